@@ -1,0 +1,102 @@
+// What the coordinator tells the ranks of a replica to do together, and what they answer: the
+// vocabulary that coordinator and worker share. Plain values; how they travel is the Link's
+// business.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "base/ids.h"
+
+namespace longhaul {
+
+// How the next token is picked. temperature <= 0 is greedy and ignores the rest (equal logits: the
+// lower id). Otherwise, in llama.cpp's and Hugging Face's order: temperature, then top_k (0 = off),
+// top_p (1 = off), min_p (0 = off). The draw depends only on (seed, position of the token), so
+// batching, ranks and restarts do not change it.
+struct SamplingParams {
+  double temperature = 0.0;
+  std::int64_t top_k = 0;
+  double top_p = 1.0;
+  double min_p = 0.0;
+  std::uint64_t seed = 0;
+  std::int64_t n_logprobs = -1;  // -1: none; n >= 0: of the picked token and the n most likely,
+                                 // under the unmodified distribution
+};
+
+// --- Commands ---
+
+// A new, empty sequence.
+struct OpenSequence {
+  SequenceId sequence;
+  SamplingParams sampling;
+};
+// A new sequence that starts with all tokens of `parent`, sharing its cache.
+struct ForkSequence {
+  SequenceId parent;
+  SequenceId child;
+  SamplingParams sampling;
+};
+// Forgets sequences; their cache blocks are freed when nobody else shares them.
+struct DropSequences {
+  std::vector<SequenceId> sequences;
+};
+enum class AfterPrefill {
+  kNothing,  // more chunks follow, or the sequence is only forked
+  kSample,   // pick the next token after the last one
+};
+// Appends tokens to one sequence. With score_logprobs >= 0, the result scores each of them given
+// those before it (the sequence's very first token has no score), with that many most likely
+// alternatives.
+struct PrefillChunk {
+  SequenceId sequence;
+  std::vector<std::int32_t> tokens;
+  AfterPrefill after = AfterPrefill::kNothing;
+  std::int64_t score_logprobs = -1;
+};
+// Appends the given token to each sequence and picks the next one: one token for each of many
+// sequences.
+struct DecodeBatch {
+  struct Row {
+    SequenceId sequence;
+    std::int32_t token;
+  };
+  std::vector<Row> rows;
+};
+struct Shutdown {};
+
+using StepCommand =
+    std::variant<OpenSequence, ForkSequence, DropSequences, PrefillChunk, DecodeBatch, Shutdown>;
+
+// --- Results: one for each command, in order ---
+
+struct TokenLogprob {
+  std::int32_t token = -1;
+  float logprob = 0.0F;  // natural log
+};
+// A token that was picked, or one of the prompt that was scored.
+struct PickedToken {
+  SequenceId sequence;
+  std::int32_t token = -1;
+  float logprob = 0.0F;           // meaningful only when log-probabilities were asked for
+  std::vector<TokenLogprob> top;  // descending
+};
+struct StepDone {
+  std::vector<PickedToken> picked;  // in the order of the command's rows
+  std::vector<PickedToken>
+      scored;  // PrefillChunk with score_logprobs: one per token that has a score
+  std::size_t kv_bytes_in_use = 0;  // on all ranks, after the step
+  double seconds = 0.0;             // of the slowest rank
+};
+// The step failed as a whole; the sequences it named are in an undefined state and must be dropped.
+struct StepFailed {
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message;
+};
+
+using StepResult = std::variant<StepDone, StepFailed>;
+
+}  // namespace longhaul

@@ -1,0 +1,33 @@
+# What every target is compiled with, as interface targets; nothing is set globally.
+#   longhaul_flags     C++20, the repository root as include path, hardening, sanitizers
+#   longhaul_warnings  the warnings that the code is kept free of
+add_library(longhaul_flags INTERFACE)
+target_compile_features(longhaul_flags INTERFACE cxx_std_20)
+target_include_directories(longhaul_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+target_compile_options(longhaul_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong -fPIE -fno-math-errno>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -D_GLIBCXX_ASSERTIONS>)
+target_link_options(longhaul_flags INTERFACE -pie -Wl,-z,relro,-z,now)
+
+if(LONGHAUL_SANITIZE)
+  target_compile_options(longhaul_flags INTERFACE
+    -fsanitize=${LONGHAUL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(longhaul_flags INTERFACE -fsanitize=${LONGHAUL_SANITIZE})
+endif()
+if(LONGHAUL_FUZZ)
+  target_compile_options(longhaul_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+add_library(longhaul_warnings INTERFACE)
+target_compile_options(longhaul_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LONGHAUL_WERROR}>>:-Werror>)
+
+# longhaul_add_library(NAME SOURCES a.cc ... [PUBLIC libs] [PRIVATE libs]) makes target longhaul_NAME with the alias
+# longhaul::NAME.
+function(longhaul_add_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(longhaul_${name} STATIC ${ARG_SOURCES})
+  add_library(longhaul::${name} ALIAS longhaul_${name})
+  target_link_libraries(longhaul_${name} PUBLIC longhaul_flags ${ARG_PUBLIC} PRIVATE longhaul_warnings ${ARG_PRIVATE})
+endfunction()

@@ -1,0 +1,36 @@
+// Writes new tokens' K and V into cache blocks, converting to the block's type and layout. Local.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/device.h"
+#include "kernels/kv_block.h"
+#include "kernels/tensor.h"
+
+namespace longhaul {
+
+// One (sequence, layer, KV head): tokens go to slots first_slot, first_slot + 1, ... counted from
+// blocks[0]'s slot 0.
+struct KvAppendItem {
+  TensorView<const float, 2> k;        // [n_tokens, head_dim], rows may be strided
+  TensorView<const float, 2> v;        // [n_tokens, head_dim]
+  std::span<std::byte* const> blocks;  // enough for first_slot + n_tokens slots
+  std::int64_t first_slot = 0;
+};
+
+struct KvAppendArgs {
+  KvBlockShape shape;
+  std::span<const KvAppendItem> items;  // distinct blocks; done in parallel
+};
+
+void kv_append(StreamRef stream, const KvAppendArgs& args);
+
+// Reads tokens back as float: slots [first_slot, first_slot + out.dim(0)) of one block. For export
+// and tests, not for speed. Host only.
+void kv_read_k(const KvBlockShape& shape, const std::byte* block, std::int64_t first_slot,
+               TensorView<float, 2> out);
+void kv_read_v(const KvBlockShape& shape, const std::byte* block, std::int64_t first_slot,
+               TensorView<float, 2> out);
+
+}  // namespace longhaul

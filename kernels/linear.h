@@ -1,0 +1,25 @@
+// Matrix products with weights: out = x W^T (+ bias), or out += x W^T for residual connections.
+// Local. float32 accumulation. With bf16 weights x is rounded to bf16 first, for any number of
+// rows, so that a token's result does not depend on how many tokens are computed together beyond
+// the order of float32 additions.
+#pragma once
+#include <span>
+
+#include "base/device.h"
+#include "kernels/tensor.h"
+
+namespace longhaul {
+
+enum class LinearOutput { kOverwrite, kAccumulate };
+
+struct LinearArgs {
+  TensorView<const float, 2> x;  // [n_tokens, n_in], contiguous
+  WeightView weight;             // [n_out, n_in]
+  std::span<const float> bias;   // [n_out] or empty
+  TensorView<float, 2> out;      // [n_tokens, n_out], contiguous
+  LinearOutput output = LinearOutput::kOverwrite;
+};
+
+void linear(StreamRef stream, const LinearArgs& args);
+
+}  // namespace longhaul

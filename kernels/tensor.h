@@ -1,0 +1,119 @@
+// Views of tensors in memory that somebody else owns, and an owner for host memory. Outermost
+// dimension first, row-major; the innermost dimension is always contiguous, outer ones may be
+// strided (a head out of many, a slice of rows).
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <type_traits>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/ids.h"
+
+namespace longhaul {
+
+template <typename T, int kRank>
+class TensorView {
+  static_assert(kRank >= 1);
+
+ public:
+  using Shape = std::array<std::int64_t, kRank>;
+
+  TensorView() = default;
+  // Contiguous, row-major.
+  TensorView(T* data, const Shape& shape) : data_(data), shape_(shape) {
+    std::int64_t stride = 1;
+    for (int i = kRank - 1; i >= 0; --i) {
+      strides_[static_cast<std::size_t>(i)] = stride;
+      stride *= shape[static_cast<std::size_t>(i)];
+    }
+  }
+  TensorView(T* data, const Shape& shape, const Shape& strides)
+      : data_(data), shape_(shape), strides_(strides) {}
+  // Views of T convert to views of const T.
+  template <typename U>
+  requires(std::is_same_v<const U, T>)
+      TensorView(const TensorView<U, kRank>& other)  // NOLINT: implicit on purpose
+      : data_(other.data()), shape_(other.shape()), strides_(other.strides()) {}
+
+  T* data() const { return data_; }
+  const Shape& shape() const { return shape_; }
+  const Shape& strides() const { return strides_; }
+  std::int64_t dim(int i) const { return shape_[static_cast<std::size_t>(i)]; }
+  std::int64_t stride(int i) const { return strides_[static_cast<std::size_t>(i)]; }
+  std::int64_t size() const {
+    std::int64_t n = 1;
+    for (const auto d : shape_) n *= d;
+    return n;
+  }
+  bool is_contiguous() const { return strides_ == TensorView(data_, shape_).strides_; }
+
+  // Element or sub-view number i of the outermost dimension.
+  decltype(auto) operator[](std::int64_t i) const {
+    if constexpr (kRank == 1) {
+      return static_cast<T&>(data_[i * strides_[0]]);
+    } else {
+      std::array<std::int64_t, kRank - 1> shape;
+      std::array<std::int64_t, kRank - 1> strides;
+      for (std::size_t d = 1; d < kRank; ++d) {
+        shape[d - 1] = shape_[d];
+        strides[d - 1] = strides_[d];
+      }
+      return TensorView<T, kRank - 1>(data_ + i * strides_[0], shape, strides);
+    }
+  }
+  // Elements [extent) of dimension `dimension`; the others whole.
+  TensorView slice(int dimension, Extent extent) const {
+    TensorView out = *this;
+    out.data_ += extent.begin * stride(dimension);
+    out.shape_[static_cast<std::size_t>(dimension)] = extent.size();
+    return out;
+  }
+
+ private:
+  T* data_ = nullptr;
+  Shape shape_{};
+  Shape strides_{};
+};
+
+// Owns a contiguous tensor in host memory, aligned to 64 bytes, zero-filled. Move-only.
+template <typename T, int kRank>
+class Tensor {
+ public:
+  using Shape = std::array<std::int64_t, kRank>;
+  Tensor() = default;
+  explicit Tensor(const Shape& shape) : view_(nullptr, shape) {
+    const auto n = static_cast<std::size_t>(view_.size());
+    storage_.reset(static_cast<T*>(::operator new(n * sizeof(T), kAlignment)));
+    std::uninitialized_value_construct_n(storage_.get(), n);
+    view_ = TensorView<T, kRank>(storage_.get(), shape);
+  }
+  TensorView<T, kRank> view() { return view_; }
+  TensorView<const T, kRank> view() const { return view_; }
+  T* data() { return storage_.get(); }
+  const T* data() const { return storage_.get(); }
+  std::int64_t dim(int i) const { return view_.dim(i); }
+  std::int64_t size() const { return view_.size(); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(T* p) const { ::operator delete(p, kAlignment); }
+  };
+  std::unique_ptr<T, Free> storage_;
+  TensorView<T, kRank> view_;
+};
+
+// A weight matrix of any supported type: [n_out, n_in], row-major, contiguous. Does not own its
+// memory.
+struct WeightView {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;  // kF32 or kBf16
+  std::int64_t n_out = 0;
+  std::int64_t n_in = 0;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,57 @@
+// Which KV heads are retrieval heads and which are streaming heads. Reads the published
+// DuoAttention form as it is (full_attention_heads.tsv: rows = layers, columns = KV heads, gate
+// values; config.json: sink_size, recent_size) and chooses roles from it by a deterministic rule.
+// Heads are always named in their published order.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longhaul {
+
+struct HeadProfile {
+  std::int64_t n_layers = 0;
+  std::int64_t n_kv_heads = 0;
+  std::vector<double> gates;  // [n_layers, n_kv_heads], clipped to [0, 1]
+  std::int64_t sink = 0;      // tokens
+  std::int64_t recent = 0;    // tokens, the query's own included
+  double gate(std::int64_t layer, std::int64_t kv_head) const {
+    return gates[static_cast<std::size_t>(layer * n_kv_heads + kv_head)];
+  }
+};
+
+// Parses the two files; errors name source, line and column.
+HeadProfile parse_head_profile(std::string_view tsv, std::string_view tsv_source,
+                               std::string_view config_json, std::string_view config_source);
+// `folder` holds full_attention_heads.tsv and config.json; or is the path of the TSV, with
+// config.json beside it.
+HeadProfile read_head_profile(const std::filesystem::path& folder);
+
+enum class HeadRole : std::uint8_t { kRetrieval = 0, kStreaming = 1 };
+
+// The role of every KV head, and the window that streaming heads keep.
+struct HeadRoles {
+  std::int64_t n_layers = 0;
+  std::int64_t n_kv_heads = 0;
+  std::vector<HeadRole> roles;  // [n_layers, n_kv_heads]
+  std::int64_t sink = 0;
+  std::int64_t recent = 0;
+
+  static HeadRoles all_retrieval(std::int64_t n_layers, std::int64_t n_kv_heads);
+  HeadRole role(std::int64_t layer, std::int64_t kv_head) const {
+    return roles[static_cast<std::size_t>(layer * n_kv_heads + kv_head)];
+  }
+  std::int64_t n_retrieval() const;
+  std::int64_t n_retrieval(std::int64_t layer) const;
+};
+
+// Without a ratio: heads with gate >= 0.5 keep everything. With a ratio r, the published count:
+// with n heads and h = (n - 1)(1 - r), n - h heads for an integral h, else n - floor(h) - 1; r <= 0
+// keeps none, r >= 1 all. Which heads: higher gate first, then lower layer, then lower head (the
+// published code breaks ties at random: DuoAttention, utils.py, sparsify_attention_heads).
+HeadRoles choose_roles(const HeadProfile& profile, std::optional<double> retrieval_ratio);
+
+}  // namespace longhaul

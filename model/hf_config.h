@@ -1,0 +1,37 @@
+// Reads config.json and generation_config.json of a Hugging Face model folder. Supported:
+// LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM. Anything that would
+// change results and is not supported is refused by name, never ignored.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "model/model_spec.h"
+
+namespace longhaul {
+
+struct HfConfig {
+  ModelSpec spec;
+  std::optional<std::int32_t> bos_token_id;
+  std::vector<std::int32_t> eos_token_ids;  // config.json allows one or a list
+};
+
+// `source` names the text in errors. Throws kCorruptData (file, field, reason) or kUnsupported.
+HfConfig parse_hf_config(std::string_view text, std::string_view source);
+
+// Defaults of generation for requests that say nothing else (Hugging Face semantics: do_sample =
+// false ignores the rest).
+struct GenerationConfig {
+  bool do_sample = false;
+  double temperature = 1.0;
+  std::int64_t top_k = 50;
+  double top_p = 1.0;
+  double min_p = 0.0;
+  std::optional<std::int64_t> max_new_tokens;
+  std::vector<std::int32_t> eos_token_ids;  // empty: those of config.json
+};
+GenerationConfig parse_generation_config(std::string_view text, std::string_view source);
+
+}  // namespace longhaul

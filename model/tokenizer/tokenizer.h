@@ -1,0 +1,73 @@
+// Text to token ids and back, as tokenizer.json (Hugging Face tokenizers) defines it: BPE of both
+// families, byte-level with pre-tokenizer patterns (GPT-2, Llama 3, Qwen2, ...) and
+// SentencePiece-style with byte fallback. Immutable after loading; all const calls may run on any
+// number of threads at once.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longhaul {
+
+struct EncodeOptions {
+  bool add_special_tokens = true;  // what the post-processor adds, such as <s> in front
+  // Special tokens written in the text become their ids. Off for documents and prompts by default:
+  // text is data.
+  bool parse_special = false;
+};
+
+class Tokenizer {
+ public:
+  // Throws kCorruptData (file, field) or kUnsupported naming the part of tokenizer.json that is not
+  // supported.
+  static Tokenizer from_file(const std::filesystem::path& tokenizer_json);
+  static Tokenizer from_json(std::string_view text, std::string_view source);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  // Linear in the text. Long texts are cut at places where no token can cross and encoded by
+  // `n_threads` threads (0 = all cores); ids do not depend on the number of threads. Invalid UTF-8
+  // is taken as U+FFFD per maximal invalid part, as Hugging Face's caller would.
+  std::vector<std::int32_t> encode(std::string_view text, const EncodeOptions& options = {},
+                                   int n_threads = 1) const;
+
+  // The text of whole ids; skips special tokens unless told otherwise. Bytes that form no UTF-8
+  // become U+FFFD.
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special = true) const;
+
+  // What one token adds to the text, as raw bytes (may be a part of a character).
+  std::string token_bytes(std::int32_t id) const;
+  // The token as written in the vocabulary; throws kInvalidArgument outside it.
+  std::string_view token_text(std::int32_t id) const;
+  bool is_special(std::int32_t id) const;
+  std::int64_t vocab_size() const;  // with added tokens
+
+ private:
+  friend class StreamDecoder;
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Decodes a growing answer: every push returns the text that is certain now, and never half of a
+// UTF-8 character. The concatenation of all pieces and of finish() is decode() of all ids. The
+// tokenizer must outlive it. One thread.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
+  std::string push(std::int32_t id);
+  std::string finish();  // what is left; incomplete characters become U+FFFD
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_special_;
+  bool at_start_ = true;
+  std::string pending_;  // bytes of an unfinished character
+};
+
+}  // namespace longhaul

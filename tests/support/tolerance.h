@@ -1,0 +1,48 @@
+// The one table of numerical tolerances: what a result may differ from its double-precision
+// reference, by the type that it was computed from. An element passes when |got - want| <= absolute
+// + relative * |want|; a tensor also needs the cosine.
+#pragma once
+#include "base/dtype.h"
+#include "base/error.h"
+
+namespace longhaul::test {
+
+struct Tolerance {
+  double absolute = 0;
+  double relative = 0;
+  double min_cosine = 0;
+};
+
+// One operator.
+inline Tolerance operator_tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return {1e-5, 1e-5, 1 - 1e-9};
+    case DType::kBf16:
+      return {2e-2, 2e-2, 1 - 1e-4};
+    case DType::kF16:
+      return {3e-3, 3e-3, 1 - 1e-6};
+    case DType::kI8:
+    case DType::kF64:
+      break;
+  }
+  throw Error(ErrorCode::kInternal, "no tolerance for this dtype");
+}
+
+// Logits of a whole model whose weights and caches have this type, between two ways of computing
+// the same thing (chunk lengths, ranks, plans, restarts).
+inline Tolerance logits_tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return {2e-4, 2e-4, 1 - 1e-8};
+    case DType::kBf16:
+      return {1e-1, 5e-2, 1 - 1e-3};
+    case DType::kF16:
+    case DType::kI8:
+    case DType::kF64:
+      break;
+  }
+  throw Error(ErrorCode::kInternal, "no tolerance for this dtype");
+}
+
+}  // namespace longhaul::test
