@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Checks that every header compiles alone: a file with one #include each, through the compiler, syntax only.
+
+    check_headers.py COMPILER [FLAG ...]      flags as for the sources (-std, -I, ...)
+"""
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDERS = ("base", "kernels", "model", "partition", "cluster", "worker", "coordinator", "tools", "tests/support")
+# Included by one .cc per instruction set, inside a namespace that it names; not headers in their own right.
+NOT_ALONE = ("kernels/cpu/", "kernels/cuda/")
+
+
+def check(command, header):
+    text = f'#include "{header}"\n'
+    done = subprocess.run([*command, "-fsyntax-only", "-x", "c++", "-"], input=text, capture_output=True, text=True, cwd=ROOT)
+    return header, done.returncode, done.stderr
+
+
+def main():
+    command = sys.argv[1:]
+    headers = [p.relative_to(ROOT).as_posix() for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.h"))]
+    headers = [h for h in headers if not h.startswith(NOT_ALONE)]
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for header, code, errors in pool.map(lambda h: check(command, h), headers):
+            if code != 0:
+                failed += 1
+                print(f"{header} does not compile alone:\n{errors}")
+    print(f"check_headers: {len(headers)} headers, {failed} do not compile alone")
+    return 1 if failed or not headers else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
