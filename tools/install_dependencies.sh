@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that Longhaul needs and that are missing; as root, or through sudo. Does nothing where all are there.
+#   install_dependencies.sh          to build and run
+#   install_dependencies.sh --test   also what the tests need
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build pkg-config python3
+  libopenmpi-dev openmpi-bin libhdf5-openmpi-dev   # ranks on several nodes; export of KV caches
+  libboost1.81-dev                                 # Asio: the control plane
+  libdnnl-dev                                      # oneDNN: matrix products
+  libfmt-dev nlohmann-json3-dev libpcre2-dev libicu-dev libssl-dev libcli11-dev libtomlplusplus-dev
+)
+if [[ "${1:-}" == --test ]]; then
+  packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-14 libclang-rt-14-dev clang-format git binutils python3-numpy python3-h5py)
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then
+  exit 0
+fi
+if ! command -v apt-get >/dev/null; then
+  echo "install_dependencies.sh: this is not Debian or Ubuntu; please install the equivalents of: ${missing[*]}" >&2
+  exit 1
+fi
+as_root=()
+if ((EUID != 0)); then
+  as_root=(sudo)
+fi
+echo "Installing: ${missing[*]}"
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
