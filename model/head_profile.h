@@ -46,6 +46,7 @@ struct HeadRoles {
   }
   std::int64_t n_retrieval() const;
   std::int64_t n_retrieval(std::int64_t layer) const;
+  bool operator==(const HeadRoles&) const = default;
 };
 
 // Without a ratio: heads with gate >= 0.5 keep everything. With a ratio r, the published count:

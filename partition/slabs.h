@@ -1,0 +1,48 @@
+// How a prefill chunk is cut over a ring of P ranks: 2P slabs in token order, of which the rank at
+// ring position r owns slab r and slab 2P-1-r. Widths follow the token shares; the two slabs of a
+// rank together see about the same history as those of any other, so the causal mask costs no
+// balance. Edges lie on the document's block edges, so a block is made by one rank.
+//
+// 2 ranks, shares 1:1, blocks of 4 tokens, chunk [0, 30):
+//   slab    0       1       2         3
+//   tokens  [0,8)   [8,16)  [16,24)   [24,30)     the last block is partial
+//   owner   0       1       1         0
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace longhaul {
+
+struct Slab {
+  std::int64_t owner = 0;  // ring position
+  Extent tokens;           // positions in the sequence; may be empty
+  bool operator==(const Slab&) const = default;
+};
+
+// The 2P slabs of the chunk that covers positions `tokens`, P = token_share.size(). The last block
+// of a chunk always lies with ring position 0 (slab 2P-1), whatever its share, so the chunk's last
+// token is where everybody knows. A chunk that starts inside a block (the first tokens of a fork)
+// counts that block like a whole one.
+std::vector<Slab> slabs_of_chunk(std::span<const std::int64_t> token_share, Extent tokens,
+                                 std::int64_t block_size);
+
+// The blocks (position / block_size) that positions `tokens` touch.
+Extent blocks_of(Extent tokens, std::int64_t block_size);
+
+// Keys that the queries of one slab need from before the slab, for heads that see `sink` first and
+// `recent` last tokens: which blocks, and from whom.
+struct HaloPiece {
+  static constexpr std::int64_t kHistory = -1;
+  std::int64_t from_slab = kHistory;  // an earlier slab of this chunk, or blocks of earlier chunks
+  Extent blocks;
+};
+// The pieces of slabs[i] in token order, newest last; none from slabs of the same owner. Only the
+// window: sink blocks are sent once, when they are made. A slab shorter than the window makes
+// pieces from several slabs.
+std::vector<HaloPiece> halo_of_slab(std::span<const Slab> slabs, std::size_t i, std::int64_t recent,
+                                    std::int64_t block_size);
+
+}  // namespace longhaul
