@@ -1,0 +1,190 @@
+#include "coordinator/request_body.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "coordinator/sha256.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::array<std::string_view, 13> kUnderstood = {
+    "prompt", "documents", "max_tokens", "temperature", "top_p", "top_k",  "min_p",
+    "seed",   "stop",      "n",          "logprobs",    "echo",  "best_of"};
+// These never change the text of an answer.
+constexpr std::array<std::string_view, 6> kIgnored = {"model",  "user",           "metadata",
+                                                      "stream", "stream_options", "store"};
+
+constexpr std::size_t kMaxStops = 16;
+constexpr std::int64_t kMaxLogprobs = 20;
+constexpr std::int64_t kAnyCount = std::numeric_limits<std::int32_t>::max();
+
+template <std::size_t N>
+bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void refuse_unknown_fields(const JsonField& body) {
+  for (const auto& [name, value] : std::get<JsonObject>(body.json().value())) {
+    if (contains(kUnderstood, name) || contains(kIgnored, name)) continue;
+    // A field that is null asks for nothing.
+    if (value.is_null()) continue;
+    if (name == "messages")
+      body.fail("messages belong to /v1/chat/completions; /v1/completions takes a prompt");
+    body.fail(fmt::format("unknown field \"{}\"; accepted are {}", name, accepted_body_fields()));
+  }
+}
+
+// Fields that exist in the interface and are accepted only with the value that means "nothing
+// special".
+void refuse_unsupported_values(const JsonField& body) {
+  for (const std::string_view name : {"n", "best_of"}) {
+    if (const auto field = body.find(name); field && field->as_integer(0, kAnyCount) != 1)
+      field->fail(
+          "only 1 answer per request is supported; write one line per answer, each with "
+          "its own seed");
+  }
+  if (const auto stream = body.find("stream"); stream && stream->as_bool())
+    stream->fail("results go to a file, they cannot be streamed; remove it or say false");
+}
+
+double number_between(const JsonField& field, double min, double max) {
+  const double value = field.as_number();
+  if (!(value >= min && value <= max))
+    field.fail(fmt::format("{} is outside [{}, {}]", value, min, max));
+  return value;
+}
+
+Prompt parse_prompt(const JsonField& field) {
+  if (field.json().is_string()) return field.as_string();
+  if (!field.json().is_array())
+    field.fail(fmt::format("expected a string or a list of token ids, found {}",
+                           field.json().kind_name()));
+  std::vector<std::int32_t> ids(field.size());
+  const auto& list = std::get<JsonArray>(field.json().value());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (list[i].is_string() || list[i].is_array())
+      field.fail("several prompts in one request are not supported; write one line per prompt");
+    const auto* id = std::get_if<std::int64_t>(&list[i].value());
+    if (id == nullptr || *id < 0 || *id > std::numeric_limits<std::int32_t>::max())
+      field.at(i).fail("expected a token id (an integer from 0)");
+    ids[i] = static_cast<std::int32_t>(*id);
+  }
+  return ids;
+}
+
+std::vector<std::string> parse_stop(const JsonField& field) {
+  std::vector<std::string> stops;
+  if (field.json().is_string()) {
+    stops.push_back(field.as_string());
+  } else {
+    const std::size_t n = field.size();
+    if (n > kMaxStops)
+      field.fail(fmt::format("{} stop strings; at most {} are accepted", n, kMaxStops));
+    for (std::size_t i = 0; i < n; ++i) stops.push_back(field.at(i).as_string());
+  }
+  for (const std::string& stop : stops) {
+    if (stop.empty()) field.fail("an empty stop string would end every answer at once");
+  }
+  return stops;
+}
+
+std::string parse_sha256(const JsonField& field) {
+  std::string text = field.as_string();
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+    if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+      field.fail("a SHA-256 has 64 hexadecimal digits");
+  }
+  if (text.size() != 64) field.fail("a SHA-256 has 64 hexadecimal digits");
+  return text;
+}
+
+std::vector<DocumentRef> parse_documents(const JsonField& field) {
+  std::vector<DocumentRef> documents;
+  for (std::size_t i = 0; i < field.size(); ++i) {
+    const JsonField entry = field.at(i);
+    if (!entry.json().is_object())
+      entry.fail(R"(expected {"path": "file.txt"}, optionally with "sha256")");
+    for (const auto& [name, value] : std::get<JsonObject>(entry.json().value())) {
+      if (name != "path" && name != "sha256")
+        entry.fail(fmt::format("unknown field \"{}\"; accepted are path, sha256", name));
+    }
+    DocumentRef document;
+    const std::string& path = entry.at("path").as_string();
+    if (path.empty() || path.find('\0') != std::string::npos)
+      entry.at("path").fail("expected the name of a file");
+    document.path = path;
+    if (const auto sha256 = entry.find("sha256")) document.sha256 = parse_sha256(*sha256);
+    documents.push_back(std::move(document));
+  }
+  return documents;
+}
+
+Json sorted_by_key(const Json& json) {
+  if (const auto* list = std::get_if<JsonArray>(&json.value())) {
+    JsonArray sorted;
+    sorted.reserve(list->size());
+    for (const Json& element : *list) sorted.push_back(sorted_by_key(element));
+    return sorted;
+  }
+  if (const auto* object = std::get_if<JsonObject>(&json.value())) {
+    JsonObject sorted;
+    for (const auto& [name, value] : *object) sorted.emplace_back(name, sorted_by_key(value));
+    std::sort(sorted.begin(), sorted.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    return sorted;
+  }
+  return json;
+}
+
+void parse_sampling(const JsonField& body, Request& request) {
+  if (const auto field = body.find("temperature"))
+    request.temperature = number_between(*field, 0.0, 1000.0);
+  if (const auto field = body.find("top_p")) request.top_p = number_between(*field, 0.0, 1.0);
+  if (const auto field = body.find("min_p")) request.min_p = number_between(*field, 0.0, 1.0);
+  if (const auto field = body.find("top_k")) {
+    const std::int64_t top_k = field->as_integer(-1, kAnyCount);  // vLLM's -1 also means off
+    request.top_k = std::max<std::int64_t>(top_k, 0);
+  }
+  if (const auto field = body.find("seed")) {
+    request.seed =
+        static_cast<std::uint64_t>(field->as_integer(0, std::numeric_limits<std::int64_t>::max()));
+  }
+}
+
+}  // namespace
+
+std::string accepted_body_fields() {
+  return fmt::format("{} (and without effect {})", fmt::join(kUnderstood, ", "),
+                     fmt::join(kIgnored, ", "));
+}
+
+Request parse_completion_body(const JsonField& body) {
+  if (!body.json().is_object())
+    body.fail(fmt::format("expected an object, found {}", body.json().kind_name()));
+  refuse_unknown_fields(body);
+  refuse_unsupported_values(body);
+  Request request;
+  request.body_sha256 = sha256_of(to_text(sorted_by_key(body.json())));
+  request.prompt = parse_prompt(body.at("prompt"));
+  if (const auto field = body.find("documents")) request.documents = parse_documents(*field);
+  if (const auto field = body.find("max_tokens"))
+    request.max_tokens = field->as_integer(0, kAnyCount);
+  parse_sampling(body, request);
+  if (const auto field = body.find("stop")) request.stop = parse_stop(*field);
+  if (const auto field = body.find("logprobs")) {
+    if (std::holds_alternative<bool>(field->json().value()))
+      field->fail(fmt::format("/v1/completions takes a number from 0 to {}", kMaxLogprobs));
+    request.n_logprobs = field->as_integer(0, kMaxLogprobs);
+  }
+  if (const auto field = body.find("echo")) request.echo = field->as_bool();
+  return request;
+}
+
+}  // namespace longhaul

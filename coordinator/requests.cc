@@ -1,0 +1,91 @@
+#include "coordinator/requests.h"
+
+#include <fmt/format.h>
+
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "coordinator/request_body.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::size_t kMaxLineBytes = std::size_t{256} << 20;
+constexpr std::size_t kMaxIdBytes = 512;
+
+void check_envelope(const JsonField& line) {
+  for (const auto& [name, value] : std::get<JsonObject>(line.json().value())) {
+    if (name != "custom_id" && name != "method" && name != "url" && name != "body")
+      line.fail(fmt::format("unknown field \"{}\"; a line has custom_id, method, url, body", name));
+  }
+  if (line.at("method").as_string() != "POST") line.at("method").fail("must be \"POST\"");
+  const JsonField url = line.at("url");
+  if (url.as_string() == "/v1/chat/completions")
+    url.fail("chat comes later; use /v1/completions with the whole text in `prompt`");
+  if (url.as_string() != "/v1/completions")
+    url.fail(fmt::format("\"{}\" is not served; use /v1/completions", url.as_string()));
+}
+
+Request parse_line(std::string_view text, const std::string& source) {
+  if (text.size() > kMaxLineBytes) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: the line has {} MB; at most {} MB are accepted. Put long texts "
+                            "into files and name them in body.documents",
+                            source, text.size() >> 20, kMaxLineBytes >> 20));
+  }
+  const Json json = parse_json(text, source);
+  const JsonField line(json, source);
+  if (!json.is_object())
+    line.fail(fmt::format("expected an object with custom_id, method, url, body; found {}",
+                          json.kind_name()));
+  const JsonField id = line.at("custom_id");
+  if (id.as_string().empty() || id.as_string().size() > kMaxIdBytes)
+    id.fail(fmt::format("must have 1 to {} bytes", kMaxIdBytes));
+  check_envelope(line);
+  Request request = parse_completion_body(line.at("body"));
+  request.custom_id = id.as_string();
+  return request;
+}
+
+}  // namespace
+
+std::string describe(const Problem& problem, std::string_view source) {
+  return fmt::format("{}:{}: {}", source, problem.line, problem.message);
+}
+
+ParsedRequests parse_requests(std::string_view text, std::string_view source) {
+  ParsedRequests parsed;
+  std::unordered_map<std::string, std::int64_t> line_of_id;
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark
+  std::int64_t number = 0;
+  while (!text.empty()) {
+    ++number;
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    // Errors carry "source:line: reason"; the front is cut off again, it is told apart in Problem.
+    const std::string place = fmt::format("{}:{}", source, number);
+    try {
+      Request request = parse_line(line, place);
+      request.line = number;
+      const auto [first, is_new] = line_of_id.emplace(request.custom_id, number);
+      if (!is_new) {
+        parsed.problems.push_back(
+            {number, fmt::format("custom_id \"{}\" was already used in line {}", request.custom_id,
+                                 first->second)});
+        continue;
+      }
+      parsed.requests.push_back(std::move(request));
+    } catch (const Error& error) {
+      std::string_view reason = error.what();
+      if (reason.starts_with(place + ": ")) reason.remove_prefix(place.size() + 2);
+      parsed.problems.push_back({number, std::string(reason)});
+    }
+  }
+  return parsed;
+}
+
+}  // namespace longhaul
