@@ -1,0 +1,55 @@
+// Messages of the control plane as bytes. A frame is a fixed header and a payload:
+//
+//   magic "LHW1" | version u16 | type u16 | sequence number u64 | payload bytes u32 | CRC-32C of the payload u32 | payload
+//
+// Numbers are little-endian. Frames are bounded; what does not decode exactly is refused with kCorruptData.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cluster/wire/phase.h"
+#include "cluster/wire/step.h"
+
+namespace longhaul {
+
+// Numbered because they travel; never renumber.
+enum class MessageType : std::uint16_t {
+  kHello = 1,      // worker -> coordinator: rank, host, nonce
+  kChallenge = 2,  // coordinator -> worker: nonce, proof of knowing the secret
+  kProof = 3,      // worker -> coordinator: proof of knowing the secret
+  kWelcome = 4,
+  kCommand = 10,
+  kResult = 11,
+  kHeartbeat = 12,
+  kAbort = 13,  // coordinator -> worker: leave at once
+};
+
+inline constexpr std::size_t kFrameHeaderBytes = 24;
+inline constexpr std::size_t kMaxPayloadBytes = std::size_t{256} << 20;
+inline constexpr std::size_t kMaxPayloadBytesBeforeWelcome = 4096;
+
+struct FrameHeader {
+  MessageType type = MessageType::kHello;
+  std::uint64_t sequence = 0;
+  std::uint32_t payload_bytes = 0;
+  std::uint32_t checksum = 0;
+};
+
+std::vector<std::byte> encode_frame(MessageType type, std::uint64_t sequence, std::span<const std::byte> payload);
+// Checks magic, version, type and size.
+FrameHeader decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes, std::size_t max_payload_bytes);
+// Throws kCorruptData when the payload is not the one that was sent.
+void check_payload(const FrameHeader& header, std::span<const std::byte> payload);
+
+std::vector<std::byte> encode(const StepCommand& command);
+std::vector<std::byte> encode(const StepResult& result);
+std::vector<std::byte> encode(const Phase& phase);
+StepCommand decode_command(std::span<const std::byte> bytes);
+StepResult decode_result(std::span<const std::byte> bytes);
+Phase decode_phase(std::span<const std::byte> bytes);
+
+}  // namespace longhaul

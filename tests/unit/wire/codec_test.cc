@@ -1,0 +1,140 @@
+#include "cluster/wire/codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+#include "cluster/wire/crc32c.h"
+#include "tests/support/random.h"
+
+namespace longhaul {
+namespace {
+
+std::vector<StepCommand> some_commands() {
+  SamplingParams sampling{.temperature = 0.7, .top_k = 40, .top_p = 0.9, .min_p = 0.05, .seed = 1ULL << 63, .n_logprobs = 5};
+  return {OpenSequence{{7}, sampling},
+          ForkSequence{{7}, {8}, sampling},
+          DropSequences{{{1}, {2}, {3}}},
+          PrefillChunk{{7}, {1, 2, 3, 100000}, AfterPrefill::kSample, 20},
+          DecodeBatch{{{{7}, 5}, {{8}, 6}}},
+          Shutdown{}};
+}
+
+std::vector<StepResult> some_results() {
+  StepDone done;
+  done.picked = {{{7}, 42, -0.5F, {{42, -0.5F}, {3, -2.0F}}}};
+  done.scored = {{{7}, 1, -1.5F, {}}, {{7}, 2, -2.5F, {{9, 0.0F}}}};
+  done.kv_bytes_in_use = std::size_t{1} << 40;
+  done.seconds = 1.25;
+  return {done, StepFailed{ErrorCode::kOutOfMemory, "no cache block is free"}};
+}
+
+TEST(Codec, CommandsSurviveTheRoundTrip) {
+  for (const StepCommand& command : some_commands()) {
+    const auto bytes = encode(command);
+    EXPECT_EQ(encode(decode_command(bytes)), bytes) << command.index();
+  }
+  const auto decoded = std::get<PrefillChunk>(decode_command(encode(some_commands()[3])));
+  EXPECT_EQ(decoded.tokens.back(), 100000);
+  EXPECT_EQ(decoded.after, AfterPrefill::kSample);
+}
+
+TEST(Codec, ResultsSurviveTheRoundTrip) {
+  for (const StepResult& result : some_results()) {
+    const auto bytes = encode(result);
+    EXPECT_EQ(encode(decode_result(bytes)), bytes) << result.index();
+  }
+  EXPECT_EQ(std::get<StepFailed>(decode_result(encode(some_results()[1]))).message, "no cache block is free");
+}
+
+TEST(Codec, RefusesTruncatedAndLengthenedMessages) {
+  for (const StepCommand& command : some_commands()) {
+    auto bytes = encode(command);
+    for (std::size_t n = 0; n < bytes.size(); ++n) {
+      EXPECT_THROW(decode_command(std::span(bytes).first(n)), Error) << command.index() << " cut to " << n;
+    }
+    bytes.push_back(std::byte{0});
+    EXPECT_THROW(decode_command(bytes), Error);
+  }
+  for (const StepResult& result : some_results()) {
+    const auto bytes = encode(result);
+    for (std::size_t n = 0; n < bytes.size(); ++n) EXPECT_THROW(decode_result(std::span(bytes).first(n)), Error);
+  }
+}
+
+TEST(Codec, AbsurdCountsAllocateNothing) {
+  auto bytes = encode(StepCommand(DropSequences{{{1}}}));
+  const std::uint64_t count = ~std::uint64_t{0} / 8;
+  std::memcpy(bytes.data() + 1, &count, sizeof count);
+  EXPECT_THROW(decode_command(bytes), Error);
+}
+
+TEST(Codec, RandomDamageNeverCrashes) {
+  const auto seed = test::base_seed();
+  SCOPED_TRACE(seed);
+  test::Random random(seed);
+  for (int i = 0; i < 20000; ++i) {
+    auto bytes = random.chance(0.5) ? encode(some_commands()[static_cast<std::size_t>(random.integer(0, 5))])
+                                    : encode(some_results()[static_cast<std::size_t>(random.integer(0, 1))]);
+    for (auto n = random.integer(1, 4); n > 0; --n) {
+      bytes[static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(bytes.size()) - 1))] =
+          static_cast<std::byte>(random.integer(0, 255));
+    }
+    try {
+      decode_command(bytes);
+    } catch (const Error&) {
+    }
+    try {
+      decode_result(bytes);
+    } catch (const Error&) {
+    }
+  }
+}
+
+TEST(Frame, IsCheckedInEveryField) {
+  const auto payload = encode(some_commands()[3]);
+  const auto frame = encode_frame(MessageType::kCommand, 9, payload);
+  std::array<std::byte, kFrameHeaderBytes> head{};
+  std::memcpy(head.data(), frame.data(), head.size());
+  const FrameHeader header = decode_frame_header(head, kMaxPayloadBytes);
+  EXPECT_EQ(header.sequence, 9U);
+  EXPECT_EQ(header.payload_bytes, payload.size());
+  check_payload(header, payload);
+  EXPECT_THROW(decode_frame_header(head, payload.size() - 1), Error);
+  for (const std::size_t field : {0U, 4U, 6U}) {  // magic, version, type
+    auto damaged = head;
+    damaged[field] ^= std::byte{0x40};
+    EXPECT_THROW(decode_frame_header(damaged, kMaxPayloadBytes), Error) << field;
+  }
+  auto damaged = payload;
+  damaged.back() ^= std::byte{1};
+  EXPECT_THROW(check_payload(header, damaged), Error);
+}
+
+TEST(Crc32c, GivesThePublishedValue) {
+  const std::string_view text = "123456789";  // check value of CRC-32C in RFC 3720's catalogue
+  EXPECT_EQ(crc32c(std::as_bytes(std::span(text))), 0xe3069283U);
+}
+
+TEST(Phase, ReadsWell) {
+  EXPECT_EQ(to_text(Phase{Activity::kWaiting, 812, 12, 1, 2, 41000}),
+            "step 812, layer 12, hop 1: waiting for rank 2 since 41 s");
+  EXPECT_EQ(to_text(Phase{Activity::kIdle, -1, -1, -1, -1, 900}), "idle since 0 s");
+  const Phase phase{Activity::kComputing, 1, 2, 3, 4, 5};
+  EXPECT_EQ(decode_phase(encode(phase)), phase);
+  PhaseBoard board;
+  board.set_step(3);
+  board.set_layer(2);
+  board.enter(Activity::kWaiting, 1);
+  const Phase read = board.read();
+  EXPECT_EQ(read.step, 3);
+  EXPECT_EQ(read.layer, 2);
+  EXPECT_EQ(read.hop, -1);
+  EXPECT_EQ(read.peer, 1);
+}
+
+}  // namespace
+}  // namespace longhaul
