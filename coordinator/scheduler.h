@@ -1,0 +1,158 @@
+// Decides what the workers do next. A pure state machine: no clock, no I/O, no link. Requests come
+// as groups that share a document; commands go out, results come in, events say what happened.
+//
+// A document is prefilled once, in chunks; every request on it is a fork that prefills its own
+// prompt and then joins the one decode batch. Example with chunk_len 4, a document of 6 tokens and
+// two questions:
+//
+//   open D | prefill D 4 | prefill D 2 | fork D->A | fork D->B | prefill A | prefill B |
+//   decode A B | decode A B | ... A ends: drop A | decode B | ... B ends: drop B, D
+//
+// Short prompts go before everything, because they fill the batch; chunks of documents and long
+// prompts take turns with decode steps, so a long document delays nobody's answer for long.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cluster/wire/step.h"
+#include "coordinator/kv_budget.h"
+
+namespace longhaul {
+
+using RequestId = Id<struct RequestTag>;
+
+// One request as ids.
+struct Job {
+  RequestId request;
+  std::vector<std::int32_t> prompt;  // what follows the document; not empty
+  SamplingParams sampling;
+  std::int64_t max_tokens = 0;       // 0: the prompt is only read (and scored)
+  std::int64_t score_logprobs = -1;  // as PrefillChunk::score_logprobs
+};
+struct JobGroup {
+  std::vector<std::int32_t> document;  // the shared prefix; empty: none
+  std::vector<Job> jobs;               // not empty
+};
+
+// --- Events ---
+
+struct PromptScored {  // a chunk's scores; several may come for one prompt
+  RequestId request;
+  std::vector<PickedToken> tokens;
+};
+struct PromptRead {  // of a request with max_tokens 0; the owner now calls finish
+  RequestId request;
+};
+struct TokenAdded {  // the owner calls finish when it wants no more
+  RequestId request;
+  PickedToken token;
+};
+struct RequestFailed {  // the scheduler has forgotten it already
+  RequestId request;
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message;
+};
+using SchedulerEvent = std::variant<PromptScored, PromptRead, TokenAdded, RequestFailed>;
+
+struct SchedulerConfig {
+  std::int64_t chunk_len = 2048;   // tokens of one prefill step
+  std::int64_t max_sequences = 8;  // requests in flight, and so the largest decode batch
+  KvBudget budget;
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerConfig& config) : config_(config) {}
+
+  // Returns a RequestFailed for each request that can never fit the budget.
+  std::vector<SchedulerEvent> add(JobGroup group);
+  // True while more requests could be put to work than are known: the time to add a group.
+  bool wants_more() const;
+  bool idle() const { return groups_.empty() && drops_.empty() && outstanding_.empty(); }
+  std::size_t n_outstanding() const { return outstanding_.size(); }
+
+  // The next command, to be sent at once, or nullopt when results must come first. Commands may be
+  // sent ahead of results: no two outstanding ones name the same sequence, but for a fork's parent.
+  std::optional<StepCommand> next();
+  // The result of the oldest outstanding command. Throws kInternal when it does not fit the command
+  // or when sequences could not be dropped.
+  std::vector<SchedulerEvent> consume(StepResult result);
+  // The request is complete; its sequence is dropped.
+  void finish(RequestId request);
+
+ private:
+  enum class Stage { kToCreate, kToPrefill, kReady };
+  // A sequence of ours in the workers: a document's or a request's.
+  struct Sequence {
+    SequenceId id;
+    Stage stage = Stage::kToCreate;
+    bool busy = false;             // named by an outstanding command that changes it
+    std::int64_t n_prefilled = 0;  // of its own tokens
+  };
+  struct Group {
+    std::vector<std::int32_t> document;
+    std::deque<Job> waiting;
+    bool admitted = false;
+    bool has_document = false;
+    Sequence document_sequence;
+    std::int64_t n_running = 0;
+    std::size_t document_bytes = 0;
+    std::size_t headroom_bytes = 0;  // of its largest request
+    std::size_t running_bytes = 0;   // of its running requests
+    std::size_t bytes_for_requests(std::size_t more) const;
+  };
+  struct Running {
+    Job job;
+    std::int64_t group = 0;
+    Sequence sequence;
+    std::int32_t next_token = -1;
+    std::size_t bytes = 0;
+  };
+  struct Outstanding {
+    enum class Kind { kCreate, kPrefill, kDecode, kDrop };
+    Kind kind = Kind::kDrop;
+    std::int64_t group = -1;          // of a document's command
+    std::vector<RequestId> requests;  // of a request's command, or the rows
+    std::int64_t n_tokens = 0;
+  };
+
+  void admit_groups();
+  void admit_requests();
+  std::size_t bytes_free() const;
+  std::size_t bytes_of(const Job& job) const;
+  std::int64_t n_waiting() const;
+
+  std::optional<StepCommand> create_command();
+  std::optional<StepCommand> short_prompt_command();
+  std::optional<StepCommand> long_prefill_command();
+  std::optional<StepCommand> decode_command();
+  StepCommand prefill_request(RequestId request, Running& running);
+
+  void consume_done(const Outstanding& step, StepDone& done, std::vector<SchedulerEvent>& events);
+  void consume_prefill(const Outstanding& step, StepDone& done,
+                       std::vector<SchedulerEvent>& events);
+  void consume_failure(const Outstanding& step, const StepFailed& failure,
+                       std::vector<SchedulerEvent>& events);
+  void fail_group(std::int64_t group, const StepFailed& failure,
+                  std::vector<SchedulerEvent>& events);
+  void forget(RequestId request);
+  void forget_group_if_done(std::int64_t group);
+  Sequence& sequence_of(const Outstanding& step);
+  SequenceId new_sequence() { return SequenceId{n_sequences_++}; }
+
+  SchedulerConfig config_;
+  std::map<std::int64_t, Group> groups_;  // by order of arrival
+  std::map<RequestId, Running> running_;
+  std::deque<Outstanding> outstanding_;
+  std::vector<SequenceId> drops_;  // to be sent
+  std::int64_t n_groups_ = 0;
+  std::int64_t n_sequences_ = 0;
+  bool decode_is_next_ = false;  // long prefill and decode take turns
+};
+
+}  // namespace longhaul

@@ -1,0 +1,140 @@
+// The second half of the scheduler: what results of steps mean.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "coordinator/scheduler.h"
+
+namespace longhaul {
+
+Scheduler::Sequence& Scheduler::sequence_of(const Outstanding& step) {
+  if (step.group >= 0) return groups_.at(step.group).document_sequence;
+  return running_.at(step.requests.front()).sequence;
+}
+
+std::vector<SchedulerEvent> Scheduler::consume(StepResult result) {
+  require(!outstanding_.empty(), "scheduler: a result without a command");
+  const Outstanding step = std::move(outstanding_.front());
+  outstanding_.pop_front();
+  std::vector<SchedulerEvent> events;
+  if (const auto* failure = std::get_if<StepFailed>(&result)) {
+    consume_failure(step, *failure, events);
+  } else {
+    consume_done(step, std::get<StepDone>(result), events);
+  }
+  return events;
+}
+
+void Scheduler::consume_done(const Outstanding& step, StepDone& done,
+                             std::vector<SchedulerEvent>& events) {
+  switch (step.kind) {
+    case Outstanding::Kind::kDrop:
+      return;
+    case Outstanding::Kind::kCreate: {
+      Sequence& sequence = sequence_of(step);
+      sequence.busy = false;
+      sequence.stage = Stage::kToPrefill;
+      return;
+    }
+    case Outstanding::Kind::kPrefill:
+      return consume_prefill(step, done, events);
+    case Outstanding::Kind::kDecode:
+      break;
+  }
+  if (done.picked.size() != step.requests.size()) {
+    throw Error(ErrorCode::kInternal,
+                fmt::format("the workers picked {} tokens for a batch of {} sequences",
+                            done.picked.size(), step.requests.size()));
+  }
+  for (std::size_t i = 0; i < step.requests.size(); ++i) {
+    Running& running = running_.at(step.requests[i]);
+    running.sequence.busy = false;
+    running.next_token = done.picked[i].token;
+    events.push_back(TokenAdded{step.requests[i], std::move(done.picked[i])});
+  }
+}
+
+void Scheduler::consume_prefill(const Outstanding& step, StepDone& done,
+                                std::vector<SchedulerEvent>& events) {
+  Sequence& sequence = sequence_of(step);
+  sequence.busy = false;
+  sequence.n_prefilled += step.n_tokens;
+  if (step.group >= 0) {
+    Group& group = groups_.at(step.group);
+    if (sequence.n_prefilled == static_cast<std::int64_t>(group.document.size())) {
+      sequence.stage = Stage::kReady;
+      group.document = {};  // the workers have it; ids of long documents are worth freeing
+    }
+    return;
+  }
+  const RequestId request = step.requests.front();
+  Running& running = running_.at(request);
+  if (!done.scored.empty()) events.push_back(PromptScored{request, std::move(done.scored)});
+  if (sequence.n_prefilled < static_cast<std::int64_t>(running.job.prompt.size())) return;
+  sequence.stage = Stage::kReady;
+  if (running.job.max_tokens == 0) {
+    events.push_back(PromptRead{request});
+    return;
+  }
+  if (done.picked.size() != 1) {
+    throw Error(ErrorCode::kInternal,
+                fmt::format("the workers picked {} tokens after a prompt", done.picked.size()));
+  }
+  running.next_token = done.picked.front().token;
+  events.push_back(TokenAdded{request, std::move(done.picked.front())});
+}
+
+void Scheduler::consume_failure(const Outstanding& step, const StepFailed& failure,
+                                std::vector<SchedulerEvent>& events) {
+  if (step.kind == Outstanding::Kind::kDrop) {
+    throw Error(ErrorCode::kInternal,
+                fmt::format("sequences could not be dropped: {}", failure.message));
+  }
+  if (step.group >= 0) {
+    fail_group(step.group, failure, events);
+    return;
+  }
+  for (const RequestId request : step.requests) {
+    events.push_back(RequestFailed{request, failure.code, failure.message});
+    forget(request);
+  }
+}
+
+// The document itself is lost. Nothing was forked from it yet: requests start when it is complete.
+void Scheduler::fail_group(std::int64_t number, const StepFailed& failure,
+                           std::vector<SchedulerEvent>& events) {
+  Group& group = groups_.at(number);
+  for (const Job& job : group.waiting)
+    events.push_back(RequestFailed{job.request, failure.code, failure.message});
+  group.waiting.clear();
+  forget_group_if_done(number);
+}
+
+void Scheduler::finish(RequestId request) {
+  require(running_.contains(request), "scheduler: finish of a request that does not run");
+  require(!running_.at(request).sequence.busy, "scheduler: finish of a request in a step");
+  forget(request);
+}
+
+void Scheduler::forget(RequestId request) {
+  const auto at = running_.find(request);
+  const std::int64_t group = at->second.group;
+  const std::size_t bytes = at->second.bytes;
+  drops_.push_back(at->second.sequence.id);
+  running_.erase(at);
+  --groups_.at(group).n_running;
+  groups_.at(group).running_bytes -= bytes;
+  forget_group_if_done(group);
+}
+
+void Scheduler::forget_group_if_done(std::int64_t number) {
+  const auto at = groups_.find(number);
+  const Group& group = at->second;
+  if (!group.waiting.empty() || group.n_running > 0) return;
+  if (group.has_document) drops_.push_back(group.document_sequence.id);
+  groups_.erase(at);
+}
+
+}  // namespace longhaul
