@@ -12,6 +12,8 @@
 
 namespace longhaul {
 
+struct ModelSpec;
+
 struct HeadProfile {
   std::int64_t n_layers = 0;
   std::int64_t n_kv_heads = 0;
@@ -54,5 +56,12 @@ struct HeadRoles {
 // keeps none, r >= 1 all. Which heads: higher gate first, then lower layer, then lower head (the
 // published code breaks ties at random: DuoAttention, utils.py, sparsify_attention_heads).
 HeadRoles choose_roles(const HeadProfile& profile, std::optional<double> retrieval_ratio);
+
+// Throws kInvalidArgument unless the profile has the model's layers and KV heads.
+void check_profile_fits(const HeadProfile& profile, const ModelSpec& spec);
+
+// One line for people: how many heads keep everything, the window of the others, the count of each
+// layer.
+std::string describe(const HeadRoles& roles);
 
 }  // namespace longhaul

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,7 +32,12 @@ struct GenerationConfig {
   double min_p = 0.0;
   std::optional<std::int64_t> max_new_tokens;
   std::vector<std::int32_t> eos_token_ids;  // empty: those of config.json
+  // Settings of the file that change what is sampled and that Longhaul does not have, such as
+  // "repetition_penalty 1.05". Not refused here, because a request may set its own sampling; a
+  // request that takes its sampling from this file must be refused or warned with these.
+  std::vector<std::string> unsupported;
 };
+// `max_length` (prompt included) is not taken: the context length is the limit anyway.
 GenerationConfig parse_generation_config(std::string_view text, std::string_view source);
 
 }  // namespace longhaul

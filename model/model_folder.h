@@ -31,7 +31,7 @@ class ModelFolder {
 
   // Weights, from model.safetensors or the shards that model.safetensors.index.json names (names
   // with '/' or '..' are refused; every shard must exist, every tensor be found where the index
-  // says). Views stay valid while this object lives.
+  // says). Views stay valid while this object or a copy of it lives. Any thread may call these.
   bool has_tensor(std::string_view name) const;
   TensorBytes tensor(std::string_view name) const;
   std::size_t weight_bytes() const;  // of all tensors, from headers alone

@@ -17,7 +17,8 @@
 
 namespace longhaul {
 
-// One tensor as it lies in the file. `bytes` is valid while the file is mapped.
+// One tensor as it lies in the file. `bytes` is valid while the file is mapped and may lie at any
+// alignment (the format does not promise one): copy elements out, do not cast the pointer.
 struct TensorBytes {
   DType dtype = DType::kF32;  // F32, F16, BF16, F64, I8; tensors of other dtypes are checked but
                               // cannot be taken
@@ -46,6 +47,7 @@ class SafetensorsFile {
     std::map<std::string, Entry, std::less<>> entries;
     std::size_t data_offset = 0;
   };
+  const Header& header() const { return header_; }
   static Header parse_header(std::span<const std::byte> file, std::string_view source);
 
  private:

@@ -1,0 +1,113 @@
+#include "model/model_spec.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+[[noreturn]] void refuse(const std::string& reason) {
+  throw Error(ErrorCode::kInvalidArgument, "model: " + reason);
+}
+
+void check_positive(std::string_view name, std::int64_t value) {
+  if (value < 1) refuse(fmt::format("{} is {}; it must be at least 1", name, value));
+}
+
+void check_positive(std::string_view name, double value) {
+  if (!std::isfinite(value) || value <= 0) {
+    refuse(fmt::format("{} is {}; it must be a finite number above 0", name, value));
+  }
+}
+
+void check_factor(const RopeScaling& scaling) {
+  if (!std::isfinite(scaling.factor) || scaling.factor < 1) {
+    refuse(fmt::format("rope_scaling.factor is {}; it must be a finite number of at least 1",
+                       scaling.factor));
+  }
+}
+
+void check_yarn(const RopeScaling& scaling) {
+  check_factor(scaling);
+  check_positive("rope_scaling.original_max_position", scaling.original_max_position);
+  check_positive("rope_scaling.beta_fast", scaling.beta_fast);
+  check_positive("rope_scaling.beta_slow", scaling.beta_slow);
+  if (scaling.attention_factor) {
+    check_positive("rope_scaling.attention_factor", *scaling.attention_factor);
+  }
+  for (const auto& mscale : {scaling.mscale, scaling.mscale_all_dim}) {
+    if (mscale && (!std::isfinite(*mscale) || *mscale < 0)) {
+      refuse(fmt::format("rope_scaling.mscale is {}; it must not be negative", *mscale));
+    }
+  }
+}
+
+void check_rope(const ModelSpec& spec) {
+  if (!std::isfinite(spec.rope_theta) || spec.rope_theta <= 1) {
+    refuse(fmt::format("rope_theta is {}; it must be a finite number above 1", spec.rope_theta));
+  }
+  const RopeScaling& scaling = spec.rope_scaling;
+  switch (scaling.kind) {
+    case RopeScaling::Kind::kNone:
+      return;
+    case RopeScaling::Kind::kLinear:
+      return check_factor(scaling);
+    case RopeScaling::Kind::kLlama3:
+      check_factor(scaling);
+      check_positive("rope_scaling.original_max_position", scaling.original_max_position);
+      check_positive("rope_scaling.low_freq_factor", scaling.low_freq_factor);
+      check_positive("rope_scaling.high_freq_factor", scaling.high_freq_factor);
+      if (scaling.high_freq_factor <= scaling.low_freq_factor) {
+        refuse(fmt::format("rope_scaling.high_freq_factor {} must be above low_freq_factor {}",
+                           scaling.high_freq_factor, scaling.low_freq_factor));
+      }
+      return;
+    case RopeScaling::Kind::kYarn:
+      return check_yarn(scaling);
+  }
+}
+
+void check_windows(const ModelSpec& spec) {
+  if (static_cast<std::int64_t>(spec.attention_window.size()) != spec.n_layers) {
+    refuse(
+        fmt::format("attention_window has {} entries for {} layers; give one per layer (kNoWindow "
+                    "where all keys are seen)",
+                    spec.attention_window.size(), spec.n_layers));
+  }
+  for (std::size_t layer = 0; layer < spec.attention_window.size(); ++layer) {
+    if (spec.attention_window[layer] < 1) {
+      refuse(fmt::format("attention_window[{}] is {}; it must be at least 1", layer,
+                         spec.attention_window[layer]));
+    }
+  }
+}
+
+}  // namespace
+
+void ModelSpec::validate() const {
+  check_positive("vocab_size", vocab_size);
+  check_positive("d_model", d_model);
+  check_positive("d_ff", d_ff);
+  check_positive("n_layers", n_layers);
+  check_positive("n_heads", n_heads);
+  check_positive("n_kv_heads", n_kv_heads);
+  check_positive("head_dim", head_dim);
+  check_positive("max_seq_len", max_seq_len);
+  if (n_heads % n_kv_heads != 0) {
+    refuse(fmt::format(
+        "n_heads {} is no multiple of n_kv_heads {}; every KV head must serve equally many heads",
+        n_heads, n_kv_heads));
+  }
+  if (head_dim % 2 != 0) {
+    refuse(fmt::format("head_dim {} is odd; RoPE rotates pairs", head_dim));
+  }
+  check_positive("norm_eps", norm_eps);
+  check_rope(*this);
+  check_windows(*this);
+}
+
+}  // namespace longhaul
