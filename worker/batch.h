@@ -1,0 +1,25 @@
+// What one pass through the model computes: rows of activations, one for each new token, in
+// segments that belong to one sequence each. A chunk of a prompt is one segment, a decode batch
+// many segments of one row; any mixture takes the same path.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "base/ids.h"
+#include "worker/kv/sequence_cache.h"
+
+namespace longhaul {
+
+struct BatchSegment {
+  SequenceCache* cache = nullptr;   // must outlive the pass; no two segments share one
+  Extent rows;                      // of the batch
+  std::int64_t first_position = 0;  // of rows.begin in the sequence: what the cache holds so far
+};
+
+struct Batch {
+  std::span<const std::int32_t> tokens;    // [n_rows]
+  std::span<const BatchSegment> segments;  // their rows follow each other and cover [0, n_rows)
+  std::int64_t n_rows() const { return static_cast<std::int64_t>(tokens.size()); }
+};
+
+}  // namespace longhaul

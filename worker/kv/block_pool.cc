@@ -1,0 +1,138 @@
+#include "worker/kv/block_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::size_t kSlabBytes = std::size_t{2} << 20;  // one huge page on x86-64
+
+}  // namespace
+
+// Blocks of one mapping. Those from n_touched on were never used: the system's zero pages.
+struct BlockPool::Slab {
+  Slab(std::int64_t n, std::size_t block_bytes) : n_blocks(n), counts(static_cast<std::size_t>(n)) {
+    mapped_bytes = static_cast<std::size_t>(n) * block_bytes;
+    void* memory = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory != MAP_FAILED) base = static_cast<std::byte*>(memory);
+  }
+  ~Slab() {
+    if (base != nullptr) ::munmap(base, mapped_bytes);
+  }
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+
+  std::byte* base = nullptr;
+  std::size_t mapped_bytes = 0;
+  std::int64_t n_blocks;
+  std::int64_t n_in_use = 0;
+  std::int64_t n_touched = 0;
+  std::vector<std::uint32_t> counts;  // owners of each block
+  std::vector<std::int64_t> freed;  // used before; the latest, still in the CPU's cache, goes first
+};
+
+BlockPool::BlockPool(const KvBlockShape& shape, std::optional<std::size_t> limit_bytes)
+    : shape_(shape), bytes_(shape.bytes()), limit_bytes_(limit_bytes) {
+  require(shape.block_size > 0 && shape.head_dim > 0 && bytes_ > 0,
+          "BlockPool: block_size and head_dim must be positive");
+  blocks_per_slab_ = static_cast<std::int64_t>(std::max<std::size_t>(1, kSlabBytes / bytes_));
+}
+
+BlockPool::~BlockPool() = default;
+
+BlockPool::Slab& BlockPool::slab_of(BlockId id) const {
+  return *slabs_[static_cast<std::size_t>(id.value / blocks_per_slab_)];
+}
+
+std::byte* BlockPool::data(BlockId id) const {
+  return slab_of(id).base + static_cast<std::size_t>(slot_of(id)) * bytes_;
+}
+
+std::size_t BlockPool::bytes_in_use() const {
+  return static_cast<std::size_t>(n_blocks_in_use_) * bytes_;
+}
+
+std::optional<BlockId> BlockPool::take() {
+  if (slabs_with_room_.empty() && !add_slab()) return std::nullopt;
+  const std::int64_t index = *slabs_with_room_.begin();
+  Slab& slab = *slabs_[static_cast<std::size_t>(index)];
+  if (index == empty_slab_) empty_slab_ = -1;
+  std::int64_t slot = 0;
+  if (!slab.freed.empty()) {
+    slot = slab.freed.back();
+    slab.freed.pop_back();
+    std::memset(slab.base + static_cast<std::size_t>(slot) * bytes_, 0, bytes_);
+  } else {
+    slot = slab.n_touched++;
+  }
+  slab.counts[static_cast<std::size_t>(slot)] = 1;
+  if (++slab.n_in_use == slab.n_blocks) slabs_with_room_.erase(index);
+  ++n_blocks_in_use_;
+  return BlockId{index * blocks_per_slab_ + slot};
+}
+
+void BlockPool::share(BlockId id) { ++slab_of(id).counts[static_cast<std::size_t>(slot_of(id))]; }
+
+bool BlockPool::is_shared(BlockId id) const {
+  return slab_of(id).counts[static_cast<std::size_t>(slot_of(id))] > 1;
+}
+
+void BlockPool::release(BlockId id) {
+  Slab& slab = slab_of(id);
+  const std::int64_t slot = slot_of(id);
+  std::uint32_t& count = slab.counts[static_cast<std::size_t>(slot)];
+  LONGHAUL_ASSERT(count > 0);
+  if (--count > 0) return;
+  const std::int64_t index = id.value / blocks_per_slab_;
+  slab.freed.push_back(slot);
+  slabs_with_room_.insert(index);
+  --n_blocks_in_use_;
+  if (--slab.n_in_use > 0) return;
+  if (empty_slab_ >= 0) {
+    free_slab(index);
+  } else {
+    empty_slab_ = index;
+  }
+  if (n_blocks_in_use_ == 0 && empty_slab_ >= 0) {
+    free_slab(empty_slab_);
+    empty_slab_ = -1;
+  }
+}
+
+bool BlockPool::add_slab() {
+  std::int64_t n_blocks = blocks_per_slab_;
+  if (limit_bytes_) {
+    const auto room = static_cast<std::int64_t>(*limit_bytes_ / bytes_) - n_blocks_reserved_;
+    n_blocks = std::min(n_blocks, room);
+    if (n_blocks <= 0) return false;
+  }
+  auto slab = std::make_unique<Slab>(n_blocks, bytes_);
+  if (slab->base == nullptr) return false;
+  std::int64_t index = static_cast<std::int64_t>(slabs_.size());
+  if (free_slab_indices_.empty()) {
+    slabs_.push_back(std::move(slab));
+  } else {
+    index = free_slab_indices_.back();
+    free_slab_indices_.pop_back();
+    slabs_[static_cast<std::size_t>(index)] = std::move(slab);
+  }
+  slabs_with_room_.insert(index);
+  n_blocks_reserved_ += n_blocks;
+  return true;
+}
+
+void BlockPool::free_slab(std::int64_t index) {
+  n_blocks_reserved_ -= slabs_[static_cast<std::size_t>(index)]->n_blocks;
+  slabs_with_room_.erase(index);
+  slabs_[static_cast<std::size_t>(index)].reset();
+  free_slab_indices_.push_back(index);
+}
+
+}  // namespace longhaul

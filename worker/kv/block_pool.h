@@ -1,0 +1,66 @@
+// Cache memory: blocks of one KvBlockShape, cut from slabs that are taken from the system when
+// needed and given back when they are empty. Counts who shares a block; knows nothing of sequences.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/ids.h"
+#include "kernels/kv_block.h"
+
+namespace longhaul {
+
+using BlockId = Id<struct BlockTag>;
+
+// Used by one thread (the worker's step thread).
+class BlockPool {
+ public:
+  // `limit_bytes` bounds what is taken from the system, without the few bytes that round a slab up
+  // to whole pages; no limit when empty.
+  explicit BlockPool(const KvBlockShape& shape, std::optional<std::size_t> limit_bytes = {});
+  ~BlockPool();
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  // A zero-filled block with one owner; empty when the limit is reached.
+  std::optional<BlockId> take();
+  // One more owner.
+  void share(BlockId id);
+  // One owner less; the last one frees the block.
+  void release(BlockId id);
+  bool is_shared(BlockId id) const;
+  std::byte* data(BlockId id) const;
+
+  const KvBlockShape& shape() const { return shape_; }
+  std::optional<std::size_t> limit_bytes() const { return limit_bytes_; }
+  std::int64_t n_blocks_in_use() const { return n_blocks_in_use_; }
+  std::size_t bytes_in_use() const;
+  // What the slabs hold, free blocks included: what is really taken from the system. One empty slab
+  // is kept while others are in use, so that a block that comes and goes costs no system call.
+  std::size_t bytes_reserved() const {
+    return static_cast<std::size_t>(n_blocks_reserved_) * bytes_;
+  }
+
+ private:
+  struct Slab;
+  Slab& slab_of(BlockId id) const;
+  std::int64_t slot_of(BlockId id) const { return id.value % blocks_per_slab_; }
+  bool add_slab();
+  void free_slab(std::int64_t index);
+
+  KvBlockShape shape_;
+  std::size_t bytes_;  // of a block
+  std::optional<std::size_t> limit_bytes_;
+  std::int64_t blocks_per_slab_;
+  std::vector<std::unique_ptr<Slab>> slabs_;  // null where one was given back
+  std::set<std::int64_t> slabs_with_room_;    // the lowest is used first, so that others run empty
+  std::vector<std::int64_t> free_slab_indices_;
+  std::int64_t empty_slab_ = -1;
+  std::int64_t n_blocks_in_use_ = 0;
+  std::int64_t n_blocks_reserved_ = 0;
+};
+
+}  // namespace longhaul

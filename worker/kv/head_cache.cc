@@ -1,0 +1,101 @@
+#include "worker/kv/head_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace longhaul {
+
+HeadCache::~HeadCache() {
+  for (const BlockId id : ids_) pool_->release(id);
+}
+
+HeadCache::HeadCache(HeadCache&& other) noexcept
+    : pool_(other.pool_),
+      n_tokens_(std::exchange(other.n_tokens_, 0)),
+      blocks_(std::exchange(other.blocks_, {})),
+      ids_(std::exchange(other.ids_, {})) {}
+
+std::int64_t HeadCache::n_free_slots() const {
+  return blocks_.empty() ? 0 : pool_->shape().block_size - blocks_.back().n_tokens;
+}
+
+std::optional<HeadCache::AppendPlace> HeadCache::extend(std::int64_t n_tokens) {
+  const std::int64_t block_size = pool_->shape().block_size;
+  const std::int64_t n_free = n_free_slots();
+  const bool fills_partial = n_free > 0 && n_tokens > 0;
+  const bool copies_partial = fills_partial && pool_->is_shared(ids_.back());
+  const std::int64_t n_fresh = ceil_div(std::max<std::int64_t>(0, n_tokens - n_free), block_size);
+
+  const std::size_t n_before = ids_.size();
+  for (std::int64_t i = 0; i < n_fresh + (copies_partial ? 1 : 0); ++i) {
+    const std::optional<BlockId> id = pool_->take();
+    if (!id) {
+      for (std::size_t j = n_before; j < ids_.size(); ++j) pool_->release(ids_[j]);
+      ids_.resize(n_before);
+      return std::nullopt;
+    }
+    ids_.push_back(*id);
+  }
+  if (copies_partial) {
+    const BlockId copy = ids_.back();
+    ids_.pop_back();
+    BlockId& shared = ids_[n_before - 1];
+    std::memcpy(pool_->data(copy), pool_->data(shared), pool_->shape().bytes());
+    pool_->release(std::exchange(shared, copy));
+    blocks_.back().data = pool_->data(copy);
+  }
+
+  AppendPlace place;
+  place.first_slot = fills_partial ? block_size - n_free : 0;
+  place.n_blocks = n_fresh + (fills_partial ? 1 : 0);
+  std::int64_t n_left = n_tokens;
+  if (fills_partial) {
+    const std::int64_t n_here = std::min(n_free, n_left);
+    blocks_.back().n_tokens += n_here;
+    n_left -= n_here;
+  }
+  for (std::size_t j = n_before; j < ids_.size(); ++j) {
+    const std::int64_t n_here = std::min(block_size, n_left);
+    blocks_.push_back({.data = pool_->data(ids_[j]),
+                       .first_position = n_tokens_ + n_tokens - n_left,
+                       .n_tokens = n_here});
+    n_left -= n_here;
+  }
+  n_tokens_ += n_tokens;
+  return place;
+}
+
+std::byte* HeadCache::writable_block(std::int64_t n_blocks, std::int64_t i) const {
+  return pool_->data(ids_[ids_.size() - static_cast<std::size_t>(n_blocks - i)]);
+}
+
+HeadCache HeadCache::fork() const {
+  HeadCache child(*pool_);
+  child.n_tokens_ = n_tokens_;
+  child.blocks_ = blocks_;
+  child.ids_ = ids_;
+  for (const BlockId id : ids_) pool_->share(id);
+  return child;
+}
+
+void HeadCache::free_hidden(Extent hidden) {
+  if (hidden.empty() || blocks_.empty()) return;
+  const std::int64_t block_size = pool_->shape().block_size;
+  const auto begin = std::lower_bound(blocks_.begin(), blocks_.end(), hidden.begin,
+                                      [](const KvBlockRef& block, std::int64_t position) {
+                                        return block.first_position < position;
+                                      });
+  auto end = begin;
+  while (end != blocks_.end() && end->n_tokens == block_size &&
+         end->first_position + block_size <= hidden.end) {
+    pool_->release(ids_[static_cast<std::size_t>(end - blocks_.begin())]);
+    ++end;
+  }
+  ids_.erase(ids_.begin() + (begin - blocks_.begin()), ids_.begin() + (end - blocks_.begin()));
+  blocks_.erase(begin, end);
+}
+
+}  // namespace longhaul

@@ -1,0 +1,49 @@
+// The caches of one sequence: one HeadCache for each (layer, KV head) that this worker serves.
+// A fork shares all blocks and owns only what is appended later; destroying a sequence gives back
+// the blocks that nobody else shares.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "worker/kv/block_pool.h"
+#include "worker/kv/cache_layout.h"
+#include "worker/kv/head_cache.h"
+
+namespace longhaul {
+
+// Used by one thread; layout and pool must outlive it.
+class SequenceCache {
+ public:
+  SequenceCache(const CacheLayout& layout, BlockPool& pool);
+  SequenceCache fork() const;
+
+  const CacheLayout& layout() const { return *layout_; }
+  HeadCache& head(std::int64_t layer, std::int64_t kv_head) {
+    return heads_[index(layer, kv_head)];
+  }
+  const HeadCache& head(std::int64_t layer, std::int64_t kv_head) const {
+    return heads_[index(layer, kv_head)];
+  }
+  // Tokens whose K and V all layers have.
+  std::int64_t n_tokens() const;
+  // Frees the layer's blocks that its policies give up. Call when the layer's newest tokens have
+  // been attended to: in a long chunk, only one layer then holds more than it keeps.
+  void trim(std::int64_t layer);
+  // Bytes of the blocks that it reads; blocks shared with others are counted whole.
+  std::size_t bytes() const;
+
+ private:
+  struct Empty {};
+  SequenceCache(const CacheLayout& layout, std::size_t block_bytes, Empty)
+      : layout_(&layout), block_bytes_(block_bytes) {}
+  std::size_t index(std::int64_t layer, std::int64_t kv_head) const {
+    return static_cast<std::size_t>((layer - layout_->layers().begin) * layout_->n_kv_heads() +
+                                    kv_head);
+  }
+  const CacheLayout* layout_;
+  std::size_t block_bytes_;
+  std::vector<HeadCache> heads_;  // [layers, n_kv_heads], published order
+};
+
+}  // namespace longhaul

@@ -1,0 +1,45 @@
+// Turns hidden rows into picked or scored tokens: logits in tiles of rows (so that [n, vocab_size]
+// never exists for a long prompt), the most likely tokens, log-probabilities, the pick.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cluster/wire/step.h"
+#include "kernels/tensor.h"
+#include "worker/sampler.h"
+#include "worker/transformer.h"
+
+namespace longhaul {
+
+// What is asked of one hidden row.
+struct LogitsQuestion {
+  static constexpr std::int32_t kPick = -1;
+  SequenceId sequence;
+  std::int32_t token = kPick;                // the token to score, or kPick
+  const SamplingParams* sampling = nullptr;  // how to pick; not looked at when scoring
+  std::int64_t position = 0;                 // of the token in its sequence
+  std::int64_t n_logprobs = -1;              // -1: none; more than the vocabulary has: all
+};
+
+// Used by one thread.
+class LogitsReader {
+ public:
+  explicit LogitsReader(Transformer& transformer) : transformer_(transformer) {}
+
+  // One answer for each row of `hidden` [n_rows, d_model]. Throws kInternal for NaN logits.
+  void answer(const TensorView<const float, 2>& hidden, std::span<const LogitsQuestion> questions,
+              std::vector<PickedToken>& answers);
+
+ private:
+  void answer_tile(const TensorView<const float, 2>& hidden,
+                   std::span<const LogitsQuestion> questions, std::vector<PickedToken>& answers);
+
+  Transformer& transformer_;
+  Sampler sampler_;
+  std::vector<std::int32_t> ids_;
+  std::vector<float> values_;
+  std::vector<float> log_sum_exp_;
+};
+
+}  // namespace longhaul

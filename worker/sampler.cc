@@ -1,0 +1,107 @@
+#include "worker/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+std::uint64_t mix(std::uint64_t x) {  // splitmix64 (Steele, Lea & Flood 2014)
+  x += 0x9E3779B97F4A7C15U;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31);
+}
+
+bool is_likelier(const Candidate& a, const Candidate& b) {
+  return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
+}
+
+bool is_unlikelier(const Candidate& a, const Candidate& b) { return is_likelier(b, a); }
+
+double sum_of(const std::vector<Candidate>& candidates) {
+  double sum = 0;
+  for (const Candidate& c : candidates) sum += c.probability;
+  return sum;
+}
+
+void keep_top_k(std::vector<Candidate>& candidates, std::int64_t k) {
+  if (k <= 0 || k >= static_cast<std::int64_t>(candidates.size())) return;
+  std::partial_sort(candidates.begin(), candidates.begin() + k, candidates.end(), is_likelier);
+  candidates.resize(static_cast<std::size_t>(k));
+}
+
+// Takes the likeliest from a heap until they reach top_p: most of the vocabulary is never sorted.
+void keep_top_p(std::vector<Candidate>& candidates, double top_p) {
+  if (top_p >= 1.0) return;
+  const double enough = top_p * sum_of(candidates);
+  std::make_heap(candidates.begin(), candidates.end(), is_unlikelier);
+  auto end = candidates.end();
+  double sum = 0;
+  do {
+    std::pop_heap(candidates.begin(), end, is_unlikelier);
+    --end;
+    sum += end->probability;
+  } while (sum < enough && end != candidates.begin());
+  std::reverse(end, candidates.end());
+  candidates.erase(candidates.begin(), end);
+}
+
+void keep_min_p(std::vector<Candidate>& candidates, double min_p) {
+  if (min_p <= 0.0) return;
+  const double least =
+      min_p * std::max_element(candidates.begin(), candidates.end(), is_unlikelier)->probability;
+  std::erase_if(candidates, [&](const Candidate& c) { return c.probability < least; });
+}
+
+}  // namespace
+
+double uniform_draw(std::uint64_t seed, std::int64_t position) {
+  return static_cast<double>(mix(mix(seed) + static_cast<std::uint64_t>(position)) >> 11) * 0x1p-53;
+}
+
+std::span<const Candidate> Sampler::candidates(std::span<const float> logits,
+                                               const SamplingParams& params) {
+  const double max = *std::max_element(logits.begin(), logits.end());
+  candidates_.resize(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    candidates_[i] = {.token = static_cast<std::int32_t>(i),
+                      .probability = std::exp((logits[i] - max) / params.temperature)};
+  }
+  keep_top_k(candidates_, params.top_k);
+  keep_top_p(candidates_, params.top_p);
+  keep_min_p(candidates_, params.min_p);
+  const double sum = sum_of(candidates_);
+  for (Candidate& c : candidates_) c.probability /= sum;
+  return candidates_;
+}
+
+std::int32_t Sampler::sample(std::span<const float> logits, const SamplingParams& params,
+                             std::int64_t position) {
+  double left = uniform_draw(params.seed, position);
+  const std::span<const Candidate> from = candidates(logits, params);
+  std::int32_t token = -1;
+  for (const Candidate& c : from) {
+    if (c.probability <= 0) continue;
+    token = c.token;  // the last one with a probability, when rounding leaves a rest
+    if (left < c.probability) break;
+    left -= c.probability;
+  }
+  return token;
+}
+
+void check_sampling(const SamplingParams& params) {
+  const auto check = [](bool is_good, std::string_view field, double value, std::string_view want) {
+    require(is_good, fmt::format("sampling: {} is {}, it must be {}", field, value, want));
+  };
+  check(std::isfinite(params.temperature), "temperature", params.temperature, "finite");
+  check(params.top_k >= 0, "top_k", static_cast<double>(params.top_k), "0 (off) or more");
+  check(params.top_p >= 0 && params.top_p <= 1, "top_p", params.top_p, "between 0 and 1");
+  check(params.min_p >= 0 && params.min_p <= 1, "min_p", params.min_p, "between 0 and 1");
+}
+
+}  // namespace longhaul

@@ -1,0 +1,56 @@
+// Memory for the activations of one step, reused by all steps and layers: it grows to the largest
+// step and stays.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "kernels/softmax_state.h"
+#include "kernels/tensor.h"
+#include "model/model_spec.h"
+
+namespace longhaul {
+
+class StepBuffers {
+ public:
+  // The feed-forward network runs in tiles of rows, so that its wide activations stay small (and in
+  // the CPU's caches) in a long chunk.
+  static constexpr std::int64_t kFfnTileRows = 512;
+
+  explicit StepBuffers(const ModelSpec& spec) : spec_(spec) {}
+
+  // Makes room for n_rows and sets every view to that many rows. Contents are lost.
+  void set_rows(std::int64_t n_rows);
+
+  std::vector<std::int64_t> positions;  // [n_rows]
+  TensorView<float, 2> hidden;          // [n_rows, d_model], the residual stream
+  TensorView<float, 2> normed;          // [n_rows, d_model]
+  TensorView<float, 3> q;               // [n_rows, n_heads, head_dim]
+  TensorView<float, 3> k;               // [n_rows, n_kv_heads, head_dim]
+  TensorView<float, 3> v;               // [n_rows, n_kv_heads, head_dim]
+  TensorView<float, 2> cos;             // [n_rows, head_dim / 2]
+  TensorView<float, 2> sin;
+  SoftmaxStateView state;     // [n_rows, n_heads(, head_dim)]
+  TensorView<float, 2> gate;  // [min(n_rows, kFfnTileRows), d_ff]
+  TensorView<float, 2> up;    // the same
+
+ private:
+  // A tensor whose first dimension grows.
+  template <int kRank>
+  static TensorView<float, kRank> rows_of(Tensor<float, kRank>& memory,
+                                          std::array<std::int64_t, kRank> shape);
+  ModelSpec spec_;
+  Tensor<float, 2> hidden_memory_, normed_memory_, cos_memory_, sin_memory_, gate_memory_,
+      up_memory_, m_memory_, l_memory_;
+  Tensor<float, 3> q_memory_, k_memory_, v_memory_, o_memory_;
+};
+
+// The same memory as a matrix of one row per token.
+inline TensorView<float, 2> as_matrix(const TensorView<float, 3>& x) {
+  return {x.data(), {x.dim(0), x.dim(1) * x.dim(2)}};
+}
+// The same memory with one row per head.
+inline TensorView<float, 2> as_heads(const TensorView<float, 3>& x) {
+  return {x.data(), {x.dim(0) * x.dim(1), x.dim(2)}};
+}
+
+}  // namespace longhaul

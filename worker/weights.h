@@ -1,0 +1,74 @@
+// The weights of the layers that a worker serves, ready for the kernels. F32 and BF16 matrices are
+// used where the file is mapped, without a copy; F16 and F64 are converted to F32 once. Every shape
+// is checked against the ModelSpec.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/ids.h"
+#include "kernels/tensor.h"
+#include "model/model_folder.h"
+#include "model/model_spec.h"
+
+namespace longhaul {
+
+// Vectors that the model does not have are empty.
+struct LayerWeights {
+  std::vector<float> attention_norm;  // [d_model]
+  WeightView q;                       // [n_heads * head_dim, d_model]
+  WeightView k;                       // [n_kv_heads * head_dim, d_model]
+  WeightView v;                       // [n_kv_heads * head_dim, d_model]
+  WeightView o;                       // [d_model, n_heads * head_dim]
+  std::vector<float> q_bias, k_bias, v_bias, o_bias;
+  std::vector<float> q_norm, k_norm;  // [head_dim]
+  std::vector<float> ffn_norm;        // [d_model]
+  WeightView gate;                    // [d_ff, d_model]
+  WeightView up;                      // [d_ff, d_model]
+  WeightView down;                    // [d_model, d_ff]
+  std::vector<float> gate_bias, up_bias, down_bias;
+};
+
+// Immutable after construction: any number of threads may read it.
+class Weights {
+ public:
+  // Layers [layers.begin, layers.end), the embedding, the final norm and lm_head of a Hugging Face
+  // folder. Throws kCorruptData naming tensor, shape in the file and expected shape.
+  static Weights load(const ModelFolder& folder, Extent layers);
+  static Weights load(const ModelFolder& folder);  // all layers
+  // Random weights of the right scale for tests and benchmarks: the same for the same seed, spec
+  // and `dtype` (kF32 or kBf16) of the matrices.
+  static Weights synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed);
+
+  Weights(Weights&&) noexcept;
+  Weights& operator=(Weights&&) noexcept;
+  ~Weights();
+
+  const ModelSpec& spec() const { return spec_; }
+  Extent layers() const { return layers_; }
+  const LayerWeights& layer(std::int64_t layer) const {
+    return layer_weights_[static_cast<std::size_t>(layer - layers_.begin)];
+  }
+  const WeightView& embedding() const { return embedding_; }  // [vocab_size, d_model]
+  const std::vector<float>& final_norm() const { return final_norm_; }
+  const WeightView& lm_head() const { return lm_head_; }  // [vocab_size, d_model]
+  // Of the matrices, tied ones once.
+  std::size_t matrix_bytes() const;
+
+ private:
+  struct Memory;
+  class FolderSource;
+  class SyntheticSource;
+  template <typename Source>
+  Weights(const ModelSpec& spec, Extent layers, Source source);
+
+  ModelSpec spec_;
+  Extent layers_;
+  std::vector<LayerWeights> layer_weights_;
+  WeightView embedding_;
+  std::vector<float> final_norm_;
+  WeightView lm_head_;
+  std::unique_ptr<Memory> memory_;  // keeps alive what the views look at
+};
+
+}  // namespace longhaul

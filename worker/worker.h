@@ -1,0 +1,89 @@
+// One rank of the system: holds weights and caches, and does what the coordinator's commands say
+// (cluster/wire/step.h). start here: step().
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "cluster/wire/link.h"
+#include "cluster/wire/step.h"
+#include "model/head_profile.h"
+#include "worker/kv/block_pool.h"
+#include "worker/kv/cache_layout.h"
+#include "worker/kv/sequence_cache.h"
+#include "worker/logits_reader.h"
+#include "worker/transformer.h"
+#include "worker/weights.h"
+
+namespace longhaul {
+
+struct WorkerConfig {
+  std::shared_ptr<const Weights> weights;  // ranks of one process may share them
+  std::optional<HeadRoles> roles;          // of the KV heads; all retrieval when empty
+  DType k_dtype = DType::kF32;             // of cached keys: kF32 or kBf16
+  DType v_dtype = DType::kF32;             // of cached values
+  std::int64_t block_size = 64;            // tokens of a cache block
+  std::optional<std::size_t> cache_limit_bytes;
+  int n_threads = 0;  // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
+};
+
+// Used by one thread, which is the step thread.
+class Worker {
+ public:
+  // Throws kInvalidArgument for a configuration that makes no sense.
+  explicit Worker(const WorkerConfig& config);
+
+  // Executes one command. A command that cannot be done is a StepFailed, not an exception; what it
+  // found wrong before it changed anything leaves all sequences as they were, a failure in the
+  // middle leaves those that it named unusable but for DropSequences. Blocks while it computes.
+  StepResult step(const StepCommand& command);
+
+  // Answers commands until Shutdown (which is answered) or until the coordinator is gone.
+  void serve(WorkerLink& link);
+
+  std::size_t kv_bytes_in_use() const { return pool_.bytes_in_use(); }
+  std::size_t kv_bytes_reserved() const { return pool_.bytes_reserved(); }
+  // Summed over all steps so far.
+  const PhaseTimes& times() { return transformer_.times(); }
+
+ private:
+  struct Sequence {
+    SequenceCache cache;
+    SamplingParams sampling;
+    std::int64_t n_tokens = 0;
+    std::vector<float>
+        last_hidden;       // of its newest token, [d_model]: scores the next chunk's first
+    bool is_whole = true;  // false from the start of a step that changes it to its end
+  };
+
+  StepDone run(const OpenSequence& command);
+  StepDone run(const ForkSequence& command);
+  StepDone run(const DropSequences& command);
+  StepDone run(const PrefillChunk& command);
+  StepDone run(const DecodeBatch& command);
+  StepDone run(const Shutdown&) { return {}; }
+
+  Sequence& find(SequenceId id);
+  Sequence& find_whole(SequenceId id);
+  void add(SequenceId id, Sequence sequence);
+  void check_token(std::int32_t token) const;
+  void keep_last_hidden(Sequence& sequence, const TensorView<const float, 2>& hidden,
+                        std::int64_t row);
+  TensorView<const float, 2> forward(const Batch& batch);
+  std::vector<PickedToken> score(const PrefillChunk& command, const Sequence& sequence,
+                                 const TensorView<const float, 2>& hidden);
+  [[noreturn]] void throw_cache_full(const Batch& batch, std::string_view detail) const;
+
+  std::shared_ptr<const Weights> weights_;
+  int n_threads_;
+  CacheLayout layout_;
+  BlockPool pool_;
+  Transformer transformer_;
+  LogitsReader logits_reader_;
+  std::unordered_map<SequenceId, Sequence> sequences_;
+};
+
+}  // namespace longhaul
