@@ -1,0 +1,271 @@
+#include "tests/support/reference_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+#include "model/rope_frequencies.h"
+
+namespace longhaul::test {
+namespace {
+
+template <typename T>
+T element(std::span<const std::byte> bytes, std::size_t i) {
+  T value;
+  std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+double element(const TensorBytes& tensor, std::size_t i) {
+  switch (tensor.dtype) {
+    case DType::kF32:
+      return static_cast<double>(element<float>(tensor.bytes, i));
+    case DType::kF16:
+      return static_cast<double>(to_float(element<Float16>(tensor.bytes, i)));
+    case DType::kBf16:
+      return static_cast<double>(to_float(element<BFloat16>(tensor.bytes, i)));
+    case DType::kF64:
+      return element<double>(tensor.bytes, i);
+    case DType::kI8:
+      break;
+  }
+  throw Error(ErrorCode::kUnsupported, "the reference model reads floating-point weights only");
+}
+
+double dot(const double* a, const double* b, std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void add_scaled(double* out, double scale, const double* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] += scale * x[i];
+}
+
+// out[head_dim] = softmax over the keys that the mask shows of (q k / sqrt(head_dim)), times v.
+// `k` and `v` point at the head's vector of token 0; the next token's is `stride` further.
+struct HeadAttention {
+  const double* k;
+  const double* v;
+  std::int64_t stride;
+  std::int64_t head_dim;
+  KeyMask mask;
+
+  void operator()(const double* q, std::int64_t position, double* out) const {
+    std::vector<std::int64_t> keys;
+    for (std::int64_t key = 0; key <= position; ++key) {
+      if (mask.sees(position, key)) keys.push_back(key);
+    }
+    std::vector<double> scores;
+    for (const std::int64_t key : keys) {
+      scores.push_back(dot(q, k + key * stride, head_dim) /
+                       std::sqrt(static_cast<double>(head_dim)));
+    }
+    const double largest = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    for (double& score : scores) sum += score = std::exp(score - largest);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      add_scaled(out, scores[i] / sum, v + keys[i] * stride, head_dim);
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<KeyMask> key_masks(const ModelSpec& spec, const HeadRoles& roles) {
+  require(roles.n_layers == spec.n_layers && roles.n_kv_heads == spec.n_kv_heads,
+          "key_masks: roles and model differ in layers or KV heads");
+  std::vector<KeyMask> masks;
+  for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    const std::int64_t window = spec.attention_window.at(static_cast<std::size_t>(layer));
+    for (std::int64_t head = 0; head < spec.n_kv_heads; ++head) {
+      const bool streams =
+          window == ModelSpec::kNoWindow && roles.role(layer, head) == HeadRole::kStreaming;
+      masks.push_back(streams ? KeyMask{roles.sink, roles.recent} : KeyMask{0, window});
+    }
+  }
+  return masks;
+}
+
+ReferenceModel::ReferenceModel(const ModelFolder& folder)
+    : ReferenceModel(folder, folder.config().spec) {}
+
+ReferenceModel::ReferenceModel(const ModelFolder& folder, const ModelSpec& spec) : spec_(spec) {
+  RopeFrequencies rope = rope_frequencies(spec);
+  inverse_frequencies_ = std::move(rope.inverse_frequencies);
+  rope_scale_ = rope.attention_scale;
+  embedding_ = Matrix(spec.vocab_size, spec.d_model);
+  embedding_.values = read(folder, "model.embed_tokens.weight", {spec.vocab_size, spec.d_model});
+  for (std::int64_t i = 0; i < spec.n_layers; ++i) layers_.push_back(read_layer(folder, i));
+  final_norm_ = read(folder, "model.norm.weight", {spec.d_model});
+  head_ = read_linear(folder, spec.tied_embeddings ? "model.embed_tokens" : "lm_head",
+                      spec.vocab_size, spec.d_model, /*has_bias=*/false);
+}
+
+std::vector<double> ReferenceModel::read(const ModelFolder& folder, const std::string& name,
+                                         const std::vector<std::int64_t>& shape) {
+  const TensorBytes tensor = folder.tensor(name);
+  require(tensor.shape == shape, fmt::format("{}: shape is not the one of config.json", name));
+  std::vector<double> values(tensor.bytes.size() / size_of(tensor.dtype));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = element(tensor, i);
+  return values;
+}
+
+ReferenceModel::Linear ReferenceModel::read_linear(const ModelFolder& folder,
+                                                   const std::string& name, std::int64_t n_out,
+                                                   std::int64_t n_in, bool has_bias) {
+  const std::vector<double> weight = read(folder, name + ".weight", {n_out, n_in});
+  Linear linear{Matrix(n_in, n_out), {}};
+  for (std::int64_t out = 0; out < n_out; ++out) {
+    for (std::int64_t in = 0; in < n_in; ++in) {
+      linear.transposed.row(in)[out] = weight[static_cast<std::size_t>(out * n_in + in)];
+    }
+  }
+  if (has_bias) linear.bias = read(folder, name + ".bias", {n_out});
+  return linear;
+}
+
+ReferenceModel::Layer ReferenceModel::read_layer(const ModelFolder& folder,
+                                                 std::int64_t index) const {
+  const std::string layer = fmt::format("model.layers.{}.", index);
+  const std::int64_t d_model = spec_.d_model;
+  const std::int64_t q_size = spec_.n_heads * spec_.head_dim;
+  const std::int64_t kv_size = spec_.n_kv_heads * spec_.head_dim;
+  const auto linear = [&](const char* name, std::int64_t n_out, std::int64_t n_in, bool bias) {
+    return read_linear(folder, layer + name, n_out, n_in, bias);
+  };
+  Layer out;
+  out.attention_norm = read(folder, layer + "input_layernorm.weight", {d_model});
+  out.ffn_norm = read(folder, layer + "post_attention_layernorm.weight", {d_model});
+  if (spec_.qk_norm) {
+    out.q_norm = read(folder, layer + "self_attn.q_norm.weight", {spec_.head_dim});
+    out.k_norm = read(folder, layer + "self_attn.k_norm.weight", {spec_.head_dim});
+  }
+  out.q = linear("self_attn.q_proj", q_size, d_model, spec_.qkv_bias);
+  out.k = linear("self_attn.k_proj", kv_size, d_model, spec_.qkv_bias);
+  out.v = linear("self_attn.v_proj", kv_size, d_model, spec_.qkv_bias);
+  out.o = linear("self_attn.o_proj", d_model, q_size, spec_.attention_output_bias);
+  out.gate = linear("mlp.gate_proj", spec_.d_ff, d_model, spec_.mlp_bias);
+  out.up = linear("mlp.up_proj", spec_.d_ff, d_model, spec_.mlp_bias);
+  out.down = linear("mlp.down_proj", d_model, spec_.d_ff, spec_.mlp_bias);
+  return out;
+}
+
+ReferenceModel::Matrix ReferenceModel::apply(const Linear& linear, const Matrix& x) {
+  const std::int64_t n_out = linear.transposed.n_columns;
+  Matrix out(x.n_rows, n_out);
+  for (std::int64_t i = 0; i < x.n_rows; ++i) {
+    std::copy(linear.bias.begin(), linear.bias.end(), out.row(i));
+    for (std::int64_t in = 0; in < x.n_columns; ++in) {
+      add_scaled(out.row(i), x.row(i)[in], linear.transposed.row(in), n_out);
+    }
+  }
+  return out;
+}
+
+void ReferenceModel::normalize(std::span<double> x, std::span<const double> weight) const {
+  const auto n = static_cast<std::int64_t>(x.size());
+  const double mean_square = dot(x.data(), x.data(), n) / static_cast<double>(n);
+  const double scale = 1 / std::sqrt(mean_square + spec_.norm_eps);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= scale * weight[i];
+}
+
+ReferenceModel::Matrix ReferenceModel::normalized(const Matrix& x,
+                                                  std::span<const double> weight) const {
+  Matrix out = x;
+  for (std::int64_t i = 0; i < x.n_rows; ++i) normalize({out.row(i), weight.size()}, weight);
+  return out;
+}
+
+void ReferenceModel::prepare_heads(Matrix& x, std::span<const double> norm) const {
+  const std::int64_t head_dim = spec_.head_dim;
+  const std::int64_t half = head_dim / 2;
+  for (std::int64_t position = 0; position < x.n_rows; ++position) {
+    for (std::int64_t begin = 0; begin < x.n_columns; begin += head_dim) {
+      double* head = x.row(position) + begin;
+      if (!norm.empty()) normalize({head, norm.size()}, norm);
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double angle =
+            static_cast<double>(position) * inverse_frequencies_[static_cast<std::size_t>(i)];
+        const double cosine = rope_scale_ * std::cos(angle);
+        const double sine = rope_scale_ * std::sin(angle);
+        const double a = head[i];
+        const double b = head[i + half];
+        head[i] = a * cosine - b * sine;
+        head[i + half] = b * cosine + a * sine;
+      }
+    }
+  }
+}
+
+ReferenceModel::Matrix ReferenceModel::attention(const Layer& layer, const Matrix& x,
+                                                 std::span<const KeyMask> masks) const {
+  Matrix q = apply(layer.q, x);
+  Matrix k = apply(layer.k, x);
+  const Matrix v = apply(layer.v, x);
+  prepare_heads(q, layer.q_norm);
+  prepare_heads(k, layer.k_norm);
+  Matrix out(q.n_rows, q.n_columns);
+  for (std::int64_t head = 0; head < spec_.n_heads; ++head) {
+    const std::int64_t kv_head = head / spec_.gqa_group();
+    const HeadAttention attend{.k = k.row(0) + kv_head * spec_.head_dim,
+                               .v = v.row(0) + kv_head * spec_.head_dim,
+                               .stride = k.n_columns,
+                               .head_dim = spec_.head_dim,
+                               .mask = masks[static_cast<std::size_t>(kv_head)]};
+    for (std::int64_t position = 0; position < x.n_rows; ++position) {
+      const std::int64_t begin = head * spec_.head_dim;
+      attend(q.row(position) + begin, position, out.row(position) + begin);
+    }
+  }
+  return apply(layer.o, out);
+}
+
+ReferenceModel::Matrix ReferenceModel::feed_forward(const Layer& layer, const Matrix& x) {
+  Matrix hidden = apply(layer.gate, x);
+  const Matrix up = apply(layer.up, x);
+  for (std::size_t i = 0; i < hidden.values.size(); ++i) {
+    const double gate = hidden.values[i];
+    hidden.values[i] = gate / (1 + std::exp(-gate)) * up.values[i];  // SwiGLU
+  }
+  return apply(layer.down, hidden);
+}
+
+std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens) const {
+  return logits(tokens,
+                key_masks(spec_, HeadRoles::all_retrieval(spec_.n_layers, spec_.n_kv_heads)));
+}
+
+std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens,
+                                           std::span<const KeyMask> masks) const {
+  const auto n_kv_heads = static_cast<std::size_t>(spec_.n_kv_heads);
+  require(!tokens.empty(), "reference model: no tokens");
+  require(masks.size() == layers_.size() * n_kv_heads,
+          "reference model: one mask for each layer and KV head is needed");
+  for (const KeyMask& mask : masks) {
+    require(mask.recent >= 1, "reference model: a query must see its own token");
+  }
+  Matrix x(static_cast<std::int64_t>(tokens.size()), spec_.d_model);
+  for (std::int64_t i = 0; i < x.n_rows; ++i) {
+    const std::int32_t token = tokens[static_cast<std::size_t>(i)];
+    require(token >= 0 && token < spec_.vocab_size,
+            "reference model: token outside the vocabulary");
+    std::copy_n(embedding_.row(token), spec_.d_model, x.row(i));
+  }
+  const auto add = [&x](const Matrix& y) {
+    add_scaled(x.values.data(), 1.0, y.values.data(), static_cast<std::int64_t>(y.values.size()));
+  };
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    add(attention(layer, normalized(x, layer.attention_norm),
+                  masks.subspan(i * n_kv_heads, n_kv_heads)));
+    add(feed_forward(layer, normalized(x, layer.ffn_norm)));
+  }
+  return apply(head_, normalized(x, final_norm_)).values;
+}
+
+}  // namespace longhaul::test

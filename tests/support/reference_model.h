@@ -1,0 +1,90 @@
+// The whole model once more, in double precision and written to be read: the oracle for the
+// engine's logits. No cache, no chunks, no blocks and no code shared with worker or kernels; only
+// the model's files are read by the same code (which the stored logits of another implementation
+// check).
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/head_profile.h"
+#include "model/model_folder.h"
+
+namespace longhaul::test {
+
+// Which keys a query sees: j <= p and (j < sink or p - j < recent). The default is plain causal
+// attention.
+struct KeyMask {
+  std::int64_t sink = 0;
+  std::int64_t recent = ModelSpec::kNoWindow;
+  bool sees(std::int64_t query, std::int64_t key) const {
+    return key <= query && (key < sink || query - key < recent);
+  }
+};
+
+// The masks [n_layers, n_kv_heads] that `roles` ask for. A layer with a window of its own
+// (ModelSpec::attention_window) uses that for all heads, whatever their roles.
+std::vector<KeyMask> key_masks(const ModelSpec& spec, const HeadRoles& roles);
+
+// Weights are read and widened once; every call computes everything anew, in O(n_tokens^2).
+class ReferenceModel {
+ public:
+  explicit ReferenceModel(const ModelFolder& folder);
+  // As if config.json had said `spec`: shows that a wrong setting is seen.
+  ReferenceModel(const ModelFolder& folder, const ModelSpec& spec);
+
+  const ModelSpec& spec() const { return spec_; }
+  // Logits after each token of the text, [n_tokens, vocab_size].
+  std::vector<double> logits(std::span<const std::int32_t> tokens) const;  // all heads see all
+  std::vector<double> logits(std::span<const std::int32_t> tokens,
+                             std::span<const KeyMask> masks) const;  // [n_layers, n_kv_heads]
+
+ private:
+  // A matrix [n_rows, n_columns]: activations have a row for each token.
+  struct Matrix {
+    std::int64_t n_rows = 0;
+    std::int64_t n_columns = 0;
+    std::vector<double> values;
+    Matrix() = default;
+    Matrix(std::int64_t rows, std::int64_t columns)
+        : n_rows(rows), n_columns(columns), values(static_cast<std::size_t>(rows * columns)) {}
+    double* row(std::int64_t i) { return values.data() + i * n_columns; }
+    const double* row(std::int64_t i) const { return values.data() + i * n_columns; }
+  };
+  // out = x W^T + bias. Kept transposed, [n_in, n_out], so that the inner loop runs over outputs.
+  struct Linear {
+    Matrix transposed;
+    std::vector<double> bias;  // empty: none
+  };
+  struct Layer {
+    std::vector<double> attention_norm;  // [d_model]
+    std::vector<double> ffn_norm;        // [d_model]
+    std::vector<double> q_norm;          // [head_dim], empty without QK norm
+    std::vector<double> k_norm;          // [head_dim]
+    Linear q, k, v, o;
+    Linear gate, up, down;
+  };
+
+  static std::vector<double> read(const ModelFolder& folder, const std::string& name,
+                                  const std::vector<std::int64_t>& shape);
+  static Linear read_linear(const ModelFolder& folder, const std::string& name, std::int64_t n_out,
+                            std::int64_t n_in, bool has_bias);
+  Layer read_layer(const ModelFolder& folder, std::int64_t index) const;
+
+  static Matrix apply(const Linear& linear, const Matrix& x);
+  void normalize(std::span<double> x, std::span<const double> weight) const;  // RMSNorm, in place
+  Matrix normalized(const Matrix& x, std::span<const double> weight) const;
+  void prepare_heads(Matrix& x, std::span<const double> norm) const;  // QK norm, then RoPE
+  Matrix attention(const Layer& layer, const Matrix& x, std::span<const KeyMask> masks) const;
+  static Matrix feed_forward(const Layer& layer, const Matrix& x);
+
+  ModelSpec spec_;
+  std::vector<double> inverse_frequencies_;  // [head_dim / 2]
+  double rope_scale_ = 1.0;                  // multiplies cos and sin
+  Matrix embedding_;                         // [vocab_size, d_model]
+  std::vector<Layer> layers_;
+  std::vector<double> final_norm_;  // [d_model]
+  Linear head_;                     // to vocab_size
+};
+
+}  // namespace longhaul::test
