@@ -4,6 +4,10 @@ find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
+if(LONGHAUL_PROGRAM)
+  find_package(Boost 1.74 REQUIRED)  # Asio
+  find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+endif()
 
 # longhaul_optional(X "what it is for" FOUND_VARIABLE): runs after a quiet find_package and settles LONGHAUL_HAS_X.
 macro(longhaul_optional name purpose found_variable)

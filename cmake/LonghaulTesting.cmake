@@ -18,3 +18,52 @@ function(longhaul_add_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
+
+# longhaul_add_multirank_test(NAME SOURCES a.cc ... LIBS longhaul::x ... RANKS 1 2 3 4 [TIMEOUT s])
+# Tests written with tests/multirank/support/ranks.h. Makes NAME_threads (ranks are threads, one CTest entry, label multirank)
+# and, where MPI was found, NAME_mpi (one CTest entry NAME_mpi_npN for each rank count, labels multirank and mpi).
+function(longhaul_add_multirank_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;RANKS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set(support ${PROJECT_SOURCE_DIR}/tests/multirank/support)
+  longhaul_add_test(${name}_threads SOURCES ${ARG_SOURCES} ${support}/ranks_in_threads.cc
+    LIBS ${ARG_LIBS} longhaul::comm LABELS multirank TIMEOUT ${ARG_TIMEOUT})
+  list(JOIN ARG_RANKS "," ranks)
+  target_compile_definitions(${name}_threads PRIVATE LONGHAUL_TEST_RANKS=${ranks})
+  longhaul_add_mpi_program(${name}_mpi SOURCES ${ARG_SOURCES} LIBS ${ARG_LIBS})
+  if(TARGET ${name}_mpi)
+    foreach(n ${ARG_RANKS})
+      add_test(NAME ${name}_mpi_np${n} COMMAND ${LONGHAUL_MPIEXEC} ${n} $<TARGET_FILE:${name}_mpi>)
+      set_tests_properties(${name}_mpi_np${n} PROPERTIES
+        LABELS "multirank;mpi" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${n} ENVIRONMENT "${LONGHAUL_MPI_TEST_ENVIRONMENT}")
+    endforeach()
+  endif()
+endfunction()
+
+# An executable with the MPI test main, without CTest entries; nothing where MPI is missing. The thread sanitizer does not
+# understand MPI libraries, so there is none in such builds either.
+function(longhaul_add_mpi_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  if(NOT LONGHAUL_HAS_MPI OR LONGHAUL_SANITIZE MATCHES "thread")
+    return()
+  endif()
+  set(support ${PROJECT_SOURCE_DIR}/tests/multirank/support)
+  add_executable(${name} ${ARG_SOURCES} ${support}/mpi_main.cc ${support}/ranks_under_mpi.cc ${support}/watchdog.cc)
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} longhaul::comm longhaul::test_support longhaul_flags longhaul_warnings
+    GTest::gmock GTest::gtest)
+endfunction()
+
+# LONGHAUL_MPIEXEC: the launcher up to the number of ranks. More ranks than cores must work, and idle ranks must give way.
+# LONGHAUL_MPI_TEST_ENVIRONMENT: as root in containers too; MPI libraries leak a little by themselves.
+if(LONGHAUL_TESTS AND LONGHAUL_HAS_MPI)
+  execute_process(COMMAND ${MPIEXEC_EXECUTABLE} --version OUTPUT_VARIABLE mpiexec_version ERROR_QUIET)
+  if(mpiexec_version MATCHES "Open MPI|OpenRTE")
+    set(LONGHAUL_MPIEXEC ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n)
+  else()
+    set(LONGHAUL_MPIEXEC ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG})
+  endif()
+  set(LONGHAUL_MPI_TEST_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    ASAN_OPTIONS=detect_leaks=0)
+endif()

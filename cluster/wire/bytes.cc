@@ -19,7 +19,8 @@ std::string ByteReader::text() {
 std::size_t ByteReader::count(std::size_t element_bytes) {
   const auto n = number<std::uint64_t>();
   if (n > (bytes_.size() - at_) / element_bytes) {
-    fail(fmt::format("a list of {} elements does not fit the {} bytes that are left", n, bytes_.size() - at_));
+    fail(fmt::format("a list of {} elements does not fit the {} bytes that are left", n,
+                     bytes_.size() - at_));
   }
   return static_cast<std::size_t>(n);
 }
@@ -33,7 +34,8 @@ void ByteReader::fail(std::string_view reason) const {
 }
 
 std::span<const std::byte> ByteReader::take(std::size_t n) {
-  if (n > bytes_.size() - at_) fail(fmt::format("{} bytes expected, {} left", n, bytes_.size() - at_));
+  if (n > bytes_.size() - at_)
+    fail(fmt::format("{} bytes expected, {} left", n, bytes_.size() - at_));
   const auto part = bytes_.subspan(at_, n);
   at_ += n;
   return part;

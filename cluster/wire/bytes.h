@@ -1,5 +1,6 @@
-// Writing and reading of the bytes of messages: little-endian, fixed widths, every read checked against what is left. A
-// message that is too short, too long or absurd throws kCorruptData; nothing is allocated before its size is known to be there.
+// Writing and reading of the bytes of messages: little-endian, fixed widths, every read checked
+// against what is left. A message that is too short, too long or absurd throws kCorruptData;
+// nothing is allocated before its size is known to be there.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -18,14 +19,14 @@ static_assert(std::endian::native == std::endian::little, "messages are little-e
 class ByteWriter {
  public:
   template <typename T>
-    requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
   void number(T value) {
     const auto* bytes = reinterpret_cast<const std::byte*>(&value);
     bytes_.insert(bytes_.end(), bytes, bytes + sizeof value);
   }
   void text(std::string_view value);  // length, then bytes
   template <typename T>
-    requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
   void list(std::span<const T> values) {
     number(static_cast<std::uint64_t>(values.size()));
     const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
@@ -40,11 +41,11 @@ class ByteWriter {
 class ByteReader {
  public:
   // `what` names the message in errors.
-  ByteReader(std::span<const std::byte> bytes, std::string_view what) : bytes_(bytes), what_(what) {}
+  ByteReader(std::span<const std::byte> bytes, std::string_view what)
+      : bytes_(bytes), what_(what) {}
 
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  T number() {
+  requires std::is_arithmetic_v<T> T number() {
     T value;
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
@@ -53,8 +54,7 @@ class ByteReader {
   // The length of a list whose elements take at least `element_bytes` each.
   std::size_t count(std::size_t element_bytes);
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  std::vector<T> list() {
+  requires std::is_arithmetic_v<T> std::vector<T> list() {
     std::vector<T> values(count(sizeof(T)));
     const auto bytes = take(values.size() * sizeof(T));
     if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());

@@ -15,7 +15,8 @@ namespace {
 constexpr std::uint32_t kMagic = 0x3157484c;  // "LHW1"
 constexpr std::uint16_t kVersion = 1;
 
-// The commands' numbers on the wire are their places in the variant; the assertions notice a change of order.
+// The commands' numbers on the wire are their places in the variant; the assertions notice a change
+// of order.
 static_assert(std::is_same_v<std::variant_alternative_t<0, StepCommand>, OpenSequence>);
 static_assert(std::is_same_v<std::variant_alternative_t<1, StepCommand>, ForkSequence>);
 static_assert(std::is_same_v<std::variant_alternative_t<2, StepCommand>, DropSequences>);
@@ -83,7 +84,8 @@ PrefillChunk read_prefill(ByteReader& in) {
   command.sequence = read_sequence(in);
   command.tokens = in.list<std::int32_t>();
   const auto after = in.number<std::uint8_t>();
-  if (after > static_cast<std::uint8_t>(AfterPrefill::kSample)) in.fail("unknown action after prefill");
+  if (after > static_cast<std::uint8_t>(AfterPrefill::kSample))
+    in.fail("unknown action after prefill");
   command.after = static_cast<AfterPrefill>(after);
   command.score_logprobs = in.number<std::int64_t>();
   return command;
@@ -137,10 +139,12 @@ std::vector<PickedToken> read_picked(ByteReader& in) {
 
 }  // namespace
 
-std::vector<std::byte> encode_frame(MessageType type, std::uint64_t sequence, std::span<const std::byte> payload) {
+std::vector<std::byte> encode_frame(MessageType type, std::uint64_t sequence,
+                                    std::span<const std::byte> payload) {
   require(payload.size() <= kMaxPayloadBytes,
-          fmt::format("a message of {} bytes is larger than the {} that are allowed; use a shorter chunk", payload.size(),
-                      kMaxPayloadBytes));
+          fmt::format(
+              "a message of {} bytes is larger than the {} that are allowed; use a shorter chunk",
+              payload.size(), kMaxPayloadBytes));
   ByteWriter out;
   out.number(kMagic);
   out.number(kVersion);
@@ -153,11 +157,13 @@ std::vector<std::byte> encode_frame(MessageType type, std::uint64_t sequence, st
   return frame;
 }
 
-FrameHeader decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes, std::size_t max_payload_bytes) {
+FrameHeader decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes,
+                                std::size_t max_payload_bytes) {
   ByteReader in(bytes, "frame header");
   if (in.number<std::uint32_t>() != kMagic) in.fail("not a Longhaul message");
   if (const auto version = in.number<std::uint16_t>(); version != kVersion) {
-    in.fail(fmt::format("version {}, this program speaks {}; all ranks must run the same build", version, kVersion));
+    in.fail(fmt::format("version {}, this program speaks {}; all ranks must run the same build",
+                        version, kVersion));
   }
   FrameHeader header;
   header.type = static_cast<MessageType>(in.number<std::uint16_t>());
@@ -169,21 +175,25 @@ FrameHeader decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> by
     case MessageType::kCommand:
     case MessageType::kResult:
     case MessageType::kHeartbeat:
-    case MessageType::kAbort: break;
-    default: in.fail(fmt::format("unknown message type {}", static_cast<int>(header.type)));
+    case MessageType::kAbort:
+      break;
+    default:
+      in.fail(fmt::format("unknown message type {}", static_cast<int>(header.type)));
   }
   header.sequence = in.number<std::uint64_t>();
   header.payload_bytes = in.number<std::uint32_t>();
   header.checksum = in.number<std::uint32_t>();
   if (header.payload_bytes > max_payload_bytes) {
-    in.fail(fmt::format("{} bytes announced, at most {} are accepted here", header.payload_bytes, max_payload_bytes));
+    in.fail(fmt::format("{} bytes announced, at most {} are accepted here", header.payload_bytes,
+                        max_payload_bytes));
   }
   return header;
 }
 
 void check_payload(const FrameHeader& header, std::span<const std::byte> payload) {
   if (payload.size() != header.payload_bytes || crc32c(payload) != header.checksum) {
-    throw Error(ErrorCode::kCorruptData, fmt::format("message {}: the payload's checksum is wrong", header.sequence));
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("message {}: the payload's checksum is wrong", header.sequence));
   }
 }
 
@@ -209,11 +219,20 @@ StepCommand decode_command(std::span<const std::byte> bytes) {
       command = ForkSequence{parent, child, read_sampling(in)};
       break;
     }
-    case 2: command = read_drop(in); break;
-    case 3: command = read_prefill(in); break;
-    case 4: command = read_decode(in); break;
-    case 5: command = Shutdown{}; break;
-    default: in.fail("unknown command");
+    case 2:
+      command = read_drop(in);
+      break;
+    case 3:
+      command = read_prefill(in);
+      break;
+    case 4:
+      command = read_decode(in);
+      break;
+    case 5:
+      command = Shutdown{};
+      break;
+    default:
+      in.fail("unknown command");
   }
   in.finish();
   return command;
@@ -255,7 +274,8 @@ StepResult decode_result(std::span<const std::byte> bytes) {
       result = StepFailed{static_cast<ErrorCode>(code), in.text()};
       break;
     }
-    default: in.fail("unknown result");
+    default:
+      in.fail("unknown result");
   }
   in.finish();
   return result;

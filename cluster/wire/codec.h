@@ -1,8 +1,10 @@
 // Messages of the control plane as bytes. A frame is a fixed header and a payload:
 //
-//   magic "LHW1" | version u16 | type u16 | sequence number u64 | payload bytes u32 | CRC-32C of the payload u32 | payload
+//   magic "LHW1" | version u16 | type u16 | sequence number u64 | payload bytes u32 | CRC-32C of
+//   the payload u32 | payload
 //
-// Numbers are little-endian. Frames are bounded; what does not decode exactly is refused with kCorruptData.
+// Numbers are little-endian. Frames are bounded; what does not decode exactly is refused with
+// kCorruptData.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -39,9 +41,11 @@ struct FrameHeader {
   std::uint32_t checksum = 0;
 };
 
-std::vector<std::byte> encode_frame(MessageType type, std::uint64_t sequence, std::span<const std::byte> payload);
+std::vector<std::byte> encode_frame(MessageType type, std::uint64_t sequence,
+                                    std::span<const std::byte> payload);
 // Checks magic, version, type and size.
-FrameHeader decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes, std::size_t max_payload_bytes);
+FrameHeader decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes,
+                                std::size_t max_payload_bytes);
 // Throws kCorruptData when the payload is not the one that was sent.
 void check_payload(const FrameHeader& header, std::span<const std::byte> payload);
 

@@ -1,4 +1,5 @@
-// CRC-32C (Castagnoli), as in iSCSI and ext4: notices damage in transit and on disk; it is no protection against forgery.
+// CRC-32C (Castagnoli), as in iSCSI and ext4: notices damage in transit and on disk; it is no
+// protection against forgery.
 #pragma once
 #include <cstddef>
 #include <cstdint>

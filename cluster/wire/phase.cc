@@ -8,19 +8,26 @@ namespace longhaul {
 namespace {
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
 
 std::string_view name_of(Activity activity) {
   switch (activity) {
-    case Activity::kStarting: return "starting";
-    case Activity::kIdle: return "idle";
-    case Activity::kComputing: return "computing";
-    case Activity::kWaiting: return "waiting";
-    case Activity::kLoading: return "loading weights";
-    case Activity::kSaving: return "saving";
+    case Activity::kStarting:
+      return "starting";
+    case Activity::kIdle:
+      return "idle";
+    case Activity::kComputing:
+      return "computing";
+    case Activity::kWaiting:
+      return "waiting";
+    case Activity::kLoading:
+      return "loading weights";
+    case Activity::kSaving:
+      return "saving";
   }
   return "unknown";
 }
@@ -34,8 +41,10 @@ std::string to_text(const Phase& phase) {
   add("layer", phase.layer);
   add("hop", phase.hop);
   std::string doing(name_of(phase.activity));
-  if (phase.activity == Activity::kWaiting && phase.peer >= 0) doing += fmt::format(" for rank {}", phase.peer);
-  return fmt::format("{}{}{} since {} s", place, place.empty() ? "" : ": ", doing, phase.since_ms / 1000);
+  if (phase.activity == Activity::kWaiting && phase.peer >= 0)
+    doing += fmt::format(" for rank {}", phase.peer);
+  return fmt::format("{}{}{} since {} s", place, place.empty() ? "" : ": ", doing,
+                     phase.since_ms / 1000);
 }
 
 PhaseBoard::PhaseBoard() { touch(); }

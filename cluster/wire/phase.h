@@ -1,5 +1,5 @@
-// What a rank is doing right now, told with every heartbeat, so that a hang is named instead of suffered: "rank 3 on node17:
-// step 812, layer 12, waiting for rank 2 since 41 s".
+// What a rank is doing right now, told with every heartbeat, so that a hang is named instead of
+// suffered: "rank 3 on node17: step 812, layer 12, waiting for rank 2 since 41 s".
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace longhaul {
 // Numbered because they travel; never renumber.
 enum class Activity : std::uint8_t {
   kStarting = 0,
-  kIdle = 1,       // waiting for a command
+  kIdle = 1,  // waiting for a command
   kComputing = 2,
-  kWaiting = 3,    // for data of `peer`
-  kLoading = 4,    // weights
+  kWaiting = 3,  // for data of `peer`
+  kLoading = 4,  // weights
   kSaving = 5,
 };
 std::string_view name_of(Activity activity);
@@ -23,8 +23,8 @@ struct Phase {
   Activity activity = Activity::kStarting;
   std::int64_t step = -1;
   std::int64_t layer = -1;
-  std::int64_t hop = -1;   // of the ring
-  std::int64_t peer = -1;  // rank that is waited for
+  std::int64_t hop = -1;      // of the ring
+  std::int64_t peer = -1;     // rank that is waited for
   std::int64_t since_ms = 0;  // how long this phase has lasted
   bool operator==(const Phase&) const = default;
 };
@@ -32,8 +32,8 @@ struct Phase {
 // "step 812, layer 12, hop 1: waiting for rank 2 since 41 s"
 std::string to_text(const Phase& phase);
 
-// Where the step thread writes its phase and the control thread reads it. Lock-free: a reader may see a mixture of two phases that
-// follow each other, which is good enough for a message to people.
+// Where the step thread writes its phase and the control thread reads it. Lock-free: a reader may
+// see a mixture of two phases that follow each other, which is good enough for a message to people.
 class PhaseBoard {
  public:
   PhaseBoard();

@@ -92,8 +92,8 @@ struct StepDone {
   double seconds = 0.0;             // of the slowest rank
 };
 // The step failed as a whole; the sequences it named are in an undefined state and must be dropped
-// (which never fails, also when they were never made). A failed ForkSequence leaves its parent as it
-// was: only the child is to be dropped.
+// (which never fails, also when they were never made). A failed ForkSequence leaves its parent as
+// it was: only the child is to be dropped.
 struct StepFailed {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;

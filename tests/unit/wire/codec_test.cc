@@ -14,7 +14,12 @@ namespace longhaul {
 namespace {
 
 std::vector<StepCommand> some_commands() {
-  SamplingParams sampling{.temperature = 0.7, .top_k = 40, .top_p = 0.9, .min_p = 0.05, .seed = 1ULL << 63, .n_logprobs = 5};
+  SamplingParams sampling{.temperature = 0.7,
+                          .top_k = 40,
+                          .top_p = 0.9,
+                          .min_p = 0.05,
+                          .seed = 1ULL << 63,
+                          .n_logprobs = 5};
   return {OpenSequence{{7}, sampling},
           ForkSequence{{7}, {8}, sampling},
           DropSequences{{{1}, {2}, {3}}},
@@ -47,21 +52,24 @@ TEST(Codec, ResultsSurviveTheRoundTrip) {
     const auto bytes = encode(result);
     EXPECT_EQ(encode(decode_result(bytes)), bytes) << result.index();
   }
-  EXPECT_EQ(std::get<StepFailed>(decode_result(encode(some_results()[1]))).message, "no cache block is free");
+  EXPECT_EQ(std::get<StepFailed>(decode_result(encode(some_results()[1]))).message,
+            "no cache block is free");
 }
 
 TEST(Codec, RefusesTruncatedAndLengthenedMessages) {
   for (const StepCommand& command : some_commands()) {
     auto bytes = encode(command);
     for (std::size_t n = 0; n < bytes.size(); ++n) {
-      EXPECT_THROW(decode_command(std::span(bytes).first(n)), Error) << command.index() << " cut to " << n;
+      EXPECT_THROW(decode_command(std::span(bytes).first(n)), Error)
+          << command.index() << " cut to " << n;
     }
     bytes.push_back(std::byte{0});
     EXPECT_THROW(decode_command(bytes), Error);
   }
   for (const StepResult& result : some_results()) {
     const auto bytes = encode(result);
-    for (std::size_t n = 0; n < bytes.size(); ++n) EXPECT_THROW(decode_result(std::span(bytes).first(n)), Error);
+    for (std::size_t n = 0; n < bytes.size(); ++n)
+      EXPECT_THROW(decode_result(std::span(bytes).first(n)), Error);
   }
 }
 
@@ -77,10 +85,12 @@ TEST(Codec, RandomDamageNeverCrashes) {
   SCOPED_TRACE(seed);
   test::Random random(seed);
   for (int i = 0; i < 20000; ++i) {
-    auto bytes = random.chance(0.5) ? encode(some_commands()[static_cast<std::size_t>(random.integer(0, 5))])
-                                    : encode(some_results()[static_cast<std::size_t>(random.integer(0, 1))]);
+    auto bytes = random.chance(0.5)
+                     ? encode(some_commands()[static_cast<std::size_t>(random.integer(0, 5))])
+                     : encode(some_results()[static_cast<std::size_t>(random.integer(0, 1))]);
     for (auto n = random.integer(1, 4); n > 0; --n) {
-      bytes[static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(bytes.size()) - 1))] =
+      bytes[static_cast<std::size_t>(
+          random.integer(0, static_cast<std::int64_t>(bytes.size()) - 1))] =
           static_cast<std::byte>(random.integer(0, 255));
     }
     try {

@@ -1,0 +1,93 @@
+// The control plane between processes: one TCP connection per worker to the coordinator,
+// authenticated, with heartbeats that say what each rank is doing. It carries no tensors. A rank
+// that dies, stops or hangs is named, with its host and its last phase.
+//
+// Threads: each end has a control thread of its own that needs nothing but the clock and the
+// socket, so heartbeats go on while the step thread computes or hangs. The public functions belong
+// to one other thread.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "cluster/wire/auth.h"
+#include "cluster/wire/link.h"
+#include "cluster/wire/phase.h"
+
+namespace longhaul {
+
+struct ControlTimes {
+  std::chrono::milliseconds heartbeat_period{1000};
+  std::chrono::milliseconds dead_after{30000};      // silence that means dead
+  std::chrono::milliseconds handshake_limit{3000};  // from connection to proof
+};
+
+// What the coordinator knows of one rank.
+struct WorkerStatus {
+  std::int64_t rank = -1;
+  std::string host;
+  bool connected = false;
+  Phase phase;                 // as last told
+  std::int64_t silent_ms = 0;  // since it was last heard of
+};
+// "rank 3 on node17: step 812, layer 12: waiting for rank 2 since 41 s"
+std::string to_text(const WorkerStatus& status);
+// Whom to blame when a step does not end: ranks that others wait for and that do not wait
+// themselves, else all that are busy.
+std::vector<std::int64_t> suspects(const std::vector<WorkerStatus>& statuses);
+
+// The coordinator's side.
+class ControlServer {
+ public:
+  struct Config {
+    std::string bind_address = "127.0.0.1";
+    std::uint16_t port = 0;  // 0: any free one
+    Secret secret{};
+    std::int64_t n_workers = 0;
+    ControlTimes times;
+  };
+  explicit ControlServer(const Config& config);  // listens; throws kIo
+  ~ControlServer();  // tells the workers that it is gone, ends its thread
+  ControlServer(const ControlServer&) = delete;
+  ControlServer& operator=(const ControlServer&) = delete;
+
+  std::uint16_t port() const;
+  // Blocks until all workers have connected and proved themselves; throws kTimeout naming the ranks
+  // that are missing.
+  void wait_for_workers(Deadline deadline);
+  // The link to one worker; the server must outlive it. Once any worker has failed, every link's
+  // calls throw kPeerFailed with the message that names that worker; at its deadline receive throws
+  // kTimeout naming the suspects.
+  std::unique_ptr<Link> link(Rank rank);
+  std::vector<WorkerStatus> statuses() const;
+  // Tells every worker to leave at once.
+  void abort_workers();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A worker's side.
+struct ControlClientConfig {
+  std::string address;  // of the coordinator
+  std::uint16_t port = 0;
+  Secret secret{};
+  std::int64_t rank = -1;
+  std::string host;  // this one's name, for messages
+  ControlTimes times;
+  const PhaseBoard* board = nullptr;  // must outlive the link; nullptr: heartbeats say "starting"
+  // Called once, on the control thread, when the coordinator is gone or says abort: the step thread
+  // may be stuck in a transfer then.
+  std::function<void(const std::string& reason)> on_lost;
+};
+// Connects and authenticates; throws kTimeout, kIo or kPeerFailed (the other side does not know the
+// secret).
+std::unique_ptr<WorkerLink> connect_to_coordinator(ControlClientConfig config, Deadline deadline);
+
+}  // namespace longhaul

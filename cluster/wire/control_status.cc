@@ -1,0 +1,37 @@
+// The pure part of the control plane: who is to blame, and how to say it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cluster/wire/control_plane.h"
+
+namespace longhaul {
+
+std::string to_text(const WorkerStatus& status) {
+  const std::string where = status.host.empty() ? "" : fmt::format(" on {}", status.host);
+  if (!status.connected)
+    return fmt::format("rank {}{}: not connected; last known {}", status.rank, where,
+                       to_text(status.phase));
+  std::string text = fmt::format("rank {}{}: {}", status.rank, where, to_text(status.phase));
+  if (status.silent_ms >= 5000)
+    text += fmt::format(", not heard of for {} s", status.silent_ms / 1000);
+  return text;
+}
+
+std::vector<std::int64_t> suspects(const std::vector<WorkerStatus>& statuses) {
+  std::vector<std::int64_t> found;
+  const auto waits = [](const WorkerStatus& s) { return s.phase.activity == Activity::kWaiting; };
+  for (const WorkerStatus& status : statuses) {
+    const bool waited_for = std::any_of(
+        statuses.begin(), statuses.end(),
+        [&](const WorkerStatus& other) { return waits(other) && other.phase.peer == status.rank; });
+    if (waited_for && !waits(status)) found.push_back(status.rank);
+  }
+  if (!found.empty()) return found;
+  for (const WorkerStatus& status : statuses) {
+    if (status.phase.activity != Activity::kIdle) found.push_back(status.rank);
+  }
+  return found;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,200 @@
+// A worker's side of the control plane. The control thread runs the io_context: it reads commands
+// into a queue, sends results and heartbeats. The step thread calls next() and answer().
+#include <fmt/format.h>
+
+#include <array>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "cluster/wire/bytes.h"
+#include "cluster/wire/control_plane.h"
+#include "cluster/wire/tcp_channel.h"
+
+namespace longhaul {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+class TcpWorkerLink final : public WorkerLink {
+ public:
+  TcpWorkerLink(ControlClientConfig config, Deadline deadline) : config_(std::move(config)) {
+    asio::co_spawn(context_, run(), asio::detached);
+    thread_ = std::thread([this] { context_.run(); });
+    std::unique_lock lock(mutex_);
+    const bool settled =
+        changed_.wait_until(lock, deadline, [&] { return welcome_ || !lost_.empty(); });
+    if (welcome_) return;
+    const std::string reason = lost_;
+    lock.unlock();
+    stop();
+    throw Error(settled ? ErrorCode::kPeerFailed : ErrorCode::kTimeout,
+                fmt::format("rank {} cannot reach the coordinator at {}:{}: {}", config_.rank,
+                            config_.address, config_.port, settled ? reason : "no answer in time"));
+  }
+
+  ~TcpWorkerLink() override { stop(); }
+
+  std::optional<StepCommand> next() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !commands_.empty() || !lost_.empty(); });
+    if (commands_.empty()) return std::nullopt;
+    StepCommand command = std::move(commands_.front());
+    commands_.pop_front();
+    return command;
+  }
+
+  void answer(StepResult result) override {
+    asio::post(context_, [this, bytes = encode(result)] {
+      if (channel_) channel_->post(MessageType::kResult, bytes);
+    });
+  }
+
+ private:
+  // Ends the control thread after what is queued has been sent, within two seconds.
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    asio::post(context_, [this] {
+      if (channel_ && !channel_->closed()) {
+        channel_->close_after_writing();
+      } else {
+        context_.stop();
+      }
+    });
+    asio::steady_timer limit(context_, std::chrono::seconds(2));
+    limit.async_wait([this](boost::system::error_code error) {
+      if (!error) context_.stop();
+    });
+    if (thread_.joinable()) thread_.join();
+  }
+
+  asio::awaitable<void> run() {
+    std::string reason = "the coordinator closed the connection";
+    try {
+      tcp::socket socket(context_);
+      const tcp::endpoint endpoint(asio::ip::make_address(config_.address), config_.port);
+      co_await socket.async_connect(endpoint, asio::use_awaitable);
+      channel_ = std::make_shared<TcpChannel>(std::move(socket));
+      asio::co_spawn(context_, write_all(), asio::detached);
+      co_await handshake();
+      asio::co_spawn(context_, beat(), asio::detached);
+      reason = co_await read_all();
+    } catch (const std::exception& error) {
+      reason = error.what();
+    }
+    lose(reason);
+    if (channel_) channel_->close();
+    context_.stop();
+  }
+
+  asio::awaitable<void> write_all() {
+    const auto channel = channel_;
+    try {
+      co_await channel->write_loop();
+    } catch (const boost::system::system_error&) {
+      channel->close();
+    }
+  }
+
+  asio::awaitable<void> handshake() {
+    const Nonce nonce = random_nonce();
+    ByteWriter hello;
+    hello.number(config_.rank);
+    hello.text(config_.host);
+    for (const std::byte b : nonce) hello.number(static_cast<std::uint8_t>(b));
+    channel_->post(MessageType::kHello, hello.take());
+    const Frame challenge = co_await channel_->read();
+    ByteReader in(challenge.payload, "challenge");
+    Nonce coordinator_nonce;
+    for (std::byte& b : coordinator_nonce) b = static_cast<std::byte>(in.number<std::uint8_t>());
+    Proof proof;
+    for (std::byte& b : proof) b = static_cast<std::byte>(in.number<std::uint8_t>());
+    in.finish();
+    if (challenge.header.type != MessageType::kChallenge ||
+        !proofs_equal(proof, make_proof(config_.secret, Role::kCoordinator, nonce,
+                                        coordinator_nonce, config_.rank))) {
+      throw Error(ErrorCode::kPeerFailed, "whoever listens there does not know this job's secret");
+    }
+    ByteWriter answer;
+    for (const std::byte b :
+         make_proof(config_.secret, Role::kWorker, nonce, coordinator_nonce, config_.rank)) {
+      answer.number(static_cast<std::uint8_t>(b));
+    }
+    channel_->post(MessageType::kProof, answer.take());
+    const Frame welcome = co_await channel_->read();
+    if (welcome.header.type != MessageType::kWelcome)
+      throw Error(ErrorCode::kPeerFailed, "the coordinator did not welcome us");
+    channel_->welcome();
+    const std::lock_guard lock(mutex_);
+    welcome_ = true;
+    changed_.notify_all();
+  }
+
+  // Returns why reading ended.
+  asio::awaitable<std::string> read_all() {
+    for (;;) {
+      const Frame frame = co_await channel_->read();
+      if (frame.header.type == MessageType::kAbort) co_return "the coordinator said abort";
+      if (frame.header.type != MessageType::kCommand)
+        co_return "the coordinator sent what is no command";
+      StepCommand command = decode_command(frame.payload);
+      const std::lock_guard lock(mutex_);
+      commands_.push_back(std::move(command));
+      changed_.notify_all();
+    }
+  }
+
+  asio::awaitable<void> beat() {
+    const auto channel = channel_;
+    asio::steady_timer timer(context_);
+    while (!channel->closed()) {
+      channel->post(MessageType::kHeartbeat,
+                    encode(config_.board != nullptr ? config_.board->read() : Phase{}));
+      timer.expires_after(config_.times.heartbeat_period);
+      co_await timer.async_wait(asio::use_awaitable);
+    }
+  }
+
+  void lose(const std::string& reason) {
+    bool tell = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (lost_.empty()) lost_ = reason;
+      tell = welcome_ && !stopping_;
+      changed_.notify_all();
+    }
+    if (tell && config_.on_lost) config_.on_lost(reason);
+  }
+
+  ControlClientConfig config_;
+  asio::io_context context_{1};
+  std::shared_ptr<TcpChannel> channel_;  // control thread only
+  std::thread thread_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<StepCommand> commands_;
+  bool welcome_ = false;
+  bool stopping_ = false;
+  std::string lost_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkerLink> connect_to_coordinator(ControlClientConfig config, Deadline deadline) {
+  return std::make_unique<TcpWorkerLink>(std::move(config), deadline);
+}
+
+}  // namespace longhaul

@@ -1,0 +1,367 @@
+// The coordinator's side of the control plane. The control thread runs the io_context and owns the
+// channels; the coordinator's thread calls the public functions. They share `Shared`, under one
+// mutex.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cluster/wire/bytes.h"
+#include "cluster/wire/control_plane.h"
+#include "cluster/wire/tcp_channel.h"
+
+namespace longhaul {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+// What is known of one worker.
+struct Peer {
+  WorkerStatus status;
+  Clock::time_point last_heard = Clock::now();
+  std::deque<StepResult> results;
+  std::shared_ptr<TcpChannel> channel;  // control thread only
+  bool leaving = false;                 // it was told to shut down: its going is no failure
+};
+
+struct Shared {
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::int64_t, Peer> peers;
+  std::string failure;  // of the first worker that failed; then nothing goes on
+  bool shutting_down = false;
+
+  std::vector<WorkerStatus> statuses_locked() const {
+    std::vector<WorkerStatus> out;
+    for (const auto& [rank, peer] : peers) {
+      out.push_back(peer.status);
+      out.back().silent_ms =
+          std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - peer.last_heard)
+              .count();
+    }
+    return out;
+  }
+
+  void fail(std::int64_t rank, std::string_view reason) {
+    const std::lock_guard lock(mutex);
+    Peer& peer = peers.at(rank);
+    if (failure.empty() && !shutting_down && !peer.leaving) {
+      WorkerStatus status = peer.status;
+      status.connected = true;  // for the text: the reason says what happened
+      status.silent_ms = 0;
+      failure = fmt::format("{}; last heard: {}", reason, to_text(status));
+    }
+    peer.status.connected = false;
+    changed.notify_all();
+  }
+};
+
+template <std::size_t kSize>
+std::array<std::byte, kSize> read_array(ByteReader& in) {
+  std::array<std::byte, kSize> out;
+  for (std::byte& b : out) b = static_cast<std::byte>(in.number<std::uint8_t>());
+  return out;
+}
+
+}  // namespace
+
+struct ControlServer::Impl {
+  Config config;
+  std::shared_ptr<Shared> shared = std::make_shared<Shared>();
+  asio::io_context context{1};
+  tcp::acceptor acceptor{context};
+  std::thread thread;
+
+  explicit Impl(const Config& c) : config(c) {
+    for (std::int64_t rank = 0; rank < c.n_workers; ++rank) shared->peers[rank].status.rank = rank;
+    try {
+      const tcp::endpoint endpoint(asio::ip::make_address(c.bind_address), c.port);
+      acceptor.open(endpoint.protocol());
+      acceptor.bind(endpoint);
+      acceptor.listen();
+    } catch (const boost::system::system_error& error) {
+      throw Error(ErrorCode::kIo, fmt::format("cannot listen on {}:{} for the workers: {}",
+                                              c.bind_address, c.port, error.code().message()));
+    }
+    asio::co_spawn(context, accept_loop(), asio::detached);
+    thread = std::thread([this] { context.run(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(shared->mutex);
+      shared->shutting_down = true;
+    }
+    asio::post(context, [this] {
+      boost::system::error_code ignored;
+      acceptor.close(ignored);
+      for (auto& [rank, peer] : shared->peers) {
+        if (peer.channel) peer.channel->close_after_writing();
+      }
+    });
+    // Workers that take nothing any more must not hold us up.
+    asio::steady_timer limit(context, std::chrono::seconds(2));
+    limit.async_wait([this](boost::system::error_code) { context.stop(); });
+    asio::post(context, [&limit, this] { stop_when_idle(limit); });
+    thread.join();
+  }
+
+  void stop_when_idle(asio::steady_timer& limit) {
+    for (const auto& [rank, peer] : shared->peers) {
+      if (peer.channel && !peer.channel->closed()) {
+        asio::post(context, [&limit, this] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          stop_when_idle(limit);
+        });
+        return;
+      }
+    }
+    limit.cancel();
+  }
+
+  asio::awaitable<void> accept_loop() {
+    for (;;) {
+      boost::system::error_code error;
+      tcp::socket socket =
+          co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+      if (error) co_return;
+      asio::co_spawn(context, session(std::make_shared<TcpChannel>(std::move(socket))),
+                     asio::detached);
+    }
+  }
+
+  // One connection from first byte to last.
+  asio::awaitable<void> session(std::shared_ptr<TcpChannel> channel) {
+    asio::co_spawn(context, write_all(channel), asio::detached);
+    auto limit = std::make_shared<asio::steady_timer>(context, config.times.handshake_limit);
+    limit->async_wait([channel](boost::system::error_code error) {
+      if (!error) channel->close();
+    });
+    std::optional<std::int64_t> rank;
+    std::string reason = "its connection was closed";
+    try {
+      rank = co_await handshake(*channel);
+      limit->cancel();
+      admit(*rank, channel);
+      asio::co_spawn(context, watch(*rank, channel), asio::detached);
+      co_await read_all(*rank, *channel);
+    } catch (const boost::system::system_error&) {
+    } catch (const Error& error) {
+      reason = error.what();
+      LONGHAUL_LOG(kWarning, kWire, "a connection was refused or ended: {}", error.what());
+    }
+    limit->cancel();
+    channel->close();
+    if (rank) shared->fail(*rank, fmt::format("rank {} is gone: {}", *rank, reason));
+  }
+
+  static asio::awaitable<void> write_all(std::shared_ptr<TcpChannel> channel) {
+    try {
+      co_await channel->write_loop();
+    } catch (const boost::system::system_error&) {
+      channel->close();  // the reader notices and says whose connection it was
+    }
+  }
+
+  asio::awaitable<std::int64_t> handshake(TcpChannel& channel) {
+    const Frame hello = co_await channel.read();
+    if (hello.header.type != MessageType::kHello)
+      throw Error(ErrorCode::kCorruptData, "a connection did not begin with hello");
+    ByteReader in(hello.payload, "hello");
+    const auto rank = in.number<std::int64_t>();
+    const std::string host = in.text();
+    const auto worker_nonce = read_array<32>(in);
+    in.finish();
+    const Nonce nonce = random_nonce();
+    ByteWriter challenge;
+    for (const std::byte b : nonce) challenge.number(static_cast<std::uint8_t>(b));
+    for (const std::byte b :
+         make_proof(config.secret, Role::kCoordinator, worker_nonce, nonce, rank)) {
+      challenge.number(static_cast<std::uint8_t>(b));
+    }
+    channel.post(MessageType::kChallenge, challenge.take());
+    const Frame answer = co_await channel.read();
+    ByteReader proof_in(answer.payload, "proof");
+    const auto proof = read_array<32>(proof_in);
+    proof_in.finish();
+    if (answer.header.type != MessageType::kProof ||
+        !proofs_equal(proof, make_proof(config.secret, Role::kWorker, worker_nonce, nonce, rank))) {
+      throw Error(ErrorCode::kPeerFailed,
+                  fmt::format("somebody on {} does not know this job's secret", host));
+    }
+    const std::lock_guard lock(shared->mutex);
+    const auto peer = shared->peers.find(rank);
+    if (peer == shared->peers.end() || peer->second.channel) {
+      throw Error(ErrorCode::kPeerFailed,
+                  fmt::format("rank {} on {} is not expected, or is there already", rank, host));
+    }
+    peer->second.status.host = host;
+    co_return rank;
+  }
+
+  void admit(std::int64_t rank, const std::shared_ptr<TcpChannel>& channel) {
+    channel->welcome();
+    channel->post(MessageType::kWelcome, {});
+    const std::lock_guard lock(shared->mutex);
+    Peer& peer = shared->peers.at(rank);
+    peer.channel = channel;
+    peer.status.connected = true;
+    peer.last_heard = Clock::now();
+    shared->changed.notify_all();
+  }
+
+  asio::awaitable<void> read_all(std::int64_t rank, TcpChannel& channel) {
+    for (;;) {
+      const Frame frame = co_await channel.read();
+      const std::lock_guard lock(shared->mutex);
+      Peer& peer = shared->peers.at(rank);
+      peer.last_heard = Clock::now();
+      if (frame.header.type == MessageType::kHeartbeat) {
+        peer.status.phase = decode_phase(frame.payload);
+      } else if (frame.header.type == MessageType::kResult) {
+        peer.results.push_back(decode_result(frame.payload));
+        shared->changed.notify_all();
+      } else {
+        throw Error(ErrorCode::kCorruptData,
+                    "a worker sent a message that only the coordinator sends");
+      }
+    }
+  }
+
+  // Declares a silent worker dead.
+  asio::awaitable<void> watch(std::int64_t rank, std::shared_ptr<TcpChannel> channel) {
+    asio::steady_timer timer(context);
+    while (!channel->closed()) {
+      timer.expires_after(config.times.heartbeat_period);
+      co_await timer.async_wait(asio::use_awaitable);
+      Clock::time_point last_heard;
+      {
+        const std::lock_guard lock(shared->mutex);
+        if (shared->shutting_down) co_return;
+        last_heard = shared->peers.at(rank).last_heard;
+      }
+      const auto silence = Clock::now() - last_heard;
+      if (silence > config.times.dead_after && !channel->closed()) {
+        shared->fail(
+            rank, fmt::format("rank {} has not been heard of for {} s; it is taken for dead", rank,
+                              std::chrono::duration_cast<std::chrono::seconds>(silence).count()));
+        channel->close();
+      }
+    }
+  }
+};
+
+namespace {
+
+class TcpLink final : public Link {
+ public:
+  TcpLink(asio::io_context& context, std::shared_ptr<Shared> shared, std::int64_t rank)
+      : context_(context), shared_(std::move(shared)), rank_(rank) {}
+
+  void send(StepCommand command) override {
+    {
+      const std::lock_guard lock(shared_->mutex);
+      throw_if_failed();
+      if (std::holds_alternative<Shutdown>(command)) shared_->peers.at(rank_).leaving = true;
+    }
+    asio::post(context_, [shared = shared_, rank = rank_, bytes = encode(command)] {
+      const auto& channel = shared->peers.at(rank).channel;
+      if (channel) channel->post(MessageType::kCommand, bytes);
+    });
+  }
+
+  StepResult receive(Deadline deadline) override {
+    std::unique_lock lock(shared_->mutex);
+    Peer& peer = shared_->peers.at(rank_);
+    const bool woken = shared_->changed.wait_until(lock, deadline, [&] {
+      return !peer.results.empty() || !shared_->failure.empty() || gone(peer);
+    });
+    throw_if_failed();
+    if (woken && peer.results.empty())
+      throw Error(ErrorCode::kPeerFailed, fmt::format("rank {} has shut down", rank_));
+    if (!woken) throw Error(ErrorCode::kTimeout, timeout_text());
+    StepResult result = std::move(peer.results.front());
+    peer.results.pop_front();
+    return result;
+  }
+
+ private:
+  static bool gone(const Peer& peer) { return peer.leaving && !peer.status.connected; }
+  void throw_if_failed() const {
+    if (!shared_->failure.empty()) throw Error(ErrorCode::kPeerFailed, shared_->failure);
+  }
+  std::string timeout_text() const {
+    const auto statuses = shared_->statuses_locked();
+    std::string text = "a step did not end before its deadline; ";
+    for (const std::int64_t rank : suspects(statuses))
+      text += to_text(statuses[static_cast<std::size_t>(rank)]) + "; ";
+    return text + "raise --step-timeout if this is only slow";
+  }
+  asio::io_context& context_;
+  std::shared_ptr<Shared> shared_;
+  std::int64_t rank_;
+};
+
+}  // namespace
+
+ControlServer::ControlServer(const Config& config) : impl_(std::make_unique<Impl>(config)) {}
+ControlServer::~ControlServer() = default;
+
+std::uint16_t ControlServer::port() const { return impl_->acceptor.local_endpoint().port(); }
+
+void ControlServer::wait_for_workers(Deadline deadline) {
+  Shared& shared = *impl_->shared;
+  std::unique_lock lock(shared.mutex);
+  const auto all_there = [&] {
+    return std::all_of(shared.peers.begin(), shared.peers.end(),
+                       [](const auto& p) { return p.second.status.connected; });
+  };
+  shared.changed.wait_until(lock, deadline, [&] { return all_there() || !shared.failure.empty(); });
+  if (!shared.failure.empty()) throw Error(ErrorCode::kPeerFailed, shared.failure);
+  if (all_there()) return;
+  std::vector<std::int64_t> missing;
+  for (const auto& [rank, peer] : shared.peers) {
+    if (!peer.status.connected) missing.push_back(rank);
+  }
+  throw Error(ErrorCode::kTimeout,
+              fmt::format("{} of {} workers did not connect to the coordinator in time: ranks {}; "
+                          "can their nodes reach {}:{}?",
+                          missing.size(), shared.peers.size(), fmt::join(missing, ", "),
+                          impl_->config.bind_address, impl_->acceptor.local_endpoint().port()));
+}
+
+std::unique_ptr<Link> ControlServer::link(Rank rank) {
+  require(rank.value >= 0 && rank.value < impl_->config.n_workers,
+          fmt::format("there is no rank {}", rank.value));
+  return std::make_unique<TcpLink>(impl_->context, impl_->shared, rank.value);
+}
+
+std::vector<WorkerStatus> ControlServer::statuses() const {
+  const std::lock_guard lock(impl_->shared->mutex);
+  return impl_->shared->statuses_locked();
+}
+
+void ControlServer::abort_workers() {
+  asio::post(impl_->context, [shared = impl_->shared] {
+    for (auto& [rank, peer] : shared->peers) {
+      if (peer.channel) peer.channel->post(MessageType::kAbort, {});
+    }
+  });
+}
+
+}  // namespace longhaul

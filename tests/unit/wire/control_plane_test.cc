@@ -1,0 +1,196 @@
+#include "cluster/wire/control_plane.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <thread>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+ControlServer::Config server_config(std::int64_t n_workers) {
+  ControlServer::Config config;
+  config.secret = random_secret();
+  config.n_workers = n_workers;
+  config.times = {.heartbeat_period = 20ms, .dead_after = 300ms, .handshake_limit = 300ms};
+  return config;
+}
+
+ControlClientConfig client_config(const ControlServer& server, const ControlServer::Config& config,
+                                  std::int64_t rank) {
+  ControlClientConfig client;
+  client.address = "127.0.0.1";
+  client.port = server.port();
+  client.secret = config.secret;
+  client.rank = rank;
+  client.host = "node" + std::to_string(rank);
+  client.times = config.times;
+  return client;
+}
+
+std::string error_of(const std::function<void()>& call, ErrorCode code) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ControlPlane, CarriesCommandsAndResultsOfEveryWorker) {
+  const auto config = server_config(3);
+  ControlServer server(config);
+  std::vector<std::thread> workers;
+  for (std::int64_t rank = 0; rank < 3; ++rank) {
+    workers.emplace_back([&, rank] {
+      const auto link =
+          connect_to_coordinator(client_config(server, config, rank), deadline_in(5s));
+      while (const auto command = link->next()) {
+        if (std::holds_alternative<Shutdown>(*command)) break;
+        StepDone done;
+        done.kv_bytes_in_use =
+            static_cast<std::size_t>(rank) + std::get<PrefillChunk>(*command).tokens.size();
+        link->answer(done);
+      }
+    });
+  }
+  server.wait_for_workers(deadline_in(5s));
+  for (std::int64_t rank = 0; rank < 3; ++rank) {
+    const auto link = server.link(Rank{rank});
+    for (std::size_t n : {1U, 1000U, 1000000U}) {
+      link->send(PrefillChunk{{1}, std::vector<std::int32_t>(n), AfterPrefill::kNothing, -1});
+      const auto result = link->receive(deadline_in(5s));
+      EXPECT_EQ(std::get<StepDone>(result).kv_bytes_in_use, n + static_cast<std::size_t>(rank));
+    }
+    link->send(Shutdown{});
+  }
+  for (auto& worker : workers) worker.join();
+}
+
+TEST(ControlPlane, NamesTheRanksThatDidNotCome) {
+  const auto config = server_config(3);
+  ControlServer server(config);
+  const auto only = connect_to_coordinator(client_config(server, config, 1), deadline_in(5s));
+  EXPECT_THAT(error_of([&] { server.wait_for_workers(deadline_in(100ms)); }, ErrorCode::kTimeout),
+              HasSubstr("ranks 0, 2"));
+}
+
+TEST(ControlPlane, NamesAWorkerThatIsGoneToWhoeverWaitsForAnother) {
+  const auto config = server_config(2);
+  ControlServer server(config);
+  PhaseBoard board;
+  board.set_step(812);
+  board.set_layer(12);
+  board.enter(Activity::kComputing);
+  auto client = client_config(server, config, 1);
+  client.board = &board;
+  const auto stays = connect_to_coordinator(client_config(server, config, 0), deadline_in(5s));
+  auto leaves = connect_to_coordinator(client, deadline_in(5s));
+  server.wait_for_workers(deadline_in(5s));
+  std::this_thread::sleep_for(100ms);  // for a heartbeat
+  leaves.reset();
+  const auto link = server.link(Rank{0});
+  const std::string text =
+      error_of([&] { link->receive(deadline_in(5s)); }, ErrorCode::kPeerFailed);
+  EXPECT_THAT(text, HasSubstr("rank 1 is gone"));
+  EXPECT_THAT(text, HasSubstr("rank 1 on node1: step 812, layer 12: computing"));
+}
+
+TEST(ControlPlane, TakesASilentWorkerForDead) {
+  const auto config = server_config(1);
+  ControlServer server(config);
+  auto client = client_config(server, config, 0);
+  client.times.heartbeat_period = 1h;  // as if it were stopped
+  const auto worker = connect_to_coordinator(client, deadline_in(5s));
+  server.wait_for_workers(deadline_in(5s));
+  const auto link = server.link(Rank{0});
+  EXPECT_THAT(error_of([&] { link->receive(deadline_in(5s)); }, ErrorCode::kPeerFailed),
+              HasSubstr("rank 0 has not been heard of"));
+}
+
+TEST(ControlPlane, NamesWhoHoldsAStepUp) {
+  const auto config = server_config(2);
+  ControlServer server(config);
+  PhaseBoard waits;
+  waits.set_step(5);
+  waits.enter(Activity::kWaiting, 1);
+  PhaseBoard computes;
+  computes.set_step(5);
+  computes.set_layer(3);
+  computes.enter(Activity::kComputing);
+  auto first = client_config(server, config, 0);
+  first.board = &waits;
+  auto second = client_config(server, config, 1);
+  second.board = &computes;
+  const auto a = connect_to_coordinator(first, deadline_in(5s));
+  const auto b = connect_to_coordinator(second, deadline_in(5s));
+  server.wait_for_workers(deadline_in(5s));
+  std::this_thread::sleep_for(100ms);
+  const auto link = server.link(Rank{0});
+  const std::string text = error_of([&] { link->receive(deadline_in(50ms)); }, ErrorCode::kTimeout);
+  EXPECT_THAT(text, HasSubstr("rank 1 on node1: step 5, layer 3: computing"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("rank 0")));
+}
+
+TEST(ControlPlane, RefusesWhoDoesNotKnowTheSecret) {
+  const auto config = server_config(1);
+  ControlServer server(config);
+  auto client = client_config(server, config, 0);
+  client.secret = random_secret();
+  EXPECT_THAT(
+      error_of([&] { connect_to_coordinator(client, deadline_in(5s)); }, ErrorCode::kPeerFailed),
+      HasSubstr("does not know this job's secret"));
+  // The right worker still gets in.
+  const auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(5s));
+  server.wait_for_workers(deadline_in(5s));
+}
+
+TEST(ControlPlane, DropsStrangersAndTheSilentWithoutHarm) {
+  const auto config = server_config(1);
+  ControlServer server(config);
+  boost::asio::io_context context;
+  boost::asio::ip::tcp::socket stranger(context);
+  boost::asio::ip::tcp::socket silent(context);
+  const boost::asio::ip::tcp::endpoint endpoint(boost::asio::ip::make_address("127.0.0.1"),
+                                                server.port());
+  stranger.connect(endpoint);
+  silent.connect(endpoint);
+  boost::asio::write(stranger, boost::asio::buffer(std::string(100, 'x')));
+  for (auto* socket : {&stranger, &silent}) {
+    char byte = 0;
+    boost::system::error_code error;
+    boost::asio::read(*socket, boost::asio::buffer(&byte, 1),
+                      error);  // ends when the server hangs up
+    EXPECT_TRUE(error);
+  }
+  const auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(5s));
+  server.wait_for_workers(deadline_in(5s));
+}
+
+TEST(ControlPlane, TellsTheWorkerThatTheCoordinatorIsGone) {
+  const auto config = server_config(1);
+  auto server = std::make_unique<ControlServer>(config);
+  std::atomic<bool> told = false;
+  auto client = client_config(*server, config, 0);
+  client.on_lost = [&](const std::string&) { told = true; };
+  const auto worker = connect_to_coordinator(client, deadline_in(5s));
+  server->wait_for_workers(deadline_in(5s));
+  server.reset();
+  EXPECT_FALSE(worker->next().has_value());
+  for (int i = 0; i < 500 && !told; ++i) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(told);
+}
+
+}  // namespace
+}  // namespace longhaul
