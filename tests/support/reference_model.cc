@@ -36,6 +36,10 @@ double element(const TensorBytes& tensor, std::size_t i) {
   throw Error(ErrorCode::kUnsupported, "the reference model reads floating-point weights only");
 }
 
+double rounded_to_bf16(double value) {
+  return static_cast<double>(to_float(to_bf16(static_cast<float>(value))));
+}
+
 double dot(const double* a, const double* b, std::int64_t n) {
   double sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
@@ -94,6 +98,11 @@ std::vector<KeyMask> key_masks(const ModelSpec& spec, const HeadRoles& roles) {
 ReferenceModel::ReferenceModel(const ModelFolder& folder)
     : ReferenceModel(folder, folder.config().spec) {}
 
+ReferenceModel::ReferenceModel(const ModelFolder& folder, Inputs inputs)
+    : ReferenceModel(folder, folder.config().spec) {
+  inputs_ = inputs;
+}
+
 ReferenceModel::ReferenceModel(const ModelFolder& folder, const ModelSpec& spec) : spec_(spec) {
   RopeFrequencies rope = rope_frequencies(spec);
   inverse_frequencies_ = std::move(rope.inverse_frequencies);
@@ -119,7 +128,9 @@ ReferenceModel::Linear ReferenceModel::read_linear(const ModelFolder& folder,
                                                    const std::string& name, std::int64_t n_out,
                                                    std::int64_t n_in, bool has_bias) {
   const std::vector<double> weight = read(folder, name + ".weight", {n_out, n_in});
-  Linear linear{Matrix(n_in, n_out), {}};
+  Linear linear{.transposed = Matrix(n_in, n_out),
+                .bias = {},
+                .has_bf16_weight = folder.tensor(name + ".weight").dtype == DType::kBf16};
   for (std::int64_t out = 0; out < n_out; ++out) {
     for (std::int64_t in = 0; in < n_in; ++in) {
       linear.transposed.row(in)[out] = weight[static_cast<std::size_t>(out * n_in + in)];
@@ -155,13 +166,15 @@ ReferenceModel::Layer ReferenceModel::read_layer(const ModelFolder& folder,
   return out;
 }
 
-ReferenceModel::Matrix ReferenceModel::apply(const Linear& linear, const Matrix& x) {
+ReferenceModel::Matrix ReferenceModel::apply(const Linear& linear, const Matrix& x) const {
+  const bool rounds = inputs_ == Inputs::kRoundedToBf16 && linear.has_bf16_weight;
   const std::int64_t n_out = linear.transposed.n_columns;
   Matrix out(x.n_rows, n_out);
   for (std::int64_t i = 0; i < x.n_rows; ++i) {
     std::copy(linear.bias.begin(), linear.bias.end(), out.row(i));
     for (std::int64_t in = 0; in < x.n_columns; ++in) {
-      add_scaled(out.row(i), x.row(i)[in], linear.transposed.row(in), n_out);
+      const double input = rounds ? rounded_to_bf16(x.row(i)[in]) : x.row(i)[in];
+      add_scaled(out.row(i), input, linear.transposed.row(in), n_out);
     }
   }
   return out;
@@ -225,7 +238,7 @@ ReferenceModel::Matrix ReferenceModel::attention(const Layer& layer, const Matri
   return apply(layer.o, out);
 }
 
-ReferenceModel::Matrix ReferenceModel::feed_forward(const Layer& layer, const Matrix& x) {
+ReferenceModel::Matrix ReferenceModel::feed_forward(const Layer& layer, const Matrix& x) const {
   Matrix hidden = apply(layer.gate, x);
   const Matrix up = apply(layer.up, x);
   for (std::size_t i = 0; i < hidden.values.size(); ++i) {

@@ -30,6 +30,10 @@ std::vector<KeyMask> key_masks(const ModelSpec& spec, const HeadRoles& roles);
 class ReferenceModel {
  public:
   explicit ReferenceModel(const ModelFolder& folder);
+  // What enters a product with bf16 weights: as it is, or rounded to bf16 as the engine's kernels
+  // do (kernels/linear.h). All else stays double.
+  enum class Inputs { kExact, kRoundedToBf16 };
+  ReferenceModel(const ModelFolder& folder, Inputs inputs);
   // As if config.json had said `spec`: shows that a wrong setting is seen.
   ReferenceModel(const ModelFolder& folder, const ModelSpec& spec);
 
@@ -55,6 +59,7 @@ class ReferenceModel {
   struct Linear {
     Matrix transposed;
     std::vector<double> bias;  // empty: none
+    bool has_bf16_weight = false;
   };
   struct Layer {
     std::vector<double> attention_norm;  // [d_model]
@@ -71,14 +76,15 @@ class ReferenceModel {
                             std::int64_t n_in, bool has_bias);
   Layer read_layer(const ModelFolder& folder, std::int64_t index) const;
 
-  static Matrix apply(const Linear& linear, const Matrix& x);
+  Matrix apply(const Linear& linear, const Matrix& x) const;
   void normalize(std::span<double> x, std::span<const double> weight) const;  // RMSNorm, in place
   Matrix normalized(const Matrix& x, std::span<const double> weight) const;
   void prepare_heads(Matrix& x, std::span<const double> norm) const;  // QK norm, then RoPE
   Matrix attention(const Layer& layer, const Matrix& x, std::span<const KeyMask> masks) const;
-  static Matrix feed_forward(const Layer& layer, const Matrix& x);
+  Matrix feed_forward(const Layer& layer, const Matrix& x) const;
 
   ModelSpec spec_;
+  Inputs inputs_ = Inputs::kExact;
   std::vector<double> inverse_frequencies_;  // [head_dim / 2]
   double rope_scale_ = 1.0;                  // multiplies cos and sin
   Matrix embedding_;                         // [vocab_size, d_model]

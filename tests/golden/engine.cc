@@ -1,0 +1,42 @@
+#include "tests/golden/engine.h"
+
+#include <algorithm>
+
+#include "model/model_folder.h"
+#include "worker/batch.h"
+
+namespace longhaul::test {
+namespace {
+
+HeadRoles roles_or_all(const ModelSpec& spec, const std::optional<HeadRoles>& roles) {
+  return roles ? *roles : HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+}
+
+}  // namespace
+
+Engine::Engine(const std::filesystem::path& model_folder, const std::optional<HeadRoles>& roles)
+    : weights_(Weights::load(ModelFolder(model_folder))),
+      layout_(spec(), roles_or_all(spec(), roles), weights_.layers(),
+              {.head_dim = spec().head_dim}),
+      pool_(layout_.shape()),
+      transformer_(weights_, layout_),
+      cache_(layout_, pool_) {}
+
+Logits Engine::append(std::span<const std::int32_t> tokens, std::int64_t chunk_len) {
+  Logits out{.n_tokens = static_cast<std::int64_t>(tokens.size()),
+             .vocab_size = spec().vocab_size,
+             .values = {}};
+  for (std::int64_t begin = 0; begin < out.n_tokens; begin += chunk_len) {
+    const std::int64_t n_rows = std::min(chunk_len, out.n_tokens - begin);
+    const BatchSegment segment{.cache = &cache_, .rows = {0, n_rows}, .first_position = n_tokens_};
+    const auto chunk =
+        tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n_rows));
+    const auto hidden = transformer_.forward({.tokens = chunk, .segments = {&segment, 1}});
+    const auto logits = transformer_.logits(hidden);
+    out.values.insert(out.values.end(), logits.data(), logits.data() + logits.size());
+    n_tokens_ += n_rows;
+  }
+  return out;
+}
+
+}  // namespace longhaul::test
