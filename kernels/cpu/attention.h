@@ -1,0 +1,44 @@
+// One tile of queries against a list of blocks, on one thread. See kernels/cpu/kernels.h.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kv_block.h"
+
+namespace longhaul::cpu {
+
+// The most rows, n_tokens * n_heads, of a tile.
+inline constexpr std::int64_t kAttentionTileRows = 48;
+
+struct AttentionTask {
+  const float* q;  // [n_tokens, n_heads, head_dim]
+  std::int64_t q_token_stride;
+  std::int64_t q_head_stride;
+  const std::int64_t* q_positions;  // [n_tokens], ascending
+  std::int64_t n_tokens;
+  std::int64_t n_heads;
+  const KvBlockRef* blocks;
+  std::int64_t n_blocks;
+  std::int64_t mask_sink;
+  std::int64_t mask_recent;
+
+  std::int64_t head_dim;
+  std::int64_t block_size;
+  bool k_is_bf16;
+  bool v_is_bf16;
+  float sm_scale;
+
+  float* o;  // [n_tokens, n_heads, head_dim]
+  std::int64_t o_token_stride;
+  std::int64_t o_head_stride;
+  float* m;  // [n_tokens, n_heads]
+  std::int64_t m_token_stride;
+  std::int64_t m_head_stride;
+  float* l;  // [n_tokens, n_heads]
+  std::int64_t l_token_stride;
+  std::int64_t l_head_stride;
+  bool starts_empty;   // o, m, l are only written, as if they were empty
+  std::byte* scratch;  // aligned to 64 bytes
+};
+
+}  // namespace longhaul::cpu

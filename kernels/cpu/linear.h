@@ -1,0 +1,56 @@
+// Matrix products with weights on one thread. See kernels/cpu/kernels.h.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace longhaul::cpu {
+
+// The most rows of x that few_rows_linear takes.
+inline constexpr std::int64_t kFewRows = 8;
+// Outputs that one step of tiled_linear packs; tasks start at multiples of it.
+inline constexpr std::int64_t kTiledOutputs = 64;
+
+// Rows of x into the form that a kernel reads: rounded to bf16 if the weights are, padded with
+// zeros.
+struct PackTask {
+  const float* x;  // [n_rows, n_in]
+  std::int64_t n_rows;
+  std::int64_t n_in;
+  bool weights_are_bf16;
+  float* out;  // [n_rows, words]
+};
+
+// out[:, output_begin .. output_end) for at most kFewRows rows: reads the weights once.
+struct FewRowsLinearTask {
+  const float* x;  // as pack_few_rows_x left it
+  std::int64_t x_words;
+  std::int64_t n_rows;
+  const void* weight;  // [n_out, n_in]
+  bool weights_are_bf16;
+  std::int64_t n_in;
+  const float* bias;  // may be null
+  float* out;         // [n_rows, out_stride]
+  std::int64_t out_stride;
+  bool accumulate;
+  std::int64_t output_begin;
+  std::int64_t output_end;
+};
+
+// out[:, output_begin .. output_end) for any number of rows: packs the weights by tiles.
+struct TiledLinearTask {
+  const float* x;  // as pack_tiled_x left it
+  std::int64_t x_words;
+  std::int64_t n_rows;
+  const void* weight;  // [n_out, n_in]
+  bool weights_are_bf16;
+  std::int64_t n_in;
+  const float* bias;  // may be null
+  float* out;         // [n_rows, out_stride]
+  std::int64_t out_stride;
+  bool accumulate;
+  std::int64_t output_begin;
+  std::int64_t output_end;
+  std::byte* scratch;  // tiled_linear_scratch_bytes, aligned to 64 bytes
+};
+
+}  // namespace longhaul::cpu

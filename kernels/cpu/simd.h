@@ -1,0 +1,108 @@
+// Vectors of floats for the CPU kernels: one set of names, three implementations, chosen by the
+// instruction set that a file is compiled for. Only files under kernels/cpu include this.
+//
+// Everything in here and in those files is in an anonymous namespace or in the namespace of its
+// instruction set. An inline function with external linkage would be merged by the linker with its
+// twins of other instruction sets, and a machine without AVX-512 would then run the AVX-512 copy
+// (tests/unit/kernels/check_isa_symbols.py looks for such symbols).
+#pragma once
+#include <cstdint>
+
+#ifndef LONGHAUL_ISA_NAMESPACE  // set by kernels/CMakeLists.txt
+#define LONGHAUL_ISA_NAMESPACE baseline
+#endif
+
+#define LONGHAUL_INLINE inline __attribute__((always_inline))
+
+#if defined(__AVX512F__) && defined(__AVX512BF16__)
+#include "kernels/cpu/simd_avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__)
+#include "kernels/cpu/simd_avx2.h"
+#else
+#include "kernels/cpu/simd_baseline.h"
+#endif
+
+namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
+namespace {
+
+// A vector of 32-bit words: floats' bit patterns, or pairs of bf16 (the lower half first).
+typedef std::uint32_t Words __attribute__((vector_size(kWidth * 4)));
+typedef std::int32_t Ints __attribute__((vector_size(kWidth * 4)));
+
+constexpr float kInfinity = __builtin_inff();
+
+LONGHAUL_INLINE Vec load(const void* p) {
+  Vec v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+LONGHAUL_INLINE Words load_words(const void* p) {
+  Words v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+LONGHAUL_INLINE void store(void* p, Vec v) { __builtin_memcpy(p, &v, sizeof v); }
+LONGHAUL_INLINE Vec broadcast(float x) { return x - Vec{}; }
+LONGHAUL_INLINE Words broadcast_word(const void* p) {
+  std::uint32_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return word - Words{};
+}
+
+LONGHAUL_INLINE float sum_of(Vec v) {
+  float lanes[kWidth];
+  store(lanes, v);
+  for (int half = kWidth / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+LONGHAUL_INLINE float max_of(Vec v) {
+  float lanes[kWidth];
+  store(lanes, v);
+  for (int half = kWidth / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i)
+      lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+  }
+  return lanes[0];
+}
+
+// The two floats of each pair of bf16.
+LONGHAUL_INLINE Vec low_halves(Words pairs) { return reinterpret_cast<Vec>(pairs << 16); }
+LONGHAUL_INLINE Vec high_halves(Words pairs) { return reinterpret_cast<Vec>(pairs & 0xffff0000U); }
+
+// float -> bf16 bits in the lower half of each word, to nearest even; NaN stays NaN. The same bits
+// as to_bf16 of base/dtype.h.
+LONGHAUL_INLINE Words to_bf16_bits(Vec x) {
+  const Words bits = reinterpret_cast<Words>(x);
+  const Words rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const Words quiet = (bits >> 16) | 0x40U;
+  return (bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded;
+}
+LONGHAUL_INLINE Vec round_to_bf16(Vec x) { return reinterpret_cast<Vec>(to_bf16_bits(x) << 16); }
+LONGHAUL_INLINE std::uint16_t to_bf16_bits(float x) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>((bits >> 16) | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+}
+
+// e^x to about 1e-7 relative: x = n ln 2 + r (Cody & Waite), a polynomial in r, times 2^n.
+// exp(-inf) = 0, exp(+inf) = inf, NaN stays NaN.
+LONGHAUL_INLINE Vec exp(Vec x) {
+  x = max(broadcast(-104.0F), min(broadcast(89.0F), x));
+  const Vec n = round(x * 1.44269504088896341F);
+  Vec r = x - n * 0.693145751953125F;
+  r = r - n * 1.42860682030941723212e-6F;
+  Vec p = broadcast(1.9875691500e-4F);
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  return scale_by_power_of_two(p, n);
+}
+
+}  // namespace
+}  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

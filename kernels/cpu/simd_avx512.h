@@ -1,0 +1,39 @@
+// AVX-512 (F, BW, DQ, VL, BF16): 16 floats; pairs of bf16 are multiplied by VDPBF16PS. See simd.h.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
+namespace {
+
+constexpr int kWidth = 16;
+constexpr bool kMultipliesBf16 = true;
+constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 vectors of the right side, 1 broadcast of 32
+constexpr int kTileVectors = 4;
+typedef float Vec __attribute__((vector_size(64)));
+
+// n in [1, 16]; lanes from n on are zero.
+LONGHAUL_INLINE Vec load_first(const void* p, std::int64_t n) {
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << n) - 1U), p);
+}
+LONGHAUL_INLINE void store_first(void* p, Vec v, std::int64_t n) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << n) - 1U), v);
+}
+// b where either is NaN, as the instruction does; likewise min.
+LONGHAUL_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+LONGHAUL_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+LONGHAUL_INLINE Vec round(Vec x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+LONGHAUL_INLINE Vec square_root(Vec x) { return _mm512_sqrt_ps(x); }
+LONGHAUL_INLINE Vec scale_by_power_of_two(Vec x, Vec n) { return _mm512_scalef_ps(x, n); }
+
+// sum + a_low b_low + a_high b_high for pairs of bf16.
+typedef std::uint32_t WordsOfPairs __attribute__((vector_size(64)));
+LONGHAUL_INLINE Vec add_pair_products(Vec sum, WordsOfPairs a, WordsOfPairs b) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+
+}  // namespace
+}  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

@@ -1,0 +1,39 @@
+// Any machine: 4 floats through the compiler's vector extension (SSE2 on x86-64, NEON on ARM). See
+// simd.h.
+#pragma once
+#include <cstdint>
+
+namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
+namespace {
+
+constexpr int kWidth = 4;
+constexpr bool kMultipliesBf16 = false;
+constexpr int kTileRows = 4;
+constexpr int kTileVectors = 2;
+typedef float Vec __attribute__((vector_size(16)));
+
+// n in [1, 4]; lanes from n on are zero.
+LONGHAUL_INLINE Vec load_first(const void* p, std::int64_t n) {
+  Vec v{};
+  __builtin_memcpy(&v, p, static_cast<std::size_t>(n) * 4);
+  return v;
+}
+LONGHAUL_INLINE void store_first(void* p, Vec v, std::int64_t n) {
+  __builtin_memcpy(p, &v, static_cast<std::size_t>(n) * 4);
+}
+// b where either is NaN; likewise min.
+LONGHAUL_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
+LONGHAUL_INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }
+// To the nearest integer, |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction.
+LONGHAUL_INLINE Vec round(Vec x) { return (x + 12582912.0F) - 12582912.0F; }
+// x 2^n in two steps, so that neither power leaves the range of a float.
+LONGHAUL_INLINE Vec scale_by_power_of_two(Vec x, Vec n) {
+  typedef std::int32_t Whole __attribute__((vector_size(16)));
+  Whole whole = reinterpret_cast<Whole>(n + 12582912.0F) - 0x4b400000;
+  const Whole half = whole >> 1;
+  const Whole rest = whole - half;
+  return x * reinterpret_cast<Vec>((half + 127) << 23) * reinterpret_cast<Vec>((rest + 127) << 23);
+}
+
+}  // namespace
+}  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

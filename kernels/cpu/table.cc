@@ -1,0 +1,45 @@
+// The table of this instruction set's kernels.
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd.h"
+
+namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
+
+void rms_norm(const RmsNormTask& task);
+void swiglu(const SwigluTask& task);
+void rope(const RopeTask& task);
+void widen_bf16(const std::uint16_t* in, std::int64_t n, float* out);
+void combine(const CombineTask& task);
+RowStatistics row_statistics(const float* x, std::int64_t n);
+std::int64_t find_first(const float* x, std::int64_t n, float value);
+void kv_append(const KvAppendTask& task);
+std::size_t attend_scratch_bytes(std::int64_t head_dim);
+void attend(const AttentionTask& task);
+void few_rows_linear(const FewRowsLinearTask& task);
+void tiled_linear(const TiledLinearTask& task);
+std::int64_t few_rows_x_words(std::int64_t n_in, bool weights_are_bf16);
+std::int64_t tiled_x_words(std::int64_t n_in, bool weights_are_bf16);
+void pack_few_rows_x(const PackTask& task);
+void pack_tiled_x(const PackTask& task);
+std::size_t tiled_linear_scratch_bytes();
+
+const Kernels kernels = {
+    .rms_norm = rms_norm,
+    .swiglu = swiglu,
+    .rope = rope,
+    .widen_bf16 = widen_bf16,
+    .combine = combine,
+    .row_statistics = row_statistics,
+    .find_first = find_first,
+    .kv_append = kv_append,
+    .attend_scratch_bytes = attend_scratch_bytes,
+    .attend = attend,
+    .few_rows_linear = few_rows_linear,
+    .tiled_linear = tiled_linear,
+    .few_rows_x_words = few_rows_x_words,
+    .tiled_x_words = tiled_x_words,
+    .pack_few_rows_x = pack_few_rows_x,
+    .pack_tiled_x = pack_tiled_x,
+    .tiled_linear_scratch_bytes = tiled_linear_scratch_bytes,
+};
+
+}  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE
