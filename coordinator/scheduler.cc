@@ -48,6 +48,16 @@ std::int64_t Scheduler::n_waiting() const {
   return n;
 }
 
+std::vector<Extent> Scheduler::unread_documents() const {
+  std::vector<Extent> unread;
+  for (const auto& [number, group] : groups_) {
+    if (group.document.empty()) continue;  // none, or read and forgotten
+    unread.push_back(
+        {group.document_sequence.n_prefilled, static_cast<std::int64_t>(group.document.size())});
+  }
+  return unread;
+}
+
 std::size_t Scheduler::bytes_of(const Job& job) const {
   return config_.budget.bytes_for(static_cast<std::int64_t>(job.prompt.size()) + job.max_tokens);
 }

@@ -75,6 +75,8 @@ class Scheduler {
   bool wants_more() const;
   bool idle() const { return groups_.empty() && drops_.empty() && outstanding_.empty(); }
   std::size_t n_outstanding() const { return outstanding_.size(); }
+  // The documents that are not read whole yet: [tokens read, tokens).
+  std::vector<Extent> unread_documents() const;
 
   // The next command, to be sent at once, or nullopt when results must come first. Commands may be
   // sent ahead of results: no two outstanding ones name the same sequence, but for a fork's parent.

@@ -1,0 +1,96 @@
+#include "coordinator/answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace longhaul {
+
+Answer::Answer(const Tokenizer& tokenizer, AnswerSpec spec)
+    : tokenizer_(&tokenizer), spec_(std::move(spec)), decoder_(tokenizer), matcher_(spec_.stop) {
+  for (const std::int32_t id : spec_.context) decoder_.push(id);
+}
+
+void Answer::add_prompt_scores(std::vector<PickedToken> scored) {
+  std::move(scored.begin(), scored.end(), std::back_inserter(prompt_scores_));
+}
+
+// The prompt's part of the answer, once its scores are complete.
+void Answer::start() {
+  if (std::exchange(started_, true) || !spec_.echo) return;
+  text_ = spec_.echo_text;
+  n_characters_ = count_characters(text_);
+  if (spec_.n_logprobs >= 0) list_prompt_tokens();
+  n_prompt_entries_ = logprobs_.size();
+}
+
+// Scores end with the prompt's last token; the sequence's very first token has none.
+void Answer::list_prompt_tokens() {
+  const auto n_prompt = static_cast<std::int64_t>(spec_.prompt.size());
+  const auto n_scores = static_cast<std::int64_t>(prompt_scores_.size());
+  StreamDecoder decoder(*tokenizer_);
+  std::int64_t offset = 0;
+  for (std::int64_t i = spec_.n_hidden; i < n_prompt; ++i) {
+    const std::int32_t id = spec_.prompt[static_cast<std::size_t>(i)];
+    const std::int64_t at = i - (n_prompt - n_scores);
+    if (at >= 0) {
+      logprobs_.add(prompt_scores_[static_cast<std::size_t>(at)], offset);
+    } else {
+      logprobs_.add_unscored(id, offset);
+    }
+    offset += count_characters(decoder.push(id));
+  }
+}
+
+bool Answer::add(const PickedToken& token) {
+  require(!complete(), "answer: a token after its end");
+  start();
+  ++n_generated_;
+  if (std::find(spec_.eos.begin(), spec_.eos.end(), token.token) != spec_.eos.end()) {
+    close("stop");
+    return true;
+  }
+  if (spec_.n_logprobs >= 0) logprobs_.add(token, n_characters_);
+  const std::string piece = decoder_.push(token.token);
+  n_characters_ += count_characters(piece);
+  text_ += matcher_.push(piece);
+  if (matcher_.stopped()) {
+    close("stop");
+  } else if (n_generated_ >= spec_.max_tokens) {
+    close("length");
+  }
+  return complete();
+}
+
+void Answer::complete_prompt_only() {
+  start();
+  close("length");
+}
+
+void Answer::close(std::string_view reason) {
+  finish_reason_ = reason;
+  if (!matcher_.stopped() && n_generated_ > 0) text_ += matcher_.push(decoder_.finish());
+  if (matcher_.stopped()) {
+    finish_reason_ = "stop";
+    logprobs_.cut(n_prompt_entries_, count_characters(text_));
+  } else {
+    text_ += matcher_.finish();
+  }
+}
+
+std::string Answer::take_new_text() {
+  std::string piece = text_.substr(n_taken_);
+  n_taken_ = text_.size();
+  return piece;
+}
+
+Json Answer::choice() const {
+  return JsonObject{
+      {"index", std::int64_t{0}},
+      {"text", text_},
+      {"finish_reason", finish_reason_},
+      {"logprobs", spec_.n_logprobs >= 0 ? logprobs_.to_json(*tokenizer_) : Json(nullptr)}};
+}
+
+}  // namespace longhaul

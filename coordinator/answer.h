@@ -1,0 +1,71 @@
+// One request's answer while it grows: tokens become text, stop strings and end tokens are found,
+// log-probabilities are collected. Knows no files and no scheduler. One thread.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "cluster/wire/step.h"
+#include "coordinator/logprobs.h"
+#include "coordinator/stop_matcher.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace longhaul {
+
+struct AnswerSpec {
+  std::vector<std::int32_t> prompt;   // as prefilled after the document, BOS included
+  std::int64_t n_hidden = 0;          // of these, leading ones that belong to the document
+  std::vector<std::int32_t> context;  // the last few tokens before the answer: they decide whether
+                                      // it begins with a space
+  std::string echo_text;              // the prompt as text; used with echo
+  bool echo = false;
+  std::int64_t n_logprobs = -1;
+  std::int64_t max_tokens = 0;
+  std::vector<std::string> stop;
+  std::vector<std::int32_t> eos;  // any of these ends the answer and is no part of its text
+};
+
+class Answer {
+ public:
+  // The tokenizer must outlive it.
+  Answer(const Tokenizer& tokenizer, AnswerSpec spec);
+
+  // Scores of prompt tokens, in order; call before the first add.
+  void add_prompt_scores(std::vector<PickedToken> scored);
+  // The next token. Returns true when the answer is complete.
+  bool add(const PickedToken& token);
+  // For requests of no tokens: the prompt is all there is.
+  void complete_prompt_only();
+
+  bool complete() const { return !finish_reason_.empty(); }
+  std::string_view finish_reason() const { return finish_reason_; }  // "stop", "length"
+  const std::string& text() const { return text_; }
+  // The text that came since the last call; for output while it grows.
+  std::string take_new_text();
+  std::int64_t n_generated() const { return n_generated_; }  // an end token included
+  // {"index", "text", "finish_reason", "logprobs"}
+  Json choice() const;
+
+ private:
+  void start();
+  void list_prompt_tokens();
+  void close(std::string_view reason);
+
+  const Tokenizer* tokenizer_;
+  AnswerSpec spec_;
+  StreamDecoder decoder_;
+  StopMatcher matcher_;
+  LogprobList logprobs_;
+  std::vector<PickedToken> prompt_scores_;
+  std::string text_;
+  std::size_t n_taken_ = 0;
+  std::int64_t n_characters_ = 0;  // decoded so far, what is held back included
+  std::size_t n_prompt_entries_ = 0;
+  std::int64_t n_generated_ = 0;
+  bool started_ = false;
+  std::string finish_reason_;
+};
+
+}  // namespace longhaul

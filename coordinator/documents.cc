@@ -1,0 +1,108 @@
+#include "coordinator/documents.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "coordinator/sha256.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::size_t kMaxGroupWithoutDocuments = 256;
+
+std::filesystem::path resolve(const std::filesystem::path& path,
+                              const std::filesystem::path& folder) {
+  return (folder / path).lexically_normal();  // an absolute path stays as it is
+}
+
+struct Content {
+  std::size_t n_bytes = 0;
+  std::string sha256;
+  std::string error;  // why it cannot be read
+};
+
+// Every document is read once, however many requests name it.
+class Contents {
+ public:
+  const Content& of(const std::filesystem::path& path) {
+    const auto [at, is_new] = known_.try_emplace(path.string());
+    Content& content = at->second;
+    if (!is_new) return content;
+    try {
+      const MappedFile file(path);
+      content.n_bytes = file.bytes().size();
+      content.sha256 = sha256_of(file.text());
+    } catch (const Error& error) {
+      content.error = error.what();
+    }
+    return content;
+  }
+
+ private:
+  std::unordered_map<std::string, Content> known_;
+};
+
+}  // namespace
+
+CheckedDocuments check_documents(const std::vector<Request>& requests,
+                                 const std::filesystem::path& folder) {
+  CheckedDocuments checked;
+  Contents contents;
+  for (const Request& request : requests) {
+    Sha256 digest;
+    std::size_t n_bytes = 0;
+    for (std::size_t i = 0; i < request.documents.size(); ++i) {
+      const DocumentRef& document = request.documents[i];
+      const Content& content = contents.of(resolve(document.path, folder));
+      const auto report = [&](const std::string& reason) {
+        checked.problems.push_back(
+            {request.line, fmt::format("body.documents[{}]: {}", i, reason)});
+      };
+      if (!content.error.empty()) {
+        report(content.error);
+      } else if (document.sha256 && *document.sha256 != content.sha256) {
+        report(fmt::format("{} has SHA-256 {}, the request expects {}: the file is another one",
+                           document.path.string(), content.sha256, *document.sha256));
+      }
+      digest.add(content.sha256);
+      n_bytes += content.n_bytes;
+    }
+    checked.digests.push_back(request.documents.empty() ? "" : digest.finish());
+    checked.n_bytes.push_back(n_bytes);
+  }
+  return checked;
+}
+
+std::vector<RequestGroup> group_by_documents(const std::vector<Request>& requests,
+                                             const std::vector<std::size_t>& chosen,
+                                             const CheckedDocuments& checked,
+                                             const std::filesystem::path& folder) {
+  std::vector<RequestGroup> groups;
+  std::map<std::vector<std::string>, std::size_t> group_of;
+  for (const std::size_t index : chosen) {
+    const Request& request = requests[index];
+    std::vector<std::string> key;
+    std::vector<std::filesystem::path> paths;
+    for (const DocumentRef& document : request.documents) {
+      paths.push_back(resolve(document.path, folder));
+      key.push_back(paths.back().string());
+    }
+    const auto at = group_of.find(key);
+    const bool has_room =
+        at != group_of.end() &&
+        (!key.empty() || groups[at->second].requests.size() < kMaxGroupWithoutDocuments);
+    if (!has_room) {
+      group_of[key] = groups.size();
+      groups.push_back({std::move(paths), checked.n_bytes[index], {}});
+    }
+    groups[group_of[key]].requests.push_back(index);
+  }
+  return groups;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,69 @@
+// The coordinator's one loop: prepared groups go into the scheduler, its commands to the workers,
+// their results into answers, complete answers to whoever keeps them. Decides nothing itself.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "cluster/wire/link.h"
+#include "coordinator/answer.h"
+#include "coordinator/group_feed.h"
+#include "coordinator/preparation.h"
+#include "coordinator/progress.h"
+#include "coordinator/scheduler.h"
+
+namespace longhaul {
+
+struct EngineConfig {
+  SchedulerConfig scheduler;
+  std::chrono::milliseconds step_timeout = std::chrono::hours(1);
+  // Commands sent ahead of results, so that the workers have work while results are written.
+  std::size_t n_ahead = 2;
+};
+
+// All called on the engine's thread.
+struct EngineCallbacks {
+  std::function<void(const PreparedRequest&, const Answer&)> on_done;
+  std::function<void(const FailedRequest&)> on_failed;
+  std::function<void(std::size_t request, std::string_view text)> on_text;  // may be empty
+  std::function<void(const Progress&)> on_progress;                         // after every step
+  std::function<bool()> stop_requested;  // true: finish the steps under way, then return
+};
+
+class Engine {
+ public:
+  // Everything referred to must outlive it.
+  Engine(const EngineConfig& config, const Tokenizer& tokenizer, Link& link, GroupFeed& feed,
+         Progress& progress, EngineCallbacks callbacks);
+
+  // Returns when all requests ended, or after a stop was requested: true when nothing is left.
+  // Throws kTimeout or kPeerFailed when the workers are lost; what is done by then is kept. Blocks.
+  bool run();
+
+ private:
+  struct Active {
+    PreparedRequest prepared;
+    Answer answer;
+  };
+  void take_groups();
+  void add_group(PreparedGroup group);
+  bool send_commands();
+  void receive_result();
+  void handle(SchedulerEvent event);
+  void add_token(RequestId request, const PickedToken& token);
+  void finish(RequestId request);
+  void fail(const FailedRequest& failure);
+
+  EngineConfig config_;
+  const Tokenizer* tokenizer_;
+  Link* link_;
+  GroupFeed* feed_;
+  Progress* progress_;
+  EngineCallbacks callbacks_;
+  Scheduler scheduler_;
+  std::unordered_map<RequestId, Active> active_;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,21 @@
+// What results depend on, as JSON that can be compared: the model's files and the settings of the
+// run. A results file belongs to one fingerprint; how many ranks or threads computed it is no part
+// of it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "model/model_folder.h"
+
+namespace longhaul {
+
+// SHA-256 of config.json, generation_config.json and tokenizer.json; of each weights file its name,
+// size and the SHA-256 of 16 samples of 64 KiB spread evenly over it (hashing all of a large model
+// would take minutes at every start).
+Json model_fingerprint(const ModelFolder& model);
+
+// "settings.sampling.temperature: was 0, now 0.7", one for each difference.
+std::vector<std::string> differences(const Json& before, const Json& now);
+
+}  // namespace longhaul

@@ -1,0 +1,51 @@
+#include "coordinator/group_feed.h"
+
+#include <utility>
+
+namespace longhaul {
+
+GroupFeed::GroupFeed(std::size_t n_groups, std::function<PreparedGroup(std::size_t)> prepare_next)
+    : n_groups_(n_groups), prepare_next_(std::move(prepare_next)), thread_([this] { work(); }) {}
+
+GroupFeed::~GroupFeed() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void GroupFeed::work() {
+  for (std::size_t i = 0; i < n_groups_; ++i) {
+    std::optional<PreparedGroup> group;
+    std::exception_ptr failure;
+    try {
+      group = prepare_next_(i);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !ready_ || ending_; });
+    if (ending_) return;
+    ready_ = std::move(group);
+    failure_ = failure;
+    changed_.notify_all();
+    if (failure) return;
+  }
+}
+
+std::optional<PreparedGroup> GroupFeed::try_take() { return take(Clock::now()); }
+
+std::optional<PreparedGroup> GroupFeed::take(Deadline deadline) {
+  if (exhausted()) return std::nullopt;
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return ready_.has_value() || failure_; });
+  if (failure_) std::rethrow_exception(failure_);
+  std::optional<PreparedGroup> group = std::exchange(ready_, std::nullopt);
+  if (group) ++n_taken_;
+  changed_.notify_all();
+  return group;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,46 @@
+// Prepares groups in the background, one ahead, so that tokenising a document costs no time while
+// the workers compute.
+#pragma once
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/clock.h"
+#include "coordinator/preparation.h"
+
+namespace longhaul {
+
+// Owns one thread, which calls `prepare_next(i)` for i = 0, 1, ... n_groups - 1 in order. The other
+// members are for one owner thread.
+class GroupFeed {
+ public:
+  GroupFeed(std::size_t n_groups, std::function<PreparedGroup(std::size_t)> prepare_next);
+  ~GroupFeed();  // waits for a group that is being prepared
+  GroupFeed(const GroupFeed&) = delete;
+  GroupFeed& operator=(const GroupFeed&) = delete;
+
+  bool exhausted() const { return n_taken_ == n_groups_; }
+  // The next group; nullopt when it is not ready yet or there is none.
+  std::optional<PreparedGroup> try_take();
+  // The next group; blocks until it is ready or `deadline` (then nullopt). Rethrows what
+  // prepare_next threw.
+  std::optional<PreparedGroup> take(Deadline deadline);
+
+ private:
+  void work();
+
+  std::size_t n_groups_;
+  std::function<PreparedGroup(std::size_t)> prepare_next_;
+  std::size_t n_taken_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<PreparedGroup> ready_;
+  std::exception_ptr failure_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,192 @@
+#include "coordinator/journal.h"
+
+#include <fmt/format.h>
+
+#include <unordered_set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "coordinator/fingerprint.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxManifestBytes = std::size_t{64} << 20;
+
+bool has_content(const fs::path& path) { return fs::exists(path) && fs::file_size(path) > 0; }
+
+// Calls visit(line without its break, line number, offset of the line, is it the last one).
+template <typename Visit>
+void for_each_line(std::string_view text, const Visit& visit) {
+  std::size_t begin = 0;
+  for (std::int64_t number = 1; begin < text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    visit(text.substr(begin, end - begin), number, begin, end + 1 >= text.size());
+    begin = end + 1;
+  }
+}
+
+// How many bytes of the text are whole lines: without a last line that has no line break or does
+// not parse.
+std::size_t whole_bytes(std::string_view text, const std::string& source) {
+  std::size_t whole = text.size();
+  for_each_line(text, [&](std::string_view line, std::int64_t, std::size_t offset, bool is_last) {
+    if (!is_last) return;
+    bool ok = text.ends_with('\n');
+    try {
+      if (ok) identity_of_line(line, source);
+    } catch (const Error&) {
+      ok = false;
+    }
+    if (!ok) whole = offset;
+  });
+  return whole;
+}
+
+void cut_torn_line(AppendFile& file) {
+  std::size_t whole = 0;
+  std::size_t size = 0;
+  {
+    const MappedFile mapped(file.path());
+    size = mapped.text().size();
+    whole = whole_bytes(mapped.text(), file.path().string());
+  }
+  if (whole == size) return;
+  LONGHAUL_LOG(kWarning, kRun,
+               "{}: the last line is not whole ({} bytes, from a crash or a full disk); it is cut "
+               "away and its request runs again",
+               file.path().string(), size - whole);
+  file.truncate(whole);
+  file.sync();
+}
+
+}  // namespace
+
+JournalPaths journal_paths(const fs::path& results) {
+  fs::path stem = results;
+  if (stem.extension() == ".jsonl" || stem.extension() == ".json") stem.replace_extension();
+  return {results, stem.string() + ".errors.jsonl", stem.string() + ".manifest.json"};
+}
+
+Journal::Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode)
+    : paths_(paths), results_(paths.results) {
+  if (mode == OpenMode::kOverwrite) {
+    results_.truncate(0);
+    results_.sync();
+    fs::remove(paths_.errors);
+    replace_file(paths_.manifest, to_text(manifest) + "\n");
+    return;
+  }
+  check_manifest(manifest);
+  cut_torn_line(results_);
+  read_lines(paths_.results, /*failed=*/false);
+  if (has_content(paths_.errors)) {
+    errors_.emplace(paths_.errors);
+    cut_torn_line(*errors_);
+    read_lines(paths_.errors, /*failed=*/true);
+  }
+}
+
+void Journal::check_manifest(const Json& manifest) {
+  if (!has_content(paths_.manifest)) {
+    for (const fs::path& path : {paths_.results, paths_.errors}) {
+      if (!has_content(path)) continue;
+      throw Error(ErrorCode::kFailedPrecondition,
+                  fmt::format("{} has content, but there is no {} that says what made it; choose "
+                              "another output, or --overwrite to start over",
+                              path.string(), paths_.manifest.string()));
+    }
+    replace_file(paths_.manifest, to_text(manifest) + "\n");
+    return;
+  }
+  const std::string source = paths_.manifest.string();
+  const Json before = parse_json(read_file(paths_.manifest, kMaxManifestBytes), source);
+  const auto changes = differences(JsonField(before, source).at("fingerprint").json(),
+                                   *manifest.find("fingerprint"));
+  if (changes.empty()) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              fmt::format("{} holds results of another model or other settings:\n  {}\nRun with "
+                          "the same ones to continue, choose another output, or --overwrite to "
+                          "start over",
+                          paths_.results.string(), fmt::join(changes, "\n  ")));
+}
+
+void Journal::read_lines(const fs::path& path, bool failed) {
+  const MappedFile file(path);
+  for_each_line(file.text(), [&](std::string_view line, std::int64_t number, std::size_t, bool) {
+    const std::string source = fmt::format("{}:{}", path.string(), number);
+    RequestIdentity identity = identity_of_line(line, source);
+    std::string id = identity.custom_id;
+    if (!known_.emplace(std::move(id), Known{std::move(identity), failed}).second) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{}: its custom_id has a line already, in this file or in {}; remove "
+                              "one of them",
+                              source, paths_.results.string()));
+    }
+  });
+}
+
+Journal::ToDo Journal::plan(const std::vector<RequestIdentity>& requests, bool retry_errors) {
+  ToDo todo;
+  std::vector<std::string> changed;
+  std::vector<std::string> retried;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const auto at = known_.find(requests[i].custom_id);
+    if (at == known_.end()) {
+      todo.requests.push_back(i);
+    } else if (at->second.failed && retry_errors) {
+      retried.push_back(requests[i].custom_id);  // also with another body: it was corrected
+      todo.requests.push_back(i);
+    } else if (at->second.identity != requests[i]) {
+      const bool same_body = at->second.identity.body_sha256 == requests[i].body_sha256;
+      changed.push_back(
+          fmt::format("\"{}\" ({})", requests[i].custom_id,
+                      same_body ? "the content of its documents changed" : "its body changed"));
+    } else {
+      ++(at->second.failed ? todo.n_failed : todo.n_done);
+    }
+  }
+  if (!changed.empty()) {
+    const std::size_t n = changed.size();
+    if (n > 5) changed.resize(5);
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} holds results of {} requests that are not the same any more: {}{}. "
+                            "Give changed requests new custom_ids, choose another output, or "
+                            "--overwrite to start over",
+                            paths_.results.string(), n, fmt::join(changed, ", "),
+                            n > changed.size() ? ", ..." : ""));
+  }
+  if (!retried.empty()) drop_error_lines(retried);
+  return todo;
+}
+
+void Journal::drop_error_lines(const std::vector<std::string>& custom_ids) {
+  const std::unordered_set<std::string> dropped(custom_ids.begin(), custom_ids.end());
+  std::string kept;
+  {
+    const MappedFile file(paths_.errors);
+    for_each_line(file.text(), [&](std::string_view line, std::int64_t, std::size_t, bool) {
+      if (!dropped.contains(identity_of_line(line, paths_.errors.string()).custom_id))
+        (kept += line) += '\n';
+    });
+  }
+  errors_.reset();  // the file that it holds open is about to be replaced
+  replace_file(paths_.errors, kept);
+  for (const std::string& id : custom_ids) known_.erase(id);
+}
+
+void Journal::add_result(std::string_view line) {
+  results_.append(line);
+  results_.sync();
+}
+
+void Journal::add_error(std::string_view line) {
+  if (!errors_) errors_.emplace(paths_.errors);
+  errors_->append(line);
+  errors_->sync();
+}
+
+}  // namespace longhaul

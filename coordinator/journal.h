@@ -1,0 +1,70 @@
+// The results of a run on disk, which are also its journal: OUT.jsonl with finished requests,
+// OUT.errors.jsonl with failed ones, OUT.manifest.json with what they depend on. A line is written
+// whole and synced when its request is done; a restart reads the files and continues. Every
+// custom_id stands in at most one line over both files.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "coordinator/result_lines.h"
+
+namespace longhaul {
+
+struct JournalPaths {
+  std::filesystem::path results;
+  std::filesystem::path errors;
+  std::filesystem::path manifest;
+};
+// out.jsonl -> out.errors.jsonl, out.manifest.json
+JournalPaths journal_paths(const std::filesystem::path& results);
+
+enum class OpenMode {
+  kResume,     // continue what is there
+  kOverwrite,  // start over
+};
+
+// Used by one thread. Holds a lock on the results file while it lives.
+class Journal {
+ public:
+  // Opens or creates the files. A last line that a crash tore is cut away with a warning. Throws
+  // kFailedPrecondition when the files belong to another fingerprint (listing the differences), to
+  // no known one, or are being written; kCorruptData when a line in the middle is no result.
+  // `manifest` must hold "fingerprint"; it is written when there is none yet.
+  Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode);
+
+  struct ToDo {
+    std::vector<std::size_t> requests;  // indices into the identities
+    std::int64_t n_done = 0;
+    std::int64_t n_failed = 0;  // earlier, and not to be tried again
+  };
+  // What is left of `requests`. Throws kFailedPrecondition when a finished line has the custom_id
+  // of a request but another body or other documents. With `retry_errors`, failed ones are left
+  // too, and their lines are removed (in one atomic replacement of the errors file).
+  ToDo plan(const std::vector<RequestIdentity>& requests, bool retry_errors);
+
+  // Appends a line that ends in a line break and syncs it. Durable when it returns.
+  void add_result(std::string_view line);
+  void add_error(std::string_view line);
+
+ private:
+  struct Known {
+    RequestIdentity identity;
+    bool failed = false;
+  };
+  void check_manifest(const Json& manifest);
+  void read_lines(const std::filesystem::path& path, bool failed);
+  void drop_error_lines(const std::vector<std::string>& custom_ids);
+
+  JournalPaths paths_;
+  AppendFile results_;
+  std::optional<AppendFile> errors_;  // made when the first request fails
+  std::unordered_map<std::string, Known> known_;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,152 @@
+#include "coordinator/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace longhaul {
+namespace {
+
+std::string with_unit(double value) {
+  if (value >= 1e6) return fmt::format("{:.2f}M", value / 1e6);
+  if (value >= 1e4) return fmt::format("{:.1f}k", value / 1e3);
+  return fmt::format("{:.0f}", value);
+}
+
+std::string as_time(double seconds) {
+  const auto s = static_cast<std::int64_t>(seconds + 0.5);
+  if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
+  if (s >= 60) return fmt::format("{}m{:02}s", s / 60, s % 60);
+  return fmt::format("{}s", s);
+}
+
+std::string as_bytes(std::size_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (value >= 0x1p30) return fmt::format("{:.2f} GiB", value / 0x1p30);
+  return fmt::format("{:.1f} MiB", value / 0x1p20);
+}
+
+std::string rate(std::int64_t n, double seconds) {
+  return seconds > 0 ? fmt::format(", {}/s", with_unit(static_cast<double>(n) / seconds)) : "";
+}
+
+}  // namespace
+
+void PrefillCost::add(std::int64_t n_tokens, std::int64_t history, double seconds) {
+  const auto x = static_cast<double>(n_tokens);
+  const double y = x * (static_cast<double>(history) + x / 2);
+  // Each step counts by its relative error: divided by its tokens.
+  xx_ += 1;
+  xy_ += y / x;
+  yy_ += y / x * (y / x);
+  xs_ += seconds / x;
+  ys_ += y / x * seconds / x;
+}
+
+double PrefillCost::seconds_for(double n_tokens, double history) const {
+  if (xx_ == 0) return 0;
+  const double determinant = xx_ * yy_ - xy_ * xy_;
+  double a = xs_ / xx_;
+  double b = 0;
+  if (determinant > 1e-9 * xx_ * yy_) {
+    b = std::max(0.0, (xx_ * ys_ - xy_ * xs_) / determinant);
+    a = (xs_ - b * xy_) / xx_;
+    if (a < 0) {
+      a = 0;
+      b = ys_ / yy_;
+    }
+  }
+  return a * n_tokens + b * n_tokens * (history + n_tokens / 2);
+}
+
+void Progress::group_prepared(std::size_t n_document_tokens) {
+  if (n_groups_prepared_ >= totals_.group_bytes.size()) return;
+  bytes_prepared_ += totals_.group_bytes[n_groups_prepared_++];
+  tokens_prepared_ += n_document_tokens;
+}
+
+void Progress::sent(const StepCommand& command) {
+  Sent step;
+  if (const auto* fork = std::get_if<ForkSequence>(&command)) {
+    lengths_[fork->child] = lengths_[fork->parent];
+  } else if (const auto* drop = std::get_if<DropSequences>(&command)) {
+    for (const SequenceId sequence : drop->sequences) lengths_.erase(sequence);
+  } else if (const auto* prefill = std::get_if<PrefillChunk>(&command)) {
+    std::int64_t& length = lengths_[prefill->sequence];
+    step = {true, static_cast<std::int64_t>(prefill->tokens.size()), length};
+    length += step.n_tokens;
+  } else if (const auto* decode = std::get_if<DecodeBatch>(&command)) {
+    step.n_tokens = static_cast<std::int64_t>(decode->rows.size());
+  }
+  sent_.push_back(step);
+}
+
+void Progress::received(const StepResult& result) {
+  if (sent_.empty()) return;
+  const Sent step = sent_.front();
+  sent_.pop_front();
+  const auto* done = std::get_if<StepDone>(&result);
+  if (done == nullptr) return;
+  kv_bytes_ = done->kv_bytes_in_use;
+  if (step.n_tokens == 0) return;
+  (step.is_prefill ? n_prefilled_ : n_decoded_) += step.n_tokens;
+  (step.is_prefill ? prefill_seconds_ : decode_seconds_) += done->seconds;
+  if (step.is_prefill) cost_.add(step.n_tokens, step.history, done->seconds);
+}
+
+void Progress::request_ended(bool ok, std::int64_t n_generated) {
+  ++(ok ? n_ok_ : n_failed_);
+  n_generated_ += n_generated;
+}
+
+double Progress::document_tokens_per_byte() const {
+  constexpr double kUsual = 0.25;
+  if (bytes_prepared_ == 0) return kUsual;
+  return static_cast<double>(tokens_prepared_) / static_cast<double>(bytes_prepared_);
+}
+
+double Progress::eta_seconds() const {
+  if (n_prefilled_ == 0) return -1;
+  double seconds = 0;
+  for (const Extent& extent : unread_)
+    seconds +=
+        cost_.seconds_for(static_cast<double>(extent.size()), static_cast<double>(extent.begin));
+  for (std::size_t i = n_groups_prepared_; i < totals_.group_bytes.size(); ++i) {
+    const double tokens = document_tokens_per_byte() * static_cast<double>(totals_.group_bytes[i]);
+    seconds += cost_.seconds_for(tokens, 0);
+  }
+  const std::int64_t n_left = totals_.n_requests - n_ok_ - n_failed_;
+  if (n_ok_ > 0 && n_decoded_ > 0) {
+    // Tokens of the requests that are left, as many as the finished ones had; those of requests
+    // under way are part of n_decoded_ already.
+    const double per_request = static_cast<double>(n_generated_) / static_cast<double>(n_ok_);
+    const double left =
+        per_request * static_cast<double>(n_left + n_ok_) - static_cast<double>(n_decoded_ + n_ok_);
+    seconds += std::max(0.0, left) * decode_seconds_ / static_cast<double>(n_decoded_);
+  }
+  return seconds;
+}
+
+std::string Progress::line() const {
+  std::int64_t n_documents = 0;
+  std::int64_t n_read = 0;
+  for (std::size_t i = 0; i < totals_.group_bytes.size(); ++i) {
+    if (totals_.group_bytes[i] == 0) continue;
+    ++n_documents;
+    if (i < n_groups_prepared_) ++n_read;
+  }
+  n_read -= static_cast<std::int64_t>(unread_.size());
+  std::string text;
+  if (n_documents > 0) text += fmt::format("documents {}/{}  ", n_read, n_documents);
+  text += fmt::format("requests {}/{}", n_ok_ + n_failed_, totals_.n_requests);
+  if (n_failed_ > 0) text += fmt::format(" ({} failed)", n_failed_);
+  text += fmt::format("  prefill {} tokens{}", with_unit(static_cast<double>(n_prefilled_)),
+                      rate(n_prefilled_, prefill_seconds_));
+  text += fmt::format("  decode {} tokens{}", with_unit(static_cast<double>(n_decoded_)),
+                      rate(n_decoded_, decode_seconds_));
+  const double eta = eta_seconds();
+  if (eta >= 0 && n_ok_ + n_failed_ < totals_.n_requests) text += "  ETA " + as_time(eta);
+  return text + "  kv " + as_bytes(kv_bytes_);
+}
+
+}  // namespace longhaul

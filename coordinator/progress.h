@@ -1,0 +1,74 @@
+// How far a run is, how fast it goes and how long it will take. Observes commands and results; has
+// no clock of its own: steps carry their seconds. Pure.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cluster/wire/step.h"
+
+namespace longhaul {
+
+// Seconds of a prefill step of n tokens after h earlier ones: a n + b n (h + n / 2), because each
+// token attends to all before it. Least squares over the steps seen, with a, b >= 0.
+class PrefillCost {
+ public:
+  void add(std::int64_t n_tokens, std::int64_t history, double seconds);
+  // Of `n_tokens` more after `history`, in any number of steps; 0 while no step was seen.
+  double seconds_for(double n_tokens, double history) const;
+
+ private:
+  double xx_ = 0, xy_ = 0, yy_ = 0, xs_ = 0, ys_ = 0;  // sums over steps
+};
+
+// What a run has to do, in bytes of text: token counts are known only when a group is prepared.
+struct ProgressTotals {
+  std::vector<std::size_t> group_bytes;  // of each group's documents, in order
+  std::int64_t n_requests = 0;
+};
+
+class Progress {
+ public:
+  explicit Progress(ProgressTotals totals) : totals_(std::move(totals)) {}
+
+  void group_prepared(std::size_t n_document_tokens);  // the next group
+  void sent(const StepCommand& command);
+  void received(const StepResult& result);
+  void request_ended(bool ok, std::int64_t n_generated);
+  // The prepared documents that are not read whole yet: [tokens read, tokens).
+  void set_unread(std::vector<Extent> unread) { unread_ = std::move(unread); }
+
+  // Of what is left; negative while nothing was measured.
+  double eta_seconds() const;
+  // "documents 3/20  requests 12/100 (1 failed)  prefill 412k tokens, 18.2k/s  ..."
+  std::string line() const;
+
+ private:
+  struct Sent {
+    bool is_prefill = false;
+    std::int64_t n_tokens = 0;
+    std::int64_t history = 0;
+  };
+  double document_tokens_per_byte() const;
+
+  ProgressTotals totals_;
+  PrefillCost cost_;
+  std::deque<Sent> sent_;
+  std::unordered_map<SequenceId, std::int64_t> lengths_;
+  std::vector<Extent> unread_;
+  std::size_t n_groups_prepared_ = 0;
+  std::size_t bytes_prepared_ = 0;
+  std::size_t tokens_prepared_ = 0;
+  std::int64_t n_prefilled_ = 0;
+  std::int64_t n_decoded_ = 0;
+  double prefill_seconds_ = 0;
+  double decode_seconds_ = 0;
+  std::int64_t n_ok_ = 0;
+  std::int64_t n_failed_ = 0;
+  std::int64_t n_generated_ = 0;
+  std::size_t kv_bytes_ = 0;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,89 @@
+#include "coordinator/result_lines.h"
+
+#include <fmt/format.h>
+
+#include "coordinator/sha256.h"
+
+namespace longhaul {
+namespace {
+
+// The same request gets the same id in every run.
+std::string short_id(const RequestIdentity& identity) {
+  return sha256_of(identity.custom_id + '\0' + identity.body_sha256 + identity.documents_sha256)
+      .substr(0, 24);
+}
+
+Json identity_json(const RequestIdentity& identity) {
+  JsonObject json{{"body_sha256", identity.body_sha256}};
+  if (!identity.documents_sha256.empty())
+    json.emplace_back("documents_sha256", identity.documents_sha256);
+  return json;
+}
+
+Json usage_of(const ResultLine& parts) {
+  const std::int64_t n_prompt = parts.prepared->n_prompt_tokens;
+  const std::int64_t n_new = parts.answer->n_generated();
+  return JsonObject{
+      {"prompt_tokens", n_prompt},
+      {"completion_tokens", n_new},
+      {"total_tokens", n_prompt + n_new},
+      {"prompt_tokens_details", JsonObject{{"cached_tokens", parts.prepared->n_cached_tokens}}}};
+}
+
+Json settings_of(const PreparedRequest& prepared) {
+  Json settings = to_json(prepared.job.sampling);
+  auto& members = std::get<JsonObject>(settings.value());
+  members.emplace_back("max_tokens", prepared.job.max_tokens);
+  JsonArray stop;
+  for (const std::string& text : prepared.answer.stop) stop.emplace_back(text);
+  members.emplace_back("stop", std::move(stop));
+  return settings;
+}
+
+}  // namespace
+
+std::string result_line(const ResultLine& parts) {
+  const std::string id = short_id(*parts.identity);
+  JsonArray choices;
+  choices.emplace_back(parts.answer->choice());
+  JsonObject body{{"id", "cmpl-" + id},
+                  {"object", "text_completion"},
+                  {"created", parts.created},
+                  {"model", std::string(parts.model)},
+                  {"choices", std::move(choices)},
+                  {"usage", usage_of(parts)},
+                  {"system_fingerprint", std::string(parts.system_fingerprint)},
+                  {"sampling", settings_of(*parts.prepared)}};
+  JsonObject response{{"status_code", 200}, {"request_id", "req-" + id}, {"body", std::move(body)}};
+  const Json line = JsonObject{{"id", "batch-" + id},
+                               {"custom_id", parts.identity->custom_id},
+                               {"response", std::move(response)},
+                               {"error", nullptr},
+                               {"longhaul", identity_json(*parts.identity)}};
+  return to_text(line) + "\n";
+}
+
+std::string error_line(const RequestIdentity& identity, std::string_view code,
+                       std::string_view message) {
+  const Json line = JsonObject{
+      {"id", "batch-" + short_id(identity)},
+      {"custom_id", identity.custom_id},
+      {"response", nullptr},
+      {"error", JsonObject{{"code", std::string(code)}, {"message", std::string(message)}}},
+      {"longhaul", identity_json(identity)}};
+  return to_text(line) + "\n";
+}
+
+RequestIdentity identity_of_line(std::string_view line, std::string_view source) {
+  const Json json = parse_json(line, source);
+  const JsonField root(json, std::string(source));
+  RequestIdentity identity;
+  identity.custom_id = root.at("custom_id").as_string();
+  const JsonField own = root.at("longhaul");
+  identity.body_sha256 = own.at("body_sha256").as_string();
+  if (const auto documents = own.find("documents_sha256"))
+    identity.documents_sha256 = documents->as_string();
+  return identity;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,38 @@
+// The lines of the results and errors files, in the form of OpenAI's Batch service. Pure.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "coordinator/answer.h"
+#include "coordinator/preparation.h"
+#include "coordinator/requests.h"
+
+namespace longhaul {
+
+// What makes a finished line belong to a request: also when its line number changed.
+struct RequestIdentity {
+  std::string custom_id;
+  std::string body_sha256;
+  std::string documents_sha256;  // "" without documents
+  bool operator==(const RequestIdentity&) const = default;
+};
+
+struct ResultLine {
+  const RequestIdentity* identity = nullptr;
+  const PreparedRequest* prepared = nullptr;
+  const Answer* answer = nullptr;
+  std::string_view model;
+  std::string_view system_fingerprint;
+  std::int64_t created = 0;  // Unix time
+};
+// One line with its line break.
+std::string result_line(const ResultLine& parts);
+std::string error_line(const RequestIdentity& identity, std::string_view code,
+                       std::string_view message);
+
+// The identity that a line of either file carries; throws kCorruptData when it is no such line.
+RequestIdentity identity_of_line(std::string_view line, std::string_view source);
+
+}  // namespace longhaul
