@@ -17,9 +17,9 @@ struct ModelSpec;
 struct HeadProfile {
   std::int64_t n_layers = 0;
   std::int64_t n_kv_heads = 0;
-  std::vector<double> gates;  // [n_layers, n_kv_heads], clipped to [0, 1]
-  std::int64_t sink = 0;      // tokens
-  std::int64_t recent = 0;    // tokens, the query's own included
+  std::vector<double> gates = {};  // [n_layers, n_kv_heads], clipped to [0, 1]
+  std::int64_t sink = 0;           // tokens
+  std::int64_t recent = 0;         // tokens, the query's own included
   double gate(std::int64_t layer, std::int64_t kv_head) const {
     return gates[static_cast<std::size_t>(layer * n_kv_heads + kv_head)];
   }
@@ -38,7 +38,7 @@ enum class HeadRole : std::uint8_t { kRetrieval = 0, kStreaming = 1 };
 struct HeadRoles {
   std::int64_t n_layers = 0;
   std::int64_t n_kv_heads = 0;
-  std::vector<HeadRole> roles;  // [n_layers, n_kv_heads]
+  std::vector<HeadRole> roles = {};  // [n_layers, n_kv_heads]
   std::int64_t sink = 0;
   std::int64_t recent = 0;
 

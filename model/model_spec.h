@@ -22,17 +22,17 @@ struct RopeScaling {
   std::int64_t original_max_position = 0;  // llama3, yarn
   double beta_fast = 32.0;                 // yarn
   double beta_slow = 1.0;                  // yarn
-  std::optional<double>
-      attention_factor;  // yarn: given outright, else from factor (and mscale, mscale_all_dim)
-  std::optional<double> mscale;          // yarn
-  std::optional<double> mscale_all_dim;  // yarn
-  bool truncate = true;                  // yarn: round the correction range to whole dimensions
+  std::optional<double> attention_factor =
+      std::nullopt;  // yarn: given outright, else from factor (and mscale, mscale_all_dim)
+  std::optional<double> mscale = std::nullopt;          // yarn
+  std::optional<double> mscale_all_dim = std::nullopt;  // yarn
+  bool truncate = true;  // yarn: round the correction range to whole dimensions
 };
 
 struct ModelSpec {
   static constexpr std::int64_t kNoWindow = std::numeric_limits<std::int64_t>::max();
 
-  std::string model_type;  // "llama", "mistral", "qwen2", "qwen3"
+  std::string model_type = {};  // "llama", "mistral", "qwen2", "qwen3"
   std::int64_t vocab_size = 0;
   std::int64_t d_model = 0;
   std::int64_t d_ff = 0;
@@ -51,7 +51,7 @@ struct ModelSpec {
   bool tied_embeddings = false;
   // Per layer: a query at p sees keys with p - j < window (Mistral, Qwen sliding-window layers);
   // kNoWindow = all.
-  std::vector<std::int64_t> attention_window;
+  std::vector<std::int64_t> attention_window = {};
   DType weight_dtype = DType::kF32;  // torch_dtype: what the files hold, by their own word
 
   std::int64_t gqa_group() const { return n_heads / n_kv_heads; }

@@ -1,0 +1,215 @@
+// What config.json may not say. What it means is in hf_reference_test.cc.
+#include "model/hf_config.h"
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "tests/support/paths.h"
+#include "tests/unit/model/expect_error.h"
+
+namespace longhaul {
+namespace {
+
+using test::message_of;
+using testing::HasSubstr;
+
+// A small Llama configuration with `fields` added (they come last, so they must be new ones).
+std::string llama(std::string_view fields) {
+  return fmt::format(
+      R"({{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+           "num_attention_heads": 4, "num_hidden_layers": 2{}{}}})",
+      fields.empty() ? "" : ", ", fields);
+}
+
+std::string mistral(std::string_view fields) {
+  return fmt::format(R"({{"model_type": "mistral", "num_hidden_layers": 2{}{}}})",
+                     fields.empty() ? "" : ", ", fields);
+}
+
+std::string qwen(std::string_view type, std::string_view fields) {
+  return fmt::format(R"({{"model_type": "{}", "num_hidden_layers": 2{}{}}})", type,
+                     fields.empty() ? "" : ", ", fields);
+}
+
+std::string unsupported(const std::string& text) {
+  return message_of(ErrorCode::kUnsupported, [&] { parse_hf_config(text, "here/config.json"); });
+}
+std::string corrupt(const std::string& text) {
+  return message_of(ErrorCode::kCorruptData, [&] { parse_hf_config(text, "here/config.json"); });
+}
+
+TEST(HfConfig, ReadsTheRealModels) {
+  LONGHAUL_SKIP_UNLESS_SHARED("models/needle/config.json");
+  const auto path = test::shared_path("models/needle/config.json");
+  const HfConfig needle = parse_hf_config(read_file(path, 1 << 20), path.string());
+  EXPECT_EQ(needle.spec.n_layers, 4);
+  EXPECT_EQ(needle.spec.n_kv_heads, 4);
+  EXPECT_EQ(needle.spec.head_dim, 64);
+  EXPECT_EQ(needle.spec.max_seq_len, 1048576);
+  EXPECT_EQ(needle.spec.rope_theta, 1e12);
+  EXPECT_TRUE(needle.spec.tied_embeddings);
+  EXPECT_EQ(needle.bos_token_id, 0);
+  EXPECT_THAT(needle.eos_token_ids, testing::ElementsAre(1));
+}
+
+TEST(HfConfig, ReadsTheDTypeUnderBothNames) {
+  const auto dtype = [](std::string_view field) {
+    return parse_hf_config(llama(field), "c").spec.weight_dtype;
+  };
+  EXPECT_EQ(dtype(""), DType::kF32);
+  EXPECT_EQ(dtype(R"("torch_dtype": "bfloat16")"), DType::kBf16);
+  EXPECT_EQ(dtype(R"("dtype": "float16")"), DType::kF16);
+  EXPECT_EQ(dtype(R"("dtype": "float16", "torch_dtype": "float32")"), DType::kF16);
+  EXPECT_THAT(unsupported(llama(R"("dtype": "float8_e4m3fn")")), HasSubstr("float8_e4m3fn"));
+}
+
+TEST(HfConfig, RefusesOtherArchitecturesByName) {
+  EXPECT_THAT(unsupported(R"({"architectures": ["GemmaForCausalLM"]})"),
+              HasSubstr("here/config.json: architectures[0]: \"GemmaForCausalLM\""));
+  EXPECT_THAT(unsupported(R"({"model_type": "mixtral"})"), HasSubstr("mixtral"));
+  EXPECT_THAT(unsupported(R"({"architectures": ["LlamaForCausalLM", "X"]})"),
+              HasSubstr("more than one"));
+  EXPECT_THAT(corrupt("{}"), HasSubstr("architectures"));
+  EXPECT_THAT(corrupt(R"({"architectures": ["LlamaForCausalLM"], "model_type": "qwen2"})"),
+              HasSubstr("model_type"));
+}
+
+TEST(HfConfig, RefusesWhatChangesResultsByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("quantization_config": {"bits": 4})", "quantization_config"},
+      {R"("num_local_experts": 8)", "num_local_experts"},
+      {R"("partial_rotary_factor": 0.5)", "partial_rotary_factor"},
+      {R"("rope_scaling": {"type": "linear", "factor": 2, "partial_rotary_factor": 0.5})",
+       "rope_scaling.partial_rotary_factor"},
+      {R"("rope_scaling": {"type": "dynamic", "factor": 2})",
+       "rope_scaling.type: RoPE scaling "
+       "\"dynamic\""},
+      {R"("rope_parameters": {"rope_type": "longrope"})", "\"longrope\""},
+      {R"("rope_parameters": {"full_attention": {"rope_theta": 1e6}})",
+       "rope_parameters.full_attention"},
+      {R"("rope_scaling": {"type": "default", "mrope_section": [1]})", "mrope_section"},
+      {R"("hidden_act": "gelu")", "hidden_act: \"gelu\""},
+      {R"("final_logit_softcapping": 30.0)", "final_logit_softcapping"},
+      {R"("embedding_multiplier": 12.0)", "embedding_multiplier"},
+      {R"("dual_chunk_attention_config": {"chunk_size": 262144})", "remove the field"},
+      {R"("sliding_window": 4096)", "Llama models have no sliding window"},
+      {R"("layer_types": ["full_attention", "linear_attention"])", "layer_types[1]"},
+      {R"("is_causal": false)", "is_causal"},
+  };
+  for (const auto& [fields, named] : cases) {
+    EXPECT_THAT(unsupported(llama(fields)), HasSubstr(named));
+  }
+  EXPECT_THAT(unsupported(mistral(R"("attention_bias": true)")), HasSubstr("attention_bias"));
+  EXPECT_THAT(unsupported(mistral(R"("mlp_bias": true)")), HasSubstr("mlp_bias"));
+  EXPECT_THAT(unsupported(mistral(R"("use_sliding_window": false)")),
+              HasSubstr("set sliding_window to null"));
+  EXPECT_THAT(unsupported(mistral(R"("layer_types": ["full_attention", "sliding_attention"])")),
+              HasSubstr("layer_types[0]"));
+  EXPECT_THAT(unsupported(qwen("qwen2", R"("attention_bias": false)")),
+              HasSubstr("attention_bias"));
+}
+
+TEST(HfConfig, TakesFieldsThatChangeNothing) {
+  for (const char* fields :
+       {R"("quantization_config": null)", R"("num_local_experts": 0)",
+        R"("partial_rotary_factor": 1.0)", R"("embedding_multiplier": 1)",
+        R"("sliding_window": null)", R"("use_sliding_window": false, "sliding_window": 4096)",
+        R"("rope_scaling": null)", R"("rope_scaling": {"rope_type": "default", "factor": 3})",
+        R"("layer_types": ["full_attention", "full_attention"])", R"("hidden_act": "swish")",
+        R"("initializer_range": 0.02, "use_cache": false, "pretraining_tp": 2)"}) {
+    EXPECT_NO_THROW(parse_hf_config(llama(fields), "c")) << fields;
+  }
+}
+
+TEST(HfConfig, SaysWhichFieldIsWrong) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("vocab_size": 0)", "vocab_size: 0 is outside"},
+      {R"("vocab_size": -5)", "vocab_size: -5"},
+      {R"("vocab_size": 1e18)", "vocab_size"},
+      {R"("vocab_size": "many")", "vocab_size: expected an integer, found a string"},
+      {R"("intermediate_size": 2.5)", "intermediate_size: expected an integer"},
+      {R"("num_key_value_heads": 3)",
+       "num_attention_heads 4 is no multiple of "
+       "num_key_value_heads 3"},
+      {R"("head_dim": 7)", "head_dim 7 is odd"},
+      {R"("rms_norm_eps": 0)", "rms_norm_eps"},
+      {R"("rope_theta": 0)", "rope_theta"},
+      {R"("rope_theta": "big")", "rope_theta: expected a number"},
+      {R"("rope_scaling": 5)", "rope_scaling: expected an object"},
+      {R"("rope_scaling": {"type": "linear"})", "rope_scaling.factor is missing"},
+      {R"("rope_scaling": {"type": "linear", "factor": 0})", "rope_scaling.factor: 0 is outside"},
+      {R"("rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 1})",
+       "rope_scaling.high_freq_factor is missing"},
+      {R"("rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4,
+           "high_freq_factor": 4})",
+       "must be above low_freq_factor"},
+      {R"("bos_token_id": 32000)", "bos_token_id: 32000 is outside [0, 31999]"},
+      {R"("eos_token_id": [2, -1])", "eos_token_id[1]: -1"},
+      {R"("tie_word_embeddings": "yes")", "tie_word_embeddings: expected true or false"},
+      {R"("layer_types": ["full_attention"])", "layer_types: has 1 entries for 2 layers"},
+  };
+  for (const auto& [fields, named] : cases) {
+    EXPECT_THAT(corrupt(llama(fields)),
+                testing::AllOf(HasSubstr("here/config.json"), HasSubstr(named)));
+  }
+  EXPECT_THAT(corrupt(R"({"model_type": "llama", "hidden_size": 62, "num_attention_heads": 4})"),
+              HasSubstr("hidden_size 62 is no multiple of num_attention_heads 4"));
+  EXPECT_THAT(corrupt(qwen("qwen3", R"("layer_types": ["sliding_attention", "full_attention"])")),
+              HasSubstr("layer_types[0]: is sliding_attention"));
+  EXPECT_THAT(corrupt(mistral(R"("sliding_window": 0)")), HasSubstr("sliding_window: 0"));
+  EXPECT_THAT(corrupt("[]"), HasSubstr("expected an object, found a list"));
+  EXPECT_THAT(corrupt("{"), HasSubstr("here/config.json: byte 2"));
+}
+
+TEST(HfConfig, UnusualVocabulariesDoNotGetDefaultTokensOutsideThem) {
+  const HfConfig config = parse_hf_config(llama(R"("vocab_size": 2)"), "c");
+  EXPECT_EQ(config.bos_token_id, 1);
+  EXPECT_TRUE(config.eos_token_ids.empty());
+}
+
+TEST(GenerationConfig, ReadsWhatIsThereAndKeepsDefaults) {
+  const auto defaults = parse_generation_config("{}", "g");
+  EXPECT_FALSE(defaults.do_sample);
+  EXPECT_EQ(defaults.top_k, 50);
+  EXPECT_FALSE(defaults.max_new_tokens);
+  EXPECT_TRUE(defaults.unsupported.empty());
+  const auto given = parse_generation_config(
+      R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.1,
+          "max_new_tokens": 12, "eos_token_id": [1, 2], "transformers_version": "5.0"})",
+      "g");
+  EXPECT_TRUE(given.do_sample);
+  EXPECT_EQ(given.temperature, 0.6);
+  EXPECT_EQ(given.top_k, 20);
+  EXPECT_EQ(given.top_p, 0.95);
+  EXPECT_EQ(given.min_p, 0.1);
+  EXPECT_EQ(given.max_new_tokens, 12);
+  EXPECT_THAT(given.eos_token_ids, testing::ElementsAre(1, 2));
+}
+
+TEST(GenerationConfig, ListsSettingsThatLonghaulDoesNotHave) {
+  const auto config = parse_generation_config(
+      R"({"repetition_penalty": 1.05, "num_beams": 1, "no_repeat_ngram_size": 0,
+          "typical_p": 1.0, "suppress_tokens": [3], "guidance_scale": null})",
+      "g");
+  EXPECT_THAT(config.unsupported,
+              testing::ElementsAre("repetition_penalty 1.05", "suppress_tokens a list"));
+}
+
+TEST(GenerationConfig, SaysWhichFieldIsWrong) {
+  for (const auto& [text, named] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"temperature": -1})", "temperature"},
+           {R"({"do_sample": true, "temperature": 0})", "set do_sample to false"},
+           {R"({"top_k": -1})", "top_k"},
+           {R"({"top_p": 1.5})", "top_p"},
+           {R"({"max_new_tokens": 0})", "max_new_tokens"},
+           {R"({"eos_token_id": "</s>"})", "eos_token_id"},
+           {R"({"do_sample": 1})", "do_sample"},
+           {R"(3)", "expected an object"}}) {
+    EXPECT_THAT(message_of(ErrorCode::kCorruptData,
+                           [&] { parse_generation_config(text, "dir/generation_config.json"); }),
+                testing::AllOf(HasSubstr("dir/generation_config.json"), HasSubstr(named)));
+  }
+}
+
+}  // namespace
+}  // namespace longhaul
