@@ -92,6 +92,7 @@ void Scheduler::consume_failure(const Outstanding& step, const StepFailed& failu
     throw Error(ErrorCode::kInternal,
                 fmt::format("sequences could not be dropped: {}", failure.message));
   }
+  if (step.kind == Outstanding::Kind::kCreate) sequence_of(step).id = {};  // it was not made
   if (step.group >= 0) {
     fail_group(step.group, failure, events);
     return;
@@ -122,7 +123,7 @@ void Scheduler::forget(RequestId request) {
   const auto at = running_.find(request);
   const std::int64_t group = at->second.group;
   const std::size_t bytes = at->second.bytes;
-  drops_.push_back(at->second.sequence.id);
+  if (at->second.sequence.id != SequenceId{}) drops_.push_back(at->second.sequence.id);
   running_.erase(at);
   --groups_.at(group).n_running;
   groups_.at(group).running_bytes -= bytes;
@@ -133,7 +134,8 @@ void Scheduler::forget_group_if_done(std::int64_t number) {
   const auto at = groups_.find(number);
   const Group& group = at->second;
   if (!group.waiting.empty() || group.n_running > 0) return;
-  if (group.has_document) drops_.push_back(group.document_sequence.id);
+  const SequenceId document = group.document_sequence.id;
+  if (group.has_document && document != SequenceId{}) drops_.push_back(document);
   groups_.erase(at);
 }
 

@@ -91,9 +91,9 @@ struct StepDone {
   std::size_t kv_bytes_in_use = 0;  // on all ranks, after the step
   double seconds = 0.0;             // of the slowest rank
 };
-// The step failed as a whole; the sequences it named are in an undefined state and must be dropped
-// (which never fails, also when they were never made). A failed ForkSequence leaves its parent as
-// it was: only the child is to be dropped.
+// The step failed as a whole; the sequences whose caches it was changing are in an undefined state
+// and must be dropped. A failed OpenSequence or ForkSequence has made nothing: there is nothing to
+// drop, and a fork's parent is as it was.
 struct StepFailed {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
