@@ -1,0 +1,184 @@
+#include "cluster/comm/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace longhaul {
+
+// --- Request ---
+
+Request& Request::operator=(Request&& other) noexcept {
+  if (this == &other) return *this;
+  drop();
+  communicator_ = std::exchange(other.communicator_, nullptr);
+  ticket_ = other.ticket_;
+  peer_ = other.peer_;
+  tag_ = other.tag_;
+  n_bytes_ = other.n_bytes_;
+  direction_ = other.direction_;
+  return *this;
+}
+
+bool Request::test() { return !pending() || communicator_->test_for(*this); }
+
+void Request::wait() {
+  if (pending()) wait(communicator_->default_deadline_from_now());
+}
+
+void Request::wait(Deadline deadline) {
+  if (pending()) communicator_->wait_for(*this, deadline);
+}
+
+void Request::drop() noexcept {
+  if (pending()) communicator_->drop(*this);
+}
+
+// --- Communicator: transfers ---
+
+Communicator::Communicator(Group group, std::shared_ptr<CommunicatorFamily> family)
+    : group_(std::move(group)), family_(std::move(family)) {}
+
+void Communicator::require_peer(int peer, Tag tag) const {
+  if (peer < 0 || peer >= size()) [[unlikely]] {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("rank {}: there is no rank {} to exchange {} with; ranks are 0 to {}",
+                            rank(), peer, name_of(tag.traffic), size() - 1));
+  }
+  if (tag.stream < 0 || tag.stream >= kStreams) [[unlikely]] {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("rank {}: stream {} of {} is not within 0 to {}", rank(), tag.stream,
+                            name_of(tag.traffic), kStreams - 1));
+  }
+}
+
+Request Communicator::started(Request::Direction direction, int peer, Tag tag, std::size_t n_bytes,
+                              int ticket) {
+  Request request;
+  request.communicator_ = this;
+  request.ticket_ = ticket;
+  request.peer_ = peer;
+  request.tag_ = tag;
+  request.n_bytes_ = n_bytes;
+  request.direction_ = direction;
+  return request;
+}
+
+Request Communicator::start_send(int to, Tag tag, std::span<const std::byte> data) {
+  require_peer(to, tag);
+  throw_if_broken();
+  const int ticket = post_send(to, tag, data);
+  if (to != rank()) {
+    TrafficCount& count = traffic_[tag.traffic];
+    ++count.messages;
+    count.bytes += static_cast<std::int64_t>(data.size());
+  }
+  return started(Request::Direction::kSend, to, tag, data.size(), ticket);
+}
+
+Request Communicator::start_receive(int from, Tag tag, std::span<std::byte> buffer) {
+  require_peer(from, tag);
+  throw_if_broken();
+  const int ticket = post_receive(from, tag, buffer);
+  return started(Request::Direction::kReceive, from, tag, buffer.size(), ticket);
+}
+
+RingTransfer Communicator::start_ring_shift(std::span<const std::byte> out, std::span<std::byte> in,
+                                            Tag tag) {
+  RingTransfer transfer;
+  transfer.receive = start_receive(previous(), tag, in);
+  transfer.send = start_send(next(), tag, out);
+  return transfer;
+}
+
+void Communicator::ring_shift(std::span<const std::byte> out, std::span<std::byte> in, Tag tag) {
+  start_ring_shift(out, in, tag).wait();
+}
+
+// "keys (stream 1, 4096 bytes) from rank 2"; a group's ranks also by their number in the job.
+std::string Communicator::describe(const Request& request) const {
+  const bool receives = request.direction_ == Request::Direction::kReceive;
+  const int peer_in_job = job_rank_of(request.peer_);
+  return fmt::format(
+      "{}{} ({} bytes) {} rank {}{}", name_of(request.tag_.traffic),
+      request.tag_.stream == 0 ? "" : fmt::format(" stream {}", request.tag_.stream),
+      request.n_bytes_, receives ? "from" : "to", request.peer_,
+      peer_in_job == request.peer_ ? "" : fmt::format(" of the group (job rank {})", peer_in_job));
+}
+
+void Communicator::wait_for(Request& request, Deadline deadline) {
+  throw_if_broken();
+  const Stopwatch watch;
+  try {
+    if (wait_ticket(request.ticket_, deadline)) {
+      request.communicator_ = nullptr;
+      return;
+    }
+  } catch (const Error& error) {
+    mark_broken(error.what());
+    throw;
+  }
+  const std::string message = fmt::format("rank {}: waited {:.1f} s for {}, then gave up",
+                                          job_rank(), watch.seconds(), describe(request));
+  mark_broken(message);
+  throw Error(ErrorCode::kTimeout, message);
+}
+
+bool Communicator::test_for(Request& request) {
+  throw_if_broken();
+  try {
+    if (!test_ticket(request.ticket_)) return false;
+  } catch (const Error& error) {
+    mark_broken(error.what());
+    throw;
+  }
+  request.communicator_ = nullptr;
+  return true;
+}
+
+void Communicator::drop(Request& request) noexcept {
+  drop_ticket(request.ticket_);
+  request.communicator_ = nullptr;
+  try {
+    if (!broken()) {
+      mark_broken(fmt::format("rank {}: {} was given up before it was complete", job_rank(),
+                              describe(request)));
+    }
+  } catch (...) {  // out of memory while formatting; the communicator must still count as broken
+    family_->broken.emplace();
+  }
+}
+
+// --- Communicator: failure ---
+
+void Communicator::mark_broken(const std::string& reason) {
+  if (!family_->broken) family_->broken = reason;
+}
+
+void Communicator::throw_if_broken() const {
+  if (family_->aborted->raised()) [[unlikely]] {
+    const Verdict verdict = family_->aborted->verdict();
+    throw Error(ErrorCode::kPeerFailed,
+                fmt::format("rank {} failed: {}", verdict.rank, verdict.message));
+  }
+  if (family_->broken) [[unlikely]] {
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        fmt::format("the communicator cannot be used after its failure: {}", *family_->broken));
+  }
+}
+
+void Communicator::abort(ErrorCode code, const std::string& message) noexcept {
+  try {
+    const Verdict verdict = failed(job_rank(), code, message);
+    family_->aborted->raise(verdict);
+    tell_peers(verdict);
+  } catch (const std::exception& error) {
+    LONGHAUL_LOG(kError, kComm, "abort event=failed reason=\"{}\"", error.what());
+  }
+}
+
+}  // namespace longhaul

@@ -1,0 +1,228 @@
+// How the ranks of a job, or of one ring of it, exchange data. Interface 1 of 4 (docs/design.md).
+// The collectives are written once, over point-to-point transfers, in collectives.cc; an
+// implementation (in_process.cc, mpi_communicator.cc) only moves messages. So every implementation
+// sums in the same order and gives the same bits, and a collective that hangs names the rank that
+// it waits for.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "cluster/comm/request.h"
+#include "cluster/comm/traffic.h"
+#include "cluster/comm/verdict.h"
+
+namespace longhaul {
+
+class InProcessHub;
+
+enum class CommunicatorKind {
+  kInProcess,  // ranks are threads of this process
+  kMpi,        // ranks are the processes that mpirun or srun started
+};
+
+struct CommunicatorConfig {
+  CommunicatorKind kind = CommunicatorKind::kInProcess;
+  // How long a wait lasts before it throws kTimeout: longer than the longest step of the slowest
+  // rank, and at least ten times a network outage that shall be ridden out.
+  std::chrono::milliseconds default_deadline = std::chrono::seconds(120);
+  // kInProcess only: the meeting place of the ranks and this rank's number there (run_in_process
+  // fills them in). Without a hub the communicator has one rank.
+  std::shared_ptr<InProcessHub> hub;
+  int rank = 0;
+  // kMpi only: longer messages travel in pieces of this size (MPI counts are 32 bits wide).
+  std::size_t mpi_piece_bytes = std::size_t{1} << 30;
+};
+
+// The ranks of a communicator: which ranks of the job they are, in order.
+struct Group {
+  std::vector<int> members;  // [size] ranks of the job
+  int rank = 0;              // this rank's index in `members`
+  int context = 0;           // keeps apart the messages of groups that share ranks
+};
+
+// What the communicators split from one another share on one rank.
+struct CommunicatorFamily {
+  std::shared_ptr<FailureFlag> aborted;
+  std::optional<std::string> broken;  // why; set by the owning thread's own failures
+  int next_context = 1;
+  std::chrono::milliseconds default_deadline{};
+};
+
+// Ranks count from 0 within the communicator; a rank of the job is called a job rank.
+//
+// Thread: one thread owns a communicator, with all that was split from it; only abort() may be
+// called from others. Blocking: collectives and waits block, at most until the default deadline.
+// Errors: kTimeout names this rank, the peer, the operation and how long it waited. kPeerFailed
+// carries the verdict of a rank that has aborted. After either the communicator is broken, with
+// those split from it and the one it was split from: every later call throws.
+//
+// Collectives are called by all ranks of the communicator in the same order, with arguments that
+// fit together.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return group_.rank; }
+  int size() const { return static_cast<int>(group_.members.size()); }
+  int next() const { return (rank() + 1) % size(); }
+  int previous() const { return (rank() + size() - 1) % size(); }
+  int job_rank() const { return job_rank_of(rank()); }
+  int job_rank_of(int rank) const { return group_.members[static_cast<std::size_t>(rank)]; }
+
+  // --- Point to point ---
+
+  // Local. Starts moving `data` to rank `to`. May complete before the peer receives (short
+  // messages) or only then, so start the receives that peers depend on before waiting for sends.
+  // A rank may send to itself.
+  Request start_send(int to, Tag tag, std::span<const std::byte> data);
+  // Local. Starts receiving exactly buffer.size() bytes from rank `from`.
+  Request start_receive(int from, Tag tag, std::span<std::byte> buffer);
+  // Local, does not block. Lets transfers advance; call it between kernels. Throws kPeerFailed when
+  // a rank has aborted.
+  virtual void progress() = 0;
+
+  // Collective over comm. Sends `out` to the next rank and receives `in` from the previous one;
+  // returns when `in` is complete and `out` may be used again. The sizes may differ from rank to
+  // rank: `in` has the size of the previous rank's `out`. They must not overlap.
+  //
+  // 4 ranks, each holding its own keys:      after one shift:      after three:
+  //   rank   0   1   2   3                     0   1   2   3         0   1   2   3
+  //   holds  K0  K1  K2  K3                    K3  K0  K1  K2        K1  K2  K3  K0
+  void ring_shift(std::span<const std::byte> out, std::span<std::byte> in,
+                  Tag tag = {Traffic::kKeys});
+  // The same without waiting. With two buffers, transfer and compute overlap:
+  //   transfer = start_ring_shift(visiting, arriving); attend(visiting); transfer.wait(); swap.
+  RingTransfer start_ring_shift(std::span<const std::byte> out, std::span<std::byte> in,
+                                Tag tag = {Traffic::kKeys});
+
+  // --- Collectives. All are collective over comm and block until this rank's part is done. ---
+
+  // Returns when every rank has called it.
+  void barrier();
+  // Rank `root`'s data replaces that of all others; equal sizes. Binomial tree.
+  void broadcast(std::span<std::byte> data, int root);
+  // Returns rank `root`'s text; that of the others is ignored.
+  std::string broadcast_text(std::string text, int root);
+
+  // values[i] becomes ((x0[i] + x1[i]) + x2[i]) + ..., by rank: the same bits on every rank, in
+  // every run and with every implementation. Each rank sends (size - 1) * n bytes up to
+  // kDirectReduceBytes (one round, lowest latency), else 2 * (size - 1) / size * n (each rank sums
+  // its slice, then all slices are gathered).
+  void all_reduce_sum(std::span<float> values);
+  void all_reduce_sum(std::span<double> values);
+  void all_reduce_sum(std::span<std::int64_t> values);
+  // The largest; NaN if any is NaN.
+  void all_reduce_max(std::span<float> values);
+  void all_reduce_max(std::span<double> values);
+  void all_reduce_max(std::span<std::int64_t> values);
+  static constexpr std::size_t kDirectReduceBytes = 64 * 1024;
+
+  // `all` becomes [size, mine.size()]: every rank's data, by rank. Each rank sends (size - 1) *
+  // mine.size(). `mine` may be its own place in `all`.
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
+  // Rank r's data has sizes[r] bytes; in `all` they stand one after the other.
+  void all_gather(std::span<const std::byte> mine, std::span<const std::size_t> sizes,
+                  std::span<std::byte> all);
+  // Sizes that only their ranks know: [size] byte strings. One round more than the others.
+  std::vector<std::vector<std::byte>> all_gather_varying(std::span<const std::byte> mine);
+  // out[r] goes to rank r; in[r] is filled by what rank r has for this one, and has its size.
+  void all_to_all(std::span<const std::span<const std::byte>> out,
+                  std::span<const std::span<std::byte>> in);
+
+  // Communicators over the ranks that gave the same color, ordered by (key, rank). Null for a
+  // negative color.
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  // --- Failure ---
+
+  // Collective over comm. The verdict of the lowest rank that failed, the same on all ranks; ok if
+  // none did.
+  Verdict agree(const Verdict& mine);
+  // Local, any thread, does not wait for others. Breaks the communicator for the whole job: every
+  // rank's present or next call throws kPeerFailed with this rank, code and message. In one
+  // process waits end at once; over MPI when the notice arrives (peers that wait poll for it). The
+  // first abort counts.
+  void abort(ErrorCode code, const std::string& message) noexcept;
+  // Local. True after a failure: nothing can be sent any more.
+  bool broken() const { return family_->aborted->raised() || family_->broken.has_value(); }
+
+  // Local. What this rank has sent through this communicator (not through those split from it).
+  const TrafficCounters& traffic() const { return traffic_; }
+  std::chrono::milliseconds default_deadline() const { return family_->default_deadline; }
+
+ protected:
+  Communicator(Group group, std::shared_ptr<CommunicatorFamily> family);
+
+  // What an implementation provides. Peers are ranks of this communicator. A ticket names a
+  // transfer from post_*() until it was found complete or dropped.
+  virtual int post_send(int to, Tag tag, std::span<const std::byte> data) = 0;
+  virtual int post_receive(int from, Tag tag, std::span<std::byte> buffer) = 0;
+  // True: complete; the ticket is free. Throws what the transfer failed with.
+  virtual bool test_ticket(int ticket) = 0;
+  // The same, blocking; false at the deadline. Returns early by throwing when a rank aborts.
+  virtual bool wait_ticket(int ticket, Deadline deadline) = 0;
+  // Withdraws a transfer: the buffer is not touched any more afterwards.
+  virtual void drop_ticket(int ticket) noexcept = 0;
+  // Any thread. The family's flag has just been raised.
+  virtual void tell_peers(const Verdict& verdict) noexcept = 0;
+
+  const Group& group() const { return group_; }
+  const std::shared_ptr<CommunicatorFamily>& family() const { return family_; }
+  // For split(): finds out who has this rank's color. Nullopt for a negative color.
+  std::optional<Group> split_group(int color, int key);
+  void throw_if_broken() const;
+
+ private:
+  friend class Request;
+  Deadline default_deadline_from_now() const { return deadline_in(family_->default_deadline); }
+  Request started(Request::Direction direction, int peer, Tag tag, std::size_t n_bytes, int ticket);
+  std::string describe(const Request& request) const;
+  void wait_for(Request& request, Deadline deadline);
+  bool test_for(Request& request);
+  void drop(Request& request) noexcept;
+  void mark_broken(const std::string& reason);
+  void require_peer(int peer, Tag tag) const;
+
+  void exchange(Traffic traffic, std::span<const std::span<const std::byte>> out,
+                std::span<const std::span<std::byte>> in);
+  void gather_slices(Traffic traffic, std::span<const std::byte> mine,
+                     std::span<const std::span<std::byte>> slices);
+  void broadcast_as(Traffic traffic, std::span<std::byte> data, int root);
+  template <typename T, typename Combine>
+  void all_reduce(std::span<T> values, Combine combine);
+  template <typename T, typename Combine>
+  void reduce_rows(std::span<T> values, std::span<const T> rows, Combine combine);
+
+  Group group_;
+  std::shared_ptr<CommunicatorFamily> family_;
+  TrafficCounters traffic_;
+  std::vector<std::byte> scratch_;  // for all_reduce; kept, so that decoding does not allocate
+};
+
+// The one factory. kInProcess: local. kMpi: collective over all processes; needs an MpiEnvironment;
+// throws kUnsupported in a build without MPI.
+std::unique_ptr<Communicator> make_communicator(const CommunicatorConfig& config);
+
+// Collective over comm. Runs `work`, which must be local, and agrees on how it went: if it threw on
+// any rank, all ranks throw the same error, that of the lowest rank that failed.
+template <typename Work>
+void agree_on(Communicator& comm, Work&& work) {
+  Verdict mine;
+  try {
+    work();
+  } catch (...) {
+    mine = verdict_of(std::current_exception(), comm.job_rank());
+  }
+  throw_if_failed(comm.agree(mine));
+}
+
+}  // namespace longhaul

@@ -1,0 +1,26 @@
+// Compiled instead of the other mpi*.cc where MPI was not found.
+#include "base/error.h"
+#include "cluster/comm/mpi_communicator.h"
+#include "cluster/comm/mpi_environment.h"
+
+namespace longhaul {
+namespace {
+
+[[noreturn]] void throw_absent() {
+  throw Error(ErrorCode::kUnsupported,
+              "this build of Longhaul has no MPI: ranks can only be threads of one process "
+              "(--ranks N). For several nodes, install MPI (libopenmpi-dev) and build again");
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_communicator(const CommunicatorConfig&) { throw_absent(); }
+
+MpiEnvironment::MpiEnvironment(int*, char***) { throw_absent(); }
+MpiEnvironment::~MpiEnvironment() = default;
+int MpiEnvironment::finish(int exit_status) {
+  finished_ = true;
+  return exit_status;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,32 @@
+// Start and end of MPI in this process. No <mpi.h> here, so programs need no #ifdef: in a build
+// without MPI the constructor throws kUnsupported.
+#pragma once
+
+namespace longhaul {
+
+// True when mpirun or srun started this process as one of several ranks (or of one).
+bool started_by_mpi_launcher();
+
+// Create one, first thing in main(), on the thread that will own the communicators (or a thread
+// that hands MPI over to it completely: the thread level is MPI_THREAD_SERIALIZED). MPI returns
+// errors instead of aborting.
+class MpiEnvironment {
+ public:
+  MpiEnvironment(int* argc, char*** argv);
+  // Like finish(0) if nobody called it; leaves MPI as it is while an exception unwinds.
+  ~MpiEnvironment();
+  MpiEnvironment(const MpiEnvironment&) = delete;
+  MpiEnvironment& operator=(const MpiEnvironment&) = delete;
+
+  // Collective over all processes. Finalizes MPI and returns `exit_status`. MPI_Finalize may hang
+  // for ever once a peer has died; after 30 s the process ends at once with `exit_status`.
+  int finish(int exit_status);
+  // Ends the process at once, without MPI_Finalize and without destructors: the way out after a
+  // failure. A non-zero status makes mpirun end the other ranks.
+  [[noreturn]] static void exit_now(int exit_status);
+
+ private:
+  bool finished_ = false;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,60 @@
+#include "cluster/comm/traffic.h"
+
+namespace longhaul {
+
+std::string_view name_of(Traffic traffic) {
+  switch (traffic) {
+    case Traffic::kKeys:
+      return "keys";
+    case Traffic::kQueries:
+      return "queries";
+    case Traffic::kHalo:
+      return "halo";
+    case Traffic::kSink:
+      return "sink";
+    case Traffic::kHidden:
+      return "hidden states";
+    case Traffic::kOther:
+      return "other data";
+    case Traffic::kBarrier:
+      return "barrier";
+    case Traffic::kBroadcast:
+      return "broadcast";
+    case Traffic::kAllReduce:
+      return "all_reduce";
+    case Traffic::kAllGather:
+      return "all_gather";
+    case Traffic::kAllToAll:
+      return "all_to_all";
+    case Traffic::kAgree:
+      return "agree";
+    case Traffic::kSplit:
+      return "split";
+  }
+  return "unknown traffic";
+}
+
+std::int64_t TrafficCounters::total_bytes() const {
+  std::int64_t total = 0;
+  for (const TrafficCount& count : sent) total += count.bytes;
+  return total;
+}
+
+TrafficCounters& TrafficCounters::operator+=(const TrafficCounters& other) {
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    sent[i].messages += other.sent[i].messages;
+    sent[i].bytes += other.sent[i].bytes;
+  }
+  return *this;
+}
+
+TrafficCounters TrafficCounters::operator-(const TrafficCounters& earlier) const {
+  TrafficCounters difference = *this;
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    difference.sent[i].messages -= earlier.sent[i].messages;
+    difference.sent[i].bytes -= earlier.sent[i].bytes;
+  }
+  return difference;
+}
+
+}  // namespace longhaul
