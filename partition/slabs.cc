@@ -50,7 +50,9 @@ std::vector<HaloPiece> halo_of_slab(std::span<const Slab> slabs, std::size_t i, 
     // The chunk may start inside a block: that block's older tokens are history, too.
     pieces.push_back({HaloPiece::kHistory, blocks_of({first_needed, chunk_begin}, block_size)});
   }
-  for (std::size_t from = 0; from < i; ++from) {
+  std::size_t from = i;
+  while (from > 0 && slabs[from - 1].tokens.end > first_needed) --from;
+  for (; from < i; ++from) {
     const Extent tokens = {std::max(first_needed, slabs[from].tokens.begin),
                            slabs[from].tokens.end};
     if (tokens.empty() || slabs[from].owner == slab.owner) continue;

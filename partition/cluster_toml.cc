@@ -1,0 +1,161 @@
+// The TOML form of a cluster (partition/cluster_spec.h). toml++ parses; the rules are here.
+#define TOML_HEADER_ONLY 1
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+#include "base/error.h"
+#include "partition/byte_size.h"
+#include "partition/cluster_spec.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::int64_t kMaxRanks = 1 << 20;
+
+// One table of the file with its name, for messages that say where.
+class Table {
+ public:
+  Table(const toml::table& table, std::string_view source, std::string name)
+      : table_(&table), source_(source), name_(std::move(name)) {}
+
+  [[noreturn]] void fail(const toml::node& where, std::string_view reason) const {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: line {}: {}", source_, where.source().begin.line, reason));
+  }
+
+  void allow(std::initializer_list<std::string_view> keys) const {
+    for (const auto& [key, node] : *table_) {
+      if (std::find(keys.begin(), keys.end(), key.str()) != keys.end()) continue;
+      fail(node, fmt::format("{}unknown key \"{}\"; known are {}", name_, key.str(),
+                             fmt::join(keys, ", ")));
+    }
+  }
+
+  std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t min,
+                       std::int64_t max) const {
+    const toml::node* node = table_->get(key);
+    if (node == nullptr) return fallback;
+    if (!node->is_integer()) fail(*node, fmt::format("{}{}: expected an integer", name_, key));
+    const std::int64_t value = node->as_integer()->get();
+    if (value < min || value > max) {
+      fail(*node, fmt::format("{}{} is {}, must be {} to {}", name_, key, value, min, max));
+    }
+    return value;
+  }
+
+  // Numbers from above 0 (or from 0) to 10^12.
+  double number(std::string_view key, double fallback, bool zero_allowed = false) const {
+    const toml::node* node = table_->get(key);
+    if (node == nullptr) return fallback;
+    if (!node->is_number()) fail(*node, fmt::format("{}{}: expected a number", name_, key));
+    const double value = *node->value<double>();
+    if (!(value > 0 || (zero_allowed && value == 0)) || !(value <= 1e12)) {
+      fail(*node, fmt::format("{}{} is {}, must be {}", name_, key, value,
+                              zero_allowed ? "0 or more" : "more than 0"));
+    }
+    return value;
+  }
+
+  std::string text(std::string_view key, std::string fallback) const {
+    const toml::node* node = table_->get(key);
+    if (node == nullptr) return fallback;
+    if (!node->is_string()) fail(*node, fmt::format("{}{}: expected a string", name_, key));
+    return node->as_string()->get();
+  }
+
+  std::int64_t bytes(std::string_view key) const {
+    const toml::node* node = table_->get(key);
+    if (node == nullptr) {
+      fail(*table_, fmt::format("{}{} is missing; write, say, {} = \"64 GiB\"", name_, key, key));
+    }
+    const std::string value =
+        node->is_integer() ? std::to_string(node->as_integer()->get()) : text(key, "");
+    const auto size = parse_byte_size(value);
+    if (!size || *size == 0) {
+      fail(*node,
+           fmt::format("{}{}: \"{}\" is no size; write, say, \"64 GiB\"", name_, key, value));
+    }
+    return *size;
+  }
+
+  bool has(std::string_view key) const { return table_->contains(key); }
+
+ private:
+  const toml::table* table_;
+  std::string_view source_;
+  std::string name_;
+};
+
+void add_nodes(const Table& node, std::size_t index, ClusterSpec& cluster) {
+  node.allow({"name", "count", "ranks", "memory", "gflops", "gb_per_s"});
+  const std::string name = node.text("name", fmt::format("node{}", index));
+  const std::int64_t count = node.integer("count", 1, 1, kMaxRanks);
+  const std::int64_t ranks = node.integer("ranks", 1, 1, kMaxRanks);
+  require(cluster.n_ranks() + count * ranks <= kMaxRanks,
+          fmt::format("cluster: more than {} ranks", kMaxRanks));
+  RankSpec rank;
+  rank.memory_bytes = node.bytes("memory") / ranks;
+  rank.gflops = node.number("gflops", rank.gflops);
+  rank.memory_gb_per_s = node.number("gb_per_s", rank.memory_gb_per_s);
+  if (!node.has("gflops") || !node.has("gb_per_s")) cluster.speeds_known = false;
+  for (std::int64_t i = 0; i < count; ++i) {
+    rank.host = count == 1 ? name : fmt::format("{}-{}", name, i);
+    cluster.ranks.insert(cluster.ranks.end(), static_cast<std::size_t>(ranks), rank);
+  }
+}
+
+LinkSpec parse_link(const Table& table) {
+  table.allow({"within_host_gb_per_s", "within_host_latency_us", "between_hosts_gb_per_s",
+               "between_hosts_latency_us"});
+  LinkSpec link;
+  link.within_host_gb_per_s = table.number("within_host_gb_per_s", link.within_host_gb_per_s);
+  link.between_hosts_gb_per_s = table.number("between_hosts_gb_per_s", link.between_hosts_gb_per_s);
+  link.within_host_latency_us =
+      table.number("within_host_latency_us", link.within_host_latency_us, /*zero_allowed=*/true);
+  link.between_hosts_latency_us = table.number(
+      "between_hosts_latency_us", link.between_hosts_latency_us, /*zero_allowed=*/true);
+  return link;
+}
+
+toml::table parse_toml(std::string_view text, std::string_view source) {
+  try {
+    return toml::parse(text, source);
+  } catch (const toml::parse_error& error) {
+    throw Error(
+        ErrorCode::kCorruptData,
+        fmt::format("{}: line {}: {}", source, error.source().begin.line, error.description()));
+  }
+}
+
+}  // namespace
+
+ClusterSpec parse_cluster_toml(std::string_view text, std::string_view source) {
+  const toml::table root = parse_toml(text, source);
+  const Table top(root, source, "");
+  top.allow({"headroom", "node", "link"});
+  ClusterSpec cluster;
+  cluster.speeds_known = true;
+  cluster.headroom = top.number("headroom", cluster.headroom, /*zero_allowed=*/true);
+  if (cluster.headroom >= 1) top.fail(*root.get("headroom"), "headroom must be less than 1");
+  if (const toml::node* link = root.get("link")) {
+    if (!link->is_table()) top.fail(*link, "link must be a table: [link]");
+    cluster.link = parse_link(Table(*link->as_table(), source, "link: "));
+  }
+  const toml::node* nodes = root.get("node");
+  if (nodes == nullptr || !nodes->is_array_of_tables()) {
+    top.fail(nodes == nullptr ? root : *nodes, "no nodes: each needs a table [[node]]");
+  }
+  std::size_t index = 0;
+  for (const toml::node& node : *nodes->as_array()) {
+    add_nodes(Table(*node.as_table(), source, fmt::format("node {}: ", index)), index, cluster);
+    ++index;
+  }
+  cluster.validate();
+  return cluster;
+}
+
+}  // namespace longhaul

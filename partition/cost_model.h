@@ -1,0 +1,99 @@
+// Predicted times: of a prefill chunk, of a document, of a decode step. A sum of the slowest rank's
+// work and of what cannot hide behind it; transfer and compute of a ring overlap. Speeds are those
+// of the ClusterSpec, so predictions are as good as its figures.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "model/model_spec.h"
+#include "partition/cluster_spec.h"
+#include "partition/kept_keys.h"
+#include "partition/plan.h"
+#include "partition/workload.h"
+
+namespace longhaul {
+
+// How the retrieval heads of a chunk work over the blocks of earlier chunks.
+enum class HistoryMode : std::uint8_t {
+  kKeysTravel = 0,     // homes put their blocks on the ring again; all compute by token share
+  kQueriesTravel = 1,  // queries go round with their partial sums; each home computes on its blocks
+};
+
+struct HistoryCost {
+  double keys_travel_s = 0;
+  double queries_travel_s = 0;
+  HistoryMode cheaper() const {
+    return keys_travel_s < queries_travel_s ? HistoryMode::kKeysTravel
+                                            : HistoryMode::kQueriesTravel;
+  }
+};
+
+struct PrefillCost {
+  double linear_s = 0;
+  double streaming_s = 0;  // attention of windowed heads and their halo
+  double chunk_s = 0;      // retrieval heads inside the chunk
+  double history_s = 0;    // retrieval heads over earlier chunks
+  std::int64_t n_layers_keys_travel = 0;
+  std::int64_t n_layers_queries_travel = 0;
+  double total_s() const { return linear_s + streaming_s + chunk_s + history_s; }
+  PrefillCost& operator+=(const PrefillCost& other);
+};
+
+// Predictions for one stage. Construct once, ask often: a question costs O(layers), whatever the
+// number of ranks.
+class StageCost {
+ public:
+  StageCost(const Plan& plan, const Stage& stage, const ModelSpec& spec,
+            const ClusterSpec& cluster);
+
+  // A chunk at positions `tokens` of its sequence, all layers of the stage.
+  PrefillCost prefill(Extent tokens) const;
+  // The choice in one layer; zero cost where no retrieval head or no history is.
+  HistoryCost history(std::int64_t layer, Extent tokens) const;
+
+ private:
+  struct Layer {
+    LayerHeads heads;
+    double home_s_per_flop = 0;  // of the slowest home: its part of the blocks over its speed
+  };
+  double ring_s(double bytes_on_all_links) const;
+  double attention_flops(double keys, std::int64_t n_kv_heads) const;
+
+  ModelSpec spec_;
+  KvFormat kv_;
+  std::int64_t first_layer_;
+  std::int64_t n_ranks_;
+  double share_s_per_flop_ = 0;  // of the slowest rank: its token share over its speed
+  double slowest_s_per_flop_ = 0;
+  double link_bytes_per_s_ = 0;  // of the ring's slowest link
+  double link_latency_s_ = 0;
+  std::vector<Layer> layers_;
+};
+
+// The cheaper way over the history for a chunk at positions `tokens` in one layer. Pure; all ranks
+// of the stage come to the same answer.
+HistoryMode choose_history_mode(const Plan& plan, const Stage& stage, const ModelSpec& spec,
+                                const ClusterSpec& cluster, std::int64_t layer, Extent tokens);
+
+// Reading a document of n_tokens in chunks of plan.chunk_len: the stages work on different chunks
+// at the same time.
+struct DocumentCost {
+  double seconds = 0;
+  std::vector<PrefillCost> stages;  // summed over the chunks
+  std::int64_t n_chunks = 0;
+};
+DocumentCost prefill_document(const Plan& plan, const Replica& replica, const ModelSpec& spec,
+                              const ClusterSpec& cluster, std::int64_t n_tokens);
+
+// One token for each of batch_size sequences that are n_tokens long.
+struct DecodeCost {
+  double seconds = 0;
+  double read_s = 0;               // reading weights and caches: the slowest rank of every layer
+  double wire_s = 0;               // collectives
+  std::vector<double> bytes_read;  // by rank of the cluster; 0 for ranks of other replicas
+};
+DecodeCost decode_step(const Plan& plan, const Replica& replica, const ModelSpec& spec,
+                       const ClusterSpec& cluster, const Workload& workload,
+                       std::int64_t batch_size, std::int64_t n_tokens);
+
+}  // namespace longhaul

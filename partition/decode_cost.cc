@@ -1,0 +1,78 @@
+// Predicted time of a decode step (partition/cost_model.h).
+#include <algorithm>
+#include <cmath>
+
+#include "partition/cost_model.h"
+#include "partition/decode_reads.h"
+#include "partition/ring_bytes.h"
+
+namespace longhaul {
+namespace {
+
+double read_seconds(const ClusterSpec& cluster, Rank rank, double bytes) {
+  return bytes / (cluster.rank(rank).memory_gb_per_s * 1e9);
+}
+
+// Three collectives a layer, each a tree over the ring: latencies of up and down, and the vector
+// twice over the slowest link.
+double collective_seconds(const Stage& stage, const ModelSpec& spec, const ClusterSpec& cluster,
+                          std::int64_t batch_size) {
+  const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
+  if (n_ranks == 1) return 0;
+  const bool within_host = std::all_of(stage.ring.begin(), stage.ring.end(), [&](Rank rank) {
+    return cluster.rank(rank).host == cluster.rank(stage.ring.front()).host;
+  });
+  const LinkSpec& link = cluster.link;
+  const double latency_s =
+      1e-6 * (within_host ? link.within_host_latency_us : link.between_hosts_latency_us);
+  const double bytes_per_s =
+      1e9 * (within_host ? link.within_host_gb_per_s : link.between_hosts_gb_per_s);
+  const DecodeTraffic traffic = decode_traffic(spec, n_ranks, batch_size);
+  const double rounds = 2 * std::ceil(std::log2(static_cast<double>(n_ranks)));
+  const double bytes =
+      static_cast<double>(n_ranks - 1) * static_cast<double>(traffic.gather_bytes) +
+      2 * 2 * static_cast<double>(traffic.reduce_bytes);
+  return static_cast<double>(stage.layers.size()) * (3 * rounds * latency_s + bytes / bytes_per_s);
+}
+
+}  // namespace
+
+DecodeCost decode_step(const Plan& plan, const Replica& replica, const ModelSpec& spec,
+                       const ClusterSpec& cluster, const Workload& workload,
+                       std::int64_t batch_size, std::int64_t n_tokens) {
+  DecodeCost cost;
+  cost.bytes_read.assign(cluster.ranks.size(), 0.0);
+  const DType dtype = workload.weights(spec);
+  std::vector<double> of_layer(cluster.ranks.size(), 0.0);
+  for (const Stage& stage : replica.stages) {
+    for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+      for (const Rank rank : stage.ring) of_layer[static_cast<std::size_t>(rank.value)] = 0;
+      add_attention_reads(plan, stage, spec, workload, layer, batch_size, n_tokens, of_layer);
+      double attention_s = 0;
+      double ffn_s = 0;
+      for (std::size_t i = 0; i < stage.ring.size(); ++i) {
+        const Rank rank = stage.ring[i];
+        const auto at = static_cast<std::size_t>(rank.value);
+        const double ffn =
+            static_cast<double>(stage.ffn_slice[i].size()) * ffn_column_bytes(spec, dtype);
+        attention_s = std::max(attention_s, read_seconds(cluster, rank, of_layer[at]));
+        ffn_s = std::max(ffn_s, read_seconds(cluster, rank, ffn));
+        cost.bytes_read[at] += of_layer[at] + ffn;
+      }
+      cost.read_s += attention_s + ffn_s;
+    }
+    double head_s = 0;
+    for (std::size_t i = 0; i < stage.ring.size(); ++i) {
+      const double bytes =
+          static_cast<double>(stage.vocab_slice[i].size()) * vocab_row_bytes(spec, dtype);
+      head_s = std::max(head_s, read_seconds(cluster, stage.ring[i], bytes));
+      cost.bytes_read[static_cast<std::size_t>(stage.ring[i].value)] += bytes;
+    }
+    cost.read_s += head_s;
+    cost.wire_s += collective_seconds(stage, spec, cluster, batch_size);
+  }
+  cost.seconds = cost.read_s + cost.wire_s;
+  return cost;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,66 @@
+#include "partition/decode_slices.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "partition/apportion.h"
+#include "partition/decode_reads.h"
+
+namespace longhaul {
+namespace {
+
+// Slices begin at multiples of this where there is enough for everybody: whole vectors and cache
+// lines.
+std::int64_t granule_of(std::int64_t total, std::size_t n_ranks) {
+  std::int64_t granule = 64;
+  while (granule > 1 && total / granule < 4 * static_cast<std::int64_t>(n_ranks)) granule /= 2;
+  return granule;
+}
+
+// Levels base + slice * unit_bytes over the speeds, adds the slices' bytes to base.
+std::vector<Extent> cut_slices(std::int64_t total, double unit_bytes,
+                               const std::vector<double>& speed, std::vector<double>& base) {
+  const std::int64_t granule = granule_of(total, speed.size());
+  const auto parts = apportion_level(ceil_div(total, granule), base,
+                                     unit_bytes * static_cast<double>(granule), speed);
+  std::vector<Extent> slices;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::int64_t end = std::min(total, begin + parts[i] * granule);
+    slices.push_back({begin, end});
+    base[i] += static_cast<double>(end - begin) * unit_bytes;
+    begin = end;
+  }
+  return slices;
+}
+
+}  // namespace
+
+void set_decode_slices(const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
+                       const Workload& workload, DecodeBalance balance, Stage& stage) {
+  std::vector<double> speed;
+  std::vector<double> base(stage.ring.size(), 0.0);
+  for (const Rank rank : stage.ring) speed.push_back(cluster.rank(rank).memory_gb_per_s);
+  if (balance == DecodeBalance::kTotalBytes) {
+    std::vector<double> bytes(cluster.ranks.size(), 0.0);
+    const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
+    for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+      add_attention_reads(plan, stage, spec, workload, layer, workload.n_sequences, n_tokens,
+                          bytes);
+    }
+    for (std::size_t i = 0; i < base.size(); ++i) {
+      base[i] = bytes[static_cast<std::size_t>(stage.ring[i].value)];
+    }
+  }
+  const DType dtype = workload.weights(spec);
+  const double column = static_cast<double>(stage.layers.size()) * ffn_column_bytes(spec, dtype);
+  stage.ffn_slice = cut_slices(spec.d_ff, column, speed, base);
+  if (balance == DecodeBalance::kEachPhase) std::fill(base.begin(), base.end(), 0.0);
+  stage.vocab_slice.assign(stage.ring.size(), Extent{});
+  if (stage.layers.end == spec.n_layers) {
+    stage.vocab_slice = cut_slices(spec.vocab_size, vocab_row_bytes(spec, dtype), speed, base);
+  }
+}
+
+}  // namespace longhaul

@@ -1,0 +1,186 @@
+#include "partition/make_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include "base/error.h"
+#include "partition/cost_model.h"
+#include "partition/nearest_fit.h"
+#include "partition/place_heads.h"
+#include "partition/split_ranks.h"
+#include "partition/stage_layout.h"
+
+namespace longhaul {
+namespace {
+
+using RankGroups = std::vector<std::vector<Rank>>;
+using ReplicaLayout = std::vector<StageLayout>;
+
+void validate(const PlanRequest& request) {
+  request.spec.validate();
+  request.cluster.validate();
+  request.workload.validate();
+  const auto& [spec, roles, cluster, workload, options] = request;
+  require(
+      roles.n_layers == spec.n_layers && roles.n_kv_heads == spec.n_kv_heads &&
+          roles.roles.size() == static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads),
+      fmt::format("plan: the head roles are for {} layers of {} KV heads, the model has {} of {}",
+                  roles.n_layers, roles.n_kv_heads, spec.n_layers, spec.n_kv_heads));
+  require(roles.sink >= 0 && roles.sink <= Workload::kMaxTokens && roles.recent >= 0 &&
+              roles.recent <= Workload::kMaxTokens,
+          fmt::format("plan: a window of {} + {} tokens", roles.sink, roles.recent));
+  const std::int64_t n_replicas = options.n_replicas.value_or(1);
+  require(n_replicas >= 1 && n_replicas <= cluster.n_ranks(),
+          fmt::format("plan: {} replicas asked for, there are {} ranks", n_replicas,
+                      cluster.n_ranks()));
+  const std::int64_t n_stages = options.n_stages.value_or(1);
+  require(n_stages >= 1 && n_stages <= spec.n_layers && n_stages * n_replicas <= cluster.n_ranks(),
+          fmt::format("plan: {} stages asked for; the model has {} layers, each replica about {} "
+                      "ranks, and a stage needs one of each",
+                      n_stages, spec.n_layers, cluster.n_ranks() / n_replicas));
+}
+
+// As few stages as fit, or those asked for; nullopt when nothing fits.
+std::optional<ReplicaLayout> replica_layout(const PlanRequest& request,
+                                            std::span<const Rank> ranks) {
+  const std::int64_t most =
+      std::min(request.spec.n_layers, static_cast<std::int64_t>(ranks.size()));
+  const std::int64_t first = request.options.n_stages.value_or(1);
+  const std::int64_t last = request.options.n_stages.value_or(most);
+  for (std::int64_t n = first; n <= std::min(last, most); ++n) {
+    if (auto stages = layout_that_fits(request, ranks, n)) return stages;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::vector<ReplicaLayout>> layout_of(const PlanRequest& request,
+                                                    std::int64_t n_replicas) {
+  const std::vector<Rank> ranks = ranks_by_host(request.cluster);
+  std::vector<ReplicaLayout> replicas;
+  for (const auto& group : split_by_speed(request.cluster, ranks, n_replicas)) {
+    auto stages = replica_layout(request, group);
+    if (!stages) return std::nullopt;
+    replicas.push_back(std::move(*stages));
+  }
+  return replicas;
+}
+
+Plan empty_plan(const PlanRequest& request) {
+  return {.model = request.options.model.empty() ? model_fingerprint(request.spec)
+                                                 : request.options.model,
+          .kv = request.workload.kv(request.spec),
+          .chunk_len = request.workload.chunk_len,
+          .roles = request.roles,
+          .replicas = {}};
+}
+
+// Turns a layout into a replica; `room` none: as many blocks as there are, for itemising what does
+// not fit.
+Replica build_replica(const PlanRequest& request, const Plan& plan, const ReplicaLayout& layout,
+                      std::optional<std::int64_t> room = std::nullopt) {
+  Replica replica;
+  for (const StageLayout& at : layout) {
+    PlacementArgs args = placement_args(request, at);
+    if (room) std::fill(args.room.begin(), args.room.end(), *room);
+    Stage stage{.layers = at.layers,
+                .ring = at.ring,
+                .token_share = at.token_share,
+                .home = place_heads(args),
+                .ffn_slice = {},
+                .vocab_slice = {}};
+    set_decode_slices(plan, request.spec, request.cluster, request.workload,
+                      request.options.balance, stage);
+    replica.stages.push_back(std::move(stage));
+  }
+  return replica;
+}
+
+// The time that the slowest replica needs to read the longest document.
+double document_seconds(const PlanRequest& request, const std::vector<ReplicaLayout>& replicas) {
+  const auto speed = [&](const ReplicaLayout& replica) {
+    double gflops = 0;
+    for (const StageLayout& stage : replica) gflops += total_gflops(request.cluster, stage.ring);
+    return gflops;
+  };
+  const auto slowest = std::min_element(
+      replicas.begin(), replicas.end(),
+      [&](const ReplicaLayout& a, const ReplicaLayout& b) { return speed(a) < speed(b); });
+  const Plan plan = empty_plan(request);
+  const Replica replica = build_replica(request, plan, *slowest);
+  const std::int64_t n_tokens =
+      std::max(request.workload.document_tokens, request.workload.tail_tokens);
+  return prefill_document(plan, replica, request.spec, request.cluster, n_tokens).seconds;
+}
+
+// Rule 1: doubles the replicas as long as all fit and a document hardly suffers from having half
+// the ranks.
+std::optional<std::vector<ReplicaLayout>> choose_layout(const PlanRequest& request) {
+  if (request.options.n_replicas) return layout_of(request, *request.options.n_replicas);
+  auto chosen = layout_of(request, 1);
+  if (!chosen) return std::nullopt;
+  double seconds = document_seconds(request, *chosen);
+  const std::int64_t stages = request.options.n_stages.value_or(1);
+  for (std::int64_t n = 2; n * stages <= request.cluster.n_ranks(); n *= 2) {
+    auto smaller = layout_of(request, n);
+    if (!smaller) break;
+    const double smaller_seconds = document_seconds(request, *smaller);
+    if (smaller_seconds >= request.options.min_gain * seconds) break;
+    chosen = std::move(smaller);
+    seconds = smaller_seconds;
+  }
+  return chosen;
+}
+
+// The least bad arrangement of what does not fit: the number of stages with the fewest bytes
+// missing, heads spread as if room were endless.
+NotFitting refuse(const PlanRequest& request) {
+  NotFitting refusal;
+  const std::vector<Rank> ranks = ranks_by_host(request.cluster);
+  const std::int64_t n_replicas = request.options.n_replicas.value_or(1);
+  const auto groups = split_by_speed(request.cluster, ranks, n_replicas);
+  std::int64_t most = request.spec.n_layers;
+  for (const auto& group : groups) most = std::min(most, static_cast<std::int64_t>(group.size()));
+  const std::int64_t first = request.options.n_stages.value_or(1);
+  std::int64_t least_missing = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t n = first; n <= most; n = n < most ? std::min(2 * n, most) : n + 1) {
+    Plan plan = empty_plan(request);
+    for (const auto& group : groups) {
+      plan.replicas.push_back(build_replica(request, plan, layout_by_speed(request, group, n),
+                                            /*room=*/std::int64_t{1} << 48));
+    }
+    auto bytes = memory_of(plan, request.spec, request.cluster, request.workload);
+    std::int64_t missing = 0;
+    for (const RankBytes& rank : bytes) missing += std::max<std::int64_t>(0, -rank.free());
+    if (missing < least_missing) {
+      least_missing = missing;
+      refusal.bytes = std::move(bytes);
+      refusal.missing_bytes = missing;
+    }
+    if (request.options.n_stages) break;
+  }
+  refusal.changes = changes_that_fit(request);
+  return refusal;
+}
+
+}  // namespace
+
+bool plan_fits(const PlanRequest& request) {
+  validate(request);
+  return layout_of(request, request.options.n_replicas.value_or(1)).has_value();
+}
+
+PlanResult make_plan(const PlanRequest& request) {
+  validate(request);
+  const auto layout = choose_layout(request);
+  if (!layout) return refuse(request);
+  Plan plan = empty_plan(request);
+  for (const ReplicaLayout& replica : *layout) {
+    plan.replicas.push_back(build_replica(request, plan, replica));
+  }
+  return plan;
+}
+
+}  // namespace longhaul

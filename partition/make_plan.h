@@ -1,0 +1,66 @@
+// Makes plans. Rules, in this order:
+//   1. As few replicas as make sense: a document is spread over more ranks only where doubling them
+//      makes reading it at least `min_gain` times faster; every replica must fit.
+//   2. As few stages as fit: every rank of a stage holds its layers' weights whole.
+//   3. Ranks go to stages by host and speed, layers to stages by speed as far as memory allows.
+//   4. Tokens of a chunk by speed; homes of blocks by memory; decode slices even out what is left.
+// Deterministic and pure: the same values give the same plan, on every machine that rounds doubles
+// the same way.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/head_profile.h"
+#include "model/model_spec.h"
+#include "partition/cluster_spec.h"
+#include "partition/decode_slices.h"
+#include "partition/memory_model.h"
+#include "partition/plan.h"
+#include "partition/workload.h"
+
+namespace longhaul {
+
+struct PlanOptions {
+  std::optional<std::int64_t> n_stages;    // none: the planner's choice
+  std::optional<std::int64_t> n_replicas;  // none: the planner's choice
+  double min_gain = 1.25;                  // rule 1
+  DecodeBalance balance = DecodeBalance::kTotalBytes;
+  std::string model;                   // Plan::model; empty: model_fingerprint(spec)
+  std::optional<HeadProfile> profile;  // lets a refusal say which retrieval ratio would fit
+};
+
+// Everything a plan depends on.
+struct PlanRequest {
+  ModelSpec spec;
+  HeadRoles roles;
+  ClusterSpec cluster;
+  Workload workload;
+  PlanOptions options;
+};
+
+// The workload does not fit the cluster: where the bytes would go in the least bad arrangement, and
+// changes each of which alone makes it fit, the mildest first.
+struct NotFitting {
+  std::vector<RankBytes> bytes;    // [rank of the cluster]
+  std::int64_t missing_bytes = 0;  // sum of what ranks lack; 0 when only fragments are left
+  std::vector<std::string>
+      changes;  // "documents of up to 262144 tokens", "12 more ranks like the last one"
+};
+
+using PlanResult = std::variant<Plan, NotFitting>;
+
+// Throws kInvalidArgument when the request itself makes no sense (roles of another shape, more
+// stages than layers or ranks, ...).
+PlanResult make_plan(const PlanRequest& request);
+
+// Whether make_plan would succeed; much cheaper.
+bool plan_fits(const PlanRequest& request);
+
+// Identifies a model by its dimensions (FNV-1a, 64 bits, of their text, in hexadecimal): enough to
+// refuse a plan of another model, not to tell two sets of weights apart.
+std::string model_fingerprint(const ModelSpec& spec);
+
+}  // namespace longhaul

@@ -1,0 +1,142 @@
+#include "partition/memory_model.h"
+
+#include <algorithm>
+
+#include "partition/weight_bytes.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::int64_t kActivationBytes = 4;  // activations, queries and partial sums are f32
+constexpr std::int64_t kFfnTileRows = 512;    // the FFN works through a chunk in tiles of rows
+
+void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec,
+                     const Workload& workload, std::vector<RankBytes>& bytes) {
+  const std::int64_t block_bytes = plan.kv.block_bytes();
+  for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+    for (std::int64_t kv_head = 0; kv_head < spec.n_kv_heads; ++kv_head) {
+      const Home& home = stage.home_of(layer, kv_head);
+      const KeptKeys kept = kept_keys(spec, plan.roles, layer, kv_head);
+      if (!kept.all) {
+        auto& at_home = bytes[static_cast<std::size_t>(home.shares.front().rank.value)];
+        at_home.kv_streaming += windowed_blocks(kept, workload) * block_bytes;
+        continue;
+      }
+      const auto blocks = retrieval_blocks(home, workload);
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        auto& at_home = bytes[static_cast<std::size_t>(home.shares[i].rank.value)];
+        at_home.kv_retrieval += blocks[i] * block_bytes;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+StageSize stage_size(const ModelSpec& spec, const HeadRoles& roles, const Workload& workload,
+                     Extent layers, std::int64_t n_ranks) {
+  StageSize size{.layers = layers, .n_ranks = n_ranks};
+  size.weights = stage_weight_bytes(spec, workload.weights(spec), layers);
+  const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
+  for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
+    const LayerHeads heads = layer_heads(spec, roles, layer);
+    size.max_all_heads = std::max(size.max_all_heads, heads.n_all);
+    size.max_windowed_heads = std::max(size.max_windowed_heads, heads.n_windowed);
+    if (heads.n_windowed > 0) {
+      size.max_window_blocks = std::max(
+          size.max_window_blocks, max_kept_blocks(heads.window, workload.block_size, n_tokens));
+    }
+  }
+  return size;
+}
+
+std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, std::int64_t position,
+                            std::int64_t token_share) {
+  const std::int64_t chunk_blocks = ceil_div(workload.chunk_len - 1, workload.block_size) + 1;
+  if (n_ranks == 1) return chunk_blocks;
+  if (token_share == 0 && position != 0) return 0;
+  // Two slabs, each rounded to the nearest block edge; the chunk's last block goes to position 0.
+  const std::int64_t rounded = chunk_blocks * token_share / Stage::kTokenShareTotal + 2;
+  return std::min(chunk_blocks, position == 0 ? rounded + 1 : rounded);
+}
+
+std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
+                              const StageSize& stage, std::int64_t position,
+                              std::int64_t token_share) {
+  const std::int64_t blocks = max_own_blocks(workload, stage.n_ranks, position, token_share);
+  const std::int64_t n_tokens =
+      std::max(std::min(workload.chunk_len, blocks * workload.block_size), workload.n_sequences);
+  // Hidden state, its norm and a sublayer's sum; q and o; k and v; m and l; cos and sin; position.
+  const std::int64_t q_values = spec.n_heads * spec.head_dim;
+  const std::int64_t per_token = 3 * spec.d_model + 2 * q_values +
+                                 2 * spec.n_kv_heads * spec.head_dim + 2 * spec.n_heads +
+                                 spec.head_dim + 2;
+  std::int64_t bytes = n_tokens * per_token * kActivationBytes;
+  bytes += 2 * std::min(n_tokens, kFfnTileRows) * spec.d_ff * kActivationBytes;  // gate and up
+  bytes += n_tokens * std::max(spec.d_model, q_values) * 2;  // inputs rounded to bf16
+  if (stage.layers.end == spec.n_layers) {
+    bytes += workload.n_sequences * spec.vocab_size * kActivationBytes;  // logits
+  }
+  // The layer's new blocks of all heads, and the windows before the two slabs.
+  const std::int64_t windows =
+      blocks == 0 ? 0 : 2 * stage.max_windowed_heads * stage.max_window_blocks;
+  return bytes + (blocks * spec.n_kv_heads + windows) * workload.kv(spec).block_bytes();
+}
+
+std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
+                               const StageSize& stage, std::int64_t largest_share) {
+  if (stage.n_ranks == 1 || stage.max_all_heads == 0) return 0;
+  const std::int64_t blocks = max_own_blocks(workload, stage.n_ranks, 0, largest_share);
+  const std::int64_t keys = blocks * stage.max_all_heads * workload.kv(spec).block_bytes();
+  const std::int64_t n_tokens = std::min(workload.chunk_len, blocks * workload.block_size);
+  // q, o, m, l of every query head that belongs to such a KV head.
+  const std::int64_t queries = n_tokens * stage.max_all_heads * spec.gqa_group() *
+                               (2 * spec.head_dim + 2) * kActivationBytes;
+  return 2 * std::max(keys, queries);
+}
+
+std::vector<std::int64_t> retrieval_blocks(const Home& home, const Workload& workload) {
+  std::vector<std::int64_t> blocks = blocks_by_share(home, workload.document_blocks());
+  const std::vector<std::int64_t> tail = max_blocks_in_window(home, workload.tail_blocks());
+  for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] += workload.n_sequences * tail[i];
+  return blocks;
+}
+
+std::int64_t windowed_blocks(const KeptKeys& kept, const Workload& workload) {
+  const std::int64_t document =
+      max_kept_blocks(kept, workload.block_size, workload.document_tokens);
+  // A fork owns what it made after the document's end, and its copy of the partial last block.
+  const std::int64_t all =
+      max_kept_blocks(kept, workload.block_size, workload.document_tokens + workload.tail_tokens);
+  return document + workload.n_sequences * std::min(workload.tail_blocks(), all);
+}
+
+std::vector<RankBytes> memory_of(const Plan& plan, const ModelSpec& spec,
+                                 const ClusterSpec& cluster, const Workload& workload) {
+  std::vector<RankBytes> bytes(cluster.ranks.size());
+  for (std::size_t r = 0; r < bytes.size(); ++r) {
+    const Rank rank{static_cast<std::int64_t>(r)};
+    bytes[r].limit = cluster.rank(rank).memory_bytes;
+    bytes[r].headroom = bytes[r].limit - cluster.usable_bytes(rank);
+  }
+  for (const Replica& replica : plan.replicas) {
+    for (const Stage& stage : replica.stages) {
+      const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
+      const StageSize size = stage_size(spec, plan.roles, workload, stage.layers, n_ranks);
+      const std::int64_t largest =
+          *std::max_element(stage.token_share.begin(), stage.token_share.end());
+      const std::int64_t ring_buffers = ring_buffer_bytes(spec, workload, size, largest);
+      for (std::int64_t i = 0; i < n_ranks; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        RankBytes& rank = bytes[static_cast<std::size_t>(stage.ring[at].value)];
+        rank.weights += size.weights;
+        rank.activations += activation_bytes(spec, workload, size, i, stage.token_share[at]);
+        rank.ring_buffers += ring_buffers;
+      }
+      add_cache_bytes(stage, plan, spec, workload, bytes);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,67 @@
+// Bytes of memory per rank, by kind. Everything is a bound that the running job stays below: the
+// longest document and the tails of all its forks at once, the largest chunk, both ways of working
+// over the history.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/model_spec.h"
+#include "partition/cluster_spec.h"
+#include "partition/kept_keys.h"
+#include "partition/plan.h"
+#include "partition/workload.h"
+
+namespace longhaul {
+
+struct RankBytes {
+  std::int64_t weights = 0;
+  std::int64_t kv_retrieval = 0;  // blocks of heads that keep everything
+  std::int64_t kv_streaming = 0;  // blocks of heads that keep a window
+  std::int64_t activations = 0;   // of a chunk's own tokens, with their blocks before they go home
+  std::int64_t ring_buffers = 0;  // visiting blocks or queries, twice (one moves while one is used)
+  std::int64_t headroom = 0;
+  std::int64_t limit = 0;  // the rank's memory
+
+  std::int64_t total() const {
+    return weights + kv_retrieval + kv_streaming + activations + ring_buffers + headroom;
+  }
+  std::int64_t free() const { return limit - total(); }
+  bool operator==(const RankBytes&) const = default;
+};
+
+// What a stage asks of its ranks whatever the homes are.
+struct StageSize {
+  Extent layers;
+  std::int64_t n_ranks = 0;
+  std::int64_t weights = 0;
+  std::int64_t max_all_heads = 0;       // in any of its layers: heads that keep everything
+  std::int64_t max_windowed_heads = 0;  // in any of its layers: heads that keep a window
+  std::int64_t max_window_blocks = 0;   // the largest such window
+};
+StageSize stage_size(const ModelSpec& spec, const HeadRoles& roles, const Workload& workload,
+                     Extent layers, std::int64_t n_ranks);
+
+// A bound on the blocks of any chunk that the rank at ring position `position` computes.
+std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, std::int64_t position,
+                            std::int64_t token_share);
+// Buffers of the rank at `position`; `largest_share` is the largest token share of the ring, whose
+// blocks visit everybody.
+std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
+                              const StageSize& stage, std::int64_t position,
+                              std::int64_t token_share);
+std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
+                               const StageSize& stage, std::int64_t largest_share);
+
+// Blocks of a head that keeps everything, at each entry of home.shares: the document's, and a bound
+// on those of the tails of all forks, whose first block may be any.
+std::vector<std::int64_t> retrieval_blocks(const Home& home, const Workload& workload);
+// Blocks of a head that keeps a window: of the document's sequence and of all its forks.
+std::int64_t windowed_blocks(const KeptKeys& kept, const Workload& workload);
+
+// Of every rank of the cluster, indexed by rank; ranks without a part in the plan hold nothing but
+// their limit. Local, pure.
+std::vector<RankBytes> memory_of(const Plan& plan, const ModelSpec& spec,
+                                 const ClusterSpec& cluster, const Workload& workload);
+
+}  // namespace longhaul

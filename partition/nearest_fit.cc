@@ -1,0 +1,145 @@
+#include "partition/nearest_fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "partition/byte_size.h"
+
+namespace longhaul {
+namespace {
+
+// The largest value in [least, most] for which fits(value), or the smallest one when `want` says
+// so; fits must not change its mind more than once. nullopt when none does.
+enum class Want { kLargest, kSmallest };
+template <typename Fits>
+std::optional<std::int64_t> search(std::int64_t least, std::int64_t most, Want want,
+                                   const Fits& fits) {
+  // Counted from the end where it fits if anywhere.
+  const auto value = [&](std::int64_t i) { return want == Want::kLargest ? least + i : most - i; };
+  if (least > most || !fits(value(0))) return std::nullopt;
+  std::int64_t good = 0;
+  std::int64_t bad = most - least + 1;
+  while (bad - good > 1) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (fits(value(middle)) ? good : bad) = middle;
+  }
+  return value(good);
+}
+
+std::optional<std::string> smaller_caches(PlanRequest request) {
+  Workload& workload = request.workload;
+  if (workload.k_type != KvType::kF32 && workload.v_type != KvType::kF32) return std::nullopt;
+  workload.k_type = std::max(workload.k_type, KvType::kBf16);
+  workload.v_type = std::max(workload.v_type, KvType::kBf16);
+  if (!plan_fits(request)) return std::nullopt;
+  return "caches in bf16 (--cache-type-k bf16 --cache-type-v bf16)";
+}
+
+std::optional<std::string> fewer_sequences(PlanRequest request) {
+  const auto n =
+      search(1, request.workload.n_sequences - 1, Want::kLargest, [&](std::int64_t value) {
+        request.workload.n_sequences = value;
+        return plan_fits(request);
+      });
+  if (!n) return std::nullopt;
+  return fmt::format("at most {} request{} in flight", *n, *n == 1 ? "" : "s");
+}
+
+std::optional<std::string> shorter_chunks(PlanRequest request) {
+  const std::int64_t block = request.workload.block_size;
+  const auto n =
+      search(1, (request.workload.chunk_len - 1) / block, Want::kLargest, [&](std::int64_t value) {
+        request.workload.chunk_len = value * block;
+        return plan_fits(request);
+      });
+  if (!n) return std::nullopt;
+  return fmt::format("chunks of {} tokens (--chunk-len {})", *n * block, *n * block);
+}
+
+std::optional<std::string> lower_ratio(PlanRequest request) {
+  if (!request.options.profile) return std::nullopt;
+  const HeadProfile& profile = *request.options.profile;
+  const std::int64_t n_heads = profile.n_layers * profile.n_kv_heads;
+  const std::int64_t n_now = request.roles.n_retrieval();
+  const auto ratio_of = [&](std::int64_t hundredths) {
+    return static_cast<double>(hundredths) / 100;
+  };
+  const std::int64_t most =
+      std::min<std::int64_t>(100, 100 * n_now / std::max<std::int64_t>(1, n_heads));
+  const auto hundredths = search(0, most, Want::kLargest, [&](std::int64_t value) {
+    request.roles = choose_roles(profile, ratio_of(value));
+    return plan_fits(request);
+  });
+  if (!hundredths) return std::nullopt;
+  const HeadRoles roles = choose_roles(profile, ratio_of(*hundredths));
+  if (roles.n_retrieval() >= n_now) return std::nullopt;
+  return fmt::format("a retrieval ratio of {:.2f}: {} of {} heads keep everything instead of {}",
+                     ratio_of(*hundredths), roles.n_retrieval(), n_heads, n_now);
+}
+
+std::optional<std::string> more_ranks(PlanRequest request) {
+  const std::int64_t now = request.cluster.n_ranks();
+  const RankSpec last = request.cluster.ranks.back();
+  const auto n =
+      search(1, std::max<std::int64_t>(64, 16 * now), Want::kSmallest, [&](std::int64_t more) {
+        request.cluster.ranks.resize(static_cast<std::size_t>(now));
+        for (std::int64_t i = 0; i < more; ++i) {
+          request.cluster.ranks.push_back(last);
+          request.cluster.ranks.back().host = fmt::format("{}+{}", last.host, i);
+        }
+        return plan_fits(request);
+      });
+  if (!n) return std::nullopt;
+  return fmt::format("{} more rank{} like the last one ({})", *n, *n == 1 ? "" : "s",
+                     format_byte_size(last.memory_bytes));
+}
+
+std::optional<std::string> more_memory(PlanRequest request) {
+  const ClusterSpec before = request.cluster;
+  constexpr std::int64_t kStep = std::int64_t{64} << 20;
+  const auto steps =
+      search(1, (std::int64_t{1} << 46) / kStep, Want::kSmallest, [&](std::int64_t value) {
+        for (std::size_t r = 0; r < before.ranks.size(); ++r) {
+          request.cluster.ranks[r].memory_bytes = before.ranks[r].memory_bytes + value * kStep;
+        }
+        return plan_fits(request);
+      });
+  if (!steps) return std::nullopt;
+  return fmt::format("{} more memory for each rank", format_byte_size(*steps * kStep));
+}
+
+std::optional<std::string> shorter_documents(const PlanRequest& request) {
+  const auto n = max_document_tokens(request);
+  if (!n || *n == 0) return std::nullopt;
+  return fmt::format("documents of up to {} tokens (--document-tokens {})", *n, *n);
+}
+
+}  // namespace
+
+std::optional<std::int64_t> max_document_tokens(const PlanRequest& request) {
+  PlanRequest tried = request;
+  const std::int64_t block = request.workload.block_size;
+  const auto n_blocks =
+      search(0, request.workload.document_tokens / block, Want::kLargest, [&](std::int64_t value) {
+        tried.workload.document_tokens = value * block;
+        return tried.workload.document_tokens + tried.workload.tail_tokens > 0 && plan_fits(tried);
+      });
+  if (!n_blocks) return std::nullopt;
+  return *n_blocks * block;
+}
+
+std::vector<std::string> changes_that_fit(const PlanRequest& request) {
+  std::vector<std::string> changes;
+  for (const auto& change :
+       {smaller_caches(request), fewer_sequences(request), shorter_chunks(request),
+        lower_ratio(request), shorter_documents(request), more_ranks(request),
+        more_memory(request)}) {
+    if (change) changes.push_back(*change);
+  }
+  return changes;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,245 @@
+#include "partition/place_heads.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "partition/apportion.h"
+#include "partition/room.h"
+
+namespace longhaul {
+namespace {
+
+using Homes = std::vector<std::vector<Home>>;
+
+bool has_fixed_room(const PlacementArgs& args) {
+  return std::all_of(args.room.begin(), args.room.end(), [](std::int64_t r) { return r >= 0; });
+}
+
+Homes empty_homes(const PlacementArgs& args) {
+  Homes homes;
+  for (const LayerDemand& layer : args.layers) homes.emplace_back(layer.keeps_all.size());
+  return homes;
+}
+
+// Divides by the greatest common divisor: two whole heads' worth over two ranks is 1 : 1.
+void reduce(Home& home) {
+  std::int64_t divisor = 0;
+  for (const HomeShare& share : home.shares) divisor = std::gcd(divisor, share.weight);
+  for (HomeShare& share : home.shares) share.weight /= divisor;
+}
+
+// Gives out one layer: `quota` [ring] blocks, which sum to heads.size() * document_blocks. Ranks
+// take whole heads first; what is left of their quotas lies end to end over the remaining heads.
+// The line starts at another rank in each layer, so that nobody always has the first blocks.
+void place_layer(const PlacementArgs& args, std::int64_t document_blocks, std::size_t layer,
+                 std::vector<std::int64_t> quota, std::vector<Home>& homes) {
+  std::vector<Home*> heads;
+  for (std::size_t h = 0; h < homes.size(); ++h) {
+    if (args.layers[layer].keeps_all[h]) heads.push_back(&homes[h]);
+  }
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < quota.size(); ++i) {
+    for (; quota[i] >= document_blocks; quota[i] -= document_blocks) {
+      heads[next++]->shares = {{args.ring[i], 1}};
+    }
+  }
+  std::int64_t filled = 0;
+  for (std::size_t k = 0; k < quota.size(); ++k) {
+    const std::size_t i = (layer + k) % quota.size();
+    while (quota[i] > 0) {
+      const std::int64_t part = std::min(quota[i], document_blocks - filled);
+      heads[next]->shares.push_back({args.ring[i], part});
+      quota[i] -= part;
+      filled += part;
+      if (filled < document_blocks) continue;
+      reduce(*heads[next++]);
+      filled = 0;
+    }
+  }
+}
+
+// Retrieval heads, spread within `limits` [ring] of document blocks.
+void place_split(const PlacementArgs& args, const StageDemand& demand,
+                 const std::vector<std::int64_t>& limits, Homes& homes) {
+  if (demand.n_all == 0) return;
+  std::vector<std::int64_t> left =
+      apportion_within(demand.n_all * demand.document_blocks, args.read_speed, limits);
+  for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
+    const std::int64_t n_blocks = args.layers[layer].n_all * demand.document_blocks;
+    if (n_blocks == 0) continue;
+    // In proportion to what each rank still has to take, so all end at exactly their parts. The
+    // added tiny weight keeps the weights of finished ranks above 0.
+    std::vector<double> weights(left.begin(), left.end());
+    for (double& weight : weights) weight += 1e-9;
+    const std::vector<std::int64_t> quota = apportion_within(n_blocks, weights, left);
+    for (std::size_t i = 0; i < quota.size(); ++i) left[i] -= quota[i];
+    place_layer(args, demand.document_blocks, layer, quota, homes[layer]);
+  }
+}
+
+// Keeps what each rank reads per decode step, in blocks over its speed: in the layer at hand and in
+// all layers so far.
+class ReadLoad {
+ public:
+  explicit ReadLoad(const PlacementArgs& args)
+      : args_(args), of_layer_(args.ring.size(), 0.0), of_all_(args.ring.size(), 0.0) {
+    for (std::size_t i = 0; i < args.ring.size(); ++i) position_[args.ring[i]] = i;
+  }
+  void start_layer() { std::fill(of_layer_.begin(), of_layer_.end(), 0.0); }
+  void add(std::size_t i, double blocks) {
+    const double load =
+        (blocks * static_cast<double>(args_.n_sequences) + args_.blocks_read_per_head) /
+        args_.read_speed[i];
+    of_layer_[i] += load;
+    of_all_[i] += load;
+  }
+  void add(const Home& home, double blocks) {
+    double whole = 0;
+    for (const HomeShare& share : home.shares) whole += static_cast<double>(share.weight);
+    for (const HomeShare& share : home.shares) {
+      add(position_.at(share.rank), blocks * static_cast<double>(share.weight) / whole);
+    }
+  }
+  // The rank with room that has the least to read, in this layer and then over all.
+  template <typename HasRoom>
+  std::optional<std::size_t> least(const HasRoom& has_room) const {
+    std::optional<std::size_t> best;
+    for (std::size_t i = 0; i < of_layer_.size(); ++i) {
+      if (!has_room(i)) continue;
+      if (!best || of_layer_[i] < of_layer_[*best] ||
+          (of_layer_[i] == of_layer_[*best] && of_all_[i] < of_all_[*best])) {
+        best = i;
+      }
+    }
+    return best;
+  }
+
+ private:
+  const PlacementArgs& args_;
+  std::vector<double> of_layer_;
+  std::vector<double> of_all_;
+  std::unordered_map<Rank, std::size_t> position_;
+};
+
+// Windowed heads to the ranks with the least to read. `take(i, blocks)` says whether rank i has
+// room for so many blocks more. False when some head finds no rank.
+template <typename HasRoom, typename Take>
+bool place_windowed(const PlacementArgs& args, const StageDemand& demand, const HasRoom& has_room,
+                    const Take& take, Homes& homes) {
+  ReadLoad load(args);
+  for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
+    const LayerDemand& wanted = args.layers[layer];
+    load.start_layer();
+    for (std::size_t h = 0; h < homes[layer].size(); ++h) {
+      if (wanted.keeps_all[h]) {
+        load.add(homes[layer][h], static_cast<double>(demand.document_blocks));
+      }
+    }
+    for (std::size_t h = 0; h < homes[layer].size(); ++h) {
+      if (wanted.keeps_all[h]) continue;
+      const auto rank = load.least([&](std::size_t i) { return has_room(i, wanted); });
+      if (!rank) return false;
+      take(*rank, wanted);
+      homes[layer][h].shares = {{args.ring[*rank], 1}};
+      load.add(*rank, 0);
+    }
+  }
+  return true;
+}
+
+// Room left beside the retrieval heads' homes, counted as the memory model counts it.
+std::vector<std::int64_t> room_beside(const PlacementArgs& args, const Homes& homes) {
+  std::vector<std::int64_t> room = args.room;
+  std::unordered_map<Rank, std::size_t> position;
+  for (std::size_t i = 0; i < args.ring.size(); ++i) position[args.ring[i]] = i;
+  for (const auto& layer : homes) {
+    for (const Home& home : layer) {
+      if (home.shares.empty()) continue;
+      const auto blocks = blocks_by_share(home, args.document_blocks);
+      const auto tail = max_blocks_in_window(home, args.tail_blocks);
+      for (std::size_t s = 0; s < blocks.size(); ++s) {
+        room[position.at(home.shares[s].rank)] -= blocks[s] + args.n_sequences * tail[s];
+      }
+    }
+  }
+  return room;
+}
+
+bool place_windowed_in_room(const PlacementArgs& args, const StageDemand& demand, Homes& homes) {
+  std::vector<std::int64_t> room = room_beside(args, homes);
+  return place_windowed(
+      args, demand,
+      [&](std::size_t i, const LayerDemand& layer) { return room[i] >= layer.windowed_blocks; },
+      [&](std::size_t i, const LayerDemand& layer) { room[i] -= layer.windowed_blocks; }, homes);
+}
+
+Homes place_by_splitting(const PlacementArgs& args, const StageDemand& demand,
+                         std::vector<std::int64_t> n_windowed) {
+  // Retrieval heads as if they were alone, the others where room is left ...
+  std::vector<std::int64_t> limits;
+  for (const std::int64_t room : args.room) limits.push_back(document_room(demand, room, 0));
+  Homes homes = empty_homes(args);
+  place_split(args, demand, limits, homes);
+  if (place_windowed_in_room(args, demand, homes)) return homes;
+  // ... or, in tight memory, beside the room that the others need.
+  for (std::size_t i = 0; i < limits.size(); ++i) {
+    limits[i] = document_room(demand, args.room[i], n_windowed[i]);
+  }
+  homes = empty_homes(args);
+  place_split(args, demand, limits, homes);
+  const bool placed = place_windowed(
+      args, demand, [&](std::size_t i, const LayerDemand&) { return n_windowed[i] > 0; },
+      [&](std::size_t i, const LayerDemand&) { --n_windowed[i]; }, homes);
+  if (!placed) throw Error(ErrorCode::kInternal, "place_heads: no room where some was counted");
+  return homes;
+}
+
+Homes place_whole(const PlacementArgs& args, const StageDemand& demand) {
+  const std::int64_t unit = demand.n_windowed == 0 ? demand.head_blocks() : demand.windowed_blocks;
+  const std::int64_t per_head =
+      args.room.size() == 1 ? 0 : ceil_div(demand.head_blocks(), unit);  // one rank takes all
+  std::vector<std::int64_t> units;
+  for (const std::int64_t room : args.room) units.push_back(room / unit);
+  Homes homes = empty_homes(args);
+  ReadLoad load(args);
+  for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
+    load.start_layer();
+    for (std::size_t h = 0; h < homes[layer].size(); ++h) {
+      if (!args.layers[layer].keeps_all[h]) continue;
+      const auto rank = load.least([&](std::size_t i) { return units[i] >= per_head; });
+      units[*rank] -= per_head;
+      homes[layer][h].shares = {{args.ring[*rank], 1}};
+      load.add(*rank, static_cast<double>(demand.document_blocks));
+    }
+  }
+  const bool one_rank = args.room.size() == 1;
+  place_windowed(
+      args, demand, [&](std::size_t i, const LayerDemand&) { return one_rank || units[i] > 0; },
+      [&](std::size_t i, const LayerDemand&) { --units[i]; }, homes);
+  return homes;
+}
+
+}  // namespace
+
+bool heads_fit(const PlacementArgs& args) {
+  if (!has_fixed_room(args)) return false;
+  const StageDemand demand = stage_demand(args);
+  return split_fits(args, demand) || whole_fits(args, demand);
+}
+
+std::vector<std::vector<Home>> place_heads(const PlacementArgs& args) {
+  const StageDemand demand = stage_demand(args);
+  require(has_fixed_room(args), "place_heads: the weights alone do not fit");
+  if (auto n_windowed = split_fits(args, demand)) {
+    return place_by_splitting(args, demand, std::move(*n_windowed));
+  }
+  require(whole_fits(args, demand), "place_heads: the heads do not fit");
+  return place_whole(args, demand);
+}
+
+}  // namespace longhaul

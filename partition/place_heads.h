@@ -1,0 +1,45 @@
+// Homes for the heads of one stage: where their blocks live, within each rank's room.
+//
+// Retrieval heads take what each rank may carry: in proportion to how fast it reads memory, as far
+// as its room goes (a rank without room gets none). In each layer a rank first gets whole heads;
+// what remains of its part is a piece of one or two heads that it shares with its neighbours, with
+// the numbers of blocks as weights. Windowed heads then go, layer by layer, to the ranks that have
+// the least to read there. Whether everything fits is a condition of its own that only gets easier
+// with more room, so more memory never turns a plan down.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "partition/homes.h"
+#include "partition/kept_keys.h"
+
+namespace longhaul {
+
+// One layer's demand.
+struct LayerDemand {
+  std::vector<bool> keeps_all;       // [n_kv_heads]
+  std::int64_t n_all = 0;            // heads that keep everything
+  std::int64_t n_windowed = 0;       // heads that keep a window
+  std::int64_t windowed_blocks = 0;  // of one of them, its forks' included
+};
+
+struct PlacementArgs {
+  std::vector<Rank> ring;
+  std::vector<std::int64_t> room;  // [ring] blocks; negative: not even the fixed parts fit
+  std::vector<double> read_speed;  // [ring] any unit
+  std::vector<LayerDemand> layers;
+  std::int64_t document_blocks = 0;  // of one head
+  std::int64_t tail_blocks = 0;      // that one fork can touch
+  std::int64_t n_sequences = 1;      // forks
+  double blocks_read_per_head = 0;   // a head's projections, in blocks: read whatever it keeps
+};
+
+// True when place_heads will succeed. O(ring + layers).
+bool heads_fit(const PlacementArgs& args);
+
+// Homes by [layer][kv_head]. Throws kInvalidArgument unless heads_fit(args).
+std::vector<std::vector<Home>> place_heads(const PlacementArgs& args);
+
+}  // namespace longhaul

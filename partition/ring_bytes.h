@@ -1,0 +1,55 @@
+// What must travel between the ranks of a ring, in bytes of payload (message headers apart): the
+// formulas that the worker's counters are compared with. All figures are of one layer; retrieval
+// here means a head that keeps everything (partition/kept_keys.h).
+//
+// Blocks travel whole, the partial last one too; queries, partial sums (m, l, o) and hidden states
+// are f32. A layer without retrieval heads sends no keys and no queries round the ring.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/model_spec.h"
+#include "partition/kept_keys.h"
+#include "partition/kv_format.h"
+#include "partition/plan.h"
+#include "partition/slabs.h"
+
+namespace longhaul {
+
+// Keys travel inside the chunk: in each of P-1 steps a rank passes on what it has; it sends the
+// blocks of every slab but those of the next rank's own, which have come all the way round.
+// [ring] bytes sent by each ring position.
+std::vector<std::int64_t> chunk_key_bytes_sent(std::span<const Slab> slabs,
+                                               std::int64_t n_all_heads, const KvFormat& kv);
+
+// Windowed heads inside the chunk: the blocks before each slab, from the owners of earlier slabs
+// (more than one when slabs are shorter than the window). What the first slabs need from before the
+// chunk comes from the heads' homes and is not counted here. [ring] bytes sent by each position.
+std::vector<std::int64_t> halo_bytes_sent(std::span<const Slab> slabs, const LayerHeads& heads,
+                                          const KvFormat& kv);
+
+// Bytes on all links together, for one layer and one chunk.
+struct ChunkTraffic {
+  std::int64_t chunk_keys = 0;       // retrieval heads, inside the chunk
+  std::int64_t halo = 0;             // windowed heads, inside the chunk
+  std::int64_t window_homes = 0;     // windowed heads: from homes to the first slabs, and new
+                                     // windows to homes; at most, owners may be homes
+  std::int64_t sink = 0;             // windowed heads: sink blocks to all ranks, first chunk only
+  std::int64_t history_keys = 0;     // retrieval heads, history, if keys travel
+  std::int64_t history_queries = 0;  // retrieval heads, history, if queries travel
+};
+ChunkTraffic chunk_traffic(const Stage& stage, const ModelSpec& spec, const LayerHeads& heads,
+                           const KvFormat& kv, Extent tokens);
+
+// Decode, one layer, a batch of sequences. Per rank: it contributes (m, l) of each query head to an
+// all-gather, and two sums of hidden states (attention, FFN) to all-reduces.
+struct DecodeTraffic {
+  std::int64_t gather_bytes = 0;  // one rank's contribution
+  std::int64_t reduce_bytes = 0;  // one all-reduce's vector; two of them a layer
+  std::int64_t total = 0;         // on all links: every contribution to every other rank, and
+                                  // 2 (P-1) vectors per all-reduce (reduce-scatter, all-gather)
+};
+DecodeTraffic decode_traffic(const ModelSpec& spec, std::int64_t n_ranks, std::int64_t batch_size);
+
+}  // namespace longhaul

@@ -1,0 +1,40 @@
+#include "partition/weight_bytes.h"
+
+namespace longhaul {
+
+std::int64_t matrix_bytes(std::int64_t rows, std::int64_t columns, DType dtype) {
+  const std::int64_t scales = dtype == DType::kI8 ? 4 * rows : 0;
+  return rows * columns * static_cast<std::int64_t>(size_of(dtype)) + scales;
+}
+
+std::int64_t layer_weight_bytes(const ModelSpec& spec, DType dtype) {
+  const std::int64_t q_rows = spec.n_heads * spec.head_dim;
+  const std::int64_t kv_rows = spec.n_kv_heads * spec.head_dim;
+  std::int64_t bytes =
+      matrix_bytes(q_rows, spec.d_model, dtype) + 2 * matrix_bytes(kv_rows, spec.d_model, dtype) +
+      matrix_bytes(spec.d_model, q_rows, dtype) + 2 * matrix_bytes(spec.d_ff, spec.d_model, dtype) +
+      matrix_bytes(spec.d_model, spec.d_ff, dtype);
+  std::int64_t f32_values = 2 * spec.d_model;  // the two norms
+  if (spec.qkv_bias) f32_values += q_rows + 2 * kv_rows;
+  if (spec.attention_output_bias) f32_values += spec.d_model;
+  if (spec.mlp_bias) f32_values += 2 * spec.d_ff + spec.d_model;
+  if (spec.qk_norm) f32_values += 2 * spec.head_dim;
+  return bytes + 4 * f32_values;
+}
+
+std::int64_t embedding_bytes(const ModelSpec& spec, DType dtype) {
+  return matrix_bytes(spec.vocab_size, spec.d_model, dtype == DType::kI8 ? DType::kBf16 : dtype);
+}
+
+std::int64_t stage_weight_bytes(const ModelSpec& spec, DType dtype, Extent layers) {
+  const bool first = layers.begin == 0;
+  const bool last = layers.end == spec.n_layers;
+  std::int64_t bytes = layers.size() * layer_weight_bytes(spec, dtype);
+  if (first) bytes += embedding_bytes(spec, dtype);
+  if (last) bytes += 4 * spec.d_model;
+  if (last && !spec.tied_embeddings) bytes += matrix_bytes(spec.vocab_size, spec.d_model, dtype);
+  if (last && spec.tied_embeddings && !first) bytes += embedding_bytes(spec, dtype);
+  return bytes;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,24 @@
+// Bytes of a model's weights as they lie in memory, from its dimensions alone: matrices in the
+// weights' dtype (int8: with one f32 scale per output row), norms and biases in f32, the embedding
+// table in bf16 when the matrices are int8.
+#pragma once
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/ids.h"
+#include "model/model_spec.h"
+
+namespace longhaul {
+
+std::int64_t matrix_bytes(std::int64_t rows, std::int64_t columns, DType dtype);
+
+// Of one layer: attention, FFN, norms, biases.
+std::int64_t layer_weight_bytes(const ModelSpec& spec, DType dtype);
+std::int64_t embedding_bytes(const ModelSpec& spec, DType dtype);
+
+// What every rank of a stage holds: its layers; the embedding in the first stage; the output head
+// and the last norm in the last one (with tied embeddings one table serves both, where a stage is
+// both first and last).
+std::int64_t stage_weight_bytes(const ModelSpec& spec, DType dtype, Extent layers);
+
+}  // namespace longhaul
