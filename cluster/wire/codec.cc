@@ -281,7 +281,7 @@ StepResult decode_result(std::span<const std::byte> bytes) {
   return result;
 }
 
-std::vector<std::byte> encode(const Phase& phase) {
+std::vector<std::byte> encode(const PhaseReport& phase) {
   ByteWriter out;
   out.number(static_cast<std::uint8_t>(phase.activity));
   out.number(phase.step);
@@ -292,9 +292,9 @@ std::vector<std::byte> encode(const Phase& phase) {
   return out.take();
 }
 
-Phase decode_phase(std::span<const std::byte> bytes) {
+PhaseReport decode_phase(std::span<const std::byte> bytes) {
   ByteReader in(bytes, "heartbeat");
-  Phase phase;
+  PhaseReport phase;
   const auto activity = in.number<std::uint8_t>();
   if (activity > static_cast<std::uint8_t>(Activity::kSaving)) in.fail("unknown activity");
   phase.activity = static_cast<Activity>(activity);

@@ -51,9 +51,9 @@ void check_payload(const FrameHeader& header, std::span<const std::byte> payload
 
 std::vector<std::byte> encode(const StepCommand& command);
 std::vector<std::byte> encode(const StepResult& result);
-std::vector<std::byte> encode(const Phase& phase);
+std::vector<std::byte> encode(const PhaseReport& phase);
 StepCommand decode_command(std::span<const std::byte> bytes);
 StepResult decode_result(std::span<const std::byte> bytes);
-Phase decode_phase(std::span<const std::byte> bytes);
+PhaseReport decode_phase(std::span<const std::byte> bytes);
 
 }  // namespace longhaul

@@ -32,7 +32,7 @@ struct WorkerStatus {
   std::int64_t rank = -1;
   std::string host;
   bool connected = false;
-  Phase phase;                 // as last told
+  PhaseReport phase;           // as last told
   std::int64_t silent_ms = 0;  // since it was last heard of
 };
 // "rank 3 on node17: step 812, layer 12: waiting for rank 2 since 41 s"

@@ -32,7 +32,7 @@ std::string_view name_of(Activity activity) {
   return "unknown";
 }
 
-std::string to_text(const Phase& phase) {
+std::string to_text(const PhaseReport& phase) {
   std::string place;
   const auto add = [&](std::string_view name, std::int64_t value) {
     if (value >= 0) place += fmt::format("{}{} {}", place.empty() ? "" : ", ", name, value);
@@ -75,8 +75,8 @@ void PhaseBoard::set_hop(std::int64_t hop) {
 
 void PhaseBoard::touch() { since_ns_.store(now_ns(), std::memory_order_relaxed); }
 
-Phase PhaseBoard::read() const {
-  Phase phase;
+PhaseReport PhaseBoard::read() const {
+  PhaseReport phase;
   phase.activity = activity_.load(std::memory_order_relaxed);
   phase.step = step_.load(std::memory_order_relaxed);
   phase.layer = layer_.load(std::memory_order_relaxed);

@@ -19,18 +19,18 @@ enum class Activity : std::uint8_t {
 };
 std::string_view name_of(Activity activity);
 
-struct Phase {
+struct PhaseReport {
   Activity activity = Activity::kStarting;
   std::int64_t step = -1;
   std::int64_t layer = -1;
   std::int64_t hop = -1;      // of the ring
   std::int64_t peer = -1;     // rank that is waited for
   std::int64_t since_ms = 0;  // how long this phase has lasted
-  bool operator==(const Phase&) const = default;
+  bool operator==(const PhaseReport&) const = default;
 };
 
 // "step 812, layer 12, hop 1: waiting for rank 2 since 41 s"
-std::string to_text(const Phase& phase);
+std::string to_text(const PhaseReport& phase);
 
 // Where the step thread writes its phase and the control thread reads it. Lock-free: a reader may
 // see a mixture of two phases that follow each other, which is good enough for a message to people.
@@ -41,7 +41,7 @@ class PhaseBoard {
   void set_step(std::int64_t step);                       // and clears layer and hop
   void set_layer(std::int64_t layer);
   void set_hop(std::int64_t hop);
-  Phase read() const;
+  PhaseReport read() const;
 
  private:
   void touch();

@@ -162,7 +162,7 @@ class TcpWorkerLink final : public WorkerLink {
     asio::steady_timer timer(context_);
     while (!channel->closed()) {
       channel->post(MessageType::kHeartbeat,
-                    encode(config_.board != nullptr ? config_.board->read() : Phase{}));
+                    encode(config_.board != nullptr ? config_.board->read() : PhaseReport{}));
       timer.expires_after(config_.times.heartbeat_period);
       co_await timer.async_wait(asio::use_awaitable);
     }

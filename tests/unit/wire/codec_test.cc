@@ -129,17 +129,17 @@ TEST(Crc32c, GivesThePublishedValue) {
   EXPECT_EQ(crc32c(std::as_bytes(std::span(text))), 0xe3069283U);
 }
 
-TEST(Phase, ReadsWell) {
-  EXPECT_EQ(to_text(Phase{Activity::kWaiting, 812, 12, 1, 2, 41000}),
+TEST(PhaseReport, ReadsWell) {
+  EXPECT_EQ(to_text(PhaseReport{Activity::kWaiting, 812, 12, 1, 2, 41000}),
             "step 812, layer 12, hop 1: waiting for rank 2 since 41 s");
-  EXPECT_EQ(to_text(Phase{Activity::kIdle, -1, -1, -1, -1, 900}), "idle since 0 s");
-  const Phase phase{Activity::kComputing, 1, 2, 3, 4, 5};
+  EXPECT_EQ(to_text(PhaseReport{Activity::kIdle, -1, -1, -1, -1, 900}), "idle since 0 s");
+  const PhaseReport phase{Activity::kComputing, 1, 2, 3, 4, 5};
   EXPECT_EQ(decode_phase(encode(phase)), phase);
   PhaseBoard board;
   board.set_step(3);
   board.set_layer(2);
   board.enter(Activity::kWaiting, 1);
-  const Phase read = board.read();
+  const PhaseReport read = board.read();
   EXPECT_EQ(read.step, 3);
   EXPECT_EQ(read.layer, 2);
   EXPECT_EQ(read.hop, -1);

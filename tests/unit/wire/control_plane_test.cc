@@ -139,7 +139,8 @@ TEST(ControlPlane, NamesWhoHoldsAStepUp) {
   server.wait_for_workers(deadline_in(60s));
   std::this_thread::sleep_for(100ms);
   const auto link = server.link(Rank{0});
-  const std::string text = error_of([&] { link->receive(deadline_in(200ms)); }, ErrorCode::kTimeout);
+  const std::string text =
+      error_of([&] { link->receive(deadline_in(200ms)); }, ErrorCode::kTimeout);
   EXPECT_THAT(text, HasSubstr("rank 1 on node1: step 5, layer 3: computing"));
   EXPECT_THAT(text, testing::Not(HasSubstr("rank 0")));
 }
