@@ -1,0 +1,230 @@
+#include "partition/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "partition/byte_size.h"
+#include "partition/cost_model.h"
+#include "partition/kept_keys.h"
+#include "partition/memory_model.h"
+#include "partition/plan_json.h"
+#include "partition/ring_bytes.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::size_t kMostRows = 48;
+
+using Text = fmt::memory_buffer;
+
+template <typename... Args>
+void line(Text& text, fmt::format_string<Args...> format, Args&&... args) {
+  fmt::format_to(std::back_inserter(text), format, std::forward<Args>(args)...);
+  text.push_back('\n');
+}
+
+std::string plural(std::int64_t n, std::string_view what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
+std::string duration(double seconds) {
+  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 120) return fmt::format("{:.3g} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.1f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string range(std::int64_t first, std::int64_t last) {
+  return first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
+}
+
+// One line of the table of ranks; equal ones of a stage in a row become one.
+struct Row {
+  std::int64_t first_rank = 0;
+  std::int64_t last_rank = 0;
+  std::string cells;
+};
+
+void print_rows(Text& text, const std::vector<Row>& rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i == kMostRows && rows.size() > kMostRows + 1) {
+      line(text, "  ... {} more lines; --json has all", rows.size() - kMostRows);
+      return;
+    }
+    line(text, "  {:<9}{}", range(rows[i].first_rank, rows[i].last_rank), rows[i].cells);
+  }
+}
+
+void add_row(std::vector<Row>& rows, Rank rank, std::string cells) {
+  if (!rows.empty() && rows.back().last_rank + 1 == rank.value && rows.back().cells == cells) {
+    rows.back().last_rank = rank.value;
+  } else {
+    rows.push_back({rank.value, rank.value, std::move(cells)});
+  }
+}
+
+std::string byte_cells(const RankBytes& bytes) {
+  return fmt::format("{:>9} {:>9} {:>9} {:>9} {:>9} {:>9}", format_byte_size(bytes.weights),
+                     format_byte_size(bytes.kv_retrieval), format_byte_size(bytes.kv_streaming),
+                     format_byte_size(bytes.activations), format_byte_size(bytes.ring_buffers),
+                     format_byte_size(bytes.free()));
+}
+
+void explain_ranks(Text& text, const Plan& plan, const std::vector<RankBytes>& bytes,
+                   const std::vector<double>& bytes_read) {
+  line(text, "Ranks: what is in memory, and what is read from it for each token step of decoding");
+  line(text, "  {:<9}{:<8}{:<8}{:>7}{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}", "rank", "stage",
+       "layers", "tokens", "weights", "KV retr.", "KV strm.", "activ.", "ring", "free", "decode");
+  std::vector<Row> rows;
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    for (std::size_t s = 0; s < plan.replicas[r].stages.size(); ++s) {
+      const Stage& stage = plan.replicas[r].stages[s];
+      const std::string place =
+          plan.replicas.size() == 1 ? std::to_string(s) : fmt::format("{}.{}", r, s);
+      for (std::size_t i = 0; i < stage.ring.size(); ++i) {
+        const auto at = static_cast<std::size_t>(stage.ring[i].value);
+        const double share = 100 * static_cast<double>(stage.token_share[i]) /
+                             static_cast<double>(Stage::kTokenShareTotal);
+        add_row(rows, stage.ring[i],
+                fmt::format("{:<8}{:<8}{:>6.3g}%{} {:>9}", place,
+                            range(stage.layers.begin, stage.layers.end - 1), share,
+                            byte_cells(bytes[at]),
+                            format_byte_size(static_cast<std::int64_t>(bytes_read[at]))));
+      }
+    }
+  }
+  print_rows(text, rows);
+}
+
+void explain_times(Text& text, const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
+                   const Workload& workload, const DocumentCost& document,
+                   const DecodeCost& decode) {
+  line(text, "Predicted times, of one replica{}",
+       cluster.speeds_known ? "" : " (speeds are assumed, not measured: compare, do not trust)");
+  PrefillCost sum;
+  for (const PrefillCost& stage : document.stages) sum += stage;
+  if (document.n_chunks > 0) {
+    const double all = std::max(1e-30, sum.total_s());
+    line(text, "  reading {:<22} {:>10}  in {}", plural(workload.document_tokens, "token"),
+         duration(document.seconds), plural(document.n_chunks, "chunk"));
+    line(text,
+         "    of the work: {:.0f}% matrices, {:.0f}% streaming heads, {:.0f}% retrieval heads in "
+         "the chunk,",
+         100 * sum.linear_s / all, 100 * sum.streaming_s / all, 100 * sum.chunk_s / all);
+    line(text,
+         "    {:.0f}% over the history, where keys travel in {} and queries in {} of the layers' "
+         "chunks",
+         100 * sum.history_s / all, sum.n_layers_keys_travel, sum.n_layers_queries_travel);
+  }
+  line(text, "  one token for {:<16} {:>10}  memory {}, network {}",
+       plural(workload.n_sequences, "request"), duration(decode.seconds), duration(decode.read_s),
+       duration(decode.wire_s));
+  if (workload.document_tokens + workload.tail_tokens > spec.max_seq_len) {
+    line(text, "  note: the model's own limit is {} tokens (max_position_embeddings)",
+         spec.max_seq_len);
+  }
+  if (plan.replicas.size() > 1) {
+    line(text, "  {} replicas read as many documents at a time", plan.replicas.size());
+  }
+}
+
+void explain_traffic(Text& text, const Plan& plan, const ModelSpec& spec,
+                     const ClusterSpec& cluster, const Workload& workload) {
+  line(text,
+       "Bytes on the wire, per rank: the last chunk of the longest document, one decode step");
+  const std::int64_t last_chunk =
+      (std::max<std::int64_t>(1, workload.document_tokens) - 1) / plan.chunk_len * plan.chunk_len;
+  const Extent tokens = {last_chunk, last_chunk + plan.chunk_len};
+  const auto& stages = plan.replicas.front().stages;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const Stage& stage = stages[s];
+    const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
+    const StageCost cost(plan, stage, spec, cluster);
+    ChunkTraffic sum;
+    std::int64_t history = 0;
+    for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+      const ChunkTraffic traffic =
+          chunk_traffic(stage, spec, layer_heads(spec, plan.roles, layer), plan.kv, tokens);
+      sum.chunk_keys += traffic.chunk_keys;
+      sum.halo += traffic.halo + traffic.window_homes;
+      history += cost.history(layer, tokens).cheaper() == HistoryMode::kKeysTravel
+                     ? traffic.history_keys
+                     : traffic.history_queries;
+    }
+    const std::int64_t decode =
+        stage.layers.size() * decode_traffic(spec, n_ranks, workload.n_sequences).total;
+    line(text, "  stage {:<3} keys in the chunk {}, history {}, halo {}; decode {}", s,
+         format_byte_size(sum.chunk_keys / n_ranks), format_byte_size(history / n_ranks),
+         format_byte_size(sum.halo / n_ranks), format_byte_size(decode / n_ranks));
+  }
+}
+
+}  // namespace
+
+std::string explain(const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
+                    const Workload& workload) {
+  Text text;
+  const std::int64_t n_heads = plan.roles.n_layers * plan.roles.n_kv_heads;
+  line(text, "Plan {}: {}, {} each, {} in all", plan_hash(plan),
+       plural(static_cast<std::int64_t>(plan.replicas.size()), "replica"),
+       plural(static_cast<std::int64_t>(plan.replicas.front().stages.size()), "stage"),
+       plural(cluster.n_ranks(), "rank"));
+  line(text, "  model: {}, {} layers, {} of {} KV heads keep everything, the others {} + {} tokens",
+       spec.model_type, spec.n_layers, plan.roles.n_retrieval(), n_heads, plan.roles.sink,
+       plan.roles.recent);
+  line(text, "  documents of {} tokens, {} of {} tokens in flight, chunks of {}",
+       workload.document_tokens, plural(workload.n_sequences, "request"), workload.tail_tokens,
+       plan.chunk_len);
+  line(text, "  weights {}, K {}, V {}, blocks of {} tokens, {:.3g}% of memory left alone",
+       name_of(workload.weights(spec)), name_of(plan.kv.k_type), name_of(plan.kv.v_type),
+       plan.kv.block_size, 100 * cluster.headroom);
+  std::vector<double> bytes_read(cluster.ranks.size(), 0.0);
+  DecodeCost first;
+  const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    DecodeCost cost = decode_step(plan, plan.replicas[r], spec, cluster, workload,
+                                  workload.n_sequences, n_tokens);
+    for (std::size_t i = 0; i < bytes_read.size(); ++i) bytes_read[i] += cost.bytes_read[i];
+    if (r == 0) first = std::move(cost);
+  }
+  explain_ranks(text, plan, memory_of(plan, spec, cluster, workload), bytes_read);
+  explain_times(
+      text, plan, spec, cluster, workload,
+      prefill_document(plan, plan.replicas.front(), spec, cluster, workload.document_tokens),
+      first);
+  explain_traffic(text, plan, spec, cluster, workload);
+  return fmt::to_string(text);
+}
+
+std::string explain(const NotFitting& refusal, const ClusterSpec& cluster) {
+  Text text;
+  if (refusal.missing_bytes > 0) {
+    line(text, "It does not fit: {} are missing over all ranks, in the least bad arrangement.",
+         format_byte_size(refusal.missing_bytes));
+  } else {
+    line(text, "It does not fit: the room left is in pieces too small for what remains.");
+  }
+  line(text, "  {:<9}{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}", "rank", "memory", "weights",
+       "KV retr.", "KV strm.", "activ.", "ring", "free");
+  std::vector<Row> rows;
+  for (std::size_t r = 0; r < refusal.bytes.size(); ++r) {
+    const Rank rank{static_cast<std::int64_t>(r)};
+    add_row(rows, rank,
+            fmt::format("{:>9} {}", format_byte_size(refusal.bytes[r].limit),
+                        byte_cells(refusal.bytes[r])));
+  }
+  print_rows(text, rows);
+  line(text, "  {:.3g}% of each memory is left alone (headroom)", 100 * cluster.headroom);
+  if (refusal.changes.empty()) {
+    line(text, "No single change makes it fit.");
+  } else {
+    line(text, "Any one of these makes it fit:");
+    for (const std::string& change : refusal.changes) line(text, "  - {}", change);
+  }
+  return fmt::to_string(text);
+}
+
+}  // namespace longhaul
