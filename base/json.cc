@@ -218,6 +218,11 @@ Json parse_json(std::string_view text, std::string_view source, const JsonLimits
                 fmt::format("{}: {} bytes of JSON; at most {} are accepted", source, text.size(),
                             limits.max_bytes));
   }
+  // The library takes a zero byte for the end of the text and would ignore what follows.
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: byte {}: a zero byte is not JSON", source, zero));
+  }
   std::size_t offset = 0;
   TreeBuilder builder(source, limits, offset);
   const bool ok = nlohmann::json::sax_parse(

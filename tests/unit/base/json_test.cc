@@ -44,6 +44,14 @@ TEST(Json, RefusesInvalidUtf8AndTrailingText) {
   EXPECT_THAT(error_of("[1e999]"), HasSubstr("file.json"));
 }
 
+// The library takes a zero byte for the end of the text: "{}", a zero byte and anything was read.
+TEST(Json, RefusesTextAfterAZeroByte) {
+  EXPECT_THAT(error_of(std::string("{}\0garbage", 10)),
+              testing::StartsWith("file.json: byte 2: "));
+  EXPECT_THAT(error_of(std::string("{}\0", 3)), HasSubstr("zero byte"));
+  EXPECT_EQ(std::get<std::string>(parse_json(R"("\u0000")", "t").value()), std::string(1, '\0'));
+}
+
 TEST(JsonField, NamesTheWayToAValue) {
   const Json json = parse_json(R"({"rope_scaling":{"factor":"8"},"list":[1,2]})", "t");
   const JsonField field(json, "config.json");
