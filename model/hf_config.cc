@@ -15,6 +15,7 @@ namespace {
 
 // Bounds far above any model, so that sums and products of dimensions cannot overflow.
 constexpr std::int64_t kMaxDimension = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxHeadDim = 1 << 16;
 constexpr std::int64_t kMaxLayers = 1 << 14;
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 40;
 
@@ -88,7 +89,7 @@ void read_dimensions(const ConfigFields& config, const Family& family, ModelSpec
         spec.n_kv_heads, kv_given ? "" : " (the default; set num_key_value_heads)"));
   }
   if (config.find("head_dim")) {
-    spec.head_dim = config.root().at("head_dim").as_integer(1, kMaxDimension);
+    spec.head_dim = config.root().at("head_dim").as_integer(1, kMaxHeadDim);
   } else if (family.head_dim != 0) {
     spec.head_dim = family.head_dim;
   } else {
@@ -98,6 +99,9 @@ void read_dimensions(const ConfigFields& config, const Family& family, ModelSpec
           spec.d_model, spec.n_heads));
     }
     spec.head_dim = spec.d_model / spec.n_heads;
+  }
+  if (spec.head_dim > kMaxHeadDim) {
+    config.root().fail(fmt::format("head_dim {} is above {}", spec.head_dim, kMaxHeadDim));
   }
   if (spec.head_dim % 2 != 0) {
     config.root().fail(fmt::format("head_dim {} is odd; RoPE rotates pairs", spec.head_dim));
@@ -134,7 +138,7 @@ void read_biases(const ConfigFields& config, const Family& family, ModelSpec& sp
 std::int64_t sliding_window(const ConfigFields& config, const Family& family) {
   const bool use = config.boolean("use_sliding_window", family.model_type == "mistral");
   const auto field = config.find("sliding_window");
-  if (field) field->as_integer(0, ModelSpec::kNoWindow);
+  if (field) field->as_integer(0, kMaxPositions);
   if (family.model_type == "llama") {
     if (field && (use || !config.has("use_sliding_window"))) {
       config.unsupported("sliding_window",
@@ -147,7 +151,7 @@ std::int64_t sliding_window(const ConfigFields& config, const Family& family) {
                        "Mistral models do not know this field; set sliding_window to null instead");
   }
   if (!use || (config.has("sliding_window") && !field)) return ModelSpec::kNoWindow;
-  return field ? field->as_integer(1, ModelSpec::kNoWindow) : 4096;
+  return field ? field->as_integer(1, kMaxPositions) : 4096;
 }
 
 void read_windows(const ConfigFields& config, const Family& family, ModelSpec& spec) {

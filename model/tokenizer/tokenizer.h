@@ -62,12 +62,13 @@ class StreamDecoder {
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
   std::string push(std::int32_t id);
   std::string finish();  // what is left; incomplete characters become U+FFFD
+  ~StreamDecoder();
+  StreamDecoder(StreamDecoder&&) noexcept;
+  StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
  private:
-  const Tokenizer* tokenizer_;
-  bool skip_special_;
-  bool at_start_ = true;
-  std::string pending_;  // bytes of an unfinished character
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace longhaul

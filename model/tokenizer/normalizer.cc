@@ -1,0 +1,85 @@
+#include "model/tokenizer/normalizer.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "model/tokenizer/unsupported.h"
+#include "model/tokenizer/utf8.h"
+
+namespace longhaul::tokenization {
+namespace {
+
+void apply_step(const Prepend& step, Normalized& value) {
+  if (!value.text.empty()) value.text.insert(0, step.text);
+}
+
+void apply_step(const Replace& step, Normalized& value) {
+  Matcher matcher(step.pattern);
+  if (step.content.empty()) {
+    const auto first = matcher.find(value.text, 0);
+    value.front_removed |= first && first->begin == 0 && first->end > 0;
+  }
+  value.text = replace_all(matcher, value.text, step.content);
+}
+
+void apply_step(const Strip& step, Normalized& value) {
+  std::string_view text = value.text;
+  if (step.left) {
+    while (!text.empty() && is_space(char_at(text, 0))) {
+      text.remove_prefix(char_length(text[0]));
+      value.front_removed = true;
+    }
+  }
+  if (step.right) {
+    while (!text.empty() && is_space(char_at(text, last_char(text))))
+      text = text.substr(0, last_char(text));
+  }
+  value.text = std::string(text);
+}
+
+void apply_step(const UnicodeForm& form, Normalized& value) {
+  value.text = to_form(form, value.text);
+}
+
+}  // namespace
+
+Normalizer Normalizer::from_json(const JsonField& field) {
+  Normalizer normalizer;
+  normalizer.add(field);
+  return normalizer;
+}
+
+void Normalizer::add(const JsonField& field) {
+  const std::string& type = field.at("type").as_string();
+  if (type == "Sequence") {
+    const JsonField list = field.at("normalizers");
+    for (std::size_t i = 0; i < list.size(); ++i) add(list.at(i));
+  } else if (type == "Prepend") {
+    steps_.emplace_back(Prepend{field.at("prepend").as_string()});
+  } else if (type == "Replace") {
+    steps_.emplace_back(
+        Replace{Pattern::from_json(field.at("pattern")), field.at("content").as_string()});
+  } else if (type == "Strip") {
+    steps_.emplace_back(
+        Strip{field.at("strip_left").as_bool(), field.at("strip_right").as_bool()});
+  } else if (type == "NFC") {
+    steps_.emplace_back(UnicodeForm::kNfc);
+  } else if (type == "NFD") {
+    steps_.emplace_back(UnicodeForm::kNfd);
+  } else if (type == "NFKC") {
+    steps_.emplace_back(UnicodeForm::kNfkc);
+  } else if (type == "NFKD") {
+    steps_.emplace_back(UnicodeForm::kNfkd);
+  } else {
+    refuse(field.at("type"), fmt::format("the normalizer \"{}\" is not supported", type));
+  }
+}
+
+Normalized Normalizer::apply(std::string_view text) const {
+  Normalized value{std::string(text)};
+  for (const Step& step : steps_)
+    std::visit([&](const auto& known) { apply_step(known, value); }, step);
+  return value;
+}
+
+}  // namespace longhaul::tokenization
