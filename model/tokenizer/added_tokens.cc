@@ -34,9 +34,8 @@ AddedTokenSet::Found AddedTokenSet::longest_at(std::string_view text) const {
   std::size_t node = 0;
   for (std::size_t length = 0; length < text.size();) {
     const auto& children = nodes_[node].children;
-    const auto child = std::find_if(children.begin(), children.end(), [&](const auto& entry) {
-      return entry.first == text[length];
-    });
+    const auto child = std::find_if(children.begin(), children.end(),
+                                    [&](const auto& entry) { return entry.first == text[length]; });
     if (child == children.end()) break;
     node = child->second;
     ++length;

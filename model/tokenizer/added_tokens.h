@@ -55,7 +55,7 @@ class AddedTokenSet {
   };
   static constexpr std::size_t kNoToken = static_cast<std::size_t>(-1);
   std::vector<AddedToken> tokens_;
-  std::vector<Node> nodes_;  // a trie; [0] is its root
+  std::vector<Node> nodes_;   // a trie; [0] is its root
   std::vector<bool> starts_;  // [256]: some token starts with this byte
   std::string first_bytes_;
 };

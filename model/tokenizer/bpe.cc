@@ -62,7 +62,8 @@ void BpeModel::read_vocab(const JsonField& field) {
     taken[index] = true;
     vocab_.emplace(text, static_cast<std::int32_t>(*id));
     if (!byte_level_) continue;
-    if (auto bytes = bytes_of(text)) words_.emplace(std::move(*bytes), static_cast<std::int32_t>(*id));
+    if (auto bytes = bytes_of(text))
+      words_.emplace(std::move(*bytes), static_cast<std::int32_t>(*id));
   }
   if (vocab_.empty()) field.fail("the vocabulary is empty");
   if (unknown_text_) {
@@ -130,8 +131,8 @@ void BpeModel::index_symbols(const JsonField& field) {
     byte_symbols_[static_cast<std::size_t>(byte)] = id;
     if (id != kNoToken) symbols.push_back(id);
   }
-  const bool complete = std::find(byte_symbols_.begin(), byte_symbols_.end(), kNoToken) ==
-                        byte_symbols_.end();
+  const bool complete =
+      std::find(byte_symbols_.begin(), byte_symbols_.end(), kNoToken) == byte_symbols_.end();
   all_bytes_ = byte_fallback_ && complete;
   if (byte_level_ && byte_fallback_ && !complete)
     field.fail("a byte is missing; byte_fallback beside ByteLevel cannot make up for it");

@@ -60,8 +60,7 @@ void Normalizer::add(const JsonField& field) {
     steps_.emplace_back(
         Replace{Pattern::from_json(field.at("pattern")), field.at("content").as_string()});
   } else if (type == "Strip") {
-    steps_.emplace_back(
-        Strip{field.at("strip_left").as_bool(), field.at("strip_right").as_bool()});
+    steps_.emplace_back(Strip{field.at("strip_left").as_bool(), field.at("strip_right").as_bool()});
   } else if (type == "NFC") {
     steps_.emplace_back(UnicodeForm::kNfc);
   } else if (type == "NFD") {

@@ -66,7 +66,8 @@ Pattern Pattern::literal(std::string text) {
 }
 
 Pattern Pattern::from_json(const JsonField& field) {
-  if (const auto expression = field.find("Regex")) return regex(expression->as_string(), *expression);
+  if (const auto expression = field.find("Regex"))
+    return regex(expression->as_string(), *expression);
   const JsonField text = field.at("String");
   if (text.as_string().empty()) text.fail("expected a string that is not empty");
   return literal(text.as_string());
@@ -104,10 +105,11 @@ std::optional<Match> Matcher::find(std::string_view subject, std::size_t from, s
   if (from > subject.size() || from >= limit) return std::nullopt;
   if (pattern_->is_literal()) {
     const std::string& text = pattern_->text_;
-    const std::size_t at = subject.substr(0, limit > subject.size() - text.size()
-                                                 ? subject.size()
-                                                 : limit + text.size() - 1)
-                               .find(text, from);
+    const std::size_t at =
+        subject
+            .substr(0,
+                    limit > subject.size() - text.size() ? subject.size() : limit + text.size() - 1)
+            .find(text, from);
     if (at == std::string_view::npos) return std::nullopt;
     return Match{at, at + text.size()};
   }

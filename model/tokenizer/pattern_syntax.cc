@@ -46,8 +46,8 @@ std::string category_body(std::string_view category) {
 }
 
 std::string word_body() {
-  return "\\p{Alphabetic}" + category_body("L") + category_body("M") + category_body("N") +
-         category_body("Pc");
+  return fmt::format("\\p{{Alphabetic}}{}{}{}{}", category_body("L"), category_body("M"),
+                     category_body("N"), category_body("Pc"));
 }
 
 // A set of characters as the inside of a PCRE2 class, or the complement of one.
@@ -67,7 +67,8 @@ class Translator {
 
  private:
   [[noreturn]] void unsupported(std::string_view what) const {
-    refuse(field_, fmt::format("{} at byte {} of the pattern is not supported: {}", what, at_, text_));
+    refuse(field_,
+           fmt::format("{} at byte {} of the pattern is not supported: {}", what, at_, text_));
   }
 
   std::string_view rest() const { return text_.substr(at_); }
@@ -99,23 +100,20 @@ class Translator {
     }
   }
 
-  void emit(const Set& set) {
-    out_ += fmt::format("[{}{}]", set.complement ? "^" : "", set.body);
-  }
+  void emit(const Set& set) { out_ += fmt::format("[{}{}]", set.complement ? "^" : "", set.body); }
 
   void escape() {
     const std::size_t start = at_++;
     if (const auto set = class_escape()) return emit(*set);
     if (at_ < text_.size()) {
-      const std::string word = "[" + word_body() + "]";
       switch (text_[at_]) {
         case 'b':
           ++at_;
-          out_ += fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word);
+          out_ += fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", word_body());
           return;
         case 'B':
           ++at_;
-          out_ += fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word);
+          out_ += fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", word_body());
           return;
         case 'A':
         case 'z':
@@ -284,7 +282,8 @@ class Translator {
         } else {
           body += set->body;
         }
-        if (rest().starts_with('-') && !rest().starts_with("-]")) unsupported("a range after a set");
+        if (rest().starts_with('-') && !rest().starts_with("-]"))
+          unsupported("a range after a set");
         return;
       }
       --at_;
@@ -325,7 +324,8 @@ class Translator {
     const bool first = at_ == 0;
     std::size_t end = at_ + 2;
     std::string options;
-    for (; end < text_.size() && (text_[end] == 'i' || text_[end] == 'm' || text_[end] == '-'); ++end)
+    for (; end < text_.size() && (text_[end] == 'i' || text_[end] == 'm' || text_[end] == '-');
+         ++end)
       options += text_[end] == 'm' ? 's' : text_[end];
     const bool scoped = end < text_.size() && text_[end] == ':';
     const bool whole = first && end < text_.size() && text_[end] == ')';
@@ -355,8 +355,10 @@ class Translator {
     }
     ++end;
     if (end < text_.size() && (text_[end] == '+' || (!comma && text_[end] == '?')))
-      unsupported("a repeated interval");  // possessive or lazy for one, a second loop for the other
-    out_ += comma ? fmt::format("{{{},{}}}", low.empty() ? "0" : low, high) : fmt::format("{{{}}}", low);
+      unsupported(
+          "a repeated interval");  // possessive or lazy for one, a second loop for the other
+    out_ += comma ? fmt::format("{{{},{}}}", low.empty() ? "0" : low, high)
+                  : fmt::format("{{{}}}", low);
     at_ = end;
   }
 

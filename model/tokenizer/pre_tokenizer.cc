@@ -118,7 +118,8 @@ PreTokenizer PreTokenizer::from_json(const JsonField& field) {
 std::string RewriteStep::apply(std::string_view piece, bool is_first) const {
   std::string text;
   text.reserve(piece.size() + piece.size() / 4 + space.size());
-  const bool wanted = prefix == PrefixScheme::kAlways || (prefix == PrefixScheme::kFirst && is_first);
+  const bool wanted =
+      prefix == PrefixScheme::kAlways || (prefix == PrefixScheme::kFirst && is_first);
   const bool has_prefix = piece.starts_with(' ') || piece.starts_with(space);
   if (wanted && !has_prefix) text += space;
   for (std::size_t at = 0; at < piece.size();) {

@@ -107,8 +107,7 @@ std::string to_form(UnicodeForm form, std::string_view text) {
     while (part.size() > kMaxBlock) {  // no ASCII at all: cut where the form allows it
       std::size_t cut = kMaxBlock;
       while (is_continuation(part[cut])) --cut;
-      while (cut > 0 &&
-             !normalizer.hasBoundaryBefore(static_cast<UChar32>(char_at(part, cut))))
+      while (cut > 0 && !normalizer.hasBoundaryBefore(static_cast<UChar32>(char_at(part, cut))))
         cut = last_char(part.substr(0, cut));
       if (cut == 0) break;
       append_form(normalizer, part.substr(0, cut), out);

@@ -8,7 +8,7 @@ namespace longhaul::tokenization {
 namespace {
 
 struct Lead {
-  std::size_t length;      // of the character; 0 for a byte that starts none
+  std::size_t length;       // of the character; 0 for a byte that starts none
   unsigned char low, high;  // what the second byte may be
 };
 
