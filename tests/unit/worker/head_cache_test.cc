@@ -1,0 +1,136 @@
+// Blocks of one head: appending, sharing, copying on write, freeing.
+#include "worker/kv/head_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+
+namespace longhaul {
+namespace {
+
+constexpr KvBlockShape kShape{.block_size = 16, .head_dim = 4};
+
+// A byte of a slot that tests write and read: block layouts do not matter here.
+std::byte& mark(HeadCache& cache, std::int64_t block) {
+  const auto n = static_cast<std::int64_t>(cache.blocks().size());
+  return *cache.writable_block(n, block);
+}
+
+TEST(HeadCache, AppendsFillTheLastBlockFirst) {
+  BlockPool pool(kShape);
+  HeadCache cache(pool);
+  auto place = *cache.extend(5);
+  EXPECT_EQ(place.first_slot, 0);
+  EXPECT_EQ(place.n_blocks, 1);
+  place = *cache.extend(30);
+  EXPECT_EQ(place.first_slot, 5);
+  EXPECT_EQ(place.n_blocks, 3);
+  ASSERT_EQ(cache.blocks().size(), 3U);
+  EXPECT_EQ(cache.blocks()[0].n_tokens, 16);
+  EXPECT_EQ(cache.blocks()[1].first_position, 16);
+  EXPECT_EQ(cache.blocks()[2].first_position, 32);
+  EXPECT_EQ(cache.blocks()[2].n_tokens, 3);
+  EXPECT_EQ(cache.n_tokens(), 35);
+  place = *cache.extend(13);  // fills the block exactly
+  EXPECT_EQ(place.n_blocks, 1);
+  place = *cache.extend(1);
+  EXPECT_EQ(place.first_slot, 0);
+  EXPECT_EQ(place.n_blocks, 1);
+  EXPECT_EQ(cache.extend(0)->n_blocks, 0);
+  EXPECT_EQ(cache.writable_block(1, 0), cache.blocks()[3].data);
+}
+
+TEST(HeadCache, AForkSharesAndCopiesOnlyThePartialBlock) {
+  BlockPool pool(kShape);
+  HeadCache parent(pool);
+  ASSERT_TRUE(parent.extend(20));
+  mark(parent, 1) = std::byte{42};
+  {
+    HeadCache child = parent.fork();
+    EXPECT_EQ(pool.n_blocks_in_use(), 2);
+    const auto place = *child.extend(3);
+    EXPECT_EQ(place.first_slot, 4);
+    EXPECT_EQ(pool.n_blocks_in_use(), 3);
+    EXPECT_EQ(child.blocks()[0].data, parent.blocks()[0].data);
+    EXPECT_NE(child.blocks()[1].data, parent.blocks()[1].data);
+    EXPECT_EQ(mark(child, 1), std::byte{42});
+    mark(child, 1) = std::byte{1};
+    EXPECT_EQ(mark(parent, 1), std::byte{42});
+    EXPECT_EQ(parent.blocks()[1].n_tokens, 4);
+    EXPECT_EQ(child.blocks()[1].n_tokens, 7);
+    // Now the parent's partial block is its own again: no copy.
+    const std::byte* before = parent.blocks()[1].data;
+    ASSERT_TRUE(parent.extend(1));
+    EXPECT_EQ(parent.blocks()[1].data, before);
+  }
+  EXPECT_EQ(pool.n_blocks_in_use(), 2);
+}
+
+TEST(HeadCache, TheParentCopiesTooWhenItWritesFirst) {
+  BlockPool pool(kShape);
+  HeadCache parent(pool);
+  ASSERT_TRUE(parent.extend(4));
+  mark(parent, 0) = std::byte{9};
+  HeadCache child = parent.fork();
+  ASSERT_TRUE(parent.extend(1));
+  mark(parent, 0) = std::byte{8};
+  EXPECT_EQ(mark(child, 0), std::byte{9});
+  EXPECT_EQ(child.blocks()[0].n_tokens, 4);
+}
+
+TEST(HeadCache, AForkOfFullBlocksCopiesNothing) {
+  BlockPool pool(kShape);
+  HeadCache parent(pool);
+  ASSERT_TRUE(parent.extend(32));
+  HeadCache child = parent.fork();
+  ASSERT_TRUE(child.extend(1));
+  EXPECT_EQ(pool.n_blocks_in_use(), 3);
+  EXPECT_EQ(child.blocks()[1].data, parent.blocks()[1].data);
+}
+
+TEST(HeadCache, AFullPoolChangesNothing) {
+  BlockPool pool(kShape, 3 * kShape.bytes());
+  HeadCache parent(pool);
+  ASSERT_TRUE(parent.extend(20));
+  HeadCache child = parent.fork();
+  EXPECT_FALSE(child.extend(13));  // needs a copy and one more
+  EXPECT_EQ(pool.n_blocks_in_use(), 2);
+  EXPECT_EQ(child.n_tokens(), 20);
+  EXPECT_EQ(child.blocks()[1].data, parent.blocks()[1].data);
+  EXPECT_TRUE(child.extend(12));
+}
+
+TEST(HeadCache, FreesWholeFullBlocksOnly) {
+  BlockPool pool(kShape);
+  HeadCache cache(pool);
+  ASSERT_TRUE(cache.extend(70));  // 4 full blocks and 6 tokens
+  cache.free_hidden({3, 3});
+  cache.free_hidden({1, 31});  // no block lies wholly inside
+  EXPECT_EQ(cache.blocks().size(), 5U);
+  cache.free_hidden({5, 63});  // blocks 1 and 2
+  ASSERT_EQ(cache.blocks().size(), 3U);
+  EXPECT_EQ(cache.blocks()[1].first_position, 48);
+  cache.free_hidden({0, 70});  // all but the partial one, where appending goes on
+  ASSERT_EQ(cache.blocks().size(), 1U);
+  EXPECT_EQ(cache.blocks()[0].first_position, 64);
+  EXPECT_EQ(pool.n_blocks_in_use(), 1);
+  ASSERT_TRUE(cache.extend(11));
+  EXPECT_EQ(cache.blocks()[1].first_position, 80);
+  EXPECT_EQ(cache.n_tokens(), 81);
+}
+
+TEST(HeadCache, AForkMayFreeWhatItsParentKeeps) {
+  BlockPool pool(kShape);
+  HeadCache parent(pool);
+  ASSERT_TRUE(parent.extend(48));
+  HeadCache child = parent.fork();
+  child.free_hidden({16, 48});
+  EXPECT_EQ(pool.n_blocks_in_use(), 3);
+  EXPECT_EQ(parent.blocks().size(), 3U);
+  EXPECT_EQ(child.blocks().size(), 1U);
+}
+
+}  // namespace
+}  // namespace longhaul

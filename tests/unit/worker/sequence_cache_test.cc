@@ -1,0 +1,155 @@
+// Bytes in use against the closed formula, through appending, forks, trims and drops.
+#include "worker/kv/sequence_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "tests/support/random.h"
+#include "worker/kv/cache_size.h"
+
+namespace longhaul {
+namespace {
+
+struct Model {
+  ModelSpec spec;
+  HeadRoles roles;
+  KvBlockShape shape;
+  CacheSizeArgs args() const {
+    return {.spec = spec, .roles = roles, .layers = {0, spec.n_layers}, .shape = shape};
+  }
+};
+
+Model random_model(test::Random& random) {
+  Model m;
+  m.spec.n_layers = random.integer(1, 3);
+  m.spec.n_kv_heads = random.integer(1, 3);
+  m.spec.n_heads = m.spec.n_kv_heads;
+  m.spec.head_dim = 4;
+  for (std::int64_t i = 0; i < m.spec.n_layers; ++i) {
+    m.spec.attention_window.push_back(random.chance(0.3) ? random.integer(1, 60)
+                                                         : ModelSpec::kNoWindow);
+  }
+  m.roles = HeadRoles::all_retrieval(m.spec.n_layers, m.spec.n_kv_heads);
+  for (HeadRole& role : m.roles.roles) {
+    if (random.chance(0.6)) role = HeadRole::kStreaming;
+  }
+  m.roles.sink = random.integer(0, 40);
+  m.roles.recent = random.integer(1, 70);
+  m.shape = {.block_size = random.chance(0.5) ? 16 : 32,
+             .head_dim = 4,
+             .k_dtype = random.chance(0.5) ? DType::kF32 : DType::kBf16,
+             .v_dtype = random.chance(0.5) ? DType::kF32 : DType::kBf16};
+  return m;
+}
+
+// What a step does to the caches.
+void append(SequenceCache& cache, std::int64_t n_tokens) {
+  const CacheLayout& layout = cache.layout();
+  for (std::int64_t layer = 0; layer < layout.layers().end; ++layer) {
+    for (std::int64_t head = 0; head < layout.n_kv_heads(); ++head) {
+      ASSERT_TRUE(cache.head(layer, head).extend(n_tokens));
+    }
+    cache.trim(layer);
+  }
+}
+
+TEST(CacheSize, HandCases) {
+  const AttentionMask all;
+  EXPECT_EQ(head_cache_blocks(all, 16, 0), 0);
+  EXPECT_EQ(head_cache_blocks(all, 16, 16), 1);
+  EXPECT_EQ(head_cache_blocks(all, 16, 17), 2);
+  EXPECT_EQ(head_cache_blocks(all, 16, 1'000'000'000'000), 62'500'000'000);
+  const AttentionMask window{.sink = 4, .recent = 16};
+  // At 33 tokens the next query sees 18..33: blocks 0 (sink), 1, 2. At 48 it sees 33..: block 1
+  // goes.
+  EXPECT_EQ(head_cache_blocks(window, 16, 33), 3);
+  EXPECT_EQ(head_cache_blocks(window, 16, 47), 2);
+  EXPECT_EQ(head_cache_blocks(window, 16, 46), 3);
+  EXPECT_EQ(head_cache_blocks(window, 16, 1'000'000), 2);
+}
+
+TEST(CacheSize, FormulaEqualsBytesInUseThroughForksAndDrops) {
+  for (int round = 0; round < 60 * test::intensity(); ++round) {
+    const std::uint64_t seed = test::base_seed() * 1000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    test::Random random(seed);
+    const Model m = random_model(random);
+    const CacheLayout layout(m.spec, m.roles, {0, m.spec.n_layers}, m.shape);
+    BlockPool pool(m.shape);
+    {
+      SequenceCache document(layout, pool);
+      std::int64_t n = 0;
+      for (int i = 0; i < 6; ++i) {
+        const std::int64_t n_new = random.chance(0.5) ? 1 : random.integer(1, 150);
+        append(document, n_new);
+        n += n_new;
+        ASSERT_EQ(pool.bytes_in_use(), sequence_cache_bytes(m.args(), n)) << n << " tokens";
+        ASSERT_EQ(document.n_tokens(), n);
+        ASSERT_EQ(document.bytes(), pool.bytes_in_use());
+      }
+      std::vector<std::optional<SequenceCache>> forks(3);
+      std::vector<std::int64_t> lengths(3, n);
+      const auto expected = [&] {
+        std::size_t sum = sequence_cache_bytes(m.args(), n);
+        for (std::size_t f = 0; f < forks.size(); ++f) {
+          if (forks[f]) sum += fork_cache_bytes(m.args(), n, lengths[f]);
+        }
+        return sum;
+      };
+      for (auto& fork : forks) fork.emplace(document.fork());
+      ASSERT_EQ(pool.bytes_in_use(), expected());
+      for (int i = 0; i < 12; ++i) {
+        const auto f = static_cast<std::size_t>(random.integer(0, 2));
+        const std::int64_t n_new = random.chance(0.5) ? 1 : random.integer(1, 60);
+        append(*forks[f], n_new);
+        lengths[f] += n_new;
+        ASSERT_EQ(pool.bytes_in_use(), expected());
+        ASSERT_EQ(forks[f]->bytes(), sequence_cache_bytes(m.args(), lengths[f]));
+      }
+      forks[1].reset();
+      ASSERT_EQ(pool.bytes_in_use(), expected());
+      // The parent may go first: what is left is a sequence like any other.
+      forks[2].reset();
+      SequenceCache only = std::move(*forks[0]);
+      document = SequenceCache(layout, pool);
+      forks[0].reset();
+      ASSERT_EQ(pool.bytes_in_use(), sequence_cache_bytes(m.args(), lengths[0]));
+    }
+    ASSERT_EQ(pool.bytes_in_use(), 0U);
+    ASSERT_EQ(pool.bytes_reserved(), 0U);
+  }
+}
+
+TEST(SequenceCache, TrimmedHeadsKeepWhatTheNextQuerySees) {
+  test::Random random(test::base_seed());
+  for (int round = 0; round < 20; ++round) {
+    const Model m = random_model(random);
+    const CacheLayout layout(m.spec, m.roles, {0, m.spec.n_layers}, m.shape);
+    BlockPool pool(m.shape);
+    SequenceCache cache(layout, pool);
+    append(cache, random.integer(1, 300));
+    const std::int64_t query = cache.n_tokens();
+    for (std::int64_t layer = 0; layer < m.spec.n_layers; ++layer) {
+      for (std::int64_t head = 0; head < m.spec.n_kv_heads; ++head) {
+        std::vector<bool> is_there(static_cast<std::size_t>(query));
+        for (const KvBlockRef& block : cache.head(layer, head).blocks()) {
+          for (std::int64_t i = 0; i < block.n_tokens; ++i) {
+            is_there[static_cast<std::size_t>(block.first_position + i)] = true;
+          }
+        }
+        const AttentionMask mask = layout.policy(layer, head).mask();
+        for (std::int64_t key = 0; key < query; ++key) {
+          if (key < mask.sink || query - key < mask.recent) {
+            EXPECT_TRUE(is_there[static_cast<std::size_t>(key)]) << "position " << key;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longhaul
