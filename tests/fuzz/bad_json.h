@@ -16,7 +16,7 @@ namespace longhaul::test {
 struct CheckedField {
   std::string path;
   // The kinds of values that may be right: i integer (any size within reason), n number, s string,
-  // b true or false, l list, o object, 0 null (also: missing).
+  // b true or false, l list, o object, 0 null (also: missing), m minus one.
   std::string kinds;
 };
 
