@@ -1,0 +1,145 @@
+#include "tests/unit/worker/model_files.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/unit/model/safetensors_bytes.h"
+#include "worker/weights.h"
+
+namespace longhaul::test {
+namespace {
+
+std::string config_text(const ModelSpec& spec) {
+  std::string windows;
+  for (const std::int64_t window : spec.attention_window) {
+    if (window != ModelSpec::kNoWindow) {
+      windows = fmt::format(R"(, "use_sliding_window": true, "sliding_window": {})", window);
+    }
+  }
+  if (!windows.empty()) {
+    std::vector<std::string_view> types;
+    for (const std::int64_t window : spec.attention_window) {
+      types.push_back(window == ModelSpec::kNoWindow ? R"("full_attention")"
+                                                     : R"("sliding_attention")");
+    }
+    windows += fmt::format(R"(, "layer_types": [{}])", fmt::join(types, ", "));
+  }
+  return fmt::format(
+      R"({{"model_type": "{}", "vocab_size": {}, "hidden_size": {}, "intermediate_size": {},
+"num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {},
+"max_position_embeddings": {}, "rms_norm_eps": {}, "rope_theta": {}, "attention_bias": {},
+"mlp_bias": {}, "tie_word_embeddings": {}, "hidden_act": "silu"{}}})",
+      spec.model_type, spec.vocab_size, spec.d_model, spec.d_ff, spec.n_layers, spec.n_heads,
+      spec.n_kv_heads, spec.head_dim, spec.max_seq_len, spec.norm_eps, spec.rope_theta,
+      spec.qkv_bias, spec.mlp_bias, spec.tied_embeddings, windows);
+}
+
+// Collects tensors and makes one safetensors file of them.
+class Writer {
+ public:
+  explicit Writer(const ModelFiles& files) : files_(files) {}
+
+  void add(const std::string& name, std::span<const float> values,
+           const std::vector<std::int64_t>& shape) {
+    if (values.empty() || name == files_.left_out) return;
+    const std::size_t begin = data_.size();
+    for (const float value : values) add_value(value);
+    entries_.push_back(
+        fmt::format(R"("{}": {{"dtype": "{}", "shape": [{}], "data_offsets": [{}, {}]}})", name,
+                    dtype_name(), fmt::join(shape, ", "), begin, data_.size()));
+  }
+  void add(const std::string& name, const WeightView& w) {
+    add(name, {static_cast<const float*>(w.data), static_cast<std::size_t>(w.n_out * w.n_in)},
+        {w.n_out, w.n_in});
+  }
+  void add(const std::string& name, const std::vector<float>& values) {
+    add(name, std::span<const float>(values), {static_cast<std::int64_t>(values.size())});
+  }
+  std::string file() const {
+    std::string header = fmt::format("{{{}}}", fmt::join(entries_, ", "));
+    header.append((8 - header.size() % 8) % 8 + files_.n_header_spaces, ' ');
+    return safetensors_bytes(header, data_);
+  }
+
+ private:
+  template <typename T>
+  void add_bytes(T value) {
+    data_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void add_value(float value) {
+    switch (files_.dtype) {
+      case DType::kF32:
+        return add_bytes(value);
+      case DType::kF16:
+        return add_bytes(to_f16(value));
+      case DType::kBf16:
+        return add_bytes(to_bf16(value));
+      case DType::kF64:
+        return add_bytes(static_cast<double>(value));
+      case DType::kI8:
+        break;
+    }
+    throw Error(ErrorCode::kInternal, "write_model: dtype");
+  }
+  std::string_view dtype_name() const {
+    switch (files_.dtype) {
+      case DType::kF32:
+        return "F32";
+      case DType::kF16:
+        return "F16";
+      case DType::kBf16:
+        return "BF16";
+      case DType::kF64:
+        return "F64";
+      case DType::kI8:
+        break;
+    }
+    return "?";
+  }
+
+  const ModelFiles& files_;
+  std::vector<std::string> entries_;
+  std::string data_;
+};
+
+}  // namespace
+
+void write_model(const std::filesystem::path& folder, const ModelFiles& files) {
+  const Weights weights = Weights::synthetic(files.spec, DType::kF32, files.seed);
+  Writer writer(files);
+  writer.add("model.embed_tokens.weight", weights.embedding());
+  writer.add("model.norm.weight", weights.final_norm());
+  if (!files.spec.tied_embeddings) writer.add("lm_head.weight", weights.lm_head());
+  for (std::int64_t number = 0; number < files.spec.n_layers; ++number) {
+    const LayerWeights& w = weights.layer(number);
+    const std::string prefix = fmt::format("model.layers.{}.", number);
+    writer.add(prefix + "input_layernorm.weight", w.attention_norm);
+    writer.add(prefix + "self_attn.q_proj.weight", w.q);
+    writer.add(prefix + "self_attn.k_proj.weight", w.k);
+    writer.add(prefix + "self_attn.v_proj.weight", w.v);
+    writer.add(prefix + "self_attn.o_proj.weight", w.o);
+    writer.add(prefix + "self_attn.q_proj.bias", w.q_bias);
+    writer.add(prefix + "self_attn.k_proj.bias", w.k_bias);
+    writer.add(prefix + "self_attn.v_proj.bias", w.v_bias);
+    writer.add(prefix + "self_attn.o_proj.bias", w.o_bias);
+    writer.add(prefix + "self_attn.q_norm.weight", w.q_norm);
+    writer.add(prefix + "self_attn.k_norm.weight", w.k_norm);
+    writer.add(prefix + "post_attention_layernorm.weight", w.ffn_norm);
+    writer.add(prefix + "mlp.gate_proj.weight", w.gate);
+    writer.add(prefix + "mlp.up_proj.weight", w.up);
+    writer.add(prefix + "mlp.down_proj.weight", w.down);
+    writer.add(prefix + "mlp.gate_proj.bias", w.gate_bias);
+    writer.add(prefix + "mlp.up_proj.bias", w.up_bias);
+    writer.add(prefix + "mlp.down_proj.bias", w.down_bias);
+  }
+  replace_file(folder / "config.json", config_text(files.spec));
+  replace_file(folder / "model.safetensors", writer.file());
+}
+
+}  // namespace longhaul::test

@@ -1,0 +1,162 @@
+// Loading: no copy where none is needed, conversion where it is, and errors that name the tensor.
+#include "worker/weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/support/paths.h"
+#include "tests/unit/worker/model_files.h"
+#include "tests/unit/worker/tiny_models.h"
+
+namespace longhaul {
+namespace {
+
+using test::ModelFiles;
+using test::TemporaryFolder;
+using test::write_model;
+using testing::HasSubstr;
+
+constexpr const char* kQ1 = "model.layers.1.self_attn.q_proj.weight";
+
+std::string load_error(const TemporaryFolder& folder) {
+  try {
+    Weights::load(ModelFolder(folder.path()));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorruptData);
+    return error.what();
+  }
+  return "no error";
+}
+
+float element(const WeightView& w, std::int64_t i) {
+  if (w.dtype == DType::kF32) return static_cast<const float*>(w.data)[i];
+  return to_float(static_cast<const BFloat16*>(w.data)[i]);
+}
+
+TEST(Weights, F32AndBf16AreUsedWhereTheyAreMapped) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = test::tiny_spec(), .dtype = dtype});
+    const ModelFolder model(folder.path());
+    const void* mapped = model.tensor(kQ1).bytes.data();
+    const Weights weights = Weights::load(model);
+    EXPECT_EQ(weights.layer(1).q.dtype, dtype);
+    EXPECT_EQ(weights.layer(1).q.data, mapped);
+    EXPECT_EQ(weights.embedding().data, model.tensor("model.embed_tokens.weight").bytes.data());
+  }
+}
+
+TEST(Weights, StayMappedWithoutTheFolderObject) {
+  const TemporaryFolder folder;
+  write_model(folder.path(), {.spec = test::tiny_spec()});
+  const Weights weights = Weights::load(ModelFolder(folder.path()));
+  const Weights want = Weights::synthetic(test::tiny_spec(), DType::kF32, 7);
+  for (std::int64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(element(weights.layer(2).down, i), element(want.layer(2).down, i));
+  }
+  EXPECT_EQ(weights.layer(0).attention_norm, want.layer(0).attention_norm);
+  EXPECT_EQ(weights.final_norm(), want.final_norm());
+}
+
+TEST(Weights, F16F64AndMisalignedTensorsAreConvertedOnce) {
+  const Weights want = Weights::synthetic(test::tiny_spec(), DType::kF32, 7);
+  struct Case {
+    DType dtype;
+    std::size_t n_spaces;
+    double relative;
+  };
+  for (const Case& c : {Case{DType::kF16, 0, 0x1p-11}, Case{DType::kF64, 0, 0},
+                        Case{DType::kF32, 1, 0}, Case{DType::kBf16, 1, 0x1p-8}}) {
+    const TemporaryFolder folder;
+    write_model(folder.path(),
+                {.spec = test::tiny_spec(), .dtype = c.dtype, .n_header_spaces = c.n_spaces});
+    const Weights weights = Weights::load(ModelFolder(folder.path()));
+    EXPECT_EQ(weights.layer(1).gate.dtype, DType::kF32);
+    for (std::int64_t i = 0; i < 500; ++i) {
+      const float w = element(want.layer(1).gate, i);
+      EXPECT_NEAR(element(weights.layer(1).gate, i), w,
+                  c.relative * std::abs(w) + 1e-7 * (c.relative > 0));
+    }
+  }
+}
+
+TEST(Weights, SayWhichTensorHasWhichShape) {
+  const TemporaryFolder folder;
+  ModelFiles files{.spec = test::tiny_spec()};
+  files.spec.d_ff = 81;
+  write_model(folder.path(), files);
+  const std::filesystem::path config = folder.path() / "config.json";
+  std::string text = read_file(config, 10000);
+  text.replace(text.find("\"intermediate_size\": 81"), 23, "\"intermediate_size\": 80");
+  replace_file(config, text);
+  const std::string error = load_error(folder);
+  EXPECT_THAT(error, HasSubstr("model.layers.0.mlp.gate_proj.weight"));
+  EXPECT_THAT(error, HasSubstr("[81, 48]"));
+  EXPECT_THAT(error, HasSubstr("[80, 48]"));
+  EXPECT_THAT(error, HasSubstr(folder.path().string()));
+}
+
+TEST(Weights, SayWhatIsMissing) {
+  for (const std::string name : {"model.layers.2.mlp.down_proj.weight", "lm_head.weight"}) {
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = test::tiny_spec(), .left_out = name});
+    EXPECT_THAT(load_error(folder), HasSubstr(name));
+  }
+}
+
+TEST(Weights, TiedMatricesAreOne) {
+  ModelSpec spec = test::tiny_spec();
+  spec.tied_embeddings = true;
+  const TemporaryFolder folder;
+  write_model(folder.path(), {.spec = spec});
+  const Weights weights = Weights::load(ModelFolder(folder.path()));
+  EXPECT_EQ(weights.lm_head().data, weights.embedding().data);
+}
+
+TEST(Weights, BiasesAndQkNormsAreReadWhenTheModelHasThem) {
+  ModelSpec spec = test::tiny_spec();
+  spec.qkv_bias = spec.attention_output_bias = spec.mlp_bias = true;
+  const TemporaryFolder folder;
+  write_model(folder.path(), {.spec = spec});
+  const Weights weights = Weights::load(ModelFolder(folder.path()));
+  const Weights want = Weights::synthetic(spec, DType::kF32, 7);
+  EXPECT_EQ(weights.layer(1).k_bias, want.layer(1).k_bias);
+  EXPECT_EQ(weights.layer(1).o_bias, want.layer(1).o_bias);
+  EXPECT_EQ(weights.layer(1).down_bias, want.layer(1).down_bias);
+  EXPECT_TRUE(weights.layer(1).q_norm.empty());
+}
+
+TEST(Weights, AStageHasItsLayersOnly) {
+  const TemporaryFolder folder;
+  write_model(folder.path(),
+              {.spec = test::tiny_spec(), .left_out = "model.layers.0.mlp.up_proj.weight"});
+  const Weights weights = Weights::load(ModelFolder(folder.path()), {1, 3});
+  EXPECT_EQ(weights.layers(), (Extent{1, 3}));
+  EXPECT_EQ(weights.layer(2).q.n_out, 96);
+  EXPECT_THROW(Weights::load(ModelFolder(folder.path()), {1, 4}), Error);
+}
+
+TEST(Weights, SyntheticOnesDependOnTheSeedAndHaveTheRightScale) {
+  const Weights a = Weights::synthetic(test::tiny_spec(), DType::kF32, 1);
+  const Weights b = Weights::synthetic(test::tiny_spec(), DType::kF32, 1);
+  const Weights c = Weights::synthetic(test::tiny_spec(), DType::kBf16, 2);
+  double square = 0;
+  bool differs = false;
+  const std::int64_t n = a.layer(0).q.n_out * a.layer(0).q.n_in;
+  for (std::int64_t i = 0; i < n; ++i) {
+    EXPECT_EQ(element(a.layer(0).q, i), element(b.layer(0).q, i));
+    differs = differs || std::abs(element(a.layer(0).q, i) - element(c.layer(0).q, i)) > 0.01;
+    square += element(a.layer(0).q, i) * element(a.layer(0).q, i);
+  }
+  EXPECT_TRUE(differs);
+  EXPECT_NEAR(square / static_cast<double>(n), 1.0 / 48, 0.1 / 48);
+  EXPECT_EQ(c.matrix_bytes() * 2, a.matrix_bytes());
+}
+
+}  // namespace
+}  // namespace longhaul
