@@ -32,7 +32,7 @@ struct AttentionItem {
   std::span<const std::int64_t> q_positions;  // [q_len], ascending
   std::span<const KvBlockRef>
       blocks;  // any order, any gaps; blocks that the mask hides cost nothing
-  AttentionMask mask;
+  AttentionMask mask = {};
   SoftmaxStateView
       state;  // [q_len, gqa_group(, head_dim)]; what the blocks add is merged in: clear() it first
 };

@@ -13,10 +13,10 @@ namespace longhaul {
 enum class LinearOutput { kOverwrite, kAccumulate };
 
 struct LinearArgs {
-  TensorView<const float, 2> x;  // [n_tokens, n_in], contiguous
-  WeightView weight;             // [n_out, n_in]
-  std::span<const float> bias;   // [n_out] or empty
-  TensorView<float, 2> out;      // [n_tokens, n_out], contiguous
+  TensorView<const float, 2> x;      // [n_tokens, n_in], contiguous
+  WeightView weight;                 // [n_out, n_in]
+  std::span<const float> bias = {};  // [n_out] or empty
+  TensorView<float, 2> out;          // [n_tokens, n_out], contiguous
   LinearOutput output = LinearOutput::kOverwrite;
 };
 

@@ -50,7 +50,7 @@ void merge(StreamRef stream, const SoftmaxStateView& into, const SoftmaxStateVie
 // zeros are softmax-off-by-one (StreamingLLM section 3.3 "zero sink").
 struct FinishAttentionArgs {
   SoftmaxStateView state;
-  std::span<const float> sink_logits;
+  std::span<const float> sink_logits = {};
   TensorView<float, 3> out;  // [n_tokens, n_heads, head_dim]; may be the memory of state.o
 };
 void finish_attention(StreamRef stream, const FinishAttentionArgs& args);

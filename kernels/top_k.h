@@ -13,8 +13,8 @@ struct TopKArgs {
   TensorView<const float, 2> logits;  // [n_rows, vocab_size]
   TensorView<std::int32_t, 2>
       ids;  // [n_rows, k], by descending logit, equal logits by ascending id; 1 <= k <= vocab_size
-  TensorView<float, 2> values;   // [n_rows, k]
-  std::span<float> log_sum_exp;  // [n_rows] or empty
+  TensorView<float, 2> values;        // [n_rows, k]
+  std::span<float> log_sum_exp = {};  // [n_rows] or empty
 };
 
 // argmax is k = 1. NaN logits throw kInternal naming the row: a model that computes NaN must not

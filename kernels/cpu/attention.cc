@@ -286,7 +286,7 @@ void attend(const AttentionTask& task) {
       run.k = k + slot;
       run.v = v + slot / v_lanes * task.head_dim;
       run.first_position = block.first_position + slot;
-      run.n_tokens = block.n_tokens - slot;
+      run.n_tokens = smaller(block.n_tokens - slot, run.n_keys);
       run.masked = !every_query_sees(task, tile, run);
       panel.runs[panel.n_runs++] = run;
       panel.n_keys += run.n_keys;

@@ -35,15 +35,13 @@ struct Kernels {
 
 const Kernels& kernels();  // of active_isa()
 
-#if defined(LONGHAUL_KERNELS_X86)
-namespace avx2 {
+namespace baseline {
+extern const Kernels kernels;
+}
+namespace avx2 {  // on x86-64 only; likewise avx512
 extern const Kernels kernels;
 }
 namespace avx512 {
-extern const Kernels kernels;
-}
-#endif
-namespace baseline {
 extern const Kernels kernels;
 }
 

@@ -105,7 +105,8 @@ LONGHAUL_INLINE Vec load_columns(const float* p, std::int64_t n_last) {
 
 // One tile; kPartial: a single vector of which only the first n_last columns exist.
 template <typename Format, int kRows, int kVectors, bool kPartial>
-void multiply_tile(const Product& p, std::int64_t n_last) {
+void multiply_tile(const Product& product, std::int64_t n_last) {
+  const Product p = product;  // a copy: stores to c cannot change it
   Vec sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {

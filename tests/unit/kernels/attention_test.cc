@@ -1,0 +1,294 @@
+// The attention kernel of every instruction set against the double-precision reference, and its
+// laws: keys may come in any order and any number of calls, threads change no bit, hidden blocks
+// are not touched.
+#include "kernels/attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/kv_append.h"
+#include "tests/support/compare.h"
+#include "tests/unit/kernels/attention_case.h"
+#include "tests/unit/kernels/each_isa.h"
+
+namespace longhaul::test {
+namespace {
+
+class Attention : public EachIsa {};
+LONGHAUL_WITH_EACH_ISA(Attention);
+
+Tolerance tolerance_of(const AttentionShape& shape) {
+  const bool bf16 = shape.k_dtype == DType::kBf16 || shape.v_dtype == DType::kBf16;
+  return operator_tolerance(bf16 ? DType::kBf16 : DType::kF32);
+}
+
+void expect_reference(const AttentionShape& shape, std::uint64_t seed) {
+  SCOPED_TRACE(describe(shape) + " seed " + std::to_string(seed));
+  AttentionProblem problem(shape, seed);
+  const std::vector<float> got = problem.run();
+  const auto want = reference::attention(problem.reference_case());
+  EXPECT_TRUE(close(got, want.out, tolerance_of(shape)));
+  std::vector<float> lse;
+  for (std::int64_t i = 0; i < problem.state().m.size(); ++i) {
+    lse.push_back(problem.state().m.data()[i] + std::log(problem.state().l.data()[i]));
+  }
+  EXPECT_TRUE(close(lse, want.lse, tolerance_of(shape)));
+}
+
+TEST_P(Attention, RandomShapesMatchTheReference) {
+  Random random(base_seed());
+  for (int i = 0; i < 120 * intensity(); ++i) {
+    expect_reference(random_shape(random), base_seed() + static_cast<std::uint64_t>(i));
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(Attention, EveryHeadDimAndTypeMatchesTheReference) {
+  for (const std::int64_t head_dim : {8, 16, 32, 64, 80, 96, 128, 256}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      for (const std::int64_t gqa_group : {1, 3, 4, 5, 7, 8, 16}) {
+        expect_reference({.q_len = 3,
+                          .n_kv_heads = 2,
+                          .gqa_group = gqa_group,
+                          .head_dim = head_dim,
+                          .n_blocks = 3,
+                          .k_dtype = dtype,
+                          .v_dtype = dtype},
+                         base_seed());
+      }
+    }
+  }
+}
+
+TEST_P(Attention, PrefillOfManyQueriesMatchesTheReference) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    expect_reference({.q_len = 300,
+                      .gqa_group = 3,
+                      .head_dim = 64,
+                      .n_blocks = 5,
+                      .k_dtype = dtype,
+                      .v_dtype = dtype,
+                      .gaps = false},
+                     base_seed());
+    expect_reference({.q_len = 300,
+                      .gqa_group = 2,
+                      .head_dim = 64,
+                      .n_blocks = 7,
+                      .k_dtype = dtype,
+                      .v_dtype = dtype,
+                      .mask = {.sink = 5, .recent = 77},
+                      .gaps = false},
+                     base_seed());
+  }
+}
+
+// Long enough that the keys are cut into ranges whose partial states are merged.
+TEST_P(Attention, DecodeOverManyKeysMatchesTheReference) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    expect_reference({.q_len = 2,
+                      .n_kv_heads = 2,
+                      .gqa_group = 4,
+                      .head_dim = 32,
+                      .n_blocks = 330,
+                      .k_dtype = dtype,
+                      .v_dtype = dtype,
+                      .after_keys = true},
+                     base_seed());
+  }
+}
+
+TEST_P(Attention, ResultsDoNotDependOnTheNumberOfThreads) {
+  for (const std::int64_t q_len : {1, 200}) {
+    AttentionProblem problem({.q_len = q_len,
+                              .n_kv_heads = 2,
+                              .gqa_group = 4,
+                              .head_dim = 64,
+                              .n_blocks = 150,
+                              .after_keys = true},
+                             base_seed());
+    set_kernel_threads(1);
+    const std::vector<float> one = problem.run();
+    set_kernel_threads(3);
+    EXPECT_EQ(one, problem.run());
+  }
+}
+
+TEST_P(Attention, KeysSplitOverCallsGiveTheSame) {
+  Random random(base_seed());
+  for (int i = 0; i < 20 * intensity(); ++i) {
+    AttentionShape shape = random_shape(random);
+    shape.n_blocks = random.integer(3, 9);
+    SCOPED_TRACE(describe(shape));
+    AttentionProblem problem(shape, base_seed() + static_cast<std::uint64_t>(i));
+    const std::vector<float> whole = problem.run();
+    const std::int64_t cut = random.integer(1, shape.n_blocks - 1);
+    clear(StreamRef::cpu(), problem.state().view());
+    AttentionArgs args = problem.args();
+    for (const Extent part : {Extent{cut, shape.n_blocks}, Extent{0, cut}}) {
+      const std::vector<AttentionItem> items = problem.items_with_blocks(part);
+      args.items = items;
+      attention(StreamRef::cpu(), args);
+    }
+    EXPECT_TRUE(close(problem.finished(), whole, tolerance_of(shape)));
+  }
+}
+
+TEST_P(Attention, SinkLogitsAndOffByOneMatchTheReference) {
+  AttentionProblem problem({.q_len = 5, .n_kv_heads = 2, .gqa_group = 2, .n_blocks = 2},
+                           base_seed());
+  problem.run();
+  reference::AttentionCase c = problem.reference_case();
+  for (const std::vector<float>& sinks :
+       {std::vector<float>{0, 0, 0, 0}, std::vector<float>{-3.5F, 0.25F, 2, 40}}) {
+    c.sink_logits.assign(sinks.begin(), sinks.end());
+    EXPECT_TRUE(close(problem.finished(sinks), reference::attention(c).out,
+                      operator_tolerance(DType::kF32)));
+  }
+}
+
+// One block of f32 in memory of its own.
+struct Block {
+  KvBlockShape shape = {.block_size = 32, .head_dim = 16};
+  Tensor<std::byte, 1> memory{std::array{static_cast<std::int64_t>(shape.bytes())}};
+  KvBlockRef ref(std::int64_t first_position, std::int64_t n_tokens) const {
+    return {memory.data(), first_position, n_tokens};
+  }
+  void set(const std::vector<float>& k, const std::vector<float>& v) {
+    const auto n_tokens = static_cast<std::int64_t>(k.size()) / shape.head_dim;
+    std::byte* data = memory.data();
+    const KvAppendItem item = {TensorView<const float, 2>(k.data(), {n_tokens, shape.head_dim}),
+                               TensorView<const float, 2>(v.data(), {n_tokens, shape.head_dim}),
+                               {&data, 1},
+                               0};
+    kv_append(StreamRef::cpu(), {shape, {&item, 1}});
+  }
+};
+
+// Two queries of one head against the given blocks, starting from `state`.
+void attend(const KvBlockShape& shape, const std::vector<float>& q,
+            const std::vector<std::int64_t>& positions, const std::vector<KvBlockRef>& blocks,
+            AttentionMask mask, SoftmaxState& state) {
+  const auto q_len = static_cast<std::int64_t>(positions.size());
+  const AttentionItem item = {.q = TensorView<const float, 3>(q.data(), {q_len, 1, shape.head_dim}),
+                              .q_positions = positions,
+                              .blocks = blocks,
+                              .mask = mask,
+                              .state = state.view()};
+  attention(StreamRef::cpu(), {shape, 1.0F, {&item, 1}});
+}
+
+// With q = 0 every weight is 1: l counts the visible keys and o is their sum, exactly.
+TEST_P(Attention, CountsAndSumsSmallIntegersExactly) {
+  Block block;
+  std::vector<float> v;
+  for (int i = 0; i < 20 * 16; ++i) v.push_back(static_cast<float>(i / 16));
+  block.set(v, v);
+  SoftmaxState state(3, 1, 16);
+  clear(StreamRef::cpu(), state.view());
+  const std::int64_t start = (std::int64_t{1} << 40) + 3;  // far beyond 32 bits
+  attend(block.shape, std::vector<float>(3 * 16, 0.0F), {start - 1, start + 9, start + 100},
+         {block.ref(start, 20)}, {.sink = start + 2, .recent = 95}, state);
+  // Query 0 sees nothing; 1 sees tokens 0..9; 2 sees the sinks 0, 1 and the recent 6..19.
+  const std::vector<float> l(state.l.data(), state.l.data() + 3);
+  EXPECT_EQ(l, (std::vector<float>{0, 10, 16}));
+  EXPECT_EQ(state.m.data()[0], -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(state.m.data()[1], 0.0F);
+  for (int d = 0; d < 16; ++d) {
+    EXPECT_EQ(state.o.data()[d], 0.0F);
+    EXPECT_EQ(state.o.data()[16 + d], 45.0F);
+    EXPECT_EQ(state.o.data()[32 + d], 190.0F - (2 + 3 + 4 + 5));
+  }
+}
+
+TEST_P(Attention, AQueryThatSeesNothingLeavesItsStateAlone) {
+  Block block;
+  const std::vector<float> k = Random(base_seed()).normals(32 * 16);
+  block.set(k, k);
+  SoftmaxState state(2, 1, 16);
+  for (int i = 0; i < 32; ++i) state.o.data()[i] = 0.1F * static_cast<float>(i);
+  for (int i = 0; i < 2; ++i) {
+    state.m.data()[i] = 3.25F;
+    state.l.data()[i] = 7.5F;
+  }
+  // The first query sees nothing; the second sees all, so the block is not skipped.
+  attend(block.shape, k, {5, 60}, {block.ref(20, 32)}, {}, state);
+  EXPECT_EQ(state.m.data()[0], 3.25F);
+  EXPECT_EQ(state.l.data()[0], 7.5F);
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(state.o.data()[i], 0.1F * static_cast<float>(i));
+  EXPECT_NE(state.l.data()[1], 7.5F);
+}
+
+TEST_P(Attention, HiddenBlocksAreNotTouched) {
+  Block block;
+  const std::vector<float> k = Random(base_seed()).normals(32 * 16);
+  block.set(k, k);
+  const auto* nowhere = reinterpret_cast<const std::byte*>(64);  // reading it would crash
+  SoftmaxState state(1, 1, 16);
+  clear(StreamRef::cpu(), state.view());
+  attend(block.shape, std::vector<float>(16, 1.0F), {1000},
+         {{nowhere, 1001, 32}, block.ref(0, 32), {nowhere, 900, 0}, {nowhere, 64, 32}},
+         {.sink = 32, .recent = 100}, state);
+  EXPECT_GT(state.l.data()[0], 0.0F);
+}
+
+TEST_P(Attention, NanIsNotSwallowed) {
+  Block block;
+  std::vector<float> k = Random(base_seed()).normals(32 * 16);
+  block.set(k, k);
+  SoftmaxState state(1, 1, 16);
+  clear(StreamRef::cpu(), state.view());
+  attend(block.shape, std::vector<float>(16, std::nanf("")), {1000}, {block.ref(0, 32)}, {}, state);
+  EXPECT_TRUE(std::isnan(state.l.data()[0]));
+  std::vector<float> out(16);
+  finish_attention(StreamRef::cpu(),
+                   {state.view(), {}, TensorView<float, 3>(out.data(), {1, 1, 16})});
+  EXPECT_TRUE(std::isnan(out[7]));
+}
+
+TEST(AttentionArguments, BadOnesAreRefused) {
+  const auto refused = [](const AttentionArgs& args, std::string_view text) {
+    try {
+      attention(StreamRef::cpu(), args);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+      return;
+    }
+    ADD_FAILURE() << "accepted: " << text;
+  };
+  AttentionProblem problem({.q_len = 2, .n_blocks = 2}, 1);
+  AttentionArgs args = problem.args();
+  args.shape.block_size = 24;
+  refused(args, "block_size is 24");
+  args = problem.args();
+  args.shape.head_dim = 62;
+  refused(args, "head_dim of q is 64, must be 62");
+  args = problem.args();
+  args.sm_scale = 0.0F;
+  refused(args, "sm_scale");
+  std::vector<AttentionItem> items(args.items.begin(), args.items.end());
+  args = problem.args();
+  args.items = items;
+  const std::vector<std::int64_t> descending = {4, 3};
+  items[0].q_positions = descending;
+  refused(args, "item 0: query position 3 after 4");
+  items[0] = problem.args().items[0];
+  const std::vector<KvBlockRef> blocks = {{items[0].blocks[0].data, 0, 65}};
+  items[0].blocks = blocks;
+  refused(args, "block 0 has 65 tokens");
+}
+
+TEST(AttentionArguments, CudaIsRefusedByName) {
+  AttentionProblem problem({}, 1);
+  int stream = 0;
+  try {
+    attention(StreamRef::cuda(&stream), problem.args());
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_STREQ(error.what(), "kernels: attention on CUDA is not in this build; run on the CPU");
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::test

@@ -1,0 +1,131 @@
+// Cache writes: what is appended is read back, and lies where kernels/kv_block.h says.
+#include "kernels/kv_append.h"
+
+#include <cstring>
+
+#include "tests/unit/kernels/each_isa.h"
+
+namespace longhaul::test {
+namespace {
+
+class KvAppend : public EachIsa {};
+LONGHAUL_WITH_EACH_ISA(KvAppend);
+
+struct Blocks {
+  KvBlockShape shape;
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::byte*> pointers;
+  Blocks(const KvBlockShape& s, std::size_t n) : shape(s) {
+    for (std::size_t i = 0; i < n; ++i) memory.emplace_back(s.bytes());
+    for (auto& block : memory) pointers.push_back(block.data());
+  }
+};
+
+void append(Blocks& blocks, std::vector<float>& k, std::vector<float>& v, std::int64_t first_token,
+            std::int64_t n_tokens) {
+  const std::int64_t head_dim = blocks.shape.head_dim;
+  const auto rows = [&](std::vector<float>& x) {  // strided: other heads lie between
+    return TensorView<const float, 2>(x.data() + first_token * 3 * head_dim, {n_tokens, head_dim},
+                                      {3 * head_dim, 1});
+  };
+  const KvAppendItem item = {rows(k), rows(v), blocks.pointers, first_token};
+  kv_append(StreamRef::cpu(), {blocks.shape, {&item, 1}});
+}
+
+TEST_P(KvAppend, RoundTripAtOddOffsets) {
+  Random random(base_seed());
+  for (const DType k_dtype : {DType::kF32, DType::kBf16}) {
+    for (const DType v_dtype : {DType::kF32, DType::kBf16}) {
+      const KvBlockShape shape = {
+          .block_size = 16, .head_dim = 10, .k_dtype = k_dtype, .v_dtype = v_dtype};
+      Blocks blocks(shape, 4);
+      std::vector<float> k = random.normals(64 * 30);
+      std::vector<float> v = random.normals(64 * 30);
+      for (std::int64_t token = 0; token < 61;) {
+        const std::int64_t n_tokens = std::min<std::int64_t>(61 - token, random.integer(1, 20));
+        append(blocks, k, v, token, n_tokens);
+        token += n_tokens;
+      }
+      for (std::int64_t token = 0; token < 61; ++token) {
+        const std::byte* block = blocks.pointers[static_cast<std::size_t>(token / 16)];
+        std::vector<float> got_k(10);
+        std::vector<float> got_v(10);
+        kv_read_k(shape, block, token % 16, TensorView<float, 2>(got_k.data(), {1, 10}));
+        kv_read_v(shape, block, token % 16, TensorView<float, 2>(got_v.data(), {1, 10}));
+        for (std::size_t d = 0; d < 10; ++d) {
+          const std::size_t at = static_cast<std::size_t>(token) * 30 + d;
+          const auto stored = [](DType dtype, float x) {
+            return dtype == DType::kBf16 ? to_float(to_bf16(x)) : x;
+          };
+          EXPECT_EQ(got_k[d], stored(k_dtype, k[at]));
+          EXPECT_EQ(got_v[d], stored(v_dtype, v[at]));
+        }
+      }
+    }
+  }
+}
+
+// The example in kernels/kv_block.h, at the smallest block: pairs of dims of K lie together, pairs
+// of tokens of V.
+TEST_P(KvAppend, LayoutIsTheOneWrittenDown) {
+  const KvBlockShape shape = {
+      .block_size = 16, .head_dim = 8, .k_dtype = DType::kBf16, .v_dtype = DType::kBf16};
+  Blocks blocks(shape, 1);
+  std::vector<float> k(16 * 8);
+  for (std::size_t i = 0; i < k.size(); ++i) k[i] = static_cast<float>(i);  // 8 token + dim
+  const TensorView<const float, 2> view(k.data(), {16, 8});
+  const KvAppendItem item = {view, view, blocks.pointers, 0};
+  kv_append(StreamRef::cpu(), {shape, {&item, 1}});
+  const auto half = [&](std::size_t index) {
+    BFloat16 x;
+    std::memcpy(&x.bits, blocks.pointers[0] + 2 * index, 2);
+    return to_float(x);
+  };
+  const auto token_dim = [](int token, int dim) { return static_cast<float>(8 * token + dim); };
+  EXPECT_EQ(half(0), token_dim(0, 0));
+  EXPECT_EQ(half(1), token_dim(0, 1));
+  EXPECT_EQ(half(2), token_dim(1, 0));
+  EXPECT_EQ(half(32), token_dim(0, 2));
+  EXPECT_EQ(half(128 + 0), token_dim(0, 0));
+  EXPECT_EQ(half(128 + 1), token_dim(1, 0));
+  EXPECT_EQ(half(128 + 2), token_dim(0, 1));
+  EXPECT_EQ(half(128 + 16), token_dim(2, 0));
+}
+
+TEST_P(KvAppend, NeighbouringSlotsStay) {
+  const KvBlockShape shape = {.block_size = 16, .head_dim = 8, .v_dtype = DType::kBf16};
+  Blocks blocks(shape, 1);
+  std::vector<float> k(16 * 24, 1.0F);
+  append(blocks, k, k, 5, 3);
+  std::vector<float> all(16 * 8);
+  const TensorView<float, 2> view(all.data(), {16, 8});
+  for (const bool of_k : {true, false}) {
+    (of_k ? kv_read_k : kv_read_v)(shape, blocks.pointers[0], 0, view);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      EXPECT_EQ(all[i], i / 8 >= 5 && i / 8 < 8 ? 1.0F : 0.0F);
+    }
+  }
+}
+
+TEST(KvAppendArguments, BadOnesAreRefused) {
+  const KvBlockShape shape = {.block_size = 16, .head_dim = 8};
+  Blocks blocks(shape, 2);
+  std::vector<float> k(40 * 8);
+  const auto refused = [&](KvBlockShape s, std::int64_t n_tokens, std::int64_t first_slot) {
+    const TensorView<const float, 2> view(k.data(), {n_tokens, 8});
+    const KvAppendItem item = {view, view, blocks.pointers, first_slot};
+    EXPECT_THROW(kv_append(StreamRef::cpu(), {s, {&item, 1}}), Error);
+  };
+  refused(shape, 33, 0);
+  refused(shape, 1, 32);
+  refused(shape, 1, -1);
+  refused({.block_size = 17, .head_dim = 8}, 1, 0);
+  refused({.block_size = 16, .head_dim = 9}, 1, 0);
+  refused({.block_size = 16, .head_dim = 16}, 1, 0);
+  refused({.block_size = 16, .head_dim = 8, .k_dtype = DType::kI8}, 1, 0);
+  const TensorView<float, 2> out(k.data(), {10, 8});
+  EXPECT_THROW(kv_read_k(shape, blocks.pointers[0], 7, out), Error);
+}
+
+}  // namespace
+}  // namespace longhaul::test

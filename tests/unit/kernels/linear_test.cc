@@ -1,0 +1,169 @@
+// linear by each of its paths (few rows, tiled, oneDNN), with each instruction set and weight type.
+#include "kernels/linear.h"
+
+#include "kernels/linear_paths.h"
+#include "kernels/onednn.h"
+#include "kernels/reference/operators.h"
+#include "tests/support/compare.h"
+#include "tests/unit/kernels/each_isa.h"
+
+namespace longhaul::test {
+namespace {
+
+class Linear : public EachIsa {
+ protected:
+  // Those that can run now.
+  static std::vector<LinearPath> paths(std::int64_t n_rows, DType dtype) {
+    std::vector<LinearPath> out = {LinearPath::kTiled};
+    if (n_rows <= 8) out.push_back(LinearPath::kFewRows);
+    if (onednn::in_build() && linear_path(1000, dtype) == LinearPath::kOneDnn) {
+      out.push_back(LinearPath::kOneDnn);
+    }
+    return out;
+  }
+};
+LONGHAUL_WITH_EACH_ISA(Linear);
+
+struct Product {
+  std::int64_t n_tokens;
+  std::int64_t n_in;
+  std::int64_t n_out;
+  DType dtype = DType::kF32;
+  bool bias = false;
+  LinearOutput output = LinearOutput::kOverwrite;
+};
+
+// x and the weights, by one path, from an output full of ones.
+std::vector<float> compute(LinearPath path, const Product& p, const std::vector<float>& x,
+                           const Weight& weight, const std::vector<float>& bias) {
+  std::vector<float> out(static_cast<std::size_t>(p.n_tokens * p.n_out), 1.0F);
+  linear_by(path, {.x = TensorView<const float, 2>(x.data(), {p.n_tokens, p.n_in}),
+                   .weight = weight.view(),
+                   .bias = bias,
+                   .out = TensorView<float, 2>(out.data(), {p.n_tokens, p.n_out}),
+                   .output = p.output});
+  return out;
+}
+
+// The reference with x rounded as the contract says.
+std::vector<double> expected(const Product& p, const std::vector<float>& x, const Weight& weight,
+                             const std::vector<float>& bias) {
+  const bool rounds = p.dtype == DType::kBf16;
+  std::vector<double> out = reference::linear(widened(rounds ? rounded_to_bf16(x) : x),
+                                              widened(weight.values), p.n_in, widened(bias));
+  if (p.output == LinearOutput::kAccumulate) {
+    for (double& value : out) value += 1.0;
+  }
+  return out;
+}
+
+void expect_reference(const Product& p, LinearPath path) {
+  SCOPED_TRACE(testing::Message() << name_of(path) << " x [" << p.n_tokens << ", " << p.n_in
+                                  << "] n_out " << p.n_out << " " << name_of(p.dtype) << " bias "
+                                  << p.bias << " accumulate "
+                                  << (p.output == LinearOutput::kAccumulate));
+  Random random(base_seed());
+  const std::vector<float> x = random.normals(p.n_tokens * p.n_in);
+  const Weight weight(p.dtype, p.n_out, p.n_in, random.normals(p.n_out * p.n_in, 0.05));
+  const std::vector<float> bias = p.bias ? random.normals(p.n_out) : std::vector<float>{};
+  // x is rounded on both sides, so also bf16 agrees to float32.
+  EXPECT_TRUE(close(compute(path, p, x, weight, bias), expected(p, x, weight, bias),
+                    {1e-5, 2e-5, 1 - 1e-9}));
+}
+
+TEST_P(Linear, EveryPathMatchesTheReference) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    for (const std::int64_t n_tokens : {1, 2, 3, 4, 5, 7, 8, 9, 33}) {
+      for (const std::int64_t n_in : {1, 15, 64, 129, 250}) {
+        for (const std::int64_t n_out : {1, 17, 64, 131}) {
+          const bool odd = (n_tokens + n_in + n_out) % 2 == 1;
+          Product p = {n_tokens, n_in, n_out, dtype, odd};
+          for (const LinearPath path : paths(n_tokens, dtype)) {
+            p.output = LinearOutput::kOverwrite;
+            expect_reference(p, path);
+            p.output = LinearOutput::kAccumulate;
+            expect_reference(p, path);
+          }
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Linear, LongSumsMatchTheReference) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    for (const std::int64_t n_tokens : {1, 6, 40}) {
+      for (const LinearPath path : paths(n_tokens, dtype)) {
+        expect_reference({n_tokens, 2500, 150, dtype, true}, path);
+      }
+    }
+  }
+}
+
+// Sums of small integers are exact in any order: all paths and row counts give the same bits.
+TEST_P(Linear, SmallIntegersAreExact) {
+  Random random(base_seed());
+  const auto integers = [&](std::int64_t n) {
+    std::vector<float> out;
+    for (std::int64_t i = 0; i < n; ++i) out.push_back(static_cast<float>(random.integer(-8, 8)));
+    return out;
+  };
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const Product p = {8, 700, 70, dtype, true, LinearOutput::kAccumulate};
+    const std::vector<float> x = integers(p.n_tokens * p.n_in);
+    const Weight weight(dtype, p.n_out, p.n_in, integers(p.n_out * p.n_in));
+    const std::vector<float> bias = integers(p.n_out);
+    const std::vector<double> want = expected(p, x, weight, bias);
+    for (const LinearPath path : paths(p.n_tokens, dtype)) {
+      EXPECT_EQ(widened(compute(path, p, x, weight, bias)), want) << name_of(path);
+    }
+  }
+}
+
+TEST_P(Linear, ThreadsDoNotChangeTheOwnPaths) {
+  const Product p = {8, 400, 900};
+  Random random(base_seed());
+  const std::vector<float> x = random.normals(p.n_tokens * p.n_in);
+  const Weight weight(p.dtype, p.n_out, p.n_in, random.normals(p.n_out * p.n_in));
+  for (const LinearPath path : {LinearPath::kFewRows, LinearPath::kTiled}) {
+    set_kernel_threads(1);
+    const std::vector<float> one = compute(path, p, x, weight, {});
+    set_kernel_threads(3);
+    EXPECT_EQ(one, compute(path, p, x, weight, {}));
+  }
+}
+
+TEST(LinearArguments, BadOnesAreRefused) {
+  std::vector<float> x(6);
+  std::vector<float> out(4);
+  const std::vector<float> bias(1);
+  const Weight weight(DType::kF32, 2, 3, std::vector<float>(6));
+  LinearArgs args = {.x = TensorView<const float, 2>(x.data(), {2, 3}),
+                     .weight = weight.view(),
+                     .bias = {},
+                     .out = TensorView<float, 2>(out.data(), {2, 2})};
+  EXPECT_NO_THROW(linear(StreamRef::cpu(), args));
+  args.bias = bias;
+  EXPECT_THROW(linear(StreamRef::cpu(), args), Error);
+  args.bias = {};
+  args.weight.n_in = 4;
+  EXPECT_THROW(linear(StreamRef::cpu(), args), Error);
+  args.weight = weight.view();
+  args.weight.dtype = DType::kF16;
+  EXPECT_THROW(linear(StreamRef::cpu(), args), Error);
+  args.weight = weight.view();
+  args.out = TensorView<float, 2>(out.data(), {2, 2}, {1, 2});
+  EXPECT_THROW(linear(StreamRef::cpu(), args), Error);
+}
+
+TEST(LinearArguments, NoRowsAreFine) {
+  const Weight weight(DType::kF32, 2, 3, std::vector<float>(6));
+  linear(StreamRef::cpu(), {.x = TensorView<const float, 2>(nullptr, {0, 3}),
+                            .weight = weight.view(),
+                            .bias = {},
+                            .out = TensorView<float, 2>(nullptr, {0, 2})});
+}
+
+}  // namespace
+}  // namespace longhaul::test

@@ -1,0 +1,179 @@
+// The operators that work row by row: embedding, rms_norm, rope, swiglu.
+#include <cmath>
+
+#include "kernels/embedding.h"
+#include "kernels/reference/operators.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
+#include "tests/support/compare.h"
+#include "tests/unit/kernels/each_isa.h"
+
+namespace longhaul::test {
+namespace {
+
+class RowOperators : public EachIsa {};
+LONGHAUL_WITH_EACH_ISA(RowOperators);
+
+const Tolerance kF32 = operator_tolerance(DType::kF32);
+
+TEST_P(RowOperators, RmsNormMatchesTheReference) {
+  Random random(base_seed());
+  for (const std::int64_t width : {1, 5, 64, 100, 4097}) {
+    const std::int64_t n_rows = 13;
+    std::vector<float> x = random.normals(n_rows * width, 3.0);
+    const std::vector<float> weight = random.normals(width);
+    const std::vector<double> want = reference::rms_norm(widened(x), widened(weight), 1e-5F);
+    const TensorView<float, 2> view(x.data(), {n_rows, width});
+    rms_norm(StreamRef::cpu(), {.x = view, .weight = weight, .eps = 1e-5F, .out = view});
+    EXPECT_TRUE(close(x, want, kF32)) << width;
+  }
+}
+
+TEST_P(RowOperators, RmsNormReadsStridedRows) {
+  Random random(base_seed());
+  const std::vector<float> x = random.normals(4 * 30);
+  const std::vector<float> weight = random.normals(10);
+  std::vector<float> out(4 * 20, -1.0F);
+  rms_norm(StreamRef::cpu(), {.x = TensorView<const float, 2>(x.data() + 7, {4, 10}, {30, 1}),
+                              .weight = weight,
+                              .eps = 0.0F,
+                              .out = TensorView<float, 2>(out.data() + 3, {4, 10}, {20, 1})});
+  for (std::size_t row = 0; row < 4; ++row) {
+    const auto begin = x.begin() + static_cast<std::ptrdiff_t>(30 * row + 7);
+    const std::vector<double> want = reference::rms_norm({begin, begin + 10}, widened(weight), 0.0);
+    for (std::size_t i = 0; i < 10; ++i) EXPECT_NEAR(out[20 * row + 3 + i], want[i], 1e-5);
+    EXPECT_EQ(out[20 * row + 2], -1.0F);
+    EXPECT_EQ(out[20 * row + 13], -1.0F);
+  }
+}
+
+TEST_P(RowOperators, SwigluMatchesTheReferenceAlsoFarOut) {
+  Random random(base_seed());
+  for (const std::int64_t width : {1, 7, 33, 9000}) {
+    std::vector<float> gate = random.normals(3 * width, 30.0);
+    const std::vector<float> up = random.normals(3 * width);
+    const std::vector<double> want = reference::swiglu(widened(gate), widened(up));
+    const TensorView<float, 2> view(gate.data(), {3, width});
+    swiglu(StreamRef::cpu(),
+           {.gate = view, .up = TensorView<const float, 2>(up.data(), {3, width}), .out = view});
+    EXPECT_TRUE(close(gate, want, kF32)) << width;
+  }
+}
+
+// The kernels' own exp, seen through silu: relative error over its whole range, and its edges.
+TEST_P(RowOperators, ExpIsAccurateOverItsRange) {
+  std::vector<float> gate;
+  for (float x = -86.0F; x < 88.0F; x += 0.0137F) gate.push_back(x);
+  const std::vector<float> up(gate.size(), 1.0F);
+  std::vector<float> out(gate.size());
+  const auto n = static_cast<std::int64_t>(gate.size());
+  swiglu(StreamRef::cpu(), {.gate = TensorView<const float, 2>(gate.data(), {1, n}),
+                            .up = TensorView<const float, 2>(up.data(), {1, n}),
+                            .out = TensorView<float, 2>(out.data(), {1, n})});
+  double worst = 0;
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const double want = gate[i] / (1 + std::exp(-static_cast<double>(gate[i])));
+    if (want != 0) worst = std::max(worst, std::fabs(out[i] - want) / std::fabs(want));
+  }
+  EXPECT_LT(worst, 3e-7);
+  std::vector<float> edges = {-200.0F, 200.0F, 0.0F, std::nanf("")};
+  const TensorView<float, 2> view(edges.data(), {1, 4});
+  swiglu(StreamRef::cpu(), {view, TensorView<const float, 2>(up.data(), {1, 4}), view});
+  EXPECT_EQ(edges[0], -0.0F);
+  EXPECT_EQ(edges[1], 200.0F);
+  EXPECT_EQ(edges[2], 0.0F);
+  EXPECT_TRUE(std::isnan(edges[3]));
+}
+
+struct RopeCase {
+  std::int64_t n_heads;
+  std::int64_t head_dim;
+  std::int64_t rotary_dim;
+  double attention_scale;
+};
+
+TEST_P(RowOperators, RopeMatchesTheReferenceAtFarPositions) {
+  Random random(base_seed());
+  for (const RopeCase& c : {RopeCase{3, 64, 64, 1.0}, {1, 80, 32, 1.25}, {5, 10, 10, 1.0}}) {
+    const std::vector<std::int64_t> positions = {0, 1, 77, 4'194'304, 12'345'678};
+    const auto n_tokens = static_cast<std::int64_t>(positions.size());
+    const std::int64_t half = c.rotary_dim / 2;
+    std::vector<double> frequencies;
+    for (std::int64_t i = 0; i < half; ++i) {
+      frequencies.push_back(std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half)));
+    }
+    std::vector<float> x = random.normals(n_tokens * c.n_heads * c.head_dim);
+    const std::vector<double> want = reference::rope(widened(x), positions, frequencies, c.n_heads,
+                                                     c.head_dim, c.attention_scale);
+    Tensor<float, 2> cos({n_tokens, half});
+    Tensor<float, 2> sin({n_tokens, half});
+    rope_angles(StreamRef::cpu(), {.positions = positions,
+                                   .inverse_frequencies = frequencies,
+                                   .attention_scale = c.attention_scale,
+                                   .cos = cos.view(),
+                                   .sin = sin.view()});
+    rope(StreamRef::cpu(), {.x = TensorView<float, 3>(x.data(), {n_tokens, c.n_heads, c.head_dim}),
+                            .cos = cos.view(),
+                            .sin = sin.view()});
+    EXPECT_TRUE(close(x, want, kF32));
+  }
+}
+
+TEST_P(RowOperators, RopeReachesOnlyItsOwnHeads) {
+  std::vector<float> x(2 * 3 * 8, 1.0F);
+  const std::vector<float> zero(2 * 4, 0.0F);
+  // Heads 1 and 2 of three; a turn by 90 degrees.
+  const std::vector<float> one(2 * 4, 1.0F);
+  rope(StreamRef::cpu(), {.x = TensorView<float, 3>(x.data(), {2, 3, 8}).slice(1, {1, 3}),
+                          .cos = TensorView<const float, 2>(zero.data(), {2, 4}),
+                          .sin = TensorView<const float, 2>(one.data(), {2, 4})});
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float want = i % 24 < 8 ? 1.0F : i % 8 < 4 ? -1.0F : 1.0F;
+    EXPECT_EQ(x[i], want) << i;
+  }
+}
+
+TEST_P(RowOperators, EmbeddingCopiesRows) {
+  Random random(base_seed());
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const Weight table(dtype, 11, 37, random.normals(11 * 37));
+    const std::vector<std::int32_t> tokens = {10, 0, 3, 3};
+    std::vector<float> out(4 * 37);
+    embedding(StreamRef::cpu(), {.table = table.view(),
+                                 .tokens = tokens,
+                                 .out = TensorView<float, 2>(out.data(), {4, 37})});
+    for (std::size_t t = 0; t < 4; ++t) {
+      for (std::size_t i = 0; i < 37; ++i) {
+        EXPECT_EQ(out[t * 37 + i], table.values[static_cast<std::size_t>(tokens[t]) * 37 + i]);
+      }
+    }
+  }
+}
+
+TEST(RowArguments, BadOnesAreRefused) {
+  std::vector<float> x(12);
+  const TensorView<float, 2> wide(x.data(), {2, 6});
+  const TensorView<float, 2> narrow(x.data(), {2, 5});
+  const std::vector<float> weight(5);
+  EXPECT_THROW(rms_norm(StreamRef::cpu(), {.x = wide, .weight = weight, .out = wide}), Error);
+  EXPECT_THROW(swiglu(StreamRef::cpu(), {wide, narrow, wide}), Error);
+  EXPECT_THROW(rope(StreamRef::cpu(), {TensorView<float, 3>(x.data(), {2, 1, 6}),
+                                       TensorView<float, 2>(x.data(), {2, 4}),
+                                       TensorView<float, 2>(x.data(), {2, 4})}),
+               Error);
+  const Weight table(DType::kF32, 3, 6, std::vector<float>(18));
+  for (const std::int32_t token : {-1, 3}) {
+    const std::vector<std::int32_t> tokens = {0, token};
+    try {
+      embedding(StreamRef::cpu(), {table.view(), tokens, wide});
+      ADD_FAILURE() << token;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("token 1 is " + std::to_string(token)),
+                std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::test

@@ -1,0 +1,143 @@
+// The algebra of partial attention states: identity, order, association, and the last step.
+#include "kernels/softmax_state.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/operators.h"
+#include "tests/support/compare.h"
+#include "tests/unit/kernels/each_isa.h"
+
+namespace longhaul::test {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+class SoftmaxStates : public EachIsa {};
+LONGHAUL_WITH_EACH_ISA(SoftmaxStates);
+
+SoftmaxState random_state(Random& random, std::int64_t n_tokens, std::int64_t n_heads,
+                          std::int64_t head_dim) {
+  SoftmaxState state(n_tokens, n_heads, head_dim);
+  for (std::int64_t i = 0; i < state.m.size(); ++i) {
+    const bool empty = random.chance(0.2);
+    state.m.data()[i] = empty ? kMinusInfinity : static_cast<float>(random.uniform(-60, 60));
+    state.l.data()[i] = empty ? 0.0F : static_cast<float>(random.uniform(1, 100));
+    const std::vector<float> o = random.normals(head_dim);
+    for (std::int64_t d = 0; d < head_dim; ++d) {
+      state.o.data()[i * head_dim + d] = empty ? 0.0F : o[static_cast<std::size_t>(d)];
+    }
+  }
+  return state;
+}
+
+SoftmaxState copy_of(SoftmaxState& state) {
+  SoftmaxState out(state.o.dim(0), state.o.dim(1), state.o.dim(2));
+  clear(StreamRef::cpu(), out.view());
+  for (std::int64_t i = 0; i < state.o.size(); ++i) out.o.data()[i] = state.o.data()[i];
+  for (std::int64_t i = 0; i < state.m.size(); ++i) {
+    out.m.data()[i] = state.m.data()[i];
+    out.l.data()[i] = state.l.data()[i];
+  }
+  return out;
+}
+
+std::vector<float> numbers(const SoftmaxState& state) {
+  std::vector<float> out(state.o.data(), state.o.data() + state.o.size());
+  out.insert(out.end(), state.m.data(), state.m.data() + state.m.size());
+  out.insert(out.end(), state.l.data(), state.l.data() + state.l.size());
+  return out;
+}
+
+reference::State row(const SoftmaxState& state, std::int64_t i) {
+  const std::int64_t head_dim = state.o.dim(2);
+  return {state.m.data()[i],
+          state.l.data()[i],
+          {state.o.data() + i * head_dim, state.o.data() + (i + 1) * head_dim}};
+}
+
+TEST_P(SoftmaxStates, MergeMatchesTheReference) {
+  Random random(base_seed());
+  SoftmaxState a = random_state(random, 7, 3, 21);
+  SoftmaxState b = random_state(random, 7, 3, 21);
+  SoftmaxState merged = copy_of(a);
+  merge(StreamRef::cpu(), merged.view(), b.view());
+  for (std::int64_t i = 0; i < 21; ++i) {
+    const reference::State got = row(merged, i);
+    const reference::State want = reference::merge(row(a, i), row(b, i));
+    EXPECT_EQ(got.m, want.m);
+    EXPECT_NEAR(got.l, want.l, 1e-5 * std::fabs(want.l));
+    for (std::size_t d = 0; d < 21; ++d) EXPECT_NEAR(got.o[d], want.o[d], 1e-5);
+  }
+}
+
+TEST_P(SoftmaxStates, EmptyIsTheIdentityBitForBit) {
+  Random random(base_seed());
+  SoftmaxState a = random_state(random, 5, 4, 16);
+  SoftmaxState empty(5, 4, 16);
+  clear(StreamRef::cpu(), empty.view());
+  SoftmaxState left = copy_of(a);
+  merge(StreamRef::cpu(), left.view(), empty.view());
+  EXPECT_EQ(numbers(left), numbers(a));
+  merge(StreamRef::cpu(), empty.view(), a.view());
+  EXPECT_EQ(numbers(empty), numbers(a));
+}
+
+TEST_P(SoftmaxStates, MergeIsAssociativeAndCommutative) {
+  Random random(base_seed());
+  for (int i = 0; i < 20 * intensity(); ++i) {
+    SoftmaxState a = random_state(random, 3, 2, 18);
+    SoftmaxState b = random_state(random, 3, 2, 18);
+    SoftmaxState c = random_state(random, 3, 2, 18);
+    SoftmaxState ab_c = copy_of(a);
+    merge(StreamRef::cpu(), ab_c.view(), b.view());
+    merge(StreamRef::cpu(), ab_c.view(), c.view());
+    SoftmaxState cb_a = copy_of(c);
+    merge(StreamRef::cpu(), cb_a.view(), b.view());
+    merge(StreamRef::cpu(), cb_a.view(), a.view());
+    EXPECT_TRUE(close(numbers(ab_c), numbers(cb_a), operator_tolerance(DType::kF32)));
+  }
+}
+
+TEST_P(SoftmaxStates, FinishDividesAndAddsTheSinkOnce) {
+  SoftmaxState state(1, 3, 8);
+  const float m[] = {2.0F, kMinusInfinity, -30.0F};
+  const float l[] = {4.0F, 0.0F, 2.0F};
+  for (std::int64_t h = 0; h < 3; ++h) {
+    state.m.data()[h] = m[h];
+    state.l.data()[h] = l[h];
+    for (std::int64_t d = 0; d < 8; ++d) {
+      state.o.data()[h * 8 + d] = h == 1 ? 0.0F : static_cast<float>(d + 1);
+    }
+  }
+  std::vector<float> out(24);
+  const TensorView<float, 3> view(out.data(), {1, 3, 8});
+  finish_attention(StreamRef::cpu(), {state.view(), {}, view});
+  EXPECT_FLOAT_EQ(out[3], 1.0F);
+  EXPECT_EQ(out[11], 0.0F);
+  EXPECT_FLOAT_EQ(out[19], 2.0F);
+  const std::vector<float> sinks = {3.0F, 0.0F, 0.0F};
+  finish_attention(StreamRef::cpu(), {state.view(), sinks, view});
+  EXPECT_NEAR(out[3], 4.0 / (4.0 + std::exp(1.0)), 1e-6);
+  EXPECT_EQ(out[11], 0.0F);
+  EXPECT_NEAR(out[19], 4.0 * std::exp(-30.0) / (2 * std::exp(-30.0) + 1), 1e-18);
+  const std::vector<float> none(3, kMinusInfinity);
+  finish_attention(StreamRef::cpu(), {state.view(), none, view});
+  EXPECT_FLOAT_EQ(out[3], 1.0F);
+}
+
+TEST(SoftmaxStateArguments, BadShapesAreRefused) {
+  SoftmaxState a(2, 3, 8);
+  SoftmaxState b(2, 4, 8);
+  EXPECT_THROW(merge(StreamRef::cpu(), a.view(), b.view()), Error);
+  std::vector<float> out(48);
+  const TensorView<float, 3> view(out.data(), {2, 3, 8});
+  const std::vector<float> sinks(2);
+  EXPECT_THROW(finish_attention(StreamRef::cpu(), {a.view(), sinks, view}), Error);
+  SoftmaxStateView broken = a.view();
+  broken.m = b.m.view();
+  EXPECT_THROW(clear(StreamRef::cpu(), broken), Error);
+}
+
+}  // namespace
+}  // namespace longhaul::test

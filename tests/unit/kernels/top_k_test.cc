@@ -1,0 +1,99 @@
+// The largest logits of a row, ties by lower id, and the log-sum-exp.
+#include "kernels/top_k.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/operators.h"
+#include "tests/unit/kernels/each_isa.h"
+
+namespace longhaul::test {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+class TopK : public EachIsa {};
+LONGHAUL_WITH_EACH_ISA(TopK);
+
+struct Result {
+  std::vector<std::int32_t> ids;
+  std::vector<float> values;
+  std::vector<float> log_sum_exp;
+};
+
+Result run(const std::vector<float>& logits, std::int64_t n_rows, std::int64_t k) {
+  const std::int64_t vocab_size = static_cast<std::int64_t>(logits.size()) / n_rows;
+  Result out;
+  out.ids.resize(static_cast<std::size_t>(n_rows * k));
+  out.values.resize(out.ids.size());
+  out.log_sum_exp.resize(static_cast<std::size_t>(n_rows));
+  top_k(StreamRef::cpu(),
+        {.logits = TensorView<const float, 2>(logits.data(), {n_rows, vocab_size}),
+         .ids = TensorView<std::int32_t, 2>(out.ids.data(), {n_rows, k}),
+         .values = TensorView<float, 2>(out.values.data(), {n_rows, k}),
+         .log_sum_exp = out.log_sum_exp});
+  return out;
+}
+
+TEST_P(TopK, MatchesTheReferenceWithTies) {
+  Random random(base_seed());
+  for (const std::int64_t vocab_size : {1, 2, 17, 500, 10007}) {
+    for (const std::int64_t k : {1, 2, 10, 500}) {
+      if (k > vocab_size) continue;
+      std::vector<float> logits;
+      for (std::int64_t i = 0; i < 3 * vocab_size; ++i) {
+        logits.push_back(0.25F * static_cast<float>(random.integer(-200, 200)));
+      }
+      const Result got = run(logits, 3, k);
+      for (std::int64_t row = 0; row < 3; ++row) {
+        const auto begin = logits.begin() + row * vocab_size;
+        const std::vector<double> wide(begin, begin + vocab_size);
+        const std::vector<std::int32_t> want = reference::top_k(wide, k);
+        for (std::int64_t i = 0; i < k; ++i) {
+          const auto at = static_cast<std::size_t>(row * k + i);
+          EXPECT_EQ(got.ids[at], want[static_cast<std::size_t>(i)]);
+          EXPECT_EQ(got.values[at], wide[static_cast<std::size_t>(got.ids[at])]);
+        }
+        EXPECT_NEAR(got.log_sum_exp[static_cast<std::size_t>(row)], reference::log_sum_exp(wide),
+                    1e-5);
+      }
+    }
+  }
+}
+
+TEST_P(TopK, EqualLogitsGiveTheLowestIds) {
+  const Result got = run(std::vector<float>(1000, -2.5F), 1, 3);
+  EXPECT_EQ(got.ids, (std::vector<std::int32_t>{0, 1, 2}));
+  EXPECT_EQ(run(std::vector<float>(1000, -2.5F), 1, 1).ids[0], 0);
+}
+
+TEST_P(TopK, InfinitiesAreLogitsToo) {
+  std::vector<float> logits(40, -kInfinity);
+  logits[33] = -1.0F;
+  const Result got = run(logits, 1, 2);
+  EXPECT_EQ(got.ids, (std::vector<std::int32_t>{33, 0}));
+  EXPECT_FLOAT_EQ(got.log_sum_exp[0], -1.0F);
+  EXPECT_EQ(run(std::vector<float>(40, -kInfinity), 1, 1).log_sum_exp[0], -kInfinity);
+}
+
+TEST_P(TopK, NanThrowsAndNamesTheRow) {
+  for (const std::size_t at : {std::size_t{0}, std::size_t{37}, std::size_t{99}}) {
+    std::vector<float> logits(300, 1.0F);
+    logits[100 + at] = std::nanf("");
+    try {
+      run(logits, 3, 1);
+      ADD_FAILURE() << at;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInternal);
+      EXPECT_NE(std::string(error.what()).find("row 1 "), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(TopKArguments, BadOnesAreRefused) {
+  EXPECT_THROW(run(std::vector<float>(10), 1, 11), Error);
+  EXPECT_THROW(run(std::vector<float>(10), 1, 0), Error);
+}
+
+}  // namespace
+}  // namespace longhaul::test
