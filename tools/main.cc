@@ -1,0 +1,81 @@
+// The program `longhaul`: one subcommand per file, listed here; errors become messages and exit
+// statuses in one place.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "build_info.h"
+#include "kernels/isa.h"
+#include "tools/commands.h"
+#include "tools/environment.h"
+#include "tools/exit_status.h"
+
+namespace longhaul {
+namespace {
+
+std::string version_text() {
+  using namespace build_info;
+  const auto part = [](std::string_view name, bool has) {
+    return fmt::format("{} {}", name, has ? "yes" : "no");
+  };
+  return fmt::format("longhaul {}\nbuilt with: {}, {}, {}, {}, {}\nCPU kernels: {}", kVersion,
+                     part("MPI", kHasMpi), part("CUDA", kHasCuda), part("NCCL", kHasNccl),
+                     part("HDF5", kHasHdf5), part("oneDNN", kHasOneDnn), name_of(active_isa()));
+}
+
+// llama.cpp's spellings that a parser of one-letter short flags would misread.
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> args(argv + 1, argv + argc);
+  for (std::string& arg : args) {
+    if (arg == "-ctk" || arg == "-ctv") arg.insert(0, "-");
+  }
+  return {args.rbegin(), args.rend()};  // CLI11 takes them last one first
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App program(
+      "Longhaul answers questions about documents of up to millions of tokens with an LLM.",
+      "longhaul");
+  choose_isa();
+  program.set_version_flag("--version", version_text());
+  program.require_subcommand(1);
+  const std::vector<Command> commands = {add_run_command(program)};
+  try {
+    program.parse(arguments(argc, argv));
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? kExitDone : kExitUsage;
+  }
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return command.run();
+  }
+  return kExitInternal;
+}
+
+}  // namespace
+}  // namespace longhaul
+
+int main(int argc, char** argv) {
+  using namespace longhaul;
+  try {
+    return run_program(argc, argv);
+  } catch (const Error& error) {
+    const int status = exit_status_of(error.code());
+    fmt::print(stderr, "longhaul: error: {}\n", error.what());
+    if (status == kExitInternal)
+      fmt::print(stderr, "longhaul: ({}, {}:{})\n", name_of(error.code()),
+                 error.where().file_name(), error.where().line());
+    return status;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "longhaul: error: the system gave no memory; see --kv-limit, --parallel\n");
+    return kExitDoesNotFit;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "longhaul: internal error: {}\n", error.what());
+    return kExitInternal;
+  }
+}

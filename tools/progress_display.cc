@@ -1,0 +1,74 @@
+#include "tools/progress_display.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+
+#include "base/log.h"
+
+namespace longhaul {
+namespace {
+
+constexpr auto kTerminalPeriod = std::chrono::milliseconds(250);
+constexpr auto kFilePeriod = std::chrono::seconds(10);
+
+// Whether the terminal's current line is ours, to be cleared before others write. Log lines may
+// come from any thread.
+std::atomic<bool> line_is_shown{false};
+
+void write_all(std::string_view text) {
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+void clear_line() {
+  if (line_is_shown.exchange(false)) write_all("\r\033[K");
+}
+
+void log_beside_progress(std::string_view line) {
+  clear_line();
+  write_all(line);
+}
+
+std::size_t terminal_width() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+}  // namespace
+
+ProgressDisplay::ProgressDisplay(bool enabled, bool logs_to_stderr)
+    : enabled_(enabled), is_terminal_(::isatty(STDERR_FILENO) == 1), next_(Clock::now()) {
+  if (!is_terminal_) next_ += kFilePeriod;
+  if (enabled_ && is_terminal_ && logs_to_stderr) set_log_sink(log_beside_progress);
+}
+
+ProgressDisplay::~ProgressDisplay() { clear(); }
+
+void ProgressDisplay::update(const Progress& progress) {
+  if (!enabled_ || Clock::now() < next_) return;
+  if (is_terminal_) {
+    show_on_terminal(progress.line());
+    next_ = Clock::now() + kTerminalPeriod;
+  } else {
+    write_all(progress.line() + "\n");
+    next_ = Clock::now() + kFilePeriod;
+  }
+}
+
+void ProgressDisplay::finish(const Progress& progress) {
+  clear();
+  if (enabled_) write_all(progress.line() + "\n");
+}
+
+void ProgressDisplay::clear() { clear_line(); }
+
+void ProgressDisplay::show_on_terminal(std::string_view line) {
+  line_is_shown = true;
+  write_all(fmt::format("\r\033[K{}", line.substr(0, terminal_width() - 1)));
+}
+
+}  // namespace longhaul

@@ -1,0 +1,32 @@
+// Shows progress on stderr: on a terminal one line that is rewritten, elsewhere a line now and
+// then. Log lines and notes are kept apart from it. One thread; one object at a time.
+#pragma once
+#include <string_view>
+
+#include "base/clock.h"
+#include "coordinator/progress.h"
+
+namespace longhaul {
+
+class ProgressDisplay {
+ public:
+  // Log lines are taken over when they go to the same terminal.
+  ProgressDisplay(bool enabled, bool logs_to_stderr);
+  ~ProgressDisplay();  // clears the line
+  ProgressDisplay(const ProgressDisplay&) = delete;
+  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
+
+  void update(const Progress& progress);  // shows it when it is time to
+  void finish(const Progress& progress);  // shows the end state, with a line break
+  void clear();
+  void stop() { enabled_ = false; }  // clear first
+
+ private:
+  void show_on_terminal(std::string_view line);
+
+  bool enabled_;
+  bool is_terminal_;
+  Clock::time_point next_;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,52 @@
+// The flags of `longhaul run`.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/sampling.h"
+
+namespace longhaul {
+
+struct RunOptions {
+  std::string model;
+  std::filesystem::path input;                   // batch
+  std::filesystem::path output;                  // batch
+  std::optional<std::string> prompt;             // one question
+  std::vector<std::filesystem::path> documents;  // one question
+
+  std::optional<std::int64_t> ctx_size;
+  SamplingFlags sampling;
+
+  int n_threads = 0;
+  std::int64_t chunk_len = 2048;
+  std::int64_t parallel = 8;
+  std::string cache_type_k = "auto";
+  std::string cache_type_v = "auto";
+  std::string kv_limit;
+  std::int64_t block_size = 64;
+
+  std::filesystem::path head_profile;
+  std::optional<double> retrieval_ratio;
+  std::optional<std::int64_t> sink;
+  std::optional<std::int64_t> recent;
+
+  bool retry_errors = false;
+  bool overwrite = false;
+  bool parse_special = false;
+  double step_timeout_seconds = 86400;
+  bool no_progress = false;
+  std::string log_level = "warning";
+  std::filesystem::path log_file;
+};
+
+// Declares the flags; values are in `options` after parsing, which must outlive `app`.
+void add_run_options(CLI::App& app, RunOptions& options);
+
+// Throws kInvalidArgument for flags that do not go together, saying what to do.
+void check_run_options(const RunOptions& options);
+
+}  // namespace longhaul

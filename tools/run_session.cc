@@ -1,0 +1,206 @@
+#include "tools/run_session.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <set>
+#include <utility>
+
+#include "build_info.h"
+#include "coordinator/fingerprint.h"
+#include "coordinator/sha256.h"
+#include "kernels/isa.h"
+#include "tools/byte_size.h"
+#include "tools/environment.h"
+#include "tools/local_replica.h"
+#include "tools/stop_signal.h"
+
+namespace longhaul {
+namespace {
+
+DType cache_dtype(const std::string& name, const ModelSpec& spec) {
+  if (name == "bf16") return DType::kBf16;
+  if (name == "f32") return DType::kF32;
+  return spec.weight_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32;
+}
+
+HeadRoles choose_head_roles(const RunOptions& options, const ModelSpec& spec) {
+  if (options.head_profile.empty()) return HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  HeadProfile profile = read_head_profile(options.head_profile);
+  if (profile.n_layers != spec.n_layers || profile.n_kv_heads != spec.n_kv_heads) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is for a model of {} layers with {} KV heads; this one has {} "
+                            "layers with {}",
+                            options.head_profile.string(), profile.n_layers, profile.n_kv_heads,
+                            spec.n_layers, spec.n_kv_heads));
+  }
+  profile.sink = options.sink.value_or(profile.sink);
+  profile.recent = options.recent.value_or(profile.recent);
+  return choose_roles(profile, options.retrieval_ratio);
+}
+
+KvBudget kv_budget(const RunOptions& options, const ModelSpec& spec, const HeadRoles& roles,
+                   std::size_t bytes_per_element) {
+  const auto head_bytes = static_cast<std::size_t>(spec.head_dim) * bytes_per_element;
+  const auto n_heads = static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads);
+  const auto n_retrieval = static_cast<std::size_t>(roles.n_retrieval());
+  KvBudget budget;
+  if (!options.kv_limit.empty()) budget.limit_bytes = parse_byte_size(options.kv_limit);
+  budget.retrieval_bytes_per_token = n_retrieval * head_bytes;
+  budget.streaming_bytes_per_token = (n_heads - n_retrieval) * head_bytes;
+  budget.window = roles.sink + roles.recent;
+  budget.block_size = options.block_size;
+  budget.chunk_len = options.chunk_len;
+  return budget;
+}
+
+std::int64_t context_size(const RunOptions& options, const ModelSpec& spec) {
+  const std::int64_t size = options.ctx_size.value_or(spec.max_seq_len);
+  if (size > spec.max_seq_len) {
+    fmt::print(stderr,
+               "longhaul: warning: --ctx-size {} is more than the {} tokens that the model was "
+               "made for; answers about later tokens may be poor\n",
+               size, spec.max_seq_len);
+  }
+  return size;
+}
+
+std::vector<std::int32_t> end_tokens(const ModelFolder& model) {
+  std::set<std::int32_t> ids(model.config().eos_token_ids.begin(),
+                             model.config().eos_token_ids.end());
+  ids.insert(model.generation().eos_token_ids.begin(), model.generation().eos_token_ids.end());
+  return {ids.begin(), ids.end()};
+}
+
+Json roles_json(const HeadRoles& roles) {
+  JsonArray mask;
+  for (std::int64_t layer = 0; layer < roles.n_layers; ++layer) {
+    std::string row;
+    for (std::int64_t head = 0; head < roles.n_kv_heads; ++head)
+      row += roles.role(layer, head) == HeadRole::kRetrieval ? '1' : '0';
+    mask.emplace_back(std::move(row));
+  }
+  return JsonObject{{"sink", roles.sink},
+                    {"recent", roles.recent},
+                    {"n_retrieval", roles.n_retrieval()},
+                    {"retrieval_mask", std::move(mask)}};  // a row for each layer
+}
+
+Json fingerprint_of(const RunSession& session) {
+  Json sampling = to_json(session.preparation.defaults.params);
+  JsonArray eos;
+  for (const std::int32_t id : session.preparation.eos) eos.emplace_back(id);
+  return JsonObject{
+      {"model", model_fingerprint(session.model)},
+      {"settings", JsonObject{{"default_sampling", std::move(sampling)},
+                              {"default_max_tokens", session.preparation.defaults.max_tokens},
+                              {"end_tokens", std::move(eos)},
+                              {"parse_special", session.preparation.parse_special},
+                              {"cache_type_k", std::string(name_of(session.k_dtype))},
+                              {"cache_type_v", std::string(name_of(session.v_dtype))},
+                              {"heads", roles_json(session.roles)}}}};
+}
+
+void warn_about_generation_config(const RunSession& session, const RunOptions& options) {
+  const GenerationConfig& generation = session.model.generation();
+  if (!generation.do_sample || generation.unsupported.empty() || options.sampling.temperature)
+    return;
+  fmt::print(stderr,
+             "longhaul: warning: generation_config.json asks for {}, which Longhaul does not have; "
+             "answers are sampled without it\n",
+             fmt::join(generation.unsupported, ", "));
+}
+
+}  // namespace
+
+RunSession open_session(const RunOptions& options) {
+  ModelFolder model(find_model_folder(options.model, hub_cache()));
+  Tokenizer tokenizer = Tokenizer::from_file(model.tokenizer_path());
+  RunSession session{.model = std::move(model),
+                     .tokenizer = std::move(tokenizer),
+                     .roles = {},
+                     .preparation = {},
+                     .engine = {},
+                     .fingerprint = {},
+                     .system_fingerprint = {}};
+  const ModelSpec& spec = session.model.config().spec;
+  session.roles = choose_head_roles(options, spec);
+  session.k_dtype = cache_dtype(options.cache_type_k, spec);
+  session.v_dtype = cache_dtype(options.cache_type_v, spec);
+  session.preparation = {
+      .defaults = sampling_defaults(options.sampling, session.model.generation()),
+      .eos = end_tokens(session.model),
+      .vocab_size = spec.vocab_size,
+      .ctx_size = context_size(options, spec),
+      .parse_special = options.parse_special,
+      .n_threads = options.n_threads};
+  session.engine.scheduler = {
+      .chunk_len = options.chunk_len,
+      .max_sequences = options.parallel,
+      .budget = kv_budget(options, spec, session.roles,
+                          size_of(session.k_dtype) + size_of(session.v_dtype))};
+  session.engine.step_timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(options.step_timeout_seconds * 1e3));
+  session.fingerprint = fingerprint_of(session);
+  session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
+                                           sha256_of(to_text(session.fingerprint)).substr(0, 12));
+  warn_about_generation_config(session, options);
+  return session;
+}
+
+WorkerConfig worker_config(const RunSession& session, const RunOptions& options) {
+  WorkerConfig config;
+  config.weights = std::make_shared<const Weights>(Weights::load(session.model));
+  config.roles = session.roles;
+  config.k_dtype = session.k_dtype;
+  config.v_dtype = session.v_dtype;
+  config.block_size = options.block_size;
+  const std::size_t limit = session.engine.scheduler.budget.limit_bytes;
+  if (limit != KvBudget::kNoLimit) config.cache_limit_bytes = limit;
+  config.n_threads = options.n_threads;
+  return config;
+}
+
+void print_summary(const RunSession& session) {
+  const ModelSpec& spec = session.model.config().spec;
+  const auto n_heads = spec.n_layers * spec.n_kv_heads;
+  std::string heads = fmt::format("all {} KV heads keep every token", n_heads);
+  if (session.roles.n_retrieval() < n_heads) {
+    heads =
+        fmt::format("{} of {} KV heads keep every token, the others the first {} and last {}",
+                    session.roles.n_retrieval(), n_heads, session.roles.sink, session.roles.recent);
+  }
+  fmt::print(stderr,
+             "longhaul {}: {} ({}, {} layers), context {} tokens, caches {}/{}, {} kernels\n"
+             "  heads: {}\n"
+             "  unless a request says otherwise: {}, at most {} new tokens\n",
+             build_info::kVersion, session.model.path().string(), spec.model_type, spec.n_layers,
+             session.preparation.ctx_size, name_of(session.k_dtype), name_of(session.v_dtype),
+             name_of(active_isa()), heads, describe(session.preparation.defaults.params),
+             session.preparation.defaults.max_tokens);
+}
+
+bool run_groups(const RunSession& session, const RunOptions& options,
+                const std::vector<RequestGroup>& groups, const std::vector<Request>& requests,
+                Progress& progress, EngineCallbacks callbacks) {
+  GroupFeed feed(groups.size(), [&](std::size_t i) {
+    return prepare(groups[i], requests, session.tokenizer, session.preparation);
+  });
+  LocalReplica replica(worker_config(session, options));
+  Engine engine(session.engine, session.tokenizer, replica.link(), feed, progress,
+                std::move(callbacks));
+  try {
+    return engine.run();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    // The worker's thread hangs and cannot be joined; what is done is on disk.
+    fmt::print(stderr,
+               "longhaul: error: {} (--step-timeout {} s); finished requests are kept, the same "
+               "command continues\n",
+               error.what(), options.step_timeout_seconds);
+    std::fflush(nullptr);
+    std::_Exit(70);
+  }
+}
+
+}  // namespace longhaul

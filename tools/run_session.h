@@ -1,0 +1,46 @@
+// What a run works with, opened and checked: the model's files, tokenizer, head roles, limits. Both
+// ways of running (a file of requests, one question) start from it.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/json.h"
+#include "coordinator/engine.h"
+#include "coordinator/preparation.h"
+#include "model/head_profile.h"
+#include "model/model_folder.h"
+#include "tools/run_options.h"
+#include "worker/worker.h"
+
+namespace longhaul {
+
+struct RunSession {
+  ModelFolder model;
+  Tokenizer tokenizer;
+  HeadRoles roles;
+  DType k_dtype = DType::kF32;
+  DType v_dtype = DType::kF32;
+  PreparationConfig preparation;
+  EngineConfig engine;
+  Json fingerprint;                // what results depend on
+  std::string system_fingerprint;  // of version and fingerprint, short
+};
+
+// Opens everything but the weights. Throws Error of every kind; nothing is written.
+RunSession open_session(const RunOptions& options);
+
+// Reads the weights.
+WorkerConfig worker_config(const RunSession& session, const RunOptions& options);
+
+// Tells on stderr what will run: model, heads, sampling, context.
+void print_summary(const RunSession& session);
+
+// Runs all groups through a local replica. Returns whether nothing is left (else a stop was asked
+// for).
+bool run_groups(const RunSession& session, const RunOptions& options,
+                const std::vector<RequestGroup>& groups, const std::vector<Request>& requests,
+                Progress& progress, EngineCallbacks callbacks);
+
+}  // namespace longhaul
