@@ -1,0 +1,108 @@
+#include "tests/unit/coordinator/fake_worker.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace longhaul::test {
+
+std::int32_t token_after(const std::vector<std::int32_t>& tokens, TokenRange range) {
+  std::uint64_t hash = 1469598103934665603ULL;
+  for (const std::int32_t token : tokens)
+    hash = (hash ^ static_cast<std::uint64_t>(token + 1)) * 1099511628211ULL;
+  return range.first +
+         static_cast<std::int32_t>((hash >> 20) % static_cast<std::uint64_t>(range.n));
+}
+
+StepResult FakeWorker::step(const StepCommand& command) {
+  if (fails(command)) {
+    break_sequences(command);
+    return StepFailed{ErrorCode::kOutOfMemory, "made to fail"};
+  }
+  StepDone done = std::visit([&](const auto& c) { return run(c); }, command);
+  most_tokens_ = std::max(most_tokens_, n_tokens());
+  done.kv_bytes_in_use = n_tokens();
+  done.seconds = 0.001;
+  return done;
+}
+
+std::size_t FakeWorker::n_tokens() const {
+  std::size_t n = 0;
+  for (const auto& [id, sequence] : sequences_) n += sequence.tokens.size() - sequence.n_shared;
+  return n;
+}
+
+void FakeWorker::break_sequences(const StepCommand& command) {
+  if (const auto* prefill = std::get_if<PrefillChunk>(&command)) {
+    sequences_.at(prefill->sequence).broken = true;
+  } else if (const auto* decode = std::get_if<DecodeBatch>(&command)) {
+    for (const auto& row : decode->rows) sequences_.at(row.sequence).broken = true;
+  }
+}
+
+StepDone FakeWorker::run(const OpenSequence& command) {
+  EXPECT_TRUE(sequences_.try_emplace(command.sequence).second) << "opened twice";
+  return {};
+}
+
+StepDone FakeWorker::run(const ForkSequence& command) {
+  const auto parent = sequences_.find(command.parent);
+  if (parent == sequences_.end() || parent->second.broken) {
+    ADD_FAILURE() << "fork of a sequence that is not there or broken";
+    return {};
+  }
+  Sequence child = parent->second;
+  child.n_shared = child.tokens.size();
+  child.picked.reset();
+  EXPECT_TRUE(sequences_.emplace(command.child, std::move(child)).second) << "child exists";
+  return {};
+}
+
+StepDone FakeWorker::run(const DropSequences& command) {
+  EXPECT_FALSE(command.sequences.empty());
+  for (const SequenceId id : command.sequences)
+    EXPECT_EQ(sequences_.erase(id), 1U) << "drop of sequence " << id.value << ", not there";
+  return {};
+}
+
+StepDone FakeWorker::run(const PrefillChunk& command) {
+  EXPECT_FALSE(command.tokens.empty());
+  const auto at = sequences_.find(command.sequence);
+  if (at == sequences_.end() || at->second.broken || at->second.picked) {
+    ADD_FAILURE() << "prefill of a sequence that cannot take it";
+    return {};
+  }
+  StepDone done;
+  for (const std::int32_t token : command.tokens) {
+    if (command.score_logprobs >= 0 && !at->second.tokens.empty())
+      done.scored.push_back({command.sequence, token, -0.5F, {}});
+    at->second.tokens.push_back(token);
+  }
+  n_prefilled_ += static_cast<std::int64_t>(command.tokens.size());
+  if (command.after == AfterPrefill::kSample) done.picked.push_back(pick(command.sequence));
+  return done;
+}
+
+StepDone FakeWorker::run(const DecodeBatch& command) {
+  EXPECT_FALSE(command.rows.empty());
+  largest_batch_ = std::max(largest_batch_, command.rows.size());
+  StepDone done;
+  for (const DecodeBatch::Row& row : command.rows) {
+    const auto at = sequences_.find(row.sequence);
+    if (at == sequences_.end() || at->second.broken || at->second.picked != row.token) {
+      ADD_FAILURE() << "decode of a sequence that is not ready, or with another token";
+      return done;
+    }
+    at->second.tokens.push_back(row.token);
+    done.picked.push_back(pick(row.sequence));
+  }
+  return done;
+}
+
+PickedToken FakeWorker::pick(SequenceId id) {
+  Sequence& sequence = sequences_.at(id);
+  sequence.picked = token_after(sequence.tokens, range_);
+  return {id, *sequence.picked, -0.25F, {{*sequence.picked, -0.25F}}};
+}
+
+}  // namespace longhaul::test

@@ -1,0 +1,151 @@
+#include "coordinator/journal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/support/paths.h"
+
+namespace longhaul {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Json manifest(double temperature = 0) {
+  return JsonObject{{"fingerprint", JsonObject{{"temperature", temperature}}}};
+}
+
+class JournalTest : public testing::Test {
+ protected:
+  JournalTest() : paths_(journal_paths(folder_.path() / "out.jsonl")) {}
+
+  Journal open(OpenMode mode = OpenMode::kResume, double temperature = 0) {
+    return Journal(paths_, manifest(temperature), mode);
+  }
+  static std::string line(const RequestIdentity& id) {
+    return error_line(id, "code", "message");  // both files tell identities in the same way
+  }
+  std::string results() const { return read_file(paths_.results, 1 << 20); }
+  std::string message_of(const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  }
+
+  test::TemporaryFolder folder_;
+  JournalPaths paths_;
+  const RequestIdentity a_{"a", "hash-a", ""};
+  const RequestIdentity b_{"b", "hash-b", "documents"};
+  const RequestIdentity c_{"c", "hash-c", ""};
+};
+
+TEST_F(JournalTest, NamesItsFilesBesideTheOutput) {
+  EXPECT_EQ(paths_.errors.filename(), "out.errors.jsonl");
+  EXPECT_EQ(paths_.manifest.filename(), "out.manifest.json");
+  EXPECT_EQ(journal_paths("x/results").errors, "x/results.errors.jsonl");
+}
+
+TEST_F(JournalTest, ContinuesWhereItStopped) {
+  {
+    Journal journal = open();
+    EXPECT_THAT(journal.plan({a_, b_, c_}, false).requests, ElementsAre(0U, 1U, 2U));
+    journal.add_result(line(b_));
+    journal.add_error(line(c_));
+  }
+  Journal journal = open();
+  const Journal::ToDo todo = journal.plan({a_, b_, c_}, false);
+  EXPECT_THAT(todo.requests, ElementsAre(0U));
+  EXPECT_EQ(todo.n_done, 1);
+  EXPECT_EQ(todo.n_failed, 1);
+}
+
+TEST_F(JournalTest, RetriesFailedRequestsOnce) {
+  {
+    Journal journal = open();
+    journal.add_error(line(b_));
+    journal.add_error(line(c_));
+  }
+  {
+    Journal journal = open();
+    EXPECT_THAT(journal.plan({a_, b_}, true).requests, ElementsAre(0U, 1U));
+    EXPECT_EQ(read_file(paths_.errors, 1 << 20), line(c_));  // not asked for: it stays
+    journal.add_result(line(b_));
+  }
+  Journal journal = open();
+  EXPECT_THAT(journal.plan({a_, b_, c_}, false).requests, ElementsAre(0U));
+}
+
+TEST_F(JournalTest, CutsATornLastLine) {
+  const std::string whole = line(a_);
+  for (const std::string& torn : {line(b_).substr(0, 30), line(b_).substr(0, line(b_).size() - 1),
+                                  std::string("\0\0\0\n", 4), std::string("{}\n")}) {
+    {
+      Journal journal = open(OpenMode::kOverwrite);
+      journal.add_result(whole);
+      journal.add_result(torn);
+    }
+    Journal journal = open();
+    EXPECT_EQ(results(), whole);
+    EXPECT_THAT(journal.plan({a_, b_}, false).requests, ElementsAre(1U));
+  }
+}
+
+TEST_F(JournalTest, EveryPrefixOfTheFileCanBeContinued) {
+  const std::string text = line(a_) + line(b_) + line(c_);
+  { open(); }
+  for (std::size_t n = 0; n <= text.size(); ++n) {
+    replace_file(paths_.results, text.substr(0, n));
+    Journal journal = open();
+    const auto n_whole =
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(n), '\n');
+    EXPECT_EQ(journal.plan({a_, b_, c_}, false).n_done, n_whole) << n;
+  }
+}
+
+TEST_F(JournalTest, RefusesBrokenLinesInTheMiddle) {
+  { open().add_result(line(a_)); }
+  replace_file(paths_.results, "garbage\n" + line(a_));
+  EXPECT_THAT(message_of([&] { open(); }), HasSubstr("out.jsonl:1"));
+  replace_file(paths_.results, line(a_) + line(a_));
+  EXPECT_THAT(message_of([&] { open(); }), HasSubstr("out.jsonl:2: its custom_id has a line"));
+}
+
+TEST_F(JournalTest, RefusesOtherSettingsWithTheDifference) {
+  { open().add_result(line(a_)); }
+  EXPECT_THAT(message_of([&] { open(OpenMode::kResume, 0.5); }),
+              HasSubstr("temperature: was 0.0, now 0.5"));
+  open(OpenMode::kOverwrite, 0.5);
+  EXPECT_EQ(results(), "");
+  open(OpenMode::kResume, 0.5);
+}
+
+TEST_F(JournalTest, RefusesAFileThatIsNotItsOwn) {
+  replace_file(paths_.results, "someone's data\n");
+  EXPECT_THAT(message_of([&] { open(); }), HasSubstr("there is no"));
+  EXPECT_EQ(results(), "someone's data\n");
+}
+
+TEST_F(JournalTest, RefusesChangedRequests) {
+  { open().add_result(line(b_)); }
+  Journal journal = open();
+  EXPECT_THAT(message_of([&] {
+                journal.plan({{"b", "other", "documents"}}, false);
+              }),
+              HasSubstr("\"b\" (its body changed)"));
+  EXPECT_THAT(message_of([&] {
+                journal.plan({{"b", "hash-b", "other"}}, false);
+              }),
+              HasSubstr("\"b\" (the content of its documents changed)"));
+}
+
+TEST_F(JournalTest, ExcludesASecondWriter) {
+  Journal journal = open();
+  EXPECT_THAT(message_of([&] { open(); }), HasSubstr("is being written by another process"));
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,46 @@
+#include "coordinator/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace longhaul {
+namespace {
+
+TEST(PrefillCost, FindsBothParts) {
+  PrefillCost cost;
+  const auto truth = [](double n, double history) {
+    return 1e-3 * n + 1e-6 * n * (history + n / 2);
+  };
+  for (std::int64_t h = 0; h < 10000; h += 500)
+    cost.add(500, h, truth(500, static_cast<double>(h)));
+  EXPECT_NEAR(cost.seconds_for(90000, 10000), truth(90000, 10000), 1e-6 * truth(90000, 10000));
+}
+
+TEST(PrefillCost, IsNeverNegative) {
+  PrefillCost cost;
+  EXPECT_EQ(cost.seconds_for(100, 0), 0);
+  cost.add(100, 0, 1.0);
+  EXPECT_NEAR(cost.seconds_for(200, 0), 2.0, 1e-12);
+  cost.add(100, 1000, 0.5);  // faster later: noise
+  EXPECT_GE(cost.seconds_for(1000, 100000), 0);
+}
+
+TEST(Progress, ShowsWhatWasDone) {
+  Progress progress({.group_bytes = {4000, 8000, 0}, .n_requests = 4});
+  EXPECT_LT(progress.eta_seconds(), 0);
+  progress.group_prepared(1000);
+  progress.set_unread({{0, 1000}});
+  EXPECT_THAT(progress.line(), testing::HasSubstr("documents 0/2  requests 0/4"));
+  progress.sent(PrefillChunk{SequenceId{0}, std::vector<std::int32_t>(1000)});
+  progress.received(StepDone{.kv_bytes_in_use = 1 << 20, .seconds = 2.0});
+  progress.set_unread({});
+  EXPECT_NEAR(progress.eta_seconds(), 4.0, 1e-9);  // 8000 bytes left, 4 bytes a token
+  progress.request_ended(true, 5);
+  progress.request_ended(false, 0);
+  EXPECT_THAT(progress.line(), testing::HasSubstr("documents 1/2  requests 2/4 (1 failed)"));
+  EXPECT_THAT(progress.line(), testing::HasSubstr("prefill 1000 tokens, 500/s"));
+  EXPECT_THAT(progress.line(), testing::HasSubstr("kv 1.0 MiB"));
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,252 @@
+#include "coordinator/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tests/support/random.h"
+#include "tests/unit/coordinator/fake_worker.h"
+
+namespace longhaul {
+namespace {
+
+using test::FakeWorker;
+using Ids = std::vector<std::int32_t>;
+
+struct Outcome {
+  std::map<std::int64_t, Ids> answers;  // of requests that ended well
+  std::map<std::int64_t, std::string> failures;
+  std::map<std::int64_t, std::int64_t> n_scored;
+};
+
+// Plays the engine's part: sends ahead, consumes in order, finishes at max_tokens.
+class Harness {
+ public:
+  Harness(const SchedulerConfig& config, FakeWorker& worker, std::size_t n_ahead)
+      : scheduler_(config), worker_(worker), n_ahead_(n_ahead) {}
+
+  Outcome run(std::vector<JobGroup> groups) {
+    std::size_t next_group = 0;
+    std::deque<StepCommand> commands;
+    while (true) {
+      while (next_group < groups.size() && scheduler_.wants_more()) {
+        for (const Job& job : groups[next_group].jobs)
+          max_tokens_[job.request.value] = job.max_tokens;
+        handle(scheduler_.add(std::move(groups[next_group++])));
+      }
+      while (commands.size() < n_ahead_) {
+        auto command = scheduler_.next();
+        if (!command) break;
+        commands.push_back(std::move(*command));
+      }
+      if (commands.empty()) break;
+      const StepResult result = worker_.step(commands.front());
+      commands.pop_front();
+      handle(scheduler_.consume(result));
+    }
+    EXPECT_TRUE(scheduler_.idle());
+    EXPECT_EQ(next_group, groups.size());
+    EXPECT_EQ(worker_.n_sequences(), 0U) << "sequences were left behind";
+    return outcome_;
+  }
+
+ private:
+  void handle(std::vector<SchedulerEvent> events) {
+    for (const SchedulerEvent& event : events) {
+      if (const auto* token = std::get_if<TokenAdded>(&event)) {
+        Ids& answer = outcome_.answers[token->request.value];
+        answer.push_back(token->token.token);
+        if (static_cast<std::int64_t>(answer.size()) == max_tokens_[token->request.value])
+          end(token->request);
+      } else if (const auto* read = std::get_if<PromptRead>(&event)) {
+        outcome_.answers[read->request.value] = {};
+        end(read->request);
+      } else if (const auto* scored = std::get_if<PromptScored>(&event)) {
+        outcome_.n_scored[scored->request.value] +=
+            static_cast<std::int64_t>(scored->tokens.size());
+      } else {
+        const auto& failed = std::get<RequestFailed>(event);
+        EXPECT_TRUE(ended_.insert(failed.request.value).second) << "ended twice";
+        outcome_.answers.erase(failed.request.value);
+        outcome_.failures[failed.request.value] = failed.message;
+      }
+    }
+  }
+  void end(RequestId request) {
+    EXPECT_TRUE(ended_.insert(request.value).second) << "ended twice";
+    scheduler_.finish(request);
+  }
+
+  Scheduler scheduler_;
+  FakeWorker& worker_;
+  std::size_t n_ahead_;
+  std::map<std::int64_t, std::int64_t> max_tokens_;
+  std::set<std::int64_t> ended_;
+  Outcome outcome_;
+};
+
+Ids random_ids(test::Random& random, std::int64_t n) {
+  Ids ids;
+  for (std::int64_t i = 0; i < n; ++i)
+    ids.push_back(static_cast<std::int32_t>(random.integer(0, 999)));
+  return ids;
+}
+
+std::vector<JobGroup> random_groups(test::Random& random) {
+  std::vector<JobGroup> groups;
+  std::int64_t n_requests = 0;
+  const std::int64_t n_groups = random.integer(1, 6);
+  for (std::int64_t g = 0; g < n_groups; ++g) {
+    JobGroup group;
+    if (random.chance(0.7)) group.document = random_ids(random, random.integer(1, 60));
+    const std::int64_t n_jobs = random.integer(1, 7);
+    for (std::int64_t j = 0; j < n_jobs; ++j) {
+      Job job;
+      job.request = RequestId{n_requests++};
+      job.prompt = random_ids(random, random.chance(0.2) ? random.integer(1, 50) : 3);
+      job.max_tokens = random.integer(0, 9);
+      if (random.chance(0.2)) job.score_logprobs = 2;
+      group.jobs.push_back(std::move(job));
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+Ids expected_answer(const JobGroup& group, const Job& job) {
+  Ids tokens = group.document;
+  tokens.insert(tokens.end(), job.prompt.begin(), job.prompt.end());
+  const auto n_before = static_cast<std::ptrdiff_t>(tokens.size());
+  for (std::int64_t i = 0; i < job.max_tokens; ++i) tokens.push_back(test::token_after(tokens));
+  return {tokens.begin() + n_before, tokens.end()};
+}
+
+TEST(Scheduler, EveryRequestEndsOnceWithItsOwnAnswer) {
+  for (int round = 0; round < 200 * test::intensity(); ++round) {
+    const std::uint64_t seed = test::base_seed() * 100000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    test::Random random(seed);
+    const auto groups = random_groups(random);
+    SchedulerConfig config;
+    config.chunk_len = random.integer(1, 20);
+    config.max_sequences = random.integer(1, 6);
+    FakeWorker worker;
+    const Outcome outcome =
+        Harness(config, worker, static_cast<std::size_t>(random.integer(1, 4))).run(groups);
+    EXPECT_LE(worker.largest_batch(), static_cast<std::size_t>(config.max_sequences));
+    EXPECT_TRUE(outcome.failures.empty());
+    for (const JobGroup& group : groups) {
+      for (const Job& job : group.jobs) {
+        ASSERT_TRUE(outcome.answers.contains(job.request.value));
+        EXPECT_EQ(outcome.answers.at(job.request.value), expected_answer(group, job));
+        if (job.score_logprobs >= 0) {
+          const auto n = static_cast<std::int64_t>(job.prompt.size());
+          const auto at = outcome.n_scored.find(job.request.value);
+          EXPECT_EQ(at == outcome.n_scored.end() ? 0 : at->second,
+                    group.document.empty() ? n - 1 : n);
+        }
+      }
+    }
+  }
+}
+
+TEST(Scheduler, AFailedStepCostsItsOwnRequestsOnly) {
+  for (int round = 0; round < 300 * test::intensity(); ++round) {
+    const std::uint64_t seed = test::base_seed() * 200000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    test::Random random(seed);
+    const auto groups = random_groups(random);
+    SchedulerConfig config;
+    config.chunk_len = random.integer(1, 20);
+    config.max_sequences = random.integer(1, 6);
+    FakeWorker worker;
+    std::size_t n_decode_failures = 0;
+    worker.fails = [&](const StepCommand& command) {
+      if (std::holds_alternative<DropSequences>(command) || !random.chance(0.03)) return false;
+      if (const auto* batch = std::get_if<DecodeBatch>(&command))
+        n_decode_failures += batch->rows.size();
+      return true;
+    };
+    const Outcome outcome =
+        Harness(config, worker, static_cast<std::size_t>(random.integer(1, 4))).run(groups);
+    EXPECT_LE(n_decode_failures, outcome.failures.size());
+    for (const JobGroup& group : groups) {
+      for (const Job& job : group.jobs) {
+        const bool failed = outcome.failures.contains(job.request.value);
+        EXPECT_NE(failed, outcome.answers.contains(job.request.value));
+        if (!failed) {
+          EXPECT_EQ(outcome.answers.at(job.request.value), expected_answer(group, job));
+        }
+      }
+    }
+  }
+}
+
+TEST(Scheduler, StaysWithinItsMemory) {
+  for (int round = 0; round < 200 * test::intensity(); ++round) {
+    const std::uint64_t seed = test::base_seed() * 300000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    test::Random random(seed);
+    const auto groups = random_groups(random);
+    SchedulerConfig config;
+    config.chunk_len = random.integer(1, 20);
+    config.max_sequences = random.integer(1, 6);
+    config.budget.retrieval_bytes_per_token = 1;
+    config.budget.limit_bytes = static_cast<std::size_t>(random.integer(30, 150));
+    FakeWorker worker;
+    const Outcome outcome = Harness(config, worker, 2).run(groups);
+    EXPECT_LE(worker.most_tokens(), config.budget.limit_bytes);
+    for (const JobGroup& group : groups) {
+      const auto n_document = static_cast<std::int64_t>(group.document.size());
+      for (const Job& job : group.jobs) {
+        std::size_t need =
+            config.budget.bytes_for(static_cast<std::int64_t>(job.prompt.size()) + job.max_tokens);
+        if (n_document > 0) need += config.budget.bytes_for(n_document);
+        EXPECT_EQ(outcome.failures.contains(job.request.value), need > config.budget.limit_bytes);
+      }
+    }
+  }
+}
+
+TEST(Scheduler, ReadsADocumentOnceAndSharesIt) {
+  JobGroup group{Ids(100, 7), {}};
+  for (std::int64_t i = 0; i < 10; ++i)
+    group.jobs.push_back({RequestId{i}, {static_cast<std::int32_t>(i), 1}, {}, 5, -1});
+  FakeWorker worker;
+  SchedulerConfig config;
+  config.chunk_len = 16;
+  config.max_sequences = 4;
+  const Outcome outcome = Harness(config, worker, 2).run({group});
+  EXPECT_EQ(outcome.answers.size(), 10U);
+  EXPECT_EQ(worker.n_prefilled(), 100 + 10 * 2);
+  EXPECT_EQ(worker.largest_batch(), 4U);
+}
+
+TEST(Scheduler, DecodesWhileTheNextDocumentIsRead) {
+  // One long answer over a short document, then a long document: the answer must not wait for it.
+  JobGroup first{{1, 2, 3}, {{RequestId{0}, {4}, {}, 20, -1}}};
+  JobGroup second{Ids(1000, 5), {{RequestId{1}, {6}, {}, 1, -1}}};
+  FakeWorker worker;
+  std::int64_t most_prefilled_at_decode = 0;
+  worker.fails = [&](const StepCommand& command) {
+    if (std::holds_alternative<DecodeBatch>(command))
+      most_prefilled_at_decode = worker.n_prefilled();
+    return false;
+  };
+  SchedulerConfig config;
+  config.chunk_len = 10;
+  Harness(config, worker, 1).run({first, second});
+  EXPECT_LE(most_prefilled_at_decode, 4 + 22 * 10);
+}
+
+TEST(Scheduler, RefusesWhatItsCallersGetWrong) {
+  Scheduler scheduler(SchedulerConfig{});
+  EXPECT_THROW(scheduler.finish(RequestId{1}), Error);
+  EXPECT_THROW(scheduler.consume(StepDone{}), Error);
+  EXPECT_THROW(scheduler.add({{1}, {{RequestId{0}, {}, {}, 1, -1}}}), Error);
+}
+
+}  // namespace
+}  // namespace longhaul
