@@ -1,0 +1,87 @@
+// Whole random models against the reference model: any roles, any window, any chunks give the
+// log-probabilities of the mask that the roles stand for.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "tests/property/worker_cases.h"
+#include "tests/support/compare.h"
+#include "tests/support/paths.h"
+#include "tests/support/random.h"
+#include "tests/support/reference_model.h"
+#include "tests/unit/worker/model_files.h"
+#include "tests/unit/worker/tiny_models.h"
+
+namespace longhaul::test {
+namespace {
+
+// Log-softmax of every row but the last.
+std::vector<double> log_softmax(std::vector<double> logits, std::int64_t vocab_size) {
+  const auto width = static_cast<std::size_t>(vocab_size);
+  logits.resize(logits.size() - width);
+  for (std::size_t row = 0; row < logits.size(); row += width) {
+    double max = logits[row];
+    for (std::size_t i = 0; i < width; ++i) max = std::max(max, logits[row + i]);
+    double sum = 0;
+    for (std::size_t i = 0; i < width; ++i) sum += std::exp(logits[row + i] - max);
+    for (std::size_t i = 0; i < width; ++i) logits[row + i] -= max + std::log(sum);
+  }
+  return logits;
+}
+
+TEST(WorkerEqualsReference, ForRandomModelsRolesAndChunks) {
+  for (int round = 0; round < 25 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const ModelSpec spec = random_spec(random);
+    const HeadRoles roles = random_roles(random, spec);
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .seed = seed});
+    const ModelFolder model(folder.path());
+    const std::vector<std::int32_t> tokens =
+        random_tokens(random, random.integer(2, 180), spec.vocab_size);
+
+    Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
+                   .roles = roles,
+                   .block_size = 16 * random.integer(1, 4),
+                   .n_threads = 2});
+    const std::vector<float> got = log_probabilities(
+        worker, tokens, random_chunks(random, static_cast<std::int64_t>(tokens.size())));
+    const ReferenceModel reference(model);
+    const std::vector<double> want =
+        log_softmax(reference.logits(tokens, key_masks(reference.spec(), roles)), spec.vocab_size);
+    EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32)))
+        << spec.model_type << ", sink " << roles.sink << ", recent " << roles.recent << ", "
+        << tokens.size() << " tokens";
+  }
+}
+
+TEST(WorkerEqualsReference, WithBf16WeightsAndCachesWithinTheTable) {
+  for (int round = 0; round < 6 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const ModelSpec spec = random_spec(random);
+    const HeadRoles roles = random_roles(random, spec);
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .dtype = DType::kBf16, .seed = seed});
+    const ModelFolder model(folder.path());
+    const std::vector<std::int32_t> tokens = random_tokens(random, 100, spec.vocab_size);
+    Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
+                   .roles = roles,
+                   .k_dtype = DType::kBf16,
+                   .v_dtype = DType::kBf16,
+                   .n_threads = 1});
+    const std::vector<float> got = log_probabilities(worker, tokens, random_chunks(random, 100));
+    const ReferenceModel reference(model);
+    const std::vector<double> want =
+        log_softmax(reference.logits(tokens, key_masks(reference.spec(), roles)), spec.vocab_size);
+    EXPECT_TRUE(close(got, want, logits_tolerance(DType::kBf16)));
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::test
