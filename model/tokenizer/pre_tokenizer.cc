@@ -14,6 +14,12 @@ namespace {
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// The library runs this one with another engine, whose \w is Unicode's (UTS 18): Alphabetic
+// (letters, letter numbers and circled letters), marks, decimal digits, connectors, joiners.
+constexpr std::string_view kWhitespacePattern =
+    R"([\p{L}\p{Nl}\u24b6-\u24e9\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189}\p{M}\p{Nd}\p{Pc}\u200c\u200d]+|)"
+    R"([^\p{L}\p{Nl}\u24b6-\u24e9\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189}\p{M}\p{Nd}\p{Pc}\u200c\u200d\s]+)";
+
 SplitBehavior behavior_of(const JsonField& field) {
   const std::string& name = field.as_string();
   if (name == "Removed") return SplitBehavior::kRemoved;
@@ -48,7 +54,7 @@ class Builder {
     } else if (type == "Metaspace") {
       add_metaspace(field);
     } else if (type == "Whitespace") {
-      add_regex("\\w+|[^\\w\\s]+", field, SplitBehavior::kRemoved, /*invert=*/true);
+      add_regex(kWhitespacePattern, field, SplitBehavior::kRemoved, /*invert=*/true);
     } else if (type == "WhitespaceSplit") {
       add_regex("\\s", field, SplitBehavior::kRemoved);
     } else if (type == "Punctuation") {

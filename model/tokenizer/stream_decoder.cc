@@ -19,7 +19,7 @@ StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 std::string StreamDecoder::push(std::int32_t id) {
   std::string text;
   if (state_->tokenizer->is_text(id, state_->skip_special))
-    state_->run.push(state_->tokenizer->token(id)->text, text);
+    state_->run.push(state_->tokenizer->parts.decoder_text(id), text);
   return text;
 }
 

@@ -46,15 +46,15 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   DecoderRun run(impl_->parts.decoder);
   std::string text;
   for (const std::int32_t id : ids) {
-    if (impl_->is_text(id, skip_special)) run.push(impl_->token(id)->text, text);
+    if (impl_->is_text(id, skip_special)) run.push(impl_->parts.decoder_text(id), text);
   }
   run.finish(text);
   return text;
 }
 
 std::string Tokenizer::token_bytes(std::int32_t id) const {
-  const std::string text(token_text(id));
-  return impl_->token(id)->added ? text : impl_->parts.decoder.bytes_of_token(text);
+  token_text(id);  // throws for an unknown id
+  return impl_->parts.decoder.bytes_of_token(impl_->parts.decoder_text(id));
 }
 
 std::string_view Tokenizer::token_text(std::int32_t id) const {

@@ -74,11 +74,12 @@ void add_tokens(const JsonField& list, TokenizerParts& parts) {
   for (AddedToken& token : read_added_tokens(list, parts)) {
     const auto index = static_cast<std::size_t>(token.id);
     if (index >= parts.tokens.size()) parts.tokens.resize(index + 1);
-    parts.tokens[index] = {token.content, /*exists=*/true, /*added=*/true, token.special};
+    parts.tokens[index] = {token.content, /*exists=*/true, token.special};
     if (token.normalized) {
       std::string text = parts.normalizer.apply(token.content).text;
       if (text.empty())
         list.fail(fmt::format("\"{}\" is empty once it is normalized", token.content));
+      if (text != token.content) parts.normalized_texts.emplace(token.id, text);
       normalized_texts.push_back(std::move(text));
       normalized.push_back(std::move(token));
     } else {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "model/tokenizer/added_tokens.h"
@@ -27,10 +28,18 @@ struct TokenizerParts {
   struct Token {
     std::string text;
     bool exists = false;
-    bool added = false;
     bool special = false;
   };
   std::vector<Token> tokens;  // by id
+  // What added tokens that are searched for in normalized text look like there: decoders expect
+  // that form. (So does the library since 0.23; before, it gave them the text as written.)
+  std::unordered_map<std::int32_t, std::string> normalized_texts;
+
+  std::string_view decoder_text(std::int32_t id) const {
+    const auto found = normalized_texts.find(id);
+    return found != normalized_texts.end() ? std::string_view(found->second)
+                                           : tokens[static_cast<std::size_t>(id)].text;
+  }
 };
 
 // Throws as Tokenizer::from_json does.
