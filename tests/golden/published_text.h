@@ -5,6 +5,7 @@
 
 namespace longhaul::test {
 
+inline constexpr int kStoriesTokens = 256;
 inline constexpr std::string_view kStoriesText =
     "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. "
     "One day, she saw a big, red ball. She wanted to play with it, but it was too high.\n"

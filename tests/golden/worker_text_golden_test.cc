@@ -1,0 +1,142 @@
+// The engine on two trained models, from text to text: the published greedy text of stories260K,
+// and the needle model's answers and first logits under dense, duo and all-streaming attention,
+// with every instruction set of this machine. Both models lie beside the checkout; the tests skip
+// where they are missing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/isa.h"
+#include "model/head_profile.h"
+#include "model/model_folder.h"
+#include "model/tokenizer/tokenizer.h"
+#include "tests/golden/engine.h"
+#include "tests/golden/golden_models.h"
+#include "tests/golden/published_text.h"
+#include "tests/support/paths.h"
+#include "worker/worker.h"
+
+namespace longhaul::test {
+namespace {
+
+constexpr SequenceId kSequence{1};
+
+StepDone done(Worker& worker, const StepCommand& command) {
+  StepResult result = worker.step(command);
+  if (const auto* failed = std::get_if<StepFailed>(&result)) {
+    throw Error(failed->code, failed->message);
+  }
+  return std::get<StepDone>(std::move(result));
+}
+
+struct GreedyArgs {
+  std::filesystem::path model;
+  std::optional<HeadRoles> roles;
+  std::vector<std::int32_t> prompt;
+  std::int64_t chunk_len = 0;
+  std::int64_t n_tokens = 0;  // at most; an end-of-text token ends it before
+};
+
+// What the worker answers to a prompt, through the commands that the coordinator sends.
+std::vector<std::int32_t> greedy(const GreedyArgs& args) {
+  const ModelFolder folder(args.model);
+  const std::vector<std::int32_t>& eos = folder.config().eos_token_ids;
+  Worker worker({.weights = std::make_shared<const Weights>(Weights::load(folder)),
+                 .roles = args.roles,
+                 .cache_limit_bytes = std::nullopt});
+  done(worker, OpenSequence{.sequence = kSequence, .sampling = {}});
+  StepDone step;
+  for (auto left = std::span(args.prompt); !left.empty();) {
+    const auto chunk = left.first(std::min(left.size(), static_cast<std::size_t>(args.chunk_len)));
+    left = left.subspan(chunk.size());
+    step = done(worker, PrefillChunk{.sequence = kSequence,
+                                     .tokens = {chunk.begin(), chunk.end()},
+                                     .after = left.empty() ? AfterPrefill::kSample
+                                                           : AfterPrefill::kNothing});
+  }
+  std::vector<std::int32_t> ids;
+  while (true) {
+    const std::int32_t token = step.picked.at(0).token;
+    if (std::find(eos.begin(), eos.end(), token) != eos.end()) return ids;
+    ids.push_back(token);
+    if (static_cast<std::int64_t>(ids.size()) == args.n_tokens) return ids;
+    step = done(worker, DecodeBatch{.rows = {{kSequence, token}}});
+  }
+}
+
+class WorkerText : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override { set_active_isa(GetParam()); }
+  void TearDown() override { set_active_isa(before_); }
+
+  void expect_needle_answers(const HeadRoles& roles,
+                             NeedleQuestion::Answer NeedleQuestion::*answer) {
+    const std::filesystem::path model = shared_path("models/needle");
+    const ModelFolder folder(model);
+    const Tokenizer tokenizer = Tokenizer::from_file(folder.tokenizer_path());
+    for (const NeedleQuestion& question : read_needle_questions(model / "reference.json")) {
+      const NeedleQuestion::Answer& want = question.*answer;
+      const std::vector<std::int32_t> prompt = tokenizer.encode(question.prompt);
+      EXPECT_EQ(prompt, question.ids);
+      const std::vector<std::int32_t> ids =
+          greedy({.model = model,
+                  .roles = roles,
+                  .prompt = prompt,
+                  .chunk_len = 500,
+                  .n_tokens = folder.generation().max_new_tokens.value()});
+      EXPECT_EQ(tokenizer.decode(ids), want.text) << "asked for " << question.expected;
+
+      const Logits logits = Engine(model, roles).append(prompt, /*chunk_len=*/333);
+      const std::span<const double> last = logits.row(logits.n_tokens - 1);
+      for (std::size_t i = 0; i < want.top_ids.size(); ++i) {
+        EXPECT_NEAR(last[static_cast<std::size_t>(want.top_ids[i])], want.top_logits[i], 1e-3)
+            << "logit " << i << " of the question for " << question.expected;
+      }
+    }
+  }
+
+  Isa before_ = active_isa();
+};
+
+TEST_P(WorkerText, StoriesContinueAsPublished) {
+  LONGHAUL_SKIP_UNLESS_SHARED("models/stories260K");
+  const std::filesystem::path model = shared_path("models/stories260K");
+  const ModelFolder folder(model);
+  const Tokenizer tokenizer = Tokenizer::from_file(folder.tokenizer_path());
+  const std::vector<std::int32_t> prompt = tokenizer.encode("");  // BOS alone
+  EXPECT_EQ(prompt, std::vector<std::int32_t>{folder.config().bos_token_id.value()});
+  const std::vector<std::int32_t> ids = greedy({.model = model,
+                                                .roles = std::nullopt,
+                                                .prompt = prompt,
+                                                .chunk_len = 1,
+                                                .n_tokens = kStoriesTokens});
+  EXPECT_EQ(tokenizer.decode(ids), kStoriesText);
+}
+
+TEST_P(WorkerText, NeedleDense) {
+  LONGHAUL_SKIP_UNLESS_SHARED("models/needle");
+  const HeadProfile heads = read_head_profile(shared_path("models/needle/profile"));
+  expect_needle_answers(HeadRoles::all_retrieval(heads.n_layers, heads.n_kv_heads),
+                        &NeedleQuestion::dense);
+}
+
+TEST_P(WorkerText, NeedleDuo) {
+  LONGHAUL_SKIP_UNLESS_SHARED("models/needle");
+  const HeadProfile heads = read_head_profile(shared_path("models/needle/profile"));
+  expect_needle_answers(choose_roles(heads, std::nullopt), &NeedleQuestion::duo);
+}
+
+TEST_P(WorkerText, NeedleAllStreaming) {
+  LONGHAUL_SKIP_UNLESS_SHARED("models/needle");
+  const HeadProfile heads = read_head_profile(shared_path("models/needle/profile"));
+  expect_needle_answers(choose_roles(heads, 0.0), &NeedleQuestion::streaming);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllIsas, WorkerText, testing::ValuesIn(supported_isas()),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+}  // namespace
+}  // namespace longhaul::test
