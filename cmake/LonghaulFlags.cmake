@@ -19,7 +19,8 @@ if(LONGHAUL_SANITIZE)
   endif()
 endif()
 if(LONGHAUL_FUZZ)
-  target_compile_options(longhaul_flags INTERFACE -fsanitize=fuzzer-no-link)
+  target_compile_options(longhaul_flags INTERFACE
+    -fsanitize=fuzzer-no-link -include ${PROJECT_SOURCE_DIR}/tests/fuzz/older_clang.h)
 endif()
 
 add_library(longhaul_warnings INTERFACE)
