@@ -10,7 +10,7 @@ if(CASE STREQUAL "Passes")
   if(NOT result EQUAL 0)
     message(FATAL_ERROR "a passing test ended with ${result}")
   endif()
-elseif(result EQUAL 0)
+elseif(result EQUAL 0 AND NOT CASE MATCHES "^Survives")  # Open MPI 4 reports 0 when survivors were let live
   message(FATAL_ERROR "mpirun ended with 0 although ${CASE}")
 endif()
 if(NOT all MATCHES "${TEXT}")

@@ -2,8 +2,11 @@
 // test main notices. Not a test by itself.
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <iostream>
 #include <thread>
 
+#include "cluster/comm/mpi_environment.h"
 #include "tests/multirank/support/ranks.h"
 
 namespace longhaul::test {
@@ -27,6 +30,22 @@ TEST_P(MpiMain, HangsOnRankOne) {
   run([](Communicator& comm) {
     while (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
   });
+}
+// Needs a launcher that lets survivors live. MPI reports nothing; the deadline does.
+TEST_P(MpiMain, SurvivesTheDeathOfRankOne) {
+  CommunicatorConfig config = test_communicator_config();
+  config.default_deadline = std::chrono::seconds(1);
+  run(
+      [](Communicator& comm) {
+        if (comm.rank() == 1) std::raise(SIGKILL);
+        try {
+          comm.barrier();
+        } catch (const Error& error) {
+          std::cout << name_of(error.code()) << ": " << error.what() << std::endl;
+        }
+        MpiEnvironment::exit_now(7);  // MPI_Finalize might hang
+      },
+      config);
 }
 
 LONGHAUL_INSTANTIATE_RANKS(MpiMain);
