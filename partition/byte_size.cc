@@ -25,7 +25,7 @@ double factor_of(std::string_view unit) {
 
 }  // namespace
 
-std::optional<std::int64_t> parse_byte_size(std::string_view text) {
+std::optional<std::int64_t> byte_size_from(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
   double number = 0;

@@ -9,7 +9,7 @@
 namespace longhaul {
 
 // nullopt when `text` is no size, negative or larger than 2^62.
-std::optional<std::int64_t> parse_byte_size(std::string_view text);
+std::optional<std::int64_t> byte_size_from(std::string_view text);
 
 // "1.50 GiB", "512 B"; binary units, three digits.
 std::string format_byte_size(std::int64_t bytes);

@@ -74,7 +74,7 @@ class Table {
     }
     const std::string value =
         node->is_integer() ? std::to_string(node->as_integer()->get()) : text(key, "");
-    const auto size = parse_byte_size(value);
+    const auto size = byte_size_from(value);
     if (!size || *size == 0) {
       fail(*node,
            fmt::format("{}{}: \"{}\" is no size; write, say, \"64 GiB\"", name_, key, value));

@@ -33,7 +33,7 @@ double slowest_home(const Stage& stage, const ModelSpec& spec, const HeadRoles& 
 
 }  // namespace
 
-PrefillCost& PrefillCost::operator+=(const PrefillCost& other) {
+ChunkCost& ChunkCost::operator+=(const ChunkCost& other) {
   linear_s += other.linear_s;
   streaming_s += other.streaming_s;
   chunk_s += other.chunk_s;
@@ -96,8 +96,8 @@ HistoryCost StageCost::history(std::int64_t layer, Extent tokens) const {
           .queries_travel_s = std::max(flops * at.home_s_per_flop, ring_s(query_bytes)) + latency};
 }
 
-PrefillCost StageCost::prefill(Extent tokens) const {
-  PrefillCost cost;
+ChunkCost StageCost::prefill(Extent tokens) const {
+  ChunkCost cost;
   const auto hops = static_cast<double>(n_ranks_ - 1);
   const auto n_tokens = static_cast<double>(tokens.size());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -147,7 +147,7 @@ DocumentCost prefill_document(const Plan& plan, const Replica& replica, const Mo
     const Extent tokens = {begin, std::min(n_tokens, begin + plan.chunk_len)};
     double ready_s = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      const PrefillCost chunk = stages[s].prefill(tokens);
+      const ChunkCost chunk = stages[s].prefill(tokens);
       cost.stages[s] += chunk;
       done_s[s] = std::max(done_s[s], ready_s) + chunk.total_s();
       ready_s = done_s[s];

@@ -28,7 +28,7 @@ struct HistoryCost {
   }
 };
 
-struct PrefillCost {
+struct ChunkCost {
   double linear_s = 0;
   double streaming_s = 0;  // attention of windowed heads and their halo
   double chunk_s = 0;      // retrieval heads inside the chunk
@@ -36,7 +36,7 @@ struct PrefillCost {
   std::int64_t n_layers_keys_travel = 0;
   std::int64_t n_layers_queries_travel = 0;
   double total_s() const { return linear_s + streaming_s + chunk_s + history_s; }
-  PrefillCost& operator+=(const PrefillCost& other);
+  ChunkCost& operator+=(const ChunkCost& other);
 };
 
 // Predictions for one stage. Construct once, ask often: a question costs O(layers), whatever the
@@ -47,7 +47,7 @@ class StageCost {
             const ClusterSpec& cluster);
 
   // A chunk at positions `tokens` of its sequence, all layers of the stage.
-  PrefillCost prefill(Extent tokens) const;
+  ChunkCost prefill(Extent tokens) const;
   // The choice in one layer; zero cost where no retrieval head or no history is.
   HistoryCost history(std::int64_t layer, Extent tokens) const;
 
@@ -79,7 +79,7 @@ HistoryMode choose_history_mode(const Plan& plan, const Stage& stage, const Mode
 // at the same time.
 struct DocumentCost {
   double seconds = 0;
-  std::vector<PrefillCost> stages;  // summed over the chunks
+  std::vector<ChunkCost> stages;  // summed over the chunks
   std::int64_t n_chunks = 0;
 };
 DocumentCost prefill_document(const Plan& plan, const Replica& replica, const ModelSpec& spec,

@@ -54,7 +54,7 @@ void print_rows(Text& text, const std::vector<Row>& rows) {
       line(text, "  ... {} more lines; --json has all", rows.size() - kMostRows);
       return;
     }
-    line(text, "  {:<9}{}", range(rows[i].first_rank, rows[i].last_rank), rows[i].cells);
+    line(text, "  {:<10}{}", range(rows[i].first_rank, rows[i].last_rank), rows[i].cells);
   }
 }
 
@@ -67,7 +67,7 @@ void add_row(std::vector<Row>& rows, Rank rank, std::string cells) {
 }
 
 std::string byte_cells(const RankBytes& bytes) {
-  return fmt::format("{:>9} {:>9} {:>9} {:>9} {:>9} {:>9}", format_byte_size(bytes.weights),
+  return fmt::format("{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}", format_byte_size(bytes.weights),
                      format_byte_size(bytes.kv_retrieval), format_byte_size(bytes.kv_streaming),
                      format_byte_size(bytes.activations), format_byte_size(bytes.ring_buffers),
                      format_byte_size(bytes.free()));
@@ -76,7 +76,7 @@ std::string byte_cells(const RankBytes& bytes) {
 void explain_ranks(Text& text, const Plan& plan, const std::vector<RankBytes>& bytes,
                    const std::vector<double>& bytes_read) {
   line(text, "Ranks: what is in memory, and what is read from it for each token step of decoding");
-  line(text, "  {:<9}{:<8}{:<8}{:>7}{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}", "rank", "stage",
+  line(text, "  {:<10}{:<6}{:<8}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}", "rank", "stage",
        "layers", "tokens", "weights", "KV retr.", "KV strm.", "activ.", "ring", "free", "decode");
   std::vector<Row> rows;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
@@ -89,7 +89,7 @@ void explain_ranks(Text& text, const Plan& plan, const std::vector<RankBytes>& b
         const double share = 100 * static_cast<double>(stage.token_share[i]) /
                              static_cast<double>(Stage::kTokenShareTotal);
         add_row(rows, stage.ring[i],
-                fmt::format("{:<8}{:<8}{:>6.3g}%{} {:>9}", place,
+                fmt::format("{:<6}{:<8}{:>6.3g}%{}{:>9}", place,
                             range(stage.layers.begin, stage.layers.end - 1), share,
                             byte_cells(bytes[at]),
                             format_byte_size(static_cast<std::int64_t>(bytes_read[at]))));
@@ -104,8 +104,8 @@ void explain_times(Text& text, const Plan& plan, const ModelSpec& spec, const Cl
                    const DecodeCost& decode) {
   line(text, "Predicted times, of one replica{}",
        cluster.speeds_known ? "" : " (speeds are assumed, not measured: compare, do not trust)");
-  PrefillCost sum;
-  for (const PrefillCost& stage : document.stages) sum += stage;
+  ChunkCost sum;
+  for (const ChunkCost& stage : document.stages) sum += stage;
   if (document.n_chunks > 0) {
     const double all = std::max(1e-30, sum.total_s());
     line(text, "  reading {:<22} {:>10}  in {}", plural(workload.document_tokens, "token"),
@@ -207,13 +207,13 @@ std::string explain(const NotFitting& refusal, const ClusterSpec& cluster) {
   } else {
     line(text, "It does not fit: the room left is in pieces too small for what remains.");
   }
-  line(text, "  {:<9}{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}", "rank", "memory", "weights",
-       "KV retr.", "KV strm.", "activ.", "ring", "free");
+  line(text, "  {:<10}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}", "rank", "memory", "weights", "KV retr.",
+       "KV strm.", "activ.", "ring", "free");
   std::vector<Row> rows;
   for (std::size_t r = 0; r < refusal.bytes.size(); ++r) {
     const Rank rank{static_cast<std::int64_t>(r)};
     add_row(rows, rank,
-            fmt::format("{:>9} {}", format_byte_size(refusal.bytes[r].limit),
+            fmt::format("{:>9}{}", format_byte_size(refusal.bytes[r].limit),
                         byte_cells(refusal.bytes[r])));
   }
   print_rows(text, rows);

@@ -5,7 +5,7 @@
 // of W gets floor((n L + W / 2) / W); the rest goes right; and so on inside each half with the
 // halves' own counts. So any prefix of blocks is spread in proportion to the weights (each halving
 // adds less than one block of error), and a prefix of exactly W blocks gives every rank exactly its
-// weight. Example, weights 2, 1, 1:   block 0 1 2 3 4 5 6 7   ->   rank 0 1 2 0 0 1 2 0
+// weight. Example, weights 2, 1, 1:   block 0 1 2 3 4 5 6 7   ->   rank 0 1 0 2 0 1 0 2
 #pragma once
 #include <cstdint>
 #include <vector>

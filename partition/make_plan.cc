@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "partition/cost_model.h"
+#include "partition/model_fingerprint.h"
 #include "partition/nearest_fit.h"
 #include "partition/place_heads.h"
 #include "partition/split_ranks.h"

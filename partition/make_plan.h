@@ -59,8 +59,4 @@ PlanResult make_plan(const PlanRequest& request);
 // Whether make_plan would succeed; much cheaper.
 bool plan_fits(const PlanRequest& request);
 
-// Identifies a model by its dimensions (FNV-1a, 64 bits, of their text, in hexadecimal): enough to
-// refuse a plan of another model, not to tell two sets of weights apart.
-std::string model_fingerprint(const ModelSpec& spec);
-
 }  // namespace longhaul

@@ -178,19 +178,34 @@ bool place_windowed_in_room(const PlacementArgs& args, const StageDemand& demand
       [&](std::size_t i, const LayerDemand& layer) { room[i] -= layer.windowed_blocks; }, homes);
 }
 
-Homes place_by_splitting(const PlacementArgs& args, const StageDemand& demand,
-                         std::vector<std::int64_t> n_windowed) {
-  // Retrieval heads as if they were alone, the others where room is left ...
-  std::vector<std::int64_t> limits;
-  for (const std::int64_t room : args.room) limits.push_back(document_room(demand, room, 0));
+// Retrieval heads within `limits`, the others where room is left.
+std::optional<Homes> place_in_turn(const PlacementArgs& args, const StageDemand& demand,
+                                   const std::vector<std::int64_t>& limits) {
+  const auto needed = static_cast<double>(demand.n_all * demand.document_blocks);
+  if (std::accumulate(limits.begin(), limits.end(), 0.0) < needed) return std::nullopt;
   Homes homes = empty_homes(args);
   place_split(args, demand, limits, homes);
-  if (place_windowed_in_room(args, demand, homes)) return homes;
-  // ... or, in tight memory, beside the room that the others need.
-  for (std::size_t i = 0; i < limits.size(); ++i) {
-    limits[i] = document_room(demand, args.room[i], n_windowed[i]);
+  if (!place_windowed_in_room(args, demand, homes)) return std::nullopt;
+  return homes;
+}
+
+Homes place_by_splitting(const PlacementArgs& args, const StageDemand& demand,
+                         std::vector<std::int64_t> n_windowed) {
+  // Best, every rank keeps room for all windowed heads, which are small; else retrieval heads may
+  // fill a rank to the brim.
+  for (const std::int64_t spared : {demand.all_windowed_blocks, std::int64_t{0}}) {
+    std::vector<std::int64_t> limits;
+    for (const std::int64_t room : args.room) {
+      limits.push_back(document_room(demand, room - spared, 0));
+    }
+    if (auto homes = place_in_turn(args, demand, limits)) return std::move(*homes);
   }
-  homes = empty_homes(args);
+  // In tight memory, each rank takes as many windowed heads as were counted for it.
+  std::vector<std::int64_t> limits;
+  for (std::size_t i = 0; i < args.room.size(); ++i) {
+    limits.push_back(document_room(demand, args.room[i], n_windowed[i]));
+  }
+  Homes homes = empty_homes(args);
   place_split(args, demand, limits, homes);
   const bool placed = place_windowed(
       args, demand, [&](std::size_t i, const LayerDemand&) { return n_windowed[i] > 0; },

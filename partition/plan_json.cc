@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "partition/fingerprint.h"
+#include "partition/fnv1a.h"
 
 namespace longhaul {
 namespace {
@@ -179,13 +179,11 @@ KvFormat read_kv(const JsonField& field) {
 
 }  // namespace
 
-std::string plan_hash(const Plan& plan) {
-  return fingerprint_of(to_text(Json(without_hash(plan))));
-}
+std::string plan_hash(const Plan& plan) { return fnv1a_hex(to_text(Json(without_hash(plan)))); }
 
 Json plan_to_json(const Plan& plan) {
   JsonObject object = without_hash(plan);
-  std::string hash = fingerprint_of(to_text(Json(object)));
+  std::string hash = fnv1a_hex(to_text(Json(object)));
   object.insert(object.begin() + 2, {"hash", Json(std::move(hash))});
   return Json(std::move(object));
 }

@@ -21,7 +21,7 @@ struct Workload {
   KvType k_type = KvType::kBf16;
   KvType v_type = KvType::kBf16;
   std::int64_t block_size = 64;
-  std::optional<DType> weight_dtype;  // as held in memory; none: the model files'
+  std::optional<DType> weight_dtype = std::nullopt;  // as held in memory; none: the model files'
 
   // As held in memory: f16 and f64 files are converted to f32 once.
   DType weights(const ModelSpec& spec) const {

@@ -1,25 +1,14 @@
-#include "partition/fingerprint.h"
+#include "partition/model_fingerprint.h"
 
 #include <fmt/format.h>
 
-#include <cstdint>
-
-#include "partition/make_plan.h"
+#include "partition/fnv1a.h"
 
 namespace longhaul {
 
-std::string fingerprint_of(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 1099511628211ULL;
-  }
-  return fmt::format("{:016x}", hash);
-}
-
 std::string model_fingerprint(const ModelSpec& spec) {
   const RopeScaling& rope = spec.rope_scaling;
-  return fingerprint_of(fmt::format(
+  return fnv1a_hex(fmt::format(
       "{} vocab={} d_model={} d_ff={} layers={} heads={} kv_heads={} head_dim={} eps={} theta={} "
       "rope={},{},{},{},{},{},{},{},{},{},{} bias={}{}{} qk_norm={} tied={} window={}",
       spec.model_type, spec.vocab_size, spec.d_model, spec.d_ff, spec.n_layers, spec.n_heads,

@@ -6,6 +6,6 @@
 
 namespace longhaul {
 
-std::string fingerprint_of(std::string_view text);
+std::string fnv1a_hex(std::string_view text);
 
 }  // namespace longhaul

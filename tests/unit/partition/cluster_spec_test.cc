@@ -1,0 +1,91 @@
+// Clusters from TOML: the example files, and errors that say where.
+#include "partition/cluster_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "partition/byte_size.h"
+#include "tests/support/paths.h"
+#include "tests/unit/partition/models.h"
+
+namespace longhaul {
+namespace {
+
+using test::kGiB;
+using testing::HasSubstr;
+
+ClusterSpec read_cluster(const char* name) {
+  const auto path = test::source_path("tests/unit/partition/clusters") / name;
+  return parse_cluster_toml(read_file(path, 1 << 20), name);
+}
+
+std::string error_of(std::string_view toml) {
+  try {
+    parse_cluster_toml(toml, "c.toml");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ClusterSpec, ReadsEqualNodes) {
+  const ClusterSpec cluster = read_cluster("equal.toml");
+  ASSERT_EQ(cluster.n_ranks(), 8);
+  EXPECT_EQ(cluster.ranks[3].host, "node-0");
+  EXPECT_EQ(cluster.ranks[4].host, "node-1");
+  EXPECT_EQ(cluster.ranks[7].memory_bytes, 80 * kGiB);
+  EXPECT_EQ(cluster.ranks[7].gflops, 2000.0);
+  EXPECT_EQ(cluster.link.between_hosts_gb_per_s, 12.0);
+  EXPECT_TRUE(cluster.speeds_known);
+}
+
+TEST(ClusterSpec, ReadsLopsidedNodes) {
+  const ClusterSpec cluster = read_cluster("lopsided.toml");
+  ASSERT_EQ(cluster.n_ranks(), 3);
+  EXPECT_EQ(cluster.ranks[1].memory_bytes, 32 * kGiB);
+  EXPECT_EQ(cluster.ranks[2].host, "rich");
+  EXPECT_EQ(cluster.usable_bytes(Rank{2}), 1024 * kGiB - (1024 * kGiB + 9) / 10);
+}
+
+TEST(ClusterSpec, ErrorsSayLineKeyAndReason) {
+  EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\nmemroy = 3\n"),
+              HasSubstr("c.toml: line 3: node 0: unknown key \"memroy\""));
+  EXPECT_THAT(error_of("[[node]]\nranks = 2\n"), HasSubstr("line 1: node 0: memory is missing"));
+  EXPECT_THAT(error_of("[[node]]\nmemory = \"much\"\n"),
+              HasSubstr("line 2: node 0: memory: \"much\""));
+  EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\nranks = 0\n"),
+              HasSubstr("ranks is 0, must be 1"));
+  EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\ngflops = -2.0\n"), HasSubstr("more than 0"));
+  EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\ngb_per_s = nan\n"), HasSubstr("more than 0"));
+  EXPECT_THAT(error_of("[[node]\n"), HasSubstr("c.toml: line 1"));
+  EXPECT_THAT(error_of("headroom = 0.1\n"), HasSubstr("no nodes"));
+  EXPECT_THAT(error_of("headroom = 1.5\n[[node]]\nmemory = \"1G\"\n"), HasSubstr("less than 1"));
+  EXPECT_THAT(error_of("link = 3\n[[node]]\nmemory = \"1G\"\n"), HasSubstr("[link]"));
+  EXPECT_THAT(error_of("[link]\nspeed = 3\n[[node]]\nmemory = \"1G\"\n"),
+              HasSubstr("line 2: link: unknown key \"speed\""));
+}
+
+TEST(ByteSize, ReadsWhatPeopleWrite) {
+  EXPECT_EQ(byte_size_from("16G"), 16 * kGiB);
+  EXPECT_EQ(byte_size_from("16 GiB"), 16 * kGiB);
+  EXPECT_EQ(byte_size_from("1.5 gib"), 3 * kGiB / 2);
+  EXPECT_EQ(byte_size_from("2GB"), 2'000'000'000);
+  EXPECT_EQ(byte_size_from("4096"), 4096);
+  EXPECT_EQ(byte_size_from("7 B"), 7);
+  for (const char* wrong : {"", "G", "-1G", "1 Gibi", "inf", "nan", "1e300", "1 G B"}) {
+    EXPECT_EQ(byte_size_from(wrong), std::nullopt) << wrong;
+  }
+}
+
+TEST(ByteSize, WritesThreeDigits) {
+  EXPECT_EQ(format_byte_size(512), "512 B");
+  EXPECT_EQ(format_byte_size(3 * kGiB / 2), "1.50 GiB");
+  EXPECT_EQ(format_byte_size(64 * kGiB), "64.0 GiB");
+  EXPECT_EQ(format_byte_size(1023), "1.00 KiB");
+  EXPECT_EQ(format_byte_size(-2 * kGiB), "-2.00 GiB");
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,121 @@
+// Predicted times by hand, and how they react.
+#include "partition/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include "partition/flops.h"
+#include "tests/unit/partition/models.h"
+
+namespace longhaul {
+namespace {
+
+using test::first_heads;
+using test::kGiB;
+using test::llama3_8b;
+using test::million_tokens;
+
+TEST(Flops, OfLlama3) {
+  const ModelSpec spec = llama3_8b();
+  EXPECT_EQ(linear_flops_per_token(spec), 2.0 * 218103808);
+  EXPECT_EQ(attention_flops_per_key(spec), 512.0);
+}
+
+TEST(Flops, VisibleKeysEqualACount) {
+  for (const KeptKeys& kept : {KeptKeys{}, KeptKeys{.all = false, .sink = 3, .recent = 5}}) {
+    for (const Extent tokens : {Extent{0, 4}, {0, 20}, {2, 9}, {7, 30}, {25, 26}}) {
+      double all = 0;
+      double history = 0;
+      for (std::int64_t t = tokens.begin; t < tokens.end; ++t) {
+        for (std::int64_t j = 0; j <= t; ++j) {
+          if (!kept.all && j >= kept.sink && t - j >= kept.recent) continue;
+          ++all;
+          if (j < tokens.begin) ++history;
+        }
+      }
+      EXPECT_EQ(visible_keys(kept, tokens), all) << tokens.begin << " " << tokens.end;
+      EXPECT_EQ(visible_history_keys(kept, tokens), history) << tokens.begin << " " << tokens.end;
+    }
+  }
+}
+
+Plan plan_of(const PlanRequest& request) { return std::get<Plan>(make_plan(request)); }
+
+TEST(CostModel, OneRankNeedsItsFlops) {
+  PlanRequest request = million_tokens(equal_cluster(1, 200 * kGiB));
+  const Plan plan = plan_of(request);
+  const StageCost cost(plan, plan.replicas[0].stages[0], request.spec, request.cluster);
+  const ChunkCost chunk = cost.prefill({8192, 16384});
+  const double speed = request.cluster.ranks[0].gflops * 1e9;
+  EXPECT_DOUBLE_EQ(chunk.linear_s, 32 * 8192.0 * 2 * 218103808 / speed);
+  // 4 of 8 heads, 16 query heads, 512 operations for each visible key.
+  EXPECT_DOUBLE_EQ(chunk.history_s, 32 * 8192.0 * 8192 * 16 * 512 / speed);
+  EXPECT_DOUBLE_EQ(chunk.chunk_s, 32 * (8192.0 * 8193 / 2) * 16 * 512 / speed);
+  EXPECT_DOUBLE_EQ(chunk.streaming_s, 32 * 8192.0 * 384 * 16 * 512 / speed);
+}
+
+TEST(CostModel, ShortChunksSendQueriesLongChunksSendKeys) {
+  PlanRequest request = million_tokens(equal_cluster(4, 80 * kGiB));
+  request.cluster.link.between_hosts_gb_per_s = 0.1;  // so that the wire decides
+  const Plan plan = plan_of(request);
+  const Stage& stage = plan.replicas[0].stages[0];
+  const auto mode = [&](Extent tokens) {
+    return choose_history_mode(plan, stage, request.spec, request.cluster, 0, tokens);
+  };
+  EXPECT_EQ(mode({1 << 20, (1 << 20) + 512}), HistoryMode::kQueriesTravel);
+  EXPECT_EQ(mode({1024, 1024 + 65536}), HistoryMode::kKeysTravel);
+}
+
+TEST(CostModel, ASlowHomeMakesKeysTravel) {
+  // All blocks at a slow rank with memory: computing there would take longer than sending them.
+  PlanRequest request = million_tokens(equal_cluster(2, 200 * kGiB));
+  request.cluster.ranks[0].gflops = 20000;
+  request.cluster.link.between_hosts_gb_per_s = 100;
+  Plan plan = plan_of(request);
+  for (auto& layer : plan.replicas[0].stages[0].home) {
+    for (Home& home : layer) home.shares = {{Rank{1}, 1}};
+  }
+  EXPECT_EQ(choose_history_mode(plan, plan.replicas[0].stages[0], request.spec, request.cluster, 0,
+                                {500000, 508192}),
+            HistoryMode::kKeysTravel);
+}
+
+TEST(CostModel, LaterChunksCostMoreAndDocumentsAddUp) {
+  PlanRequest request = million_tokens(equal_cluster(4, 80 * kGiB));
+  const Plan plan = plan_of(request);
+  const StageCost cost(plan, plan.replicas[0].stages[0], request.spec, request.cluster);
+  EXPECT_LT(cost.prefill({0, 8192}).total_s(), cost.prefill({8192, 16384}).total_s());
+  const auto document =
+      prefill_document(plan, plan.replicas[0], request.spec, request.cluster, 20000);
+  EXPECT_EQ(document.n_chunks, 3);
+  EXPECT_NEAR(document.seconds,
+              cost.prefill({0, 8192}).total_s() + cost.prefill({8192, 16384}).total_s() +
+                  cost.prefill({16384, 20000}).total_s(),
+              1e-9);
+}
+
+TEST(CostModel, StagesOverlap) {
+  PlanRequest request = million_tokens(equal_cluster(4, 80 * kGiB));
+  request.options.n_stages = 2;
+  const Plan plan = plan_of(request);
+  const auto document =
+      prefill_document(plan, plan.replicas[0], request.spec, request.cluster, 1 << 17);
+  const double work = document.stages[0].total_s() + document.stages[1].total_s();
+  EXPECT_LT(document.seconds, 0.6 * work);
+  EXPECT_GT(document.seconds, 0.5 * work);
+}
+
+TEST(CostModel, DecodeReadsWhatLiesOnTheRank) {
+  PlanRequest request = million_tokens(equal_cluster(1, 200 * kGiB));
+  const Plan plan = plan_of(request);
+  const auto one = decode_step(plan, plan.replicas[0], request.spec, request.cluster,
+                               request.workload, 1, 1 << 20);
+  // All matrices but the embedding, 64 GiB of retrieval heads, 384 tokens of 128 streaming heads.
+  const double bytes =
+      2.0 * (32 * 218103808.0 + 525336576.0) + 64.0 * static_cast<double>(kGiB) + 128.0 * 384 * 512;
+  EXPECT_DOUBLE_EQ(one.bytes_read[0], bytes);
+  EXPECT_NEAR(one.seconds, bytes / (request.cluster.ranks[0].memory_gb_per_s * 1e9), 1e-9);
+  EXPECT_EQ(one.wire_s, 0);
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,106 @@
+// Bytes by hand: the published sizes of Llama-3-8B, windows, weights.
+#include "partition/memory_model.h"
+
+#include <gtest/gtest.h>
+
+#include "partition/kept_keys.h"
+#include "partition/weight_bytes.h"
+#include "tests/unit/partition/models.h"
+
+namespace longhaul {
+namespace {
+
+using test::first_heads;
+using test::kGiB;
+using test::llama3_8b;
+using test::million_tokens;
+
+TEST(KvFormat, TokenBytes) {
+  const KvFormat bf16{KvType::kBf16, KvType::kBf16, 64, 128};
+  EXPECT_EQ(bf16.token_bytes(), 512);
+  EXPECT_EQ(bf16.token_bytes() * 32 * 8, 131072);  // a token of Llama-3-8B
+  EXPECT_EQ(kv_token_bytes(KvType::kF32, 128), 512);
+  EXPECT_EQ(kv_token_bytes(KvType::kInt8, 128), 132);
+  // DuoAttention's demo: 64 B + 4 B for K and as much for V.
+  EXPECT_EQ((KvFormat{KvType::kInt4, KvType::kInt4, 64, 128}.token_bytes()), 136);
+}
+
+TEST(KeptKeys, FollowTheCachesOwnFormula) {
+  const KeptKeys kept{.all = false, .sink = 4, .recent = 8};
+  // Blocks of 4. After 20 tokens the query at 20 sees 13..: block 3 (12..15) stays, 1 and 2 are
+  // gone.
+  EXPECT_EQ(kept_blocks(kept, 4, 20), 1 + 2);
+  EXPECT_EQ(kept_blocks(kept, 4, 19), 1 + 2);  // sees 12..: blocks 3 and 4
+  EXPECT_EQ(kept_blocks(kept, 4, 18), 1 + 3);  // sees 11..: blocks 2, 3 and 4
+  EXPECT_EQ(kept_blocks(kept, 4, 3), 1);
+  EXPECT_EQ(kept_blocks(kept, 4, 0), 0);
+  EXPECT_EQ(kept_blocks(kept, 4, 20, 5), 0);
+  EXPECT_EQ(kept_blocks(kept, 4, 22, 5), 1);
+  EXPECT_EQ(kept_blocks({}, 4, 21), 6);
+  for (std::int64_t n = 0; n < 100; ++n) {
+    ASSERT_LE(kept_blocks(kept, 4, n), max_kept_blocks(kept, 4, n));
+  }
+}
+
+TEST(KeptKeys, AWindowOfTheModelRulesOverTheRole) {
+  ModelSpec spec = llama3_8b();
+  spec.attention_window[3] = 4096;
+  const HeadRoles roles = first_heads(spec, 4);
+  EXPECT_TRUE(kept_keys(spec, roles, 2, 0).all);
+  EXPECT_EQ(kept_keys(spec, roles, 2, 7).recent, 256);
+  EXPECT_FALSE(kept_keys(spec, roles, 3, 0).all);
+  EXPECT_EQ(kept_keys(spec, roles, 3, 7).recent, 4096);
+  EXPECT_EQ(layer_heads(spec, roles, 2).n_all, 4);
+  EXPECT_EQ(layer_heads(spec, roles, 3).n_all, 0);
+}
+
+TEST(WeightBytes, Llama3OfEightBillion) {
+  const ModelSpec spec = llama3_8b();
+  // 218,112,000 parameters a layer, 525,336,576 in each of embedding and head; norms in f32.
+  EXPECT_EQ(layer_weight_bytes(spec, DType::kBf16), 2 * 218103808LL + 4 * 8192);
+  EXPECT_EQ(embedding_bytes(spec, DType::kBf16), 2 * 525336576LL);
+  EXPECT_EQ(stage_weight_bytes(spec, DType::kBf16, {0, 32}),
+            32 * layer_weight_bytes(spec, DType::kBf16) + 4 * 525336576LL + 4 * 4096);
+  EXPECT_EQ(stage_weight_bytes(spec, DType::kBf16, {8, 16}),
+            8 * layer_weight_bytes(spec, DType::kBf16));
+  ModelSpec tied = spec;
+  tied.tied_embeddings = true;
+  EXPECT_EQ(stage_weight_bytes(tied, DType::kBf16, {0, 32}),
+            32 * layer_weight_bytes(spec, DType::kBf16) + 2 * 525336576LL + 4 * 4096);
+  EXPECT_EQ(matrix_bytes(10, 100, DType::kI8), 1000 + 40);
+}
+
+Plan plan_of(const PlanRequest& request) { return std::get<Plan>(make_plan(request)); }
+
+TEST(MemoryModel, AMillionTokensOfHalfTheHeadsAre64GiB) {
+  PlanRequest request = million_tokens(equal_cluster(1, 200 * kGiB));
+  request.workload.tail_tokens = 0;
+  const auto bytes = memory_of(plan_of(request), request.spec, request.cluster, request.workload);
+  EXPECT_EQ(bytes[0].kv_retrieval, 64 * kGiB);
+  // 128 heads; of each 2 sink blocks, and 5 blocks that 256 tokens can touch; no forks' own tokens.
+  EXPECT_EQ(bytes[0].kv_streaming, 128LL * 7 * 64 * 512);
+  EXPECT_EQ(bytes[0].ring_buffers, 0);
+  EXPECT_EQ(bytes[0].weights, stage_weight_bytes(request.spec, DType::kBf16, {0, 32}));
+  EXPECT_EQ(bytes[0].headroom, 10 * kGiB);
+}
+
+TEST(MemoryModel, DenseIs128GiBAndForksAddTheirTails) {
+  PlanRequest request = million_tokens(equal_cluster(1, 400 * kGiB));
+  request.roles = HeadRoles::all_retrieval(32, 8);
+  request.workload.tail_tokens = 129;  // touches at most 3 blocks
+  request.workload.n_sequences = 2;
+  const auto bytes = memory_of(plan_of(request), request.spec, request.cluster, request.workload);
+  EXPECT_EQ(bytes[0].kv_retrieval, 128 * kGiB + 2LL * 3 * 64 * 131072);
+  EXPECT_EQ(bytes[0].kv_streaming, 0);
+}
+
+TEST(MemoryModel, RanksWithoutAPartHoldNothing) {
+  PlanRequest request = million_tokens(equal_cluster(2, 200 * kGiB));
+  Plan plan = plan_of(request);
+  plan.replicas.clear();
+  const auto bytes = memory_of(plan, request.spec, request.cluster, request.workload);
+  EXPECT_EQ(bytes[1].total(), bytes[1].headroom);
+}
+
+}  // namespace
+}  // namespace longhaul
