@@ -15,16 +15,16 @@
 namespace longhaul {
 
 struct AnswerSpec {
-  std::vector<std::int32_t> prompt;   // as prefilled after the document, BOS included
-  std::int64_t n_hidden = 0;          // of these, leading ones that belong to the document
-  std::vector<std::int32_t> context;  // the last few tokens before the answer: they decide whether
-                                      // it begins with a space
-  std::string echo_text;              // the prompt as text; used with echo
+  std::vector<std::int32_t> prompt = {};   // as prefilled after the document, BOS included
+  std::int64_t n_hidden = 0;               // of these, leading ones that belong to the document
+  std::vector<std::int32_t> context = {};  // the last few tokens before the answer: they decide
+                                           // whether it begins with a space
+  std::string echo_text = {};  // the prompt as text; used with echo
   bool echo = false;
   std::int64_t n_logprobs = -1;
   std::int64_t max_tokens = 0;
-  std::vector<std::string> stop;
-  std::vector<std::int32_t> eos;  // any of these ends the answer and is no part of its text
+  std::vector<std::string> stop = {};
+  std::vector<std::int32_t> eos = {};  // any of these ends the answer and is no part of its text
 };
 
 class Answer {

@@ -1,0 +1,189 @@
+// Preparation, feed, scheduler, link and answers together, over a worker without a model.
+#include "coordinator/engine.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <thread>
+
+#include "base/file.h"
+#include "coordinator/documents.h"
+#include "coordinator/requests.h"
+#include "tests/support/paths.h"
+#include "tests/unit/coordinator/fake_worker.h"
+
+namespace longhaul {
+namespace {
+
+using testing::HasSubstr;
+constexpr test::TokenRange kWords{260, 1000};
+
+class EngineTest : public testing::Test {
+ protected:
+  EngineTest()
+      : tokenizer_(Tokenizer::from_file(test::source_path("examples/needle/model/tokenizer.json"))),
+        worker_(kWords) {
+    replace_file(folder_.path() / "a.txt", "The first document is about a harbour.");
+    replace_file(folder_.path() / "b.txt",
+                 "The second document is longer: " + std::string(2000, 'x') + " and ends here.");
+    preparation_ = {.defaults = {.params = {}, .max_tokens = 6},
+                    .eos = {1},
+                    .vocab_size = 1536,
+                    .ctx_size = 4000,
+                    .parse_special = false,
+                    .n_threads = 1};
+    config_.scheduler.chunk_len = 64;
+  }
+
+  void add(std::string_view id, std::string_view body) {
+    const std::string line = fmt::format(
+        R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{}}})", id, body);
+    const ParsedRequests parsed = parse_requests(line, "r");
+    ASSERT_TRUE(parsed.problems.empty()) << parsed.problems.front().message;
+    requests_.push_back(parsed.requests.front());
+  }
+
+  // Serves until the engine is done; `n_steps` >= 0: the worker dies after so many.
+  bool run(int n_steps = -1) {
+    LinkPair link = make_in_memory_link();
+    std::thread thread([&, end = std::move(link.worker)]() mutable {
+      for (int i = 0; i != n_steps; ++i) {
+        const auto command = end->next();
+        if (!command) break;
+        end->answer(worker_.step(*command));
+      }
+      end.reset();
+    });
+    struct Join {
+      LinkPair& link;
+      std::thread& thread;
+      ~Join() {
+        link.coordinator.reset();
+        thread.join();
+      }
+    } join{link, thread};
+
+    std::vector<std::size_t> all(requests_.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+    const CheckedDocuments checked = check_documents(requests_, folder_.path());
+    EXPECT_TRUE(checked.problems.empty());
+    const auto groups = group_by_documents(requests_, all, checked, folder_.path());
+    GroupFeed feed(groups.size(), [&](std::size_t i) {
+      return prepare(groups[i], requests_, tokenizer_, preparation_);
+    });
+    Progress progress({});
+    EngineCallbacks callbacks;
+    callbacks.on_done = [&](const PreparedRequest& prepared, const Answer& answer) {
+      EXPECT_TRUE(texts_.emplace(prepared.index, answer.text()).second);
+      cached_[prepared.index] = prepared.n_cached_tokens;
+    };
+    callbacks.on_failed = [&](const FailedRequest& failure) {
+      EXPECT_TRUE(failures_.emplace(failure.index, failure.code + ": " + failure.message).second);
+    };
+    callbacks.stop_requested = [&] { return texts_.size() >= stop_after_; };
+    Engine engine(config_, tokenizer_, *link.coordinator, feed, progress, callbacks);
+    return engine.run();
+  }
+
+  // The text after the tokens of `parts`, each tokenised by itself.
+  std::string expected(const std::vector<std::string>& parts, int n_tokens) {
+    std::vector<std::int32_t> ids = {0};
+    for (const std::string& part : parts) {
+      const auto more = tokenizer_.encode(part, {.add_special_tokens = false});
+      ids.insert(ids.end(), more.begin(), more.end());
+    }
+    std::vector<std::int32_t> answer;
+    for (int i = 0; i < n_tokens; ++i) {
+      answer.push_back(test::token_after(ids, kWords));
+      ids.push_back(answer.back());
+    }
+    return tokenizer_.decode(answer);
+  }
+  std::string document(std::string_view name) { return read_file(folder_.path() / name, 1 << 20); }
+
+  test::TemporaryFolder folder_;
+  Tokenizer tokenizer_;
+  test::FakeWorker worker_;
+  PreparationConfig preparation_;
+  EngineConfig config_;
+  std::vector<Request> requests_;
+  std::map<std::size_t, std::string> texts_;
+  std::map<std::size_t, std::int64_t> cached_;
+  std::map<std::size_t, std::string> failures_;
+  std::size_t stop_after_ = 1000000;
+};
+
+TEST_F(EngineTest, AnswersOverDocumentsAndWithout) {
+  add("0", R"({"prompt":"Question one?","documents":[{"path":"a.txt"}]})");
+  add("1", R"({"prompt":"No document","max_tokens":3})");
+  add("2", R"({"prompt":"Question two?","documents":[{"path":"a.txt"}]})");
+  add("3", R"({"prompt":"Both","documents":[{"path":"a.txt"},{"path":"b.txt"}]})");
+  EXPECT_TRUE(run());
+  EXPECT_EQ(texts_[0], expected({document("a.txt"), "Question one?"}, 6));
+  EXPECT_EQ(texts_[1], expected({"No document"}, 3));
+  EXPECT_EQ(texts_[2], expected({document("a.txt"), "Question two?"}, 6));
+  EXPECT_EQ(texts_[3], expected({document("a.txt"), document("b.txt"), "Both"}, 6));
+  EXPECT_EQ(worker_.n_sequences(), 0U);
+  EXPECT_EQ(cached_[0], 0);
+  EXPECT_GT(cached_[2], 0);
+}
+
+TEST_F(EngineTest, AnEmptyPromptContinuesItsDocument) {
+  add("0", R"({"prompt":"","documents":[{"path":"a.txt"}]})");
+  add("1", R"({"prompt":"and?","documents":[{"path":"a.txt"}]})");
+  EXPECT_TRUE(run());
+  EXPECT_EQ(texts_[0], expected({document("a.txt")}, 6));
+  EXPECT_EQ(texts_[1], expected({document("a.txt"), "and?"}, 6));
+}
+
+TEST_F(EngineTest, SpecialTokensInTextsAreText) {
+  add("0", R"({"prompt":"</s><s>"})");
+  EXPECT_TRUE(run());
+  EXPECT_EQ(texts_[0], expected({"</s><s>"}, 6));
+}
+
+TEST_F(EngineTest, NamesWhatCannotBeDone) {
+  add("0", R"({"prompt":"x","max_tokens":5000})");
+  add("1", R"({"prompt":[5000]})");
+  add("2", R"({"prompt":"fine"})");
+  EXPECT_TRUE(run());
+  EXPECT_THAT(failures_[0], HasSubstr("context_length_exceeded: needs 5002 tokens"));
+  EXPECT_THAT(failures_[1], HasSubstr("invalid_argument: the prompt holds token id 5000"));
+  EXPECT_EQ(texts_.size(), 1U);
+}
+
+TEST_F(EngineTest, AFailedStepIsARequestsError) {
+  add("0", R"({"prompt":"one"})");
+  add("1", R"({"prompt":"two","documents":[{"path":"b.txt"}]})");
+  worker_.fails = [](const StepCommand& command) {
+    const auto* prefill = std::get_if<PrefillChunk>(&command);
+    return prefill != nullptr && prefill->tokens.size() == 64;  // a chunk of the document
+  };
+  EXPECT_TRUE(run());
+  EXPECT_EQ(texts_.size(), 1U);
+  EXPECT_EQ(failures_[1], "out_of_memory: made to fail");
+}
+
+TEST_F(EngineTest, StopsWhenAsked) {
+  for (int i = 0; i < 20; ++i) add(std::to_string(i), R"({"prompt":"word"})");
+  config_.scheduler.max_sequences = 2;
+  stop_after_ = 2;
+  EXPECT_FALSE(run());
+  EXPECT_GE(texts_.size(), 2U);
+  EXPECT_LT(texts_.size(), 20U);
+}
+
+TEST_F(EngineTest, ALostWorkerIsAnError) {
+  for (int i = 0; i < 20; ++i) add(std::to_string(i), R"({"prompt":"word"})");
+  try {
+    run(25);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kPeerFailed);
+  }
+}
+
+}  // namespace
+}  // namespace longhaul
