@@ -3,6 +3,7 @@
 // many segments of one row; any mixture takes the same path.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/ids.h"
@@ -19,6 +20,10 @@ struct BatchSegment {
 struct Batch {
   std::span<const std::int32_t> tokens;    // [n_rows]
   std::span<const BatchSegment> segments;  // their rows follow each other and cover [0, n_rows)
+  // Rows whose hidden state the caller wants after the model's last layer; all when empty. The
+  // others only fill caches, so their queries, attention and feed-forward of that layer are never
+  // computed.
+  std::optional<Extent> wanted = std::nullopt;
   std::int64_t n_rows() const { return static_cast<std::int64_t>(tokens.size()); }
 };
 

@@ -17,7 +17,8 @@ TensorView<float, kRank> StepBuffers::rows_of(Tensor<float, kRank>& memory,
 
 void StepBuffers::set_rows(std::int64_t n_rows) {
   const ModelSpec& s = spec_;
-  positions.resize(static_cast<std::size_t>(n_rows));
+  positions_memory_.resize(static_cast<std::size_t>(n_rows));
+  positions = positions_memory_;
   hidden = rows_of<2>(hidden_memory_, {n_rows, s.d_model});
   normed = rows_of<2>(normed_memory_, {n_rows, s.d_model});
   q = rows_of<3>(q_memory_, {n_rows, s.n_heads, s.head_dim});
@@ -31,6 +32,14 @@ void StepBuffers::set_rows(std::int64_t n_rows) {
   const std::int64_t n_tile_rows = std::min(n_rows, kFfnTileRows);
   gate = rows_of<2>(gate_memory_, {n_tile_rows, s.d_ff});
   up = rows_of<2>(up_memory_, {n_tile_rows, s.d_ff});
+}
+
+void StepBuffers::keep_rows(Extent rows) {
+  positions = positions.subspan(static_cast<std::size_t>(rows.begin),
+                                static_cast<std::size_t>(rows.size()));
+  for (TensorView<float, 2>* view : {&hidden, &normed, &cos, &sin}) *view = view->slice(0, rows);
+  for (TensorView<float, 3>* view : {&q, &k, &v}) *view = view->slice(0, rows);
+  state = state.tokens(rows);
 }
 
 }  // namespace longhaul

@@ -1,9 +1,12 @@
 // Memory for the activations of one step, reused by all steps and layers: it grows to the largest
 // step and stays.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "base/ids.h"
 #include "kernels/softmax_state.h"
 #include "kernels/tensor.h"
 #include "model/model_spec.h"
@@ -20,14 +23,16 @@ class StepBuffers {
 
   // Makes room for n_rows and sets every view to that many rows. Contents are lost.
   void set_rows(std::int64_t n_rows);
+  // Narrows every view, but gate and up, to these rows of it, until the next set_rows.
+  void keep_rows(Extent rows);
 
-  std::vector<std::int64_t> positions;  // [n_rows]
-  TensorView<float, 2> hidden;          // [n_rows, d_model], the residual stream
-  TensorView<float, 2> normed;          // [n_rows, d_model]
-  TensorView<float, 3> q;               // [n_rows, n_heads, head_dim]
-  TensorView<float, 3> k;               // [n_rows, n_kv_heads, head_dim]
-  TensorView<float, 3> v;               // [n_rows, n_kv_heads, head_dim]
-  TensorView<float, 2> cos;             // [n_rows, head_dim / 2]
+  std::span<std::int64_t> positions;  // [n_rows]
+  TensorView<float, 2> hidden;        // [n_rows, d_model], the residual stream
+  TensorView<float, 2> normed;        // [n_rows, d_model]
+  TensorView<float, 3> q;             // [n_rows, n_heads, head_dim]
+  TensorView<float, 3> k;             // [n_rows, n_kv_heads, head_dim]
+  TensorView<float, 3> v;             // [n_rows, n_kv_heads, head_dim]
+  TensorView<float, 2> cos;           // [n_rows, head_dim / 2]
   TensorView<float, 2> sin;
   SoftmaxStateView state;     // [n_rows, n_heads(, head_dim)]
   TensorView<float, 2> gate;  // [min(n_rows, kFfnTileRows), d_ff]
@@ -39,6 +44,7 @@ class StepBuffers {
   static TensorView<float, kRank> rows_of(Tensor<float, kRank>& memory,
                                           std::array<std::int64_t, kRank> shape);
   ModelSpec spec_;
+  std::vector<std::int64_t> positions_memory_;
   Tensor<float, 2> hidden_memory_, normed_memory_, cos_memory_, sin_memory_, gate_memory_,
       up_memory_, m_memory_, l_memory_;
   Tensor<float, 3> q_memory_, k_memory_, v_memory_, o_memory_;

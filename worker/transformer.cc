@@ -29,26 +29,52 @@ Transformer::Transformer(const Weights& weights, const CacheLayout& layout)
 TensorView<const float, 2> Transformer::forward(const Batch& batch) {
   begin(batch);
   for (std::int64_t number = layout_.layers().begin; number < layout_.layers().end; ++number) {
-    const LayerWeights& layer = weights_.layer(number);
-    project(layer);
-    {
-      const PhaseTimer timer(times_, Phase::kAppend);
-      own_blocks_.append(stream_, number, batch, buffers_.k, buffers_.v);
-    }
+    run_layer(number, batch);
+  }
+  return buffers_.hidden;
+}
+
+void Transformer::run_layer(std::int64_t number, const Batch& batch) {
+  const LayerWeights& layer = weights_.layer(number);
+  project_keys_values(layer);
+  {
+    const PhaseTimer timer(times_, Phase::kAppend);
+    own_blocks_.append(stream_, number, batch, buffers_.k, buffers_.v);
+  }
+  const bool is_last = number + 1 == spec().n_layers;
+  const Batch queries = is_last && batch.wanted ? keep_wanted(batch) : batch;
+  if (queries.n_rows() > 0) {
+    project_queries(layer);
     {
       const PhaseTimer timer(times_, Phase::kAttend);
       clear(stream_, buffers_.state);
-      own_blocks_.attend(stream_, number, batch, buffers_.q, buffers_.positions, sm_scale_,
+      own_blocks_.attend(stream_, number, queries, buffers_.q, buffers_.positions, sm_scale_,
                          buffers_.state);
     }
     finish(layer);
     feed_forward(layer);
-    {
-      const PhaseTimer timer(times_, Phase::kTrim);
-      for (const BatchSegment& segment : batch.segments) segment.cache->trim(number);
-    }
   }
-  return buffers_.hidden;
+  const PhaseTimer timer(times_, Phase::kTrim);
+  for (const BatchSegment& segment : batch.segments) segment.cache->trim(number);
+}
+
+// Narrows the buffers to the wanted rows and says whose they are.
+Batch Transformer::keep_wanted(const Batch& batch) {
+  const Extent wanted = *batch.wanted;
+  buffers_.keep_rows(wanted);
+  wanted_segments_.clear();
+  for (const BatchSegment& segment : batch.segments) {
+    const Extent rows{std::max(segment.rows.begin, wanted.begin),
+                      std::min(segment.rows.end, wanted.end)};
+    if (rows.empty()) continue;
+    wanted_segments_.push_back(
+        {.cache = segment.cache,
+         .rows = {rows.begin - wanted.begin, rows.end - wanted.begin},
+         .first_position = segment.first_position + rows.begin - segment.rows.begin});
+  }
+  return {.tokens = batch.tokens.subspan(static_cast<std::size_t>(wanted.begin),
+                                         static_cast<std::size_t>(wanted.size())),
+          .segments = wanted_segments_};
 }
 
 void Transformer::begin(const Batch& batch) {
@@ -67,22 +93,29 @@ void Transformer::begin(const Batch& batch) {
                         .sin = buffers_.sin});
 }
 
-void Transformer::project(const LayerWeights& layer) {
+void Transformer::project_keys_values(const LayerWeights& layer) {
   const PhaseTimer timer(times_, Phase::kProject);
   const StepBuffers& b = buffers_;
   rms_norm(stream_,
            {.x = b.hidden, .weight = layer.attention_norm, .eps = norm_eps_, .out = b.normed});
-  linear(stream_, {.x = b.normed, .weight = layer.q, .bias = layer.q_bias, .out = as_matrix(b.q)});
   linear(stream_, {.x = b.normed, .weight = layer.k, .bias = layer.k_bias, .out = as_matrix(b.k)});
   linear(stream_, {.x = b.normed, .weight = layer.v, .bias = layer.v_bias, .out = as_matrix(b.v)});
   if (spec().qk_norm) {
     rms_norm(stream_,
-             {.x = as_heads(b.q), .weight = layer.q_norm, .eps = norm_eps_, .out = as_heads(b.q)});
-    rms_norm(stream_,
              {.x = as_heads(b.k), .weight = layer.k_norm, .eps = norm_eps_, .out = as_heads(b.k)});
   }
-  rope(stream_, {.x = b.q, .cos = b.cos, .sin = b.sin});
   rope(stream_, {.x = b.k, .cos = b.cos, .sin = b.sin});
+}
+
+void Transformer::project_queries(const LayerWeights& layer) {
+  const PhaseTimer timer(times_, Phase::kProject);
+  const StepBuffers& b = buffers_;
+  linear(stream_, {.x = b.normed, .weight = layer.q, .bias = layer.q_bias, .out = as_matrix(b.q)});
+  if (spec().qk_norm) {
+    rms_norm(stream_,
+             {.x = as_heads(b.q), .weight = layer.q_norm, .eps = norm_eps_, .out = as_heads(b.q)});
+  }
+  rope(stream_, {.x = b.q, .cos = b.cos, .sin = b.sin});
 }
 
 void Transformer::finish(const LayerWeights& layer) {

@@ -1,8 +1,9 @@
 // The forward pass of this worker's layers. A layer is a row of visible phases (DESIGN 4 and 5):
-// project own tokens, append K and V, attend to own blocks, finish, feed forward, trim. What other
-// ranks contribute enters between them: partial states between attend and finish.
+// keys and values of own tokens, append, queries, attend to own blocks, finish, feed forward, trim.
+// What other ranks contribute enters between them: partial states between attend and finish.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "base/device.h"
 #include "kernels/tensor.h"
@@ -23,7 +24,8 @@ class Transformer {
 
   // Runs all layers over the batch and appends its tokens to the caches. Returns the residual
   // stream after the last layer, [n_rows, d_model], before the final norm; valid until the next
-  // call. Throws kOutOfMemory when the cache is full and kInvalidArgument for a token outside the
+  // call. After the model's last layer only the wanted rows: [batch.wanted->size(), d_model].
+  // Throws kOutOfMemory when the cache is full and kInvalidArgument for a token outside the
   // vocabulary; after kOutOfMemory the caches of the batch can only be dropped.
   TensorView<const float, 2> forward(const Batch& batch);
 
@@ -36,7 +38,10 @@ class Transformer {
 
  private:
   void begin(const Batch& batch);
-  void project(const LayerWeights& layer);
+  void run_layer(std::int64_t number, const Batch& batch);
+  void project_keys_values(const LayerWeights& layer);
+  void project_queries(const LayerWeights& layer);
+  Batch keep_wanted(const Batch& batch);
   void finish(const LayerWeights& layer);
   void feed_forward(const LayerWeights& layer);
 
@@ -48,6 +53,7 @@ class Transformer {
   StreamRef stream_ = StreamRef::cpu();
   StepBuffers buffers_;
   OwnBlocks own_blocks_;
+  std::vector<BatchSegment> wanted_segments_;
   Tensor<float, 2> logits_normed_memory_;
   Tensor<float, 2> logits_memory_;
   PhaseTimes times_;

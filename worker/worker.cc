@@ -112,18 +112,22 @@ StepDone Worker::run(const PrefillChunk& command) {
   const BatchSegment segment{
       .cache = &sequence.cache, .rows = {0, n_new}, .first_position = sequence.n_tokens};
   sequence.is_whole = false;
-  const auto hidden = forward({.tokens = command.tokens, .segments = {&segment, 1}});
+  const bool scores = command.score_logprobs >= 0;
+  const auto hidden = forward({.tokens = command.tokens,
+                               .segments = {&segment, 1},
+                               .wanted = Extent{scores ? 0 : n_new - 1, n_new}});
+  const Extent last{hidden.dim(0) - 1, hidden.dim(0)};
 
   StepDone done;
-  if (command.score_logprobs >= 0) done.scored = score(command, sequence, hidden);
+  if (scores) done.scored = score(command, sequence, hidden);
   sequence.n_tokens += n_new;
-  keep_last_hidden(sequence, hidden, n_new - 1);
+  keep_last_hidden(sequence, hidden, last.begin);
   if (command.after == AfterPrefill::kSample) {
     const LogitsQuestion question{.sequence = command.sequence,
                                   .sampling = &sequence.sampling,
                                   .position = sequence.n_tokens,
                                   .n_logprobs = sequence.sampling.n_logprobs};
-    logits_reader_.answer(hidden.slice(0, {n_new - 1, n_new}), {&question, 1}, done.picked);
+    logits_reader_.answer(hidden.slice(0, last), {&question, 1}, done.picked);
   }
   sequence.is_whole = true;
   return done;
