@@ -46,7 +46,8 @@ std::vector<std::int32_t> greedy(const GreedyArgs& args) {
   const std::vector<std::int32_t>& eos = folder.config().eos_token_ids;
   Worker worker({.weights = std::make_shared<const Weights>(Weights::load(folder)),
                  .roles = args.roles,
-                 .cache_limit_bytes = std::nullopt});
+                 .cache_limit_bytes = std::nullopt,
+                 .n_threads = 1});
   done(worker, OpenSequence{.sequence = kSequence, .sampling = {}});
   StepDone step;
   for (auto left = std::span(args.prompt); !left.empty();) {
@@ -69,8 +70,15 @@ std::vector<std::int32_t> greedy(const GreedyArgs& args) {
 
 class WorkerText : public testing::TestWithParam<Isa> {
  protected:
-  void SetUp() override { set_active_isa(GetParam()); }
-  void TearDown() override { set_active_isa(before_); }
+  // One thread: steps of models so small are shorter than the wait for a second thread.
+  void SetUp() override {
+    set_active_isa(GetParam());
+    set_kernel_threads(1);
+  }
+  void TearDown() override {
+    set_active_isa(before_);
+    set_kernel_threads(0);
+  }
 
   void expect_needle_answers(const HeadRoles& roles,
                              NeedleQuestion::Answer NeedleQuestion::*answer) {
