@@ -77,6 +77,20 @@ TEST(Worker, LogprobsAreOfTheUnmodifiedDistribution) {
   EXPECT_EQ(last(SequenceId{4}, {.n_logprobs = 1000}).top.size(), 97U);
 }
 
+TEST(Worker, DrawsWithTheSeedAndThePositionOfThePickedToken) {
+  Worker worker = make_worker();
+  const SamplingParams sampling{.temperature = 3.0, .top_k = 50, .seed = 11, .n_logprobs = 97};
+  done(worker.step(OpenSequence{.sequence = kA, .sampling = sampling}));
+  PickedToken picked = prefill(worker, kA, std::vector<std::int32_t>{5, 6, 7}, 2).picked.at(0);
+  Sampler sampler;
+  for (std::int64_t position = 3; position < 20; ++position) {
+    std::vector<float> logits(97);
+    for (const TokenLogprob& t : picked.top) logits[static_cast<std::size_t>(t.token)] = t.logprob;
+    ASSERT_EQ(picked.token, sampler.sample(logits, sampling, position)) << "position " << position;
+    picked = done(worker.step(DecodeBatch{.rows = {{kA, picked.token}}})).picked.at(0);
+  }
+}
+
 TEST(Worker, ScoresEveryTokenButTheFirstAcrossChunks) {
   Worker worker = make_worker();
   test::Random random(test::base_seed());
