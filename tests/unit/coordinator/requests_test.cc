@@ -71,6 +71,7 @@ struct BadLine {
   std::string line;
   std::string message;
 };
+void PrintTo(const BadLine& value, std::ostream* out) { *out << value.name; }
 class BadRequests : public testing::TestWithParam<BadLine> {};
 
 TEST_P(BadRequests, AreNamedWithTheirLine) {

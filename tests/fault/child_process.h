@@ -1,0 +1,35 @@
+// The program as its users run it: started as a process, fed flags and files, watched, killed.
+#pragma once
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace longhaul::test {
+
+class ChildProcess {
+ public:
+  // Starts `longhaul` with these arguments; stdout and stderr go to files in `folder`. Variables
+  // are "NAME=value", added to the environment.
+  ChildProcess(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
+               const std::vector<std::string>& variables = {});
+  ~ChildProcess();  // kills it if it still runs
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  bool running();           // false once it ended
+  void signal(int number);  // does nothing once it ended
+  int wait();               // exit status; 128 + signal when a signal ended it. Blocks
+  std::string output() const;
+  std::string errors() const;
+
+ private:
+  void collect(int flags);
+  std::filesystem::path folder_;
+  pid_t pid_ = -1;
+  bool ended_ = false;
+  int status_ = -1;
+};
+
+}  // namespace longhaul::test

@@ -1,0 +1,219 @@
+// What users get for wrong flags, files and fields: exit status and a message that says what is
+// wrong, where, and what to do.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "tests/fault/child_process.h"
+#include "tests/support/paths.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+using test::ChildProcess;
+using testing::HasSubstr;
+
+std::string model() { return test::source_path("examples/needle/model").string(); }
+
+// Requests files by name, written beside the output for every case.
+std::string request_line(std::string_view id, std::string_view body) {
+  return fmt::format(R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{}}})"
+                     "\n",
+                     id, body);
+}
+
+void write_files(const fs::path& folder) {
+  replace_file(folder / "good.jsonl", request_line("a", R"({"prompt":"Hi","max_tokens":2})"));
+  replace_file(folder / "bad.jsonl",
+               request_line("a", R"({"prompt":"Hi"})") + "not json\n" +
+                   request_line("a", R"({"prompt":"Hi"})") +
+                   request_line("b", R"({"prompt":"Hi","documents":[{"path":"gone.txt"}]})"));
+  replace_file(folder / "chat.jsonl",
+               R"({"custom_id":"c","method":"POST","url":"/v1/chat/completions","body":{}})"
+               "\n");
+  replace_file(folder / "empty.jsonl", "\n");
+  replace_file(folder / "long.jsonl",
+               request_line("a", R"({"prompt":"Hi","max_tokens":2})") +
+                   request_line("b", R"({"prompt":"Hi","max_tokens":90000000})"));
+  replace_file(folder / "foreign.jsonl", "precious\n");
+  replace_file(folder / "text.txt", "A short text.");
+}
+
+struct Case {
+  std::string name;
+  std::vector<std::string> arguments;  // MODEL and DIR are replaced
+  int status;
+  std::string message;
+};
+
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
+class CommandLine : public testing::TestWithParam<Case> {};
+
+TEST_P(CommandLine, SaysWhatIsWrong) {
+  const test::TemporaryFolder folder;
+  write_files(folder.path());
+  std::vector<std::string> arguments = GetParam().arguments;
+  for (std::string& argument : arguments) {
+    if (argument == "MODEL") argument = model();
+    if (argument.starts_with("DIR/")) argument = (folder.path() / argument.substr(4)).string();
+  }
+  ChildProcess process(folder.path(), arguments);
+  EXPECT_EQ(process.wait(), GetParam().status) << process.errors();
+  EXPECT_THAT(process.output() + process.errors(), HasSubstr(GetParam().message));
+  EXPECT_EQ(read_file(folder.path() / "foreign.jsonl", 100), "precious\n");
+}
+
+using Words = std::vector<std::string>;
+Words batch(const std::string& input, const Words& more = {}) {
+  Words words = {"run", "-m", "MODEL", "-i", "DIR/" + input, "-o", "DIR/out.jsonl"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+Words question(const Words& more) {
+  Words words = {"run", "-m", "MODEL", "-p", "Hi", "-n", "2"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Flags, CommandLine,
+    testing::Values(
+        Case{"Nothing", {}, 2, "A subcommand is required"},
+        Case{"Version", {"--version"}, 0, "longhaul 0."},
+        Case{"Help", {"run", "--help"}, 0, "Examples:"},
+        Case{"UnknownFlag", question({"--nonsense"}), 2, "--nonsense"},
+        Case{"NoModel", {"run", "-p", "Hi"}, 2, "--model is required"},
+        Case{"NothingToDo", {"run", "-m", "MODEL"}, 2, "nothing to do: give -i"},
+        Case{"TwoModes", batch("good.jsonl", {"-p", "Hi"}), 2, "use one or the other"},
+        Case{"NoOutput", {"run", "-m", "MODEL", "-i", "DIR/good.jsonl"}, 2, "-o results.jsonl"},
+        Case{"NoInput", {"run", "-m", "MODEL", "-o", "DIR/x"}, 2, "-i requests.jsonl"},
+        Case{"OverwriteAndRetry", batch("good.jsonl", {"--overwrite", "--retry-errors"}), 2,
+             "use one of them"},
+        Case{"ZeroChunk", question({"--chunk-len", "0"}), 2, "--chunk-len"},
+        Case{"ChunkNoNumber", question({"-b", "many"}), 2, "--chunk-len"},
+        Case{"CacheType", question({"-ctk", "q8_0"}), 2, "--cache-type-k"},
+        Case{"TopP", question({"--top-p", "1.5"}), 2, "top_p is 1.5; it must lie in [0, 1]"},
+        Case{"KvLimit", question({"--kv-limit", "much"}), 2, "'much' is no size"},
+        Case{"LogLevel", question({"--log-level", "loud"}), 2, "log level 'loud'"},
+        Case{"RatioAlone", question({"--retrieval-ratio", "0.5"}), 2, "need --head-profile"},
+        Case{"Works", question({"--ctk", "f32", "-ctv", "bf16"}), 0, "prompt tokens, 2 new ones"}),
+    [](const auto& param) { return param.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, CommandLine,
+    testing::Values(
+        Case{"ModelMissing", {"run", "-m", "DIR/none", "-p", "Hi"}, 2, "no such folder"},
+        Case{"ModelIsAFile", {"run", "-m", "DIR/text.txt", "-p", "Hi"}, 2, "is a file"},
+        Case{"InputMissing", batch("none.jsonl"), 5, "none.jsonl: No such file"},
+        Case{"InputEmpty", batch("empty.jsonl"), 5, "holds no requests"},
+        Case{"DocumentMissing", question({"-f", "DIR/gone.txt"}), 5, "gone.txt: No such file"},
+        Case{"OutputFolder",
+             {"run", "-m", "MODEL", "-i", "DIR/good.jsonl", "-o", "DIR/none/out.jsonl"},
+             2,
+             "there is no folder"},
+        Case{"OutputIsInput",
+             {"run", "-m", "MODEL", "-i", "DIR/good.jsonl", "-o", "DIR/good.jsonl"},
+             2,
+             "written over the requests"},
+        Case{"OutputIsForeign",
+             {"run", "-m", "MODEL", "-i", "DIR/good.jsonl", "-o", "DIR/foreign.jsonl"},
+             2,
+             "choose another output"},
+        Case{"ProfileMissing", question({"--head-profile", "DIR/none"}), 2,
+             "a profile is a folder"}),
+    [](const auto& param) { return param.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Requests, CommandLine,
+    testing::Values(
+        Case{"AllProblems", batch("bad.jsonl"), 5, "3 problems in"},
+        Case{"LineOfSyntax", batch("bad.jsonl"), 5, "bad.jsonl:2: "},
+        Case{"LineOfTwice", batch("bad.jsonl"), 5, "bad.jsonl:3: custom_id \"a\" was already used"},
+        Case{"LineOfDocument", batch("bad.jsonl"), 5, "bad.jsonl:4: body.documents[0]: "},
+        Case{"Chat", batch("chat.jsonl"), 5, "chat comes later; use /v1/completions"},
+        Case{"SomeFail", batch("long.jsonl"), 1, "1 done in"},
+        Case{"DoesNotFit", question({"--kv-limit", "1K"}), 3, "the limit is 0.0 MiB"},
+        Case{"ContextTooSmall", question({"-c", "3"}), 2, "context_length_exceeded"}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(CommandLineRun, FlagsComeFromTheEnvironmentToo) {
+  const test::TemporaryFolder folder;
+  ChildProcess process(
+      folder.path(), {"run", "-p", "Hi"},
+      {"LONGHAUL_MODEL=" + model(), "LONGHAUL_N_PREDICT=1", "LONGHAUL_ISA=baseline"});
+  EXPECT_EQ(process.wait(), 0) << process.errors();
+  EXPECT_THAT(process.errors(), HasSubstr("prompt tokens, 1 new ones"));
+  EXPECT_THAT(process.errors(), HasSubstr("baseline kernels"));
+}
+
+TEST(CommandLineRun, RefusesToContinueWithOtherSettings) {
+  const test::TemporaryFolder folder;
+  write_files(folder.path());
+  const auto run = [&](const Words& more) {
+    Words words = {"run",
+                   "-m",
+                   model(),
+                   "-i",
+                   (folder.path() / "good.jsonl").string(),
+                   "-o",
+                   (folder.path() / "out.jsonl").string()};
+    words.insert(words.end(), more.begin(), more.end());
+    ChildProcess process(folder.path(), words);
+    const int status = process.wait();
+    return std::pair(status, process.errors());
+  };
+  EXPECT_EQ(run({}).first, 0);
+  const auto [status, errors] = run({"--temp", "0.5"});
+  EXPECT_EQ(status, 2);
+  EXPECT_THAT(errors, HasSubstr("settings.default_sampling.temperature: was 0, now 0.5"));
+  EXPECT_EQ(run({"--temp", "0.5", "--overwrite"}).first, 0);
+}
+
+TEST(CommandLineRun, FailedRequestsAreNamedAndCanBeRetried) {
+  const test::TemporaryFolder folder;
+  write_files(folder.path());
+  const fs::path errors = folder.path() / "out.errors.jsonl";
+  const Words words = {"run",
+                       "-m",
+                       model(),
+                       "-i",
+                       (folder.path() / "long.jsonl").string(),
+                       "-o",
+                       (folder.path() / "out.jsonl").string()};
+  ASSERT_EQ(ChildProcess(folder.path(), words).wait(), 1);
+  EXPECT_THAT(read_file(errors, 1 << 20), HasSubstr("context_length_exceeded"));
+  ASSERT_EQ(ChildProcess(folder.path(), words).wait(), 1);  // still failed, not run again
+  replace_file(folder.path() / "long.jsonl",
+               request_line("a", R"({"prompt":"Hi","max_tokens":2})") +
+                   request_line("b", R"({"prompt":"Hi","max_tokens":3})"));
+  Words retry = words;
+  retry.push_back("--retry-errors");
+  ASSERT_EQ(ChildProcess(folder.path(), retry).wait(), 0);
+  EXPECT_EQ(read_file(errors, 1 << 20), "");
+}
+
+TEST(CommandLineRun, EchoScoresAPrompt) {
+  const test::TemporaryFolder folder;
+  replace_file(folder.path() / "score.jsonl",
+               request_line("a", R"({"prompt":"The secret code","max_tokens":0,"echo":true,)"
+                                 R"("logprobs":1})"));
+  ChildProcess process(folder.path(),
+                       {"run", "-m", model(), "-i", (folder.path() / "score.jsonl").string(), "-o",
+                        (folder.path() / "out.jsonl").string()});
+  ASSERT_EQ(process.wait(), 0) << process.errors();
+  const Json line = parse_json(read_file(folder.path() / "out.jsonl", 1 << 20), "out.jsonl");
+  const JsonField choice =
+      JsonField(line, "out.jsonl").at("response").at("body").at("choices").at(0);
+  EXPECT_EQ(choice.at("text").as_string(), "The secret code");
+  const JsonField scores = choice.at("logprobs").at("token_logprobs");
+  ASSERT_GT(scores.size(), 2U);
+  EXPECT_TRUE(scores.at(0).json().is_null());
+  EXPECT_LT(scores.at(1).as_number(), 0);
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,139 @@
+// A batch that is killed again and again loses nothing: at the end every request has exactly one
+// whole line with the text of an undisturbed run.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <thread>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "tests/fault/child_process.h"
+#include "tests/support/paths.h"
+#include "tests/support/random.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+using test::ChildProcess;
+using testing::HasSubstr;
+
+constexpr int kRequests = 50;
+constexpr int kDocuments = 5;
+
+std::int64_t count_lines(const fs::path& path) {
+  if (!fs::exists(path)) return 0;
+  const std::string text = read_file(path, 1 << 24);
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+// custom_id -> text of all result lines; adds a failure for an id that comes twice.
+std::map<std::string, std::string> texts_of(const fs::path& path) {
+  std::map<std::string, std::string> texts;
+  const std::string all = read_file(path, 1 << 24);
+  EXPECT_TRUE(all.ends_with('\n'));
+  for (std::size_t begin = 0; begin < all.size();) {
+    const std::size_t end = all.find('\n', begin);
+    const Json line = parse_json(std::string_view(all).substr(begin, end - begin), path.string());
+    const JsonField root(line, path.string());
+    const std::string id = root.at("custom_id").as_string();
+    const JsonField choice = root.at("response").at("body").at("choices").at(0);
+    EXPECT_TRUE(texts.emplace(id, choice.at("text").as_string()).second) << id << " comes twice";
+    begin = end + 1;
+  }
+  return texts;
+}
+
+class Restart : public testing::Test {
+ protected:
+  Restart() {
+    const std::string log =
+        read_file(test::source_path("examples/needle/documents/harbour_log.txt"), 1 << 20);
+    for (std::size_t i = 0; i < kDocuments; ++i)
+      replace_file(folder_.path() / fmt::format("{}.txt", i), log.substr(i * 1500, 1200));
+    std::string requests;
+    for (int i = 0; i < kRequests; ++i) {
+      requests += fmt::format(
+          R"({{"custom_id":"request-{}","method":"POST","url":"/v1/completions","body":)"
+          R"({{"prompt":"\nQuestion {}:","max_tokens":{},"temperature":{},)"
+          R"("documents":[{{"path":"{}.txt"}}]}}}})"
+          "\n",
+          i, i, 2 + i % 7, i % 3 == 0 ? "0.8" : "0", i % kDocuments);
+    }
+    replace_file(folder_.path() / "requests.jsonl", requests);
+  }
+
+  std::vector<std::string> command(const fs::path& output) const {
+    return {"run",
+            "-m",
+            test::source_path("examples/needle/model").string(),
+            "-i",
+            (folder_.path() / "requests.jsonl").string(),
+            "-o",
+            output.string(),
+            "--parallel",
+            "3",
+            "--chunk-len",
+            "256",
+            "--threads",
+            "1",
+            "--no-progress"};
+  }
+  int run_to_the_end(const fs::path& output) {
+    ChildProcess process(folder_.path(), command(output));
+    const int status = process.wait();
+    EXPECT_EQ(status, 0) << process.errors();
+    return status;
+  }
+  // Waits until `n_lines` more results are there (or the process ended), and a moment longer.
+  void wait_for_lines(ChildProcess& process, const fs::path& output, std::int64_t n_lines) {
+    const std::int64_t goal = count_lines(output) + n_lines;
+    while (process.running() && count_lines(output) < goal)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::this_thread::sleep_for(std::chrono::milliseconds(random_.integer(0, 40)));
+  }
+
+  test::TemporaryFolder folder_;
+  test::Random random_{test::base_seed()};
+};
+
+TEST_F(Restart, TenKillsLoseNothing) {
+  const fs::path undisturbed = folder_.path() / "undisturbed.jsonl";
+  const fs::path killed = folder_.path() / "killed.jsonl";
+  ASSERT_EQ(run_to_the_end(undisturbed), 0);
+  const auto want = texts_of(undisturbed);
+  ASSERT_EQ(want.size(), static_cast<std::size_t>(kRequests));
+
+  for (int round = 0; round < 10; ++round) {
+    ChildProcess process(folder_.path(), command(killed));
+    wait_for_lines(process, killed, random_.integer(0, 5));
+    process.signal(SIGKILL);
+    process.wait();
+  }
+  ASSERT_EQ(run_to_the_end(killed), 0);
+  EXPECT_EQ(texts_of(killed), want);
+  EXPECT_FALSE(fs::exists(folder_.path() / "killed.errors.jsonl"));
+}
+
+TEST_F(Restart, ASignalEndsTheRunCleanlyAndTheNextOneContinues) {
+  const fs::path output = folder_.path() / "out.jsonl";
+  for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) {
+    ChildProcess process(folder_.path(), command(output));
+    wait_for_lines(process, output, 2);
+    process.signal(signal);
+    EXPECT_EQ(process.wait(), 75) << process.errors();
+    EXPECT_THAT(process.errors(), HasSubstr("run the same command again to go on"));
+  }
+  ASSERT_EQ(run_to_the_end(output), 0);
+  EXPECT_EQ(texts_of(output).size(), static_cast<std::size_t>(kRequests));
+  // Once more: there is nothing to do.
+  ASSERT_EQ(run_to_the_end(output), 0);
+  EXPECT_EQ(count_lines(output), kRequests);
+}
+
+}  // namespace
+}  // namespace longhaul
