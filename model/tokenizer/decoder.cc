@@ -31,18 +31,6 @@ const std::string& one_character(const JsonField& field) {
   return text;
 }
 
-std::string replace_in(std::string_view text, std::string_view what, std::string_view content) {
-  std::string out;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t found = text.find(what, at);
-    out.append(text.substr(at, found == std::string_view::npos ? found : found - at));
-    if (found == std::string_view::npos) break;
-    out.append(content);
-    at = found + what.size();
-  }
-  return out;
-}
-
 }  // namespace
 
 Decoder Decoder::from_json(const JsonField& field) {
@@ -75,7 +63,8 @@ void Decoder::add(const JsonField& field) {
     const auto add_prefix = field.find("add_prefix_space");
     const bool prefixed =
         scheme ? scheme->as_string() != "never" : !add_prefix || add_prefix->as_bool();
-    stages_.emplace_back(MetaspaceStage{one_character(field.at("replacement")), prefixed});
+    stages_.emplace_back(
+        MetaspaceStage{Pattern::literal(one_character(field.at("replacement"))), prefixed});
   } else if (type == "Strip") {
     const auto count = [&](std::string_view name) {
       return static_cast<std::size_t>(field.at(name).as_integer(0, INT32_MAX));
@@ -99,10 +88,9 @@ std::string Decoder::bytes_of_token(std::string_view token) const {
   std::string text(token);
   for (const DecoderStage& stage : stages_) {
     if (const auto* replace = std::get_if<ReplaceStage>(&stage)) {
-      Matcher matcher(replace->pattern);
-      text = replace_all(matcher, text, replace->content);
+      text = replace_all(replace->pattern, text, replace->content);
     } else if (const auto* metaspace = std::get_if<MetaspaceStage>(&stage)) {
-      text = replace_in(text, metaspace->replacement, " ");
+      text = replace_all(metaspace->replacement, text, " ");
     } else if (std::holds_alternative<ByteFallbackStage>(stage)) {
       if (const auto byte = byte_token(text)) return std::string(1, *byte);
     } else if (std::holds_alternative<ByteLevelStage>(stage)) {
@@ -115,10 +103,7 @@ std::string Decoder::bytes_of_token(std::string_view token) const {
 DecoderRun::DecoderRun(const Decoder& decoder) : decoder_(&decoder) {
   bool fused = false;
   for (const DecoderStage& stage : decoder.stages()) {
-    State& state = states_.emplace_back();
-    state.fused = fused;
-    if (const auto* replace = std::get_if<ReplaceStage>(&stage))
-      state.matcher.emplace_back(replace->pattern);
+    states_.emplace_back().fused = fused;
     fused |=
         std::holds_alternative<FuseStage>(stage) || std::holds_alternative<ByteLevelStage>(stage);
   }
@@ -152,7 +137,7 @@ void DecoderRun::run(const ReplaceStage& stage, std::size_t at, std::string_view
                      std::string& out) {
   State& state = states_[at];
   if (!state.fused) {
-    feed(at + 1, replace_all(state.matcher[0], token, stage.content), out);
+    feed(at + 1, replace_all(stage.pattern, token, stage.content), out);
     return;
   }
   // A match may begin in this part and end in a later one: keep back what could begin one.
@@ -175,7 +160,7 @@ void DecoderRun::run(const ReplaceStage& stage, std::size_t at, std::string_view
 void DecoderRun::run(const MetaspaceStage& stage, std::size_t at, std::string_view token,
                      std::string& out) {
   const bool drops = stage.prefixed && !states_[at].started;
-  feed(at + 1, replace_in(token, stage.replacement, drops ? "" : " "), out);
+  feed(at + 1, replace_all(stage.replacement, token, drops ? "" : " "), out);
 }
 
 void DecoderRun::run(const StripStage& stage, std::size_t at, std::string_view token,

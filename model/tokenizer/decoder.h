@@ -17,7 +17,7 @@ struct ReplaceStage {  // in every token; after Fuse in the text as a whole
   std::string content;
 };
 struct MetaspaceStage {  // `replacement` becomes a space, in the first token nothing
-  std::string replacement;
+  Pattern replacement;
   bool prefixed = true;
 };
 struct StripStage {  // up to `start` and `stop` times `content` at the ends of every token
@@ -56,11 +56,10 @@ class DecoderRun {
 
  private:
   struct State {
-    bool fused = false;            // an earlier stage joins all tokens
-    bool started = false;          // a token has come
-    std::size_t n_cut = 0;         // StripStage after Fuse: what was cut at the front
-    std::string pending;           // held back
-    std::vector<Matcher> matcher;  // ReplaceStage: one
+    bool fused = false;     // an earlier stage joins all tokens
+    bool started = false;   // a token has come
+    std::size_t n_cut = 0;  // StripStage after Fuse: what was cut at the front
+    std::string pending;    // held back
   };
 
   void feed(std::size_t at, std::string_view token, std::string& out);

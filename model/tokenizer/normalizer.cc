@@ -14,12 +14,12 @@ void apply_step(const Prepend& step, Normalized& value) {
 }
 
 void apply_step(const Replace& step, Normalized& value) {
-  Matcher matcher(step.pattern);
   if (step.content.empty()) {
+    Matcher matcher(step.pattern);
     const auto first = matcher.find(value.text, 0);
     value.front_removed |= first && first->begin == 0 && first->end > 0;
   }
-  value.text = replace_all(matcher, value.text, step.content);
+  value.text = replace_all(step.pattern, value.text, step.content);
 }
 
 void apply_step(const Strip& step, Normalized& value) {

@@ -151,7 +151,30 @@ std::optional<Match> MatchWalk::next(std::size_t limit) {
   return std::nullopt;
 }
 
-std::string replace_all(Matcher& matcher, std::string_view text, std::string_view content) {
+namespace {
+
+std::string replace_literal(std::string_view what, std::string_view text,
+                            std::string_view content) {
+  std::string out;
+  out.reserve(text.size() + text.size() / 4);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t found = text.find(what, at);
+    if (found == std::string_view::npos) {
+      out.append(text, at, text.size() - at);
+      break;
+    }
+    out.append(text, at, found - at);
+    out.append(content);
+    at = found + what.size();
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string replace_all(const Pattern& pattern, std::string_view text, std::string_view content) {
+  if (pattern.is_literal()) return replace_literal(pattern.text(), text, content);
+  Matcher matcher(pattern);
   std::string out;
   out.reserve(text.size() + text.size() / 8);
   std::size_t done = 0;

@@ -71,6 +71,6 @@ class MatchWalk {
 };
 
 // `text` with every match replaced.
-std::string replace_all(Matcher& matcher, std::string_view text, std::string_view content);
+std::string replace_all(const Pattern& pattern, std::string_view text, std::string_view content);
 
 }  // namespace longhaul::tokenization
