@@ -158,9 +158,10 @@ void Communicator::mark_broken(const std::string& reason) {
   if (!family_->broken) family_->broken = reason;
 }
 
-void Communicator::throw_if_broken() const {
+void Communicator::throw_if_broken() {
   if (family_->aborted->raised()) [[unlikely]] {
     const Verdict verdict = family_->aborted->verdict();
+    tell_peers(verdict);  // another thread may have raised it: this one leaves, but not silently
     throw Error(ErrorCode::kPeerFailed,
                 fmt::format("rank {} failed: {}", verdict.rank, verdict.message));
   }

@@ -172,14 +172,14 @@ class Communicator {
   virtual bool wait_ticket(int ticket, Deadline deadline) = 0;
   // Withdraws a transfer: the buffer is not touched any more afterwards.
   virtual void drop_ticket(int ticket) noexcept = 0;
-  // Any thread. The family's flag has just been raised.
+  // Any thread, possibly several times. The family's flag is raised.
   virtual void tell_peers(const Verdict& verdict) noexcept = 0;
 
   const Group& group() const { return group_; }
   const std::shared_ptr<CommunicatorFamily>& family() const { return family_; }
   // For split(): finds out who has this rank's color. Nullopt for a negative color.
   std::optional<Group> split_group(int color, int key);
-  void throw_if_broken() const;
+  void throw_if_broken();
 
  private:
   friend class Request;

@@ -99,7 +99,10 @@ bool InProcessHub::wait(const InProcessTransfer& transfer, Deadline deadline) {
   if (spin_) {
     const Deadline spin_end = Clock::now() + kSpin;
     while (Clock::now() < spin_end) {
-      if (over()) return true;
+      for (int look = 0; look < 32; ++look) {
+        if (over()) return true;
+      }
+      std::this_thread::yield();  // the peer may be waiting for this very core
     }
   }
   std::unique_lock lock(mutex_);

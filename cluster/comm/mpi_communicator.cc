@@ -34,6 +34,7 @@ class MpiCommunicator final : public Communicator {
       : Communicator(std::move(group), std::move(family)), job_(std::move(job)) {}
   ~MpiCommunicator() override {
     if (broken()) job_->leave_open();
+    if (job_->aborted()->raised()) job_->tell_peers(job_->aborted()->verdict());
   }
 
   void progress() override {

@@ -56,7 +56,6 @@ MpiJob::~MpiJob() {
 }
 
 void MpiJob::poll() {
-  if (aborted_->raised() && !told_) send_notices(aborted_->verdict());
   if (buffers_->receive == MPI_REQUEST_NULL) return;
   int arrived = 0;
   check_mpi(MPI_Test(&buffers_->receive, &arrived, MPI_STATUS_IGNORE), "MPI_Test");

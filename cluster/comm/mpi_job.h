@@ -32,10 +32,10 @@ class MpiJob {
   int max_tag() const { return max_tag_; }
   const std::shared_ptr<FailureFlag>& aborted() const { return aborted_; }
 
-  // Lets MPI advance all transfers; raises the flag when a notice has come, and tells the others
-  // when another thread of this process has raised it.
+  // Lets MPI advance all transfers; raises the flag when a notice has come.
   void poll();
-  // Any thread. Tells the other ranks, at once on the owning thread, else at its next poll().
+  // Any thread, but only the owning one may use MPI: on others this does nothing, and the owner
+  // calls it when it finds the flag raised. Tells the other ranks, once.
   void tell_peers(const Verdict& verdict) noexcept;
   // After a failure: keeps MPI's objects until the process ends. Peers may still send to them, and
   // freeing them may block.

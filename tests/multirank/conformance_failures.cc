@@ -133,6 +133,20 @@ TEST_P(Aborts, FromAnotherThreadOfTheRank) {
   });
 }
 
+// The rank that another thread has aborted must tell its peers even if it finds out outside of a
+// wait, or never calls its communicator again.
+TEST_P(Aborts, FromAnotherThreadWhileTheRankComputes) {
+  for (const bool calls_again : {true, false}) {
+    run([&](Communicator& comm) {
+      if (comm.rank() == 0) {
+        std::jthread([&] { comm.abort(ErrorCode::kCancelled, "the job's time is over"); }).join();
+        if (!calls_again) return;
+      }
+      EXPECT_FAILS(for (;;) comm.barrier(), kPeerFailed, "rank 0 failed: the job's time is over");
+    });
+  }
+}
+
 TEST_P(Agreement, WhenNobodyFailed) {
   run([](Communicator& comm) { EXPECT_EQ(comm.agree({}), Verdict{}); });
 }
