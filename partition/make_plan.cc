@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "partition/cost_model.h"
+#include "partition/kept_keys.h"
 #include "partition/model_fingerprint.h"
 #include "partition/nearest_fit.h"
 #include "partition/place_heads.h"
@@ -44,25 +45,38 @@ void validate(const PlanRequest& request) {
                       n_stages, spec.n_layers, cluster.n_ranks() / n_replicas));
 }
 
+// The numbers of stages to try, up to `most`: every one up to 8, then steps of about an eighth, and
+// `most` itself. A fixed list, so that more memory never passes over what fitted.
+std::vector<std::int64_t> stage_counts(const PlanOptions& options, std::int64_t most) {
+  if (options.n_stages) return {*options.n_stages};
+  std::vector<std::int64_t> counts;
+  for (std::int64_t n = 1; n < most; n += std::max<std::int64_t>(1, n / 8)) counts.push_back(n);
+  counts.push_back(most);
+  return counts;
+}
+
 // As few stages as fit, or those asked for; nullopt when nothing fits.
-std::optional<ReplicaLayout> replica_layout(const PlanRequest& request,
+std::optional<ReplicaLayout> replica_layout(const PlanRequest& request, const StagePlanner& planner,
                                             std::span<const Rank> ranks) {
   const std::int64_t most =
       std::min(request.spec.n_layers, static_cast<std::int64_t>(ranks.size()));
-  const std::int64_t first = request.options.n_stages.value_or(1);
-  const std::int64_t last = request.options.n_stages.value_or(most);
-  for (std::int64_t n = first; n <= std::min(last, most); ++n) {
-    if (auto stages = layout_that_fits(request, ranks, n)) return stages;
+  for (const std::int64_t n : stage_counts(request.options, most)) {
+    if (auto stages = planner.that_fits(ranks, n)) return stages;
   }
   return std::nullopt;
 }
 
+RankGroups replica_ranks(const PlanRequest& request, std::int64_t n_replicas) {
+  return split_by_speed(request.cluster, ranks_by_host(request.cluster), n_replicas,
+                        request.options.n_stages.value_or(1));
+}
+
 std::optional<std::vector<ReplicaLayout>> layout_of(const PlanRequest& request,
+                                                    const StagePlanner& planner,
                                                     std::int64_t n_replicas) {
-  const std::vector<Rank> ranks = ranks_by_host(request.cluster);
   std::vector<ReplicaLayout> replicas;
-  for (const auto& group : split_by_speed(request.cluster, ranks, n_replicas)) {
-    auto stages = replica_layout(request, group);
+  for (const auto& group : replica_ranks(request, n_replicas)) {
+    auto stages = replica_layout(request, planner, group);
     if (!stages) return std::nullopt;
     replicas.push_back(std::move(*stages));
   }
@@ -78,18 +92,30 @@ Plan empty_plan(const PlanRequest& request) {
           .replicas = {}};
 }
 
+std::vector<std::vector<bool>> heads_that_keep_all(const PlanRequest& request, Extent layers) {
+  std::vector<std::vector<bool>> keeps_all;
+  for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
+    keeps_all.emplace_back();
+    for (std::int64_t kv_head = 0; kv_head < request.spec.n_kv_heads; ++kv_head) {
+      keeps_all.back().push_back(kept_keys(request.spec, request.roles, layer, kv_head).all);
+    }
+  }
+  return keeps_all;
+}
+
 // Turns a layout into a replica; `room` none: as many blocks as there are, for itemising what does
 // not fit.
-Replica build_replica(const PlanRequest& request, const Plan& plan, const ReplicaLayout& layout,
+Replica build_replica(const PlanRequest& request, const StagePlanner& planner, const Plan& plan,
+                      const ReplicaLayout& layout,
                       std::optional<std::int64_t> room = std::nullopt) {
   Replica replica;
   for (const StageLayout& at : layout) {
-    PlacementArgs args = placement_args(request, at);
+    PlacementArgs args = planner.placement_args(at);
     if (room) std::fill(args.room.begin(), args.room.end(), *room);
     Stage stage{.layers = at.layers,
                 .ring = at.ring,
                 .token_share = at.token_share,
-                .home = place_heads(args),
+                .home = place_heads(args, heads_that_keep_all(request, at.layers)),
                 .ffn_slice = {},
                 .vocab_slice = {}};
     set_decode_slices(plan, request.spec, request.cluster, request.workload,
@@ -100,7 +126,8 @@ Replica build_replica(const PlanRequest& request, const Plan& plan, const Replic
 }
 
 // The time that the slowest replica needs to read the longest document.
-double document_seconds(const PlanRequest& request, const std::vector<ReplicaLayout>& replicas) {
+double document_seconds(const PlanRequest& request, const StagePlanner& planner,
+                        const std::vector<ReplicaLayout>& replicas) {
   const auto speed = [&](const ReplicaLayout& replica) {
     double gflops = 0;
     for (const StageLayout& stage : replica) gflops += total_gflops(request.cluster, stage.ring);
@@ -110,7 +137,7 @@ double document_seconds(const PlanRequest& request, const std::vector<ReplicaLay
       replicas.begin(), replicas.end(),
       [&](const ReplicaLayout& a, const ReplicaLayout& b) { return speed(a) < speed(b); });
   const Plan plan = empty_plan(request);
-  const Replica replica = build_replica(request, plan, *slowest);
+  const Replica replica = build_replica(request, planner, plan, *slowest);
   const std::int64_t n_tokens =
       std::max(request.workload.document_tokens, request.workload.tail_tokens);
   return prefill_document(plan, replica, request.spec, request.cluster, n_tokens).seconds;
@@ -118,16 +145,17 @@ double document_seconds(const PlanRequest& request, const std::vector<ReplicaLay
 
 // Rule 1: doubles the replicas as long as all fit and a document hardly suffers from having half
 // the ranks.
-std::optional<std::vector<ReplicaLayout>> choose_layout(const PlanRequest& request) {
-  if (request.options.n_replicas) return layout_of(request, *request.options.n_replicas);
-  auto chosen = layout_of(request, 1);
+std::optional<std::vector<ReplicaLayout>> choose_layout(const PlanRequest& request,
+                                                        const StagePlanner& planner) {
+  if (request.options.n_replicas) return layout_of(request, planner, *request.options.n_replicas);
+  auto chosen = layout_of(request, planner, 1);
   if (!chosen) return std::nullopt;
-  double seconds = document_seconds(request, *chosen);
+  double seconds = document_seconds(request, planner, *chosen);
   const std::int64_t stages = request.options.n_stages.value_or(1);
   for (std::int64_t n = 2; n * stages <= request.cluster.n_ranks(); n *= 2) {
-    auto smaller = layout_of(request, n);
+    auto smaller = layout_of(request, planner, n);
     if (!smaller) break;
-    const double smaller_seconds = document_seconds(request, *smaller);
+    const double smaller_seconds = document_seconds(request, planner, *smaller);
     if (smaller_seconds >= request.options.min_gain * seconds) break;
     chosen = std::move(smaller);
     seconds = smaller_seconds;
@@ -137,19 +165,16 @@ std::optional<std::vector<ReplicaLayout>> choose_layout(const PlanRequest& reque
 
 // The least bad arrangement of what does not fit: the number of stages with the fewest bytes
 // missing, heads spread as if room were endless.
-NotFitting refuse(const PlanRequest& request) {
+NotFitting refuse(const PlanRequest& request, const StagePlanner& planner) {
   NotFitting refusal;
-  const std::vector<Rank> ranks = ranks_by_host(request.cluster);
-  const std::int64_t n_replicas = request.options.n_replicas.value_or(1);
-  const auto groups = split_by_speed(request.cluster, ranks, n_replicas);
+  const RankGroups groups = replica_ranks(request, request.options.n_replicas.value_or(1));
   std::int64_t most = request.spec.n_layers;
   for (const auto& group : groups) most = std::min(most, static_cast<std::int64_t>(group.size()));
-  const std::int64_t first = request.options.n_stages.value_or(1);
   std::int64_t least_missing = std::numeric_limits<std::int64_t>::max();
-  for (std::int64_t n = first; n <= most; n = n < most ? std::min(2 * n, most) : n + 1) {
+  for (const std::int64_t n : stage_counts(request.options, most)) {
     Plan plan = empty_plan(request);
     for (const auto& group : groups) {
-      plan.replicas.push_back(build_replica(request, plan, layout_by_speed(request, group, n),
+      plan.replicas.push_back(build_replica(request, planner, plan, planner.by_speed(group, n),
                                             /*room=*/std::int64_t{1} << 48));
     }
     auto bytes = memory_of(plan, request.spec, request.cluster, request.workload);
@@ -160,7 +185,6 @@ NotFitting refuse(const PlanRequest& request) {
       refusal.bytes = std::move(bytes);
       refusal.missing_bytes = missing;
     }
-    if (request.options.n_stages) break;
   }
   refusal.changes = changes_that_fit(request);
   return refusal;
@@ -170,16 +194,18 @@ NotFitting refuse(const PlanRequest& request) {
 
 bool plan_fits(const PlanRequest& request) {
   validate(request);
-  return layout_of(request, request.options.n_replicas.value_or(1)).has_value();
+  return layout_of(request, StagePlanner(request), request.options.n_replicas.value_or(1))
+      .has_value();
 }
 
 PlanResult make_plan(const PlanRequest& request) {
   validate(request);
-  const auto layout = choose_layout(request);
-  if (!layout) return refuse(request);
+  const StagePlanner planner(request);
+  const auto layout = choose_layout(request, planner);
+  if (!layout) return refuse(request, planner);
   Plan plan = empty_plan(request);
   for (const ReplicaLayout& replica : *layout) {
-    plan.replicas.push_back(build_replica(request, plan, replica));
+    plan.replicas.push_back(build_replica(request, planner, plan, replica));
   }
   return plan;
 }

@@ -1,7 +1,7 @@
 // Makes plans. Rules, in this order:
 //   1. As few replicas as make sense: a document is spread over more ranks only where doubling them
 //      makes reading it at least `min_gain` times faster; every replica must fit.
-//   2. As few stages as fit: every rank of a stage holds its layers' weights whole.
+//   2. As few stages as fit (above 8, in steps): every rank of a stage holds its weights whole.
 //   3. Ranks go to stages by host and speed, layers to stages by speed as far as memory allows.
 //   4. Tokens of a chunk by speed; homes of blocks by memory; decode slices even out what is left.
 // Deterministic and pure: the same values give the same plan, on every machine that rounds doubles

@@ -33,18 +33,17 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
 
 }  // namespace
 
-StageSize stage_size(const ModelSpec& spec, const HeadRoles& roles, const Workload& workload,
-                     Extent layers, std::int64_t n_ranks) {
+StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
+                     const Workload& workload, Extent layers, std::int64_t n_ranks) {
   StageSize size{.layers = layers, .n_ranks = n_ranks};
   size.weights = stage_weight_bytes(spec, workload.weights(spec), layers);
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
-  for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
-    const LayerHeads heads = layer_heads(spec, roles, layer);
-    size.max_all_heads = std::max(size.max_all_heads, heads.n_all);
-    size.max_windowed_heads = std::max(size.max_windowed_heads, heads.n_windowed);
-    if (heads.n_windowed > 0) {
+  for (const LayerHeads& layer : heads) {
+    size.max_all_heads = std::max(size.max_all_heads, layer.n_all);
+    size.max_windowed_heads = std::max(size.max_windowed_heads, layer.n_windowed);
+    if (layer.n_windowed > 0) {
       size.max_window_blocks = std::max(
-          size.max_window_blocks, max_kept_blocks(heads.window, workload.block_size, n_tokens));
+          size.max_window_blocks, max_kept_blocks(layer.window, workload.block_size, n_tokens));
     }
   }
   return size;
@@ -122,7 +121,11 @@ std::vector<RankBytes> memory_of(const Plan& plan, const ModelSpec& spec,
   for (const Replica& replica : plan.replicas) {
     for (const Stage& stage : replica.stages) {
       const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
-      const StageSize size = stage_size(spec, plan.roles, workload, stage.layers, n_ranks);
+      std::vector<LayerHeads> heads;
+      for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+        heads.push_back(layer_heads(spec, plan.roles, layer));
+      }
+      const StageSize size = stage_size(spec, heads, workload, stage.layers, n_ranks);
       const std::int64_t largest =
           *std::max_element(stage.token_share.begin(), stage.token_share.end());
       const std::int64_t ring_buffers = ring_buffer_bytes(spec, workload, size, largest);

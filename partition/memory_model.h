@@ -3,6 +3,7 @@
 // over the history.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -39,8 +40,9 @@ struct StageSize {
   std::int64_t max_windowed_heads = 0;  // in any of its layers: heads that keep a window
   std::int64_t max_window_blocks = 0;   // the largest such window
 };
-StageSize stage_size(const ModelSpec& spec, const HeadRoles& roles, const Workload& workload,
-                     Extent layers, std::int64_t n_ranks);
+// `heads` are those of each of the stage's layers.
+StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
+                     const Workload& workload, Extent layers, std::int64_t n_ranks);
 
 // A bound on the blocks of any chunk that the rank at ring position `position` computes.
 std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, std::int64_t position,

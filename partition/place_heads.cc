@@ -15,14 +15,15 @@ namespace longhaul {
 namespace {
 
 using Homes = std::vector<std::vector<Home>>;
+using KeepsAll = std::vector<std::vector<bool>>;  // [layer][kv_head]
 
 bool has_fixed_room(const PlacementArgs& args) {
   return std::all_of(args.room.begin(), args.room.end(), [](std::int64_t r) { return r >= 0; });
 }
 
-Homes empty_homes(const PlacementArgs& args) {
+Homes empty_homes(const KeepsAll& keeps_all) {
   Homes homes;
-  for (const LayerDemand& layer : args.layers) homes.emplace_back(layer.keeps_all.size());
+  for (const auto& layer : keeps_all) homes.emplace_back(layer.size());
   return homes;
 }
 
@@ -37,10 +38,11 @@ void reduce(Home& home) {
 // take whole heads first; what is left of their quotas lies end to end over the remaining heads.
 // The line starts at another rank in each layer, so that nobody always has the first blocks.
 void place_layer(const PlacementArgs& args, std::int64_t document_blocks, std::size_t layer,
-                 std::vector<std::int64_t> quota, std::vector<Home>& homes) {
+                 const std::vector<bool>& keeps_all, std::vector<std::int64_t> quota,
+                 std::vector<Home>& homes) {
   std::vector<Home*> heads;
   for (std::size_t h = 0; h < homes.size(); ++h) {
-    if (args.layers[layer].keeps_all[h]) heads.push_back(&homes[h]);
+    if (keeps_all[h]) heads.push_back(&homes[h]);
   }
   std::size_t next = 0;
   for (std::size_t i = 0; i < quota.size(); ++i) {
@@ -64,13 +66,13 @@ void place_layer(const PlacementArgs& args, std::int64_t document_blocks, std::s
 }
 
 // Retrieval heads, spread within `limits` [ring] of document blocks.
-void place_split(const PlacementArgs& args, const StageDemand& demand,
+void place_split(const PlacementArgs& args, const StageDemand& demand, const KeepsAll& keeps_all,
                  const std::vector<std::int64_t>& limits, Homes& homes) {
   if (demand.n_all == 0) return;
   std::vector<std::int64_t> left =
       apportion_within(demand.n_all * demand.document_blocks, args.read_speed, limits);
   for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
-    const std::int64_t n_blocks = args.layers[layer].n_all * demand.document_blocks;
+    const std::int64_t n_blocks = args.layers[layer].heads.n_all * demand.document_blocks;
     if (n_blocks == 0) continue;
     // In proportion to what each rank still has to take, so all end at exactly their parts. The
     // added tiny weight keeps the weights of finished ranks above 0.
@@ -78,7 +80,7 @@ void place_split(const PlacementArgs& args, const StageDemand& demand,
     for (double& weight : weights) weight += 1e-9;
     const std::vector<std::int64_t> quota = apportion_within(n_blocks, weights, left);
     for (std::size_t i = 0; i < quota.size(); ++i) left[i] -= quota[i];
-    place_layer(args, demand.document_blocks, layer, quota, homes[layer]);
+    place_layer(args, demand.document_blocks, layer, keeps_all[layer], quota, homes[layer]);
   }
 }
 
@@ -129,19 +131,19 @@ class ReadLoad {
 // Windowed heads to the ranks with the least to read. `take(i, blocks)` says whether rank i has
 // room for so many blocks more. False when some head finds no rank.
 template <typename HasRoom, typename Take>
-bool place_windowed(const PlacementArgs& args, const StageDemand& demand, const HasRoom& has_room,
-                    const Take& take, Homes& homes) {
+bool place_windowed(const PlacementArgs& args, const StageDemand& demand, const KeepsAll& keeps_all,
+                    const HasRoom& has_room, const Take& take, Homes& homes) {
   ReadLoad load(args);
   for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
     const LayerDemand& wanted = args.layers[layer];
     load.start_layer();
     for (std::size_t h = 0; h < homes[layer].size(); ++h) {
-      if (wanted.keeps_all[h]) {
+      if (keeps_all[layer][h]) {
         load.add(homes[layer][h], static_cast<double>(demand.document_blocks));
       }
     }
     for (std::size_t h = 0; h < homes[layer].size(); ++h) {
-      if (wanted.keeps_all[h]) continue;
+      if (keeps_all[layer][h]) continue;
       const auto rank = load.least([&](std::size_t i) { return has_room(i, wanted); });
       if (!rank) return false;
       take(*rank, wanted);
@@ -170,72 +172,65 @@ std::vector<std::int64_t> room_beside(const PlacementArgs& args, const Homes& ho
   return room;
 }
 
-bool place_windowed_in_room(const PlacementArgs& args, const StageDemand& demand, Homes& homes) {
+bool place_windowed_in_room(const PlacementArgs& args, const StageDemand& demand,
+                            const KeepsAll& keeps_all, Homes& homes) {
   std::vector<std::int64_t> room = room_beside(args, homes);
   return place_windowed(
-      args, demand,
+      args, demand, keeps_all,
       [&](std::size_t i, const LayerDemand& layer) { return room[i] >= layer.windowed_blocks; },
       [&](std::size_t i, const LayerDemand& layer) { room[i] -= layer.windowed_blocks; }, homes);
 }
 
-// Retrieval heads within `limits`, the others where room is left.
-std::optional<Homes> place_in_turn(const PlacementArgs& args, const StageDemand& demand,
-                                   const std::vector<std::int64_t>& limits) {
-  const auto needed = static_cast<double>(demand.n_all * demand.document_blocks);
-  if (std::accumulate(limits.begin(), limits.end(), 0.0) < needed) return std::nullopt;
-  Homes homes = empty_homes(args);
-  place_split(args, demand, limits, homes);
-  if (!place_windowed_in_room(args, demand, homes)) return std::nullopt;
-  return homes;
-}
-
-Homes place_by_splitting(const PlacementArgs& args, const StageDemand& demand,
-                         std::vector<std::int64_t> n_windowed) {
-  // Best, every rank keeps room for all windowed heads, which are small; else retrieval heads may
-  // fill a rank to the brim.
-  for (const std::int64_t spared : {demand.all_windowed_blocks, std::int64_t{0}}) {
-    std::vector<std::int64_t> limits;
-    for (const std::int64_t room : args.room) {
-      limits.push_back(document_room(demand, room - spared, 0));
-    }
-    if (auto homes = place_in_turn(args, demand, limits)) return std::move(*homes);
-  }
-  // In tight memory, each rank takes as many windowed heads as were counted for it.
+// Document blocks for each rank that keeps `spared` [ring] of its blocks back.
+std::vector<std::int64_t> limits_beside(const PlacementArgs& args, const StageDemand& demand,
+                                        const std::vector<std::int64_t>& spared) {
   std::vector<std::int64_t> limits;
   for (std::size_t i = 0; i < args.room.size(); ++i) {
-    limits.push_back(document_room(demand, args.room[i], n_windowed[i]));
+    limits.push_back(document_room(demand, args.room[i] - spared[i]));
   }
-  Homes homes = empty_homes(args);
-  place_split(args, demand, limits, homes);
-  const bool placed = place_windowed(
-      args, demand, [&](std::size_t i, const LayerDemand&) { return n_windowed[i] > 0; },
-      [&](std::size_t i, const LayerDemand&) { --n_windowed[i]; }, homes);
-  if (!placed) throw Error(ErrorCode::kInternal, "place_heads: no room where some was counted");
+  return limits;
+}
+
+// Retrieval heads within limits, the others where room is left; nullopt when some finds none.
+std::optional<Homes> place_in_turn(const PlacementArgs& args, const StageDemand& demand,
+                                   const KeepsAll& keeps_all, std::int64_t spared) {
+  Homes homes = empty_homes(keeps_all);
+  const std::vector<std::int64_t> each(args.room.size(), spared);
+  place_split(args, demand, keeps_all, limits_beside(args, demand, each), homes);
+  if (!place_windowed_in_room(args, demand, keeps_all, homes)) return std::nullopt;
   return homes;
 }
 
-Homes place_whole(const PlacementArgs& args, const StageDemand& demand) {
-  const std::int64_t unit = demand.n_windowed == 0 ? demand.head_blocks() : demand.windowed_blocks;
-  const std::int64_t per_head =
-      args.room.size() == 1 ? 0 : ceil_div(demand.head_blocks(), unit);  // one rank takes all
-  std::vector<std::int64_t> units;
-  for (const std::int64_t room : args.room) units.push_back(room / unit);
-  Homes homes = empty_homes(args);
+// Each rank takes as many windowed heads as were counted for it.
+Homes place_as_counted(const PlacementArgs& args, const StageDemand& demand,
+                       const KeepsAll& keeps_all, std::vector<std::int64_t> n_windowed) {
+  std::vector<std::int64_t> spared;
+  for (const std::int64_t n : n_windowed) spared.push_back(n * demand.windowed_blocks);
+  Homes homes = empty_homes(keeps_all);
+  place_split(args, demand, keeps_all, limits_beside(args, demand, spared), homes);
+  place_windowed(
+      args, demand, keeps_all, [&](std::size_t i, const LayerDemand&) { return n_windowed[i] > 0; },
+      [&](std::size_t i, const LayerDemand&) { --n_windowed[i]; }, homes);
+  return homes;
+}
+
+Homes place_whole(const PlacementArgs& args, const StageDemand& demand, const KeepsAll& keeps_all) {
+  std::vector<std::int64_t> room = args.room;
+  Homes homes = empty_homes(keeps_all);
   ReadLoad load(args);
   for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
     load.start_layer();
     for (std::size_t h = 0; h < homes[layer].size(); ++h) {
-      if (!args.layers[layer].keeps_all[h]) continue;
-      const auto rank = load.least([&](std::size_t i) { return units[i] >= per_head; });
-      units[*rank] -= per_head;
+      if (!keeps_all[layer][h]) continue;
+      const std::int64_t blocks =
+          args.document_blocks + args.n_sequences * args.tail_blocks;  // as the memory model counts
+      const auto rank = load.least([&](std::size_t i) { return room[i] >= blocks; });
+      room[*rank] -= blocks;
       homes[layer][h].shares = {{args.ring[*rank], 1}};
       load.add(*rank, static_cast<double>(demand.document_blocks));
     }
   }
-  const bool one_rank = args.room.size() == 1;
-  place_windowed(
-      args, demand, [&](std::size_t i, const LayerDemand&) { return one_rank || units[i] > 0; },
-      [&](std::size_t i, const LayerDemand&) { --units[i]; }, homes);
+  place_windowed_in_room(args, demand, keeps_all, homes);
   return homes;
 }
 
@@ -244,17 +239,24 @@ Homes place_whole(const PlacementArgs& args, const StageDemand& demand) {
 bool heads_fit(const PlacementArgs& args) {
   if (!has_fixed_room(args)) return false;
   const StageDemand demand = stage_demand(args);
-  return split_fits(args, demand) || whole_fits(args, demand);
+  return spare_fits(args, demand) || share_fits(args, demand) || whole_fits(args, demand);
 }
 
-std::vector<std::vector<Home>> place_heads(const PlacementArgs& args) {
+std::vector<std::vector<Home>> place_heads(const PlacementArgs& args,
+                                           const std::vector<std::vector<bool>>& keeps_all) {
   const StageDemand demand = stage_demand(args);
   require(has_fixed_room(args), "place_heads: the weights alone do not fit");
-  if (auto n_windowed = split_fits(args, demand)) {
-    return place_by_splitting(args, demand, std::move(*n_windowed));
+  std::optional<Homes> homes;
+  if (spare_fits(args, demand)) {
+    homes = place_in_turn(args, demand, keeps_all, demand.n_windowed * demand.windowed_blocks);
+  } else if (const auto n_windowed = share_fits(args, demand)) {
+    homes = place_in_turn(args, demand, keeps_all, 0);
+    if (!homes) homes = place_as_counted(args, demand, keeps_all, *n_windowed);
+  } else if (whole_fits(args, demand)) {
+    homes = place_whole(args, demand, keeps_all);
   }
-  require(whole_fits(args, demand), "place_heads: the heads do not fit");
-  return place_whole(args, demand);
+  require(homes.has_value(), "place_heads: the heads do not fit");
+  return std::move(*homes);
 }
 
 }  // namespace longhaul

@@ -19,10 +19,8 @@ namespace longhaul {
 
 // One layer's demand.
 struct LayerDemand {
-  std::vector<bool> keeps_all;       // [n_kv_heads]
-  std::int64_t n_all = 0;            // heads that keep everything
-  std::int64_t n_windowed = 0;       // heads that keep a window
-  std::int64_t windowed_blocks = 0;  // of one of them, its forks' included
+  LayerHeads heads;
+  std::int64_t windowed_blocks = 0;  // of a head that keeps a window, its forks' included
 };
 
 struct PlacementArgs {
@@ -39,7 +37,9 @@ struct PlacementArgs {
 // True when place_heads will succeed. O(ring + layers).
 bool heads_fit(const PlacementArgs& args);
 
-// Homes by [layer][kv_head]. Throws kInvalidArgument unless heads_fit(args).
-std::vector<std::vector<Home>> place_heads(const PlacementArgs& args);
+// Homes by [layer][kv_head]; keeps_all, of the same shape, says what each head keeps. Throws
+// kInvalidArgument unless heads_fit(args).
+std::vector<std::vector<Home>> place_heads(const PlacementArgs& args,
+                                           const std::vector<std::vector<bool>>& keeps_all);
 
 }  // namespace longhaul

@@ -1,13 +1,14 @@
 // The conditions under which a stage's heads have room, apart from where they go: what heads_fit
 // (partition/place_heads.h) tests and what place_heads works within. Internal to partition/.
 //
-// Two ways, tried in this order:
-//   split   any head may be spread over ranks. A rank that stores x heads' worth of the document
-//           needs x * document blocks, and for the tails of forks no more than (floor(x) + 2) times
-//           a whole tail, since it holds at most two partial heads a layer. The `2` is reserved
-//           beforehand, so the rest is one sum.
-//   whole   every head has one home: exact also where tails outweigh documents.
-// Each condition is a sum of terms that grow with each rank's room.
+// Three ways, tried in this order. In the first two any head that keeps everything may be spread
+// over ranks. A rank that then stores x heads' worth of the document needs x * document blocks, and
+// for the tails of forks no more than (floor(x) + 2) times a whole tail, since it holds at most two
+// partial heads a layer. The `2` is reserved beforehand, so the rest is one sum.
+//   spare   every rank spares room for all windowed heads, which are small, before it stores others
+//   share   windowed heads have their room counted rank by rank
+//   whole   every head has one home: exact also where tails outweigh documents
+// Each condition is made of sums that only grow with each rank's room.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -29,12 +30,12 @@ struct StageDemand {
 };
 StageDemand stage_demand(const PlacementArgs& args);
 
-// How many windowed heads each rank can take so that the others keep the most room for documents
-// when heads are split; nullopt when they do not fit that way.
-std::optional<std::vector<std::int64_t>> split_fits(const PlacementArgs& args,
+bool spare_fits(const PlacementArgs& args, const StageDemand& demand);
+// How many windowed heads each rank takes; nullopt when they do not fit that way.
+std::optional<std::vector<std::int64_t>> share_fits(const PlacementArgs& args,
                                                     const StageDemand& demand);
-// Document blocks that a rank can take when heads are split, beside n_windowed windowed heads.
-std::int64_t document_room(const StageDemand& demand, std::int64_t room, std::int64_t n_windowed);
+// Document blocks that a rank with `room` blocks can take when heads are spread.
+std::int64_t document_room(const StageDemand& demand, std::int64_t room);
 
 bool whole_fits(const PlacementArgs& args, const StageDemand& demand);
 

@@ -48,9 +48,11 @@ double total_gflops(const ClusterSpec& cluster, std::span<const Rank> ranks) {
 }
 
 std::vector<std::vector<Rank>> split_by_speed(const ClusterSpec& cluster,
-                                              std::span<const Rank> ranks, std::int64_t n_groups) {
+                                              std::span<const Rank> ranks, std::int64_t n_groups,
+                                              std::int64_t min_size) {
   const auto n = static_cast<std::size_t>(n_groups);
-  require(n_groups > 0 && n <= ranks.size(), "split_by_speed: more groups than ranks");
+  const auto least = static_cast<std::size_t>(min_size);
+  require(n_groups > 0 && n * least <= ranks.size(), "split_by_speed: too few ranks");
   std::vector<double> cumulative = {0.0};
   for (const Rank rank : ranks) cumulative.push_back(cumulative.back() + cluster.rank(rank).gflops);
   const double group = cumulative.back() / static_cast<double>(n_groups);
@@ -58,20 +60,21 @@ std::vector<std::vector<Rank>> split_by_speed(const ClusterSpec& cluster,
   std::vector<std::vector<Rank>> groups;
   std::size_t begin = 0;
   for (std::size_t g = 1; g <= n; ++g) {
-    const std::size_t last = ranks.size() - (n - g);  // leaves one rank for each later group
+    const std::size_t first = begin + least;
+    const std::size_t last = ranks.size() - (n - g) * least;  // leaves enough for later groups
     const double target = group * static_cast<double>(g);
     // No cut that matters lies beyond the first one past the target by a quarter of a group.
     const auto past = static_cast<std::size_t>(
         std::upper_bound(cumulative.begin(), cumulative.end(), target + group / 4) -
         cumulative.begin());
-    const std::size_t end = g == n ? last : std::clamp(past, begin + 1, last);
+    const std::size_t end = g == n ? last : std::clamp(past, first, last);
     const auto host_edge = [&](std::size_t i) {
       return i == ranks.size() || cluster.rank(ranks[i - 1]).host != cluster.rank(ranks[i]).host;
     };
     const auto any = [](std::size_t) { return true; };
-    std::size_t cut = g == n ? last : *nearest_cut(cumulative, target, begin + 1, end, any);
+    std::size_t cut = g == n ? last : *nearest_cut(cumulative, target, first, end, any);
     const auto edge =
-        g == n ? std::nullopt : nearest_cut(cumulative, target, begin + 1, end, host_edge);
+        g == n ? std::nullopt : nearest_cut(cumulative, target, first, end, host_edge);
     if (edge && std::abs(cumulative[*edge] - target) <= group / 4) cut = *edge;
     groups.emplace_back(ranks.begin() + static_cast<std::ptrdiff_t>(begin),
                         ranks.begin() + static_cast<std::ptrdiff_t>(cut));

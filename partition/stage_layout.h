@@ -17,17 +17,32 @@ struct StageLayout {
   Extent layers;
 };
 
-// Cuts `ranks` into n_stages rings by speed, layers in proportion to the rings' speeds.
-std::vector<StageLayout> layout_by_speed(const PlanRequest& request, std::span<const Rank> ranks,
-                                         std::int64_t n_stages);
+// Lays out stages for one request; what every question needs again is counted once. The request
+// must outlive it.
+class StagePlanner {
+ public:
+  explicit StagePlanner(const PlanRequest& request);
 
-// The same with the layers moved between stages, no further than needed, so that every stage fits;
-// nullopt when no distribution of the layers does.
-std::optional<std::vector<StageLayout>> layout_that_fits(const PlanRequest& request,
-                                                         std::span<const Rank> ranks,
-                                                         std::int64_t n_stages);
+  // Cuts `ranks` into n_stages rings by speed, layers in proportion to the rings' speeds.
+  std::vector<StageLayout> by_speed(std::span<const Rank> ranks, std::int64_t n_stages) const;
 
-// What a stage's heads ask and what room its ranks have.
-PlacementArgs placement_args(const PlanRequest& request, const StageLayout& stage);
+  // The same with the layers moved between stages, no further than needed, so that every stage
+  // fits; nullopt when no distribution of the layers does.
+  std::optional<std::vector<StageLayout>> that_fits(std::span<const Rank> ranks,
+                                                    std::int64_t n_stages) const;
+
+  // What a stage's heads ask and what room its ranks have.
+  PlacementArgs placement_args(const StageLayout& stage) const;
+  // Whether a stage with this ring fits if it has these layers.
+  bool fits(const StageLayout& stage, Extent layers) const;
+
+ private:
+  std::vector<std::int64_t> room(const StageLayout& stage, Extent layers) const;
+  std::optional<std::vector<StageLayout>> with_moved_layers(std::vector<StageLayout> stages) const;
+
+  const PlanRequest& request_;
+  std::vector<LayerDemand> demand_;  // [n_layers]
+  std::vector<LayerHeads> heads_;    // [n_layers]
+};
 
 }  // namespace longhaul
