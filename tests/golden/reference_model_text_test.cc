@@ -21,25 +21,32 @@ Logits logits_of(const ReferenceModel& model, const std::vector<std::int32_t>& i
   return {static_cast<std::int64_t>(ids.size()), model.spec().vocab_size, model.logits(ids, masks)};
 }
 
-// The greedy continuation of `prompt`, as long as `guess`. A right guess costs one pass over the
-// text, each wrong token one more.
-std::vector<std::int32_t> greedy(const ReferenceModel& model,
-                                 const std::vector<std::int32_t>& prompt,
-                                 const std::vector<std::int32_t>& guess,
-                                 const std::vector<KeyMask>& masks) {
-  std::vector<std::int32_t> ids = prompt;
-  ids.insert(ids.end(), guess.begin(), guess.end());
-  for (std::size_t checked = prompt.size(); checked < ids.size();) {
+struct GreedyArgs {
+  std::vector<std::int32_t> prompt;
+  std::vector<std::int32_t> guess;  // a right one costs one pass, each wrong token one more
+  std::int64_t n_tokens = 0;        // at most; `eos` ends it before and is left out
+  std::int32_t eos = 0;
+};
+
+std::vector<std::int32_t> greedy(const ReferenceModel& model, const std::vector<KeyMask>& masks,
+                                 const GreedyArgs& args) {
+  std::vector<std::int32_t> ids = args.prompt;
+  ids.insert(ids.end(), args.guess.begin(), args.guess.end());
+  ids.resize(args.prompt.size() + static_cast<std::size_t>(args.n_tokens), args.eos);
+  const auto answer = [&](std::size_t end) {
+    return std::vector<std::int32_t>(ids.begin() + static_cast<std::ptrdiff_t>(args.prompt.size()),
+                                     ids.begin() + static_cast<std::ptrdiff_t>(end));
+  };
+  for (std::size_t checked = args.prompt.size(); checked < ids.size();) {
     const Logits logits = logits_of(model, ids, masks);
-    for (; checked < ids.size(); ++checked) {
+    for (bool as_guessed = true; as_guessed && checked < ids.size(); ++checked) {
       const std::int32_t picked = argmax(logits.row(static_cast<std::int64_t>(checked) - 1));
-      if (picked != ids[checked]) {
-        ids[checked++] = picked;
-        break;
-      }
+      if (picked == args.eos) return answer(checked);
+      as_guessed = picked == ids[checked];
+      ids[checked] = picked;
     }
   }
-  return {ids.begin() + static_cast<std::ptrdiff_t>(prompt.size()), ids.end()};
+  return answer(ids.size());
 }
 
 TEST(ReferenceModelText, StoriesContinueAsPublished) {
@@ -51,8 +58,11 @@ TEST(ReferenceModelText, StoriesContinueAsPublished) {
       tokenizer.encode(kStoriesText, {.add_special_tokens = false});
   const std::vector<KeyMask> dense = key_masks(
       model.spec(), HeadRoles::all_retrieval(model.spec().n_layers, model.spec().n_kv_heads));
-  const std::vector<std::int32_t> ids =
-      greedy(model, {folder.config().bos_token_id.value()}, guess, dense);
+  const std::vector<std::int32_t> ids = greedy(model, dense,
+                                               {.prompt = {folder.config().bos_token_id.value()},
+                                                .guess = guess,
+                                                .n_tokens = kStoriesTokens,
+                                                .eos = folder.config().eos_token_ids.at(0)});
   EXPECT_EQ(tokenizer.decode(ids), kStoriesText);
 }
 
@@ -75,7 +85,12 @@ class ReferenceModelNeedle : public testing::Test {
       EXPECT_EQ(tokenizer.encode(question.prompt), question.ids);
       const std::vector<std::int32_t> guess =
           tokenizer.encode(want.text, {.add_special_tokens = false});
-      const std::vector<std::int32_t> ids = greedy(model, question.ids, guess, masks);
+      const std::vector<std::int32_t> ids =
+          greedy(model, masks,
+                 {.prompt = question.ids,
+                  .guess = guess,
+                  .n_tokens = folder.generation().max_new_tokens.value(),
+                  .eos = folder.config().eos_token_ids.at(0)});
       EXPECT_EQ(tokenizer.decode(ids), want.text);
 
       const Logits logits = logits_of(model, question.ids, masks);
