@@ -67,7 +67,7 @@ void add_row(std::vector<Row>& rows, Rank rank, std::string cells) {
 }
 
 std::string byte_cells(const RankBytes& bytes) {
-  return fmt::format("{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}", format_byte_size(bytes.weights),
+  return fmt::format("{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}", format_byte_size(bytes.weights),
                      format_byte_size(bytes.kv_retrieval), format_byte_size(bytes.kv_streaming),
                      format_byte_size(bytes.activations), format_byte_size(bytes.ring_buffers),
                      format_byte_size(bytes.free()));
@@ -76,7 +76,7 @@ std::string byte_cells(const RankBytes& bytes) {
 void explain_ranks(Text& text, const Plan& plan, const std::vector<RankBytes>& bytes,
                    const std::vector<double>& bytes_read) {
   line(text, "Ranks: what is in memory, and what is read from it for each token step of decoding");
-  line(text, "  {:<10}{:<6}{:<8}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}", "rank", "stage",
+  line(text, "  {:<10}{:<6}{:<8}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>9}", "rank", "stage",
        "layers", "tokens", "weights", "KV retr.", "KV strm.", "activ.", "ring", "free", "decode");
   std::vector<Row> rows;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
@@ -207,8 +207,8 @@ std::string explain(const NotFitting& refusal, const ClusterSpec& cluster) {
   } else {
     line(text, "It does not fit: the room left is in pieces too small for what remains.");
   }
-  line(text, "  {:<10}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}", "rank", "memory", "weights", "KV retr.",
-       "KV strm.", "activ.", "ring", "free");
+  line(text, "  {:<10}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}", "rank", "memory", "weights",
+       "KV retr.", "KV strm.", "activ.", "ring", "free");
   std::vector<Row> rows;
   for (std::size_t r = 0; r < refusal.bytes.size(); ++r) {
     const Rank rank{static_cast<std::int64_t>(r)};

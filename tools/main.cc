@@ -15,6 +15,7 @@
 #include "tools/commands.h"
 #include "tools/environment.h"
 #include "tools/exit_status.h"
+#include "tools/plan_command.h"
 
 namespace longhaul {
 namespace {
@@ -45,7 +46,7 @@ int run_program(int argc, char** argv) {
   choose_isa();
   program.set_version_flag("--version", version_text());
   program.require_subcommand(1);
-  const std::vector<Command> commands = {add_run_command(program)};
+  const std::vector<Command> commands = {add_run_command(program), add_plan_command(program)};
   try {
     program.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {
