@@ -1,13 +1,14 @@
 #include "model/tokenizer/merge_symbols.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 
 namespace longhaul::tokenization {
 namespace {
 
-constexpr std::size_t kMaxScanned = 48;  // symbols; beyond, a heap is faster
+constexpr std::size_t kMaxScanned = 64;  // symbols; beyond, a heap is faster
 
 }  // namespace
 
@@ -26,23 +27,32 @@ void SymbolMerger::merge(std::vector<std::int32_t>& symbols, std::vector<std::in
   }
 }
 
+// Ranks stand apart from results so that the search for the least one is a vector loop.
 void SymbolMerger::merge_short(std::int32_t* symbols, std::size_t n,
                                std::vector<std::int32_t>& out) {
-  pairs_.resize(std::max<std::size_t>(n, 1) - 1);
-  for (std::size_t i = 0; i + 1 < n; ++i) pairs_[i] = merges_->find(symbols[i], symbols[i + 1]);
+  std::array<std::int32_t, kMaxScanned> ranks;  // [i]: of the rule for symbols i and i + 1
+  std::array<std::int32_t, kMaxScanned> results;
+  const auto look_up = [&](std::size_t i) {
+    const Merge merge = merges_->find(symbols[i], symbols[i + 1]);
+    ranks[i] = merge.rank;
+    results[i] = merge.result;
+  };
+  for (std::size_t i = 0; i + 1 < n; ++i) look_up(i);
   while (n > 1) {
+    std::int32_t least = Merge::kNoRank;
+    for (std::size_t i = 0; i + 1 < n; ++i) least = std::min(least, ranks[i]);
+    if (least == Merge::kNoRank) break;
     std::size_t best = 0;
-    for (std::size_t i = 1; i + 1 < n; ++i) {
-      if (pairs_[i].rank < pairs_[best].rank) best = i;
-    }
-    if (pairs_[best].rank == Merge::kNoRank) break;
-    symbols[best] = pairs_[best].result;
-    std::copy(symbols + best + 2, symbols + n, symbols + best + 1);
-    const auto pair = pairs_.begin() + static_cast<std::ptrdiff_t>(best);
-    std::copy(pair + 1, pairs_.begin() + static_cast<std::ptrdiff_t>(n - 1), pair);
+    while (ranks[best] != least) ++best;
+    symbols[best] = results[best];
     --n;
-    if (best > 0) pairs_[best - 1] = merges_->find(symbols[best - 1], symbols[best]);
-    if (best + 1 < n) pairs_[best] = merges_->find(symbols[best], symbols[best + 1]);
+    for (std::size_t i = best + 1; i < n; ++i) {
+      symbols[i] = symbols[i + 1];
+      ranks[i - 1] = ranks[i];
+      results[i - 1] = results[i];
+    }
+    if (best > 0) look_up(best - 1);
+    if (best + 1 < n) look_up(best);
   }
   out.insert(out.end(), symbols, symbols + n);
 }

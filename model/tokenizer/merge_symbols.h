@@ -38,7 +38,6 @@ class SymbolMerger {
 
   const MergeTable* merges_;
   const CutPairs* cuts_;
-  std::vector<Merge> pairs_;  // [i]: the rule for symbols i and i + 1
   std::vector<Node> nodes_;
   std::vector<Candidate> heap_;
 };
