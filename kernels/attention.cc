@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/bf16_pairs.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cuda_absent.h"
 #include "kernels/kv_block_check.h"
@@ -137,6 +138,7 @@ cpu::AttentionTask make_task(const AttentionArgs& args, const AttentionItem& ite
           .block_size = args.shape.block_size,
           .k_is_bf16 = args.shape.k_dtype == DType::kBf16,
           .v_is_bf16 = args.shape.v_dtype == DType::kBf16,
+          .multiplies_bf16_pairs = bf16_pairs(),
           .sm_scale = args.sm_scale,
           .o = state.o.data(),
           .o_token_stride = state.o.stride(0),

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "fmt/format.h"
+#include "kernels/bf16_pairs.h"
 #include "kernels/cpu/kernels.h"
 
 namespace longhaul {
@@ -30,6 +31,15 @@ bool machine_has(Isa isa) {
 std::atomic<Isa>& active() {
   static std::atomic<Isa> isa{supported_isas().back()};
   return isa;
+}
+
+std::atomic<bool>& multiplies_pairs() {
+#if defined(LONGHAUL_KERNELS_X86)
+  static std::atomic<bool> pairs{__builtin_cpu_is("intel") == 0};
+#else
+  static std::atomic<bool> pairs{false};
+#endif
+  return pairs;
 }
 
 // What OpenMP starts with on this thread, before set_kernel_threads changes it.
@@ -78,6 +88,10 @@ Isa isa_named(std::string_view name) {
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("'{}' is no instruction set; choose baseline, avx2 or avx512", name));
 }
+
+bool bf16_pairs() { return multiplies_pairs().load(std::memory_order_relaxed); }
+
+void set_bf16_pairs(bool pairs) { multiplies_pairs().store(pairs, std::memory_order_relaxed); }
 
 void set_kernel_threads(int n_threads) {
   require(n_threads >= 0, fmt::format("set_kernel_threads: {} threads", n_threads));

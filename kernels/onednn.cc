@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "fmt/format.h"
+#include "kernels/bf16_pairs.h"
 #include "kernels/isa.h"
 #include "kernels/parallel.h"
 
@@ -86,6 +87,12 @@ void* input_of(const LinearArgs& args) {
 }  // namespace
 
 bool in_build() { return true; }
+
+bool has_fast_bf16() {
+  static const bool has_amx = static_cast<int>(dnnl::get_effective_cpu_isa()) >=
+                              static_cast<int>(dnnl::cpu_isa::avx512_core_amx);
+  return has_amx || bf16_pairs();
+}
 
 void linear(const LinearArgs& args) {
   const Key key = {.n_tokens = args.x.dim(0),

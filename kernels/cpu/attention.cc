@@ -14,7 +14,7 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kRows = kAttentionTileRows;
-constexpr std::int64_t kPanelKeys = 128;
+constexpr std::int64_t kPanelKeys = 256;
 constexpr std::int64_t kRunUnit = 16;  // runs start and end at multiples of it: whole vectors
 
 // Neighbouring slots of one block.
@@ -96,7 +96,7 @@ void load_tile(const AttentionTask& task, Tile& tile) {
     const std::int64_t head = r % task.n_heads;
     tile.position[r] = task.q_positions[token];
     const float* q = task.q + token * task.q_token_stride + head * task.q_head_stride;
-    if (kMultipliesBf16 && task.k_is_bf16) {
+    if (kHasBf16Pairs && task.multiplies_bf16_pairs && task.k_is_bf16) {
       pack_bf16_pairs(q, dim, tile.q + r * dim);
     } else {
       __builtin_memcpy(tile.q + r * dim, q, static_cast<std::size_t>(dim) * sizeof(float));
@@ -191,8 +191,7 @@ LONGHAUL_INLINE float exponentials(float* scores, std::int64_t n_keys, Vec scale
     sum += p;
 #if defined(__AVX512BF16__)
     if constexpr (kToPairs) {
-      const auto pairs = _mm512_cvtneps_pbh(p);
-      __builtin_memcpy(scores + i / 2, &pairs, sizeof pairs);
+      store_as_bf16(scores + i / 2, p);
       continue;
     }
 #endif
@@ -246,17 +245,23 @@ void add_values(const AttentionTask& task, const Tile& tile, const Panel& panel)
 
 void attend_panel(const AttentionTask& task, const Tile& tile, Panel& panel) {
   if (panel.n_keys == 0) return;
-  if (task.k_is_bf16) {
-    compute_scores<Bf16Product>(task, tile, panel);
-  } else {
+  const bool pairs = kHasBf16Pairs && task.multiplies_bf16_pairs;
+  if (!task.k_is_bf16) {
     compute_scores<FloatProduct>(task, tile, panel);
-  }
-  if (task.v_is_bf16) {
-    softmax<kMultipliesBf16>(task, tile, panel.n_keys);
-    add_values<Bf16Product>(task, tile, panel);
+  } else if (pairs) {
+    compute_scores<PairedBf16Product>(task, tile, panel);
   } else {
+    compute_scores<WidenedBf16Product>(task, tile, panel);
+  }
+  if (!task.v_is_bf16) {
     softmax<false>(task, tile, panel.n_keys);
     add_values<FloatProduct>(task, tile, panel);
+  } else if (pairs) {
+    softmax<kHasBf16Pairs>(task, tile, panel.n_keys);
+    add_values<PairedBf16Product>(task, tile, panel);
+  } else {
+    softmax<false>(task, tile, panel.n_keys);
+    add_values<WidenedBf16Product>(task, tile, panel);
   }
   panel.n_runs = panel.n_keys = 0;
 }

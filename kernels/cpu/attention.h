@@ -8,7 +8,7 @@
 namespace longhaul::cpu {
 
 // The most rows, n_tokens * n_heads, of a tile.
-inline constexpr std::int64_t kAttentionTileRows = 48;
+inline constexpr std::int64_t kAttentionTileRows = 96;
 
 struct AttentionTask {
   const float* q;  // [n_tokens, n_heads, head_dim]
@@ -26,6 +26,9 @@ struct AttentionTask {
   std::int64_t block_size;
   bool k_is_bf16;
   bool v_is_bf16;
+  // Rounds queries and probabilities to bf16 and multiplies pairs (VDPBF16PS), where the
+  // instruction set has that; else K and V of bf16 are widened.
+  bool multiplies_bf16_pairs;
   float sm_scale;
 
   float* o;  // [n_tokens, n_heads, head_dim]

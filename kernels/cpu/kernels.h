@@ -5,6 +5,7 @@
 #pragma once
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/probe.h"
 #include "kernels/cpu/rows.h"
 
 namespace longhaul::cpu {
@@ -25,12 +26,13 @@ struct Kernels {
   void (*attend)(const AttentionTask&);
   void (*few_rows_linear)(const FewRowsLinearTask&);
   void (*tiled_linear)(const TiledLinearTask&);
-  // Words (32 bit) of a row of x as the linear kernels read it, for a padded row of n_in elements.
-  std::int64_t (*few_rows_x_words)(std::int64_t n_in, bool weights_are_bf16);
-  std::int64_t (*tiled_x_words)(std::int64_t n_in, bool weights_are_bf16);
+  std::int64_t (*few_rows_x_floats)(std::int64_t n_in, bool weights_are_bf16);
   void (*pack_few_rows_x)(const PackTask&);
-  void (*pack_tiled_x)(const PackTask&);
+  void (*round_x_to_bf16)(const float* x, std::int64_t n, float* out);
   std::size_t (*tiled_linear_scratch_bytes)();
+  ProbeResult (*probe_float_products)(std::int64_t n_rounds, float x);
+  ProbeResult (*probe_bf16_products)(std::int64_t n_rounds, float x);
+  ProbeResult (*probe_read)(const float* x, std::int64_t n);
 };
 
 const Kernels& kernels();  // of active_isa()

@@ -10,20 +10,20 @@ inline constexpr std::int64_t kFewRows = 8;
 // Outputs that one step of tiled_linear packs; tasks start at multiples of it.
 inline constexpr std::int64_t kTiledOutputs = 64;
 
-// Rows of x into the form that a kernel reads: rounded to bf16 if the weights are, padded with
-// zeros.
+// Rows of x into the form that few_rows_linear reads: rounded to bf16 if the weights are, padded
+// with zeros.
 struct PackTask {
   const float* x;  // [n_rows, n_in]
   std::int64_t n_rows;
   std::int64_t n_in;
   bool weights_are_bf16;
-  float* out;  // [n_rows, words]
+  float* out;  // [n_rows, few_rows_x_floats]
 };
 
 // out[:, output_begin .. output_end) for at most kFewRows rows: reads the weights once.
 struct FewRowsLinearTask {
   const float* x;  // as pack_few_rows_x left it
-  std::int64_t x_words;
+  std::int64_t x_stride;
   std::int64_t n_rows;
   const void* weight;  // [n_out, n_in]
   bool weights_are_bf16;
@@ -38,8 +38,7 @@ struct FewRowsLinearTask {
 
 // out[:, output_begin .. output_end) for any number of rows: packs the weights by tiles.
 struct TiledLinearTask {
-  const float* x;  // as pack_tiled_x left it
-  std::int64_t x_words;
+  const float* x;  // [n_rows, n_in], rounded to bf16 if the weights are
   std::int64_t n_rows;
   const void* weight;  // [n_out, n_in]
   bool weights_are_bf16;

@@ -8,7 +8,7 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr int kWidth = 8;
-constexpr bool kMultipliesBf16 = false;
+constexpr bool kHasBf16Pairs = false;
 constexpr int kTileRows = 6;  // 6 x 2 accumulators, 2 vectors of the right side, 1 broadcast of 16
 constexpr int kTileVectors = 2;
 typedef float Vec __attribute__((vector_size(32)));

@@ -8,7 +8,7 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr int kWidth = 16;
-constexpr bool kMultipliesBf16 = true;
+constexpr bool kHasBf16Pairs = true;
 constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 vectors of the right side, 1 broadcast of 32
 constexpr int kTileVectors = 4;
 typedef float Vec __attribute__((vector_size(64)));
@@ -33,6 +33,11 @@ LONGHAUL_INLINE Vec scale_by_power_of_two(Vec x, Vec n) { return _mm512_scalef_p
 typedef std::uint32_t WordsOfPairs __attribute__((vector_size(64)));
 LONGHAUL_INLINE Vec add_pair_products(Vec sum, WordsOfPairs a, WordsOfPairs b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+// 16 floats to bf16, to nearest even, into 8 words.
+LONGHAUL_INLINE void store_as_bf16(void* p, Vec v) {
+  const __m256bh halves = _mm512_cvtneps_pbh(v);
+  __builtin_memcpy(p, &halves, sizeof halves);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr int kWidth = 4;
-constexpr bool kMultipliesBf16 = false;
+constexpr bool kHasBf16Pairs = false;
 constexpr int kTileRows = 4;
 constexpr int kTileVectors = 2;
 typedef float Vec __attribute__((vector_size(16)));

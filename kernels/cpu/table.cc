@@ -16,11 +16,13 @@ std::size_t attend_scratch_bytes(std::int64_t head_dim);
 void attend(const AttentionTask& task);
 void few_rows_linear(const FewRowsLinearTask& task);
 void tiled_linear(const TiledLinearTask& task);
-std::int64_t few_rows_x_words(std::int64_t n_in, bool weights_are_bf16);
-std::int64_t tiled_x_words(std::int64_t n_in, bool weights_are_bf16);
+std::int64_t few_rows_x_floats(std::int64_t n_in, bool weights_are_bf16);
 void pack_few_rows_x(const PackTask& task);
-void pack_tiled_x(const PackTask& task);
+void round_x_to_bf16(const float* x, std::int64_t n, float* out);
 std::size_t tiled_linear_scratch_bytes();
+ProbeResult probe_float_products(std::int64_t n_rounds, float x);
+ProbeResult probe_bf16_products(std::int64_t n_rounds, float x);
+ProbeResult probe_read(const float* x, std::int64_t n);
 
 const Kernels kernels = {
     .rms_norm = rms_norm,
@@ -35,11 +37,13 @@ const Kernels kernels = {
     .attend = attend,
     .few_rows_linear = few_rows_linear,
     .tiled_linear = tiled_linear,
-    .few_rows_x_words = few_rows_x_words,
-    .tiled_x_words = tiled_x_words,
+    .few_rows_x_floats = few_rows_x_floats,
     .pack_few_rows_x = pack_few_rows_x,
-    .pack_tiled_x = pack_tiled_x,
+    .round_x_to_bf16 = round_x_to_bf16,
     .tiled_linear_scratch_bytes = tiled_linear_scratch_bytes,
+    .probe_float_products = probe_float_products,
+    .probe_bf16_products = probe_bf16_products,
+    .probe_read = probe_read,
 };
 
 }  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

@@ -64,14 +64,14 @@ struct WidenedBf16Product {
   }
 };
 
-// Pairs of bf16 on both sides, where the machine multiplies them.
+#if defined(__AVX512BF16__)
+// Pairs of bf16 on both sides, multiplied by VDPBF16PS.
 struct PairedBf16Product {
   static constexpr int kLanes = 2;
   static constexpr int kLeftWords = 1;
   template <int kRows, int kVectors>
   static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
                                    std::int64_t a_stride, const Vec (&b)[kVectors]) {
-#if defined(__AVX512BF16__)
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const Words x = broadcast_word(a + r * a_stride);
@@ -80,22 +80,11 @@ struct PairedBf16Product {
         sums[r][v] = add_pair_products(sums[r][v], x, reinterpret_cast<Words>(b[v]));
       }
     }
-#else
-    static_cast<void>(sums), static_cast<void>(a), static_cast<void>(a_stride),
-        static_cast<void>(b);
-#endif
   }
 };
-
-template <bool kPairs>
-struct Bf16ProductOf {
-  using Type = WidenedBf16Product;
-};
-template <>
-struct Bf16ProductOf<true> {
-  using Type = PairedBf16Product;
-};
-using Bf16Product = Bf16ProductOf<kMultipliesBf16>::Type;
+#else
+using PairedBf16Product = WidenedBf16Product;  // never chosen: kHasBf16Pairs is false
+#endif
 
 template <bool kPartial>
 LONGHAUL_INLINE Vec load_columns(const float* p, std::int64_t n_last) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/bf16_pairs.h"
 #include "kernels/kv_append.h"
 #include "tests/support/compare.h"
 #include "tests/unit/kernels/attention_case.h"
@@ -37,7 +38,7 @@ void expect_reference(const AttentionShape& shape, std::uint64_t seed) {
 
 TEST_P(Attention, RandomShapesMatchTheReference) {
   Random random(base_seed());
-  for (int i = 0; i < 120 * intensity(); ++i) {
+  for (int i = 0; i < 60 * intensity(); ++i) {
     expect_reference(random_shape(random), base_seed() + static_cast<std::uint64_t>(i));
     if (HasFailure()) return;
   }
@@ -46,7 +47,7 @@ TEST_P(Attention, RandomShapesMatchTheReference) {
 TEST_P(Attention, EveryHeadDimAndTypeMatchesTheReference) {
   for (const std::int64_t head_dim : {8, 16, 32, 64, 80, 96, 128, 256}) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
-      for (const std::int64_t gqa_group : {1, 3, 4, 5, 7, 8, 16}) {
+      for (const std::int64_t gqa_group : {1, 3, 5, 8, 16}) {
         expect_reference({.q_len = 3,
                           .n_kv_heads = 2,
                           .gqa_group = gqa_group,
@@ -58,6 +59,25 @@ TEST_P(Attention, EveryHeadDimAndTypeMatchesTheReference) {
       }
     }
   }
+}
+
+// The other way than this machine's maker suggests.
+TEST_P(Attention, EitherWayOfMultiplyingBf16MatchesTheReference) {
+  const bool usual = bf16_pairs();
+  set_bf16_pairs(!usual);
+  for (const std::int64_t head_dim : {8, 80, 128}) {
+    for (const DType v_dtype : {DType::kF32, DType::kBf16}) {
+      expect_reference({.q_len = 70,
+                        .n_kv_heads = 2,
+                        .gqa_group = 4,
+                        .head_dim = head_dim,
+                        .n_blocks = 4,
+                        .k_dtype = DType::kBf16,
+                        .v_dtype = v_dtype},
+                       base_seed());
+    }
+  }
+  set_bf16_pairs(usual);
 }
 
 TEST_P(Attention, PrefillOfManyQueriesMatchesTheReference) {
@@ -115,7 +135,7 @@ TEST_P(Attention, ResultsDoNotDependOnTheNumberOfThreads) {
 
 TEST_P(Attention, KeysSplitOverCallsGiveTheSame) {
   Random random(base_seed());
-  for (int i = 0; i < 20 * intensity(); ++i) {
+  for (int i = 0; i < 10 * intensity(); ++i) {
     AttentionShape shape = random_shape(random);
     shape.n_blocks = random.integer(3, 9);
     SCOPED_TRACE(describe(shape));

@@ -1,0 +1,86 @@
+#include "tests/bench/attainable.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/isa.h"
+#include "kernels/parallel.h"
+
+namespace longhaul::bench {
+namespace {
+
+// The best of several runs of `work` (amount of one run) in billions a second.
+template <typename Work>
+double best_rate(const Work& work) {
+  double best = 0;
+  for (int i = 0; i < 8; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    const double amount = work();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, amount / took.count() / 1e9);
+  }
+  return best;
+}
+
+// One task a thread; the sum of their amounts.
+template <typename Task>
+double on_all_threads(const Task& task) {
+  const std::int64_t n_threads = kernel_threads();
+  std::vector<cpu::ProbeResult> results(static_cast<std::size_t>(n_threads));
+  parallel_for(n_threads, [&](std::int64_t i) { results[static_cast<std::size_t>(i)] = task(i); });
+  double amount = 0;
+  for (const cpu::ProbeResult& result : results) {
+    amount += static_cast<double>(result.amount);
+    benchmark::DoNotOptimize(result.value);
+  }
+  return amount;
+}
+
+Attainable measure() {
+  const cpu::Kernels& kernels = cpu::kernels();
+  constexpr std::int64_t kRounds = 4'000'000;
+  constexpr std::int64_t kFloats = std::int64_t{1} << 27;  // 512 MiB
+  const std::vector<float> memory(static_cast<std::size_t>(kFloats), 1.0F);
+  const std::int64_t part = kFloats / kernel_threads() / 1024 * 1024;
+  return {
+      .float_gflop_per_s = best_rate([&] {
+        return on_all_threads(
+            [&](std::int64_t) { return kernels.probe_float_products(kRounds, 1e-3F); });
+      }),
+      .bf16_gflop_per_s = best_rate([&] {
+        return on_all_threads(
+            [&](std::int64_t) { return kernels.probe_bf16_products(kRounds, 1e-3F); });
+      }),
+      .read_gb_per_s = best_rate([&] {
+        return on_all_threads(
+            [&](std::int64_t i) { return kernels.probe_read(memory.data() + i * part, part); });
+      }),
+  };
+}
+
+benchmark::Counter rate(double amount) {
+  return benchmark::Counter(amount / 1e9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+}  // namespace
+
+const Attainable& attainable() {
+  static const Attainable measured = measure();
+  return measured;
+}
+
+void report_flops(benchmark::State& state, double flops, DType dtype) {
+  const double peak =
+      dtype == DType::kBf16 ? attainable().bf16_gflop_per_s : attainable().float_gflop_per_s;
+  state.counters["GFLOP/s"] = rate(flops);
+  state.counters["of_peak"] = rate(flops / peak);
+}
+
+void report_bytes(benchmark::State& state, double bytes) {
+  state.counters["GB/s"] = rate(bytes);
+  state.counters["of_bandwidth"] = rate(bytes / attainable().read_gb_per_s);
+}
+
+}  // namespace longhaul::bench

@@ -1,0 +1,25 @@
+// What this machine attains at best, measured in the benchmark's own process with the same threads
+// and instruction set: the yardstick of every figure.
+#pragma once
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace longhaul::bench {
+
+struct Attainable {
+  double float_gflop_per_s;  // multiply-adds of floats from registers
+  double bf16_gflop_per_s;   // of pairs of bf16, where the machine has them; else as floats
+  double read_gb_per_s;      // reading memory far larger than the caches
+};
+
+// Measured at the first call, with kernel_threads() threads; takes about two seconds.
+const Attainable& attainable();
+
+// Sets the counters GFLOP/s and of_peak, or GB/s and of_bandwidth, from the work of one iteration.
+void report_flops(benchmark::State& state, double flops, DType dtype);
+void report_bytes(benchmark::State& state, double bytes);
+
+}  // namespace longhaul::bench
