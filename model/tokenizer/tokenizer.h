@@ -14,7 +14,9 @@
 namespace longhaul {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;  // what the post-processor adds, such as <s> in front
+  // What the post-processor of tokenizer.json adds, such as <s> in front. It alone rules:
+  // add_bos_token of tokenizer_config.json is not looked at.
+  bool add_special_tokens = true;
   // Special tokens written in the text become their ids. Off for documents and prompts by default:
   // text is data.
   bool parse_special = false;
@@ -45,7 +47,7 @@ class Tokenizer {
   // The token as written in the vocabulary; throws kInvalidArgument outside it.
   std::string_view token_text(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
-  std::int64_t vocab_size() const;  // with added tokens
+  std::int64_t vocab_size() const;  // one more than the greatest id, added tokens included
 
  private:
   friend class StreamDecoder;
