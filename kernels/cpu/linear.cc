@@ -74,34 +74,42 @@ void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row
   }
 }
 
-// Few rows keep several weight streams going, many rows have enough sums of their own.
+// The most outputs at once: several weight streams keep memory busy, and their sums fit into
+// registers.
+template <int kRows>
+constexpr int kOutputsAtOnce = kWidth == 16 || kRows <= 2 ? 4 : 2;
+
 template <typename Dot, int kRows>
-void dot_outputs(const FewRowsLinearTask& t, std::int64_t first_row) {
-  constexpr int kOutputs = kRows <= 2 ? 4 : kRows == 3 ? 2 : 1;
+void dot_outputs(const FewRowsLinearTask& t, std::int64_t first_row, std::int64_t begin,
+                 std::int64_t end) {
+  constexpr int kOutputs = kOutputsAtOnce<kRows>;
   const float* x = t.x + first_row * t.x_stride;
-  std::int64_t output = t.output_begin;
-  for (; output + kOutputs <= t.output_end; output += kOutputs) {
+  std::int64_t output = begin;
+  for (; output + kOutputs <= end; output += kOutputs) {
     dot_rows<Dot, kRows, kOutputs>(t, x, first_row, output);
   }
-  for (; output < t.output_end; ++output) dot_rows<Dot, kRows, 1>(t, x, first_row, output);
+  for (; output < end; ++output) dot_rows<Dot, kRows, 1>(t, x, first_row, output);
 }
 
+// Four weight rows at a time: the second half of x's rows finds them in the cache.
 template <typename Dot>
 void dot_all(const FewRowsLinearTask& t) {
-  // The second half of the rows finds the task's weights in the cache.
-  for (std::int64_t row = 0; row < t.n_rows; row += 4) {
-    switch (t.n_rows - row) {
-      case 1:
-        dot_outputs<Dot, 1>(t, row);
-        break;
-      case 2:
-        dot_outputs<Dot, 2>(t, row);
-        break;
-      case 3:
-        dot_outputs<Dot, 3>(t, row);
-        break;
-      default:
-        dot_outputs<Dot, 4>(t, row);
+  for (std::int64_t begin = t.output_begin; begin < t.output_end; begin += 4) {
+    const std::int64_t end = begin + 4 < t.output_end ? begin + 4 : t.output_end;
+    for (std::int64_t row = 0; row < t.n_rows; row += 4) {
+      switch (t.n_rows - row) {
+        case 1:
+          dot_outputs<Dot, 1>(t, row, begin, end);
+          break;
+        case 2:
+          dot_outputs<Dot, 2>(t, row, begin, end);
+          break;
+        case 3:
+          dot_outputs<Dot, 3>(t, row, begin, end);
+          break;
+        default:
+          dot_outputs<Dot, 4>(t, row, begin, end);
+      }
     }
   }
 }

@@ -18,6 +18,8 @@ namespace {
 
 enum class Start { kZero, kAdd, kScale };  // c starts as 0, as it is, or as c[r] * row_scale[r]
 
+constexpr std::int64_t kPrefetchSteps = 16;
+
 struct Product {
   const float* a;  // [n_rows, a_stride]; kLeftWords words a step
   std::int64_t a_stride;
@@ -114,6 +116,14 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
     Vec right[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) right[v] = load_columns<kPartial>(b + v * kWidth, n_last);
+    // Few rows wait for memory, and the hardware's prefetcher stops at page ends and at jumps from
+    // block to block. Prefetching past the end is harmless.
+    if constexpr (kRows <= 4 && kVectors * kWidth >= 16) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors * kWidth / 16; ++v) {
+        __builtin_prefetch(b + kPrefetchSteps * p.b_stride + v * 16);
+      }
+    }
     Format::template step<kRows, kVectors>(sums, a, a_stride, right);
     a += Format::kLeftWords;
     b += p.b_stride;
