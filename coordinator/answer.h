@@ -19,7 +19,7 @@ struct AnswerSpec {
   std::int64_t n_hidden = 0;               // of these, leading ones that belong to the document
   std::vector<std::int32_t> context = {};  // the last few tokens before the answer: they decide
                                            // whether it begins with a space
-  std::string echo_text = {};  // the prompt as text; used with echo
+  std::string echo_text = {};              // the prompt as text; used with echo
   bool echo = false;
   std::int64_t n_logprobs = -1;
   std::int64_t max_tokens = 0;

@@ -1,7 +1,7 @@
 #include "kernels/cuda_absent.h"
 
+#include <fmt/format.h>
 #include "base/error.h"
-#include "fmt/format.h"
 
 namespace longhaul {
 

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <string>
 
+#include <fmt/format.h>
 #include "base/error.h"
-#include "fmt/format.h"
 #include "kernels/bf16_pairs.h"
 #include "kernels/cpu/kernels.h"
 

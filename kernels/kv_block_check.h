@@ -2,8 +2,8 @@
 #pragma once
 #include <string_view>
 
+#include <fmt/format.h>
 #include "base/error.h"
-#include "fmt/format.h"
 #include "kernels/kv_block.h"
 
 namespace longhaul {

@@ -4,8 +4,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <tuple>
 
+#include <fmt/format.h>
 #include "base/error.h"
-#include "fmt/format.h"
 #include "kernels/bf16_pairs.h"
 #include "kernels/isa.h"
 #include "kernels/parallel.h"

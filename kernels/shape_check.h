@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include <fmt/format.h>
 #include "base/error.h"
-#include "fmt/format.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {

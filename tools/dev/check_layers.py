@@ -54,7 +54,7 @@ def breaches_of_line(file, kind, header):
                 yield f'"{header}" is not a path from the repository root'
         elif other != own and other not in LAYERS[own]:
             yield f"{own} must not include {other} ({header})"
-    for pattern, allowed, name in FENCES:
+    for pattern, allowed, name in FENCES if kind == "<" else ():
         if re.search(pattern, header) and not any(re.match(a, file) for a in allowed):
             yield f"{name} is fenced: {header} may be included only by {', '.join(allowed)}"
 

@@ -46,8 +46,7 @@ TEST(Json, RefusesInvalidUtf8AndTrailingText) {
 
 // The library takes a zero byte for the end of the text: "{}", a zero byte and anything was read.
 TEST(Json, RefusesTextAfterAZeroByte) {
-  EXPECT_THAT(error_of(std::string("{}\0garbage", 10)),
-              testing::StartsWith("file.json: byte 2: "));
+  EXPECT_THAT(error_of(std::string("{}\0garbage", 10)), testing::StartsWith("file.json: byte 2: "));
   EXPECT_THAT(error_of(std::string("{}\0", 3)), HasSubstr("zero byte"));
   EXPECT_EQ(std::get<std::string>(parse_json(R"("\u0000")", "t").value()), std::string(1, '\0'));
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "kernels/kv_append.h"
 
 namespace longhaul::test {

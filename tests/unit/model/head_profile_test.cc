@@ -107,7 +107,8 @@ TEST(ChooseRoles, KeepsThePublishedCount) {
   }
   EXPECT_EQ(choose_roles(distinct_gates(256), 0.4).n_retrieval(), 103);  // 1 - 0.6 written directly
   EXPECT_EQ(choose_roles(distinct_gates(256), 0.2).n_retrieval(), 52);
-  EXPECT_EQ(choose_roles(distinct_gates(1), 0.5).n_retrieval(), 1);  // h = 0: integral, all are kept
+  EXPECT_EQ(choose_roles(distinct_gates(1), 0.5).n_retrieval(),
+            1);  // h = 0: integral, all are kept
 }
 
 TEST(ChooseRoles, RatiosOutsideZeroToOneAreNoneAndAll) {
