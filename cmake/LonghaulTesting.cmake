@@ -1,8 +1,11 @@
 # How tests are declared.
 #   longhaul_add_test(NAME SOURCES a.cc ... LIBS longhaul::x ... LABELS unit ...)   one GoogleTest binary, one CTest entry
-# Labels: unit property golden multirank mpi gpu fuzz fault. TIMEOUT is in seconds (default 120).
+# Labels: unit property golden multirank mpi gpu fuzz fault house; tsan marks those that also run under the thread sanitizer (target
+# tsan_tests builds them), slow those that test.sh --quick leaves out. TIMEOUT is in seconds (default 600: it is there for hangs, and
+# sanitizers on a busy machine are slow).
 if(LONGHAUL_TESTS)
   find_package(GTest REQUIRED)
+  add_custom_target(tsan_tests)
 endif()
 set(LONGHAUL_SHARED_DIR "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH
     "Folder of real models and published head patterns that some tests read; they skip where it is missing")
@@ -10,13 +13,16 @@ set(LONGHAUL_SHARED_DIR "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH
 function(longhaul_add_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 600)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} longhaul::test_support longhaul_flags longhaul_warnings
     GTest::gmock GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  if("tsan" IN_LIST ARG_LABELS)
+    add_dependencies(tsan_tests ${name})
+  endif()
 endfunction()
 
 # longhaul_add_multirank_test(NAME SOURCES a.cc ... LIBS longhaul::x ... RANKS 1 2 3 4 [TIMEOUT s])
@@ -29,7 +35,7 @@ function(longhaul_add_multirank_test name)
   endif()
   set(support ${PROJECT_SOURCE_DIR}/tests/multirank/support)
   longhaul_add_test(${name}_threads SOURCES ${ARG_SOURCES} ${support}/ranks_in_threads.cc
-    LIBS ${ARG_LIBS} longhaul::comm LABELS multirank TIMEOUT ${ARG_TIMEOUT})
+    LIBS ${ARG_LIBS} longhaul::comm LABELS multirank tsan TIMEOUT ${ARG_TIMEOUT})
   list(JOIN ARG_RANKS "," ranks)
   target_compile_definitions(${name}_threads PRIVATE LONGHAUL_TEST_RANKS=${ranks})
   longhaul_add_mpi_program(${name}_mpi SOURCES ${ARG_SOURCES} LIBS ${ARG_LIBS})
