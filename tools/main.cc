@@ -25,9 +25,10 @@ std::string version_text() {
   const auto part = [](std::string_view name, bool has) {
     return fmt::format("{} {}", name, has ? "yes" : "no");
   };
-  return fmt::format("longhaul {}\nbuilt with: {}, {}, {}, {}, {}\nCPU kernels: {}", kVersion,
-                     part("MPI", kHasMpi), part("CUDA", kHasCuda), part("NCCL", kHasNccl),
-                     part("HDF5", kHasHdf5), part("oneDNN", kHasOneDnn), name_of(active_isa()));
+  return fmt::format(
+      "longhaul {}\nbuilt with: {}, {}\nCPU kernels: {}\n"
+      "this release runs one process on CPUs; it does not use CUDA, NCCL or HDF5 yet",
+      kVersion, part("MPI", kHasMpi), part("oneDNN", kHasOneDnn), name_of(active_isa()));
 }
 
 // llama.cpp's spellings that a parser of one-letter short flags would misread.
