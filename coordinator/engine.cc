@@ -40,7 +40,7 @@ bool Engine::run() {
       receive_result();
       continue;
     }
-    if (stopping) return scheduler_.idle() && feed_->exhausted();
+    if (stopping) return active_.empty() && feed_->exhausted();
     if (scheduler_.idle() && feed_->exhausted()) return true;
   }
 }
