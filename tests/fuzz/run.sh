@@ -13,6 +13,7 @@ if [ -z "$compiler" ]; then
 fi
 
 cmake -S "$source" -B "$build" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -gline-tables-only" \
   -DLONGHAUL_FUZZ=ON -DLONGHAUL_SANITIZE=address,undefined \
   -DLONGHAUL_CUDA=OFF -DLONGHAUL_MPI=OFF -DLONGHAUL_HDF5=OFF -DLONGHAUL_ONEDNN=OFF > "$build.cmake.log" 2>&1 || {
   cat "$build.cmake.log" >&2
