@@ -33,6 +33,14 @@ double slowest_home(const Stage& stage, const ModelSpec& spec, const HeadRoles& 
 
 }  // namespace
 
+HistoryMode HistoryCost::cheaper() const {
+  constexpr double kClearly = 0.95;
+  const bool keys_travel = keys_travel_bytes < queries_travel_bytes
+                               ? queries_travel_s >= kClearly * keys_travel_s
+                               : keys_travel_s < kClearly * queries_travel_s;
+  return keys_travel ? HistoryMode::kKeysTravel : HistoryMode::kQueriesTravel;
+}
+
 ChunkCost& ChunkCost::operator+=(const ChunkCost& other) {
   linear_s += other.linear_s;
   streaming_s += other.streaming_s;
@@ -93,7 +101,9 @@ HistoryCost StageCost::history(std::int64_t layer, Extent tokens) const {
                              (hops * (static_cast<double>(spec_.head_dim) * 4 + state) + state);
   const double latency = hops * link_latency_s_;
   return {.keys_travel_s = std::max(flops * share_s_per_flop_, ring_s(key_bytes)) + latency,
-          .queries_travel_s = std::max(flops * at.home_s_per_flop, ring_s(query_bytes)) + latency};
+          .queries_travel_s = std::max(flops * at.home_s_per_flop, ring_s(query_bytes)) + latency,
+          .keys_travel_bytes = key_bytes,
+          .queries_travel_bytes = query_bytes};
 }
 
 ChunkCost StageCost::prefill(Extent tokens) const {

@@ -22,10 +22,11 @@ enum class HistoryMode : std::uint8_t {
 struct HistoryCost {
   double keys_travel_s = 0;
   double queries_travel_s = 0;
-  HistoryMode cheaper() const {
-    return keys_travel_s < queries_travel_s ? HistoryMode::kKeysTravel
-                                            : HistoryMode::kQueriesTravel;
-  }
+  double keys_travel_bytes = 0;  // on all links
+  double queries_travel_bytes = 0;
+  // The way that sends less, unless the other is faster by more than a twentieth: predictions are
+  // not better than that, and an idle network is worth something.
+  HistoryMode cheaper() const;
 };
 
 struct ChunkCost {

@@ -56,6 +56,7 @@ std::vector<std::vector<Rank>> split_by_speed(const ClusterSpec& cluster,
   std::vector<double> cumulative = {0.0};
   for (const Rank rank : ranks) cumulative.push_back(cumulative.back() + cluster.rank(rank).gflops);
   const double group = cumulative.back() / static_cast<double>(n_groups);
+  const double near = group * 0.1251;  // an eighth, however it was rounded
 
   std::vector<std::vector<Rank>> groups;
   std::size_t begin = 0;
@@ -63,10 +64,9 @@ std::vector<std::vector<Rank>> split_by_speed(const ClusterSpec& cluster,
     const std::size_t first = begin + least;
     const std::size_t last = ranks.size() - (n - g) * least;  // leaves enough for later groups
     const double target = group * static_cast<double>(g);
-    // No cut that matters lies beyond the first one past the target by a quarter of a group.
+    // No cut that matters lies beyond the first one past the target by an eighth of a group.
     const auto past = static_cast<std::size_t>(
-        std::upper_bound(cumulative.begin(), cumulative.end(), target + group / 4) -
-        cumulative.begin());
+        std::upper_bound(cumulative.begin(), cumulative.end(), target + near) - cumulative.begin());
     const std::size_t end = g == n ? last : std::clamp(past, first, last);
     const auto host_edge = [&](std::size_t i) {
       return i == ranks.size() || cluster.rank(ranks[i - 1]).host != cluster.rank(ranks[i]).host;
@@ -75,7 +75,7 @@ std::vector<std::vector<Rank>> split_by_speed(const ClusterSpec& cluster,
     std::size_t cut = g == n ? last : *nearest_cut(cumulative, target, first, end, any);
     const auto edge =
         g == n ? std::nullopt : nearest_cut(cumulative, target, first, end, host_edge);
-    if (edge && std::abs(cumulative[*edge] - target) <= group / 4) cut = *edge;
+    if (edge && std::abs(cumulative[*edge] - target) <= near) cut = *edge;
     groups.emplace_back(ranks.begin() + static_cast<std::ptrdiff_t>(begin),
                         ranks.begin() + static_cast<std::ptrdiff_t>(cut));
     begin = cut;

@@ -14,7 +14,7 @@ namespace longhaul {
 std::vector<Rank> ranks_by_host(const ClusterSpec& cluster);
 
 // n_groups groups of at least min_size ranks each (so many there must be). A cut moves to a host's
-// edge when that lies within a quarter of a group of the even cut.
+// edge when that lies within an eighth of a group of the even cut.
 std::vector<std::vector<Rank>> split_by_speed(const ClusterSpec& cluster,
                                               std::span<const Rank> ranks, std::int64_t n_groups,
                                               std::int64_t min_size = 1);
