@@ -119,6 +119,8 @@ struct ControlServer::Impl {
     limit.async_wait([this](boost::system::error_code) { context.stop(); });
     asio::post(context, [&limit, this] { stop_when_idle(limit); });
     thread.join();
+    // Links may keep `shared` alive; its channels must not outlive the context that they live in.
+    for (auto& [rank, peer] : shared->peers) peer.channel.reset();
   }
 
   void stop_when_idle(asio::steady_timer& limit) {
