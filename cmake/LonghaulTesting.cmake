@@ -1,7 +1,8 @@
 # How tests are declared.
 #   longhaul_add_test(NAME SOURCES a.cc ... LIBS longhaul::x ... LABELS unit ...)   one GoogleTest binary, one CTest entry
 # Labels: unit property golden multirank mpi gpu fuzz fault house; tsan marks those that also run under the thread sanitizer (target
-# tsan_tests builds them), slow those that test.sh --quick leaves out. TIMEOUT is in seconds (default 600: it is there for hangs, and
+# tsan_tests builds them), slow those that test.sh --quick leaves out, not_sanitized
+# those that take minutes under sanitizers and run the same code as smaller ones. TIMEOUT is in seconds (default 600: it is there for hangs, and
 # sanitizers on a busy machine are slow).
 if(LONGHAUL_TESTS)
   find_package(GTest REQUIRED)

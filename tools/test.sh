@@ -33,7 +33,7 @@ ctest --preset ci -j "$jobs"
 step "address and undefined-behaviour sanitizers"
 cmake --preset dev
 cmake --build --preset dev -j "$jobs"
-ctest --preset dev -j "$jobs" -L 'unit|property|golden|fuzz' -LE 'slow|mpi'
+ctest --preset dev -j "$jobs" -L 'unit|property|golden|fuzz' -LE 'mpi|not_sanitized'
 
 step "thread sanitizer"
 cmake --preset tsan
