@@ -102,6 +102,19 @@ StepDone Worker::run(const DropSequences& command) {
   return {};
 }
 
+StepDone Worker::run(const ReportRank& /*command*/) {
+  RankReport report;
+  for (std::size_t i = 0; i < kNPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    report.phase_seconds.push_back({std::string(name_of(phase)), times()[phase]});
+  }
+  report.weight_bytes = static_cast<std::int64_t>(weights_->matrix_bytes());
+  report.kv_retrieval_bytes = static_cast<std::int64_t>(pool_.bytes_in_use());
+  StepDone done;
+  done.reports.push_back(std::move(report));
+  return done;
+}
+
 StepDone Worker::run(const PrefillChunk& command) {
   Sequence& sequence = find_whole(command.sequence);
   require(!command.tokens.empty(),

@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "cluster/wire/link.h"
+#include "cluster/wire/phase.h"
 #include "cluster/wire/step.h"
 #include "model/head_profile.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/sequence_cache.h"
 #include "worker/logits_reader.h"
+#include "worker/ring/ring_place.h"
 #include "worker/transformer.h"
 #include "worker/weights.h"
 
@@ -29,6 +31,10 @@ struct WorkerConfig {
   std::optional<std::size_t> cache_limit_bytes =
       std::nullopt;   // of slabs; none: what the system gives
   int n_threads = 0;  // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
+  // With other ranks: where this one stands. Roles, cache types and block size are then the plan's;
+  // `weights` are those of its stage.
+  std::optional<RingPlace> place = std::nullopt;
+  PhaseBoard* board = nullptr;  // told what the worker is doing; must outlive it; may be null
 };
 
 // Used by one thread, which is the step thread.
@@ -66,6 +72,7 @@ class Worker {
   StepDone run(const PrefillChunk& command);
   StepDone run(const DecodeBatch& command);
   StepDone run(const Shutdown&) { return {}; }
+  StepDone run(const ReportRank&);
 
   Sequence& find(SequenceId id);
   Sequence& find_whole(SequenceId id);

@@ -13,7 +13,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x3157484c;  // "LHW1"
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 
 // The commands' numbers on the wire are their places in the variant; the assertions notice a change
 // of order.
@@ -23,6 +23,7 @@ static_assert(std::is_same_v<std::variant_alternative_t<2, StepCommand>, DropSeq
 static_assert(std::is_same_v<std::variant_alternative_t<3, StepCommand>, PrefillChunk>);
 static_assert(std::is_same_v<std::variant_alternative_t<4, StepCommand>, DecodeBatch>);
 static_assert(std::is_same_v<std::variant_alternative_t<5, StepCommand>, Shutdown>);
+static_assert(std::is_same_v<std::variant_alternative_t<6, StepCommand>, ReportRank>);
 
 void write(ByteWriter& out, const SamplingParams& sampling) {
   out.number(sampling.temperature);
@@ -76,6 +77,8 @@ void write(ByteWriter& out, const DecodeBatch& command) {
 }
 
 void write(ByteWriter& /*out*/, const Shutdown& /*command*/) {}
+
+void write(ByteWriter& /*out*/, const ReportRank& /*command*/) {}
 
 SequenceId read_sequence(ByteReader& in) { return {in.number<std::int64_t>()}; }
 
@@ -135,6 +138,53 @@ std::vector<PickedToken> read_picked(ByteReader& in) {
     }
   }
   return tokens;
+}
+
+template <typename T>
+void write(ByteWriter& out, const std::vector<Named<T>>& figures) {
+  out.number(static_cast<std::uint64_t>(figures.size()));
+  for (const Named<T>& figure : figures) {
+    out.text(figure.name);
+    out.number(figure.value);
+  }
+}
+
+template <typename T>
+std::vector<Named<T>> read_named(ByteReader& in) {
+  std::vector<Named<T>> figures(in.count(sizeof(std::uint64_t) + sizeof(T)));
+  for (Named<T>& figure : figures) {
+    figure.name = in.text();
+    figure.value = in.number<T>();
+  }
+  return figures;
+}
+
+void write(ByteWriter& out, const RankReport& report) {
+  out.number(report.rank);
+  write(out, report.phase_seconds);
+  out.number(report.ring_wait_seconds);
+  write(out, report.sent_bytes);
+  for (const std::int64_t bytes :
+       {report.weight_bytes, report.kv_retrieval_bytes, report.kv_streaming_bytes,
+        report.kv_peak_bytes, report.buffer_bytes}) {
+    out.number(bytes);
+  }
+}
+
+std::vector<RankReport> read_reports(ByteReader& in) {
+  std::vector<RankReport> reports(in.count(72));
+  for (RankReport& report : reports) {
+    report.rank = in.number<std::int64_t>();
+    report.phase_seconds = read_named<double>(in);
+    report.ring_wait_seconds = in.number<double>();
+    report.sent_bytes = read_named<std::int64_t>(in);
+    for (std::int64_t* bytes :
+         {&report.weight_bytes, &report.kv_retrieval_bytes, &report.kv_streaming_bytes,
+          &report.kv_peak_bytes, &report.buffer_bytes}) {
+      *bytes = in.number<std::int64_t>();
+    }
+  }
+  return reports;
 }
 
 }  // namespace
@@ -231,6 +281,9 @@ StepCommand decode_command(std::span<const std::byte> bytes) {
     case 5:
       command = Shutdown{};
       break;
+    case 6:
+      command = ReportRank{};
+      break;
     default:
       in.fail("unknown command");
   }
@@ -246,6 +299,8 @@ std::vector<std::byte> encode(const StepResult& result) {
     write(out, done->scored);
     out.number(static_cast<std::uint64_t>(done->kv_bytes_in_use));
     out.number(done->seconds);
+    out.number(static_cast<std::uint64_t>(done->reports.size()));
+    for (const RankReport& report : done->reports) write(out, report);
   } else {
     const auto& failed = std::get<StepFailed>(result);
     out.number(std::uint8_t{1});
@@ -265,6 +320,7 @@ StepResult decode_result(std::span<const std::byte> bytes) {
       done.scored = read_picked(in);
       done.kv_bytes_in_use = static_cast<std::size_t>(in.number<std::uint64_t>());
       done.seconds = in.number<double>();
+      done.reports = read_reports(in);
       result = std::move(done);
       break;
     }

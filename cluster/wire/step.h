@@ -67,9 +67,11 @@ struct DecodeBatch {
   std::vector<Row> rows;
 };
 struct Shutdown {};
+// Asks every rank what it has done and holds; changes nothing.
+struct ReportRank {};
 
-using StepCommand =
-    std::variant<OpenSequence, ForkSequence, DropSequences, PrefillChunk, DecodeBatch, Shutdown>;
+using StepCommand = std::variant<OpenSequence, ForkSequence, DropSequences, PrefillChunk,
+                                 DecodeBatch, Shutdown, ReportRank>;
 
 // --- Results: one for each command, in order ---
 
@@ -84,12 +86,31 @@ struct PickedToken {
   float logprob = 0.0F;           // meaningful only when log-probabilities were asked for
   std::vector<TokenLogprob> top;  // descending
 };
+// A figure with its name, such as {"attend", 12.5} or {"keys", 8192}.
+template <typename T>
+struct Named {
+  std::string name;
+  T value{};
+};
+// What one rank has done since it started, and what it holds now.
+struct RankReport {
+  std::int64_t rank = 0;
+  std::vector<Named<double>> phase_seconds;     // where its time went
+  double ring_wait_seconds = 0.0;               // of that: waiting for other ranks
+  std::vector<Named<std::int64_t>> sent_bytes;  // by kind of traffic; kinds never sent left out
+  std::int64_t weight_bytes = 0;
+  std::int64_t kv_retrieval_bytes = 0;  // blocks in use
+  std::int64_t kv_streaming_bytes = 0;
+  std::int64_t kv_peak_bytes = 0;  // the most in use at the end of any step, both kinds
+  std::int64_t buffer_bytes = 0;   // activations and ring buffers
+};
 struct StepDone {
   std::vector<PickedToken> picked;  // in the order of the command's rows
   std::vector<PickedToken>
       scored;  // PrefillChunk with score_logprobs: one per token that has a score
   std::size_t kv_bytes_in_use = 0;  // on all ranks, after the step
   double seconds = 0.0;             // of the slowest rank
+  std::vector<RankReport> reports;  // ReportRank: one per rank, by rank
 };
 // The step failed as a whole; the sequences whose caches it was changing are in an undefined state
 // and must be dropped. A failed OpenSequence or ForkSequence has made nothing: there is nothing to

@@ -48,6 +48,7 @@ class FakeWorker {
   StepDone run(const PrefillChunk& command);
   StepDone run(const DecodeBatch& command);
   StepDone run(const Shutdown&) { return {}; }
+  StepDone run(const ReportRank&) { return {}; }
   void break_sequences(const StepCommand& command);
   PickedToken pick(SequenceId id);
 

@@ -25,7 +25,8 @@ std::vector<StepCommand> some_commands() {
           DropSequences{{{1}, {2}, {3}}},
           PrefillChunk{{7}, {1, 2, 3, 100000}, AfterPrefill::kSample, 20},
           DecodeBatch{{{{7}, 5}, {{8}, 6}}},
-          Shutdown{}};
+          Shutdown{},
+          ReportRank{}};
 }
 
 std::vector<StepResult> some_results() {
@@ -34,6 +35,16 @@ std::vector<StepResult> some_results() {
   done.scored = {{{7}, 1, -1.5F, {}}, {{7}, 2, -2.5F, {{9, 0.0F}}}};
   done.kv_bytes_in_use = std::size_t{1} << 40;
   done.seconds = 1.25;
+  done.reports = {{.rank = 3,
+                   .phase_seconds = {{"attend", 0.5}, {"finish", 0.25}},
+                   .ring_wait_seconds = 0.125,
+                   .sent_bytes = {{"keys", std::int64_t{1} << 40}},
+                   .weight_bytes = 1,
+                   .kv_retrieval_bytes = 2,
+                   .kv_streaming_bytes = 3,
+                   .kv_peak_bytes = 4,
+                   .buffer_bytes = 5},
+                  {.rank = 4}};
   return {done, StepFailed{ErrorCode::kOutOfMemory, "no cache block is free"}};
 }
 
