@@ -1,0 +1,30 @@
+// Where a worker stands among the ranks that run a plan, and how it reaches the others.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "cluster/comm/communicator.h"
+#include "partition/cluster_spec.h"
+#include "partition/plan.h"
+
+namespace longhaul {
+
+// How retrieval heads work over the blocks of earlier chunks (DESIGN 4.5). Both give the same
+// result.
+enum class HistoryChoice {
+  kByCost,         // what the cost model predicts to be faster, per chunk and layer
+  kKeysTravel,     // always: homes put their blocks on the ring again
+  kQueriesTravel,  // always: queries go round with their partial sums
+};
+
+struct RingPlace {
+  std::shared_ptr<const Plan> plan = nullptr;
+  std::shared_ptr<const ClusterSpec> cluster = nullptr;  // the speeds that kByCost looks at
+  std::int64_t replica = 0;                              // of plan->replicas
+  // Exactly the ranks of that replica, in any order; their job ranks are the plan's. Must outlive
+  // the worker and belongs to its step thread.
+  Communicator* comm = nullptr;
+  HistoryChoice history = HistoryChoice::kByCost;
+};
+
+}  // namespace longhaul
