@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "partition/window_pieces.h"
+
 namespace longhaul {
 namespace {
 
@@ -21,6 +23,17 @@ std::int64_t sum(const std::vector<std::int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});
 }
 
+// Ring positions of the homes of the layer's windowed heads.
+std::vector<std::int64_t> windowed_home_positions(const Plan& plan, const Stage& stage,
+                                                  const ModelSpec& spec, std::int64_t layer) {
+  std::vector<std::int64_t> positions;
+  for (std::int64_t head = 0; head < spec.n_kv_heads; ++head) {
+    if (kept_keys(spec, plan.roles, layer, head).all) continue;
+    positions.push_back(*stage.ring_position(stage.home_of(layer, head).shares.front().rank));
+  }
+  return positions;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> chunk_key_bytes_sent(std::span<const Slab> slabs,
@@ -34,29 +47,15 @@ std::vector<std::int64_t> chunk_key_bytes_sent(std::span<const Slab> slabs,
   return sent;
 }
 
-std::vector<std::int64_t> halo_bytes_sent(std::span<const Slab> slabs, const LayerHeads& heads,
-                                          const KvFormat& kv) {
-  std::vector<std::int64_t> sent(slabs.size() / 2, 0);
-  if (heads.n_windowed == 0) return sent;
-  for (std::size_t i = 0; i < slabs.size(); ++i) {
-    for (const HaloPiece& piece : halo_of_slab(slabs, i, heads.window.recent, kv.block_size)) {
-      if (piece.from_slab == HaloPiece::kHistory) continue;
-      const auto owner = slabs[static_cast<std::size_t>(piece.from_slab)].owner;
-      sent[static_cast<std::size_t>(owner)] +=
-          piece.blocks.size() * heads.n_windowed * kv.block_bytes();
-    }
-  }
-  return sent;
-}
-
-ChunkTraffic chunk_traffic(const Stage& stage, const ModelSpec& spec, const LayerHeads& heads,
-                           const KvFormat& kv, Extent tokens) {
+ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec& spec,
+                           std::int64_t layer, Extent tokens) {
   ChunkTraffic traffic;
   const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
   if (n_ranks == 1) return traffic;
+  const KvFormat& kv = plan.kv;
+  const LayerHeads heads = layer_heads(spec, plan.roles, layer);
   const std::vector<Slab> slabs = slabs_of_chunk(stage.token_share, tokens, kv.block_size);
   traffic.chunk_keys = sum(chunk_key_bytes_sent(slabs, heads.n_all, kv));
-  traffic.halo = sum(halo_bytes_sent(slabs, heads, kv));
   const std::int64_t hops = n_ranks - 1;
   traffic.history_keys =
       hops * heads.n_all * ceil_div(tokens.begin, kv.block_size) * kv.block_bytes();
@@ -68,20 +67,10 @@ ChunkTraffic chunk_traffic(const Stage& stage, const ModelSpec& spec, const Laye
         tokens.size() * heads.n_all * spec.gqa_group() * (hops * (query + state) + state);
   }
   if (heads.n_windowed > 0) {
-    const std::int64_t window_block_bytes = heads.n_windowed * kv.block_bytes();
-    for (std::size_t i = 0; i < slabs.size(); ++i) {
-      for (const HaloPiece& piece : halo_of_slab(slabs, i, heads.window.recent, kv.block_size)) {
-        if (piece.from_slab != HaloPiece::kHistory) continue;
-        traffic.window_homes += piece.blocks.size() * window_block_bytes;
-      }
-    }
-    const std::int64_t newest = std::max(tokens.begin, tokens.end - heads.window.recent + 1);
-    traffic.window_homes +=
-        blocks_of({newest, tokens.end}, kv.block_size).size() * window_block_bytes;
-    const Extent sink = {tokens.begin, std::min(tokens.end, heads.window.sink)};
-    if (!sink.empty()) {
-      traffic.sink = hops * blocks_of(sink, kv.block_size).size() * window_block_bytes;
-    }
+    const auto made = slabs_by_owner(slabs);
+    traffic.windows = sum(window_bytes_sent(
+        {.slabs = slabs, .queries = made, .window = heads.window, .block_size = kv.block_size},
+        windowed_home_positions(plan, stage, spec, layer), kv));
   }
   return traffic;
 }

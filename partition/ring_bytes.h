@@ -23,24 +23,16 @@ namespace longhaul {
 std::vector<std::int64_t> chunk_key_bytes_sent(std::span<const Slab> slabs,
                                                std::int64_t n_all_heads, const KvFormat& kv);
 
-// Windowed heads inside the chunk: the blocks before each slab, from the owners of earlier slabs
-// (more than one when slabs are shorter than the window). What the first slabs need from before the
-// chunk comes from the heads' homes and is not counted here. [ring] bytes sent by each position.
-std::vector<std::int64_t> halo_bytes_sent(std::span<const Slab> slabs, const LayerHeads& heads,
-                                          const KvFormat& kv);
-
 // Bytes on all links together, for one layer and one chunk.
 struct ChunkTraffic {
   std::int64_t chunk_keys = 0;       // retrieval heads, inside the chunk
-  std::int64_t halo = 0;             // windowed heads, inside the chunk
-  std::int64_t window_homes = 0;     // windowed heads: from homes to the first slabs, and new
-                                     // windows to homes; at most, owners may be homes
-  std::int64_t sink = 0;             // windowed heads: sink blocks to all ranks, first chunk only
+  std::int64_t windows = 0;          // windowed heads: sink and window before each slab, and what
+                                     // their homes keep (partition/window_pieces.h)
   std::int64_t history_keys = 0;     // retrieval heads, history, if keys travel
   std::int64_t history_queries = 0;  // retrieval heads, history, if queries travel
 };
-ChunkTraffic chunk_traffic(const Stage& stage, const ModelSpec& spec, const LayerHeads& heads,
-                           const KvFormat& kv, Extent tokens);
+ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec& spec,
+                           std::int64_t layer, Extent tokens);
 
 // Decode, one layer, a batch of sequences. Per rank: it contributes (m, l) of each query head to an
 // all-gather, and two sums of hidden states (attention, FFN) to all-reduces.

@@ -39,26 +39,13 @@ std::vector<Slab> slabs_of_chunk(std::span<const std::int64_t> token_share, Exte
   return slabs;
 }
 
-std::vector<HaloPiece> halo_of_slab(std::span<const Slab> slabs, std::size_t i, std::int64_t recent,
-                                    std::int64_t block_size) {
-  std::vector<HaloPiece> pieces;
-  const Slab& slab = slabs[i];
-  if (slab.tokens.empty() || recent <= 1) return pieces;
-  const std::int64_t first_needed = std::max<std::int64_t>(0, slab.tokens.begin - recent + 1);
-  const std::int64_t chunk_begin = slabs.front().tokens.begin;
-  if (first_needed < chunk_begin) {
-    // The chunk may start inside a block: that block's older tokens are history, too.
-    pieces.push_back({HaloPiece::kHistory, blocks_of({first_needed, chunk_begin}, block_size)});
+std::vector<std::vector<Extent>> slabs_by_owner(std::span<const Slab> slabs) {
+  std::vector<std::vector<Extent>> made(slabs.size() / 2);
+  for (const Slab& slab : slabs) {
+    if (slab.tokens.empty()) continue;
+    made[static_cast<std::size_t>(slab.owner)].push_back(slab.tokens);
   }
-  std::size_t from = i;
-  while (from > 0 && slabs[from - 1].tokens.end > first_needed) --from;
-  for (; from < i; ++from) {
-    const Extent tokens = {std::max(first_needed, slabs[from].tokens.begin),
-                           slabs[from].tokens.end};
-    if (tokens.empty() || slabs[from].owner == slab.owner) continue;
-    pieces.push_back({static_cast<std::int64_t>(from), blocks_of(tokens, block_size)});
-  }
-  return pieces;
+  return made;
 }
 
 }  // namespace longhaul

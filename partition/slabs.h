@@ -29,20 +29,10 @@ struct Slab {
 std::vector<Slab> slabs_of_chunk(std::span<const std::int64_t> token_share, Extent tokens,
                                  std::int64_t block_size);
 
+// [ring] the slabs of each position that hold tokens, in token order.
+std::vector<std::vector<Extent>> slabs_by_owner(std::span<const Slab> slabs);
+
 // The blocks (position / block_size) that positions `tokens` touch.
 Extent blocks_of(Extent tokens, std::int64_t block_size);
-
-// Keys that the queries of one slab need from before the slab, for heads that see `sink` first and
-// `recent` last tokens: which blocks, and from whom.
-struct HaloPiece {
-  static constexpr std::int64_t kHistory = -1;
-  std::int64_t from_slab = kHistory;  // an earlier slab of this chunk, or blocks of earlier chunks
-  Extent blocks;
-};
-// The pieces of slabs[i] in token order, newest last; none from slabs of the same owner. Only the
-// window: sink blocks are sent once, when they are made. A slab shorter than the window makes
-// pieces from several slabs.
-std::vector<HaloPiece> halo_of_slab(std::span<const Slab> slabs, std::size_t i, std::int64_t recent,
-                                    std::int64_t block_size);
 
 }  // namespace longhaul

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
 
 #include "tests/unit/partition/models.h"
 
@@ -22,7 +22,18 @@ Stage equal_ring(std::int64_t n_ranks) {
     stage.ring.push_back({r});
     stage.token_share.push_back(Stage::kTokenShareTotal / n_ranks);
   }
+  // Every head at home with rank 1 of 4.
+  const Home home{{{Rank{std::min<std::int64_t>(1, n_ranks - 1)}, 1}}};
+  stage.home.assign(32, std::vector<Home>(8, home));
   return stage;
+}
+
+// Llama-3-8B of which n_retrieval KV heads of each layer keep everything, in one ring.
+ChunkTraffic traffic_of(std::int64_t n_ranks, std::int64_t n_retrieval, Extent tokens) {
+  Plan plan;
+  plan.kv = kBf16;
+  plan.roles = first_heads(llama3_8b(), n_retrieval);
+  return chunk_traffic(plan, equal_ring(n_ranks), llama3_8b(), /*layer=*/0, tokens);
 }
 
 TEST(RingBytes, ChunkKeysMakeEveryHop) {
@@ -34,50 +45,36 @@ TEST(RingBytes, ChunkKeysMakeEveryHop) {
 
 TEST(RingBytes, AMillionTokensDenseOnTwoRanksAre4GiBALayer) {
   // SEMANTICS: 4 GiB round the ring for each layer; each byte makes P - 1 = 1 hop.
-  const Stage stage = equal_ring(2);
-  const ModelSpec spec = llama3_8b();
-  const LayerHeads heads{.n_all = 8, .n_windowed = 0};
-  const auto traffic = chunk_traffic(stage, spec, heads, kBf16, {0, 1 << 20});
+  const auto traffic = traffic_of(2, 8, {0, 1 << 20});
   EXPECT_EQ(traffic.chunk_keys, std::int64_t{4} << 30);
   EXPECT_EQ(traffic.history_keys, 0);
   EXPECT_EQ(traffic.history_queries, 0);
-  EXPECT_EQ(traffic.halo + traffic.sink + traffic.window_homes, 0);
+  EXPECT_EQ(traffic.windows, 0);
 }
 
 TEST(RingBytes, HistoryByKeysAndByQueries) {
-  const Stage stage = equal_ring(4);
-  const LayerHeads heads{.n_all = 2, .n_windowed = 0};
-  const auto traffic = chunk_traffic(stage, llama3_8b(), heads, kBf16, {65536, 65536 + 8192});
+  const auto traffic = traffic_of(4, 2, {65536, 65536 + 8192});
   EXPECT_EQ(traffic.history_keys, 3LL * 2 * 65536 * 512);
   // 2 heads x 4 query heads; q of 128 and m, l, o of 130 floats, 3 hops, and the state once more.
   EXPECT_EQ(traffic.history_queries, 8192LL * 8 * 4 * (3 * (128 + 130) + 130));
 }
 
-TEST(RingBytes, HaloOfStreamingHeads) {
-  const Stage stage = equal_ring(4);
-  const LayerHeads heads{.n_all = 0, .n_windowed = 8, .window = {false, 128, 256}};
-  const auto first = chunk_traffic(stage, llama3_8b(), heads, kBf16, {0, 8192});
-  // 8 slabs, 7 boundaries, one of them inside a rank: 255 keys are 4 blocks of 8 heads.
-  EXPECT_EQ(first.halo, 6LL * 4 * 8 * 64 * 512);
+TEST(RingBytes, StreamingHeadsSendSinkAndWindowOverSlabEdges) {
+  constexpr std::int64_t kBlocks = 8LL * 64 * 512;  // one block of each head
+  // 8 slabs of 16 blocks. Before each slab but those whose owner made the one before: 255 keys, 4
+  // blocks; 2 sink blocks to 3 ranks; the newest 4 blocks to the home.
+  const auto first = traffic_of(4, 0, {0, 8192});
+  EXPECT_EQ(first.windows, (6 * 4 + 3 * 2 + 4) * kBlocks);
   EXPECT_EQ(first.chunk_keys, 0);
   EXPECT_EQ(first.history_keys, 0);
   EXPECT_EQ(first.history_queries, 0);
-  EXPECT_EQ(first.sink, 3LL * 2 * 8 * 64 * 512);      // 2 sink blocks to 3 ranks
-  EXPECT_EQ(first.window_homes, 4LL * 8 * 64 * 512);  // the newest 255 keys to their homes
-  const auto second = chunk_traffic(stage, llama3_8b(), heads, kBf16, {8192, 16384});
-  EXPECT_EQ(second.sink, 0);
-  EXPECT_EQ(second.window_homes, 2LL * 4 * 8 * 64 * 512);  // and from their homes to slab 0
-  const auto sent = halo_bytes_sent(slabs_of_chunk(stage, 8192, 0, 64), heads, kBf16);
-  EXPECT_EQ(std::accumulate(sent.begin(), sent.end(), std::int64_t{0}), first.halo);
-  EXPECT_EQ(sent[0], 4LL * 8 * 64 * 512);  // slab 0 sends, slab 7 does not
-  EXPECT_EQ(sent[1], 2 * sent[0]);
+  // Later the home has the sink, and the window before slab 0.
+  EXPECT_EQ(traffic_of(4, 0, {8192, 16384}).windows, (6 * 4 + 3 * 2 + 4 + 4) * kBlocks);
 }
 
 TEST(RingBytes, OneRankSendsNothing) {
-  const LayerHeads heads{.n_all = 4, .n_windowed = 4, .window = {false, 128, 256}};
-  const auto traffic = chunk_traffic(equal_ring(1), llama3_8b(), heads, kBf16, {64, 128});
-  EXPECT_EQ(traffic.chunk_keys + traffic.halo + traffic.window_homes + traffic.sink +
-                traffic.history_keys + traffic.history_queries,
+  const auto traffic = traffic_of(1, 4, {64, 128});
+  EXPECT_EQ(traffic.chunk_keys + traffic.windows + traffic.history_keys + traffic.history_queries,
             0);
   EXPECT_EQ(decode_traffic(llama3_8b(), 1, 8).total, 0);
 }

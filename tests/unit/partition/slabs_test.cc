@@ -1,4 +1,4 @@
-// Zigzag slabs and halos, by hand.
+// Zigzag slabs, by hand.
 #include "partition/slabs.h"
 
 #include <gtest/gtest.h>
@@ -48,31 +48,9 @@ TEST(Slabs, RefusesNonsense) {
   EXPECT_THROW(slabs({1}, {4, 4}, 4), Error);
 }
 
-TEST(Slabs, AHaloComesFromTheSlabBefore) {
-  const auto cut = slabs({1, 1}, {64, 128}, 4);  // slabs of 16 tokens
-  // Slab 1 begins at 80 and sees 5 tokens back: 76..79, one block of slab 0.
-  const auto halo = halo_of_slab(cut, 1, 5, 4);
-  ASSERT_EQ(halo.size(), 1U);
-  EXPECT_EQ(halo[0].from_slab, 0);
-  EXPECT_EQ(halo[0].blocks, (Extent{19, 20}));
-  // Slabs 1 and 2 have the same owner.
-  EXPECT_TRUE(halo_of_slab(cut, 2, 5, 4).empty());
-  // The first slab needs what earlier chunks left.
-  const auto history = halo_of_slab(cut, 0, 5, 4);
-  ASSERT_EQ(history.size(), 1U);
-  EXPECT_EQ(history[0].from_slab, HaloPiece::kHistory);
-  EXPECT_EQ(history[0].blocks, (Extent{15, 16}));
-}
-
-TEST(Slabs, AHaloComesFromSeveralOwnersWhenSlabsAreShort) {
-  const auto cut = slabs({1, 1, 1}, {0, 48}, 4);  // slabs of 8 tokens: 0 1 2 2 1 0
-  const auto halo = halo_of_slab(cut, 4, 30, 4);  // slab 4 begins at 32: needs 3..31
-  ASSERT_EQ(halo.size(), 3U);                     // slab 1 is its owner's own
-  EXPECT_EQ(halo[0].from_slab, 0);
-  EXPECT_EQ(halo[0].blocks, (Extent{0, 2}));
-  EXPECT_EQ(halo[1].from_slab, 2);
-  EXPECT_EQ(halo[2].from_slab, 3);
-  EXPECT_EQ(halo[2].blocks, (Extent{6, 8}));
+TEST(Slabs, ByOwnerInTokenOrder) {
+  const auto made = slabs_by_owner(slabs({1, 0, 1}, {0, 16}, 4));
+  EXPECT_EQ(made, (std::vector<std::vector<Extent>>{{{0, 4}, {12, 16}}, {}, {{4, 8}, {8, 12}}}));
 }
 
 }  // namespace
