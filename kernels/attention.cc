@@ -4,6 +4,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "kernels/bf16_pairs.h"

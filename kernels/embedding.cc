@@ -29,7 +29,7 @@ void embedding_cpu(const EmbeddingArgs& args) {
   const auto n_tokens = static_cast<std::int64_t>(args.tokens.size());
   parallel_rows(n_tokens, d_model, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t at = args.tokens[static_cast<std::size_t>(i)] * d_model;
+      const std::int64_t at = args.tokens[static_cast<std::size_t>(i)] * args.table.stride();
       float* out = args.out[i].data();
       if (args.table.dtype == DType::kF32) {
         std::memcpy(out, static_cast<const float*>(args.table.data) + at,

@@ -1,6 +1,8 @@
 #include "kernels/kv_append.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cuda_absent.h"

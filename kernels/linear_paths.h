@@ -1,7 +1,6 @@
 // The ways in which a CPU computes linear(), for tests and benchmarks; linear() picks one.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "kernels/linear.h"
@@ -9,7 +8,7 @@
 namespace longhaul {
 
 enum class LinearPath {
-  kFewRows,  // own, at most 8 rows: reads the weights once, at the speed of memory
+  kFewRows,  // own, for few rows: reads the weights once, at the speed of memory
   kTiled,    // own, any number of rows
   kOneDnn    // oneDNN's matmul, when it is in the build
 };
@@ -17,7 +16,7 @@ enum class LinearPath {
 std::string_view name_of(LinearPath path);
 // The path that linear() takes for this many rows, with the active instruction set and build.
 LinearPath linear_path(std::int64_t n_rows, DType weight_dtype);
-// linear() on the CPU by the given path; throws kUnsupported where it cannot.
+// linear() on the CPU by the given path.
 void linear_by(LinearPath path, const LinearArgs& args);
 
 }  // namespace longhaul

@@ -2,7 +2,7 @@
 
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <tuple>
+#include <unordered_map>
 
 #include <fmt/format.h>
 #include "base/error.h"
@@ -20,6 +20,7 @@ struct Key {
   std::int64_t n_tokens;
   std::int64_t n_in;
   std::int64_t n_out;
+  std::int64_t weight_stride;
   DType dtype;
   bool bias;
   bool accumulate;
@@ -35,7 +36,7 @@ memory::desc x_desc(const Key& key) {
   return {{key.n_tokens, key.n_in}, type_of(key.dtype), memory::format_tag::ab};
 }
 memory::desc weight_desc(const Key& key) {  // W is [n_out, n_in]: its transpose, without moving it
-  return {{key.n_in, key.n_out}, type_of(key.dtype), memory::format_tag::ba};
+  return {{key.n_in, key.n_out}, type_of(key.dtype), memory::dims{1, key.weight_stride}};
 }
 memory::desc bias_desc(const Key& key) {
   return {{1, key.n_out}, memory::data_type::f32, memory::format_tag::ab};
@@ -98,6 +99,7 @@ void linear(const LinearArgs& args) {
   const Key key = {.n_tokens = args.x.dim(0),
                    .n_in = args.weight.n_in,
                    .n_out = args.weight.n_out,
+                   .weight_stride = args.weight.stride(),
                    .dtype = args.weight.dtype,
                    .bias = !args.bias.empty(),
                    .accumulate = args.output == LinearOutput::kAccumulate,

@@ -1,5 +1,7 @@
 #include "kernels/swiglu.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/cuda_absent.h"
 #include "kernels/parallel.h"

@@ -107,13 +107,27 @@ class Tensor {
   TensorView<T, kRank> view_;
 };
 
-// A weight matrix of any supported type: [n_out, n_in], row-major, contiguous. Does not own its
-// memory.
+// A weight matrix of any supported type: [n_out, n_in], rows contiguous. Does not own its memory.
 struct WeightView {
   const void* data = nullptr;
   DType dtype = DType::kF32;  // kF32 or kBf16
   std::int64_t n_out = 0;
   std::int64_t n_in = 0;
+  std::int64_t row_stride = 0;  // elements from row to row; 0: n_in
+
+  std::int64_t stride() const { return row_stride == 0 ? n_in : row_stride; }
+  // Outputs [extent) of all.
+  WeightView outputs(Extent extent) const {
+    return {at(extent.begin * stride()), dtype, extent.size(), n_in, stride()};
+  }
+  // Inputs [extent) of every output.
+  WeightView inputs(Extent extent) const {
+    return {at(extent.begin), dtype, n_out, extent.size(), stride()};
+  }
+  const void* at(std::int64_t element) const {
+    return static_cast<const std::byte*>(data) +
+           element * static_cast<std::int64_t>(size_of(dtype));
+  }
 };
 
 }  // namespace longhaul

@@ -1,8 +1,8 @@
 #include "kernels/top_k.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "kernels/cpu/kernels.h"

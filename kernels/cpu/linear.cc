@@ -28,10 +28,6 @@ struct Bf16Dot {  // x: the even elements of 2 kWidth, then the odd ones
 };
 std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-const std::byte* weight_row(const void* weight, bool is_bf16, std::int64_t n_in, std::int64_t row) {
-  return static_cast<const std::byte*>(weight) + row * n_in * (is_bf16 ? 2 : 4);
-}
-
 void finish_output(const FewRowsLinearTask& t, std::int64_t row, std::int64_t output, Vec sums) {
   float* out = t.out + row * t.out_stride + output;
   float sum = sum_of(sums);
@@ -46,12 +42,13 @@ void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row
   const std::int64_t bytes = t.n_in * (t.weights_are_bf16 ? 2 : 4);
   const std::int64_t step_bytes = kWidth * 4;
   const std::int64_t n_whole = bytes / step_bytes;
-  const std::byte* w = weight_row(t.weight, t.weights_are_bf16, t.n_in, first_output);
+  const std::int64_t row_bytes = t.weight_stride * (t.weights_are_bf16 ? 2 : 4);
+  const std::byte* w = static_cast<const std::byte*>(t.weight) + first_output * row_bytes;
   Vec sums[kOutputs][kRows] = {};
   for (std::int64_t i = 0; i < n_whole; ++i) {
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
-      const Words words = load_words(w + o * bytes + i * step_bytes);
+      const Words words = load_words(w + o * row_bytes + i * step_bytes);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         sums[o][r] = Dot::add(sums[o][r], words, x + r * t.x_stride + i * kWidth * Dot::kXVectors);
@@ -61,7 +58,7 @@ void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row
   if (const std::int64_t rest = bytes - n_whole * step_bytes; rest > 0) {
     for (int o = 0; o < kOutputs; ++o) {
       Words words{};
-      __builtin_memcpy(&words, w + o * bytes + n_whole * step_bytes,
+      __builtin_memcpy(&words, w + o * row_bytes + n_whole * step_bytes,
                        static_cast<std::size_t>(rest));
       for (int r = 0; r < kRows; ++r) {
         sums[o][r] =
@@ -124,15 +121,57 @@ LONGHAUL_INLINE float element(const std::uint16_t* row, std::int64_t i) {
   return out;
 }
 
+LONGHAUL_INLINE Vec elements(const float* p) { return load(p); }
+LONGHAUL_INLINE Vec elements(const std::uint16_t* p) {
+  typedef std::uint16_t Halves __attribute__((vector_size(kWidth * 2)));
+  Halves halves;
+  __builtin_memcpy(&halves, p, sizeof halves);
+  return reinterpret_cast<Vec>(__builtin_convertvector(halves, Words) << 16);
+}
+
+// Transposes a square of vectors: halves of rows are exchanged at distance kWidth / 2, then
+// quarters, and so on.
+template <int kDistance>
+LONGHAUL_INLINE void transpose(Vec (&rows)[kWidth]) {
+  Ints low;
+  Ints high;
+  for (int lane = 0; lane < kWidth; ++lane) {
+    const bool second = (lane & kDistance) != 0;
+    low[lane] = second ? kWidth + lane - kDistance : lane;
+    high[lane] = second ? kWidth + lane : lane + kDistance;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kWidth; ++i) {
+    if ((i & kDistance) != 0) continue;
+    const Vec a = rows[i];
+    const Vec b = rows[i + kDistance];
+    rows[i] = __builtin_shuffle(a, b, low);
+    rows[i + kDistance] = __builtin_shuffle(a, b, high);
+  }
+  if constexpr (kDistance > 1) transpose<kDistance / 2>(rows);
+}
+
 // Elements [begin, begin + n_steps) of n_outputs weight rows, as vectors of outputs: the layout of
 // a K block, in floats.
 template <typename T>
 void pack_weights(const TiledLinearTask& t, std::int64_t output, std::int64_t n_outputs,
                   std::int64_t begin, std::int64_t n_steps, float* packed) {
-  const T* first = static_cast<const T*>(t.weight) + output * t.n_in + begin;
-  for (std::int64_t i = 0; i < n_steps; ++i) {
-    for (std::int64_t o = 0; o < n_outputs; ++o) {
-      packed[i * kTiledOutputs + o] = element(first + o * t.n_in, i);
+  const T* first = static_cast<const T*>(t.weight) + output * t.weight_stride + begin;
+  const std::int64_t whole_outputs = n_outputs / kWidth * kWidth;
+  const std::int64_t whole_steps = n_steps / kWidth * kWidth;
+  for (std::int64_t o = 0; o < whole_outputs; o += kWidth) {
+    for (std::int64_t i = 0; i < whole_steps; i += kWidth) {
+      Vec rows[kWidth];
+#pragma GCC unroll 16
+      for (int r = 0; r < kWidth; ++r) rows[r] = elements(first + (o + r) * t.weight_stride + i);
+      transpose<kWidth / 2>(rows);
+#pragma GCC unroll 16
+      for (int r = 0; r < kWidth; ++r) store(packed + (i + r) * kTiledOutputs + o, rows[r]);
+    }
+  }
+  for (std::int64_t o = 0; o < n_outputs; ++o) {
+    for (std::int64_t i = o < whole_outputs ? whole_steps : 0; i < n_steps; ++i) {
+      packed[i * kTiledOutputs + o] = element(first + o * t.weight_stride, i);
     }
   }
 }

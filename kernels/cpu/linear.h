@@ -5,8 +5,6 @@
 
 namespace longhaul::cpu {
 
-// The most rows of x that few_rows_linear takes.
-inline constexpr std::int64_t kFewRows = 8;
 // Outputs that one step of tiled_linear packs; tasks start at multiples of it.
 inline constexpr std::int64_t kTiledOutputs = 64;
 
@@ -20,12 +18,13 @@ struct PackTask {
   float* out;  // [n_rows, few_rows_x_floats]
 };
 
-// out[:, output_begin .. output_end) for at most kFewRows rows: reads the weights once.
+// out[:, output_begin .. output_end): reads the weights once, without packing them.
 struct FewRowsLinearTask {
   const float* x;  // as pack_few_rows_x left it
   std::int64_t x_stride;
   std::int64_t n_rows;
   const void* weight;  // [n_out, n_in]
+  std::int64_t weight_stride;
   bool weights_are_bf16;
   std::int64_t n_in;
   const float* bias;  // may be null
@@ -41,6 +40,7 @@ struct TiledLinearTask {
   const float* x;  // [n_rows, n_in], rounded to bf16 if the weights are
   std::int64_t n_rows;
   const void* weight;  // [n_out, n_in]
+  std::int64_t weight_stride;
   bool weights_are_bf16;
   std::int64_t n_in;
   const float* bias;  // may be null

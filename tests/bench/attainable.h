@@ -11,12 +11,16 @@ namespace longhaul::bench {
 
 struct Attainable {
   double float_gflop_per_s;  // multiply-adds of floats from registers
-  double bf16_gflop_per_s;   // of pairs of bf16, where the machine has them; else as floats
+  double pair_gflop_per_s;   // of pairs of bf16 where the machine has them, else as floats
   double read_gb_per_s;      // reading memory far larger than the caches
 };
 
 // Measured at the first call, with kernel_threads() threads; takes about two seconds.
 const Attainable& attainable();
+
+// With one thread its CPU time counts everywhere, so that a busy machine spoils no figure; with
+// more threads wall time.
+bool counts_cpu_time();
 
 // Sets the counters GFLOP/s and of_peak, or GB/s and of_bandwidth, from the work of one iteration.
 void report_flops(benchmark::State& state, double flops, DType dtype);

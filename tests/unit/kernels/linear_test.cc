@@ -13,9 +13,8 @@ namespace {
 class Linear : public EachIsa {
  protected:
   // Those that can run now.
-  static std::vector<LinearPath> paths(std::int64_t n_rows, DType dtype) {
-    std::vector<LinearPath> out = {LinearPath::kTiled};
-    if (n_rows <= 8) out.push_back(LinearPath::kFewRows);
+  static std::vector<LinearPath> paths(DType dtype) {
+    std::vector<LinearPath> out = {LinearPath::kTiled, LinearPath::kFewRows};
     const bool can_bf16 = active_isa() == Isa::kAvx512;
     if (onednn::in_build() && (dtype == DType::kF32 || can_bf16)) {
       out.push_back(LinearPath::kOneDnn);
@@ -82,7 +81,7 @@ TEST_P(Linear, EveryPathMatchesTheReference) {
           const std::int64_t choice = n_tokens + n_in + n_out;
           expect_reference({n_tokens, n_in, n_out, dtype, choice % 2 == 1,
                             choice % 3 == 1 ? LinearOutput::kAccumulate : LinearOutput::kOverwrite},
-                           paths(n_tokens, dtype));
+                           paths(dtype));
           if (HasFailure()) return;
         }
       }
@@ -93,7 +92,7 @@ TEST_P(Linear, EveryPathMatchesTheReference) {
 TEST_P(Linear, LongSumsMatchTheReference) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     for (const std::int64_t n_tokens : {1, 6, 40}) {
-      expect_reference({n_tokens, 2500, 90, dtype, true}, paths(n_tokens, dtype));
+      expect_reference({n_tokens, 2500, 90, dtype, true}, paths(dtype));
     }
   }
 }
@@ -112,8 +111,35 @@ TEST_P(Linear, SmallIntegersAreExact) {
     const Weight weight(dtype, p.n_out, p.n_in, integers(p.n_out * p.n_in));
     const std::vector<float> bias = integers(p.n_out);
     const std::vector<double> want = expected(p, x, weight, bias);
-    for (const LinearPath path : paths(p.n_tokens, dtype)) {
+    for (const LinearPath path : paths(dtype)) {
       EXPECT_EQ(widened(compute(path, p, x, weight, bias)), want) << name_of(path);
+    }
+  }
+}
+
+// A rank's slice of a weight matrix: some of its outputs, some of its inputs.
+TEST_P(Linear, SlicesOfWeightsMatchTheReference) {
+  Random random(base_seed());
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const Weight whole(dtype, 90, 70, random.normals(90 * 70, 0.05));
+    const WeightView slice = whole.view().outputs({7, 84}).inputs({13, 64});
+    std::vector<float> copied;
+    for (std::int64_t o = 7; o < 84; ++o) {
+      const auto row = whole.values.begin() + o * 70;
+      copied.insert(copied.end(), row + 13, row + 64);
+    }
+    for (const std::int64_t n_tokens : {1, 3, 33}) {
+      const Product p = {n_tokens, 51, 77, dtype};
+      const std::vector<float> x = random.normals(n_tokens * 51);
+      const auto want = expected(p, x, Weight(dtype, 77, 51, copied), {});
+      for (const LinearPath path : paths(dtype)) {
+        std::vector<float> out(static_cast<std::size_t>(n_tokens * 77));
+        linear_by(path, {.x = TensorView<const float, 2>(x.data(), {n_tokens, 51}),
+                         .weight = slice,
+                         .bias = {},
+                         .out = TensorView<float, 2>(out.data(), {n_tokens, 77})});
+        EXPECT_TRUE(close(out, want, {1e-5, 2e-5, 1 - 1e-9})) << name_of(path);
+      }
     }
   }
 }

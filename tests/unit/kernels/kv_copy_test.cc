@@ -1,0 +1,79 @@
+// kv_copy against reading the tokens one by one.
+#include "kernels/kv_copy.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/kv_append.h"
+#include "tests/support/random.h"
+
+namespace longhaul::test {
+namespace {
+
+constexpr std::int64_t kTokens = 32;
+constexpr std::int64_t kHeadDim = 10;
+
+struct Block {
+  explicit Block(const KvBlockShape& shape_) : shape(shape_), bytes(shape.bytes()) {}
+  void fill(Random& random) {
+    const std::vector<float> k = random.normals(kTokens * kHeadDim);
+    const std::vector<float> v = random.normals(kTokens * kHeadDim);
+    std::byte* data = bytes.data();
+    const KvAppendItem item = {.k = {k.data(), {kTokens, kHeadDim}},
+                               .v = {v.data(), {kTokens, kHeadDim}},
+                               .blocks = {&data, 1}};
+    kv_append(StreamRef::cpu(), {.shape = shape, .items = {&item, 1}});
+  }
+  // K and V of a slot.
+  std::vector<float> slot(std::int64_t i) const {
+    std::vector<float> values(2 * kHeadDim);
+    kv_read_k(shape, bytes.data(), i, {values.data(), {1, kHeadDim}});
+    kv_read_v(shape, bytes.data(), i, {values.data() + kHeadDim, {1, kHeadDim}});
+    return values;
+  }
+  KvBlockShape shape;
+  std::vector<std::byte> bytes;
+};
+
+TEST(KvCopy, MovesTheTokensAndNothingElse) {
+  Random random(base_seed());
+  for (const DType k_dtype : {DType::kF32, DType::kBf16}) {
+    for (const DType v_dtype : {DType::kF32, DType::kBf16}) {
+      for (const KvCopyItem want : {KvCopyItem{nullptr, 0, nullptr, 0, kTokens},
+                                    {nullptr, 0, nullptr, 5, 27},
+                                    {nullptr, 0, nullptr, 0, 7},
+                                    {nullptr, 3, nullptr, 30, 1},
+                                    {nullptr, 6, nullptr, 9, 0}}) {
+        const KvBlockShape shape{kTokens, kHeadDim, k_dtype, v_dtype};
+        Block from(shape);
+        Block to(shape);
+        from.fill(random);
+        to.fill(random);
+        const Block before = to;
+        KvCopyItem item = want;
+        item.from = from.bytes.data();
+        item.to = to.bytes.data();
+        kv_copy(StreamRef::cpu(), {.shape = shape, .items = {&item, 1}});
+        for (std::int64_t i = 0; i < kTokens; ++i) {
+          const bool moved = Extent{item.to_slot, item.to_slot + item.n_tokens}.contains(i);
+          EXPECT_EQ(to.slot(i),
+                    moved ? from.slot(i - item.to_slot + item.from_slot) : before.slot(i))
+              << "slot " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(KvCopy, RefusesTokensOutsideTheBlocks) {
+  const KvBlockShape shape{kTokens, kHeadDim, DType::kF32, DType::kF32};
+  Block from(shape);
+  Block to(shape);
+  const KvCopyItem item = {from.bytes.data(), 0, to.bytes.data(), 6, 27};
+  EXPECT_THROW(kv_copy(StreamRef::cpu(), {.shape = shape, .items = {&item, 1}}), Error);
+}
+
+}  // namespace
+}  // namespace longhaul::test
