@@ -48,4 +48,14 @@ std::vector<std::vector<Extent>> slabs_by_owner(std::span<const Slab> slabs) {
   return made;
 }
 
+std::vector<Extent> block_pieces(Extent tokens, std::int64_t block_size) {
+  std::vector<Extent> pieces;
+  for (std::int64_t begin = tokens.begin; begin < tokens.end;) {
+    const std::int64_t end = std::min(tokens.end, (begin / block_size + 1) * block_size);
+    pieces.push_back({begin, end});
+    begin = end;
+  }
+  return pieces;
+}
+
 }  // namespace longhaul

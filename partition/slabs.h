@@ -35,4 +35,7 @@ std::vector<std::vector<Extent>> slabs_by_owner(std::span<const Slab> slabs);
 // The blocks (position / block_size) that positions `tokens` touch.
 Extent blocks_of(Extent tokens, std::int64_t block_size);
 
+// The parts of `tokens` by block, ascending.
+std::vector<Extent> block_pieces(Extent tokens, std::int64_t block_size);
+
 }  // namespace longhaul

@@ -18,23 +18,22 @@ void LogitsReader::answer(const TensorView<const float, 2>& hidden,
                           std::span<const LogitsQuestion> questions,
                           std::vector<PickedToken>& answers) {
   const std::int64_t row_bytes =
-      transformer_.spec().vocab_size * static_cast<std::int64_t>(sizeof(float));
+      compute_.spec().vocab_size * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t tile = std::max(kMinTileRows, kTileBytes / row_bytes);
   for (std::int64_t begin = 0; begin < hidden.dim(0); begin += tile) {
     const Extent rows{begin, std::min(hidden.dim(0), begin + tile)};
-    answer_tile(hidden.slice(0, rows),
-                questions.subspan(static_cast<std::size_t>(rows.begin),
-                                  static_cast<std::size_t>(rows.size())),
-                answers);
+    read(compute_.logits(hidden.slice(0, rows)),
+         questions.subspan(static_cast<std::size_t>(rows.begin),
+                           static_cast<std::size_t>(rows.size())),
+         answers);
   }
 }
 
-void LogitsReader::answer_tile(const TensorView<const float, 2>& hidden,
-                               std::span<const LogitsQuestion> questions,
-                               std::vector<PickedToken>& answers) {
-  const TensorView<const float, 2> logits = transformer_.logits(hidden);
-  const PhaseTimer timer(transformer_.times(), Phase::kPick);
-  const std::int64_t n_rows = hidden.dim(0);
+void LogitsReader::read(const TensorView<const float, 2>& logits,
+                        std::span<const LogitsQuestion> questions,
+                        std::vector<PickedToken>& answers) {
+  const PhaseTimer timer(compute_.times(), Phase::kPick);
+  const std::int64_t n_rows = logits.dim(0);
   const std::int64_t vocab_size = logits.dim(1);
   std::int64_t k = 1;
   for (const LogitsQuestion& q : questions) k = std::max(k, std::min(q.n_logprobs, vocab_size));

@@ -7,8 +7,8 @@
 
 #include "cluster/wire/step.h"
 #include "kernels/tensor.h"
+#include "worker/layer_compute.h"
 #include "worker/sampler.h"
-#include "worker/transformer.h"
 
 namespace longhaul {
 
@@ -25,17 +25,18 @@ struct LogitsQuestion {
 // Used by one thread.
 class LogitsReader {
  public:
-  explicit LogitsReader(Transformer& transformer) : transformer_(transformer) {}
+  explicit LogitsReader(LayerCompute& compute) : compute_(compute) {}
 
   // One answer for each row of `hidden` [n_rows, d_model]. Throws kInternal for NaN logits.
   void answer(const TensorView<const float, 2>& hidden, std::span<const LogitsQuestion> questions,
               std::vector<PickedToken>& answers);
 
- private:
-  void answer_tile(const TensorView<const float, 2>& hidden,
-                   std::span<const LogitsQuestion> questions, std::vector<PickedToken>& answers);
+  // The same from logits [n_rows, vocab_size] that are there already.
+  void read(const TensorView<const float, 2>& logits, std::span<const LogitsQuestion> questions,
+            std::vector<PickedToken>& answers);
 
-  Transformer& transformer_;
+ private:
+  LayerCompute& compute_;
   Sampler sampler_;
   std::vector<std::int32_t> ids_;
   std::vector<float> values_;

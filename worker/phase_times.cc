@@ -22,6 +22,8 @@ std::string_view name_of(Phase phase) {
       return "logits";
     case Phase::kPick:
       return "pick";
+    case Phase::kRingWait:
+      return "ring wait";
   }
   return "unknown";
 }

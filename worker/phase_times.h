@@ -16,11 +16,12 @@ enum class Phase {
   kAttend,   // own blocks
   kFinish,   // normalisation, output projection
   kFeedForward,
-  kTrim,    // freeing of blocks
-  kLogits,  // final norm, vocabulary projection
-  kPick,    // top-k, sampling, log-probabilities
+  kTrim,      // freeing of blocks
+  kLogits,    // final norm, vocabulary projection
+  kPick,      // top-k, sampling, log-probabilities
+  kRingWait,  // for other ranks
 };
-inline constexpr std::size_t kNPhases = 9;
+inline constexpr std::size_t kNPhases = 10;
 
 std::string_view name_of(Phase phase);
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "worker/kv/sequence_cache.h"
 #include "worker/logits_reader.h"
 #include "worker/ring/ring_place.h"
+#include "worker/ring/ring_worker.h"
 #include "worker/transformer.h"
 #include "worker/weights.h"
 
@@ -32,7 +34,7 @@ struct WorkerConfig {
       std::nullopt;   // of slabs; none: what the system gives
   int n_threads = 0;  // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
   // With other ranks: where this one stands. Roles, cache types and block size are then the plan's;
-  // `weights` are those of its stage.
+  // `weights` include those of its stage.
   std::optional<RingPlace> place = std::nullopt;
   PhaseBoard* board = nullptr;  // told what the worker is doing; must outlive it; may be null
 };
@@ -40,12 +42,15 @@ struct WorkerConfig {
 // Used by one thread, which is the step thread.
 class Worker {
  public:
-  // Throws kInvalidArgument for a configuration that makes no sense.
+  // Throws kInvalidArgument for a configuration that makes no sense. With a place: collective over
+  // its communicator, and so is every step.
   explicit Worker(const WorkerConfig& config);
 
   // Executes one command. A command that cannot be done is a StepFailed, not an exception; what it
   // found wrong before it changed anything leaves all sequences as they were, a failure in the
-  // middle leaves those that it named unusable but for DropSequences. Blocks while it computes.
+  // middle leaves those that it named unusable but for DropSequences. With other ranks a failure in
+  // the middle breaks the job's communicators: every rank's step fails then. Blocks while it
+  // computes.
   StepResult step(const StepCommand& command);
 
   // Answers commands until Shutdown (which is answered) or until the coordinator is gone.
@@ -54,7 +59,7 @@ class Worker {
   std::size_t kv_bytes_in_use() const { return pool_.bytes_in_use(); }
   std::size_t kv_bytes_reserved() const { return pool_.bytes_reserved(); }
   // Summed over all steps so far.
-  const PhaseTimes& times() { return transformer_.times(); }
+  const PhaseTimes& times() { return compute_.times(); }
 
  private:
   struct Sequence {
@@ -81,6 +86,22 @@ class Worker {
   void keep_last_hidden(Sequence& sequence, const TensorView<const float, 2>& hidden,
                         std::int64_t row);
   TensorView<const float, 2> forward(const Batch& batch);
+  template <typename Work>
+  StepDone together(const Work& work);
+  StepDone prefill_alone(const PrefillChunk& command, Sequence& sequence);
+  StepDone prefill_on_ring(const PrefillChunk& command, Sequence& sequence);
+  void decode_alone(const DecodeBatch& command, std::span<Sequence* const> rows,
+                    std::span<const std::int32_t> tokens, StepDone& done);
+  void decode_on_ring(const DecodeBatch& command, std::span<Sequence* const> rows,
+                      std::span<const std::int32_t> tokens, StepDone& done);
+  std::vector<LogitsQuestion> picks(const DecodeBatch& command, std::span<Sequence* const> rows);
+  void answer_last(const PrefillChunk& command, Sequence& sequence,
+                   const TensorView<const float, 2>& hidden, StepDone& done);
+  std::vector<PickedToken> score_own_slabs(const PrefillChunk& command, const Sequence& sequence,
+                                           const RingChunk& chunk,
+                                           const TensorView<const float, 2>& hidden);
+  LogitsQuestion score_question(const PrefillChunk& command, const Sequence& sequence,
+                                std::int64_t i) const;
   std::vector<PickedToken> score(const PrefillChunk& command, const Sequence& sequence,
                                  const TensorView<const float, 2>& hidden);
   [[noreturn]] void throw_cache_full(const Batch& batch, std::string_view detail) const;
@@ -89,8 +110,14 @@ class Worker {
   int n_threads_;
   CacheLayout layout_;
   BlockPool pool_;
+  LayerCompute compute_;
   Transformer transformer_;
   LogitsReader logits_reader_;
+  std::unique_ptr<RingWorker> ring_;  // with other ranks
+  PhaseBoard* board_;
+  std::int64_t rank_ = 0;
+  std::int64_t n_steps_ = 0;
+  std::size_t kv_peak_bytes_ = 0;
   std::unordered_map<SequenceId, Sequence> sequences_;
 };
 

@@ -19,7 +19,8 @@ Engine::Engine(const std::filesystem::path& model_folder, const std::optional<He
       layout_(spec(), roles_or_all(spec(), roles), weights_.layers(),
               {.head_dim = spec().head_dim}),
       pool_(layout_.shape()),
-      transformer_(weights_, layout_),
+      compute_(weights_),
+      transformer_(compute_, layout_),
       cache_(layout_, pool_) {}
 
 Logits Engine::append(std::span<const std::int32_t> tokens, std::int64_t chunk_len) {
@@ -32,7 +33,7 @@ Logits Engine::append(std::span<const std::int32_t> tokens, std::int64_t chunk_l
     const auto chunk =
         tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n_rows));
     const auto hidden = transformer_.forward({.tokens = chunk, .segments = {&segment, 1}});
-    const auto logits = transformer_.logits(hidden);
+    const auto logits = compute_.logits(hidden);
     out.values.insert(out.values.end(), logits.data(), logits.data() + logits.size());
     n_tokens_ += n_rows;
   }

@@ -31,6 +31,7 @@ class Engine {
   Weights weights_;
   CacheLayout layout_;
   BlockPool pool_;
+  LayerCompute compute_;
   Transformer transformer_;
   SequenceCache cache_;
   std::int64_t n_tokens_ = 0;

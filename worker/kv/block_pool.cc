@@ -17,7 +17,8 @@ constexpr std::size_t kSlabBytes = std::size_t{2} << 20;  // one huge page on x8
 
 // Blocks of one mapping. Those from n_touched on were never used: the system's zero pages.
 struct BlockPool::Slab {
-  Slab(std::int64_t n, std::size_t block_bytes) : n_blocks(n), counts(static_cast<std::size_t>(n)) {
+  Slab(std::int64_t n, std::size_t block_bytes)
+      : n_blocks(n), counts(static_cast<std::size_t>(n)), uses(static_cast<std::size_t>(n)) {
     mapped_bytes = static_cast<std::size_t>(n) * block_bytes;
     void* memory = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -35,6 +36,7 @@ struct BlockPool::Slab {
   std::int64_t n_in_use = 0;
   std::int64_t n_touched = 0;
   std::vector<std::uint32_t> counts;  // owners of each block
+  std::vector<BlockUse> uses;
   std::vector<std::int64_t> freed;  // used before; the latest, still in the CPU's cache, goes first
 };
 
@@ -59,7 +61,7 @@ std::size_t BlockPool::bytes_in_use() const {
   return static_cast<std::size_t>(n_blocks_in_use_) * bytes_;
 }
 
-std::optional<BlockId> BlockPool::take() {
+std::optional<BlockId> BlockPool::take(BlockUse use) {
   if (slabs_with_room_.empty() && !add_slab()) return std::nullopt;
   const std::int64_t index = *slabs_with_room_.begin();
   Slab& slab = *slabs_[static_cast<std::size_t>(index)];
@@ -73,6 +75,8 @@ std::optional<BlockId> BlockPool::take() {
     slot = slab.n_touched++;
   }
   slab.counts[static_cast<std::size_t>(slot)] = 1;
+  slab.uses[static_cast<std::size_t>(slot)] = use;
+  ++n_in_use_by_use_[static_cast<std::size_t>(use)];
   if (++slab.n_in_use == slab.n_blocks) slabs_with_room_.erase(index);
   ++n_blocks_in_use_;
   return BlockId{index * blocks_per_slab_ + slot};
@@ -90,6 +94,7 @@ void BlockPool::release(BlockId id) {
   std::uint32_t& count = slab.counts[static_cast<std::size_t>(slot)];
   LONGHAUL_ASSERT(count > 0);
   if (--count > 0) return;
+  --n_in_use_by_use_[static_cast<std::size_t>(slab.uses[static_cast<std::size_t>(slot)])];
   const std::int64_t index = id.value / blocks_per_slab_;
   slab.freed.push_back(slot);
   slabs_with_room_.insert(index);

@@ -1,6 +1,7 @@
 // Cache memory: blocks of one KvBlockShape, cut from slabs that are taken from the system when
 // needed and given back when they are empty. Counts who shares a block; knows nothing of sequences.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,9 @@ namespace longhaul {
 
 using BlockId = Id<struct BlockTag>;
 
+// What a block is used for, to be counted apart.
+enum class BlockUse : std::uint8_t { kRetrieval, kStreaming };
+
 // Used by one thread (the worker's step thread).
 class BlockPool {
  public:
@@ -26,7 +30,7 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
 
   // A zero-filled block with one owner; empty when the limit is reached.
-  std::optional<BlockId> take();
+  std::optional<BlockId> take(BlockUse use = BlockUse::kRetrieval);
   // One more owner.
   void share(BlockId id);
   // One owner less; the last one frees the block.
@@ -38,6 +42,9 @@ class BlockPool {
   std::optional<std::size_t> limit_bytes() const { return limit_bytes_; }
   std::int64_t n_blocks_in_use() const { return n_blocks_in_use_; }
   std::size_t bytes_in_use() const;
+  std::size_t bytes_in_use(BlockUse use) const {
+    return static_cast<std::size_t>(n_in_use_by_use_[static_cast<std::size_t>(use)]) * bytes_;
+  }
   // What the slabs hold, free blocks included: what is really taken from the system. One empty slab
   // is kept while others are in use, so that a block that comes and goes costs no system call.
   std::size_t bytes_reserved() const {
@@ -60,6 +67,7 @@ class BlockPool {
   std::vector<std::int64_t> free_slab_indices_;
   std::int64_t empty_slab_ = -1;
   std::int64_t n_blocks_in_use_ = 0;
+  std::array<std::int64_t, 2> n_in_use_by_use_{};
   std::int64_t n_blocks_reserved_ = 0;
 };
 

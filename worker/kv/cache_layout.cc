@@ -16,7 +16,7 @@ std::int64_t window_of(const ModelSpec& spec, std::int64_t layer) {
   return i < spec.attention_window.size() ? spec.attention_window[i] : ModelSpec::kNoWindow;
 }
 
-bool keeps_all(const AttentionMask& mask) { return mask.recent == AttentionMask::kUnlimited; }
+bool is_unlimited(const AttentionMask& mask) { return mask.recent == AttentionMask::kUnlimited; }
 
 }  // namespace
 
@@ -45,7 +45,7 @@ CacheLayout::CacheLayout(const ModelSpec& spec, const HeadRoles& roles, Extent l
       const KvPolicy*& policy = made[{mask.sink, mask.recent}];
       if (policy == nullptr) {
         policies_.push_back(make_kv_policy(
-            {.kind = keeps_all(mask) ? KvPolicyKind::kKeepAll : KvPolicyKind::kSinkRecent,
+            {.kind = is_unlimited(mask) ? KvPolicyKind::kKeepAll : KvPolicyKind::kSinkRecent,
              .sink = mask.sink,
              .recent = mask.recent}));
         policy = policies_.back().get();
@@ -54,7 +54,7 @@ CacheLayout::CacheLayout(const ModelSpec& spec, const HeadRoles& roles, Extent l
       order_.push_back(kv_head);
     }
     std::stable_partition(order_.end() - n_kv_heads_, order_.end(), [&](std::int64_t kv_head) {
-      return keeps_all(head_mask(spec, roles, layer, kv_head));
+      return is_unlimited(head_mask(spec, roles, layer, kv_head));
     });
   }
 }

@@ -29,6 +29,10 @@ class CacheLayout {
   const KvPolicy& policy(std::int64_t layer, std::int64_t kv_head) const {
     return *heads_[index(layer, kv_head)];
   }
+  // Whether the head keeps every token.
+  bool keeps_all(std::int64_t layer, std::int64_t kv_head) const {
+    return policy(layer, kv_head).mask().recent == AttentionMask::kUnlimited;
+  }
   // The layer's KV heads in order of work: a permutation of [0, n_kv_heads).
   std::span<const std::int64_t> order(std::int64_t layer) const {
     return {order_.data() + index(layer, 0), static_cast<std::size_t>(n_kv_heads_)};

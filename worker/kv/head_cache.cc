@@ -14,6 +14,7 @@ HeadCache::~HeadCache() {
 
 HeadCache::HeadCache(HeadCache&& other) noexcept
     : pool_(other.pool_),
+      use_(other.use_),
       n_tokens_(std::exchange(other.n_tokens_, 0)),
       blocks_(std::exchange(other.blocks_, {})),
       ids_(std::exchange(other.ids_, {})) {}
@@ -31,7 +32,7 @@ std::optional<HeadCache::AppendPlace> HeadCache::extend(std::int64_t n_tokens) {
 
   const std::size_t n_before = ids_.size();
   for (std::int64_t i = 0; i < n_fresh + (copies_partial ? 1 : 0); ++i) {
-    const std::optional<BlockId> id = pool_->take();
+    const std::optional<BlockId> id = pool_->take(use_);
     if (!id) {
       for (std::size_t j = n_before; j < ids_.size(); ++j) pool_->release(ids_[j]);
       ids_.resize(n_before);
@@ -68,12 +69,47 @@ std::optional<HeadCache::AppendPlace> HeadCache::extend(std::int64_t n_tokens) {
   return place;
 }
 
+// Replaces a block that others share by a copy; false when the pool has none.
+bool HeadCache::own_block(std::size_t index) {
+  if (!pool_->is_shared(ids_[index])) return true;
+  const std::optional<BlockId> copy = pool_->take(use_);
+  if (!copy) return false;
+  std::memcpy(pool_->data(*copy), pool_->data(ids_[index]), pool_->shape().bytes());
+  pool_->release(std::exchange(ids_[index], *copy));
+  blocks_[index].data = pool_->data(*copy);
+  return true;
+}
+
+std::optional<HeadCache::StorePlace> HeadCache::store(Extent tokens) {
+  const std::int64_t block_size = pool_->shape().block_size;
+  const std::int64_t first_position = tokens.begin / block_size * block_size;
+  const std::int64_t first_slot = tokens.begin - first_position;
+  require(!tokens.empty() && first_slot + tokens.size() <= block_size,
+          "HeadCache: the tokens to store are not of one block");
+  auto at = blocks_.end();  // new blocks are among the last
+  while (at != blocks_.begin() && (at - 1)->first_position >= first_position) --at;
+  const auto index = static_cast<std::size_t>(at - blocks_.begin());
+  if (at != blocks_.end() && at->first_position == first_position) {
+    require(at->n_tokens == first_slot, "HeadCache: tokens of a block are missing or there twice");
+    if (!own_block(index)) return std::nullopt;
+    blocks_[index].n_tokens += tokens.size();
+    return StorePlace{pool_->data(ids_[index]), first_slot};
+  }
+  require(first_slot == 0, "HeadCache: the first tokens of a block are missing");
+  const std::optional<BlockId> id = pool_->take(use_);
+  if (!id) return std::nullopt;
+  blocks_.insert(
+      at, {.data = pool_->data(*id), .first_position = first_position, .n_tokens = tokens.size()});
+  ids_.insert(ids_.begin() + static_cast<std::ptrdiff_t>(index), *id);
+  return StorePlace{pool_->data(*id), 0};
+}
+
 std::byte* HeadCache::writable_block(std::int64_t n_blocks, std::int64_t i) const {
   return pool_->data(ids_[ids_.size() - static_cast<std::size_t>(n_blocks - i)]);
 }
 
 HeadCache HeadCache::fork() const {
-  HeadCache child(*pool_);
+  HeadCache child(*pool_, use_);
   child.n_tokens_ = n_tokens_;
   child.blocks_ = blocks_;
   child.ids_ = ids_;
@@ -89,7 +125,7 @@ void HeadCache::free_hidden(Extent hidden) {
                                         return block.first_position < position;
                                       });
   auto end = begin;
-  while (end != blocks_.end() && end->n_tokens == block_size &&
+  while (end != blocks_.end() && end->first_position + block_size <= n_tokens_ &&
          end->first_position + block_size <= hidden.end) {
     pool_->release(ids_[static_cast<std::size_t>(end - blocks_.begin())]);
     ++end;

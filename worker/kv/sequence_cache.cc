@@ -7,9 +7,13 @@ namespace longhaul {
 SequenceCache::SequenceCache(const CacheLayout& layout, BlockPool& pool)
     : layout_(&layout), block_bytes_(pool.shape().bytes()) {
   require(pool.shape() == layout.shape(), "SequenceCache: pool and layout differ in block shape");
-  const auto n_heads = static_cast<std::size_t>(layout.layers().size() * layout.n_kv_heads());
-  heads_.reserve(n_heads);
-  for (std::size_t i = 0; i < n_heads; ++i) heads_.emplace_back(pool);
+  heads_.reserve(static_cast<std::size_t>(layout.layers().size() * layout.n_kv_heads()));
+  for (std::int64_t layer = layout.layers().begin; layer < layout.layers().end; ++layer) {
+    for (std::int64_t kv_head = 0; kv_head < layout.n_kv_heads(); ++kv_head) {
+      heads_.emplace_back(
+          pool, layout.keeps_all(layer, kv_head) ? BlockUse::kRetrieval : BlockUse::kStreaming);
+    }
+  }
 }
 
 SequenceCache SequenceCache::fork() const {

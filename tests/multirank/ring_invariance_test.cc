@@ -1,0 +1,70 @@
+// Results depend neither on the number of ranks nor on the plan: random models, plans and scripts
+// of commands on rings of in-process ranks against one worker alone.
+#include <gtest/gtest.h>
+
+#include "partition/check_plan.h"
+#include "tests/multirank/ring_cases.h"
+#include "tests/property/worker_cases.h"
+#include "tests/support/tolerance.h"
+#include "tests/unit/worker/tiny_models.h"
+
+namespace longhaul::test {
+namespace {
+
+// Caches in bf16 may round to the other side.
+double tolerance(bool bf16) { return logits_tolerance(bf16 ? DType::kBf16 : DType::kF32).absolute; }
+
+HistoryChoice random_history(Random& random) {
+  const std::int64_t choice = random.integer(0, 2);
+  return choice == 0   ? HistoryChoice::kByCost
+         : choice == 1 ? HistoryChoice::kKeysTravel
+                       : HistoryChoice::kQueriesTravel;
+}
+
+// One random case on n_ranks ranks.
+void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << n_ranks << " ranks");
+  Random random(seed);
+  const ModelSpec spec = random_spec(random);
+  const HeadRoles roles = random_roles(random, spec);
+  const auto weights = tiny_weights(spec, DType::kF32, seed);
+  const bool bf16 = random.chance(0.3);
+  const KvFormat kv{.k_type = bf16 ? KvType::kBf16 : KvType::kF32,
+                    .v_type = bf16 ? KvType::kBf16 : KvType::kF32,
+                    .block_size = 16 * random.integer(1, 2),
+                    .head_dim = spec.head_dim};
+  Worker alone({.weights = weights,
+                .roles = roles,
+                .k_dtype = bf16 ? DType::kBf16 : DType::kF32,
+                .v_dtype = bf16 ? DType::kBf16 : DType::kF32,
+                .block_size = kv.block_size,
+                .n_threads = 1});
+  std::vector<StepResult> want;
+  const std::vector<StepCommand> script =
+      random_script(random, alone, bf16 ? Draws::kNone : Draws::kSome, want);
+
+  const std::int64_t most_stages = std::min<std::int64_t>({3, n_ranks, spec.n_layers});
+  const Plan plan = random_plan(random, spec, roles, n_ranks, random.integer(1, most_stages), kv);
+  const std::vector<std::string> wrong = check_structure(plan, spec, n_ranks);
+  ASSERT_TRUE(wrong.empty()) << wrong.front();
+  const RingRun got =
+      run_on_ring({.weights = weights, .plan = plan, .history = random_history(random)}, script);
+  EXPECT_EQ(difference(want, got.results, tolerance(bf16)), "");
+}
+
+class RingInvariance : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(RingInvariance, RandomPlansGiveTheResultsOfOneRank) {
+  for (int round = 0; round < 8 * intensity(); ++round) {
+    expect_equal_results(base_seed() * 1000 + static_cast<std::uint64_t>(round) +
+                             static_cast<std::uint64_t>(GetParam()) * 100'000,
+                         GetParam());
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RingInvariance, testing::Values(1, 2, 3, 4, 5, 8),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace longhaul::test

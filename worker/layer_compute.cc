@@ -1,0 +1,114 @@
+#include "worker/layer_compute.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/embedding.h"
+#include "kernels/linear.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/softmax_state.h"
+#include "kernels/swiglu.h"
+
+namespace longhaul {
+
+LayerCompute::LayerCompute(const Weights& weights)
+    : weights_(weights),
+      frequencies_(rope_frequencies(weights.spec())),
+      norm_eps_(static_cast<float>(weights.spec().norm_eps)),
+      sm_scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(weights.spec().head_dim)))),
+      buffers_(weights.spec()) {}
+
+void LayerCompute::embed(std::span<const std::int32_t> tokens) {
+  const PhaseTimer timer(times_, Phase::kEmbed);
+  embedding(stream_, {.table = weights_.embedding(), .tokens = tokens, .out = buffers_.hidden});
+}
+
+void LayerCompute::set_angles() {
+  const PhaseTimer timer(times_, Phase::kEmbed);
+  rope_angles(stream_, {.positions = buffers_.positions,
+                        .inverse_frequencies = frequencies_.inverse_frequencies,
+                        .attention_scale = frequencies_.attention_scale,
+                        .cos = buffers_.cos,
+                        .sin = buffers_.sin});
+}
+
+void LayerCompute::project_keys_values(const LayerWeights& layer) {
+  const PhaseTimer timer(times_, Phase::kProject);
+  const StepBuffers& b = buffers_;
+  rms_norm(stream_,
+           {.x = b.hidden, .weight = layer.attention_norm, .eps = norm_eps_, .out = b.normed});
+  linear(stream_, {.x = b.normed, .weight = layer.k, .bias = layer.k_bias, .out = as_matrix(b.k)});
+  linear(stream_, {.x = b.normed, .weight = layer.v, .bias = layer.v_bias, .out = as_matrix(b.v)});
+  if (spec().qk_norm) {
+    rms_norm(stream_,
+             {.x = as_heads(b.k), .weight = layer.k_norm, .eps = norm_eps_, .out = as_heads(b.k)});
+  }
+  rope(stream_, {.x = b.k, .cos = b.cos, .sin = b.sin});
+}
+
+void LayerCompute::project_queries(const LayerWeights& layer) {
+  const PhaseTimer timer(times_, Phase::kProject);
+  const StepBuffers& b = buffers_;
+  linear(stream_, {.x = b.normed, .weight = layer.q, .bias = layer.q_bias, .out = as_matrix(b.q)});
+  if (spec().qk_norm) {
+    rms_norm(stream_,
+             {.x = as_heads(b.q), .weight = layer.q_norm, .eps = norm_eps_, .out = as_heads(b.q)});
+  }
+  rope(stream_, {.x = b.q, .cos = b.cos, .sin = b.sin});
+}
+
+void LayerCompute::finish(const LayerWeights& layer) {
+  const PhaseTimer timer(times_, Phase::kFinish);
+  const StepBuffers& b = buffers_;
+  finish_attention(stream_, {.state = b.state, .sink_logits = {}, .out = b.state.o});
+  linear(stream_, {.x = as_matrix(b.state.o),
+                   .weight = layer.o,
+                   .bias = layer.o_bias,
+                   .out = b.hidden,
+                   .output = LinearOutput::kAccumulate});
+}
+
+void LayerCompute::feed_forward(const LayerWeights& layer) {
+  const PhaseTimer timer(times_, Phase::kFeedForward);
+  const StepBuffers& b = buffers_;
+  rms_norm(stream_, {.x = b.hidden, .weight = layer.ffn_norm, .eps = norm_eps_, .out = b.normed});
+  const std::int64_t n_rows = b.hidden.dim(0);
+  for (std::int64_t begin = 0; begin < n_rows; begin += StepBuffers::kFfnTileRows) {
+    const Extent rows{begin, std::min(n_rows, begin + StepBuffers::kFfnTileRows)};
+    const TensorView<float, 2> x = b.normed.slice(0, rows);
+    const TensorView<float, 2> gate = b.gate.slice(0, {0, rows.size()});
+    const TensorView<float, 2> up = b.up.slice(0, {0, rows.size()});
+    linear(stream_, {.x = x, .weight = layer.gate, .bias = layer.gate_bias, .out = gate});
+    linear(stream_, {.x = x, .weight = layer.up, .bias = layer.up_bias, .out = up});
+    swiglu(stream_, {.gate = gate, .up = up, .out = gate});
+    linear(stream_, {.x = gate,
+                     .weight = layer.down,
+                     .bias = layer.down_bias,
+                     .out = b.hidden.slice(0, rows),
+                     .output = LinearOutput::kAccumulate});
+  }
+}
+
+TensorView<const float, 2> LayerCompute::logits(const TensorView<const float, 2>& hidden) {
+  return logits(hidden, {0, spec().vocab_size});
+}
+
+TensorView<const float, 2> LayerCompute::logits(const TensorView<const float, 2>& hidden,
+                                                Extent ids) {
+  const PhaseTimer timer(times_, Phase::kLogits);
+  const std::int64_t n_rows = hidden.dim(0);
+  if (logits_memory_.data() == nullptr || logits_memory_.dim(0) < n_rows ||
+      logits_memory_.dim(1) < ids.size()) {
+    logits_normed_memory_ = Tensor<float, 2>({n_rows, spec().d_model});
+    logits_memory_ = Tensor<float, 2>({n_rows, ids.size()});
+  }
+  const auto normed = logits_normed_memory_.view().slice(0, {0, n_rows});
+  const TensorView<float, 2> out(logits_memory_.data(), {n_rows, ids.size()});
+  rms_norm(stream_,
+           {.x = hidden, .weight = weights_.final_norm(), .eps = norm_eps_, .out = normed});
+  linear(stream_, {.x = normed, .weight = weights_.lm_head().outputs(ids), .bias = {}, .out = out});
+  return out;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,22 @@
+// Heads of a layer as runs of neighbours, so that a rank's slice of a weight is a few contiguous
+// pieces. Pure.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace longhaul {
+
+// {0, 1, 2, 5, 6} -> [0, 3), [5, 7). `heads` ascend.
+inline std::vector<Extent> head_runs(std::span<const std::int64_t> heads) {
+  std::vector<Extent> runs;
+  for (const std::int64_t head : heads) {
+    if (runs.empty() || runs.back().end != head) runs.push_back({head, head});
+    ++runs.back().end;
+  }
+  return runs;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,41 @@
+#include "worker/ring/key_ring.h"
+
+namespace longhaul {
+
+// The train that is here after `hop` steps.
+const Train& KeyRing::train_at(std::int64_t hop) const {
+  const std::int64_t n_ranks = context_.comm.size();
+  return trains_[static_cast<std::size_t>((context_.comm.rank() - hop + n_ranks) % n_ranks)];
+}
+
+// Sends on what is visiting at `hop` and receives the next train.
+void KeyRing::shift(std::int64_t hop) {
+  const Tag tag{Traffic::kKeys};
+  const std::size_t n_in = bytes_of(train_at(hop + 1));
+  const std::size_t n_out = bytes_of(train_at(hop));
+  std::byte* in = buffers_[static_cast<std::size_t>(hop % 2)].reserve(n_in);
+  if (n_in > 0) receive_ = context_.comm.start_receive(context_.comm.previous(), tag, {in, n_in});
+  if (n_out > 0) send_ = context_.comm.start_send(context_.comm.next(), tag, {visiting_, n_out});
+}
+
+void KeyRing::start(std::span<const Train> trains, const std::byte* own) {
+  trains_ = trains;
+  visiting_ = own;
+  if (context_.comm.size() > 1) shift(0);
+}
+
+void KeyRing::run(const Visit& visit) {
+  const std::int64_t n_hops = context_.comm.size() - 1;
+  for (std::int64_t hop = 0;; ++hop) {
+    context_.set_hop(hop);
+    visit(train_at(hop), visiting_);
+    if (hop == n_hops) break;
+    context_.wait(receive_, context_.comm.previous());
+    context_.wait(send_, context_.comm.next());
+    visiting_ = buffers_[static_cast<std::size_t>(hop % 2)].data();
+    if (hop + 1 < n_hops) shift(hop + 1);
+  }
+  context_.set_hop(-1);
+}
+
+}  // namespace longhaul

@@ -1,0 +1,61 @@
+// Keys travel: every rank puts a train of blocks on the ring; in each of P-1 steps a rank works
+// with the train that is visiting, while it sends that train on and receives the next (two
+// buffers).
+//
+// 3 ranks, trains A, B, C:      step 0        step 1        step 2
+//   rank 0 works with             A             C             B
+//   rank 1                        B             A             C
+//   rank 2                        C             B             A
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "worker/ring/byte_buffer.h"
+#include "worker/ring/ring_context.h"
+
+namespace longhaul {
+
+// One block of a train: the tokens in its first slots, of one KV head.
+struct TrainBlock {
+  std::int64_t kv_head = 0;
+  Extent tokens;
+};
+// By KV head, then by position; the blocks' bytes follow each other in the same order.
+using Train = std::vector<TrainBlock>;
+
+// Used by one thread.
+class KeyRing {
+ public:
+  KeyRing(RingContext& context, std::size_t block_bytes)
+      : context_(context), block_bytes_(block_bytes) {}
+
+  using Visit = std::function<void(const Train& train, const std::byte* bytes)>;
+
+  // Collective over the ring. trains[p] is what ring position p sends, known to all; `own` are the
+  // bytes of this rank's, which stay until run() returns. Starts the first transfer.
+  void start(std::span<const Train> trains, const std::byte* own);
+  // Collective over the ring. Calls visit with every train, the own one first. Blocks.
+  void run(const Visit& visit);
+
+  std::size_t buffer_bytes() const { return buffers_[0].capacity() + buffers_[1].capacity(); }
+
+ private:
+  const Train& train_at(std::int64_t hop) const;
+  std::size_t bytes_of(const Train& train) const { return train.size() * block_bytes_; }
+  void shift(std::int64_t hop);
+
+  RingContext& context_;
+  std::size_t block_bytes_;
+  std::span<const Train> trains_;
+  const std::byte* visiting_ = nullptr;
+  std::array<ByteBuffer, 2> buffers_;
+  Request send_;
+  Request receive_;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,174 @@
+#include "worker/ring/ring_worker.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "cluster/wire/codec.h"
+
+namespace longhaul {
+namespace {
+
+RingStage stage_of(const RingPlace& place, const ModelSpec& spec) {
+  require(place.plan != nullptr && place.comm != nullptr,
+          "RingPlace: the plan or the communicator is missing");
+  return {*place.plan, place.replica, Rank{place.comm->job_rank()}, spec};
+}
+
+// The tokens of these positions out of a chunk that starts at `first`.
+std::vector<std::int32_t> tokens_at(std::span<const std::int32_t> tokens, std::int64_t first,
+                                    std::span<const Extent> slabs) {
+  std::vector<std::int32_t> out;
+  for (const Extent& slab : slabs) {
+    const auto part = tokens.subspan(static_cast<std::size_t>(slab.begin - first),
+                                     static_cast<std::size_t>(slab.size()));
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+RingWorker::RingWorker(const RingPlace& place, LayerCompute& compute, const CacheLayout& layout,
+                       PhaseBoard* board)
+    : stage_(stage_of(place, compute.spec())),
+      compute_(compute),
+      ring_comm_(place.comm->split(static_cast<int>(stage_.number()),
+                                   static_cast<int>(stage_.position()))),
+      replica_{*place.comm, compute.times(), board},
+      ring_{*ring_comm_, compute.times(), board},
+      links_(stage_, replica_),
+      prefill_(compute, layout, stage_, place, ring_),
+      decode_(compute, layout, stage_, ring_) {
+  require(ring_comm_->size() == stage_.n_ranks(),
+          "RingPlace: the communicator does not hold the ranks of the plan's replica");
+}
+
+RingChunk RingWorker::chunk_of(std::int64_t first_position, std::int64_t n_tokens,
+                               WantedRows wanted) const {
+  return {stage_.stage(), stage_.block_size(), {first_position, first_position + n_tokens}, wanted};
+}
+
+void RingWorker::set_positions(std::span<const Extent> slabs) {
+  auto at = compute_.buffers().positions.begin();
+  for (const Extent& slab : slabs) {
+    std::iota(at, at + slab.size(), slab.begin);
+    at += slab.size();
+  }
+  compute_.set_angles();
+}
+
+TensorView<const float, 2> RingWorker::prefill(SequenceCache& cache, std::int64_t first_position,
+                                               std::span<const std::int32_t> tokens,
+                                               WantedRows wanted) {
+  const RingChunk chunk =
+      chunk_of(first_position, static_cast<std::int64_t>(tokens.size()), wanted);
+  const auto& slabs = chunk.made[static_cast<std::size_t>(stage_.position())];
+  compute_.set_rows(chunk.n_rows(stage_.position()));
+  set_positions(slabs);
+  if (stage_.is_first()) {
+    compute_.embed(tokens_at(tokens, first_position, slabs));
+  } else {
+    links_.receive_chunk(chunk.tokens, compute_.buffers().hidden);
+  }
+  prefill_.run(chunk, cache);
+  const TensorView<const float, 2> hidden = compute_.buffers().hidden;
+  if (stage_.is_last()) return hidden;
+  links_.send_chunk(chunk.tokens, hidden);
+  return hidden.slice(0, {0, 0});
+}
+
+TensorView<const float, 2> RingWorker::decode(std::span<const DecodeRow> rows,
+                                              std::span<const std::int32_t> tokens) {
+  compute_.set_rows(static_cast<std::int64_t>(rows.size()));
+  std::transform(rows.begin(), rows.end(), compute_.buffers().positions.begin(),
+                 [](const DecodeRow& row) { return row.position; });
+  compute_.set_angles();
+  if (stage_.is_first()) {
+    compute_.embed(tokens);
+  } else {
+    links_.receive_rows(compute_.buffers().hidden);
+  }
+  decode_.run(rows);
+  const TensorView<const float, 2> hidden = compute_.buffers().hidden;
+  if (!stage_.is_last()) links_.send_rows(hidden);
+  return hidden;
+}
+
+void RingWorker::pick(const TensorView<const float, 2>& hidden,
+                      std::span<const LogitsQuestion> questions, LogitsReader& reader,
+                      std::vector<PickedToken>& answers) {
+  const Extent slice = stage_.stage().vocab_slice[static_cast<std::size_t>(stage_.position())];
+  read_slices(slice.empty() ? hidden.slice(1, {0, 0}) : compute_.logits(hidden, slice), questions,
+              reader, answers);
+}
+
+// Brings the slices together on the rank that answers. Ranks with nothing to say send nothing.
+void RingWorker::read_slices(const TensorView<const float, 2>& logits,
+                             std::span<const LogitsQuestion> questions, LogitsReader& reader,
+                             std::vector<PickedToken>& answers) {
+  const auto& slices = stage_.stage().vocab_slice;
+  const std::int64_t n_rows = logits.dim(0);
+  Communicator& comm = ring_.comm;
+  const auto span_of = [](auto* data, std::int64_t n) {
+    return std::span(data, static_cast<std::size_t>(n));
+  };
+  if (!this->answers()) {
+    if (logits.size() == 0) return;
+    Request send =
+        comm.start_send(0, {Traffic::kOther}, std::as_bytes(span_of(logits.data(), logits.size())));
+    ring_.wait(send, 0);
+    return;
+  }
+  const std::int64_t vocab_size = compute_.spec().vocab_size;
+  logits_.resize(static_cast<std::size_t>(n_rows * vocab_size));
+  const auto place = [&](const float* slice_logits, Extent slice) {
+    for (std::int64_t row = 0; row < n_rows; ++row) {
+      std::copy_n(slice_logits + row * slice.size(), slice.size(),
+                  logits_.data() + row * vocab_size + slice.begin);
+    }
+  };
+  if (logits.size() > 0) place(logits.data(), slices.front());
+  std::vector<float> received;
+  for (std::size_t from = 1; from < slices.size(); ++from) {
+    const std::int64_t n = n_rows * slices[from].size();
+    if (n == 0) continue;
+    received.resize(static_cast<std::size_t>(n));
+    Request receive = comm.start_receive(static_cast<int>(from), {Traffic::kOther},
+                                         std::as_writable_bytes(span_of(received.data(), n)));
+    ring_.wait(receive, static_cast<std::int64_t>(from));
+    place(received.data(), slices[from]);
+  }
+  reader.read({logits_.data(), {n_rows, vocab_size}}, questions, answers);
+}
+
+std::vector<PickedToken> RingWorker::gather_scored(const RingChunk& chunk,
+                                                   std::vector<PickedToken> own) {
+  StepDone mine;
+  mine.scored = std::move(own);
+  const auto all = ring_.comm.all_gather_varying(encode(StepResult(std::move(mine))));
+  std::vector<PickedToken> in_order;
+  if (!answers()) return in_order;
+  std::vector<std::vector<PickedToken>> of_rank;
+  for (const auto& bytes : all) of_rank.push_back(std::get<StepDone>(decode_result(bytes)).scored);
+  // A slab gives the scores of its tokens' successors, so the chunk's last token gives none.
+  std::vector<std::size_t> next(of_rank.size(), 0);
+  for (const Slab& slab : chunk.slabs) {
+    const auto owner = static_cast<std::size_t>(slab.owner);
+    const auto n = static_cast<std::size_t>(std::max<std::int64_t>(
+        0, std::min(slab.tokens.end, chunk.tokens.end - 1) - slab.tokens.begin));
+    for (std::size_t i = 0; i < n; ++i) {
+      in_order.push_back(std::move(of_rank[owner].at(next[owner]++)));
+    }
+  }
+  return in_order;
+}
+
+TrafficCounters RingWorker::traffic() const {
+  TrafficCounters sum = replica_.comm.traffic();
+  sum += ring_comm_->traffic();
+  return sum;
+}
+
+}  // namespace longhaul

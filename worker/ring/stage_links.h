@@ -1,0 +1,44 @@
+// Hidden states on their way from one stage to the next. Prefill: rows go from the ranks that made
+// them to the ranks whose slabs they lie in there, and the sender goes on with the next chunk.
+// Decode: all ranks of a ring hold all rows; each sends them to its share of the next ring's ranks.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "kernels/tensor.h"
+#include "partition/slabs.h"
+#include "worker/ring/ring_context.h"
+#include "worker/ring/ring_stage.h"
+
+namespace longhaul {
+
+// Used by one thread; what it is given must outlive it.
+class StageLinks {
+ public:
+  // `replica` are the ranks of all stages.
+  StageLinks(const RingStage& stage, RingContext& replica);
+
+  // Collective over both stages. The rows of this rank's slabs of the chunk, [n_rows, d_model].
+  void receive_chunk(Extent chunk, const TensorView<float, 2>& hidden);
+  void send_chunk(Extent chunk, const TensorView<const float, 2>& hidden);
+  // The same rows on all ranks of a stage.
+  void receive_rows(const TensorView<float, 2>& hidden);
+  void send_rows(const TensorView<const float, 2>& hidden);
+
+ private:
+  static constexpr std::size_t kChunksInFlight = 2;
+  struct Sending {
+    std::vector<std::vector<float>> rows;  // one for each receiver
+    std::vector<Request> requests;
+    std::vector<std::int64_t> peers;
+  };
+  std::int64_t peer(const Stage& stage, std::int64_t position) const;
+  void send(Sending sending);
+
+  const RingStage& stage_;
+  RingContext& context_;
+  std::deque<Sending> sending_;
+};
+
+}  // namespace longhaul
