@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "kernels/isa.h"
+#include "worker/snapshot/save_sequence.h"
 
 namespace longhaul {
 namespace {
@@ -99,6 +100,7 @@ Extent layers_of(const WorkerConfig& config) {
 
 Worker::Worker(const WorkerConfig& config)
     : weights_((checked_weights(config), config.weights)),
+      comm_(config.place ? config.place->comm : nullptr),
       n_threads_(config.n_threads),
       layout_(weights_->spec(), roles_of(config), layers_of(config), block_shape(config)),
       pool_(layout_.shape(), config.cache_limit_bytes),
@@ -188,6 +190,14 @@ StepDone Worker::run(const ReportRank& /*command*/) {
   StepDone done;
   done.reports.push_back(std::move(report));
   return done;
+}
+
+StepDone Worker::run(const SaveSequence& command) {
+  save_sequence({.command = command,
+                 .cache = find_whole(command.sequence).cache,
+                 .spec = weights_->spec(),
+                 .comm = comm_});
+  return {};
 }
 
 // Runs what the ranks do together. When it fails here, the others are told: nobody waits.

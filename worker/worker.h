@@ -78,6 +78,7 @@ class Worker {
   StepDone run(const DecodeBatch& command);
   StepDone run(const Shutdown&) { return {}; }
   StepDone run(const ReportRank&);
+  StepDone run(const SaveSequence& command);
 
   Sequence& find(SequenceId id);
   Sequence& find_whole(SequenceId id);
@@ -107,6 +108,7 @@ class Worker {
   [[noreturn]] void throw_cache_full(const Batch& batch, std::string_view detail) const;
 
   std::shared_ptr<const Weights> weights_;
+  Communicator* comm_;  // of the replica; null: alone
   int n_threads_;
   CacheLayout layout_;
   BlockPool pool_;

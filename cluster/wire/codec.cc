@@ -13,7 +13,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x3157484c;  // "LHW1"
-constexpr std::uint16_t kVersion = 2;
+constexpr std::uint16_t kVersion = 3;
 
 // The commands' numbers on the wire are their places in the variant; the assertions notice a change
 // of order.
@@ -24,6 +24,7 @@ static_assert(std::is_same_v<std::variant_alternative_t<3, StepCommand>, Prefill
 static_assert(std::is_same_v<std::variant_alternative_t<4, StepCommand>, DecodeBatch>);
 static_assert(std::is_same_v<std::variant_alternative_t<5, StepCommand>, Shutdown>);
 static_assert(std::is_same_v<std::variant_alternative_t<6, StepCommand>, ReportRank>);
+static_assert(std::is_same_v<std::variant_alternative_t<7, StepCommand>, SaveSequence>);
 
 void write(ByteWriter& out, const SamplingParams& sampling) {
   out.number(sampling.temperature);
@@ -80,6 +81,18 @@ void write(ByteWriter& /*out*/, const Shutdown& /*command*/) {}
 
 void write(ByteWriter& /*out*/, const ReportRank& /*command*/) {}
 
+void write(ByteWriter& out, const SaveSequence& command) {
+  out.number(command.sequence.value);
+  out.text(command.folder);
+  out.text(command.name);
+  out.list(std::span<const std::int32_t>(command.tokens));
+  out.number(static_cast<std::uint64_t>(command.facts.size()));
+  for (const auto& [name, text] : command.facts) {
+    out.text(name);
+    out.text(text);
+  }
+}
+
 SequenceId read_sequence(ByteReader& in) { return {in.number<std::int64_t>()}; }
 
 PrefillChunk read_prefill(ByteReader& in) {
@@ -107,6 +120,20 @@ DecodeBatch read_decode(ByteReader& in) {
   for (auto& row : command.rows) {
     row.sequence = read_sequence(in);
     row.token = in.number<std::int32_t>();
+  }
+  return command;
+}
+
+SaveSequence read_save(ByteReader& in) {
+  SaveSequence command;
+  command.sequence = read_sequence(in);
+  command.folder = in.text();
+  command.name = in.text();
+  command.tokens = in.list<std::int32_t>();
+  command.facts.resize(in.count(2 * sizeof(std::uint64_t)));
+  for (auto& [name, text] : command.facts) {
+    name = in.text();
+    text = in.text();
   }
   return command;
 }
@@ -283,6 +310,9 @@ StepCommand decode_command(std::span<const std::byte> bytes) {
       break;
     case 6:
       command = ReportRank{};
+      break;
+    case 7:
+      command = read_save(in);
       break;
     default:
       in.fail("unknown command");

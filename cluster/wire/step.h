@@ -27,6 +27,13 @@ struct SamplingParams {
                                  // under the unmodified distribution
 };
 
+// A figure or a text with its name, such as {"attend", 12.5} or {"keys", 8192}.
+template <typename T>
+struct Named {
+  std::string name;
+  T value{};
+};
+
 // --- Commands ---
 
 // A new, empty sequence.
@@ -69,9 +76,19 @@ struct DecodeBatch {
 struct Shutdown {};
 // Asks every rank what it has done and holds; changes nothing.
 struct ReportRank {};
+// Writes a sequence's caches to files (docs/kv_files.md): every rank a part, then one rank NAME.h5,
+// which presents them as one. Does nothing where NAME.h5 holds the same already. Changes no
+// sequence, also when it fails.
+struct SaveSequence {
+  SequenceId sequence;
+  std::string folder;                     // that all ranks of the replica see
+  std::string name;                       // of the files in it, without extension
+  std::vector<std::int32_t> tokens;       // the sequence's: they are written too
+  std::vector<Named<std::string>> facts;  // about model and run: attributes of NAME.h5
+};
 
 using StepCommand = std::variant<OpenSequence, ForkSequence, DropSequences, PrefillChunk,
-                                 DecodeBatch, Shutdown, ReportRank>;
+                                 DecodeBatch, Shutdown, ReportRank, SaveSequence>;
 
 // --- Results: one for each command, in order ---
 
@@ -85,12 +102,6 @@ struct PickedToken {
   std::int32_t token = -1;
   float logprob = 0.0F;           // meaningful only when log-probabilities were asked for
   std::vector<TokenLogprob> top;  // descending
-};
-// A figure with its name, such as {"attend", 12.5} or {"keys", 8192}.
-template <typename T>
-struct Named {
-  std::string name;
-  T value{};
 };
 // What one rank has done since it started, and what it holds now.
 struct RankReport {

@@ -99,6 +99,16 @@ StepDone FakeWorker::run(const DecodeBatch& command) {
   return done;
 }
 
+StepDone FakeWorker::run(const SaveSequence& command) {
+  const auto at = sequences_.find(command.sequence);
+  if (at == sequences_.end() || at->second.broken || at->second.tokens != command.tokens) {
+    ADD_FAILURE() << "saving a sequence that is not there, broken, or of other tokens";
+    return {};
+  }
+  saved_.push_back(command);
+  return {};
+}
+
 PickedToken FakeWorker::pick(SequenceId id) {
   Sequence& sequence = sequences_.at(id);
   sequence.picked = token_after(sequence.tokens, range_);

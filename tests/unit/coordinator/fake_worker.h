@@ -34,6 +34,7 @@ class FakeWorker {
   std::size_t most_tokens() const { return most_tokens_; }
   std::size_t largest_batch() const { return largest_batch_; }
   std::int64_t n_prefilled() const { return n_prefilled_; }
+  const std::vector<SaveSequence>& saved() const { return saved_; }
 
  private:
   struct Sequence {
@@ -49,6 +50,7 @@ class FakeWorker {
   StepDone run(const DecodeBatch& command);
   StepDone run(const Shutdown&) { return {}; }
   StepDone run(const ReportRank&) { return {}; }
+  StepDone run(const SaveSequence& command);
   void break_sequences(const StepCommand& command);
   PickedToken pick(SequenceId id);
 
@@ -57,6 +59,7 @@ class FakeWorker {
   std::size_t most_tokens_ = 0;
   std::size_t largest_batch_ = 0;
   std::int64_t n_prefilled_ = 0;
+  std::vector<SaveSequence> saved_;
 };
 
 }  // namespace longhaul::test

@@ -26,7 +26,8 @@ std::vector<StepCommand> some_commands() {
           PrefillChunk{{7}, {1, 2, 3, 100000}, AfterPrefill::kSample, 20},
           DecodeBatch{{{{7}, 5}, {{8}, 6}}},
           Shutdown{},
-          ReportRank{}};
+          ReportRank{},
+          SaveSequence{{7}, "caches", "0123abcd", {5, 6}, {{"model_id", "tiny"}, {"note", ""}}}};
 }
 
 std::vector<StepResult> some_results() {
@@ -56,6 +57,9 @@ TEST(Codec, CommandsSurviveTheRoundTrip) {
   const auto decoded = std::get<PrefillChunk>(decode_command(encode(some_commands()[3])));
   EXPECT_EQ(decoded.tokens.back(), 100000);
   EXPECT_EQ(decoded.after, AfterPrefill::kSample);
+  const auto save = std::get<SaveSequence>(decode_command(encode(some_commands()[7])));
+  EXPECT_EQ(save.name, "0123abcd");
+  EXPECT_EQ(save.facts.at(0).value, "tiny");
 }
 
 TEST(Codec, ResultsSurviveTheRoundTrip) {
@@ -97,7 +101,7 @@ TEST(Codec, RandomDamageNeverCrashes) {
   test::Random random(seed);
   for (int i = 0; i < 20000; ++i) {
     auto bytes = random.chance(0.5)
-                     ? encode(some_commands()[static_cast<std::size_t>(random.integer(0, 5))])
+                     ? encode(some_commands()[static_cast<std::size_t>(random.integer(0, 7))])
                      : encode(some_results()[static_cast<std::size_t>(random.integer(0, 1))]);
     for (auto n = random.integer(1, 4); n > 0; --n) {
       bytes[static_cast<std::size_t>(
