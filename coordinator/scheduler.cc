@@ -115,6 +115,7 @@ std::optional<StepCommand> Scheduler::next() {
   admit_groups();
   admit_requests();
   if (auto command = create_command()) return command;
+  if (auto command = save_document_command()) return command;
   if (auto command = short_prompt_command()) return command;
   if (decode_is_next_) {
     if (auto command = decode_command()) return command;
@@ -140,6 +141,17 @@ std::optional<StepCommand> Scheduler::create_command() {
     const Group& group = groups_.at(running.group);
     if (!group.has_document) return OpenSequence{sequence.id, running.job.sampling};
     return ForkSequence{group.document_sequence.id, sequence.id, running.job.sampling};
+  }
+  return std::nullopt;
+}
+
+std::optional<StepCommand> Scheduler::save_document_command() {
+  for (auto& [number, group] : groups_) {
+    Sequence& sequence = group.document_sequence;
+    if (sequence.stage != Stage::kToSave) continue;
+    sequence.stage = Stage::kSaving;
+    outstanding_.push_back({.kind = Outstanding::Kind::kSave, .group = number, .requests = {}});
+    return save_command(*config_.save, sequence.id, std::exchange(group.document, {}));
   }
   return std::nullopt;
 }

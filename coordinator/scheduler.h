@@ -21,6 +21,7 @@
 
 #include "cluster/wire/step.h"
 #include "coordinator/kv_budget.h"
+#include "coordinator/save_caches.h"
 
 namespace longhaul {
 
@@ -63,6 +64,9 @@ struct SchedulerConfig {
   std::int64_t chunk_len = 2048;   // tokens of one prefill step
   std::int64_t max_sequences = 8;  // requests in flight, and so the largest decode batch
   KvBudget budget;
+  // Documents' caches are saved when they are read, before requests on them start: so a request
+  // that is done says that its document was saved.
+  std::optional<SaveCaches> save = {};
 };
 
 class Scheduler {
@@ -82,13 +86,13 @@ class Scheduler {
   // sent ahead of results: no two outstanding ones name the same sequence, but for a fork's parent.
   std::optional<StepCommand> next();
   // The result of the oldest outstanding command. Throws kInternal when it does not fit the command
-  // or when sequences could not be dropped.
+  // or when sequences could not be dropped, and the error of caches that could not be saved.
   std::vector<SchedulerEvent> consume(StepResult result);
   // The request is complete; its sequence is dropped.
   void finish(RequestId request);
 
  private:
-  enum class Stage { kToCreate, kToPrefill, kReady };
+  enum class Stage { kToCreate, kToPrefill, kToSave, kSaving, kReady };
   // A sequence of ours in the workers: a document's or a request's.
   struct Sequence {
     SequenceId id;
@@ -116,7 +120,7 @@ class Scheduler {
     std::size_t bytes = 0;
   };
   struct Outstanding {
-    enum class Kind { kCreate, kPrefill, kDecode, kDrop };
+    enum class Kind { kCreate, kPrefill, kSave, kDecode, kDrop };
     Kind kind = Kind::kDrop;
     std::int64_t group = -1;          // of a document's command
     std::vector<RequestId> requests;  // of a request's command, or the rows
@@ -130,6 +134,7 @@ class Scheduler {
   std::int64_t n_waiting() const;
 
   std::optional<StepCommand> create_command();
+  std::optional<StepCommand> save_document_command();
   std::optional<StepCommand> short_prompt_command();
   std::optional<StepCommand> long_prefill_command();
   std::optional<StepCommand> decode_command();

@@ -40,6 +40,9 @@ void Scheduler::consume_done(const Outstanding& step, StepDone& done,
     }
     case Outstanding::Kind::kPrefill:
       return consume_prefill(step, done, events);
+    case Outstanding::Kind::kSave:
+      sequence_of(step).stage = Stage::kReady;
+      return;
     case Outstanding::Kind::kDecode:
       break;
   }
@@ -64,8 +67,9 @@ void Scheduler::consume_prefill(const Outstanding& step, StepDone& done,
   if (step.group >= 0) {
     Group& group = groups_.at(step.group);
     if (sequence.n_prefilled == static_cast<std::int64_t>(group.document.size())) {
-      sequence.stage = Stage::kReady;
-      group.document = {};  // the workers have it; ids of long documents are worth freeing
+      sequence.stage = config_.save ? Stage::kToSave : Stage::kReady;
+      // The workers have it; ids of long documents are worth freeing.
+      if (!config_.save) group.document = {};
     }
     return;
   }
@@ -91,6 +95,11 @@ void Scheduler::consume_failure(const Outstanding& step, const StepFailed& failu
   if (step.kind == Outstanding::Kind::kDrop) {
     throw Error(ErrorCode::kInternal,
                 fmt::format("sequences could not be dropped: {}", failure.message));
+  }
+  if (step.kind == Outstanding::Kind::kSave) {
+    // The run was asked for these files: it must not end as if they were there.
+    throw Error(failure.code,
+                fmt::format("a document's KV cache could not be saved: {}", failure.message));
   }
   if (step.kind == Outstanding::Kind::kCreate) sequence_of(step).id = {};  // it was not made
   if (step.group >= 0) {

@@ -241,6 +241,68 @@ TEST(Scheduler, DecodesWhileTheNextDocumentIsRead) {
   EXPECT_LE(most_prefilled_at_decode, 4 + 22 * 10);
 }
 
+SchedulerConfig saving_config() {
+  return {.chunk_len = 4,
+          .max_sequences = 3,
+          .budget = {},
+          .save = SaveCaches{.folder = "caches", .identity = "tiny", .facts = {{"note", "yes"}}}};
+}
+
+TEST(Scheduler, SavesEachDocumentOnceBeforeItsRequestsStart) {
+  const Ids document = {1, 2, 3, 4, 5, 6};
+  std::vector<JobGroup> groups;
+  for (const Ids& text : {document, Ids{}, document}) {
+    const auto n = static_cast<std::int64_t>(2 * groups.size());
+    groups.push_back(
+        {text, {{RequestId{n}, {9}, {}, 2, -1}, {RequestId{n + 1}, {8, 7}, {}, 3, -1}}});
+  }
+  FakeWorker worker;
+  std::map<SequenceId, std::size_t> n_saved_at_fork;
+  worker.fails = [&](const StepCommand& command) {
+    if (const auto* fork = std::get_if<ForkSequence>(&command))
+      n_saved_at_fork.try_emplace(fork->parent, worker.saved().size());
+    return false;
+  };
+  const Outcome outcome = Harness(saving_config(), worker, 2).run(groups);
+  EXPECT_EQ(outcome.answers.size(), 6U);
+  ASSERT_EQ(worker.saved().size(), 2U) << "one for each group with a document";
+  for (const SaveSequence& saved : worker.saved()) {
+    EXPECT_EQ(saved.folder, "caches");
+    EXPECT_EQ(saved.tokens, document);
+    EXPECT_EQ(saved.name, worker.saved().front().name) << "the same tokens have the same name";
+    EXPECT_EQ(saved.facts.front().value, "yes");
+    ASSERT_TRUE(n_saved_at_fork.contains(saved.sequence));
+    EXPECT_GE(n_saved_at_fork[saved.sequence], 1U);
+  }
+}
+
+TEST(Scheduler, AFailedSaveEndsTheRunWithItsReason) {
+  FakeWorker worker;
+  worker.fails = [](const StepCommand& command) {
+    return std::holds_alternative<SaveSequence>(command);
+  };
+  Harness harness(saving_config(), worker, 2);
+  try {
+    harness.run({{{1, 2, 3}, {{RequestId{0}, {9}, {}, 1, -1}}}});
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+    EXPECT_THAT(error.what(), testing::HasSubstr("could not be saved: made to fail"));
+  }
+}
+
+TEST(SaveCaches, NamesDependOnTokensAndIdentityAlone) {
+  const SaveCaches save{.folder = "a", .identity = "x", .facts = {}};
+  const auto name = [](const SaveCaches& s, Ids ids) {
+    return save_command(s, SequenceId{1}, std::move(ids)).name;
+  };
+  EXPECT_EQ(name(save, {1, 2}), name({"b", "x", {{"note", "no"}}}, {1, 2}));
+  EXPECT_NE(name(save, {1, 2}), name(save, {1, 3}));
+  EXPECT_NE(name(save, {1, 2}), name({"a", "y", {}}, {1, 2}));
+  // printf 'x\001\0\0\0\002\0\0\0' | sha256sum
+  EXPECT_EQ(name(save, {1, 2}), "doc-d1823a25d15d7785");
+}
+
 TEST(Scheduler, RefusesWhatItsCallersGetWrong) {
   Scheduler scheduler(SchedulerConfig{});
   EXPECT_THROW(scheduler.finish(RequestId{1}), Error);
