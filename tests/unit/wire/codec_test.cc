@@ -45,7 +45,7 @@ std::vector<StepResult> some_results() {
                    .kv_streaming_bytes = 3,
                    .kv_peak_bytes = 4,
                    .buffer_bytes = 5},
-                  {.rank = 4}};
+                  {.rank = 4, .phase_seconds = {}, .sent_bytes = {}}};
   return {done, StepFailed{ErrorCode::kOutOfMemory, "no cache block is free"}};
 }
 
