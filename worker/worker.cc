@@ -166,6 +166,11 @@ StepDone Worker::run(const DropSequences& command) {
   return {};
 }
 
+StepDone Worker::run(const Shutdown& /*command*/) {
+  if (ring_) ring_->drain();
+  return {};
+}
+
 StepDone Worker::run(const ReportRank& /*command*/) {
   RankReport report;
   report.rank = rank_;

@@ -76,7 +76,7 @@ class Worker {
   StepDone run(const DropSequences& command);
   StepDone run(const PrefillChunk& command);
   StepDone run(const DecodeBatch& command);
-  StepDone run(const Shutdown&) { return {}; }
+  StepDone run(const Shutdown& command);
   StepDone run(const ReportRank&);
   StepDone run(const SaveSequence& command);
 

@@ -104,12 +104,12 @@ void Communicator::broadcast_as(Traffic traffic, std::span<std::byte> data, int 
   if (virtual_rank != 0) {
     start_receive((virtual_rank - bit + root) % size(), {traffic}, data).wait(deadline);
   }
-  std::vector<Request> sends;
+  std::vector<Transfer> sends;
   for (bit >>= 1; bit > 0; bit >>= 1) {
     if (virtual_rank + bit >= size()) continue;
     sends.push_back(start_send((virtual_rank + bit + root) % size(), {traffic}, data));
   }
-  for (Request& send : sends) send.wait(deadline);
+  for (Transfer& send : sends) send.wait(deadline);
 }
 
 void Communicator::broadcast(std::span<std::byte> data, int root) {

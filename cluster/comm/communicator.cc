@@ -9,9 +9,9 @@
 
 namespace longhaul {
 
-// --- Request ---
+// --- Transfer ---
 
-Request& Request::operator=(Request&& other) noexcept {
+Transfer& Transfer::operator=(Transfer&& other) noexcept {
   if (this == &other) return *this;
   drop();
   communicator_ = std::exchange(other.communicator_, nullptr);
@@ -23,17 +23,17 @@ Request& Request::operator=(Request&& other) noexcept {
   return *this;
 }
 
-bool Request::test() { return !pending() || communicator_->test_for(*this); }
+bool Transfer::test() { return !pending() || communicator_->test_for(*this); }
 
-void Request::wait() {
+void Transfer::wait() {
   if (pending()) wait(communicator_->default_deadline_from_now());
 }
 
-void Request::wait(Deadline deadline) {
+void Transfer::wait(Deadline deadline) {
   if (pending()) communicator_->wait_for(*this, deadline);
 }
 
-void Request::drop() noexcept {
+void Transfer::drop() noexcept {
   if (pending()) communicator_->drop(*this);
 }
 
@@ -55,9 +55,9 @@ void Communicator::require_peer(int peer, Tag tag) const {
   }
 }
 
-Request Communicator::started(Request::Direction direction, int peer, Tag tag, std::size_t n_bytes,
-                              int ticket) {
-  Request request;
+Transfer Communicator::started(Transfer::Direction direction, int peer, Tag tag,
+                               std::size_t n_bytes, int ticket) {
+  Transfer request;
   request.communicator_ = this;
   request.ticket_ = ticket;
   request.peer_ = peer;
@@ -67,7 +67,7 @@ Request Communicator::started(Request::Direction direction, int peer, Tag tag, s
   return request;
 }
 
-Request Communicator::start_send(int to, Tag tag, std::span<const std::byte> data) {
+Transfer Communicator::start_send(int to, Tag tag, std::span<const std::byte> data) {
   require_peer(to, tag);
   throw_if_broken();
   const int ticket = post_send(to, tag, data);
@@ -76,14 +76,14 @@ Request Communicator::start_send(int to, Tag tag, std::span<const std::byte> dat
     ++count.messages;
     count.bytes += static_cast<std::int64_t>(data.size());
   }
-  return started(Request::Direction::kSend, to, tag, data.size(), ticket);
+  return started(Transfer::Direction::kSend, to, tag, data.size(), ticket);
 }
 
-Request Communicator::start_receive(int from, Tag tag, std::span<std::byte> buffer) {
+Transfer Communicator::start_receive(int from, Tag tag, std::span<std::byte> buffer) {
   require_peer(from, tag);
   throw_if_broken();
   const int ticket = post_receive(from, tag, buffer);
-  return started(Request::Direction::kReceive, from, tag, buffer.size(), ticket);
+  return started(Transfer::Direction::kReceive, from, tag, buffer.size(), ticket);
 }
 
 RingTransfer Communicator::start_ring_shift(std::span<const std::byte> out, std::span<std::byte> in,
@@ -99,8 +99,8 @@ void Communicator::ring_shift(std::span<const std::byte> out, std::span<std::byt
 }
 
 // "keys (stream 1, 4096 bytes) from rank 2"; a group's ranks also by their number in the job.
-std::string Communicator::describe(const Request& request) const {
-  const bool receives = request.direction_ == Request::Direction::kReceive;
+std::string Communicator::describe(const Transfer& request) const {
+  const bool receives = request.direction_ == Transfer::Direction::kReceive;
   const int peer_in_job = job_rank_of(request.peer_);
   return fmt::format(
       "{}{} ({} bytes) {} rank {}{}", name_of(request.tag_.traffic),
@@ -109,7 +109,7 @@ std::string Communicator::describe(const Request& request) const {
       peer_in_job == request.peer_ ? "" : fmt::format(" of the group (job rank {})", peer_in_job));
 }
 
-void Communicator::wait_for(Request& request, Deadline deadline) {
+void Communicator::wait_for(Transfer& request, Deadline deadline) {
   throw_if_broken();
   const Stopwatch watch;
   try {
@@ -127,7 +127,7 @@ void Communicator::wait_for(Request& request, Deadline deadline) {
   throw Error(ErrorCode::kTimeout, message);
 }
 
-bool Communicator::test_for(Request& request) {
+bool Communicator::test_for(Transfer& request) {
   throw_if_broken();
   try {
     if (!test_ticket(request.ticket_)) return false;
@@ -139,7 +139,7 @@ bool Communicator::test_for(Request& request) {
   return true;
 }
 
-void Communicator::drop(Request& request) noexcept {
+void Communicator::drop(Transfer& request) noexcept {
   drop_ticket(request.ticket_);
   request.communicator_ = nullptr;
   try {

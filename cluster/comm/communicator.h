@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "cluster/comm/request.h"
 #include "cluster/comm/traffic.h"
+#include "cluster/comm/transfer.h"
 #include "cluster/comm/verdict.h"
 
 namespace longhaul {
@@ -83,9 +83,9 @@ class Communicator {
   // Local. Starts moving `data` to rank `to`. May complete before the peer receives (short
   // messages) or only then, so start the receives that peers depend on before waiting for sends.
   // A rank may send to itself.
-  Request start_send(int to, Tag tag, std::span<const std::byte> data);
+  Transfer start_send(int to, Tag tag, std::span<const std::byte> data);
   // Local. Starts receiving exactly buffer.size() bytes from rank `from`.
-  Request start_receive(int from, Tag tag, std::span<std::byte> buffer);
+  Transfer start_receive(int from, Tag tag, std::span<std::byte> buffer);
   // Local, does not block. Lets transfers advance; call it between kernels. Throws kPeerFailed when
   // a rank has aborted.
   virtual void progress() = 0;
@@ -182,13 +182,14 @@ class Communicator {
   void throw_if_broken();
 
  private:
-  friend class Request;
+  friend class Transfer;
   Deadline default_deadline_from_now() const { return deadline_in(family_->default_deadline); }
-  Request started(Request::Direction direction, int peer, Tag tag, std::size_t n_bytes, int ticket);
-  std::string describe(const Request& request) const;
-  void wait_for(Request& request, Deadline deadline);
-  bool test_for(Request& request);
-  void drop(Request& request) noexcept;
+  Transfer started(Transfer::Direction direction, int peer, Tag tag, std::size_t n_bytes,
+                   int ticket);
+  std::string describe(const Transfer& request) const;
+  void wait_for(Transfer& request, Deadline deadline);
+  bool test_for(Transfer& request);
+  void drop(Transfer& request) noexcept;
   void mark_broken(const std::string& reason);
   void require_peer(int peer, Tag tag) const;
 

@@ -102,7 +102,7 @@ TEST_P(Collectives, BarrierWaitsForEveryRank) {
     for (int round = 0; round < 20; ++round) {
       const std::size_t n = static_cast<std::size_t>(comm.size());
       std::vector<int> got(n, -1);
-      std::vector<Request> requests;
+      std::vector<Transfer> requests;
       for (int r = 0; r < comm.size(); ++r) {
         auto& slot = got[static_cast<std::size_t>(r)];
         requests.push_back(
@@ -113,7 +113,7 @@ TEST_P(Collectives, BarrierWaitsForEveryRank) {
             comm.start_send(r, {Traffic::kOther}, std::as_bytes(std::span(&round, 1))));
       }
       comm.barrier();
-      for (Request& request : requests) request.wait();
+      for (Transfer& request : requests) request.wait();
       EXPECT_EQ(got, std::vector<int>(n, round));
     }
   });

@@ -64,7 +64,7 @@ TEST_P(Deadlines, TheMessageSaysWhoWaitedForWhatAndHowLong) {
       [](Communicator& comm) {
         if (comm.size() == 1 || comm.rank() != 0) return;
         std::vector<std::byte> buffer(64);
-        Request never = comm.start_receive(1, {Traffic::kHalo, 2}, buffer);
+        Transfer never = comm.start_receive(1, {Traffic::kHalo, 2}, buffer);
         EXPECT_FAILS(never.wait(), kTimeout,
                      "rank 0: waited 0.4 s for halo stream 2 (64 bytes) from rank 1, then gave up");
       },
@@ -76,7 +76,7 @@ TEST_P(Deadlines, ASendThatNobodyReceives) {
       [](Communicator& comm) {
         if (comm.size() == 1 || comm.rank() != 0) return;
         const std::vector<std::byte> data(4 << 20);  // too large to be buffered
-        Request send = comm.start_send(1, {Traffic::kKeys}, data);
+        Transfer send = comm.start_send(1, {Traffic::kKeys}, data);
         EXPECT_FAILS(send.wait(), kTimeout, "keys (4194304 bytes) to rank 1");
       },
       impatient());
@@ -85,7 +85,7 @@ TEST_P(Deadlines, ASendThatNobodyReceives) {
 TEST_P(Deadlines, OfOneWaitMayBeShorter) {
   run([](Communicator& comm) {
     std::vector<std::byte> buffer(1);
-    Request never = comm.start_receive(comm.previous(), {Traffic::kOther}, buffer);
+    Transfer never = comm.start_receive(comm.previous(), {Traffic::kOther}, buffer);
     EXPECT_FAILS(never.wait(deadline_in(std::chrono::milliseconds(50))), kTimeout, "gave up");
   });
 }
@@ -199,7 +199,7 @@ TEST_P(Faults, AMessageOfAnotherSizeIsRefused) {
 TEST_P(Faults, ARequestGivenUpBreaksTheCommunicator) {
   run([](Communicator& comm) {
     std::vector<std::byte> buffer(1000);
-    { Request never = comm.start_receive(comm.previous(), {Traffic::kHalo}, buffer); }
+    { Transfer never = comm.start_receive(comm.previous(), {Traffic::kHalo}, buffer); }
     EXPECT_TRUE(comm.broken());
     EXPECT_FAILS(comm.barrier(), kFailedPrecondition, "given up before it was complete");
   });

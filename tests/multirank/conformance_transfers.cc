@@ -92,7 +92,7 @@ TEST_P(Transfers, ManyOutstandingMessagesMatchInOrder) {
     constexpr int kMessages = 60;
     std::vector<std::vector<std::byte>> out;
     std::vector<std::vector<std::byte>> in;
-    std::vector<Request> requests;
+    std::vector<Transfer> requests;
     for (int i = 0; i < kMessages; ++i) {  // sizes below and above what is kept or sent eagerly
       const std::size_t n = static_cast<std::size_t>(i) * 997;
       out.push_back(pattern(comm.rank(), i, n));
@@ -102,7 +102,7 @@ TEST_P(Transfers, ManyOutstandingMessagesMatchInOrder) {
     for (auto& data : in) {
       requests.push_back(comm.start_receive(comm.previous(), {Traffic::kHalo}, data));
     }
-    for (Request& request : requests) request.wait();
+    for (Transfer& request : requests) request.wait();
     for (int i = 0; i < kMessages; ++i) {
       const auto& got = in[static_cast<std::size_t>(i)];
       EXPECT_TRUE(same(got, pattern(comm.previous(), i, got.size()))) << "message " << i;
@@ -118,7 +118,7 @@ TEST_P(Transfers, TagsAndStreamsKeepMessagesApart) {
                                    {Traffic::kHidden, kStreams - 1}};
     std::vector<std::vector<std::byte>> out;
     std::vector<std::vector<std::byte>> in(tags.size(), std::vector<std::byte>(100));
-    std::vector<Request> requests;
+    std::vector<Transfer> requests;
     for (std::size_t i = 0; i < tags.size(); ++i)
       out.push_back(pattern(comm.rank(), static_cast<int>(i), 100));
     for (std::size_t i = 0; i < tags.size(); ++i)
@@ -126,7 +126,7 @@ TEST_P(Transfers, TagsAndStreamsKeepMessagesApart) {
     for (std::size_t i = tags.size(); i-- > 0;) {  // received in the opposite order
       requests.push_back(comm.start_receive(comm.previous(), tags[i], in[i]));
     }
-    for (Request& request : requests) request.wait();
+    for (Transfer& request : requests) request.wait();
     for (std::size_t i = 0; i < tags.size(); ++i) {
       EXPECT_TRUE(same(in[i], pattern(comm.previous(), static_cast<int>(i), 100))) << "tag " << i;
     }
@@ -138,8 +138,8 @@ TEST_P(Transfers, ARankMaySendToItself) {
     for (const std::size_t n : {std::size_t{10}, std::size_t{100'000}}) {
       const auto data = pattern(comm.rank(), 3, n);
       std::vector<std::byte> got(n);
-      Request send = comm.start_send(comm.rank(), {Traffic::kOther}, data);
-      Request receive = comm.start_receive(comm.rank(), {Traffic::kOther}, got);
+      Transfer send = comm.start_send(comm.rank(), {Traffic::kOther}, data);
+      Transfer receive = comm.start_receive(comm.rank(), {Traffic::kOther}, got);
       receive.wait();
       send.wait();
       EXPECT_TRUE(same(got, data));
@@ -191,12 +191,12 @@ TEST_P(Transfers, RequestsMove) {
   run([](Communicator& comm) {
     const auto data = pattern(comm.rank(), 7, 50);
     std::vector<std::byte> got(50);
-    Request receive;
+    Transfer receive;
     EXPECT_FALSE(receive.pending());
     EXPECT_TRUE(receive.test());
     receive = comm.start_receive(comm.previous(), {Traffic::kSink}, got);
-    Request moved = std::move(receive);
-    Request send = comm.start_send(comm.next(), {Traffic::kSink}, data);
+    Transfer moved = std::move(receive);
+    Transfer send = comm.start_send(comm.next(), {Traffic::kSink}, data);
     moved.wait();
     send.wait();
     EXPECT_TRUE(same(got, pattern(comm.previous(), 7, 50)));

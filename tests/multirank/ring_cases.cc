@@ -209,6 +209,7 @@ RingRun run_on_ring(const RingRunConfig& config, const std::vector<StepCommand>&
       merge_into(run.results[i], std::move(answer));
       for (RankReport& report : reports) run.reports[i].push_back(std::move(report));
     }
+    done(worker.step(Shutdown{}));
   });
   for (auto& reports : run.reports) {
     std::sort(reports.begin(), reports.end(),

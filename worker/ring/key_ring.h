@@ -54,8 +54,8 @@ class KeyRing {
   std::span<const Train> trains_;
   const std::byte* visiting_ = nullptr;
   std::array<ByteBuffer, 2> buffers_;
-  Request send_;
-  Request receive_;
+  Transfer send_;
+  Transfer receive_;
 };
 
 }  // namespace longhaul

@@ -55,8 +55,8 @@ class QueryRing {
   struct Car {
     std::array<ByteBuffer, 2> buffers;  // the one that is here, the one that arrives
     std::size_t here = 0;
-    Request send;
-    Request receive;
+    Transfer send;
+    Transfer receive;
   };
   Extent queries_of(const QueryRingArgs& args, std::int64_t hop, std::size_t car) const;
   void load(const QueryRingArgs& args, std::size_t car);

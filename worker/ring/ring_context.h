@@ -15,7 +15,7 @@ struct RingContext {
   PhaseBoard* board = nullptr;
 
   // Blocks until the transfer is complete; the time counts as waiting for rank `peer` of comm.
-  void wait(Request& request, std::int64_t peer) {
+  void wait(Transfer& request, std::int64_t peer) {
     if (request.test()) return;
     const PhaseTimer timer(times, Phase::kRingWait);
     const WaitMark mark(board, comm.job_rank_of(static_cast<int>(peer)));

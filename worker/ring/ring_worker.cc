@@ -116,7 +116,7 @@ void RingWorker::read_slices(const TensorView<const float, 2>& logits,
   };
   if (!this->answers()) {
     if (logits.size() == 0) return;
-    Request send =
+    Transfer send =
         comm.start_send(0, {Traffic::kOther}, std::as_bytes(span_of(logits.data(), logits.size())));
     ring_.wait(send, 0);
     return;
@@ -135,8 +135,8 @@ void RingWorker::read_slices(const TensorView<const float, 2>& logits,
     const std::int64_t n = n_rows * slices[from].size();
     if (n == 0) continue;
     received.resize(static_cast<std::size_t>(n));
-    Request receive = comm.start_receive(static_cast<int>(from), {Traffic::kOther},
-                                         std::as_writable_bytes(span_of(received.data(), n)));
+    Transfer receive = comm.start_receive(static_cast<int>(from), {Traffic::kOther},
+                                          std::as_writable_bytes(span_of(received.data(), n)));
     ring_.wait(receive, static_cast<std::int64_t>(from));
     place(received.data(), slices[from]);
   }

@@ -53,6 +53,8 @@ class RingWorker {
   const RingStage& stage() const { return stage_; }
   RingChunk chunk_of(std::int64_t first_position, std::int64_t n_tokens, WantedRows wanted) const;
 
+  // Blocks until what this rank sent to the next stage has arrived.
+  void drain() { links_.drain(); }
   // Breaks the communicators of the whole job, so that no rank waits for this one.
   void abort(ErrorCode code, const std::string& message) noexcept {
     replica_.comm.abort(code, message);

@@ -59,8 +59,8 @@ void StageLinks::receive_chunk(Extent chunk, const TensorView<float, 2>& hidden)
     if (n == 0) continue;
     rows.resize(static_cast<std::size_t>(n) * width);
     const std::int64_t rank = peer(before, static_cast<std::int64_t>(from));
-    Request receive = context_.comm.start_receive(static_cast<int>(rank), {Traffic::kHidden},
-                                                  std::as_writable_bytes(std::span(rows)));
+    Transfer receive = context_.comm.start_receive(static_cast<int>(rank), {Traffic::kHidden},
+                                                   std::as_writable_bytes(std::span(rows)));
     context_.wait(receive, rank);
     const float* at = rows.data();
     for (const Extent& extent : common) {
@@ -95,7 +95,7 @@ void StageLinks::receive_rows(const TensorView<float, 2>& hidden) {
   const Stage& before = stage_.replica().stages[static_cast<std::size_t>(stage_.number() - 1)];
   const auto n_before = static_cast<std::int64_t>(before.ring.size());
   const std::int64_t rank = peer(before, stage_.position() % n_before);
-  Request receive = context_.comm.start_receive(
+  Transfer receive = context_.comm.start_receive(
       static_cast<int>(rank), {Traffic::kHidden},
       std::as_writable_bytes(std::span(hidden.data(), static_cast<std::size_t>(hidden.size()))));
   context_.wait(receive, rank);
@@ -115,23 +115,29 @@ void StageLinks::send_rows(const TensorView<const float, 2>& hidden) {
 // Starts the transfers and keeps their memory until they are complete.
 void StageLinks::send(Sending sending) {
   while (!sending_.empty() &&
-         std::all_of(sending_.front().requests.begin(), sending_.front().requests.end(),
-                     [](Request& request) { return request.test(); })) {
+         std::all_of(sending_.front().transfers.begin(), sending_.front().transfers.end(),
+                     [](Transfer& transfer) { return transfer.test(); })) {
     sending_.pop_front();
   }
-  while (sending_.size() >= kChunksInFlight) {
-    Sending& oldest = sending_.front();
-    for (std::size_t i = 0; i < oldest.requests.size(); ++i) {
-      context_.wait(oldest.requests[i], oldest.peers[i]);
-    }
-    sending_.pop_front();
-  }
+  while (sending_.size() >= kChunksInFlight) wait_for_oldest();
   for (std::size_t i = 0; i < sending.rows.size(); ++i) {
-    sending.requests.push_back(context_.comm.start_send(static_cast<int>(sending.peers[i]),
-                                                        {Traffic::kHidden},
-                                                        std::as_bytes(std::span(sending.rows[i]))));
+    sending.transfers.push_back(
+        context_.comm.start_send(static_cast<int>(sending.peers[i]), {Traffic::kHidden},
+                                 std::as_bytes(std::span(sending.rows[i]))));
   }
   sending_.push_back(std::move(sending));
+}
+
+void StageLinks::wait_for_oldest() {
+  Sending& oldest = sending_.front();
+  for (std::size_t i = 0; i < oldest.transfers.size(); ++i) {
+    context_.wait(oldest.transfers[i], oldest.peers[i]);
+  }
+  sending_.pop_front();
+}
+
+void StageLinks::drain() {
+  while (!sending_.empty()) wait_for_oldest();
 }
 
 }  // namespace longhaul

@@ -26,15 +26,19 @@ class StageLinks {
   void receive_rows(const TensorView<float, 2>& hidden);
   void send_rows(const TensorView<const float, 2>& hidden);
 
+  // Blocks until everything sent has arrived: before the links may go.
+  void drain();
+
  private:
   static constexpr std::size_t kChunksInFlight = 2;
   struct Sending {
     std::vector<std::vector<float>> rows;  // one for each receiver
-    std::vector<Request> requests;
+    std::vector<Transfer> transfers;
     std::vector<std::int64_t> peers;
   };
   std::int64_t peer(const Stage& stage, std::int64_t position) const;
   void send(Sending sending);
+  void wait_for_oldest();
 
   const RingStage& stage_;
   RingContext& context_;

@@ -47,8 +47,8 @@ class WindowExchange {
     ByteBuffer out;
     ByteBuffer in;
     std::vector<WindowPiece> expected;
-    Request send;
-    Request receive;
+    Transfer send;
+    Transfer receive;
   };
   void add_own(const SequenceCache& cache, const WindowChunk& chunk, const OwnPieces& own);
   void send_to(std::int64_t to, const WindowChunk& chunk, const SequenceCache& cache,

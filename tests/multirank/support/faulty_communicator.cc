@@ -40,41 +40,41 @@ std::unique_ptr<Communicator> FaultyCommunicator::split(int color, int key) {
 
 int FaultyCommunicator::post_send(int to, Tag tag, std::span<const std::byte> data) {
   const int number = n_sent_[tag.traffic]++;
-  Transfer transfer;
+  Posted posted;
   for (const Fault& fault : faults_) {
     if (fault.job_rank != job_rank() || fault.traffic != tag.traffic || fault.nth != number)
       continue;
     switch (fault.kind) {
       case Fault::Kind::kDrop:
-        return transfers_.add(Transfer());
+        return transfers_.add(Posted());
       case Fault::Kind::kDelay:
         std::this_thread::sleep_for(fault.delay);
         break;
       case Fault::Kind::kCorrupt:
-        transfer.changed.assign(data.begin(), data.end());
-        if (!data.empty()) transfer.changed[data.size() / 2] ^= std::byte{1};
-        data = transfer.changed;  // moving the vector keeps its memory
+        posted.changed.assign(data.begin(), data.end());
+        if (!data.empty()) posted.changed[data.size() / 2] ^= std::byte{1};
+        data = posted.changed;  // moving the vector keeps its memory
         break;
       case Fault::Kind::kThrow:
         throw Error(ErrorCode::kIo, "injected fault");
     }
   }
-  transfer.request = inner_.start_send(to, tag, data);
-  return transfers_.add(std::move(transfer));
+  posted.transfer = inner_.start_send(to, tag, data);
+  return transfers_.add(std::move(posted));
 }
 
 int FaultyCommunicator::post_receive(int from, Tag tag, std::span<std::byte> buffer) {
-  return transfers_.add({.request = inner_.start_receive(from, tag, buffer), .changed = {}});
+  return transfers_.add({.transfer = inner_.start_receive(from, tag, buffer), .changed = {}});
 }
 
 bool FaultyCommunicator::test_ticket(int ticket) {
-  if (!transfers_[ticket].request.test()) return false;
+  if (!transfers_[ticket].transfer.test()) return false;
   transfers_.release(ticket);
   return true;
 }
 
 bool FaultyCommunicator::wait_ticket(int ticket, Deadline deadline) {
-  transfers_[ticket].request.wait(deadline);
+  transfers_[ticket].transfer.wait(deadline);
   transfers_.release(ticket);
   return true;
 }

@@ -44,8 +44,8 @@ class FaultyCommunicator final : public Communicator {
   }
 
  private:
-  struct Transfer {
-    Request request;
+  struct Posted {
+    Transfer transfer;
     std::vector<std::byte> changed;  // the message that is sent instead
   };
   FaultyCommunicator(std::unique_ptr<Communicator> inner, std::vector<Fault> faults);
@@ -54,7 +54,7 @@ class FaultyCommunicator final : public Communicator {
   Communicator& inner_;
   std::vector<Fault> faults_;
   std::map<Traffic, int> n_sent_;
-  SlotTable<Transfer> transfers_;
+  SlotTable<Posted> transfers_;
 };
 
 }  // namespace longhaul::test

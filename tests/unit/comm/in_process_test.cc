@@ -108,10 +108,10 @@ TEST(InProcess, GivingUpWhileThePeerCopies) {
     run_in_process(2, [&](Communicator& comm) {
       std::vector<std::byte> buffer(1 << 20);
       if (comm.rank() == 0) {
-        Request receive = comm.start_receive(1, {Traffic::kOther}, buffer);
+        Transfer receive = comm.start_receive(1, {Traffic::kOther}, buffer);
         std::this_thread::sleep_for(std::chrono::microseconds(round * 10));
       } else {
-        Request send = comm.start_send(0, {Traffic::kOther}, buffer);
+        Transfer send = comm.start_send(0, {Traffic::kOther}, buffer);
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       }
     });

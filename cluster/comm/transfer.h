@@ -14,12 +14,12 @@ class Communicator;
 // receive) untouched, until the request is complete. Move-only; belongs to the communicator's
 // thread and must not outlive the communicator. Destroying a request that is not complete
 // withdraws it as far as possible and breaks the communicator: unwinding is safe, going on is not.
-class Request {
+class Transfer {
  public:
-  Request() = default;  // complete
-  Request(Request&& other) noexcept { *this = std::move(other); }
-  Request& operator=(Request&& other) noexcept;
-  ~Request() { drop(); }
+  Transfer() = default;  // complete
+  Transfer(Transfer&& other) noexcept { *this = std::move(other); }
+  Transfer& operator=(Transfer&& other) noexcept;
+  ~Transfer() { drop(); }
 
   // Local. True once complete; then the buffer may be used again. Lets transfers advance; throws
   // like wait().
@@ -46,8 +46,8 @@ class Request {
 
 // Both halves of a shift round the ring, while compute goes on.
 struct RingTransfer {
-  Request receive;
-  Request send;
+  Transfer receive;
+  Transfer send;
   // Blocks until the incoming buffer is filled and the outgoing one may be used again.
   void wait() {
     receive.wait();

@@ -1,0 +1,252 @@
+// What a ring holds and sends, counted and compared with the plan's formulas: after every chunk the
+// cache bytes of every rank, by kind; and every byte that travels in prefill.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "partition/ring_bytes.h"
+#include "partition/window_pieces.h"
+#include "tests/multirank/ring_cases.h"
+#include "tests/property/worker_cases.h"
+#include "tests/unit/worker/tiny_models.h"
+
+namespace longhaul::test {
+namespace {
+
+constexpr SequenceId kDocument{1};
+constexpr std::int64_t kBlock = 16;
+
+// A random model and plan of one stage or more, and a document in random chunks.
+struct Case {
+  explicit Case(std::uint64_t case_seed, std::int64_t ranks)
+      : seed(case_seed), random(case_seed), n_ranks(ranks) {
+    spec = random_spec(random);
+    roles = random_roles(random, spec);
+    kv = {.block_size = kBlock, .head_dim = spec.head_dim};
+    const std::int64_t most = std::min<std::int64_t>({3, n_ranks, spec.n_layers});
+    plan = random_plan(random, spec, roles, n_ranks, random.integer(1, most), kv);
+    for (std::int64_t n : {random.integer(1, 150), random.integer(1, 150), std::int64_t{33}}) {
+      chunks.push_back(n);
+    }
+  }
+  RingRun run(HistoryChoice history) {
+    std::vector<StepCommand> script{OpenSequence{kDocument, {}}};
+    for (const std::int64_t n : chunks) {
+      script.push_back(PrefillChunk{kDocument, random_tokens(random, n, spec.vocab_size),
+                                    AfterPrefill::kNothing, /*score_logprobs=*/0});
+    }
+    script.push_back(DropSequences{{kDocument}});
+    return run_on_ring({.weights = tiny_weights(spec, DType::kF32, seed),
+                        .plan = plan,
+                        .history = history,
+                        .with_reports = true},
+                       script);
+  }
+  // The stage and ring position of a rank.
+  std::pair<const Stage*, std::int64_t> place_of(std::int64_t rank) const {
+    for (const Stage& stage : plan.replicas.front().stages) {
+      if (const auto position = stage.ring_position(Rank{rank})) return {&stage, *position};
+    }
+    return {nullptr, -1};
+  }
+
+  std::uint64_t seed;
+  Random random;
+  std::int64_t n_ranks;
+  ModelSpec spec;
+  HeadRoles roles;
+  KvFormat kv;
+  Plan plan;
+  std::vector<std::int64_t> chunks;
+};
+
+// Bytes of retrieval and of streaming heads at a rank, for a document of n tokens.
+std::pair<std::int64_t, std::int64_t> planned_bytes(const Case& c, std::int64_t rank,
+                                                    std::int64_t n_tokens) {
+  const Stage& stage = *c.place_of(rank).first;
+  std::int64_t retrieval = 0;
+  std::int64_t streaming = 0;
+  for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+    for (std::int64_t head = 0; head < c.spec.n_kv_heads; ++head) {
+      const Home& home = stage.home_of(layer, head);
+      const KeptKeys kept = kept_keys(c.spec, c.roles, layer, head);
+      if (kept.all) {
+        retrieval += blocks_at(home, Rank{rank}, ceil_div(n_tokens, kBlock));
+      } else if (home.shares.front().rank == Rank{rank}) {
+        streaming += kept_blocks(kept, kBlock, n_tokens);
+      }
+    }
+  }
+  return {retrieval * c.kv.block_bytes(), streaming * c.kv.block_bytes()};
+}
+
+std::int64_t sent(const RankReport& report, const std::string& kind) {
+  for (const auto& [name, bytes] : report.sent_bytes) {
+    if (name == kind) return bytes;
+  }
+  return 0;
+}
+
+// What one rank sends for one chunk in one layer.
+struct Planned {
+  std::int64_t keys = 0;
+  std::int64_t queries = 0;
+  std::int64_t windows = 0;
+};
+Planned planned_traffic(const Case& c, const Stage& stage, std::int64_t position,
+                        std::int64_t layer, Extent tokens, bool keys_travel) {
+  Planned planned;
+  const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
+  if (n_ranks == 1) return planned;
+  const auto at = static_cast<std::size_t>(position);
+  const std::int64_t next = (position + 1) % n_ranks;
+  const auto slabs = slabs_of_chunk(stage.token_share, tokens, kBlock);
+  const auto made = slabs_by_owner(slabs);
+  const LayerHeads heads = layer_heads(c.spec, c.roles, layer);
+  planned.keys = chunk_key_bytes_sent(slabs, heads.n_all, c.kv)[at];
+  std::vector<std::int64_t> window_homes;
+  const std::int64_t state = 4 * (c.spec.head_dim + 2);
+  const std::int64_t query = 4 * c.spec.head_dim;
+  for (std::int64_t head = 0; head < c.spec.n_kv_heads; ++head) {
+    const Home& home = stage.home_of(layer, head);
+    if (!kept_keys(c.spec, c.roles, layer, head).all) {
+      window_homes.push_back(*stage.ring_position(home.shares.front().rank));
+    } else if (tokens.begin > 0 && keys_travel) {
+      // All trains but that of the next rank, which has come all the way round.
+      const std::int64_t n_blocks = ceil_div(tokens.begin, kBlock);
+      const Rank next_rank = stage.ring[static_cast<std::size_t>(next)];
+      planned.keys += (n_blocks - blocks_at(home, next_rank, n_blocks)) * c.kv.block_bytes();
+    } else if (tokens.begin > 0) {
+      for (std::int64_t origin = 0; origin < n_ranks; ++origin) {
+        std::int64_t n = 0;
+        for (const Extent& slab : made[static_cast<std::size_t>(origin)]) n += slab.size();
+        planned.queries += n * c.spec.gqa_group() * (origin == next ? state : query + state);
+      }
+    }
+  }
+  const WindowChunk window{slabs, made, heads.window, kBlock};
+  if (!window_homes.empty()) planned.windows = window_bytes_sent(window, window_homes, c.kv)[at];
+  return planned;
+}
+
+template <typename Check>
+void for_cases(int n, Check check) {
+  for (int round = 0; round < n * intensity(); ++round) {
+    for (const std::int64_t n_ranks : {1, 2, 3, 5}) {
+      Case c(base_seed() * 1000 + static_cast<std::uint64_t>(round), n_ranks);
+      SCOPED_TRACE(testing::Message() << "seed " << c.seed << ", " << n_ranks << " ranks");
+      check(c);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(RingAccounting, CachesAreWhereThePlanSays) {
+  for_cases(6, [](Case& c) {
+    const RingRun run = c.run(HistoryChoice::kByCost);
+    std::int64_t n_tokens = 0;
+    for (std::size_t i = 0; i < c.chunks.size(); ++i) {
+      n_tokens += c.chunks[i];
+      for (const RankReport& report : run.reports[i + 1]) {
+        const auto [retrieval, streaming] = planned_bytes(c, report.rank, n_tokens);
+        EXPECT_EQ(report.kv_retrieval_bytes, retrieval) << "rank " << report.rank;
+        EXPECT_EQ(report.kv_streaming_bytes, streaming) << "rank " << report.rank;
+      }
+    }
+    for (const RankReport& report : run.reports.back()) {
+      EXPECT_EQ(report.kv_retrieval_bytes + report.kv_streaming_bytes, 0) << "after the drop";
+    }
+  });
+}
+
+TEST(RingAccounting, OnlyWhatMustTravelTravels) {
+  for (const bool keys_travel : {false, true}) {
+    for_cases(4, [&](Case& c) {
+      const RingRun run =
+          c.run(keys_travel ? HistoryChoice::kKeysTravel : HistoryChoice::kQueriesTravel);
+      std::int64_t begin = 0;
+      for (std::size_t i = 0; i < c.chunks.size(); ++i) {
+        const Extent tokens{begin, begin + c.chunks[i]};
+        begin = tokens.end;
+        for (std::int64_t rank = 0; rank < c.n_ranks; ++rank) {
+          const auto r = static_cast<std::size_t>(rank);
+          const auto [stage, position] = c.place_of(rank);
+          Planned planned;
+          for (std::int64_t l = stage->layers.begin; l < stage->layers.end; ++l) {
+            const Planned one = planned_traffic(c, *stage, position, l, tokens, keys_travel);
+            planned.keys += one.keys;
+            planned.queries += one.queries;
+            planned.windows += one.windows;
+          }
+          const RankReport& after = run.reports[i + 1][r];
+          const RankReport& before = run.reports[i][r];
+          EXPECT_EQ(sent(after, "keys") - sent(before, "keys"), planned.keys);
+          EXPECT_EQ(sent(after, "queries") - sent(before, "queries"), planned.queries);
+          EXPECT_EQ(sent(after, "halo") - sent(before, "halo"), planned.windows);
+        }
+      }
+    });
+  }
+}
+
+// The sum over ranks is what `longhaul plan` prints.
+TEST(RingAccounting, TheTotalsAreThoseOfThePlanner) {
+  for_cases(4, [](Case& c) {
+    const Extent tokens{150, 290};
+    for (const Stage& stage : c.plan.replicas.front().stages) {
+      for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+        const ChunkTraffic want = chunk_traffic(c.plan, stage, c.spec, layer, tokens);
+        Planned keys;
+        Planned queries;
+        for (std::size_t p = 0; p < stage.ring.size(); ++p) {
+          const auto position = static_cast<std::int64_t>(p);
+          const Planned by_keys = planned_traffic(c, stage, position, layer, tokens, true);
+          const Planned by_queries = planned_traffic(c, stage, position, layer, tokens, false);
+          keys.keys += by_keys.keys;
+          keys.windows += by_keys.windows;
+          queries.keys += by_queries.keys;
+          queries.queries += by_queries.queries;
+        }
+        EXPECT_EQ(queries.keys, want.chunk_keys);
+        EXPECT_EQ(keys.keys, want.chunk_keys + want.history_keys);
+        EXPECT_EQ(queries.queries, want.history_queries);
+        EXPECT_EQ(keys.windows, want.windows);
+      }
+    }
+  });
+}
+
+TEST(RingAccounting, LayersWithoutRetrievalHeadsSendNothingRoundTheRing) {
+  for_cases(2, [](Case& c) {
+    for (HeadRole& role : c.plan.roles.roles) role = HeadRole::kStreaming;
+    for (auto& stage : c.plan.replicas.front().stages) {
+      for (auto& homes : stage.home) {
+        for (Home& home : homes) home.shares.resize(1);
+      }
+    }
+    const RingRun run = c.run(HistoryChoice::kKeysTravel);
+    for (const RankReport& report : run.reports.back()) {
+      EXPECT_EQ(sent(report, "keys") + sent(report, "queries"), 0);
+    }
+  });
+}
+
+TEST(RingAccounting, HomesCostNoExtraByte) {
+  for_cases(2, [](Case& c) {
+    const RingRun spread = c.run(HistoryChoice::kQueriesTravel);
+    for (auto& stage : c.plan.replicas.front().stages) {
+      for (auto& homes : stage.home) {
+        for (Home& home : homes) home = Home{{{stage.ring.front(), 1}}};
+      }
+    }
+    const RingRun together = c.run(HistoryChoice::kQueriesTravel);
+    for (std::size_t r = 0; r < spread.reports.back().size(); ++r) {
+      for (const char* kind : {"keys", "queries"}) {
+        EXPECT_EQ(sent(spread.reports.back()[r], kind), sent(together.reports.back()[r], kind));
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace longhaul::test
