@@ -1,6 +1,5 @@
 // Predicted time of a decode step (partition/cost_model.h).
 #include <algorithm>
-#include <cmath>
 
 #include "partition/cost_model.h"
 #include "partition/decode_reads.h"
@@ -13,8 +12,8 @@ double read_seconds(const ClusterSpec& cluster, Rank rank, double bytes) {
   return bytes / (cluster.rank(rank).memory_gb_per_s * 1e9);
 }
 
-// Three collectives a layer, each a tree over the ring: latencies of up and down, and the vector
-// twice over the slowest link.
+// The collectives of all layers: rounds of messages side by side, and each rank's bytes over the
+// slowest link.
 double collective_seconds(const Stage& stage, const ModelSpec& spec, const ClusterSpec& cluster,
                           std::int64_t batch_size) {
   const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
@@ -27,12 +26,15 @@ double collective_seconds(const Stage& stage, const ModelSpec& spec, const Clust
       1e-6 * (within_host ? link.within_host_latency_us : link.between_hosts_latency_us);
   const double bytes_per_s =
       1e9 * (within_host ? link.within_host_gb_per_s : link.between_hosts_gb_per_s);
-  const DecodeTraffic traffic = decode_traffic(spec, n_ranks, batch_size);
-  const double rounds = 2 * std::ceil(std::log2(static_cast<double>(n_ranks)));
-  const double bytes =
-      static_cast<double>(n_ranks - 1) * static_cast<double>(traffic.gather_bytes) +
-      2 * 2 * static_cast<double>(traffic.reduce_bytes);
-  return static_cast<double>(stage.layers.size()) * (3 * rounds * latency_s + bytes / bytes_per_s);
+  double seconds = 0;
+  for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+    const DecodeTraffic traffic = decode_traffic(stage, spec, layer, batch_size);
+    const double rounds =
+        (traffic.gather_bytes > 0 ? 1 : 0) + (traffic.reduce_bytes <= kOneRoundReduceBytes ? 2 : 4);
+    const double bytes = static_cast<double>(traffic.total) / static_cast<double>(n_ranks);
+    seconds += rounds * latency_s + bytes / bytes_per_s;
+  }
+  return seconds;
 }
 
 }  // namespace

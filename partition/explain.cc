@@ -145,6 +145,7 @@ void explain_traffic(Text& text, const Plan& plan, const ModelSpec& spec,
     const StageCost cost(plan, stage, spec, cluster);
     ChunkTraffic sum;
     std::int64_t history = 0;
+    std::int64_t decode = 0;
     for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
       const ChunkTraffic traffic = chunk_traffic(plan, stage, spec, layer, tokens);
       sum.chunk_keys += traffic.chunk_keys;
@@ -152,9 +153,8 @@ void explain_traffic(Text& text, const Plan& plan, const ModelSpec& spec,
       history += cost.history(layer, tokens).cheaper() == HistoryMode::kKeysTravel
                      ? traffic.history_keys
                      : traffic.history_queries;
+      decode += decode_traffic(stage, spec, layer, workload.n_sequences).total;
     }
-    const std::int64_t decode =
-        stage.layers.size() * decode_traffic(spec, n_ranks, workload.n_sequences).total;
     line(text, "  stage {:<3} keys in the chunk {}, history {}, windows {}; decode {}", s,
          format_byte_size(sum.chunk_keys / n_ranks), format_byte_size(history / n_ranks),
          format_byte_size(sum.windows / n_ranks), format_byte_size(decode / n_ranks));

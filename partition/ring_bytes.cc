@@ -75,13 +75,21 @@ ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec
   return traffic;
 }
 
-DecodeTraffic decode_traffic(const ModelSpec& spec, std::int64_t n_ranks, std::int64_t batch_size) {
+DecodeTraffic decode_traffic(const Stage& stage, const ModelSpec& spec, std::int64_t layer,
+                             std::int64_t batch_size) {
   DecodeTraffic traffic;
+  const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
   if (n_ranks == 1) return traffic;
-  traffic.gather_bytes = batch_size * spec.n_heads * 2 * kF32;
+  std::int64_t n_split = 0;
+  for (std::int64_t head = 0; head < spec.n_kv_heads; ++head) {
+    if (stage.home_of(layer, head).shares.size() > 1) ++n_split;
+  }
+  traffic.gather_bytes = batch_size * n_split * spec.gqa_group() * 2 * kF32;
   traffic.reduce_bytes = batch_size * spec.d_model * kF32;
   const std::int64_t hops = n_ranks - 1;
-  traffic.total = n_ranks * hops * traffic.gather_bytes + 2 * (2 * hops * traffic.reduce_bytes);
+  const bool one_round = n_ranks == 2 || traffic.reduce_bytes <= kOneRoundReduceBytes;
+  const std::int64_t vectors = one_round ? n_ranks * hops : 2 * hops;
+  traffic.total = n_ranks * hops * traffic.gather_bytes + 2 * vectors * traffic.reduce_bytes;
   return traffic;
 }
 

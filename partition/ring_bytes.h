@@ -34,14 +34,20 @@ struct ChunkTraffic {
 ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec& spec,
                            std::int64_t layer, Extent tokens);
 
-// Decode, one layer, a batch of sequences. Per rank: it contributes (m, l) of each query head to an
-// all-gather, and two sums of hidden states (attention, FFN) to all-reduces.
+// All-reduces up to this size take one round, in which every rank sends everything to every other
+// (as cluster/comm does; a test compares).
+inline constexpr std::int64_t kOneRoundReduceBytes = 64 * 1024;
+
+// Decode, one layer, a batch of sequences. Each rank contributes (m, l) of the query heads whose KV
+// head has several homes to an all-gather, and two sums of hidden states (attention, FFN) to
+// all-reduces.
 struct DecodeTraffic {
-  std::int64_t gather_bytes = 0;  // one rank's contribution
+  std::int64_t gather_bytes = 0;  // one rank's contribution; 0 when every head has one home
   std::int64_t reduce_bytes = 0;  // one all-reduce's vector; two of them a layer
-  std::int64_t total = 0;         // on all links: every contribution to every other rank, and
-                                  // 2 (P-1) vectors per all-reduce (reduce-scatter, all-gather)
+  std::int64_t total = 0;         // on all links: every contribution to every other rank, and per
+                                  // all-reduce P (P-1) vectors in one round, or 2 (P-1) in two
 };
-DecodeTraffic decode_traffic(const ModelSpec& spec, std::int64_t n_ranks, std::int64_t batch_size);
+DecodeTraffic decode_traffic(const Stage& stage, const ModelSpec& spec, std::int64_t layer,
+                             std::int64_t batch_size);
 
 }  // namespace longhaul

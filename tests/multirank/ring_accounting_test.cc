@@ -231,6 +231,32 @@ TEST(RingAccounting, LayersWithoutRetrievalHeadsSendNothingRoundTheRing) {
   });
 }
 
+TEST(RingAccounting, DecodeSendsSumsAndTheScalesOfSplitHeads) {
+  static_assert(Communicator::kDirectReduceBytes == kOneRoundReduceBytes);
+  for_cases(4, [](Case& c) {
+    const std::vector<StepCommand> script{
+        OpenSequence{kDocument, {}}, PrefillChunk{kDocument, {1, 2, 3}, AfterPrefill::kSample, -1},
+        DecodeBatch{{{kDocument, 5}}}};
+    const RingRun run = run_on_ring({.weights = tiny_weights(c.spec, DType::kF32, c.seed),
+                                     .plan = c.plan,
+                                     .with_reports = true},
+                                    script);
+    std::int64_t want = 0;
+    std::int64_t got = 0;
+    for (const Stage& stage : c.plan.replicas.front().stages) {
+      for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+        want += decode_traffic(stage, c.spec, layer, 1).total;
+      }
+    }
+    for (std::size_t r = 0; r < run.reports[2].size(); ++r) {
+      for (const char* kind : {"all_reduce", "all_gather"}) {
+        got += sent(run.reports[2][r], kind) - sent(run.reports[1][r], kind);
+      }
+    }
+    EXPECT_EQ(got, want);
+  });
+}
+
 TEST(RingAccounting, HomesCostNoExtraByte) {
   for_cases(2, [](Case& c) {
     const RingRun spread = c.run(HistoryChoice::kQueriesTravel);

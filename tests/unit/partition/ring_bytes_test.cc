@@ -76,14 +76,19 @@ TEST(RingBytes, OneRankSendsNothing) {
   const auto traffic = traffic_of(1, 4, {64, 128});
   EXPECT_EQ(traffic.chunk_keys + traffic.windows + traffic.history_keys + traffic.history_queries,
             0);
-  EXPECT_EQ(decode_traffic(llama3_8b(), 1, 8).total, 0);
+  EXPECT_EQ(decode_traffic(equal_ring(1), llama3_8b(), 0, 8).total, 0);
 }
 
 TEST(RingBytes, Decode) {
-  const DecodeTraffic traffic = decode_traffic(llama3_8b(), 4, 2);
-  EXPECT_EQ(traffic.gather_bytes, 2 * 32 * 2 * 4);
-  EXPECT_EQ(traffic.reduce_bytes, 2 * 4096 * 4);
-  EXPECT_EQ(traffic.total, 4 * 3 * 512 + 2 * 2 * 3 * 32768);
+  Stage stage = equal_ring(4);
+  const DecodeTraffic whole = decode_traffic(stage, llama3_8b(), 0, 2);
+  EXPECT_EQ(whole.gather_bytes, 0);  // every head has one home
+  EXPECT_EQ(whole.reduce_bytes, 2 * 4096 * 4);
+  EXPECT_EQ(whole.total, 2 * 4 * 3 * 32768);  // in one round
+  stage.home[0][2].shares.push_back({Rank{3}, 1});
+  const DecodeTraffic split = decode_traffic(stage, llama3_8b(), 0, 8);
+  EXPECT_EQ(split.gather_bytes, 8 * 4 * 2 * 4);
+  EXPECT_EQ(split.total, 4 * 3 * 256 + 2 * 2 * 3 * 131072);  // in two rounds
 }
 
 }  // namespace
