@@ -53,8 +53,12 @@ if(NOT LONGHAUL_HDF5 STREQUAL "OFF")
   set(HDF5_PREFER_PARALLEL TRUE)
   enable_language(C)
   find_package(HDF5 QUIET COMPONENTS C)
+  find_package(OpenSSL QUIET COMPONENTS Crypto)  # checksums of the files
+  if(HDF5_FOUND AND OPENSSL_FOUND)
+    set(LONGHAUL_CAN_SAVE TRUE)
+  endif()
 endif()
-longhaul_optional(HDF5 "export of KV caches: found for later, not used yet" HDF5_FOUND)
+longhaul_optional(HDF5 "saving of KV caches" LONGHAUL_CAN_SAVE)
 
 if(NOT LONGHAUL_ONEDNN STREQUAL "OFF")
   find_package(OneDNN QUIET)

@@ -1,0 +1,106 @@
+// Parts and master: what h5py finds in them, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/error.h"
+#include "tests/support/paths.h"
+#include "tests/unit/model/expect_error.h"
+#include "tests/unit/snapshot/dealt_caches.h"
+#include "worker/snapshot/durable_file.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+using test::DealtCaches;
+using test::message_of;
+using testing::HasSubstr;
+
+class CacheFiles : public testing::Test {
+ protected:
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_.path()))
+      names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  test::Random random_{test::base_seed()};
+  test::TemporaryFolder folder_;
+  DealtCaches caches_{{}, random_};
+  SavedSequence saved_ = caches_.saved_in(folder_.path());
+};
+
+TEST_F(CacheFiles, ThreeRanksPartsAreOneFileForH5py) {
+  LONGHAUL_SKIP_UNLESS_H5PY();
+  caches_.save(saved_);
+  EXPECT_THAT(files(), testing::ElementsAre("doc-0123.h5", "doc-0123.part-0000.h5",
+                                            "doc-0123.part-0001.h5", "doc-0123.part-0002.h5"));
+  EXPECT_TRUE(test::holds(saved_.master_path(), caches_));
+}
+
+TEST_F(CacheFiles, TheSameCachesGiveTheSamePart) {
+  const WrittenFile first = write_part_file(saved_, 0, caches_.pieces(0));
+  EXPECT_EQ(write_part_file(saved_, 0, caches_.pieces(0)), first);
+  EXPECT_EQ(first.sha256, file_sha256(saved_.part_path(0)));
+}
+
+TEST_F(CacheFiles, KnowWhenTheyAreThere) {
+  EXPECT_FALSE(is_saved(saved_));
+  caches_.save(saved_);
+  EXPECT_TRUE(is_saved(saved_));
+  std::vector<Named<std::string>> other = {{"content_id", "another"}};
+  SavedSequence changed = saved_;
+  changed.facts = other;
+  EXPECT_THAT(message_of(ErrorCode::kFailedPrecondition, [&] { is_saved(changed); }),
+              HasSubstr("holds other caches"));
+  fs::resize_file(saved_.part_path(1), 100);
+  EXPECT_FALSE(is_saved(saved_)) << "a part was cut short";
+  std::ofstream(saved_.master_path()) << "not HDF5";
+  EXPECT_THAT(message_of(ErrorCode::kCorruptData, [&] { is_saved(saved_); }),
+              HasSubstr("remove it"));
+  remove_saved(saved_);
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_F(CacheFiles, AMasterIsNotMadeOfPartsThatLackTokens) {
+  std::vector<WrittenFile> parts;
+  for (const int rank : {0, 1})
+    parts.push_back(write_part_file(saved_, rank, caches_.pieces(rank)));
+  auto pieces = caches_.pieces(2);
+  std::vector<KvBlockRef> blocks(pieces.front().blocks.begin(), pieces.front().blocks.end());
+  blocks.pop_back();
+  pieces.front().blocks = blocks;
+  if (blocks.empty()) pieces.erase(pieces.begin());
+  parts.push_back(write_part_file(saved_, 2, pieces));
+  EXPECT_THAT(message_of(ErrorCode::kInternal, [&] { write_master_file(saved_, parts); }),
+              HasSubstr("lack"));
+  EXPECT_TRUE(files().empty()) << "nothing is left of what is no snapshot";
+}
+
+TEST_F(CacheFiles, AMasterIsNotMadeOfPartsThatHoldTokensTwice) {
+  std::vector<WrittenFile> parts;
+  for (const int rank : {0, 1, 2})
+    parts.push_back(write_part_file(saved_, rank, caches_.pieces(rank)));
+  parts.push_back(write_part_file(saved_, 3, caches_.pieces(0)));
+  EXPECT_THAT(message_of(ErrorCode::kInternal, [&] { write_master_file(saved_, parts); }),
+              HasSubstr("twice"));
+}
+
+TEST_F(CacheFiles, APartThatIsNotHereIsNamed) {
+  const std::vector<WrittenFile> parts = {{"doc-0123.part-0007.h5", 1, ""}};
+  EXPECT_THAT(message_of(ErrorCode::kIo, [&] { write_master_file(saved_, parts); }),
+              HasSubstr("part-0007.h5 was written by another rank and is not here"));
+}
+
+TEST_F(CacheFiles, AFolderThatCannotBeWrittenIsNamed) {
+  saved_.folder = folder_.path() / "missing";
+  EXPECT_THAT(message_of(ErrorCode::kIo, [&] { write_part_file(saved_, 0, caches_.pieces(0)); }),
+              HasSubstr("missing/doc-0123.part-0000.h5.partial"));
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Reads saved KV caches with h5py, by docs/kv_files.md alone; exits 1 with the reason when something is wrong.
+
+  check_cache_files.py same MASTER FOLDER     compares with the arrays in FOLDER (see dealt_caches.cc), bit for bit
+  check_cache_files.py whole MASTER           checks what the file says about itself; prints a line about it
+  check_cache_files.py lost MASTER            with a part missing: what is read is right or NaN, never zeros
+  check_cache_files.py damaged MASTER FOLDER  like `same`, but reading may be refused: exits 3 then
+"""
+import hashlib
+import os
+import pathlib
+import sys
+
+import h5py
+import numpy as np
+
+
+def raw_bits(dataset):
+    """The rows as stored, without HDF5's slow conversion: uint16 for bf16, uint32 for f32."""
+    bits = np.empty(dataset.shape, "u2" if dataset.attrs["dtype"] == "bf16" else "u4")
+    dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, bits, dataset.id.get_type())
+    return bits
+
+
+def as_f32_bits(dataset):
+    bits = raw_bits(dataset)
+    return bits.astype("u4") << 16 if bits.dtype == np.uint16 else bits
+
+
+def check(condition, *what):
+    if not condition:
+        sys.exit("wrong: " + " ".join(str(w) for w in what))
+
+
+def heads(file):
+    for layer in range(file.attrs["n_layers"]):
+        for head in range(file.attrs["n_kv_heads"]):
+            yield layer, head, file[f"layers/{layer:02}/kv_heads/{head:02}"]
+
+
+def check_whole(path):
+    file = h5py.File(path, "r")
+    check(file.attrs["format"] == "longhaul-kv", file.attrs["format"])
+    check(file.attrs["format_version"] == 1 and file.attrs["complete"] == 1, "version, complete")
+    n = file.attrs["seq_len"]
+    check(file["tokens"].shape == (n,) and file["tokens"].dtype == np.int32, "tokens")
+    for name, size, digest in file["files"][...]:
+        part = pathlib.Path(path).parent / name.decode()
+        check(part.stat().st_size == size, part, "size")
+        check(hashlib.sha256(part.read_bytes()).hexdigest() == digest.decode(), part, "sha256")
+    role_names = {v: k for k, v in h5py.check_enum_dtype(file["head_roles"].dtype).items()}
+    total = 0
+    for layer, head, group in heads(file):
+        where = (path, layer, head)
+        positions = group["positions"][...]
+        role = group.attrs["role"]
+        check(role == role_names[file["head_roles"][layer, head]], where, "role")
+        check(group.attrs["n_kept"] == len(positions) == len(set(positions)), where, "n_kept")
+        check(bool(group.attrs["in_order"]) == bool((np.diff(positions) > 0).all()), where, "in_order")
+        seen = np.arange(n)
+        if role != "retrieval":
+            seen = seen[(seen < group.attrs["sink"]) | (n - seen < group.attrs["recent"])]
+        check(np.isin(seen, positions).all(), where, "positions are missing")
+        for name in ("k", "v"):
+            rows = group[name]
+            check(rows.shape == (len(positions), file.attrs["head_dim"]), where, name, rows.shape)
+            check(rows.attrs["dtype"] == file.attrs[name + "_dtype"], where, name, "dtype")
+            check([d.label for d in rows.dims] == ["token", "dim"], where, name, "labels")
+            check(rows.attrs["rotated"] == (1 if name == "k" else 0), where, name, "rotated")
+            if not rows.is_virtual:
+                check(rows.fletcher32 and rows.chunks[1] == rows.shape[1], where, name, "chunks")
+            total += rows.shape[0]
+    print(f"{path}: {n} tokens, {len(file['files'])} parts, {total} rows")
+    return file
+
+
+def compare(file, folder):
+    tokens = np.fromfile(folder / "tokens", "i4")
+    check((file["tokens"][...] == tokens).all(), "tokens differ")
+    n_seen = 0
+    for layer, head, group in heads(file):
+        stem = f"{layer}-{head}-{group.attrs['role']}-"
+        want_positions = np.fromfile(folder / (stem + "positions"), "i8")
+        order = np.argsort(group["positions"][...], kind="stable")
+        check((group["positions"][...][order] == want_positions).all(), stem, "positions differ")
+        for name in ("k", "v"):
+            want = np.fromfile(folder / (stem + name), "u4").reshape(-1, file.attrs["head_dim"])
+            check((as_f32_bits(group[name])[order] == want).all(), stem, name, "bits differ")
+            floats = group[name][...]  # what h5py makes of it by itself
+            check(floats.dtype == np.float32, floats.dtype)
+            check((floats[order].view("u4") == want).all(), stem, name, "h5py's floats differ")
+            n_seen += want.size
+    check(n_seen > 0, "nothing was compared")
+
+
+def check_lost(file):
+    n_missing = 0
+    for layer, head, group in heads(file):
+        for name in ("k", "v"):
+            try:
+                rows = group[name]
+            except (KeyError, OSError):
+                n_missing += 1
+                continue
+            lost = np.isnan(rows[...]).all(axis=1)
+            check(rows.is_virtual or not lost.any(), layer, head, name)
+            check(not (rows[...] == 0).all(axis=1).any(), layer, head, name, "reads as zeros")
+            n_missing += lost.any()
+    check(n_missing > 0, "nothing is missing")
+
+
+def main():
+    mode, master = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    os.chdir("/")  # the master finds its parts beside itself, wherever the reader stands
+    if mode == "damaged":
+        try:
+            compare(h5py.File(master, "r"), pathlib.Path(sys.argv[3]))
+        except (OSError, RuntimeError, KeyError, ValueError) as error:
+            print("refused:", error)
+            sys.exit(3)
+        return
+    if mode == "lost":
+        check_lost(h5py.File(master, "r"))
+        return
+    file = check_whole(master)
+    if mode == "same":
+        compare(file, pathlib.Path(sys.argv[3]))
+
+
+main()

@@ -1,0 +1,84 @@
+#include "worker/snapshot/block_rows.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+// The layouts of kernels/kv_block.h. T holds one element; kLanes of them stand together.
+template <typename T, std::int64_t kLanes>
+void copy_key_rows(const BlockRowsArgs& args) {
+  using Lanes = std::array<T, kLanes>;
+  const auto [block_size, head_dim] = std::pair(args.shape.block_size, args.shape.head_dim);
+  for (std::int64_t group = 0; group < head_dim / kLanes; ++group) {
+    const std::byte* from =
+        args.block + static_cast<std::size_t>(group * block_size + args.first_slot) * sizeof(Lanes);
+    std::byte* to = args.to + static_cast<std::size_t>(group) * sizeof(Lanes);
+    for (std::int64_t token = 0; token < args.n_tokens; ++token) {
+      std::memcpy(to, from, sizeof(Lanes));
+      from += sizeof(Lanes);
+      to += static_cast<std::size_t>(head_dim) * sizeof(T);
+    }
+  }
+}
+
+template <typename T, std::int64_t kLanes>
+void copy_value_rows(const BlockRowsArgs& args) {
+  const std::int64_t head_dim = args.shape.head_dim;
+  std::byte* to = args.to;
+  for (std::int64_t slot = args.first_slot; slot < args.first_slot + args.n_tokens; ++slot) {
+    const std::byte* from =
+        args.block + args.shape.k_bytes() +
+        static_cast<std::size_t>(slot / kLanes * head_dim * kLanes + slot % kLanes) * sizeof(T);
+    for (std::int64_t d = 0; d < head_dim; ++d) {
+      std::memcpy(to, from, sizeof(T));
+      from += kLanes * sizeof(T);
+      to += sizeof(T);
+    }
+  }
+}
+
+}  // namespace
+
+void copy_block_rows(const BlockRowsArgs& args) {
+  require(args.first_slot >= 0 && args.first_slot + args.n_tokens <= args.shape.block_size,
+          fmt::format("slots [{}, {}) of a block of {}", args.first_slot,
+                      args.first_slot + args.n_tokens, args.shape.block_size));
+  const bool keys = args.side == KvSide::kKeys;
+  const DType dtype = dtype_of(args.shape, args.side);
+  if (dtype == DType::kF32) {
+    return keys ? copy_key_rows<std::uint32_t, 1>(args) : copy_value_rows<std::uint32_t, 1>(args);
+  }
+  if (dtype == DType::kBf16) {
+    return keys ? copy_key_rows<std::uint16_t, 2>(args) : copy_value_rows<std::uint16_t, 2>(args);
+  }
+  throw Error(
+      ErrorCode::kUnsupported,
+      fmt::format("rows of a cache of type {}: f32 and bf16 are supported", name_of(dtype)));
+}
+
+std::int64_t n_tokens_in(std::span<const KvBlockRef> blocks) {
+  std::int64_t n = 0;
+  for (const KvBlockRef& block : blocks) n += block.n_tokens;
+  return n;
+}
+
+std::vector<Extent> position_runs(std::span<const KvBlockRef> blocks) {
+  std::vector<Extent> runs;
+  for (const KvBlockRef& block : blocks) {
+    const Extent here{block.first_position, block.first_position + block.n_tokens};
+    if (!runs.empty() && runs.back().end == here.begin) {
+      runs.back().end = here.end;
+    } else {
+      runs.push_back(here);
+    }
+  }
+  return runs;
+}
+
+}  // namespace longhaul

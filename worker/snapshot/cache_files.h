@@ -1,0 +1,73 @@
+// The files that hold a sequence's caches (docs/kv_files.md): a part for each rank, and the master
+// that presents all parts as one. This header is what the rest of the worker knows of HDF5; without
+// HDF5, hdf5_absent.cc stands in. Threads of one process may call these functions at the same time
+// (HDF5 itself is entered by one at a time).
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cluster/wire/step.h"
+#include "kernels/attention.h"
+#include "kernels/kv_block.h"
+#include "model/model_spec.h"
+
+namespace longhaul {
+
+// What all files of one sequence have in common. Everything referred to must outlive it.
+struct SavedSequence {
+  std::filesystem::path folder;
+  std::string name;  // of the files, without extension
+  const ModelSpec& spec;
+  KvBlockShape shape;
+  std::span<const std::int32_t> tokens;
+  std::span<const Named<std::string>> facts;  // one of them is content_id: equal for equal content
+
+  std::filesystem::path master_path() const { return folder / (name + ".h5"); }
+  std::filesystem::path part_path(std::int64_t part) const;  // NAME.part-0003.h5
+};
+
+// Why a head keeps what it keeps. Numbered because files hold them; never renumber.
+enum class SavedRole : std::uint8_t {
+  kRetrieval = 0,  // every token
+  kStreaming = 1,  // sink and recent tokens, by its role
+  kWindow = 2,     // recent tokens, by the model's own sliding window
+};
+std::string_view name_of(SavedRole role);  // "retrieval", "streaming", "window"
+
+// What one rank holds of one head.
+struct HeadPiece {
+  std::int64_t layer = 0;
+  std::int64_t kv_head = 0;
+  SavedRole role = SavedRole::kRetrieval;
+  AttentionMask mask;
+  std::span<const KvBlockRef> blocks;  // ascending; not empty
+};
+
+struct WrittenFile {
+  std::string name;  // within the folder
+  std::int64_t n_bytes = 0;
+  std::string sha256;
+  bool operator==(const WrittenFile&) const = default;
+};
+
+// Writes one rank's part: to a temporary name, synced, renamed, the folder synced. Throws kIo with
+// file and remedy; nothing is left behind then.
+WrittenFile write_part_file(const SavedSequence& saved, std::int64_t part,
+                            std::span<const HeadPiece> pieces);
+
+// Writes the master over parts that are complete and can be read here; in the same manner. Throws
+// kInternal when the parts together lack tokens that a head keeps, or hold some twice.
+void write_master_file(const SavedSequence& saved, std::span<const WrittenFile> parts);
+
+// True when the master is there with this content_id and all its parts have their sizes; false when
+// there is no master, or one of this content whose parts are damaged. Throws kFailedPrecondition
+// when the master holds something else, kCorruptData when it cannot be read.
+bool is_saved(const SavedSequence& saved);
+
+// Removes master and parts, temporary ones too; what is not there is no error.
+void remove_saved(const SavedSequence& saved);
+
+}  // namespace longhaul

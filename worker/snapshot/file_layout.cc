@@ -1,0 +1,72 @@
+#include "worker/snapshot/file_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "build_info.h"
+
+namespace longhaul {
+
+std::string head_path(std::int64_t layer, std::int64_t kv_head) {
+  return fmt::format("/layers/{:02}/kv_heads/{:02}", layer, kv_head);
+}
+
+std::string dataset_name(KvSide side) { return side == KvSide::kKeys ? "k" : "v"; }
+
+std::int64_t chunk_rows(std::size_t row_bytes) {
+  constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(kChunkBytes / row_bytes), 256, 4096);
+}
+
+void describe_file(const Hdf5File& file, const SavedSequence& saved, std::string_view format) {
+  const auto text = [&](const char* name, std::string_view value) {
+    file.write_attribute(file.id(), name, std::string(value));
+  };
+  const auto number = [&](const char* name, std::int64_t value) {
+    file.write_attribute(file.id(), name, value);
+  };
+  const ModelSpec& spec = saved.spec;
+  text("format", format);
+  number("format_version", kCacheFileVersion);
+  text("producer", fmt::format("longhaul {}", build_info::kVersion));
+  text("k_dtype", name_of(saved.shape.k_dtype));
+  text("v_dtype", name_of(saved.shape.v_dtype));
+  number("rope_applied", 1);
+  file.write_attribute(file.id(), "rope_theta", spec.rope_theta);
+  text("model_type", spec.model_type);
+  number("n_layers", spec.n_layers);
+  number("n_kv_heads", spec.n_kv_heads);
+  number("head_dim", spec.head_dim);
+  number("block_size", saved.shape.block_size);
+  number("seq_len", static_cast<std::int64_t>(saved.tokens.size()));
+  for (const auto& fact : saved.facts) text(fact.name.c_str(), fact.value);
+}
+
+void describe_rows(const Hdf5File& file, hid_t dataset, const SavedSequence& saved, KvSide side) {
+  file.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"token", "dim"});
+  file.write_attribute(dataset, "units", std::string("1"));
+  file.write_attribute(dataset, "dtype", std::string(name_of(dtype_of(saved.shape, side))));
+  const bool keys = side == KvSide::kKeys;
+  file.write_attribute(dataset, "rotated", std::int64_t{keys ? 1 : 0});
+  file.write_attribute(dataset, "long_name",
+                       std::string(keys ? "keys of one KV head after RoPE at their positions; row "
+                                          "i belongs to the token at positions[i]"
+                                        : "values of one KV head; row i belongs to the token at "
+                                          "positions[i]"));
+}
+
+void write_position_rows(const Hdf5File& file, const std::string& name,
+                         std::span<const std::int64_t> positions) {
+  constexpr std::int64_t kChunkRows = std::int64_t{1} << 16;
+  const auto n = static_cast<std::int64_t>(positions.size());
+  const Hdf5Id dataset = file.make_rows(
+      {.name = name, .type = H5T_STD_I64LE, .n_rows = n, .n_columns = 0, .chunk_rows = kChunkRows});
+  file.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"token"});
+  file.write_attribute(dataset, "units", std::string("tokens"));
+  file.write_attribute(dataset, "long_name",
+                       std::string("position of each row's token in the sequence, from 0"));
+  file.write_rows(dataset, 0, n, positions.data());
+}
+
+}  // namespace longhaul

@@ -1,0 +1,29 @@
+// Names and attributes that parts and masters share (docs/kv_files.md). Private to this folder.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker/snapshot/block_rows.h"
+#include "worker/snapshot/cache_files.h"
+#include "worker/snapshot/hdf5_file.h"
+
+namespace longhaul {
+
+inline constexpr std::int64_t kCacheFileVersion = 1;
+inline constexpr std::int64_t kKeepsAll = -1;  // "recent" of a head that keeps every token
+
+std::string head_path(std::int64_t layer, std::int64_t kv_head);  // "/layers/00/kv_heads/00"
+std::string dataset_name(KvSide side);                            // "k", "v"
+// Rows of a chunk: about 1 MiB, the size of HDF5's cache of a data set.
+std::int64_t chunk_rows(std::size_t row_bytes);
+
+// Root attributes: what the file is, model and format of the caches, the caller's facts.
+void describe_file(const Hdf5File& file, const SavedSequence& saved, std::string_view format);
+// Attributes of a data set of keys or values: axes, unit, type, rotation.
+void describe_rows(const Hdf5File& file, hid_t dataset, const SavedSequence& saved, KvSide side);
+void write_position_rows(const Hdf5File& file, const std::string& name,
+                         std::span<const std::int64_t> positions);
+
+}  // namespace longhaul

@@ -1,0 +1,235 @@
+// The file that presents all parts as one: tokens, roles, positions, and for each head K and V as
+// whole data sets, which are links to a part or stand virtually for pieces of several.
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <ctime>
+#include <limits>
+#include <map>
+
+#include "base/error.h"
+#include "worker/snapshot/cache_files.h"
+#include "worker/snapshot/durable_file.h"
+#include "worker/snapshot/file_layout.h"
+#include "worker/snapshot/files_table.h"
+#include "worker/snapshot/part_pieces.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string utc_now() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
+                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+class MasterWriter {
+ public:
+  MasterWriter(const SavedSequence& saved, std::span<const WrittenFile> parts)
+      : saved_(saved),
+        parts_(parts),
+        reader_(saved, parts),
+        file_(Hdf5File::create(partial_path(saved.master_path()))) {}
+
+  void write() {
+    describe_file(file_, saved_, "longhaul-kv");
+    file_.write_attribute(file_.id(), "created_utc", utc_now());
+    write_files_table(file_, parts_);
+    write_tokens();
+    for (std::int64_t layer = 0; layer < saved_.spec.n_layers; ++layer) {
+      for (std::int64_t head = 0; head < saved_.spec.n_kv_heads; ++head)
+        write_head(reader_.read(layer, head));
+    }
+    write_roles();
+    file_.write_attribute(file_.id(), "complete", std::int64_t{1});
+    file_.close();
+  }
+
+ private:
+  void write_tokens() {
+    constexpr std::int64_t kChunkRows = std::int64_t{1} << 16;
+    const auto n = static_cast<std::int64_t>(saved_.tokens.size());
+    const Hdf5Id dataset = file_.make_rows({.name = "/tokens",
+                                            .type = H5T_STD_I32LE,
+                                            .n_rows = n,
+                                            .n_columns = 0,
+                                            .chunk_rows = kChunkRows});
+    file_.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"position"});
+    file_.write_attribute(dataset, "long_name",
+                          std::string("the sequence's token ids, by position"));
+    file_.write_rows(dataset, 0, n, saved_.tokens.data());
+  }
+
+  void write_head(const SavedHead& head) {
+    const std::string path = head_path(head.layer, head.kv_head);
+    const std::vector<Extent> runs = head.runs();
+    bool in_order = true;
+    for (std::size_t i = 1; i < runs.size(); ++i)
+      in_order = in_order && runs[i - 1].begin < runs[i].begin;
+    const Hdf5Id group = file_.make_group(path);
+    file_.write_attribute(group, "role", head.role);
+    file_.write_attribute(group, "sink", head.sink);
+    file_.write_attribute(group, "recent", head.recent);
+    file_.write_attribute(group, "n_kept", head.n_rows());
+    file_.write_attribute(group, "n_parts", static_cast<std::int64_t>(head.pieces.size()));
+    file_.write_attribute(group, "in_order", std::int64_t{in_order ? 1 : 0});
+    roles_.push_back(role_number(head.role));
+    write_positions(path + "/positions", runs);
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      if (head.pieces.size() == 1) {
+        const std::string dataset = path + "/" + dataset_name(side);
+        file_.check(H5Lcreate_external(head.pieces.front().file.c_str(), dataset.c_str(),
+                                       file_.id(), dataset.c_str(), H5P_DEFAULT, H5P_DEFAULT),
+                    "cannot write");
+      } else {
+        write_virtual(head, side);
+      }
+    }
+  }
+
+  void write_positions(const std::string& name, const std::vector<Extent>& runs) {
+    std::vector<std::int64_t> edges;
+    for (const Extent& run : runs) edges.insert(edges.end(), {run.begin, run.end});
+    const auto [known, is_first] = positions_.try_emplace(std::move(edges), name);
+    if (!is_first) {
+      file_.check(H5Lcreate_hard(file_.id(), known->second.c_str(), file_.id(), name.c_str(),
+                                 H5P_DEFAULT, H5P_DEFAULT),
+                  "cannot write");
+      return;
+    }
+    std::vector<std::int64_t> positions;
+    for (const Extent& run : runs) {
+      for (std::int64_t position = run.begin; position < run.end; ++position)
+        positions.push_back(position);
+    }
+    write_position_rows(file_, name, positions);
+  }
+
+  // One piece after the other. Mapping block by block, which would put the rows in order of
+  // position, makes HDF5 1.10 hundreds of times slower to read (docs/kv_files.md).
+  void write_virtual(const SavedHead& head, KvSide side) {
+    const std::string name = head_path(head.layer, head.kv_head) + "/" + dataset_name(side);
+    const DType dtype = dtype_of(saved_.shape, side);
+    const Hdf5Id type = file_type(dtype);
+    const auto n_columns = static_cast<hsize_t>(saved_.shape.head_dim);
+    const Hdf5Id space = rows_space(static_cast<hsize_t>(head.n_rows()), n_columns);
+    const Hdf5Id create(file_.check(H5Pcreate(H5P_DATASET_CREATE), "cannot set up"), H5Pclose);
+    // Rows of a part that is missing read as NaN, never as zeros that look like data.
+    const std::uint16_t nan_bf16 = 0x7fc0;
+    const float nan_f32 = std::numeric_limits<float>::quiet_NaN();
+    const void* nan = &nan_f32;
+    if (dtype == DType::kBf16) nan = &nan_bf16;
+    file_.check(H5Pset_fill_value(create, type, nan), "cannot set up");
+    file_.check(H5Pset_obj_track_times(create, false), "cannot set up");
+    hsize_t first = 0;
+    for (const PartPiece& piece : head.pieces) {
+      const auto n_rows = static_cast<hsize_t>(piece.n_rows);
+      const std::array<hsize_t, 2> start = {first, 0};
+      const std::array<hsize_t, 2> count = {n_rows, n_columns};
+      file_.check(
+          H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
+          "cannot set up");
+      const Hdf5Id source = rows_space(n_rows, n_columns);
+      file_.check(H5Pset_virtual(create, space, piece.file.c_str(), name.c_str(), source),
+                  "cannot set up");
+      first += n_rows;
+    }
+    const Hdf5Id dataset(file_.check(H5Dcreate2(file_.id(), name.c_str(), type, space, H5P_DEFAULT,
+                                                create, H5P_DEFAULT),
+                                     "cannot write"),
+                         H5Dclose);
+    describe_rows(file_, dataset, saved_, side);
+  }
+
+  Hdf5Id rows_space(hsize_t n_rows, hsize_t n_columns) const {
+    const std::array<hsize_t, 2> shape = {n_rows, n_columns};
+    return {file_.check(H5Screate_simple(2, shape.data(), nullptr), "cannot set up"), H5Sclose};
+  }
+
+  static std::uint8_t role_number(const std::string& role) {
+    for (const SavedRole known : kSavedRoles) {
+      if (name_of(known) == role) return static_cast<std::uint8_t>(known);
+    }
+    throw Error(ErrorCode::kCorruptData, "a part holds a head of the unknown role " + role);
+  }
+
+  void write_roles() {
+    const Hdf5Id type(file_.check(H5Tenum_create(H5T_STD_U8LE), "cannot set up"), H5Tclose);
+    for (const SavedRole role : kSavedRoles) {
+      const auto number = static_cast<std::uint8_t>(role);
+      file_.check(H5Tenum_insert(type, std::string(name_of(role)).c_str(), &number),
+                  "cannot set up");
+    }
+    const Hdf5Id dataset = file_.make_rows({.name = "/head_roles",
+                                            .type = type,
+                                            .n_rows = saved_.spec.n_layers,
+                                            .n_columns = saved_.spec.n_kv_heads,
+                                            .chunk_rows = saved_.spec.n_layers});
+    file_.write_attribute(dataset, "DIMENSION_LABELS",
+                          std::vector<std::string>{"layer", "kv_head"});
+    file_.write_rows(dataset, 0, saved_.spec.n_layers, roles_.data());
+  }
+
+  static constexpr std::array kSavedRoles = {SavedRole::kRetrieval, SavedRole::kStreaming,
+                                             SavedRole::kWindow};
+  const SavedSequence& saved_;
+  std::span<const WrittenFile> parts_;
+  PartReader reader_;
+  Hdf5File file_;
+  std::vector<std::uint8_t> roles_;                             // [n_layers, n_kv_heads]
+  std::map<std::vector<std::int64_t>, std::string> positions_;  // runs' edges -> where they stand
+};
+
+bool holds_the_same(const SavedSequence& saved) {
+  const Hdf5Lock lock;
+  const Hdf5File file = Hdf5File::open(saved.master_path());
+  const std::string id = file.read_text(file.id(), "content_id");
+  for (const auto& fact : saved.facts) {
+    if (fact.name == "content_id" && fact.value != id) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  fmt::format("{} holds other caches; remove it, or save to another folder",
+                              saved.master_path().string()));
+    }
+  }
+  for (const WrittenFile& part : read_files_table(file)) {
+    std::error_code error;
+    const auto n_bytes = fs::file_size(saved.folder / part.name, error);
+    if (error || static_cast<std::int64_t>(n_bytes) != part.n_bytes) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void write_master_file(const SavedSequence& saved, std::span<const WrittenFile> parts) {
+  const fs::path path = saved.master_path();
+  try {
+    {
+      const Hdf5Lock lock;
+      MasterWriter(saved, parts).write();
+    }
+    publish_file(path);
+  } catch (...) {
+    remove_saved(saved);
+    throw;
+  }
+}
+
+bool is_saved(const SavedSequence& saved) {
+  std::error_code ignored;
+  if (!fs::exists(saved.master_path(), ignored)) return false;
+  try {
+    return holds_the_same(saved);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorruptData) throw;
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}; remove it, or save to another folder", error.what()));
+  }
+}
+
+}  // namespace longhaul

@@ -1,0 +1,144 @@
+// One rank's file: rows of K and V of each head piece, and their positions.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "worker/snapshot/block_rows.h"
+#include "worker/snapshot/cache_files.h"
+#include "worker/snapshot/durable_file.h"
+#include "worker/snapshot/file_layout.h"
+#include "worker/snapshot/hdf5_file.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::size_t row_bytes(const KvBlockShape& shape, KvSide side) {
+  return static_cast<std::size_t>(shape.head_dim) * size_of(dtype_of(shape, side));
+}
+
+// Fills whole chunks from blocks and writes each with one call.
+void write_side(const Hdf5File& file, const SavedSequence& saved, const HeadPiece& piece,
+                KvSide side) {
+  const KvBlockShape& shape = saved.shape;
+  const Hdf5Id type = file_type(dtype_of(shape, side));
+  const std::int64_t n_tokens = n_tokens_in(piece.blocks);
+  const std::int64_t chunk = chunk_rows(row_bytes(shape, side));
+  const Hdf5Id dataset =
+      file.make_rows({.name = head_path(piece.layer, piece.kv_head) + "/" + dataset_name(side),
+                      .type = type,
+                      .n_rows = n_tokens,
+                      .n_columns = shape.head_dim,
+                      .chunk_rows = chunk});
+  describe_rows(file, dataset, saved, side);
+  std::vector<std::byte> rows(static_cast<std::size_t>(std::min(chunk, n_tokens)) *
+                              row_bytes(shape, side));
+  std::int64_t n_written = 0;
+  std::int64_t n_filled = 0;
+  for (const KvBlockRef& block : piece.blocks) {
+    for (std::int64_t slot = 0; slot < block.n_tokens;) {
+      const std::int64_t n = std::min(block.n_tokens - slot, chunk - n_filled);
+      copy_block_rows(
+          {.shape = shape,
+           .side = side,
+           .block = block.data,
+           .first_slot = slot,
+           .n_tokens = n,
+           .to = rows.data() + static_cast<std::size_t>(n_filled) * row_bytes(shape, side)});
+      slot += n;
+      n_filled += n;
+      if (n_filled < chunk && n_written + n_filled < n_tokens) continue;
+      file.write_rows(dataset, n_written, n_filled, rows.data());
+      n_written += n_filled;
+      n_filled = 0;
+    }
+  }
+}
+
+class PartWriter {
+ public:
+  PartWriter(const SavedSequence& saved, Hdf5File& file) : saved_(saved), file_(file) {}
+
+  void write(const HeadPiece& piece) {
+    const std::string path = head_path(piece.layer, piece.kv_head);
+    const Hdf5Id group = file_.make_group(path);
+    file_.write_attribute(group, "role", std::string(name_of(piece.role)));
+    file_.write_attribute(group, "sink", piece.mask.sink);
+    file_.write_attribute(group, "recent",
+                          piece.role == SavedRole::kRetrieval ? kKeepsAll : piece.mask.recent);
+    write_positions(path, piece.blocks);
+    write_side(file_, saved_, piece, KvSide::kKeys);
+    write_side(file_, saved_, piece, KvSide::kValues);
+  }
+
+ private:
+  // Heads that hold the same positions share one data set.
+  void write_positions(const std::string& path, std::span<const KvBlockRef> blocks) {
+    std::vector<std::int64_t> edges;
+    for (const Extent& run : position_runs(blocks)) edges.insert(edges.end(), {run.begin, run.end});
+    const std::string name = path + "/positions";
+    const auto [known, is_first] = positions_.try_emplace(std::move(edges), name);
+    if (is_first) {
+      std::vector<std::int64_t> positions;
+      for (const KvBlockRef& block : blocks) {
+        for (std::int64_t i = 0; i < block.n_tokens; ++i)
+          positions.push_back(block.first_position + i);
+      }
+      write_position_rows(file_, name, positions);
+    } else {
+      file_.check(H5Lcreate_hard(file_.id(), known->second.c_str(), file_.id(), name.c_str(),
+                                 H5P_DEFAULT, H5P_DEFAULT),
+                  "cannot write");
+    }
+  }
+
+  const SavedSequence& saved_;
+  Hdf5File& file_;
+  std::map<std::vector<std::int64_t>, std::string> positions_;  // runs' edges -> where they stand
+};
+
+std::size_t estimated_bytes(const SavedSequence& saved, std::span<const HeadPiece> pieces) {
+  std::size_t n_bytes = std::size_t{1} << 20;
+  for (const HeadPiece& piece : pieces) {
+    const std::size_t rows =
+        row_bytes(saved.shape, KvSide::kKeys) + row_bytes(saved.shape, KvSide::kValues);
+    n_bytes += static_cast<std::size_t>(n_tokens_in(piece.blocks)) * rows;
+  }
+  return n_bytes;
+}
+
+void write_part(const SavedSequence& saved, std::int64_t part, std::span<const HeadPiece> pieces) {
+  const Hdf5Lock lock;
+  Hdf5File file = Hdf5File::create(partial_path(saved.part_path(part)));
+  describe_file(file, saved, "longhaul-kv-part");
+  file.write_attribute(file.id(), "part", part);
+  file.write_attribute(file.id(), "master", saved.master_path().filename().string());
+  PartWriter writer(saved, file);
+  for (const HeadPiece& piece : pieces) writer.write(piece);
+  file.close();
+}
+
+}  // namespace
+
+WrittenFile write_part_file(const SavedSequence& saved, std::int64_t part,
+                            std::span<const HeadPiece> pieces) {
+  const fs::path path = saved.part_path(part);
+  require_space(saved.folder, estimated_bytes(saved, pieces));
+  try {
+    write_part(saved, part, pieces);
+    publish_file(path);
+    return {.name = path.filename().string(),
+            .n_bytes = static_cast<std::int64_t>(fs::file_size(path)),
+            .sha256 = file_sha256(path)};
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(partial_path(path), ignored);
+    fs::remove(path, ignored);
+    throw;
+  }
+}
+
+}  // namespace longhaul

@@ -1,0 +1,139 @@
+#include "worker/snapshot/part_pieces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "worker/snapshot/file_layout.h"
+
+namespace longhaul {
+namespace {
+
+const std::string& content_id(const SavedSequence& saved) {
+  for (const auto& fact : saved.facts) {
+    if (fact.name == "content_id") return fact.value;
+  }
+  throw Error(ErrorCode::kInvalidArgument, "saving caches needs a content_id among the facts");
+}
+
+void append_run(std::vector<Extent>& runs, Extent run) {
+  if (!runs.empty() && runs.back().end == run.begin) {
+    runs.back().end = run.end;
+  } else {
+    runs.push_back(run);
+  }
+}
+
+// `sorted` runs hold every position of `wanted`.
+bool covers(const std::vector<Extent>& sorted, Extent wanted) {
+  for (const Extent& run : sorted) {
+    if (run.begin > wanted.begin) break;
+    wanted.begin = std::max(wanted.begin, run.end);
+  }
+  return wanted.begin >= wanted.end;
+}
+
+}  // namespace
+
+std::vector<Extent> SavedHead::runs() const {
+  std::vector<Extent> all;
+  for (const PartPiece& piece : pieces) {
+    for (const Extent& run : piece.runs) append_run(all, run);
+  }
+  return all;
+}
+
+std::int64_t SavedHead::n_rows() const {
+  std::int64_t n = 0;
+  for (const PartPiece& piece : pieces) n += piece.n_rows;
+  return n;
+}
+
+void check_head(const SavedHead& head, std::int64_t n_tokens) {
+  const auto fail = [&](std::string_view what) {
+    throw Error(ErrorCode::kInternal, fmt::format("saving caches: layer {}, KV head {} ({}): {}",
+                                                  head.layer, head.kv_head, head.role, what));
+  };
+  std::vector<Extent> sorted = head.runs();
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < sorted.size(); ++i) {
+    if (sorted[i].begin < sorted[i - 1].end)
+      fail(fmt::format("position {} is there twice", sorted[i].begin));
+  }
+  if (sorted.empty()) fail("no rank holds it");
+  if (sorted.front().begin < 0 || sorted.back().end > n_tokens)
+    fail(fmt::format("positions up to {} in a sequence of {}", sorted.back().end, n_tokens));
+  std::vector<Extent> kept = {{0, n_tokens}};
+  if (head.recent != kKeepsAll) {
+    // What a query at n_tokens sees: j < sink, or n_tokens - j < recent.
+    kept = {{0, std::min(head.sink, n_tokens)},
+            {std::max<std::int64_t>(0, n_tokens - head.recent + 1), n_tokens}};
+  }
+  for (const Extent& wanted : kept) {
+    if (!wanted.empty() && !covers(sorted, wanted)) {
+      fail(fmt::format("the ranks together lack some of the positions [{}, {}) that it keeps",
+                       wanted.begin, wanted.end));
+    }
+  }
+}
+
+PartReader::PartReader(const SavedSequence& saved, std::span<const WrittenFile> parts)
+    : n_tokens_(static_cast<std::int64_t>(saved.tokens.size())) {
+  for (const WrittenFile& part : parts) {
+    const std::filesystem::path path = saved.folder / part.name;
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) {
+      throw Error(ErrorCode::kIo,
+                  fmt::format("{} was written by another rank and is not here; the folder must lie "
+                              "on a file system that all ranks share",
+                              path.string()));
+    }
+    parts_.push_back({.name = part.name, .file = Hdf5File::open(path), .runs = {}});
+    const Hdf5File& file = parts_.back().file;
+    if (file.read_text(file.id(), "content_id") != content_id(saved)) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{} holds the caches of another sequence", path.string()));
+    }
+  }
+}
+
+const std::vector<Extent>& PartReader::runs_of(Part& part, const std::string& name) {
+  const Hdf5File& file = part.file;
+  const Hdf5Id dataset = file.open_dataset(name);
+  H5O_info_t info{};
+  file.check(H5Oget_info2(dataset, &info, H5O_INFO_BASIC), "cannot read");
+  const auto [known, is_new] = part.runs.try_emplace(info.addr);
+  if (is_new) {
+    std::vector<std::int64_t> positions(static_cast<std::size_t>(file.shape(dataset).at(0)));
+    file.check(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, positions.data()),
+               "cannot read");
+    for (const std::int64_t position : positions)
+      append_run(known->second, {position, position + 1});
+  }
+  return known->second;
+}
+
+SavedHead PartReader::read(std::int64_t layer, std::int64_t kv_head) {
+  SavedHead head{.layer = layer, .kv_head = kv_head, .role = {}, .pieces = {}};
+  const std::string path = head_path(layer, kv_head);
+  for (Part& part : parts_) {
+    if (!part.file.has(path)) continue;
+    const Hdf5Id group = part.file.open_object(path);
+    head.role = part.file.read_text(group, "role");
+    head.sink = part.file.read_number(group, "sink");
+    head.recent = part.file.read_number(group, "recent");
+    const Hdf5Id keys = part.file.open_dataset(path + "/k");
+    head.pieces.push_back({.file = part.name,
+                           .n_rows = part.file.shape(keys).at(0),
+                           .runs = runs_of(part, path + "/positions")});
+  }
+  std::sort(head.pieces.begin(), head.pieces.end(), [](const PartPiece& a, const PartPiece& b) {
+    return a.runs.front().begin < b.runs.front().begin;
+  });
+  check_head(head, n_tokens_);
+  return head;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,61 @@
+// What the parts of a saved sequence hold, head by head, read from the parts themselves. Private to
+// this folder.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "worker/snapshot/cache_files.h"
+#include "worker/snapshot/hdf5_file.h"
+
+namespace longhaul {
+
+// A part's rows of one head.
+struct PartPiece {
+  std::string file;  // name of the part
+  std::int64_t n_rows = 0;
+  std::vector<Extent> runs;  // positions of its rows, in order
+};
+
+// One head, over all parts.
+struct SavedHead {
+  std::int64_t layer = 0;
+  std::int64_t kv_head = 0;
+  std::string role;
+  std::int64_t sink = 0;
+  std::int64_t recent = 0;        // kKeepsAll: every token
+  std::vector<PartPiece> pieces;  // by first position
+
+  std::vector<Extent> runs() const;  // of all rows, in the order of the pieces
+  std::int64_t n_rows() const;
+};
+
+// Local, pure. Throws kInternal unless the head's runs hold each position at most once, all below
+// n_tokens, and all that the head keeps.
+void check_head(const SavedHead& head, std::int64_t n_tokens);
+
+class PartReader {
+ public:
+  // Opens all parts. Throws kIo for one that cannot be read here, kCorruptData for one of another
+  // sequence.
+  PartReader(const SavedSequence& saved, std::span<const WrittenFile> parts);
+  // Checked. Throws kInternal when no part holds it.
+  SavedHead read(std::int64_t layer, std::int64_t kv_head);
+
+ private:
+  struct Part {
+    std::string name;
+    Hdf5File file;
+    std::map<std::uint64_t, std::vector<Extent>> runs;  // by the data set's place in the file
+  };
+  const std::vector<Extent>& runs_of(Part& part, const std::string& dataset);
+
+  std::int64_t n_tokens_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace longhaul
