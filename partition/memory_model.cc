@@ -42,6 +42,8 @@ StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
     size.max_all_heads = std::max(size.max_all_heads, layer.n_all);
     size.max_windowed_heads = std::max(size.max_windowed_heads, layer.n_windowed);
     if (layer.n_windowed > 0) {
+      size.max_sink_blocks =
+          std::max(size.max_sink_blocks, ceil_div(layer.window.sink, workload.block_size));
       size.max_window_blocks = std::max(
           size.max_window_blocks, max_kept_blocks(layer.window, workload.block_size, n_tokens));
     }
@@ -76,9 +78,12 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
   if (stage.layers.end == spec.n_layers) {
     bytes += workload.n_sequences * spec.vocab_size * kActivationBytes;  // logits
   }
-  // The layer's new blocks of all heads, and the windows before the two slabs.
+  // The layer's new blocks of all heads; of windowed heads, what comes for two slabs and a home,
+  // and the same for others; a home sends the sink to all.
   const std::int64_t windows =
-      blocks == 0 ? 0 : 2 * stage.max_windowed_heads * stage.max_window_blocks;
+      stage.n_ranks == 1 ? 0
+                         : stage.max_windowed_heads * (6 * stage.max_window_blocks +
+                                                       stage.n_ranks * stage.max_sink_blocks);
   return bytes + (blocks * spec.n_kv_heads + windows) * workload.kv(spec).block_bytes();
 }
 
@@ -91,7 +96,8 @@ std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
   // q, o, m, l of every query head that belongs to such a KV head.
   const std::int64_t queries = n_tokens * stage.max_all_heads * spec.gqa_group() *
                                (2 * spec.head_dim + 2) * kActivationBytes;
-  return 2 * std::max(keys, queries);
+  // Two trains that visit and one of the own history; two cars of queries, each here and arriving.
+  return 3 * keys + 2 * queries;
 }
 
 std::vector<std::int64_t> retrieval_blocks(const Home& home, const Workload& workload) {

@@ -20,7 +20,7 @@ struct RankBytes {
   std::int64_t kv_retrieval = 0;  // blocks of heads that keep everything
   std::int64_t kv_streaming = 0;  // blocks of heads that keep a window
   std::int64_t activations = 0;   // of a chunk's own tokens, with their blocks before they go home
-  std::int64_t ring_buffers = 0;  // visiting blocks or queries, twice (one moves while one is used)
+  std::int64_t ring_buffers = 0;  // visiting blocks and queries (one moves while one is used)
   std::int64_t headroom = 0;
   std::int64_t limit = 0;  // the rank's memory
 
@@ -39,6 +39,7 @@ struct StageSize {
   std::int64_t max_all_heads = 0;       // in any of its layers: heads that keep everything
   std::int64_t max_windowed_heads = 0;  // in any of its layers: heads that keep a window
   std::int64_t max_window_blocks = 0;   // the largest such window
+  std::int64_t max_sink_blocks = 0;     // of it
 };
 // `heads` are those of each of the stage's layers.
 StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,

@@ -1,0 +1,182 @@
+// Plans that make_plan makes, run end to end: equal and lopsided clusters, and many ranks. Results
+// equal those of one rank; caches lie where the plan says; buffers stay below what it reckoned
+// with.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "partition/check_plan.h"
+#include "partition/make_plan.h"
+#include "partition/memory_model.h"
+#include "tests/multirank/ring_cases.h"
+#include "tests/support/tolerance.h"
+#include "tests/unit/worker/tiny_models.h"
+
+namespace longhaul::test {
+namespace {
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+
+ModelSpec model(std::int64_t n_layers) {
+  ModelSpec spec = tiny_spec();
+  spec.n_layers = n_layers;
+  spec.attention_window.assign(static_cast<std::size_t>(n_layers), ModelSpec::kNoWindow);
+  return spec;
+}
+
+// One retrieval head in every second layer.
+HeadRoles few_retrieval_heads(const ModelSpec& spec) {
+  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    for (std::int64_t head = 0; head < spec.n_kv_heads; ++head) {
+      if (layer % 2 == 0 && head == 1) continue;
+      roles.roles[static_cast<std::size_t>(layer * spec.n_kv_heads + head)] = HeadRole::kStreaming;
+    }
+  }
+  roles.sink = 20;
+  roles.recent = 50;
+  return roles;
+}
+
+PlanRequest request_for(const ClusterSpec& cluster, std::int64_t n_layers) {
+  PlanRequest request;
+  request.spec = model(n_layers);
+  request.roles = few_retrieval_heads(request.spec);
+  request.cluster = cluster;
+  request.workload = {.document_tokens = 600,
+                      .tail_tokens = 100,
+                      .n_sequences = 4,
+                      .chunk_len = 160,
+                      .k_type = KvType::kF32,
+                      .v_type = KvType::kF32,
+                      .block_size = 16};
+  request.options.n_replicas = 1;
+  return request;
+}
+
+Plan planned(const PlanRequest& request) {
+  PlanResult result = make_plan(request);
+  if (auto* plan = std::get_if<Plan>(&result)) {
+    const auto wrong = check_plan(*plan, request.spec, request.cluster, request.workload);
+    require(wrong.empty(), wrong.empty() ? "" : wrong.front());
+    return std::move(*plan);
+  }
+  throw Error(ErrorCode::kInvalidArgument, "the test's plan does not fit");
+}
+
+// One document of two chunks and a bit, two questions on it, some tokens for each.
+RingRun expect_results_of_one_rank(const PlanRequest& request, const Plan& plan) {
+  Random random(base_seed());
+  const auto weights = tiny_weights(request.spec);
+  Worker alone({.weights = weights, .roles = request.roles, .block_size = 16, .n_threads = 1});
+  std::vector<StepResult> want;
+  std::vector<StepCommand> script;
+  const auto add = [&](StepCommand command) {
+    want.push_back(alone.step(command));
+    script.push_back(std::move(command));
+    return done(want.back());
+  };
+  const auto tokens = [&](std::int64_t n) {
+    return random_tokens(random, n, request.spec.vocab_size);
+  };
+  add(OpenSequence{{0}, {}});
+  for (const std::int64_t n : {160, 160, 91}) add(PrefillChunk{{0}, tokens(n)});
+  std::vector<DecodeBatch::Row> rows;
+  for (std::int64_t id : {1, 2}) {
+    add(ForkSequence{{0}, {id}, {.n_logprobs = 3}});
+    const auto picked = add(PrefillChunk{{id}, tokens(7 * id), AfterPrefill::kSample}).picked;
+    rows.push_back({{id}, picked.front().token});
+  }
+  for (int i = 0; i < 20; ++i) {
+    const StepDone answer = add(DecodeBatch{rows});
+    for (std::size_t r = 0; r < rows.size(); ++r) rows[r].token = answer.picked[r].token;
+  }
+  RingRun run = run_on_ring({.weights = weights, .plan = plan, .with_reports = true}, script);
+  EXPECT_EQ(difference(want, run.results, logits_tolerance(DType::kF32).absolute), "");
+  return run;
+}
+
+void expect_buffers_within_plan(const PlanRequest& request, const Plan& plan, const RingRun& run) {
+  const auto bytes = memory_of(plan, request.spec, request.cluster, request.workload);
+  for (const RankReport& report : run.reports.back()) {
+    const RankBytes& reckoned = bytes[static_cast<std::size_t>(report.rank)];
+    EXPECT_LE(report.buffer_bytes, reckoned.activations + reckoned.ring_buffers)
+        << "rank " << report.rank;
+    EXPECT_LE(report.kv_retrieval_bytes, reckoned.kv_retrieval) << "rank " << report.rank;
+    EXPECT_LE(report.kv_streaming_bytes, reckoned.kv_streaming) << "rank " << report.rank;
+  }
+}
+
+class RingPlanned : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(RingPlanned, EqualRanksInOneToThreeStages) {
+  const std::int64_t n_ranks = GetParam();
+  for (std::int64_t n_stages = 1; n_stages <= std::min<std::int64_t>(3, n_ranks); ++n_stages) {
+    SCOPED_TRACE(n_stages);
+    PlanRequest request = request_for(equal_cluster(n_ranks, 64 * kMiB), 4);
+    request.options.n_stages = n_stages;
+    const Plan plan = planned(request);
+    ASSERT_EQ(plan.replicas.front().stages.size(), static_cast<std::size_t>(n_stages));
+    expect_buffers_within_plan(request, plan, expect_results_of_one_rank(request, plan));
+  }
+}
+
+TEST_P(RingPlanned, OneRankWithEightTimesTheMemory) {
+  ClusterSpec cluster = equal_cluster(GetParam(), 8 * kMiB);
+  cluster.ranks.back().memory_bytes *= 8;
+  PlanRequest request = request_for(cluster, 4);
+  request.options.n_stages = 1;
+  const Plan plan = planned(request);
+  expect_buffers_within_plan(request, plan, expect_results_of_one_rank(request, plan));
+}
+
+TEST_P(RingPlanned, OneRankThreeTimesSlower) {
+  ClusterSpec cluster = equal_cluster(GetParam(), 64 * kMiB);
+  cluster.speeds_known = true;
+  cluster.ranks.front().gflops /= 3;
+  cluster.ranks.front().memory_gb_per_s /= 3;
+  PlanRequest request = request_for(cluster, 4);
+  request.options.n_stages = 1;
+  const Plan plan = planned(request);
+  if (GetParam() > 1) {
+    const Stage& stage = plan.replicas.front().stages.front();
+    const auto slow = static_cast<std::size_t>(*stage.ring_position(Rank{0}));
+    const std::size_t fast = slow == 0 ? 1 : 0;
+    EXPECT_LT(stage.token_share[slow], stage.token_share[fast]);
+  }
+  expect_buffers_within_plan(request, plan, expect_results_of_one_rank(request, plan));
+}
+
+TEST_P(RingPlanned, ARankWithoutRoomForARetrievalBlockHoldsNone) {
+  if (GetParam() == 1) GTEST_SKIP() << "one rank must hold everything";
+  PlanRequest request = request_for(equal_cluster(GetParam(), 64 * kMiB), 4);
+  request.options.n_stages = 1;
+  const Plan roomy = planned(request);
+  const auto bytes = memory_of(roomy, request.spec, request.cluster, request.workload);
+  // Room for what it computes, and for half a block.
+  const RankBytes& last = bytes.back();
+  const std::int64_t needed =
+      last.weights + last.activations + last.ring_buffers + roomy.kv.block_bytes() / 2;
+  request.cluster.ranks.back().memory_bytes =
+      static_cast<std::int64_t>(static_cast<double>(needed) / (1 - request.cluster.headroom)) + 64;
+  const Plan plan = planned(request);
+  const RingRun run = expect_results_of_one_rank(request, plan);
+  expect_buffers_within_plan(request, plan, run);
+  for (const auto& reports : run.reports) {
+    EXPECT_EQ(reports.back().kv_retrieval_bytes, 0);
+    EXPECT_EQ(reports.back().kv_streaming_bytes, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RingPlanned, testing::Values(1, 2, 3, 4, 5, 8),
+                         testing::PrintToStringParamName());
+
+TEST(RingPlannedAtScale, SixtyFourRanks) {
+  PlanRequest request = request_for(equal_cluster(64, 64 * kMiB, 4), 4);
+  request.options.n_stages = 2;
+  const Plan plan = planned(request);
+  expect_buffers_within_plan(request, plan, expect_results_of_one_rank(request, plan));
+}
+
+}  // namespace
+}  // namespace longhaul::test
