@@ -118,6 +118,10 @@ void add_cache_options(CLI::App& app, RunOptions& o) {
 
 void add_operation_options(CLI::App& app, RunOptions& o) {
   const std::string group = "Operation";
+  app.add_option("--save-kv", o.save_kv,
+                 "Write each document's KV caches to HDF5 files in this folder, before requests on "
+                 "it start (docs/kv_files.md)")
+      ->group(group);
   app.add_option("--step-timeout", o.step_timeout_seconds,
                  "Seconds after which a step that has no result counts as hung")
       ->check(CLI::Range(1.0, 1e7))

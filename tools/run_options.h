@@ -28,6 +28,7 @@ struct RunOptions {
   std::string cache_type_v = "auto";
   std::string kv_limit;
   std::int64_t block_size = 64;
+  std::filesystem::path save_kv;  // a folder; empty: documents' caches are not saved
 
   std::filesystem::path head_profile;
   std::optional<double> retrieval_ratio;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <set>
 #include <utility>
@@ -101,6 +103,37 @@ Json fingerprint_of(const RunSession& session) {
                               {"heads", roles_json(session.roles)}}}};
 }
 
+// Documents' caches go to --save-kv DIR; what cannot work is refused before anything is computed.
+std::optional<SaveCaches> saving(const RunSession& session, const RunOptions& options) {
+  if (options.save_kv.empty()) return std::nullopt;
+  if (!build_info::kHasHdf5) {
+    throw Error(ErrorCode::kUnsupported,
+                "--save-kv writes HDF5, and this build of Longhaul has no HDF5; install its "
+                "development files (Debian: libhdf5-openmpi-dev) and build again");
+  }
+  std::error_code error;
+  std::filesystem::create_directories(options.save_kv, error);
+  if (error || ::access(options.save_kv.c_str(), W_OK | X_OK) != 0) {
+    throw Error(ErrorCode::kIo, fmt::format("--save-kv {}: files cannot be made in this folder",
+                                            options.save_kv.string()));
+  }
+  const Json& model = *session.fingerprint.find("model");
+  const JsonField settings = JsonField(session.fingerprint, "fingerprint").at("settings");
+  const std::string identity =
+      to_text(JsonObject{{"model", model},
+                         {"cache_type_k", settings.at("cache_type_k").json()},
+                         {"cache_type_v", settings.at("cache_type_v").json()},
+                         {"heads", settings.at("heads").json()}});
+  const Json* tokenizer = model.find("tokenizer_sha256");
+  return SaveCaches{
+      .folder = options.save_kv.string(),
+      .identity = identity,
+      .facts = {{"model_id", options.model},
+                {"model_sha256", sha256_of(to_text(model))},
+                {"tokenizer_sha256", JsonField(*tokenizer, "tokenizer_sha256").as_string()},
+                {"settings", identity}}};
+}
+
 void warn_about_generation_config(const RunSession& session, const RunOptions& options) {
   const GenerationConfig& generation = session.model.generation();
   if (!generation.do_sample || generation.unsupported.empty() || options.sampling.temperature)
@@ -144,6 +177,7 @@ RunSession open_session(const RunOptions& options) {
   session.fingerprint = fingerprint_of(session);
   session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
                                            sha256_of(to_text(session.fingerprint)).substr(0, 12));
+  session.engine.scheduler.save = saving(session, options);
   warn_about_generation_config(session, options);
   return session;
 }

@@ -28,7 +28,8 @@ struct RunSession {
   std::string system_fingerprint;  // of version and fingerprint, short
 };
 
-// Opens everything but the weights. Throws Error of every kind; nothing is written.
+// Opens everything but the weights. Throws Error of every kind; nothing is written, but the folder
+// for saved caches is made.
 RunSession open_session(const RunOptions& options);
 
 // Reads the weights.
