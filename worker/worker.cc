@@ -112,7 +112,7 @@ Worker::Worker(const WorkerConfig& config)
   if (!config.place) return;
   rank_ = config.place->comm->job_rank();
   if (config.place->comm->size() == 1) return;
-  ring_ = std::make_unique<RingWorker>(*config.place, compute_, layout_, board_);
+  ring_ = std::make_unique<RingWorker>(*config.place, compute_, layout_, board_, config.trace);
 }
 
 StepResult Worker::step(const StepCommand& command) {

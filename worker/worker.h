@@ -37,6 +37,7 @@ struct WorkerConfig {
   // `weights` include those of its stage.
   std::optional<RingPlace> place = std::nullopt;
   PhaseBoard* board = nullptr;  // told what the worker is doing; must outlive it; may be null
+  Trace* trace = nullptr;       // of work and transfers on a ring; must outlive it; may be null
 };
 
 // Used by one thread, which is the step thread.

@@ -199,8 +199,11 @@ RingRun run_on_ring(const RingRunConfig& config, const std::vector<StepCommand>&
     Worker worker(
         {.weights = config.weights,
          .n_threads = 1,
-         .place = RingPlace{
-             .plan = plan, .cluster = cluster, .comm = &comm, .history = config.history}});
+         .place =
+             RingPlace{.plan = plan, .cluster = cluster, .comm = &comm, .history = config.history},
+         .trace = config.traces == nullptr
+                      ? nullptr
+                      : &config.traces->at(static_cast<std::size_t>(comm.rank()))});
     for (std::size_t i = 0; i < script.size(); ++i) {
       StepDone answer = done(worker.step(script[i]));
       std::vector<RankReport> reports;

@@ -34,6 +34,7 @@ struct RingRunConfig {
   Plan plan;
   HistoryChoice history = HistoryChoice::kByCost;
   bool with_reports = false;
+  std::vector<Trace>* traces = nullptr;  // [ranks], filled
 };
 // Every rank executes the script on a thread of its own.
 RingRun run_on_ring(const RingRunConfig& config, const std::vector<StepCommand>& script);

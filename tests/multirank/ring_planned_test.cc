@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "partition/check_plan.h"
 #include "partition/make_plan.h"
 #include "partition/memory_model.h"
@@ -176,6 +179,37 @@ TEST(RingPlannedAtScale, SixtyFourRanks) {
   request.options.n_stages = 2;
   const Plan plan = planned(request);
   expect_buffers_within_plan(request, plan, expect_results_of_one_rank(request, plan));
+}
+
+// The next blocks are on their way while a rank attends to those that visit.
+TEST(RingTrace, TransfersRunUnderCompute) {
+  PlanRequest request = request_for(equal_cluster(3, 64 * kMiB), 2);
+  request.options.n_stages = 1;
+  std::vector<Trace> traces(3);
+  Random random(base_seed());
+  const std::vector<StepCommand> script{
+      OpenSequence{{0}, {}},
+      PrefillChunk{{0}, random_tokens(random, 160, request.spec.vocab_size)}};
+  run_on_ring({.weights = tiny_weights(request.spec), .plan = planned(request), .traces = &traces},
+              script);
+  for (std::size_t rank = 0; rank < traces.size(); ++rank) {
+    int n_transfers = 0;
+    for (const Trace::Span& transfer : traces[rank].spans()) {
+      if (transfer.lane != TraceLane::kTransfer) continue;
+      ++n_transfers;
+      EXPECT_TRUE(std::any_of(traces[rank].spans().begin(), traces[rank].spans().end(),
+                              [&](const Trace::Span& span) {
+                                return span.lane == TraceLane::kCompute &&
+                                       span.begin < transfer.end && transfer.begin < span.end;
+                              }))
+          << "rank " << rank << ", layer " << transfer.layer << ", hop " << transfer.hop;
+    }
+    EXPECT_EQ(n_transfers, 2);  // one layer with a retrieval head, two hops
+    const std::filesystem::path path = testing::TempDir() + "ring_trace.json";
+    traces[rank].write(path, static_cast<std::int64_t>(rank));
+    const Json json = parse_json(read_file(path, std::size_t{1} << 20), path.string());
+    EXPECT_EQ(std::get<JsonArray>(json.value()).size(), traces[rank].spans().size() + 4);
+  }
 }
 
 }  // namespace

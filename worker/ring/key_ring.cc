@@ -13,9 +13,21 @@ void KeyRing::shift(std::int64_t hop) {
   const Tag tag{Traffic::kKeys};
   const std::size_t n_in = bytes_of(train_at(hop + 1));
   const std::size_t n_out = bytes_of(train_at(hop));
+  shift_begin_ = Clock::now();
+  is_moving_ = n_in + n_out > 0;
   std::byte* in = buffers_[static_cast<std::size_t>(hop % 2)].reserve(n_in);
   if (n_in > 0) receive_ = context_.comm.start_receive(context_.comm.previous(), tag, {in, n_in});
   if (n_out > 0) send_ = context_.comm.start_send(context_.comm.next(), tag, {visiting_, n_out});
+}
+
+void KeyRing::note_arrival() {
+  if (is_moving_) context_.add_span(TraceLane::kTransfer, "keys", shift_begin_);
+  is_moving_ = false;
+}
+
+void KeyRing::progress() {
+  context_.comm.progress();
+  if (is_moving_ && receive_.test() && send_.test()) note_arrival();
 }
 
 void KeyRing::start(std::span<const Train> trains, const std::byte* own) {
@@ -32,6 +44,7 @@ void KeyRing::run(const Visit& visit) {
     if (hop == n_hops) break;
     context_.wait(receive_, context_.comm.previous());
     context_.wait(send_, context_.comm.next());
+    note_arrival();
     visiting_ = buffers_[static_cast<std::size_t>(hop % 2)].data();
     if (hop + 1 < n_hops) shift(hop + 1);
   }

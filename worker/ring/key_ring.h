@@ -41,6 +41,8 @@ class KeyRing {
   void start(std::span<const Train> trains, const std::byte* own);
   // Collective over the ring. Calls visit with every train, the own one first. Blocks.
   void run(const Visit& visit);
+  // Lets the transfer under way advance: call it between kernels.
+  void progress();
 
   std::size_t buffer_bytes() const { return buffers_[0].capacity() + buffers_[1].capacity(); }
 
@@ -48,6 +50,7 @@ class KeyRing {
   const Train& train_at(std::int64_t hop) const;
   std::size_t bytes_of(const Train& train) const { return train.size() * block_bytes_; }
   void shift(std::int64_t hop);
+  void note_arrival();
 
   RingContext& context_;
   std::size_t block_bytes_;
@@ -56,6 +59,8 @@ class KeyRing {
   std::array<ByteBuffer, 2> buffers_;
   Transfer send_;
   Transfer receive_;
+  Clock::time_point shift_begin_;  // of the transfer under way
+  bool is_moving_ = false;
 };
 
 }  // namespace longhaul

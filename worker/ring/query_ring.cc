@@ -102,6 +102,7 @@ void QueryRing::pass_on(const QueryRingArgs& args, std::int64_t hop, std::size_t
   const Tag tag{Traffic::kQueries, static_cast<int>(car)};
   const Extent next = queries_of(args, hop + 1, car);
   const std::size_t other = 1 - c.here;
+  c.departure = Clock::now();
   if (!next.empty()) {
     const CarLayout layout(args, next);
     const std::size_t skipped = going_home ? layout.q_bytes() : 0;
@@ -122,6 +123,7 @@ void QueryRing::arrive(std::size_t car) {
   Car& c = cars_[car];
   context_.wait(c.receive, context_.comm.previous());
   context_.wait(c.send, context_.comm.next());
+  context_.add_span(TraceLane::kTransfer, "queries", c.departure);
   c.here = 1 - c.here;
 }
 

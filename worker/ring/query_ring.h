@@ -57,6 +57,7 @@ class QueryRing {
     std::size_t here = 0;
     Transfer send;
     Transfer receive;
+    Clock::time_point departure;
   };
   Extent queries_of(const QueryRingArgs& args, std::int64_t hop, std::size_t car) const;
   void load(const QueryRingArgs& args, std::size_t car);

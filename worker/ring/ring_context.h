@@ -1,11 +1,12 @@
 // What the parts of the ring share on one rank: the communicator, where time is counted, and the
-// board that tells the coordinator what this rank waits for.
+// board that tells the coordinator what this rank waits for, and the trace, if one is kept.
 #pragma once
 #include <cstdint>
 
 #include "cluster/comm/communicator.h"
 #include "cluster/wire/phase.h"
 #include "worker/phase_times.h"
+#include "worker/ring/trace.h"
 
 namespace longhaul {
 
@@ -13,19 +14,29 @@ struct RingContext {
   Communicator& comm;
   PhaseTimes& times;
   PhaseBoard* board = nullptr;
+  Trace* trace = nullptr;
+  std::int64_t layer = -1;
+  std::int64_t hop = -1;
 
+  void add_span(TraceLane lane, const char* name, Clock::time_point begin) {
+    if (trace != nullptr) trace->add({lane, name, layer, hop, begin, Clock::now()});
+  }
   // Blocks until the transfer is complete; the time counts as waiting for rank `peer` of comm.
-  void wait(Transfer& request, std::int64_t peer) {
-    if (request.test()) return;
+  void wait(Transfer& transfer, std::int64_t peer) {
+    if (transfer.test()) return;
     const PhaseTimer timer(times, Phase::kRingWait);
     const WaitMark mark(board, comm.job_rank_of(static_cast<int>(peer)));
-    request.wait();
+    const auto begin = Clock::now();
+    transfer.wait();
+    add_span(TraceLane::kWait, "wait", begin);
   }
-  void set_layer(std::int64_t layer) {
-    if (board != nullptr) board->set_layer(layer);
+  void set_layer(std::int64_t number) {
+    layer = number;
+    if (board != nullptr) board->set_layer(number);
   }
-  void set_hop(std::int64_t hop) {
-    if (board != nullptr) board->set_hop(hop);
+  void set_hop(std::int64_t number) {
+    hop = number;
+    if (board != nullptr) board->set_hop(number);
   }
 
   // Says on the board that this rank waits for job rank `peer` (-1: for all), until its scope ends.

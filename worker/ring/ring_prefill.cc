@@ -58,8 +58,10 @@ void RingPrefill::run(const RingChunk& chunk, SequenceCache& cache) {
 void RingPrefill::run_layer(const Layer& layer) {
   context_.set_layer(layer.number);
   const LayerWeights& weights = compute_.weights().layer(layer.number);
+  const auto begin = Clock::now();
   if (compute_.buffers().hidden.dim(0) > 0) compute_.project_keys_values(weights);
   pack(layer);
+  context_.add_span(TraceLane::kCompute, "keys and values", begin);
   const WindowChunk window{.slabs = layer.chunk.slabs,
                            .queries = layer.queries,
                            .window = layer.homes.window,
@@ -84,8 +86,10 @@ void RingPrefill::run_layer(const Layer& layer) {
   }
   layer.cache.trim(layer.number);
   if (!has_queries()) return;
+  const auto finish_begin = Clock::now();
   compute_.finish(weights);
   compute_.feed_forward(weights);
+  context_.add_span(TraceLane::kCompute, "finish and feed forward", finish_begin);
 }
 
 // Own K and V into blocks, and what every rank puts on the ring.
@@ -142,7 +146,9 @@ void RingPrefill::project_queries(const Layer& layer) {
   const std::int64_t n_before = b.hidden.dim(0);
   if (n_rows < n_before) b.keep_rows({n_before - n_rows, n_before});
   if (!has_queries()) return;
+  const auto begin = Clock::now();
   compute_.project_queries(compute_.weights().layer(layer.number));
+  context_.add_span(TraceLane::kCompute, "queries", begin);
   const PhaseTimer timer(compute_.times(), Phase::kAttend);
   clear(compute_.stream(), b.state);
 }
@@ -167,7 +173,7 @@ void RingPrefill::attend_train(const Layer& layer, const Train& train, const std
                        .n_tokens = train[i].tokens.size()});
     }
     attend(kv_head, refs_, layout_.policy(layer.number, kv_head).mask());
-    context_.comm.progress();
+    keys_.progress();
   }
 }
 
@@ -188,8 +194,10 @@ void RingPrefill::attend(std::int64_t kv_head, std::span<const KvBlockRef> block
                       .mask = mask,
                       .state = b.state.tokens(rows).heads(q_heads)});
   }
+  const auto begin = Clock::now();
   attention(compute_.stream(),
             {.shape = layout_.shape(), .sm_scale = compute_.sm_scale(), .items = items_});
+  context_.add_span(TraceLane::kCompute, "attend", begin);
 }
 
 // As blocks pass their home, the home keeps them.

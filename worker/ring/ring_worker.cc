@@ -31,13 +31,13 @@ std::vector<std::int32_t> tokens_at(std::span<const std::int32_t> tokens, std::i
 }  // namespace
 
 RingWorker::RingWorker(const RingPlace& place, LayerCompute& compute, const CacheLayout& layout,
-                       PhaseBoard* board)
+                       PhaseBoard* board, Trace* trace)
     : stage_(stage_of(place, compute.spec())),
       compute_(compute),
       ring_comm_(place.comm->split(static_cast<int>(stage_.number()),
                                    static_cast<int>(stage_.position()))),
-      replica_{*place.comm, compute.times(), board},
-      ring_{*ring_comm_, compute.times(), board},
+      replica_{.comm = *place.comm, .times = compute.times(), .board = board, .trace = trace},
+      ring_{.comm = *ring_comm_, .times = compute.times(), .board = board, .trace = trace},
       links_(stage_, replica_),
       prefill_(compute, layout, stage_, place, ring_),
       decode_(compute, layout, stage_, ring_) {

@@ -26,7 +26,7 @@ class RingWorker {
  public:
   // Collective over place.comm.
   RingWorker(const RingPlace& place, LayerCompute& compute, const CacheLayout& layout,
-             PhaseBoard* board);
+             PhaseBoard* board, Trace* trace);
 
   // Collective over the replica. Appends the chunk's tokens to the sequence, which holds
   // first_position tokens. Returns the hidden states that this rank computed after the model's last

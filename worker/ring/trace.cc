@@ -1,0 +1,54 @@
+#include "worker/ring/trace.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+const char* name_of(TraceLane lane) {
+  switch (lane) {
+    case TraceLane::kCompute:
+      return "compute";
+    case TraceLane::kTransfer:
+      return "transfer";
+    case TraceLane::kWait:
+      return "wait";
+  }
+  return "unknown";
+}
+
+double microseconds(Clock::duration time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
+
+}  // namespace
+
+void Trace::write(const std::filesystem::path& path, std::int64_t rank) const {
+  std::ofstream out(path);
+  out << "[\n"
+      << fmt::format(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})",
+                     rank, rank);
+  for (const TraceLane lane : {TraceLane::kCompute, TraceLane::kTransfer, TraceLane::kWait}) {
+    out << fmt::format(
+        ",\n"
+        R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
+        rank, static_cast<int>(lane), name_of(lane));
+  }
+  for (const Span& span : spans_) {
+    out << fmt::format(
+        ",\n"
+        R"({{"ph":"X","name":"{}","pid":{},"tid":{},"ts":{:.1f},"dur":{:.1f},)"
+        R"("args":{{"layer":{},"hop":{}}}}})",
+        span.name, rank, static_cast<int>(span.lane), microseconds(span.begin.time_since_epoch()),
+        microseconds(span.end - span.begin), span.layer, span.hop);
+  }
+  out << "\n]\n";
+  out.close();
+  if (!out) throw Error(ErrorCode::kIo, fmt::format("{}: cannot write the trace", path.string()));
+}
+
+}  // namespace longhaul
