@@ -14,9 +14,11 @@ std::string head_path(std::int64_t layer, std::int64_t kv_head) {
 
 std::string dataset_name(KvSide side) { return side == KvSide::kKeys ? "k" : "v"; }
 
-std::int64_t chunk_rows(std::size_t row_bytes) {
+std::int64_t chunk_rows(std::size_t row_bytes, std::int64_t n_rows) {
   constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(kChunkBytes / row_bytes), 256, 4096);
+  const auto most =
+      std::clamp<std::int64_t>(static_cast<std::int64_t>(kChunkBytes / row_bytes), 256, 4096);
+  return ceil_div(n_rows, ceil_div(n_rows, most));
 }
 
 void describe_file(const Hdf5File& file, const SavedSequence& saved, std::string_view format) {

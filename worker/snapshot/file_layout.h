@@ -16,8 +16,9 @@ inline constexpr std::int64_t kKeepsAll = -1;  // "recent" of a head that keeps 
 
 std::string head_path(std::int64_t layer, std::int64_t kv_head);  // "/layers/00/kv_heads/00"
 std::string dataset_name(KvSide side);                            // "k", "v"
-// Rows of a chunk: about 1 MiB, the size of HDF5's cache of a data set.
-std::int64_t chunk_rows(std::size_t row_bytes);
+// Rows of a chunk: at most about 1 MiB, the size of HDF5's cache of a data set, and so many that
+// the last chunk, which is stored whole, is nearly full.
+std::int64_t chunk_rows(std::size_t row_bytes, std::int64_t n_rows);
 
 // Root attributes: what the file is, model and format of the caches, the caller's facts.
 void describe_file(const Hdf5File& file, const SavedSequence& saved, std::string_view format);

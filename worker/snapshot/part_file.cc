@@ -26,7 +26,7 @@ void write_side(const Hdf5File& file, const SavedSequence& saved, const HeadPiec
   const KvBlockShape& shape = saved.shape;
   const Hdf5Id type = file_type(dtype_of(shape, side));
   const std::int64_t n_tokens = n_tokens_in(piece.blocks);
-  const std::int64_t chunk = chunk_rows(row_bytes(shape, side));
+  const std::int64_t chunk = chunk_rows(row_bytes(shape, side), n_tokens);
   const Hdf5Id dataset =
       file.make_rows({.name = head_path(piece.layer, piece.kv_head) + "/" + dataset_name(side),
                       .type = type,

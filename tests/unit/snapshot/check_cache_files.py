@@ -3,6 +3,7 @@
 
   check_cache_files.py same MASTER FOLDER     compares with the arrays in FOLDER (see dealt_caches.cc), bit for bit
   check_cache_files.py whole MASTER           checks what the file says about itself; prints a line about it
+  check_cache_files.py close MASTER MASTER      two files of one sequence, computed by different ranks, agree but for rounding
   check_cache_files.py lost MASTER            with a part missing: what is read is right or NaN, never zeros
   check_cache_files.py damaged MASTER FOLDER  like `same`, but reading may be refused: exits 3 then
 """
@@ -93,6 +94,19 @@ def compare(file, folder):
     check(n_seen > 0, "nothing was compared")
 
 
+def check_close(one, other):
+    check((one["tokens"][...] == other["tokens"][...]).all(), "tokens")
+    for (layer, head, a), (_, _, b) in zip(heads(one), heads(other)):
+        check(a.attrs["role"] == b.attrs["role"], layer, head, "role")
+        _, in_a, in_b = np.intersect1d(a["positions"][...], b["positions"][...], return_indices=True)
+        check(len(in_a) > 0, layer, head, "no common positions")
+        if a.attrs["role"] == "retrieval":
+            check(len(in_a) == len(a["positions"]) == len(b["positions"]), layer, head, "positions")
+        for name in ("k", "v"):
+            x, y = a[name][...][in_a], b[name][...][in_b]
+            check(np.allclose(x, y, rtol=1e-4, atol=1e-4), layer, head, name, abs(x - y).max())
+
+
 def check_lost(file):
     n_missing = 0
     for layer, head, group in heads(file):
@@ -121,6 +135,9 @@ def main():
         return
     if mode == "lost":
         check_lost(h5py.File(master, "r"))
+        return
+    if mode == "close":
+        check_close(check_whole(master), check_whole(sys.argv[3]))
         return
     file = check_whole(master)
     if mode == "same":
