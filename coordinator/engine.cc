@@ -46,7 +46,8 @@ bool Engine::run() {
 }
 
 void Engine::take_groups() {
-  while (scheduler_.wants_more() && !feed_->exhausted()) {
+  while (scheduler_.wants_more() && !feed_->exhausted() &&
+         scheduler_.unread_documents().size() < config_.max_unread) {
     // Nothing else to do: wait, but not so long that a stop would go unheard.
     const bool may_wait = scheduler_.idle();
     auto group = may_wait ? feed_->take(deadline_in(kLookAtStop)) : feed_->try_take();
@@ -73,16 +74,16 @@ void Engine::add_group(PreparedGroup group) {
 bool Engine::send_commands() {
   auto command = scheduler_.next();
   if (!command) return false;
-  progress_->sent(*command);
+  progress_->sent(*command, config_.lane);
   link_->send(std::move(*command));
   return true;
 }
 
 void Engine::receive_result() {
   StepResult result = link_->receive(deadline_in(config_.step_timeout));
-  progress_->received(result);
+  progress_->received(result, config_.lane);
   for (SchedulerEvent& event : scheduler_.consume(std::move(result))) handle(std::move(event));
-  progress_->set_unread(scheduler_.unread_documents());
+  progress_->set_unread(scheduler_.unread_documents(), config_.lane);
   if (callbacks_.on_progress) callbacks_.on_progress(*progress_);
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <unordered_map>
 #include <vector>
 
@@ -19,8 +20,14 @@ namespace longhaul {
 struct EngineConfig {
   SchedulerConfig scheduler;
   std::chrono::milliseconds step_timeout = std::chrono::hours(1);
-  // Commands sent ahead of results, so that the workers have work while results are written.
+  // Commands sent ahead of results, so that the workers have work while results are written: one
+  // more than there are stages.
   std::size_t n_ahead = 2;
+  // Of several engines that share a feed: which lane of the Progress is this one's, and how many
+  // documents it takes that it has not read yet (so that none waits here while another engine is
+  // idle).
+  std::size_t lane = 0;
+  std::size_t max_unread = std::numeric_limits<std::size_t>::max();
 };
 
 // All called on the engine's thread.

@@ -35,12 +35,17 @@ void GroupFeed::work() {
   }
 }
 
+bool GroupFeed::exhausted() const {
+  const std::lock_guard lock(mutex_);
+  return n_taken_ == n_groups_;
+}
+
 std::optional<PreparedGroup> GroupFeed::try_take() { return take(Clock::now()); }
 
 std::optional<PreparedGroup> GroupFeed::take(Deadline deadline) {
-  if (exhausted()) return std::nullopt;
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [&] { return ready_.has_value() || failure_; });
+  changed_.wait_until(lock, deadline,
+                      [&] { return ready_.has_value() || failure_ || n_taken_ == n_groups_; });
   if (failure_) std::rethrow_exception(failure_);
   std::optional<PreparedGroup> group = std::exchange(ready_, std::nullopt);
   if (group) ++n_taken_;

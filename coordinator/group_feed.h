@@ -1,5 +1,5 @@
 // Prepares groups in the background, one ahead, so that tokenising a document costs no time while
-// the workers compute.
+// the workers compute. Several replicas may take from one feed.
 #pragma once
 #include <condition_variable>
 #include <exception>
@@ -14,7 +14,7 @@
 namespace longhaul {
 
 // Owns one thread, which calls `prepare_next(i)` for i = 0, 1, ... n_groups - 1 in order. The other
-// members are for one owner thread.
+// members are thread-safe.
 class GroupFeed {
  public:
   GroupFeed(std::size_t n_groups, std::function<PreparedGroup(std::size_t)> prepare_next);
@@ -22,11 +22,11 @@ class GroupFeed {
   GroupFeed(const GroupFeed&) = delete;
   GroupFeed& operator=(const GroupFeed&) = delete;
 
-  bool exhausted() const { return n_taken_ == n_groups_; }
+  bool exhausted() const;  // all groups were taken
   // The next group; nullopt when it is not ready yet or there is none.
   std::optional<PreparedGroup> try_take();
-  // The next group; blocks until it is ready or `deadline` (then nullopt). Rethrows what
-  // prepare_next threw.
+  // The next group; blocks until it is ready or `deadline` (then nullopt), or until others have
+  // taken the last one. Rethrows what prepare_next threw.
   std::optional<PreparedGroup> take(Deadline deadline);
 
  private:
@@ -34,9 +34,9 @@ class GroupFeed {
 
   std::size_t n_groups_;
   std::function<PreparedGroup(std::size_t)> prepare_next_;
-  std::size_t n_taken_ = 0;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
+  std::size_t n_taken_ = 0;
   std::optional<PreparedGroup> ready_;
   std::exception_ptr failure_;
   bool ending_ = false;

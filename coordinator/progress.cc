@@ -59,44 +59,67 @@ double PrefillCost::seconds_for(double n_tokens, double history) const {
   return a * n_tokens + b * n_tokens * (history + n_tokens / 2);
 }
 
+void Progress::set_lanes(std::size_t n_lanes) {
+  const std::lock_guard lock(mutex_);
+  lanes_.resize(n_lanes);
+}
+
 void Progress::group_prepared(std::size_t n_document_tokens) {
+  const std::lock_guard lock(mutex_);
   if (n_groups_prepared_ >= totals_.group_bytes.size()) return;
   bytes_prepared_ += totals_.group_bytes[n_groups_prepared_++];
   tokens_prepared_ += n_document_tokens;
 }
 
-void Progress::sent(const StepCommand& command) {
+void Progress::sent(const StepCommand& command, std::size_t lane) {
+  const std::lock_guard lock(mutex_);
+  auto& lengths = lanes_.at(lane).lengths;
   Sent step;
   if (const auto* fork = std::get_if<ForkSequence>(&command)) {
-    lengths_[fork->child] = lengths_[fork->parent];
+    lengths[fork->child] = lengths[fork->parent];
   } else if (const auto* drop = std::get_if<DropSequences>(&command)) {
-    for (const SequenceId sequence : drop->sequences) lengths_.erase(sequence);
+    for (const SequenceId sequence : drop->sequences) lengths.erase(sequence);
   } else if (const auto* prefill = std::get_if<PrefillChunk>(&command)) {
-    std::int64_t& length = lengths_[prefill->sequence];
+    std::int64_t& length = lengths[prefill->sequence];
     step = {true, static_cast<std::int64_t>(prefill->tokens.size()), length};
     length += step.n_tokens;
   } else if (const auto* decode = std::get_if<DecodeBatch>(&command)) {
     step.n_tokens = static_cast<std::int64_t>(decode->rows.size());
   }
-  sent_.push_back(step);
+  lanes_[lane].sent.push_back(step);
 }
 
-void Progress::received(const StepResult& result) {
-  if (sent_.empty()) return;
-  const Sent step = sent_.front();
-  sent_.pop_front();
+void Progress::received(const StepResult& result, std::size_t lane) {
+  const std::lock_guard lock(mutex_);
+  Lane& mine = lanes_.at(lane);
+  if (mine.sent.empty()) return;
+  const Sent step = mine.sent.front();
+  mine.sent.pop_front();
   const auto* done = std::get_if<StepDone>(&result);
   if (done == nullptr) return;
-  kv_bytes_ = done->kv_bytes_in_use;
+  mine.kv_bytes = done->kv_bytes_in_use;
   if (step.n_tokens == 0) return;
   (step.is_prefill ? n_prefilled_ : n_decoded_) += step.n_tokens;
-  (step.is_prefill ? prefill_seconds_ : decode_seconds_) += done->seconds;
+  (step.is_prefill ? mine.prefill_seconds : mine.decode_seconds) += done->seconds;
   if (step.is_prefill) cost_.add(step.n_tokens, step.history, done->seconds);
 }
 
 void Progress::request_ended(bool ok, std::int64_t n_generated) {
+  const std::lock_guard lock(mutex_);
   ++(ok ? n_ok_ : n_failed_);
   n_generated_ += n_generated;
+}
+
+void Progress::set_unread(std::vector<Extent> unread, std::size_t lane) {
+  const std::lock_guard lock(mutex_);
+  lanes_.at(lane).unread = std::move(unread);
+}
+
+// Lanes work at the same time: the busiest one says how long it took.
+double Progress::seconds_of(double Lane::*kind) const {
+  double most = 0;
+  for (const Lane& lane : lanes_) most = std::max(most, lane.*kind);
+  return most;
 }
 
 double Progress::document_tokens_per_byte() const {
@@ -106,15 +129,23 @@ double Progress::document_tokens_per_byte() const {
 }
 
 double Progress::eta_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return eta_locked();
+}
+
+double Progress::eta_locked() const {
   if (n_prefilled_ == 0) return -1;
   double seconds = 0;
-  for (const Extent& extent : unread_)
-    seconds +=
-        cost_.seconds_for(static_cast<double>(extent.size()), static_cast<double>(extent.begin));
+  for (const Lane& lane : lanes_) {
+    for (const Extent& extent : lane.unread)
+      seconds +=
+          cost_.seconds_for(static_cast<double>(extent.size()), static_cast<double>(extent.begin));
+  }
   for (std::size_t i = n_groups_prepared_; i < totals_.group_bytes.size(); ++i) {
     const double tokens = document_tokens_per_byte() * static_cast<double>(totals_.group_bytes[i]);
     seconds += cost_.seconds_for(tokens, 0);
   }
+  seconds /= static_cast<double>(lanes_.size());
   const std::int64_t n_left = totals_.n_requests - n_ok_ - n_failed_;
   if (n_ok_ > 0 && n_decoded_ > 0) {
     // Tokens of the requests that are left, as many as the finished ones had; those of requests
@@ -122,12 +153,14 @@ double Progress::eta_seconds() const {
     const double per_request = static_cast<double>(n_generated_) / static_cast<double>(n_ok_);
     const double left =
         per_request * static_cast<double>(n_left + n_ok_) - static_cast<double>(n_decoded_ + n_ok_);
-    seconds += std::max(0.0, left) * decode_seconds_ / static_cast<double>(n_decoded_);
+    seconds +=
+        std::max(0.0, left) * seconds_of(&Lane::decode_seconds) / static_cast<double>(n_decoded_);
   }
   return seconds;
 }
 
 std::string Progress::line() const {
+  const std::lock_guard lock(mutex_);
   std::int64_t n_documents = 0;
   std::int64_t n_read = 0;
   for (std::size_t i = 0; i < totals_.group_bytes.size(); ++i) {
@@ -135,18 +168,22 @@ std::string Progress::line() const {
     ++n_documents;
     if (i < n_groups_prepared_) ++n_read;
   }
-  n_read -= static_cast<std::int64_t>(unread_.size());
+  std::size_t kv_bytes = 0;
+  for (const Lane& lane : lanes_) {
+    n_read -= static_cast<std::int64_t>(lane.unread.size());
+    kv_bytes += lane.kv_bytes;
+  }
   std::string text;
   if (n_documents > 0) text += fmt::format("documents {}/{}  ", n_read, n_documents);
   text += fmt::format("requests {}/{}", n_ok_ + n_failed_, totals_.n_requests);
   if (n_failed_ > 0) text += fmt::format(" ({} failed)", n_failed_);
   text += fmt::format("  prefill {} tokens{}", with_unit(static_cast<double>(n_prefilled_)),
-                      rate(n_prefilled_, prefill_seconds_));
+                      rate(n_prefilled_, seconds_of(&Lane::prefill_seconds)));
   text += fmt::format("  decode {} tokens{}", with_unit(static_cast<double>(n_decoded_)),
-                      rate(n_decoded_, decode_seconds_));
-  const double eta = eta_seconds();
+                      rate(n_decoded_, seconds_of(&Lane::decode_seconds)));
+  const double eta = eta_locked();
   if (eta >= 0 && n_ok_ + n_failed_ < totals_.n_requests) text += "  ETA " + as_time(eta);
-  return text + "  kv " + as_bytes(kv_bytes_);
+  return text + "  kv " + as_bytes(kv_bytes);
 }
 
 }  // namespace longhaul

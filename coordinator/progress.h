@@ -1,8 +1,9 @@
 // How far a run is, how fast it goes and how long it will take. Observes commands and results; has
-// no clock of its own: steps carry their seconds. Pure.
+// no clock of its own: steps carry their seconds.
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -29,16 +30,20 @@ struct ProgressTotals {
   std::int64_t n_requests = 0;
 };
 
+// Thread-safe: the engines of several replicas tell one Progress, each in a lane of its own.
 class Progress {
  public:
-  explicit Progress(ProgressTotals totals) : totals_(std::move(totals)) {}
+  explicit Progress(ProgressTotals totals) : totals_(std::move(totals)), lanes_(1) {}
+
+  // Before anything is told: how many engines there are.
+  void set_lanes(std::size_t n_lanes);
 
   void group_prepared(std::size_t n_document_tokens);  // the next group
-  void sent(const StepCommand& command);
-  void received(const StepResult& result);
+  void sent(const StepCommand& command, std::size_t lane = 0);
+  void received(const StepResult& result, std::size_t lane = 0);
   void request_ended(bool ok, std::int64_t n_generated);
   // The prepared documents that are not read whole yet: [tokens read, tokens).
-  void set_unread(std::vector<Extent> unread) { unread_ = std::move(unread); }
+  void set_unread(std::vector<Extent> unread, std::size_t lane = 0);
 
   // Of what is left; negative while nothing was measured.
   double eta_seconds() const;
@@ -51,24 +56,30 @@ class Progress {
     std::int64_t n_tokens = 0;
     std::int64_t history = 0;
   };
+  struct Lane {
+    std::deque<Sent> sent;
+    std::unordered_map<SequenceId, std::int64_t> lengths;
+    std::vector<Extent> unread;
+    std::size_t kv_bytes = 0;
+    double prefill_seconds = 0;
+    double decode_seconds = 0;
+  };
   double document_tokens_per_byte() const;
+  double eta_locked() const;
+  double seconds_of(double Lane::*kind) const;
 
+  mutable std::mutex mutex_;  // guards what follows
   ProgressTotals totals_;
+  std::vector<Lane> lanes_;
   PrefillCost cost_;
-  std::deque<Sent> sent_;
-  std::unordered_map<SequenceId, std::int64_t> lengths_;
-  std::vector<Extent> unread_;
   std::size_t n_groups_prepared_ = 0;
   std::size_t bytes_prepared_ = 0;
   std::size_t tokens_prepared_ = 0;
   std::int64_t n_prefilled_ = 0;
   std::int64_t n_decoded_ = 0;
-  double prefill_seconds_ = 0;
-  double decode_seconds_ = 0;
   std::int64_t n_ok_ = 0;
   std::int64_t n_failed_ = 0;
   std::int64_t n_generated_ = 0;
-  std::size_t kv_bytes_ = 0;
 };
 
 }  // namespace longhaul

@@ -128,15 +128,15 @@ std::optional<StepCommand> Scheduler::next() {
 std::optional<StepCommand> Scheduler::create_command() {
   for (auto& [number, group] : groups_) {
     Sequence& sequence = group.document_sequence;
-    if (!group.admitted || sequence.stage != Stage::kToCreate || sequence.busy) continue;
-    sequence.busy = true;
+    if (!group.admitted || sequence.stage != Stage::kToCreate || sequence.busy()) continue;
+    ++sequence.n_outstanding;
     outstanding_.push_back({.kind = Outstanding::Kind::kCreate, .group = number, .requests = {}});
     return OpenSequence{sequence.id, {}};
   }
   for (auto& [request, running] : running_) {
     Sequence& sequence = running.sequence;
-    if (sequence.stage != Stage::kToCreate || sequence.busy) continue;
-    sequence.busy = true;
+    if (sequence.stage != Stage::kToCreate || sequence.busy()) continue;
+    ++sequence.n_outstanding;
     outstanding_.push_back({.kind = Outstanding::Kind::kCreate, .requests = {request}});
     const Group& group = groups_.at(running.group);
     if (!group.has_document) return OpenSequence{sequence.id, running.job.sampling};
@@ -158,10 +158,11 @@ std::optional<StepCommand> Scheduler::save_document_command() {
 
 StepCommand Scheduler::prefill_request(RequestId request, Running& running) {
   const std::vector<std::int32_t>& prompt = running.job.prompt;
-  const auto begin = running.sequence.n_prefilled;
+  const auto begin = running.sequence.n_sent;
   const auto n = std::min(config_.chunk_len, static_cast<std::int64_t>(prompt.size()) - begin);
   const bool is_last = begin + n == static_cast<std::int64_t>(prompt.size());
-  running.sequence.busy = true;
+  ++running.sequence.n_outstanding;
+  running.sequence.n_sent += n;
   outstanding_.push_back(
       {.kind = Outstanding::Kind::kPrefill, .requests = {request}, .n_tokens = n});
   return PrefillChunk{.sequence = running.sequence.id,
@@ -174,8 +175,8 @@ StepCommand Scheduler::prefill_request(RequestId request, Running& running) {
 std::optional<StepCommand> Scheduler::short_prompt_command() {
   for (auto& [request, running] : running_) {
     const Sequence& sequence = running.sequence;
-    const auto n_left = static_cast<std::int64_t>(running.job.prompt.size()) - sequence.n_prefilled;
-    if (sequence.stage == Stage::kToPrefill && !sequence.busy && n_left <= config_.chunk_len)
+    const auto n_left = static_cast<std::int64_t>(running.job.prompt.size()) - sequence.n_sent;
+    if (sequence.stage == Stage::kToPrefill && n_left > 0 && n_left <= config_.chunk_len)
       return prefill_request(request, running);
   }
   return std::nullopt;
@@ -183,18 +184,20 @@ std::optional<StepCommand> Scheduler::short_prompt_command() {
 
 std::optional<StepCommand> Scheduler::long_prefill_command() {
   for (auto& [request, running] : running_) {
-    if (running.sequence.stage != Stage::kToPrefill || running.sequence.busy) continue;
+    if (running.sequence.stage != Stage::kToPrefill) continue;
+    if (running.sequence.n_sent == static_cast<std::int64_t>(running.job.prompt.size())) continue;
     decode_is_next_ = true;
     return prefill_request(request, running);
   }
   for (auto& [number, group] : groups_) {
     Sequence& sequence = group.document_sequence;
     if (!group.admitted || sequence.stage != Stage::kToPrefill) continue;
-    if (sequence.busy) return std::nullopt;  // one document at a time, the oldest first
-    const auto begin = sequence.n_prefilled;
+    const auto begin = sequence.n_sent;
     const auto n =
         std::min(config_.chunk_len, static_cast<std::int64_t>(group.document.size()) - begin);
-    sequence.busy = true;
+    if (n == 0) continue;  // one document after the other, the oldest first
+    ++sequence.n_outstanding;
+    sequence.n_sent += n;
     decode_is_next_ = true;
     outstanding_.push_back(
         {.kind = Outstanding::Kind::kPrefill, .group = number, .requests = {}, .n_tokens = n});
@@ -213,9 +216,9 @@ std::optional<StepCommand> Scheduler::decode_command() {
   DecodeBatch batch;
   Outstanding step{.kind = Outstanding::Kind::kDecode, .requests = {}};
   for (auto& [request, running] : running_) {
-    if (running.sequence.stage != Stage::kReady || running.sequence.busy) continue;
+    if (running.sequence.stage != Stage::kReady || running.sequence.busy()) continue;
     if (running.next_token < 0) continue;  // complete, its owner has not said so yet
-    running.sequence.busy = true;
+    ++running.sequence.n_outstanding;
     batch.rows.push_back({running.sequence.id, running.next_token});
     step.requests.push_back(request);
   }

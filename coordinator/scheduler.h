@@ -9,7 +9,9 @@
 //   decode A B | decode A B | ... A ends: drop A | decode B | ... B ends: drop B, D
 //
 // Short prompts go before everything, because they fill the batch; chunks of documents and long
-// prompts take turns with decode steps, so a long document delays nobody's answer for long.
+// prompts take turns with decode steps, so a long document delays nobody's answer for long. Chunks
+// need no results of earlier ones, so as many as the caller takes may be under way: they fill the
+// stages of a pipeline.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -83,7 +85,8 @@ class Scheduler {
   std::vector<Extent> unread_documents() const;
 
   // The next command, to be sent at once, or nullopt when results must come first. Commands may be
-  // sent ahead of results: no two outstanding ones name the same sequence, but for a fork's parent.
+  // sent ahead of results: no two outstanding ones name the same sequence, but for a fork's parent
+  // and for chunks of one text, in order.
   std::optional<StepCommand> next();
   // The result of the oldest outstanding command. Throws kInternal when it does not fit the command
   // or when sequences could not be dropped, and the error of caches that could not be saved.
@@ -97,8 +100,10 @@ class Scheduler {
   struct Sequence {
     SequenceId id;
     Stage stage = Stage::kToCreate;
-    bool busy = false;             // named by an outstanding command that changes it
-    std::int64_t n_prefilled = 0;  // of its own tokens
+    std::int64_t n_outstanding = 0;  // commands that change it
+    std::int64_t n_sent = 0;         // of its own tokens
+    std::int64_t n_prefilled = 0;    // of these, those whose results came
+    bool busy() const { return n_outstanding > 0; }
   };
   struct Group {
     std::vector<std::int32_t> document;
@@ -150,6 +155,7 @@ class Scheduler {
   void forget(RequestId request);
   void forget_group_if_done(std::int64_t group);
   Sequence& sequence_of(const Outstanding& step);
+  bool is_forgotten(const Outstanding& step) const;
   SequenceId new_sequence() { return SequenceId{n_sequences_++}; }
 
   SchedulerConfig config_;

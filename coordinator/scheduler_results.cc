@@ -14,11 +14,19 @@ Scheduler::Sequence& Scheduler::sequence_of(const Outstanding& step) {
   return running_.at(step.requests.front()).sequence;
 }
 
+// Of a text that failed while later chunks of it were under way.
+bool Scheduler::is_forgotten(const Outstanding& step) const {
+  if (step.kind != Outstanding::Kind::kPrefill) return false;
+  return step.group >= 0 ? !groups_.contains(step.group)
+                         : !running_.contains(step.requests.front());
+}
+
 std::vector<SchedulerEvent> Scheduler::consume(StepResult result) {
   require(!outstanding_.empty(), "scheduler: a result without a command");
   const Outstanding step = std::move(outstanding_.front());
   outstanding_.pop_front();
   std::vector<SchedulerEvent> events;
+  if (is_forgotten(step)) return events;
   if (const auto* failure = std::get_if<StepFailed>(&result)) {
     consume_failure(step, *failure, events);
   } else {
@@ -34,7 +42,7 @@ void Scheduler::consume_done(const Outstanding& step, StepDone& done,
       return;
     case Outstanding::Kind::kCreate: {
       Sequence& sequence = sequence_of(step);
-      sequence.busy = false;
+      --sequence.n_outstanding;
       sequence.stage = Stage::kToPrefill;
       return;
     }
@@ -53,7 +61,7 @@ void Scheduler::consume_done(const Outstanding& step, StepDone& done,
   }
   for (std::size_t i = 0; i < step.requests.size(); ++i) {
     Running& running = running_.at(step.requests[i]);
-    running.sequence.busy = false;
+    --running.sequence.n_outstanding;
     running.next_token = done.picked[i].token;
     events.push_back(TokenAdded{step.requests[i], std::move(done.picked[i])});
   }
@@ -62,7 +70,7 @@ void Scheduler::consume_done(const Outstanding& step, StepDone& done,
 void Scheduler::consume_prefill(const Outstanding& step, StepDone& done,
                                 std::vector<SchedulerEvent>& events) {
   Sequence& sequence = sequence_of(step);
-  sequence.busy = false;
+  --sequence.n_outstanding;
   sequence.n_prefilled += step.n_tokens;
   if (step.group >= 0) {
     Group& group = groups_.at(step.group);
@@ -124,7 +132,7 @@ void Scheduler::fail_group(std::int64_t number, const StepFailed& failure,
 
 void Scheduler::finish(RequestId request) {
   require(running_.contains(request), "scheduler: finish of a request that does not run");
-  require(!running_.at(request).sequence.busy, "scheduler: finish of a request in a step");
+  require(!running_.at(request).sequence.busy(), "scheduler: finish of a request in a step");
   forget(request);
 }
 

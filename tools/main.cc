@@ -3,18 +3,17 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <new>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/error.h"
 #include "build_info.h"
 #include "kernels/isa.h"
 #include "tools/commands.h"
 #include "tools/environment.h"
 #include "tools/exit_status.h"
+#include "tools/job_end.h"
 #include "tools/plan_command.h"
 
 namespace longhaul {
@@ -66,18 +65,7 @@ int main(int argc, char** argv) {
   using namespace longhaul;
   try {
     return run_program(argc, argv);
-  } catch (const Error& error) {
-    const int status = exit_status_of(error.code());
-    fmt::print(stderr, "longhaul: error: {}\n", error.what());
-    if (status == kExitInternal)
-      fmt::print(stderr, "longhaul: ({}, {}:{})\n", name_of(error.code()),
-                 error.where().file_name(), error.where().line());
-    return status;
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "longhaul: error: the system gave no memory; see --kv-limit, --parallel\n");
-    return kExitDoesNotFit;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "longhaul: internal error: {}\n", error.what());
-    return kExitInternal;
+  } catch (...) {
+    return report_failure(std::current_exception(), /*of_ranks=*/false);
   }
 }

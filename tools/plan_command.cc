@@ -20,11 +20,10 @@
 #include "tools/byte_size.h"
 #include "tools/environment.h"
 #include "tools/exit_status.h"
+#include "tools/job_plan.h"
 
 namespace longhaul {
 namespace {
-
-constexpr std::size_t kMaxClusterFile = std::size_t{16} << 20;
 
 struct PlanFlags {
   std::string model;
@@ -139,10 +138,8 @@ void add_workload_flags(CLI::App& app, PlanFlags& f) {
       ->group(memory);
 }
 
-ClusterSpec read_cluster(const PlanFlags& flags) {
-  if (!flags.cluster.empty()) {
-    return parse_cluster_toml(read_file(flags.cluster, kMaxClusterFile), flags.cluster.string());
-  }
+ClusterSpec cluster_of(const PlanFlags& flags) {
+  if (!flags.cluster.empty()) return read_cluster(flags.cluster);
   require(!flags.memory.empty(),
           "which cluster? Give --cluster FILE, or --ranks N --memory 16G for equal ranks");
   const auto memory = static_cast<std::int64_t>(parse_byte_size(flags.memory));
@@ -173,6 +170,7 @@ void read_roles(const PlanFlags& flags, PlanRequest& request) {
     return;
   }
   HeadProfile profile = read_head_profile(flags.head_profile);
+  check_profile_fits(profile, spec);
   profile.sink = flags.sink.value_or(profile.sink);
   profile.recent = flags.recent.value_or(profile.recent);
   request.roles = choose_roles(profile, flags.retrieval_ratio);
@@ -183,7 +181,7 @@ PlanRequest read_request(const PlanFlags& flags) {
   const ModelFolder folder(find_model_folder(flags.model, hub_cache()));
   PlanRequest request;
   request.spec = folder.config().spec;
-  request.cluster = read_cluster(flags);
+  request.cluster = cluster_of(flags);
   request.workload = flags.workload;
   request.workload.document_tokens = flags.document_tokens.value_or(
       std::max<std::int64_t>(0, request.spec.max_seq_len - flags.workload.tail_tokens));

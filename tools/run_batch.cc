@@ -16,6 +16,7 @@
 #include "kernels/isa.h"
 #include "tools/exit_status.h"
 #include "tools/progress_display.h"
+#include "tools/run_groups.h"
 #include "tools/run_modes.h"
 #include "tools/run_session.h"
 #include "tools/stop_signal.h"
@@ -124,7 +125,7 @@ int report(const Journal::ToDo& todo, std::int64_t n_ok, std::int64_t n_failed, 
 
 }  // namespace
 
-int run_batch(const RunOptions& options) {
+int run_batch(const RunOptions& options, const Launch& launch) {
   refuse_output_over_input(options);
   const InputBatch batch = read_batch(options.input);
   const RunSession session = open_session(options);
@@ -140,8 +141,9 @@ int run_batch(const RunOptions& options) {
   }
   if (todo.requests.empty()) return report(todo, 0, 0, /*complete=*/true, paths);
 
-  const auto groups =
+  auto groups =
       group_by_documents(batch.requests, todo.requests, batch.documents, folder_of(options.input));
+  if (launch.n_ranks > 1) sort_longest_first(groups);
   ProgressTotals totals{.group_bytes = {},
                         .n_requests = static_cast<std::int64_t>(todo.requests.size())};
   for (const RequestGroup& group : groups) totals.group_bytes.push_back(group.n_bytes);
@@ -166,8 +168,13 @@ int run_batch(const RunOptions& options) {
   };
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
-  const bool complete =
-      run_groups(session, options, groups, batch.requests, progress, std::move(callbacks));
+  const bool complete = run_groups({.session = &session,
+                                    .options = &options,
+                                    .groups = &groups,
+                                    .requests = &batch.requests,
+                                    .progress = &progress,
+                                    .callbacks = std::move(callbacks)},
+                                   launch);
   display.finish(progress);
   return report(todo, n_ok, n_failed, complete, paths);
 }

@@ -1,5 +1,6 @@
 #include "tools/run_options.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
@@ -88,12 +89,16 @@ void add_cache_options(CLI::App& app, RunOptions& o) {
       ->check(kCount)
       ->group(heads);
   const std::string memory = "Speed and memory";
-  app.add_option("-t,--threads", o.n_threads, "Threads (default: all cores)")
+  app.add_option("-t,--threads", o.n_threads,
+                 "Threads of each rank (default: all cores of the host, divided "
+                 "among its ranks)")
       ->check(CLI::Range(0, 4096))
       ->group(memory);
-  app.add_option("-b,--chunk-len,--batch-size", o.chunk_len, "Tokens of one prefill step")
+  app.add_option(
+         "-b,--chunk-len,--batch-size", o.chunk_len,
+         "Tokens of one prefill step, over all ranks of a ring (default: 2048 for each of up "
+         "to 4 ranks)")
       ->check(kCount)
-      ->capture_default_str()
       ->group(memory);
   app.add_option("--parallel", o.parallel, "Requests answered at the same time")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
@@ -114,6 +119,55 @@ void add_cache_options(CLI::App& app, RunOptions& o) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
       ->capture_default_str()
       ->group(memory);
+}
+
+void add_rank_options(CLI::App& app, RunOptions& o) {
+  const std::string group = "Several ranks (under mpirun or srun every process is one)";
+  app.add_option("--ranks", o.n_ranks, "Without mpirun: so many ranks as threads of this process")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1024}))
+      ->group(group);
+  app.add_option("--cluster", o.cluster,
+                 "TOML file of nodes, memory, speeds and links (the form is in "
+                 "partition/cluster_spec.h); without it the ranks find out themselves")
+      ->group(group);
+  auto* plan =
+      app.add_option("--plan", o.plan,
+                     "Run this plan, written by longhaul plan --json, instead of making one")
+          ->group(group);
+  app.add_option("--stages", o.n_stages, "Stages of each replica (default: the fewest that fit)")
+      ->check(kCount)
+      ->excludes(plan)
+      ->group(group);
+  app.add_option("--replicas", o.n_replicas, "Replicas (default: as many as make sense)")
+      ->check(kCount)
+      ->excludes(plan)
+      ->group(group);
+  app.add_option("--history", o.history,
+                 "What travels for retrieval heads over earlier chunks: keys, queries, or what "
+                 "costs less")
+      ->check(CLI::IsMember({"auto", "keys", "queries"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--decode-balance", o.decode_balance,
+                 "total: ranks that read many KV bytes compute fewer columns; phases: columns by "
+                 "reading speed alone")
+      ->check(CLI::IsMember({"total", "phases"}))
+      ->excludes(plan)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--dead-after", o.dead_after_seconds,
+                 "Seconds of silence after which a rank counts as dead")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--control-address", o.control_address,
+                 "Address of rank 0's node on which it takes the other nodes' control connections "
+                 "(default: 127.0.0.1 on one node, else its first network interface)")
+      ->group(group);
+  app.add_option("--report", o.report,
+                 "Write what each rank did and held to this file, as JSON, at the end")
+      ->group(group);
+  app.add_flag("--verbose", o.verbose, "Print the whole plan, as longhaul plan does")->group(group);
 }
 
 void add_operation_options(CLI::App& app, RunOptions& o) {
@@ -142,6 +196,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   add_work_options(app, options);
   add_generation_options(app, options);
   add_cache_options(app, options);
+  add_rank_options(app, options);
   add_operation_options(app, options);
   name_environment_variables(app);
   app.footer(R"(Every flag can be set in the environment too: --ctx-size is LONGHAUL_CTX_SIZE.
@@ -152,12 +207,18 @@ Examples:
     longhaul run -m models/llama -f report.txt -p "Question: Who wrote this report? Answer:"
   Answer a file of requests; run it again to continue after a stop:
     longhaul run -m models/llama -i requests.jsonl -o results.jsonl
+  The same, spread over the ranks of a cluster:
+    mpirun longhaul run -m models/llama -i requests.jsonl -o results.jsonl
   A line of requests.jsonl:
     {"custom_id": "q1", "method": "POST", "url": "/v1/completions",
      "body": {"prompt": "Who wrote it?", "max_tokens": 50, "documents": [{"path": "report.txt"}]}}
 
 Exit status: 0 all done, 1 some requests failed, 2 wrong flags or settings, 3 does not fit memory,
 4 machine or build lacks something, 5 bad input, 70 internal error, 75 stopped early: run it again.)");
+}
+
+std::int64_t default_chunk_len(std::int64_t n_ranks) {
+  return 2048 * std::clamp<std::int64_t>(n_ranks, 1, 4);
 }
 
 void check_run_options(const RunOptions& o) {

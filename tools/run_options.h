@@ -22,7 +22,7 @@ struct RunOptions {
   SamplingFlags sampling;
 
   int n_threads = 0;
-  std::int64_t chunk_len = 2048;
+  std::optional<std::int64_t> chunk_len;  // default_chunk_len when not given
   std::int64_t parallel = 8;
   std::string cache_type_k = "auto";
   std::string cache_type_v = "auto";
@@ -35,6 +35,19 @@ struct RunOptions {
   std::optional<std::int64_t> sink;
   std::optional<std::int64_t> recent;
 
+  // Several ranks.
+  std::optional<std::int64_t> n_ranks;  // threads of this process; under mpirun: not given
+  std::filesystem::path cluster;        // TOML; empty: found out at start
+  std::filesystem::path plan;           // JSON; empty: made at start
+  std::optional<std::int64_t> n_stages;
+  std::optional<std::int64_t> n_replicas;
+  std::string history = "auto";
+  std::string decode_balance = "total";
+  double dead_after_seconds = 30;
+  std::string control_address;
+  std::filesystem::path report;
+  bool verbose = false;
+
   bool retry_errors = false;
   bool overwrite = false;
   bool parse_special = false;
@@ -43,6 +56,9 @@ struct RunOptions {
   std::string log_level = "warning";
   std::filesystem::path log_file;
 };
+
+// Tokens of a prefill step when nothing is said: results do not depend on it, speed does.
+std::int64_t default_chunk_len(std::int64_t n_ranks);
 
 // Declares the flags; values are in `options` after parsing, which must outlive `app`.
 void add_run_options(CLI::App& app, RunOptions& options);

@@ -8,6 +8,7 @@
 #include "coordinator/documents.h"
 #include "tools/exit_status.h"
 #include "tools/progress_display.h"
+#include "tools/run_groups.h"
 #include "tools/run_modes.h"
 #include "tools/run_session.h"
 #include "tools/stop_signal.h"
@@ -41,7 +42,7 @@ int status_of_failure(const FailedRequest& failure) {
 
 }  // namespace
 
-int run_question(const RunOptions& options) {
+int run_question(const RunOptions& options, const Launch& launch) {
   const std::vector<Request> requests = {question_of(options)};
   const CheckedDocuments documents = check_documents(requests, ".");
   if (!documents.problems.empty())
@@ -71,7 +72,14 @@ int run_question(const RunOptions& options) {
   };
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
-  if (!run_groups(session, options, groups, requests, progress, std::move(callbacks))) {
+  const bool complete = run_groups({.session = &session,
+                                    .options = &options,
+                                    .groups = &groups,
+                                    .requests = &requests,
+                                    .progress = &progress,
+                                    .callbacks = std::move(callbacks)},
+                                   launch);
+  if (!complete) {
     fmt::print(stderr, "\nlonghaul: stopped early; the answer is not complete\n");
     return kExitStopped;
   }

@@ -14,8 +14,6 @@
 #include "kernels/isa.h"
 #include "tools/byte_size.h"
 #include "tools/environment.h"
-#include "tools/local_replica.h"
-#include "tools/stop_signal.h"
 
 namespace longhaul {
 namespace {
@@ -26,19 +24,13 @@ DType cache_dtype(const std::string& name, const ModelSpec& spec) {
   return spec.weight_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32;
 }
 
-HeadRoles choose_head_roles(const RunOptions& options, const ModelSpec& spec) {
-  if (options.head_profile.empty()) return HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+std::optional<HeadProfile> head_profile(const RunOptions& options, const ModelSpec& spec) {
+  if (options.head_profile.empty()) return std::nullopt;
   HeadProfile profile = read_head_profile(options.head_profile);
-  if (profile.n_layers != spec.n_layers || profile.n_kv_heads != spec.n_kv_heads) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is for a model of {} layers with {} KV heads; this one has {} "
-                            "layers with {}",
-                            options.head_profile.string(), profile.n_layers, profile.n_kv_heads,
-                            spec.n_layers, spec.n_kv_heads));
-  }
+  check_profile_fits(profile, spec);
   profile.sink = options.sink.value_or(profile.sink);
   profile.recent = options.recent.value_or(profile.recent);
-  return choose_roles(profile, options.retrieval_ratio);
+  return profile;
 }
 
 KvBudget kv_budget(const RunOptions& options, const ModelSpec& spec, const HeadRoles& roles,
@@ -52,7 +44,7 @@ KvBudget kv_budget(const RunOptions& options, const ModelSpec& spec, const HeadR
   budget.streaming_bytes_per_token = (n_heads - n_retrieval) * head_bytes;
   budget.window = roles.sink + roles.recent;
   budget.block_size = options.block_size;
-  budget.chunk_len = options.chunk_len;
+  budget.chunk_len = options.chunk_len.value_or(default_chunk_len(1));
   return budget;
 }
 
@@ -152,12 +144,15 @@ RunSession open_session(const RunOptions& options) {
   RunSession session{.model = std::move(model),
                      .tokenizer = std::move(tokenizer),
                      .roles = {},
+                     .profile = {},
                      .preparation = {},
                      .engine = {},
                      .fingerprint = {},
                      .system_fingerprint = {}};
   const ModelSpec& spec = session.model.config().spec;
-  session.roles = choose_head_roles(options, spec);
+  session.profile = head_profile(options, spec);
+  session.roles = session.profile ? choose_roles(*session.profile, options.retrieval_ratio)
+                                  : HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
   session.k_dtype = cache_dtype(options.cache_type_k, spec);
   session.v_dtype = cache_dtype(options.cache_type_v, spec);
   session.preparation = {
@@ -168,7 +163,7 @@ RunSession open_session(const RunOptions& options) {
       .parse_special = options.parse_special,
       .n_threads = options.n_threads};
   session.engine.scheduler = {
-      .chunk_len = options.chunk_len,
+      .chunk_len = options.chunk_len.value_or(default_chunk_len(1)),
       .max_sequences = options.parallel,
       .budget = kv_budget(options, spec, session.roles,
                           size_of(session.k_dtype) + size_of(session.v_dtype))};
@@ -212,29 +207,6 @@ void print_summary(const RunSession& session) {
              session.preparation.ctx_size, name_of(session.k_dtype), name_of(session.v_dtype),
              name_of(active_isa()), heads, describe(session.preparation.defaults.params),
              session.preparation.defaults.max_tokens);
-}
-
-bool run_groups(const RunSession& session, const RunOptions& options,
-                const std::vector<RequestGroup>& groups, const std::vector<Request>& requests,
-                Progress& progress, EngineCallbacks callbacks) {
-  GroupFeed feed(groups.size(), [&](std::size_t i) {
-    return prepare(groups[i], requests, session.tokenizer, session.preparation);
-  });
-  LocalReplica replica(worker_config(session, options));
-  Engine engine(session.engine, session.tokenizer, replica.link(), feed, progress,
-                std::move(callbacks));
-  try {
-    return engine.run();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kTimeout) throw;
-    // The worker's thread hangs and cannot be joined; what is done is on disk.
-    fmt::print(stderr,
-               "longhaul: error: {} (--step-timeout {} s); finished requests are kept, the same "
-               "command continues\n",
-               error.what(), options.step_timeout_seconds);
-    std::fflush(nullptr);
-    std::_Exit(70);
-  }
 }
 
 }  // namespace longhaul

@@ -2,8 +2,7 @@
 // ways of running (a file of requests, one question) start from it.
 #pragma once
 #include <filesystem>
-#include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 
 #include "base/json.h"
@@ -20,6 +19,7 @@ struct RunSession {
   ModelFolder model;
   Tokenizer tokenizer;
   HeadRoles roles;
+  std::optional<HeadProfile> profile;  // that the roles were chosen from
   DType k_dtype = DType::kF32;
   DType v_dtype = DType::kF32;
   PreparationConfig preparation;
@@ -37,11 +37,5 @@ WorkerConfig worker_config(const RunSession& session, const RunOptions& options)
 
 // Tells on stderr what will run: model, heads, sampling, context.
 void print_summary(const RunSession& session);
-
-// Runs all groups through a local replica. Returns whether nothing is left (else a stop was asked
-// for).
-bool run_groups(const RunSession& session, const RunOptions& options,
-                const std::vector<RequestGroup>& groups, const std::vector<Request>& requests,
-                Progress& progress, EngineCallbacks callbacks);
 
 }  // namespace longhaul

@@ -21,15 +21,18 @@ extern "C" void on_stop_signal(int signal) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
 }
 
-}  // namespace
-
-void install_stop_signals() {
+void handle_stop_signals(void (*handler)(int)) {
   struct sigaction action {};
-  action.sa_handler = on_stop_signal;
+  action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
 }
+
+}  // namespace
+
+void install_stop_signals() { handle_stop_signals(on_stop_signal); }
+void ignore_stop_signals() { handle_stop_signals(SIG_IGN); }
 
 bool stop_requested() { return requested != 0; }
 

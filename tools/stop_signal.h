@@ -5,6 +5,8 @@
 namespace longhaul {
 
 void install_stop_signals();
+// For ranks whose coordinator is another process, which gets the same signals.
+void ignore_stop_signals();
 bool stop_requested();
 
 }  // namespace longhaul

@@ -28,6 +28,7 @@ enum class MessageType : std::uint16_t {
   kResult = 11,
   kHeartbeat = 12,
   kAbort = 13,  // coordinator -> worker: leave at once
+  kAlive = 14,  // coordinator -> worker: it is there
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 24;

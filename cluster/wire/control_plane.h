@@ -40,6 +40,8 @@ std::string to_text(const WorkerStatus& status);
 // Whom to blame when a step does not end: ranks that others wait for and that do not wait
 // themselves, else all that are busy.
 std::vector<std::int64_t> suspects(const std::vector<WorkerStatus>& statuses);
+// "a step did not end before its deadline; rank 3 on node17: ...; raise --step-timeout ..."
+std::string describe_hang(const std::vector<WorkerStatus>& statuses);
 
 // The coordinator's side.
 class ControlServer {
@@ -50,6 +52,9 @@ class ControlServer {
     Secret secret{};
     std::int64_t n_workers = 0;
     ControlTimes times;
+    // Called once, on the control thread, when the first worker is lost; the links then throw the
+    // same message. For a process whose other threads may be stuck in a transfer. May be empty.
+    std::function<void(const std::string& reason)> on_failure;
   };
   explicit ControlServer(const Config& config);  // listens; throws kIo
   ~ControlServer();  // tells the workers that it is gone, ends its thread
@@ -74,6 +79,10 @@ class ControlServer {
 };
 
 // A worker's side.
+enum class LostCoordinator {
+  kGone,     // its process ended, stopped or cannot be reached
+  kAborted,  // it told this worker to leave, and tells people why
+};
 struct ControlClientConfig {
   std::string address;  // of the coordinator
   std::uint16_t port = 0;
@@ -82,9 +91,9 @@ struct ControlClientConfig {
   std::string host;  // this one's name, for messages
   ControlTimes times;
   const PhaseBoard* board = nullptr;  // must outlive the link; nullptr: heartbeats say "starting"
-  // Called once, on the control thread, when the coordinator is gone or says abort: the step thread
-  // may be stuck in a transfer then.
-  std::function<void(const std::string& reason)> on_lost;
+  // Called once, on the control thread, when the coordinator is gone, silent for times.dead_after,
+  // or says abort: the step thread may be stuck in a transfer then.
+  std::function<void(LostCoordinator how, const std::string& reason)> on_lost;
 };
 // Connects and authenticates; throws kTimeout, kIo or kPeerFailed (the other side does not know the
 // secret).

@@ -34,4 +34,14 @@ std::vector<std::int64_t> suspects(const std::vector<WorkerStatus>& statuses) {
   return found;
 }
 
+std::string describe_hang(const std::vector<WorkerStatus>& statuses) {
+  std::string text = "a step did not end before its deadline; ";
+  for (const std::int64_t rank : suspects(statuses)) {
+    for (const WorkerStatus& status : statuses) {
+      if (status.rank == rank) text += to_text(status) + "; ";
+    }
+  }
+  return text + "raise --step-timeout if this is only slow";
+}
+
 }  // namespace longhaul

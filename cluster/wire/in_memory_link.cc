@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -19,6 +20,7 @@ struct Channel {
   std::deque<StepResult> results;
   bool coordinator_gone = false;
   bool worker_gone = false;
+  std::string worker_name;  // set once, before there are two threads
 };
 
 class CoordinatorEnd final : public Link {
@@ -47,13 +49,14 @@ class CoordinatorEnd final : public Link {
       channel_->results.pop_front();
       return result;
     }
-    if (!woken) throw Error(ErrorCode::kTimeout, "the worker did not answer a step in time");
+    if (!woken)
+      throw Error(ErrorCode::kTimeout, channel_->worker_name + " did not answer a step in time");
     fail_peer();
   }
 
  private:
-  [[noreturn]] static void fail_peer() {
-    throw Error(ErrorCode::kPeerFailed, "the worker has stopped");
+  [[noreturn]] void fail_peer() const {
+    throw Error(ErrorCode::kPeerFailed, channel_->worker_name + " has stopped");
   }
   std::shared_ptr<Channel> channel_;
 };
@@ -91,8 +94,9 @@ class WorkerEnd final : public WorkerLink {
 
 }  // namespace
 
-LinkPair make_in_memory_link() {
+LinkPair make_in_memory_link(const std::string& worker_name) {
   auto channel = std::make_shared<Channel>();
+  channel->worker_name = worker_name;
   return {std::make_unique<CoordinatorEnd>(channel), std::make_unique<WorkerEnd>(channel)};
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
@@ -36,6 +37,7 @@ struct LinkPair {
   std::unique_ptr<WorkerLink> worker;
 };
 // Two ends in one process; each end may live on its own thread. Destroying one end wakes the other.
-LinkPair make_in_memory_link();
+// `worker_name` is for the coordinator's errors.
+LinkPair make_in_memory_link(const std::string& worker_name = "the worker");
 
 }  // namespace longhaul

@@ -82,7 +82,7 @@ class TcpWorkerLink final : public WorkerLink {
   }
 
   asio::awaitable<void> run() {
-    std::string reason = "the coordinator closed the connection";
+    std::string reason;
     try {
       tcp::socket socket(context_);
       const tcp::endpoint endpoint(asio::ip::make_address(config_.address), config_.port);
@@ -91,7 +91,10 @@ class TcpWorkerLink final : public WorkerLink {
       asio::co_spawn(context_, write_all(), asio::detached);
       co_await handshake();
       asio::co_spawn(context_, beat(), asio::detached);
+      asio::co_spawn(context_, watch(), asio::detached);
       reason = co_await read_all();
+    } catch (const boost::system::system_error& error) {
+      reason = silence_.empty() ? "its connection was closed: " + error.code().message() : silence_;
     } catch (const std::exception& error) {
       reason = error.what();
     }
@@ -147,7 +150,12 @@ class TcpWorkerLink final : public WorkerLink {
   asio::awaitable<std::string> read_all() {
     for (;;) {
       const Frame frame = co_await channel_->read();
-      if (frame.header.type == MessageType::kAbort) co_return "the coordinator said abort";
+      last_heard_ = Clock::now();
+      if (frame.header.type == MessageType::kAlive) continue;
+      if (frame.header.type == MessageType::kAbort) {
+        how_ = LostCoordinator::kAborted;
+        co_return "the coordinator said abort";
+      }
       if (frame.header.type != MessageType::kCommand)
         co_return "the coordinator sent what is no command";
       StepCommand command = decode_command(frame.payload);
@@ -168,6 +176,22 @@ class TcpWorkerLink final : public WorkerLink {
     }
   }
 
+  // Takes a silent coordinator for dead.
+  asio::awaitable<void> watch() {
+    const auto channel = channel_;
+    asio::steady_timer timer(context_);
+    last_heard_ = Clock::now();
+    while (!channel->closed()) {
+      timer.expires_after(config_.times.heartbeat_period);
+      co_await timer.async_wait(asio::use_awaitable);
+      const auto silence = Clock::now() - last_heard_;
+      if (silence <= config_.times.dead_after) continue;
+      silence_ = fmt::format("it has not been heard of for {} s",
+                             std::chrono::duration_cast<std::chrono::seconds>(silence).count());
+      channel->close();  // read_all ends then
+    }
+  }
+
   void lose(const std::string& reason) {
     bool tell = false;
     {
@@ -176,12 +200,16 @@ class TcpWorkerLink final : public WorkerLink {
       tell = welcome_ && !stopping_;
       changed_.notify_all();
     }
-    if (tell && config_.on_lost) config_.on_lost(reason);
+    if (tell && config_.on_lost) config_.on_lost(how_, reason);
   }
 
   ControlClientConfig config_;
   asio::io_context context_{1};
-  std::shared_ptr<TcpChannel> channel_;  // control thread only
+  // Control thread only, up to thread_.
+  std::shared_ptr<TcpChannel> channel_;
+  Clock::time_point last_heard_;
+  std::string silence_;  // why watch() closed the channel
+  LostCoordinator how_ = LostCoordinator::kGone;
   std::thread thread_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -45,6 +46,7 @@ struct Shared {
   std::map<std::int64_t, Peer> peers;
   std::string failure;  // of the first worker that failed; then nothing goes on
   bool shutting_down = false;
+  std::function<void(const std::string&)> on_failure;
 
   std::vector<WorkerStatus> statuses_locked() const {
     std::vector<WorkerStatus> out;
@@ -58,16 +60,21 @@ struct Shared {
   }
 
   void fail(std::int64_t rank, std::string_view reason) {
-    const std::lock_guard lock(mutex);
-    Peer& peer = peers.at(rank);
-    if (failure.empty() && !shutting_down && !peer.leaving) {
-      WorkerStatus status = peer.status;
-      status.connected = true;  // for the text: the reason says what happened
-      status.silent_ms = 0;
-      failure = fmt::format("{}; last heard: {}", reason, to_text(status));
+    std::string first;
+    {
+      const std::lock_guard lock(mutex);
+      Peer& peer = peers.at(rank);
+      if (failure.empty() && !shutting_down && !peer.leaving) {
+        WorkerStatus status = peer.status;
+        status.connected = true;  // for the text: the reason says what happened
+        status.silent_ms = 0;
+        failure = fmt::format("{}; last heard: {}", reason, to_text(status));
+        first = failure;
+      }
+      peer.status.connected = false;
+      changed.notify_all();
     }
-    peer.status.connected = false;
-    changed.notify_all();
+    if (!first.empty() && on_failure) on_failure(first);
   }
 };
 
@@ -88,6 +95,7 @@ struct ControlServer::Impl {
   std::thread thread;
 
   explicit Impl(const Config& c) : config(c) {
+    shared->on_failure = c.on_failure;
     for (std::int64_t rank = 0; rank < c.n_workers; ++rank) shared->peers[rank].status.rank = rank;
     try {
       const tcp::endpoint endpoint(asio::ip::make_address(c.bind_address), c.port);
@@ -245,10 +253,11 @@ struct ControlServer::Impl {
     }
   }
 
-  // Declares a silent worker dead.
+  // Tells a worker that the coordinator is there; declares a silent one dead.
   asio::awaitable<void> watch(std::int64_t rank, std::shared_ptr<TcpChannel> channel) {
     asio::steady_timer timer(context);
     while (!channel->closed()) {
+      channel->post(MessageType::kAlive, {});
       timer.expires_after(config.times.heartbeat_period);
       co_await timer.async_wait(asio::use_awaitable);
       Clock::time_point last_heard;
@@ -296,7 +305,7 @@ class TcpLink final : public Link {
     throw_if_failed();
     if (woken && peer.results.empty())
       throw Error(ErrorCode::kPeerFailed, fmt::format("rank {} has shut down", rank_));
-    if (!woken) throw Error(ErrorCode::kTimeout, timeout_text());
+    if (!woken) throw Error(ErrorCode::kTimeout, describe_hang(shared_->statuses_locked()));
     StepResult result = std::move(peer.results.front());
     peer.results.pop_front();
     return result;
@@ -306,13 +315,6 @@ class TcpLink final : public Link {
   static bool gone(const Peer& peer) { return peer.leaving && !peer.status.connected; }
   void throw_if_failed() const {
     if (!shared_->failure.empty()) throw Error(ErrorCode::kPeerFailed, shared_->failure);
-  }
-  std::string timeout_text() const {
-    const auto statuses = shared_->statuses_locked();
-    std::string text = "a step did not end before its deadline; ";
-    for (const std::int64_t rank : suspects(statuses))
-      text += to_text(statuses[static_cast<std::size_t>(rank)]) + "; ";
-    return text + "raise --step-timeout if this is only slow";
   }
   asio::io_context& context_;
   std::shared_ptr<Shared> shared_;

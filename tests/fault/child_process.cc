@@ -22,9 +22,11 @@ void redirect(const std::filesystem::path& file, int descriptor) {
 
 ChildProcess::ChildProcess(const std::filesystem::path& folder,
                            const std::vector<std::string>& arguments,
-                           const std::vector<std::string>& variables)
+                           const std::vector<std::string>& variables,
+                           const std::vector<std::string>& launcher)
     : folder_(folder) {
-  std::vector<std::string> words = {LONGHAUL_PROGRAM_PATH};
+  std::vector<std::string> words = launcher;
+  words.emplace_back(LONGHAUL_PROGRAM_PATH);
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -38,7 +40,7 @@ ChildProcess::ChildProcess(const std::filesystem::path& folder,
     redirect(out, STDOUT_FILENO);
     redirect(err, STDERR_FILENO);
     for (std::string& variable : added) ::putenv(variable.data());
-    ::execv(argv.front(), argv.data());
+    ::execvp(argv.front(), argv.data());
     ::_exit(127);
   }
 }

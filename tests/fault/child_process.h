@@ -11,13 +11,16 @@ namespace longhaul::test {
 class ChildProcess {
  public:
   // Starts `longhaul` with these arguments; stdout and stderr go to files in `folder`. Variables
-  // are "NAME=value", added to the environment.
+  // are "NAME=value", added to the environment. `launcher` are words to stand before the program,
+  // such as mpirun -n 3.
   ChildProcess(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
-               const std::vector<std::string>& variables = {});
+               const std::vector<std::string>& variables = {},
+               const std::vector<std::string>& launcher = {});
   ~ChildProcess();  // kills it if it still runs
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
+  pid_t pid() const { return pid_; }
   bool running();           // false once it ended
   void signal(int number);  // does nothing once it ended
   int wait();               // exit status; 128 + signal when a signal ended it. Blocks

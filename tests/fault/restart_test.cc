@@ -6,12 +6,11 @@
 
 #include <chrono>
 #include <csignal>
-#include <map>
 #include <thread>
 
 #include "base/file.h"
-#include "base/json.h"
 #include "tests/fault/child_process.h"
+#include "tests/fault/result_files.h"
 #include "tests/support/paths.h"
 #include "tests/support/random.h"
 
@@ -20,33 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::ChildProcess;
+using test::count_lines;
+using test::texts_of;
 using testing::HasSubstr;
 
 constexpr int kRequests = 50;
 constexpr int kDocuments = 5;
-
-std::int64_t count_lines(const fs::path& path) {
-  if (!fs::exists(path)) return 0;
-  const std::string text = read_file(path, 1 << 24);
-  return std::count(text.begin(), text.end(), '\n');
-}
-
-// custom_id -> text of all result lines; adds a failure for an id that comes twice.
-std::map<std::string, std::string> texts_of(const fs::path& path) {
-  std::map<std::string, std::string> texts;
-  const std::string all = read_file(path, 1 << 24);
-  EXPECT_TRUE(all.ends_with('\n'));
-  for (std::size_t begin = 0; begin < all.size();) {
-    const std::size_t end = all.find('\n', begin);
-    const Json line = parse_json(std::string_view(all).substr(begin, end - begin), path.string());
-    const JsonField root(line, path.string());
-    const std::string id = root.at("custom_id").as_string();
-    const JsonField choice = root.at("response").at("body").at("choices").at(0);
-    EXPECT_TRUE(texts.emplace(id, choice.at("text").as_string()).second) << id << " comes twice";
-    begin = end + 1;
-  }
-  return texts;
-}
 
 class Restart : public testing::Test {
  protected:

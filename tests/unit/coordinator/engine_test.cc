@@ -5,8 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/file.h"
 #include "coordinator/documents.h"
@@ -173,6 +176,59 @@ TEST_F(EngineTest, StopsWhenAsked) {
   EXPECT_FALSE(run());
   EXPECT_GE(texts_.size(), 2U);
   EXPECT_LT(texts_.size(), 20U);
+}
+
+TEST_F(EngineTest, TwoReplicasShareTheWorkAndAnswerAlike) {
+  for (int i = 0; i < 12; ++i) {
+    const std::string name = "doc" + std::to_string(i) + ".txt";
+    replace_file(folder_.path() / name, "Document " + std::to_string(i) + std::string(300, 'y'));
+    add(std::to_string(i), R"({"prompt":"What?","documents":[{"path":")" + name + R"("}]})");
+  }
+  EXPECT_TRUE(run());
+  const auto alone = std::exchange(texts_, {});
+
+  const std::vector<std::size_t> all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  const CheckedDocuments checked = check_documents(requests_, folder_.path());
+  const auto groups = group_by_documents(requests_, all, checked, folder_.path());
+  GroupFeed feed(groups.size(), [&](std::size_t i) {
+    return prepare(groups[i], requests_, tokenizer_, preparation_);
+  });
+  Progress progress({.group_bytes = std::vector<std::size_t>(12, 310), .n_requests = 12});
+  progress.set_lanes(2);
+  std::mutex mutex;  // guards texts_
+  std::array<int, 2> n_done{};
+  const auto run_replica = [&](std::size_t lane) {
+    test::FakeWorker fake(kWords);
+    LinkPair link = make_in_memory_link();
+    std::jthread worker([&fake, end = std::move(link.worker)]() mutable {
+      while (const auto command = end->next()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // so that neither does it all
+        end->answer(fake.step(*command));
+      }
+    });
+    EngineConfig config = config_;
+    config.lane = lane;
+    config.max_unread = 2;
+    EngineCallbacks callbacks;
+    callbacks.on_done = [&](const PreparedRequest& prepared, const Answer& answer) {
+      const std::lock_guard lock(mutex);
+      EXPECT_TRUE(texts_.emplace(prepared.index, answer.text()).second);
+      ++n_done[lane];
+    };
+    callbacks.on_failed = [](const FailedRequest& failure) { ADD_FAILURE() << failure.message; };
+    callbacks.stop_requested = [] { return false; };
+    Engine engine(config, tokenizer_, *link.coordinator, feed, progress, callbacks);
+    EXPECT_TRUE(engine.run());
+    link.coordinator.reset();
+  };
+  {
+    std::jthread first(run_replica, 0);
+    std::jthread second(run_replica, 1);
+  }
+  EXPECT_EQ(texts_, alone);
+  EXPECT_GT(n_done[0], 0);
+  EXPECT_GT(n_done[1], 0);
+  EXPECT_THAT(progress.line(), HasSubstr("documents 12/12  requests 12/12"));
 }
 
 TEST_F(EngineTest, ALostWorkerIsAnError) {

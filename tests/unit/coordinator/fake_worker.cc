@@ -19,6 +19,12 @@ StepResult FakeWorker::step(const StepCommand& command) {
     break_sequences(command);
     return StepFailed{ErrorCode::kOutOfMemory, "made to fail"};
   }
+  if (const auto* prefill = std::get_if<PrefillChunk>(&command)) {
+    // A chunk that was sent before its text was known to be lost.
+    const auto at = sequences_.find(prefill->sequence);
+    if (at != sequences_.end() && at->second.broken)
+      return StepFailed{ErrorCode::kFailedPrecondition, "the sequence was in a step that failed"};
+  }
   StepDone done = std::visit([&](const auto& c) { return run(c); }, command);
   most_tokens_ = std::max(most_tokens_, n_tokens());
   done.kv_bytes_in_use = n_tokens();

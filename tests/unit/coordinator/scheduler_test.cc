@@ -134,7 +134,7 @@ TEST(Scheduler, EveryRequestEndsOnceWithItsOwnAnswer) {
     config.max_sequences = random.integer(1, 6);
     FakeWorker worker;
     const Outcome outcome =
-        Harness(config, worker, static_cast<std::size_t>(random.integer(1, 4))).run(groups);
+        Harness(config, worker, static_cast<std::size_t>(random.integer(1, 6))).run(groups);
     EXPECT_LE(worker.largest_batch(), static_cast<std::size_t>(config.max_sequences));
     EXPECT_TRUE(outcome.failures.empty());
     for (const JobGroup& group : groups) {
@@ -170,7 +170,7 @@ TEST(Scheduler, AFailedStepCostsItsOwnRequestsOnly) {
       return true;
     };
     const Outcome outcome =
-        Harness(config, worker, static_cast<std::size_t>(random.integer(1, 4))).run(groups);
+        Harness(config, worker, static_cast<std::size_t>(random.integer(1, 6))).run(groups);
     EXPECT_LE(n_decode_failures, outcome.failures.size());
     for (const JobGroup& group : groups) {
       for (const Job& job : group.jobs) {
@@ -301,6 +301,78 @@ TEST(SaveCaches, NamesDependOnTokensAndIdentityAlone) {
   EXPECT_NE(name(save, {1, 2}), name({"a", "y", {}}, {1, 2}));
   // printf 'x\001\0\0\0\002\0\0\0' | sha256sum
   EXPECT_EQ(name(save, {1, 2}), "doc-d1823a25d15d7785");
+}
+
+// Takes the next command, which must be a chunk, and returns its tokens.
+Ids next_chunk(Scheduler& scheduler) {
+  const auto command = scheduler.next();
+  const auto* chunk = command ? std::get_if<PrefillChunk>(&*command) : nullptr;
+  if (chunk == nullptr) {
+    ADD_FAILURE() << "no chunk";
+    return {};
+  }
+  return chunk->tokens;
+}
+
+TEST(Scheduler, SendsChunksAheadOfResultsToFillAPipeline) {
+  Scheduler scheduler({.chunk_len = 2, .max_sequences = 4, .budget = {}});
+  scheduler.add({{1, 2, 3, 4, 5}, {{RequestId{0}, {9}, {}, 1, -1}}});
+  scheduler.add({{6, 7, 8}, {{RequestId{1}, {9}, {}, 1, -1}}});
+  ASSERT_TRUE(std::holds_alternative<OpenSequence>(*scheduler.next()));
+  ASSERT_TRUE(std::holds_alternative<OpenSequence>(*scheduler.next()));
+  EXPECT_FALSE(scheduler.next()) << "nothing is open yet";
+  scheduler.consume(StepDone{});
+  scheduler.consume(StepDone{});
+  EXPECT_EQ(next_chunk(scheduler), (Ids{1, 2}));
+  EXPECT_EQ(next_chunk(scheduler), (Ids{3, 4}));
+  EXPECT_EQ(scheduler.unread_documents().front(), (Extent{0, 5})) << "sent is not read";
+  EXPECT_EQ(next_chunk(scheduler), (Ids{5}));
+  EXPECT_EQ(next_chunk(scheduler), (Ids{6, 7})) << "the next document follows at once";
+  scheduler.consume(StepDone{});
+  EXPECT_EQ(scheduler.unread_documents().front(), (Extent{2, 5}));
+  EXPECT_EQ(next_chunk(scheduler), (Ids{8}));
+  EXPECT_FALSE(scheduler.next()) << "a document is forked when it is read";
+  scheduler.consume(StepDone{});
+  scheduler.consume(StepDone{});
+  EXPECT_TRUE(std::holds_alternative<ForkSequence>(*scheduler.next()));
+}
+
+TEST(Scheduler, SendsChunksOfALongPromptAheadToo) {
+  Scheduler scheduler({.chunk_len = 2, .max_sequences = 4, .budget = {}});
+  scheduler.add({{}, {{RequestId{0}, {1, 2, 3, 4, 5}, {}, 1, -1}}});
+  ASSERT_TRUE(std::holds_alternative<OpenSequence>(*scheduler.next()));
+  scheduler.consume(StepDone{});
+  EXPECT_EQ(next_chunk(scheduler), (Ids{1, 2}));
+  EXPECT_EQ(next_chunk(scheduler), (Ids{3, 4}));
+  const auto last = scheduler.next();
+  EXPECT_EQ(std::get<PrefillChunk>(*last).tokens, (Ids{5}));
+  EXPECT_EQ(std::get<PrefillChunk>(*last).after, AfterPrefill::kSample);
+  EXPECT_FALSE(scheduler.next());
+  EXPECT_TRUE(scheduler.consume(StepDone{}).empty());
+  EXPECT_TRUE(scheduler.consume(StepDone{}).empty());
+  StepDone done;
+  done.picked.push_back({{}, 7, 0.0F, {}});
+  EXPECT_EQ(scheduler.consume(done).size(), 1U);
+}
+
+TEST(Scheduler, ALostDocumentWithChunksUnderWayIsLostOnce) {
+  Scheduler scheduler({.chunk_len = 2, .max_sequences = 4, .budget = {}});
+  scheduler.add({{1, 2, 3, 4, 5, 6}, {{RequestId{0}, {9}, {}, 1, -1}}});
+  scheduler.next();
+  scheduler.consume(StepDone{});
+  for (int i = 0; i < 3; ++i) next_chunk(scheduler);
+  EXPECT_TRUE(scheduler.consume(StepDone{}).empty());
+  const auto events = scheduler.consume(StepFailed{ErrorCode::kOutOfMemory, "full"});
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(std::get<RequestFailed>(events.front()).message, "full");
+  // Its last chunk is still to be answered; the drop comes behind it.
+  const auto drop = scheduler.next();
+  ASSERT_TRUE(std::holds_alternative<DropSequences>(*drop));
+  EXPECT_EQ(std::get<DropSequences>(*drop).sequences.size(), 1U);
+  EXPECT_TRUE(scheduler.consume(StepFailed{ErrorCode::kFailedPrecondition, "lost"}).empty());
+  EXPECT_FALSE(scheduler.idle());
+  EXPECT_TRUE(scheduler.consume(StepDone{}).empty());
+  EXPECT_TRUE(scheduler.idle());
 }
 
 TEST(Scheduler, RefusesWhatItsCallersGetWrong) {

@@ -187,10 +187,64 @@ TEST(ControlPlane, TellsTheWorkerThatTheCoordinatorIsGone) {
   auto server = std::make_unique<ControlServer>(config);
   std::atomic<bool> told = false;
   auto client = client_config(*server, config, 0);
-  client.on_lost = [&](const std::string&) { told = true; };
+  client.on_lost = [&](LostCoordinator, const std::string&) { told = true; };
   const auto worker = connect_to_coordinator(client, deadline_in(60s));
   server->wait_for_workers(deadline_in(60s));
   server.reset();
+  EXPECT_FALSE(worker->next().has_value());
+  for (int i = 0; i < 500 && !told; ++i) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(told);
+}
+
+TEST(ControlPlane, TellsThePeopleOfTheFirstLossOnce) {
+  auto config = server_config(2);
+  std::atomic<int> n_told = 0;
+  config.on_failure = [&](const std::string& reason) {
+    EXPECT_THAT(reason, HasSubstr("rank 1 is gone"));
+    ++n_told;
+  };
+  ControlServer server(config);
+  auto stays = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
+  auto leaves = connect_to_coordinator(client_config(server, config, 1), deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  leaves.reset();
+  for (int i = 0; i < 5000 && n_told == 0; ++i) std::this_thread::sleep_for(1ms);
+  stays.reset();
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(n_told, 1);
+}
+
+TEST(ControlPlane, TakesASilentCoordinatorForDead) {
+  auto config = server_config(1);
+  config.times.heartbeat_period = 1h;  // as if it were stopped
+  ControlServer server(config);
+  std::atomic<bool> told = false;
+  auto client = client_config(server, config, 0);
+  client.times.heartbeat_period = 20ms;
+  client.times.dead_after = 300ms;
+  client.on_lost = [&](LostCoordinator how, const std::string& reason) {
+    EXPECT_EQ(how, LostCoordinator::kGone);
+    EXPECT_THAT(reason, HasSubstr("not been heard of"));
+    told = true;
+  };
+  const auto worker = connect_to_coordinator(client, deadline_in(60s));
+  EXPECT_FALSE(worker->next().has_value());
+  for (int i = 0; i < 500 && !told; ++i) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(told);
+}
+
+TEST(ControlPlane, AWorkerKnowsAnAbortFromALoss) {
+  const auto config = server_config(1);
+  ControlServer server(config);
+  std::atomic<bool> told = false;
+  auto client = client_config(server, config, 0);
+  client.on_lost = [&](LostCoordinator how, const std::string&) {
+    EXPECT_EQ(how, LostCoordinator::kAborted);
+    told = true;
+  };
+  const auto worker = connect_to_coordinator(client, deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  server.abort_workers();
   EXPECT_FALSE(worker->next().has_value());
   for (int i = 0; i < 500 && !told; ++i) std::this_thread::sleep_for(1ms);
   EXPECT_TRUE(told);

@@ -1,0 +1,138 @@
+#include "tools/rank_duties.h"
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "worker/worker.h"
+
+namespace longhaul {
+namespace {
+
+// Where a rank stands in the plan; nullopt for one that has no part in it.
+struct Post {
+  std::int64_t replica = 0;
+  Extent layers;
+};
+
+std::optional<Post> post_of(const Plan& plan, Rank rank) {
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    for (const Stage& stage : plan.replicas[r].stages) {
+      if (stage.ring_position(rank)) return Post{static_cast<std::int64_t>(r), stage.layers};
+    }
+  }
+  return std::nullopt;
+}
+
+HistoryChoice history_choice(const RunOptions& options) {
+  if (options.history == "keys") return HistoryChoice::kKeysTravel;
+  if (options.history == "queries") return HistoryChoice::kQueriesTravel;
+  return HistoryChoice::kByCost;
+}
+
+// Collective over comm. Rank 0's plan, or nullopt when it could not make one.
+std::optional<JobPlan> learn_plan(Communicator& comm, const RankDuties& duties,
+                                  const ClusterSpec& found) {
+  constexpr std::string_view kRefused = "refused";
+  JobPlan plan;
+  std::string order;
+  std::exception_ptr refusal;
+  if (comm.rank() == 0) {
+    try {
+      plan = duties.make_plan(found);
+      order = encode_order(plan);
+    } catch (...) {
+      refusal = std::current_exception();
+      order = kRefused;
+    }
+  }
+  order = comm.broadcast_text(std::move(order), 0);
+  if (order == kRefused) {
+    if (refusal) duties.refused(refusal);
+    return std::nullopt;
+  }
+  if (comm.rank() != 0) return decode_order(order);
+  duties.planned(plan);
+  return plan;
+}
+
+DType dtype_of(KvType type) {
+  if (type == KvType::kF32) return DType::kF32;
+  if (type == KvType::kBf16) return DType::kBf16;
+  throw Error(ErrorCode::kUnsupported, "caches of this type are planned, but cannot be run yet");
+}
+
+// A rank without a part in the plan: it only waits for the end.
+void serve_idle(WorkerLink& link) {
+  while (const auto command = link.next()) {
+    link.answer(StepDone{});
+    if (std::holds_alternative<Shutdown>(*command)) return;
+  }
+}
+
+Served serve(Communicator& comm, const RankDuties& duties) {
+  const RunOptions& options = *duties.options;
+  const DType weight_dtype = duties.model->config().spec.weight_dtype;
+  const ProbedCluster probed = probe_cluster(
+      comm, {.measure_speed = options.cluster.empty(),
+             .weight_dtype = weight_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32,
+             .n_threads = options.n_threads});
+  const auto job = learn_plan(comm, duties, probed.cluster);
+  if (!job) return Served::kRefused;
+  const Plan& plan = *job->plan;
+  const auto post = post_of(plan, Rank{comm.job_rank()});
+  const auto ring = comm.split(post ? static_cast<int>(post->replica) : -1, comm.rank());
+  duties.board->enter(Activity::kLoading);
+  WorkerConfig config;
+  agree_on(comm, [&] {
+    if (!post) return;
+    config.weights = duties.shelf->layers(post->layers);
+    config.k_dtype = dtype_of(plan.kv.k_type);
+    config.v_dtype = dtype_of(plan.kv.v_type);
+  });
+  duties.board->enter(Activity::kIdle);
+  if (!post) {
+    serve_idle(*duties.link);
+    return Served::kToTheEnd;
+  }
+  config.roles = plan.roles;
+  config.block_size = plan.kv.block_size;
+  config.n_threads = probed.n_threads;
+  config.board = duties.board;
+  config.place = RingPlace{.plan = job->plan,
+                           .cluster = job->cluster,
+                           .replica = post->replica,
+                           .comm = ring.get(),
+                           .history = history_choice(options)};
+  Worker worker(config);
+  worker.serve(*duties.link);
+  return Served::kToTheEnd;
+}
+
+}  // namespace
+
+std::shared_ptr<const Weights> WeightsShelf::layers(Extent layers) {
+  const std::lock_guard lock(mutex_);
+  auto& weights = shelf_[layers];
+  if (!weights) weights = std::make_shared<const Weights>(Weights::load(*model_, layers));
+  return weights;
+}
+
+std::chrono::milliseconds transfer_deadline(const RunOptions& options) {
+  const double seconds = options.step_timeout_seconds + options.dead_after_seconds + 10;
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+}
+
+Served serve_rank(Communicator& comm, const RankDuties& duties) {
+  try {
+    return serve(comm, duties);
+  } catch (...) {
+    const Verdict verdict = verdict_of(std::current_exception(), comm.job_rank());
+    comm.abort(verdict.code, verdict.message);
+    throw;
+  }
+}
+
+}  // namespace longhaul
