@@ -1,6 +1,9 @@
 #include "tools/rank_duties.h"
 
+#include <fmt/format.h>
+
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -72,6 +75,12 @@ void serve_idle(WorkerLink& link) {
   }
 }
 
+// trace.json -> trace.3.json
+std::filesystem::path trace_path(const std::filesystem::path& path, int rank) {
+  return path.parent_path() /
+         fmt::format("{}.{}{}", path.stem().string(), rank, path.extension().string());
+}
+
 Served serve(Communicator& comm, const RankDuties& duties) {
   const RunOptions& options = *duties.options;
   const DType weight_dtype = duties.model->config().spec.weight_dtype;
@@ -106,8 +115,13 @@ Served serve(Communicator& comm, const RankDuties& duties) {
                            .replica = post->replica,
                            .comm = ring.get(),
                            .history = history_choice(options)};
+  Trace trace;
+  if (!options.trace.empty()) config.trace = &trace;
   Worker worker(config);
   worker.serve(*duties.link);
+  if (!options.trace.empty()) {
+    trace.write(trace_path(options.trace, comm.job_rank()), comm.job_rank());
+  }
   return Served::kToTheEnd;
 }
 

@@ -167,6 +167,12 @@ void add_rank_options(CLI::App& app, RunOptions& o) {
   app.add_option("--report", o.report,
                  "Write what each rank did and held to this file, as JSON, at the end")
       ->group(group);
+  app.add_option(
+         "--trace", o.trace,
+         "Write the work, transfers and waits of each rank's first chunks to this file, its "
+         "number before the extension (trace.json: trace.0.json, ...), for Perfetto or "
+         "chrome://tracing")
+      ->group(group);
   app.add_flag("--verbose", o.verbose, "Print the whole plan, as longhaul plan does")->group(group);
 }
 

@@ -46,6 +46,7 @@ struct RunOptions {
   double dead_after_seconds = 30;
   std::string control_address;
   std::filesystem::path report;
+  std::filesystem::path trace;
   bool verbose = false;
 
   bool retry_errors = false;

@@ -13,6 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ("base", "kernels", "model", "partition", "cluster", "worker", "coordinator", "tools", "tests/support")
 # Included by one .cc per instruction set, inside a namespace that it names; not headers in their own right.
 NOT_ALONE = ("kernels/cpu/", "kernels/cuda/")
+# Private headers of a part that is built only where its package is.
+OPTIONAL = ("hdf5.h: No such file",)
 
 
 def check(command, header):
@@ -25,13 +27,15 @@ def main():
     command = sys.argv[1:]
     headers = [p.relative_to(ROOT).as_posix() for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.h"))]
     headers = [h for h in headers if not h.startswith(NOT_ALONE)]
-    failed = 0
+    failed = skipped = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for header, code, errors in pool.map(lambda h: check(command, h), headers):
-            if code != 0:
+            if code != 0 and any(package in errors for package in OPTIONAL):
+                skipped += 1
+            elif code != 0:
                 failed += 1
                 print(f"{header} does not compile alone:\n{errors}")
-    print(f"check_headers: {len(headers)} headers, {failed} do not compile alone")
+    print(f"check_headers: {len(headers)} headers, {failed} do not compile alone" + (f", {skipped} need packages that are not here" if skipped else ""))
     return 1 if failed or not headers else 0
 
 
