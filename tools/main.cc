@@ -26,7 +26,7 @@ std::string version_text() {
   };
   return fmt::format(
       "longhaul {}\nbuilt with: {}, {}\nCPU kernels: {}\n"
-      "this release runs one process on CPUs; it does not use CUDA, NCCL or HDF5 yet",
+      "this release runs on CPUs; it does not use CUDA, NCCL or HDF5 yet",
       kVersion, part("MPI", kHasMpi), part("oneDNN", kHasOneDnn), name_of(active_isa()));
 }
 

@@ -179,7 +179,10 @@ int ProcessRank::coordinate(const std::function<int(const Launch&)>& run) {
   } catch (...) {
     status = report_failure(std::current_exception(), /*of_ranks=*/false);
   }
-  if (!started_) comm_->broadcast_text("leave", 0);
+  if (!started_) {
+    if (server_) server_->let_workers_go();
+    comm_->broadcast_text("leave", 0);
+  }
   return finish(status);
 }
 
@@ -206,6 +209,14 @@ bool ProcessRank::start(const JobStart& job) {
       end_.fail(std::current_exception());
     }
   });
+  const auto make_plan = [&](const ClusterSpec& found) {
+    try {
+      return job.make_plan(found);
+    } catch (...) {
+      server_->let_workers_go();  // as soon as they hear of it
+      throw;
+    }
+  };
   WeightsShelf shelf(*job.model);
   try {
     serve_rank(*comm_, {.options = &options_,
@@ -213,7 +224,7 @@ bool ProcessRank::start(const JobStart& job) {
                         .shelf = &shelf,
                         .board = &board_,
                         .link = link_.get(),
-                        .make_plan = job.make_plan,
+                        .make_plan = make_plan,
                         .planned = [&](const JobPlan& plan) { planned.set_value(plan); },
                         .refused = [&](std::exception_ptr why) { planned.set_exception(why); }});
   } catch (...) {

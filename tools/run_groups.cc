@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -121,6 +122,12 @@ class Coordinator {
       const std::lock_guard lock(end_.writing());
       work_.callbacks.on_failed(failure);
     };
+    if (work_.callbacks.on_text) {
+      locked.on_text = [this](std::size_t request, std::string_view text) {
+        const std::lock_guard lock(end_.writing());
+        work_.callbacks.on_text(request, text);
+      };
+    }
     locked.on_progress = [this](const Progress& progress) {
       const std::lock_guard lock(end_.writing());
       work_.callbacks.on_progress(progress);

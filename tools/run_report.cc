@@ -15,6 +15,7 @@ constexpr std::size_t kMainPhases = 3;  // named in a row
 // "attend 12.5, feed_forward 8.1, project 2.0"
 std::string main_phases(const RankReport& report) {
   auto phases = report.phase_seconds;
+  std::erase_if(phases, [](const auto& phase) { return phase.name == "ring wait"; });  // a column
   std::stable_sort(phases.begin(), phases.end(),
                    [](const auto& a, const auto& b) { return a.value > b.value; });
   std::string text;

@@ -72,6 +72,9 @@ class ControlServer {
   std::vector<WorkerStatus> statuses() const;
   // Tells every worker to leave at once.
   void abort_workers();
+  // From now on workers that go are no failure: they have been told to, in another way than by
+  // Shutdown.
+  void let_workers_go();
 
  private:
   struct Impl;

@@ -360,6 +360,11 @@ std::vector<WorkerStatus> ControlServer::statuses() const {
   return impl_->shared->statuses_locked();
 }
 
+void ControlServer::let_workers_go() {
+  const std::lock_guard lock(impl_->shared->mutex);
+  for (auto& [rank, peer] : impl_->shared->peers) peer.leaving = true;
+}
+
 void ControlServer::abort_workers() {
   asio::post(impl_->context, [shared = impl_->shared] {
     for (auto& [rank, peer] : shared->peers) {

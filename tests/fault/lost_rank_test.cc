@@ -238,6 +238,20 @@ TEST_F(LostRank, MpirunHandsOnAnInputErrorOfRankZero) {
                       {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}, launcher);
   EXPECT_EQ(mpirun.wait(), 5) << mpirun.errors();
   EXPECT_THAT(mpirun.errors(), HasSubstr("nothing was run"));
+  EXPECT_THAT(mpirun.errors(), testing::Not(HasSubstr("is gone")));
+}
+
+TEST_F(LostRank, MpirunHandsOnThatNothingFits) {
+  Words launcher = split(LONGHAUL_TEST_MPIEXEC, ' ');
+  launcher.push_back("2");
+  const fs::path cluster = folder_.path() / "small.toml";
+  replace_file(cluster, "[[node]]\nmemory = \"5 MiB\"\nranks = 2\n");
+  ChildProcess mpirun(folder_.path(),
+                      command(folder_.path() / "none.jsonl", {"--cluster", cluster.string()}),
+                      {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}, launcher);
+  EXPECT_EQ(mpirun.wait(), 3) << mpirun.errors();
+  EXPECT_THAT(mpirun.errors(), HasSubstr("It does not fit"));
+  EXPECT_THAT(mpirun.errors(), testing::Not(HasSubstr("is gone")));
 }
 #else
 TEST_F(LostRank, UnderMpirun) { GTEST_SKIP() << "skipped: this build has no MPI"; }

@@ -214,6 +214,20 @@ TEST(ControlPlane, TellsThePeopleOfTheFirstLossOnce) {
   EXPECT_EQ(n_told, 1);
 }
 
+TEST(ControlPlane, WorkersThatWereLetGoAreNoFailure) {
+  auto config = server_config(1);
+  std::atomic<bool> told = false;
+  config.on_failure = [&](const std::string&) { told = true; };
+  ControlServer server(config);
+  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  server.let_workers_go();
+  worker.reset();
+  for (int i = 0; i < 5000 && server.statuses().front().connected; ++i)
+    std::this_thread::sleep_for(1ms);
+  EXPECT_FALSE(told);
+}
+
 TEST(ControlPlane, TakesASilentCoordinatorForDead) {
   auto config = server_config(1);
   config.times.heartbeat_period = 1h;  // as if it were stopped
