@@ -34,6 +34,12 @@ HeadProfile read_head_profile(const std::filesystem::path& folder);
 
 enum class HeadRole : std::uint8_t { kRetrieval = 0, kStreaming = 1 };
 
+// Where streaming heads see their sinks once tokens between them and the recent ones are gone.
+enum class SinkPositions : std::uint8_t {
+  kAbsolute = 0,  // where they stand in the text (DuoAttention)
+  kInCache = 1,   // right before the recent tokens: positions count kept tokens (StreamingLLM)
+};
+
 // The role of every KV head, and the window that streaming heads keep.
 struct HeadRoles {
   std::int64_t n_layers = 0;
@@ -41,6 +47,7 @@ struct HeadRoles {
   std::vector<HeadRole> roles = {};  // [n_layers, n_kv_heads]
   std::int64_t sink = 0;
   std::int64_t recent = 0;
+  SinkPositions sink_positions = SinkPositions::kAbsolute;
 
   static HeadRoles all_retrieval(std::int64_t n_layers, std::int64_t n_kv_heads);
   HeadRole role(std::int64_t layer, std::int64_t kv_head) const {

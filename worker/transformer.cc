@@ -9,7 +9,10 @@
 namespace longhaul {
 
 Transformer::Transformer(LayerCompute& compute, const CacheLayout& layout)
-    : compute_(compute), layout_(layout), own_blocks_(layout) {
+    : compute_(compute),
+      layout_(layout),
+      own_blocks_(layout),
+      in_cache_sinks_(compute.spec(), layout) {
   const Extent loaded = compute.weights().layers();
   require(loaded.begin <= layout.layers().begin && layout.layers().end <= loaded.end,
           "Transformer: caches of layers without weights");
@@ -39,6 +42,8 @@ void Transformer::run_layer(std::int64_t number, const Batch& batch) {
       clear(compute_.stream(), buffers().state);
       own_blocks_.attend(compute_.stream(), number, queries, buffers().q, buffers().positions,
                          compute_.sm_scale(), buffers().state);
+      in_cache_sinks_.attend(compute_.stream(), number, queries, buffers().q, buffers().positions,
+                             compute_.sm_scale(), buffers().state);
     }
     compute_.finish(layer);
     compute_.feed_forward(layer);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
+#include "worker/attention/in_cache_sinks.h"
 #include "worker/attention/own_blocks.h"
 #include "worker/batch.h"
 #include "worker/kv/cache_layout.h"
@@ -34,6 +35,7 @@ class Transformer {
   LayerCompute& compute_;
   const CacheLayout& layout_;
   OwnBlocks own_blocks_;
+  InCacheSinks in_cache_sinks_;
   std::vector<BatchSegment> wanted_segments_;
 };
 

@@ -111,6 +111,11 @@ Worker::Worker(const WorkerConfig& config)
   if (!config.place) return;
   rank_ = config.place->comm->job_rank();
   if (config.place->comm->size() == 1) return;
+  if (config.place->plan->roles.sink_positions != SinkPositions::kAbsolute) {
+    throw Error(ErrorCode::kUnsupported,
+                "StreamingLLM's positions in the cache work on one rank; with more ranks streaming "
+                "heads see their sinks at their own positions only");
+  }
   ring_ = std::make_unique<RingWorker>(*config.place, compute_, layout_, board_, config.trace);
 }
 

@@ -50,34 +50,6 @@ void add_scaled(double* out, double scale, const double* x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) out[i] += scale * x[i];
 }
 
-// out[head_dim] = softmax over the keys that the mask shows of (q k / sqrt(head_dim)), times v.
-// `k` and `v` point at the head's vector of token 0; the next token's is `stride` further.
-struct HeadAttention {
-  const double* k;
-  const double* v;
-  std::int64_t stride;
-  std::int64_t head_dim;
-  KeyMask mask;
-
-  void operator()(const double* q, std::int64_t position, double* out) const {
-    std::vector<std::int64_t> keys;
-    for (std::int64_t key = 0; key <= position; ++key) {
-      if (mask.sees(position, key)) keys.push_back(key);
-    }
-    std::vector<double> scores;
-    for (const std::int64_t key : keys) {
-      scores.push_back(dot(q, k + key * stride, head_dim) /
-                       std::sqrt(static_cast<double>(head_dim)));
-    }
-    const double largest = *std::max_element(scores.begin(), scores.end());
-    double sum = 0;
-    for (double& score : scores) sum += score = std::exp(score - largest);
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      add_scaled(out, scores[i] / sum, v + keys[i] * stride, head_dim);
-    }
-  }
-};
-
 }  // namespace
 
 std::vector<KeyMask> key_masks(const ModelSpec& spec, const HeadRoles& roles) {
@@ -89,7 +61,9 @@ std::vector<KeyMask> key_masks(const ModelSpec& spec, const HeadRoles& roles) {
     for (std::int64_t head = 0; head < spec.n_kv_heads; ++head) {
       const bool streams =
           window == ModelSpec::kNoWindow && roles.role(layer, head) == HeadRole::kStreaming;
-      masks.push_back(streams ? KeyMask{roles.sink, roles.recent} : KeyMask{0, window});
+      const bool in_cache = roles.sink_positions == SinkPositions::kInCache;
+      masks.push_back(streams ? KeyMask{roles.sink, roles.recent, in_cache}
+                              : KeyMask{.sink = 0, .recent = window});
     }
   }
   return masks;
@@ -194,24 +168,63 @@ ReferenceModel::Matrix ReferenceModel::normalized(const Matrix& x,
   return out;
 }
 
-void ReferenceModel::prepare_heads(Matrix& x, std::span<const double> norm) const {
-  const std::int64_t head_dim = spec_.head_dim;
-  const std::int64_t half = head_dim / 2;
+void ReferenceModel::normalize_heads(Matrix& x, std::span<const double> norm) const {
+  if (norm.empty()) return;
   for (std::int64_t position = 0; position < x.n_rows; ++position) {
-    for (std::int64_t begin = 0; begin < x.n_columns; begin += head_dim) {
-      double* head = x.row(position) + begin;
-      if (!norm.empty()) normalize({head, norm.size()}, norm);
-      for (std::int64_t i = 0; i < half; ++i) {
-        const double angle =
-            static_cast<double>(position) * inverse_frequencies_[static_cast<std::size_t>(i)];
-        const double cosine = rope_scale_ * std::cos(angle);
-        const double sine = rope_scale_ * std::sin(angle);
-        const double a = head[i];
-        const double b = head[i + half];
-        head[i] = a * cosine - b * sine;
-        head[i + half] = b * cosine + a * sine;
-      }
-    }
+    for (std::int64_t begin = 0; begin < x.n_columns; begin += spec_.head_dim)
+      normalize({x.row(position) + begin, static_cast<std::size_t>(spec_.head_dim)}, norm);
+  }
+}
+
+void ReferenceModel::rotate(double* head, std::int64_t position) const {
+  const std::int64_t half = spec_.head_dim / 2;
+  for (std::int64_t i = 0; i < half; ++i) {
+    const double angle =
+        static_cast<double>(position) * inverse_frequencies_[static_cast<std::size_t>(i)];
+    const double cosine = rope_scale_ * std::cos(angle);
+    const double sine = rope_scale_ * std::sin(angle);
+    const double a = head[i];
+    const double b = head[i + half];
+    head[i] = a * cosine - b * sine;
+    head[i + half] = b * cosine + a * sine;
+  }
+}
+
+// Every head of every row at the row's position.
+ReferenceModel::Matrix ReferenceModel::rotated(Matrix x) const {
+  for (std::int64_t position = 0; position < x.n_rows; ++position) {
+    for (std::int64_t begin = 0; begin < x.n_columns; begin += spec_.head_dim)
+      rotate(x.row(position) + begin, position);
+  }
+  return x;
+}
+
+// Softmax over the keys that the mask shows of (q k / sqrt(head_dim)), times v.
+void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std::int64_t position,
+                            double* out) const {
+  const std::int64_t head_dim = spec_.head_dim;
+  std::vector<std::int64_t> keys;
+  for (std::int64_t key = 0; key <= position; ++key) {
+    if (head.mask.sees(position, key)) keys.push_back(key);
+  }
+  std::vector<double> turned_q(q.begin(), q.end());
+  // The last key that is seen is the query's own.
+  if (head.mask.counts_kept_keys) {
+    rotate(turned_q.data(), static_cast<std::int64_t>(keys.size()) - 1);
+  }
+  std::vector<double> scores;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const double* k = head.k + keys[i] * head.stride;
+    std::vector<double> turned_k(k, k + head_dim);
+    if (head.mask.counts_kept_keys) rotate(turned_k.data(), static_cast<std::int64_t>(i));
+    scores.push_back(dot(turned_q.data(), turned_k.data(), head_dim) /
+                     std::sqrt(static_cast<double>(head_dim)));
+  }
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - largest);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    add_scaled(out, scores[i] / sum, head.v + keys[i] * head.stride, head_dim);
   }
 }
 
@@ -220,19 +233,24 @@ ReferenceModel::Matrix ReferenceModel::attention(const Layer& layer, const Matri
   Matrix q = apply(layer.q, x);
   Matrix k = apply(layer.k, x);
   const Matrix v = apply(layer.v, x);
-  prepare_heads(q, layer.q_norm);
-  prepare_heads(k, layer.k_norm);
+  normalize_heads(q, layer.q_norm);
+  normalize_heads(k, layer.k_norm);
+  const Matrix turned_q = rotated(q);
+  const Matrix turned_k = rotated(k);
   Matrix out(q.n_rows, q.n_columns);
   for (std::int64_t head = 0; head < spec_.n_heads; ++head) {
     const std::int64_t kv_head = head / spec_.gqa_group();
-    const HeadAttention attend{.k = k.row(0) + kv_head * spec_.head_dim,
-                               .v = v.row(0) + kv_head * spec_.head_dim,
-                               .stride = k.n_columns,
-                               .head_dim = spec_.head_dim,
-                               .mask = masks[static_cast<std::size_t>(kv_head)]};
+    const KeyMask mask = masks[static_cast<std::size_t>(kv_head)];
+    const Matrix& queries = mask.counts_kept_keys ? q : turned_q;
+    const Matrix& keys = mask.counts_kept_keys ? k : turned_k;
+    const HeadView view{.k = keys.row(0) + kv_head * spec_.head_dim,
+                        .v = v.row(0) + kv_head * spec_.head_dim,
+                        .stride = k.n_columns,
+                        .mask = mask};
     for (std::int64_t position = 0; position < x.n_rows; ++position) {
       const std::int64_t begin = head * spec_.head_dim;
-      attend(q.row(position) + begin, position, out.row(position) + begin);
+      attend(view, {queries.row(position) + begin, static_cast<std::size_t>(spec_.head_dim)},
+             position, out.row(position) + begin);
     }
   }
   return apply(layer.o, out);

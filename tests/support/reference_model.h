@@ -17,6 +17,10 @@ namespace longhaul::test {
 struct KeyMask {
   std::int64_t sink = 0;
   std::int64_t recent = ModelSpec::kNoWindow;
+  // Whether keys and query take their numbers in the list of keys that are seen as positions
+  // (StreamingLLM: what is not seen is evicted, and the cache is rotated anew), not those in the
+  // text.
+  bool counts_kept_keys = false;
   bool sees(std::int64_t query, std::int64_t key) const {
     return key <= query && (key < sink || query - key < recent);
   }
@@ -79,7 +83,19 @@ class ReferenceModel {
   Matrix apply(const Linear& linear, const Matrix& x) const;
   void normalize(std::span<double> x, std::span<const double> weight) const;  // RMSNorm, in place
   Matrix normalized(const Matrix& x, std::span<const double> weight) const;
-  void prepare_heads(Matrix& x, std::span<const double> norm) const;  // QK norm, then RoPE
+  void normalize_heads(Matrix& x, std::span<const double> norm) const;  // QK norm, if any
+  void rotate(double* head, std::int64_t position) const;               // RoPE
+  Matrix rotated(Matrix x) const;
+  // One query over a head's keys; adds to out[head_dim]. Both are rotated already, unless the mask
+  // counts kept keys.
+  struct HeadView {
+    const double* k;
+    const double* v;
+    std::int64_t stride;  // from one token's vector to the next one's
+    KeyMask mask;
+  };
+  void attend(const HeadView& head, std::span<const double> q, std::int64_t position,
+              double* out) const;
   Matrix attention(const Layer& layer, const Matrix& x, std::span<const KeyMask> masks) const;
   Matrix feed_forward(const Layer& layer, const Matrix& x) const;
 

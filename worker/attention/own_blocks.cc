@@ -17,6 +17,14 @@ TensorView<const float, 2> head_of(const TensorView<const float, 3>& x, Extent r
           {x.stride(0), 1}};
 }
 
+// Sinks at other positions than their own are attended to apart (in_cache_sinks.h), but for those
+// among the recent tokens.
+AttentionMask mask_at_own_positions(const KvPolicy& policy) {
+  AttentionMask mask = policy.mask();
+  if (policy.sink_positions() == SinkPositions::kInCache) mask.sink = 0;
+  return mask;
+}
+
 }  // namespace
 
 void OwnBlocks::append(StreamRef stream, std::int64_t layer, const Batch& batch,
@@ -67,7 +75,7 @@ void OwnBlocks::attend(StreamRef stream, std::int64_t layer, const Batch& batch,
            .q_positions = positions.subspan(static_cast<std::size_t>(segment.rows.begin),
                                             static_cast<std::size_t>(segment.rows.size())),
            .blocks = segment.cache->head(layer, kv_head).blocks(),
-           .mask = layout_.policy(layer, kv_head).mask(),
+           .mask = mask_at_own_positions(layout_.policy(layer, kv_head)),
            .state = state.tokens(segment.rows).heads(q_heads)});
     }
   }

@@ -29,7 +29,7 @@ class OwnBlocks {
 
   // Merges into `state` [n_rows, n_heads(, head_dim)] what the own blocks of one layer give for q
   // [n_rows, n_heads, head_dim] at `positions` [n_rows]. One kernel call for all segments and
-  // heads.
+  // heads. Leaves out sinks that are not at their own positions: in_cache_sinks.h adds them.
   void attend(StreamRef stream, std::int64_t layer, const Batch& batch,
               const TensorView<const float, 3>& q, std::span<const std::int64_t> positions,
               float sm_scale, const SoftmaxStateView& state);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "base/error.h"
 
@@ -38,16 +38,19 @@ CacheLayout::CacheLayout(const ModelSpec& spec, const HeadRoles& roles, Extent l
   require(0 <= layers.begin && layers.begin <= layers.end && layers.end <= spec.n_layers,
           fmt::format("layers [{}, {}) of a model with {} layers", layers.begin, layers.end,
                       spec.n_layers));
-  std::map<std::pair<std::int64_t, std::int64_t>, const KvPolicy*> made;
+  // By sink, recent, and whether they are the model's own.
+  std::map<std::tuple<std::int64_t, std::int64_t, bool>, const KvPolicy*> made;
   for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
+    const bool is_windowed = window_of(spec, layer) != ModelSpec::kNoWindow;
     for (std::int64_t kv_head = 0; kv_head < n_kv_heads_; ++kv_head) {
       const AttentionMask mask = head_mask(spec, roles, layer, kv_head);
-      const KvPolicy*& policy = made[{mask.sink, mask.recent}];
+      const KvPolicy*& policy = made[{mask.sink, mask.recent, is_windowed}];
       if (policy == nullptr) {
         policies_.push_back(make_kv_policy(
             {.kind = is_unlimited(mask) ? KvPolicyKind::kKeepAll : KvPolicyKind::kSinkRecent,
              .sink = mask.sink,
-             .recent = mask.recent}));
+             .recent = mask.recent,
+             .sink_positions = is_windowed ? SinkPositions::kAbsolute : roles.sink_positions}));
         policy = policies_.back().get();
       }
       heads_.push_back(policy);

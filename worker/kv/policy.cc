@@ -11,7 +11,7 @@ std::unique_ptr<const KvPolicy> make_kv_policy(const KvPolicyConfig& config) {
     case KvPolicyKind::kKeepAll:
       return std::make_unique<KeepAll>();
     case KvPolicyKind::kSinkRecent:
-      return std::make_unique<SinkRecent>(config.sink, config.recent);
+      return std::make_unique<SinkRecent>(config.sink, config.recent, config.sink_positions);
   }
   throw Error(ErrorCode::kInternal, "unknown KvPolicyKind");
 }

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "kernels/attention.h"
+#include "model/head_profile.h"
 
 namespace longhaul {
 
@@ -28,20 +29,23 @@ class KvPolicy {
   virtual ~KvPolicy() = default;
   // Which keys a query sees. Local.
   virtual AttentionMask mask() const = 0;
+  // At which positions it sees those before its recent ones. Local.
+  virtual SinkPositions sink_positions() const { return SinkPositions::kAbsolute; }
   // Called once per step and layer. Local.
   virtual CacheDecision decide(const CacheFacts& facts) const = 0;
 };
 
 enum class KvPolicyKind {
   kKeepAll,     // every token, for ever: retrieval heads, dense models
-  kSinkRecent,  // the first `sink` tokens and the last `recent`, in absolute positions, exactly:
-                // streaming heads (DuoAttention), sliding windows (sink = 0)
+  kSinkRecent,  // the first `sink` tokens and the last `recent`, exactly: streaming heads
+                // (DuoAttention, StreamingLLM), sliding windows (sink = 0)
 };
 
 struct KvPolicyConfig {
   KvPolicyKind kind = KvPolicyKind::kKeepAll;
   std::int64_t sink = 0;
   std::int64_t recent = 0;  // the query's own token counts: at least 1
+  SinkPositions sink_positions = SinkPositions::kAbsolute;
 };
 
 // The one factory of policies. Throws kInvalidArgument.

@@ -8,7 +8,8 @@
 
 namespace longhaul {
 
-SinkRecent::SinkRecent(std::int64_t sink, std::int64_t recent) : sink_(sink), recent_(recent) {
+SinkRecent::SinkRecent(std::int64_t sink, std::int64_t recent, SinkPositions sink_positions)
+    : sink_(sink), recent_(recent), sink_positions_(sink_positions) {
   require(sink >= 0, fmt::format("streaming window: sink is {}, it must not be negative", sink));
   require(
       recent >= 1,

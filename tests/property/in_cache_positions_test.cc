@@ -1,0 +1,159 @@
+// StreamingLLM's positions: the worker, which never keeps an unrotated key, against the reference
+// model, which evicts and then rotates the cache anew for every query (arXiv 2309.17453, section
+// 3.2).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "tests/property/worker_cases.h"
+#include "tests/support/compare.h"
+#include "tests/support/paths.h"
+#include "tests/support/random.h"
+#include "tests/support/reference_model.h"
+#include "tests/unit/worker/model_files.h"
+#include "tests/unit/worker/tiny_models.h"
+
+namespace longhaul::test {
+namespace {
+
+// Log-softmax of the rows from `first_row` to all but the last `n_left_out`.
+std::vector<double> log_softmax(const std::vector<double>& logits, std::int64_t vocab_size,
+                                std::int64_t first_row, std::int64_t n_left_out) {
+  std::vector<double> out(logits.begin() + first_row * vocab_size,
+                          logits.end() - n_left_out * vocab_size);
+  const auto width = static_cast<std::size_t>(vocab_size);
+  for (std::size_t row = 0; row < out.size(); row += width) {
+    const double max = *std::max_element(out.begin() + static_cast<std::ptrdiff_t>(row),
+                                         out.begin() + static_cast<std::ptrdiff_t>(row + width));
+    double sum = 0;
+    for (std::size_t i = 0; i < width; ++i) sum += std::exp(out[row + i] - max);
+    for (std::size_t i = 0; i < width; ++i) out[row + i] -= max + std::log(sum);
+  }
+  return out;
+}
+
+HeadRoles random_in_cache_roles(Random& random, const ModelSpec& spec) {
+  HeadRoles roles = random_roles(random, spec);
+  if (random.chance(0.5)) std::ranges::fill(roles.roles, HeadRole::kStreaming);
+  roles.sink_positions = SinkPositions::kInCache;
+  return roles;
+}
+
+struct Case {
+  ModelSpec spec;
+  HeadRoles roles;
+  TemporaryFolder folder;
+  explicit Case(Random& random, std::uint64_t seed) : spec(random_spec(random)) {
+    roles = random_in_cache_roles(random, spec);
+    write_model(folder.path(), {.spec = spec, .seed = seed});
+  }
+};
+
+TEST(InCachePositions, EqualEvictionAndNewRotationForAnyChunks) {
+  for (int round = 0; round < 25 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const Case c(random, seed);
+    const ModelFolder model(c.folder.path());
+    const std::vector<std::int32_t> tokens =
+        random_tokens(random, random.integer(2, 200), c.spec.vocab_size);
+    Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
+                   .roles = c.roles,
+                   .block_size = 16 * random.integer(1, 4),
+                   .n_threads = 2});
+    const std::vector<float> got = log_probabilities(
+        worker, tokens, random_chunks(random, static_cast<std::int64_t>(tokens.size())));
+    const ReferenceModel reference(model);
+    const std::vector<double> want = log_softmax(
+        reference.logits(tokens, key_masks(reference.spec(), c.roles)), c.spec.vocab_size, 0, 1);
+    EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32)))
+        << c.spec.model_type << ", sink " << c.roles.sink << ", recent " << c.roles.recent << ", "
+        << tokens.size() << " tokens";
+  }
+}
+
+// Several sequences of different lengths decoded together, each with its own turn of the query.
+TEST(InCachePositions, HoldInBatchesOfForks) {
+  for (int round = 0; round < 5 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + 500 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const Case c(random, seed);
+    const ModelFolder model(c.folder.path());
+    Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
+                   .roles = c.roles,
+                   .block_size = 16,
+                   .n_threads = 1});
+    const ReferenceModel reference(model);
+    const SamplingParams sampling{.n_logprobs = c.spec.vocab_size};
+    const std::vector<std::int32_t> shared = random_tokens(random, 40, c.spec.vocab_size);
+    open_with(worker, SequenceId{0}, shared, equal_chunks(40, 7));
+    std::vector<std::vector<std::int32_t>> texts;
+    for (std::int64_t i = 1; i <= 3; ++i) {
+      texts.push_back(shared);
+      const auto more = random_tokens(random, random.integer(1, 60), c.spec.vocab_size);
+      texts.back().insert(texts.back().end(), more.begin(), more.end());
+      done(worker.step(
+          ForkSequence{.parent = SequenceId{0}, .child = SequenceId{i}, .sampling = sampling}));
+      done(worker.step(PrefillChunk{.sequence = SequenceId{i}, .tokens = more}));
+    }
+    for (int step = 0; step < 3; ++step) {
+      DecodeBatch batch;
+      for (std::int64_t i = 1; i <= 3; ++i) {
+        const auto token = random_tokens(random, 1, c.spec.vocab_size).at(0);
+        texts[static_cast<std::size_t>(i - 1)].push_back(token);
+        batch.rows.push_back({SequenceId{i}, token});
+      }
+      const StepDone result = done(worker.step(batch));
+      for (std::size_t i = 0; i < 3; ++i) {
+        std::vector<float> got(static_cast<std::size_t>(c.spec.vocab_size));
+        for (const TokenLogprob& t : result.picked.at(i).top)
+          got[static_cast<std::size_t>(t.token)] = t.logprob;
+        const std::vector<double> want =
+            log_softmax(reference.logits(texts[i], key_masks(reference.spec(), c.roles)),
+                        c.spec.vocab_size, static_cast<std::int64_t>(texts[i].size()) - 1, 0);
+        EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32))) << "sequence " << i + 1;
+      }
+    }
+  }
+}
+
+// While nothing has been evicted they are the positions in the text; without sinks they never
+// differ; afterwards they do.
+TEST(InCachePositions, DifferFromAbsoluteOnesOnlyOnceSinksHaveMoved) {
+  Random random(base_seed() + 77);
+  ModelSpec spec = random_spec(random);
+  std::ranges::fill(spec.attention_window, ModelSpec::kNoWindow);
+  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  std::ranges::fill(roles.roles, HeadRole::kStreaming);
+  const auto weights =
+      std::make_shared<const Weights>(Weights::synthetic(spec, DType::kF32, base_seed()));
+  const std::vector<std::int32_t> tokens = random_tokens(random, 120, spec.vocab_size);
+  const auto scores = [&](std::int64_t sink, SinkPositions positions) {
+    roles.sink = sink;
+    roles.recent = 60 - sink;
+    roles.sink_positions = positions;
+    Worker worker({.weights = weights, .roles = roles, .n_threads = 1});
+    return log_probabilities(worker, tokens, equal_chunks(120, 50));
+  };
+  const auto in_cache = scores(5, SinkPositions::kInCache);
+  const auto absolute = scores(5, SinkPositions::kAbsolute);
+  const auto n_before = static_cast<std::ptrdiff_t>(60 * spec.vocab_size);
+  const auto part = [&](const std::vector<float>& all, bool is_first) {
+    return is_first ? std::vector<float>(all.begin(), all.begin() + n_before)
+                    : std::vector<float>(all.begin() + n_before, all.end());
+  };
+  const Tolerance tolerance = logits_tolerance(DType::kF32);
+  EXPECT_TRUE(close(part(in_cache, true), part(absolute, true), tolerance));
+  EXPECT_FALSE(close(part(in_cache, false), part(absolute, false), tolerance));
+  EXPECT_TRUE(
+      close(scores(0, SinkPositions::kInCache), scores(0, SinkPositions::kAbsolute), tolerance));
+}
+
+}  // namespace
+}  // namespace longhaul::test
