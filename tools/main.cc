@@ -12,6 +12,7 @@
 #include "kernels/isa.h"
 #include "tools/commands.h"
 #include "tools/environment.h"
+#include "tools/eval/eval_command.h"
 #include "tools/exit_status.h"
 #include "tools/job_end.h"
 #include "tools/plan_command.h"
@@ -46,7 +47,8 @@ int run_program(int argc, char** argv) {
   choose_isa();
   program.set_version_flag("--version", version_text());
   program.require_subcommand(1);
-  const std::vector<Command> commands = {add_run_command(program), add_plan_command(program)};
+  const std::vector<Command> commands = {add_run_command(program), add_plan_command(program),
+                                         add_eval_command(program)};
   try {
     program.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {

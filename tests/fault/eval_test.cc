@@ -1,0 +1,158 @@
+// `longhaul eval` as its users run it, on the embedded model: small grids, short texts, all files
+// that it writes, and what it says to wrong flags.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "tests/fault/child_process.h"
+#include "tests/support/paths.h"
+#include "tests/unit/eval/xml_check.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+using test::ChildProcess;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+std::string example(std::string_view name) {
+  return test::source_path(fmt::format("examples/needle/{}", name)).string();
+}
+
+struct Ended {
+  int status = -1;
+  std::string output;
+  std::string errors;
+};
+
+class Eval : public testing::Test {
+ protected:
+  Ended run(const std::string& what, const Words& more) {
+    Words words = {"eval", what, "-m", example("model"), "-t", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    ChildProcess process(folder_.path(), words);
+    const int status = process.wait();
+    return {status, process.output(), process.errors()};
+  }
+  std::string prefix() const { return (folder_.path() / "out").string(); }
+  std::string file(const std::string& ending) const {
+    return read_file(prefix() + ending, std::size_t{1} << 26);
+  }
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(Eval, NeedleFindsEveryRecordWithItsProfile) {
+  const Ended ended = run("needle", {"--head-profile", example("profile"), "--lengths", "1K,4K",
+                                     "--depths", "0,50,100", "--no-progress", "-o", prefix()});
+  ASSERT_EQ(ended.status, 0) << ended.errors;
+  EXPECT_EQ(ended.errors, "");
+  EXPECT_THAT(ended.output, HasSubstr("6 of 6 answers right"));
+  EXPECT_EQ(test::xml_problem(file(".svg")), "");
+  EXPECT_THAT(file(".csv"), HasSubstr(",4096,0.5,1,1,1\n"));
+  const Json json = parse_json(file(".json"), "out.json");
+  const JsonField run = JsonField(json, "out.json").at("runs").at(0);
+  EXPECT_EQ(run.at("exact_match").as_number(), 1.0);
+  ASSERT_EQ(run.at("cases").size(), 6U);
+  for (std::size_t i = 0; i < 6; ++i) {
+    const JsonField c = run.at("cases").at(i);
+    EXPECT_THAT(c.at("answer").as_string(), HasSubstr(c.at("expected").as_string()));
+  }
+  // Behind <s>, a third of the way, and in front of the end.
+  EXPECT_EQ(run.at("cases").at(3).at("position").as_integer(0, 4096), 1);
+  EXPECT_NEAR(run.at("cases").at(4).at("position").as_number(), 2048, 30);
+  EXPECT_GT(run.at("cases").at(5).at("position").as_number(), 4060);
+}
+
+TEST_F(Eval, NeedleShowsWhichHeadIsNeeded) {
+  const Ended ended = run("needle", {"--sink", "16", "--recent", "128", "--each-head", "only",
+                                     "--lengths", "1K", "--depths", "50", "-o", prefix()});
+  ASSERT_EQ(ended.status, 0) << ended.errors;
+  EXPECT_THAT(ended.errors, HasSubstr("only 2:1: 1 of 1 right"));
+  const Json json = parse_json(file(".json"), "out.json");
+  const JsonField runs = JsonField(json, "out.json").at("runs");
+  ASSERT_EQ(runs.size(), 16U);
+  for (std::size_t i = 0; i < 16; ++i) {
+    EXPECT_EQ(runs.at(i).at("right").as_integer(0, 1), i == 9 ? 1 : 0) << i;
+  }
+  EXPECT_EQ(runs.at(9).at("heads").at("retrieval_mask").at(2).as_string(), "0100");
+}
+
+TEST_F(Eval, PerplexityIsTheSameUntilSomethingIsEvicted) {
+  const Ended ended = run(
+      "perplexity", {"-f", example("documents/harbour_log.txt"), "--tokens", "700", "--policy",
+                     "dense,window,recompute,streaming,streaming-absolute,duo", "--head-profile",
+                     example("profile"), "--window", "100", "--recompute-stride", "33", "--bucket",
+                     "100", "-b", "64", "--no-progress", "-o", prefix()});
+  ASSERT_EQ(ended.status, 0) << ended.errors;
+  EXPECT_THAT(ended.output, HasSubstr("microseconds/token"));
+  EXPECT_EQ(test::xml_problem(file(".svg")), "");
+  const Json json = parse_json(file(".json"), "out.json");
+  const JsonField policies = JsonField(json, "out.json").at("policies");
+  ASSERT_EQ(policies.size(), 6U);
+  std::map<std::int64_t, double> dense;
+  for (std::size_t i = 0; i < 6; ++i) {
+    const JsonField nll = policies.at(i).at("nll");
+    EXPECT_EQ(nll.size(), i == 2 ? 22U : 699U);
+    int n_different = 0;
+    for (std::size_t j = 0; j < nll.size(); ++j) {
+      const std::int64_t position = policies.at(i).at("positions").at(j).as_integer(1, 699);
+      if (i == 0) dense[position] = nll.at(j).as_number();
+      const bool is_near = std::abs(nll.at(j).as_number() - dense.at(position)) < 0.05;
+      // The query before the scored token sees the whole text as long as that fits the window.
+      EXPECT_TRUE(is_near || position > 100) << "policy " << i << " at " << position;
+      n_different += is_near ? 0 : 1;
+    }
+    EXPECT_TRUE(i != 1 || n_different > 50) << n_different;
+  }
+}
+
+TEST_F(Eval, PerplexityScoresTextOfItsOwn) {
+  const Ended ended = run("perplexity", {"--self-sampled", "300", "--piece-length", "40", "--seed",
+                                         "5", "--policy", "dense", "-o", prefix()});
+  ASSERT_EQ(ended.status, 0) << ended.errors;
+  const std::string tokens = file(".tokens");
+  EXPECT_EQ(std::ranges::count(tokens, ' '), 299);
+  const auto score = [](const std::string& text) {
+    const Json json = parse_json(text, "out.json");
+    return JsonField(json, "out.json").at("policies").at(0).at("mean_nll").as_number();
+  };
+  const double first = score(file(".json"));
+  const Ended again = run("perplexity", {"--token-ids", prefix() + ".tokens", "--policy", "dense",
+                                         "-o", (folder_.path() / "again").string()});
+  ASSERT_EQ(again.status, 0) << again.errors;
+  EXPECT_EQ(score(read_file(folder_.path() / "again.json", 1 << 26)), first);
+}
+
+TEST_F(Eval, SaysWhatIsWrong) {
+  replace_file(folder_.path() / "ids", "1 2 x");
+  const std::string ids = (folder_.path() / "ids").string();
+  const std::vector<std::tuple<std::string, Words, int, std::string>> cases = {
+      {"needle", {"--lengths", "4X"}, 2, "--lengths: '4X' is no count"},
+      {"needle", {"--depths", "120"}, 2, "is no percentage"},
+      {"needle", {"--lengths", "64"}, 2, "is too short for 11 records"},
+      {"needle", {"--all-streaming"}, 2, "streaming heads need a window"},
+      {"needle", {"--only-retrieval-head", "9:9", "--recent", "8"}, 2, "'9:9' names no head"},
+      {"needle", {"-o", "/nowhere/x"}, 2, "there is no folder /nowhere"},
+      {"needle", {"--haystack", "/nowhere.txt"}, 5, "/nowhere.txt"},
+      {"perplexity", {}, 2, "which text?"},
+      {"perplexity", {"-f", "/x", "--policy", "dense,more"}, 2, "'more' is none of dense, window"},
+      {"perplexity", {"-f", "/x", "--policy", "duo"}, 2, "--policy duo needs --head-profile"},
+      {"perplexity", {"--token-ids", ids}, 5, "byte 4: 'x' is no token id"},
+  };
+  for (const auto& [what, words, status, message] : cases) {
+    const Ended ended = run(what, words);
+    EXPECT_EQ(ended.status, status) << message;
+    EXPECT_THAT(ended.errors, HasSubstr(message));
+  }
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,25 @@
+#include "tools/eval/eval_command.h"
+
+#include <vector>
+
+#include "tools/eval/needle_command.h"
+#include "tools/eval/perplexity_command.h"
+#include "tools/exit_status.h"
+
+namespace longhaul {
+
+Command add_eval_command(CLI::App& program) {
+  CLI::App* app = program.add_subcommand(
+      "eval", "Measure a model: records found in long documents, perplexity over position");
+  app->require_subcommand(1);
+  const std::vector<Command> commands = {add_eval_needle_command(*app),
+                                         add_eval_perplexity_command(*app)};
+  return {app, [commands]() -> int {
+            for (const Command& command : commands) {
+              if (command.app->parsed()) return command.run();
+            }
+            return kExitInternal;
+          }};
+}
+
+}  // namespace longhaul

@@ -1,0 +1,103 @@
+#include "tools/eval/head_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+HeadRole& role_of(HeadRoles& roles, HeadId head) {
+  return roles.roles[static_cast<std::size_t>(head.layer * roles.n_kv_heads + head.kv_head)];
+}
+
+bool read_index(std::string_view text, std::int64_t n, std::int64_t& index) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  return error == std::errc() && end == text.data() + text.size() && 0 <= index && index < n;
+}
+
+void check(const HeadChoice& choice) {
+  require(!(choice.all_dense && choice.all_streaming),
+          "--all-dense and --all-streaming say the opposite of each other");
+  require(!choice.only_retrieval_head || (!choice.all_dense && choice.streaming_heads.empty()),
+          "--only-retrieval-head makes all other heads streaming: use it without --all-dense and "
+          "--streaming-head");
+  const bool decides_itself = choice.all_dense || choice.all_streaming;
+  require(!choice.retrieval_ratio || (choice.profile && !decides_itself),
+          "--retrieval-ratio chooses heads by a profile: give --head-profile, without --all-dense "
+          "and --all-streaming");
+}
+
+}  // namespace
+
+HeadId parse_head(std::string_view text, std::int64_t n_layers, std::int64_t n_kv_heads) {
+  HeadId head;
+  const std::size_t colon = text.find(':');
+  require(colon != std::string_view::npos &&
+              read_index(text.substr(0, colon), n_layers, head.layer) &&
+              read_index(text.substr(colon + 1), n_kv_heads, head.kv_head),
+          fmt::format("'{}' names no head: write LAYER:KV_HEAD, from 0:0 to {}:{}", text,
+                      n_layers - 1, n_kv_heads - 1));
+  return head;
+}
+
+HeadRoles choose_head_roles(const HeadChoice& choice, std::int64_t n_layers,
+                            std::int64_t n_kv_heads) {
+  check(choice);
+  HeadRoles roles = HeadRoles::all_retrieval(n_layers, n_kv_heads);
+  if (choice.profile) {
+    require(
+        choice.profile->n_layers == n_layers && choice.profile->n_kv_heads == n_kv_heads,
+        fmt::format("the head profile is for {} layers of {} KV heads, the model has {} of {}",
+                    choice.profile->n_layers, choice.profile->n_kv_heads, n_layers, n_kv_heads));
+    roles = choose_roles(*choice.profile, choice.retrieval_ratio);
+  }
+  roles.sink = choice.sink.value_or(roles.sink);
+  roles.recent = choice.recent.value_or(roles.recent);
+  if (choice.all_dense) std::fill(roles.roles.begin(), roles.roles.end(), HeadRole::kRetrieval);
+  if (choice.all_streaming) std::fill(roles.roles.begin(), roles.roles.end(), HeadRole::kStreaming);
+  if (choice.only_retrieval_head) {
+    roles = with_only_retrieval_head(std::move(roles),
+                                     parse_head(*choice.only_retrieval_head, n_layers, n_kv_heads));
+  }
+  for (const std::string& head : choice.streaming_heads) {
+    roles = with_head_streaming(std::move(roles), parse_head(head, n_layers, n_kv_heads));
+  }
+  require(roles.n_retrieval() == n_layers * n_kv_heads || roles.recent >= 1,
+          "streaming heads need a window: give --sink and --recent, or --head-profile");
+  return roles;
+}
+
+HeadRoles with_head_streaming(HeadRoles roles, HeadId head) {
+  require(roles.recent >= 1,
+          "streaming heads need a window: give --sink and --recent, or --head-profile");
+  role_of(roles, head) = HeadRole::kStreaming;
+  return roles;
+}
+
+HeadRoles with_only_retrieval_head(HeadRoles roles, HeadId head) {
+  require(roles.recent >= 1,
+          "streaming heads need a window: give --sink and --recent, or --head-profile");
+  std::fill(roles.roles.begin(), roles.roles.end(), HeadRole::kStreaming);
+  role_of(roles, head) = HeadRole::kRetrieval;
+  return roles;
+}
+
+Json to_json(const HeadRoles& roles) {
+  JsonArray mask;
+  for (std::int64_t layer = 0; layer < roles.n_layers; ++layer) {
+    std::string row;
+    for (std::int64_t head = 0; head < roles.n_kv_heads; ++head)
+      row += roles.role(layer, head) == HeadRole::kRetrieval ? '1' : '0';
+    mask.emplace_back(std::move(row));
+  }
+  return JsonObject{{"sink", roles.sink},
+                    {"recent", roles.recent},
+                    {"n_retrieval", roles.n_retrieval()},
+                    {"retrieval_mask", std::move(mask)}};
+}
+
+}  // namespace longhaul

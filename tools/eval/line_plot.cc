@@ -1,0 +1,173 @@
+#include "tools/eval/line_plot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "tools/eval/svg.h"
+
+namespace longhaul {
+namespace {
+
+constexpr double kWidth = 860;
+constexpr double kHeight = 460;
+constexpr double kLeft = 76;
+constexpr double kRight = 190;  // the legend stands there
+constexpr double kTop = 64;
+constexpr double kBottom = 60;
+constexpr Colour kGrid = {226, 226, 226};
+constexpr std::array<Colour, 7> kColours = {{{31, 119, 180},
+                                             {214, 39, 40},
+                                             {44, 160, 44},
+                                             {255, 127, 14},
+                                             {148, 103, 189},
+                                             {23, 160, 175},
+                                             {90, 90, 90}}};
+
+// One axis: values to places in the picture.
+struct Scale {
+  LinePlot::Axis kind = LinePlot::Axis::kLinear;
+  double low = 0;
+  double high = 1;
+  double begin = 0;  // the place of low
+  double end = 1;    // the place of high
+
+  bool shows(double value) const {
+    return std::isfinite(value) && (kind == LinePlot::Axis::kLinear || value > 0);
+  }
+  double along(double value) const {
+    return kind == LinePlot::Axis::kLinear ? value : std::log(value);
+  }
+  double place(double value) const {
+    return begin + (end - begin) * (along(value) - along(low)) / (along(high) - along(low));
+  }
+  std::vector<double> ticks(int max_ticks) const {
+    return kind == LinePlot::Axis::kLinear ? linear_ticks(low, high, max_ticks)
+                                           : logarithmic_ticks(low, high, max_ticks);
+  }
+  void widen() {  // an axis needs a length
+    if (low < high) return;
+    const bool is_linear = kind == LinePlot::Axis::kLinear;
+    low = is_linear ? low - 0.5 : low / 2;
+    high = is_linear ? high + 0.5 : high * 2;
+  }
+};
+
+struct Scales {
+  Scale x;
+  Scale y;
+  bool shows(const std::pair<double, double>& p) const {
+    return x.shows(p.first) && y.shows(p.second);
+  }
+};
+
+Scales scales_of(const LinePlot& plot) {
+  Scales s{.x = {.kind = plot.x_axis, .begin = kLeft, .end = kWidth - kRight},
+           .y = {.kind = plot.y_axis, .begin = kHeight - kBottom, .end = kTop}};
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  s.x.low = s.y.low = kInfinity;
+  s.x.high = s.y.high = -kInfinity;
+  for (const LinePlot::Series& series : plot.series) {
+    for (const auto& point : series.points) {
+      if (!s.shows(point)) continue;
+      s.x.low = std::min(s.x.low, point.first);
+      s.x.high = std::max(s.x.high, point.first);
+      s.y.low = std::min(s.y.low, point.second);
+      s.y.high = std::max(s.y.high, point.second);
+    }
+  }
+  if (s.x.low > s.x.high) s.x.low = s.x.high = s.y.low = s.y.high = 1;  // nothing to show
+  s.x.widen();
+  s.y.widen();
+  return s;
+}
+
+std::string tick_text(double value) {
+  return std::abs(value) >= 1e6 ? fmt::format("{:g}M", value / 1e6) : fmt::format("{:g}", value);
+}
+
+void add_axes(SvgPicture& picture, const LinePlot& plot, const Scales& s) {
+  for (const double value : s.x.ticks(8)) {
+    const double x = s.x.place(value);
+    picture.add_line(x, kTop, x, kHeight - kBottom, kGrid, 1);
+    const std::string text = tick_text(value);
+    picture.add(
+        SvgText{.x = x, .y = kHeight - kBottom + 18, .text = text, .anchor = TextAnchor::kMiddle});
+  }
+  for (const double value : s.y.ticks(8)) {
+    const double y = s.y.place(value);
+    picture.add_line(kLeft, y, kWidth - kRight, y, kGrid, 1);
+    const std::string text = tick_text(value);
+    picture.add(SvgText{.x = kLeft - 8, .y = y + 4, .text = text, .anchor = TextAnchor::kEnd});
+  }
+  picture.add(SvgText{.x = (kLeft + kWidth - kRight) / 2,
+                      .y = kHeight - 18,
+                      .text = plot.x_name,
+                      .anchor = TextAnchor::kMiddle});
+  picture.add(SvgText{.x = 22,
+                      .y = (kTop + kHeight - kBottom) / 2,
+                      .text = plot.y_name,
+                      .anchor = TextAnchor::kMiddle,
+                      .rotation = -90});
+}
+
+}  // namespace
+
+std::vector<double> linear_ticks(double low, double high, int max_ticks) {
+  const double rough = (high - low) / std::max(1, max_ticks - 1);
+  if (!(rough > 0) || !std::isfinite(rough)) return {low};
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  double step = 10 * power;
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= rough) {
+      step = factor * power;
+      break;
+    }
+  }
+  std::vector<double> ticks;
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) {
+    ticks.push_back(i == 0 ? 0.0 : i * step);
+  }
+  return ticks;
+}
+
+std::vector<double> logarithmic_ticks(double low, double high, int max_ticks) {
+  std::vector<double> ticks, powers;
+  for (double e = std::floor(std::log10(low)); e <= std::ceil(std::log10(high)); ++e) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      const double value = factor * std::pow(10.0, e);
+      if (value < low * (1 - 1e-9) || value > high * (1 + 1e-9)) continue;
+      ticks.push_back(value);
+      if (factor == 1.0) powers.push_back(value);
+    }
+  }
+  if (static_cast<int>(ticks.size()) > max_ticks) return powers;
+  return ticks.size() < 2 ? linear_ticks(low, high, max_ticks) : ticks;
+}
+
+std::string to_svg(const LinePlot& plot) {
+  const Scales s = scales_of(plot);
+  SvgPicture picture(kWidth, kHeight);
+  picture.add(SvgText{.x = 16, .y = 24, .text = plot.title, .size = 15});
+  picture.add(SvgText{.x = 16, .y = 44, .text = plot.subtitle, .colour = {102, 102, 102}});
+  add_axes(picture, plot, s);
+  for (std::size_t i = 0; i < plot.series.size(); ++i) {
+    const Colour colour = kColours[i % kColours.size()];
+    std::string points;
+    for (const auto& point : plot.series[i].points) {
+      if (!s.shows(point)) continue;
+      points += fmt::format("{}{:.1f},{:.1f}", points.empty() ? "" : " ", s.x.place(point.first),
+                            s.y.place(point.second));
+    }
+    picture.add_path(points, colour);
+    const double y = kTop + 12 + 20 * static_cast<double>(i);
+    picture.add_line(kWidth - kRight + 14, y - 4, kWidth - kRight + 38, y - 4, colour, 2);
+    picture.add(SvgText{.x = kWidth - kRight + 44, .y = y, .text = plot.series[i].name});
+  }
+  return picture.text();
+}
+
+}  // namespace longhaul

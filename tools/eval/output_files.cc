@@ -1,0 +1,33 @@
+#include "tools/eval/output_files.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace longhaul {
+
+MappedFile open_text(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path))
+    throw Error(ErrorCode::kCorruptData, fmt::format("{}: there is no such file", path.string()));
+  return MappedFile(path);
+}
+
+void check_output_prefix(const std::string& prefix) {
+  if (prefix.empty()) return;
+  const std::filesystem::path path(prefix);
+  require(path.has_filename(),
+          fmt::format("--output-prefix {}: a name must follow the folder, such as {}needle", prefix,
+                      prefix));
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  require(std::filesystem::is_directory(folder),
+          fmt::format("--output-prefix {}: there is no folder {}", prefix, folder.string()));
+}
+
+void write_outputs(const std::string& prefix, const EvalOutputs& outputs) {
+  if (prefix.empty()) return;
+  replace_file(prefix + ".json", outputs.json);
+  replace_file(prefix + ".csv", outputs.csv);
+  replace_file(prefix + ".svg", outputs.svg);
+}
+
+}  // namespace longhaul
