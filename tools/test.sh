@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The second command of the README: installs what is missing, builds, and passes the tests.
-#   test.sh            everything: release build with all tests, sanitizer builds, fuzzing for a minute each
+#   test.sh            everything: release build with all tests, sanitizer builds, fuzzing for 20 seconds each
 #   test.sh --quick    the release build with all tests but the slow ones; for while one works
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,5 +40,5 @@ cmake --preset tsan
 cmake --build --preset tsan -j "$jobs" --target tsan_tests
 ctest --preset tsan -j "$jobs" -L tsan
 
-step "fuzzing, a minute each"
-tests/fuzz/run.sh 60
+step "fuzzing, 20 seconds each"
+tests/fuzz/run.sh 20
