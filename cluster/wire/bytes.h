@@ -20,21 +20,22 @@ class ByteWriter {
  public:
   template <typename T>
   requires std::is_arithmetic_v<T>
-  void number(T value) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), bytes, bytes + sizeof value);
-  }
+  void number(T value) { add(&value, sizeof value); }
   void text(std::string_view value);  // length, then bytes
   template <typename T>
   requires std::is_arithmetic_v<T>
   void list(std::span<const T> values) {
     number(static_cast<std::uint64_t>(values.size()));
-    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
-    bytes_.insert(bytes_.end(), bytes, bytes + values.size_bytes());
+    add(values.data(), values.size_bytes());
   }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
+  void add(const void* data, std::size_t n) {
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + n);
+    if (n > 0) std::memcpy(bytes_.data() + at, data, n);
+  }
   std::vector<std::byte> bytes_;
 };
 
