@@ -1,7 +1,8 @@
 # Proves that the MPI test main sees what happens on rank 1. Run with -DLAUNCH="mpirun;...;-n" -DPROGRAM=... -DCASE=... and
 # -DSTATUS=<exit status that every rank must have, or nothing> -DTEXT=<regular expression that the output must match>.
+# mpirun ends the other rank as soon as one has failed, so each says how it ended and then waits a second.
 execute_process(
-  COMMAND ${LAUNCH} 2 sh -c "\"$0\" \"$@\"; status=$?; echo \"rank exits $status\"; exit $status"
+  COMMAND ${LAUNCH} 2 sh -c "\"$0\" \"$@\"; status=$?; echo \"rank exits $status\"; sleep 1; exit $status"
     ${PROGRAM} --gtest_filter=*.${CASE}/*
   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE errors)
 set(all "${output}${errors}")
