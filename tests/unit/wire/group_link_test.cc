@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <thread>
 
 #include "base/error.h"
@@ -160,14 +162,15 @@ TEST_F(GroupOfThree, NamesTheRankThatStopped) {
 }
 
 TEST_F(GroupOfThree, NamesTheRankThatDoesNotAnswerInTime) {
-  std::atomic<bool> go_on = false;
-  answer_ = [&](std::int64_t rank, const StepCommand&) -> std::optional<StepResult> {
-    while (rank == 2 && !go_on) std::this_thread::sleep_for(1ms);
+  // Outlives this function: rank 2 may look at it once more.
+  const auto go_on = std::make_shared<std::atomic<bool>>(false);
+  answer_ = [go_on](std::int64_t rank, const StepCommand&) -> std::optional<StepResult> {
+    while (rank == 2 && !*go_on) std::this_thread::sleep_for(1ms);
     return StepDone{};
   };
   group().send(ReportRank{});
   const Error error = error_of([&] { group().receive(deadline_in(100ms)); });
-  go_on = true;
+  *go_on = true;
   EXPECT_EQ(error.code(), ErrorCode::kTimeout);
   EXPECT_THAT(error.what(), HasSubstr("rank 2 did not answer"));
 }
