@@ -13,16 +13,19 @@
 namespace longhaul {
 namespace {
 
+constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
+
 bool machine_has(Isa isa) {
 #if defined(LONGHAUL_KERNELS_X86)
   if (isa == Isa::kAvx2) {
     return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
            __builtin_cpu_supports("f16c") != 0;
   }
-  if (isa == Isa::kAvx512) {
+  if (isa == Isa::kAvx512 || isa == Isa::kAvx512Bf16) {
     return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
            __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
-           __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("fma") != 0;
+           __builtin_cpu_supports("fma") != 0 &&
+           (isa == Isa::kAvx512 || __builtin_cpu_supports("avx512bf16") != 0);
   }
 #endif
   return isa == Isa::kBaseline;
@@ -58,13 +61,15 @@ std::string_view name_of(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512_bf16";
   }
   return "unknown";
 }
 
 std::vector<Isa> supported_isas() {
   std::vector<Isa> out;
-  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAllIsas) {
     if (machine_has(isa)) out.push_back(isa);
   }
   return out;
@@ -82,11 +87,11 @@ void set_active_isa(Isa isa) {
 }
 
 Isa isa_named(std::string_view name) {
-  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAllIsas) {
     if (name == name_of(isa)) return isa;
   }
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("'{}' is no instruction set; choose baseline, avx2 or avx512", name));
+              fmt::format("'{}' is no instruction set; choose baseline, avx2, avx512 or avx512_bf16", name));
 }
 
 bool bf16_pairs() { return multiplies_pairs().load(std::memory_order_relaxed); }
@@ -106,6 +111,8 @@ namespace cpu {
 const Kernels& kernels() {
 #if defined(LONGHAUL_KERNELS_X86)
   switch (active_isa()) {
+    case Isa::kAvx512Bf16:
+      return avx512_bf16::kernels;
     case Isa::kAvx512:
       return avx512::kernels;
     case Isa::kAvx2:

@@ -274,6 +274,7 @@ std::size_t attend_scratch_bytes(std::int64_t head_dim) {
 }
 
 void attend(const AttentionTask& task) {
+  const FlushDenormals flush;
   Tile tile = divide_scratch(task);
   load_tile(task, tile);
   Panel panel;

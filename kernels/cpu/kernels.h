@@ -40,10 +40,13 @@ const Kernels& kernels();  // of active_isa()
 namespace baseline {
 extern const Kernels kernels;
 }
-namespace avx2 {  // on x86-64 only; likewise avx512
+namespace avx2 {  // on x86-64 only; likewise the next two
 extern const Kernels kernels;
 }
 namespace avx512 {
+extern const Kernels kernels;
+}
+namespace avx512_bf16 {
 extern const Kernels kernels;
 }
 

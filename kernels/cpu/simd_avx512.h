@@ -1,4 +1,5 @@
-// AVX-512 (F, BW, DQ, VL, BF16): 16 floats; pairs of bf16 are multiplied by VDPBF16PS. See simd.h.
+// AVX-512 (F, BW, DQ, VL): 16 floats. With BF16, pairs of bf16 are multiplied by VDPBF16PS, else
+// they are widened. See simd.h.
 #pragma once
 #include <immintrin.h>
 
@@ -8,7 +9,6 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr int kWidth = 16;
-constexpr bool kHasBf16Pairs = true;
 constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 vectors of the right side, 1 broadcast of 32
 constexpr int kTileVectors = 4;
 typedef float Vec __attribute__((vector_size(64)));
@@ -29,6 +29,8 @@ LONGHAUL_INLINE Vec round(Vec x) {
 LONGHAUL_INLINE Vec square_root(Vec x) { return _mm512_sqrt_ps(x); }
 LONGHAUL_INLINE Vec scale_by_power_of_two(Vec x, Vec n) { return _mm512_scalef_ps(x, n); }
 
+#if defined(__AVX512BF16__)
+constexpr bool kHasBf16Pairs = true;
 // sum + a_low b_low + a_high b_high for pairs of bf16.
 typedef std::uint32_t WordsOfPairs __attribute__((vector_size(64)));
 LONGHAUL_INLINE Vec add_pair_products(Vec sum, WordsOfPairs a, WordsOfPairs b) {
@@ -39,6 +41,9 @@ LONGHAUL_INLINE void store_as_bf16(void* p, Vec v) {
   const __m256bh halves = _mm512_cvtneps_pbh(v);
   __builtin_memcpy(p, &halves, sizeof halves);
 }
+#else
+constexpr bool kHasBf16Pairs = false;
+#endif
 
 }  // namespace
 }  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

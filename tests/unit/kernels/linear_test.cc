@@ -15,7 +15,7 @@ class Linear : public EachIsa {
   // Those that can run now.
   static std::vector<LinearPath> paths(DType dtype) {
     std::vector<LinearPath> out = {LinearPath::kTiled, LinearPath::kFewRows};
-    const bool can_bf16 = active_isa() == Isa::kAvx512;
+    const bool can_bf16 = active_isa() == Isa::kAvx512Bf16;
     if (onednn::in_build() && (dtype == DType::kF32 || can_bf16)) {
       out.push_back(LinearPath::kOneDnn);
     }
