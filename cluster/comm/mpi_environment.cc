@@ -1,12 +1,14 @@
 #include "cluster/comm/mpi_environment.h"
 
 #include <fmt/format.h>
+#include <sysexits.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
@@ -16,20 +18,24 @@
 namespace longhaul {
 namespace {
 
+// MPI has no deadlines of its own: a peer that hangs or has died holds it for ever.
+constexpr std::chrono::seconds kInitDeadline{300};
 constexpr std::chrono::seconds kFinalizeDeadline{30};
 
-// Ends the process unless told in time that all is well.
-class FinalizeWatchdog {
+// Ends the process unless the scope ends in time.
+class Watchdog {
  public:
-  explicit FinalizeWatchdog(int exit_status)
-      : thread_([this, exit_status] {
+  Watchdog(std::string_view what, std::chrono::seconds deadline, int exit_status)
+      : thread_([this, what, deadline, exit_status] {
           std::unique_lock lock(mutex_);
-          if (done_.wait_for(lock, kFinalizeDeadline, [this] { return is_done_; })) return;
-          LONGHAUL_LOG(kWarning, kComm, "MPI_Finalize hangs; a peer has died. event=exit status={}",
-                       exit_status);
+          if (done_.wait_for(lock, deadline, [this] { return is_done_; })) return;
+          LONGHAUL_LOG(kError, kComm,
+                       "{} has not returned for {} s; a peer has died or hangs. event=exit "
+                       "status={}",
+                       what, deadline.count(), exit_status);
           MpiEnvironment::exit_now(exit_status);
         }) {}
-  ~FinalizeWatchdog() {
+  ~Watchdog() {
     {
       const std::lock_guard lock(mutex_);
       is_done_ = true;
@@ -57,6 +63,7 @@ void check_mpi(int result, std::string_view what, std::source_location where) {
 
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
   int provided = 0;
+  const Watchdog watchdog("MPI_Init", kInitDeadline, EX_TEMPFAIL);
   check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED) {
     throw Error(ErrorCode::kUnsupported,
@@ -78,7 +85,7 @@ MpiEnvironment::~MpiEnvironment() {
 
 int MpiEnvironment::finish(int exit_status) {
   finished_ = true;
-  const FinalizeWatchdog watchdog(exit_status);
+  const Watchdog watchdog("MPI_Finalize", kFinalizeDeadline, exit_status);
   const int result = MPI_Finalize();
   if (result != MPI_SUCCESS) LONGHAUL_LOG(kWarning, kComm, "MPI_Finalize returned {}", result);
   return exit_status;

@@ -9,7 +9,8 @@ bool started_by_mpi_launcher();
 
 // Create one, first thing in main(), on the thread that will own the communicators (or a thread
 // that hands MPI over to it completely: the thread level is MPI_THREAD_SERIALIZED). MPI returns
-// errors instead of aborting.
+// errors instead of aborting. If not all ranks start within five minutes, the process ends with
+// status 75 (EX_TEMPFAIL).
 class MpiEnvironment {
  public:
   MpiEnvironment(int* argc, char*** argv);

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -14,7 +15,7 @@ namespace longhaul::test {
 namespace {
 
 void redirect(const std::filesystem::path& file, int descriptor) {
-  const int opened = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  const int opened = ::open(file.c_str(), O_WRONLY);
   if (opened < 0 || ::dup2(opened, descriptor) < 0) ::_exit(126);
 }
 
@@ -33,6 +34,7 @@ ChildProcess::ChildProcess(const std::filesystem::path& folder,
   argv.push_back(nullptr);
   const std::filesystem::path out = folder_ / "stdout.txt";
   const std::filesystem::path err = folder_ / "stderr.txt";
+  for (const auto& file : {out, err}) std::ofstream(file).close();  // there before it is read
   std::vector<std::string> added = variables;
   pid_ = ::fork();
   if (pid_ < 0) throw_errno("cannot fork for", words.front());

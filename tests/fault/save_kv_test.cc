@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "tests/fault/child_process.h"
+#include "tests/fault/mpirun.h"
 #include "tests/support/paths.h"
 #include "tests/support/random.h"
 #include "tests/unit/snapshot/dealt_caches.h"
@@ -85,6 +86,17 @@ TEST_F(SaveKv, EveryDocumentIsThereAfterKillsToo) {
     }
   }
   ChildProcess process(folder_.path(), command(caches_));
+  ASSERT_EQ(process.wait(), 0) << process.errors();
+  ASSERT_EQ(masters().size(), static_cast<std::size_t>(kDocuments));
+  for (const fs::path& master : masters()) {
+    EXPECT_EQ(test::run_check({"whole", master.string()}), "");
+  }
+}
+
+TEST_F(SaveKv, RanksUnderMpirunSaveWholeDocuments) {
+  LONGHAUL_SKIP_UNLESS_H5PY();
+  LONGHAUL_SKIP_WITHOUT_MPIRUN();
+  ChildProcess process(folder_.path(), command(caches_), test::mpirun_variables(), test::mpirun(3));
   ASSERT_EQ(process.wait(), 0) << process.errors();
   ASSERT_EQ(masters().size(), static_cast<std::size_t>(kDocuments));
   for (const fs::path& master : masters()) {

@@ -1,0 +1,28 @@
+// Doing to another process what its network and its kernel might do. Both need the right to trace
+// it (its ancestors and root have that); without it nothing happens and the answer is false.
+#pragma once
+#include <sys/types.h>
+
+namespace longhaul::test {
+
+// Shuts down the first established TCP connection that `client` made to a port on which `server`
+// listens: both ends see it closed. False when there is none.
+bool close_connection(pid_t client, pid_t server);
+
+// Stops the main thread of a process; its other threads go on.
+class HeldThread {
+ public:
+  explicit HeldThread(pid_t process);
+  ~HeldThread();  // lets it go
+  HeldThread(const HeldThread&) = delete;
+  HeldThread& operator=(const HeldThread&) = delete;
+  bool held() const { return held_; }
+  // Call now and then: the process' parent hears of its death only after this one.
+  void look_for_death();
+
+ private:
+  pid_t process_;
+  bool held_ = false;
+};
+
+}  // namespace longhaul::test
