@@ -125,6 +125,8 @@ cpu::AttentionTask make_task(const AttentionArgs& args, const AttentionItem& ite
                              const QueryTile& tile, Extent blocks) {
   const auto q = item.q.slice(0, tile.tokens).slice(1, tile.heads);
   const SoftmaxStateView state = tile_of(item.state, tile);
+  const KvPartLayout k = args.shape.part(args.shape.k_type);
+  const KvPartLayout v = args.shape.part(args.shape.v_type);
   return {.q = q.data(),
           .q_token_stride = q.stride(0),
           .q_head_stride = q.stride(1),
@@ -137,8 +139,13 @@ cpu::AttentionTask make_task(const AttentionArgs& args, const AttentionItem& ite
           .mask_recent = std::min(item.mask.recent, 2 * kMostPosition),
           .head_dim = args.shape.head_dim,
           .block_size = args.shape.block_size,
-          .k_is_bf16 = args.shape.k_dtype == DType::kBf16,
-          .v_is_bf16 = args.shape.v_dtype == DType::kBf16,
+          .k_type = args.shape.k_type,
+          .v_type = args.shape.v_type,
+          .k_scales_at = k.scales_at(),
+          .k_minima_at = k.minima_at(),
+          .v_at = k.bytes,
+          .v_scales_at = k.bytes + v.scales_at(),
+          .v_minima_at = k.bytes + v.minima_at(),
           .multiplies_bf16_pairs = bf16_pairs(),
           .sm_scale = args.sm_scale,
           .o = state.o.data(),

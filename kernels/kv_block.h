@@ -1,34 +1,51 @@
 // The unit of cache memory: `block_size` consecutive tokens' K and V of one (layer, KV head), K
 // first, then V.
 //
-// The layout is chosen for the dot-product instructions, so that attention never transposes. With
-// lanes = 1 for f32 and lanes = 2 for bf16 (VDPBF16PS multiplies pairs):
-//   K  [head_dim / lanes, block_size, lanes]    scores of many keys at once: one query pair is
-//   broadcast over the keys V  [block_size / lanes, head_dim, lanes]    outputs of many dims at
-//   once: one weight pair is broadcast over the dims
-// Example, bf16, block_size 4, head_dim 4, k[token][dim]:  k00 k01 k10 k11 k20 k21 k30 k31 | k02
-// k03 k12 k13 ... Slots that hold no token yet must be zero (not garbage: 0 * NaN is NaN), so a
-// block is zero-filled when it is taken.
+// The layout is chosen for the dot-product instructions, so that attention never transposes: words
+// of 32 bits that hold `lanes` values along the sum of a product, kv_lanes of base/kv_type.h: 1 for
+// f32, 2 for bf16 (VDPBF16PS multiplies pairs), 4 for int8, 8 for int4.
+//   K  [head_dim / lanes, block_size] words: scores of many keys at once; a word holds
+//      neighbouring dims of one token
+//   V  [block_size / lanes, head_dim] words: outputs of many dims at once; a word holds one dim of
+//      neighbouring tokens
+// Example, bf16, block_size 4, head_dim 4, k[token][dim]:
+//   k00 k01 k10 k11 k20 k21 k30 k31 | k02 k03 k12 k13 ...
+// The first value is in a word's lowest bits; of int4, bytes 0 to 3 hold values 0 to 3 in their
+// lower halves and values 4 to 7 in their upper ones.
+//
+// Quantised K and V end with their tokens' scales and minima: [block_size] f16 each.
+//
+// Slots that hold no token yet must be zero (not garbage: 0 * NaN is NaN), so a block is
+// zero-filled when it is taken.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
-#include "base/dtype.h"
+#include "base/kv_type.h"
 
 namespace longhaul {
 
+// Where the parts of K or V of one block lie, in bytes.
+struct KvPartLayout {
+  std::size_t code_bytes = 0;  // of the words; then the scales, then the minima
+  std::size_t bytes = 0;
+  std::size_t scales_at() const { return code_bytes; }
+  std::size_t minima_at() const { return (code_bytes + bytes) / 2; }
+};
+
 struct KvBlockShape {
   std::int64_t block_size = 64;  // tokens; a multiple of 16, for whole vectors of keys
-  std::int64_t head_dim = 0;     // even
-  DType k_dtype = DType::kF32;   // kF32 or kBf16; K and V may differ
-  DType v_dtype = DType::kF32;
+  std::int64_t head_dim = 0;     // even, and a multiple of the types' lanes
+  KvType k_type = KvType::kF32;  // K and V may differ
+  KvType v_type = KvType::kF32;
 
-  std::size_t k_bytes() const {
-    return static_cast<std::size_t>(block_size * head_dim) * size_of(k_dtype);
+  KvPartLayout part(KvType type) const {
+    const std::int64_t words = block_size * head_dim / kv_lanes(type);
+    return {static_cast<std::size_t>(4 * words),
+            static_cast<std::size_t>(block_size * kv_token_bytes(type, head_dim))};
   }
-  std::size_t v_bytes() const {
-    return static_cast<std::size_t>(block_size * head_dim) * size_of(v_dtype);
-  }
+  std::size_t k_bytes() const { return part(k_type).bytes; }
+  std::size_t v_bytes() const { return part(v_type).bytes; }
   std::size_t bytes() const { return k_bytes() + v_bytes(); }
   bool operator==(const KvBlockShape&) const = default;
 };

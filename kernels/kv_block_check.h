@@ -1,5 +1,6 @@
-// Which block shapes the kernels can read and write. For operators only.
+// Which block shapes the kernels can read and write.
 #pragma once
+#include <algorithm>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -9,20 +10,26 @@
 namespace longhaul {
 
 inline void check_kv_block_shape(std::string_view op, const KvBlockShape& shape) {
-  const auto supported = [](DType dtype) { return dtype == DType::kF32 || dtype == DType::kBf16; };
-  if (!supported(shape.k_dtype) || !supported(shape.v_dtype)) [[unlikely]] {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("{}: K of type {} and V of type {}; only f32 and bf16", op,
-                            name_of(shape.k_dtype), name_of(shape.v_dtype)));
-  }
   if (shape.block_size <= 0 || shape.block_size % 16 != 0) [[unlikely]] {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: block_size is {}, must be a positive multiple of 16", op,
                             shape.block_size));
   }
-  if (shape.head_dim < 8 || shape.head_dim % 2 != 0) [[unlikely]] {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: head_dim is {}, must be even and at least 8", op, shape.head_dim));
+  const std::int64_t lanes =
+      std::max<std::int64_t>(2, std::max(kv_lanes(shape.k_type), kv_lanes(shape.v_type)));
+  constexpr std::int64_t kMostCodes = 256;  // whose products 32 bits can sum
+  if (lanes > 2 && shape.head_dim > kMostCodes) [[unlikely]] {
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: head_dim is {}; K of {} and V of {} can be at most {} wide", op,
+                    shape.head_dim, name_of(shape.k_type), name_of(shape.v_type), kMostCodes));
+  }
+  if (shape.head_dim < 8 || shape.head_dim % lanes != 0) [[unlikely]] {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: head_dim is {}; with K of {} and V of {} it must be a multiple of "
+                    "{} and at least 8",
+                    op, shape.head_dim, name_of(shape.k_type), name_of(shape.v_type), lanes));
   }
 }
 

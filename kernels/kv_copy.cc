@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "kernels/cuda_absent.h"
 #include "kernels/kv_block_check.h"
+#include "kernels/kv_quantise.h"
 #include "kernels/parallel.h"
 
 namespace longhaul {
@@ -27,35 +28,44 @@ bool copies_whole_block(const KvBlockShape& shape, const KvCopyItem& item) {
   return item.from_slot == 0 && item.to_slot == 0 && item.n_tokens == shape.block_size;
 }
 
-std::size_t lanes_of(DType dtype) { return dtype == DType::kBf16 ? 2 : 1; }
-
-// K is [head_dim / lanes, block_size, lanes]: the slots of a row are neighbours.
+// K is [head_dim / lanes, block_size] words: the slots of a row are neighbours.
 void copy_k(const KvBlockShape& shape, const KvCopyItem& item) {
-  const std::size_t slot_bytes = lanes_of(shape.k_dtype) * size_of(shape.k_dtype);
-  const auto n_rows = static_cast<std::size_t>(shape.head_dim) / lanes_of(shape.k_dtype);
-  const std::size_t row_bytes = static_cast<std::size_t>(shape.block_size) * slot_bytes;
-  for (std::size_t row = 0; row < n_rows; ++row) {
-    std::memcpy(item.to + row * row_bytes + static_cast<std::size_t>(item.to_slot) * slot_bytes,
-                item.from + row * row_bytes + static_cast<std::size_t>(item.from_slot) * slot_bytes,
-                static_cast<std::size_t>(item.n_tokens) * slot_bytes);
+  const std::int64_t n_rows = shape.head_dim / kv_lanes(shape.k_type);
+  for (std::int64_t row = 0; row < n_rows; ++row) {
+    std::memcpy(item.to + 4 * (row * shape.block_size + item.to_slot),
+                item.from + 4 * (row * shape.block_size + item.from_slot),
+                static_cast<std::size_t>(4 * item.n_tokens));
   }
 }
 
-// V is [block_size / lanes, head_dim, lanes]: a slot is every lanes-th element of a row.
+// V is [block_size / lanes, head_dim] words: a slot is a part of each word of a row.
 void copy_v(const KvBlockShape& shape, const KvCopyItem& item) {
-  const std::size_t lanes = lanes_of(shape.v_dtype);
-  const std::size_t width = size_of(shape.v_dtype);
-  const auto head_dim = static_cast<std::size_t>(shape.head_dim);
-  const auto first_of = [&](std::int64_t slot) {
-    const auto s = static_cast<std::size_t>(slot);
-    return shape.k_bytes() + (s / lanes * head_dim * lanes + s % lanes) * width;
-  };
+  const std::int64_t lanes = kv_lanes(shape.v_type);
+  const std::int64_t width = 4 / lanes;  // bytes; 0 for half a byte
+  const std::byte* from = item.from + shape.k_bytes();
+  std::byte* to = item.to + shape.k_bytes();
   for (std::int64_t token = 0; token < item.n_tokens; ++token) {
-    const std::byte* from = item.from + first_of(item.from_slot + token);
-    std::byte* to = item.to + first_of(item.to_slot + token);
-    for (std::size_t d = 0; d < head_dim; ++d) {
-      std::memcpy(to + d * lanes * width, from + d * lanes * width, width);
+    const std::int64_t from_slot = item.from_slot + token;
+    const std::int64_t to_slot = item.to_slot + token;
+    for (std::int64_t d = 0; d < shape.head_dim; ++d) {
+      if (width == 0) {
+        write_code(shape.v_type, to, v_code_place(shape, to_slot, d),
+                   read_code(shape.v_type, from, v_code_place(shape, from_slot, d)));
+        continue;
+      }
+      std::memcpy(to + 4 * (to_slot / lanes * shape.head_dim + d) + to_slot % lanes * width,
+                  from + 4 * (from_slot / lanes * shape.head_dim + d) + from_slot % lanes * width,
+                  static_cast<std::size_t>(width));
     }
+  }
+}
+
+// Scales and minima of quantised K or V.
+void copy_ranges(const KvPartLayout& layout, const std::byte* from, std::byte* to,
+                 const KvCopyItem& item) {
+  for (const std::size_t at : {layout.scales_at(), layout.minima_at()}) {
+    std::memcpy(to + at + 2 * item.to_slot, from + at + 2 * item.from_slot,
+                static_cast<std::size_t>(2 * item.n_tokens));
   }
 }
 
@@ -66,6 +76,10 @@ void copy_item(const KvBlockShape& shape, const KvCopyItem& item) {
   }
   copy_k(shape, item);
   copy_v(shape, item);
+  const std::size_t v = shape.k_bytes();
+  if (is_quantised(shape.k_type)) copy_ranges(shape.part(shape.k_type), item.from, item.to, item);
+  if (is_quantised(shape.v_type))
+    copy_ranges(shape.part(shape.v_type), item.from + v, item.to + v, item);
 }
 
 void kv_copy_cpu(const KvCopyArgs& args) {

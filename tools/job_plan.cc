@@ -23,8 +23,6 @@ constexpr std::size_t kMaxClusterFile = std::size_t{16} << 20;
 constexpr std::size_t kMaxPlanFile = std::size_t{1} << 30;
 constexpr std::size_t kSampleBytes = std::size_t{64} << 10;
 
-KvType kv_type(DType dtype) { return dtype == DType::kBf16 ? KvType::kBf16 : KvType::kF32; }
-
 std::int64_t with_margin(double n_tokens) {
   return static_cast<std::int64_t>(std::ceil(n_tokens * 1.1)) + 16;
 }
@@ -173,8 +171,8 @@ Workload estimate_workload(const RunSession& session, const RunOptions& options,
   workload.tail_tokens = std::min(longest_tail(session, groups, requests), ctx_size);
   workload.n_sequences = std::clamp<std::int64_t>(n_requests, 1, options.parallel);
   workload.chunk_len = options.chunk_len.value_or(default_chunk_len(n_ranks));
-  workload.k_type = kv_type(session.k_dtype);
-  workload.v_type = kv_type(session.v_dtype);
+  workload.k_type = session.k_type;
+  workload.v_type = session.v_type;
   workload.block_size = options.block_size;
   // As the files have it, which may differ from what config.json says.
   constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";

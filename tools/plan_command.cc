@@ -18,6 +18,7 @@
 #include "partition/make_plan.h"
 #include "partition/plan_json.h"
 #include "tools/byte_size.h"
+#include "tools/cache_types.h"
 #include "tools/environment.h"
 #include "tools/exit_status.h"
 #include "tools/job_plan.h"
@@ -33,8 +34,7 @@ struct PlanFlags {
   std::string memory;
   Workload workload;
   std::optional<std::int64_t> document_tokens;
-  std::string cache_type_k = "auto";
-  std::string cache_type_v = "auto";
+  CacheTypeFlags cache_types;
   std::string weights = "auto";
   std::filesystem::path head_profile;
   std::optional<double> retrieval_ratio;
@@ -119,15 +119,7 @@ void add_workload_flags(CLI::App& app, PlanFlags& f) {
       ->needs(profile)
       ->group(heads);
   const std::string memory = "Memory";
-  const auto types = CLI::IsMember({"auto", "f32", "bf16", "int8", "int4"});
-  app.add_option("--cache-type-k,--ctk", f.cache_type_k, "Type of cached keys; auto: the weights'")
-      ->check(types)
-      ->capture_default_str()
-      ->group(memory);
-  app.add_option("--cache-type-v,--ctv", f.cache_type_v, "Type of cached values")
-      ->check(types)
-      ->capture_default_str()
-      ->group(memory);
+  add_cache_type_options(app, f.cache_types, memory);
   app.add_option("--weights", f.weights, "Type of weights in memory; auto: the files'")
       ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))
       ->capture_default_str()
@@ -158,11 +150,6 @@ DType weight_dtype(const PlanFlags& flags, const ModelFolder& folder) {
   return folder.config().spec.weight_dtype;
 }
 
-KvType cache_type(const std::string& name, DType weights) {
-  if (name == "auto") return weights == DType::kF32 ? KvType::kF32 : KvType::kBf16;
-  return *kv_type_from(name);
-}
-
 void read_roles(const PlanFlags& flags, PlanRequest& request) {
   const ModelSpec& spec = request.spec;
   if (flags.head_profile.empty()) {
@@ -187,8 +174,8 @@ PlanRequest read_request(const PlanFlags& flags) {
       std::max<std::int64_t>(0, request.spec.max_seq_len - flags.workload.tail_tokens));
   request.workload.weight_dtype = weight_dtype(flags, folder);
   const DType weights = request.workload.weights(request.spec);
-  request.workload.k_type = cache_type(flags.cache_type_k, weights);
-  request.workload.v_type = cache_type(flags.cache_type_v, weights);
+  request.workload.k_type = cache_type(flags.cache_types.k, weights);
+  request.workload.v_type = cache_type(flags.cache_types.v, weights);
   request.options.n_stages = flags.n_stages;
   request.options.n_replicas = flags.n_replicas;
   request.options.balance =

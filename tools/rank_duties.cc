@@ -61,12 +61,6 @@ std::optional<JobPlan> learn_plan(Communicator& comm, const RankDuties& duties,
   return plan;
 }
 
-DType dtype_of(KvType type) {
-  if (type == KvType::kF32) return DType::kF32;
-  if (type == KvType::kBf16) return DType::kBf16;
-  throw Error(ErrorCode::kUnsupported, "caches of this type are planned, but cannot be run yet");
-}
-
 // A rank without a part in the plan: it only waits for the end.
 void serve_idle(WorkerLink& link) {
   while (const auto command = link.next()) {
@@ -98,8 +92,8 @@ Served serve(Communicator& comm, const RankDuties& duties) {
   agree_on(comm, [&] {
     if (!post) return;
     config.weights = duties.shelf->layers(post->layers);
-    config.k_dtype = dtype_of(plan.kv.k_type);
-    config.v_dtype = dtype_of(plan.kv.v_type);
+    config.k_type = plan.kv.k_type;
+    config.v_type = plan.kv.v_type;
   });
   duties.board->enter(Activity::kIdle);
   if (!post) {

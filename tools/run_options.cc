@@ -106,15 +106,7 @@ void add_cache_options(CLI::App& app, RunOptions& o) {
       ->group(memory);
   app.add_option("--kv-limit", o.kv_limit, "Most memory of KV caches, such as 8G (default: none)")
       ->group(memory);
-  const auto types = CLI::IsMember({"auto", "f32", "bf16"});
-  app.add_option("--cache-type-k,--ctk", o.cache_type_k, "Type of cached keys; auto: the weights'")
-      ->check(types)
-      ->capture_default_str()
-      ->group(memory);
-  app.add_option("--cache-type-v,--ctv", o.cache_type_v, "Type of cached values")
-      ->check(types)
-      ->capture_default_str()
-      ->group(memory);
+  add_cache_type_options(app, o.cache_types, memory);
   app.add_option("--block-size", o.block_size, "Tokens of a cache block")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
       ->capture_default_str()

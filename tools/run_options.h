@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coordinator/sampling.h"
+#include "tools/cache_types.h"
 
 namespace longhaul {
 
@@ -24,8 +25,7 @@ struct RunOptions {
   int n_threads = 0;
   std::optional<std::int64_t> chunk_len;  // default_chunk_len when not given
   std::int64_t parallel = 8;
-  std::string cache_type_k = "auto";
-  std::string cache_type_v = "auto";
+  CacheTypeFlags cache_types;
   std::string kv_limit;
   std::int64_t block_size = 64;
   std::filesystem::path save_kv;  // a folder; empty: documents' caches are not saved

@@ -18,12 +18,6 @@
 namespace longhaul {
 namespace {
 
-DType cache_dtype(const std::string& name, const ModelSpec& spec) {
-  if (name == "bf16") return DType::kBf16;
-  if (name == "f32") return DType::kF32;
-  return spec.weight_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32;
-}
-
 std::optional<HeadProfile> head_profile(const RunOptions& options, const ModelSpec& spec) {
   if (options.head_profile.empty()) return std::nullopt;
   HeadProfile profile = read_head_profile(options.head_profile);
@@ -34,8 +28,8 @@ std::optional<HeadProfile> head_profile(const RunOptions& options, const ModelSp
 }
 
 KvBudget kv_budget(const RunOptions& options, const ModelSpec& spec, const HeadRoles& roles,
-                   std::size_t bytes_per_element) {
-  const auto head_bytes = static_cast<std::size_t>(spec.head_dim) * bytes_per_element;
+                   std::int64_t bytes_per_head_and_token) {
+  const auto head_bytes = static_cast<std::size_t>(bytes_per_head_and_token);
   const auto n_heads = static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads);
   const auto n_retrieval = static_cast<std::size_t>(roles.n_retrieval());
   KvBudget budget;
@@ -90,8 +84,8 @@ Json fingerprint_of(const RunSession& session) {
                               {"default_max_tokens", session.preparation.defaults.max_tokens},
                               {"end_tokens", std::move(eos)},
                               {"parse_special", session.preparation.parse_special},
-                              {"cache_type_k", std::string(name_of(session.k_dtype))},
-                              {"cache_type_v", std::string(name_of(session.v_dtype))},
+                              {"cache_type_k", std::string(name_of(session.k_type))},
+                              {"cache_type_v", std::string(name_of(session.v_type))},
                               {"heads", roles_json(session.roles)}}}};
 }
 
@@ -153,8 +147,8 @@ RunSession open_session(const RunOptions& options) {
   session.profile = head_profile(options, spec);
   session.roles = session.profile ? choose_roles(*session.profile, options.retrieval_ratio)
                                   : HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
-  session.k_dtype = cache_dtype(options.cache_type_k, spec);
-  session.v_dtype = cache_dtype(options.cache_type_v, spec);
+  session.k_type = cache_type(options.cache_types.k, spec.weight_dtype);
+  session.v_type = cache_type(options.cache_types.v, spec.weight_dtype);
   session.preparation = {
       .defaults = sampling_defaults(options.sampling, session.model.generation()),
       .eos = end_tokens(session.model),
@@ -166,7 +160,8 @@ RunSession open_session(const RunOptions& options) {
       .chunk_len = options.chunk_len.value_or(default_chunk_len(1)),
       .max_sequences = options.parallel,
       .budget = kv_budget(options, spec, session.roles,
-                          size_of(session.k_dtype) + size_of(session.v_dtype))};
+                          kv_token_bytes(session.k_type, spec.head_dim) +
+                              kv_token_bytes(session.v_type, spec.head_dim))};
   session.engine.step_timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(options.step_timeout_seconds * 1e3));
   session.fingerprint = fingerprint_of(session);
@@ -181,8 +176,8 @@ WorkerConfig worker_config(const RunSession& session, const RunOptions& options)
   WorkerConfig config;
   config.weights = std::make_shared<const Weights>(Weights::load(session.model));
   config.roles = session.roles;
-  config.k_dtype = session.k_dtype;
-  config.v_dtype = session.v_dtype;
+  config.k_type = session.k_type;
+  config.v_type = session.v_type;
   config.block_size = options.block_size;
   const std::size_t limit = session.engine.scheduler.budget.limit_bytes;
   if (limit != KvBudget::kNoLimit) config.cache_limit_bytes = limit;
@@ -204,7 +199,7 @@ void print_summary(const RunSession& session) {
              "  heads: {}\n"
              "  unless a request says otherwise: {}, at most {} new tokens\n",
              build_info::kVersion, session.model.path().string(), spec.model_type, spec.n_layers,
-             session.preparation.ctx_size, name_of(session.k_dtype), name_of(session.v_dtype),
+             session.preparation.ctx_size, name_of(session.k_type), name_of(session.v_type),
              name_of(active_isa()), heads, describe(session.preparation.defaults.params),
              session.preparation.defaults.max_tokens);
 }

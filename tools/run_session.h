@@ -20,8 +20,8 @@ struct RunSession {
   Tokenizer tokenizer;
   HeadRoles roles;
   std::optional<HeadProfile> profile;  // that the roles were chosen from
-  DType k_dtype = DType::kF32;
-  DType v_dtype = DType::kF32;
+  KvType k_type = KvType::kF32;
+  KvType v_type = KvType::kF32;
   PreparationConfig preparation;
   EngineConfig engine;
   Json fingerprint;                // what results depend on

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "kernels/isa.h"
+#include "kernels/kv_block_check.h"
 #include "worker/snapshot/save_sequence.h"
 
 namespace longhaul {
@@ -21,39 +22,17 @@ const Weights& checked_weights(const WorkerConfig& config) {
   return *config.weights;
 }
 
-DType dtype_of(KvType type) {
-  switch (type) {
-    case KvType::kF32:
-      return DType::kF32;
-    case KvType::kBf16:
-      return DType::kBf16;
-    default:
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("KV cache of type {}: f32 and bf16 are supported", name_of(type)));
-  }
-}
-
 KvBlockShape block_shape(const WorkerConfig& config) {
-  const std::int64_t head_dim = config.weights->spec().head_dim;
+  KvBlockShape shape{.block_size = config.block_size,
+                     .head_dim = config.weights->spec().head_dim,
+                     .k_type = config.k_type,
+                     .v_type = config.v_type};
   if (config.place) {
     const KvFormat& kv = config.place->plan->kv;
-    return {.block_size = kv.block_size,
-            .head_dim = head_dim,
-            .k_dtype = dtype_of(kv.k_type),
-            .v_dtype = dtype_of(kv.v_type)};
+    shape = {kv.block_size, shape.head_dim, kv.k_type, kv.v_type};
   }
-  for (const DType dtype : {config.k_dtype, config.v_dtype}) {
-    if (dtype != DType::kF32 && dtype != DType::kBf16) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("KV cache of type {}: f32 and bf16 are supported", name_of(dtype)));
-    }
-  }
-  require(config.block_size > 0 && config.block_size % 16 == 0,
-          fmt::format("block size is {}, it must be a positive multiple of 16", config.block_size));
-  return {.block_size = config.block_size,
-          .head_dim = head_dim,
-          .k_dtype = config.k_dtype,
-          .v_dtype = config.v_dtype};
+  check_kv_block_shape("KV caches", shape);
+  return shape;
 }
 
 // Tells the board that a step is under way, until its scope ends.

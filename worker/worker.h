@@ -27,8 +27,8 @@ namespace longhaul {
 struct WorkerConfig {
   std::shared_ptr<const Weights> weights = nullptr;  // ranks of one process may share them
   std::optional<HeadRoles> roles = std::nullopt;     // of the KV heads; all retrieval when empty
-  DType k_dtype = DType::kF32;                       // of cached keys: kF32 or kBf16
-  DType v_dtype = DType::kF32;                       // of cached values
+  KvType k_type = KvType::kF32;                      // of cached keys
+  KvType v_type = KvType::kF32;                      // of cached values
   std::int64_t block_size = 64;                      // tokens of a cache block
   std::optional<std::size_t> cache_limit_bytes =
       std::nullopt;   // of slabs; none: what the system gives

@@ -24,8 +24,14 @@ struct AttentionTask {
 
   std::int64_t head_dim;
   std::int64_t block_size;
-  bool k_is_bf16;
-  bool v_is_bf16;
+  KvType k_type;
+  KvType v_type;
+  // Of parts of a block, in bytes; scales and minima of quantised types only.
+  std::size_t k_scales_at;
+  std::size_t k_minima_at;
+  std::size_t v_at;
+  std::size_t v_scales_at;
+  std::size_t v_minima_at;
   // Rounds queries and probabilities to bf16 and multiplies pairs (VDPBF16PS), where the
   // instruction set has that; else K and V of bf16 are widened.
   bool multiplies_bf16_pairs;

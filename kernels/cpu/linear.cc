@@ -196,16 +196,17 @@ void multiply_tiles(const TiledLinearTask& t) {
     for (std::int64_t begin = 0; begin < t.n_in; begin += kChunk) {
       const std::int64_t n_steps = t.n_in - begin < kChunk ? t.n_in - begin : kChunk;
       pack_weights<T>(t, output, n_outputs, begin, n_steps, packed);
+      const Segment segment = {packed, n_steps};
       const Product product = {.a = t.x + begin,
                                .a_stride = t.n_in,
-                               .b = packed,
+                               .segments = &segment,
+                               .n_segments = 1,
                                .b_stride = kTiledOutputs,
                                .c = t.out + output,
                                .c_stride = t.out_stride,
-                               .n_steps = n_steps,
-                               .start = Start::kAdd,
-                               .row_scale = nullptr};
-      multiply<FloatProduct>(t.n_rows, n_outputs, product);
+                               .row_scale = nullptr,
+                               .left_units = nullptr};
+      multiply<FloatProduct, Start::kAdd>(t.n_rows, n_outputs, product);
     }
   }
 }

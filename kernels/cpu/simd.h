@@ -31,8 +31,9 @@ typedef std::int32_t Ints __attribute__((vector_size(kWidth * 4)));
 
 constexpr float kInfinity = __builtin_inff();
 
-// While it lives, this thread takes numbers too small for a normal float for zero. Far from the best
-// key, probabilities fall into that range, where every multiply-add costs a hundred times as much.
+// While it lives, this thread takes numbers too small for a normal float for zero. Far from the
+// best key, probabilities fall into that range, where every multiply-add costs a hundred times as
+// much.
 class FlushDenormals {
  public:
 #if defined(__SSE2__)
@@ -70,22 +71,42 @@ LONGHAUL_INLINE Words broadcast_word(const void* p) {
   return word - Words{};
 }
 
-LONGHAUL_INLINE float sum_of(Vec v) {
-  float lanes[kWidth];
-  store(lanes, v);
-  for (int half = kWidth / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  return lanes[0];
+// The lanes at a distance, so that v and this hold each pair once in each half.
+template <int kDistance>
+LONGHAUL_INLINE Vec exchanged(Vec v) {
+  Ints other;
+  for (int lane = 0; lane < kWidth; ++lane) other[lane] = lane ^ kDistance;
+  return __builtin_shuffle(v, other);
 }
+template <int kDistance = kWidth / 2>
+LONGHAUL_INLINE float sum_of(Vec v) {
+  v += exchanged<kDistance>(v);
+  if constexpr (kDistance > 1) return sum_of<kDistance / 2>(v);
+  return v[0];
+}
+template <int kDistance = kWidth / 2>
 LONGHAUL_INLINE float max_of(Vec v) {
-  float lanes[kWidth];
-  store(lanes, v);
-  for (int half = kWidth / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i)
-      lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
-  }
-  return lanes[0];
+  v = max(v, exchanged<kDistance>(v));
+  if constexpr (kDistance > 1) return max_of<kDistance / 2>(v);
+  return v[0];
+}
+
+// sum + a_low b_low + a_high b_high of signed halves.
+LONGHAUL_INLINE Ints add_products(Ints sum, Words a, Words b) {
+#if defined(__AVX512VNNI__)
+  return reinterpret_cast<Ints>(_mm512_dpwssd_epi32(
+      reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX512BW__)
+  return sum + reinterpret_cast<Ints>(
+                   _mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+  return sum + reinterpret_cast<Ints>(
+                   _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#else
+  const Ints low =
+      (reinterpret_cast<Ints>(a << 16) >> 16) * (reinterpret_cast<Ints>(b << 16) >> 16);
+  return sum + low + (reinterpret_cast<Ints>(a) >> 16) * (reinterpret_cast<Ints>(b) >> 16);
+#endif
 }
 
 // The two floats of each pair of bf16.

@@ -24,6 +24,10 @@ LONGHAUL_INLINE Vec load_first(const void* p, std::int64_t n) {
 LONGHAUL_INLINE void store_first(void* p, Vec v, std::int64_t n) {
   _mm256_maskstore_ps(static_cast<float*>(p), first_lanes(n), v);
 }
+// 8 f16 as floats.
+LONGHAUL_INLINE Vec load_halves(const std::uint16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
 // b where either is NaN, as the instruction does; likewise min.
 LONGHAUL_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 LONGHAUL_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }

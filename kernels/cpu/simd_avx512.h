@@ -20,6 +20,10 @@ LONGHAUL_INLINE Vec load_first(const void* p, std::int64_t n) {
 LONGHAUL_INLINE void store_first(void* p, Vec v, std::int64_t n) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << n) - 1U), v);
 }
+// 16 f16 as floats.
+LONGHAUL_INLINE Vec load_halves(const std::uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 // b where either is NaN, as the instruction does; likewise min.
 LONGHAUL_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 LONGHAUL_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }

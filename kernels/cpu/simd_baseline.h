@@ -21,6 +21,24 @@ LONGHAUL_INLINE Vec load_first(const void* p, std::int64_t n) {
 LONGHAUL_INLINE void store_first(void* p, Vec v, std::int64_t n) {
   __builtin_memcpy(p, &v, static_cast<std::size_t>(n) * 4);
 }
+// 4 f16 as floats. Not by a product with a denormal, which may count as zero.
+LONGHAUL_INLINE Vec load_halves(const std::uint16_t* p) {
+  Vec out{};
+  for (int lane = 0; lane < kWidth; ++lane) {
+    const std::uint32_t sign = static_cast<std::uint32_t>(p[lane] & 0x8000) << 16;
+    const std::uint32_t magnitude = p[lane] & 0x7fff;
+    if (magnitude < 0x400) {  // a multiple of 2^-24
+      out[lane] = static_cast<float>(magnitude) * (sign != 0 ? -0x1p-24F : 0x1p-24F);
+      continue;
+    }
+    const std::uint32_t exponent = magnitude >= 0x7c00 ? 0x38000000U + 0x38000000U : 0x38000000U;
+    const std::uint32_t bits = sign | ((magnitude << 13) + exponent);
+    float value;
+    __builtin_memcpy(&value, &bits, sizeof value);
+    out[lane] = value;
+  }
+  return out;
+}
 // b where either is NaN; likewise min.
 LONGHAUL_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
 LONGHAUL_INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }

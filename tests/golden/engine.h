@@ -19,9 +19,10 @@ namespace longhaul::test {
 
 class Engine {
  public:
-  // All heads keep everything when `roles` is empty. Caches are float32.
+  // All heads keep everything when `roles` is empty.
   explicit Engine(const std::filesystem::path& model_folder,
-                  const std::optional<HeadRoles>& roles = std::nullopt);
+                  const std::optional<HeadRoles>& roles = std::nullopt,
+                  KvType kv_type = KvType::kF32);
 
   // Appends the tokens, `chunk_len` at a time, and returns the logits after each of them.
   Logits append(std::span<const std::int32_t> tokens, std::int64_t chunk_len);

@@ -35,6 +35,7 @@ StepDone done(Worker& worker, const StepCommand& command) {
 struct GreedyArgs {
   std::filesystem::path model;
   std::optional<HeadRoles> roles;
+  KvType kv_type = KvType::kF32;
   std::vector<std::int32_t> prompt;
   std::int64_t chunk_len = 0;
   std::int64_t n_tokens = 0;  // at most; an end-of-text token ends it before
@@ -46,6 +47,8 @@ std::vector<std::int32_t> greedy(const GreedyArgs& args) {
   const std::vector<std::int32_t>& eos = folder.config().eos_token_ids;
   Worker worker({.weights = std::make_shared<const Weights>(Weights::load(folder)),
                  .roles = args.roles,
+                 .k_type = args.kv_type,
+                 .v_type = args.kv_type,
                  .cache_limit_bytes = std::nullopt,
                  .n_threads = 1});
   done(worker, OpenSequence{.sequence = kSequence, .sampling = {}});
@@ -116,12 +119,15 @@ TEST_P(WorkerText, StoriesContinueAsPublished) {
   const Tokenizer tokenizer = Tokenizer::from_file(folder.tokenizer_path());
   const std::vector<std::int32_t> prompt = tokenizer.encode("");  // BOS alone
   EXPECT_EQ(prompt, std::vector<std::int32_t>{folder.config().bos_token_id.value()});
-  const std::vector<std::int32_t> ids = greedy({.model = model,
-                                                .roles = std::nullopt,
-                                                .prompt = prompt,
-                                                .chunk_len = 1,
-                                                .n_tokens = kStoriesTokens});
-  EXPECT_EQ(tokenizer.decode(ids), kStoriesText);
+  for (const KvType type : {KvType::kF32, KvType::kBf16}) {
+    const std::vector<std::int32_t> ids = greedy({.model = model,
+                                                  .roles = std::nullopt,
+                                                  .kv_type = type,
+                                                  .prompt = prompt,
+                                                  .chunk_len = 1,
+                                                  .n_tokens = kStoriesTokens});
+    EXPECT_EQ(tokenizer.decode(ids), kStoriesText) << name_of(type);
+  }
 }
 
 TEST_P(WorkerText, NeedleDense) {

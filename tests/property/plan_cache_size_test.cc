@@ -45,12 +45,14 @@ TEST(PlanCacheSize, NeverLessThanADocumentAndItsForks) {
     request.workload.tail_tokens = random.integer(1, 500);
     request.workload.n_sequences = random.integer(1, 4);
     request.workload.block_size = 16 * random.integer(1, 5);
+    request.workload.k_type = kKvTypes[static_cast<std::size_t>(random.integer(0, 3))];
+    request.workload.v_type = kKvTypes[static_cast<std::size_t>(random.integer(0, 3))];
     const Plan plan = std::get<Plan>(make_plan(request));
     const RankBytes planned = memory_of(plan, request.spec, request.cluster, request.workload)[0];
     const KvBlockShape shape{.block_size = request.workload.block_size,
                              .head_dim = request.spec.head_dim,
-                             .k_dtype = DType::kBf16,
-                             .v_dtype = DType::kBf16};
+                             .k_type = request.workload.k_type,
+                             .v_type = request.workload.v_type};
     const CacheSizeArgs args{request.spec, request.roles, {0, 3}, shape};
     // Any document up to the longest, any tail up to the longest.
     const std::int64_t n_document = random.integer(0, request.workload.document_tokens);

@@ -72,8 +72,8 @@ TEST(WorkerEqualsReference, WithBf16WeightsAndCachesWithinTheTable) {
     const std::vector<std::int32_t> tokens = random_tokens(random, 100, spec.vocab_size);
     Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
                    .roles = roles,
-                   .k_dtype = DType::kBf16,
-                   .v_dtype = DType::kBf16,
+                   .k_type = KvType::kBf16,
+                   .v_type = KvType::kBf16,
                    .n_threads = 1});
     const std::vector<float> got = log_probabilities(worker, tokens, random_chunks(random, 100));
     const ReferenceModel reference(model);

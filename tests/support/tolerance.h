@@ -4,6 +4,7 @@
 #pragma once
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/kv_type.h"
 
 namespace longhaul::test {
 
@@ -27,6 +28,21 @@ inline Tolerance operator_tolerance(DType dtype) {
       break;
   }
   throw Error(ErrorCode::kInternal, "no tolerance for this dtype");
+}
+
+// Attention over a cache whose K or V has this type, beside a reference over the values that the
+// cache stands for. Over codes, queries and weights are rounded to 16 bits.
+inline Tolerance attention_tolerance(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return operator_tolerance(DType::kF32);
+    case KvType::kBf16:
+      return operator_tolerance(DType::kBf16);
+    case KvType::kInt8:
+    case KvType::kInt4:
+      return {3e-4, 3e-4, 1 - 1e-7};
+  }
+  throw Error(ErrorCode::kInternal, "no tolerance for this type");
 }
 
 // Logits of a whole model whose weights and caches have this type, between two ways of computing

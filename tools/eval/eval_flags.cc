@@ -22,15 +22,7 @@ void add_eval_model_flags(CLI::App& app, EvalModelFlags& f) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 26))
       ->capture_default_str()
       ->group(group);
-  const auto types = CLI::IsMember({"auto", "f32", "bf16"});
-  app.add_option("--cache-type-k,--ctk", f.cache_type_k, "Type of cached keys; auto: the weights'")
-      ->check(types)
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--cache-type-v,--ctv", f.cache_type_v, "Type of cached values")
-      ->check(types)
-      ->capture_default_str()
-      ->group(group);
+  add_cache_type_options(app, f.cache_types, group);
   app.add_option("--block-size", f.block_size, "Tokens of a cache block")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
       ->capture_default_str()

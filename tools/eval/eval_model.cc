@@ -12,12 +12,6 @@
 namespace longhaul {
 namespace {
 
-DType cache_dtype(const std::string& name, const ModelSpec& spec) {
-  if (name == "bf16") return DType::kBf16;
-  if (name == "f32") return DType::kF32;
-  return spec.weight_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32;
-}
-
 }  // namespace
 
 EvalModel::EvalModel(const EvalModelFlags& flags)
@@ -44,8 +38,8 @@ WorkerConfig EvalModel::worker_config(const HeadRoles& roles) const {
   WorkerConfig config;
   config.weights = weights_;
   config.roles = roles;
-  config.k_dtype = cache_dtype(flags_.cache_type_k, spec());
-  config.v_dtype = cache_dtype(flags_.cache_type_v, spec());
+  config.k_type = cache_type(flags_.cache_types.k, spec().weight_dtype);
+  config.v_type = cache_type(flags_.cache_types.v, spec().weight_dtype);
   config.block_size = flags_.block_size;
   if (!flags_.kv_limit.empty()) config.cache_limit_bytes = parse_byte_size(flags_.kv_limit);
   config.n_threads = flags_.n_threads;
@@ -61,8 +55,8 @@ Json EvalModel::settings() const {
   return JsonObject{
       {"folder", folder_.path().string()},
       {"fingerprint", model_fingerprint(folder_)},
-      {"cache_type_k", std::string(name_of(cache_dtype(flags_.cache_type_k, spec())))},
-      {"cache_type_v", std::string(name_of(cache_dtype(flags_.cache_type_v, spec())))},
+      {"cache_type_k", std::string(name_of(cache_type(flags_.cache_types.k, spec().weight_dtype)))},
+      {"cache_type_v", std::string(name_of(cache_type(flags_.cache_types.v, spec().weight_dtype)))},
       {"chunk_len", flags_.chunk_len},
       {"block_size", flags_.block_size}};
 }

@@ -12,6 +12,7 @@
 #include "model/head_profile.h"
 #include "model/model_folder.h"
 #include "model/tokenizer/tokenizer.h"
+#include "tools/cache_types.h"
 #include "worker/worker.h"
 
 namespace longhaul {
@@ -21,8 +22,7 @@ struct EvalModelFlags {
   std::string model;
   int n_threads = 0;
   std::int64_t chunk_len = 2048;
-  std::string cache_type_k = "auto";
-  std::string cache_type_v = "auto";
+  CacheTypeFlags cache_types;
   std::int64_t block_size = 64;
   std::string kv_limit;
 };

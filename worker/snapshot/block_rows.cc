@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/kv_quantise.h"
 
 namespace longhaul {
 namespace {
@@ -43,23 +44,65 @@ void copy_value_rows(const BlockRowsArgs& args) {
   }
 }
 
+void copy_codes(const BlockRowsArgs& args) {
+  const bool keys = args.side == KvSide::kKeys;
+  const KvType type = kv_type_of(args.shape, args.side);
+  const std::byte* part = args.block + (keys ? 0 : args.shape.k_bytes());
+  std::byte* to = args.to;
+  for (std::int64_t slot = args.first_slot; slot < args.first_slot + args.n_tokens; ++slot) {
+    const auto code = [&](std::int64_t dim) {
+      return unsigned{read_code(
+          type, part,
+          keys ? k_code_place(args.shape, slot, dim) : v_code_place(args.shape, slot, dim))};
+    };
+    for (std::int64_t d = 0; d < args.shape.head_dim; ++d) {
+      unsigned byte = code(d);
+      if (type == KvType::kInt4) byte |= code(++d) << 4;
+      *to++ = static_cast<std::byte>(byte);
+    }
+  }
+}
+
+void copy_ranges(const BlockRowsArgs& args) {
+  const bool keys = args.side == KvSide::kKeys;
+  const KvPartLayout layout = args.shape.part(kv_type_of(args.shape, args.side));
+  const std::byte* from = args.block + (keys ? 0 : args.shape.k_bytes()) + 2 * args.first_slot +
+                          (args.part == RowPart::kScales ? layout.scales_at() : layout.minima_at());
+  std::memcpy(args.to, from, static_cast<std::size_t>(2 * args.n_tokens));
+}
+
 }  // namespace
+
+std::vector<RowPart> row_parts(KvType type) {
+  if (is_quantised(type)) return {RowPart::kValues, RowPart::kScales, RowPart::kMinima};
+  return {RowPart::kValues};
+}
+
+std::int64_t row_elements(const KvBlockShape& shape, KvSide side, RowPart part) {
+  if (part != RowPart::kValues) return 1;
+  return kv_type_of(shape, side) == KvType::kInt4 ? shape.head_dim / 2 : shape.head_dim;
+}
+
+std::size_t row_bytes(const KvBlockShape& shape, KvSide side, RowPart part) {
+  if (part != RowPart::kValues) return sizeof(Float16);
+  return static_cast<std::size_t>(4 * shape.head_dim / kv_lanes(kv_type_of(shape, side)));
+}
 
 void copy_block_rows(const BlockRowsArgs& args) {
   require(args.first_slot >= 0 && args.first_slot + args.n_tokens <= args.shape.block_size,
           fmt::format("slots [{}, {}) of a block of {}", args.first_slot,
                       args.first_slot + args.n_tokens, args.shape.block_size));
   const bool keys = args.side == KvSide::kKeys;
-  const DType dtype = dtype_of(args.shape, args.side);
-  if (dtype == DType::kF32) {
-    return keys ? copy_key_rows<std::uint32_t, 1>(args) : copy_value_rows<std::uint32_t, 1>(args);
+  if (args.part != RowPart::kValues) return copy_ranges(args);
+  switch (kv_type_of(args.shape, args.side)) {
+    case KvType::kF32:
+      return keys ? copy_key_rows<std::uint32_t, 1>(args) : copy_value_rows<std::uint32_t, 1>(args);
+    case KvType::kBf16:
+      return keys ? copy_key_rows<std::uint16_t, 2>(args) : copy_value_rows<std::uint16_t, 2>(args);
+    case KvType::kInt8:
+    case KvType::kInt4:
+      return copy_codes(args);
   }
-  if (dtype == DType::kBf16) {
-    return keys ? copy_key_rows<std::uint16_t, 2>(args) : copy_value_rows<std::uint16_t, 2>(args);
-  }
-  throw Error(
-      ErrorCode::kUnsupported,
-      fmt::format("rows of a cache of type {}: f32 and bf16 are supported", name_of(dtype)));
 }
 
 std::int64_t n_tokens_in(std::span<const KvBlockRef> blocks) {

@@ -1,11 +1,10 @@
-// Turns cache blocks into plain rows [token, head_dim], bit for bit: the form that files have.
+// Turns cache blocks into plain rows, one for each token, bit for bit: the form that files have.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "base/dtype.h"
 #include "base/ids.h"
 #include "kernels/kv_block.h"
 
@@ -13,19 +12,27 @@ namespace longhaul {
 
 enum class KvSide { kKeys, kValues };
 
-inline DType dtype_of(const KvBlockShape& shape, KvSide side) {
-  return side == KvSide::kKeys ? shape.k_dtype : shape.v_dtype;
-}
+// What a file keeps of one side: values, or of quantised caches codes, scales and minima.
+enum class RowPart { kValues, kScales, kMinima };
 
-// Copies the tokens in slots [first_slot, first_slot + n_tokens) of one block to rows of head_dim
-// elements of the cache's type. Local.
+inline KvType kv_type_of(const KvBlockShape& shape, KvSide side) {
+  return side == KvSide::kKeys ? shape.k_type : shape.v_type;
+}
+std::vector<RowPart> row_parts(KvType type);
+// Elements of a row: head_dim values or 8-bit codes, head_dim / 2 bytes of two 4-bit codes each
+// (the even dim in the lower half), or one scale or minimum.
+std::int64_t row_elements(const KvBlockShape& shape, KvSide side, RowPart part);
+std::size_t row_bytes(const KvBlockShape& shape, KvSide side, RowPart part);
+
+// Copies the tokens in slots [first_slot, first_slot + n_tokens) of one block to rows. Local.
 struct BlockRowsArgs {
   const KvBlockShape& shape;
   KvSide side = KvSide::kKeys;
+  RowPart part = RowPart::kValues;
   const std::byte* block = nullptr;
   std::int64_t first_slot = 0;
   std::int64_t n_tokens = 0;
-  std::byte* to = nullptr;  // [n_tokens, head_dim]
+  std::byte* to = nullptr;  // n_tokens rows
 };
 void copy_block_rows(const BlockRowsArgs& args);
 

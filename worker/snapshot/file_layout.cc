@@ -12,7 +12,18 @@ std::string head_path(std::int64_t layer, std::int64_t kv_head) {
   return fmt::format("/layers/{:02}/kv_heads/{:02}", layer, kv_head);
 }
 
-std::string dataset_name(KvSide side) { return side == KvSide::kKeys ? "k" : "v"; }
+std::string dataset_name(KvSide side, RowPart part) {
+  const std::string name = side == KvSide::kKeys ? "k" : "v";
+  if (part == RowPart::kScales) return name + "_scale";
+  return part == RowPart::kMinima ? name + "_minimum" : name;
+}
+
+Hdf5Id file_type(KvType type, RowPart part) {
+  if (part != RowPart::kValues) return half_type(5);
+  if (type == KvType::kF32) return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
+  if (type == KvType::kBf16) return half_type(8);
+  return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
+}
 
 std::int64_t chunk_rows(std::size_t row_bytes, std::int64_t n_rows) {
   constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
@@ -32,8 +43,8 @@ void describe_file(const Hdf5File& file, const SavedSequence& saved, std::string
   text("format", format);
   number("format_version", kCacheFileVersion);
   text("producer", fmt::format("longhaul {}", build_info::kVersion));
-  text("k_dtype", name_of(saved.shape.k_dtype));
-  text("v_dtype", name_of(saved.shape.v_dtype));
+  text("k_dtype", name_of(saved.shape.k_type));
+  text("v_dtype", name_of(saved.shape.v_type));
   number("rope_applied", 1);
   file.write_attribute(file.id(), "rope_theta", spec.rope_theta);
   text("model_type", spec.model_type);
@@ -45,17 +56,29 @@ void describe_file(const Hdf5File& file, const SavedSequence& saved, std::string
   for (const auto& fact : saved.facts) text(fact.name.c_str(), fact.value);
 }
 
-void describe_rows(const Hdf5File& file, hid_t dataset, const SavedSequence& saved, KvSide side) {
-  file.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"token", "dim"});
+void describe_rows(const Hdf5File& file, hid_t dataset, const SavedSequence& saved, KvSide side,
+                   RowPart part) {
   file.write_attribute(dataset, "units", std::string("1"));
-  file.write_attribute(dataset, "dtype", std::string(name_of(dtype_of(saved.shape, side))));
+  if (part != RowPart::kValues) {
+    file.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"token"});
+    file.write_attribute(dataset, "long_name",
+                         std::string(part == RowPart::kScales
+                                         ? "what a step of a row's codes is worth: value = code * "
+                                           "scale + minimum"
+                                         : "the value of a row's code 0"));
+    return;
+  }
+  const KvType type = kv_type_of(saved.shape, side);
+  file.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"token", "dim"});
+  file.write_attribute(dataset, "dtype", std::string(name_of(type)));
   const bool keys = side == KvSide::kKeys;
   file.write_attribute(dataset, "rotated", std::int64_t{keys ? 1 : 0});
-  file.write_attribute(dataset, "long_name",
-                       std::string(keys ? "keys of one KV head after RoPE at their positions; row "
-                                          "i belongs to the token at positions[i]"
-                                        : "values of one KV head; row i belongs to the token at "
-                                          "positions[i]"));
+  std::string text = keys ? "keys of one KV head after RoPE at their positions; row i belongs to "
+                            "the token at positions[i]"
+                          : "values of one KV head; row i belongs to the token at positions[i]";
+  if (type == KvType::kInt8) text += "; 8-bit codes";
+  if (type == KvType::kInt4) text += "; 4-bit codes, two to a byte, the even dim in the lower half";
+  file.write_attribute(dataset, "long_name", text);
 }
 
 void write_position_rows(const Hdf5File& file, const std::string& name,

@@ -15,15 +15,19 @@ inline constexpr std::int64_t kCacheFileVersion = 1;
 inline constexpr std::int64_t kKeepsAll = -1;  // "recent" of a head that keeps every token
 
 std::string head_path(std::int64_t layer, std::int64_t kv_head);  // "/layers/00/kv_heads/00"
-std::string dataset_name(KvSide side);                            // "k", "v"
+std::string dataset_name(KvSide side, RowPart part);  // "k", "v", "k_scale", "v_minimum"
+// The type of a row's elements in files.
+Hdf5Id file_type(KvType type, RowPart part);
 // Rows of a chunk: at most about 1 MiB, the size of HDF5's cache of a data set, and so many that
 // the last chunk, which is stored whole, is nearly full.
 std::int64_t chunk_rows(std::size_t row_bytes, std::int64_t n_rows);
 
 // Root attributes: what the file is, model and format of the caches, the caller's facts.
 void describe_file(const Hdf5File& file, const SavedSequence& saved, std::string_view format);
-// Attributes of a data set of keys or values: axes, unit, type, rotation.
-void describe_rows(const Hdf5File& file, hid_t dataset, const SavedSequence& saved, KvSide side);
+// Attributes of a data set of keys or values, or of their scales or minima: axes, unit, type,
+// rotation.
+void describe_rows(const Hdf5File& file, hid_t dataset, const SavedSequence& saved, KvSide side,
+                   RowPart part);
 void write_position_rows(const Hdf5File& file, const std::string& name,
                          std::span<const std::int64_t> positions);
 

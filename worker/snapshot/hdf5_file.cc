@@ -246,13 +246,13 @@ std::vector<std::int64_t> Hdf5File::shape(hid_t dataset) const {
   return {sizes.begin(), sizes.end()};
 }
 
-Hdf5Id file_type(DType dtype) {
-  if (dtype == DType::kF32) return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
-  require(dtype == DType::kBf16, "cache files hold f32 and bf16");
+Hdf5Id half_type(int exponent_bits) {
+  const auto exponent = static_cast<std::size_t>(exponent_bits);
+  const std::size_t mantissa = 15 - exponent;
   Hdf5Id type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
-  H5Tset_fields(type, /*sign=*/15, /*exponent=*/7, 8, /*mantissa=*/0, 7);
+  H5Tset_fields(type, /*sign=*/15, mantissa, exponent, 0, mantissa);
   H5Tset_size(type, 2);
-  H5Tset_ebias(type, 127);
+  H5Tset_ebias(type, (std::size_t{1} << (exponent - 1)) - 1);
   return type;
 }
 

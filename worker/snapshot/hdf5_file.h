@@ -105,8 +105,8 @@ class Hdf5File {
   Hdf5Id id_;
 };
 
-// The type of a cache element in files. HDF5 knows no bf16 by name, but can describe it (8 bits of
-// exponent, 7 of mantissa), and so readers see floats.
-Hdf5Id file_type(DType dtype);
+// A float of 16 bits in files. HDF5 knows neither f16 nor bf16 by name, but can describe them (f16:
+// 5 bits of exponent, 10 of mantissa; bf16: 8 and 7), and so readers see floats.
+Hdf5Id half_type(int exponent_bits);
 
 }  // namespace longhaul

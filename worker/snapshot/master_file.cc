@@ -81,15 +81,17 @@ class MasterWriter {
     roles_.push_back(role_number(head.role));
     write_positions(path + "/positions", runs);
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      if (head.pieces.size() == 1) {
-        const std::string dataset = path + "/" + dataset_name(side);
-        file_.check(H5Lcreate_external(head.pieces.front().file.c_str(), dataset.c_str(),
-                                       file_.id(), dataset.c_str(), H5P_DEFAULT, H5P_DEFAULT),
-                    "cannot write");
-      } else {
-        write_virtual(head, side);
-      }
+      for (const RowPart part : row_parts(kv_type_of(saved_.shape, side)))
+        write_rows(head, side, part);
     }
+  }
+
+  void write_rows(const SavedHead& head, KvSide side, RowPart part) {
+    if (head.pieces.size() > 1) return write_virtual(head, side, part);
+    const std::string name = head_path(head.layer, head.kv_head) + "/" + dataset_name(side, part);
+    file_.check(H5Lcreate_external(head.pieces.front().file.c_str(), name.c_str(), file_.id(),
+                                   name.c_str(), H5P_DEFAULT, H5P_DEFAULT),
+                "cannot write");
   }
 
   void write_positions(const std::string& name, const std::vector<Extent>& runs) {
@@ -112,19 +114,15 @@ class MasterWriter {
 
   // One piece after the other. Mapping block by block, which would put the rows in order of
   // position, makes HDF5 1.10 hundreds of times slower to read (docs/kv_files.md).
-  void write_virtual(const SavedHead& head, KvSide side) {
-    const std::string name = head_path(head.layer, head.kv_head) + "/" + dataset_name(side);
-    const DType dtype = dtype_of(saved_.shape, side);
-    const Hdf5Id type = file_type(dtype);
-    const auto n_columns = static_cast<hsize_t>(saved_.shape.head_dim);
-    const Hdf5Id space = rows_space(static_cast<hsize_t>(head.n_rows()), n_columns);
+  void write_virtual(const SavedHead& head, KvSide side, RowPart part) {
+    const std::string name = head_path(head.layer, head.kv_head) + "/" + dataset_name(side, part);
+    const KvType kv_type = kv_type_of(saved_.shape, side);
+    const Hdf5Id type = file_type(kv_type, part);
+    const int rank = part == RowPart::kValues ? 2 : 1;
+    const auto n_columns = static_cast<hsize_t>(row_elements(saved_.shape, side, part));
+    const Hdf5Id space = rows_space(rank, static_cast<hsize_t>(head.n_rows()), n_columns);
     const Hdf5Id create(file_.check(H5Pcreate(H5P_DATASET_CREATE), "cannot set up"), H5Pclose);
-    // Rows of a part that is missing read as NaN, never as zeros that look like data.
-    const std::uint16_t nan_bf16 = 0x7fc0;
-    const float nan_f32 = std::numeric_limits<float>::quiet_NaN();
-    const void* nan = &nan_f32;
-    if (dtype == DType::kBf16) nan = &nan_bf16;
-    file_.check(H5Pset_fill_value(create, type, nan), "cannot set up");
+    set_missing(create, type, kv_type, part);
     file_.check(H5Pset_obj_track_times(create, false), "cannot set up");
     hsize_t first = 0;
     for (const PartPiece& piece : head.pieces) {
@@ -134,7 +132,7 @@ class MasterWriter {
       file_.check(
           H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
           "cannot set up");
-      const Hdf5Id source = rows_space(n_rows, n_columns);
+      const Hdf5Id source = rows_space(rank, n_rows, n_columns);
       file_.check(H5Pset_virtual(create, space, piece.file.c_str(), name.c_str(), source),
                   "cannot set up");
       first += n_rows;
@@ -143,12 +141,29 @@ class MasterWriter {
                                                 create, H5P_DEFAULT),
                                      "cannot write"),
                          H5Dclose);
-    describe_rows(file_, dataset, saved_, side);
+    describe_rows(file_, dataset, saved_, side, part);
   }
 
-  Hdf5Id rows_space(hsize_t n_rows, hsize_t n_columns) const {
+  // Rows of a part that is missing read as NaN, never as zeros that look like data; codes read as
+  // zeros, whose scales and minima are NaN.
+  void set_missing(hid_t create, hid_t type, KvType kv_type, RowPart part) const {
+    const std::uint16_t nan_f16 = 0x7e00;
+    const std::uint16_t nan_bf16 = 0x7fc0;
+    const float nan_f32 = std::numeric_limits<float>::quiet_NaN();
+    const std::uint8_t code = 0;
+    const void* fill = &code;
+    if (part != RowPart::kValues)
+      fill = &nan_f16;
+    else if (kv_type == KvType::kF32)
+      fill = &nan_f32;
+    else if (kv_type == KvType::kBf16)
+      fill = &nan_bf16;
+    file_.check(H5Pset_fill_value(create, type, fill), "cannot set up");
+  }
+
+  Hdf5Id rows_space(int rank, hsize_t n_rows, hsize_t n_columns) const {
     const std::array<hsize_t, 2> shape = {n_rows, n_columns};
-    return {file_.check(H5Screate_simple(2, shape.data(), nullptr), "cannot set up"), H5Sclose};
+    return {file_.check(H5Screate_simple(rank, shape.data(), nullptr), "cannot set up"), H5Sclose};
   }
 
   static std::uint8_t role_number(const std::string& role) {

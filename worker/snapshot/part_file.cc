@@ -16,38 +16,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::size_t row_bytes(const KvBlockShape& shape, KvSide side) {
-  return static_cast<std::size_t>(shape.head_dim) * size_of(dtype_of(shape, side));
-}
-
 // Fills whole chunks from blocks and writes each with one call.
-void write_side(const Hdf5File& file, const SavedSequence& saved, const HeadPiece& piece,
-                KvSide side) {
+void write_rows(const Hdf5File& file, const SavedSequence& saved, const HeadPiece& piece,
+                KvSide side, RowPart part) {
   const KvBlockShape& shape = saved.shape;
-  const Hdf5Id type = file_type(dtype_of(shape, side));
+  const Hdf5Id type = file_type(kv_type_of(shape, side), part);
+  const std::size_t n_bytes = row_bytes(shape, side, part);
   const std::int64_t n_tokens = n_tokens_in(piece.blocks);
-  const std::int64_t chunk = chunk_rows(row_bytes(shape, side), n_tokens);
-  const Hdf5Id dataset =
-      file.make_rows({.name = head_path(piece.layer, piece.kv_head) + "/" + dataset_name(side),
-                      .type = type,
-                      .n_rows = n_tokens,
-                      .n_columns = shape.head_dim,
-                      .chunk_rows = chunk});
-  describe_rows(file, dataset, saved, side);
-  std::vector<std::byte> rows(static_cast<std::size_t>(std::min(chunk, n_tokens)) *
-                              row_bytes(shape, side));
+  const std::int64_t chunk = chunk_rows(n_bytes, n_tokens);
+  const Hdf5Id dataset = file.make_rows(
+      {.name = head_path(piece.layer, piece.kv_head) + "/" + dataset_name(side, part),
+       .type = type,
+       .n_rows = n_tokens,
+       .n_columns = part == RowPart::kValues ? row_elements(shape, side, part) : 0,
+       .chunk_rows = chunk});
+  describe_rows(file, dataset, saved, side, part);
+  std::vector<std::byte> rows(static_cast<std::size_t>(std::min(chunk, n_tokens)) * n_bytes);
   std::int64_t n_written = 0;
   std::int64_t n_filled = 0;
   for (const KvBlockRef& block : piece.blocks) {
     for (std::int64_t slot = 0; slot < block.n_tokens;) {
       const std::int64_t n = std::min(block.n_tokens - slot, chunk - n_filled);
-      copy_block_rows(
-          {.shape = shape,
-           .side = side,
-           .block = block.data,
-           .first_slot = slot,
-           .n_tokens = n,
-           .to = rows.data() + static_cast<std::size_t>(n_filled) * row_bytes(shape, side)});
+      copy_block_rows({.shape = shape,
+                       .side = side,
+                       .part = part,
+                       .block = block.data,
+                       .first_slot = slot,
+                       .n_tokens = n,
+                       .to = rows.data() + static_cast<std::size_t>(n_filled) * n_bytes});
       slot += n;
       n_filled += n;
       if (n_filled < chunk && n_written + n_filled < n_tokens) continue;
@@ -70,8 +66,10 @@ class PartWriter {
     file_.write_attribute(group, "recent",
                           piece.role == SavedRole::kRetrieval ? kKeepsAll : piece.mask.recent);
     write_positions(path, piece.blocks);
-    write_side(file_, saved_, piece, KvSide::kKeys);
-    write_side(file_, saved_, piece, KvSide::kValues);
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      for (const RowPart part : row_parts(kv_type_of(saved_.shape, side)))
+        write_rows(file_, saved_, piece, side, part);
+    }
   }
 
  private:
@@ -103,9 +101,8 @@ class PartWriter {
 std::size_t estimated_bytes(const SavedSequence& saved, std::span<const HeadPiece> pieces) {
   std::size_t n_bytes = std::size_t{1} << 20;
   for (const HeadPiece& piece : pieces) {
-    const std::size_t rows =
-        row_bytes(saved.shape, KvSide::kKeys) + row_bytes(saved.shape, KvSide::kValues);
-    n_bytes += static_cast<std::size_t>(n_tokens_in(piece.blocks)) * rows;
+    const auto token_bytes = saved.shape.bytes() / static_cast<std::size_t>(saved.shape.block_size);
+    n_bytes += static_cast<std::size_t>(n_tokens_in(piece.blocks)) * token_bytes;
   }
   return n_bytes;
 }

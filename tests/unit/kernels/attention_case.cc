@@ -12,8 +12,8 @@ std::string describe(const AttentionShape& s) {
   return fmt::format(
       "q_len {} n_kv_heads {} gqa_group {} head_dim {} blocks {} of {} k {} v {} sink {} recent {} "
       "gaps {} after_keys {}",
-      s.q_len, s.n_kv_heads, s.gqa_group, s.head_dim, s.n_blocks, s.block_size, name_of(s.k_dtype),
-      name_of(s.v_dtype), s.mask.sink, s.mask.recent, s.gaps, s.after_keys);
+      s.q_len, s.n_kv_heads, s.gqa_group, s.head_dim, s.n_blocks, s.block_size, name_of(s.k_type),
+      name_of(s.v_type), s.mask.sink, s.mask.recent, s.gaps, s.after_keys);
 }
 
 AttentionShape random_shape(Random& random) {
@@ -26,8 +26,10 @@ AttentionShape random_shape(Random& random) {
   s.head_dim = kHeadDims[random.integer(0, 8)];
   s.n_blocks = random.integer(1, 9);
   s.block_size = kBlockSizes[random.integer(0, 5)];
-  s.k_dtype = random.chance(0.5) ? DType::kF32 : DType::kBf16;
-  s.v_dtype = random.chance(0.75) ? s.k_dtype : DType::kF32;
+  s.k_type = kKvTypes[static_cast<std::size_t>(random.integer(0, 3))];
+  s.v_type =
+      random.chance(0.6) ? s.k_type : kKvTypes[static_cast<std::size_t>(random.integer(0, 3))];
+  if (is_quantised(s.k_type) || is_quantised(s.v_type)) s.head_dim = (s.head_dim + 7) / 8 * 8;
   if (random.chance(0.5)) s.mask = {random.integer(0, 90), random.integer(0, 200)};
   s.gaps = random.chance(0.6);
   s.after_keys = random.chance(0.3);
@@ -54,8 +56,8 @@ AttentionProblem::AttentionProblem(const AttentionShape& shape, std::uint64_t se
 KvBlockShape AttentionProblem::block_shape() const {
   return {.block_size = shape_.block_size,
           .head_dim = shape_.head_dim,
-          .k_dtype = shape_.k_dtype,
-          .v_dtype = shape_.v_dtype};
+          .k_type = shape_.k_type,
+          .v_type = shape_.v_type};
 }
 
 // All KV heads have their blocks at the same positions, in memory of their own.

@@ -18,8 +18,8 @@ struct AttentionShape {
   std::int64_t head_dim = 64;
   std::int64_t n_blocks = 1;
   std::int64_t block_size = 64;
-  DType k_dtype = DType::kF32;
-  DType v_dtype = DType::kF32;
+  KvType k_type = KvType::kF32;
+  KvType v_type = KvType::kF32;
   AttentionMask mask = {};
   bool gaps = true;         // positions jump between blocks, blocks are partly filled and shuffled
   bool after_keys = false;  // all queries come after all keys (decode)

@@ -19,8 +19,9 @@ class Attention : public EachIsa {};
 LONGHAUL_WITH_EACH_ISA(Attention);
 
 Tolerance tolerance_of(const AttentionShape& shape) {
-  const bool bf16 = shape.k_dtype == DType::kBf16 || shape.v_dtype == DType::kBf16;
-  return operator_tolerance(bf16 ? DType::kBf16 : DType::kF32);
+  const Tolerance k = attention_tolerance(shape.k_type);
+  const Tolerance v = attention_tolerance(shape.v_type);
+  return k.absolute > v.absolute ? k : v;
 }
 
 void expect_reference(const AttentionShape& shape, std::uint64_t seed) {
@@ -46,15 +47,15 @@ TEST_P(Attention, RandomShapesMatchTheReference) {
 
 TEST_P(Attention, EveryHeadDimAndTypeMatchesTheReference) {
   for (const std::int64_t head_dim : {8, 16, 32, 64, 80, 96, 128, 256}) {
-    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    for (const KvType type : kKvTypes) {
       for (const std::int64_t gqa_group : {1, 3, 5, 8, 16}) {
         expect_reference({.q_len = 3,
                           .n_kv_heads = 2,
                           .gqa_group = gqa_group,
                           .head_dim = head_dim,
                           .n_blocks = 3,
-                          .k_dtype = dtype,
-                          .v_dtype = dtype},
+                          .k_type = type,
+                          .v_type = type},
                          base_seed());
       }
     }
@@ -66,14 +67,14 @@ TEST_P(Attention, EitherWayOfMultiplyingBf16MatchesTheReference) {
   const bool usual = bf16_pairs();
   set_bf16_pairs(!usual);
   for (const std::int64_t head_dim : {8, 80, 128}) {
-    for (const DType v_dtype : {DType::kF32, DType::kBf16}) {
+    for (const KvType v_type : kKvTypes) {
       expect_reference({.q_len = 70,
                         .n_kv_heads = 2,
                         .gqa_group = 4,
                         .head_dim = head_dim,
                         .n_blocks = 4,
-                        .k_dtype = DType::kBf16,
-                        .v_dtype = v_dtype},
+                        .k_type = KvType::kBf16,
+                        .v_type = v_type},
                        base_seed());
     }
   }
@@ -81,21 +82,21 @@ TEST_P(Attention, EitherWayOfMultiplyingBf16MatchesTheReference) {
 }
 
 TEST_P(Attention, PrefillOfManyQueriesMatchesTheReference) {
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+  for (const KvType type : kKvTypes) {
     expect_reference({.q_len = 300,
                       .gqa_group = 3,
                       .head_dim = 64,
                       .n_blocks = 5,
-                      .k_dtype = dtype,
-                      .v_dtype = dtype,
+                      .k_type = type,
+                      .v_type = type,
                       .gaps = false},
                      base_seed());
     expect_reference({.q_len = 300,
                       .gqa_group = 2,
                       .head_dim = 64,
                       .n_blocks = 7,
-                      .k_dtype = dtype,
-                      .v_dtype = dtype,
+                      .k_type = type,
+                      .v_type = type,
                       .mask = {.sink = 5, .recent = 77},
                       .gaps = false},
                      base_seed());
@@ -104,14 +105,14 @@ TEST_P(Attention, PrefillOfManyQueriesMatchesTheReference) {
 
 // Long enough that the keys are cut into ranges whose partial states are merged.
 TEST_P(Attention, DecodeOverManyKeysMatchesTheReference) {
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+  for (const KvType type : kKvTypes) {
     expect_reference({.q_len = 2,
                       .n_kv_heads = 2,
                       .gqa_group = 4,
                       .head_dim = 32,
                       .n_blocks = 330,
-                      .k_dtype = dtype,
-                      .v_dtype = dtype,
+                      .k_type = type,
+                      .v_type = type,
                       .after_keys = true},
                      base_seed());
   }

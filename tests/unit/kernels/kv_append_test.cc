@@ -34,10 +34,10 @@ void append(Blocks& blocks, std::vector<float>& k, std::vector<float>& v, std::i
 
 TEST_P(KvAppend, RoundTripAtOddOffsets) {
   Random random(base_seed());
-  for (const DType k_dtype : {DType::kF32, DType::kBf16}) {
-    for (const DType v_dtype : {DType::kF32, DType::kBf16}) {
+  for (const KvType k_type : {KvType::kF32, KvType::kBf16}) {
+    for (const KvType v_type : {KvType::kF32, KvType::kBf16}) {
       const KvBlockShape shape = {
-          .block_size = 16, .head_dim = 10, .k_dtype = k_dtype, .v_dtype = v_dtype};
+          .block_size = 16, .head_dim = 10, .k_type = k_type, .v_type = v_type};
       Blocks blocks(shape, 4);
       std::vector<float> k = random.normals(64 * 30);
       std::vector<float> v = random.normals(64 * 30);
@@ -54,11 +54,11 @@ TEST_P(KvAppend, RoundTripAtOddOffsets) {
         kv_read_v(shape, block, token % 16, TensorView<float, 2>(got_v.data(), {1, 10}));
         for (std::size_t d = 0; d < 10; ++d) {
           const std::size_t at = static_cast<std::size_t>(token) * 30 + d;
-          const auto stored = [](DType dtype, float x) {
-            return dtype == DType::kBf16 ? to_float(to_bf16(x)) : x;
+          const auto stored = [](KvType type, float x) {
+            return type == KvType::kBf16 ? to_float(to_bf16(x)) : x;
           };
-          EXPECT_EQ(got_k[d], stored(k_dtype, k[at]));
-          EXPECT_EQ(got_v[d], stored(v_dtype, v[at]));
+          EXPECT_EQ(got_k[d], stored(k_type, k[at]));
+          EXPECT_EQ(got_v[d], stored(v_type, v[at]));
         }
       }
     }
@@ -69,7 +69,7 @@ TEST_P(KvAppend, RoundTripAtOddOffsets) {
 // of tokens of V.
 TEST_P(KvAppend, LayoutIsTheOneWrittenDown) {
   const KvBlockShape shape = {
-      .block_size = 16, .head_dim = 8, .k_dtype = DType::kBf16, .v_dtype = DType::kBf16};
+      .block_size = 16, .head_dim = 8, .k_type = KvType::kBf16, .v_type = KvType::kBf16};
   Blocks blocks(shape, 1);
   std::vector<float> k(16 * 8);
   for (std::size_t i = 0; i < k.size(); ++i) k[i] = static_cast<float>(i);  // 8 token + dim
@@ -92,8 +92,48 @@ TEST_P(KvAppend, LayoutIsTheOneWrittenDown) {
   EXPECT_EQ(half(128 + 16), token_dim(2, 0));
 }
 
+// Quantised: a word holds 4 or 8 codes; the token's scale and minimum stand behind all words.
+TEST_P(KvAppend, QuantisedLayoutIsTheOneWrittenDown) {
+  for (const KvType type : {KvType::kInt8, KvType::kInt4}) {
+    const KvBlockShape shape = {.block_size = 16, .head_dim = 16, .k_type = type, .v_type = type};
+    const int most = type == KvType::kInt8 ? 255 : 15;
+    Blocks blocks(shape, 1);
+    std::vector<float> x(16 * 16);  // of each token: minimum -1, scale 0.5
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t dim = i % 16;
+      const int code = dim == 0 ? 0 : dim == 15 ? most : static_cast<int>((i / 16 + dim) % 16);
+      x[i] = 0.5F * static_cast<float>(code) - 1;
+    }
+    const TensorView<const float, 2> view(x.data(), {16, 16});
+    const KvAppendItem item = {view, view, blocks.pointers, 0};
+    kv_append(StreamRef::cpu(), {shape, {&item, 1}});
+    const auto code_at = [&](std::size_t token, std::size_t dim, bool of_k) {
+      const std::size_t lanes = type == KvType::kInt8 ? 4 : 8;
+      const std::size_t word = of_k ? dim / lanes * 16 + token : token / lanes * 16 + dim;
+      const std::size_t index = of_k ? dim % lanes : token % lanes;
+      const auto* part =
+          reinterpret_cast<const unsigned char*>(blocks.pointers[0]) + (of_k ? 0 : shape.k_bytes());
+      const unsigned byte = part[4 * word + index % 4];
+      return type == KvType::kInt8 ? byte : index < 4 ? byte & 15U : byte >> 4;
+    };
+    for (std::size_t token = 0; token < 16; ++token) {
+      for (std::size_t dim = 0; dim < 16; ++dim) {
+        const float want = (x[token * 16 + dim] + 1) * 2;
+        EXPECT_EQ(static_cast<float>(code_at(token, dim, true)), want);
+        EXPECT_EQ(static_cast<float>(code_at(token, dim, false)), want);
+      }
+      std::uint16_t scale = 0;
+      std::uint16_t minimum = 0;
+      std::memcpy(&scale, blocks.pointers[0] + shape.k_bytes() - 64 + 2 * token, 2);
+      std::memcpy(&minimum, blocks.pointers[0] + shape.k_bytes() - 32 + 2 * token, 2);
+      EXPECT_EQ(scale, 0x3800);    // 0.5
+      EXPECT_EQ(minimum, 0xbc00);  // -1
+    }
+  }
+}
+
 TEST_P(KvAppend, NeighbouringSlotsStay) {
-  const KvBlockShape shape = {.block_size = 16, .head_dim = 8, .v_dtype = DType::kBf16};
+  const KvBlockShape shape = {.block_size = 16, .head_dim = 8, .v_type = KvType::kBf16};
   Blocks blocks(shape, 1);
   std::vector<float> k(16 * 24, 1.0F);
   append(blocks, k, k, 5, 3);
@@ -122,7 +162,7 @@ TEST(KvAppendArguments, BadOnesAreRefused) {
   refused({.block_size = 17, .head_dim = 8}, 1, 0);
   refused({.block_size = 16, .head_dim = 9}, 1, 0);
   refused({.block_size = 16, .head_dim = 16}, 1, 0);
-  refused({.block_size = 16, .head_dim = 8, .k_dtype = DType::kI8}, 1, 0);
+  refused({.block_size = 16, .head_dim = 12, .k_type = KvType::kInt4}, 1, 0);
   const TensorView<float, 2> out(k.data(), {10, 8});
   EXPECT_THROW(kv_read_k(shape, blocks.pointers[0], 7, out), Error);
 }

@@ -13,7 +13,7 @@ namespace longhaul::test {
 namespace {
 
 constexpr std::int64_t kTokens = 32;
-constexpr std::int64_t kHeadDim = 10;
+constexpr std::int64_t kHeadDim = 24;
 
 struct Block {
   explicit Block(const KvBlockShape& shape_) : shape(shape_), bytes(shape.bytes()) {}
@@ -39,14 +39,14 @@ struct Block {
 
 TEST(KvCopy, MovesTheTokensAndNothingElse) {
   Random random(base_seed());
-  for (const DType k_dtype : {DType::kF32, DType::kBf16}) {
-    for (const DType v_dtype : {DType::kF32, DType::kBf16}) {
+  for (const KvType k_type : kKvTypes) {
+    for (const KvType v_type : kKvTypes) {
       for (const KvCopyItem want : {KvCopyItem{nullptr, 0, nullptr, 0, kTokens},
                                     {nullptr, 0, nullptr, 5, 27},
                                     {nullptr, 0, nullptr, 0, 7},
                                     {nullptr, 3, nullptr, 30, 1},
                                     {nullptr, 6, nullptr, 9, 0}}) {
-        const KvBlockShape shape{kTokens, kHeadDim, k_dtype, v_dtype};
+        const KvBlockShape shape{kTokens, kHeadDim, k_type, v_type};
         Block from(shape);
         Block to(shape);
         from.fill(random);
@@ -68,7 +68,7 @@ TEST(KvCopy, MovesTheTokensAndNothingElse) {
 }
 
 TEST(KvCopy, RefusesTokensOutsideTheBlocks) {
-  const KvBlockShape shape{kTokens, kHeadDim, DType::kF32, DType::kF32};
+  const KvBlockShape shape{kTokens, kHeadDim, KvType::kF32, KvType::kF32};
   Block from(shape);
   Block to(shape);
   const KvCopyItem item = {from.bytes.data(), 0, to.bytes.data(), 6, 27};

@@ -12,14 +12,14 @@ TEST(CacheFilesProperty, ComeBackBitForBit) {
   for (int round = 0; round < 12 * test::intensity(); ++round) {
     const std::uint64_t seed = test::base_seed() * 1000 + static_cast<std::uint64_t>(round);
     test::Random random(seed);
-    const auto dtype = [&] { return random.chance(0.5) ? DType::kF32 : DType::kBf16; };
+    const auto type = [&] { return kKvTypes[static_cast<std::size_t>(random.integer(0, 3))]; };
     test::DealtSpec spec;
     spec.n_layers = random.integer(1, 3);
     spec.n_kv_heads = random.integer(1, 3);
     spec.shape = {.block_size = 16 * random.integer(1, 4),
-                  .head_dim = 2 * random.integer(4, 33),
-                  .k_dtype = dtype(),
-                  .v_dtype = dtype()};
+                  .head_dim = 8 * random.integer(1, 9),
+                  .k_type = type(),
+                  .v_type = type()};
     spec.n_tokens = random.chance(0.3) ? random.integer(1, 40) : random.integer(41, 9000);
     spec.n_ranks = static_cast<int>(random.integer(1, 4));
     spec.sink = random.integer(0, 70);

@@ -23,8 +23,25 @@ def raw_bits(dataset):
     return bits
 
 
-def as_f32_bits(dataset):
-    bits = raw_bits(dataset)
+def floats(group, name):
+    """K or V of a head, whatever its type."""
+    rows = group[name]
+    kind = rows.attrs["dtype"]
+    if kind in ("f32", "bf16"):
+        return rows[...]
+    codes = rows[...]
+    if kind == "int4":
+        codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)
+    scale, minimum = (group[name + part][...].astype("f4")[:, None] for part in ("_scale", "_minimum"))
+    return codes.astype("f4") * scale + minimum
+
+
+def as_f32_bits(group, name):
+    rows = group[name]
+    if rows.attrs["dtype"] not in ("f32", "bf16"):
+        check(rows.dtype == np.uint8 and group[name + "_scale"].dtype == np.float16, rows.dtype)
+        return floats(group, name).view("u4")
+    bits = raw_bits(rows)
     return bits.astype("u4") << 16 if bits.dtype == np.uint16 else bits
 
 
@@ -64,7 +81,8 @@ def check_whole(path):
         check(np.isin(seen, positions).all(), where, "positions are missing")
         for name in ("k", "v"):
             rows = group[name]
-            check(rows.shape == (len(positions), file.attrs["head_dim"]), where, name, rows.shape)
+            columns = file.attrs["head_dim"] // (2 if rows.attrs["dtype"] == "int4" else 1)
+            check(rows.shape == (len(positions), columns), where, name, rows.shape)
             check(rows.attrs["dtype"] == file.attrs[name + "_dtype"], where, name, "dtype")
             check([d.label for d in rows.dims] == ["token", "dim"], where, name, "labels")
             check(rows.attrs["rotated"] == (1 if name == "k" else 0), where, name, "rotated")
@@ -86,10 +104,10 @@ def compare(file, folder):
         check((group["positions"][...][order] == want_positions).all(), stem, "positions differ")
         for name in ("k", "v"):
             want = np.fromfile(folder / (stem + name), "u4").reshape(-1, file.attrs["head_dim"])
-            check((as_f32_bits(group[name])[order] == want).all(), stem, name, "bits differ")
-            floats = group[name][...]  # what h5py makes of it by itself
-            check(floats.dtype == np.float32, floats.dtype)
-            check((floats[order].view("u4") == want).all(), stem, name, "h5py's floats differ")
+            check((as_f32_bits(group, name)[order] == want).all(), stem, name, "bits differ")
+            values = floats(group, name)  # what h5py makes of it by itself
+            check(values.dtype == np.float32, values.dtype)
+            check((values[order].view("u4") == want).all(), stem, name, "h5py's floats differ")
             n_seen += want.size
     check(n_seen > 0, "nothing was compared")
 
@@ -103,7 +121,7 @@ def check_close(one, other):
         if a.attrs["role"] == "retrieval":
             check(len(in_a) == len(a["positions"]) == len(b["positions"]), layer, head, "positions")
         for name in ("k", "v"):
-            x, y = a[name][...][in_a], b[name][...][in_b]
+            x, y = floats(a, name)[in_a], floats(b, name)[in_b]
             check(np.allclose(x, y, rtol=1e-4, atol=1e-4), layer, head, name, abs(x - y).max())
 
 
@@ -116,9 +134,10 @@ def check_lost(file):
             except (KeyError, OSError):
                 n_missing += 1
                 continue
-            lost = np.isnan(rows[...]).all(axis=1)
+            values = floats(group, name)
+            lost = np.isnan(values).all(axis=1)
             check(rows.is_virtual or not lost.any(), layer, head, name)
-            check(not (rows[...] == 0).all(axis=1).any(), layer, head, name, "reads as zeros")
+            check(not (values == 0).all(axis=1).any(), layer, head, name, "reads as zeros")
             n_missing += lost.any()
     check(n_missing > 0, "nothing is missing")
 

@@ -17,10 +17,12 @@ namespace {
 namespace fs = std::filesystem;
 
 // A float whose bits are arbitrary but for NaN; exact in bf16 when its lower half is cleared.
-float random_value(Random& random, DType dtype) {
+// Something sensible for a quantised cache.
+float random_value(Random& random, KvType type) {
+  if (is_quantised(type)) return static_cast<float>(random.uniform(-3, 5));
   while (true) {
     auto bits = static_cast<std::uint32_t>(random.engine()());
-    if (dtype == DType::kBf16) bits &= 0xffff0000U;
+    if (type == KvType::kBf16) bits &= 0xffff0000U;
     const auto value = std::bit_cast<float>(bits);
     // Kernels may flush denormals; infinities and signed zeros must survive.
     if (value == value && (value == 0 || std::abs(value) >= 1.2e-38F)) return value;
@@ -72,8 +74,8 @@ void DealtCaches::fill(const Head& head, Random& random) {
     std::vector<float> k;
     std::vector<float> v;
     for (std::int64_t i = 0; i < block.n_tokens * head_dim; ++i) {
-      k.push_back(random_value(random, spec_.shape.k_dtype));
-      v.push_back(random_value(random, spec_.shape.v_dtype));
+      k.push_back(random_value(random, spec_.shape.k_type));
+      v.push_back(random_value(random, spec_.shape.v_type));
     }
     auto* data = const_cast<std::byte*>(block.data);
     const KvAppendItem item{.k = TensorView<const float, 2>(k.data(), {block.n_tokens, head_dim}),

@@ -37,16 +37,16 @@ TEST(SaveSequence, AWorkerSavesWhatItPrefilled) {
   roles.sink = 4;
   roles.recent = 20;
   roles.roles[1] = roles.roles[5] = HeadRole::kStreaming;
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+  for (const KvType type : kKvTypes) {
     Worker worker({.weights = test::tiny_weights(),
                    .roles = roles,
-                   .k_dtype = dtype,
+                   .k_type = type,
                    .block_size = 16,
                    .n_threads = 1});
     const auto tokens = test::random_tokens(random, 150, 97);
     done(worker.step(OpenSequence{{1}, {}}));
     test::prefill(worker, {1}, tokens, 40);
-    const fs::path to = folder.path() / "deeper" / std::string(name_of(dtype));
+    const fs::path to = folder.path() / "deeper" / std::string(name_of(type));
     done(worker.step(save_command(to, tokens)));
     if (test::has_h5py()) {
       EXPECT_EQ(test::run_check({"whole", (to / "doc-1.h5").string()}), "");

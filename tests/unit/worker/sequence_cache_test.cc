@@ -40,8 +40,8 @@ Model random_model(test::Random& random) {
   m.roles.recent = random.integer(1, 70);
   m.shape = {.block_size = random.chance(0.5) ? 16 : 32,
              .head_dim = 4,
-             .k_dtype = random.chance(0.5) ? DType::kF32 : DType::kBf16,
-             .v_dtype = random.chance(0.5) ? DType::kF32 : DType::kBf16};
+             .k_type = random.chance(0.5) ? KvType::kF32 : KvType::kBf16,
+             .v_type = random.chance(0.5) ? KvType::kF32 : KvType::kBf16};
   return m;
 }
 

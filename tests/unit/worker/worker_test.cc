@@ -196,7 +196,9 @@ TEST(Worker, AFullCacheIsAFailedStepThatItemises) {
 
 TEST(Worker, RefusesConfigurationsByName) {
   EXPECT_THROW(Worker({.weights = nullptr}), Error);
-  EXPECT_THROW(Worker({.weights = test::tiny_weights(), .k_dtype = DType::kI8}), Error);
+  ModelSpec narrow = test::tiny_spec();
+  narrow.head_dim = 12;
+  EXPECT_THROW(Worker({.weights = test::tiny_weights(narrow), .k_type = KvType::kInt4}), Error);
   EXPECT_THROW(Worker({.weights = test::tiny_weights(), .block_size = 24}), Error);
   EXPECT_THROW(Worker({.weights = test::tiny_weights(), .roles = HeadRoles::all_retrieval(1, 1)}),
                Error);

@@ -1,4 +1,4 @@
-#include "partition/kv_format.h"
+#include "base/kv_type.h"
 
 #include "base/error.h"
 
@@ -19,25 +19,35 @@ std::string_view name_of(KvType type) {
 }
 
 std::optional<KvType> kv_type_from(std::string_view name) {
-  for (const KvType type : {KvType::kF32, KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
+  for (const KvType type : kKvTypes) {
     if (name == name_of(type)) return type;
   }
+  if (name == "q8_0") return KvType::kInt8;
+  if (name == "q4_0" || name == "q4_1") return KvType::kInt4;
   return std::nullopt;
+}
+
+KvType natural_kv_type(DType weight_dtype) {
+  return weight_dtype == DType::kF32 ? KvType::kF32 : KvType::kBf16;
+}
+
+std::int64_t kv_lanes(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return 1;
+    case KvType::kBf16:
+      return 2;
+    case KvType::kInt8:
+      return 4;
+    case KvType::kInt4:
+      return 8;
+  }
+  throw Error(ErrorCode::kInternal, "unknown KV type");
 }
 
 std::int64_t kv_token_bytes(KvType type, std::int64_t head_dim) {
   constexpr std::int64_t kScaleAndMinimum = 2 * 2;  // f16 each
-  switch (type) {
-    case KvType::kF32:
-      return 4 * head_dim;
-    case KvType::kBf16:
-      return 2 * head_dim;
-    case KvType::kInt8:
-      return head_dim + kScaleAndMinimum;
-    case KvType::kInt4:
-      return (head_dim + 1) / 2 + kScaleAndMinimum;
-  }
-  throw Error(ErrorCode::kInternal, "unknown KV type");
+  return 4 * head_dim / kv_lanes(type) + (is_quantised(type) ? kScaleAndMinimum : 0);
 }
 
 }  // namespace longhaul

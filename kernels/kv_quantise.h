@@ -1,0 +1,36 @@
+// Groups of 8- and 4-bit codes: how int8 and int4 caches keep one token's K or V of one head, and
+// where a block holds each code. Host only, the same bits on every machine.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.h"
+#include "kernels/kv_block.h"
+
+namespace longhaul {
+
+// value = code * scale + minimum
+struct KvGroupRange {
+  Float16 scale;
+  Float16 minimum;
+};
+
+// Codes in [0, 255] or [0, 15]. The minimum is rounded down and the scale up to f16, so that the
+// group's values lie within its codes: each comes back within half a scale. Values of a constant
+// group that f16 can hold come back exactly. Values beyond the range of f16 saturate; a group with
+// a NaN or an infinity comes back as NaN.
+KvGroupRange quantise(KvType type, std::span<const float> values, std::span<std::uint8_t> codes);
+
+// A place for a code in the K or V part of a block.
+struct KvCodePlace {
+  std::size_t byte = 0;
+  int shift = 0;  // within the byte
+};
+
+KvCodePlace k_code_place(const KvBlockShape& shape, std::int64_t slot, std::int64_t dim);
+KvCodePlace v_code_place(const KvBlockShape& shape, std::int64_t slot, std::int64_t dim);
+std::uint8_t read_code(KvType type, const std::byte* part, KvCodePlace place);
+void write_code(KvType type, std::byte* part, KvCodePlace place, std::uint8_t code);
+
+}  // namespace longhaul

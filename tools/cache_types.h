@@ -1,0 +1,20 @@
+// The flags --cache-type-k and --cache-type-v, which several commands have.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "base/kv_type.h"
+
+namespace longhaul {
+
+struct CacheTypeFlags {
+  std::string k = "auto";
+  std::string v = "auto";
+};
+
+void add_cache_type_options(CLI::App& app, CacheTypeFlags& flags, const std::string& group);
+
+// A checked name; "auto" is what a model with these weights computes.
+KvType cache_type(const std::string& name, DType weight_dtype);
+
+}  // namespace longhaul
