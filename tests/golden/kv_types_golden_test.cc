@@ -54,8 +54,8 @@ void expect_small_differences(const fs::path& model) {
   tokens.resize(std::min<std::size_t>(tokens.size(), 400));
   const Logits want = Engine(model).append(tokens, 128);
   double before = 0;
-  for (const auto& [type, most] : {std::pair{KvType::kBf16, 1e-3}, std::pair{KvType::kInt8, 2e-3},
-                                   std::pair{KvType::kInt4, 0.5}}) {
+  for (const auto& [type, most] : {std::pair{KvType::kBf16, 2e-3}, std::pair{KvType::kInt8, 1e-2},
+                                   std::pair{KvType::kInt4, 1.0}}) {
     const Difference found =
         difference(want, Engine(model, std::nullopt, type).append(tokens, 128));
     std::printf("%s, KV %s: mean KL %.3g nats, same top token at %.2f %% of %zu positions\n",
