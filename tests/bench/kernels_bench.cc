@@ -114,8 +114,9 @@ double visible_pairs(const AttentionCase& c) {
 }
 
 void run_attention(benchmark::State& state, const AttentionCase& c, DType dtype) {
+  const KvType type = natural_kv_type(dtype);
   const KvBlockShape shape = {
-      .block_size = 64, .head_dim = c.head_dim, .k_type = dtype, .v_type = dtype};
+      .block_size = 64, .head_dim = c.head_dim, .k_type = type, .v_type = type};
   const std::int64_t n_blocks = ceil_div(c.kv_len, shape.block_size);
   const Tensor<std::byte, 1> cache =
       filled(dtype, c.n_kv_heads * n_blocks * 2 * shape.block_size * c.head_dim);
