@@ -22,8 +22,6 @@ std::optional<KvType> kv_type_from(std::string_view name) {
   for (const KvType type : kKvTypes) {
     if (name == name_of(type)) return type;
   }
-  if (name == "q8_0") return KvType::kInt8;
-  if (name == "q4_0" || name == "q4_1") return KvType::kInt4;
   return std::nullopt;
 }
 

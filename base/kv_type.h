@@ -16,7 +16,6 @@ enum class KvType : std::uint8_t { kF32 = 0, kBf16 = 1, kInt8 = 2, kInt4 = 3 };
 inline constexpr std::array kKvTypes = {KvType::kF32, KvType::kBf16, KvType::kInt8, KvType::kInt4};
 
 std::string_view name_of(KvType type);  // "f32", "bf16", "int8", "int4"
-// A name of name_of, or llama.cpp's for such a type: q8_0 for int8, q4_0 and q4_1 for int4.
 std::optional<KvType> kv_type_from(std::string_view name);
 // The type in which a cache keeps what a model with these weights computes.
 KvType natural_kv_type(DType weight_dtype);

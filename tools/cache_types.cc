@@ -18,7 +18,10 @@ void add_cache_type_options(CLI::App& app, CacheTypeFlags& flags, const std::str
 }
 
 KvType cache_type(const std::string& name, DType weight_dtype) {
-  return name == "auto" ? natural_kv_type(weight_dtype) : *kv_type_from(name);
+  if (name == "auto") return natural_kv_type(weight_dtype);
+  if (name == "q8_0") return KvType::kInt8;
+  if (name == "q4_0" || name == "q4_1") return KvType::kInt4;
+  return *kv_type_from(name);
 }
 
 }  // namespace longhaul

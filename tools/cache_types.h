@@ -14,7 +14,8 @@ struct CacheTypeFlags {
 
 void add_cache_type_options(CLI::App& app, CacheTypeFlags& flags, const std::string& group);
 
-// A checked name; "auto" is what a model with these weights computes.
+// A checked name; "auto" is what a model with these weights computes, and q8_0, q4_0 and q4_1 are
+// llama.cpp's names for types of so many bits.
 KvType cache_type(const std::string& name, DType weight_dtype);
 
 }  // namespace longhaul

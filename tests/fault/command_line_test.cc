@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
              "use one of them"},
         Case{"ZeroChunk", question({"--chunk-len", "0"}), 2, "--chunk-len"},
         Case{"ChunkNoNumber", question({"-b", "many"}), 2, "--chunk-len"},
-        Case{"CacheType", question({"-ctk", "q8_0"}), 2, "--cache-type-k"},
+        Case{"CacheType", question({"-ctk", "q5_1"}), 2, "--cache-type-k"},
         Case{"TopP", question({"--top-p", "1.5"}), 2, "top_p is 1.5; it must lie in [0, 1]"},
         Case{"KvLimit", question({"--kv-limit", "much"}), 2, "'much' is no size"},
         Case{"LogLevel", question({"--log-level", "loud"}), 2, "log level 'loud'"},
