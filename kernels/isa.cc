@@ -90,8 +90,10 @@ Isa isa_named(std::string_view name) {
   for (const Isa isa : kAllIsas) {
     if (name == name_of(isa)) return isa;
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("'{}' is no instruction set; choose baseline, avx2, avx512 or avx512_bf16", name));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("'{}' is no instruction set; choose baseline, avx2, avx512 or avx512_bf16",
+                  name));
 }
 
 bool bf16_pairs() { return multiplies_pairs().load(std::memory_order_relaxed); }

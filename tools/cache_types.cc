@@ -3,8 +3,7 @@
 namespace longhaul {
 
 void add_cache_type_options(CLI::App& app, CacheTypeFlags& flags, const std::string& group) {
-  const auto types =
-      CLI::IsMember({"auto", "f32", "bf16", "int8", "int4", "q8_0", "q4_0", "q4_1"});
+  const auto types = CLI::IsMember({"auto", "f32", "bf16", "int8", "int4", "q8_0", "q4_0", "q4_1"});
   app.add_option("--cache-type-k,--ctk", flags.k,
                  "Type of cached keys: f32, bf16, int8 (q8_0), int4 (q4_0, q4_1); auto: as the "
                  "weights")

@@ -10,9 +10,7 @@
 #include "tools/environment.h"
 
 namespace longhaul {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 EvalModel::EvalModel(const EvalModelFlags& flags)
     : flags_(flags),
