@@ -50,11 +50,12 @@ endif()
 longhaul_optional(NCCL "transfers between GPUs: found for later, not used yet" NCCL_FOUND)
 
 if(NOT LONGHAUL_HDF5 STREQUAL "OFF")
-  set(HDF5_PREFER_PARALLEL TRUE)
+  set(HDF5_PREFER_PARALLEL ${LONGHAUL_HAS_MPI})
   enable_language(C)
   find_package(HDF5 QUIET COMPONENTS C)
   find_package(OpenSSL QUIET COMPONENTS Crypto)  # checksums of the files
-  if(HDF5_FOUND AND OPENSSL_FOUND)
+  # A parallel HDF5's headers need MPI's.
+  if(HDF5_FOUND AND OPENSSL_FOUND AND (LONGHAUL_HAS_MPI OR NOT HDF5_IS_PARALLEL))
     set(LONGHAUL_CAN_SAVE TRUE)
   endif()
 endif()
