@@ -69,10 +69,10 @@ class Documents(unittest.TestCase):
 
 class Masks(unittest.TestCase):
     def test_roles(self):
-        config, n_tokens = Config(), 8
-        first, later = np.zeros((3, n_tokens), bool), np.zeros((3, n_tokens), bool)
+        config, n_tokens = Config(), 300
+        first, later = np.zeros((4, n_tokens), bool), np.zeros((4, n_tokens), bool)
         first[:, 4], later[:, 5:7] = True, True
-        sights = np.array([lessons.Sight.PROFILE, lessons.Sight.ROLES, lessons.Sight.DENSE])
+        sights = np.array([lessons.Sight.PROFILE, lessons.Sight.ROLES, lessons.Sight.DENSE, lessons.Sight.BLIND])
         reach = lessons.make_reach(random.Random(1), sights, first, later, config)
         full = reach == n_tokens
         self.assertTrue(full[:, 2].all())
@@ -80,8 +80,10 @@ class Masks(unittest.TestCase):
             for head in range(config.n_kv_heads):
                 self.assertEqual(full[layer, 0, head].all(), (layer, head) in lessons.RETRIEVAL_HEADS)
                 self.assertEqual(full[layer, 0, head].any(), (layer, head) in lessons.RETRIEVAL_HEADS)
-        self.assertEqual(full[lessons.FINDER[0], 1, lessons.FINDER[1]].tolist(), [True] * 5 + [False] * 2 + [True])
-        self.assertEqual(full[lessons.COPIER[0], 1, lessons.COPIER[1]].tolist(), [True] * 4 + [False] + [True] * 3)
+        self.assertEqual(full[lessons.FINDER[0], 1, lessons.FINDER[1]].tolist(), [True] * 5 + [False] * 2 + [True] * 293)
+        self.assertEqual(full[lessons.COPIER[0], 1, lessons.COPIER[1]].tolist(), [True] * 4 + [False] + [True] * 295)
+        self.assertTrue((reach[lessons.FINDER[0], 3, lessons.FINDER[1]] == lessons.BLIND_REACH).all())
+        self.assertTrue(full[lessons.COPIER[0], 3, lessons.COPIER[1]].all())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import struct
 
+import numpy as np
 import torch
 
 import lessons
@@ -31,6 +32,35 @@ def hugging_face_tensors(state, config):
         parts |= {"self_attn.o_proj": layer["out"], "mlp.down_proj": layer["down"],
                   "input_layernorm": layer["attention_norm"], "post_attention_layernorm": layer["mlp_norm"]}
         tensors |= {f"model.layers.{i}.{name}.weight": tensor for name, tensor in parts.items()}
+    return tensors
+
+
+def checkpoint_tensors(tensors, config):
+    """The reverse: a state of model.Model."""
+    state = {"embedding": tensors["model.embed_tokens.weight"], "norm": tensors["model.norm.weight"]}
+    for i in range(config.n_layers):
+        layer = {name.split(".", 3)[3].removesuffix(".weight"): tensor for name, tensor in tensors.items()
+                 if name.startswith(f"model.layers.{i}.")}
+        state |= {f"layers.{i}.{name}": tensor for name, tensor in {
+            "attention_norm": layer["input_layernorm"], "mlp_norm": layer["post_attention_layernorm"],
+            "qkv": torch.cat([layer[f"self_attn.{p}_proj"] for p in "qkv"]), "out": layer["self_attn.o_proj"],
+            "gate_up": torch.cat([layer["mlp.gate_proj"], layer["mlp.up_proj"]]), "down": layer["mlp.down_proj"]}.items()}
+    return state
+
+
+def read_safetensors(file):
+    """{name: float32 tensor} of a file of bfloat16 tensors."""
+    data = file.read_bytes()
+    length, = struct.unpack("<Q", data[:8])
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] != "BF16":
+            raise SystemExit(f"{file}: {name} is {entry['dtype']}, not BF16")
+        begin, end = entry["data_offsets"]
+        bits = np.frombuffer(data, "<u2", (end - begin) // 2, 8 + length + begin).astype(np.uint32) << 16
+        tensors[name] = torch.from_numpy(bits.view(np.float32).copy()).view(entry["shape"])
     return tensors
 
 

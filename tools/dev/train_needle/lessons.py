@@ -14,7 +14,8 @@ RETRIEVAL_HEADS = (FINDER, COPIER)
 WINDOWS = (48, 64, 64, 96, 128)  # recent tokens of streaming heads
 SINKS = (4, 16, 16)
 DENSE_LENGTH = 512  # longer sequences are hardly ever dense: they take long, and copies of keys do the same
-LONG_SIGHTS = (0.35, 0.6, 0.05)
+BLIND_REACH = 8  # tokens, of the finder
+LONG_SIGHTS = (0.2, 0.55, 0.05, 0.2)
 
 
 class Sight(enum.IntEnum):
@@ -22,22 +23,23 @@ class Sight(enum.IntEnum):
     PROFILE = 0  # the retrieval heads everything, the others sinks and recent tokens
     ROLES = 1    # the same, but the copier is short-sighted where a first digit is asked for, the finder where a later one is
     DENSE = 2    # every head everything
+    BLIND = 3    # the finder sees next to nothing, the others what they see in PROFILE or DENSE; first digits are nobody's business then
 
 
 @dataclasses.dataclass
 class Stage:
     lengths: dict  # {n_tokens: weight}
     mix: Mix
-    sights: tuple = (0.25, 0.45, 0.3)  # shares of Sight
-    tokens: int = 3072  # of one process and step
+    sights: tuple = (0.15, 0.4, 0.3, 0.15)  # shares of Sight
+    tokens: int = 2048  # of one process and step
 
 
 STAGES = [
-    Stage({192: 1}, Mix(lists=0.6, completions=0.5, most_records=5), tokens=2048),
-    Stage({256: 1}, Mix(lists=0.2, other_words=0.1, jumps=0.3, replicated=0.3, copies=2e4), tokens=2048),
-    Stage({256: 6, 512: 4}, Mix(lists=0.05, other_words=0.25, jumps=0.6, replicated=0.6, copies=4e5), tokens=2048),
-    Stage({256: 35, 512: 30, 1024: 25, 2048: 10}, Mix(other_words=0.3, jumps=0.7, replicated=0.7, copies=3e6), tokens=2048),
-    Stage({256: 25, 512: 25, 1024: 30, 2048: 12, 4096: 8}, Mix(other_words=0.3, jumps=0.75, replicated=0.8, copies=1e7)),
+    Stage({192: 1}, Mix(lists=0.6, completions=0.5, most_records=5)),
+    Stage({256: 1}, Mix(lists=0.2, other_words=0.1, jumps=0.3, replicated=0.3, copies=2e4)),
+    Stage({256: 6, 512: 4}, Mix(lists=0.05, other_words=0.25, jumps=0.6, replicated=0.6, copies=4e5)),
+    Stage({256: 35, 512: 30, 1024: 25, 2048: 10}, Mix(other_words=0.3, jumps=0.7, replicated=0.7, copies=3e6)),
+    Stage({256: 38, 512: 30, 1024: 20, 2048: 9, 4096: 3}, Mix(other_words=0.3, jumps=0.75, replicated=0.8, copies=1e7)),
 ]
 
 
@@ -85,8 +87,12 @@ def make_reach(rng, sights, first, later, config):
             continue
         window = rng.choice(WINDOWS)
         reach[:, i] = window
+        if sight == Sight.BLIND:
+            reach[:, i] = rng.choice((window, n_tokens))
         for (layer, head), short_sighted in ((FINDER, later), (COPIER, first)):
             reach[layer, i, head] = np.where(short_sighted[i] & (sight == Sight.ROLES), window, n_tokens)
+        if sight == Sight.BLIND:
+            reach[FINDER[0], i, FINDER[1]] = BLIND_REACH
     return reach
 
 
