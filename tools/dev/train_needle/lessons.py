@@ -15,7 +15,7 @@ WINDOWS = (48, 64, 64, 96, 128)  # recent tokens of streaming heads
 SINKS = (4, 16, 16)
 DENSE_LENGTH = 512  # longer sequences are hardly ever dense: they take long, and copies of keys do the same
 BLIND_REACH = 8  # tokens, of the finder
-LONG_SIGHTS = (0.2, 0.55, 0.05, 0.2)
+LONG_SIGHTS = (0.25, 0.55, 0.05, 0.15)
 
 
 class Sight(enum.IntEnum):
@@ -30,7 +30,7 @@ class Sight(enum.IntEnum):
 class Stage:
     lengths: dict  # {n_tokens: weight}
     mix: Mix
-    sights: tuple = (0.15, 0.4, 0.3, 0.15)  # shares of Sight
+    sights: tuple = (0.2, 0.4, 0.3, 0.1)  # shares of Sight
     tokens: int = 2048  # of one process and step
 
 
@@ -39,7 +39,7 @@ STAGES = [
     Stage({256: 1}, Mix(lists=0.2, other_words=0.1, jumps=0.3, replicated=0.3, copies=2e4)),
     Stage({256: 6, 512: 4}, Mix(lists=0.05, other_words=0.25, jumps=0.6, replicated=0.6, copies=4e5)),
     Stage({256: 35, 512: 30, 1024: 25, 2048: 10}, Mix(other_words=0.3, jumps=0.7, replicated=0.7, copies=3e6)),
-    Stage({256: 38, 512: 30, 1024: 20, 2048: 9, 4096: 3}, Mix(other_words=0.3, jumps=0.75, replicated=0.8, copies=1e7)),
+    Stage({256: 30, 512: 33, 1024: 25, 2048: 9, 4096: 3}, Mix(other_words=0.25, jumps=0.75, replicated=0.8, copies=1e7, crowded=0.4)),
 ]
 
 

@@ -41,6 +41,7 @@ class Mix:
     copies: float = 1.0        # most tokens that a document's text may stand for
     completions: float = 0.35  # share of questions of the form "The access code of amber falcon is"
     most_records: int = 100
+    crowded: float = 0.0       # share of documents full of records whose names share words
     most_questions: int = 10
 
 
@@ -64,12 +65,12 @@ class Builder:
         self.digits = [encode(str(i))[0] for i in range(10)]
         self.space, self.dot = encode(" "), encode(".")
 
-    def names(self, rng, n, other_words):
-        """n different names; half of the time few first and last words, so that many names share one."""
-        if other_words and rng.random() < 0.5:
+    def names(self, rng, n, other_words, crowded=False):
+        """n different names; crowded, or half of the time, few first and last words, so that many names share one."""
+        if other_words and not crowded and rng.random() < 0.5:
             return self.free_names(rng, n)
         firsts, lasts = (self.words, self.words) if other_words else (self.adjectives, self.nouns)
-        if other_words or rng.random() < 0.5:
+        if other_words or crowded or rng.random() < 0.5:
             few = max(2, math.ceil(math.sqrt(1.4 * n)))
             firsts, lasts = rng.sample(firsts, min(few, len(firsts))), rng.sample(lasts, min(few, len(lasts)))
         pairs = [(a, b) for a in range(len(firsts)) for b in range(len(lasts))]
@@ -107,9 +108,11 @@ class Builder:
 
     def document(self, rng, n_tokens, mix):
         """A document of exactly n_tokens: records in text, then questions."""
-        n_records = rng.randrange(2, min(max(2, int(n_tokens * 0.4 / 15)), mix.most_records) + 2)
+        most = min(max(2, int(n_tokens * 0.4 / 15)), mix.most_records)
+        crowded = rng.random() < mix.crowded
+        n_records = most if crowded else rng.randrange(2, most + 2)
         n_questions = max(1, min(int(n_tokens * 0.45 / 24), mix.most_questions))
-        names = self.names(rng, n_records, rng.random() < mix.other_words)
+        names = self.names(rng, n_records, rng.random() < mix.other_words, crowded)
         # Codes of few digits: what a digit is followed by elsewhere then says little, the name has to be looked up
         alphabet = rng.sample(range(10), rng.choice((2, 3, 4))) if rng.random() < 0.4 else range(10)
         codes = [self.code(rng, alphabet) for _ in names]
