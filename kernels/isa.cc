@@ -13,7 +13,8 @@
 namespace longhaul {
 namespace {
 
-constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
+constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni,
+                            Isa::kAvx512Bf16};
 
 bool machine_has(Isa isa) {
 #if defined(LONGHAUL_KERNELS_X86)
@@ -21,11 +22,12 @@ bool machine_has(Isa isa) {
     return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
            __builtin_cpu_supports("f16c") != 0;
   }
-  if (isa == Isa::kAvx512 || isa == Isa::kAvx512Bf16) {
+  if (isa != Isa::kBaseline) {
     return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
            __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
            __builtin_cpu_supports("fma") != 0 &&
-           (isa == Isa::kAvx512 || __builtin_cpu_supports("avx512bf16") != 0);
+           (isa == Isa::kAvx512 || __builtin_cpu_supports("avx512vnni") != 0) &&
+           (isa != Isa::kAvx512Bf16 || __builtin_cpu_supports("avx512bf16") != 0);
   }
 #endif
   return isa == Isa::kBaseline;
@@ -61,6 +63,8 @@ std::string_view name_of(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Vnni:
+      return "avx512_vnni";
     case Isa::kAvx512Bf16:
       return "avx512_bf16";
   }
@@ -92,7 +96,8 @@ Isa isa_named(std::string_view name) {
   }
   throw Error(
       ErrorCode::kInvalidArgument,
-      fmt::format("'{}' is no instruction set; choose baseline, avx2, avx512 or avx512_bf16",
+      fmt::format("'{}' is no instruction set; choose baseline, avx2, avx512, avx512_vnni or "
+                  "avx512_bf16",
                   name));
 }
 
@@ -115,6 +120,8 @@ const Kernels& kernels() {
   switch (active_isa()) {
     case Isa::kAvx512Bf16:
       return avx512_bf16::kernels;
+    case Isa::kAvx512Vnni:
+      return avx512_vnni::kernels;
     case Isa::kAvx512:
       return avx512::kernels;
     case Isa::kAvx2:

@@ -1,6 +1,7 @@
 // Which instruction set the CPU kernels run with. The best that the machine has unless
 // set_active_isa says otherwise (the program calls it for LONGHAUL_ISA=avx2, say).
-// Results of different instruction sets agree within rounding, not bit for bit.
+// Results of different instruction sets agree within rounding, not bit for bit (products with int8
+// weights do bit for bit).
 #pragma once
 #include <string_view>
 #include <vector>
@@ -9,9 +10,10 @@ namespace longhaul {
 
 enum class Isa {
   kBaseline,
-  kAvx2,       // with FMA and F16C
-  kAvx512,     // F, BW, DQ and VL
-  kAvx512Bf16  // and BF16
+  kAvx2,        // with FMA and F16C
+  kAvx512,      // F, BW, DQ and VL
+  kAvx512Vnni,  // and VNNI
+  kAvx512Bf16   // and BF16
 };
 
 std::string_view name_of(Isa isa);

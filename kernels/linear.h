@@ -1,7 +1,9 @@
 // Matrix products with weights: out = x W^T (+ bias), or out += x W^T for residual connections.
 // Local. float32 accumulation. With bf16 weights x is rounded to bf16 first, for any number of
 // rows, so that a token's result does not depend on how many tokens are computed together beyond
-// the order of float32 additions.
+// the order of float32 additions. With int8 weights x is quantised to int8
+// (kernels/int8_weights.h), for any number of rows too; a row's result has the same bits beside any
+// other rows, with any instruction set and number of threads.
 #pragma once
 #include <span>
 

@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/ids.h"
+#include "base/int8_format.h"
 
 namespace longhaul {
 
@@ -107,22 +108,50 @@ class Tensor {
   TensorView<T, kRank> view_;
 };
 
-// A weight matrix of any supported type: [n_out, n_in], rows contiguous. Does not own its memory.
+// A weight matrix of any supported type: [n_out, n_in], rows contiguous; int8 weights in panels,
+// see kernels/int8_weights.h. Does not own its memory.
 struct WeightView {
   const void* data = nullptr;
-  DType dtype = DType::kF32;  // kF32 or kBf16
+  DType dtype = DType::kF32;  // kF32, kBf16 or kI8
   std::int64_t n_out = 0;
   std::int64_t n_in = 0;
   std::int64_t row_stride = 0;  // elements from row to row; 0: n_in
+  // Of int8 weights only:
+  const float* scales = nullptr;  // of each lane of the panels, the first of which `data` is
+  std::int64_t group = 0;         // neighbouring inputs whose activations share a scale
+  std::int64_t first_lane = 0;    // of the first panel: output 0
 
   std::int64_t stride() const { return row_stride == 0 ? n_in : row_stride; }
   // Outputs [extent) of all.
   WeightView outputs(Extent extent) const {
-    return {at(extent.begin * stride()), dtype, extent.size(), n_in, stride()};
+    WeightView out = *this;
+    out.n_out = extent.size();
+    out.row_stride = stride();
+    if (dtype != DType::kI8) {
+      out.data = at(extent.begin * stride());
+      return out;
+    }
+    const std::int64_t lane = first_lane + extent.begin;
+    const std::int64_t panels_begin = lane / kInt8Panel * kInt8Panel;
+    out.data = at(panels_begin * stride());
+    out.scales = scales + panels_begin;
+    out.first_lane = lane - panels_begin;
+    return out;
   }
-  // Inputs [extent) of every output.
+  // Inputs [extent) of every output. Of int8 weights whole groups: `extent` begins and ends at
+  // multiples of `group`, or ends with the inputs.
   WeightView inputs(Extent extent) const {
-    return {at(extent.begin), dtype, n_out, extent.size(), stride()};
+    WeightView out = *this;
+    out.n_in = extent.size();
+    out.row_stride = stride();
+    if (dtype != DType::kI8) {
+      out.data = at(extent.begin);
+      return out;
+    }
+    require(extent.begin % group == 0 && (extent.end % group == 0 || extent.end == n_in),
+            "a slice of the inputs of int8 weights cuts a group of activations");
+    out.data = at(extent.begin * kInt8Panel);
+    return out;
   }
   const void* at(std::int64_t element) const {
     return static_cast<const std::byte*>(data) +

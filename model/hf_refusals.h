@@ -9,7 +9,7 @@
 namespace longhaul {
 
 // Throws kUnsupported for the first field of config.json that asks for something Longhaul cannot
-// do: quantised weights, experts, partial rotation, soft-capping, ...
+// do: most quantised weights, experts, partial rotation, soft-capping, ...
 void refuse_unsupported_model_fields(const ConfigFields& config);
 
 // The fields of generation_config.json that change what is sampled and that Longhaul does not have,

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/int8_format.h"
 #include "partition/byte_size.h"
 #include "partition/kept_keys.h"
 #include "partition/memory_model.h"
@@ -115,6 +116,19 @@ void check_slices(const std::vector<Extent>& slices, std::int64_t total, std::si
   violations.add_unless(next == total, "{} slices end at {} instead of {}", what, next, total);
 }
 
+// Activations are quantised in groups, which ranks do not share.
+void check_int8_slices(const Plan& plan, Violations& violations) {
+  for (const Replica& replica : plan.replicas) {
+    for (const Stage& stage : replica.stages) {
+      for (const Extent& slice : stage.ffn_slice) {
+        violations.add_unless(slice.empty() || slice.begin % kInt8Group == 0,
+                              "with int8 weights FFN slices begin at multiples of {}, not at {}",
+                              kInt8Group, slice.begin);
+      }
+    }
+  }
+}
+
 void check_format(const Plan& plan, const ModelSpec& spec, Violations& violations) {
   violations.add_unless(plan.kv.head_dim == spec.head_dim, "head_dim {} instead of {}",
                         plan.kv.head_dim, spec.head_dim);
@@ -185,6 +199,7 @@ std::vector<std::string> check_plan(const Plan& plan, const ModelSpec& spec,
   violations.add_unless(plan.chunk_len == workload.chunk_len,
                         "chunks of {} tokens, the workload's have {}", plan.chunk_len,
                         workload.chunk_len);
+  if (workload.weights(spec) == DType::kI8) check_int8_slices(plan, violations);
   check_memory(plan, spec, cluster, workload, violations);
   return violations.take();
 }

@@ -15,7 +15,7 @@ double read_seconds(const ClusterSpec& cluster, Rank rank, double bytes) {
 // The collectives of all layers: rounds of messages side by side, and each rank's bytes over the
 // slowest link.
 double collective_seconds(const Stage& stage, const ModelSpec& spec, const ClusterSpec& cluster,
-                          std::int64_t batch_size) {
+                          DType weights, std::int64_t batch_size) {
   const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
   if (n_ranks == 1) return 0;
   const bool within_host = std::all_of(stage.ring.begin(), stage.ring.end(), [&](Rank rank) {
@@ -28,9 +28,10 @@ double collective_seconds(const Stage& stage, const ModelSpec& spec, const Clust
       1e9 * (within_host ? link.within_host_gb_per_s : link.between_hosts_gb_per_s);
   double seconds = 0;
   for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
-    const DecodeTraffic traffic = decode_traffic(stage, spec, layer, batch_size);
-    const double rounds =
-        (traffic.gather_bytes > 0 ? 1 : 0) + (traffic.reduce_bytes <= kOneRoundReduceBytes ? 2 : 4);
+    const DecodeTraffic traffic = decode_traffic(stage, spec, layer, batch_size, weights);
+    const auto rounds_of = [](std::int64_t n) { return n <= kOneRoundReduceBytes ? 1 : 2; };
+    const int rounds = (traffic.gather_bytes > 0 ? 1 : 0) + 2 * rounds_of(traffic.reduce_bytes) +
+                       (traffic.join_bytes > 0 ? rounds_of(traffic.join_bytes) : 0);
     const double bytes = static_cast<double>(traffic.total) / static_cast<double>(n_ranks);
     seconds += rounds * latency_s + bytes / bytes_per_s;
   }
@@ -71,7 +72,7 @@ DecodeCost decode_step(const Plan& plan, const Replica& replica, const ModelSpec
       cost.bytes_read[static_cast<std::size_t>(stage.ring[i].value)] += bytes;
     }
     cost.read_s += head_s;
-    cost.wire_s += collective_seconds(stage, spec, cluster, batch_size);
+    cost.wire_s += collective_seconds(stage, spec, cluster, dtype, batch_size);
   }
   cost.seconds = cost.read_s + cost.wire_s;
   return cost;

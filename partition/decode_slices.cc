@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/int8_format.h"
 #include "partition/apportion.h"
 #include "partition/decode_reads.h"
 
@@ -19,9 +20,8 @@ std::int64_t granule_of(std::int64_t total, std::size_t n_ranks) {
 }
 
 // Levels base + slice * unit_bytes over the speeds, adds the slices' bytes to base.
-std::vector<Extent> cut_slices(std::int64_t total, double unit_bytes,
+std::vector<Extent> cut_slices(std::int64_t total, std::int64_t granule, double unit_bytes,
                                const std::vector<double>& speed, std::vector<double>& base) {
-  const std::int64_t granule = granule_of(total, speed.size());
   const auto parts = apportion_level(ceil_div(total, granule), base,
                                      unit_bytes * static_cast<double>(granule), speed);
   std::vector<Extent> slices;
@@ -55,11 +55,15 @@ void set_decode_slices(const Plan& plan, const ModelSpec& spec, const ClusterSpe
   }
   const DType dtype = workload.weights(spec);
   const double column = static_cast<double>(stage.layers.size()) * ffn_column_bytes(spec, dtype);
-  stage.ffn_slice = cut_slices(spec.d_ff, column, speed, base);
+  // Columns whose activations share a scale stay together.
+  const std::int64_t ffn_granule =
+      dtype == DType::kI8 ? kInt8Group : granule_of(spec.d_ff, speed.size());
+  stage.ffn_slice = cut_slices(spec.d_ff, ffn_granule, column, speed, base);
   if (balance == DecodeBalance::kEachPhase) std::fill(base.begin(), base.end(), 0.0);
   stage.vocab_slice.assign(stage.ring.size(), Extent{});
   if (stage.layers.end == spec.n_layers) {
-    stage.vocab_slice = cut_slices(spec.vocab_size, vocab_row_bytes(spec, dtype), speed, base);
+    stage.vocab_slice = cut_slices(spec.vocab_size, granule_of(spec.vocab_size, speed.size()),
+                                   vocab_row_bytes(spec, dtype), speed, base);
   }
 }
 

@@ -153,7 +153,8 @@ void explain_traffic(Text& text, const Plan& plan, const ModelSpec& spec,
       history += cost.history(layer, tokens).cheaper() == HistoryMode::kKeysTravel
                      ? traffic.history_keys
                      : traffic.history_queries;
-      decode += decode_traffic(stage, spec, layer, workload.n_sequences).total;
+      decode +=
+          decode_traffic(stage, spec, layer, workload.n_sequences, workload.weights(spec)).total;
     }
     line(text, "  stage {:<3} keys in the chunk {}, history {}, windows {}; decode {}", s,
          format_byte_size(sum.chunk_keys / n_ranks), format_byte_size(history / n_ranks),

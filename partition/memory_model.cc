@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/int8_format.h"
 #include "partition/weight_bytes.h"
 
 namespace longhaul {
@@ -74,7 +75,13 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
                                  spec.head_dim + 2;
   std::int64_t bytes = n_tokens * per_token * kActivationBytes;
   bytes += 2 * std::min(n_tokens, kFfnTileRows) * spec.d_ff * kActivationBytes;  // gate and up
-  bytes += n_tokens * std::max(spec.d_model, q_values) * 2;  // inputs rounded to bf16
+  bytes += n_tokens * std::max(spec.d_model, q_values) * 2;  // inputs rounded to bf16 or int8
+  if (workload.weights(spec) == DType::kI8) {
+    // Those of the FFN's last product, too, and of each group of inputs a scale and a sum.
+    bytes += std::min(n_tokens, kFfnTileRows) * spec.d_ff * 2;
+    const std::int64_t group = std::min(kInt8Group, spec.gqa_group() * spec.head_dim);
+    bytes += n_tokens * ceil_div(std::max({spec.d_model, q_values, spec.d_ff}), group) * 8;
+  }
   if (stage.layers.end == spec.n_layers) {
     bytes += workload.n_sequences * spec.vocab_size * kActivationBytes;  // logits
   }

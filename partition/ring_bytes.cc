@@ -76,7 +76,7 @@ ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec
 }
 
 DecodeTraffic decode_traffic(const Stage& stage, const ModelSpec& spec, std::int64_t layer,
-                             std::int64_t batch_size) {
+                             std::int64_t batch_size, DType weights) {
   DecodeTraffic traffic;
   const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
   if (n_ranks == 1) return traffic;
@@ -87,9 +87,15 @@ DecodeTraffic decode_traffic(const Stage& stage, const ModelSpec& spec, std::int
   traffic.gather_bytes = batch_size * n_split * spec.gqa_group() * 2 * kF32;
   traffic.reduce_bytes = batch_size * spec.d_model * kF32;
   const std::int64_t hops = n_ranks - 1;
-  const bool one_round = n_ranks == 2 || traffic.reduce_bytes <= kOneRoundReduceBytes;
-  const std::int64_t vectors = one_round ? n_ranks * hops : 2 * hops;
-  traffic.total = n_ranks * hops * traffic.gather_bytes + 2 * vectors * traffic.reduce_bytes;
+  if (weights == DType::kI8) {
+    traffic.join_bytes = batch_size * n_split * spec.gqa_group() * spec.head_dim * kF32;
+  }
+  const auto reduced = [&](std::int64_t bytes) {
+    const bool one_round = n_ranks == 2 || bytes <= kOneRoundReduceBytes;
+    return (one_round ? n_ranks * hops : 2 * hops) * bytes;
+  };
+  traffic.total = n_ranks * hops * traffic.gather_bytes + 2 * reduced(traffic.reduce_bytes) +
+                  reduced(traffic.join_bytes);
   return traffic;
 }
 

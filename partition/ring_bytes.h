@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/dtype.h"
 #include "model/model_spec.h"
 #include "partition/kept_keys.h"
 #include "partition/kv_format.h"
@@ -40,14 +41,16 @@ inline constexpr std::int64_t kOneRoundReduceBytes = 64 * 1024;
 
 // Decode, one layer, a batch of sequences. Each rank contributes (m, l) of the query heads whose KV
 // head has several homes to an all-gather, and two sums of hidden states (attention, FFN) to
-// all-reduces.
+// all-reduces; with int8 weights its parts of o of those heads, too, which are quantised as a
+// whole.
 struct DecodeTraffic {
   std::int64_t gather_bytes = 0;  // one rank's contribution; 0 when every head has one home
   std::int64_t reduce_bytes = 0;  // one all-reduce's vector; two of them a layer
-  std::int64_t total = 0;         // on all links: every contribution to every other rank, and per
-                                  // all-reduce P (P-1) vectors in one round, or 2 (P-1) in two
+  std::int64_t join_bytes = 0;  // the vector of the all-reduce of parts of heads; 0: there is none
+  std::int64_t total = 0;       // on all links: every contribution to every other rank, and per
+                                // all-reduce P (P-1) vectors in one round, or 2 (P-1) in two
 };
 DecodeTraffic decode_traffic(const Stage& stage, const ModelSpec& spec, std::int64_t layer,
-                             std::int64_t batch_size);
+                             std::int64_t batch_size, DType weights);
 
 }  // namespace longhaul

@@ -1,10 +1,12 @@
 #include "partition/weight_bytes.h"
 
+#include "base/int8_format.h"
+
 namespace longhaul {
 
 std::int64_t matrix_bytes(std::int64_t rows, std::int64_t columns, DType dtype) {
-  const std::int64_t scales = dtype == DType::kI8 ? 4 * rows : 0;
-  return rows * columns * static_cast<std::int64_t>(size_of(dtype)) + scales;
+  if (dtype == DType::kI8) return int8_matrix_bytes(rows, columns);
+  return rows * columns * static_cast<std::int64_t>(size_of(dtype));
 }
 
 std::int64_t layer_weight_bytes(const ModelSpec& spec, DType dtype) {

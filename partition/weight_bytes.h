@@ -1,6 +1,6 @@
 // Bytes of a model's weights as they lie in memory, from its dimensions alone: matrices in the
-// weights' dtype (int8: with one f32 scale per output row), norms and biases in f32, the embedding
-// table in bf16 when the matrices are int8.
+// weights' dtype (int8: base/int8_format.h, with one f32 scale per output row), norms and biases in
+// f32, the embedding table in bf16 when the matrices are int8.
 #pragma once
 #include <cstdint>
 

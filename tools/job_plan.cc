@@ -174,10 +174,7 @@ Workload estimate_workload(const RunSession& session, const RunOptions& options,
   workload.k_type = session.k_type;
   workload.v_type = session.v_type;
   workload.block_size = options.block_size;
-  // As the files have it, which may differ from what config.json says.
-  constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
-  if (session.model.has_tensor(kSomeMatrix))
-    workload.weight_dtype = session.model.tensor(kSomeMatrix).dtype;
+  workload.weight_dtype = session.weights;
   return workload;
 }
 

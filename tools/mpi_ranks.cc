@@ -24,6 +24,7 @@
 #include "tools/launch.h"
 #include "tools/rank_duties.h"
 #include "tools/stop_signal.h"
+#include "tools/weights_flag.h"
 
 namespace longhaul {
 namespace {
@@ -217,7 +218,7 @@ bool ProcessRank::start(const JobStart& job) {
       throw;
     }
   };
-  WeightsShelf shelf(*job.model);
+  WeightsShelf shelf(*job.model, asked_weights(options_.weights));
   try {
     serve_rank(*comm_, {.options = &options_,
                         .model = job.model,
@@ -240,7 +241,7 @@ int ProcessRank::serve() {
   try {
     if (comm_->broadcast_text("", 0) == kGo) {
       const ModelFolder model(find_model_folder(options_.model, hub_cache()));
-      WeightsShelf shelf(model);
+      WeightsShelf shelf(model, asked_weights(options_.weights));
       serve_rank(*comm_, {.options = &options_,
                           .model = &model,
                           .shelf = &shelf,

@@ -22,6 +22,7 @@
 #include "tools/environment.h"
 #include "tools/exit_status.h"
 #include "tools/job_plan.h"
+#include "tools/weights_flag.h"
 
 namespace longhaul {
 namespace {
@@ -120,10 +121,7 @@ void add_workload_flags(CLI::App& app, PlanFlags& f) {
       ->group(heads);
   const std::string memory = "Memory";
   add_cache_type_options(app, f.cache_types, memory);
-  app.add_option("--weights", f.weights, "Type of weights in memory; auto: the files'")
-      ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))
-      ->capture_default_str()
-      ->group(memory);
+  add_weights_flag(app, f.weights, memory);
   app.add_option("--block-size", f.workload.block_size, "Tokens of a cache block")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
       ->capture_default_str()
@@ -136,18 +134,6 @@ ClusterSpec cluster_of(const PlanFlags& flags) {
           "which cluster? Give --cluster FILE, or --ranks N --memory 16G for equal ranks");
   const auto memory = static_cast<std::int64_t>(parse_byte_size(flags.memory));
   return equal_cluster(flags.n_ranks, memory, flags.ranks_per_host);
-}
-
-// The matrices' type: asked for, or of the files if they are there, or as config.json says.
-DType weight_dtype(const PlanFlags& flags, const ModelFolder& folder) {
-  if (flags.weights == "f32") return DType::kF32;
-  if (flags.weights == "bf16") return DType::kBf16;
-  if (flags.weights == "int8") return DType::kI8;
-  const bool has_files = std::filesystem::exists(folder.path() / "model.safetensors") ||
-                         std::filesystem::exists(folder.path() / "model.safetensors.index.json");
-  constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
-  if (has_files && folder.has_tensor(kSomeMatrix)) return folder.tensor(kSomeMatrix).dtype;
-  return folder.config().spec.weight_dtype;
 }
 
 void read_roles(const PlanFlags& flags, PlanRequest& request) {
@@ -172,7 +158,7 @@ PlanRequest read_request(const PlanFlags& flags) {
   request.workload = flags.workload;
   request.workload.document_tokens = flags.document_tokens.value_or(
       std::max<std::int64_t>(0, request.spec.max_seq_len - flags.workload.tail_tokens));
-  request.workload.weight_dtype = weight_dtype(flags, folder);
+  request.workload.weight_dtype = weights_in_memory(flags.weights, folder);
   const DType weights = request.workload.weights(request.spec);
   request.workload.k_type = cache_type(flags.cache_types.k, weights);
   request.workload.v_type = cache_type(flags.cache_types.v, weights);

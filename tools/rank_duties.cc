@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "tools/weights_flag.h"
 #include "worker/worker.h"
 
 namespace longhaul {
@@ -77,11 +78,10 @@ std::filesystem::path trace_path(const std::filesystem::path& path, int rank) {
 
 Served serve(Communicator& comm, const RankDuties& duties) {
   const RunOptions& options = *duties.options;
-  const DType weight_dtype = duties.model->config().spec.weight_dtype;
-  const ProbedCluster probed = probe_cluster(
-      comm, {.measure_speed = options.cluster.empty(),
-             .weight_dtype = weight_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32,
-             .n_threads = options.n_threads});
+  const ProbedCluster probed =
+      probe_cluster(comm, {.measure_speed = options.cluster.empty(),
+                           .weight_dtype = weights_in_memory(options.weights, *duties.model),
+                           .n_threads = options.n_threads});
   const auto job = learn_plan(comm, duties, probed.cluster);
   if (!job) return Served::kRefused;
   const Plan& plan = *job->plan;
@@ -124,7 +124,7 @@ Served serve(Communicator& comm, const RankDuties& duties) {
 std::shared_ptr<const Weights> WeightsShelf::layers(Extent layers) {
   const std::lock_guard lock(mutex_);
   auto& weights = shelf_[layers];
-  if (!weights) weights = std::make_shared<const Weights>(Weights::load(*model_, layers));
+  if (!weights) weights = std::make_shared<const Weights>(Weights::load(*model_, layers, dtype_));
   return weights;
 }
 

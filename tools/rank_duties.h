@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/ids.h"
 #include "cluster/comm/communicator.h"
@@ -25,11 +26,14 @@ namespace longhaul {
 // Thread-safe.
 class WeightsShelf {
  public:
-  explicit WeightsShelf(const ModelFolder& model) : model_(&model) {}  // which must outlive it
+  // The folder must outlive it; `dtype` as Weights::load takes it.
+  WeightsShelf(const ModelFolder& model, std::optional<DType> dtype)
+      : model_(&model), dtype_(dtype) {}
   std::shared_ptr<const Weights> layers(Extent layers);
 
  private:
   const ModelFolder* model_;
+  std::optional<DType> dtype_;
   std::mutex mutex_;  // guards shelf_; held while reading
   std::map<Extent, std::shared_ptr<const Weights>> shelf_;
 };

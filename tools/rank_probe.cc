@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/device.h"
 #include "cluster/comm/host_info.h"
+#include "kernels/int8_weights.h"
 #include "kernels/isa.h"
 #include "kernels/linear.h"
 #include "kernels/tensor.h"
@@ -107,13 +108,17 @@ double shortest_seconds(const Work& work) {
 
 // A product with `n_rows` rows of a weight matrix, in seconds.
 double seconds_of_product(DType dtype, std::int64_t n_rows, std::int64_t n_out, std::int64_t n_in) {
-  const std::size_t element = size_of(dtype);
-  const Tensor<std::byte, 1> weights({n_out * n_in * static_cast<std::int64_t>(element)});
+  const bool is_int8 = dtype == DType::kI8;
+  const auto element = static_cast<std::int64_t>(size_of(dtype));
+  const Tensor<std::byte, 1> floats({is_int8 ? 1 : n_out * n_in * element});
+  const Int8Matrix integers = Int8Matrix::quantise(
+      is_int8 ? Int8Shape{n_out, n_in} : Int8Shape{1, 1},
+      [&](std::int64_t, float* row) { std::fill_n(row, is_int8 ? n_in : 1, 1.0F); });
   const Tensor<float, 2> x({n_rows, n_in});
   Tensor<float, 2> out({n_rows, n_out});
   const LinearArgs args{
       .x = x.view(),
-      .weight = {.data = weights.data(), .dtype = dtype, .n_out = n_out, .n_in = n_in},
+      .weight = is_int8 ? integers.view() : WeightView{floats.data(), dtype, n_out, n_in},
       .bias = {},
       .out = out.view()};
   return shortest_seconds([&] { linear(StreamRef::cpu(), args); });

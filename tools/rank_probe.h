@@ -15,7 +15,7 @@ namespace longhaul {
 
 struct ProbeConfig {
   bool measure_speed = true;          // about 0.2 s
-  DType weight_dtype = DType::kBf16;  // kF32 or kBf16: of the matrix products
+  DType weight_dtype = DType::kBf16;  // kF32, kBf16 or kI8: of the matrix products
   int n_threads = 0;                  // of each rank's kernels; 0: the host's cores, divided
 };
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "coordinator/requests.h"
 #include "tools/commands.h"
+#include "tools/weights_flag.h"
 
 namespace longhaul {
 namespace {
@@ -106,6 +107,7 @@ void add_cache_options(CLI::App& app, RunOptions& o) {
       ->group(memory);
   app.add_option("--kv-limit", o.kv_limit, "Most memory of KV caches, such as 8G (default: none)")
       ->group(memory);
+  add_weights_flag(app, o.weights, memory);
   add_cache_type_options(app, o.cache_types, memory);
   app.add_option("--block-size", o.block_size, "Tokens of a cache block")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
@@ -198,7 +200,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   add_operation_options(app, options);
   name_environment_variables(app);
   app.footer(R"(Every flag can be set in the environment too: --ctx-size is LONGHAUL_CTX_SIZE.
-LONGHAUL_ISA=baseline|avx2|avx512|avx512_bf16 forces an instruction set.
+LONGHAUL_ISA=baseline|avx2|avx512|avx512_vnni|avx512_bf16 forces an instruction set.
 
 Examples:
   Ask one question about a document:

@@ -25,6 +25,7 @@ struct RunOptions {
   int n_threads = 0;
   std::optional<std::int64_t> chunk_len;  // default_chunk_len when not given
   std::int64_t parallel = 8;
+  std::string weights = "auto";
   CacheTypeFlags cache_types;
   std::string kv_limit;
   std::int64_t block_size = 64;

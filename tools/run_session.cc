@@ -14,6 +14,7 @@
 #include "kernels/isa.h"
 #include "tools/byte_size.h"
 #include "tools/environment.h"
+#include "tools/weights_flag.h"
 
 namespace longhaul {
 namespace {
@@ -74,19 +75,26 @@ Json roles_json(const HeadRoles& roles) {
                     {"retrieval_mask", std::move(mask)}};  // a row for each layer
 }
 
-Json fingerprint_of(const RunSession& session) {
+// Only where the files' type was changed: results of runs that leave it alone are as they were.
+void add_weights(const RunSession& session, const RunOptions& options, JsonObject& object) {
+  if (asked_weights(options.weights)) {
+    object.emplace_back("weights", std::string(name_of(session.weights)));
+  }
+}
+
+Json fingerprint_of(const RunSession& session, const RunOptions& options) {
   Json sampling = to_json(session.preparation.defaults.params);
   JsonArray eos;
   for (const std::int32_t id : session.preparation.eos) eos.emplace_back(id);
-  return JsonObject{
-      {"model", model_fingerprint(session.model)},
-      {"settings", JsonObject{{"default_sampling", std::move(sampling)},
-                              {"default_max_tokens", session.preparation.defaults.max_tokens},
-                              {"end_tokens", std::move(eos)},
-                              {"parse_special", session.preparation.parse_special},
-                              {"cache_type_k", std::string(name_of(session.k_type))},
-                              {"cache_type_v", std::string(name_of(session.v_type))},
-                              {"heads", roles_json(session.roles)}}}};
+  JsonObject settings{{"default_sampling", std::move(sampling)},
+                      {"default_max_tokens", session.preparation.defaults.max_tokens},
+                      {"end_tokens", std::move(eos)},
+                      {"parse_special", session.preparation.parse_special},
+                      {"cache_type_k", std::string(name_of(session.k_type))},
+                      {"cache_type_v", std::string(name_of(session.v_type))},
+                      {"heads", roles_json(session.roles)}};
+  add_weights(session, options, settings);
+  return JsonObject{{"model", model_fingerprint(session.model)}, {"settings", std::move(settings)}};
 }
 
 // Documents' caches go to --save-kv DIR; what cannot work is refused before anything is computed.
@@ -105,11 +113,12 @@ std::optional<SaveCaches> saving(const RunSession& session, const RunOptions& op
   }
   const Json& model = *session.fingerprint.find("model");
   const JsonField settings = JsonField(session.fingerprint, "fingerprint").at("settings");
-  const std::string identity =
-      to_text(JsonObject{{"model", model},
-                         {"cache_type_k", settings.at("cache_type_k").json()},
-                         {"cache_type_v", settings.at("cache_type_v").json()},
-                         {"heads", settings.at("heads").json()}});
+  JsonObject what{{"model", model},
+                  {"cache_type_k", settings.at("cache_type_k").json()},
+                  {"cache_type_v", settings.at("cache_type_v").json()},
+                  {"heads", settings.at("heads").json()}};
+  add_weights(session, options, what);
+  const std::string identity = to_text(Json(std::move(what)));
   const Json* tokenizer = model.find("tokenizer_sha256");
   return SaveCaches{
       .folder = options.save_kv.string(),
@@ -147,8 +156,9 @@ RunSession open_session(const RunOptions& options) {
   session.profile = head_profile(options, spec);
   session.roles = session.profile ? choose_roles(*session.profile, options.retrieval_ratio)
                                   : HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
-  session.k_type = cache_type(options.cache_types.k, spec.weight_dtype);
-  session.v_type = cache_type(options.cache_types.v, spec.weight_dtype);
+  session.weights = weights_in_memory(options.weights, session.model);
+  session.k_type = cache_type(options.cache_types.k, session.weights);
+  session.v_type = cache_type(options.cache_types.v, session.weights);
   session.preparation = {
       .defaults = sampling_defaults(options.sampling, session.model.generation()),
       .eos = end_tokens(session.model),
@@ -164,7 +174,7 @@ RunSession open_session(const RunOptions& options) {
                               kv_token_bytes(session.v_type, spec.head_dim))};
   session.engine.step_timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(options.step_timeout_seconds * 1e3));
-  session.fingerprint = fingerprint_of(session);
+  session.fingerprint = fingerprint_of(session, options);
   session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
                                            sha256_of(to_text(session.fingerprint)).substr(0, 12));
   session.engine.scheduler.save = saving(session, options);
@@ -174,7 +184,8 @@ RunSession open_session(const RunOptions& options) {
 
 WorkerConfig worker_config(const RunSession& session, const RunOptions& options) {
   WorkerConfig config;
-  config.weights = std::make_shared<const Weights>(Weights::load(session.model));
+  config.weights =
+      std::make_shared<const Weights>(Weights::load(session.model, asked_weights(options.weights)));
   config.roles = session.roles;
   config.k_type = session.k_type;
   config.v_type = session.v_type;
@@ -195,12 +206,14 @@ void print_summary(const RunSession& session) {
                     session.roles.n_retrieval(), n_heads, session.roles.sink, session.roles.recent);
   }
   fmt::print(stderr,
-             "longhaul {}: {} ({}, {} layers), context {} tokens, caches {}/{}, {} kernels\n"
+             "longhaul {}: {} ({}, {} layers), context {} tokens, weights {}, caches {}/{}, {} "
+             "kernels\n"
              "  heads: {}\n"
              "  unless a request says otherwise: {}, at most {} new tokens\n",
              build_info::kVersion, session.model.path().string(), spec.model_type, spec.n_layers,
-             session.preparation.ctx_size, name_of(session.k_type), name_of(session.v_type),
-             name_of(active_isa()), heads, describe(session.preparation.defaults.params),
+             session.preparation.ctx_size, name_of(session.weights), name_of(session.k_type),
+             name_of(session.v_type), name_of(active_isa()), heads,
+             describe(session.preparation.defaults.params),
              session.preparation.defaults.max_tokens);
 }
 

@@ -20,6 +20,7 @@ struct RunSession {
   Tokenizer tokenizer;
   HeadRoles roles;
   std::optional<HeadProfile> profile;  // that the roles were chosen from
+  DType weights = DType::kF32;         // of the matrices, in memory
   KvType k_type = KvType::kF32;
   KvType v_type = KvType::kF32;
   PreparationConfig preparation;

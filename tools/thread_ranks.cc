@@ -9,6 +9,7 @@
 #include "cluster/comm/in_process.h"
 #include "tools/launch.h"
 #include "tools/rank_duties.h"
+#include "tools/weights_flag.h"
 
 namespace longhaul {
 namespace {
@@ -37,7 +38,7 @@ std::vector<WorkerStatus> statuses_of(const std::deque<ThreadRank>& ranks,
 bool start_on_threads(const RunOptions& options, std::int64_t n_ranks, const JobStart& job) {
   const std::string host = hostname();
   JobEnd end;
-  WeightsShelf shelf(*job.model);
+  WeightsShelf shelf(*job.model, asked_weights(options.weights));
   std::promise<JobPlan> planned;
   std::deque<ThreadRank> ranks(static_cast<std::size_t>(n_ranks));
   for (std::size_t r = 0; r < ranks.size(); ++r) {

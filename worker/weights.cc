@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/int8_weights.h"
 
 namespace longhaul {
 namespace {
@@ -60,29 +61,61 @@ struct Weights::Memory {
   std::optional<ModelFolder> folder;  // keeps the files mapped
   std::vector<Tensor<float, 2>> floats;
   std::vector<Tensor<BFloat16, 2>> bf16s;
+  std::vector<Int8Matrix> int8s;
+
+  // A matrix of this type made from rows of floats.
+  WeightView hold(DType dtype, const Int8Shape& shape, const Int8Matrix::ReadRow& read_row) {
+    const std::int64_t n_out = shape.n_out;
+    const std::int64_t n_in = shape.n_in;
+    if (dtype == DType::kI8) {
+      return int8s.emplace_back(Int8Matrix::quantise(shape, read_row)).view();
+    }
+    if (dtype == DType::kF32) {
+      Tensor<float, 2>& out = floats.emplace_back(Tensor<float, 2>({n_out, n_in}));
+      for (std::int64_t o = 0; o < n_out; ++o) read_row(o, out.data() + o * n_in);
+      return {.data = out.data(), .dtype = dtype, .n_out = n_out, .n_in = n_in};
+    }
+    require(dtype == DType::kBf16,
+            fmt::format("weights in memory are f32, bf16 or int8, not {}", name_of(dtype)));
+    Tensor<BFloat16, 2>& out = bf16s.emplace_back(Tensor<BFloat16, 2>({n_out, n_in}));
+    std::vector<float> row(static_cast<std::size_t>(n_in));
+    for (std::int64_t o = 0; o < n_out; ++o) {
+      read_row(o, row.data());
+      for (std::int64_t i = 0; i < n_in; ++i) {
+        out.data()[o * n_in + i] = to_bf16(row[static_cast<std::size_t>(i)]);
+      }
+    }
+    return {.data = out.data(), .dtype = dtype, .n_out = n_out, .n_in = n_in};
+  }
 };
+
+namespace {
+
+// The embedding table is looked up, not multiplied: it stays in floats beside int8 matrices.
+std::optional<DType> of_table(std::optional<DType> dtype) {
+  return dtype == DType::kI8 ? DType::kBf16 : dtype;
+}
+
+}  // namespace
 
 // Sources give tensors by their Hugging Face names, and the memory that they lie in.
 
 class Weights::FolderSource {
  public:
-  explicit FolderSource(const ModelFolder& folder) { memory->folder = folder; }
+  FolderSource(const ModelFolder& folder, std::optional<DType> dtype) : dtype_(dtype) {
+    memory->folder = folder;
+    constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
+    const bool is_int8 =
+        folder.has_tensor(kSomeMatrix) && folder.tensor(kSomeMatrix).dtype == DType::kI8;
+    if (!dtype && is_int8) dtype_ = DType::kI8;
+  }
   std::unique_ptr<Memory> memory = std::make_unique<Memory>();
 
-  WeightView matrix(const std::string& name, std::int64_t n_out, std::int64_t n_in) {
-    const TensorBytes tensor = checked(name, {n_out, n_in});
-    WeightView view{
-        .data = tensor.bytes.data(), .dtype = tensor.dtype, .n_out = n_out, .n_in = n_in};
-    const bool is_usable = tensor.dtype == DType::kF32 || tensor.dtype == DType::kBf16;
-    // safetensors does not promise alignment.
-    const bool is_aligned =
-        reinterpret_cast<std::uintptr_t>(view.data) % size_of(tensor.dtype) == 0;
-    if (is_usable && is_aligned) return view;
-    Tensor<float, 2>& copy = memory->floats.emplace_back(Tensor<float, 2>({n_out, n_in}));
-    to_floats(tensor, {copy.data(), static_cast<std::size_t>(copy.size())});
-    view.data = copy.data();
-    view.dtype = DType::kF32;
-    return view;
+  WeightView matrix(const std::string& name, const Int8Shape& shape) {
+    return read(name, shape, dtype_);
+  }
+  WeightView table(const std::string& name, const Int8Shape& shape) {
+    return read(name, shape, of_table(dtype_));
   }
 
   std::vector<float> vector(const std::string& name, std::int64_t n) {
@@ -93,6 +126,59 @@ class Weights::FolderSource {
   }
 
  private:
+  WeightView read(const std::string& name, const Int8Shape& shape, std::optional<DType> dtype) {
+    const TensorBytes tensor = checked(name, {shape.n_out, shape.n_in});
+    const std::byte* data = tensor.bytes.data();
+    const std::size_t element_bytes = size_of(tensor.dtype);
+    const bool is_usable = tensor.dtype == DType::kF32 || tensor.dtype == DType::kBf16;
+    // safetensors does not promise alignment.
+    const bool is_aligned = reinterpret_cast<std::uintptr_t>(data) % element_bytes == 0;
+    if (is_usable && is_aligned && dtype.value_or(tensor.dtype) == tensor.dtype) {
+      return {.data = data, .dtype = tensor.dtype, .n_out = shape.n_out, .n_in = shape.n_in};
+    }
+    if (tensor.dtype == DType::kI8) return read_int8(name, tensor, shape, dtype);
+    const auto n_in = static_cast<std::size_t>(shape.n_in);
+    const auto read_row = [&](std::int64_t output, float* out) {
+      TensorBytes row = tensor;
+      const std::size_t row_bytes = n_in * element_bytes;
+      row.bytes = tensor.bytes.subspan(static_cast<std::size_t>(output) * row_bytes, row_bytes);
+      to_floats(row, {out, n_in});
+    };
+    try {
+      return memory->hold(dtype.value_or(DType::kF32), shape, read_row);
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: tensor {}: {}", memory->folder->path().string(),
+                                            name, error.what()));
+    }
+  }
+
+  // Integers with a scale for each output in a tensor of its own, as compressed-tensors has them.
+  WeightView read_int8(const std::string& name, const TensorBytes& tensor, const Int8Shape& shape,
+                       std::optional<DType> dtype) {
+    std::vector<float> scales(static_cast<std::size_t>(shape.n_out));
+    to_floats(checked(name + "_scale", {shape.n_out, 1}), scales);
+    for (const float scale : scales) {
+      if (std::isfinite(scale) && scale >= 0) continue;
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{}: tensor {}_scale has a scale of {}",
+                              memory->folder->path().string(), name, scale));
+    }
+    const auto* integers = reinterpret_cast<const std::int8_t*>(tensor.bytes.data());
+    const auto scale_of = [&](std::int64_t output) {
+      return scales[static_cast<std::size_t>(output)];
+    };
+    if (dtype.value_or(DType::kI8) != DType::kI8) {
+      return memory->hold(*dtype, shape, [&](std::int64_t output, float* row) {
+        for (std::int64_t i = 0; i < shape.n_in; ++i)
+          row[i] = scale_of(output) * static_cast<float>(integers[output * shape.n_in + i]);
+      });
+    }
+    const auto read_row = [&](std::int64_t output, std::int8_t* row) {
+      std::memcpy(row, integers + output * shape.n_in, static_cast<std::size_t>(shape.n_in));
+    };
+    return memory->int8s.emplace_back(Int8Matrix::pack(shape, read_row, scale_of)).view();
+  }
+
   TensorBytes checked(const std::string& name, const std::vector<std::int64_t>& shape) const {
     TensorBytes tensor = memory->folder->tensor(name);
     if (tensor.shape != shape) {
@@ -103,53 +189,51 @@ class Weights::FolderSource {
     }
     return tensor;
   }
+
+  std::optional<DType> dtype_;
 };
 
 // Uniform numbers: matrices with variance 1 / n_in, norms around 1, small biases. A tensor depends
 // on the seed and its name only, so that a part of a model has the same weights as the whole.
 class Weights::SyntheticSource {
  public:
-  SyntheticSource(DType dtype, std::uint64_t seed) : dtype_(dtype), seed_(seed) {
-    require(dtype == DType::kF32 || dtype == DType::kBf16,
-            fmt::format("synthetic weights are f32 or bf16, not {}", name_of(dtype)));
-  }
+  SyntheticSource(DType dtype, std::uint64_t seed) : dtype_(dtype), seed_(seed) {}
   std::unique_ptr<Memory> memory = std::make_unique<Memory>();
 
-  WeightView matrix(const std::string& name, std::int64_t n_out, std::int64_t n_in) {
-    WeightView view{.data = nullptr, .dtype = dtype_, .n_out = n_out, .n_in = n_in};
-    const std::uint64_t stream = stream_of(name);
-    const float bound = static_cast<float>(std::sqrt(3.0 / static_cast<double>(n_in)));
-    if (dtype_ == DType::kF32) {
-      Tensor<float, 2>& out = memory->floats.emplace_back(Tensor<float, 2>({n_out, n_in}));
-      fill(out.size(), stream, [&](std::int64_t i, float u) { out.data()[i] = bound * u; });
-      view.data = out.data();
-    } else {
-      Tensor<BFloat16, 2>& out = memory->bf16s.emplace_back(Tensor<BFloat16, 2>({n_out, n_in}));
-      fill(out.size(), stream,
-           [&](std::int64_t i, float u) { out.data()[i] = to_bf16(bound * u); });
-      view.data = out.data();
-    }
-    return view;
+  WeightView matrix(const std::string& name, const Int8Shape& shape) {
+    return make(name, shape, dtype_);
+  }
+  WeightView table(const std::string& name, const Int8Shape& shape) {
+    return make(name, shape, *of_table(dtype_));
   }
 
   std::vector<float> vector(const std::string& name, std::int64_t n) {
     std::vector<float> out(static_cast<std::size_t>(n));
     const float middle = name.ends_with("norm.weight") ? 1.0F : 0.0F;
-    fill(n, stream_of(name),
+    fill({0, n}, stream_of(name),
          [&](std::int64_t i, float u) { out[static_cast<std::size_t>(i)] = middle + 0.2F * u; });
     return out;
   }
 
  private:
+  WeightView make(const std::string& name, const Int8Shape& shape, DType dtype) {
+    const std::uint64_t stream = stream_of(name);
+    const float bound = static_cast<float>(std::sqrt(3.0 / static_cast<double>(shape.n_in)));
+    return memory->hold(dtype, shape, [&](std::int64_t output, float* row) {
+      const std::int64_t begin = output * shape.n_in;
+      fill({begin, begin + shape.n_in}, stream,
+           [&](std::int64_t i, float u) { row[i - begin] = bound * u; });
+    });
+  }
   std::uint64_t stream_of(const std::string& name) const {
     std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
     return mix(seed_) ^ hash;
   }
-  // Calls set(i, u) with u uniform in [-1, 1).
+  // Calls set(i, u) for i in `range`, with u uniform in [-1, 1).
   template <typename Set>
-  static void fill(std::int64_t n, std::uint64_t stream, Set set) {
-    for (std::int64_t i = 0; i < n; ++i) {
+  static void fill(Extent range, std::uint64_t stream, Set set) {
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
       const auto bits =
           static_cast<std::int32_t>(mix(stream + static_cast<std::uint64_t>(i)) >> 32);
       set(i, static_cast<float>(bits) * 0x1p-31F);
@@ -172,8 +256,9 @@ Weights::Weights(const ModelSpec& spec, Extent layers, Source source)
   const std::int64_t kv_width = spec.n_kv_heads * spec.head_dim;
   for (std::int64_t number = layers.begin; number < layers.end; ++number) {
     const std::string prefix = fmt::format("model.layers.{}.", number);
-    const auto matrix = [&](std::string_view name, std::int64_t n_out, std::int64_t n_in) {
-      return source.matrix(fmt::format("{}{}.weight", prefix, name), n_out, n_in);
+    const auto matrix = [&](std::string_view name, std::int64_t n_out, std::int64_t n_in,
+                            std::int64_t group = kInt8Group) {
+      return source.matrix(fmt::format("{}{}.weight", prefix, name), {n_out, n_in, group});
     };
     const auto vector = [&](bool exists, std::string_view name, std::int64_t n) {
       return exists ? source.vector(prefix + std::string(name), n) : std::vector<float>();
@@ -183,7 +268,8 @@ Weights::Weights(const ModelSpec& spec, Extent layers, Source source)
     layer.q = matrix("self_attn.q_proj", q_width, d_model);
     layer.k = matrix("self_attn.k_proj", kv_width, d_model);
     layer.v = matrix("self_attn.v_proj", kv_width, d_model);
-    layer.o = matrix("self_attn.o_proj", d_model, q_width);
+    // Ranks share the inputs of o by KV heads.
+    layer.o = matrix("self_attn.o_proj", d_model, q_width, spec.gqa_group() * spec.head_dim);
     layer.q_bias = vector(spec.qkv_bias, "self_attn.q_proj.bias", q_width);
     layer.k_bias = vector(spec.qkv_bias, "self_attn.k_proj.bias", kv_width);
     layer.v_bias = vector(spec.qkv_bias, "self_attn.v_proj.bias", kv_width);
@@ -199,11 +285,16 @@ Weights::Weights(const ModelSpec& spec, Extent layers, Source source)
     layer.down_bias = vector(spec.mlp_bias, "mlp.down_proj.bias", d_model);
     layer_weights_.push_back(std::move(layer));
   }
-  embedding_ = source.matrix("model.embed_tokens.weight", spec.vocab_size, d_model);
-  final_norm_ = source.vector("model.norm.weight", d_model);
-  // Some files store tied matrices twice; config.json decides.
-  lm_head_ =
-      spec.tied_embeddings ? embedding_ : source.matrix("lm_head.weight", spec.vocab_size, d_model);
+  const Int8Shape table{spec.vocab_size, d_model};
+  const bool has_last = layers.end == spec.n_layers;
+  if (layers.begin == 0 || (has_last && spec.tied_embeddings)) {
+    embedding_ = source.table("model.embed_tokens.weight", table);
+  }
+  if (has_last) {
+    final_norm_ = source.vector("model.norm.weight", d_model);
+    // Some files store tied matrices twice; config.json decides.
+    lm_head_ = spec.tied_embeddings ? embedding_ : source.matrix("lm_head.weight", table);
+  }
   memory_ = std::move(source.memory);
 }
 
@@ -211,12 +302,12 @@ Weights::Weights(Weights&&) noexcept = default;
 Weights& Weights::operator=(Weights&&) noexcept = default;
 Weights::~Weights() = default;
 
-Weights Weights::load(const ModelFolder& folder, Extent layers) {
-  return Weights(folder.config().spec, layers, FolderSource(folder));
+Weights Weights::load(const ModelFolder& folder, Extent layers, std::optional<DType> dtype) {
+  return Weights(folder.config().spec, layers, FolderSource(folder, dtype));
 }
 
-Weights Weights::load(const ModelFolder& folder) {
-  return load(folder, {0, folder.config().spec.n_layers});
+Weights Weights::load(const ModelFolder& folder, std::optional<DType> dtype) {
+  return load(folder, {0, folder.config().spec.n_layers}, dtype);
 }
 
 Weights Weights::synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed) {
@@ -225,6 +316,7 @@ Weights Weights::synthetic(const ModelSpec& spec, DType dtype, std::uint64_t see
 
 std::size_t Weights::matrix_bytes() const {
   const auto bytes = [](const WeightView& w) {
+    if (w.dtype == DType::kI8) return static_cast<std::size_t>(int8_matrix_bytes(w.n_out, w.n_in));
     return static_cast<std::size_t>(w.n_out * w.n_in) * size_of(w.dtype);
   };
   std::size_t sum = bytes(embedding_);

@@ -1,9 +1,12 @@
-// The weights of the layers that a worker serves, ready for the kernels. F32 and BF16 matrices are
-// used where the file is mapped, without a copy; F16 and F64 are converted to F32 once. Every shape
-// is checked against the ModelSpec.
+// The weights of the layers that a worker serves, ready for the kernels. As the files have them,
+// F32 and BF16 matrices are used where the file is mapped, without a copy; F16 and F64 are
+// converted to F32 once; where layers are int8 (compressed-tensors), all matrices are. Asked for
+// another type, all are converted once; beside int8 matrices (kernels/int8_weights.h) the embedding
+// table is bf16. Every shape is checked against the ModelSpec.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/ids.h"
@@ -32,12 +35,16 @@ struct LayerWeights {
 // Immutable after construction: any number of threads may read it.
 class Weights {
  public:
-  // Layers [layers.begin, layers.end), the embedding, the final norm and lm_head of a Hugging Face
-  // folder. Throws kCorruptData naming tensor, shape in the file and expected shape.
-  static Weights load(const ModelFolder& folder, Extent layers);
-  static Weights load(const ModelFolder& folder);  // all layers
+  // Layers [layers.begin, layers.end) of a Hugging Face folder; with the first layer the embedding,
+  // with the last one the final norm and lm_head. `dtype` is that of the matrices: kF32, kBf16,
+  // kI8, or as in the files. Throws kCorruptData naming tensor, shape in the file and expected
+  // shape.
+  static Weights load(const ModelFolder& folder, Extent layers,
+                      std::optional<DType> dtype = std::nullopt);
+  static Weights load(const ModelFolder& folder,
+                      std::optional<DType> dtype = std::nullopt);  // all layers
   // Random weights of the right scale for tests and benchmarks: the same for the same seed, spec
-  // and `dtype` (kF32 or kBf16) of the matrices.
+  // and `dtype` (kF32, kBf16 or kI8) of the matrices.
   static Weights synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed);
 
   Weights(Weights&&) noexcept;
@@ -49,10 +56,11 @@ class Weights {
   const LayerWeights& layer(std::int64_t layer) const {
     return layer_weights_[static_cast<std::size_t>(layer - layers_.begin)];
   }
-  const WeightView& embedding() const { return embedding_; }  // [vocab_size, d_model]
+  // [vocab_size, d_model]; what a stage does not need is empty, and so are final_norm and lm_head.
+  const WeightView& embedding() const { return embedding_; }
   const std::vector<float>& final_norm() const { return final_norm_; }
   const WeightView& lm_head() const { return lm_head_; }  // [vocab_size, d_model]
-  // Of the matrices, tied ones once.
+  // Of the matrices, tied ones once; with the scales of int8 ones.
   std::size_t matrix_bytes() const;
 
  private:

@@ -4,6 +4,7 @@
 // elements.
 #pragma once
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/int8_linear.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/probe.h"
 #include "kernels/cpu/rows.h"
@@ -30,8 +31,12 @@ struct Kernels {
   void (*pack_few_rows_x)(const PackTask&);
   void (*round_x_to_bf16)(const float* x, std::int64_t n, float* out);
   std::size_t (*tiled_linear_scratch_bytes)();
+  std::int64_t (*int8_x_bytes)(std::int64_t group);  // of one row's group of integers
+  void (*quantise_int8_x)(const Int8XTask&);
+  void (*int8_linear)(const Int8LinearTask&);
   ProbeResult (*probe_float_products)(std::int64_t n_rounds, float x);
   ProbeResult (*probe_bf16_products)(std::int64_t n_rounds, float x);
+  ProbeResult (*probe_int8_products)(std::int64_t n_rounds, float x);
   ProbeResult (*probe_read)(const float* x, std::int64_t n);
 };
 
@@ -40,10 +45,13 @@ const Kernels& kernels();  // of active_isa()
 namespace baseline {
 extern const Kernels kernels;
 }
-namespace avx2 {  // on x86-64 only; likewise the next two
+namespace avx2 {  // on x86-64 only; likewise the next ones
 extern const Kernels kernels;
 }
 namespace avx512 {
+extern const Kernels kernels;
+}
+namespace avx512_vnni {
 extern const Kernels kernels;
 }
 namespace avx512_bf16 {

@@ -1,5 +1,6 @@
 #include "kernels/cpu/probe.h"
 
+#include "kernels/cpu/int8_products.h"
 #include "kernels/cpu/simd.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
@@ -44,6 +45,26 @@ ProbeResult probe_bf16_products(std::int64_t n_rounds, float x) {
 #else
   return probe_float_products(n_rounds, x);
 #endif
+}
+
+// Multiply-adds of int8 from registers, as products with int8 weights do them: by VPDPBUSD, or in
+// pairs of 16 bits.
+ProbeResult probe_int8_products(std::int64_t n_rounds, float x) {
+  Ints sums[kSums];  // all different, or the compiler would keep only one of them
+  for (int s = 0; s < kSums; ++s) sums[s] = static_cast<std::int32_t>(x * 1e3F) + s - Ints{};
+  const Words weights = reinterpret_cast<Words>(sums[3]) | 0x01010101U;
+  const Int8Left left = load_int8_left(&sums[1]);
+  for (std::int64_t i = 0; i < n_rounds; ++i) {
+#pragma GCC unroll 32
+    for (int s = 0; s < kSums; ++s) {
+      // Where products are of their own, they must not be the same in every round.
+      const Words right = kHasInt8Dot ? weights : reinterpret_cast<Words>(sums[s]);
+      sums[s] = add_int8_products(sums[s], unpack_int8(right), left);
+    }
+  }
+  Ints all{};
+  for (const Ints& sum : sums) all += sum;
+  return {n_rounds * kSums * kWidth * 8, sum_of(__builtin_convertvector(all, Vec))};
 }
 
 // Reads n floats in order; n is a multiple of 8 vectors.

@@ -7,7 +7,7 @@ namespace longhaul::cpu {
 
 // Work done, and a value that depends on all of it, so that no compiler leaves it out.
 struct ProbeResult {
-  std::int64_t amount;  // floating-point operations or bytes
+  std::int64_t amount;  // operations (a multiply-add is two) or bytes
   float value;
 };
 

@@ -20,8 +20,12 @@ std::int64_t few_rows_x_floats(std::int64_t n_in, bool weights_are_bf16);
 void pack_few_rows_x(const PackTask& task);
 void round_x_to_bf16(const float* x, std::int64_t n, float* out);
 std::size_t tiled_linear_scratch_bytes();
+std::int64_t int8_x_bytes(std::int64_t group);
+void quantise_int8_x(const Int8XTask& task);
+void int8_linear(const Int8LinearTask& task);
 ProbeResult probe_float_products(std::int64_t n_rounds, float x);
 ProbeResult probe_bf16_products(std::int64_t n_rounds, float x);
+ProbeResult probe_int8_products(std::int64_t n_rounds, float x);
 ProbeResult probe_read(const float* x, std::int64_t n);
 
 const Kernels kernels = {
@@ -41,8 +45,12 @@ const Kernels kernels = {
     .pack_few_rows_x = pack_few_rows_x,
     .round_x_to_bf16 = round_x_to_bf16,
     .tiled_linear_scratch_bytes = tiled_linear_scratch_bytes,
+    .int8_x_bytes = int8_x_bytes,
+    .quantise_int8_x = quantise_int8_x,
+    .int8_linear = int8_linear,
     .probe_float_products = probe_float_products,
     .probe_bf16_products = probe_bf16_products,
+    .probe_int8_products = probe_int8_products,
     .probe_read = probe_read,
 };
 

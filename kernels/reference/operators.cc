@@ -36,6 +36,24 @@ std::vector<double> linear(const std::vector<double>& x, const std::vector<doubl
   return out;
 }
 
+std::vector<double> quantised(const std::vector<float>& x, std::int64_t width, std::int64_t group) {
+  std::vector<double> out;
+  const auto n_rows = static_cast<std::int64_t>(x.size()) / width;
+  for (std::int64_t row = 0; row < n_rows; ++row) {
+    for (std::int64_t begin = 0; begin < width; begin += group) {
+      const auto first = x.begin() + row * width + begin;
+      const auto last = first + std::min(group, width - begin);
+      float largest = 0;
+      for (auto v = first; v != last; ++v) largest = std::max(largest, std::abs(*v));
+      for (auto v = first; v != last; ++v) {
+        const float integer = largest > 0 ? std::nearbyint(*v * (127.0F / largest)) : 0.0F;
+        out.push_back(static_cast<double>(integer) * static_cast<double>(largest) / 127.0);
+      }
+    }
+  }
+  return out;
+}
+
 std::vector<double> rope(const std::vector<double>& x, const std::vector<std::int64_t>& positions,
                          const std::vector<double>& inverse_frequencies, std::int64_t n_heads,
                          std::int64_t head_dim, double attention_scale) {

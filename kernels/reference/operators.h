@@ -14,6 +14,10 @@ std::vector<double> rms_norm(const std::vector<double>& x, const std::vector<dou
 std::vector<double> linear(const std::vector<double>& x, const std::vector<double>& weight,
                            std::int64_t n_in, const std::vector<double>& bias = {});
 
+// Each group of `group` neighbours of a row of x [n_rows, width] as multiples of max|x| / 127,
+// rounded as float32 rounds x * (127 / max|x|); the last group of a row may be shorter.
+std::vector<double> quantised(const std::vector<float>& x, std::int64_t width, std::int64_t group);
+
 // Rotates dimension i with i + rotary_dim / 2 of x [n_tokens, n_heads, head_dim] by the angle
 // position * inverse_frequencies[i]; cos and sin are multiplied by attention_scale; rotary_dim is
 // twice the number of frequencies, the other dimensions stay.

@@ -58,11 +58,15 @@ Attainable measure() {
     return on_all_threads(
         [&](std::int64_t) { return kernels.probe_bf16_products(kRounds, 1e-3F); });
   });
+  const double int8_rate = best_rate([&] {
+    return on_all_threads(
+        [&](std::int64_t) { return kernels.probe_int8_products(kRounds, 1e-3F); });
+  });
   const double read_rate = best_rate([&] {
     return on_all_threads(
         [&](std::int64_t i) { return kernels.probe_read(memory.data() + i * part, part); });
   });
-  return {float_rate, pair_rate, read_rate};
+  return {float_rate, pair_rate, int8_rate, read_rate};
 }
 
 benchmark::Counter rate(double amount) {
@@ -79,10 +83,9 @@ const Attainable& attainable() {
 }
 
 void report_flops(benchmark::State& state, double flops, DType dtype) {
-  // bf16 can always be widened.
-  const double peak = dtype == DType::kBf16
-                          ? std::max(attainable().pair_gflop_per_s, attainable().float_gflop_per_s)
-                          : attainable().float_gflop_per_s;
+  double peak = attainable().float_gflop_per_s;
+  if (dtype == DType::kBf16) peak = std::max(peak, attainable().pair_gflop_per_s);  // or widened
+  if (dtype == DType::kI8) peak = attainable().int8_gop_per_s;
   state.counters["GFLOP/s"] = rate(flops);
   state.counters["of_peak"] = rate(flops / peak);
 }

@@ -12,6 +12,7 @@ namespace longhaul::bench {
 struct Attainable {
   double float_gflop_per_s;  // multiply-adds of floats from registers
   double pair_gflop_per_s;   // of pairs of bf16 where the machine has them, else as floats
+  double int8_gop_per_s;     // of int8, by VPDPBUSD where the machine has it
   double read_gb_per_s;      // reading memory far larger than the caches
 };
 

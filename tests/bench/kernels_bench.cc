@@ -8,14 +8,17 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/int8_weights.h"
 #include "kernels/isa.h"
 #include "kernels/linear_paths.h"
 #include "kernels/onednn.h"
 #include "tests/bench/attainable.h"
+#include "tests/bench/onednn_int8.h"
 
 namespace longhaul::bench {
 namespace {
@@ -57,15 +60,41 @@ void run_linear(benchmark::State& state, const LinearCase& c, DType dtype, Linea
   Tensor<float, 2> x({c.n_tokens, c.n_in});
   Tensor<float, 2> out({c.n_tokens, c.n_out});
   fill(x.data(), x.size());
-  const Tensor<std::byte, 1> weight = filled(dtype, c.n_out * c.n_in);
+  const bool is_int8 = dtype == DType::kI8;
+  const Tensor<std::byte, 1> floats =
+      filled(is_int8 ? DType::kBf16 : dtype, is_int8 ? 1 : c.n_out * c.n_in);
+  const Int8Matrix integers =
+      Int8Matrix::quantise(is_int8 ? Int8Shape{c.n_out, c.n_in} : Int8Shape{1, 1},
+                           [&](std::int64_t, float* row) { fill(row, is_int8 ? c.n_in : 1); });
   const LinearArgs args = {
-      .x = x.view(), .weight = {weight.data(), dtype, c.n_out, c.n_in}, .out = out.view()};
+      .x = x.view(),
+      .weight = is_int8 ? integers.view() : WeightView{floats.data(), dtype, c.n_out, c.n_in},
+      .bias = {},
+      .out = out.view()};
   for (auto _ : state) {
     linear_by(path, args);
     benchmark::DoNotOptimize(out.data());
   }
   report_flops(state, 2.0 * static_cast<double>(c.n_tokens * c.n_in * c.n_out), dtype);
   report_bytes(state, static_cast<double>(c.n_out * c.n_in * element_bytes(dtype)));
+}
+
+void run_onednn_int8(benchmark::State& state, const LinearCase& c) {
+  const std::function<void()> product = onednn_int8_product(c.n_tokens, c.n_in, c.n_out);
+  for (auto _ : state) product();
+  report_flops(state, 2.0 * static_cast<double>(c.n_tokens * c.n_in * c.n_out), DType::kI8);
+  report_bytes(state, static_cast<double>(c.n_out * c.n_in));
+}
+
+void register_int8(const LinearCase& c) {
+  const std::string name = fmt::format("Linear/{}/rows_{}/int8", c.name, c.n_tokens);
+  benchmark::RegisterBenchmark((name + "/own").c_str(), [=](benchmark::State& state) {
+    run_linear(state, c, DType::kI8, LinearPath::kInt8);
+  })->Apply(set_clock);
+  if (!onednn::in_build()) return;
+  benchmark::RegisterBenchmark((name + "/onednn_products_alone").c_str(),
+                               [=](benchmark::State& state) { run_onednn_int8(state, c); })
+      ->Apply(set_clock);
 }
 
 void register_linear() {
@@ -76,6 +105,7 @@ void register_linear() {
       {"8B_up", 16, 4096, 14336},  {"8B_up", 32, 4096, 14336},   {"1B_logits", 1, 2048, 128256},
   };
   for (const LinearCase& c : cases) {
+    register_int8(c);
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       for (const LinearPath path :
            {LinearPath::kFewRows, LinearPath::kTiled, LinearPath::kOneDnn}) {
@@ -188,9 +218,10 @@ int main(int argc, char** argv) {
   const longhaul::bench::Attainable& best = longhaul::bench::attainable();
   fmt::print(stderr,
              "attainable with {} threads, {}: f32 {:.1f} GFLOP/s, bf16 pairs {:.1f} GFLOP/s, "
-             "memory {:.1f} GB/s\n",
+             "int8 {:.1f} Gop/s, memory {:.1f} GB/s\n",
              longhaul::kernel_threads(), longhaul::name_of(longhaul::active_isa()),
-             best.float_gflop_per_s, best.pair_gflop_per_s, best.read_gb_per_s);
+             best.float_gflop_per_s, best.pair_gflop_per_s, best.int8_gop_per_s,
+             best.read_gb_per_s);
   longhaul::bench::register_linear();
   longhaul::bench::register_attention();
   benchmark::RunSpecifiedBenchmarks();

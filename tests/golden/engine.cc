@@ -15,8 +15,8 @@ HeadRoles roles_or_all(const ModelSpec& spec, const std::optional<HeadRoles>& ro
 }  // namespace
 
 Engine::Engine(const std::filesystem::path& model_folder, const std::optional<HeadRoles>& roles,
-               KvType kv_type)
-    : weights_(Weights::load(ModelFolder(model_folder))),
+               KvType kv_type, std::optional<DType> weights)
+    : weights_(Weights::load(ModelFolder(model_folder), weights)),
       layout_(spec(), roles_or_all(spec(), roles), weights_.layers(),
               {.head_dim = spec().head_dim, .k_type = kv_type, .v_type = kv_type}),
       pool_(layout_.shape()),

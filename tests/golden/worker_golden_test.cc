@@ -18,6 +18,10 @@ namespace {
 
 // Float32 against float32: both round, in different orders. README.md has the measured figures.
 constexpr double kFloat32Nmse = 1e-10;
+// Int8 against float32, and against the oracle with the same integers, of which float32's rounding
+// moves a few to their neighbours.
+constexpr double kInt8Nmse = 5e-3;
+constexpr double kInt8OracleNmse = 1e-4;
 
 struct Difference {
   double nmse = 0;
@@ -155,6 +159,37 @@ TEST_P(Bf16Weights, RoundOnlyWhatEntersAProduct) {
 
 INSTANTIATE_TEST_SUITE_P(AllModels, Bf16Weights,
                          testing::Combine(testing::ValuesIn(models_with(/*bf16=*/true)),
+                                          testing::ValuesIn(supported_isas())),
+                         name_of_case);
+
+// With int8 weights: closely the oracle that quantises the same numbers, and float32 as far as 8
+// bits allow. The stored models are random and tiny, which is the worst case: their logits are
+// small sums of everything, and nothing averages out.
+class Int8Weights : public testing::TestWithParam<ModelAndIsa> {};
+
+TEST_P(Int8Weights, QuantiseWhatEntersAProductAndNothingElse) {
+  const WithIsa isa(std::get<1>(GetParam()));
+  const GoldenModel golden = read_golden_model(std::get<0>(GetParam()));
+  const ReferenceModel quantising(ModelFolder(golden.folder), ReferenceModel::Inputs::kInt8);
+  const Logits quantised{golden.logits.n_tokens, golden.logits.vocab_size,
+                         quantising.logits(golden.tokens)};
+  for (const std::int64_t chunk_len : {300, 77, 1}) {
+    const Logits logits = Engine(golden.folder, std::nullopt, KvType::kF32, DType::kI8)
+                              .append(golden.tokens, chunk_len);
+    const Difference found = difference(logits, golden.logits);
+    const Difference from_oracle = difference(logits, quantised);
+    fmt::print(
+        "{} as int8 in chunks of {}: NMSE {:.2e}, {} of {} other argmax (margin up to {:.4f}); "
+        "from the quantising oracle {:.2e}\n",
+        golden.name, chunk_len, found.nmse, found.n_other_argmax, logits.n_tokens,
+        found.largest_margin, from_oracle.nmse);
+    EXPECT_LE(found.nmse, kInt8Nmse);
+    EXPECT_LE(from_oracle.nmse, kInt8OracleNmse);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllModels, Int8Weights,
+                         testing::Combine(testing::ValuesIn(golden_model_names()),
                                           testing::ValuesIn(supported_isas())),
                          name_of_case);
 

@@ -13,10 +13,11 @@
 namespace longhaul::test {
 namespace {
 
-// n cut into `parts` consecutive extents, some possibly empty.
-std::vector<Extent> random_slices(Random& random, std::int64_t n, std::size_t parts) {
+// n cut into `parts` consecutive extents at multiples of `unit`, some possibly empty.
+std::vector<Extent> random_slices(Random& random, std::int64_t n, std::size_t parts,
+                                  std::int64_t unit = 1) {
   std::vector<std::int64_t> cuts{0, n};
-  for (std::size_t i = 1; i < parts; ++i) cuts.push_back(random.integer(0, n));
+  for (std::size_t i = 1; i < parts; ++i) cuts.push_back(random.integer(0, n / unit) * unit);
   std::sort(cuts.begin(), cuts.end());
   std::vector<Extent> slices;
   for (std::size_t i = 0; i < parts; ++i) slices.push_back({cuts[i], cuts[i + 1]});
@@ -48,7 +49,7 @@ Home random_home(Random& random, const std::vector<Rank>& ring, bool may_split) 
 }
 
 Stage random_stage(Random& random, const ModelSpec& spec, const HeadRoles& roles,
-                   std::vector<Rank> ring, Extent layers) {
+                   std::vector<Rank> ring, Extent layers, std::int64_t ffn_unit) {
   Stage stage;
   stage.layers = layers;
   stage.ring = std::move(ring);
@@ -59,7 +60,7 @@ Stage random_stage(Random& random, const ModelSpec& spec, const HeadRoles& roles
       homes.push_back(random_home(random, stage.ring, kept_keys(spec, roles, layer, head).all));
     }
   }
-  stage.ffn_slice = random_slices(random, spec.d_ff, stage.ring.size());
+  stage.ffn_slice = random_slices(random, spec.d_ff, stage.ring.size(), ffn_unit);
   stage.vocab_slice.assign(stage.ring.size(), Extent{});
   if (layers.end == spec.n_layers) {
     stage.vocab_slice = random_slices(random, spec.vocab_size, stage.ring.size());
@@ -118,7 +119,8 @@ std::string compare(const std::vector<PickedToken>& want, const std::vector<Pick
 }  // namespace
 
 Plan random_plan(Random& random, const ModelSpec& spec, const HeadRoles& roles,
-                 std::int64_t n_ranks, std::int64_t n_stages, const KvFormat& kv) {
+                 std::int64_t n_ranks, std::int64_t n_stages, const KvFormat& kv,
+                 std::int64_t ffn_unit) {
   Plan plan;
   plan.kv = kv;
   plan.chunk_len = 64;
@@ -136,7 +138,8 @@ Plan random_plan(Random& random, const ModelSpec& spec, const HeadRoles& roles,
     const auto n_left = static_cast<std::int64_t>(ranks.size() - first);
     const std::int64_t n = left == 0 ? n_left : random.integer(1, n_left - left);
     const auto begin = ranks.begin() + static_cast<std::ptrdiff_t>(first);
-    replica.stages.push_back(random_stage(random, spec, roles, {begin, begin + n}, layers));
+    replica.stages.push_back(
+        random_stage(random, spec, roles, {begin, begin + n}, layers, ffn_unit));
     first += static_cast<std::size_t>(n);
   }
   plan.replicas.push_back(std::move(replica));

@@ -40,6 +40,14 @@ double rounded_to_bf16(double value) {
   return static_cast<double>(to_float(to_bf16(static_cast<float>(value))));
 }
 
+// As integers of [-127, 127] times the largest magnitude / 127.
+void quantise_together(std::span<double> x) {
+  double largest = 0;
+  for (const double value : x) largest = std::max(largest, std::abs(value));
+  if (largest == 0) return;
+  for (double& value : x) value = std::nearbyint(value * 127 / largest) * largest / 127;
+}
+
 double dot(const double* a, const double* b, std::int64_t n) {
   double sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
@@ -75,6 +83,34 @@ ReferenceModel::ReferenceModel(const ModelFolder& folder)
 ReferenceModel::ReferenceModel(const ModelFolder& folder, Inputs inputs)
     : ReferenceModel(folder, folder.config().spec) {
   inputs_ = inputs;
+  if (inputs == Inputs::kInt8) make_int8();
+}
+
+// Weights of each output as multiples of their largest magnitude / 127.
+void ReferenceModel::quantise(Linear& linear, std::int64_t group) {
+  Matrix& w = linear.transposed;
+  std::vector<double> output(static_cast<std::size_t>(w.n_rows));
+  for (std::int64_t out = 0; out < w.n_columns; ++out) {
+    for (std::int64_t in = 0; in < w.n_rows; ++in)
+      output[static_cast<std::size_t>(in)] = w.row(in)[out];
+    quantise_together(output);
+    for (std::int64_t in = 0; in < w.n_rows; ++in)
+      w.row(in)[out] = output[static_cast<std::size_t>(in)];
+  }
+  linear.group = group;
+}
+
+void ReferenceModel::make_int8() {
+  constexpr std::int64_t kGroup = 128;
+  for (Layer& layer : layers_) {
+    for (Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up, &layer.down})
+      quantise(*linear, kGroup);
+    quantise(layer.o, spec_.gqa_group() * spec_.head_dim);
+  }
+  for (double& value : embedding_.values) value = rounded_to_bf16(value);
+  if (!spec_.tied_embeddings) return quantise(head_, kGroup);
+  for (double& value : head_.transposed.values) value = rounded_to_bf16(value);
+  head_.has_bf16_weight = true;
 }
 
 ReferenceModel::ReferenceModel(const ModelFolder& folder, const ModelSpec& spec) : spec_(spec) {
@@ -141,13 +177,22 @@ ReferenceModel::Layer ReferenceModel::read_layer(const ModelFolder& folder,
 }
 
 ReferenceModel::Matrix ReferenceModel::apply(const Linear& linear, const Matrix& x) const {
-  const bool rounds = inputs_ == Inputs::kRoundedToBf16 && linear.has_bf16_weight;
+  const bool rounds = inputs_ != Inputs::kExact && linear.has_bf16_weight && linear.group == 0;
   const std::int64_t n_out = linear.transposed.n_columns;
+  Matrix inputs = x;
+  if (linear.group > 0) {
+    for (std::int64_t i = 0; i < x.n_rows; ++i) {
+      for (std::int64_t begin = 0; begin < x.n_columns; begin += linear.group) {
+        const std::int64_t n = std::min(linear.group, x.n_columns - begin);
+        quantise_together({inputs.row(i) + begin, static_cast<std::size_t>(n)});
+      }
+    }
+  }
   Matrix out(x.n_rows, n_out);
   for (std::int64_t i = 0; i < x.n_rows; ++i) {
     std::copy(linear.bias.begin(), linear.bias.end(), out.row(i));
     for (std::int64_t in = 0; in < x.n_columns; ++in) {
-      const double input = rounds ? rounded_to_bf16(x.row(i)[in]) : x.row(i)[in];
+      const double input = rounds ? rounded_to_bf16(inputs.row(i)[in]) : inputs.row(i)[in];
       add_scaled(out.row(i), input, linear.transposed.row(in), n_out);
     }
   }

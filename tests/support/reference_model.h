@@ -35,8 +35,10 @@ class ReferenceModel {
  public:
   explicit ReferenceModel(const ModelFolder& folder);
   // What enters a product with bf16 weights: as it is, or rounded to bf16 as the engine's kernels
-  // do (kernels/linear.h). All else stays double.
-  enum class Inputs { kExact, kRoundedToBf16 };
+  // do (kernels/linear.h). Or int8 weights, whatever the files have: matrices and what enters their
+  // products are quantised (kernels/int8_weights.h), the embedding is rounded to bf16. All else
+  // stays double.
+  enum class Inputs { kExact, kRoundedToBf16, kInt8 };
   ReferenceModel(const ModelFolder& folder, Inputs inputs);
   // As if config.json had said `spec`: shows that a wrong setting is seen.
   ReferenceModel(const ModelFolder& folder, const ModelSpec& spec);
@@ -64,6 +66,7 @@ class ReferenceModel {
     Matrix transposed;
     std::vector<double> bias;  // empty: none
     bool has_bf16_weight = false;
+    std::int64_t group = 0;  // of inputs that are quantised together; 0: they are not
   };
   struct Layer {
     std::vector<double> attention_norm;  // [d_model]
@@ -80,6 +83,8 @@ class ReferenceModel {
                             std::int64_t n_in, bool has_bias);
   Layer read_layer(const ModelFolder& folder, std::int64_t index) const;
 
+  static void quantise(Linear& linear, std::int64_t group);
+  void make_int8();
   Matrix apply(const Linear& linear, const Matrix& x) const;
   void normalize(std::span<double> x, std::span<const double> weight) const;  // RMSNorm, in place
   Matrix normalized(const Matrix& x, std::span<const double> weight) const;

@@ -30,7 +30,7 @@ FENCES = [
      [r"kernels/cuda/", r"kernels/device_cuda\.", r"cluster/comm/nccl"], "CUDA"),
     (r"hdf5|H5[A-Z]?.*\.h$", [r"worker/snapshot/", r"tools/snapshot"], "HDF5"),
     (r"boost/asio", [r"cluster/wire/tcp", r"coordinator/server", r"tests/unit/wire/"], "Asio"),
-    (r"oneapi/dnnl", [r"kernels/cpu/", r"kernels/onednn"], "oneDNN"),
+    (r"oneapi/dnnl", [r"kernels/cpu/", r"kernels/onednn", r"tests/bench/onednn"], "oneDNN"),
     (r"pcre2\.h|unicode/", [r"model/tokenizer/"], "PCRE2 and ICU"),
     (r"nlohmann/", [r"base/json\.cc$"], "nlohmann::json"),
     (r"openssl/", [r"coordinator/sha256\.cc$", r"cluster/wire/", r"worker/snapshot/"], "OpenSSL"),

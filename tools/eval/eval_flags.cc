@@ -3,6 +3,8 @@
 #include <limits>
 #include <string>
 
+#include "tools/weights_flag.h"
+
 namespace longhaul {
 namespace {
 
@@ -22,6 +24,7 @@ void add_eval_model_flags(CLI::App& app, EvalModelFlags& f) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 26))
       ->capture_default_str()
       ->group(group);
+  add_weights_flag(app, f.weights, group);
   add_cache_type_options(app, f.cache_types, group);
   app.add_option("--block-size", f.block_size, "Tokens of a cache block")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))

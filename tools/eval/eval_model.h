@@ -22,6 +22,7 @@ struct EvalModelFlags {
   std::string model;
   int n_threads = 0;
   std::int64_t chunk_len = 2048;
+  std::string weights = "auto";
   CacheTypeFlags cache_types;
   std::int64_t block_size = 64;
   std::string kv_limit;
@@ -43,7 +44,7 @@ class EvalModel {
   // Text alone, without what stands in front of it.
   std::vector<std::int32_t> encode(std::string_view text, bool parse_special = false) const;
   WorkerConfig worker_config(const HeadRoles& roles) const;
-  // "MODEL (llama, 4 layers of 4 KV heads)"
+  // "MODEL (llama, 4 layers of 4 KV heads, weights bf16)"
   std::string description() const;
   Json settings() const;
 
@@ -52,6 +53,7 @@ class EvalModel {
   ModelFolder folder_;
   Tokenizer tokenizer_;
   std::shared_ptr<const Weights> weights_;
+  DType weight_dtype_;  // of the matrices, in memory
   std::vector<std::int32_t> start_;
   std::vector<std::int32_t> ends_;
 };

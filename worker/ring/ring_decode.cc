@@ -70,7 +70,7 @@ void RingDecode::run_layer(std::int64_t number, std::span<const DecodeRow> rows)
   project_queries(number, rows);
   attend(number, rows);
   finish_own(number);
-  add_attention_output(weights);
+  add_attention_output(number, weights);
   for (const DecodeRow& row : rows) {
     for (std::int64_t head = 0; head < layout_.n_kv_heads(); ++head) {
       row.cache->head(number, head).advance_to(row.position + 1);
@@ -298,7 +298,46 @@ void RingDecode::add_sum_over_ring(const std::vector<float>& bias) {
   }
 }
 
-void RingDecode::add_attention_output(const LayerWeights& weights) {
+// Products with int8 weights quantise each KV head's outputs together, and parts of them cannot be
+// quantised apart: adds up the parts of every head with several homes. Its first home goes on with
+// the sum, the others with zeros.
+void RingDecode::join_split_heads(std::int64_t number) {
+  const auto& split = split_heads_[static_cast<std::size_t>(number - layout_.layers().begin)];
+  if (split.empty()) return;
+  const std::int64_t group = compute_.spec().gqa_group();
+  const std::int64_t width = group * compute_.spec().head_dim;
+  const std::int64_t n_row = static_cast<std::int64_t>(split.size()) * width;
+  float* sums = floats(joined_, n_rows() * n_row);
+  std::fill_n(sums, n_rows() * n_row, 0.0F);
+  const auto for_each_own = [&](const auto& body) {  // body(KV head, its o of a row, place in sums)
+    for (const Run& run : runs_) {
+      for (std::size_t i = 0; i < split.size(); ++i) {
+        if (!run.kv_heads.contains(split[i])) continue;
+        for (std::int64_t row = 0; row < n_rows(); ++row) {
+          float* o = run.state.o[row][(split[i] - run.kv_heads.begin) * group].data();
+          body(split[i], o, sums + row * n_row + static_cast<std::int64_t>(i) * width);
+        }
+      }
+    }
+  };
+  for_each_own([&](std::int64_t, const float* o, float* sum) { std::copy_n(o, width, sum); });
+  {
+    const PhaseTimer timer(compute_.times(), Phase::kRingWait);
+    const RingContext::WaitMark mark(context_.board, -1);
+    context_.comm.all_reduce_sum(std::span(sums, static_cast<std::size_t>(n_rows() * n_row)));
+  }
+  for_each_own([&](std::int64_t kv_head, float* o, const float* sum) {
+    const Home& home = stage_.layer(number).homes[static_cast<std::size_t>(kv_head)];
+    if (home.shares.front().rank.value == stage_.position()) {
+      std::copy_n(sum, width, o);
+    } else {
+      std::fill_n(o, width, 0.0F);
+    }
+  });
+}
+
+void RingDecode::add_attention_output(std::int64_t number, const LayerWeights& weights) {
+  if (weights.o.dtype == DType::kI8) join_split_heads(number);
   {
     const PhaseTimer timer(compute_.times(), Phase::kFinish);
     std::fill_n(partial_.data(), partial_.size(), 0.0F);

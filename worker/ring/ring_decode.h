@@ -49,7 +49,8 @@ class RingDecode {
   void attend(std::int64_t number, std::span<const DecodeRow> rows);
   void finish_own(std::int64_t number);
   void gather_scales(std::int64_t number, std::span<const std::int64_t> split);
-  void add_attention_output(const LayerWeights& weights);
+  void join_split_heads(std::int64_t number);
+  void add_attention_output(std::int64_t number, const LayerWeights& weights);
   void add_feed_forward(const LayerWeights& weights);
   void add_sum_over_ring(const std::vector<float>& bias);
 
@@ -62,7 +63,7 @@ class RingDecode {
   std::vector<std::vector<std::int64_t>> own_heads_;    // [layers] KV heads that are at home here
   std::vector<std::vector<std::int64_t>> split_heads_;  // [layers] KV heads with several homes
   std::vector<Run> runs_;
-  ByteBuffer q_memory_, k_memory_, v_memory_, state_memory_, gathered_, ffn_memory_;
+  ByteBuffer q_memory_, k_memory_, v_memory_, state_memory_, gathered_, joined_, ffn_memory_;
   Tensor<float, 2> partial_memory_;
   TensorView<float, 2> partial_;  // [n_rows, d_model] this rank's part of a sum
   std::vector<AttentionItem> items_;

@@ -121,6 +121,44 @@ TEST(HfConfig, TakesFieldsThatChangeNothing) {
   }
 }
 
+// compressed-tensors' words for int8 weights with a scale for each output.
+std::string int8_config(const std::string& weights, const std::string& activations,
+                        const std::string& more = "") {
+  return R"("quantization_config": {"quant_method": "compressed-tensors", "format": "int-quantized",
+"config_groups": {"group_0": {"targets": ["Linear"], "weights": )" +
+         weights + R"(, "input_activations": )" + activations + "}}" + more + "}";
+}
+constexpr const char* kChannel =
+    R"({"num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel", "dynamic": false})";
+constexpr const char* kToken =
+    R"({"num_bits": 8, "type": "int", "symmetric": true, "strategy": "token", "dynamic": true})";
+
+TEST(HfConfig, TakesInt8WeightsWithAScaleForEachOutput) {
+  for (const std::string& fields :
+       {int8_config(kChannel, kToken), int8_config(kChannel, "null"),
+        int8_config(kChannel, kToken, R"(, "sparsity_config": {"format": "dense"})")}) {
+    EXPECT_NO_THROW(parse_hf_config(llama(fields), "c")) << fields;
+  }
+}
+
+TEST(HfConfig, RefusesOtherQuantisedWeights) {
+  const std::string tensor =
+      R"({"num_bits": 8, "type": "int", "symmetric": true, "strategy": "tensor", "dynamic": false})";
+  const std::string bits4 =
+      R"({"num_bits": 4, "type": "int", "symmetric": true, "strategy": "channel", "dynamic": false})";
+  const std::string lopsided =
+      R"({"num_bits": 8, "type": "int", "symmetric": false, "strategy": "token", "dynamic": true})";
+  for (const std::string& fields :
+       {int8_config(tensor, kToken), int8_config(bits4, kToken), int8_config(kChannel, lopsided),
+        int8_config(kChannel, kChannel),
+        int8_config(kChannel, kToken, R"(, "kv_cache_scheme": {"num_bits": 8})"),
+        int8_config(kChannel, kToken, R"(, "sparsity_config": {"format": "sparse-24-bitmask"})"),
+        std::string(R"("quantization_config": {"quant_method": "gptq", "bits": 8})"),
+        std::string(R"("quantization_config": "compressed-tensors")")}) {
+    EXPECT_THAT(unsupported(llama(fields)), HasSubstr("quantization_config")) << fields;
+  }
+}
+
 TEST(HfConfig, SaysWhichFieldIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("vocab_size": 0)", "vocab_size: 0 is outside"},

@@ -67,7 +67,13 @@ TEST(WeightBytes, Llama3OfEightBillion) {
   tied.tied_embeddings = true;
   EXPECT_EQ(stage_weight_bytes(tied, DType::kBf16, {0, 32}),
             32 * layer_weight_bytes(spec, DType::kBf16) + 2 * 525336576LL + 4 * 4096);
-  EXPECT_EQ(matrix_bytes(10, 100, DType::kI8), 1000 + 40);
+  // int8: whole panels of 16 outputs and whole steps of 4 inputs, and a scale for each output.
+  EXPECT_EQ(matrix_bytes(10, 99, DType::kI8), 16 * 100 + 16 * 4);
+  EXPECT_EQ(layer_weight_bytes(spec, DType::kI8),
+            218103808LL + 4 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 4 * 8192);
+  EXPECT_EQ(embedding_bytes(spec, DType::kI8), 2 * 525336576LL);
+  EXPECT_EQ(stage_weight_bytes(spec, DType::kI8, {0, 32}),
+            32 * layer_weight_bytes(spec, DType::kI8) + 3 * 525336576LL + 4 * 128256 + 4 * 4096);
 }
 
 Plan plan_of(const PlanRequest& request) { return std::get<Plan>(make_plan(request)); }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -15,7 +17,15 @@
 namespace longhaul::test {
 namespace {
 
-std::string config_text(const ModelSpec& spec) {
+constexpr const char* kInt8Config =
+    R"(, "quantization_config": {"quant_method": "compressed-tensors", "format": "int-quantized",
+"ignore": ["lm_head"], "kv_cache_scheme": null, "config_groups": {"group_0": {"targets": ["Linear"],
+"weights": {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel", "dynamic": false},
+"input_activations": {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "token",
+"dynamic": true}}}})";
+
+std::string config_text(const ModelFiles& files) {
+  const ModelSpec& spec = files.spec;
   std::string windows;
   for (const std::int64_t window : spec.attention_window) {
     if (window != ModelSpec::kNoWindow) {
@@ -34,10 +44,11 @@ std::string config_text(const ModelSpec& spec) {
       R"({{"model_type": "{}", "vocab_size": {}, "hidden_size": {}, "intermediate_size": {},
 "num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {},
 "max_position_embeddings": {}, "rms_norm_eps": {}, "rope_theta": {}, "attention_bias": {},
-"mlp_bias": {}, "tie_word_embeddings": {}, "hidden_act": "silu"{}}})",
+"mlp_bias": {}, "tie_word_embeddings": {}, "hidden_act": "silu"{}{}}})",
       spec.model_type, spec.vocab_size, spec.d_model, spec.d_ff, spec.n_layers, spec.n_heads,
       spec.n_kv_heads, spec.head_dim, spec.max_seq_len, spec.norm_eps, spec.rope_theta,
-      spec.qkv_bias, spec.mlp_bias, spec.tied_embeddings, windows);
+      spec.qkv_bias, spec.mlp_bias, spec.tied_embeddings, windows,
+      files.dtype == DType::kI8 ? kInt8Config : "");
 }
 
 // Collects tensors and makes one safetensors file of them.
@@ -50,11 +61,12 @@ class Writer {
     if (values.empty() || name == files_.left_out) return;
     const std::size_t begin = data_.size();
     for (const float value : values) add_value(value);
-    entries_.push_back(
-        fmt::format(R"("{}": {{"dtype": "{}", "shape": [{}], "data_offsets": [{}, {}]}})", name,
-                    dtype_name(), fmt::join(shape, ", "), begin, data_.size()));
+    add_entry(name, dtype_name(), shape, begin);
   }
   void add(const std::string& name, const WeightView& w) {
+    if (files_.dtype == DType::kI8 && name.find("layers") != std::string::npos) {
+      return add_quantised(name, w);
+    }
     add(name, {static_cast<const float*>(w.data), static_cast<std::size_t>(w.n_out * w.n_in)},
         {w.n_out, w.n_in});
   }
@@ -68,6 +80,30 @@ class Writer {
   }
 
  private:
+  void add_entry(const std::string& name, std::string_view dtype,
+                 const std::vector<std::int64_t>& shape, std::size_t begin) {
+    entries_.push_back(
+        fmt::format(R"("{}": {{"dtype": "{}", "shape": [{}], "data_offsets": [{}, {}]}})", name,
+                    dtype, fmt::join(shape, ", "), begin, data_.size()));
+  }
+  // A multiple of the output's largest magnitude / 127, which stands in name_scale.
+  void add_quantised(const std::string& name, const WeightView& w) {
+    if (name == files_.left_out) return;
+    std::vector<float> scales;
+    const std::size_t begin = data_.size();
+    for (std::int64_t o = 0; o < w.n_out; ++o) {
+      const std::span row(static_cast<const float*>(w.data) + o * w.n_in,
+                          static_cast<std::size_t>(w.n_in));
+      float largest = 0;
+      for (const float value : row) largest = std::max(largest, std::abs(value));
+      for (const float value : row) {
+        add_bytes(static_cast<std::int8_t>(std::nearbyint(value * (127.0F / largest))));
+      }
+      scales.push_back(largest / 127.0F);
+    }
+    add_entry(name, "I8", {w.n_out, w.n_in}, begin);
+    add(name + "_scale", scales, {w.n_out, 1});
+  }
   template <typename T>
   void add_bytes(T value) {
     data_.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -75,6 +111,7 @@ class Writer {
   void add_value(float value) {
     switch (files_.dtype) {
       case DType::kF32:
+      case DType::kI8:
         return add_bytes(value);
       case DType::kF16:
         return add_bytes(to_f16(value));
@@ -82,14 +119,13 @@ class Writer {
         return add_bytes(to_bf16(value));
       case DType::kF64:
         return add_bytes(static_cast<double>(value));
-      case DType::kI8:
-        break;
     }
     throw Error(ErrorCode::kInternal, "write_model: dtype");
   }
   std::string_view dtype_name() const {
     switch (files_.dtype) {
       case DType::kF32:
+      case DType::kI8:
         return "F32";
       case DType::kF16:
         return "F16";
@@ -97,8 +133,6 @@ class Writer {
         return "BF16";
       case DType::kF64:
         return "F64";
-      case DType::kI8:
-        break;
     }
     return "?";
   }
@@ -138,7 +172,7 @@ void write_model(const std::filesystem::path& folder, const ModelFiles& files) {
     writer.add(prefix + "mlp.up_proj.bias", w.up_bias);
     writer.add(prefix + "mlp.down_proj.bias", w.down_bias);
   }
-  replace_file(folder / "config.json", config_text(files.spec));
+  replace_file(folder / "config.json", config_text(files));
   replace_file(folder / "model.safetensors", writer.file());
 }
 

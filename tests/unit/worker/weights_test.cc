@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "kernels/int8_weights.h"
+#include "partition/weight_bytes.h"
 #include "tests/support/paths.h"
 #include "tests/unit/worker/model_files.h"
 #include "tests/unit/worker/tiny_models.h"
@@ -156,6 +158,136 @@ TEST(Weights, SyntheticOnesDependOnTheSeedAndHaveTheRightScale) {
   EXPECT_TRUE(differs);
   EXPECT_NEAR(square / static_cast<double>(n), 1.0 / 48, 0.1 / 48);
   EXPECT_EQ(c.matrix_bytes() * 2, a.matrix_bytes());
+}
+
+TEST(Weights, AreConvertedToTheTypeThatIsAskedFor) {
+  const ModelSpec spec = test::tiny_spec();
+  const Weights want = Weights::synthetic(spec, DType::kF32, 7);
+  for (const DType in_files : {DType::kF32, DType::kF16, DType::kBf16}) {
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .dtype = in_files});
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      const Weights weights = Weights::load(ModelFolder(folder.path()), dtype);
+      EXPECT_EQ(weights.layer(0).up.dtype, dtype);
+      EXPECT_EQ(weights.embedding().dtype, dtype);
+      for (std::int64_t i = 0; i < 500; ++i) {
+        const float w = element(want.layer(0).up, i);
+        EXPECT_NEAR(element(weights.layer(0).up, i), w, 0x1p-8 * std::abs(w) + 1e-7);
+      }
+    }
+  }
+}
+
+TEST(Weights, AsInt8TheyAreWithinHalfAStepAndTheEmbeddingIsBf16) {
+  const ModelSpec spec = test::tiny_spec();
+  const Weights want = Weights::synthetic(spec, DType::kF32, 7);
+  for (const DType in_files : {DType::kF32, DType::kF16, DType::kBf16}) {
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .dtype = in_files});
+    const Weights weights = Weights::load(ModelFolder(folder.path()), DType::kI8);
+    EXPECT_EQ(weights.embedding().dtype, DType::kBf16);
+    EXPECT_EQ(weights.layer(1).o.group, spec.gqa_group() * spec.head_dim);
+    EXPECT_EQ(weights.layer(1).down.group, kInt8Group);
+    const auto expect_close = [](const WeightView& got, const WeightView& exact) {
+      ASSERT_EQ(got.dtype, DType::kI8);
+      for (std::int64_t o = 0; o < exact.n_out; ++o) {
+        for (std::int64_t i = 0; i < exact.n_in; ++i) {
+          const float w = element(exact, o * exact.n_in + i);
+          ASSERT_NEAR(int8_weight(got, o, i), w, 0.51 * got.scales[o] + 0x1p-8 * std::abs(w));
+        }
+      }
+    };
+    expect_close(weights.layer(0).q, want.layer(0).q);
+    expect_close(weights.layer(2).o, want.layer(2).o);
+    expect_close(weights.layer(2).down, want.layer(2).down);
+    expect_close(weights.lm_head(), want.lm_head());
+  }
+}
+
+TEST(Weights, Int8FilesAreReadAsTheyAre) {
+  const ModelSpec spec = test::tiny_spec();
+  const TemporaryFolder folder;
+  write_model(folder.path(), {.spec = spec, .dtype = DType::kI8});
+  const ModelFolder model(folder.path());
+  const Weights want = Weights::synthetic(spec, DType::kI8, 7);
+  const Weights weights = Weights::load(model);
+  EXPECT_EQ(weights.embedding().dtype, DType::kBf16);
+  EXPECT_EQ(weights.lm_head().dtype, DType::kI8);
+  const Weights widened = Weights::load(model, DType::kF32);
+  for (const auto& [got, wide, w] :
+       {std::tuple{&weights.layer(1).down, &widened.layer(1).down, &want.layer(1).down},
+        std::tuple{&weights.layer(2).o, &widened.layer(2).o, &want.layer(2).o}}) {
+    ASSERT_EQ(got->dtype, DType::kI8);
+    ASSERT_EQ(wide->dtype, DType::kF32);
+    EXPECT_EQ(got->group, w->group);
+    for (std::int64_t o = 0; o < w->n_out; ++o) {
+      for (std::int64_t i = 0; i < w->n_in; ++i) {
+        ASSERT_EQ(int8_weight(*got, o, i), int8_weight(*w, o, i));
+        ASSERT_EQ(element(*wide, o * w->n_in + i), int8_weight(*w, o, i));
+      }
+    }
+  }
+}
+
+TEST(Weights, Int8FilesNeedTheirScales) {
+  for (const std::string name :
+       {"model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight_scale"}) {
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = test::tiny_spec(), .dtype = DType::kI8, .left_out = name});
+    EXPECT_THAT(load_error(folder), HasSubstr(name));
+  }
+}
+
+TEST(Weights, AWeightThatIsNoNumberIsNamed) {
+  const TemporaryFolder folder;
+  write_model(folder.path(), {.spec = test::tiny_spec()});
+  const std::filesystem::path file = folder.path() / "model.safetensors";
+  const TensorBytes tensor = ModelFolder(folder.path()).tensor(kQ1);
+  std::string text = read_file(file, 10'000'000);
+  const std::string first(reinterpret_cast<const char*>(tensor.bytes.data()), 16);
+  text.replace(text.find(first), 4, std::string("\0\0\x80\x7f", 4));  // infinity
+  replace_file(file, text);
+  EXPECT_NO_THROW(Weights::load(ModelFolder(folder.path())));
+  try {
+    Weights::load(ModelFolder(folder.path()), DType::kI8);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorruptData);
+    EXPECT_THAT(error.what(), HasSubstr(kQ1));
+  }
+}
+
+std::int64_t vector_bytes(const Weights& weights) {
+  std::size_t n = weights.final_norm().size();
+  for (std::int64_t number = weights.layers().begin; number < weights.layers().end; ++number) {
+    const LayerWeights& w = weights.layer(number);
+    for (const auto* vector :
+         {&w.attention_norm, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm, &w.k_norm,
+          &w.ffn_norm, &w.gate_bias, &w.up_bias, &w.down_bias}) {
+      n += vector->size();
+    }
+  }
+  return static_cast<std::int64_t>(n * sizeof(float));
+}
+
+TEST(Weights, AStageHasTheBytesThatWerePlanned) {
+  for (const bool tied : {false, true}) {
+    ModelSpec spec = test::tiny_spec();
+    spec.tied_embeddings = tied;
+    spec.qkv_bias = spec.mlp_bias = tied;
+    spec.vocab_size = 101;
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec});
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8}) {
+      for (const Extent layers : {Extent{0, 3}, Extent{0, 1}, Extent{1, 2}, Extent{2, 3}}) {
+        const Weights weights = Weights::load(ModelFolder(folder.path()), layers, dtype);
+        EXPECT_EQ(static_cast<std::int64_t>(weights.matrix_bytes()) + vector_bytes(weights),
+                  stage_weight_bytes(weights.spec(), dtype, layers))
+            << name_of(dtype) << " layers " << layers.begin << " to " << layers.end << " tied "
+            << tied;
+      }
+    }
+  }
 }
 
 }  // namespace

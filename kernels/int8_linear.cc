@@ -1,0 +1,78 @@
+#include "kernels/int8_linear.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/parallel.h"
+
+namespace longhaul {
+namespace {
+
+// Rows that pass all weights before the next ones come: their bytes stay in the caches.
+constexpr std::int64_t kBlockRows = 12 * cpu::kInt8TileRows;
+
+// Activations as the kernel reads them; memory of the calling thread, until the next call.
+cpu::Int8X quantise(const LinearArgs& args) {
+  const cpu::Kernels& kernels = cpu::kernels();
+  const std::int64_t n_rows = args.x.dim(0);
+  const std::int64_t n_in = args.weight.n_in;
+  const std::int64_t n_parts = n_rows * ceil_div(n_in, args.weight.group);
+  thread_local Scratch bytes;
+  thread_local Scratch numbers;
+  float* scales = numbers.floats(2 * n_parts);
+  const cpu::Int8X x = {
+      .integers =
+          bytes.bytes(static_cast<std::size_t>(n_parts * kernels.int8_x_bytes(args.weight.group))),
+      .scales = scales,
+      .sums = reinterpret_cast<std::int32_t*>(scales + n_parts),
+      .n_rows = n_rows};
+  parallel_rows(n_rows, n_in, [&](std::int64_t begin, std::int64_t end) {
+    kernels.quantise_int8_x({.x = args.x.data(),
+                             .n_in = n_in,
+                             .group = args.weight.group,
+                             .out = x,
+                             .row_begin = begin,
+                             .row_end = end});
+  });
+  return x;
+}
+
+}  // namespace
+
+void int8_linear(const LinearArgs& args) {
+  const cpu::Kernels& kernels = cpu::kernels();
+  const WeightView& w = args.weight;
+  const cpu::Int8X x = quantise(args);
+  const std::int64_t n_rows = args.x.dim(0);
+  const std::int64_t end = w.first_lane + w.n_out;
+  // Tasks: blocks of rows, and of each as many cuts of the lanes as there is work for.
+  const std::int64_t n_tiles = ceil_div(end, cpu::kInt8TileLanes);
+  const std::int64_t n_cuts =
+      std::min(n_tiles, n_row_tasks(end * std::min(n_rows, kBlockRows), w.n_in, 131072));
+  const std::int64_t n_blocks = ceil_div(n_rows, kBlockRows);
+  parallel_for(n_blocks * n_cuts, [&](std::int64_t task) {
+    thread_local Scratch scratch;
+    const std::int64_t row = task / n_cuts * kBlockRows;
+    const std::int64_t cut = task % n_cuts;
+    const std::int64_t lane_begin = cut * n_tiles / n_cuts * cpu::kInt8TileLanes;
+    const std::int64_t lane_end = (cut + 1) * n_tiles / n_cuts * cpu::kInt8TileLanes;
+    kernels.int8_linear({.x = x,
+                         .n_in = w.n_in,
+                         .group = w.group,
+                         .weight = static_cast<const std::uint8_t*>(w.data),
+                         .panel_bytes = kInt8Panel * w.stride(),
+                         .scales = w.scales,
+                         .first_lane = w.first_lane,
+                         .bias = args.bias.empty() ? nullptr : args.bias.data(),
+                         .out = args.out.data(),
+                         .out_stride = w.n_out,
+                         .accumulate = args.output == LinearOutput::kAccumulate,
+                         .row_begin = row,
+                         .row_end = std::min(row + kBlockRows, n_rows),
+                         .lane_begin = std::max(lane_begin, w.first_lane),
+                         .lane_end = std::min(lane_end, end),
+                         .scratch = scratch.floats(cpu::kInt8ScratchFloats)});
+  });
+}
+
+}  // namespace longhaul
