@@ -10,6 +10,7 @@
 
 #include "build_info.h"
 #include "kernels/isa.h"
+#include "tools/bench/bench_command.h"
 #include "tools/commands.h"
 #include "tools/environment.h"
 #include "tools/eval/eval_command.h"
@@ -35,7 +36,7 @@ std::string version_text() {
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
   for (std::string& arg : args) {
-    if (arg == "-ctk" || arg == "-ctv") arg.insert(0, "-");
+    if (arg == "-ctk" || arg == "-ctv" || arg == "-pg") arg.insert(0, "-");
   }
   return {args.rbegin(), args.rend()};  // CLI11 takes them last one first
 }
@@ -48,7 +49,7 @@ int run_program(int argc, char** argv) {
   program.set_version_flag("--version", version_text());
   program.require_subcommand(1);
   const std::vector<Command> commands = {add_run_command(program), add_plan_command(program),
-                                         add_eval_command(program)};
+                                         add_eval_command(program), add_bench_command(program)};
   try {
     program.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {

@@ -50,14 +50,6 @@ Attainable measure() {
   constexpr std::int64_t kFloats = std::int64_t{1} << 27;  // 512 MiB
   const std::vector<float> memory(static_cast<std::size_t>(kFloats), 1.0F);
   const std::int64_t part = kFloats / kernel_threads() / 1024 * 1024;
-  const double float_rate = best_rate([&] {
-    return on_all_threads(
-        [&](std::int64_t) { return kernels.probe_float_products(kRounds, 1e-3F); });
-  });
-  const double pair_rate = best_rate([&] {
-    return on_all_threads(
-        [&](std::int64_t) { return kernels.probe_bf16_products(kRounds, 1e-3F); });
-  });
   const double int8_rate = best_rate([&] {
     return on_all_threads(
         [&](std::int64_t) { return kernels.probe_int8_products(kRounds, 1e-3F); });
@@ -66,7 +58,7 @@ Attainable measure() {
     return on_all_threads(
         [&](std::int64_t i) { return kernels.probe_read(memory.data() + i * part, part); });
   });
-  return {float_rate, pair_rate, int8_rate, read_rate};
+  return {int8_rate, read_rate};
 }
 
 benchmark::Counter rate(double amount) {
@@ -82,12 +74,9 @@ const Attainable& attainable() {
   return measured;
 }
 
-void report_flops(benchmark::State& state, double flops, DType dtype) {
-  double peak = attainable().float_gflop_per_s;
-  if (dtype == DType::kBf16) peak = std::max(peak, attainable().pair_gflop_per_s);  // or widened
-  if (dtype == DType::kI8) peak = attainable().int8_gop_per_s;
-  state.counters["GFLOP/s"] = rate(flops);
-  state.counters["of_peak"] = rate(flops / peak);
+void report_int8_ops(benchmark::State& state, double operations) {
+  state.counters["Gop/s"] = rate(operations);
+  state.counters["of_peak"] = rate(operations / attainable().int8_gop_per_s);
 }
 
 void report_bytes(benchmark::State& state, double bytes) {

@@ -290,5 +290,27 @@ TEST(Weights, AStageHasTheBytesThatWerePlanned) {
   }
 }
 
+TEST(Weights, SyntheticOnesOfSomeLayersAreTheFirstOfTheWholeModel) {
+  ModelSpec part = test::tiny_spec();
+  part.n_layers = 2;
+  part.attention_window.resize(2);
+  const Weights whole = Weights::synthetic(test::tiny_spec(), DType::kBf16, 5);
+  const Weights some = Weights::synthetic(part, DType::kBf16, 5);
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    EXPECT_EQ(element(some.layer(1).up, i), element(whole.layer(1).up, i));
+    EXPECT_EQ(element(some.lm_head(), i), element(whole.lm_head(), i));
+  }
+}
+
+TEST(Weights, SyntheticOnesAreNoDenormals) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const Weights weights = Weights::synthetic(test::tiny_spec(), dtype, 9);
+    for (std::int64_t i = 0; i < weights.embedding().n_out * weights.embedding().n_in; ++i) {
+      const float w = element(weights.embedding(), i);
+      EXPECT_TRUE(w == 0 || std::isnormal(w)) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace longhaul

@@ -1,0 +1,91 @@
+#include "tools/bench/bench_flags.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/support/paths.h"
+#include "tools/bench/bench_model.h"
+#include "tools/bench/shapes.h"
+
+namespace longhaul::bench {
+namespace {
+
+using testing::ElementsAre;
+
+BenchFlags parsed(const std::string& arguments) {
+  CLI::App app("bench");
+  BenchFlags flags;
+  add_bench_flags(app, flags);
+  app.parse(arguments);
+  check_bench_flags(flags);
+  return flags;
+}
+
+TEST(BenchFlags, GiveTestsInLlamaBenchsOrder) {
+  EXPECT_THAT(tests_of(parsed("--shape llama-3.2-1b")),
+              ElementsAre(ModelTest{.n_prompt = 512}, ModelTest{.n_gen = 128}));
+  const auto tests =
+      tests_of(parsed("--shape llama-3.2-1b -p 0,16 -n 4 --pg 8,2 --pg 9,3 -d 0,1K -r 2 -t 1,2"));
+  EXPECT_THAT(tests, ElementsAre(ModelTest{16, 0, 0}, ModelTest{0, 4, 0}, ModelTest{8, 2, 0},
+                                 ModelTest{9, 3, 0}, ModelTest{16, 0, 1024}, ModelTest{0, 4, 1024},
+                                 ModelTest{8, 2, 1024}, ModelTest{9, 3, 1024}));
+  EXPECT_THROW(tests_of(parsed("--shape llama-3.2-1b -p 0 -n 0")), Error);
+}
+
+TEST(BenchFlags, SayWhatDoesNotGoTogether) {
+  EXPECT_THROW(parsed(""), Error);
+  EXPECT_THROW(parsed("--shape llama-3.2-1b --sink 4"), Error);
+  EXPECT_THROW(parsed("--shape a -m b"), CLI::ParseError);
+  EXPECT_THROW(parsed("-m b --layers 2"), CLI::ParseError);
+  EXPECT_THROW(parsed("-m b --weights f8"), CLI::ParseError);
+  EXPECT_THROW(parsed("--shape a --ctk q5_0"), CLI::ParseError);
+  EXPECT_THROW(parsed("--shape a -o sql"), CLI::ParseError);
+}
+
+TEST(BenchModel, ScattersRetrievalHeadsTheSameWayEveryTime) {
+  const ModelSpec spec = model_shape("llama-3.1-8b").spec;
+  const BenchFlags flags = parsed("--shape llama-3.1-8b --retrieval-ratio 0.25 --recent 100");
+  const HeadRoles roles = bench_roles(flags, spec, 32);
+  EXPECT_EQ(roles.n_retrieval(), 64);
+  EXPECT_EQ(roles.sink, 128);
+  EXPECT_EQ(roles.recent, 100);
+  EXPECT_EQ(roles, bench_roles(flags, spec, 32));
+  std::int64_t n_layers_with = 0;
+  for (std::int64_t layer = 0; layer < 32; ++layer) n_layers_with += roles.n_retrieval(layer) > 0;
+  EXPECT_GT(n_layers_with, 20);
+  EXPECT_EQ(bench_roles(parsed("--shape llama-3.1-8b"), spec, 32).n_retrieval(), 256);
+}
+
+TEST(BenchModel, TakesTheProfilesFirstLayers) {
+  const std::string needle = test::source_path("examples/needle/model").string();
+  const BenchFlags flags =
+      parsed(fmt::format("--shape {} --layers 3 --head-profile {}", needle,
+                         test::source_path("examples/needle/profile").string()));
+  const BenchModel model(flags);
+  const HeadRoles whole = choose_roles(read_head_profile(flags.head_profile), std::nullopt);
+  const HeadRoles roles = model.worker_config(1).roles.value();
+  EXPECT_EQ(roles.n_layers, 3);
+  for (std::int64_t layer = 0; layer < 3; ++layer) {
+    for (std::int64_t head = 0; head < roles.n_kv_heads; ++head) {
+      EXPECT_EQ(roles.role(layer, head), whole.role(layer, head));
+    }
+  }
+  EXPECT_EQ(model.facts().n_layers, 3);
+  EXPECT_EQ(model.facts().n_layers_of_model, 4);
+  EXPECT_THAT(model.facts().model, testing::HasSubstr("3/4 layers"));
+}
+
+TEST(BenchModel, RefusesWhatDoesNotFit) {
+  try {
+    const BenchModel model(parsed("--shape llama-3.1-70b --weights f32"));
+    GTEST_SKIP() << "skipped: this machine has 263 GiB of free memory";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+    EXPECT_THAT(error.what(), testing::HasSubstr("--layers"));
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::bench

@@ -1,0 +1,164 @@
+#include "tools/bench/bench_flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+
+#include "base/error.h"
+#include "tools/bench/number_ranges.h"
+#include "tools/bench/shapes.h"
+#include "tools/commands.h"
+#include "tools/weights_flag.h"
+
+namespace longhaul::bench {
+namespace {
+
+const auto kCount =
+    CLI::Range(std::int64_t{1}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
+
+void add_model_flags(CLI::App& app, BenchFlags& f) {
+  const std::string group = "Model (one of these)";
+  auto* model =
+      app.add_option("-m,--model", f.model,
+                     "A Hugging Face folder, or org/name[@revision] from the local hub cache")
+          ->group(group);
+  auto* shape = app.add_option("--shape", f.shape,
+                               fmt::format("Random weights of a published shape ({}), or of a "
+                                           "config.json or a folder with one",
+                                           fmt::join(shape_names(), ", ")))
+                    ->excludes(model)
+                    ->group(group);
+  app.add_option("--layers", f.n_layers,
+                 "Only the first so many layers of the shape; the table says so")
+      ->check(kCount)
+      ->needs(shape)
+      ->group(group);
+  add_weights_flag(app, f.weights, group);
+}
+
+void add_test_flags(CLI::App& app, BenchFlags& f) {
+  const std::string group = "Tests (numbers between commas, or 0-4096+1024, or 1K-64K*2; 0: none)";
+  app.add_option("-p,--n-prompt", f.n_prompt, "Tokens of prompts: ppN")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("-n,--n-gen", f.n_gen, "Tokens to generate: tgN")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--pg", f.pairs,
+                 "PROMPT,GENERATED: one after the other; also -pg; may be repeated")
+      ->allow_extra_args(false)
+      ->group(group);
+  app.add_option("-d,--n-depth", f.n_depth, "Tokens that are in the cache before a test starts")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("-r,--repetitions", f.n_repetitions, "Runs of each test")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--no-warmup", f.no_warmup, "Do not run each test once before it counts")
+      ->group(group);
+}
+
+void add_engine_flags(CLI::App& app, BenchFlags& f) {
+  const std::string engine = "Engine";
+  app.add_option("-t,--threads", f.threads,
+                 "Threads, one number or several (0: OMP_NUM_THREADS, else all cores)")
+      ->capture_default_str()
+      ->group(engine);
+  app.add_option("-b,--chunk-len,--batch-size", f.chunk_len, "Tokens of one prefill step")
+      ->check(kCount)
+      ->capture_default_str()
+      ->group(engine);
+  add_cache_type_options(app, f.cache_types, engine);
+  app.add_option("--block-size", f.block_size, "Tokens of a cache block")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+      ->capture_default_str()
+      ->group(engine);
+  const std::string heads = "Retrieval and streaming heads (default: every head keeps every token)";
+  app.add_option("--head-profile", f.head_profile,
+                 "Folder with full_attention_heads.tsv and config.json (DuoAttention)")
+      ->group(heads);
+  app.add_option("--retrieval-ratio", f.retrieval_ratio,
+                 "Share of heads that keep every token: the profile's best, or without a profile "
+                 "heads scattered at random")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(heads);
+  app.add_option("--sink", f.sink,
+                 "First tokens that streaming heads keep (default: the profile's, else 128)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{std::numeric_limits<std::int32_t>::max()}))
+      ->group(heads);
+  app.add_option("--recent", f.recent,
+                 "Last tokens that streaming heads keep (default: the profile's, else 256)")
+      ->check(kCount)
+      ->group(heads);
+}
+
+void add_output_flags(CLI::App& app, BenchFlags& f) {
+  app.add_option("-o,--output", f.output, "md, csv, json or jsonl")
+      ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
+      ->capture_default_str();
+  app.add_option("--clock", f.clock,
+                 "wall, or cpu: CPU time of the one thread, which a busy machine spoils less")
+      ->check(CLI::IsMember({"wall", "cpu"}))
+      ->capture_default_str();
+  app.add_flag("--no-progress", f.no_progress, "Show no progress on stderr");
+}
+
+}  // namespace
+
+void add_bench_flags(CLI::App& app, BenchFlags& flags) {
+  add_model_flags(app, flags);
+  add_test_flags(app, flags);
+  add_engine_flags(app, flags);
+  add_output_flags(app, flags);
+  name_environment_variables(app);
+  app.footer(
+      R"(As llama-bench: pp is a prompt's tokens per second, tg generated tokens per second, "@ d4096"
+with so many tokens in the cache already; means and standard deviations over the repetitions, wall
+time. Tokens are random; tokenising is not measured, picking the likeliest token is.
+
+of bound: speed over what this machine allows at best. A prompt's bound is its arithmetic over the
+rate of multiply-adds from registers; a generated token's is the bytes of weights and cache that it
+must read over the rate of reading 512 MiB. Both rates are measured in the same process, with the
+same threads, right before and after each repetition. Models that fit the caches, and products of
+oneDNN with AMX, can exceed 1.
+
+Examples:
+  longhaul bench -m models/llama
+  longhaul bench --shape llama-3.1-8b --layers 4 -p 512 -n 32 -d 0,4K,16K
+  longhaul bench --shape llama-3.2-1b --retrieval-ratio 0.25 -d 32K -o json
+
+Exit status: 0 done, 2 wrong flags, 3 does not fit memory, 5 bad model.)");
+}
+
+void check_bench_flags(const BenchFlags& f) {
+  require(!f.model.empty() || !f.shape.empty(),
+          "which model? Give -m MODEL, or --shape NAME for random weights, such as --shape "
+          "llama-3.2-1b");
+  const bool has_streaming = !f.head_profile.empty() || f.retrieval_ratio;
+  require((!f.sink && !f.recent) || has_streaming,
+          "--sink and --recent are of streaming heads: give --retrieval-ratio or --head-profile");
+}
+
+std::vector<ModelTest> tests_of(const BenchFlags& flags) {
+  const auto prompts = parse_ranges(flags.n_prompt, "--n-prompt");
+  const auto generations = parse_ranges(flags.n_gen, "--n-gen");
+  std::vector<ModelTest> tests;
+  for (const std::int64_t depth : parse_ranges(flags.n_depth, "--n-depth")) {
+    for (const std::int64_t n : prompts) {
+      if (n > 0) tests.push_back({.n_prompt = n, .n_depth = depth});
+    }
+    for (const std::int64_t n : generations) {
+      if (n > 0) tests.push_back({.n_gen = n, .n_depth = depth});
+    }
+    for (const std::string& pair : flags.pairs) {
+      const auto [n_prompt, n_gen] = parse_pair(pair, "-pg");
+      tests.push_back({.n_prompt = n_prompt, .n_gen = n_gen, .n_depth = depth});
+    }
+  }
+  require(!tests.empty(), "nothing to measure: -p and -n are 0, and there is no -pg");
+  return tests;
+}
+
+}  // namespace longhaul::bench

@@ -1,0 +1,65 @@
+// What `longhaul bench` found about a model, as rows in llama-bench's form. Pure.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/bench/bench_clock.h"
+#include "tools/bench/bound.h"
+#include "tools/bench/table.h"
+
+namespace longhaul::bench {
+
+// Prompt tokens, then generated ones, after n_depth tokens that are in the cache already.
+struct ModelTest {
+  std::int64_t n_prompt = 0;
+  std::int64_t n_gen = 0;
+  std::int64_t n_depth = 0;
+  std::int64_t n_tokens() const { return n_prompt + n_gen; }
+  bool operator==(const ModelTest&) const = default;
+};
+// llama-bench's names: "pp512", "tg128", "pp512+tg128", "pp512 @ d4096".
+std::string name_of(const ModelTest& test);
+
+// One repetition.
+struct ModelSample {
+  double seconds = 0;
+  double bound_seconds = 0;  // by rates measured right before or after it, the better
+};
+
+// The same for all rows of a model and a number of threads.
+struct ModelFacts {
+  std::string cpu;
+  std::string isa;
+  std::string model;  // as the user named it, and what of it runs: "llama-3.1-8b bf16, 4/32 layers"
+  std::string model_type;
+  std::string weight_type;
+  std::int64_t size_bytes = 0;
+  std::int64_t n_params = 0;
+  std::int64_t n_layers = 0;
+  std::int64_t n_layers_of_model = 0;
+  std::int64_t n_threads = 1;
+  std::int64_t chunk_len = 0;
+  std::string type_k;
+  std::string type_v;
+  std::int64_t n_heads = 0;  // KV heads of all layers
+  std::int64_t n_retrieval = 0;
+  std::int64_t sink = 0;
+  std::int64_t recent = 0;
+  BenchClock clock = BenchClock::kWall;
+};
+
+// Columns that say the same in every row and what is usual are left out of the Markdown.
+struct ShownColumns {
+  std::size_t model_width = 20;
+  bool chunk_len = false;
+  bool cache_types = false;
+  bool heads = false;
+};
+std::vector<Column> model_columns(const ShownColumns& shown);
+// `limit` is what bounds the test, `rates` what the machine attained best meanwhile.
+std::vector<Cell> model_cells(const ModelFacts& facts, const ModelTest& test,
+                              const std::vector<ModelSample>& samples, Limit limit,
+                              const Rates& rates);
+
+}  // namespace longhaul::bench

@@ -1,0 +1,35 @@
+// What a model's prefill and decode steps must compute and read, from dimensions alone: the work
+// that the engine's result needs, so that doing more than that lowers its share of the bound. Pure.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/head_profile.h"
+#include "model/model_spec.h"
+#include "partition/kv_format.h"
+#include "tools/bench/bound.h"
+
+namespace longhaul::bench {
+
+struct ModelWorkArgs {
+  const ModelSpec& spec;
+  const HeadRoles& roles;
+  DType weight_dtype = DType::kBf16;
+  KvFormat kv = {};
+};
+
+enum class AfterStep { kNothing, kPick };
+
+// One step that appends the tokens at positions `tokens` to a sequence. In the last layer only the
+// last token's query, attention and feed-forward are needed; its logits only to pick. Weights are
+// read once, of the embedding one row for each token; a head's keys and values that any of the
+// queries sees are read once.
+Work step_work(const ModelWorkArgs& args, Extent tokens, AfterStep after);
+
+// Steps of a prompt at positions `tokens`, in chunks; the last one picks a token.
+std::vector<Work> prefill_work(const ModelWorkArgs& args, Extent tokens, std::int64_t chunk_len);
+// One step for each token.
+std::vector<Work> decode_work(const ModelWorkArgs& args, Extent tokens);
+
+}  // namespace longhaul::bench
