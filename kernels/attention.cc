@@ -141,6 +141,7 @@ cpu::AttentionTask make_task(const AttentionArgs& args, const AttentionItem& ite
           .block_size = args.shape.block_size,
           .k_type = args.shape.k_type,
           .v_type = args.shape.v_type,
+          .v_lanes = kv_lanes(args.shape.v_type),
           .k_scales_at = k.scales_at(),
           .k_minima_at = k.minima_at(),
           .v_at = k.bytes,

@@ -8,7 +8,7 @@
 namespace longhaul::cpu {
 
 // The most rows, n_tokens * n_heads, of a tile.
-inline constexpr std::int64_t kAttentionTileRows = 96;
+inline constexpr std::int64_t kAttentionTileRows = 192;
 
 struct AttentionTask {
   const float* q;  // [n_tokens, n_heads, head_dim]
@@ -26,6 +26,7 @@ struct AttentionTask {
   std::int64_t block_size;
   KvType k_type;
   KvType v_type;
+  std::int64_t v_lanes;  // values in a word of V
   // Of parts of a block, in bytes; scales and minima of quantised types only.
   std::size_t k_scales_at;
   std::size_t k_minima_at;

@@ -129,11 +129,12 @@ LONGHAUL_INLINE std::uint16_t to_bf16_bits(float x) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-// e^x to about 1e-7 relative: x = n ln 2 + r (Cody & Waite), a polynomial in r, times 2^n.
-// exp(-inf) = 0, exp(+inf) = inf, NaN stays NaN.
-LONGHAUL_INLINE Vec exp(Vec x) {
-  x = max(broadcast(-104.0F), min(broadcast(89.0F), x));
-  const Vec n = round(x * 1.44269504088896341F);
+// e^x to about 1e-7 relative for x of at most 89: x = n ln 2 + r (Cody & Waite), a polynomial in r,
+// times 2^n. exp(-inf) = 0, NaN stays NaN.
+LONGHAUL_INLINE Vec exp_below(Vec x) {
+  constexpr float kShift = 0x1.8p23F;  // plus it, a float is an integer; minus it, the nearest one
+  x = max(broadcast(-104.0F), x);
+  const Vec n = (x * 1.44269504088896341F + kShift) - kShift;
   Vec r = x - n * 0.693145751953125F;
   r = r - n * 1.42860682030941723212e-6F;
   Vec p = broadcast(1.9875691500e-4F);
@@ -145,6 +146,9 @@ LONGHAUL_INLINE Vec exp(Vec x) {
   p = p * (r * r) + r + 1.0F;
   return scale_by_power_of_two(p, n);
 }
+
+// For any x; exp(+inf) = inf.
+LONGHAUL_INLINE Vec exp(Vec x) { return exp_below(min(broadcast(89.0F), x)); }
 
 }  // namespace
 }  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

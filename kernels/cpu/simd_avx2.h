@@ -11,7 +11,10 @@ constexpr int kWidth = 8;
 constexpr bool kHasBf16Pairs = false;
 constexpr int kTileRows = 6;  // 6 x 2 accumulators, 2 vectors of the right side, 1 broadcast of 16
 constexpr int kTileVectors = 2;
+constexpr int kPackedRows = kTileRows;
 typedef float Vec __attribute__((vector_size(32)));
+
+LONGHAUL_INLINE void add_product(Vec& sum, Vec x, Vec y) { sum += x * y; }
 
 // n in [1, 8]; lanes from n on are zero.
 LONGHAUL_INLINE __m256i first_lanes(std::int64_t n) {

@@ -11,7 +11,14 @@ namespace {
 constexpr int kWidth = 16;
 constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 vectors of the right side, 1 broadcast of 32
 constexpr int kTileVectors = 4;
+constexpr int kPackedRows = 12;  // 12 x 2 accumulators: half the loads of the right side
 typedef float Vec __attribute__((vector_size(64)));
+
+// sum += x y, where sum is. (From the expression GCC 12 makes forms of the instruction that move
+// sums from register to register and to memory.)
+LONGHAUL_INLINE void add_product(Vec& sum, Vec x, Vec y) {
+  __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y));
+}
 
 // n in [1, 16]; lanes from n on are zero.
 LONGHAUL_INLINE Vec load_first(const void* p, std::int64_t n) {

@@ -10,7 +10,10 @@ constexpr int kWidth = 4;
 constexpr bool kHasBf16Pairs = false;
 constexpr int kTileRows = 4;
 constexpr int kTileVectors = 2;
+constexpr int kPackedRows = kTileRows;
 typedef float Vec __attribute__((vector_size(16)));
+
+LONGHAUL_INLINE void add_product(Vec& sum, Vec x, Vec y) { sum += x * y; }
 
 // n in [1, 4]; lanes from n on are zero.
 LONGHAUL_INLINE Vec load_first(const void* p, std::int64_t n) {
