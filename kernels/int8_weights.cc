@@ -58,12 +58,15 @@ float quantise_row(const float* weights, std::int64_t n, std::int64_t output, st
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("output {} has a weight that is infinite or no number", output));
   }
-  // Where 127 / largest would overflow, weights are as good as zero.
+  // So small, weights are as good as zero, and a scale would be a denormal.
   const bool vanishes = largest < 1e-35F;
-  const float inverse = vanishes ? 0.0F : 127.0F / largest;
-  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the lowest bits.
+  // In doubles the quotient is exact enough to tell ties, of which bf16 weights have many. Adding
+  // 1.5 * 2^52 rounds to an integer, which then stands in the lowest bits.
+  const double divisor = vanishes ? 1.0 : static_cast<double>(largest);
+  const double factor = vanishes ? 0.0 : 127.0;
   for (std::int64_t i = 0; i < n; ++i) {
-    const auto q = std::bit_cast<std::uint32_t>(weights[i] * inverse + 12582912.0F);
+    const double quotient = static_cast<double>(weights[i]) * factor / divisor;
+    const auto q = std::bit_cast<std::uint64_t>(quotient + 0x1.8p52);
     row[i] = static_cast<std::uint8_t>(q + kZero);
   }
   return vanishes ? 0.0F : largest / 127.0F;

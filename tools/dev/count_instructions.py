@@ -26,8 +26,8 @@ KERNELS = [
     ("attention/decode_2K/d128/gqa4/int8", "longhaul::attention(*"),
     ("attention/decode_2K/d128/gqa4/int4", "longhaul::attention(*"),
     ("linear/1B_up/rows_1/bf16", "longhaul::linear_by(*"),
-    ("linear/1B_up/rows_1/i8", "longhaul::linear_by(*"),
-    ("linear/8B_up/rows_8/i8", "longhaul::linear_by(*"),
+    ("linear/1B_up/rows_1/int8", "longhaul::linear_by(*"),
+    ("linear/8B_up/rows_8/int8", "longhaul::linear_by(*"),
 ]
 ALLOWED = 1.02
 TIMEOUT_S = 600

@@ -29,8 +29,8 @@ TEST(ModelResults, GiveMeanDeviationAndShareOfTheBound) {
   // 100 tokens in 10 and 5 s: 10 and 20 tokens/s, mean 15, deviation sqrt(50); bound 30 tokens/s.
   const std::vector<ModelSample> samples = {{10, 100.0 / 30}, {5, 100.0 / 30}};
   const auto columns = model_columns({});
-  const auto cells =
-      model_cells(facts(), {.n_prompt = 60, .n_gen = 40}, samples, Limit::kMemory, {1e9, 2e9, 3e9});
+  const auto cells = model_cells(facts(), {.n_prompt = 60, .n_gen = 40}, samples, Limit::kMemory,
+                                 {1e9, 2e9, 9e9, 3e9});
   ASSERT_EQ(cells.size(), columns.size());
   JsonObject row;
   for (std::size_t i = 0; i < cells.size(); ++i) {

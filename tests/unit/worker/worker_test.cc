@@ -46,6 +46,29 @@ TEST(Worker, PrefillThenDecode) {
   EXPECT_EQ(worker.kv_bytes_reserved(), 0U);
 }
 
+// Two values of a dim each, and for codes two f16 of a token's K and of its V.
+TEST(Worker, ATokenTakesTheBytesOfItsCacheType) {
+  const ModelSpec spec = test::tiny_spec();
+  const auto d = static_cast<double>(spec.head_dim);
+  const struct {
+    KvType type;
+    double bytes;  // of K and V of one head
+  } cases[] = {{KvType::kF32, 8 * d},
+               {KvType::kBf16, 4 * d},
+               {KvType::kInt8, 2 * d + 8},
+               {KvType::kInt4, d + 8}};
+  constexpr std::int64_t kTokens = 2048;
+  for (const auto& c : cases) {
+    Worker worker(
+        {.weights = test::tiny_weights(), .k_type = c.type, .v_type = c.type, .n_threads = 1});
+    done(worker.step(OpenSequence{.sequence = kA, .sampling = {}}));
+    prefill(worker, kA, std::vector<std::int32_t>(kTokens, 3), 512);
+    const double want = c.bytes * static_cast<double>(kTokens * spec.n_layers * spec.n_kv_heads);
+    EXPECT_NEAR(static_cast<double>(worker.kv_bytes_in_use()), want, 0.03 * want)
+        << name_of(c.type);
+  }
+}
+
 TEST(Worker, PicksNothingUnlessAsked) {
   Worker worker = make_worker();
   done(worker.step(OpenSequence{.sequence = kA, .sampling = {}}));
