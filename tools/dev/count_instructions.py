@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Counts the instructions of the hot kernels under callgrind, which needs no quiet machine.
 
-usage: count_instructions.py LONGHAUL [--record FILE | --compare FILE]
+usage: count_instructions.py RUN_KERNEL [--record FILE | --compare FILE]
 
-Runs `longhaul bench kernels` once per kernel with AVX2 kernels (valgrind knows no AVX-512) and one
-thread, counts what happens inside the operator alone, and prints a Markdown table. --record writes
+Runs tests/bench/run_kernel (built with -DLONGHAUL_BENCH=ON) once per kernel with AVX2 kernels, for
+valgrind knows no AVX-512, counts what happens inside the operator alone, and prints a Markdown table. --record writes
 it to FILE; --compare prints the change against FILE and exits with 1 if a kernel takes over 2 %
 more instructions than there. Counts depend on compiler and flags: record and compare with the same.
 """
@@ -33,26 +33,20 @@ ALLOWED = 1.02
 TIMEOUT_S = 600
 
 
-def count(longhaul, kernel, function):
+def count(run_kernel, kernel, function):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "callgrind.out"
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
-                   f"--toggle-collect={function}", longhaul, "bench", "kernels", "--only", kernel,
-                   "--max-length", "2K", "-t", "1", "-r", "1", "--clock", "wall", "--budget", "1e6",
-                   "--no-progress", "-o", "csv"]
+                   f"--toggle-collect={function}", run_kernel, kernel]
         environment = dict(os.environ, LONGHAUL_ISA="avx2", OMP_NUM_THREADS="1")
         done = subprocess.run(command, env=environment, capture_output=True, text=True,
                               timeout=TIMEOUT_S, check=False)
         if done.returncode != 0:
             sys.exit(f"{kernel}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
-        lines = done.stdout.strip().splitlines()
-        if len(lines) != 2:
-            sys.exit(f"{kernel}: expected one kernel, found {len(lines) - 1}:\n{done.stdout}")
-        row = dict(zip(lines[0].replace('"', "").split(","), lines[1].replace('"', "").split(",")))
         totals = re.search(r"^(?:totals|summary):\s*(\d+)", out.read_text(), re.M)
         if not totals or int(totals[1]) == 0:
             sys.exit(f"{kernel}: callgrind counted nothing inside {function}")
-        return int(totals[1]), float(row["flops"])
+        return int(totals[1]), float(done.stdout)
 
 
 def table(counts):
@@ -69,19 +63,19 @@ def recorded(path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("longhaul")
+    parser.add_argument("run_kernel")
     parser.add_argument("--record", type=pathlib.Path)
     parser.add_argument("--compare", type=pathlib.Path)
     arguments = parser.parse_args()
     counts = {}
     for kernel, function in KERNELS:
         print(f"{kernel} ...", file=sys.stderr)
-        counts[kernel] = count(arguments.longhaul, kernel, function)
+        counts[kernel] = count(arguments.run_kernel, kernel, function)
     print(table(counts))
     if arguments.record:
         arguments.record.write_text(
             "# Instructions of the hot kernels\n\nOne thread, AVX2 kernels, under callgrind; written by "
-            "`tools/dev/count_instructions.py LONGHAUL --record` this file.\nA multiply-add is two "
+            "`tools/dev/count_instructions.py RUN_KERNEL --record` this file.\nA multiply-add is two "
             "operations: eight of them a 256-bit instruction make 62.5 instructions per 1000.\n\n"
             + table(counts) + "\n")
     if not arguments.compare:

@@ -276,7 +276,7 @@ TEST(Weights, AStageHasTheBytesThatWerePlanned) {
   for (const bool tied : {false, true}) {
     ModelSpec spec = test::tiny_spec();
     spec.tied_embeddings = tied;
-    spec.qkv_bias = spec.mlp_bias = tied;
+    spec.qkv_bias = spec.attention_output_bias = spec.mlp_bias = tied;  // as llama has them
     spec.vocab_size = 101;
     const TemporaryFolder folder;
     write_model(folder.path(), {.spec = spec});
