@@ -5,22 +5,28 @@
 
 namespace longhaul {
 
+namespace cuda {
+class Stream;  // kernels/device_cuda.h
+}
+using CudaStream = cuda::Stream;
+
 enum class Device : std::uint8_t { kCpu, kCuda };
 
-// Names a queue of work on a device; does not own it. On CPUs work is done before the call returns.
+// Names a queue of work on a device; does not own it. On CPUs work is done before the call returns;
+// on GPUs it is done in the order of the calls, after they return.
 class StreamRef {
  public:
   static StreamRef cpu() { return StreamRef(Device::kCpu, nullptr); }
-  // `stream` is a cudaStream_t and must not be null: the legacy default stream serialises
-  // everything.
-  static StreamRef cuda(void* stream) { return StreamRef(Device::kCuda, stream); }
+  // There is no default queue of a GPU: the stream's owner also holds what its operators need.
+  static StreamRef cuda(CudaStream& stream) { return StreamRef(Device::kCuda, &stream); }
   Device device() const { return device_; }
-  void* native() const { return native_; }
+  // Only where device() is kCuda.
+  CudaStream& cuda_stream() const { return *stream_; }
 
  private:
-  StreamRef(Device device, void* native) : device_(device), native_(native) {}
+  StreamRef(Device device, CudaStream* stream) : device_(device), stream_(stream) {}
   Device device_;
-  void* native_;
+  CudaStream* stream_;
 };
 
 }  // namespace longhaul

@@ -1,5 +1,6 @@
 # How tests are declared.
 #   longhaul_add_test(NAME SOURCES a.cc ... LIBS longhaul::x ... LABELS unit ...)   one GoogleTest binary, one CTest entry
+#     (FILTER says which of its tests run)
 # Labels: unit property golden multirank mpi gpu fuzz fault house; tsan marks those that also run under the thread sanitizer (target
 # tsan_tests builds them), slow those that test.sh --quick leaves out, not_sanitized
 # those that take minutes under sanitizers and run the same code as smaller ones. TIMEOUT is in seconds (default 600: it is there for hangs, and
@@ -12,15 +13,20 @@ set(LONGHAUL_SHARED_DIR "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH
     "Folder of real models and published head patterns that some tests read; they skip where it is missing")
 
 function(longhaul_add_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;FILTER" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
+  endif()
+  if(ARG_FILTER)
+    set(filter --gtest_filter=${ARG_FILTER})
+  else()
+    set(filter)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} longhaul::test_support longhaul_flags longhaul_warnings
     GTest::gmock GTest::gtest GTest::gtest_main)
   target_compile_options(${name} PRIVATE -O1)  # the code under test has its own flags; test files compile a third faster
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${name} ${filter})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   if("tsan" IN_LIST ARG_LABELS)
     add_dependencies(tsan_tests ${name})

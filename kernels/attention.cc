@@ -9,7 +9,7 @@
 
 #include "kernels/bf16_pairs.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cuda_absent.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/kv_block_check.h"
 #include "kernels/parallel.h"
 #include "kernels/shape_check.h"
@@ -259,7 +259,7 @@ void attention(StreamRef stream, const AttentionArgs& args) {
     case Device::kCpu:
       return attention_cpu(stream, args);
     case Device::kCuda:
-      cuda_absent("attention");
+      return cuda::attention(stream.cuda_stream(), args);
   }
 }
 

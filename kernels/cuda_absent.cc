@@ -1,13 +1,75 @@
-#include "kernels/cuda_absent.h"
+// Stands in for kernels/device_cuda.cc and kernels/cuda/ in a build without CUDA, so that nobody
+// else needs an #ifdef: there is no device, and whatever would need one throws kUnsupported.
+#include <string_view>
 
 #include <fmt/format.h>
 #include "base/error.h"
+#include "kernels/cuda/operators.h"
+#include "kernels/device_cuda.h"
 
-namespace longhaul {
+namespace longhaul::cuda {
+namespace {
 
-void cuda_absent(std::string_view name) {
+[[noreturn]] void absent(std::string_view name) {
   throw Error(ErrorCode::kUnsupported,
               fmt::format("kernels: {} on CUDA is not in this build; run on the CPU", name));
 }
 
-}  // namespace longhaul
+}  // namespace
+
+int device_count() { return 0; }
+std::string why_no_device() { return "this build is without CUDA"; }
+DeviceInfo device_info(int) { absent("device_info"); }
+
+Buffer::Buffer(std::size_t) { absent("memory"); }
+Buffer::~Buffer() = default;
+Buffer::Buffer(Buffer&&) noexcept = default;
+Buffer& Buffer::operator=(Buffer&&) noexcept = default;
+
+PinnedBuffer::PinnedBuffer(std::size_t) { absent("pinned memory"); }
+PinnedBuffer::~PinnedBuffer() = default;
+PinnedBuffer::PinnedBuffer(PinnedBuffer&&) noexcept = default;
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&&) noexcept = default;
+
+Event::Event() { absent("an event"); }
+Event::~Event() = default;
+Event::Event(Event&&) noexcept = default;
+Event& Event::operator=(Event&&) noexcept = default;
+void Event::record(const Stream&) { absent("an event"); }
+bool Event::is_done() const { absent("an event"); }
+void Event::wait() const { absent("an event"); }
+double Event::milliseconds_since(const Event&) const { absent("an event"); }
+
+Stream::Stream(int) { absent("a stream"); }
+Stream::~Stream() = default;
+void Stream::synchronise() const { absent("a stream"); }
+bool Stream::is_idle() const { absent("a stream"); }
+void Stream::wait_for(const Event&) const { absent("a stream"); }
+std::byte* Stream::scratch(std::size_t) { absent("a stream"); }
+const std::byte* Stream::upload(std::span<const std::byte>) { absent("a stream"); }
+const std::byte* Stream::download(const std::byte*, std::size_t) { absent("a stream"); }
+
+void copy_to_device(Stream&, std::byte*, std::span<const std::byte>) { absent("a copy"); }
+void copy_to_host(Stream&, std::span<std::byte>, const std::byte*) { absent("a copy"); }
+void copy_on_device(Stream&, std::byte*, const std::byte*, std::size_t) { absent("a copy"); }
+void fill_with_zeros(Stream&, std::byte*, std::size_t) { absent("a fill"); }
+
+Blocks::Blocks(std::size_t, std::size_t, std::size_t) { absent("cache blocks"); }
+std::optional<std::byte*> Blocks::take(Stream&) { absent("cache blocks"); }
+void Blocks::give_back(std::byte*) { absent("cache blocks"); }
+
+void attention(Stream&, const AttentionArgs&) { absent("attention"); }
+void clear(Stream&, const SoftmaxStateView&) { absent("clear"); }
+void embedding(Stream&, const EmbeddingArgs&) { absent("embedding"); }
+void finish_attention(Stream&, const FinishAttentionArgs&) { absent("finish_attention"); }
+void kv_append(Stream&, const KvAppendArgs&) { absent("kv_append"); }
+void kv_copy(Stream&, const KvCopyArgs&) { absent("kv_copy"); }
+void linear(Stream&, const LinearArgs&) { absent("linear"); }
+void merge(Stream&, const SoftmaxStateView&, const SoftmaxStateView&) { absent("merge"); }
+void rms_norm(Stream&, const RmsNormArgs&) { absent("rms_norm"); }
+void rope(Stream&, const RopeArgs&) { absent("rope"); }
+void rope_angles(Stream&, const RopeAnglesArgs&) { absent("rope_angles"); }
+void swiglu(Stream&, const SwigluArgs&) { absent("swiglu"); }
+void top_k(Stream&, const TopKArgs&) { absent("top_k"); }
+
+}  // namespace longhaul::cuda

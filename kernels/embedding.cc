@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "kernels/cpu/kernels.h"
-#include "kernels/cuda_absent.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/parallel.h"
 #include "kernels/shape_check.h"
 
@@ -50,7 +50,7 @@ void embedding(StreamRef stream, const EmbeddingArgs& args) {
     case Device::kCpu:
       return embedding_cpu(args);
     case Device::kCuda:
-      cuda_absent("embedding");
+      return cuda::embedding(stream.cuda_stream(), args);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/kernels.h"
-#include "kernels/cuda_absent.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/kv_block_check.h"
 #include "kernels/kv_quantise.h"
 #include "kernels/parallel.h"
@@ -136,7 +136,7 @@ void kv_append(StreamRef stream, const KvAppendArgs& args) {
     case Device::kCpu:
       return kv_append_cpu(args);
     case Device::kCuda:
-      cuda_absent("kv_append");
+      return cuda::kv_append(stream.cuda_stream(), args);
   }
 }
 

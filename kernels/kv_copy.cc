@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 #include "base/error.h"
-#include "kernels/cuda_absent.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/kv_block_check.h"
 #include "kernels/kv_quantise.h"
 #include "kernels/parallel.h"
@@ -100,7 +100,7 @@ void kv_copy(StreamRef stream, const KvCopyArgs& args) {
     case Device::kCpu:
       return kv_copy_cpu(args);
     case Device::kCuda:
-      cuda_absent("kv_copy");
+      return cuda::kv_copy(stream.cuda_stream(), args);
   }
 }
 

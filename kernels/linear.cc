@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/kernels.h"
-#include "kernels/cuda_absent.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/int8_linear.h"
 #include "kernels/linear_paths.h"
 #include "kernels/onednn.h"
@@ -160,7 +160,7 @@ void linear(StreamRef stream, const LinearArgs& args) {
       return linear_by(linear_path(args.x.dim(0), args.weight.dtype), args);
     case Device::kCuda:
       check(args);
-      cuda_absent("linear");
+      return cuda::linear(stream.cuda_stream(), args);
   }
 }
 

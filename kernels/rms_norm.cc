@@ -1,7 +1,7 @@
 #include "kernels/rms_norm.h"
 
 #include "kernels/cpu/kernels.h"
-#include "kernels/cuda_absent.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/parallel.h"
 #include "kernels/shape_check.h"
 
@@ -37,7 +37,7 @@ void rms_norm(StreamRef stream, const RmsNormArgs& args) {
     case Device::kCpu:
       return rms_norm_cpu(args);
     case Device::kCuda:
-      cuda_absent("rms_norm");
+      return cuda::rms_norm(stream.cuda_stream(), args);
   }
 }
 

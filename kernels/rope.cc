@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/cpu/kernels.h"
-#include "kernels/cuda_absent.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/parallel.h"
 #include "kernels/shape_check.h"
 
@@ -67,7 +67,7 @@ void rope_angles(StreamRef stream, const RopeAnglesArgs& args) {
     case Device::kCpu:
       return rope_angles_cpu(args);
     case Device::kCuda:
-      cuda_absent("rope_angles");
+      return cuda::rope_angles(stream.cuda_stream(), args);
   }
 }
 
@@ -77,7 +77,7 @@ void rope(StreamRef stream, const RopeArgs& args) {
     case Device::kCpu:
       return rope_cpu(args);
     case Device::kCuda:
-      cuda_absent("rope");
+      return cuda::rope(stream.cuda_stream(), args);
   }
 }
 

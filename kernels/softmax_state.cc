@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "kernels/cpu/kernels.h"
-#include "kernels/cuda_absent.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/parallel.h"
 #include "kernels/shape_check.h"
 
@@ -108,7 +108,7 @@ void clear(StreamRef stream, const SoftmaxStateView& state) {
     case Device::kCpu:
       return clear_cpu(state);
     case Device::kCuda:
-      cuda_absent("clear");
+      return cuda::clear(stream.cuda_stream(), state);
   }
 }
 
@@ -120,7 +120,7 @@ void merge(StreamRef stream, const SoftmaxStateView& into, const SoftmaxStateVie
     case Device::kCpu:
       return merge_cpu(into, from);
     case Device::kCuda:
-      cuda_absent("merge");
+      return cuda::merge(stream.cuda_stream(), into, from);
   }
 }
 
@@ -135,7 +135,7 @@ void finish_attention(StreamRef stream, const FinishAttentionArgs& args) {
     case Device::kCpu:
       return finish_attention_cpu(args);
     case Device::kCuda:
-      cuda_absent("finish_attention");
+      return cuda::finish_attention(stream.cuda_stream(), args);
   }
 }
 

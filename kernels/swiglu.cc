@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/kernels.h"
-#include "kernels/cuda_absent.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/parallel.h"
 #include "kernels/shape_check.h"
 
@@ -41,7 +41,7 @@ void swiglu(StreamRef stream, const SwigluArgs& args) {
     case Device::kCpu:
       return swiglu_cpu(args);
     case Device::kCuda:
-      cuda_absent("swiglu");
+      return cuda::swiglu(stream.cuda_stream(), args);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/kernels.h"
-#include "kernels/cuda_absent.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/parallel.h"
 #include "kernels/shape_check.h"
 
@@ -94,7 +94,7 @@ void top_k(StreamRef stream, const TopKArgs& args) {
     case Device::kCpu:
       return parallel_for(args.logits.dim(0), [&](std::int64_t row) { top_k_row(args, row); });
     case Device::kCuda:
-      cuda_absent("top_k");
+      return cuda::top_k(stream.cuda_stream(), args);
   }
 }
 

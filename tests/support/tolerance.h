@@ -2,6 +2,7 @@
 // reference, by the type that it was computed from. An element passes when |got - want| <= absolute
 // + relative * |want|; a tensor also needs the cosine.
 #pragma once
+#include "base/device.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/kv_type.h"
@@ -31,8 +32,9 @@ inline Tolerance operator_tolerance(DType dtype) {
 }
 
 // Attention over a cache whose K or V has this type, beside a reference over the values that the
-// cache stands for. Over codes, queries and weights are rounded to 16 bits.
-inline Tolerance attention_tolerance(KvType type) {
+// cache stands for. Over codes, queries and weights are rounded to integers of 16 bits on CPUs and
+// to bf16 on GPUs.
+inline Tolerance attention_tolerance(KvType type, Device device) {
   switch (type) {
     case KvType::kF32:
       return operator_tolerance(DType::kF32);
@@ -40,7 +42,8 @@ inline Tolerance attention_tolerance(KvType type) {
       return operator_tolerance(DType::kBf16);
     case KvType::kInt8:
     case KvType::kInt4:
-      return {3e-4, 3e-4, 1 - 1e-7};
+      return device == Device::kCpu ? Tolerance{3e-4, 3e-4, 1 - 1e-7}
+                                    : operator_tolerance(DType::kBf16);
   }
   throw Error(ErrorCode::kInternal, "no tolerance for this type");
 }

@@ -36,14 +36,18 @@ AttentionShape random_shape(Random& random) {
   return s;
 }
 
-AttentionProblem::AttentionProblem(const AttentionShape& shape, std::uint64_t seed)
-    : shape_(shape),
+AttentionProblem::AttentionProblem(StreamRef stream, const AttentionShape& shape,
+                                   std::uint64_t seed)
+    : stream_(stream),
+      shape_(shape),
       sm_scale_(1.0F / std::sqrt(static_cast<float>(shape.head_dim))),
-      state_(shape.q_len, shape.n_kv_heads * shape.gqa_group, shape.head_dim) {
+      q_there_(stream, shape.q_len * n_heads() * shape.head_dim),
+      state_(stream, SoftmaxState(shape.q_len, n_heads(), shape.head_dim)) {
   Random random(seed);
   place_blocks(random);
   fill_blocks(random);
   q_ = random.normals(shape.q_len * n_heads() * shape.head_dim);
+  q_there_.write(q_);
   const std::int64_t last =
       k_positions_.empty() ? 0 : *std::max_element(k_positions_.begin(), k_positions_.end());
   for (std::int64_t i = 0; i < shape.q_len; ++i) {
@@ -88,8 +92,8 @@ void AttentionProblem::fill_blocks(Random& random) {
   for (std::int64_t head = 0; head < n_kv_heads; ++head) {
     std::int64_t token = 0;
     for (KvBlockRef& block : blocks_[static_cast<std::size_t>(head)]) {
-      memory_.emplace_back(std::array{static_cast<std::int64_t>(block_shape().bytes())});
-      std::byte* data = memory_.back().data();
+      std::vector<std::byte> bytes(block_shape().bytes());
+      std::byte* data = bytes.data();
       const auto rows = [&](std::vector<float>& x) {
         return TensorView<float, 2>(x.data() + (token * n_kv_heads + head) * shape_.head_dim,
                                     {block.n_tokens, shape_.head_dim},
@@ -99,14 +103,15 @@ void AttentionProblem::fill_blocks(Random& random) {
       kv_append(StreamRef::cpu(), {block_shape(), {&item, 1}});
       kv_read_k(block_shape(), data, 0, rows(k_));
       kv_read_v(block_shape(), data, 0, rows(v_));
-      block.data = data;
+      memory_.emplace_back(stream_, bytes);
+      block.data = memory_.back().data();
       token += block.n_tokens;
     }
   }
 }
 
 void AttentionProblem::make_items() {
-  const TensorView<const float, 3> q(q_.data(), {shape_.q_len, n_heads(), shape_.head_dim});
+  const TensorView<const float, 3> q(q_there_.data(), {shape_.q_len, n_heads(), shape_.head_dim});
   for (std::int64_t head = 0; head < shape_.n_kv_heads; ++head) {
     const Extent heads = {head * shape_.gqa_group, (head + 1) * shape_.gqa_group};
     items_.push_back({.q = q.slice(1, heads),
@@ -126,19 +131,22 @@ std::vector<AttentionItem> AttentionProblem::items_with_blocks(Extent blocks) co
   return out;
 }
 
+void AttentionProblem::clear_state() { clear(stream_, state_.view()); }
+
 std::vector<float> AttentionProblem::run() {
-  clear(StreamRef::cpu(), state_.view());
-  attention(StreamRef::cpu(), args());
+  clear_state();
+  attention(stream_, args());
   return finished();
 }
 
 std::vector<float> AttentionProblem::finished(std::span<const float> sink_logits) {
-  std::vector<float> out(q_.size());
-  finish_attention(StreamRef::cpu(), {.state = state_.view(),
-                                      .sink_logits = sink_logits,
-                                      .out = TensorView<float, 3>(
-                                          out.data(), {shape_.q_len, n_heads(), shape_.head_dim})});
-  return out;
+  const Memory out(stream_, static_cast<std::int64_t>(q_.size()), 0.0F);
+  const Memory<float> sinks(stream_, sink_logits);
+  finish_attention(stream_, {.state = state_.view(),
+                             .sink_logits = sinks.span(),
+                             .out = TensorView<float, 3>(
+                                 out.data(), {shape_.q_len, n_heads(), shape_.head_dim})});
+  return out.values();
 }
 
 reference::AttentionCase AttentionProblem::reference_case() const {

@@ -8,6 +8,7 @@
 #include "kernels/attention.h"
 #include "kernels/reference/attention.h"
 #include "tests/support/random.h"
+#include "tests/unit/kernels/each_device.h"
 
 namespace longhaul::test {
 
@@ -28,10 +29,11 @@ struct AttentionShape {
 std::string describe(const AttentionShape& shape);
 AttentionShape random_shape(Random& random);
 
-// Owns the memory; items() are views of it. Not movable.
+// Owns the memory, on the stream's device; items are views of it. Not movable. Blocks are filled on
+// the CPU and copied: their bytes are the same everywhere.
 class AttentionProblem {
  public:
-  AttentionProblem(const AttentionShape& shape, std::uint64_t seed);
+  AttentionProblem(StreamRef stream, const AttentionShape& shape, std::uint64_t seed);
   AttentionProblem(const AttentionProblem&) = delete;
   AttentionProblem& operator=(const AttentionProblem&) = delete;
 
@@ -39,7 +41,8 @@ class AttentionProblem {
   AttentionArgs args() const { return {block_shape(), sm_scale_, items_}; }
   // Blocks [begin, end) only.
   std::vector<AttentionItem> items_with_blocks(Extent blocks) const;
-  SoftmaxState& state() { return state_; }
+  void clear_state();
+  SoftmaxState state() const { return state_.state(); }
   // Clears the state, runs attention and gives the finished output [q_len, n_heads, head_dim].
   std::vector<float> run();
   std::vector<float> finished(std::span<const float> sink_logits = {});
@@ -51,6 +54,7 @@ class AttentionProblem {
   void fill_blocks(Random& random);
   void make_items();
 
+  StreamRef stream_;
   AttentionShape shape_;
   float sm_scale_;
   std::vector<float> q_;  // [q_len, n_heads, head_dim]
@@ -58,10 +62,11 @@ class AttentionProblem {
   std::vector<float> k_;  // [kv_len, n_kv_heads, head_dim], as the blocks hold them
   std::vector<float> v_;
   std::vector<std::int64_t> k_positions_;
-  std::vector<Tensor<std::byte, 1>> memory_;     // [n_kv_heads * n_blocks]
+  std::vector<Memory<std::byte>> memory_;  // [n_kv_heads * n_blocks]
+  Memory<float> q_there_;
   std::vector<std::vector<KvBlockRef>> blocks_;  // of each KV head
   std::vector<AttentionItem> items_;             // of each KV head
-  SoftmaxState state_;
+  StateThere state_;
 };
 
 }  // namespace longhaul::test

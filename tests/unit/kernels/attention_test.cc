@@ -10,31 +10,35 @@
 #include "kernels/kv_append.h"
 #include "tests/support/compare.h"
 #include "tests/unit/kernels/attention_case.h"
-#include "tests/unit/kernels/each_isa.h"
+#include "tests/unit/kernels/each_device.h"
 
 namespace longhaul::test {
 namespace {
 
-class Attention : public EachIsa {};
-LONGHAUL_WITH_EACH_ISA(Attention);
+class Attention : public EachDevice {
+ protected:
+  void expect_reference(const AttentionShape& shape, std::uint64_t seed) const;
+};
+LONGHAUL_ON_EACH_DEVICE(Attention);
 
-Tolerance tolerance_of(const AttentionShape& shape) {
-  const Tolerance k = attention_tolerance(shape.k_type);
-  const Tolerance v = attention_tolerance(shape.v_type);
+Tolerance tolerance_of(StreamRef stream, const AttentionShape& shape) {
+  const Tolerance k = attention_tolerance(shape.k_type, stream.device());
+  const Tolerance v = attention_tolerance(shape.v_type, stream.device());
   return k.absolute > v.absolute ? k : v;
 }
 
-void expect_reference(const AttentionShape& shape, std::uint64_t seed) {
+void Attention::expect_reference(const AttentionShape& shape, std::uint64_t seed) const {
   SCOPED_TRACE(describe(shape) + " seed " + std::to_string(seed));
-  AttentionProblem problem(shape, seed);
+  AttentionProblem problem(stream(), shape, seed);
   const std::vector<float> got = problem.run();
   const auto want = reference::attention(problem.reference_case());
-  EXPECT_TRUE(close(got, want.out, tolerance_of(shape)));
+  EXPECT_TRUE(close(got, want.out, tolerance_of(stream(), shape)));
+  const SoftmaxState state = problem.state();
   std::vector<float> lse;
-  for (std::int64_t i = 0; i < problem.state().m.size(); ++i) {
-    lse.push_back(problem.state().m.data()[i] + std::log(problem.state().l.data()[i]));
+  for (std::int64_t i = 0; i < state.m.size(); ++i) {
+    lse.push_back(state.m.data()[i] + std::log(state.l.data()[i]));
   }
-  EXPECT_TRUE(close(lse, want.lse, tolerance_of(shape)));
+  EXPECT_TRUE(close(lse, want.lse, tolerance_of(stream(), shape)));
 }
 
 TEST_P(Attention, RandomShapesMatchTheReference) {
@@ -120,7 +124,8 @@ TEST_P(Attention, DecodeOverManyKeysMatchesTheReference) {
 
 TEST_P(Attention, ResultsDoNotDependOnTheNumberOfThreads) {
   for (const std::int64_t q_len : {1, 200}) {
-    AttentionProblem problem({.q_len = q_len,
+    AttentionProblem problem(stream(),
+                             {.q_len = q_len,
                               .n_kv_heads = 2,
                               .gqa_group = 4,
                               .head_dim = 64,
@@ -140,22 +145,22 @@ TEST_P(Attention, KeysSplitOverCallsGiveTheSame) {
     AttentionShape shape = random_shape(random);
     shape.n_blocks = random.integer(3, 9);
     SCOPED_TRACE(describe(shape));
-    AttentionProblem problem(shape, base_seed() + static_cast<std::uint64_t>(i));
+    AttentionProblem problem(stream(), shape, base_seed() + static_cast<std::uint64_t>(i));
     const std::vector<float> whole = problem.run();
     const std::int64_t cut = random.integer(1, shape.n_blocks - 1);
-    clear(StreamRef::cpu(), problem.state().view());
+    problem.clear_state();
     AttentionArgs args = problem.args();
     for (const Extent part : {Extent{cut, shape.n_blocks}, Extent{0, cut}}) {
       const std::vector<AttentionItem> items = problem.items_with_blocks(part);
       args.items = items;
-      attention(StreamRef::cpu(), args);
+      attention(stream(), args);
     }
-    EXPECT_TRUE(close(problem.finished(), whole, tolerance_of(shape)));
+    EXPECT_TRUE(close(problem.finished(), whole, tolerance_of(stream(), shape)));
   }
 }
 
 TEST_P(Attention, SinkLogitsAndOffByOneMatchTheReference) {
-  AttentionProblem problem({.q_len = 5, .n_kv_heads = 2, .gqa_group = 2, .n_blocks = 2},
+  AttentionProblem problem(stream(), {.q_len = 5, .n_kv_heads = 2, .gqa_group = 2, .n_blocks = 2},
                            base_seed());
   problem.run();
   reference::AttentionCase c = problem.reference_case();
@@ -169,46 +174,61 @@ TEST_P(Attention, SinkLogitsAndOffByOneMatchTheReference) {
 
 // One block of f32 in memory of its own.
 struct Block {
+  StreamRef stream;
   KvBlockShape shape = {.block_size = 32, .head_dim = 16};
-  Tensor<std::byte, 1> memory{std::array{static_cast<std::int64_t>(shape.bytes())}};
+  Memory<std::byte> memory{stream, static_cast<std::int64_t>(shape.bytes())};
+  explicit Block(StreamRef on) : stream(on) {}
   KvBlockRef ref(std::int64_t first_position, std::int64_t n_tokens) const {
     return {memory.data(), first_position, n_tokens};
   }
-  void set(const std::vector<float>& k, const std::vector<float>& v) {
+  void set(const std::vector<float>& k, const std::vector<float>& v) const {
     const auto n_tokens = static_cast<std::int64_t>(k.size()) / shape.head_dim;
+    const Memory k_there(stream, k);
+    const Memory v_there(stream, v);
     std::byte* data = memory.data();
-    const KvAppendItem item = {TensorView<const float, 2>(k.data(), {n_tokens, shape.head_dim}),
-                               TensorView<const float, 2>(v.data(), {n_tokens, shape.head_dim}),
-                               {&data, 1},
-                               0};
-    kv_append(StreamRef::cpu(), {shape, {&item, 1}});
+    const KvAppendItem item = {
+        TensorView<const float, 2>(k_there.data(), {n_tokens, shape.head_dim}),
+        TensorView<const float, 2>(v_there.data(), {n_tokens, shape.head_dim}),
+        {&data, 1},
+        0};
+    kv_append(stream, {shape, {&item, 1}});
   }
 };
 
-// Two queries of one head against the given blocks, starting from `state`.
-void attend(const KvBlockShape& shape, const std::vector<float>& q,
-            const std::vector<std::int64_t>& positions, const std::vector<KvBlockRef>& blocks,
-            AttentionMask mask, SoftmaxState& state) {
+// Two queries of one head against the given blocks, starting from `state`; gives the new one.
+SoftmaxState attend(const Block& block, const std::vector<float>& q,
+                    const std::vector<std::int64_t>& positions,
+                    const std::vector<KvBlockRef>& blocks, AttentionMask mask,
+                    const SoftmaxState& state) {
   const auto q_len = static_cast<std::int64_t>(positions.size());
-  const AttentionItem item = {.q = TensorView<const float, 3>(q.data(), {q_len, 1, shape.head_dim}),
-                              .q_positions = positions,
-                              .blocks = blocks,
-                              .mask = mask,
-                              .state = state.view()};
-  attention(StreamRef::cpu(), {shape, 1.0F, {&item, 1}});
+  const Memory q_there(block.stream, q);
+  const StateThere state_there(block.stream, state);
+  const AttentionItem item = {
+      .q = TensorView<const float, 3>(q_there.data(), {q_len, 1, block.shape.head_dim}),
+      .q_positions = positions,
+      .blocks = blocks,
+      .mask = mask,
+      .state = state_there.view()};
+  attention(block.stream, {block.shape, 1.0F, {&item, 1}});
+  return state_there.state();
+}
+
+SoftmaxState empty_state(std::int64_t n_tokens, std::int64_t head_dim) {
+  SoftmaxState out(n_tokens, 1, head_dim);
+  clear(StreamRef::cpu(), out.view());
+  return out;
 }
 
 // With q = 0 every weight is 1: l counts the visible keys and o is their sum, exactly.
 TEST_P(Attention, CountsAndSumsSmallIntegersExactly) {
-  Block block;
+  const Block block(stream());
   std::vector<float> v;
   for (int i = 0; i < 20 * 16; ++i) v.push_back(static_cast<float>(i / 16));
   block.set(v, v);
-  SoftmaxState state(3, 1, 16);
-  clear(StreamRef::cpu(), state.view());
   const std::int64_t start = (std::int64_t{1} << 40) + 3;  // far beyond 32 bits
-  attend(block.shape, std::vector<float>(3 * 16, 0.0F), {start - 1, start + 9, start + 100},
-         {block.ref(start, 20)}, {.sink = start + 2, .recent = 95}, state);
+  const SoftmaxState state =
+      attend(block, std::vector<float>(3 * 16, 0.0F), {start - 1, start + 9, start + 100},
+             {block.ref(start, 20)}, {.sink = start + 2, .recent = 95}, empty_state(3, 16));
   // Query 0 sees nothing; 1 sees tokens 0..9; 2 sees the sinks 0, 1 and the recent 6..19.
   const std::vector<float> l(state.l.data(), state.l.data() + 3);
   EXPECT_EQ(l, (std::vector<float>{0, 10, 16}));
@@ -222,7 +242,7 @@ TEST_P(Attention, CountsAndSumsSmallIntegersExactly) {
 }
 
 TEST_P(Attention, AQueryThatSeesNothingLeavesItsStateAlone) {
-  Block block;
+  const Block block(stream());
   const std::vector<float> k = Random(base_seed()).normals(32 * 16);
   block.set(k, k);
   SoftmaxState state(2, 1, 16);
@@ -232,7 +252,7 @@ TEST_P(Attention, AQueryThatSeesNothingLeavesItsStateAlone) {
     state.l.data()[i] = 7.5F;
   }
   // The first query sees nothing; the second sees all, so the block is not skipped.
-  attend(block.shape, k, {5, 60}, {block.ref(20, 32)}, {}, state);
+  state = attend(block, k, {5, 60}, {block.ref(20, 32)}, {}, state);
   EXPECT_EQ(state.m.data()[0], 3.25F);
   EXPECT_EQ(state.l.data()[0], 7.5F);
   for (int i = 0; i < 16; ++i) EXPECT_EQ(state.o.data()[i], 0.1F * static_cast<float>(i));
@@ -240,30 +260,28 @@ TEST_P(Attention, AQueryThatSeesNothingLeavesItsStateAlone) {
 }
 
 TEST_P(Attention, HiddenBlocksAreNotTouched) {
-  Block block;
+  const Block block(stream());
   const std::vector<float> k = Random(base_seed()).normals(32 * 16);
   block.set(k, k);
   const auto* nowhere = reinterpret_cast<const std::byte*>(64);  // reading it would crash
-  SoftmaxState state(1, 1, 16);
-  clear(StreamRef::cpu(), state.view());
-  attend(block.shape, std::vector<float>(16, 1.0F), {1000},
-         {{nowhere, 1001, 32}, block.ref(0, 32), {nowhere, 900, 0}, {nowhere, 64, 32}},
-         {.sink = 32, .recent = 100}, state);
+  const SoftmaxState state =
+      attend(block, std::vector<float>(16, 1.0F), {1000},
+             {{nowhere, 1001, 32}, block.ref(0, 32), {nowhere, 900, 0}, {nowhere, 64, 32}},
+             {.sink = 32, .recent = 100}, empty_state(1, 16));
   EXPECT_GT(state.l.data()[0], 0.0F);
 }
 
 TEST_P(Attention, NanIsNotSwallowed) {
-  Block block;
+  const Block block(stream());
   std::vector<float> k = Random(base_seed()).normals(32 * 16);
   block.set(k, k);
-  SoftmaxState state(1, 1, 16);
-  clear(StreamRef::cpu(), state.view());
-  attend(block.shape, std::vector<float>(16, std::nanf("")), {1000}, {block.ref(0, 32)}, {}, state);
+  const SoftmaxState state = attend(block, std::vector<float>(16, std::nanf("")), {1000},
+                                    {block.ref(0, 32)}, {}, empty_state(1, 16));
   EXPECT_TRUE(std::isnan(state.l.data()[0]));
-  std::vector<float> out(16);
-  finish_attention(StreamRef::cpu(),
-                   {state.view(), {}, TensorView<float, 3>(out.data(), {1, 1, 16})});
-  EXPECT_TRUE(std::isnan(out[7]));
+  const StateThere there(stream(), state);
+  const Memory out(stream(), 16, 0.0F);
+  finish_attention(stream(), {there.view(), {}, TensorView<float, 3>(out.data(), {1, 1, 16})});
+  EXPECT_TRUE(std::isnan(out.values()[7]));
 }
 
 TEST(AttentionArguments, BadOnesAreRefused) {
@@ -277,7 +295,7 @@ TEST(AttentionArguments, BadOnesAreRefused) {
     }
     ADD_FAILURE() << "accepted: " << text;
   };
-  AttentionProblem problem({.q_len = 2, .n_blocks = 2}, 1);
+  AttentionProblem problem(StreamRef::cpu(), {.q_len = 2, .n_blocks = 2}, 1);
   AttentionArgs args = problem.args();
   args.shape.block_size = 24;
   refused(args, "block_size is 24");
@@ -297,18 +315,6 @@ TEST(AttentionArguments, BadOnesAreRefused) {
   const std::vector<KvBlockRef> blocks = {{items[0].blocks[0].data, 0, 65}};
   items[0].blocks = blocks;
   refused(args, "block 0 has 65 tokens");
-}
-
-TEST(AttentionArguments, CudaIsRefusedByName) {
-  AttentionProblem problem({}, 1);
-  int stream = 0;
-  try {
-    attention(StreamRef::cuda(&stream), problem.args());
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_STREQ(error.what(), "kernels: attention on CUDA is not in this build; run on the CPU");
-  }
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,11 +57,13 @@ struct Weight {
       value = to_float(halves.back());
     }
   }
-  WeightView view() const {
-    const void* data = dtype == DType::kBf16 ? static_cast<const void*>(halves.data())
-                                             : static_cast<const void*>(values.data());
-    return {data, dtype, n_out, n_in};
+  std::span<const std::byte> bytes() const {
+    return dtype == DType::kBf16 ? std::as_bytes(std::span(halves))
+                                 : std::as_bytes(std::span(values));
   }
+  WeightView view() const { return view_at(bytes().data()); }
+  // Of a copy of bytes() elsewhere.
+  WeightView view_at(const void* data) const { return {data, dtype, n_out, n_in}; }
 };
 
 }  // namespace longhaul::test

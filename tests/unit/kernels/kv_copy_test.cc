@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "kernels/kv_append.h"
 #include "tests/support/random.h"
+#include "tests/unit/kernels/each_device.h"
 
 namespace longhaul::test {
 namespace {
@@ -37,7 +38,10 @@ struct Block {
   std::vector<std::byte> bytes;
 };
 
-TEST(KvCopy, MovesTheTokensAndNothingElse) {
+class KvCopy : public EachDevice {};
+LONGHAUL_ON_EACH_DEVICE(KvCopy);
+
+TEST_P(KvCopy, MovesTheTokensAndNothingElse) {
   Random random(base_seed());
   for (const KvType k_type : kKvTypes) {
     for (const KvType v_type : kKvTypes) {
@@ -53,9 +57,12 @@ TEST(KvCopy, MovesTheTokensAndNothingElse) {
         to.fill(random);
         const Block before = to;
         KvCopyItem item = want;
-        item.from = from.bytes.data();
-        item.to = to.bytes.data();
-        kv_copy(StreamRef::cpu(), {.shape = shape, .items = {&item, 1}});
+        const Memory from_there(stream(), from.bytes);
+        const Memory to_there(stream(), to.bytes);
+        item.from = from_there.data();
+        item.to = to_there.data();
+        kv_copy(stream(), {.shape = shape, .items = {&item, 1}});
+        to.bytes = to_there.values();
         for (std::int64_t i = 0; i < kTokens; ++i) {
           const bool moved = Extent{item.to_slot, item.to_slot + item.n_tokens}.contains(i);
           EXPECT_EQ(to.slot(i),
@@ -67,7 +74,7 @@ TEST(KvCopy, MovesTheTokensAndNothingElse) {
   }
 }
 
-TEST(KvCopy, RefusesTokensOutsideTheBlocks) {
+TEST(KvCopyArguments, RefusesTokensOutsideTheBlocks) {
   const KvBlockShape shape{kTokens, kHeadDim, KvType::kF32, KvType::kF32};
   Block from(shape);
   Block to(shape);

@@ -1,28 +1,42 @@
 // linear by each of its paths (few rows, tiled, oneDNN), with each instruction set and weight type.
 #include "kernels/linear.h"
 
+#include <optional>
+#include <string>
+
 #include "kernels/linear_paths.h"
 #include "kernels/onednn.h"
 #include "kernels/reference/operators.h"
 #include "tests/support/compare.h"
-#include "tests/unit/kernels/each_isa.h"
+#include "tests/unit/kernels/each_device.h"
 
 namespace longhaul::test {
 namespace {
 
-class Linear : public EachIsa {
+// A path of the CPU, or what linear() does on the stream's device.
+using Way = std::optional<LinearPath>;
+
+std::string describe(Way way) { return way ? std::string(name_of(*way)) : "linear"; }
+
+class Linear : public EachDevice {
  protected:
   // Those that can run now.
-  static std::vector<LinearPath> paths(DType dtype) {
-    std::vector<LinearPath> out = {LinearPath::kTiled, LinearPath::kFewRows};
+  std::vector<Way> ways(DType dtype) const {
+    if (stream().device() == Device::kCuda) return {Way()};
+    std::vector<Way> out = {LinearPath::kTiled, LinearPath::kFewRows};
     const bool can_bf16 = active_isa() == Isa::kAvx512Bf16;
     if (onednn::in_build() && (dtype == DType::kF32 || can_bf16)) {
-      out.push_back(LinearPath::kOneDnn);
+      out.emplace_back(LinearPath::kOneDnn);
     }
     return out;
   }
 };
-LONGHAUL_WITH_EACH_ISA(Linear);
+LONGHAUL_ON_EACH_DEVICE(Linear);
+
+void run(StreamRef stream, Way way, const LinearArgs& args) {
+  if (way) return linear_by(*way, args);
+  linear(stream, args);
+}
 
 struct Product {
   std::int64_t n_tokens;
@@ -33,16 +47,20 @@ struct Product {
   LinearOutput output = LinearOutput::kOverwrite;
 };
 
-// x and the weights, by one path, from an output full of ones.
-std::vector<float> compute(LinearPath path, const Product& p, const std::vector<float>& x,
+// x and the weights, in one way, from an output full of ones.
+std::vector<float> compute(StreamRef stream, Way way, const Product& p, const std::vector<float>& x,
                            const Weight& weight, const std::vector<float>& bias) {
-  std::vector<float> out(static_cast<std::size_t>(p.n_tokens * p.n_out), 1.0F);
-  linear_by(path, {.x = TensorView<const float, 2>(x.data(), {p.n_tokens, p.n_in}),
-                   .weight = weight.view(),
-                   .bias = bias,
-                   .out = TensorView<float, 2>(out.data(), {p.n_tokens, p.n_out}),
-                   .output = p.output});
-  return out;
+  const Memory out(stream, p.n_tokens * p.n_out, 1.0F);
+  const Memory x_there(stream, x);
+  const Memory bias_there(stream, bias);
+  const Memory<std::byte> weight_there(stream, weight.bytes());
+  run(stream, way,
+      {.x = TensorView<const float, 2>(x_there.data(), {p.n_tokens, p.n_in}),
+       .weight = weight.view_at(weight_there.data()),
+       .bias = bias_there.span(),
+       .out = TensorView<float, 2>(out.data(), {p.n_tokens, p.n_out}),
+       .output = p.output});
+  return out.values();
 }
 
 // The reference with x rounded as the contract says.
@@ -57,17 +75,17 @@ std::vector<double> expected(const Product& p, const std::vector<float>& x, cons
   return out;
 }
 
-// All paths that can run, against one reference.
-void expect_reference(const Product& p, const std::vector<LinearPath>& paths) {
+// All ways that can run, against one reference.
+void expect_reference(StreamRef stream, const Product& p, const std::vector<Way>& ways) {
   Random random(base_seed());
   const std::vector<float> x = random.normals(p.n_tokens * p.n_in);
   const Weight weight(p.dtype, p.n_out, p.n_in, random.normals(p.n_out * p.n_in, 0.05));
   const std::vector<float> bias = p.bias ? random.normals(p.n_out) : std::vector<float>{};
   const std::vector<double> want = expected(p, x, weight, bias);
-  for (const LinearPath path : paths) {
+  for (const Way way : ways) {
     // x is rounded on both sides, so also bf16 agrees to float32.
-    EXPECT_TRUE(close(compute(path, p, x, weight, bias), want, {1e-5, 2e-5, 1 - 1e-9}))
-        << name_of(path) << " x [" << p.n_tokens << ", " << p.n_in << "] n_out " << p.n_out << " "
+    EXPECT_TRUE(close(compute(stream, way, p, x, weight, bias), want, {1e-5, 2e-5, 1 - 1e-9}))
+        << describe(way) << " x [" << p.n_tokens << ", " << p.n_in << "] n_out " << p.n_out << " "
         << name_of(p.dtype) << " bias " << p.bias << " accumulate "
         << (p.output == LinearOutput::kAccumulate);
   }
@@ -79,9 +97,10 @@ TEST_P(Linear, EveryPathMatchesTheReference) {
       for (const std::int64_t n_in : {1, 15, 64, 129, 250}) {
         for (const std::int64_t n_out : {1, 17, 64, 131}) {
           const std::int64_t choice = n_tokens + n_in + n_out;
-          expect_reference({n_tokens, n_in, n_out, dtype, choice % 2 == 1,
+          expect_reference(stream(),
+                           {n_tokens, n_in, n_out, dtype, choice % 2 == 1,
                             choice % 3 == 1 ? LinearOutput::kAccumulate : LinearOutput::kOverwrite},
-                           paths(dtype));
+                           ways(dtype));
           if (HasFailure()) return;
         }
       }
@@ -92,7 +111,7 @@ TEST_P(Linear, EveryPathMatchesTheReference) {
 TEST_P(Linear, LongSumsMatchTheReference) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     for (const std::int64_t n_tokens : {1, 6, 40}) {
-      expect_reference({n_tokens, 2500, 90, dtype, true}, paths(dtype));
+      expect_reference(stream(), {n_tokens, 2500, 90, dtype, true}, ways(dtype));
     }
   }
 }
@@ -111,8 +130,8 @@ TEST_P(Linear, SmallIntegersAreExact) {
     const Weight weight(dtype, p.n_out, p.n_in, integers(p.n_out * p.n_in));
     const std::vector<float> bias = integers(p.n_out);
     const std::vector<double> want = expected(p, x, weight, bias);
-    for (const LinearPath path : paths(dtype)) {
-      EXPECT_EQ(widened(compute(path, p, x, weight, bias)), want) << name_of(path);
+    for (const Way way : ways(dtype)) {
+      EXPECT_EQ(widened(compute(stream(), way, p, x, weight, bias)), want) << describe(way);
     }
   }
 }
@@ -122,7 +141,8 @@ TEST_P(Linear, SlicesOfWeightsMatchTheReference) {
   Random random(base_seed());
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     const Weight whole(dtype, 90, 70, random.normals(90 * 70, 0.05));
-    const WeightView slice = whole.view().outputs({7, 84}).inputs({13, 64});
+    const Memory<std::byte> whole_there(stream(), whole.bytes());
+    const WeightView slice = whole.view_at(whole_there.data()).outputs({7, 84}).inputs({13, 64});
     std::vector<float> copied;
     for (std::int64_t o = 7; o < 84; ++o) {
       const auto row = whole.values.begin() + o * 70;
@@ -132,28 +152,31 @@ TEST_P(Linear, SlicesOfWeightsMatchTheReference) {
       const Product p = {n_tokens, 51, 77, dtype};
       const std::vector<float> x = random.normals(n_tokens * 51);
       const auto want = expected(p, x, Weight(dtype, 77, 51, copied), {});
-      for (const LinearPath path : paths(dtype)) {
-        std::vector<float> out(static_cast<std::size_t>(n_tokens * 77));
-        linear_by(path, {.x = TensorView<const float, 2>(x.data(), {n_tokens, 51}),
-                         .weight = slice,
-                         .bias = {},
-                         .out = TensorView<float, 2>(out.data(), {n_tokens, 77})});
-        EXPECT_TRUE(close(out, want, {1e-5, 2e-5, 1 - 1e-9})) << name_of(path);
+      const Memory x_there(stream(), x);
+      for (const Way way : ways(dtype)) {
+        const Memory out(stream(), n_tokens * 77, 0.0F);
+        run(stream(), way,
+            {.x = TensorView<const float, 2>(x_there.data(), {n_tokens, 51}),
+             .weight = slice,
+             .bias = {},
+             .out = TensorView<float, 2>(out.data(), {n_tokens, 77})});
+        EXPECT_TRUE(close(out.values(), want, {1e-5, 2e-5, 1 - 1e-9})) << describe(way);
       }
     }
   }
 }
 
-TEST_P(Linear, ThreadsDoNotChangeTheOwnPaths) {
+TEST_P(Linear, NeitherThreadsNorTimeChangeTheOwnPaths) {
   const Product p = {8, 400, 900};
   Random random(base_seed());
   const std::vector<float> x = random.normals(p.n_tokens * p.n_in);
   const Weight weight(p.dtype, p.n_out, p.n_in, random.normals(p.n_out * p.n_in));
-  for (const LinearPath path : {LinearPath::kFewRows, LinearPath::kTiled}) {
+  for (const Way way : ways(p.dtype)) {
+    if (way == LinearPath::kOneDnn) continue;
     set_kernel_threads(1);
-    const std::vector<float> one = compute(path, p, x, weight, {});
+    const std::vector<float> one = compute(stream(), way, p, x, weight, {});
     set_kernel_threads(3);
-    EXPECT_EQ(one, compute(path, p, x, weight, {}));
+    EXPECT_EQ(one, compute(stream(), way, p, x, weight, {}));
   }
 }
 

@@ -7,13 +7,13 @@
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
 #include "tests/support/compare.h"
-#include "tests/unit/kernels/each_isa.h"
+#include "tests/unit/kernels/each_device.h"
 
 namespace longhaul::test {
 namespace {
 
-class RowOperators : public EachIsa {};
-LONGHAUL_WITH_EACH_ISA(RowOperators);
+class RowOperators : public EachDevice {};
+LONGHAUL_ON_EACH_DEVICE(RowOperators);
 
 const Tolerance kF32 = operator_tolerance(DType::kF32);
 
@@ -21,12 +21,14 @@ TEST_P(RowOperators, RmsNormMatchesTheReference) {
   Random random(base_seed());
   for (const std::int64_t width : {1, 5, 64, 100, 4097}) {
     const std::int64_t n_rows = 13;
-    std::vector<float> x = random.normals(n_rows * width, 3.0);
-    const std::vector<float> weight = random.normals(width);
-    const std::vector<double> want = reference::rms_norm(widened(x), widened(weight), 1e-5F);
+    const std::vector<float> values = random.normals(n_rows * width, 3.0);
+    const std::vector<float> weights = random.normals(width);
+    const std::vector<double> want = reference::rms_norm(widened(values), widened(weights), 1e-5F);
+    const Memory x(stream(), values);
+    const Memory weight(stream(), weights);
     const TensorView<float, 2> view(x.data(), {n_rows, width});
-    rms_norm(StreamRef::cpu(), {.x = view, .weight = weight, .eps = 1e-5F, .out = view});
-    EXPECT_TRUE(close(x, want, kF32)) << width;
+    rms_norm(stream(), {.x = view, .weight = weight.span(), .eps = 1e-5F, .out = view});
+    EXPECT_TRUE(close(x.values(), want, kF32)) << width;
   }
 }
 
@@ -34,11 +36,14 @@ TEST_P(RowOperators, RmsNormReadsStridedRows) {
   Random random(base_seed());
   const std::vector<float> x = random.normals(4 * 30);
   const std::vector<float> weight = random.normals(10);
-  std::vector<float> out(4 * 20, -1.0F);
-  rms_norm(StreamRef::cpu(), {.x = TensorView<const float, 2>(x.data() + 7, {4, 10}, {30, 1}),
-                              .weight = weight,
-                              .eps = 0.0F,
-                              .out = TensorView<float, 2>(out.data() + 3, {4, 10}, {20, 1})});
+  const Memory x_there(stream(), x);
+  const Memory weight_there(stream(), weight);
+  const Memory out_there(stream(), 4 * 20, -1.0F);
+  rms_norm(stream(), {.x = TensorView<const float, 2>(x_there.data() + 7, {4, 10}, {30, 1}),
+                      .weight = weight_there.span(),
+                      .eps = 0.0F,
+                      .out = TensorView<float, 2>(out_there.data() + 3, {4, 10}, {20, 1})});
+  const std::vector<float> out = out_there.values();
   for (std::size_t row = 0; row < 4; ++row) {
     const auto begin = x.begin() + static_cast<std::ptrdiff_t>(30 * row + 7);
     const std::vector<double> want = reference::rms_norm({begin, begin + 10}, widened(weight), 0.0);
@@ -51,13 +56,15 @@ TEST_P(RowOperators, RmsNormReadsStridedRows) {
 TEST_P(RowOperators, SwigluMatchesTheReferenceAlsoFarOut) {
   Random random(base_seed());
   for (const std::int64_t width : {1, 7, 33, 9000}) {
-    std::vector<float> gate = random.normals(3 * width, 30.0);
-    const std::vector<float> up = random.normals(3 * width);
-    const std::vector<double> want = reference::swiglu(widened(gate), widened(up));
+    const std::vector<float> gates = random.normals(3 * width, 30.0);
+    const std::vector<float> ups = random.normals(3 * width);
+    const std::vector<double> want = reference::swiglu(widened(gates), widened(ups));
+    const Memory gate(stream(), gates);
+    const Memory up(stream(), ups);
     const TensorView<float, 2> view(gate.data(), {3, width});
-    swiglu(StreamRef::cpu(),
+    swiglu(stream(),
            {.gate = view, .up = TensorView<const float, 2>(up.data(), {3, width}), .out = view});
-    EXPECT_TRUE(close(gate, want, kF32)) << width;
+    EXPECT_TRUE(close(gate.values(), want, kF32)) << width;
   }
 }
 
@@ -65,21 +72,24 @@ TEST_P(RowOperators, SwigluMatchesTheReferenceAlsoFarOut) {
 TEST_P(RowOperators, ExpIsAccurateOverItsRange) {
   std::vector<float> gate;
   for (float x = -86.0F; x < 88.0F; x += 0.0137F) gate.push_back(x);
-  const std::vector<float> up(gate.size(), 1.0F);
-  std::vector<float> out(gate.size());
   const auto n = static_cast<std::int64_t>(gate.size());
-  swiglu(StreamRef::cpu(), {.gate = TensorView<const float, 2>(gate.data(), {1, n}),
-                            .up = TensorView<const float, 2>(up.data(), {1, n}),
-                            .out = TensorView<float, 2>(out.data(), {1, n})});
+  const Memory gate_there(stream(), gate);
+  const Memory up(stream(), n, 1.0F);
+  const Memory out_there(stream(), n, 0.0F);
+  swiglu(stream(), {.gate = TensorView<const float, 2>(gate_there.data(), {1, n}),
+                    .up = TensorView<const float, 2>(up.data(), {1, n}),
+                    .out = TensorView<float, 2>(out_there.data(), {1, n})});
+  const std::vector<float> out = out_there.values();
   double worst = 0;
   for (std::size_t i = 0; i < gate.size(); ++i) {
     const double want = gate[i] / (1 + std::exp(-static_cast<double>(gate[i])));
     if (want != 0) worst = std::max(worst, std::fabs(out[i] - want) / std::fabs(want));
   }
   EXPECT_LT(worst, 3e-7);
-  std::vector<float> edges = {-200.0F, 200.0F, 0.0F, std::nanf("")};
-  const TensorView<float, 2> view(edges.data(), {1, 4});
-  swiglu(StreamRef::cpu(), {view, TensorView<const float, 2>(up.data(), {1, 4}), view});
+  const Memory edges_there(stream(), std::vector<float>{-200.0F, 200.0F, 0.0F, std::nanf("")});
+  const TensorView<float, 2> view(edges_there.data(), {1, 4});
+  swiglu(stream(), {view, TensorView<const float, 2>(up.data(), {1, 4}), view});
+  const std::vector<float> edges = edges_there.values();
   EXPECT_EQ(edges[0], -0.0F);
   EXPECT_EQ(edges[1], 200.0F);
   EXPECT_EQ(edges[2], 0.0F);
@@ -103,31 +113,35 @@ TEST_P(RowOperators, RopeMatchesTheReferenceAtFarPositions) {
     for (std::int64_t i = 0; i < half; ++i) {
       frequencies.push_back(std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half)));
     }
-    std::vector<float> x = random.normals(n_tokens * c.n_heads * c.head_dim);
-    const std::vector<double> want = reference::rope(widened(x), positions, frequencies, c.n_heads,
-                                                     c.head_dim, c.attention_scale);
-    Tensor<float, 2> cos({n_tokens, half});
-    Tensor<float, 2> sin({n_tokens, half});
-    rope_angles(StreamRef::cpu(), {.positions = positions,
-                                   .inverse_frequencies = frequencies,
-                                   .attention_scale = c.attention_scale,
-                                   .cos = cos.view(),
-                                   .sin = sin.view()});
-    rope(StreamRef::cpu(), {.x = TensorView<float, 3>(x.data(), {n_tokens, c.n_heads, c.head_dim}),
-                            .cos = cos.view(),
-                            .sin = sin.view()});
-    EXPECT_TRUE(close(x, want, kF32));
+    const std::vector<float> values = random.normals(n_tokens * c.n_heads * c.head_dim);
+    const std::vector<double> want = reference::rope(widened(values), positions, frequencies,
+                                                     c.n_heads, c.head_dim, c.attention_scale);
+    const Memory x(stream(), values);
+    const Memory cos(stream(), n_tokens * half, 0.0F);
+    const Memory sin(stream(), n_tokens * half, 0.0F);
+    const TensorView<float, 2> cos_view(cos.data(), {n_tokens, half});
+    const TensorView<float, 2> sin_view(sin.data(), {n_tokens, half});
+    rope_angles(stream(), {.positions = positions,
+                           .inverse_frequencies = frequencies,
+                           .attention_scale = c.attention_scale,
+                           .cos = cos_view,
+                           .sin = sin_view});
+    rope(stream(), {.x = TensorView<float, 3>(x.data(), {n_tokens, c.n_heads, c.head_dim}),
+                    .cos = cos_view,
+                    .sin = sin_view});
+    EXPECT_TRUE(close(x.values(), want, kF32));
   }
 }
 
 TEST_P(RowOperators, RopeReachesOnlyItsOwnHeads) {
-  std::vector<float> x(2 * 3 * 8, 1.0F);
-  const std::vector<float> zero(2 * 4, 0.0F);
+  const Memory x_there(stream(), 2 * 3 * 8, 1.0F);
+  const Memory zero(stream(), 2 * 4, 0.0F);
   // Heads 1 and 2 of three; a turn by 90 degrees.
-  const std::vector<float> one(2 * 4, 1.0F);
-  rope(StreamRef::cpu(), {.x = TensorView<float, 3>(x.data(), {2, 3, 8}).slice(1, {1, 3}),
-                          .cos = TensorView<const float, 2>(zero.data(), {2, 4}),
-                          .sin = TensorView<const float, 2>(one.data(), {2, 4})});
+  const Memory one(stream(), 2 * 4, 1.0F);
+  rope(stream(), {.x = TensorView<float, 3>(x_there.data(), {2, 3, 8}).slice(1, {1, 3}),
+                  .cos = TensorView<const float, 2>(zero.data(), {2, 4}),
+                  .sin = TensorView<const float, 2>(one.data(), {2, 4})});
+  const std::vector<float> x = x_there.values();
   for (std::size_t i = 0; i < x.size(); ++i) {
     const float want = i % 24 < 8 ? 1.0F : i % 8 < 4 ? -1.0F : 1.0F;
     EXPECT_EQ(x[i], want) << i;
@@ -139,10 +153,12 @@ TEST_P(RowOperators, EmbeddingCopiesRows) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     const Weight table(dtype, 11, 37, random.normals(11 * 37));
     const std::vector<std::int32_t> tokens = {10, 0, 3, 3};
-    std::vector<float> out(4 * 37);
-    embedding(StreamRef::cpu(), {.table = table.view(),
-                                 .tokens = tokens,
-                                 .out = TensorView<float, 2>(out.data(), {4, 37})});
+    const Memory<std::byte> table_there(stream(), table.bytes());
+    const Memory out_there(stream(), 4 * 37, 0.0F);
+    embedding(stream(), {.table = table.view_at(table_there.data()),
+                         .tokens = tokens,
+                         .out = TensorView<float, 2>(out_there.data(), {4, 37})});
+    const std::vector<float> out = out_there.values();
     for (std::size_t t = 0; t < 4; ++t) {
       for (std::size_t i = 0; i < 37; ++i) {
         EXPECT_EQ(out[t * 37 + i], table.values[static_cast<std::size_t>(tokens[t]) * 37 + i]);

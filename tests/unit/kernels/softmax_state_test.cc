@@ -6,15 +6,34 @@
 
 #include "kernels/reference/operators.h"
 #include "tests/support/compare.h"
-#include "tests/unit/kernels/each_isa.h"
+#include "tests/unit/kernels/each_device.h"
 
 namespace longhaul::test {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-class SoftmaxStates : public EachIsa {};
-LONGHAUL_WITH_EACH_ISA(SoftmaxStates);
+class SoftmaxStates : public EachDevice {
+ protected:
+  SoftmaxState merged(const SoftmaxState& into, const SoftmaxState& from) const {
+    const StateThere there(stream(), into);
+    merge(stream(), there.view(), StateThere(stream(), from).view());
+    return there.state();
+  }
+  SoftmaxState cleared(const SoftmaxState& state) const {
+    const StateThere there(stream(), state);
+    clear(stream(), there.view());
+    return there.state();
+  }
+  std::vector<float> finished(const SoftmaxState& state, const std::vector<float>& sinks) const {
+    const Memory out(stream(), state.o.size(), 0.0F);
+    const Memory there(stream(), sinks);
+    finish_attention(stream(), {StateThere(stream(), state).view(), there.span(),
+                                TensorView<float, 3>(out.data(), state.o.view().shape())});
+    return out.values();
+  }
+};
+LONGHAUL_ON_EACH_DEVICE(SoftmaxStates);
 
 SoftmaxState random_state(Random& random, std::int64_t n_tokens, std::int64_t n_heads,
                           std::int64_t head_dim) {
@@ -29,17 +48,6 @@ SoftmaxState random_state(Random& random, std::int64_t n_tokens, std::int64_t n_
     }
   }
   return state;
-}
-
-SoftmaxState copy_of(SoftmaxState& state) {
-  SoftmaxState out(state.o.dim(0), state.o.dim(1), state.o.dim(2));
-  clear(StreamRef::cpu(), out.view());
-  for (std::int64_t i = 0; i < state.o.size(); ++i) out.o.data()[i] = state.o.data()[i];
-  for (std::int64_t i = 0; i < state.m.size(); ++i) {
-    out.m.data()[i] = state.m.data()[i];
-    out.l.data()[i] = state.l.data()[i];
-  }
-  return out;
 }
 
 std::vector<float> numbers(const SoftmaxState& state) {
@@ -60,10 +68,9 @@ TEST_P(SoftmaxStates, MergeMatchesTheReference) {
   Random random(base_seed());
   SoftmaxState a = random_state(random, 7, 3, 21);
   SoftmaxState b = random_state(random, 7, 3, 21);
-  SoftmaxState merged = copy_of(a);
-  merge(StreamRef::cpu(), merged.view(), b.view());
+  const SoftmaxState both = merged(a, b);
   for (std::int64_t i = 0; i < 21; ++i) {
-    const reference::State got = row(merged, i);
+    const reference::State got = row(both, i);
     const reference::State want = reference::merge(row(a, i), row(b, i));
     EXPECT_EQ(got.m, want.m);
     EXPECT_NEAR(got.l, want.l, 1e-5 * std::fabs(want.l));
@@ -74,13 +81,9 @@ TEST_P(SoftmaxStates, MergeMatchesTheReference) {
 TEST_P(SoftmaxStates, EmptyIsTheIdentityBitForBit) {
   Random random(base_seed());
   SoftmaxState a = random_state(random, 5, 4, 16);
-  SoftmaxState empty(5, 4, 16);
-  clear(StreamRef::cpu(), empty.view());
-  SoftmaxState left = copy_of(a);
-  merge(StreamRef::cpu(), left.view(), empty.view());
-  EXPECT_EQ(numbers(left), numbers(a));
-  merge(StreamRef::cpu(), empty.view(), a.view());
-  EXPECT_EQ(numbers(empty), numbers(a));
+  const SoftmaxState empty = cleared(a);
+  EXPECT_EQ(numbers(merged(a, empty)), numbers(a));
+  EXPECT_EQ(numbers(merged(empty, a)), numbers(a));
 }
 
 TEST_P(SoftmaxStates, MergeIsAssociativeAndCommutative) {
@@ -89,12 +92,8 @@ TEST_P(SoftmaxStates, MergeIsAssociativeAndCommutative) {
     SoftmaxState a = random_state(random, 3, 2, 18);
     SoftmaxState b = random_state(random, 3, 2, 18);
     SoftmaxState c = random_state(random, 3, 2, 18);
-    SoftmaxState ab_c = copy_of(a);
-    merge(StreamRef::cpu(), ab_c.view(), b.view());
-    merge(StreamRef::cpu(), ab_c.view(), c.view());
-    SoftmaxState cb_a = copy_of(c);
-    merge(StreamRef::cpu(), cb_a.view(), b.view());
-    merge(StreamRef::cpu(), cb_a.view(), a.view());
+    const SoftmaxState ab_c = merged(merged(a, b), c);
+    const SoftmaxState cb_a = merged(merged(c, b), a);
     EXPECT_TRUE(close(numbers(ab_c), numbers(cb_a), operator_tolerance(DType::kF32)));
   }
 }
@@ -110,19 +109,15 @@ TEST_P(SoftmaxStates, FinishDividesAndAddsTheSinkOnce) {
       state.o.data()[h * 8 + d] = h == 1 ? 0.0F : static_cast<float>(d + 1);
     }
   }
-  std::vector<float> out(24);
-  const TensorView<float, 3> view(out.data(), {1, 3, 8});
-  finish_attention(StreamRef::cpu(), {state.view(), {}, view});
+  std::vector<float> out = finished(state, {});
   EXPECT_FLOAT_EQ(out[3], 1.0F);
   EXPECT_EQ(out[11], 0.0F);
   EXPECT_FLOAT_EQ(out[19], 2.0F);
-  const std::vector<float> sinks = {3.0F, 0.0F, 0.0F};
-  finish_attention(StreamRef::cpu(), {state.view(), sinks, view});
+  out = finished(state, {3.0F, 0.0F, 0.0F});
   EXPECT_NEAR(out[3], 4.0 / (4.0 + std::exp(1.0)), 1e-6);
   EXPECT_EQ(out[11], 0.0F);
   EXPECT_NEAR(out[19], 4.0 * std::exp(-30.0) / (2 * std::exp(-30.0) + 1), 1e-18);
-  const std::vector<float> none(3, kMinusInfinity);
-  finish_attention(StreamRef::cpu(), {state.view(), none, view});
+  out = finished(state, std::vector<float>(3, kMinusInfinity));
   EXPECT_FLOAT_EQ(out[3], 1.0F);
 }
 

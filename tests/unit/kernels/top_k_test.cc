@@ -5,15 +5,15 @@
 #include <limits>
 
 #include "kernels/reference/operators.h"
-#include "tests/unit/kernels/each_isa.h"
+#include "tests/unit/kernels/each_device.h"
 
 namespace longhaul::test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-class TopK : public EachIsa {};
-LONGHAUL_WITH_EACH_ISA(TopK);
+class TopK : public EachDevice {};
+LONGHAUL_ON_EACH_DEVICE(TopK);
 
 struct Result {
   std::vector<std::int32_t> ids;
@@ -21,17 +21,18 @@ struct Result {
   std::vector<float> log_sum_exp;
 };
 
-Result run(const std::vector<float>& logits, std::int64_t n_rows, std::int64_t k) {
+Result run(StreamRef stream, const std::vector<float>& logits, std::int64_t n_rows,
+           std::int64_t k) {
+  const Memory there(stream, logits);
   const std::int64_t vocab_size = static_cast<std::int64_t>(logits.size()) / n_rows;
   Result out;
   out.ids.resize(static_cast<std::size_t>(n_rows * k));
   out.values.resize(out.ids.size());
   out.log_sum_exp.resize(static_cast<std::size_t>(n_rows));
-  top_k(StreamRef::cpu(),
-        {.logits = TensorView<const float, 2>(logits.data(), {n_rows, vocab_size}),
-         .ids = TensorView<std::int32_t, 2>(out.ids.data(), {n_rows, k}),
-         .values = TensorView<float, 2>(out.values.data(), {n_rows, k}),
-         .log_sum_exp = out.log_sum_exp});
+  top_k(stream, {.logits = TensorView<const float, 2>(there.data(), {n_rows, vocab_size}),
+                 .ids = TensorView<std::int32_t, 2>(out.ids.data(), {n_rows, k}),
+                 .values = TensorView<float, 2>(out.values.data(), {n_rows, k}),
+                 .log_sum_exp = out.log_sum_exp});
   return out;
 }
 
@@ -44,7 +45,7 @@ TEST_P(TopK, MatchesTheReferenceWithTies) {
       for (std::int64_t i = 0; i < 3 * vocab_size; ++i) {
         logits.push_back(0.25F * static_cast<float>(random.integer(-200, 200)));
       }
-      const Result got = run(logits, 3, k);
+      const Result got = run(stream(), logits, 3, k);
       for (std::int64_t row = 0; row < 3; ++row) {
         const auto begin = logits.begin() + row * vocab_size;
         const std::vector<double> wide(begin, begin + vocab_size);
@@ -62,18 +63,18 @@ TEST_P(TopK, MatchesTheReferenceWithTies) {
 }
 
 TEST_P(TopK, EqualLogitsGiveTheLowestIds) {
-  const Result got = run(std::vector<float>(1000, -2.5F), 1, 3);
+  const Result got = run(stream(), std::vector<float>(1000, -2.5F), 1, 3);
   EXPECT_EQ(got.ids, (std::vector<std::int32_t>{0, 1, 2}));
-  EXPECT_EQ(run(std::vector<float>(1000, -2.5F), 1, 1).ids[0], 0);
+  EXPECT_EQ(run(stream(), std::vector<float>(1000, -2.5F), 1, 1).ids[0], 0);
 }
 
 TEST_P(TopK, InfinitiesAreLogitsToo) {
   std::vector<float> logits(40, -kInfinity);
   logits[33] = -1.0F;
-  const Result got = run(logits, 1, 2);
+  const Result got = run(stream(), logits, 1, 2);
   EXPECT_EQ(got.ids, (std::vector<std::int32_t>{33, 0}));
   EXPECT_FLOAT_EQ(got.log_sum_exp[0], -1.0F);
-  EXPECT_EQ(run(std::vector<float>(40, -kInfinity), 1, 1).log_sum_exp[0], -kInfinity);
+  EXPECT_EQ(run(stream(), std::vector<float>(40, -kInfinity), 1, 1).log_sum_exp[0], -kInfinity);
 }
 
 TEST_P(TopK, NanThrowsAndNamesTheRow) {
@@ -81,7 +82,7 @@ TEST_P(TopK, NanThrowsAndNamesTheRow) {
     std::vector<float> logits(300, 1.0F);
     logits[100 + at] = std::nanf("");
     try {
-      run(logits, 3, 1);
+      run(stream(), logits, 3, 1);
       ADD_FAILURE() << at;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInternal);
@@ -91,8 +92,8 @@ TEST_P(TopK, NanThrowsAndNamesTheRow) {
 }
 
 TEST(TopKArguments, BadOnesAreRefused) {
-  EXPECT_THROW(run(std::vector<float>(10), 1, 11), Error);
-  EXPECT_THROW(run(std::vector<float>(10), 1, 0), Error);
+  EXPECT_THROW(run(StreamRef::cpu(), std::vector<float>(10), 1, 11), Error);
+  EXPECT_THROW(run(StreamRef::cpu(), std::vector<float>(10), 1, 0), Error);
 }
 
 }  // namespace

@@ -1,0 +1,17 @@
+// Tensor-core attention over caches of int8.
+#include "kernels/cuda/attention_mma.cuh"
+
+namespace longhaul::cuda {
+
+void attention_mma_int8(Stream& stream, TilePurpose purpose, const AttentionWork& work) {
+  switch (work.head_dim) {
+    case 64:
+      return launch_mma<KvType::kInt8, 64>(stream, purpose, work);
+    case 128:
+      return launch_mma<KvType::kInt8, 128>(stream, purpose, work);
+    default:
+      throw Error(ErrorCode::kInternal, "attention: no int8 kernel for this head_dim");
+  }
+}
+
+}  // namespace longhaul::cuda

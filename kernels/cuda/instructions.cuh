@@ -1,0 +1,111 @@
+// How kernels are launched, and the instructions that C++ has no name for. This file is all of the
+// CUDA language that kernels use beside threadIdx, blockIdx and __syncthreads; tests/cuda_on_host
+// has another one of this name that runs the same kernels on the CPU.
+#pragma once
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/check.h"
+#include "kernels/device_cuda.h"
+
+namespace longhaul::cuda {
+
+struct Grid {
+  std::int64_t x = 1;  // thread blocks
+  std::int64_t y = 1;
+  int block = 256;  // threads of each
+  std::size_t shared_bytes = 0;
+};
+
+// Queues the kernel. Nothing for an empty grid. Throws kCuda if the launch is refused.
+template <typename... Params, typename... Args>
+void launch(Stream& stream, const char* name, void (*kernel)(Params...), const Grid& grid,
+            const Args&... args) {
+  if (grid.x == 0 || grid.y == 0) return;
+  constexpr std::size_t kUsualSharedBytes = 48U << 10U;
+  if (grid.shared_bytes > kUsualSharedBytes) {
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(grid.shared_bytes)),
+               name);
+  }
+  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
+  kernel<<<blocks, static_cast<unsigned>(grid.block), grid.shared_bytes,
+           static_cast<cudaStream_t>(stream.native())>>>(args...);
+  check_cuda(cudaGetLastError(), name);
+}
+
+// The thread block's dynamic shared memory, aligned to 16 bytes.
+__device__ __forceinline__ std::byte* shared_memory() {
+  extern __shared__ __align__(16) unsigned char longhaul_dynamic_shared[];
+  return reinterpret_cast<std::byte*>(longhaul_dynamic_shared);
+}
+
+constexpr unsigned kAllLanes = 0xffffffffU;
+
+// The value of the lane whose number differs in the bits of `mask`. All 32 lanes call.
+template <typename T>
+__device__ __forceinline__ T shuffle_xor(T value, int mask) {
+  return __shfl_xor_sync(kAllLanes, value, mask);
+}
+
+__device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
+__device__ __forceinline__ float float_of_f16(std::uint16_t bits) {
+  return __half2float(__ushort_as_half(bits));
+}
+// Toward minus infinity; |value| < 65504.
+__device__ __forceinline__ std::uint16_t f16_rounded_down(float value) {
+  return __half_as_ushort(__float2half_rd(value));
+}
+
+// Two bf16, round to nearest even; `low` in the lower half.
+__device__ __forceinline__ std::uint32_t bf16_pair(float low, float high) {
+  std::uint32_t out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+
+// 2^x; 2^-inf is 0.
+__device__ __forceinline__ float exp2_approx(float x) {
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
+// c += a b on a warp, m16n8k16 bf16 with float32 sums. Lane 4 g + t holds
+//   a[0], a[2]: row g,     columns 2t, 2t+1 and 2t+8, 2t+9       (16 x 16)
+//   a[1], a[3]: row g + 8, the same
+//   b[0], b[1]: column g, rows 2t, 2t+1 and 2t+8, 2t+9            (16 x 8)
+//   c[0], c[1]: row g, columns 2t, 2t+1;  c[2], c[3]: row g + 8   (16 x 8)
+__device__ __forceinline__ void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4],
+                                         const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// 16 bytes from global to shared memory, both aligned, without waiting; zeros unless `exists`, and
+// then `global` is not read.
+__device__ __forceinline__ void copy_async_16(void* shared, const void* global, bool exists) {
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  const int n_bytes = exists ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(n_bytes)
+               : "memory");
+}
+// Ends a group of such copies, which may be empty.
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until at most kPending of this thread's groups are under way.
+template <int kPending>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace longhaul::cuda

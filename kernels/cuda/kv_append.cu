@@ -1,0 +1,179 @@
+// kv_append: converts, quantises and writes new tokens in one pass. A thread block takes 8 slots of
+// a block (the most tokens that share a word), a warp for each; the values go to shared memory as
+// words hold them, then threads write whole words, so no two of them touch the same one.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/kv_words.cuh"
+#include "kernels/cuda/operators.h"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/softmax_state.cuh"
+
+namespace longhaul::cuda {
+namespace {
+
+constexpr int kSlots = 8;
+constexpr int kThreads = kSlots * kWarp;
+
+// Tokens that go to slots [first_slot, end_slot) of one block.
+struct Task {
+  const float* k;  // of the token for first_slot
+  const float* v;
+  std::int64_t k_stride;
+  std::int64_t v_stride;
+  std::byte* block;
+  std::int32_t first_slot;
+  std::int32_t end_slot;
+};
+
+struct Shape {
+  std::int64_t block_size;
+  std::int64_t head_dim;
+  PartRef k;
+  PartRef v;
+};
+
+// One token's values as bits of words, by one warp: out [head_dim]. Writes scale and minimum.
+__device__ void convert(const PartRef& part, const float* x, std::int64_t head_dim,
+                        std::byte* block, std::int64_t slot, std::uint32_t* out) {
+  const auto lane = static_cast<std::int64_t>(threadIdx.x % kWarp);
+  if (!holds_codes(part.type)) {
+    for (std::int64_t d = lane; d < head_dim; d += kWarp) {
+      out[d] = part.type == KvType::kF32 ? __float_as_uint(x[d]) : bf16_pair(x[d], 0.0F);
+    }
+    return;
+  }
+  float smallest = x[0];
+  float largest = x[0];
+  bool finite = true;
+  for (std::int64_t d = lane; d < head_dim; d += kWarp) {
+    smallest = x[d] < smallest ? x[d] : smallest;
+    largest = x[d] > largest ? x[d] : largest;
+    finite = finite && x[d] - x[d] == 0.0F;
+  }
+  smallest = reduce_warp(smallest, Smaller());
+  largest = reduce_warp(largest, Larger());
+  finite = reduce_warp(finite ? 1 : 0, Smaller()) == 1;
+  // As kernels/kv_quantise.cc, to the bit: the minimum is rounded down and the scale up to f16.
+  const auto down = [](float value) -> std::uint16_t {
+    if (value >= 65504.0F) return 0x7bff;
+    if (value <= -65504.0F) return 0xfbff;
+    return f16_rounded_down(value);
+  };
+  constexpr std::uint16_t kNan = 0x7e00;
+  const auto most = static_cast<float>(most_code(part.type));
+  const std::uint16_t minimum_bits = finite ? down(smallest) : kNan;
+  const float minimum = float_of_f16(minimum_bits);
+  const std::uint16_t scale_bits =
+      finite ? static_cast<std::uint16_t>(down(-((largest - minimum) / most)) ^ 0x8000U) : kNan;
+  const float scale = float_of_f16(scale_bits);
+  for (std::int64_t d = lane; d < head_dim; d += kWarp) {
+    float code = finite && scale != 0.0F ? rintf((x[d] - minimum) / scale) : 0.0F;
+    code = code < 0.0F ? 0.0F : code > most ? most : code;
+    out[d] = static_cast<std::uint32_t>(code);
+  }
+  if (lane != 0) return;
+  *reinterpret_cast<std::uint16_t*>(block + part.scales_at + 2 * slot) = scale_bits;
+  *reinterpret_cast<std::uint16_t*>(block + part.minima_at + 2 * slot) = minimum_bits;
+}
+
+// K is [head_dim / lanes, block_size] words; values [8 slots, head_dim].
+__device__ void write_k(const Shape& shape, const Task& task, std::int64_t group,
+                        const std::uint32_t* values) {
+  const int lanes = lanes_of(shape.k.type);
+  auto* words = reinterpret_cast<std::uint32_t*>(task.block + shape.k.at);
+  for (std::int64_t i = threadIdx.x; i < shape.head_dim / lanes * kSlots; i += kThreads) {
+    const std::int64_t slot = group + i % kSlots;
+    const std::int64_t row = i / kSlots;
+    if (slot < task.first_slot || slot >= task.end_slot) continue;
+    std::uint32_t word = 0;
+    for (int lane = 0; lane < lanes; ++lane) {
+      word |= values[i % kSlots * shape.head_dim + row * lanes + lane]
+              << static_cast<unsigned>(lane_shift(lanes, lane));
+    }
+    words[row * shape.block_size + slot] = word;
+  }
+}
+
+// V is [block_size / lanes, head_dim] words; other tokens' values in a word stay.
+__device__ void write_v(const Shape& shape, const Task& task, std::int64_t group,
+                        const std::uint32_t* values) {
+  const int lanes = lanes_of(shape.v.type);
+  auto* words = reinterpret_cast<std::uint32_t*>(task.block + shape.v.at);
+  for (std::int64_t i = threadIdx.x; i < kSlots / lanes * shape.head_dim; i += kThreads) {
+    const std::int64_t first = i / shape.head_dim * lanes;  // slot within the group
+    const std::int64_t d = i % shape.head_dim;
+    std::uint32_t word = 0;
+    std::uint32_t ours = 0;
+    for (int lane = 0; lane < lanes; ++lane) {
+      const std::int64_t slot = group + first + lane;
+      if (slot < task.first_slot || slot >= task.end_slot) continue;
+      const auto shift = static_cast<unsigned>(lane_shift(lanes, lane));
+      word |= values[(first + lane) * shape.head_dim + d] << shift;
+      ours |= lane_mask(lanes) << shift;
+    }
+    if (ours == 0) continue;
+    std::uint32_t* to = words + (group + first) / lanes * shape.head_dim + d;
+    *to = ours == 0xffffffffU ? word : (*to & ~ours) | word;
+  }
+}
+
+// grid.x is the task, grid.y the group of slots. Shared: [2, 8, head_dim] words.
+__global__ void kv_append_kernel(Shape shape, const Task* tasks) {
+  const Task task = tasks[blockIdx.x];
+  const std::int64_t group = static_cast<std::int64_t>(blockIdx.y) * kSlots;
+  if (group >= task.end_slot || group + kSlots <= task.first_slot) return;
+  auto* k_values = reinterpret_cast<std::uint32_t*>(shared_memory());
+  std::uint32_t* v_values = k_values + kSlots * shape.head_dim;
+  const auto warp = static_cast<std::int64_t>(threadIdx.x / kWarp);
+  const std::int64_t slot = group + warp;
+  if (slot >= task.first_slot && slot < task.end_slot) {
+    const std::int64_t token = slot - task.first_slot;
+    convert(shape.k, task.k + token * task.k_stride, shape.head_dim, task.block, slot,
+            k_values + warp * shape.head_dim);
+    convert(shape.v, task.v + token * task.v_stride, shape.head_dim, task.block, slot,
+            v_values + warp * shape.head_dim);
+  }
+  __syncthreads();  // all values are in shared memory before words are put together
+  write_k(shape, task, group, k_values);
+  write_v(shape, task, group, v_values);
+}
+
+void add_tasks(const KvBlockShape& shape, const KvAppendItem& item, std::vector<Task>& tasks) {
+  for (std::int64_t token = 0; token < item.k.dim(0);) {
+    const std::int64_t slot = item.first_slot + token;
+    const std::int64_t within = slot % shape.block_size;
+    const std::int64_t n = std::min(shape.block_size - within, item.k.dim(0) - token);
+    tasks.push_back({.k = item.k.data() + token * item.k.stride(0),
+                     .v = item.v.data() + token * item.v.stride(0),
+                     .k_stride = item.k.stride(0),
+                     .v_stride = item.v.stride(0),
+                     .block = item.blocks[static_cast<std::size_t>(slot / shape.block_size)],
+                     .first_slot = static_cast<std::int32_t>(within),
+                     .end_slot = static_cast<std::int32_t>(within + n)});
+    token += n;
+  }
+}
+
+}  // namespace
+
+void kv_append(Stream& stream, const KvAppendArgs& args) {
+  std::vector<Task> tasks;
+  for (const KvAppendItem& item : args.items) add_tasks(args.shape, item, tasks);
+  if (tasks.empty()) return;
+  const auto* on_device =
+      reinterpret_cast<const Task*>(stream.upload(std::as_bytes(std::span(tasks))));
+  const Shape shape = {.block_size = args.shape.block_size,
+                       .head_dim = args.shape.head_dim,
+                       .k = k_part(args.shape),
+                       .v = v_part(args.shape)};
+  launch(stream, "kv_append", kv_append_kernel,
+         {.x = static_cast<std::int64_t>(tasks.size()),
+          .y = args.shape.block_size / kSlots,
+          .block = kThreads,
+          .shared_bytes = static_cast<std::size_t>(2 * kSlots * args.shape.head_dim) * 4},
+         shape, on_device);
+}
+
+}  // namespace longhaul::cuda

@@ -1,0 +1,268 @@
+// linear by cuBLASLt. The library is opened when the first product is wanted: it takes hundreds of
+// megabytes, and programs that use no GPU should neither need nor load it.
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <compare>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/operators.h"
+
+namespace longhaul::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::size_t kWorkspaceBytes = 32U << 20U;  // as cuBLAS itself takes on Hopper
+
+// --- the library --------------------------------------------------------------------------------
+
+#define LONGHAUL_STRING(x) #x
+#define LONGHAUL_LIBRARY_NAME(major) "libcublasLt.so." LONGHAUL_STRING(major)
+
+class Library {
+ public:
+  Library() : library_(open()) {
+    find(create, "cublasLtCreate");
+    find(destroy, "cublasLtDestroy");
+    find(matmul, "cublasLtMatmul");
+    find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(desc_create, "cublasLtMatmulDescCreate");
+    find(desc_destroy, "cublasLtMatmulDescDestroy");
+    find(desc_set, "cublasLtMatmulDescSetAttribute");
+    find(layout_create, "cublasLtMatrixLayoutCreate");
+    find(layout_destroy, "cublasLtMatrixLayoutDestroy");
+    find(preference_create, "cublasLtMatmulPreferenceCreate");
+    find(preference_destroy, "cublasLtMatmulPreferenceDestroy");
+    find(preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  }
+
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+
+ private:
+  // Never closed: CUDA's libraries do not unload cleanly.
+  static void* open() {
+    constexpr const char* kName = LONGHAUL_LIBRARY_NAME(CUBLAS_VER_MAJOR);
+    void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      library = dlopen(LONGHAUL_CUDA_LIBRARY_DIR "/" LONGHAUL_LIBRARY_NAME(CUBLAS_VER_MAJOR),
+                       RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == nullptr) {
+      const char* why = dlerror();
+      throw Error(ErrorCode::kUnsupported,
+                  std::string("linear: ") + kName + " cannot be loaded: " + (why ? why : "?"));
+    }
+    return library;
+  }
+  template <typename Function>
+  void find(Function& function, const char* name) {
+    void* symbol = dlsym(library_, name);
+    if (symbol == nullptr) {
+      throw Error(ErrorCode::kUnsupported, std::string("linear: cuBLASLt has no ") + name);
+    }
+    function = reinterpret_cast<Function>(symbol);
+  }
+  void* library_;
+};
+
+void check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(ErrorCode::kCuda,
+              std::string(what) + ": cuBLAS status " + std::to_string(static_cast<int>(status)));
+}
+
+// --- products -----------------------------------------------------------------------------------
+
+// Row-major out [n_tokens, n_out] = x [n_tokens, n_in] times the transpose of weight [n_out, n_in]:
+// to cuBLAS, which thinks in columns, out is [n_out, n_tokens] = transposed weight times x.
+struct Product {
+  cudaDataType_t type;  // of x and weight
+  std::int64_t n_tokens;
+  std::int64_t n_in;
+  std::int64_t n_out;
+  std::int64_t weight_stride;
+  std::uint32_t weight_alignment;
+  std::uint32_t x_alignment;
+  std::uint32_t out_alignment;
+  auto operator<=>(const Product&) const = default;
+};
+
+// The largest power of two up to 256 that divides an address.
+std::uint32_t alignment_of(const void* at) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at) | 256U;
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+// Of one stream: handle, workspace, and how each product is best computed.
+class LinearState {
+ public:
+  LinearState() : workspace_(kWorkspaceBytes) {
+    check(library_.create(&handle_), "cublasLtCreate");
+  }
+  ~LinearState() { static_cast<void>(library_.destroy(handle_)); }
+  LinearState(const LinearState&) = delete;
+  LinearState& operator=(const LinearState&) = delete;
+
+  // out = x W^T, plus out where beta is 1.
+  void run(Stream& stream, const Product& product, const void* x, const void* weight, float* out,
+           float beta) {
+    const auto found = recipes_.find(product);
+    const Recipe& recipe =
+        found != recipes_.end()
+            ? *found->second
+            : *recipes_.emplace(product, std::make_unique<Recipe>(*this, product)).first->second;
+    const float alpha = 1.0F;
+    check(library_.matmul(handle_, recipe.desc, &alpha, weight, recipe.weight, x, recipe.x, &beta,
+                          out, recipe.out, out, recipe.out, &recipe.algorithm, workspace_.data(),
+                          workspace_.bytes(), static_cast<cudaStream_t>(stream.native())),
+          "cublasLtMatmul");
+  }
+
+ private:
+  struct Recipe {
+    const Library& library;
+    cublasLtMatmulDesc_t desc = nullptr;
+    cublasLtMatrixLayout_t weight = nullptr;
+    cublasLtMatrixLayout_t x = nullptr;
+    cublasLtMatrixLayout_t out = nullptr;
+    cublasLtMatmulAlgo_t algorithm = {};
+
+    Recipe(const LinearState& state, const Product& p) : library(state.library_) {
+      check(library.desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+      const cublasOperation_t transpose = CUBLAS_OP_T;
+      check(library.desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),
+            "cublasLtMatmulDescSetAttribute");
+      const auto n_in = static_cast<std::uint64_t>(p.n_in);
+      const auto n_out = static_cast<std::uint64_t>(p.n_out);
+      const auto n_tokens = static_cast<std::uint64_t>(p.n_tokens);
+      check(library.layout_create(&weight, p.type, n_in, n_out, p.weight_stride), "weight");
+      check(library.layout_create(&x, p.type, n_in, n_tokens, p.n_in), "x");
+      check(library.layout_create(&out, CUDA_R_32F, n_out, n_tokens, p.n_out), "out");
+      choose(state, p);
+    }
+    ~Recipe() {
+      if (out != nullptr) static_cast<void>(library.layout_destroy(out));
+      if (x != nullptr) static_cast<void>(library.layout_destroy(x));
+      if (weight != nullptr) static_cast<void>(library.layout_destroy(weight));
+      if (desc != nullptr) static_cast<void>(library.desc_destroy(desc));
+    }
+    Recipe(const Recipe&) = delete;
+    Recipe& operator=(const Recipe&) = delete;
+
+    void choose(const LinearState& state, const Product& p) {
+      cublasLtMatmulPreference_t created = nullptr;
+      check(library.preference_create(&created), "cublasLtMatmulPreferenceCreate");
+      const auto destroy = [this](cublasLtMatmulPreference_t old) {
+        static_cast<void>(library.preference_destroy(old));
+      };
+      const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(destroy)> preference(
+          created, destroy);
+      const auto set = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
+        check(library.preference_set(created, which, &value, sizeof value),
+              "cublasLtMatmulPreferenceSetAttribute");
+      };
+      set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+      set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.weight_alignment);
+      set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.x_alignment);
+      set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.out_alignment);
+      set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.out_alignment);
+      cublasLtMatmulHeuristicResult_t result = {};
+      int n_results = 0;
+      const cublasStatus_t status = library.heuristic(state.handle_, desc, weight, x, out, out,
+                                                      created, 1, &result, &n_results);
+      if (status != CUBLAS_STATUS_SUCCESS || n_results == 0) {
+        throw Error(ErrorCode::kUnsupported,
+                    "linear: cuBLASLt has no way to multiply x [" + std::to_string(p.n_tokens) +
+                        ", " + std::to_string(p.n_in) + "] with " + std::to_string(p.n_out) +
+                        " outputs (status " + std::to_string(static_cast<int>(status)) + ")");
+      }
+      algorithm = result.algo;
+    }
+  };
+
+  Library library_;
+  cublasLtHandle_t handle_ = nullptr;
+  Buffer workspace_;
+  std::map<Product, std::unique_ptr<Recipe>> recipes_;
+};
+
+LinearState& state_of(Stream& stream) {
+  if (!stream.linear_state()) stream.linear_state() = std::make_shared<LinearState>();
+  return *static_cast<LinearState*>(stream.linear_state().get());
+}
+
+// --- kernels around them ------------------------------------------------------------------------
+
+// A thread for each two values of x [n].
+__global__ void round_to_bf16_kernel(const float* x, std::int64_t n, std::uint16_t* out) {
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 2;
+  if (i >= n) return;
+  const bool is_last = i + 1 == n;
+  const std::uint32_t both = bf16_pair(x[i], is_last ? 0.0F : x[i + 1]);
+  if (is_last) {
+    out[i] = static_cast<std::uint16_t>(both);
+  } else {
+    *reinterpret_cast<std::uint32_t*>(out + i) = both;
+  }
+}
+
+// out [n / n_out, n_out] = bias, or += bias.
+__global__ void bias_kernel(float* out, std::int64_t n, const float* bias, std::int64_t n_out,
+                            bool adds) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < n) out[i] = (adds ? out[i] : 0.0F) + bias[i % n_out];
+}
+
+}  // namespace
+
+void linear(Stream& stream, const LinearArgs& args) {
+  const std::int64_t n_tokens = args.x.dim(0);
+  if (n_tokens == 0 || args.weight.n_out == 0) return;
+  const bool is_bf16 = args.weight.dtype == DType::kBf16;
+  require(is_bf16 || args.weight.dtype == DType::kF32,
+          "linear on CUDA: only weights of f32 and bf16");
+  const void* x = args.x.data();
+  if (is_bf16) {
+    const std::int64_t n = args.x.size();
+    auto* rounded =
+        reinterpret_cast<std::uint16_t*>(stream.scratch(static_cast<std::size_t>(2 * n)));
+    launch(stream, "linear: round", round_to_bf16_kernel,
+           {.x = ceil_div(ceil_div(n, 2), kThreads), .block = kThreads}, args.x.data(), n, rounded);
+    x = rounded;
+  }
+  bool accumulates = args.output == LinearOutput::kAccumulate;
+  if (!args.bias.empty()) {
+    launch(stream, "linear: bias", bias_kernel,
+           {.x = ceil_div(args.out.size(), kThreads), .block = kThreads}, args.out.data(),
+           args.out.size(), args.bias.data(), args.weight.n_out, accumulates);
+    accumulates = true;
+  }
+  const Product product = {.type = is_bf16 ? CUDA_R_16BF : CUDA_R_32F,
+                           .n_tokens = n_tokens,
+                           .n_in = args.weight.n_in,
+                           .n_out = args.weight.n_out,
+                           .weight_stride = args.weight.stride(),
+                           .weight_alignment = alignment_of(args.weight.data),
+                           .x_alignment = alignment_of(x),
+                           .out_alignment = alignment_of(args.out.data())};
+  state_of(stream).run(stream, product, x, args.weight.data, args.out.data(),
+                       accumulates ? 1.0F : 0.0F);
+}
+
+}  // namespace longhaul::cuda

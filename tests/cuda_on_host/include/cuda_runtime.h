@@ -1,0 +1,81 @@
+// As much of CUDA's runtime as kernels/ uses, on the CPU: memory is host memory that only copies
+// and kernels may touch, work is done before the call returns. For tests of kernels without a GPU;
+// it shadows CUDA's header of this name.
+#pragma once
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/cuda_on_host/thread_block.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+#define threadIdx (::longhaul::cuda_on_host::this_thread().thread)
+#define blockIdx (::longhaul::cuda_on_host::this_thread().block)
+#define gridDim (::longhaul::cuda_on_host::this_thread().grid)
+#define blockDim (::longhaul::cuda_on_host::this_thread().block_size)
+inline void __syncthreads() { ::longhaul::cuda_on_host::sync_block(); }
+
+enum cudaError_t {
+  cudaSuccess,
+  cudaErrorMemoryAllocation,
+  cudaErrorNotReady,
+  cudaErrorInvalidValue
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
+constexpr unsigned cudaStreamNonBlocking = 1;
+struct CUstream_st {};
+using cudaStream_t = CUstream_st*;
+struct CUevent_st {
+  std::chrono::steady_clock::time_point at;
+};
+using cudaEvent_t = CUevent_st*;
+struct cudaDeviceProp {
+  char name[32];
+  int major, minor, multiProcessorCount;
+};
+
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int ordinal);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int ordinal);
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
+cudaError_t cudaMalloc(void** data, std::size_t bytes);
+cudaError_t cudaFree(void* data);
+cudaError_t cudaMallocHost(void** data, std::size_t bytes);
+cudaError_t cudaFreeHost(void* data);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
+
+// What else kernels call.
+inline float __expf(float x) { return std::exp(x); }
+template <typename T>
+T atomicAdd(T* at, T value) {
+  const T before = *at;
+  *at = before + value;
+  return before;
+}
+inline std::uint32_t __float_as_uint(float x) { return __builtin_bit_cast(std::uint32_t, x); }
+inline float __uint_as_float(std::uint32_t x) { return __builtin_bit_cast(float, x); }

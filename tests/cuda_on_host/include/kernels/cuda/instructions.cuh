@@ -1,0 +1,118 @@
+// kernels/cuda/instructions.cuh on the CPU; shadows it. The same names with the same meaning.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/dtype.h"
+#include "kernels/cuda/check.h"
+#include "kernels/device_cuda.h"
+#include "tests/cuda_on_host/thread_block.h"
+
+namespace longhaul::cuda {
+
+struct Grid {
+  std::int64_t x = 1;
+  std::int64_t y = 1;
+  int block = 256;
+  std::size_t shared_bytes = 0;
+};
+
+template <typename... Params, typename... Args>
+void launch(Stream& stream, const char*, void (*kernel)(Params...), const Grid& grid,
+            const Args&... args) {
+  static_cast<void>(stream);
+  const cuda_on_host::DeviceMemoryAccess access;
+  const cuda_on_host::Index blocks = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y)};
+  for (unsigned y = 0; y < blocks.y; ++y) {
+    for (unsigned x = 0; x < blocks.x; ++x) {
+      cuda_on_host::run_block(blocks, {x, y}, static_cast<unsigned>(grid.block), grid.shared_bytes,
+                              [&] { kernel(args...); });
+    }
+  }
+}
+
+inline std::byte* shared_memory() { return cuda_on_host::shared_memory(); }
+
+template <typename T>
+T shuffle_xor(T value, int mask) {
+  struct In {
+    T value;
+    int mask;
+  } in = {value, mask};
+  T out;
+  cuda_on_host::warp_instruction(&in, &out, [](const void* const* ins, void* const* outs) {
+    for (int lane = 0; lane < 32; ++lane) {
+      const int other = lane ^ static_cast<const In*>(ins[lane])->mask;
+      *static_cast<T*>(outs[lane]) = static_cast<const In*>(ins[other])->value;
+    }
+  });
+  return out;
+}
+
+inline void sync_warp() {
+  cuda_on_host::warp_instruction(nullptr, nullptr, [](const void* const*, void* const*) {});
+}
+
+inline float float_of_f16(std::uint16_t bits) { return to_float(Float16{bits}); }
+inline std::uint16_t f16_rounded_down(float value) {
+  const Float16 nearest = to_f16(value);
+  if (!(to_float(nearest) > value)) return nearest.bits;
+  if ((nearest.bits & 0x7fffU) == 0) return 0x8001;
+  return static_cast<std::uint16_t>((nearest.bits & 0x8000U) != 0 ? nearest.bits + 1
+                                                                  : nearest.bits - 1);
+}
+inline std::uint32_t bf16_pair(float low, float high) {
+  return to_bf16(low).bits | (static_cast<std::uint32_t>(to_bf16(high).bits) << 16U);
+}
+inline float exp2_approx(float x) { return std::exp2(x); }
+
+inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  struct In {
+    float c[4];
+    std::uint32_t a[4];
+    std::uint32_t b[2];
+  } in;
+  std::memcpy(in.c, c, sizeof in.c);
+  std::memcpy(in.a, a, sizeof in.a);
+  std::memcpy(in.b, b, sizeof in.b);
+  cuda_on_host::warp_instruction(&in, &c, [](const void* const* ins, void* const* outs) {
+    const auto half = [](std::uint32_t pair, int upper) {
+      return to_float(BFloat16{static_cast<std::uint16_t>(upper != 0 ? pair >> 16U : pair)});
+    };
+    float left[16][16];
+    float right[16][8];
+    for (int lane = 0; lane < 32; ++lane) {
+      const In& from = *static_cast<const In*>(ins[lane]);
+      const int g = lane / 4;
+      const int t = lane % 4;
+      for (int i = 0; i < 8; ++i) {
+        left[g + i / 2 % 2 * 8][2 * t + i / 4 * 8 + i % 2] = half(from.a[i / 2], i % 2);
+      }
+      for (int i = 0; i < 4; ++i) right[2 * t + i / 2 * 8 + i % 2][g] = half(from.b[i / 2], i % 2);
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      auto* out = static_cast<float*>(outs[lane]);
+      for (int i = 0; i < 4; ++i) {
+        float sum = static_cast<const In*>(ins[lane])->c[i];
+        for (int k = 0; k < 16; ++k) {
+          sum += left[lane / 4 + i / 2 * 8][k] * right[k][lane % 4 * 2 + i % 2];
+        }
+        out[i] = sum;
+      }
+    }
+  });
+}
+
+// As late as CUDA allows: when the thread waits for them.
+inline void copy_async_16(void* shared, const void* global, bool exists) {
+  cuda_on_host::defer_copy(shared, exists ? global : nullptr, 16);
+}
+inline void commit_copies() { cuda_on_host::commit_copies(); }
+template <int kPending>
+void wait_for_copies() {
+  cuda_on_host::finish_copies(kPending);
+}
+
+}  // namespace longhaul::cuda
