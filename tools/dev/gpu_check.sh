@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Checks the GPU code on a machine that has a GPU, nvcc, CMake and a C++20 compiler, and perhaps nothing else: no network, no MPI,
+# HDF5, Boost, fmt or GoogleTest. Takes less than ten minutes there and prints a table of results last.
+#   tools/dev/gpu_check.sh pack   on a machine with the project's dependencies: puts the sources of GoogleTest and the headers of fmt,
+#                                 nlohmann::json and toml++ into .gpu_deps/ (ignored by git), to be carried along with the tree
+#   tools/dev/gpu_check.sh        on the machine with the GPU
+# Environment: BUILD (build-gpu), JOBS (all cores), ARCHITECTURES (of the first GPU), SANITIZE=0 leaves out compute-sanitizer.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+root=$PWD
+
+pack() {
+  set -e
+  rm -rf .gpu_deps
+  mkdir -p .gpu_deps/include .gpu_deps/cmake
+  cp -r "${GOOGLETEST:-/usr/src/googletest}" .gpu_deps/googletest
+  rm -rf .gpu_deps/googletest/*/test .gpu_deps/googletest/*/samples .gpu_deps/googletest/*/docs
+  for name in fmt nlohmann toml++; do cp -r "/usr/include/$name" .gpu_deps/include/; done
+  cat > .gpu_deps/cmake/fmt-config.cmake <<'CMAKE'
+add_library(fmt::fmt INTERFACE IMPORTED)
+set_target_properties(fmt::fmt PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${CMAKE_CURRENT_LIST_DIR}/../include
+  INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1)
+CMAKE
+  cat > .gpu_deps/cmake/nlohmann_json-config.cmake <<'CMAKE'
+add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED)
+set_target_properties(nlohmann_json::nlohmann_json PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${CMAKE_CURRENT_LIST_DIR}/../include)
+CMAKE
+  cat > .gpu_deps/cmake/GTest-config.cmake <<'CMAKE'
+set(source ${CMAKE_CURRENT_LIST_DIR}/../googletest)
+add_library(carried_gtest STATIC ${source}/googletest/src/gtest-all.cc)
+add_library(GTest::gtest ALIAS carried_gtest)
+add_library(carried_gmock STATIC ${source}/googlemock/src/gmock-all.cc)
+add_library(GTest::gmock ALIAS carried_gmock)
+add_library(carried_gtest_main STATIC ${source}/googletest/src/gtest_main.cc)
+add_library(GTest::gtest_main ALIAS carried_gtest_main)
+foreach(name gtest gmock gtest_main)
+  target_include_directories(carried_${name} SYSTEM PUBLIC ${source}/googletest/include ${source}/googlemock/include
+    PRIVATE ${source}/googletest ${source}/googlemock)
+  target_compile_features(carried_${name} PUBLIC cxx_std_17)
+endforeach()
+CMAKE
+  printf '*\n' > .gpu_deps/.gitignore
+  echo "packed $(du -sh .gpu_deps | cut -f1) into .gpu_deps"
+}
+if [[ "${1:-}" == pack ]]; then pack; exit; fi
+if [[ $# -gt 0 ]]; then echo "usage: tools/dev/gpu_check.sh [pack]" >&2; exit 2; fi
+
+build=${BUILD:-build-gpu}
+jobs=${JOBS:-$(nproc)}
+results=()
+failed=0
+started=$SECONDS
+# check NAME LIMIT_S COMMAND...: runs it, shows its output and notes how it ended.
+check() {
+  local name=$1 limit=$2 begin=$SECONDS how
+  shift 2
+  printf '\n== %s (%s)\n' "$name" "$(date +%T)"
+  timeout "$limit" "$@"
+  local status=$?
+  case $status in
+    0) how=passed ;;
+    124 | 137) how="TIMED OUT after $limit s"; failed=1 ;;
+    *) how="FAILED ($status)"; failed=1 ;;
+  esac
+  results+=("$(printf '%-46s %-22s %4d s' "$name" "$how" $((SECONDS - begin)))")
+  return $status
+}
+table() {
+  printf '\n== results\n'
+  printf '%s\n' "${results[@]}"
+  printf '%-46s %-22s %4d s\n' "all" "$( ((failed)) && echo FAILED || echo passed)" $((SECONDS - started))
+  exit $failed
+}
+
+export PATH=$PATH:/usr/local/cuda/bin
+nvidia-smi || echo "no nvidia-smi"
+nvcc --version | tail -2
+if [[ -z "${ARCHITECTURES:-}" ]]; then
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d '. ')
+  ARCHITECTURES=${capability:-80}
+  if [[ $ARCHITECTURES == 90 ]]; then ARCHITECTURES=90a; fi
+fi
+generator=()
+if command -v ninja > /dev/null; then generator=(-G Ninja); fi
+prefix=()
+if [[ -d .gpu_deps ]]; then
+  prefix=("-Dfmt_DIR=$root/.gpu_deps/cmake" "-Dnlohmann_json_DIR=$root/.gpu_deps/cmake" "-DGTest_DIR=$root/.gpu_deps/cmake"
+    "-DCMAKE_CXX_FLAGS=-isystem $root/.gpu_deps/include")
+fi
+check "configure" 120 cmake -S . -B "$build" "${generator[@]}" "${prefix[@]}" -DCMAKE_BUILD_TYPE=Release -DLONGHAUL_PROGRAM=OFF \
+  -DLONGHAUL_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCHITECTURES-real" -DLONGHAUL_MPI=OFF -DLONGHAUL_NCCL=OFF -DLONGHAUL_HDF5=OFF \
+  -DLONGHAUL_ONEDNN=OFF || table
+check "build kernels, worker, communicator" 400 cmake --build "$build" -j "$jobs" \
+  --target kernels_test kernels_cuda_on_host_test gpu_bench unit_worker_test comm_test || table
+
+kernels=$build/tests/unit/kernels/kernels_test
+on_gpu='*/cuda:Gpu.*'
+check "operators on the GPU" 200 "$kernels" "--gtest_filter=$on_gpu" --gtest_brief=1
+check "the same kernels on the CPU" 200 "$build/tests/unit/kernels/kernels_cuda_on_host_test" "--gtest_filter=$on_gpu" --gtest_brief=1
+check "worker and communicator on the CPU" 100 \
+  bash -c "'$build/tests/unit/worker/unit_worker_test' --gtest_brief=1 && '$build/tests/unit/comm/comm_test' --gtest_brief=1"
+check "speed" 150 "$build/tests/bench/gpu/gpu_bench"
+if [[ "${SANITIZE:-1}" != 0 ]] && command -v compute-sanitizer > /dev/null; then
+  # Each kernel, not each case: the checker makes them many times slower.
+  subset='*KvAppend.*/cuda:*KvCopy.*/cuda:*SoftmaxStates.*/cuda:*RowOperators.Rope*/cuda:*RowOperators.RmsNorm*/cuda'
+  subset+=':*TopK.Infinities*/cuda:*Attention.PrefillOf*/cuda:*Attention.DecodeOver*/cuda:*Attention.Counts*/cuda'
+  for tool in memcheck racecheck synccheck; do
+    check "compute-sanitizer $tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$kernels" "--gtest_filter=$subset" \
+      --gtest_brief=1
+  done
+else
+  echo "compute-sanitizer: not run"
+fi
+table
