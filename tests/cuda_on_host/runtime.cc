@@ -26,7 +26,7 @@ class Arena {
     begin_ = static_cast<std::byte*>(at);
   }
   std::byte* take(std::size_t bytes) {
-    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment;  // and a guard
     std::size_t at = 0;
     for (const auto& [begin, size] : taken_) {
       if (begin - at >= bytes) break;
@@ -36,8 +36,18 @@ class Arena {
     taken_[at] = bytes;
     return begin_ + at;
   }
+  // Aborts if something was written behind the memory.
   void give_back(void* data) {
-    taken_.erase(static_cast<std::size_t>(static_cast<std::byte*>(data) - begin_));
+    const auto found =
+        taken_.find(static_cast<std::size_t>(static_cast<std::byte*>(data) - begin_));
+    if (found == taken_.end()) std::abort();
+    const std::byte* end = begin_ + found->first + found->second;
+    for (const std::byte* at = end - kAlignment; at < end; ++at) {
+      if (*at == std::byte{0xff}) continue;
+      std::fputs("cuda_on_host: a kernel wrote behind its memory\n", stderr);
+      std::abort();
+    }
+    taken_.erase(found);
   }
   std::size_t bytes_taken() const {
     std::size_t out = 0;
@@ -106,10 +116,11 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   *data = arena().take(bytes);
   if (*data == nullptr) return cudaErrorMemoryAllocation;
   const DeviceMemoryAccess access;
-  std::memset(*data, 0xff, bytes);
+  std::memset(*data, 0xff, ((bytes + 255) / 256 + 1) * 256);
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  const DeviceMemoryAccess access;
   arena().give_back(data);
   return cudaSuccess;
 }

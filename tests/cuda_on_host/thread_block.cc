@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kStackBytes = 64U << 10U;
 constexpr std::size_t kLanes = 32;
+constexpr std::size_t kGuardWords = 256;  // behind shared memory
 
 enum class State { kReady, kAtBarrier, kAtWarpInstruction, kEnded };
 
@@ -127,7 +128,8 @@ void run_block(Index grid, Index index, unsigned n_threads, std::size_t shared_b
   block.n_threads = block.n_alive = n_threads;
   block.n_at_barrier = 0;
   block.warps.assign(n_threads / kLanes, {});
-  block.shared.assign(shared_bytes / 4 + 4, 0xffffffffU);
+  const std::size_t shared_words = (shared_bytes + 3) / 4;
+  block.shared.assign(shared_words + kGuardWords, 0xffffffffU);
   block.body = &body;
   for (unsigned i = 0; i < n_threads; ++i) {
     prepare(block.threads[i], {{i, 0}, index, grid, {n_threads, 1}});
@@ -143,6 +145,9 @@ void run_block(Index grid, Index index, unsigned n_threads, std::size_t shared_b
       resume(at);
     }
     if (!any) fail("threads wait at different places");
+  }
+  for (std::size_t i = shared_words; i < block.shared.size(); ++i) {
+    if (block.shared[i] != 0xffffffffU) fail("a kernel wrote behind its shared memory");
   }
 }
 
