@@ -139,6 +139,44 @@ TEST_P(Attention, ResultsDoNotDependOnTheNumberOfThreads) {
   }
 }
 
+// Heads with different roles, prefill and decode, in one call: each gets the bits that it gets
+// alone.
+TEST_P(Attention, ItemsDoNotDependOnEachOther) {
+  for (const KvType type : kKvTypes) {
+    AttentionShape shape = {.q_len = 70,
+                            .n_kv_heads = 2,
+                            .gqa_group = 3,
+                            .head_dim = 64,
+                            .n_blocks = 5,
+                            .k_type = type,
+                            .v_type = type};
+    AttentionProblem prefill(stream(), shape, base_seed());
+    shape.mask = {.sink = 20, .recent = 50};
+    AttentionProblem streaming(stream(), shape, base_seed() + 1);
+    shape.q_len = 1;
+    shape.n_blocks = 60;
+    shape.after_keys = true;
+    AttentionProblem streaming_decode(stream(), shape, base_seed() + 2);
+    shape.mask = {};
+    AttentionProblem decode(stream(), shape, base_seed() + 3);
+    AttentionProblem* const problems[] = {&prefill, &streaming, &streaming_decode, &decode};
+    std::vector<std::vector<float>> alone;
+    std::vector<AttentionItem> items;
+    for (AttentionProblem* problem : problems) {
+      alone.push_back(problem->run());
+      problem->clear_state();
+      const AttentionArgs own = problem->args();
+      items.insert(items.end(), own.items.begin(), own.items.end());
+    }
+    AttentionArgs args = prefill.args();
+    args.items = items;
+    attention(stream(), args);
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(problems[i]->finished(), alone[i]) << name_of(type) << " problem " << i;
+    }
+  }
+}
+
 TEST_P(Attention, KeysSplitOverCallsGiveTheSame) {
   Random random(base_seed());
   for (int i = 0; i < 10 * intensity(); ++i) {
