@@ -25,7 +25,7 @@ CMAKE
 add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED)
 set_target_properties(nlohmann_json::nlohmann_json PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${CMAKE_CURRENT_LIST_DIR}/../include)
 CMAKE
-  cat > .gpu_deps/cmake/GTest-config.cmake <<'CMAKE'
+  cat > .gpu_deps/cmake/GTestConfig.cmake <<'CMAKE'
 set(source ${CMAKE_CURRENT_LIST_DIR}/../googletest)
 add_library(carried_gtest STATIC ${source}/googletest/src/gtest-all.cc)
 add_library(GTest::gtest ALIAS carried_gtest)
