@@ -235,8 +235,9 @@ void linear(Stream& stream, const LinearArgs& args) {
   const std::int64_t n_tokens = args.x.dim(0);
   if (n_tokens == 0 || args.weight.n_out == 0) return;
   const bool is_bf16 = args.weight.dtype == DType::kBf16;
-  require(is_bf16 || args.weight.dtype == DType::kF32,
-          "linear on CUDA: only weights of f32 and bf16");
+  if (!is_bf16 && args.weight.dtype != DType::kF32) {
+    throw Error(ErrorCode::kUnsupported, "linear on CUDA: only weights of f32 and bf16");
+  }
   const void* x = args.x.data();
   if (is_bf16) {
     const std::int64_t n = args.x.size();

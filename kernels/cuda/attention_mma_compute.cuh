@@ -1,0 +1,217 @@
+// Part of attention_mma.cuh: from a tile in shared memory to scores, weights and outputs in
+// registers.
+#pragma once
+#include "kernels/cuda/attention_mma_load.cuh"
+#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace longhaul::cuda {
+namespace {
+
+// Four codes in the bytes of a word -> two registers of bf16, exactly: a byte in the low bits of
+// 2^23 is a float, and integers below 256 need no more than bf16's bits.
+__device__ __forceinline__ std::uint32_t bf16_of_codes(std::uint32_t low, std::uint32_t high) {
+  const float a = __uint_as_float(0x4b000000U | low) - 8388608.0F;
+  const float b = __uint_as_float(0x4b000000U | high) - 8388608.0F;
+  return __float_as_uint(a) >> 16U | (__float_as_uint(b) & 0xffff0000U);
+}
+
+// The right side of a product: words of lane t in product `step`, at a column.
+template <KvType kType>
+__device__ __forceinline__ void load_right(const std::uint32_t* words, int stride, int step, int t,
+                                           int column, std::uint32_t (&b)[2]) {
+  const std::uint32_t* at = words + word_row_of_lane(kType, step, t) * stride + column;
+  if constexpr (!holds_codes(kType)) {
+    b[0] = at[0];
+    b[1] = at[4 * stride];
+  } else {
+    std::uint32_t codes = *at;
+    if constexpr (kType == KvType::kInt4) codes = codes >> (step % 2 * 4) & 0x0f0f0f0fU;
+    b[0] = bf16_of_codes(codes & 0xffU, codes >> 8U & 0xffU);
+    b[1] = bf16_of_codes(codes >> 16U & 0xffU, codes >> 24U);
+  }
+}
+
+// What a thread keeps of its rows g and g + 8 (index 0 and 1) of its warp's 16.
+template <typename C>
+struct Thread {
+  int g;
+  int t;
+  int first_key;  // of its warp's keys in the tile
+  std::uint32_t q[C::kDimSteps][4];
+  float q_sum[2];
+  std::int64_t position[2];
+  float o[C::kOutGroups][4];
+  float m[2];        // largest score so far, before sm_scale
+  float l[2];        // of this thread's columns
+  float minimum[2];  // sum of weight x minimum of V, of this thread's columns
+};
+
+template <typename C>
+__device__ __forceinline__ void load_queries(const AttentionWork& work, const AttentionTask& task,
+                                             const AttentionItemRef& item, int first_row,
+                                             Thread<C>& thread) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first_row + thread.g + 8 * half;
+    const bool exists = row < task.n_rows;
+    // Rows that do not exist are zeros that see what the last one sees; they are not stored.
+    const std::int64_t at = task.first_row + (exists ? row : task.n_rows - 1);
+    const std::int64_t token = at / item.gqa_group;
+    const float* q =
+        item.q + token * item.q_token_stride + at % item.gqa_group * item.q_head_stride;
+    thread.position[half] = work.positions[item.positions_at + token];
+    float sum = 0.0F;
+#pragma unroll
+    for (int step = 0; step < C::kDimSteps; ++step) {
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        const float* from = q + value_of_lane(C::kType, step, thread.t, 2 * pair);
+        const std::uint32_t both = exists ? bf16_pair(from[0], from[1]) : 0U;
+        thread.q[step][2 * pair + half] = both;
+        sum += __uint_as_float(both << 16U) + __uint_as_float(both & 0xffff0000U);
+      }
+    }
+    sum += shuffle_xor(sum, 1);
+    thread.q_sum[half] = sum + shuffle_xor(sum, 2);
+    thread.m[half] = minus_infinity();
+    thread.l[half] = thread.minimum[half] = 0.0F;
+  }
+#pragma unroll
+  for (int n = 0; n < C::kOutGroups; ++n) {
+    thread.o[n][0] = thread.o[n][1] = thread.o[n][2] = thread.o[n][3] = 0.0F;
+  }
+}
+
+// scores[n][2 half + e]: of row `half`, column 2t + e of group n.
+template <typename C>
+__device__ __forceinline__ void compute_scores(const Thread<C>& thread, const std::uint32_t* stage,
+                                               float (&scores)[C::kScoreGroups][4]) {
+#pragma unroll
+  for (int n = 0; n < C::kScoreGroups; ++n) {
+    scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.0F;
+    const int key = thread.first_key + key_of_score(C::kType, n, thread.g);
+#pragma unroll
+    for (int step = 0; step < C::kDimSteps; ++step) {
+      std::uint32_t right[2];
+      load_right<C::kType>(stage, C::kKStride, step, thread.t, key, right);
+      mma_bf16(scores[n], thread.q[step], right);
+    }
+  }
+}
+
+template <typename C>
+__device__ __forceinline__ float range_at(const std::uint32_t* stage, int which, int key) {
+  const auto* halves =
+      reinterpret_cast<const std::uint16_t*>(stage + C::kRangesAt + which * C::kRangeWords);
+  return float_of_f16(halves[key]);
+}
+
+// Scales of codes, then the mask.
+template <typename C>
+__device__ __forceinline__ void finish_scores(const Thread<C>& thread, const std::uint32_t* stage,
+                                              const TileInfo& info, const Rows& rows,
+                                              float (&scores)[C::kScoreGroups][4]) {
+  const std::int64_t last = info.first_position + C::kKeys - 1;
+  const bool all_seen =
+      info.n_keys == C::kKeys && last <= rows.first_position &&
+      (last < rows.sink || rows.last_position - info.first_position < rows.recent);
+  if (all_seen && !C::kCodes) return;
+#pragma unroll
+  for (int n = 0; n < C::kScoreGroups; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int key = thread.first_key + key_of_score(C::kType, n, 2 * thread.t + e);
+      const float scale = C::kCodes ? range_at<C>(stage, 0, key) : 1.0F;
+      const float minimum = C::kCodes ? range_at<C>(stage, 1, key) : 0.0F;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float& score = scores[n][2 * half + e];
+        if constexpr (C::kCodes) score = score * scale + minimum * thread.q_sum[half];
+        if (!all_seen &&
+            (key >= info.n_keys || !is_visible(info.first_position + key, thread.position[half],
+                                               rows.sink, rows.recent))) {
+          score = minus_infinity();
+        }
+      }
+    }
+  }
+}
+
+// Scores -> weights; scales what was summed so far to the new maxima.
+template <typename C>
+__device__ __forceinline__ void apply_softmax(Thread<C>& thread, float log2_scale,
+                                              float (&scores)[C::kScoreGroups][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float m = thread.m[half];
+#pragma unroll
+    for (int n = 0; n < C::kScoreGroups; ++n) {
+      m = Larger()(scores[n][2 * half], m);
+      m = Larger()(scores[n][2 * half + 1], m);
+    }
+    m = Larger()(shuffle_xor(m, 1), m);
+    m = Larger()(shuffle_xor(m, 2), m);
+    const float reference = m == minus_infinity() ? 0.0F : m * log2_scale;
+    const float factor = exp2_approx(thread.m[half] * log2_scale - reference);
+    thread.m[half] = m;
+    thread.l[half] *= factor;
+    thread.minimum[half] *= factor;
+#pragma unroll
+    for (int n = 0; n < C::kOutGroups; ++n) {
+      thread.o[n][2 * half] *= factor;
+      thread.o[n][2 * half + 1] *= factor;
+    }
+#pragma unroll
+    for (int n = 0; n < C::kScoreGroups; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& score = scores[n][2 * half + e];
+        score = exp2_approx(score * log2_scale - reference);
+        thread.l[half] += score;
+      }
+    }
+  }
+}
+
+template <typename C>
+__device__ __forceinline__ void weigh_codes(Thread<C>& thread, const std::uint32_t* stage,
+                                            float (&weights)[C::kScoreGroups][4]) {
+#pragma unroll
+  for (int n = 0; n < C::kScoreGroups; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int key = thread.first_key + key_of_score(C::kType, n, 2 * thread.t + e);
+      const float scale = range_at<C>(stage, 2, key);
+      const float minimum = range_at<C>(stage, 3, key);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float& weight = weights[n][2 * half + e];
+        thread.minimum[half] += weight * minimum;
+        weight *= scale;
+      }
+    }
+  }
+}
+
+template <typename C>
+__device__ __forceinline__ void add_values(Thread<C>& thread, const std::uint32_t* stage,
+                                           const float (&weights)[C::kScoreGroups][4]) {
+  const std::uint32_t* words = stage + C::kVAt + thread.first_key / C::kLanes * C::kVStride;
+#pragma unroll
+  for (int step = 0; step < C::kKeySteps; ++step) {
+    const float(&low)[4] = weights[2 * step];
+    const float(&high)[4] = weights[2 * step + 1];
+    const std::uint32_t left[4] = {bf16_pair(low[0], low[1]), bf16_pair(low[2], low[3]),
+                                   bf16_pair(high[0], high[1]), bf16_pair(high[2], high[3])};
+#pragma unroll
+    for (int n = 0; n < C::kOutGroups; ++n) {
+      std::uint32_t right[2];
+      load_right<C::kType>(words, C::kVStride, step, thread.t, 8 * n + thread.g, right);
+      mma_bf16(thread.o[n], left, right);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::cuda

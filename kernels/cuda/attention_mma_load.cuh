@@ -1,0 +1,99 @@
+// Part of attention_mma.cuh: which keys come next, and their way into shared memory.
+#pragma once
+#include "kernels/cuda/attention.cuh"
+
+namespace longhaul::cuda {
+namespace {
+
+// Keys of one block that a tile takes: the next kKeys slots, of which n_keys are tokens that may be
+// seen. Lives in shared memory beside the tile.
+struct TileInfo {
+  std::int64_t first_position;
+  std::int32_t n_keys;  // 0: there is no tile any more
+  std::int32_t unused;
+};
+static_assert(sizeof(TileInfo) == 16);
+
+// Walks over the tiles of a task; all threads walk alike.
+struct Walk {
+  const KvBlockRef* blocks;
+  std::int32_t n_blocks;
+  std::int32_t next_block = 0;
+  KvBlockRef block = {};
+  std::int64_t slot = 0;
+  std::int64_t end = 0;
+};
+
+// The queries of a tile: what decides which keys are needed.
+struct Rows {
+  std::int64_t first_position;
+  std::int64_t last_position;
+  std::int64_t sink;
+  std::int64_t recent;
+};
+
+// Puts the walk on the next tile's block and slot. False at the end.
+__device__ __forceinline__ bool advance(Walk& walk, const Rows& rows) {
+  while (walk.slot >= walk.end) {
+    if (walk.next_block == walk.n_blocks) return false;
+    walk.block = walk.blocks[walk.next_block++];
+    const Slots slots =
+        visible_slots(walk.block, rows.first_position, rows.last_position, rows.sink, rows.recent);
+    walk.slot = slots.begin / 16 * 16;  // whole 16-byte copies, and whole words of V
+    walk.end = slots.end;
+  }
+  return true;
+}
+
+// Queues copies of n_rows rows of words; words [0, n_words) of each exist, the others become zero.
+__device__ __forceinline__ void copy_rows(std::uint32_t* to, int to_stride,
+                                          const std::uint32_t* from, std::int64_t from_stride,
+                                          int n_rows, int width, int n_words, int n_threads) {
+  const int chunks = width / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < n_rows * chunks; i += n_threads) {
+    const int row = i / chunks;
+    const int word = i % chunks * 4;
+    const bool exists = word < n_words;
+    copy_async_16(to + row * to_stride + word, exists ? from + row * from_stride + word : from,
+                  exists);
+  }
+}
+
+// Queues the copies of the walk's next tile into a stage, or marks the end there.
+template <typename C>
+__device__ __forceinline__ void load_tile(const AttentionWork& work, const Rows& rows, Walk& walk,
+                                          std::uint32_t* stage) {
+  TileInfo info = {0, 0, 0};
+  if (advance(walk, rows)) {
+    const std::int64_t left = walk.end - walk.slot;
+    info.first_position = walk.block.first_position + walk.slot;
+    info.n_keys = static_cast<std::int32_t>(left < C::kKeys ? left : C::kKeys);
+    // Whole units of 16 slots: the block has them, and those without a token are zero.
+    const int n_slots = (info.n_keys + 15) / 16 * 16;
+    const auto* k = reinterpret_cast<const std::uint32_t*>(walk.block.data + work.k.at);
+    copy_rows(stage, C::kKStride, k + walk.slot, work.block_size, C::kKRows, C::kKeys, n_slots,
+              C::kThreads);
+    const auto* v = reinterpret_cast<const std::uint32_t*>(walk.block.data + work.v.at);
+    const int n_v_rows = n_slots / C::kLanes;
+    copy_rows(stage + C::kVAt, C::kVStride, v + walk.slot / C::kLanes * C::kHeadDim, C::kHeadDim,
+              n_v_rows, C::kHeadDim, C::kHeadDim, C::kThreads);
+    copy_rows(stage + C::kVAt + n_v_rows * C::kVStride, C::kVStride, v, 0, C::kVRows - n_v_rows,
+              C::kHeadDim, 0, C::kThreads);
+    if constexpr (C::kCodes) {
+      const std::int64_t ranges[] = {work.k.scales_at, work.k.minima_at, work.v.scales_at,
+                                     work.v.minima_at};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const auto* from = reinterpret_cast<const std::uint32_t*>(walk.block.data + ranges[i]);
+        copy_rows(stage + C::kRangesAt + i * C::kRangeWords, 0, from + walk.slot / 2, 0, 1,
+                  C::kRangeWords, n_slots / 2, C::kThreads);
+      }
+    }
+    walk.slot += C::kKeys;
+  }
+  if (threadIdx.x == 0) *reinterpret_cast<TileInfo*>(stage + C::kInfoAt) = info;
+  commit_copies();
+}
+
+}  // namespace
+}  // namespace longhaul::cuda
