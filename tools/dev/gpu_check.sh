@@ -73,7 +73,7 @@ table() {
 }
 
 export PATH=$PATH:/usr/local/cuda/bin
-nvidia-smi || echo "no nvidia-smi"
+check "a GPU" 60 nvidia-smi || table
 nvcc --version | tail -2
 if [[ -z "${ARCHITECTURES:-}" ]]; then
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d '. ')
