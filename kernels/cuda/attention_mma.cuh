@@ -43,10 +43,10 @@ struct Config {
   static constexpr int kScoreGroups = kWarpKeys / 8;
   static constexpr int kOutGroups = kHeadDim / 8;
 
-  // Rows of words in shared memory. 8 more words: rows t = 0 to 3 then lie in different banks.
-  static constexpr int kKStride = kKeys + 8;
+  // Rows of words in shared memory.
+  static constexpr int kKStride = kKeys + padding_of_k(kType);
   static constexpr int kKRows = kHeadDim / kLanes;
-  static constexpr int kVStride = kHeadDim + 8;
+  static constexpr int kVStride = kHeadDim + kPaddingOfV;
   static constexpr int kVRows = kKeys / kLanes;
   static constexpr int kRangeWords = kCodes ? kKeys / 2 : 0;  // scales or minima of K or V
   static constexpr int kVAt = kKRows * kKStride;              // in words, from the stage's begin
@@ -60,7 +60,6 @@ struct Config {
 
   static_assert(kHeadDim % values_of_step(kType) == 0);
   static_assert(kWarpKeys % values_of_step(kType) == 0);
-  static_assert(kKStride % 32 == 8 && (kVStride % 32 == 8 || kVStride % 32 == 24));
   static_assert(kStageWords % 4 == 0 && kVAt % 4 == 0 && kRangesAt % 4 == 0, "16-byte copies");
 };
 

@@ -53,4 +53,12 @@ LONGHAUL_HOST_DEVICE constexpr int key_of_score(KvType v_type, int group, int co
   return value_of_lane(v_type, group / 2, column / 2, group % 2 * 2 + column % 2);
 }
 
+// Words between rows of words in shared memory beyond their width, so that lanes read different
+// banks: none waits for bf16, and for V; K's codes are read in two turns, the best that rows at
+// multiples of 16 bytes allow.
+LONGHAUL_HOST_DEVICE constexpr int padding_of_k(KvType type) {
+  return type == KvType::kInt4 ? 4 : 8;
+}
+constexpr int kPaddingOfV = 8;
+
 }  // namespace longhaul::cuda
