@@ -3,11 +3,13 @@
 #     (FILTER says which of its tests run)
 # Labels: unit property golden multirank mpi gpu fuzz fault house; tsan marks those that also run under the thread sanitizer (target
 # tsan_tests builds them), slow those that test.sh --quick leaves out, not_sanitized
-# those that take minutes under sanitizers and run the same code as smaller ones. TIMEOUT is in seconds (default 600: it is there for hangs, and
+# those that take minutes under sanitizers and run the same code as smaller ones (target sanitized_tests builds the others of unit,
+# property, golden and fuzz). TIMEOUT is in seconds (default 600: it is there for hangs, and
 # sanitizers on a busy machine are slow).
 if(LONGHAUL_TESTS)
   find_package(GTest REQUIRED)
   add_custom_target(tsan_tests)
+  add_custom_target(sanitized_tests)
 endif()
 set(LONGHAUL_SHARED_DIR "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH
     "Folder of real models and published head patterns that some tests read; they skip where it is missing")
@@ -30,6 +32,9 @@ function(longhaul_add_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   if("tsan" IN_LIST ARG_LABELS)
     add_dependencies(tsan_tests ${name})
+  endif()
+  if("${ARG_LABELS}" MATCHES "unit|property|golden|fuzz" AND NOT "not_sanitized" IN_LIST ARG_LABELS)
+    add_dependencies(sanitized_tests ${name})
   endif()
 endfunction()
 

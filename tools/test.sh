@@ -32,7 +32,7 @@ ctest --preset ci -j "$jobs"
 
 step "address and undefined-behaviour sanitizers"
 cmake --preset dev
-cmake --build --preset dev -j "$jobs"
+cmake --build --preset dev -j "$jobs" --target sanitized_tests
 ctest --preset dev -j "$jobs" -L 'unit|property|golden|fuzz' -LE 'mpi|not_sanitized'
 
 step "thread sanitizer"

@@ -16,15 +16,15 @@ import subprocess
 import sys
 import tempfile
 
-# Name in `longhaul bench kernels --list --max-length 2K` and the function that is counted.
+# Name in `longhaul bench kernels --list --max-length 512` and the function that is counted.
 KERNELS = [
-    ("attention/causal_2K/d128/bf16", "longhaul::attention(*"),
-    ("attention/causal_2K/d64/bf16", "longhaul::attention(*"),
-    ("attention/causal_2K/d128/int8", "longhaul::attention(*"),
-    ("attention/causal_2K/d128/int4", "longhaul::attention(*"),
-    ("attention/decode_2K/d128/gqa4/bf16", "longhaul::attention(*"),
-    ("attention/decode_2K/d128/gqa4/int8", "longhaul::attention(*"),
-    ("attention/decode_2K/d128/gqa4/int4", "longhaul::attention(*"),
+    ("attention/causal_512/d128/bf16", "longhaul::attention(*"),
+    ("attention/causal_512/d64/bf16", "longhaul::attention(*"),
+    ("attention/causal_512/d128/int8", "longhaul::attention(*"),
+    ("attention/causal_512/d128/int4", "longhaul::attention(*"),
+    ("attention/decode_512/d128/gqa4/bf16", "longhaul::attention(*"),
+    ("attention/decode_512/d128/gqa4/int8", "longhaul::attention(*"),
+    ("attention/decode_512/d128/gqa4/int4", "longhaul::attention(*"),
     ("linear/1B_up/rows_1/bf16", "longhaul::linear_by(*"),
     ("linear/1B_up/rows_1/int8", "longhaul::linear_by(*"),
     ("linear/8B_up/rows_8/int8", "longhaul::linear_by(*"),
