@@ -13,7 +13,7 @@
 namespace longhaul {
 namespace {
 
-// From about 30 rows on packing the weights pays (tests/bench).
+// From about 30 rows on packing the weights pays (longhaul bench kernels --all-paths).
 constexpr std::int64_t kFewRows = 24;
 
 void check(const LinearArgs& args) {
@@ -126,8 +126,9 @@ std::string_view name_of(LinearPath path) {
 
 // oneDNN picks instructions by itself, so it serves only while the machine's best set is active:
 // LONGHAUL_ISA=baseline then really runs without AVX. Its bf16 products need AVX-512 at least, and
-// without AMX Intel's are slower than widening the weights while they are packed (tests/bench:
-// 1B_up of 512 rows takes 0.19 s against 0.11 s on one core of Emerald Rapids).
+// without AMX Intel's are slower than widening the weights while they are packed (longhaul bench
+// kernels --all-paths: 1B_up of 512 rows takes 0.19 s against 0.11 s on one core of Emerald
+// Rapids).
 LinearPath linear_path(std::int64_t n_rows, DType weight_dtype) {
   if (weight_dtype == DType::kI8) return LinearPath::kInt8;
   if (n_rows <= kFewRows) return LinearPath::kFewRows;

@@ -6,16 +6,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/split_mix.h"
 
 namespace longhaul {
 namespace {
-
-std::uint64_t mix(std::uint64_t x) {  // splitmix64 (Steele, Lea & Flood 2014)
-  x += 0x9E3779B97F4A7C15U;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
 
 bool is_likelier(const Candidate& a, const Candidate& b) {
   return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
@@ -61,7 +55,9 @@ void keep_min_p(std::vector<Candidate>& candidates, double min_p) {
 }  // namespace
 
 double uniform_draw(std::uint64_t seed, std::int64_t position) {
-  return static_cast<double>(mix(mix(seed) + static_cast<std::uint64_t>(position)) >> 11) * 0x1p-53;
+  return static_cast<double>(split_mix(split_mix(seed) + static_cast<std::uint64_t>(position)) >>
+                             11) *
+         0x1p-53;
 }
 
 std::span<const Candidate> Sampler::candidates(std::span<const float> logits,

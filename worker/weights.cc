@@ -13,17 +13,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/split_mix.h"
 #include "kernels/int8_weights.h"
 
 namespace longhaul {
 namespace {
-
-std::uint64_t mix(std::uint64_t x) {  // splitmix64 (Steele, Lea & Flood 2014)
-  x += 0x9E3779B97F4A7C15U;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
 
 void to_floats(const TensorBytes& tensor, std::span<float> out) {
   const auto convert = [&](auto read) {
@@ -228,14 +222,14 @@ class Weights::SyntheticSource {
   std::uint64_t stream_of(const std::string& name) const {
     std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-    return mix(seed_) ^ hash;
+    return split_mix(seed_) ^ hash;
   }
   // Calls set(i, u) for i in `range`, with u uniform in [-1, 1).
   template <typename Set>
   static void fill(Extent range, std::uint64_t stream, Set set) {
     for (std::int64_t i = range.begin; i < range.end; ++i) {
       const auto bits =
-          static_cast<std::int32_t>(mix(stream + static_cast<std::uint64_t>(i)) >> 32);
+          static_cast<std::int32_t>(split_mix(stream + static_cast<std::uint64_t>(i)) >> 32);
       set(i, static_cast<float>(bits) * 0x1p-31F);
     }
   }

@@ -114,7 +114,7 @@ void attend(const AttentionTask& task) {
   Tile tile = divide_scratch(task);
   load_tile(task, tile);
   Panel panel;
-  panel.n_runs = panel.n_keys = panel.n_next_blocks = 0;
+  panel.n_runs = panel.n_keys = 0;
   for (std::int64_t b = 0; b < task.n_blocks; ++b) {
     const KvBlockRef& block = task.blocks[b];
     const Slots slots = visible_slots(task, tile, block);
@@ -138,14 +138,10 @@ void attend(const AttentionTask& task) {
       panel.runs[panel.n_runs++] = run;
       panel.n_keys += run.n_keys;
       slot += run.n_keys;
-      if (panel.n_keys == kPanelKeys) {
-        panel.next_blocks = task.blocks + b + 1;
-        panel.n_next_blocks = task.n_blocks - b - 1;
-        attend_panel(task, tile, panel);
-      }
+      panel.next_block = b + 1;
+      if (panel.n_keys == kPanelKeys) attend_panel(task, tile, panel);
     }
   }
-  panel.n_next_blocks = 0;
   attend_panel(task, tile, panel);
   store_tile(task, tile);
 }

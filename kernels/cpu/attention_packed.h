@@ -84,14 +84,15 @@ void prefetch_values(const AttentionTask& task, const Panel& panel, std::int64_t
 }
 
 // Of as many blocks as the next panel may take.
+constexpr std::int64_t kMostPrefetchedBytes = std::int64_t{1} << 16;
 void prefetch_next_keys(const AttentionTask& task, const Panel& panel, std::int64_t part,
                         std::int64_t n_parts) {
-  const std::int64_t n_blocks =
-      smaller(panel.n_next_blocks, larger(1, kPanelKeys / task.block_size));
-  for (std::int64_t i = 0; i < n_blocks; ++i) {
-    const std::int64_t n_bytes = static_cast<std::int64_t>(task.v_at);
-    prefetch_part(panel.next_blocks[i].data, smaller(n_bytes, std::int64_t{1} << 16), part,
-                  n_parts);
+  const std::int64_t n_blocks = larger(1, kPanelKeys / task.block_size);
+  const std::int64_t end = smaller(task.n_blocks, panel.next_block + n_blocks);
+  const std::int64_t n_bytes =
+      smaller(static_cast<std::int64_t>(task.v_at), kMostPrefetchedBytes);  // of large blocks
+  for (std::int64_t b = panel.next_block; b < end; ++b) {
+    prefetch_part(task.blocks[b].data, n_bytes, part, n_parts);
   }
 }
 

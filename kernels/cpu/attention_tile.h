@@ -45,8 +45,7 @@ struct Panel {
   Run runs[kMostRuns];
   std::int64_t n_runs;
   std::int64_t n_keys;
-  const KvBlockRef* next_blocks;  // that follow the panel, [n_next_blocks]
-  std::int64_t n_next_blocks;
+  std::int64_t next_block;  // of the task: the first that is not in the panel
 };
 
 struct Tile {

@@ -29,7 +29,7 @@ struct PackedProduct {
   const float* row_scale;  // [n_rows], for Start::kScale
 };
 
-template <Start kStart, int kRows>
+template <Start kStart, int kRows>  // kZero or kScale
 void multiply_packed_tile(const PackedProduct& product) {
   const PackedProduct p = product;  // a copy: stores to c cannot change it
   Vec sums[kRows][kPackedVectors] = {};
@@ -66,7 +66,6 @@ void multiply_packed_tile(const PackedProduct& product) {
 #pragma GCC unroll 2
     for (int v = 0; v < kPackedVectors; ++v) {
       Vec out = sums[r][v];
-      if constexpr (kStart == Start::kAdd) out += load(row + v * kWidth);
       if constexpr (kStart == Start::kScale) out += load(row + v * kWidth) * p.row_scale[r];
       store(row + v * kWidth, out);
     }

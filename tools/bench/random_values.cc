@@ -3,27 +3,21 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/split_mix.h"
 #include "kernels/parallel.h"
 
 namespace longhaul::bench {
 namespace {
 
-std::uint64_t mix(std::uint64_t x) {  // splitmix64 (Steele, Lea & Flood 2014)
-  x += 0x9E3779B97F4A7C15U;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
-
 // Calls set(i, u) for i in [0, n) with u uniform, mean 0, deviation 1.
 template <typename Set>
 void draw(std::int64_t n, std::uint64_t seed, const Set& set) {
   const float bound = std::sqrt(3.0F) * 0x1p-31F;
-  const std::uint64_t stream = mix(seed);
+  const std::uint64_t stream = split_mix(seed);
   parallel_rows(n, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const auto bits =
-          static_cast<std::int32_t>(mix(stream + static_cast<std::uint64_t>(i)) >> 32);
+          static_cast<std::int32_t>(split_mix(stream + static_cast<std::uint64_t>(i)) >> 32);
       set(i, bound * static_cast<float>(bits));
     }
   });

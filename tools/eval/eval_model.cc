@@ -11,15 +11,12 @@
 #include "tools/weights_flag.h"
 
 namespace longhaul {
-namespace {}  // namespace
-
 EvalModel::EvalModel(const EvalModelFlags& flags)
     : flags_(flags),
       folder_(find_model_folder(flags.model, hub_cache())),
       tokenizer_(Tokenizer::from_file(folder_.tokenizer_path())),
       weights_(
           std::make_shared<const Weights>(Weights::load(folder_, asked_weights(flags.weights)))),
-      weight_dtype_(weights_in_memory(flags.weights, folder_)),
       start_(leading_special_tokens(tokenizer_)),
       ends_(folder_.config().eos_token_ids) {
   const auto& more = folder_.generation().eos_token_ids;
@@ -39,8 +36,8 @@ WorkerConfig EvalModel::worker_config(const HeadRoles& roles) const {
   WorkerConfig config;
   config.weights = weights_;
   config.roles = roles;
-  config.k_type = cache_type(flags_.cache_types.k, weight_dtype_);
-  config.v_type = cache_type(flags_.cache_types.v, weight_dtype_);
+  config.k_type = cache_type(flags_.cache_types.k, weight_dtype());
+  config.v_type = cache_type(flags_.cache_types.v, weight_dtype());
   config.block_size = flags_.block_size;
   if (!flags_.kv_limit.empty()) config.cache_limit_bytes = parse_byte_size(flags_.kv_limit);
   config.n_threads = flags_.n_threads;
@@ -49,16 +46,17 @@ WorkerConfig EvalModel::worker_config(const HeadRoles& roles) const {
 
 std::string EvalModel::description() const {
   return fmt::format("{} ({}, {} layers of {} KV heads, weights {})", folder_.path().string(),
-                     spec().model_type, spec().n_layers, spec().n_kv_heads, name_of(weight_dtype_));
+                     spec().model_type, spec().n_layers, spec().n_kv_heads,
+                     name_of(weight_dtype()));
 }
 
 Json EvalModel::settings() const {
   return JsonObject{
       {"folder", folder_.path().string()},
       {"fingerprint", model_fingerprint(folder_)},
-      {"weights", std::string(name_of(weight_dtype_))},
-      {"cache_type_k", std::string(name_of(cache_type(flags_.cache_types.k, weight_dtype_)))},
-      {"cache_type_v", std::string(name_of(cache_type(flags_.cache_types.v, weight_dtype_)))},
+      {"weights", std::string(name_of(weight_dtype()))},
+      {"cache_type_k", std::string(name_of(cache_type(flags_.cache_types.k, weight_dtype())))},
+      {"cache_type_v", std::string(name_of(cache_type(flags_.cache_types.v, weight_dtype())))},
       {"chunk_len", flags_.chunk_len},
       {"block_size", flags_.block_size}};
 }

@@ -49,11 +49,12 @@ class EvalModel {
   Json settings() const;
 
  private:
+  DType weight_dtype() const { return weights_->layer(0).down.dtype; }  // in memory
+
   EvalModelFlags flags_;
   ModelFolder folder_;
   Tokenizer tokenizer_;
   std::shared_ptr<const Weights> weights_;
-  DType weight_dtype_;  // of the matrices, in memory
   std::vector<std::int32_t> start_;
   std::vector<std::int32_t> ends_;
 };

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/split_mix.h"
+
 namespace longhaul {
 
 // SplitMix64 (Steele, Lea & Flood 2014).
@@ -14,10 +16,9 @@ class RandomDraws {
  public:
   explicit RandomDraws(std::uint64_t seed) : state_(seed) {}
   std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15ULL;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
+    const std::uint64_t drawn = split_mix(state_);
+    state_ += kSplitMixStep;
+    return drawn;
   }
   // In [0, n); n >= 1. The bias is below n / 2^64.
   std::size_t below(std::size_t n) { return static_cast<std::size_t>(next() % n); }
