@@ -11,6 +11,7 @@
 #include <new>
 
 #include "kernels/isa.h"
+#include "kernels/meanwhile.h"
 #if defined(__SANITIZE_THREAD__)
 #include <atomic>
 #endif
@@ -37,12 +38,15 @@ class Fence {
 
 // Runs body(i) for every i in [0, n_tasks) on up to kernel_threads() threads, in any order; returns
 // when all are done. The first exception of a body is thrown here. One task, or one thread, runs on
-// the caller.
+// the caller. The caller looks after its Meanwhile between tasks.
 template <typename Body>
 void parallel_for(std::int64_t n_tasks, const Body& body) {
   const auto n_threads = static_cast<int>(std::min<std::int64_t>(kernel_threads(), n_tasks));
   if (n_threads <= 1) {
-    for (std::int64_t i = 0; i < n_tasks; ++i) body(i);
+    for (std::int64_t i = 0; i < n_tasks; ++i) {
+      body(i);
+      Meanwhile::look();
+    }
     return;
   }
   std::exception_ptr failure;
@@ -56,6 +60,7 @@ void parallel_for(std::int64_t n_tasks, const Body& body) {
     for (std::int64_t i = 0; i < n_tasks; ++i) {
       try {
         body(i);
+        Meanwhile::look();
       } catch (...) {
 #pragma omp critical(longhaul_parallel_for)
         if (!failure) failure = std::current_exception();

@@ -16,11 +16,13 @@
 
 #include "base/clock.h"
 #include "base/device.h"
+#include "base/log.h"
 #include "cluster/comm/host_info.h"
 #include "kernels/int8_weights.h"
 #include "kernels/isa.h"
 #include "kernels/linear.h"
 #include "kernels/tensor.h"
+#include "tools/numa_advice.h"
 
 namespace longhaul {
 namespace {
@@ -252,6 +254,9 @@ ProbedCluster probe_cluster(Communicator& comm, const ProbeConfig& config) {
   probed.n_threads = config.n_threads > 0
                          ? config.n_threads
                          : threads_for(claims_of(all), static_cast<std::size_t>(comm.rank()));
+  if (const auto advice = numa_advice(numa_nodes_of(mine.cores), probed.n_threads)) {
+    LONGHAUL_LOG(kWarning, kRun, "rank {} on {}: {}", comm.rank(), mine.host_name(), *advice);
+  }
   if (config.measure_speed) {
     set_kernel_threads(probed.n_threads);
     mine.n_threads = probed.n_threads;

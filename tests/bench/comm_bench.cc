@@ -1,16 +1,20 @@
 // Latency and bandwidth of the communicator: ring_shift from 1 KiB to 64 MiB, all_reduce_sum as in
-// decode, barrier. Under mpirun it measures MPI, else threads: comm_bench [ranks, default 2].
+// decode, barrier, and how long a rank waits for one that is in a kernel. Under mpirun it measures
+// MPI, else threads: comm_bench [ranks, default 2].
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <string_view>
 
 #include "base/clock.h"
 #include "cluster/comm/in_process.h"
 #include "cluster/comm/mpi_environment.h"
+#include "kernels/meanwhile.h"
+#include "kernels/parallel.h"
 
 namespace longhaul {
 namespace {
@@ -65,15 +69,62 @@ void bench_all_reduce(Communicator& comm) {
   }
 }
 
+// Seconds of arithmetic, in tasks as long as one of a kernel on a chunk's own keys.
+void compute(double seconds) {
+  constexpr std::chrono::microseconds kTask{500};
+  const auto n_tasks =
+      static_cast<std::int64_t>(seconds / std::chrono::duration<double>(kTask).count());
+  parallel_for(n_tasks, [&](std::int64_t) {
+    const Deadline end = Clock::now() + kTask;
+    while (Clock::now() < end) {
+    }
+  });
+}
+
+// How long the other ranks wait for the bytes of rank 0, which is in a kernel.
+void bench_meanwhile(Communicator& comm) {
+  if (comm.size() < 2) return;
+  constexpr std::size_t kBytes = 32 << 20;
+  std::vector<std::byte> out(kBytes, std::byte{1});
+  std::vector<std::byte> in(kBytes, std::byte{2});
+  const double alone = best_seconds(comm, 4, [&] { comm.ring_shift(out, in); });
+  const auto waited = [&](const std::function<void(RingTransfer&)>& kernel) {
+    double best = 1e9;
+    for (int i = 0; i < 9; ++i) {
+      comm.barrier();
+      const Stopwatch watch;
+      RingTransfer transfer = comm.start_ring_shift(out, in);
+      if (comm.rank() == 0) kernel(transfer);
+      transfer.receive.wait();
+      std::vector<double> seconds = {comm.rank() == 1 ? watch.seconds() : 0.0};
+      transfer.send.wait();
+      comm.all_reduce_max(seconds);
+      best = std::min(best, seconds[0]);
+    }
+    return best;
+  };
+  const double unaided = waited([&](RingTransfer&) { compute(4 * alone); });
+  const double aided = waited([&](RingTransfer& transfer) {
+    const Meanwhile progress([&] { transfer.test(); });
+    compute(4 * alone);
+  });
+  print(comm, fmt::format("{} MiB from rank 0 to rank 1: {:.1f} ms; while rank 0 is in a kernel of "
+                          "{:.1f} ms: {:.1f} ms, with "
+                          "Meanwhile {:.1f} ms",
+                          kBytes >> 20, alone * 1e3, 4 * alone * 1e3, unaided * 1e3, aided * 1e3));
+}
+
 void bench(Communicator& comm) {
   bench_copy(comm);
   print(comm,
         fmt::format("barrier: {:.1f} us", best_seconds(comm, 500, [&] { comm.barrier(); }) * 1e6));
   bench_ring_shift(comm);
   bench_all_reduce(comm);
+  bench_meanwhile(comm);
 }
 
 int run(int argc, char** argv) {
+  set_kernel_threads(1);
   if (started_by_mpi_launcher()) {
     MpiEnvironment mpi(&argc, &argv);
     CommunicatorConfig config;

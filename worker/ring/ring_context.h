@@ -19,7 +19,10 @@ struct RingContext {
   std::int64_t hop = -1;
 
   void add_span(TraceLane lane, const char* name, Clock::time_point begin) {
-    if (trace != nullptr) trace->add({lane, name, layer, hop, begin, Clock::now()});
+    add_span(lane, name, begin, hop);
+  }
+  void add_span(TraceLane lane, const char* name, Clock::time_point begin, std::int64_t of_hop) {
+    if (trace != nullptr) trace->add({lane, name, layer, of_hop, begin, Clock::now()});
   }
   // Blocks until the transfer is complete; the time counts as waiting for rank `peer` of comm.
   void wait(Transfer& transfer, std::int64_t peer) {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "kernels/kv_append.h"
 #include "kernels/kv_copy.h"
+#include "kernels/meanwhile.h"
 #include "kernels/softmax_state.h"
 
 namespace longhaul {
@@ -39,6 +40,7 @@ RingPrefill::RingPrefill(LayerCompute& compute, const CacheLayout& layout, const
 }
 
 void RingPrefill::run(const RingChunk& chunk, SequenceCache& cache) {
+  const Meanwhile transfers_advance([this] { keys_.progress(); });
   own_pieces_.clear();
   for (const Extent& slab : chunk.made[static_cast<std::size_t>(stage_.position())]) {
     for (const Extent& piece : block_pieces(slab, stage_.block_size()))
@@ -173,7 +175,6 @@ void RingPrefill::attend_train(const Layer& layer, const Train& train, const std
                        .n_tokens = train[i].tokens.size()});
     }
     attend(kv_head, refs_, layout_.policy(layer.number, kv_head).mask());
-    keys_.progress();
   }
 }
 
@@ -324,7 +325,6 @@ void RingPrefill::history_by_queries(const Layer& layer) {
           attention(
               compute_.stream(),
               {.shape = layout_.shape(), .sm_scale = compute_.sm_scale(), .items = {&item, 1}});
-          context_.comm.progress();
         }
       });
 }
