@@ -90,6 +90,46 @@ __device__ __forceinline__ void mma_bf16(float (&c)[4], const std::uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// c += a b on a warp, m16n8k32 of unsigned bytes a and signed bytes b, exactly. Lane 4g + t holds
+//   a[0], a[2]: row g,     columns 4t .. 4t+3 and 4t+16 .. 4t+19   (16 x 32)
+//   a[1], a[3]: row g + 8, the same
+//   b[0], b[1]: column g, rows 4t .. 4t+3 and 4t+16 .. 4t+19        (32 x 8)
+//   c[0], c[1]: row g, columns 2t, 2t+1;  c[2], c[3]: row g + 8     (16 x 8)
+__device__ __forceinline__ void mma_u8_s8(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
+                                          const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// sum + the products of 4 unsigned bytes with 4 signed ones.
+__device__ __forceinline__ std::int32_t dot_u8_s8(std::uint32_t a, std::uint32_t b,
+                                                  std::int32_t sum) {
+  std::int32_t out;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(sum));
+  return out;
+}
+
+// Rounded each by itself: the compiler fuses none with another operation.
+__device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ float rounded_sum(float a, float b) { return __fadd_rn(a, b); }
+
+// What a thread reads or writes at once.
+struct alignas(16) Words4 {
+  std::uint32_t at[4];
+};
+
+// 16 aligned bytes of memory that no kernel writes meanwhile, and that nobody reads again soon.
+__device__ __forceinline__ Words4 load_once_16(const void* global) {
+  Words4 out;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out.at[0]), "=r"(out.at[1]), "=r"(out.at[2]), "=r"(out.at[3])
+               : "l"(global));
+  return out;
+}
+
 // 16 bytes from global to shared memory, both aligned, without waiting; zeros unless `exists`, and
 // then `global` is not read.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global, bool exists) {

@@ -234,9 +234,10 @@ __global__ void bias_kernel(float* out, std::int64_t n, const float* bias, std::
 void linear(Stream& stream, const LinearArgs& args) {
   const std::int64_t n_tokens = args.x.dim(0);
   if (n_tokens == 0 || args.weight.n_out == 0) return;
+  if (args.weight.dtype == DType::kI8) return int8_linear(stream, args);
   const bool is_bf16 = args.weight.dtype == DType::kBf16;
   if (!is_bf16 && args.weight.dtype != DType::kF32) {
-    throw Error(ErrorCode::kUnsupported, "linear on CUDA: only weights of f32 and bf16");
+    throw Error(ErrorCode::kUnsupported, "linear on CUDA: only weights of f32, bf16 and int8");
   }
   const void* x = args.x.data();
   if (is_bf16) {

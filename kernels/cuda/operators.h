@@ -23,6 +23,8 @@ void attention(Stream& stream, const AttentionArgs& args);
 void clear(Stream& stream, const SoftmaxStateView& state);
 void embedding(Stream& stream, const EmbeddingArgs& args);
 void finish_attention(Stream& stream, const FinishAttentionArgs& args);
+// linear() with int8 weights, for linear().
+void int8_linear(Stream& stream, const LinearArgs& args);
 void kv_append(Stream& stream, const KvAppendArgs& args);
 void kv_copy(Stream& stream, const KvCopyArgs& args);
 void linear(Stream& stream, const LinearArgs& args);

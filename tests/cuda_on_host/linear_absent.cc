@@ -4,7 +4,8 @@
 
 namespace longhaul::cuda {
 
-void linear(Stream&, const LinearArgs&) {
+void linear(Stream& stream, const LinearArgs& args) {
+  if (args.weight.dtype == DType::kI8) return int8_linear(stream, args);
   throw Error(ErrorCode::kUnsupported, "cuda_on_host: linear is cuBLASLt's");
 }
 

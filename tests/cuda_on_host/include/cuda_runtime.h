@@ -79,3 +79,4 @@ T atomicAdd(T* at, T value) {
 }
 inline std::uint32_t __float_as_uint(float x) { return __builtin_bit_cast(std::uint32_t, x); }
 inline float __uint_as_float(std::uint32_t x) { return __builtin_bit_cast(float, x); }
+inline float __int_as_float(std::int32_t x) { return __builtin_bit_cast(float, x); }

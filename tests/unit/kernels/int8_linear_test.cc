@@ -1,5 +1,5 @@
-// linear with int8 weights: every instruction set against the double reference, and the laws that
-// results have the same bits with every instruction set, beside any other rows, in slices.
+// linear with int8 weights: every instruction set and the GPU against the double reference, and the
+// laws that results have the same bits everywhere, beside any other rows, in slices.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,14 +7,21 @@
 #include "kernels/int8_weights.h"
 #include "kernels/linear_paths.h"
 #include "kernels/reference/operators.h"
+#include "kernels/upload_weight.h"
 #include "tests/support/compare.h"
-#include "tests/unit/kernels/each_isa.h"
+#include "tests/unit/kernels/each_device.h"
 
 namespace longhaul::test {
 namespace {
 
-class Int8Linear : public EachIsa {};
-LONGHAUL_WITH_EACH_ISA(Int8Linear);
+struct Product;
+
+class Int8Linear : public EachDevice {
+ protected:
+  void expect_reference(const Product& p) const;
+  void expect_bits_of_baseline(const Product& p) const;
+};
+LONGHAUL_ON_EACH_DEVICE(Int8Linear);
 
 struct Product {
   std::int64_t n_tokens;
@@ -40,21 +47,39 @@ struct Operands {
   }
 };
 
-// From an output full of ones.
-std::vector<float> compute(std::int64_t n_tokens, const float* x, const WeightView& weight,
-                           const std::vector<float>& bias = {},
+// A matrix on the stream's device, copied there if need be.
+class WeightThere {
+ public:
+  WeightThere(StreamRef stream, const Int8Matrix& matrix) : view_(matrix.view()) {
+    if (stream.device() == Device::kCpu) return;
+    uploaded_ = upload_weight(stream.cuda_stream(), view_);
+    view_ = uploaded_.view;
+  }
+  const WeightView& view() const { return view_; }
+
+ private:
+  UploadedWeight uploaded_;
+  WeightView view_;
+};
+
+// From an output full of ones; `weight` is on the device, the others are not.
+std::vector<float> compute(StreamRef stream, std::int64_t n_tokens, const float* x,
+                           const WeightView& weight, const std::vector<float>& bias = {},
                            LinearOutput output = LinearOutput::kOverwrite) {
-  std::vector<float> out(static_cast<std::size_t>(n_tokens * weight.n_out), 1.0F);
-  linear(StreamRef::cpu(), {.x = TensorView<const float, 2>(x, {n_tokens, weight.n_in}),
-                            .weight = weight,
-                            .bias = bias,
-                            .out = TensorView<float, 2>(out.data(), {n_tokens, weight.n_out}),
-                            .output = output});
-  return out;
+  const Memory out(stream, n_tokens * weight.n_out, 1.0F);
+  const Memory x_there(stream, std::span(x, static_cast<std::size_t>(n_tokens * weight.n_in)));
+  const Memory bias_there(stream, bias);
+  linear(stream, {.x = TensorView<const float, 2>(x_there.data(), {n_tokens, weight.n_in}),
+                  .weight = weight,
+                  .bias = bias_there.span(),
+                  .out = TensorView<float, 2>(out.data(), {n_tokens, weight.n_out}),
+                  .output = output});
+  return out.values();
 }
 
-std::vector<float> compute(const Product& p, const Operands& o) {
-  return compute(p.n_tokens, o.x.data(), o.matrix.view(), o.bias, p.output);
+std::vector<float> compute(StreamRef stream, const Product& p, const Operands& o) {
+  const WeightThere weight(stream, o.matrix);
+  return compute(stream, p.n_tokens, o.x.data(), weight.view(), o.bias, p.output);
 }
 
 std::vector<double> expected(const Product& p, const Operands& o) {
@@ -68,10 +93,10 @@ std::vector<double> expected(const Product& p, const Operands& o) {
   return out;
 }
 
-void expect_reference(const Product& p) {
+void Int8Linear::expect_reference(const Product& p) const {
   Random random(base_seed());
   const Operands o(p, random);
-  EXPECT_TRUE(close(compute(p, o), expected(p, o), {1e-5, 1e-5, 1 - 1e-9}))
+  EXPECT_TRUE(close(compute(stream(), p, o), expected(p, o), {1e-5, 1e-5, 1 - 1e-9}))
       << "x [" << p.n_tokens << ", " << p.shape.n_in << "] n_out " << p.shape.n_out << " groups of "
       << p.shape.group << " bias " << p.bias << " accumulate "
       << (p.output == LinearOutput::kAccumulate);
@@ -108,7 +133,8 @@ TEST_P(Int8Linear, TheLargestIntegersDoNotOverflow) {
     const Int8Matrix matrix = Int8Matrix::quantise(
         {17, kIn, kIn}, [&](std::int64_t, float* row) { std::fill_n(row, kIn, sign); });
     const std::vector<float> x(kIn, 1.0F);
-    for (const float value : compute(1, x.data(), matrix.view())) {
+    const WeightThere weight(stream(), matrix);
+    for (const float value : compute(stream(), 1, x.data(), weight.view())) {
       EXPECT_NEAR(value, sign * kIn, 1e-6 * kIn);
     }
   }
@@ -126,7 +152,8 @@ TEST_P(Int8Linear, ActivationsAreWithinHalfAStepOfTheLargestOfTheirGroup) {
   Random random(base_seed());
   std::vector<float> x = random.normals(kIn);
   x[25] = 50.0F;
-  const std::vector<float> out = compute(1, x.data(), identity.view());
+  const WeightThere weight(stream(), identity);
+  const std::vector<float> out = compute(stream(), 1, x.data(), weight.view());
   for (std::int64_t i = 0; i < kIn; ++i) {
     float largest = 0;
     const std::int64_t begin = i / kGroup * kGroup;
@@ -138,30 +165,44 @@ TEST_P(Int8Linear, ActivationsAreWithinHalfAStepOfTheLargestOfTheirGroup) {
   }
 }
 
+void Int8Linear::expect_bits_of_baseline(const Product& p) const {
+  Random random(base_seed());
+  const Operands o(p, random);
+  const std::vector<float> here = compute(stream(), p, o);
+  const Isa isa = active_isa();
+  set_active_isa(Isa::kBaseline);
+  EXPECT_EQ(here, compute(StreamRef::cpu(), p, o))
+      << p.n_tokens << " rows, groups of " << p.shape.group;
+  set_active_isa(isa);
+}
+
 TEST_P(Int8Linear, HasTheBitsOfTheBaseline) {
-  for (const std::int64_t n_tokens : {1, 5, 8, 100}) {
-    const Product p = {n_tokens, {90, 700}, true, LinearOutput::kAccumulate};
-    Random random(base_seed());
-    const Operands o(p, random);
-    const std::vector<float> here = compute(p, o);
-    set_active_isa(Isa::kBaseline);
-    EXPECT_EQ(here, compute(p, o));
-    set_active_isa(GetParam());
+  for (const std::int64_t n_tokens : {1, 5, 8, 9, 17, 32, 33, 70, 130}) {
+    expect_bits_of_baseline({n_tokens, {90, 700}, true, LinearOutput::kAccumulate});
+    expect_bits_of_baseline({n_tokens, {300, 1100}, n_tokens % 2 == 0});
   }
+  expect_bits_of_baseline({33, {90, 700, 60}, true});
+}
+
+// Enough rows and outputs for the GPU's largest tiles.
+TEST_P(Int8Linear, LargeTilesHaveTheBitsOfTheBaseline) {
+  expect_bits_of_baseline({300, {600, 300}, true, LinearOutput::kAccumulate});
 }
 
 TEST_P(Int8Linear, ARowDoesNotDependOnTheRowsBesideItNorOnThreads) {
   const Product p = {130, {200, 600}, true};
   Random random(base_seed());
   const Operands o(p, random);
-  const std::vector<float> all = compute(p, o);
+  const std::vector<float> all = compute(stream(), p, o);
+  const WeightThere weight(stream(), o.matrix);
   for (const int n_threads : {1, 3}) {
     set_kernel_threads(n_threads);
     for (const std::int64_t n_rows : {1, 2, 7, 30}) {
       for (std::int64_t row = 0; row + n_rows <= p.n_tokens; row += n_rows) {
         const auto first = all.begin() + row * p.shape.n_out;
         const std::vector<float> want(first, first + n_rows * p.shape.n_out);
-        ASSERT_EQ(compute(n_rows, o.x.data() + row * p.shape.n_in, o.matrix.view(), o.bias), want)
+        ASSERT_EQ(compute(stream(), n_rows, o.x.data() + row * p.shape.n_in, weight.view(), o.bias),
+                  want)
             << n_rows << " rows from " << row << ", " << n_threads << " threads";
       }
     }
@@ -174,12 +215,13 @@ TEST_P(Int8Linear, SlicesGiveTheWhole) {
   Random random(base_seed());
   for (const std::int64_t n_tokens : {1, 3, 33}) {
     const Operands o({n_tokens, shape}, random);
-    const std::vector<float> whole = compute(n_tokens, o.x.data(), o.matrix.view());
+    const WeightThere weight(stream(), o.matrix);
+    const std::vector<float> whole = compute(stream(), n_tokens, o.x.data(), weight.view());
     for (const Extent outputs : {Extent{0, 7}, Extent{7, 84}, Extent{16, 32}, Extent{81, 90}}) {
-      const WeightView slice = o.matrix.view().outputs({2, 90}).outputs(
+      const WeightView slice = weight.view().outputs({2, 90}).outputs(
           {std::max<std::int64_t>(outputs.begin, 2) - 2, outputs.end - 2});
       const std::int64_t begin = std::max<std::int64_t>(outputs.begin, 2);
-      const std::vector<float> part = compute(n_tokens, o.x.data(), slice);
+      const std::vector<float> part = compute(stream(), n_tokens, o.x.data(), slice);
       for (std::int64_t t = 0; t < n_tokens; ++t) {
         for (std::int64_t i = 0; i < slice.n_out; ++i) {
           ASSERT_EQ(part[static_cast<std::size_t>(t * slice.n_out + i)],
@@ -194,8 +236,8 @@ TEST_P(Int8Linear, SlicesGiveTheWhole) {
         const auto row = o.x.begin() + t * shape.n_in;
         x.insert(x.end(), row + inputs.begin, row + inputs.end);
       }
-      const auto part =
-          compute(n_tokens, x.data(), o.matrix.view().inputs(inputs).outputs({0, shape.n_out}));
+      const auto part = compute(stream(), n_tokens, x.data(),
+                                weight.view().inputs(inputs).outputs({0, shape.n_out}));
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
     }
     EXPECT_TRUE(close(sum, whole, {1e-5, 1e-5, 1 - 1e-9}));
@@ -207,10 +249,10 @@ TEST_P(Int8Linear, InfinitiesAndNansReachTheirRowAndNoOther) {
   const Product p = {7, {40, 70, 32}};
   Random random(base_seed());
   Operands o(p, random);
-  const std::vector<float> whole = compute(p, o);
+  const std::vector<float> whole = compute(stream(), p, o);
   o.x[2 * 70 + 69] = std::numeric_limits<float>::infinity();
   o.x[5 * 70 + 3] = std::nanf("");
-  const std::vector<float> out = compute(p, o);
+  const std::vector<float> out = compute(stream(), p, o);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::size_t row = i / 40;
     if (row == 2 || row == 5) {
@@ -226,7 +268,7 @@ TEST_P(Int8Linear, ZerosGiveTheBias) {
   Random random(base_seed());
   Operands o(p, random);
   std::fill(o.x.begin(), o.x.end(), 0.0F);
-  const std::vector<float> out = compute(p, o);
+  const std::vector<float> out = compute(stream(), p, o);
   for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], o.bias[i % 20]);
 }
 

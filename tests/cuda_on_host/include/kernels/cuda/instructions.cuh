@@ -105,6 +105,64 @@ inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint
   });
 }
 
+inline void mma_u8_s8(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
+                      const std::uint32_t (&b)[2]) {
+  struct In {
+    std::int32_t c[4];
+    std::uint32_t a[4];
+    std::uint32_t b[2];
+  } in;
+  std::memcpy(in.c, c, sizeof in.c);
+  std::memcpy(in.a, a, sizeof in.a);
+  std::memcpy(in.b, b, sizeof in.b);
+  cuda_on_host::warp_instruction(&in, &c, [](const void* const* ins, void* const* outs) {
+    const auto byte = [](std::uint32_t word, int i) { return word >> (8U * unsigned(i)) & 0xffU; };
+    std::int32_t left[16][32];
+    std::int32_t right[32][8];
+    for (int lane = 0; lane < 32; ++lane) {
+      const In& from = *static_cast<const In*>(ins[lane]);
+      const int g = lane / 4;
+      const int t = lane % 4;
+      for (int i = 0; i < 16; ++i) {
+        left[g + i / 4 % 2 * 8][4 * t + i / 8 * 16 + i % 4] =
+            static_cast<std::uint8_t>(byte(from.a[i / 4], i % 4));
+      }
+      for (int i = 0; i < 8; ++i) {
+        right[4 * t + i / 4 * 16 + i % 4][g] = static_cast<std::int8_t>(byte(from.b[i / 4], i % 4));
+      }
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      auto* out = static_cast<std::int32_t*>(outs[lane]);
+      for (int i = 0; i < 4; ++i) {
+        std::int32_t sum = static_cast<const In*>(ins[lane])->c[i];
+        for (int k = 0; k < 32; ++k) {
+          sum += left[lane / 4 + i / 2 * 8][k] * right[k][lane % 4 * 2 + i % 2];
+        }
+        out[i] = sum;
+      }
+    }
+  });
+}
+
+inline std::int32_t dot_u8_s8(std::uint32_t a, std::uint32_t b, std::int32_t sum) {
+  for (unsigned i = 0; i < 32; i += 8) {
+    sum += static_cast<std::uint8_t>(a >> i) * static_cast<std::int8_t>(b >> i);
+  }
+  return sum;
+}
+
+// Compiled for a CPU without fused multiply-adds (CMakeLists.txt).
+inline float rounded_product(float a, float b) { return a * b; }
+inline float rounded_sum(float a, float b) { return a + b; }
+
+struct alignas(16) Words4 {
+  std::uint32_t at[4];
+};
+inline Words4 load_once_16(const void* global) {
+  if (reinterpret_cast<std::uintptr_t>(global) % 16 != 0) __builtin_trap();
+  return *static_cast<const Words4*>(global);
+}
+
 // As late as CUDA allows: when the thread waits for them.
 inline void copy_async_16(void* shared, const void* global, bool exists) {
   cuda_on_host::defer_copy(shared, exists ? global : nullptr, 16);

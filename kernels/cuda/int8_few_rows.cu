@@ -1,0 +1,135 @@
+// linear with int8 weights for few rows (decode): reads the weights once, at the speed of memory. A
+// thread block has two panels, and its 8 warps take the groups of inputs in turns, so that every
+// one has 4 KiB of weights under way while the last ones are added up. A group's scaled sums go to
+// shared memory, where each is added in the groups' order.
+#include "kernels/cuda/int8_linear.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace longhaul::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kLanes = 2 * kPanelOutputs;
+constexpr int kSumStride = kLanes + 4;  // floats from row to row: no bank is written twice at once
+
+// What lane 4g + t multiplies of a group: number i is of step 4i + t, outputs 4g to 4g + 3 of the
+// thread block's 32.
+struct Weights {
+  Words4 at[kGroupSteps / 4];
+};
+
+__device__ __forceinline__ void load_weights(const Int8Work& work, std::int64_t group, int g, int t,
+                                             Weights& out) {
+  const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * 2 + g / 4;
+  const bool exists = group < work.n_groups && panel < work.n_panels;
+  const std::uint8_t* from =
+      work.weight + panel * work.panel_bytes + group * kGroupBytes + g % 4 * 16;
+#pragma unroll
+  for (int i = 0; i < kGroupSteps / 4; ++i) {
+    const int step = 4 * i + t;
+    out.at[i] = exists && group * kGroupSteps + step < work.n_steps
+                    ? load_once_16(from + step * kStepBytes)
+                    : Words4{};
+  }
+}
+
+// The scaled sums of rows [8 tile, 8 tile + 8): to [row][output] of `sums`.
+__device__ __forceinline__ void multiply(const Int8Work& work, const Weights& weights,
+                                         std::int64_t group, int tile, int g, int t, float* sums) {
+  const std::int64_t row = 8 * tile + g;
+  Words4 codes[2] = {};
+  if (row < work.n_rows) {
+    const auto* from = reinterpret_cast<const Words4*>(
+        work.codes + (row * work.n_groups + group) * kGroupSteps + 8 * t);
+    codes[0] = from[0];
+    codes[1] = from[1];
+  }
+  // Rows that do not exist have ranges without meaning; nobody reads their sums.
+  const auto* ranges =
+      reinterpret_cast<const Words4*>(work.ranges + group * work.range_rows + 8 * tile + 2 * t);
+  const Words4 range = *ranges;
+  std::int32_t c[2][4];  // of outputs 4g, 4g + 1; of 4g + 2, 4g + 3
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c[pair][i] = static_cast<std::int32_t>(range.at[i % 2 * 2 + 1]);
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      const Words4& low = weights.at[2 * p];
+      const Words4& high = weights.at[2 * p + 1];
+      const std::uint32_t left[4] = {low.at[2 * pair], low.at[2 * pair + 1], high.at[2 * pair],
+                                     high.at[2 * pair + 1]};
+      const std::uint32_t right[2] = {codes[p / 2].at[p % 2 * 2], codes[p / 2].at[p % 2 * 2 + 1]};
+      mma_u8_s8(c[pair], left, right);
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    Words4 out;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      out.at[i] = __float_as_uint(
+          rounded_product(float_of_sum(c[i / 2][i % 2 * 2 + e]), __uint_as_float(range.at[2 * e])));
+    }
+    *reinterpret_cast<Words4*>(sums + (8 * tile + 2 * t + e) * kSumStride + 4 * g) = out;
+  }
+}
+
+// grid.x: two panels. Shared: [2, 8 warps, 8 kTiles rows, kSumStride] floats.
+template <int kTiles>
+__global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Work work) {
+  constexpr int kSums = 8 * kTiles * kSumStride;
+  auto* shared = reinterpret_cast<float*>(shared_memory());
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  Weights weights;
+  load_weights(work, warp, lane / 4, lane % 4, weights);
+  float total[kTiles] = {};  // of row 8 tile + warp and the thread block's output `lane`
+  for (std::int64_t first = 0; first < work.n_groups; first += kWarps) {
+    float* sums = shared + first / kWarps % 2 * kWarps * kSums;
+    if (first + warp < work.n_groups) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        multiply(work, weights, first + warp, tile, lane / 4, lane % 4, sums + warp * kSums);
+      }
+    }
+    load_weights(work, first + kWarps + warp, lane / 4, lane % 4, weights);
+    // The sums are written before they are read; and those of the turn before have been read
+    // before the next turn writes there.
+    __syncthreads();
+    const std::int64_t left = work.n_groups - first;
+    const int n = static_cast<int>(left < kWarps ? left : kWarps);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const float* own = sums + (8 * tile + warp) * kSumStride + lane;
+      for (int w = 0; w < n; ++w) total[tile] = rounded_sum(total[tile], own[w * kSums]);
+    }
+  }
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const std::int64_t row = 8 * tile + warp;
+    if (row < work.n_rows) {
+      store_output(work, row, static_cast<std::int64_t>(blockIdx.x) * kLanes + lane, total[tile]);
+    }
+  }
+}
+
+template <int kTiles>
+void run(Stream& stream, const Int8Work& work) {
+  launch(stream, "linear: int8, few rows", few_rows_kernel<kTiles>,
+         {.x = ceil_div(work.n_panels, 2),
+          .block = kThreads,
+          .shared_bytes = sizeof(float) * 2 * kWarps * 8 * kTiles * kSumStride},
+         work);
+}
+
+}  // namespace
+
+void int8_few_rows(Stream& stream, const Int8Work& work) {
+  if (work.n_rows <= 8) return run<1>(stream, work);
+  if (work.n_rows <= 16) return run<2>(stream, work);
+  run<4>(stream, work);
+}
+
+}  // namespace longhaul::cuda
