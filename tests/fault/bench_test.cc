@@ -129,14 +129,15 @@ TEST(Bench, KernelsShowSlopesOverLength) {
   const Json json = parse_json(ended.output, "stdout");
   const JsonField rows(json, "stdout");
   ASSERT_EQ(rows.size(), 8U);
-  EXPECT_EQ(rows.at(1).at("kernel").as_string(), "attention/streaming_64K/d64/f32");
+  EXPECT_EQ(rows.at(1).at("kernel").as_string(), "attention/streaming_64K/d64/chunk_2K/f32");
   EXPECT_FALSE(rows.at(0).find("slope"));
   EXPECT_GT(rows.at(1).at("slope").as_number(), 0);
   EXPECT_EQ(rows.at(1).at("clock").as_string(), "cpu");
   Words text_words = words;
-  text_words.insert(text_words.end(), {"--max-length", "500", "--no-progress"});
+  text_words.insert(text_words.end(),
+                    {"--max-length", "500", "--chunk-len", "300", "--no-progress"});
   const Ended text = run(text_words);
-  EXPECT_THAT(text.output, HasSubstr("| attention/streaming_500/d128/bf16 "));
+  EXPECT_THAT(text.output, HasSubstr("| attention/streaming_500/d128/chunk_300/bf16 "));
   EXPECT_THAT(text.output, HasSubstr("achieved |"));
 }
 

@@ -20,7 +20,6 @@ namespace longhaul::bench {
 namespace {
 
 constexpr std::int64_t kBlockSize = 64;
-constexpr std::int64_t kStreamingChunk = 2048;  // the engine's default
 // About what sharp heads of trained models show. Probabilities far below the largest one once
 // became denormals, which made attention three times slower.
 constexpr float kSharpScores = 40.0F;
@@ -190,8 +189,8 @@ class CaseList {
 
 }  // namespace
 
-std::vector<KernelCase> attention_cases(std::int64_t max_length) {
-  require(max_length >= 1, "attention_cases: a length of at least 1");
+std::vector<KernelCase> attention_cases(std::int64_t max_length, std::int64_t chunk_len) {
+  require(max_length >= 1 && chunk_len >= 1, "attention_cases: lengths of at least 1");
   CaseList list;
   const std::int64_t long_length = std::min<std::int64_t>(max_length, 65536);
   const std::int64_t short_length = std::min<std::int64_t>(max_length, 8192);
@@ -218,10 +217,9 @@ std::vector<KernelCase> attention_cases(std::int64_t max_length) {
             .head_dim = 128},
            kKvTypes);
   for (const std::int64_t d : {std::int64_t{64}, std::int64_t{128}}) {
-    list.add_family(
-        "streaming", fmt::format("d{}", d),
-        {.gqa_group = 4, .head_dim = d, .mask = streaming, .chunk_len = kStreamingChunk},
-        lengths(16384, max_length, 4));
+    list.add_family("streaming", fmt::format("d{}/chunk_{}", d, count_text(chunk_len)),
+                    {.gqa_group = 4, .head_dim = d, .mask = streaming, .chunk_len = chunk_len},
+                    lengths(16384, max_length, 4));
   }
   const auto decode = [&](std::int64_t head_dim, std::int64_t gqa_group, float deviation = 1.0F) {
     list.add(fmt::format("decode{}_{}/d{}/gqa{}", deviation > 1 ? "_sharp" : "", long_text,

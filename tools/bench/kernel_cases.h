@@ -26,12 +26,13 @@ struct KernelChoice {
   std::string only = {};  // cases whose name contains this
   // Causal attention goes to this length or 64K, streaming heads to this length.
   std::int64_t max_length = std::int64_t{1} << 20;
+  std::int64_t chunk_len = 2048;  // tokens that streaming heads get at a time; the engine's default
   bool all_paths = false;  // every way to compute a product, not only the one that linear() takes
 };
 std::vector<KernelCase> kernel_cases(const KernelChoice& choice);
 
 // Those of one file each.
 std::vector<KernelCase> linear_cases(bool all_paths);
-std::vector<KernelCase> attention_cases(std::int64_t max_length);
+std::vector<KernelCase> attention_cases(std::int64_t max_length, std::int64_t chunk_len);
 
 }  // namespace longhaul::bench

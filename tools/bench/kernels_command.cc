@@ -25,6 +25,7 @@ using namespace bench;
 struct KernelsFlags {
   std::string only;
   std::string max_length = "1M";
+  std::string chunk_len = "2K";
   bool all_paths = false;
   bool list = false;
   int n_runs = 3;
@@ -40,6 +41,8 @@ void add_flags(CLI::App& app, KernelsFlags& f) {
   app.add_flag("--list", f.list, "Print the names and measure nothing");
   app.add_option("--max-length", f.max_length,
                  "Longest streaming heads, such as 256K; causal attention goes to this or 64K")
+      ->capture_default_str();
+  app.add_option("--chunk-len", f.chunk_len, "Tokens that streaming heads get at a time")
       ->capture_default_str();
   app.add_flag("--all-paths", f.all_paths,
                "Products by every path that can compute them, not only the one that is taken");
@@ -97,12 +100,18 @@ void write(const std::string& text) {
   std::fflush(stdout);
 }
 
-std::vector<KernelCase> chosen_cases(const KernelsFlags& flags) {
-  const auto lengths = parse_ranges(flags.max_length, "--max-length");
+std::int64_t length_of(const std::string& flag, const std::string& text) {
+  const auto lengths = parse_ranges(text, flag);
   require(lengths.size() == 1 && lengths[0] >= 1,
-          fmt::format("--max-length: '{}' is no length; write 65536 or 64K", flags.max_length));
-  auto cases =
-      kernel_cases({.only = flags.only, .max_length = lengths[0], .all_paths = flags.all_paths});
+          fmt::format("{}: '{}' is no length; write 65536 or 64K", flag, text));
+  return lengths[0];
+}
+
+std::vector<KernelCase> chosen_cases(const KernelsFlags& flags) {
+  auto cases = kernel_cases({.only = flags.only,
+                             .max_length = length_of("--max-length", flags.max_length),
+                             .chunk_len = length_of("--chunk-len", flags.chunk_len),
+                             .all_paths = flags.all_paths});
   require(!cases.empty(),
           fmt::format("--only: no kernel's name contains '{}'; --list shows them", flags.only));
   return cases;

@@ -62,7 +62,7 @@ TEST(KernelCases, HaveDifferentNamesAndPositiveWork) {
   for (const char* name :
        {"attention/causal_8K/d64/bf16", "attention/causal_64K/d128/f32",
         "attention/causal_sharp_8K/d128/bf16", "attention/history_64K/d128/f32",
-        "attention/streaming_16K/d64/f32", "attention/streaming_1M/d128/bf16",
+        "attention/streaming_16K/d64/chunk_2K/f32", "attention/streaming_1M/d128/chunk_2K/bf16",
         "attention/decode_64K/d128/gqa4/bf16", "attention/decode_64K/d64/gqa1/f32",
         "attention/decode_sharp_64K/d128/gqa4/f32", "linear/8B_up/rows_1/bf16/few_rows",
         "linear/1B_up/rows_512/bf16/tiled"}) {
@@ -76,6 +76,7 @@ TEST(KernelCases, AreChosenByNameAndLength) {
     EXPECT_LE(c.length, 65536);
   }
   EXPECT_EQ(kernel_cases({.only = "streaming", .max_length = 65536}).size(), 8U);
+  EXPECT_EQ(kernel_cases({.only = "chunk_512/", .max_length = 65536, .chunk_len = 512}).size(), 8U);
   for (const KernelCase& c : kernel_cases({.only = "attention", .max_length = 500})) {
     EXPECT_LE(c.length, 500) << c.name;
   }
