@@ -3,6 +3,8 @@
 //
 //   prefill   4 warps with 16 rows each share every tile of 64 keys
 //   decode    16 rows; 4 warps take a quarter of each tile's keys each, and merge at the end
+//   wide      2 times 16 rows and 4 warps share every tile, for items that share blocks; each does
+//             what it would do alone, so results have the same bits
 //
 // Codes are multiplied as they are, for bf16 holds integers up to 256 exactly: scales and minima
 // are applied to whole scores and outputs, q.(c s + m) = s (q.c) + m sum(q). Rows of the tile are
@@ -11,6 +13,7 @@
 //
 // Included by one .cu for each cache type.
 #pragma once
+#include "base/error.h"
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_mma_compute.cuh"
 #include "kernels/cuda/attention_mma_load.cuh"
@@ -20,22 +23,22 @@
 namespace longhaul::cuda {
 namespace {
 
-template <KvType kCacheType, int kDim, TilePurpose kPurpose>
+template <KvType kCacheType, int kDim, AttentionPath kPath>
 struct Config {
   static constexpr KvType kType = kCacheType;
   static constexpr int kHeadDim = kDim;
   static constexpr bool kCodes = holds_codes(kType);
-  static constexpr int kWarps = 4;
+  static constexpr bool kDecode = kPath != AttentionPath::kPrefill;
+  static constexpr int kRows = rows_of_tile(kPath);
+  static constexpr int kPartialRows = partial_rows(kPath);
+  static constexpr int kRowWarps = kRows / 16;
+  static constexpr int kKeyWarps = kDecode ? 4 : 1;
+  static constexpr int kWarps = kRowWarps * kKeyWarps;
   static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kKeyWarps = kPurpose == TilePurpose::kDecode ? kWarps : 1;
-  static constexpr int kRowWarps = kWarps / kKeyWarps;
-  static constexpr int kRows = 16 * kRowWarps;
-  static constexpr int kWarpKeys = kPurpose == TilePurpose::kDecode ? values_of_step(kType)
-                                   : kHeadDim > 128                 ? 32
-                                                                    : 64;
+  static constexpr int kWarpKeys = kDecode ? values_of_step(kType) : kHeadDim > 128 ? 32 : 64;
   static constexpr int kKeys = kWarpKeys * kKeyWarps;  // of a tile
   // Tiles of codes are small, and decode has little to do for each.
-  static constexpr int kStages = kPurpose == TilePurpose::kDecode && kCodes ? 3 : 2;
+  static constexpr int kStages = kDecode && kCodes ? 3 : 2;
 
   static constexpr int kLanes = lanes_of(kType);
   static constexpr int kDimSteps = kHeadDim / 16;
@@ -53,8 +56,9 @@ struct Config {
   static constexpr int kRangesAt = kVAt + kVRows * kVStride;  // K's scales and minima, then V's
   static constexpr int kInfoAt = kRangesAt + 4 * kRangeWords;
   static constexpr int kStageWords = kInfoAt + 4;
-  // For the merge at the end: o [warps, 16, head_dim]; m, l, weights [warps, 16]; weights [16].
-  static constexpr int kMergeWords = kKeyWarps > 1 ? kWarps * 16 * (kHeadDim + 3) + 16 : 0;
+  // For the merge at the end: o [key warps, 16, head_dim]; m, l, weights [key warps, 16]; weights
+  // [16].
+  static constexpr int kMergeWords = kDecode ? kKeyWarps * 16 * (kHeadDim + 3) + 16 : 0;
   static constexpr int kWords =
       kStages * kStageWords > kMergeWords ? kStages* kStageWords : kMergeWords;
 
@@ -68,23 +72,23 @@ template <typename C>
 __global__ void __launch_bounds__(C::kThreads) mma_kernel(AttentionWork work) {
   auto* shared = reinterpret_cast<std::uint32_t*>(shared_memory());
   const AttentionTask task = work.tasks[blockIdx.x];
-  const AttentionItemRef& item = work.items[task.item];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int first_row = C::kKeyWarps > 1 ? 0 : warp * 16;
+  const int first_row = warp / C::kKeyWarps * 16;
   Thread<C> thread;
   thread.g = static_cast<int>(threadIdx.x) % kWarp / 4;
   thread.t = static_cast<int>(threadIdx.x) % 4;
-  thread.first_key = C::kKeyWarps > 1 ? warp * C::kWarpKeys : 0;
-  load_queries<C>(work, task, item, first_row, thread);
+  thread.first_key = warp % C::kKeyWarps * C::kWarpKeys;
+  load_queries<C>(work, task, first_row, thread);
 
-  const std::int64_t* positions = work.positions + item.positions_at;
-  const Rows rows = {
-      .first_position = positions[task.first_row / item.gqa_group],
-      .last_position = positions[(task.first_row + task.n_rows - 1) / item.gqa_group],
-      .sink = item.sink,
-      .recent = item.recent};
-  Walk walk = {.blocks = work.blocks + item.blocks_at + task.first_block,
-               .n_blocks = task.end_block - task.first_block};
+  // The rows of the first item; those of others see no less.
+  const RowPlace first = row_place(work, task, 0);
+  const RowPlace last = row_place(work, task, task.member_rows - 1);
+  const std::int64_t* positions = work.positions + first.item.positions_at;
+  const Rows rows = {.first_position = positions[first.token],
+                     .last_position = positions[last.token],
+                     .sink = first.item.sink,
+                     .recent = first.item.recent};
+  Walk walk = {.blocks = work.blocks + task.first_block, .n_blocks = task.n_blocks};
   const float log2_scale = work.sm_scale * 1.4426950408889634F;
 #pragma unroll
   for (int i = 0; i < C::kStages - 1; ++i) {
@@ -108,33 +112,40 @@ __global__ void __launch_bounds__(C::kThreads) mma_kernel(AttentionWork work) {
     add_values<C>(thread, stage, scores);
   }
   finish_rows<C>(thread, work.sm_scale);
-  if constexpr (C::kKeyWarps > 1) {
-    merge_warps<C>(work, task, item, thread);
+  if constexpr (C::kDecode) {
+    for (int tile = 0; tile < C::kRowWarps; ++tile) merge_warps<C>(work, task, tile, thread);
   } else {
-    store_rows<C>(work, task, item, first_row, thread);
+    store_rows<C>(work, task, first_row, thread);
   }
 }
 
+template <typename C>
+void launch_config(Stream& stream, const char* name, const AttentionWork& work) {
+  launch(stream, name, mma_kernel<C>,
+         {.x = work.n_tasks, .block = C::kThreads, .shared_bytes = std::size_t{4} * C::kWords},
+         work);
+}
+
+constexpr bool is_wide_head_dim(std::int64_t head_dim) { return head_dim == 64 || head_dim == 128; }
+
 template <KvType kType, int kHeadDim>
-void launch_mma(Stream& stream, TilePurpose purpose, const AttentionWork& work) {
-  using Decode = Config<kType, kHeadDim, TilePurpose::kDecode>;
-  using Prefill = Config<kType, kHeadDim, TilePurpose::kPrefill>;
-  static_assert(Decode::kRows == tile_rows(TilePurpose::kDecode));
-  static_assert(Prefill::kRows == tile_rows(TilePurpose::kPrefill));
-  switch (purpose) {
-    case TilePurpose::kDecode:
-      return launch(stream, "attention: decode", mma_kernel<Decode>,
-                    {.x = work.n_tasks,
-                     .block = Decode::kThreads,
-                     .shared_bytes = std::size_t{4} * Decode::kWords},
-                    work);
-    case TilePurpose::kPrefill:
-      return launch(stream, "attention: prefill", mma_kernel<Prefill>,
-                    {.x = work.n_tasks,
-                     .block = Prefill::kThreads,
-                     .shared_bytes = std::size_t{4} * Prefill::kWords},
-                    work);
+void launch_mma(Stream& stream, AttentionPath path, const AttentionWork& work) {
+  using enum AttentionPath;
+  switch (path) {
+    case kDecode:
+      return launch_config<Config<kType, kHeadDim, kDecode>>(stream, "attention: decode", work);
+    case kWideDecode:
+      if constexpr (is_wide_head_dim(kHeadDim)) {
+        return launch_config<Config<kType, kHeadDim, kWideDecode>>(stream, "attention: wide decode",
+                                                                   work);
+      }
+      break;
+    case kPrefill:
+      return launch_config<Config<kType, kHeadDim, kPrefill>>(stream, "attention: prefill", work);
+    case kSimt:
+      break;
   }
+  throw Error(ErrorCode::kInternal, "attention: no such kernel for this head_dim");
 }
 
 }  // namespace

@@ -49,18 +49,16 @@ struct Thread {
 
 template <typename C>
 __device__ __forceinline__ void load_queries(const AttentionWork& work, const AttentionTask& task,
-                                             const AttentionItemRef& item, int first_row,
-                                             Thread<C>& thread) {
+                                             int first_row, Thread<C>& thread) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = first_row + thread.g + 8 * half;
     const bool exists = row < task.n_rows;
     // Rows that do not exist are zeros that see what the last one sees; they are not stored.
-    const std::int64_t at = task.first_row + (exists ? row : task.n_rows - 1);
-    const std::int64_t token = at / item.gqa_group;
-    const float* q =
-        item.q + token * item.q_token_stride + at % item.gqa_group * item.q_head_stride;
-    thread.position[half] = work.positions[item.positions_at + token];
+    const RowPlace place = row_place(work, task, exists ? row : task.n_rows - 1);
+    const AttentionItemRef& item = place.item;
+    const float* q = item.q + place.token * item.q_token_stride + place.head * item.q_head_stride;
+    thread.position[half] = work.positions[item.positions_at + place.token];
     float sum = 0.0F;
 #pragma unroll
     for (int step = 0; step < C::kDimSteps; ++step) {

@@ -17,8 +17,8 @@ static_assert(sizeof(TileInfo) == 16);
 // Walks over the tiles of a task; all threads walk alike.
 struct Walk {
   const KvBlockRef* blocks;
-  std::int32_t n_blocks;
-  std::int32_t next_block = 0;
+  std::int64_t n_blocks;
+  std::int64_t next_block = 0;
   KvBlockRef block = {};
   std::int64_t slot = 0;
   std::int64_t end = 0;

@@ -34,23 +34,22 @@ struct RowTarget {
 };
 template <typename C>
 __device__ __forceinline__ RowTarget target_of(const AttentionWork& work, const AttentionTask& task,
-                                               const AttentionItemRef& item, int row) {
-  if (task.partial_at >= 0) {
-    float* o = work.partials + task.partial_at;
-    float* m = o + C::kRows * C::kHeadDim + row;
-    return {o + row * C::kHeadDim, m, m + C::kRows, true};
+                                               int row) {
+  const RowPlace place = row_place(work, task, row);
+  if (place.partial_at >= 0) {
+    float* o = work.partials + place.partial_at;
+    float* m = o + C::kPartialRows * C::kHeadDim + place.row;
+    return {o + place.row * C::kHeadDim, m, m + C::kPartialRows, true};
   }
-  const std::int64_t token = (task.first_row + row) / item.gqa_group;
-  const std::int64_t head = (task.first_row + row) % item.gqa_group;
-  return {item.state.o_at(token, head), item.state.m_at(token, head), item.state.l_at(token, head),
-          false};
+  const StateRef& state = place.item.state;
+  return {state.o_at(place.token, place.head), state.m_at(place.token, place.head),
+          state.l_at(place.token, place.head), false};
 }
 
 // Prefill: each warp has its rows' whole state.
 template <typename C>
 __device__ __forceinline__ void store_rows(const AttentionWork& work, const AttentionTask& task,
-                                           const AttentionItemRef& item, int first_row,
-                                           const Thread<C>& thread) {
+                                           int first_row, const Thread<C>& thread) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = first_row + thread.g + 8 * half;
@@ -59,7 +58,7 @@ __device__ __forceinline__ void store_rows(const AttentionWork& work, const Atte
     Merged both = {thread.m[half], thread.l[half], 0.0F, 1.0F};
     bool changes = false;
     if (is_stored) {
-      to = target_of<C>(work, task, item, row);
+      to = target_of<C>(work, task, row);
       changes = to.is_partial || !is_empty(thread.m[half], thread.l[half]);
       if (!to.is_partial) both = merged(*to.m, *to.l, thread.m[half], thread.l[half]);
     }
@@ -79,59 +78,65 @@ __device__ __forceinline__ void store_rows(const AttentionWork& work, const Atte
   }
 }
 
-// Decode: merges the warps' states of the same rows by way of shared memory.
+// Decode: merges the warps' states of the same 16 rows by way of shared memory, one tile of 16 rows
+// after the other.
 template <typename C>
 __device__ __forceinline__ void merge_warps(const AttentionWork& work, const AttentionTask& task,
-                                            const AttentionItemRef& item, const Thread<C>& thread) {
-  auto* o = reinterpret_cast<float*>(shared_memory());  // [warps, 16, head_dim]
-  float* m = o + C::kWarps * 16 * C::kHeadDim;          // [warps, 16]
-  float* l = m + C::kWarps * 16;
-  float* weights = l + C::kWarps * 16;
-  float* old_weights = weights + C::kWarps * 16;  // [16]
+                                            int tile, const Thread<C>& thread) {
+  auto* o = reinterpret_cast<float*>(shared_memory());  // [key warps, 16, head_dim]
+  float* m = o + C::kKeyWarps * 16 * C::kHeadDim;       // [key warps, 16]
+  float* l = m + C::kKeyWarps * 16;
+  float* weights = l + C::kKeyWarps * 16;
+  float* old_weights = weights + C::kKeyWarps * 16;  // [16]
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  __syncthreads();  // all warps are done with the last tile before its memory is reused
+  const int left = task.n_rows - 16 * tile;
+  const int n_rows = left < 16 ? left : 16;
+  // All warps are done with the last tile of keys, or of rows, before its memory is reused.
+  __syncthreads();
+  if (warp / C::kKeyWarps == tile) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int at = warp * 16 + thread.g + 8 * half;
+    for (int half = 0; half < 2; ++half) {
+      const int at = warp % C::kKeyWarps * 16 + thread.g + 8 * half;
 #pragma unroll
-    for (int n = 0; n < C::kOutGroups; ++n) {
+      for (int n = 0; n < C::kOutGroups; ++n) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        o[at * C::kHeadDim + 8 * n + 2 * thread.t + e] = thread.o[n][2 * half + e];
+        for (int e = 0; e < 2; ++e) {
+          o[at * C::kHeadDim + 8 * n + 2 * thread.t + e] = thread.o[n][2 * half + e];
+        }
       }
+      if (thread.t == 0) m[at] = thread.m[half];
+      if (thread.t == 1) l[at] = thread.l[half];
     }
-    if (thread.t == 0) m[at] = thread.m[half];
-    if (thread.t == 1) l[at] = thread.l[half];
   }
   __syncthreads();  // all states are written before rows are merged
-  if (static_cast<int>(threadIdx.x) < task.n_rows) {
+  if (static_cast<int>(threadIdx.x) < n_rows) {
     const int row = static_cast<int>(threadIdx.x);
     float m_all = minus_infinity();
-    for (int w = 0; w < C::kWarps; ++w) m_all = Larger()(m[w * 16 + row], m_all);
+    for (int w = 0; w < C::kKeyWarps; ++w) m_all = Larger()(m[w * 16 + row], m_all);
     float l_all = 0.0F;
-    for (int w = 0; w < C::kWarps; ++w) {
+    for (int w = 0; w < C::kKeyWarps; ++w) {
       weights[w * 16 + row] = weight_of(m[w * 16 + row], m_all);
       l_all += weights[w * 16 + row] * l[w * 16 + row];
     }
-    const RowTarget to = target_of<C>(work, task, item, row);
+    const RowTarget to = target_of<C>(work, task, 16 * tile + row);
     old_weights[row] = to.is_partial ? 0.0F : 1.0F;
     if (to.is_partial) {
       *to.m = m_all;
       *to.l = l_all;
     } else if (!is_empty(m_all, l_all)) {
       const Merged both = merged(*to.m, *to.l, m_all, l_all);
-      for (int w = 0; w < C::kWarps; ++w) weights[w * 16 + row] *= both.weight_b;
+      for (int w = 0; w < C::kKeyWarps; ++w) weights[w * 16 + row] *= both.weight_b;
       old_weights[row] = both.weight_a;
       *to.m = both.m;
       *to.l = both.l;
     }
   }
   __syncthreads();  // all weights are written before outputs are summed
-  for (int i = static_cast<int>(threadIdx.x); i < task.n_rows * C::kHeadDim; i += C::kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < n_rows * C::kHeadDim; i += C::kThreads) {
     const int row = i / C::kHeadDim;
-    const RowTarget to = target_of<C>(work, task, item, row);
+    const RowTarget to = target_of<C>(work, task, 16 * tile + row);
     float sum = 0.0F;
-    for (int w = 0; w < C::kWarps; ++w) {
+    for (int w = 0; w < C::kKeyWarps; ++w) {
       sum += weights[w * 16 + row] * o[(w * 16 + row) * C::kHeadDim + i % C::kHeadDim];
     }
     float* at = to.o + i % C::kHeadDim;

@@ -94,27 +94,24 @@ __device__ void attend_32(const AttentionWork& work, const AttentionItemRef& ite
   }
 }
 
-__device__ void store(const AttentionWork& work, const AttentionTask& task,
-                      const AttentionItemRef& item, std::int64_t row_of_tile, const RowState& row) {
+__device__ void store(const AttentionWork& work, const RowPlace& place, const RowState& row) {
   const auto lane = static_cast<std::int64_t>(threadIdx.x % kWarp);
-  if (task.partial_at >= 0) {
-    float* o = work.partials + task.partial_at;
+  if (place.partial_at >= 0) {
+    float* o = work.partials + place.partial_at;
     for (std::int64_t d = lane; d < work.head_dim; d += kWarp) {
-      o[row_of_tile * work.head_dim + d] = row.o[d];
+      o[place.row * work.head_dim + d] = row.o[d];
     }
     float* m = o + kSimtRows * work.head_dim;
-    if (lane == 0) m[row_of_tile] = row.m;
-    if (lane == 1) m[kSimtRows + row_of_tile] = row.l;
+    if (lane == 0) m[place.row] = row.m;
+    if (lane == 1) m[kSimtRows + place.row] = row.l;
     return;
   }
   if (is_empty(row.m, row.l)) return;
-  const std::int64_t at = task.first_row + row_of_tile;
-  const std::int64_t token = at / item.gqa_group;
-  const std::int64_t head = at % item.gqa_group;
-  float* m = item.state.m_at(token, head);
-  float* l = item.state.l_at(token, head);
+  const StateRef& state = place.item.state;
+  float* m = state.m_at(place.token, place.head);
+  float* l = state.l_at(place.token, place.head);
   const Merged both = merged(*m, *l, row.m, row.l);
-  float* o = item.state.o_at(token, head);
+  float* o = state.o_at(place.token, place.head);
   for (std::int64_t d = lane; d < work.head_dim; d += kWarp) {
     o[d] = o[d] * both.weight_a + row.o[d] * both.weight_b;
   }
@@ -126,15 +123,14 @@ __device__ void store(const AttentionWork& work, const AttentionTask& task,
 // grid.x is the task. Shared: for each row q [head_dim], o [head_dim], weights [32].
 __global__ void __launch_bounds__(kThreads) simt_kernel(AttentionWork work) {
   const AttentionTask& task = work.tasks[blockIdx.x];
-  const AttentionItemRef& item = work.items[task.item];
   const auto lane = static_cast<std::int64_t>(threadIdx.x % kWarp);
   const auto row_of_tile = static_cast<std::int64_t>(threadIdx.x / kWarp);
   if (row_of_tile >= task.n_rows) return;
-  const std::int64_t at = task.first_row + row_of_tile;
+  const RowPlace place = row_place(work, task, static_cast<int>(row_of_tile));
+  const AttentionItemRef& item = place.item;
   float* memory =
       reinterpret_cast<float*>(shared_memory()) + row_of_tile * (2 * work.head_dim + kWarp);
-  const float* q =
-      item.q + at / item.gqa_group * item.q_token_stride + at % item.gqa_group * item.q_head_stride;
+  const float* q = item.q + place.token * item.q_token_stride + place.head * item.q_head_stride;
   float q_sum = 0.0F;
   for (std::int64_t d = lane; d < work.head_dim; d += kWarp) {
     memory[d] = q[d];
@@ -149,15 +145,15 @@ __global__ void __launch_bounds__(kThreads) simt_kernel(AttentionWork work) {
                   .m = minus_infinity(),
                   .l = 0.0F};
   sync_warp();  // q is written
-  const std::int64_t position = work.positions[item.positions_at + at / item.gqa_group];
-  for (std::int32_t b = task.first_block; b < task.end_block; ++b) {
-    const KvBlockRef block = work.blocks[item.blocks_at + b];
+  const std::int64_t position = work.positions[item.positions_at + place.token];
+  for (std::int64_t b = 0; b < task.n_blocks; ++b) {
+    const KvBlockRef block = work.blocks[task.first_block + b];
     const Slots slots = visible_slots(block, position, position, item.sink, item.recent);
     for (std::int64_t slot = slots.begin / 16 * 16; slot < slots.end; slot += kWarp) {
       attend_32(work, item, row, block, slot, slots.end, position);
     }
   }
-  store(work, task, item, row_of_tile, row);
+  store(work, place, row);
 }
 
 }  // namespace

@@ -177,6 +177,77 @@ TEST_P(Attention, ItemsDoNotDependOnEachOther) {
   }
 }
 
+// Queries as items of their own over the same blocks: forks of one document.
+std::vector<AttentionItem> forks_of(const AttentionArgs& args) {
+  std::vector<AttentionItem> out;
+  for (const AttentionItem& item : args.items) {
+    for (std::int64_t t = 0; t < item.q.dim(0); ++t) {
+      AttentionItem fork = item;
+      fork.q = item.q.slice(0, {t, t + 1});
+      fork.q_positions = item.q_positions.subspan(static_cast<std::size_t>(t), 1);
+      fork.state = item.state.tokens({t, t + 1});
+      out.push_back(fork);
+    }
+  }
+  return out;
+}
+
+TEST_P(Attention, ForksMatchTheReference) {
+  for (const KvType type : kKvTypes) {
+    for (const std::int64_t head_dim : {64, 96, 128}) {
+      AttentionProblem problem(stream(),
+                               {.q_len = 11,
+                                .n_kv_heads = 2,
+                                .gqa_group = 4,
+                                .head_dim = head_dim,
+                                .n_blocks = 30,
+                                .k_type = type,
+                                .v_type = type,
+                                .after_keys = true},
+                               base_seed());
+      problem.clear_state();
+      AttentionArgs args = problem.args();
+      const std::vector<AttentionItem> forks = forks_of(args);
+      args.items = forks;
+      attention(stream(), args);
+      EXPECT_TRUE(close(problem.finished(), reference::attention(problem.reference_case()).out,
+                        tolerance_of(stream(), {.k_type = type, .v_type = type})))
+          << name_of(type) << " head_dim " << head_dim;
+    }
+  }
+}
+
+// Forks with own parts of different lengths beside each other, and each alone.
+TEST_P(Attention, AForkHasTheSameBitsAlone) {
+  for (const KvType type : kKvTypes) {
+    AttentionProblem problem(stream(),
+                             {.q_len = 13,
+                              .gqa_group = 3,
+                              .head_dim = 64,
+                              .n_blocks = 40,
+                              .k_type = type,
+                              .v_type = type,
+                              .after_keys = true},
+                             base_seed());
+    AttentionArgs args = problem.args();
+    std::vector<AttentionItem> forks = forks_of(args);
+    for (std::size_t i = 0; i < forks.size(); ++i) {
+      forks[i].blocks = forks[i].blocks.first(40 - 3 * (i % 5));
+      if (i % 6 == 5) forks[i].mask = {.sink = 100, .recent = 900};
+    }
+    problem.clear_state();
+    args.items = forks;
+    attention(stream(), args);
+    const std::vector<float> together = problem.finished();
+    problem.clear_state();
+    for (const AttentionItem& fork : forks) {
+      args.items = {&fork, 1};
+      attention(stream(), args);
+    }
+    EXPECT_EQ(problem.finished(), together) << name_of(type);
+  }
+}
+
 TEST_P(Attention, KeysSplitOverCallsGiveTheSame) {
   Random random(base_seed());
   for (int i = 0; i < 10 * intensity(); ++i) {

@@ -1,0 +1,285 @@
+#include "kernels/cuda/attention_schedule.h"
+
+#include <algorithm>
+#include <span>
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace longhaul::cuda {
+namespace {
+
+// A range of keys is at least this long, and an item is cut into at most so many tasks: a few for
+// each multiprocessor of a large chip when several items are done together, as in decode.
+constexpr std::int64_t kMinSplitKeys = 512;
+constexpr std::int64_t kPrefillTasks = 64;
+// Masks may say "unlimited"; sums and differences with positions must not overflow.
+constexpr std::int64_t kMostDistance = std::int64_t{1} << 62;
+
+using Blocks = std::span<const KvBlockRef>;
+
+Blocks part_of(Blocks blocks, Extent extent) {
+  return blocks.subspan(static_cast<std::size_t>(extent.begin),
+                        static_cast<std::size_t>(extent.size()));
+}
+
+std::int64_t count_keys(Blocks blocks) {
+  std::int64_t out = 0;
+  for (const KvBlockRef& block : blocks) out += block.n_tokens;
+  return out;
+}
+
+AttentionPath path_of(bool mma, std::int64_t n_rows) {
+  if (!mma) return AttentionPath::kSimt;
+  return n_rows <= kDecodeRows ? AttentionPath::kDecode : AttentionPath::kPrefill;
+}
+
+// Blocks [begin, end) of a tile, without those before and after that it cannot see. For blocks in
+// ascending order only; those between a sink and the recent ones are skipped by the kernels.
+Extent seen_blocks(Blocks blocks, std::int64_t first, std::int64_t last,
+                   const AttentionMask& mask) {
+  const auto begins_in_time = [&](const KvBlockRef& block) { return block.first_position <= last; };
+  const auto is_too_old = [&](const KvBlockRef& block) {
+    return block.first_position + block.n_tokens <=
+           first - std::min(mask.recent, kMostDistance) + 1;
+  };
+  const auto end = std::ranges::partition_point(blocks, begins_in_time);
+  const auto begin =
+      mask.sink > 0 ? blocks.begin() : std::partition_point(blocks.begin(), end, is_too_old);
+  return {begin - blocks.begin(), end - blocks.begin()};
+}
+
+bool ascends(Blocks blocks) {
+  for (std::size_t b = 1; b < blocks.size(); ++b) {
+    if (blocks[b].first_position < blocks[b - 1].first_position + blocks[b - 1].n_tokens) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Whether queries at positions [first, last] see every key of the blocks.
+bool sees_all(Blocks blocks, std::int64_t first, std::int64_t last, const AttentionItemRef& item) {
+  return std::ranges::all_of(blocks, [&](const KvBlockRef& block) {
+    const std::int64_t end = block.first_position + block.n_tokens;
+    return end - 1 <= first && (end <= item.sink || last - block.first_position < item.recent);
+  });
+}
+
+// Cuts blocks behind those with which end_of_range(range) keys are reached, into at most n_ranges.
+template <typename EndOfRange>
+std::vector<Extent> cut(Blocks blocks, std::int64_t n_ranges, const EndOfRange& end_of_range) {
+  std::vector<Extent> out;
+  Extent range;
+  std::int64_t counted = 0;
+  for (const KvBlockRef& block : blocks) {
+    counted += block.n_tokens;
+    ++range.end;
+    const auto n_done = static_cast<std::int64_t>(out.size());
+    if (n_done + 1 < n_ranges && counted >= end_of_range(n_done)) {
+      out.push_back(range);
+      range.begin = range.end;
+    }
+  }
+  if (!range.empty()) out.push_back(range);
+  return out;
+}
+
+// Ranges of nearly equal numbers of keys.
+std::vector<Extent> even_ranges(Blocks blocks, std::int64_t n_tiles) {
+  const std::int64_t n_keys = count_keys(blocks);
+  const std::int64_t n = std::clamp<std::int64_t>(
+      std::min(n_keys / kMinSplitKeys, kPrefillTasks / n_tiles), 1, kPrefillTasks);
+  return cut(blocks, n, [&](std::int64_t range) { return (range + 1) * n_keys / n; });
+}
+
+// Ranges of a length that is a power of two and the same for forks whose own parts are not very
+// different, so that their ranges of the document are the same.
+std::vector<Extent> fixed_ranges(Blocks blocks) {
+  const std::int64_t n_keys = count_keys(blocks);
+  std::int64_t length = kMinSplitKeys;
+  while (length * kMostRanges < n_keys) length *= 2;
+  return cut(blocks, kMostRanges, [&](std::int64_t range) { return (range + 1) * length; });
+}
+
+// One range of an item for decode, until it is known who shares its blocks.
+struct Piece {
+  AttentionMember member;
+  Blocks blocks;
+  std::int64_t n_rows;
+  bool sees_all;
+};
+
+bool may_share(const AttentionSchedule& schedule, const Piece& a, const Piece& b) {
+  const AttentionItemRef& item_a = schedule.items[static_cast<std::size_t>(a.member.item)];
+  const AttentionItemRef& item_b = schedule.items[static_cast<std::size_t>(b.member.item)];
+  const auto equal = [](const KvBlockRef& x, const KvBlockRef& y) {
+    return x.data == y.data && x.first_position == y.first_position && x.n_tokens == y.n_tokens;
+  };
+  return a.sees_all && b.sees_all && a.n_rows == b.n_rows && item_a.sink == item_b.sink &&
+         item_a.recent == item_b.recent && std::ranges::equal(a.blocks, b.blocks, equal);
+}
+
+class Scheduler {
+ public:
+  Scheduler(const AttentionArgs& args, AttentionKernels kernels) : args_(args), kernels_(kernels) {}
+
+  AttentionSchedule schedule() {
+    for (std::size_t i = 0; i < args_.items.size(); ++i) add_item(i);
+    add_decode_tasks();
+    return std::move(out_);
+  }
+
+ private:
+  void add_item(std::size_t index) {
+    const AttentionItem& item = args_.items[index];
+    if (item.q.size() == 0 || item.blocks.empty()) return;
+    const std::int64_t n_rows = item.q.dim(0) * item.q.dim(1);
+    require(n_rows <= std::int64_t{1} << 30, "attention: an item of more than 2^30 rows");
+    add_item_ref(index, n_rows);
+    const AttentionPath path = path_of(kernels_.mma, n_rows);
+    const std::int64_t tile_rows = rows_of_tile(path);
+    const std::int64_t n_tiles = ceil_div(n_rows, tile_rows);
+    const bool sorted = ascends(item.blocks);
+    // The last queries see the most keys: longest tasks first.
+    for (std::int64_t tile = n_tiles - 1; tile >= 0; --tile) {
+      const std::int64_t first_row = tile * tile_rows;
+      add_tile(item, path, {first_row, std::min(n_rows, first_row + tile_rows)}, sorted, n_tiles);
+    }
+  }
+
+  void add_item_ref(std::size_t index, std::int64_t n_rows) {
+    const AttentionItem& item = args_.items[index];
+    // Heads of a sequence have their positions in common.
+    const AttentionItem* before = index > 0 ? &args_.items[index - 1] : nullptr;
+    const bool has_same_positions = !out_.items.empty() && before != nullptr &&
+                                    before->q.size() > 0 && !before->blocks.empty() &&
+                                    before->q_positions.data() == item.q_positions.data() &&
+                                    before->q_positions.size() == item.q_positions.size();
+    const auto positions_at = has_same_positions ? out_.items.back().positions_at
+                                                 : static_cast<std::int64_t>(out_.positions.size());
+    if (!has_same_positions) {
+      out_.positions.insert(out_.positions.end(), item.q_positions.begin(), item.q_positions.end());
+    }
+    out_.items.push_back({.q = item.q.data(),
+                          .q_token_stride = item.q.stride(0),
+                          .q_head_stride = item.q.stride(1),
+                          .gqa_group = item.q.dim(1),
+                          .n_rows = n_rows,
+                          .positions_at = positions_at,
+                          .sink = std::min(item.mask.sink, kMostDistance),
+                          .recent = std::min(item.mask.recent, kMostDistance),
+                          .state = state_ref(item.state)});
+    all_blocks_at_ = -1;
+  }
+
+  void add_tile(const AttentionItem& item, AttentionPath path, Extent rows, bool sorted,
+                std::int64_t n_tiles) {
+    const auto position = [&](std::int64_t row) {
+      return item.q_positions[static_cast<std::size_t>(row / item.q.dim(1))];
+    };
+    const std::int64_t first = position(rows.begin);
+    const std::int64_t last = position(rows.end - 1);
+    const Extent all = {0, static_cast<std::int64_t>(item.blocks.size())};
+    const Extent seen = sorted ? seen_blocks(item.blocks, first, last, item.mask) : all;
+    const Blocks blocks = part_of(item.blocks, seen);
+    const bool is_decode = path == AttentionPath::kDecode;
+    const std::vector<Extent> ranges =
+        is_decode ? fixed_ranges(blocks) : even_ranges(blocks, n_tiles);
+    const auto number = static_cast<std::int32_t>(out_.items.size() - 1);
+    const bool is_split = ranges.size() > 1;
+    if (is_split) {
+      out_.splits[static_cast<std::size_t>(path)].push_back(
+          {.item = number,
+           .first_row = static_cast<std::int32_t>(rows.begin),
+           .n_rows = static_cast<std::int32_t>(rows.size()),
+           .n_ranges = static_cast<std::int32_t>(ranges.size()),
+           .partial_at = out_.n_partial_floats});
+    }
+    for (const Extent& range : ranges) {
+      const AttentionMember member = {is_split ? out_.n_partial_floats : -1, number};
+      if (is_split) out_.n_partial_floats += partial_rows(path) * (args_.shape.head_dim + 2);
+      if (is_decode) {
+        const Blocks own = part_of(blocks, range);
+        pieces_.push_back(
+            {member, own, rows.size(), sees_all(own, first, last, out_.items.back())});
+        continue;
+      }
+      if (all_blocks_at_ < 0) all_blocks_at_ = add_blocks(item.blocks);
+      add_task(
+          path, {&member, 1}, rows.begin, rows.size(),
+          {all_blocks_at_ + seen.begin + range.begin, all_blocks_at_ + seen.begin + range.end});
+    }
+  }
+
+  std::int64_t add_blocks(Blocks blocks) {
+    const auto at = static_cast<std::int64_t>(out_.blocks.size());
+    out_.blocks.insert(out_.blocks.end(), blocks.begin(), blocks.end());
+    return at;
+  }
+
+  void add_task(AttentionPath path, std::span<const AttentionMember> members,
+                std::int64_t first_row, std::int64_t member_rows, Extent blocks) {
+    const auto n_members = static_cast<std::int64_t>(members.size());
+    out_.tasks[static_cast<std::size_t>(path)].push_back(
+        {.first_member = static_cast<std::int32_t>(out_.members.size()),
+         .member_rows = static_cast<std::int32_t>(member_rows),
+         .first_row = static_cast<std::int32_t>(first_row),
+         .n_rows = static_cast<std::int32_t>(member_rows * n_members),
+         .first_block = blocks.begin,
+         .n_blocks = blocks.size()});
+    out_.members.insert(out_.members.end(), members.begin(), members.end());
+  }
+
+  // Pieces that share their blocks, in the order of the first of each.
+  std::vector<std::vector<const Piece*>> groups() const {
+    std::vector<std::vector<const Piece*>> out;
+    std::unordered_map<const std::byte*, std::vector<std::size_t>> groups_at;  // by first block
+    for (const Piece& piece : pieces_) {
+      std::vector<std::size_t>& candidates = groups_at[piece.blocks.front().data];
+      const auto found = std::ranges::find_if(candidates, [&](std::size_t group) {
+        return may_share(out_, *out[group].front(), piece);
+      });
+      if (found != candidates.end()) {
+        out[*found].push_back(&piece);
+        continue;
+      }
+      candidates.push_back(out.size());
+      out.push_back({&piece});
+    }
+    return out;
+  }
+
+  void add_decode_tasks() {
+    for (const std::vector<const Piece*>& group : groups()) {
+      const std::int64_t at = add_blocks(group.front()->blocks);
+      const Extent blocks = {at, static_cast<std::int64_t>(out_.blocks.size())};
+      const std::int64_t member_rows = group.front()->n_rows;
+      const auto most_rows = std::int64_t{kernels_.wide_decode ? kWideDecodeRows : kDecodeRows};
+      std::vector<AttentionMember> members;
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        members.push_back(group[i]->member);
+        const auto n = static_cast<std::int64_t>(members.size());
+        if (i + 1 < group.size() && (n + 1) * member_rows <= most_rows) continue;
+        const bool is_wide = n * member_rows > kDecodeRows;
+        add_task(is_wide ? AttentionPath::kWideDecode : AttentionPath::kDecode, members, 0,
+                 member_rows, blocks);
+        members.clear();
+      }
+    }
+  }
+
+  const AttentionArgs& args_;
+  AttentionKernels kernels_;
+  AttentionSchedule out_;
+  std::vector<Piece> pieces_;
+  std::int64_t all_blocks_at_ = -1;  // of the item that is added now
+};
+
+}  // namespace
+
+AttentionSchedule make_attention_schedule(const AttentionArgs& args, AttentionKernels kernels) {
+  return Scheduler(args, kernels).schedule();
+}
+
+}  // namespace longhaul::cuda

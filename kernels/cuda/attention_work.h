@@ -1,0 +1,119 @@
+// The work of attention as its kernels read it, and the mask. Needs no CUDA.
+#pragma once
+#include <cstdint>
+
+#include "kernels/cuda/kv_words.cuh"
+#include "kernels/cuda/state_ref.h"
+#include "kernels/kv_block.h"
+
+namespace longhaul::cuda {
+
+// The queries of one (sequence, KV head). Its rows are q_len tokens x gqa_group heads: row r is
+// head r % gqa_group of token r / gqa_group, so that all heads that read the same keys share a
+// tile.
+struct AttentionItemRef {
+  const float* q;  // [q_len, gqa_group, head_dim]
+  std::int64_t q_token_stride;
+  std::int64_t q_head_stride;
+  std::int64_t gqa_group;
+  std::int64_t n_rows;
+  std::int64_t positions_at;  // of [q_len] in AttentionWork::positions
+  std::int64_t sink;
+  std::int64_t recent;
+  StateRef state;
+};
+
+// One item of a tile, and where the partial state of its rows goes, in floats: o [kPartialRows or
+// rows of the tile, head_dim], m and l of as many rows. -1: it is merged into the item's state.
+struct AttentionMember {
+  std::int64_t partial_at;
+  std::int64_t item;
+};
+
+// A tile of rows against some blocks: one thread block's work. Row r is row first_row + r %
+// member_rows of member r / member_rows: the rows of one item, or of several that have these blocks
+// in common, all of which all of their rows see.
+struct AttentionTask {
+  std::int32_t first_member;
+  std::int32_t member_rows;
+  std::int32_t first_row;
+  std::int32_t n_rows;  // of all members
+  std::int64_t first_block;
+  std::int64_t n_blocks;
+};
+
+// Ranges of blocks of one item's tile, whose partial states follow each other.
+struct AttentionSplit {
+  std::int32_t item;
+  std::int32_t first_row;
+  std::int32_t n_rows;
+  std::int32_t n_ranges;
+  std::int64_t partial_at;
+};
+constexpr int kMostRanges = 128;
+
+struct AttentionWork {
+  const AttentionItemRef* items;
+  const AttentionTask* tasks;
+  const AttentionMember* members;
+  const std::int64_t* positions;
+  const KvBlockRef* blocks;
+  float* partials;
+  std::int64_t n_tasks;
+  std::int64_t block_size;
+  std::int64_t head_dim;
+  PartRef k;
+  PartRef v;
+  float sm_scale;
+};
+
+LONGHAUL_HOST_DEVICE constexpr bool is_visible(std::int64_t key, std::int64_t query,
+                                               std::int64_t sink, std::int64_t recent) {
+  return key <= query && (key < sink || query - key < recent);
+}
+
+// Slots [begin, end) outside of which queries from `first` to `last` see nothing of the block.
+struct Slots {
+  std::int64_t begin;
+  std::int64_t end;
+};
+LONGHAUL_HOST_DEVICE constexpr Slots visible_slots(const KvBlockRef& block, std::int64_t first,
+                                                   std::int64_t last, std::int64_t sink,
+                                                   std::int64_t recent) {
+  const std::int64_t after = last - block.first_position + 1;
+  const std::int64_t end = block.n_tokens < after ? block.n_tokens : after;
+  std::int64_t begin = 0;
+  if (block.first_position >= sink) {  // else the block's first slot is a sink
+    const std::int64_t oldest = first - recent + 1 - block.first_position;
+    begin = oldest > 0 ? oldest : 0;
+  }
+  return begin < end ? Slots{begin, end} : Slots{0, 0};
+}
+
+// What a thread block takes. Decode is for items of up to 16 rows; where several share blocks, wide
+// decode has as many tiles of 16 rows beside each other.
+enum class AttentionPath { kSimt, kDecode, kWideDecode, kPrefill };
+constexpr AttentionPath kAttentionPaths[] = {AttentionPath::kSimt, AttentionPath::kDecode,
+                                             AttentionPath::kWideDecode, AttentionPath::kPrefill};
+constexpr int kSimtRows = 4;
+constexpr int kDecodeRows = 16;
+constexpr int kWideDecodeRows = 32;
+LONGHAUL_HOST_DEVICE constexpr int rows_of_tile(AttentionPath path) {
+  switch (path) {
+    case AttentionPath::kSimt:
+      return kSimtRows;
+    case AttentionPath::kDecode:
+      return kDecodeRows;
+    case AttentionPath::kWideDecode:
+      return kWideDecodeRows;
+    case AttentionPath::kPrefill:
+      return 64;
+  }
+  return 0;
+}
+// Rows that a partial state has room for: those of an item in a tile.
+LONGHAUL_HOST_DEVICE constexpr int partial_rows(AttentionPath path) {
+  return path == AttentionPath::kWideDecode ? kDecodeRows : rows_of_tile(path);
+}
+
+}  // namespace longhaul::cuda
