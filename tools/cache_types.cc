@@ -1,5 +1,7 @@
 #include "tools/cache_types.h"
 
+#include <CLI/CLI.hpp>
+
 namespace longhaul {
 
 void add_cache_type_options(CLI::App& app, CacheTypeFlags& flags, const std::string& group) {

@@ -1,9 +1,9 @@
 // The flags --cache-type-k and --cache-type-v, which several commands have.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "base/kv_type.h"
+#include "tools/cli_app.h"
 
 namespace longhaul {
 

@@ -1,7 +1,8 @@
 // The subcommands of the program, each in a file of its own.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+#include "tools/cli_app.h"
 
 namespace longhaul {
 

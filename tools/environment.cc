@@ -1,6 +1,8 @@
 // What the program takes from the environment; nothing else of it reads variables.
 #include "tools/environment.h"
 
+#include <CLI/CLI.hpp>
+
 #include <cstdlib>
 #include <string>
 

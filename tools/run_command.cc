@@ -1,6 +1,7 @@
 // `longhaul run`: flags, log settings, signals; then one of the two modes.
 #include <fcntl.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <functional>

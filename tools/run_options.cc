@@ -1,5 +1,7 @@
 #include "tools/run_options.h"
 
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <limits>
 

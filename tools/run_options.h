@@ -1,6 +1,5 @@
 // The flags of `longhaul run`.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -9,6 +8,7 @@
 
 #include "coordinator/sampling.h"
 #include "tools/cache_types.h"
+#include "tools/cli_app.h"
 
 namespace longhaul {
 

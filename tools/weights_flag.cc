@@ -1,5 +1,7 @@
 #include "tools/weights_flag.h"
 
+#include <CLI/CLI.hpp>
+
 #include <filesystem>
 #include <string_view>
 

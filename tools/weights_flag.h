@@ -1,11 +1,11 @@
 // --weights: of which type the matrices are in memory.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
 #include "base/dtype.h"
 #include "model/model_folder.h"
+#include "tools/cli_app.h"
 
 namespace longhaul {
 

@@ -1,6 +1,5 @@
 // The flags of `longhaul bench`, named as llama-bench names them where it has them.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -9,6 +8,7 @@
 
 #include "tools/bench/model_results.h"
 #include "tools/cache_types.h"
+#include "tools/cli_app.h"
 
 namespace longhaul::bench {
 

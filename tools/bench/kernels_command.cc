@@ -1,6 +1,7 @@
 #include "tools/bench/kernels_command.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>

@@ -34,7 +34,7 @@ FENCES = [
     (r"pcre2\.h|unicode/", [r"model/tokenizer/"], "PCRE2 and ICU"),
     (r"nlohmann/", [r"base/json\.cc$"], "nlohmann::json"),
     (r"openssl/", [r"coordinator/sha256\.cc$", r"cluster/wire/", r"worker/snapshot/"], "OpenSSL"),
-    (r"CLI/", [r"tools/"], "CLI11"),
+    (r"CLI/", [r"tools/", r"tests/unit/(tools|bench)/"], "CLI11"),
     (r"toml\+\+", [r"partition/", r"tools/"], "toml++"),
 ]
 

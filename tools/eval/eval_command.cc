@@ -1,5 +1,7 @@
 #include "tools/eval/eval_command.h"
 
+#include <CLI/CLI.hpp>
+
 #include <vector>
 
 #include "tools/eval/needle_command.h"

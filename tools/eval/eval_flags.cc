@@ -1,5 +1,7 @@
 #include "tools/eval/eval_flags.h"
 
+#include <CLI/CLI.hpp>
+
 #include <limits>
 #include <string>
 

@@ -1,8 +1,8 @@
 // The flags that both evaluations have.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "tools/cli_app.h"
 #include "tools/eval/eval_model.h"
 #include "tools/eval/head_choice.h"
 
