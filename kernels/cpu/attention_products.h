@@ -20,12 +20,21 @@ void scale_scores(const Tile& tile, const Run& run, float* scores) {
   }
 }
 
+// Where run `i` of the next panel will read: at byte `at` of its block, as panels of decode take
+// whole blocks. The next panel is that far ahead that memory has answered when its turn comes.
+const float* next_part(const AttentionTask& task, const Panel& panel, std::int64_t i,
+                       std::size_t at) {
+  const std::int64_t b = panel.next_block + i;
+  if (b >= task.n_blocks) return nullptr;
+  return reinterpret_cast<const float*>(task.blocks[b].data + at);
+}
+
 template <typename Format>
 void compute_scores(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   std::int64_t column = 0;
   for (std::int64_t i = 0; i < panel.n_runs; ++i) {
     const Run& run = panel.runs[i];
-    const Segment segment = {run.k, task.head_dim / Format::kLanes};
+    const Segment segment = {run.k, task.head_dim / Format::kLanes, next_part(task, panel, i, 0)};
     const Product product = {.a = tile.q,
                              .a_stride = q_words(task),
                              .segments = &segment,
@@ -78,7 +87,8 @@ void add_values(const AttentionTask& task, const Tile& tile, const Panel& panel)
   if constexpr (kCodes) weigh_codes(tile, panel);
   Segment segments[kMostRuns];
   for (std::int64_t i = 0; i < panel.n_runs; ++i) {
-    segments[i] = {panel.runs[i].v, panel.runs[i].n_keys / Format::kLanes};
+    segments[i] = {panel.runs[i].v, panel.runs[i].n_keys / Format::kLanes,
+                   next_part(task, panel, i, task.v_at)};
   }
   const Product product = {.a = tile.scores,
                            .a_stride = kScoreStride,

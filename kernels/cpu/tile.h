@@ -26,6 +26,8 @@ constexpr std::int64_t kPrefetchSteps = 16;
 struct Segment {
   const float* b;  // [n_steps, b_stride] words
   std::int64_t n_steps;
+  // Of the same shape: what will be read next; null: what follows in memory.
+  const float* next = nullptr;
 };
 
 struct Product {
@@ -168,6 +170,8 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
   const std::int64_t a_stride = p.a_stride;
   for (std::int64_t s = 0; s < p.n_segments; ++s) {
     const float* b = p.segments[s].b + p.column;
+    const float* ahead = p.segments[s].next == nullptr ? b + kPrefetchSteps * p.b_stride
+                                                       : p.segments[s].next + p.column;
     for (std::int64_t i = p.segments[s].n_steps; i > 0; --i) {
       Vec right[kVectors];
 #pragma GCC unroll 8
@@ -177,8 +181,9 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
       if constexpr (kRows <= 4 && kVectors * kWidth >= 16) {
 #pragma GCC unroll 8
         for (int v = 0; v < kVectors * kWidth / 16; ++v) {
-          __builtin_prefetch(b + kPrefetchSteps * p.b_stride + v * 16);
+          __builtin_prefetch(ahead + v * 16);
         }
+        ahead += p.b_stride;
       }
       Format::step(sums, a, a_stride, right);
       a += Format::kLeftWords;
