@@ -113,7 +113,9 @@ void Communicator::broadcast_as(Traffic traffic, std::span<std::byte> data, int 
 }
 
 void Communicator::broadcast(std::span<std::byte> data, int root) {
-  broadcast_as(Traffic::kBroadcast, data, root);
+  const HostCopy host = host_copy(data, rank() == root ? Use::kRead : Use::kWrite);
+  broadcast_as(Traffic::kBroadcast, host.bytes, root);
+  if (rank() != root) put_back(host, data);
 }
 
 std::string Communicator::broadcast_text(std::string text, int root) {
@@ -127,7 +129,12 @@ std::string Communicator::broadcast_text(std::string text, int root) {
 void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   require(all.size() == mine.size() * static_cast<std::size_t>(size()),
           "all_gather: `all` must hold one part for each rank");
-  gather_slices(Traffic::kAllGather, mine, equal_slices(all, size(), mine.size()));
+  throw_if_broken();
+  if (gather_itself(mine, equal_slices(all, size(), mine.size()))) return;
+  const HostCopy in = host_copy(mine, Use::kRead);
+  const HostCopy out = host_copy(all, Use::kWrite);
+  gather_slices(Traffic::kAllGather, in.bytes, equal_slices(out.bytes, size(), mine.size()));
+  put_back(out, all);
 }
 
 void Communicator::all_gather(std::span<const std::byte> mine, std::span<const std::size_t> sizes,
@@ -135,15 +142,23 @@ void Communicator::all_gather(std::span<const std::byte> mine, std::span<const s
   require(sizes.size() == static_cast<std::size_t>(size()), "all_gather: one size for each rank");
   require(mine.size() == sizes[static_cast<std::size_t>(rank())],
           "all_gather: this rank's data differs from its entry in `sizes`");
-  std::vector<std::span<std::byte>> slices;
-  std::size_t offset = 0;
-  for (const std::size_t n : sizes) {
-    require(n <= all.size() - offset, "all_gather: `all` is smaller than the sum of `sizes`");
-    slices.push_back(all.subspan(offset, n));
-    offset += n;
-  }
-  require(offset == all.size(), "all_gather: `all` is larger than the sum of `sizes`");
-  gather_slices(Traffic::kAllGather, mine, slices);
+  const auto slices_of = [&](std::span<std::byte> bytes) {
+    std::vector<std::span<std::byte>> slices;
+    std::size_t offset = 0;
+    for (const std::size_t n : sizes) {
+      require(n <= all.size() - offset, "all_gather: `all` is smaller than the sum of `sizes`");
+      slices.push_back(bytes.subspan(offset, n));
+      offset += n;
+    }
+    require(offset == all.size(), "all_gather: `all` is larger than the sum of `sizes`");
+    return slices;
+  };
+  throw_if_broken();
+  if (gather_itself(mine, slices_of(all))) return;
+  const HostCopy in = host_copy(mine, Use::kRead);
+  const HostCopy out = host_copy(all, Use::kWrite);
+  gather_slices(Traffic::kAllGather, in.bytes, slices_of(out.bytes));
+  put_back(out, all);
 }
 
 std::vector<std::vector<std::byte>> Communicator::all_gather_varying(
@@ -153,7 +168,8 @@ std::vector<std::vector<std::byte>> Communicator::all_gather_varying(
   all_gather(bytes_of(my_size), std::as_writable_bytes(std::span(sizes)));
   std::vector<std::vector<std::byte>> all;
   for (const std::size_t n : sizes) all.emplace_back(n);
-  gather_slices(Traffic::kAllGather, mine,
+  const HostCopy host = host_copy(mine, Use::kRead);
+  gather_slices(Traffic::kAllGather, host.bytes,
                 std::vector<std::span<std::byte>>(all.begin(), all.end()));
   return all;
 }
@@ -164,7 +180,15 @@ void Communicator::all_to_all(std::span<const std::span<const std::byte>> out,
   const std::size_t self = static_cast<std::size_t>(rank());
   require(out.size() == n && in.size() == n, "all_to_all: one buffer for each rank");
   require(out[self].size() == in[self].size(), "all_to_all: own parts differ in size");
-  exchange(Traffic::kAllToAll, out, in);
+  std::vector<HostCopy> sent, received;
+  std::vector<std::span<const std::byte>> host_out;
+  std::vector<std::span<std::byte>> host_in;
+  for (std::size_t r = 0; r < n; ++r) {
+    host_out.push_back(sent.emplace_back(host_copy(out[r], Use::kRead)).bytes);
+    host_in.push_back(received.emplace_back(host_copy(in[r], Use::kWrite)).bytes);
+  }
+  exchange(Traffic::kAllToAll, host_out, host_in);
+  for (std::size_t r = 0; r < n; ++r) put_back(received[r], in[r]);
 }
 
 // rows: [size, values.size()]; combines them by rank, whatever rank this is.
@@ -182,11 +206,9 @@ void Communicator::reduce_rows(std::span<T> values, std::span<const T> rows, Com
 // Two ways with the same bits. Small: all values to all ranks, each reduces them (one round).
 // Large: rank r reduces the r-th slice, then the slices are gathered.
 template <typename T, typename Combine>
-void Communicator::all_reduce(std::span<T> values, Combine combine) {
-  throw_if_broken();
+void Communicator::all_reduce_on_host(std::span<T> values, Combine combine) {
   const std::size_t n_ranks = static_cast<std::size_t>(size());
   const std::size_t self = static_cast<std::size_t>(rank());
-  if (n_ranks == 1 || values.empty()) return;
   const bool direct = n_ranks == 2 || values.size_bytes() <= kDirectReduceBytes;
   const auto slice = [&](std::size_t r) {
     if (direct) return values;
@@ -211,7 +233,21 @@ void Communicator::all_reduce(std::span<T> values, Combine combine) {
   gather_slices(Traffic::kAllReduce, std::as_bytes(mine), slices);
 }
 
-void Communicator::all_reduce_sum(std::span<float> values) { all_reduce(values, Sum{}); }
+template <typename T, typename Combine>
+void Communicator::all_reduce(std::span<T> values, Combine combine) {
+  throw_if_broken();
+  if (size() == 1 || values.empty()) return;
+  const std::span<std::byte> bytes = std::as_writable_bytes(values);
+  const HostCopy host = host_copy(bytes, Use::kRead);
+  all_reduce_on_host(std::span(reinterpret_cast<T*>(host.bytes.data()), values.size()), combine);
+  put_back(host, bytes);
+}
+
+void Communicator::all_reduce_sum(std::span<float> values) {
+  throw_if_broken();
+  if (size() == 1 || values.empty() || sum_itself(values)) return;
+  all_reduce(values, Sum{});
+}
 void Communicator::all_reduce_sum(std::span<double> values) { all_reduce(values, Sum{}); }
 void Communicator::all_reduce_sum(std::span<std::int64_t> values) { all_reduce(values, Sum{}); }
 void Communicator::all_reduce_max(std::span<float> values) { all_reduce(values, Max{}); }

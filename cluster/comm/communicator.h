@@ -2,7 +2,8 @@
 // The collectives are written once, over point-to-point transfers, in collectives.cc; an
 // implementation (in_process.cc, mpi_communicator.cc) only moves messages. So every implementation
 // sums in the same order and gives the same bits, and a collective that hangs names the rank that
-// it waits for.
+// it waits for. Spans are host memory, unless make_gpu_communicator (gpu_communicator.h) made the
+// communicator.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -175,8 +176,33 @@ class Communicator {
   // Any thread, possibly several times. The family's flag is raised.
   virtual void tell_peers(const Verdict& verdict) noexcept = 0;
 
+  // Collectives work on host memory. An implementation whose callers may give other memory hands
+  // out host memory in its place; the default is the caller's own.
+  struct HostCopy {
+    std::span<std::byte> bytes;
+    std::shared_ptr<void> owner;  // of the copy; null: `bytes` is the caller's memory
+  };
+  enum class Use : bool { kRead, kWrite };
+  // Holds what `data` holds, unless it will only be written.
+  virtual HostCopy host_copy(std::span<const std::byte> data, Use use);
+  // `data` becomes what the copy made of it holds now.
+  virtual void put_back(const HostCopy& copy, std::span<std::byte> data);
+
+  // For implementations that have a better way than through host memory; false: they do not here,
+  // and the collective goes on as usual. All ranks come to the same answer. What is sent is counted
+  // by the implementation, in sent().
+  virtual bool gather_itself(std::span<const std::byte> mine,
+                             std::span<const std::span<std::byte>> slices);
+  virtual bool sum_itself(std::span<float> values);
+  TrafficCounters& sent() { return traffic_; }
+
   const Group& group() const { return group_; }
   const std::shared_ptr<CommunicatorFamily>& family() const { return family_; }
+  // For communicators that stand before another one and fail with it.
+  static const std::shared_ptr<CommunicatorFamily>& family_of(const Communicator& other) {
+    return other.family_;
+  }
+  static const Group& group_of(const Communicator& other) { return other.group_; }
   // For split(): finds out who has this rank's color. Nullopt for a negative color.
   std::optional<Group> split_group(int color, int key);
   void throw_if_broken();
@@ -200,6 +226,8 @@ class Communicator {
   void broadcast_as(Traffic traffic, std::span<std::byte> data, int root);
   template <typename T, typename Combine>
   void all_reduce(std::span<T> values, Combine combine);
+  template <typename T, typename Combine>
+  void all_reduce_on_host(std::span<T> values, Combine combine);
   template <typename T, typename Combine>
   void reduce_rows(std::span<T> values, std::span<const T> rows, Combine combine);
 

@@ -30,6 +30,8 @@ std::string_view name_of(Traffic traffic) {
       return "agree";
     case Traffic::kSplit:
       return "split";
+    case Traffic::kHandshake:
+      return "handshake";
   }
   return "unknown traffic";
 }

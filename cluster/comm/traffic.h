@@ -23,8 +23,10 @@ enum class Traffic : std::uint8_t {
   kAllToAll,
   kAgree,
   kSplit,
+  // Used by GPU communicators.
+  kHandshake,
 };
-inline constexpr int kTrafficKinds = 13;
+inline constexpr int kTrafficKinds = 14;
 
 // "keys", "all_reduce", ...
 std::string_view name_of(Traffic traffic);

@@ -5,12 +5,6 @@
 namespace longhaul::test {
 namespace {
 
-Group group_of(const Communicator& comm) {
-  Group group{.members = {}, .rank = comm.rank(), .context = 0};
-  for (int r = 0; r < comm.size(); ++r) group.members.push_back(comm.job_rank_of(r));
-  return group;
-}
-
 std::shared_ptr<CommunicatorFamily> family_like(const Communicator& comm) {
   auto family = std::make_shared<CommunicatorFamily>();
   family->aborted = std::make_shared<FailureFlag>();

@@ -1,0 +1,48 @@
+// Makes a test of host spans one of GPU memory: stands before a GPU communicator and gives it a GPU
+// buffer for every span. What fills the buffers is queued on the compute stream and nothing else
+// waits for it, so a transfer that does not keep to the stream's order moves the wrong bytes.
+#pragma once
+#include <memory>
+#include <span>
+
+#include "cluster/comm/communicator.h"
+#include "cluster/comm/slot_table.h"
+#include "kernels/device_cuda.h"
+
+namespace longhaul::test {
+
+class DeviceSpans final : public Communicator {
+ public:
+  // Both must outlive it; `stream` is the communicator's compute stream.
+  DeviceSpans(Communicator& gpu, cuda::Stream& stream);
+
+  void progress() override { gpu_.progress(); }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+
+ protected:
+  int post_send(int to, Tag tag, std::span<const std::byte> data) override;
+  int post_receive(int from, Tag tag, std::span<std::byte> buffer) override;
+  bool test_ticket(int ticket) override;
+  bool wait_ticket(int ticket, Deadline deadline) override;
+  void drop_ticket(int ticket) noexcept override { posted_.release(ticket); }
+  void tell_peers(const Verdict& verdict) noexcept override {
+    gpu_.abort(verdict.code, verdict.message);
+  }
+
+ private:
+  struct Posted {
+    cuda::Buffer device;
+    cuda::PinnedBuffer pinned;
+    std::span<std::byte> target;  // of a receive
+    Transfer transfer;            // first to go
+  };
+  DeviceSpans(std::unique_ptr<Communicator> gpu, cuda::Stream& stream);
+  void finish(int ticket);
+
+  std::unique_ptr<Communicator> owned_;  // of a split
+  Communicator& gpu_;
+  cuda::Stream& stream_;
+  SlotTable<Posted> posted_;
+};
+
+}  // namespace longhaul::test
