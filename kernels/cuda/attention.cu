@@ -4,9 +4,11 @@
 
 #include "base/error.h"
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_schedule.h"
 #include "kernels/cuda/operators.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/hopper_attention.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -101,10 +103,8 @@ void check_alignment(const AttentionArgs& args) {
   }
 }
 
-}  // namespace
-
-void attention(Stream& stream, const AttentionArgs& args) {
-  check_alignment(args);
+// Items for the kernels that every chip has.
+void attention_anywhere(Stream& stream, const AttentionArgs& args) {
   const std::size_t shared_bytes = stream.device().shared_bytes;
   const AttentionSchedule schedule =
       make_attention_schedule(args, {.mma = has_mma_kernel(args.shape, shared_bytes),
@@ -154,6 +154,24 @@ void attention(Stream& stream, const AttentionArgs& args) {
             .shared_bytes = kMergeThreads / kWarp * kMostRanges * sizeof(float)},
            work, part<AttentionSplit>(base, splits_at[p]), rows);
   }
+}
+
+}  // namespace
+
+void attention(Stream& stream, const AttentionArgs& args) {
+  check_alignment(args);
+  if (!has_hopper_kernel(args.shape, stream.device())) return attention_anywhere(stream, args);
+  std::vector<AttentionItem> large;
+  std::vector<AttentionItem> others;
+  for (const AttentionItem& item : args.items) {
+    const bool is_large = item.q.dim(0) * item.q.dim(1) >= hopper_attention_rows();
+    (is_large ? large : others).push_back(item);
+  }
+  AttentionArgs part = args;
+  part.items = large;
+  attention_hopper(stream, part);
+  part.items = others;
+  attention_anywhere(stream, part);
 }
 
 }  // namespace longhaul::cuda

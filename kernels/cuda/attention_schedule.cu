@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_schedule.h"
 
 #include <algorithm>
+#include <deque>
 #include <span>
 #include <unordered_map>
 
@@ -34,19 +35,24 @@ AttentionPath path_of(bool mma, std::int64_t n_rows) {
   return n_rows <= kDecodeRows ? AttentionPath::kDecode : AttentionPath::kPrefill;
 }
 
-// Blocks [begin, end) of a tile, without those before and after that it cannot see. For blocks in
-// ascending order only; those between a sink and the recent ones are skipped by the kernels.
-Extent seen_blocks(Blocks blocks, std::int64_t first, std::int64_t last,
-                   const AttentionMask& mask) {
-  const auto begins_in_time = [&](const KvBlockRef& block) { return block.first_position <= last; };
-  const auto is_too_old = [&](const KvBlockRef& block) {
-    return block.first_position + block.n_tokens <=
-           first - std::min(mask.recent, kMostDistance) + 1;
+// The blocks of a tile, without those that it cannot see: those before its sink ends and those that
+// are not too old. For blocks in ascending order only; in others the kernels skip what is hidden.
+struct Seen {
+  Extent sink;
+  Extent recent;
+};
+Seen seen_blocks(Blocks blocks, std::int64_t first, std::int64_t last, const AttentionMask& mask) {
+  const auto count = [&](const auto& is_before) {
+    return std::ranges::partition_point(blocks, is_before) - blocks.begin();
   };
-  const auto end = std::ranges::partition_point(blocks, begins_in_time);
-  const auto begin =
-      mask.sink > 0 ? blocks.begin() : std::partition_point(blocks.begin(), end, is_too_old);
-  return {begin - blocks.begin(), end - blocks.begin()};
+  const std::int64_t oldest = first - std::min(mask.recent, kMostDistance) + 1;
+  const std::int64_t end = count([&](const KvBlockRef& b) { return b.first_position <= last; });
+  const std::int64_t sink_end =
+      std::min(end, count([&](const KvBlockRef& b) { return b.first_position < mask.sink; }));
+  const std::int64_t recent_begin = std::min(
+      end, count([&](const KvBlockRef& b) { return b.first_position + b.n_tokens <= oldest; }));
+  if (sink_end > 0 && recent_begin <= sink_end) return {{}, {0, end}};
+  return {{0, sink_end}, {recent_begin, end}};
 }
 
 bool ascends(Blocks blocks) {
@@ -181,8 +187,8 @@ class Scheduler {
     const std::int64_t first = position(rows.begin);
     const std::int64_t last = position(rows.end - 1);
     const Extent all = {0, static_cast<std::int64_t>(item.blocks.size())};
-    const Extent seen = sorted ? seen_blocks(item.blocks, first, last, item.mask) : all;
-    const Blocks blocks = part_of(item.blocks, seen);
+    const Seen seen = sorted ? seen_blocks(item.blocks, first, last, item.mask) : Seen{{}, all};
+    const Blocks blocks = blocks_of(item, seen);
     const bool is_decode = path == AttentionPath::kDecode;
     const std::vector<Extent> ranges =
         is_decode ? fixed_ranges(blocks) : even_ranges(blocks, n_tiles);
@@ -205,11 +211,22 @@ class Scheduler {
             {member, own, rows.size(), sees_all(own, first, last, out_.items.back())});
         continue;
       }
-      if (all_blocks_at_ < 0) all_blocks_at_ = add_blocks(item.blocks);
-      add_task(
-          path, {&member, 1}, rows.begin, rows.size(),
-          {all_blocks_at_ + seen.begin + range.begin, all_blocks_at_ + seen.begin + range.end});
+      const bool is_own_list = !seen.sink.empty();
+      if (!is_own_list && all_blocks_at_ < 0) all_blocks_at_ = add_blocks(item.blocks);
+      const std::int64_t at = is_own_list ? add_blocks(part_of(blocks, range))
+                                          : all_blocks_at_ + seen.recent.begin + range.begin;
+      add_task(path, {&member, 1}, rows.begin, rows.size(), {at, at + range.size()});
     }
+  }
+
+  // Where sink and window lie apart, they make a list of the tile's own, which is short.
+  Blocks blocks_of(const AttentionItem& item, const Seen& seen) {
+    const Blocks recent = part_of(item.blocks, seen.recent);
+    if (seen.sink.empty()) return recent;
+    const Blocks sink = part_of(item.blocks, seen.sink);
+    std::vector<KvBlockRef>& both = own_lists_.emplace_back(sink.begin(), sink.end());
+    both.insert(both.end(), recent.begin(), recent.end());
+    return both;
   }
 
   std::int64_t add_blocks(Blocks blocks) {
@@ -273,7 +290,8 @@ class Scheduler {
   AttentionKernels kernels_;
   AttentionSchedule out_;
   std::vector<Piece> pieces_;
-  std::int64_t all_blocks_at_ = -1;  // of the item that is added now
+  std::deque<std::vector<KvBlockRef>> own_lists_;  // that pieces refer to
+  std::int64_t all_blocks_at_ = -1;                // of the item that is added now
 };
 
 }  // namespace

@@ -97,13 +97,13 @@ cudaError_t cudaSetDevice(int ordinal) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::snprintf(properties->name, sizeof properties->name, "host");
-  properties->major = 8;
+  properties->major = 9;
   properties->minor = 0;
   properties->multiProcessorCount = 4;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = 163 << 10;
+  *value = 227 << 10;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {

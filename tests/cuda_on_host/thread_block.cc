@@ -6,8 +6,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <limits>
+#include <map>
 #include <memory>
 #include <vector>
+
+#include "base/dtype.h"
+#include "tests/cuda_on_host/warpgroup.h"
 
 namespace longhaul::cuda_on_host {
 namespace {
@@ -16,12 +21,23 @@ constexpr std::size_t kStackBytes = 64U << 10U;
 constexpr std::size_t kLanes = 32;
 constexpr std::size_t kGuardWords = 256;  // behind shared memory
 
-enum class State { kReady, kAtBarrier, kAtWarpInstruction, kEnded };
+constexpr std::size_t kWarpgroupThreads = 128;
+
+enum class State { kReady, kAtBarrier, kAtWarpInstruction, kAtMbarrier, kAtWarpgroup, kEnded };
 
 struct Copy {
   void* to;
   const void* from;
   std::size_t bytes;
+};
+
+// A product of a warpgroup, as one thread sees it.
+struct Product {
+  float* d;
+  int columns;
+  std::uint32_t a[4];
+  std::uint64_t b;
+  bool accumulates;
 };
 
 struct Thread {
@@ -33,6 +49,21 @@ struct Thread {
   std::unique_ptr<std::byte[]> stack;
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> groups;
+  bool is_fenced = false;
+  std::vector<Product> products;
+  std::map<float*, std::vector<float>> outputs;  // of products under way, before them
+};
+
+struct Mbarrier {
+  int count = 0;
+  int n_awaited = 0;
+  std::int64_t n_bytes = 0;
+  std::int64_t n_phases = 0;  // that have ended
+};
+
+struct BulkCopy {
+  Copy copy;
+  std::uint64_t* barrier;
 };
 
 struct Warp {
@@ -45,6 +76,9 @@ struct Block {
   std::vector<Thread> threads;  // of the largest block so far; keeps their stacks
   std::size_t n_threads = 0;
   std::vector<Warp> warps;
+  std::vector<std::size_t> n_at_warpgroup;
+  std::map<std::uint64_t*, Mbarrier> mbarriers;
+  std::deque<BulkCopy> bulk_copies;
   std::vector<std::uint32_t> shared;
   std::size_t n_alive = 0;
   std::size_t n_at_barrier = 0;
@@ -109,6 +143,9 @@ void prepare(Thread& thread, const Place& place) {
   thread.started = false;
   thread.open_copies.clear();
   thread.groups.clear();
+  thread.is_fenced = false;
+  thread.products.clear();
+  thread.outputs.clear();
   getcontext(&thread.context);
   thread.context.uc_stack.ss_sp = thread.stack.get();
   thread.context.uc_stack.ss_size = kStackBytes;
@@ -116,7 +153,153 @@ void prepare(Thread& thread, const Place& place) {
   makecontext(&thread.context, thread_main, 0);
 }
 
+Mbarrier& mbarrier(std::uint64_t* at) {
+  const auto found = block.mbarriers.find(at);
+  if (found == block.mbarriers.end()) fail("a barrier in shared memory that was not made");
+  return found->second;
+}
+
+void end_phase_if_complete(Mbarrier& barrier) {
+  if (barrier.n_awaited > 0 || barrier.n_bytes > 0) return;
+  barrier.n_awaited = barrier.count;
+  ++barrier.n_phases;
+  release(State::kAtMbarrier);
+}
+
+// The latest moment for a bulk copy: nobody can go on. In either order, for they have none.
+bool make_bulk_copy(bool newest) {
+  if (block.bulk_copies.empty()) return false;
+  const BulkCopy bulk = newest ? block.bulk_copies.back() : block.bulk_copies.front();
+  newest ? block.bulk_copies.pop_back() : block.bulk_copies.pop_front();
+  std::memcpy(bulk.copy.to, bulk.copy.from, bulk.copy.bytes);
+  Mbarrier& barrier = mbarrier(bulk.barrier);
+  barrier.n_bytes -= static_cast<std::int64_t>(bulk.copy.bytes);
+  if (barrier.n_bytes < 0) fail("a copy of more bytes than its barrier expects");
+  end_phase_if_complete(barrier);
+  return true;
+}
+
+// Bytes of the right side that a descriptor names, from which row `k` of column `column` is read.
+const std::byte* right_at(std::uint64_t descriptor, int k, int column) {
+  if (descriptor >> 46U != 0) fail("a descriptor with swizzling or an offset");
+  const auto field = [&](unsigned at) { return (descriptor >> at & 0x3fffU) << 4U; };
+  const std::uint64_t offset = field(0) + field(16) * static_cast<unsigned>(k / 8) +
+                               field(32) * static_cast<unsigned>(column / 8) +
+                               static_cast<unsigned>(column % 8 * 16 + k % 8 * 2);
+  return reinterpret_cast<const std::byte*>(block.shared.data()) + offset;
+}
+
+float bf16_at(const void* at) {
+  std::uint16_t bits;
+  std::memcpy(&bits, at, sizeof bits);
+  return to_float(BFloat16{bits});
+}
+
+// Product number `index` of the warpgroup that begins with thread `first`.
+void compute_product(std::size_t first, std::size_t index) {
+  const Product& shape = block.threads[first].products[index];
+  float left[64][16];
+  for (std::size_t i = 0; i < kWarpgroupThreads; ++i) {
+    const Product& own = block.threads[first + i].products[index];
+    if (own.columns != shape.columns || own.b != shape.b || own.accumulates != shape.accumulates) {
+      fail("threads of a warpgroup begin different products");
+    }
+    const std::size_t row = i / kLanes * 16 + i % kLanes / 4;
+    for (std::size_t e = 0; e < 8; ++e) {
+      const auto half = static_cast<std::uint16_t>(own.a[e / 2] >> (e % 2 * 16));
+      left[row + e / 2 % 2 * 8][i % 4 * 2 + e / 4 * 8 + e % 2] = to_float(BFloat16{half});
+    }
+  }
+  std::vector<float> right(static_cast<std::size_t>(16 * shape.columns));
+  for (int k = 0; k < 16; ++k) {
+    for (int c = 0; c < shape.columns; ++c) {
+      right[static_cast<std::size_t>(k * shape.columns + c)] = bf16_at(right_at(shape.b, k, c));
+    }
+  }
+  for (std::size_t i = 0; i < kWarpgroupThreads; ++i) {
+    const Product& own = block.threads[first + i].products[index];
+    for (std::size_t e = 0; e < static_cast<std::size_t>(own.columns / 2); ++e) {
+      const std::size_t row = i / kLanes * 16 + i % kLanes / 4 + e / 2 % 2 * 8;
+      const std::size_t column = e / 4 * 8 + i % 4 * 2 + e % 2;
+      float sum = own.accumulates ? own.d[e] : 0.0F;
+      for (std::size_t k = 0; k < 16; ++k) {
+        sum += left[row][k] * right[k * static_cast<std::size_t>(shape.columns) + column];
+      }
+      own.d[e] = sum;
+    }
+  }
+}
+
 }  // namespace
+
+void init_mbarrier(std::uint64_t* barrier, int count) {
+  block.mbarriers[barrier] = {.count = count, .n_awaited = count};
+}
+
+void arrive_at(std::uint64_t* at, int bytes) {
+  Mbarrier& barrier = mbarrier(at);
+  barrier.n_bytes += bytes;
+  if (--barrier.n_awaited < 0) fail("more arrivals than a barrier awaits");
+  end_phase_if_complete(barrier);
+}
+
+void wait_at(std::uint64_t* at, int parity) {
+  while (mbarrier(at).n_phases % 2 == parity) {
+    running().state = State::kAtMbarrier;
+    give_way();
+  }
+}
+
+void copy_bulk(void* to, const void* from, std::size_t bytes, std::uint64_t* barrier) {
+  const auto address =
+      reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes;
+  if (address % 16 != 0) fail("a bulk copy that is not aligned");
+  block.bulk_copies.push_back({{to, from, bytes}, barrier});
+}
+
+std::uint32_t shared_offset(const void* at) {
+  return static_cast<std::uint32_t>(static_cast<const std::byte*>(at) - shared_memory());
+}
+
+void fence_products() { running().is_fenced = true; }
+
+void begin_product(float* d, int columns, const std::uint32_t* a, std::uint64_t b,
+                   bool accumulates) {
+  Thread& thread = running();
+  if (!thread.is_fenced) fail("a warpgroup's product without a fence before it");
+  thread.products.push_back({d, columns, {a[0], a[1], a[2], a[3]}, b, accumulates});
+  const std::size_t n = static_cast<std::size_t>(columns) / 2;
+  if (!thread.outputs.try_emplace(d, d, d + n).second) return;
+  std::fill(d, d + n, std::numeric_limits<float>::quiet_NaN());
+}
+
+void finish_products() {
+  Thread& own = running();
+  for (const auto& [d, before] : own.outputs) {
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      if (d[i] == d[i]) fail("an output of a product was written before the product was done");
+    }
+    std::copy(before.begin(), before.end(), d);
+  }
+  own.is_fenced = false;
+  const std::size_t first = block.running / kWarpgroupThreads * kWarpgroupThreads;
+  if (first + kWarpgroupThreads > block.n_threads) fail("a product outside of a warpgroup");
+  std::size_t& n_here = block.n_at_warpgroup[first / kWarpgroupThreads];
+  own.state = State::kAtWarpgroup;
+  if (++n_here < kWarpgroupThreads) return give_way();
+  n_here = 0;
+  for (std::size_t i = 0; i < own.products.size(); ++i) compute_product(first, i);
+  for (std::size_t i = first; i < first + kWarpgroupThreads; ++i) {
+    if (block.threads[i].products.size() != own.products.size()) {
+      fail("threads of a warpgroup begin different products");
+    }
+  }
+  for (std::size_t i = first; i < first + kWarpgroupThreads; ++i) {
+    block.threads[i].products.clear();
+    block.threads[i].outputs.clear();
+    block.threads[i].state = State::kReady;
+  }
+}
 
 const Place& this_thread() { return running().place; }
 std::byte* shared_memory() { return reinterpret_cast<std::byte*>(block.shared.data()); }
@@ -128,6 +311,8 @@ void run_block(Index grid, Index index, unsigned n_threads, std::size_t shared_b
   block.n_threads = block.n_alive = n_threads;
   block.n_at_barrier = 0;
   block.warps.assign(n_threads / kLanes, {});
+  block.n_at_warpgroup.assign(n_threads / kWarpgroupThreads + 1, 0);
+  block.mbarriers.clear();
   const std::size_t shared_words = (shared_bytes + 3) / 4;
   block.shared.assign(shared_words + kGuardWords, 0xffffffffU);
   block.body = &body;
@@ -144,8 +329,9 @@ void run_block(Index grid, Index index, unsigned n_threads, std::size_t shared_b
       any = true;
       resume(at);
     }
-    if (!any) fail("threads wait at different places");
+    if (!any && !make_bulk_copy(backwards)) fail("threads wait at different places");
   }
+  if (!block.bulk_copies.empty()) fail("a bulk copy that nobody waited for");
   for (std::size_t i = shared_words; i < block.shared.size(); ++i) {
     if (block.shared[i] != 0xffffffffU) fail("a kernel wrote behind its shared memory");
   }

@@ -1,24 +1,26 @@
 // Speed of the operators on a GPU, each figure beside what the chip attains in the same run: bytes
-// beside a copy, products beside the largest bf16 product of cuBLASLt. Median of several timings by
-// events, on random data (zeros draw less power and run faster).
-// Run: gpu_bench
+// beside a plain read, products beside the largest bf16 product of cuBLASLt. Median of several
+// timings by events, on random data (zeros draw less power and run faster). Run: gpu_bench
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/device_cuda.h"
+#include "kernels/hopper_attention.h"
 #include "kernels/kv_append.h"
 #include "kernels/linear.h"
 #include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
 #include "kernels/top_k.h"
+#include "tests/bench/gpu/read_probe.h"
 
 namespace longhaul::bench {
 namespace {
@@ -79,21 +81,24 @@ class Report {
  public:
   explicit Report(cuda::Stream& stream) : stream_(stream) {}
 
-  void measure_copy() {
+  void measure_memory() {
     constexpr std::size_t kBytes = std::size_t{2} << 30U;
     const cuda::Buffer from(kBytes);
     const cuda::Buffer to(kBytes);
     cuda::fill_with_zeros(stream_, from.data(), kBytes);
     const double ms = milliseconds_of(
         stream_, [&] { cuda::copy_on_device(stream_, to.data(), from.data(), kBytes); });
-    gb_per_s_ = 2.0 * static_cast<double>(kBytes) / ms / 1e6;
-    fmt::print("{:<44} {:>9.3f} ms  {:>8.0f} GB/s\n", "copy of 2 GiB (read and written)", ms,
-               gb_per_s_);
+    fmt::print("{:<52} {:>9.3f} ms  {:>8.0f} GB/s\n", "copy of 2 GiB (read and written)", ms,
+               2.0 * static_cast<double>(kBytes) / ms / 1e6);
+    const double read_ms =
+        milliseconds_of(stream_, [&] { read_all(stream_, from.data(), kBytes, to.data()); });
+    gb_per_s_ = static_cast<double>(kBytes) / read_ms / 1e6;
+    fmt::print("{:<52} {:>9.3f} ms  {:>8.0f} GB/s\n", "read of 2 GiB", read_ms, gb_per_s_);
   }
   void bytes(const std::string& name, double n_bytes, const std::function<void()>& call) {
     const double ms = milliseconds_of(stream_, call);
     const double rate = n_bytes / ms / 1e6;
-    fmt::print("{:<44} {:>9.3f} ms  {:>8.0f} GB/s     {:>4.0f} % of copy\n", name, ms, rate,
+    fmt::print("{:<52} {:>9.3f} ms  {:>8.0f} GB/s     {:>4.0f} % of read\n", name, ms, rate,
                100 * rate / gb_per_s_);
   }
   // The largest product of cuBLASLt: call it first.
@@ -105,7 +110,7 @@ class Report {
   void flops(const std::string& name, double n_flops, const std::function<void()>& call) {
     const double ms = milliseconds_of(stream_, call);
     const double rate = n_flops / ms / 1e9;
-    fmt::print("{:<44} {:>9.3f} ms  {:>8.1f} TFLOP/s  {:>4.0f} % of best bf16 product\n", name, ms,
+    fmt::print("{:<52} {:>9.3f} ms  {:>8.1f} TFLOP/s  {:>4.0f} % of best bf16 product\n", name, ms,
                rate, 100 * rate / best_tflops_);
   }
   cuda::Stream& stream() { return stream_; }
@@ -174,6 +179,8 @@ struct AttentionCase {
   KvType type;
   AttentionMask mask = {};
   std::int64_t n_streaming = 0;  // of the KV heads, with a mask of sink 128 and recent 256
+  bool on_hopper = true;         // if the GPU is one and the kernel has the shape
+  bool are_forks = false;        // the queries: each a sequence of its own, behind all keys
 };
 
 AttentionMask mask_of(const AttentionCase& c, std::int64_t head) {
@@ -240,18 +247,26 @@ void bench_attention(Report& report, const AttentionCase& c) {
       TensorView<float, 2>(floats(ml), {c.q_len, n_heads}),
       TensorView<float, 2>(floats(ml) + c.q_len * n_heads, {c.q_len, n_heads})};
   std::vector<std::int64_t> positions;
-  for (std::int64_t p = c.kv_len - c.q_len; p < c.kv_len; ++p) positions.push_back(p);
+  for (std::int64_t p = c.kv_len - c.q_len; p < c.kv_len; ++p) {
+    positions.push_back(c.are_forks ? c.kv_len : p);
+  }
   std::vector<AttentionItem> items;
   double pairs = 0;
   double n_bytes = 0;
   const TensorView<const float, 3> all_q(floats(q), {c.q_len, n_heads, c.head_dim});
   for (std::int64_t h = 0; h < c.n_kv_heads; ++h) {
     const Extent own = {h * c.gqa_group, (h + 1) * c.gqa_group};
-    items.push_back({.q = all_q.slice(1, own),
-                     .q_positions = positions,
-                     .blocks = heads[static_cast<std::size_t>(h)].refs(),
-                     .mask = mask_of(c, h),
-                     .state = state.heads(own)});
+    const std::int64_t n_items = c.are_forks ? c.q_len : 1;
+    for (std::int64_t i = 0; i < n_items; ++i) {
+      const Extent rows = {i * c.q_len / n_items, (i + 1) * c.q_len / n_items};
+      items.push_back(
+          {.q = all_q.slice(0, rows).slice(1, own),
+           .q_positions = std::span(positions).subspan(static_cast<std::size_t>(rows.begin),
+                                                       static_cast<std::size_t>(rows.size())),
+           .blocks = heads[static_cast<std::size_t>(h)].refs(),
+           .mask = mask_of(c, h),
+           .state = state.tokens(rows).heads(own)});
+    }
     pairs += visible_pairs(c, h) * static_cast<double>(c.gqa_group);
     n_bytes += static_cast<double>(heads[static_cast<std::size_t>(h)].bytes());
   }
@@ -260,9 +275,11 @@ void bench_attention(Report& report, const AttentionCase& c) {
     clear(stream.ref(), state);
     attention(stream.ref(), args);
   };
+  set_hopper_attention_rows(c.on_hopper ? kUsualHopperRows
+                                        : std::numeric_limits<std::int64_t>::max());
   const std::string name = fmt::format("{} {} q {} kv {} heads {}x{}", c.name, name_of(c.type),
                                        c.q_len, c.kv_len, c.n_kv_heads, c.gqa_group);
-  if (c.q_len == 1) {
+  if (c.q_len == 1 || c.are_forks) {
     report.bytes(name, n_bytes, call);
   } else {
     report.flops(name, 4.0 * pairs * static_cast<double>(c.head_dim), call);
@@ -300,6 +317,36 @@ void bench_rows(Report& report) {
                });
 }
 
+// On Hopper bf16 goes by its own kernel; "mma.sync" is the one that all chips have.
+void bench_prefill(Report& report) {
+  constexpr KvType kBf16 = KvType::kBf16;
+  const AttentionMask streaming = {.sink = 128, .recent = 256};
+  for (const std::int64_t n : {16384, 32768, 65536}) {
+    bench_attention(report, {"causal", n, n, 8, 4, 128, kBf16});
+  }
+  bench_attention(report, {"causal, mma.sync", 16384, 16384, 8, 4, 128, kBf16, {}, 0, false});
+  bench_attention(report, {"causal d64", 16384, 16384, 8, 4, 64, kBf16});
+  bench_attention(report, {"history, dense", 16384, 131072, 8, 4, 128, kBf16});
+  bench_attention(report, {"history, half streaming", 16384, 131072, 8, 4, 128, kBf16, {}, 4});
+  bench_attention(report, {"streaming", 16384, 131072, 8, 4, 128, kBf16, streaming});
+  bench_attention(report,
+                  {"streaming, mma.sync", 16384, 131072, 8, 4, 128, kBf16, streaming, 0, false});
+  for (const KvType type : {KvType::kInt8, KvType::kInt4}) {
+    bench_attention(report, {"causal", 8192, 8192, 8, 4, 128, type});
+  }
+  bench_attention(report, {"causal", 1024, 1024, 8, 4, 128, KvType::kF32});
+}
+
+void bench_decode(Report& report) {
+  for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
+    bench_attention(report, {"decode", 1, 1048576, 8, 4, 128, type});
+  }
+  for (const std::int64_t n : {1, 8, 32}) {
+    bench_attention(
+        report, {"forks", n, 262144, 8, 4, 128, KvType::kBf16, {}, 0, true, /*are_forks=*/true});
+  }
+}
+
 void run() {
   cuda::Stream stream(0);
   const cuda::DeviceInfo& device = stream.device();
@@ -307,7 +354,7 @@ void run() {
              device.major, device.minor, device.n_multiprocessors,
              static_cast<double>(device.memory_bytes) / 1e9);
   Report report(stream);
-  report.measure_copy();
+  report.measure_memory();
   bench_linear(report, kBestProduct, kBestProduct, kBestProduct);
   bench_linear(report, 8192, 4096, 14336);
   bench_linear(report, 512, 4096, 4096);
@@ -317,16 +364,8 @@ void run() {
   }
   for (const std::int64_t n_tokens : {1, 16, 32}) bench_int8_linear(report, n_tokens, 4096, 14336);
   bench_rows(report);
-  const AttentionMask streaming = {.sink = 128, .recent = 256};
-  for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
-    bench_attention(report, {"prefill causal", 8192, 8192, 8, 4, 128, type});
-    bench_attention(report, {"prefill history", 2048, 65536, 8, 4, 128, type});
-    bench_attention(report, {"decode", 1, 262144, 8, 4, 128, type});
-  }
-  bench_attention(report, {"prefill causal d64", 8192, 8192, 8, 4, 64, KvType::kBf16});
-  bench_attention(report, {"prefill streaming", 8192, 8192, 8, 4, 128, KvType::kBf16, streaming});
-  bench_attention(report, {"prefill half streaming", 8192, 8192, 8, 4, 128, KvType::kBf16, {}, 4});
-  bench_attention(report, {"prefill causal", 1024, 1024, 8, 4, 128, KvType::kF32});
+  bench_prefill(report);
+  bench_decode(report);
 }
 
 }  // namespace

@@ -96,6 +96,13 @@ TEST(AttentionSchedule, ADifferentBlockInTheMiddleIsNotShared) {
   EXPECT_EQ(blocks_read(forks.schedule()), 16 + 8);
 }
 
+// A streaming head costs the same however long its history is.
+TEST(AttentionSchedule, StreamingHeadsReadSinkAndWindowOnly) {
+  Forks forks(2000, {0});
+  forks.items[0].mask = {.sink = 128, .recent = 256};
+  EXPECT_LE(blocks_read(forks.schedule()), 2 + 256 / 64 + 1);
+}
+
 // What is masked for one of them is computed by each alone.
 TEST(AttentionSchedule, BlocksThatARowDoesNotSeeAreNotShared) {
   Forks forks(16, {0, 0});
