@@ -104,6 +104,7 @@ if [[ "${SANITIZE:-1}" != 0 ]] && command -v compute-sanitizer > /dev/null; then
   # Each kernel, not each case: the checker makes them many times slower.
   subset='*KvAppend.*/cuda:*KvCopy.*/cuda:*SoftmaxStates.*/cuda:*RowOperators.Rope*/cuda:*RowOperators.RmsNorm*/cuda'
   subset+=':*TopK.Infinities*/cuda:*Attention.PrefillOf*/cuda:*Attention.DecodeOver*/cuda:*Attention.Counts*/cuda'
+  subset+=':*Int8Linear.Slices*/cuda:*Int8Linear.LargeTiles*/cuda:*Attention.ForksMatch*/cuda:*AttentionOnHopper.EveryBlock*/cuda'
   for tool in memcheck racecheck synccheck; do
     check "compute-sanitizer $tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$kernels" "--gtest_filter=$subset" \
       --gtest_brief=1

@@ -1,0 +1,134 @@
+// That the stand-in for a GPU (tests/cuda_on_host) sees what a chip would not forgive.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "tests/cuda_on_host/thread_block.h"
+#include "tests/cuda_on_host/warpgroup.h"
+
+namespace longhaul::test {
+namespace {
+
+using namespace cuda_on_host;
+
+void run_threads(unsigned n, const std::function<void()>& body) {
+  run_block({1, 1}, {0, 0}, n, 4096, body);
+}
+
+std::uint64_t* barrier() { return reinterpret_cast<std::uint64_t*>(shared_memory()); }
+
+// 64 x 64 products of ones with what shared memory holds.
+struct Registers {
+  float d[32] = {};
+  std::uint32_t a[4] = {0x3f803f80U, 0x3f803f80U, 0x3f803f80U, 0x3f803f80U};
+};
+constexpr std::uint64_t kRightSide = std::uint64_t{1024 >> 4} << 16U | std::uint64_t{128 >> 4}
+                                                                           << 32U;
+
+void fill_shared_memory_with_ones() {
+  const std::vector<std::uint16_t> ones(1024, 0x3f80);
+  if (this_thread().thread.x == 0) std::memcpy(shared_memory(), ones.data(), 2048);
+  sync_block();
+}
+
+TEST(CudaOnHost, AProductIsThereWhenItHasBeenWaitedForAndNotBefore) {
+  int n_right = 0;
+  run_threads(128, [&] {
+    fill_shared_memory_with_ones();
+    Registers r;
+    fence_products();
+    begin_product(r.d, 64, r.a, kRightSide, false);
+    begin_product(r.d, 64, r.a, kRightSide, true);
+    const bool is_late = std::isnan(r.d[5]);
+    finish_products();
+    if (is_late && r.d[0] == 32.0F && r.d[31] == 32.0F) ++n_right;
+  });
+  EXPECT_EQ(n_right, 128);
+}
+
+TEST(CudaOnHostDeathTest, AProductNeedsAFence) {
+  EXPECT_DEATH(run_threads(128,
+                           [] {
+                             Registers r;
+                             begin_product(r.d, 64, r.a, kRightSide, false);
+                           }),
+               "without a fence");
+  EXPECT_DEATH(run_threads(128,
+                           [] {
+                             fill_shared_memory_with_ones();
+                             Registers r;
+                             for (int i = 0; i < 2; ++i) {
+                               if (i == 0) fence_products();
+                               begin_product(r.d, 64, r.a, kRightSide, false);
+                               finish_products();
+                             }
+                           }),
+               "without a fence");
+}
+
+TEST(CudaOnHostDeathTest, AProductsOutputsMayNotBeWrittenMeanwhile) {
+  EXPECT_DEATH(run_threads(128,
+                           [] {
+                             Registers r;
+                             fence_products();
+                             begin_product(r.d, 64, r.a, kRightSide, false);
+                             r.d[3] = 0.0F;
+                             finish_products();
+                           }),
+               "written before the product was done");
+}
+
+TEST(CudaOnHost, ABulkCopyComesWhenNobodyCanGoOn) {
+  alignas(16) const std::byte from[64] = {std::byte{7}};
+  std::byte before{};
+  std::byte after{};
+  run_threads(32, [&] {
+    std::byte* to = shared_memory() + 1024;
+    if (this_thread().thread.x == 0) init_mbarrier(barrier(), 1);
+    sync_block();
+    if (this_thread().thread.x == 0) {
+      arrive_at(barrier(), 64);
+      copy_bulk(to, from, 64, barrier());
+      before = *to;
+    }
+    wait_at(barrier(), 0);
+    after = *to;
+  });
+  EXPECT_EQ(before, std::byte{0xff});
+  EXPECT_EQ(after, std::byte{7});
+}
+
+TEST(CudaOnHostDeathTest, WaitingForWhatNeverComesIsSeen) {
+  EXPECT_DEATH(run_threads(32,
+                           [] {
+                             if (this_thread().thread.x == 0) init_mbarrier(barrier(), 33);
+                             sync_block();
+                             arrive_at(barrier(), 0);
+                             wait_at(barrier(), 0);
+                           }),
+               "wait at different places");
+  EXPECT_DEATH(run_threads(32,
+                           [] {
+                             if (this_thread().thread.x == 0) init_mbarrier(barrier(), 31);
+                             sync_block();
+                             arrive_at(barrier(), 16);
+                           }),
+               "more arrivals than a barrier awaits");
+}
+
+TEST(CudaOnHostDeathTest, ACopyThatNobodyWaitsForIsSeen) {
+  alignas(16) static const std::byte from[64] = {};
+  EXPECT_DEATH(run_threads(32,
+                           [] {
+                             if (this_thread().thread.x != 0) return;
+                             init_mbarrier(barrier(), 1);
+                             arrive_at(barrier(), 64);
+                             copy_bulk(shared_memory() + 1024, from, 64, barrier());
+                           }),
+               "nobody waited for");
+}
+
+}  // namespace
+}  // namespace longhaul::test
