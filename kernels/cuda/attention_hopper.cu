@@ -1,13 +1,9 @@
-// Prefill attention on Hopper's tensor cores (compute capability 9.0a), over blocks of bf16, with
-// an online softmax, giving partial states. Two kernels:
+// Prefill attention on Hopper's tensor cores (compute capability 9.0a), with an online softmax,
+// giving partial states, over keys that attention_hopper_prepare.cu has converted.
 //
-//   prepare   converts blocks to the layout that wgmma's descriptors can name: it wants 8 values
-//             along a sum as 16 neighbouring bytes, where blocks have pairs. 64 keys are a unit:
-//             K [head_dim / 8, 64 keys, 8 dims], then V [64 / 8, head_dim, 8 keys]
-//   attend    a thread block has 128 rows. One thread of a ninth warp copies units to shared memory
-//             by bulk copies, kStages ahead; two warpgroups multiply 64 rows each. A unit's
-//             `full` barrier ends when its bytes have come, its `empty` one when all warps have
-//             read it.
+// A thread block has 128 rows. One thread of a third warpgroup copies units of keys to shared
+// memory by bulk copies, kStages ahead; two warpgroups multiply 64 rows each. A unit's `full`
+// barrier ends when its bytes have come, its `empty` one when all warps have read it.
 #include <cstring>
 
 #include "base/error.h"
@@ -21,7 +17,6 @@ namespace longhaul::cuda {
 namespace {
 
 constexpr std::int64_t kPassBytes = std::int64_t{512} << 20;
-constexpr int kPrepareThreads = 256;
 constexpr int kColumnBytes = 128;  // of 8 columns
 
 // As attention_mma_compute.cuh and _store.cuh read it.
@@ -40,7 +35,11 @@ struct HopperConfig {
   static constexpr int kRangesAt = 0;
 
   static constexpr int kConsumers = 2 * kWarpgroup;
-  static constexpr int kThreads = kConsumers + kWarp;
+  static constexpr int kThreads = kConsumers + kWarpgroup;
+  // Of 65,536 that a multiprocessor has; threads begin with a third of them.
+  static constexpr int kConsumerRegisters = 240;
+  static constexpr int kProducerRegisters = 24;
+  static_assert(kConsumers * kConsumerRegisters + kWarpgroup * kProducerRegisters <= 65536);
   static constexpr int kStages = kDim == 64 ? 6 : 4;
   static constexpr int kPartBytes = kUnitKeys * kDim * 2;  // of K or V
   static constexpr int kUnitBytes = 2 * kPartBytes;
@@ -65,33 +64,6 @@ __device__ __forceinline__ Stages stages_of(std::byte* shared) {
   return {shared, reinterpret_cast<TileInfo*>(shared + C::kInfoAt),
           reinterpret_cast<std::uint64_t*>(shared + C::kFullAt),
           reinterpret_cast<std::uint64_t*>(shared + C::kEmptyAt)};
-}
-
-// grid.x is the unit. A thread writes 16 bytes: 4 words of a column.
-__global__ void prepare_kernel(const KeyUnit* units, std::int64_t block_size, int head_dim,
-                               std::int64_t v_at, std::byte* prepared) {
-  const KeyUnit unit = units[blockIdx.x];
-  const int part_bytes = kUnitKeys * head_dim * 2;
-  std::byte* to = prepared + static_cast<std::int64_t>(blockIdx.x) * 2 * part_bytes;
-  const auto* k = reinterpret_cast<const std::uint32_t*>(unit.block) + unit.first_slot;
-  const auto* v =
-      reinterpret_cast<const std::uint32_t*>(unit.block + v_at) + unit.first_slot / 2 * head_dim;
-  const std::int64_t n_slots = block_size - unit.first_slot;  // zeros where the block has ended
-  for (int i = static_cast<int>(threadIdx.x); i < part_bytes / 16; i += kPrepareThreads) {
-    const int key = i % kUnitKeys;
-    const int row = i / kUnitKeys * 4;
-    Words4 out = {};
-    for (int w = 0; w < 4 && key < n_slots; ++w) out.at[w] = k[(row + w) * block_size + key];
-    reinterpret_cast<Words4*>(to)[i] = out;
-  }
-  for (int i = static_cast<int>(threadIdx.x); i < part_bytes / 16; i += kPrepareThreads) {
-    const int row = i / head_dim * 4;
-    Words4 out = {};
-    for (int w = 0; w < 4 && 2 * (row + w) < n_slots; ++w) {
-      out.at[w] = v[(row + w) * head_dim + i % head_dim];
-    }
-    reinterpret_cast<Words4*>(to + part_bytes)[i] = out;
-  }
 }
 
 // One thread: fills the stages with what the tile's rows see, and marks the end.
@@ -123,22 +95,34 @@ __device__ __forceinline__ void produce(const KeyUnit* units, const HopperTask& 
   arrive(stages.full + n % C::kStages);
 }
 
-// A warpgroup's rows against the unit in a stage.
+// Begins scores = q K of the unit in a stage.
 template <typename C>
-__device__ __forceinline__ void attend_unit(const std::byte* k, const TileInfo& info,
-                                            const Rows& rows, float log2_scale, Thread<C>& thread) {
-  float scores[C::kScoreGroups][4] = {};
-  wgmma_fence();  // orders what this thread did to scores and q before their use
+__device__ __forceinline__ void begin_scores(const Thread<C>& thread, const std::byte* k,
+                                             float (&scores)[C::kScoreGroups][4]) {
 #pragma unroll
   for (int step = 0; step < C::kDimSteps; ++step) {
     wgmma_bf16(scores, thread.q[step],
                right_side(k + 2 * step * C::kKStepBytes, kColumnBytes, C::kKStepBytes),
                /*accumulates=*/step > 0);
   }
-  wgmma_wait(scores);
-  finish_scores<C>(thread, nullptr, info, rows, scores);
-  apply_softmax<C>(thread, log2_scale, scores);
-  std::uint32_t weights[C::kKeySteps][4];
+}
+
+// Begins o += weights V.
+template <typename C>
+__device__ __forceinline__ void begin_outputs(const std::uint32_t (&weights)[C::kKeySteps][4],
+                                              const std::byte* k, Thread<C>& thread) {
+#pragma unroll
+  for (int step = 0; step < C::kKeySteps; ++step) {
+    wgmma_bf16(
+        thread.o, weights[step],
+        right_side(k + C::kPartBytes + 2 * step * C::kVStepBytes, kColumnBytes, C::kVStepBytes),
+        /*accumulates=*/true);
+  }
+}
+
+template <typename C>
+__device__ __forceinline__ void pack_weights(const float (&scores)[C::kScoreGroups][4],
+                                             std::uint32_t (&weights)[C::kKeySteps][4]) {
 #pragma unroll
   for (int step = 0; step < C::kKeySteps; ++step) {
 #pragma unroll
@@ -147,14 +131,42 @@ __device__ __forceinline__ void attend_unit(const std::byte* k, const TileInfo& 
       weights[step][i] = bf16_pair(both[0], both[1]);
     }
   }
-  const std::byte* v = k + C::kPartBytes;
-  wgmma_fence();  // orders what this thread did to its outputs and weights before their use
-#pragma unroll
-  for (int step = 0; step < C::kKeySteps; ++step) {
-    wgmma_bf16(thread.o, weights[step],
-               right_side(v + 2 * step * C::kVStepBytes, kColumnBytes, C::kVStepBytes),
-               /*accumulates=*/true);
+}
+
+// The rows of a warpgroup against all units. The scores of the next unit are computed together with
+// the outputs of this one: one wait for each unit, and between two of them the other warpgroup has
+// the tensor cores.
+template <typename C>
+__device__ __forceinline__ void attend_units(const Rows& rows, const Stages& stages,
+                                             float log2_scale, Thread<C>& thread) {
+  const auto wait_for_unit = [&](int n) {
+    wait_for(stages.full + n % C::kStages, n / C::kStages % 2);
+    return stages.info[n % C::kStages];
+  };
+  const auto k_of = [&](int n) { return stages.shared + n % C::kStages * C::kUnitBytes; };
+  TileInfo info = wait_for_unit(0);
+  if (info.n_keys == 0) return;
+  float scores[C::kScoreGroups][4] = {};
+  wgmma_fence();  // orders what this thread did to scores and q before their use
+  begin_scores<C>(thread, k_of(0), scores);
+  wgmma_wait(scores);
+  std::uint32_t weights[C::kKeySteps][4];
+  int n = 0;
+  for (;; ++n) {
+    finish_scores<C>(thread, nullptr, info, rows, scores);
+    apply_softmax<C>(thread, log2_scale, scores);
+    pack_weights<C>(scores, weights);
+    info = wait_for_unit(n + 1);
+    if (info.n_keys == 0) break;
+    wgmma_fence();  // orders what this thread did to scores, outputs and weights before their use
+    begin_scores<C>(thread, k_of(n + 1), scores);
+    begin_outputs<C>(weights, k_of(n), thread);
+    wgmma_wait(scores, thread.o);
+    sync_warp();  // the whole warp has read the stage before it is given back
+    if (threadIdx.x % kWarp == 0) arrive(stages.empty + n % C::kStages);
   }
+  wgmma_fence();  // orders what this thread did to outputs and weights before their use
+  begin_outputs<C>(weights, k_of(n), thread);
   wgmma_wait(thread.o);
 }
 
@@ -174,16 +186,7 @@ __device__ __forceinline__ void consume(const AttentionWork& work, const HopperT
   thread.t = lane % 4;
   thread.first_key = 0;
   load_queries<C>(work, tile, first_row, thread);
-  const float log2_scale = work.sm_scale * 1.4426950408889634F;
-  for (int n = 0;; ++n) {
-    const int stage = n % C::kStages;
-    wait_for(stages.full + stage, n / C::kStages % 2);
-    const TileInfo info = stages.info[stage];
-    if (info.n_keys == 0) break;
-    attend_unit<C>(stages.shared + stage * C::kUnitBytes, info, rows, log2_scale, thread);
-    sync_warp();  // the whole warp has read the stage before it is given back
-    if (lane == 0) arrive(stages.empty + stage);
-  }
+  attend_units<C>(rows, stages, work.sm_scale * 1.4426950408889634F, thread);
   finish_rows<C>(thread, work.sm_scale);
   store_rows<C>(work, tile, first_row, thread);
 }
@@ -211,9 +214,13 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
   __syncthreads();  // barriers are made before they are used
   if (static_cast<int>(threadIdx.x) < C::kConsumers) {
+    take_registers<C::kConsumerRegisters>();
     consume<C>(work, task, rows, stages);
-  } else if (static_cast<int>(threadIdx.x) == C::kConsumers) {
-    produce<C>(units, task, rows, prepared, stages);
+  } else {
+    leave_registers<C::kProducerRegisters>();
+    if (static_cast<int>(threadIdx.x) == C::kConsumers) {
+      produce<C>(units, task, rows, prepared, stages);
+    }
   }
 }
 
@@ -253,9 +260,7 @@ void run_pass(Stream& stream, const AttentionArgs& args, const HopperPass& pass)
   const std::byte* base = stream.upload(parcel.bytes());
   const auto* units = part<KeyUnit>(base, units_at);
   std::byte* prepared = stream.scratch(pass.units.size() * C::kUnitBytes);
-  launch(stream, "attention: prepare", prepare_kernel,
-         {.x = static_cast<std::int64_t>(pass.units.size()), .block = kPrepareThreads}, units,
-         args.shape.block_size, C::kHeadDim, v_part(args.shape).at, prepared);
+  prepare_keys(stream, args.shape, units, static_cast<std::int64_t>(pass.units.size()), prepared);
   const AttentionWork work = {.items = part<AttentionItemRef>(base, items_at),
                               .tasks = nullptr,
                               .members = part<AttentionMember>(base, members_at),
@@ -286,8 +291,8 @@ void run(Stream& stream, const AttentionArgs& args) {
 
 bool has_hopper_kernel(const KvBlockShape& shape, const DeviceInfo& device) {
 #if defined(LONGHAUL_BUILDS_SM90A)
-  return device.major == 9 && device.minor == 0 && shape.k_type == KvType::kBf16 &&
-         shape.v_type == KvType::kBf16 && (shape.head_dim == 64 || shape.head_dim == 128);
+  return device.major == 9 && device.minor == 0 && shape.k_type != KvType::kF32 &&
+         shape.v_type != KvType::kF32 && (shape.head_dim == 64 || shape.head_dim == 128);
 #else
   static_cast<void>(shape);
   static_cast<void>(device);

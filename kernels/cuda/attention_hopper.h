@@ -1,6 +1,7 @@
-// Prefill attention on Hopper's tensor cores: the host's part that attention.cu needs.
+// Prefill attention on Hopper's tensor cores.
 #pragma once
 #include "kernels/attention.h"
+#include "kernels/cuda/attention_hopper_schedule.h"
 #include "kernels/device_cuda.h"
 
 namespace longhaul::cuda {
@@ -9,5 +10,11 @@ namespace longhaul::cuda {
 bool has_hopper_kernel(const KvBlockShape& shape, const DeviceInfo& device);
 // attention() for such items of any number of rows.
 void attention_hopper(Stream& stream, const AttentionArgs& args);
+
+// Queues the conversion of units (in GPU memory) to `prepared`, one after the other, each 256
+// head_dim bytes: K [head_dim / 8, kUnitKeys, 8 dims] of bf16, then V [kUnitKeys / 8, head_dim, 8
+// keys]; zeros where a unit's block has ended.
+void prepare_keys(Stream& stream, const KvBlockShape& shape, const KeyUnit* units,
+                  std::int64_t n_units, std::byte* prepared);
 
 }  // namespace longhaul::cuda

@@ -18,6 +18,23 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* at) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
 }
 
+// --- registers ----------------------------------------------------------------------------------
+
+// From now on each thread of this warpgroup has so many registers, a multiple of 8: more or fewer
+// than the kernel began with, which its __launch_bounds__(threads, 1) say. By all its warps.
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+#ifdef LONGHAUL_HAS_WGMMA
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ __forceinline__ void leave_registers() {
+#ifdef LONGHAUL_HAS_WGMMA
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+
 // --- barriers in shared memory ------------------------------------------------------------------
 // A phase ends when `count` threads have arrived and all bytes that were expected have come;
 // waiting for parity p ends when the phases 0, 2, 4 ... (p = 0) or 1, 3 ... (p = 1) have: the one
@@ -106,6 +123,18 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[kGroups][4]) {
 #pragma unroll
   for (int n = 0; n < kGroups; ++n) {
     asm volatile("" : "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])::"memory");
+  }
+#endif
+}
+
+// The same for two.
+template <int kGroups, int kOtherGroups>
+__device__ __forceinline__ void wgmma_wait(float (&d)[kGroups][4], float (&e)[kOtherGroups][4]) {
+  wgmma_wait(d);
+#ifdef LONGHAUL_HAS_WGMMA
+#pragma unroll
+  for (int n = 0; n < kOtherGroups; ++n) {
+    asm volatile("" : "+f"(e[n][0]), "+f"(e[n][1]), "+f"(e[n][2]), "+f"(e[n][3])::"memory");
   }
 #endif
 }

@@ -39,7 +39,9 @@ TEST_P(AttentionOnHopper, RandomShapesMatchTheReference) {
   for (int i = 0; i < 30 * intensity(); ++i) {
     AttentionShape shape = random_shape(random);
     shape.head_dim = i % 2 == 0 ? 64 : 128;
-    shape.k_type = shape.v_type = KvType::kBf16;
+    constexpr KvType kTypes[] = {KvType::kBf16, KvType::kInt8, KvType::kInt4};
+    shape.k_type = kTypes[random.integer(0, 2)];
+    shape.v_type = kTypes[random.integer(0, 2)];
     expect_reference(shape, base_seed() + static_cast<std::uint64_t>(i));
     if (HasFailure()) return;
   }
@@ -47,13 +49,17 @@ TEST_P(AttentionOnHopper, RandomShapesMatchTheReference) {
 
 // Blocks that are less than a unit of keys, one, and no whole number of them.
 TEST_P(AttentionOnHopper, EveryBlockSizeMatchesTheReference) {
-  for (const std::int64_t block_size : {16, 48, 64, 80, 128, 144}) {
-    AttentionShape shape = bf16_shape(64);
-    shape.q_len = 50;
-    shape.gqa_group = 3;
-    shape.n_blocks = 4;
-    shape.block_size = block_size;
-    expect_reference(shape, base_seed());
+  for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
+    for (const std::int64_t block_size : {16, 48, 64, 80, 128, 144}) {
+      expect_reference({.q_len = 50,
+                        .gqa_group = 3,
+                        .head_dim = 64,
+                        .n_blocks = 4,
+                        .block_size = block_size,
+                        .k_type = type,
+                        .v_type = type},
+                       base_seed());
+    }
   }
 }
 

@@ -7,6 +7,11 @@ namespace longhaul::cuda {
 
 constexpr int kWarpgroup = 128;
 
+template <int kRegisters>
+void take_registers() {}
+template <int kRegisters>
+void leave_registers() {}
+
 inline void init_barrier(std::uint64_t* barrier, int count) {
   cuda_on_host::init_mbarrier(barrier, count);
 }
@@ -29,6 +34,10 @@ inline std::uint64_t right_side(const void* shared, int column_bytes, int k_byte
 inline void wgmma_fence() { cuda_on_host::fence_products(); }
 template <int kGroups>
 void wgmma_wait(float (&)[kGroups][4]) {
+  cuda_on_host::finish_products();
+}
+template <int kGroups, int kOtherGroups>
+void wgmma_wait(float (&)[kGroups][4], float (&)[kOtherGroups][4]) {
   cuda_on_host::finish_products();
 }
 template <int kGroups>

@@ -1,0 +1,145 @@
+// Converts blocks to what wgmma's descriptors can name: bf16, 8 neighbours along a sum in 16 bytes,
+// where blocks have pairs of bf16 or codes.
+#include "base/error.h"
+#include "kernels/cuda/attention_hopper.h"
+#include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/kv_words.cuh"
+
+namespace longhaul::cuda {
+namespace {
+
+constexpr int kPrepareThreads = 256;
+
+// Eight neighbours along a sum as bf16: the words that hold them, and of codes the scales and
+// minima of each (of K all the same).
+template <KvType kType>
+struct Eight {
+  static constexpr int kLanes = lanes_of(kType);
+  static constexpr int kWords = 8 / kLanes;
+  std::uint32_t words[kWords];
+
+  __device__ __forceinline__ float code(int i) const {
+    return static_cast<float>(lane_bits(kLanes, words[i / kLanes], i % kLanes));
+  }
+};
+
+__device__ __forceinline__ float range_of(const std::byte* block, std::int64_t at,
+                                          std::int64_t slot) {
+  return float_of_f16(reinterpret_cast<const std::uint16_t*>(block + at)[slot]);
+}
+
+// What one of the two kernels below converts.
+struct Conversion {
+  const KeyUnit* units;
+  std::int64_t block_size;
+  int head_dim;
+  PartRef part;
+  std::byte* to;  // of unit 0
+  std::int64_t unit_bytes;
+};
+
+// grid.x is the unit. A thread writes 16 bytes: 8 dims of a key.
+template <KvType kType>
+__global__ void prepare_k_kernel(Conversion c) {
+  const KeyUnit unit = c.units[blockIdx.x];
+  auto* to = reinterpret_cast<Words4*>(c.to + std::int64_t{blockIdx.x} * c.unit_bytes);
+  const auto* words = reinterpret_cast<const std::uint32_t*>(unit.block + c.part.at);
+  for (int i = static_cast<int>(threadIdx.x); i < kUnitKeys * c.head_dim / 8;
+       i += kPrepareThreads) {
+    const std::int64_t slot = unit.first_slot + i % kUnitKeys;
+    Words4 out = {};
+    if (slot < c.block_size) {  // zeros where the block has ended
+      Eight<kType> eight;
+      for (int w = 0; w < eight.kWords; ++w) {
+        eight.words[w] = words[(i / kUnitKeys * eight.kWords + w) * c.block_size + slot];
+      }
+      if constexpr (kType == KvType::kBf16) {
+        for (int w = 0; w < 4; ++w) out.at[w] = eight.words[w];
+      } else {
+        const float scale = range_of(unit.block, c.part.scales_at, slot);
+        const float minimum = range_of(unit.block, c.part.minima_at, slot);
+        for (int w = 0; w < 4; ++w) {
+          out.at[w] = bf16_pair(eight.code(2 * w) * scale + minimum,
+                                eight.code(2 * w + 1) * scale + minimum);
+        }
+      }
+    }
+    to[i] = out;
+  }
+}
+
+// grid.x is the unit. A thread writes 16 bytes: 8 keys of a dim.
+template <KvType kType>
+__global__ void prepare_v_kernel(Conversion c) {
+  const KeyUnit unit = c.units[blockIdx.x];
+  auto* to = reinterpret_cast<Words4*>(c.to + std::int64_t{blockIdx.x} * c.unit_bytes);
+  const auto* words = reinterpret_cast<const std::uint32_t*>(unit.block + c.part.at);
+  for (int i = static_cast<int>(threadIdx.x); i < kUnitKeys * c.head_dim / 8;
+       i += kPrepareThreads) {
+    const std::int64_t slot = unit.first_slot + i / c.head_dim * 8;
+    Words4 out = {};
+    if (slot < c.block_size) {  // and then all 8 are in the block
+      Eight<kType> eight;
+      for (int w = 0; w < eight.kWords; ++w) {
+        eight.words[w] = words[(slot / eight.kLanes + w) * c.head_dim + i % c.head_dim];
+      }
+      if constexpr (kType == KvType::kBf16) {
+        for (int w = 0; w < 4; ++w) out.at[w] = eight.words[w];
+      } else {
+        float values[8];
+        for (int j = 0; j < 8; ++j) {
+          values[j] = eight.code(j) * range_of(unit.block, c.part.scales_at, slot + j) +
+                      range_of(unit.block, c.part.minima_at, slot + j);
+        }
+        for (int w = 0; w < 4; ++w) out.at[w] = bf16_pair(values[2 * w], values[2 * w + 1]);
+      }
+    }
+    to[i] = out;
+  }
+}
+
+enum class Part { kK, kV };
+
+template <KvType kType>
+void prepare_part(Stream& stream, Part part, std::int64_t n_units, const Conversion& conversion) {
+  const Grid grid = {.x = n_units, .block = kPrepareThreads};
+  switch (part) {
+    case Part::kK:
+      return launch(stream, "attention: prepare K", prepare_k_kernel<kType>, grid, conversion);
+    case Part::kV:
+      return launch(stream, "attention: prepare V", prepare_v_kernel<kType>, grid, conversion);
+  }
+}
+
+void prepare(Stream& stream, Part part, std::int64_t n_units, const Conversion& conversion) {
+  switch (conversion.part.type) {
+    case KvType::kBf16:
+      return prepare_part<KvType::kBf16>(stream, part, n_units, conversion);
+    case KvType::kInt8:
+      return prepare_part<KvType::kInt8>(stream, part, n_units, conversion);
+    case KvType::kInt4:
+      return prepare_part<KvType::kInt4>(stream, part, n_units, conversion);
+    case KvType::kF32:
+      break;
+  }
+  throw Error(ErrorCode::kInternal, "attention: f32 is not for Hopper's tensor cores");
+}
+
+}  // namespace
+
+void prepare_keys(Stream& stream, const KvBlockShape& shape, const KeyUnit* units,
+                  std::int64_t n_units, std::byte* prepared) {
+  const std::int64_t part_bytes = kUnitKeys * shape.head_dim * 2;
+  Conversion conversion = {.units = units,
+                           .block_size = shape.block_size,
+                           .head_dim = static_cast<int>(shape.head_dim),
+                           .part = k_part(shape),
+                           .to = prepared,
+                           .unit_bytes = 2 * part_bytes};
+  prepare(stream, Part::kK, n_units, conversion);
+  conversion.part = v_part(shape);
+  conversion.to = prepared + part_bytes;
+  prepare(stream, Part::kV, n_units, conversion);
+}
+
+}  // namespace longhaul::cuda
