@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <variant>
 
+#include "base/log.h"
 #include "cluster/comm/gpu_copies.h"
 #include "cluster/comm/gpu_staging.h"
+#include "cluster/comm/nccl_transport.h"
 #include "cluster/comm/slot_table.h"
 
 namespace longhaul {
@@ -16,70 +20,115 @@ namespace {
 
 // Waits look this often without pause, then give way to other threads between looks.
 constexpr int kEagerPolls = 1000;
+// By how much the news of a failure may come later than the failure's effects.
+constexpr std::chrono::seconds kNoticeDelay{1};
+
+// What ranks tell each other when they choose how to exchange.
+struct Card {
+  std::int64_t nccl_version = 0;  // 0: no NCCL, or no GPU
+  cuda::GpuId gpu;
+};
+
+// What the communicators split from one another share on one rank.
+struct GpuRank {
+  explicit GpuRank(cuda::Stream& compute) : staging(compute) {}
+  GpuStaging staging;
+  std::unique_ptr<NcclTransport> nccl;  // null: everything is staged
+  std::vector<Card> cards;              // [job rank], with `nccl` only
+  SumRows sum_rows;
+  cuda::Buffer rows;  // for sums; kept
+};
 
 // Thread: that of the host communicator and of the compute stream.
 class GpuCommunicator final : public Communicator {
  public:
   // `owned` is null when somebody else owns `host`.
   GpuCommunicator(Communicator& host, std::unique_ptr<Communicator> owned,
-                  std::shared_ptr<GpuStaging> staging)
+                  std::shared_ptr<GpuRank> gpu)
       : Communicator(group_of(host), family_of(host)),
         owned_(std::move(owned)),
         host_(host),
-        staging_(std::move(staging)) {}
+        gpu_(std::move(gpu)),
+        all_use_nccl_(find_whether_all_use_nccl()) {}
+
+  ~GpuCommunicator() override {
+    if (!gpu_->nccl) return;
+    if (broken()) {
+      gpu_->nccl->abort();
+    } else {
+      gpu_->nccl->forget(host_);
+    }
+  }
 
   void progress() override {
-    staging_->start_ready();
-    host_.progress();
+    guarded([&] {
+      advance();
+      host_.progress();
+      return true;
+    });
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    start_all_sends();  // peers may wait for them before they come here
+    finish_sends();  // peers may wait for them before they come here
     std::unique_ptr<Communicator> part = host_.split(color, key);
     if (!part) return nullptr;
     Communicator& host = *part;
-    return std::make_unique<GpuCommunicator>(host, std::move(part), staging_);
+    return std::make_unique<GpuCommunicator>(host, std::move(part), gpu_);
   }
 
  protected:
   int post_send(int to, Tag tag, std::span<const std::byte> data) override {
-    if (is_on_gpu(data)) return posted_.add(staging_->send(host_, to, tag, data));
-    if (auto send = staging_->send_behind(host_, to, tag, data)) return posted_.add(send);
+    if (is_on_gpu(data)) {
+      if (uses_nccl(to)) return posted_.add(gpu_->nccl->send(host_, to, tag, data));
+      return posted_.add(gpu_->staging.send(host_, to, tag, data));
+    }
+    if (auto send = gpu_->staging.send_behind(host_, to, tag, data)) return posted_.add(send);
     return posted_.add(std::make_shared<Transfer>(host_.start_send(to, tag, data)));
   }
 
   int post_receive(int from, Tag tag, std::span<std::byte> buffer) override {
-    if (is_on_gpu(buffer)) return posted_.add(staging_->receive(host_, from, tag, buffer));
-    return posted_.add(std::make_shared<Transfer>(host_.start_receive(from, tag, buffer)));
+    if (!is_on_gpu(buffer)) {
+      return posted_.add(std::make_shared<Transfer>(host_.start_receive(from, tag, buffer)));
+    }
+    if (uses_nccl(from)) return posted_.add(gpu_->nccl->receive(host_, from, tag, buffer));
+    return posted_.add(gpu_->staging.receive(host_, from, tag, buffer));
   }
 
   bool test_ticket(int ticket) override {
-    staging_->start_ready();
-    const Posted posted = posted_[ticket];
-    Transfer* transfer = transfer_of(posted);
-    if (transfer == nullptr || !transfer->test()) return false;
-    finish(ticket, posted);
-    return true;
+    return guarded([&] {
+      advance();
+      const Posted posted = posted_[ticket];
+      if (!is_over(posted)) return false;
+      finish(ticket, posted);
+      return true;
+    });
   }
 
   bool wait_ticket(int ticket, Deadline deadline) override {
-    for (int polls = 0;; ++polls) {
-      if (test_ticket(ticket)) return true;
-      const Posted posted = posted_[ticket];
-      if (!staging_->has_waiting_sends()) {
-        transfer_of(posted)->wait(deadline);  // names what it waited for when it gives up
-        finish(ticket, posted);
-        return true;
+    return guarded([&] {
+      for (int polls = 0;; ++polls) {
+        if (test_ticket(ticket)) return true;
+        const Posted posted = posted_[ticket];
+        Transfer* transfer = transfer_of(posted);
+        if (transfer != nullptr && is_idle()) {
+          transfer->wait(deadline);  // names what it waited for when it gives up
+          finish(ticket, posted);
+          return true;
+        }
+        pause(polls);
+        if (Clock::now() < deadline) continue;
+        end_transport();
+        return false;
       }
-      pause(polls);
-      if (Clock::now() >= deadline) return false;
-    }
+    });
   }
 
   void drop_ticket(int ticket) noexcept override {
-    if (const auto* send = std::get_if<std::shared_ptr<StagedSend>>(&posted_[ticket])) {
-      staging_->withdraw(*send);
+    const Posted& posted = posted_[ticket];
+    if (const auto* send = std::get_if<std::shared_ptr<StagedSend>>(&posted)) {
+      gpu_->staging.withdraw(*send);
     }
+    if (std::holds_alternative<std::shared_ptr<NcclTransfer>>(posted)) end_transport();
     posted_.release(ticket);
   }
 
@@ -89,14 +138,12 @@ class GpuCommunicator final : public Communicator {
 
   HostCopy host_copy(std::span<const std::byte> data, Use use) override {
     if (!is_on_gpu(data)) return Communicator::host_copy(data, use);
-    const std::shared_ptr<PinnedBlock> block = staging_->pool().take(data.size());
+    const std::shared_ptr<PinnedBlock> block = gpu_->staging.pool().take(data.size());
     if (use == Use::kRead) {
-      cuda::queue_copy_to_host(staging_->compute(), block->data(), data.data(), data.size());
-      block->copied.record(staging_->compute());
-      wait_for_gpu([&] {
-        staging_->start_ready();
-        return block->copied.is_done();
-      });
+      cuda::Stream& compute = gpu_->staging.compute();
+      cuda::queue_copy_to_host(compute, block->data(), data.data(), data.size());
+      block->copied.record(compute);
+      wait_until("the work of its GPU", [&] { return block->copied.is_done(); });
     }
     return {.bytes = {block->data(), data.size()}, .owner = block};
   }
@@ -104,32 +151,147 @@ class GpuCommunicator final : public Communicator {
   void put_back(const HostCopy& copy, std::span<std::byte> data) override {
     if (!copy.owner) return;
     const auto block = std::static_pointer_cast<PinnedBlock>(copy.owner);
-    cuda::queue_copy_to_gpu(staging_->compute(), data.data(), block->data(), data.size());
-    block->copied.record(staging_->compute());
+    cuda::Stream& compute = gpu_->staging.compute();
+    cuda::queue_copy_to_gpu(compute, data.data(), block->data(), data.size());
+    block->copied.record(compute);
+  }
+
+  bool gather_itself(std::span<const std::byte> mine,
+                     std::span<const std::span<std::byte>> slices) override {
+    if (!all_use_nccl_ || !is_any_on_gpu(slices)) return false;
+    const std::span<std::byte> own = slices[static_cast<std::size_t>(rank())];
+    if (own.data() != mine.data()) {
+      cuda::copy_on_device(gpu_->staging.compute(), own.data(), mine.data(), mine.size());
+    }
+    exchange_on_gpus(Traffic::kAllGather,
+                     std::vector<std::span<const std::byte>>(slices.size(), mine), slices);
+    return true;
+  }
+
+  // Two ways with the same bits, as in collectives.cc.
+  bool sum_itself(std::span<float> values) override {
+    if (!all_use_nccl_ || !gpu_->sum_rows || !is_on_gpu(std::as_bytes(values))) return false;
+    const auto n_ranks = static_cast<std::size_t>(size());
+    const bool direct = n_ranks == 2 || values.size_bytes() <= kDirectReduceBytes;
+    const auto slice = [&](std::size_t r) {
+      if (direct) return values;
+      const std::size_t begin = values.size() * r / n_ranks;
+      return values.subspan(begin, values.size() * (r + 1) / n_ranks - begin);
+    };
+    const std::span<float> mine = slice(static_cast<std::size_t>(rank()));
+    const std::size_t row_bytes = mine.size_bytes();
+    if (gpu_->rows.bytes() < n_ranks * row_bytes) gpu_->rows = cuda::Buffer(n_ranks * row_bytes);
+    std::vector<std::span<const std::byte>> out;
+    std::vector<std::span<std::byte>> in;
+    for (std::size_t r = 0; r < n_ranks; ++r) {
+      out.push_back(std::as_bytes(slice(r)));
+      in.emplace_back(gpu_->rows.data() + r * row_bytes, row_bytes);
+    }
+    cuda::Stream& compute = gpu_->staging.compute();
+    cuda::copy_on_device(compute, in[static_cast<std::size_t>(rank())].data(),
+                         std::as_bytes(mine).data(), row_bytes);
+    exchange_on_gpus(Traffic::kAllReduce, out, in);
+    gpu_->sum_rows(compute, mine.data(), reinterpret_cast<const float*>(gpu_->rows.data()), size(),
+                   static_cast<std::int64_t>(mine.size()));
+    if (direct) return true;
+    in.clear();
+    for (std::size_t r = 0; r < n_ranks; ++r) in.push_back(std::as_writable_bytes(slice(r)));
+    exchange_on_gpus(Traffic::kAllReduce,
+                     std::vector<std::span<const std::byte>>(n_ranks, std::as_bytes(mine)), in);
+    return true;
   }
 
  private:
   using Posted = std::variant<std::shared_ptr<Transfer>, std::shared_ptr<StagedSend>,
-                              std::shared_ptr<StagedReceive>>;
+                              std::shared_ptr<StagedReceive>, std::shared_ptr<NcclTransfer>>;
 
   static bool is_on_gpu(std::span<const std::byte> data) {
     return !data.empty() && cuda::is_gpu_memory(data.data());
   }
+  static bool is_any_on_gpu(std::span<const std::span<std::byte>> spans) {
+    for (const auto span : spans) {
+      if (!span.empty()) return is_on_gpu(span);
+    }
+    return false;
+  }
 
-  // Null: it has not started.
+  const Card& card_of(int peer) const {
+    return gpu_->cards[static_cast<std::size_t>(job_rank_of(peer))];
+  }
+  // Not with itself, nor with another rank on its GPU: NCCL refuses both.
+  bool uses_nccl(int peer) const {
+    return gpu_->nccl && card_of(peer).nccl_version == gpu_->nccl->version() &&
+           card_of(peer).gpu != card_of(rank()).gpu;
+  }
+  bool find_whether_all_use_nccl() const {
+    if (!gpu_->nccl || size() == 1) return false;
+    std::set<cuda::GpuId> gpus;
+    for (int r = 0; r < size(); ++r) {
+      if (card_of(r).nccl_version != gpu_->nccl->version()) return false;
+      gpus.insert(card_of(r).gpu);
+    }
+    return static_cast<int>(gpus.size()) == size();
+  }
+
+  void advance() {
+    gpu_->staging.start_ready();
+    if (gpu_->nccl) gpu_->nccl->poll();
+  }
+  bool is_idle() const {
+    return !gpu_->staging.has_waiting_sends() && (!gpu_->nccl || gpu_->nccl->is_idle());
+  }
+
+  // Null: it has not started, or is NCCL's.
   static Transfer* transfer_of(const Posted& posted) {
     if (const auto* plain = std::get_if<std::shared_ptr<Transfer>>(&posted)) return plain->get();
     if (const auto* send = std::get_if<std::shared_ptr<StagedSend>>(&posted)) {
       return (*send)->started ? &(*send)->transfer : nullptr;
     }
-    return &std::get<std::shared_ptr<StagedReceive>>(posted)->transfer;
+    const auto* receive = std::get_if<std::shared_ptr<StagedReceive>>(&posted);
+    return receive == nullptr ? nullptr : &(*receive)->transfer;
+  }
+  static bool is_over(const Posted& posted) {
+    if (const auto* direct = std::get_if<std::shared_ptr<NcclTransfer>>(&posted)) {
+      return NcclTransport::is_done(**direct);
+    }
+    Transfer* transfer = transfer_of(posted);
+    return transfer != nullptr && transfer->test();
   }
 
   void finish(int ticket, const Posted& posted) {
     if (const auto* receive = std::get_if<std::shared_ptr<StagedReceive>>(&posted)) {
-      staging_->finish(**receive);
+      gpu_->staging.finish(**receive);
     }
     posted_.release(ticket);
+  }
+
+  // Whatever fails breaks the communicator, and nothing may go on on the GPU.
+  template <typename Work>
+  bool guarded(Work work) {
+    try {
+      return work();
+    } catch (const Error& error) {
+      if (!family()->broken) family()->broken = error.what();
+      end_transport();
+      if (error.code() == ErrorCode::kNccl) look_for_verdict();
+      throw;
+    }
+  }
+  // A peer that fails ends its NCCL communicators, which may be seen here before its notice, and
+  // says less. Throws kPeerFailed when a notice comes.
+  void look_for_verdict() {
+    const Deadline deadline = deadline_in(kNoticeDelay);
+    while (Clock::now() < deadline) {
+      try {
+        host_.progress();
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kPeerFailed) throw;  // else: that it is broken, as we know
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  void end_transport() noexcept {
+    if (gpu_->nccl) gpu_->nccl->abort();
   }
 
   // Between looks at something that takes a while: lets transfers advance, sees aborts.
@@ -141,40 +303,97 @@ class GpuCommunicator final : public Communicator {
 
   // Blocks until done() is true; lets transfers advance.
   template <typename Done>
-  void wait_for_gpu(Done done) {
+  void wait_until(std::string_view what, Done done) {
     const Stopwatch watch;
     const Deadline deadline = deadline_in(default_deadline());
-    for (int polls = 0; !done(); ++polls) {
-      pause(polls);
-      if (Clock::now() < deadline) continue;
-      const std::string message =
-          fmt::format("rank {}: waited {:.1f} s for the work of its GPU, then gave up", job_rank(),
-                      watch.seconds());
-      if (!family()->broken) family()->broken = message;
-      throw Error(ErrorCode::kTimeout, message);
-    }
+    guarded([&] {
+      for (int polls = 0; !done(); ++polls) {
+        advance();
+        pause(polls);
+        if (Clock::now() < deadline) continue;
+        throw Error(ErrorCode::kTimeout,
+                    fmt::format("rank {}: waited {:.1f} s for {}, then gave up", job_rank(),
+                                watch.seconds(), what));
+      }
+      return true;
+    });
   }
 
-  void start_all_sends() {
-    wait_for_gpu([&] {
-      staging_->start_ready();
-      return !staging_->has_waiting_sends();
+  void finish_sends() {
+    wait_until("its transfers to end before it splits", [&] {
+      advance();
+      return is_idle();
     });
+  }
+
+  // Collective over comm. All spans are GPU memory; this rank's own parts are left alone.
+  void exchange_on_gpus(Traffic traffic, std::span<const std::span<const std::byte>> out,
+                        std::span<const std::span<std::byte>> in) {
+    if (gpu_->nccl->needs_id(host_)) {
+      std::array<std::byte, NcclTransport::kIdBytes> id{};
+      if (rank() == 0) gpu_->nccl->make_id(id);
+      broadcast(id, 0);
+      gpu_->nccl->join(host_, id);
+    }
+    for (std::size_t r = 0; r < out.size(); ++r) {
+      if (r == static_cast<std::size_t>(rank())) continue;
+      ++sent()[traffic].messages;
+      sent()[traffic].bytes += static_cast<std::int64_t>(out[r].size());
+    }
+    const auto transfer = gpu_->nccl->exchange(host_, out, in);
+    wait_until(fmt::format("the other ranks in {}", name_of(traffic)),
+               [&] { return NcclTransport::is_done(*transfer); });
   }
 
   std::unique_ptr<Communicator> owned_;
   Communicator& host_;
-  std::shared_ptr<GpuStaging> staging_;
+  std::shared_ptr<GpuRank> gpu_;
+  bool all_use_nccl_;
   SlotTable<Posted> posted_;
 };
+
+// Collective over host. This rank's NCCL, and what the others have.
+void choose_transport(Communicator& host, const GpuCommunicatorConfig& config, GpuRank* gpu) {
+  Card mine;
+  std::string why = "this rank has no GPU";
+  std::unique_ptr<NcclTransport> nccl;
+  if (config.stream != nullptr) {
+    nccl = NcclTransport::open(*config.stream, config.nccl_library, why);
+    if (nccl) mine = {.nccl_version = nccl->version(), .gpu = cuda::gpu_id(cuda::current_gpu())};
+  }
+  std::vector<Card> cards(static_cast<std::size_t>(host.size()));
+  host.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(cards)));
+  if (!nccl) {
+    LONGHAUL_LOG(kInfo, kComm, "event=staged_transfers reason=\"{}\"", why);
+    return;
+  }
+  int highest = 0;
+  for (int r = 0; r < host.size(); ++r) highest = std::max(highest, host.job_rank_of(r));
+  gpu->cards.resize(static_cast<std::size_t>(highest) + 1);
+  for (int r = 0; r < host.size(); ++r) {
+    gpu->cards[static_cast<std::size_t>(host.job_rank_of(r))] = cards[static_cast<std::size_t>(r)];
+  }
+  gpu->nccl = std::move(nccl);
+}
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_gpu_communicator(Communicator& host,
                                                     const GpuCommunicatorConfig& config) {
-  require(config.stream != nullptr, "make_gpu_communicator: needs the rank's compute stream");
-  return std::make_unique<GpuCommunicator>(host, nullptr,
-                                           std::make_shared<GpuStaging>(*config.stream));
+  std::shared_ptr<GpuRank> gpu;
+  if (config.stream != nullptr) {
+    gpu = std::make_shared<GpuRank>(*config.stream);
+    gpu->sum_rows = config.sum_rows;
+  }
+  switch (config.transport) {
+    case GpuTransport::kStaged:
+      break;
+    case GpuTransport::kNcclWherePossible:
+      choose_transport(host, config, gpu.get());
+      break;
+  }
+  if (!gpu) return nullptr;
+  return std::make_unique<GpuCommunicator>(host, nullptr, std::move(gpu));
 }
 
 }  // namespace longhaul

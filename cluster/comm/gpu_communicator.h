@@ -15,27 +15,52 @@
 //     then on finds the data. (Other streams, and the host, do not: they wait for the compute
 //     stream.)
 //   * A collective stands in the compute stream's order, like an operator.
+//   * split() comes after the transfers of GPU memory that were started before it: with NCCL it
+//   waits
+//     for them.
 // The host waits in the calls only for peers and, in sends and collectives, for the work queued
 // before them.
 //
-// Staged transfers (every one, so far): through pinned memory and the host communicator, on streams
-// of their own, so that they overlap with compute. A message is the same on the wire whichever
-// memory its ends are in: ranks with GPUs and ranks without, and ranks that share a GPU, exchange
-// freely, and a rank without a GPU uses the host communicator itself.
+// Two transports. *Staged*: through pinned memory and the host communicator, on streams of their
+// own, so that copies overlap with compute. A message is the same on the wire whichever memory its
+// ends are in: ranks with GPUs and ranks without, and ranks that share a GPU, exchange freely, and
+// a rank without a GPU uses the host communicator itself. *NCCL*: straight between two GPUs
+// (nccl_transport.h). Between ranks that use it with each other, both ends of a message are GPU
+// memory or both are the host's, and so are the spans that they give to one collective; a message
+// that breaks this is refused as one of another size. Sums have the same order, hence the same
+// bits, in both.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "cluster/comm/communicator.h"
 #include "kernels/device_cuda.h"
 
 namespace longhaul {
 
-struct GpuCommunicatorConfig {
-  cuda::Stream* stream = nullptr;  // the compute stream; must outlive the communicator
+enum class GpuTransport : std::uint8_t {
+  kStaged,
+  kNcclWherePossible,  // between ranks that have NCCL and GPUs of their own; otherwise staged
 };
 
-// Local. `host` must outlive the result, and fails with it; do not use both for messages of the
-// same tag. Thread: that of `host` and of the stream.
+// Queues sum[i] = ((rows[0][i] + rows[1][i]) + rows[2][i]) + ...; rows: [n_rows, n], GPU memory.
+using SumRows = std::function<void(cuda::Stream& stream, float* sum, const float* rows,
+                                   std::int64_t n_rows, std::int64_t n)>;
+
+struct GpuCommunicatorConfig {
+  // The compute stream; must outlive the communicator. Null: this rank has no GPU.
+  cuda::Stream* stream = nullptr;
+  GpuTransport transport = GpuTransport::kStaged;
+  std::string nccl_library = "libnccl.so.2";  // opened when it is first used
+  SumRows sum_rows = {};  // a kernel, for all_reduce_sum by NCCL; without it sums are staged
+};
+
+// kStaged: local; ranks without GPUs need not call it. kNcclWherePossible: collective over host,
+// for ranks without GPUs as well. Null for a rank without a GPU. `host` must outlive the result,
+// and fails with it; do not use both for messages of the same tag. Thread: that of `host` and of
+// the stream, whose GPU must be the thread's.
 std::unique_ptr<Communicator> make_gpu_communicator(Communicator& host,
                                                     const GpuCommunicatorConfig& config);
 

@@ -15,7 +15,7 @@ FOLDERS = ("base", "kernels", "model", "partition", "cluster", "worker", "coordi
 # Included by one .cc per instruction set, inside a namespace that it names; not headers in their own right.
 NOT_ALONE = ("kernels/cpu/", "kernels/cuda/")
 # Private headers of a part that is built only where its package is.
-OPTIONAL = ("hdf5.h: No such file",)
+OPTIONAL = ("hdf5.h: No such file", "nccl.h: No such file")
 
 
 def is_first_in_its_source(header):

@@ -1,5 +1,6 @@
 #include "tests/multirank/support/ranks_on_gpus.h"
 
+#include <barrier>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
@@ -7,6 +8,7 @@
 #include "cluster/comm/gpu_communicator.h"
 #include "cluster/comm/in_process.h"
 #include "tests/multirank/support/device_spans.h"
+#include "tests/multirank/support/fake_gpus.h"
 #include "tests/multirank/support/ranks.h"
 
 namespace longhaul::test {
@@ -19,10 +21,33 @@ bool spans_are_on_gpus() {
   return text != nullptr && std::string_view(text) == "device";
 }
 
-void run_rank(Communicator& host, const RankBody& body) {
-  cuda::Stream stream(0);
+// With a made-up NCCL (tests/fake_nccl) each rank has a GPU of its own; without, all share one.
+#ifdef LONGHAUL_FAKE_NCCL
+int gpu_of(int rank) {
+  set_fake_gpus(64);
+  return rank;
+}
+GpuCommunicatorConfig config_on(cuda::Stream& stream) {
+  return {.stream = &stream,
+          .transport = GpuTransport::kNcclWherePossible,
+          .nccl_library = LONGHAUL_FAKE_NCCL,
+          .sum_rows = sum_rows_on_fake_gpu()};
+}
+#else
+int gpu_of(int) { return 0; }
+GpuCommunicatorConfig config_on(cuda::Stream& stream) {
+  GpuCommunicatorConfig config;
+  config.stream = &stream;
+  return config;
+}
+#endif
+
+// `all_are_ready` is not the communicators' own barrier: a body may abort them at once.
+void run_rank(Communicator& host, const RankBody& body, std::barrier<>& all_are_ready) {
+  cuda::Stream stream(gpu_of(host.rank()));
   stream_of_this_thread = &stream;
-  const auto gpu = make_gpu_communicator(host, {.stream = &stream});
+  const auto gpu = make_gpu_communicator(host, config_on(stream));
+  all_are_ready.arrive_and_wait();
   if (!spans_are_on_gpus()) return body(*gpu);
   DeviceSpans device(*gpu, stream);
   body(device);
@@ -38,9 +63,10 @@ bool ranks_are_processes() { return false; }
 
 void run_ranks(int n_ranks, const RankBody& body, CommunicatorConfig config) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda::why_no_device();
+  std::barrier<> ready(n_ranks);
   try {
     run_in_process(
-        n_ranks, [&](Communicator& host) { run_rank(host, body); }, config);
+        n_ranks, [&](Communicator& host) { run_rank(host, body, ready); }, config);
   } catch (const std::exception& error) {
     ADD_FAILURE() << "the first rank to fail threw: " << error.what();
   }

@@ -1,0 +1,44 @@
+// Compiled instead of the other nccl*.cc where NCCL's header was not found.
+#include "base/error.h"
+#include "cluster/comm/nccl_transport.h"
+
+namespace longhaul {
+namespace {
+
+[[noreturn]] void absent() {
+  throw Error(ErrorCode::kUnsupported, "this build is without NCCL: nccl.h was not found");
+}
+
+}  // namespace
+
+struct NcclTransport::Channels {};
+
+std::unique_ptr<NcclTransport> NcclTransport::open(cuda::Stream&, const std::string&,
+                                                   std::string& why) {
+  why = "this build is without NCCL: nccl.h was not found";
+  return nullptr;
+}
+NcclTransport::~NcclTransport() = default;
+int NcclTransport::version() const { return 0; }
+std::shared_ptr<NcclTransfer> NcclTransport::send(Communicator&, int, Tag,
+                                                  std::span<const std::byte>) {
+  absent();
+}
+std::shared_ptr<NcclTransfer> NcclTransport::receive(Communicator&, int, Tag,
+                                                     std::span<std::byte>) {
+  absent();
+}
+void NcclTransport::poll() {}
+bool NcclTransport::is_done(const NcclTransfer&) { absent(); }
+bool NcclTransport::needs_id(const Communicator&) const { return false; }
+void NcclTransport::make_id(std::span<std::byte>) { absent(); }
+void NcclTransport::join(const Communicator&, std::span<const std::byte>) { absent(); }
+std::shared_ptr<NcclTransfer> NcclTransport::exchange(const Communicator&,
+                                                      std::span<const std::span<const std::byte>>,
+                                                      std::span<const std::span<std::byte>>) {
+  absent();
+}
+void NcclTransport::abort() noexcept {}
+void NcclTransport::forget(const Communicator&) noexcept {}
+
+}  // namespace longhaul

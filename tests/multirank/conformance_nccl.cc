@@ -1,0 +1,198 @@
+// What is particular to transfers by NCCL: messages whose order NCCL does not know, and its
+// failures.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "cluster/comm/gpu_communicator.h"
+#include "cluster/comm/in_process.h"
+#include "tests/fake_nccl/fake_nccl.h"
+#include "tests/multirank/support/gpu_values.h"
+#include "tests/multirank/support/ranks.h"
+#include "tests/multirank/support/ranks_on_gpus.h"
+
+namespace longhaul::test {
+namespace {
+
+using testing::HasSubstr;
+using Floats = GpuValues<float>;
+
+template <typename Function>
+Function* fake(const char* name) {
+  static void* handle = ::dlopen(LONGHAUL_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
+  return reinterpret_cast<Function*>(::dlsym(handle, name));
+}
+
+class Nccl : public RanksTest {
+ protected:
+  void TearDown() override {
+    fake<decltype(fake_nccl_fail_after)>("fake_nccl_fail_after")(-1);
+    fake<decltype(fake_nccl_stall)>("fake_nccl_stall")(0);
+    EXPECT_EQ(fake<decltype(fake_nccl_communicators)>("fake_nccl_communicators")(), 0)
+        << "communicators that nobody ended";
+  }
+};
+
+CommunicatorConfig impatient() {
+  CommunicatorConfig config;
+  config.default_deadline = std::chrono::milliseconds(1500);
+  return config;
+}
+
+std::optional<Error> error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+std::vector<float> constants(float value) { return std::vector<float>(3000, value); }
+
+TEST_P(Nccl, CarriesTransfersAndCollectivesOfGpuMemory) {
+  const int before = fake<decltype(fake_nccl_ids)>("fake_nccl_ids")();
+  run([](Communicator& comm) {
+    cuda::Stream& stream = stream_of_this_rank();
+    const Floats out(stream, constants(static_cast<float>(comm.rank())));
+    const Floats in(stream, constants(-1));
+    comm.ring_shift(out.bytes(), in.bytes());
+    EXPECT_EQ(in.values(), constants(static_cast<float>(comm.previous())));
+    comm.all_reduce_sum(out.span());
+    EXPECT_EQ(out.values(), constants(static_cast<float>(comm.size() * (comm.size() - 1) / 2)));
+  });
+  // A communicator for each rank's link to the next one, and one of all ranks.
+  const int made = fake<decltype(fake_nccl_ids)>("fake_nccl_ids")() - before;
+  EXPECT_EQ(made, GetParam() == 1 ? 0 : GetParam() + 1);
+}
+
+// Ranks start their transfers in different orders, and a receive stands open all the while: any
+// order of NCCL's own would be a deadlock.
+TEST_P(Nccl, TakesTransfersInAnyOrder) {
+  run([](Communicator& comm) {
+    cuda::Stream& stream = stream_of_this_rank();
+    const Floats late_out(stream, constants(77)), late_in(stream, constants(-1));
+    Transfer late = comm.start_receive(comm.previous(), {Traffic::kHidden}, late_in.bytes());
+    std::vector<Floats> out, in;
+    std::vector<Transfer> transfers;
+    for (int r = 0; r < comm.size(); ++r) {
+      out.emplace_back(stream, constants(static_cast<float>(10 * comm.rank() + r)));
+      in.emplace_back(stream, constants(-1));
+    }
+    for (int i = 0; i < comm.size(); ++i) {
+      const int to = (comm.rank() * 3 + i) % comm.size();
+      const auto at = static_cast<std::size_t>(to);
+      transfers.push_back(comm.start_send(to, {Traffic::kKeys}, out[at].bytes()));
+    }
+    for (int i = 0; i < comm.size(); ++i) {
+      const int from = (comm.rank() * 5 + comm.size() - i) % comm.size();
+      const auto at = static_cast<std::size_t>(from);
+      transfers.push_back(comm.start_receive(from, {Traffic::kKeys}, in[at].bytes()));
+    }
+    for (Transfer& transfer : transfers) transfer.wait();
+    for (int r = 0; r < comm.size(); ++r) {
+      EXPECT_EQ(in[static_cast<std::size_t>(r)].values(),
+                constants(static_cast<float>(10 * r + comm.rank())));
+    }
+    Transfer send = comm.start_send(comm.next(), {Traffic::kHidden}, late_out.bytes());
+    late.wait();
+    send.wait();
+    EXPECT_EQ(late_in.values(), constants(77));
+  });
+}
+
+TEST_P(Nccl, AnErrorOfNcclNamesRankPeerAndOperation) {
+  if (GetParam() == 1) GTEST_SKIP() << "one rank sends nothing";
+  run([](Communicator& comm) {
+    cuda::Stream& stream = stream_of_this_rank();
+    const Floats out(stream, constants(1)), in(stream, constants(-1));
+    comm.ring_shift(out.bytes(), in.bytes());
+    const auto error = error_of([&] {
+      comm.barrier();
+      if (comm.rank() == 0) fake<decltype(fake_nccl_fail_after)>("fake_nccl_fail_after")(20);
+      for (int i = 0; i < 1000; ++i) comm.ring_shift(out.bytes(), in.bytes());
+    });
+    ASSERT_TRUE(error);
+    EXPECT_TRUE(comm.broken());
+    if (error->code() == ErrorCode::kNccl) {
+      EXPECT_THAT(error->what(), HasSubstr("keys (12000 bytes)"));
+      EXPECT_THAT(error->what(), HasSubstr("remote process exited"));
+      comm.abort(error->code(), error->what());
+    } else {
+      EXPECT_EQ(error->code(), ErrorCode::kPeerFailed) << error->what();
+    }
+  });
+}
+
+TEST_P(Nccl, TransfersThatStallAreTimeouts) {
+  if (GetParam() == 1) GTEST_SKIP() << "one rank sends nothing";
+  run(
+      [](Communicator& comm) {
+        cuda::Stream& stream = stream_of_this_rank();
+        const Floats out(stream, constants(1)), in(stream, constants(-1));
+        comm.ring_shift(out.bytes(), in.bytes());
+        comm.barrier();
+        fake<decltype(fake_nccl_stall)>("fake_nccl_stall")(1);
+        const auto error = error_of([&] { comm.ring_shift(out.bytes(), in.bytes()); });
+        ASSERT_TRUE(error);
+        // The first one to give up ends its communicators, which others may see before their own
+        // deadlines.
+        EXPECT_TRUE(error->code() == ErrorCode::kTimeout || error->code() == ErrorCode::kNccl)
+            << error->what();
+        EXPECT_THAT(error->what(), HasSubstr("keys (12000 bytes)"));
+      },
+      impatient());
+}
+
+TEST_P(Nccl, IsNotNeeded) {
+  run_in_process(GetParam(), [](Communicator& host) {
+    cuda::Stream stream(host.rank());
+    const auto comm = make_gpu_communicator(host, {.stream = &stream,
+                                                   .transport = GpuTransport::kNcclWherePossible,
+                                                   .nccl_library = "libno_such_nccl.so.2"});
+    const Floats out(stream, constants(static_cast<float>(host.rank())));
+    const Floats in(stream, constants(-1));
+    comm->ring_shift(out.bytes(), in.bytes());
+    EXPECT_EQ(in.values(), constants(static_cast<float>(host.previous())));
+  });
+}
+
+// Every other rank has no GPU; and of those that have one, the first two share theirs.
+TEST_P(Nccl, IsLeftAsideWhereARankHasNoGpuOrSharesOne) {
+  run_in_process(GetParam(), [](Communicator& host) {
+    const bool has_gpu = host.rank() % 2 == 0;
+    std::optional<cuda::Stream> stream;
+    if (has_gpu) stream.emplace(host.rank() <= 2 ? 0 : host.rank());
+    const auto comm = make_gpu_communicator(host, {.stream = has_gpu ? &*stream : nullptr,
+                                                   .transport = GpuTransport::kNcclWherePossible,
+                                                   .nccl_library = LONGHAUL_FAKE_NCCL});
+    EXPECT_EQ(comm != nullptr, has_gpu);
+    for (int d = 1; d <= host.size(); ++d) {
+      const int to = (host.rank() + d) % host.size();
+      const int from = (host.rank() + host.size() - d % host.size()) % host.size();
+      std::vector<float> got;
+      const auto mine = constants(static_cast<float>(host.rank()));
+      if (has_gpu) {
+        const Floats out(*stream, mine), in(*stream, constants(-1));
+        Transfer receive = comm->start_receive(from, {Traffic::kHalo}, in.bytes());
+        comm->start_send(to, {Traffic::kHalo}, out.bytes()).wait();
+        receive.wait();
+        got = in.values();
+      } else {
+        got = constants(-1);
+        Transfer receive =
+            host.start_receive(from, {Traffic::kHalo}, std::as_writable_bytes(std::span(got)));
+        host.start_send(to, {Traffic::kHalo}, std::as_bytes(std::span(mine))).wait();
+        receive.wait();
+      }
+      EXPECT_EQ(got, constants(static_cast<float>(from)));
+    }
+  });
+}
+
+LONGHAUL_INSTANTIATE_RANKS(Nccl);
+
+}  // namespace
+}  // namespace longhaul::test

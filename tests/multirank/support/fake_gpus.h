@@ -1,0 +1,13 @@
+// Tests over the made-up GPUs of tests/streams_on_host: how many there are, and a kernel.
+#pragma once
+#include "cluster/comm/gpu_communicator.h"
+
+namespace longhaul::test {
+
+// Before anything asks for a GPU.
+void set_fake_gpus(int count);
+
+// Adds rows by rank, when the stream comes to it.
+SumRows sum_rows_on_fake_gpu();
+
+}  // namespace longhaul::test
