@@ -146,17 +146,22 @@ void attention_anywhere(Stream& stream, const AttentionArgs& args) {
   // After all tasks: ranges of one item may have gone different paths.
   for (const AttentionPath path : kAttentionPaths) {
     const auto p = static_cast<std::size_t>(path);
-    const std::int64_t rows = partial_rows(path);
-    launch(stream, "attention: merge", merge_ranges_kernel,
-           {.x = static_cast<std::int64_t>(schedule.splits[p].size()),
-            .y = ceil_div(rows, kMergeThreads / kWarp),
-            .block = kMergeThreads,
-            .shared_bytes = kMergeThreads / kWarp * kMostRanges * sizeof(float)},
-           work, part<AttentionSplit>(base, splits_at[p]), rows);
+    merge_ranges(stream, work, part<AttentionSplit>(base, splits_at[p]),
+                 static_cast<std::int64_t>(schedule.splits[p].size()), partial_rows(path));
   }
 }
 
 }  // namespace
+
+void merge_ranges(Stream& stream, const AttentionWork& work, const AttentionSplit* splits,
+                  std::int64_t n_splits, std::int64_t tile_rows) {
+  launch(stream, "attention: merge", merge_ranges_kernel,
+         {.x = n_splits,
+          .y = ceil_div(tile_rows, kMergeThreads / kWarp),
+          .block = kMergeThreads,
+          .shared_bytes = kMergeThreads / kWarp * kMostRanges * sizeof(float)},
+         work, splits, tile_rows);
+}
 
 void attention(Stream& stream, const AttentionArgs& args) {
   check_alignment(args);

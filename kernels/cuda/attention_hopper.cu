@@ -173,7 +173,7 @@ __device__ __forceinline__ void attend_units(const Rows& rows, const Stages& sta
 template <typename C>
 __device__ __forceinline__ void consume(const AttentionWork& work, const HopperTask& task,
                                         const Rows& rows, const Stages& stages) {
-  const AttentionTask tile = {.first_member = task.item,
+  const AttentionTask tile = {.first_member = static_cast<std::int32_t>(blockIdx.x),
                               .member_rows = task.n_rows,
                               .first_row = task.first_row,
                               .n_rows = task.n_rows,
@@ -247,26 +247,25 @@ const T* part(const std::byte* base, std::size_t at) {
 
 template <typename C>
 void run_pass(Stream& stream, const AttentionArgs& args, const HopperPass& pass) {
-  std::vector<AttentionMember> members;
-  for (std::size_t i = 0; i < pass.items.size(); ++i) {
-    members.push_back({-1, static_cast<std::int64_t>(i)});
-  }
   Parcel parcel;
   const std::size_t items_at = parcel.add(pass.items);
   const std::size_t positions_at = parcel.add(pass.positions);
   const std::size_t units_at = parcel.add(pass.units);
   const std::size_t tasks_at = parcel.add(pass.tasks);
-  const std::size_t members_at = parcel.add(members);
+  const std::size_t members_at = parcel.add(pass.members);
+  const std::size_t splits_at = parcel.add(pass.splits);
   const std::byte* base = stream.upload(parcel.bytes());
   const auto* units = part<KeyUnit>(base, units_at);
-  std::byte* prepared = stream.scratch(pass.units.size() * C::kUnitBytes);
+  const std::size_t prepared_bytes = pass.units.size() * C::kUnitBytes;
+  std::byte* prepared = stream.scratch(
+      prepared_bytes + static_cast<std::size_t>(pass.n_partial_floats) * sizeof(float));
   prepare_keys(stream, args.shape, units, static_cast<std::int64_t>(pass.units.size()), prepared);
   const AttentionWork work = {.items = part<AttentionItemRef>(base, items_at),
                               .tasks = nullptr,
                               .members = part<AttentionMember>(base, members_at),
                               .positions = part<std::int64_t>(base, positions_at),
                               .blocks = nullptr,
-                              .partials = nullptr,
+                              .partials = reinterpret_cast<float*>(prepared + prepared_bytes),
                               .n_tasks = static_cast<std::int64_t>(pass.tasks.size()),
                               .block_size = args.shape.block_size,
                               .head_dim = args.shape.head_dim,
@@ -278,6 +277,8 @@ void run_pass(Stream& stream, const AttentionArgs& args, const HopperPass& pass)
           .block = C::kThreads,
           .shared_bytes = static_cast<std::size_t>(C::kSharedBytes)},
          work, units, part<HopperTask>(base, tasks_at), static_cast<const std::byte*>(prepared));
+  merge_ranges(stream, work, part<AttentionSplit>(base, splits_at),
+               static_cast<std::int64_t>(pass.splits.size()), kHopperRows);
 }
 
 template <typename C>

@@ -17,4 +17,9 @@ void attention_hopper(Stream& stream, const AttentionArgs& args);
 void prepare_keys(Stream& stream, const KvBlockShape& shape, const KeyUnit* units,
                   std::int64_t n_units, std::byte* prepared);
 
+// Of attention.cu: queues the merging of partial states, each with room for `tile_rows` rows, into
+// the items' states.
+void merge_ranges(Stream& stream, const AttentionWork& work, const AttentionSplit* splits,
+                  std::int64_t n_splits, std::int64_t tile_rows);
+
 }  // namespace longhaul::cuda

@@ -1,9 +1,9 @@
 // How attention is cut for the Hopper kernel. Pure; needs no CUDA.
 //
 // The kernel reads K and V in units of kUnitKeys keys in a layout of its own, into which they are
-// converted first; so many units as fit into the conversion's memory are a pass. An item's result
-// is the same however its keys fall into passes, up to rounding; one pass holds the keys of a
-// million tokens of one head.
+// converted first; so many units as fit into the conversion's memory are a pass. Where an item has
+// few tiles of rows, its keys are cut into ranges whose partial states are merged. How an item is
+// cut depends on it alone: its result has the same bits beside any others.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -24,8 +24,8 @@ struct KeyUnit {
   std::int32_t n_keys;
 };
 
-// A tile of rows of an item against the units of two ranges; numbers of units are those of the
-// pass.
+// A tile of rows of an item against the units of two extents; numbers of units are those of the
+// pass. Its member of the pass, of the same number, says where its state goes.
 struct HopperTask {
   std::int32_t item;
   std::int32_t first_row;
@@ -39,6 +39,9 @@ struct HopperPass {
   std::vector<std::int64_t> positions;
   std::vector<KeyUnit> units;
   std::vector<HopperTask> tasks;
+  std::vector<AttentionMember> members;  // of each task
+  std::vector<AttentionSplit> splits;
+  std::int64_t n_partial_floats = 0;
 };
 
 // `most_units`: of a pass.

@@ -75,6 +75,21 @@ TEST(HopperSchedule, EveryVisiblePairIsComputedOnce) {
   }
 }
 
+// What an item is cut into does not depend on the items before it.
+TEST(HopperSchedule, ItemsAreCutAsIfAlone) {
+  const Cut a(20, {1000, 1280}, {});
+  const Cut b(30, {1500, 1900}, {});
+  const AttentionItem both[] = {a.item, b.item};
+  const std::vector<cuda::HopperPass> alone = b.passes(25);
+  const std::vector<cuda::HopperPass> together =
+      cuda::make_hopper_passes({Cut::bf16_block(), 1.0F, both}, 25);
+  ASSERT_EQ(together.size(), alone.size() + 1);
+  for (std::size_t p = 0; p < alone.size(); ++p) {
+    EXPECT_EQ(together[p + 1].units.size(), alone[p].units.size());
+    EXPECT_EQ(together[p + 1].tasks.size(), alone[p].tasks.size());
+  }
+}
+
 // A streaming head costs the same however long its history is.
 TEST(HopperSchedule, StreamingHeadsReadSinkAndWindowOnly) {
   const Cut cut(2000, {127000, 127512}, {.sink = 128, .recent = 256});

@@ -78,6 +78,18 @@ TEST_P(AttentionOnHopper, CausalAndStreamingPrefillMatchTheReference) {
   }
 }
 
+// Few rows and many keys, which are cut into ranges.
+TEST_P(AttentionOnHopper, LongHistoriesMatchTheReference) {
+  AttentionShape shape = bf16_shape(64);
+  shape.q_len = 45;
+  shape.gqa_group = 4;
+  shape.n_blocks = 70;
+  expect_reference(shape, base_seed());
+  shape.mask = {.sink = 700, .recent = 2000};
+  shape.gaps = false;
+  expect_reference(shape, base_seed());
+}
+
 // Retrieval and streaming heads in one call, beside an item for another kernel: the bits of each
 // alone.
 TEST_P(AttentionOnHopper, ItemsDoNotDependOnEachOther) {
