@@ -2,11 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 
 namespace longhaul {
+
+std::string device_name(const RankSpec& rank) {
+  switch (rank.device) {
+    case Device::kCpu:
+      return "CPU";
+    case Device::kCuda:
+      return fmt::format("GPU {}", rank.gpu);
+  }
+  throw Error(ErrorCode::kInternal, "unknown device");
+}
+
+bool ClusterSpec::has_gpus() const {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const RankSpec& r) { return r.device == Device::kCuda; });
+}
 
 std::int64_t ClusterSpec::usable_bytes(Rank r) const {
   const std::int64_t memory = rank(r).memory_bytes;
@@ -21,6 +37,9 @@ void ClusterSpec::validate() const {
     const RankSpec& r = ranks[i];
     require(r.memory_bytes > 0 && r.memory_bytes <= std::int64_t{1} << 52,
             fmt::format("cluster: rank {} ({}): memory of {} bytes", i, r.host, r.memory_bytes));
+    require(r.gpu >= 0 && (r.device == Device::kCuda || r.gpu == 0),
+            fmt::format("cluster: rank {} ({}): GPU {} of a rank on its {}", i, r.host, r.gpu,
+                        r.device == Device::kCuda ? "GPU" : "CPU"));
     require(
         r.gflops > 0 && std::isfinite(r.gflops) && r.memory_gb_per_s > 0 &&
             std::isfinite(r.memory_gb_per_s),

@@ -12,31 +12,49 @@
 //   gflops = 2000.0            # of each rank, on the model's matrix products
 //   gb_per_s = 150.0           # of each rank, reading memory
 //
+//   [[node]]                   # ranks on GPUs
+//   name = "gpus"
+//   gpus = 4                   # of the node; its ranks are on them in turn: rank i on GPU i % gpus
+//   gpu_memory = "80 GiB"      # of each GPU; the ranks on it share it equally
+//   ranks = 4                  # default: one for each GPU
+//   gflops = 300000.0          # of each rank, on its GPU (or its part of one); so gb_per_s
+//
 //   [link]                     # between two ranks
 //   within_host_gb_per_s = 20.0
 //   within_host_latency_us = 2.0
 //   between_hosts_gb_per_s = 12.0
 //   between_hosts_latency_us = 5.0
 //
-// Only memory is required. GB are 10^9 bytes; sizes as in partition/byte_size.h. Without speeds all
-// ranks count as equal, and predicted times are only as good as the defaults below.
+// Only memory (of a node with GPUs: gpu_memory) is required. GB are 10^9 bytes; sizes as in
+// partition/byte_size.h. Without speeds all ranks of one kind of device count as equal, and
+// predicted times are only as good as the defaults below. Nodes of one name are one host: a second
+// table puts ranks on the CPUs of a node that has GPUs.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/device.h"
 #include "base/ids.h"
 
 namespace longhaul {
 
 struct RankSpec {
   std::string host;
-  std::int64_t memory_bytes = 0;
+  std::int64_t memory_bytes = 0;  // of its device: the host's, or its part of its GPU's
   double gflops = 500.0;          // 10^9 floating-point operations a second
   double memory_gb_per_s = 50.0;  // 10^9 bytes a second
+  Device device = Device::kCpu;
+  int gpu = 0;  // kCuda only: which of its host's
   bool operator==(const RankSpec&) const = default;
 };
+// What a rank on a GPU has where nothing is known.
+inline constexpr double kDefaultGpuGflops = 100'000.0;
+inline constexpr double kDefaultGpuGbPerS = 1500.0;
+
+// "CPU", "GPU 2"
+std::string device_name(const RankSpec& rank);
 
 struct LinkSpec {
   double within_host_gb_per_s = 10.0;
@@ -54,6 +72,7 @@ struct ClusterSpec {
 
   const RankSpec& rank(Rank r) const { return ranks[static_cast<std::size_t>(r.value)]; }
   std::int64_t n_ranks() const { return static_cast<std::int64_t>(ranks.size()); }
+  bool has_gpus() const;
   // What a plan may fill: memory less headroom.
   std::int64_t usable_bytes(Rank r) const;
   // Throws kInvalidArgument naming the first rank and value that make no sense.

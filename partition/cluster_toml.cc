@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "partition/byte_size.h"
@@ -25,6 +26,10 @@ class Table {
   [[noreturn]] void fail(const toml::node& where, std::string_view reason) const {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("{}: line {}: {}", source_, where.source().begin.line, reason));
+  }
+
+  [[noreturn]] void fail(std::string_view key, std::string_view reason) const {
+    fail(*table_->get(key), fmt::format("{}{} {}", name_, key, reason));
   }
 
   void allow(std::initializer_list<std::string_view> keys) const {
@@ -90,21 +95,49 @@ class Table {
   std::string name_;
 };
 
-void add_nodes(const Table& node, std::size_t index, ClusterSpec& cluster) {
-  node.allow({"name", "count", "ranks", "memory", "gflops", "gb_per_s"});
-  const std::string name = node.text("name", fmt::format("node{}", index));
-  const std::int64_t count = node.integer("count", 1, 1, kMaxRanks);
-  const std::int64_t ranks = node.integer("ranks", 1, 1, kMaxRanks);
-  require(cluster.n_ranks() + count * ranks <= kMaxRanks,
-          fmt::format("cluster: more than {} ranks", kMaxRanks));
+// The ranks of one node, without their host.
+std::vector<RankSpec> ranks_of(const Table& node, ClusterSpec& cluster) {
+  const std::int64_t n_gpus = node.integer("gpus", 0, 0, kMaxRanks);
+  const std::int64_t n_ranks =
+      node.integer("ranks", std::max<std::int64_t>(1, n_gpus), 1, kMaxRanks);
+  if (n_gpus == 0 && node.has("gpu_memory")) node.fail("gpu_memory", "without gpus");
+  if (n_gpus > 0 && node.has("memory")) {
+    node.fail("memory", "of a node with gpus: its ranks have gpu_memory");
+  }
   RankSpec rank;
-  rank.memory_bytes = node.bytes("memory") / ranks;
+  if (n_gpus > 0) {
+    rank.device = Device::kCuda;
+    rank.gflops = kDefaultGpuGflops;
+    rank.memory_gb_per_s = kDefaultGpuGbPerS;
+  }
   rank.gflops = node.number("gflops", rank.gflops);
   rank.memory_gb_per_s = node.number("gb_per_s", rank.memory_gb_per_s);
   if (!node.has("gflops") || !node.has("gb_per_s")) cluster.speeds_known = false;
+  const std::int64_t bytes = node.bytes(n_gpus > 0 ? "gpu_memory" : "memory");
+  std::vector<RankSpec> ranks(static_cast<std::size_t>(n_ranks), rank);
+  for (std::int64_t i = 0; i < n_ranks; ++i) {
+    RankSpec& mine = ranks[static_cast<std::size_t>(i)];
+    if (n_gpus == 0) {
+      mine.memory_bytes = bytes / n_ranks;
+      continue;
+    }
+    mine.gpu = static_cast<int>(i % n_gpus);
+    const std::int64_t n_sharing = (n_ranks - mine.gpu + n_gpus - 1) / n_gpus;
+    mine.memory_bytes = bytes / n_sharing;
+  }
+  return ranks;
+}
+
+void add_nodes(const Table& node, std::size_t index, ClusterSpec& cluster) {
+  node.allow({"name", "count", "ranks", "memory", "gflops", "gb_per_s", "gpus", "gpu_memory"});
+  const std::string name = node.text("name", fmt::format("node{}", index));
+  const std::int64_t count = node.integer("count", 1, 1, kMaxRanks);
+  std::vector<RankSpec> ranks = ranks_of(node, cluster);
+  require(cluster.n_ranks() + count * static_cast<std::int64_t>(ranks.size()) <= kMaxRanks,
+          fmt::format("cluster: more than {} ranks", kMaxRanks));
   for (std::int64_t i = 0; i < count; ++i) {
-    rank.host = count == 1 ? name : fmt::format("{}-{}", name, i);
-    cluster.ranks.insert(cluster.ranks.end(), static_cast<std::size_t>(ranks), rank);
+    for (RankSpec& rank : ranks) rank.host = count == 1 ? name : fmt::format("{}-{}", name, i);
+    cluster.ranks.insert(cluster.ranks.end(), ranks.begin(), ranks.end());
   }
 }
 

@@ -73,11 +73,17 @@ std::string byte_cells(const RankBytes& bytes) {
                      format_byte_size(bytes.free()));
 }
 
-void explain_ranks(Text& text, const Plan& plan, const std::vector<RankBytes>& bytes,
-                   const std::vector<double>& bytes_read) {
+// A column that is there where any rank is on a GPU.
+std::string device_cell(const ClusterSpec& cluster, std::string_view text) {
+  return cluster.has_gpus() ? fmt::format("{:<8}", text) : "";
+}
+
+void explain_ranks(Text& text, const Plan& plan, const ClusterSpec& cluster,
+                   const std::vector<RankBytes>& bytes, const std::vector<double>& bytes_read) {
   line(text, "Ranks: what is in memory, and what is read from it for each token step of decoding");
-  line(text, "  {:<10}{:<6}{:<8}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>9}", "rank", "stage",
-       "layers", "tokens", "weights", "KV retr.", "KV strm.", "activ.", "ring", "free", "decode");
+  line(text, "  {:<10}{}{:<6}{:<8}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>9}", "rank",
+       device_cell(cluster, "device"), "stage", "layers", "tokens", "weights", "KV retr.",
+       "KV strm.", "activ.", "ring", "free", "decode");
   std::vector<Row> rows;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
     for (std::size_t s = 0; s < plan.replicas[r].stages.size(); ++s) {
@@ -89,7 +95,8 @@ void explain_ranks(Text& text, const Plan& plan, const std::vector<RankBytes>& b
         const double share = 100 * static_cast<double>(stage.token_share[i]) /
                              static_cast<double>(Stage::kTokenShareTotal);
         add_row(rows, stage.ring[i],
-                fmt::format("{:<6}{:<8}{:>6.3g}%{}{:>9}", place,
+                fmt::format("{}{:<6}{:<8}{:>6.3g}%{}{:>9}",
+                            device_cell(cluster, device_name(cluster.rank(stage.ring[i]))), place,
                             range(stage.layers.begin, stage.layers.end - 1), share,
                             byte_cells(bytes[at]),
                             format_byte_size(static_cast<std::int64_t>(bytes_read[at]))));
@@ -190,7 +197,7 @@ std::string explain(const Plan& plan, const ModelSpec& spec, const ClusterSpec& 
     for (std::size_t i = 0; i < bytes_read.size(); ++i) bytes_read[i] += cost.bytes_read[i];
     if (r == 0) first = std::move(cost);
   }
-  explain_ranks(text, plan, memory_of(plan, spec, cluster, workload), bytes_read);
+  explain_ranks(text, plan, cluster, memory_of(plan, spec, cluster, workload), bytes_read);
   explain_times(
       text, plan, spec, cluster, workload,
       prefill_document(plan, plan.replicas.front(), spec, cluster, workload.document_tokens),
@@ -207,14 +214,15 @@ std::string explain(const NotFitting& refusal, const ClusterSpec& cluster) {
   } else {
     line(text, "It does not fit: the room left is in pieces too small for what remains.");
   }
-  line(text, "  {:<10}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}", "rank", "memory", "weights",
-       "KV retr.", "KV strm.", "activ.", "ring", "free");
+  line(text, "  {:<10}{}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}", "rank",
+       device_cell(cluster, "device"), "memory", "weights", "KV retr.", "KV strm.", "activ.",
+       "ring", "free");
   std::vector<Row> rows;
   for (std::size_t r = 0; r < refusal.bytes.size(); ++r) {
     const Rank rank{static_cast<std::int64_t>(r)};
     add_row(rows, rank,
-            fmt::format("{:>9}{}", format_byte_size(refusal.bytes[r].limit),
-                        byte_cells(refusal.bytes[r])));
+            fmt::format("{}{:>9}{}", device_cell(cluster, device_name(cluster.rank(rank))),
+                        format_byte_size(refusal.bytes[r].limit), byte_cells(refusal.bytes[r])));
   }
   print_rows(text, rows);
   line(text, "  {:.3g}% of each memory is left alone (headroom)", 100 * cluster.headroom);

@@ -16,7 +16,9 @@ Json cluster_to_json(const ClusterSpec& cluster) {
     ranks.emplace_back(JsonObject{{"host", rank.host},
                                   {"memory_bytes", rank.memory_bytes},
                                   {"gflops", rank.gflops},
-                                  {"memory_gb_per_s", rank.memory_gb_per_s}});
+                                  {"memory_gb_per_s", rank.memory_gb_per_s},
+                                  {"on_gpu", rank.device == Device::kCuda},
+                                  {"gpu", rank.gpu}});
   }
   const LinkSpec& link = cluster.link;
   return JsonObject{{"ranks", std::move(ranks)},
@@ -38,7 +40,9 @@ ClusterSpec cluster_from_json(const JsonField& json) {
          .memory_bytes =
              rank.at("memory_bytes").as_integer(0, std::numeric_limits<std::int64_t>::max()),
          .gflops = rank.at("gflops").as_number(),
-         .memory_gb_per_s = rank.at("memory_gb_per_s").as_number()});
+         .memory_gb_per_s = rank.at("memory_gb_per_s").as_number(),
+         .device = rank.at("on_gpu").as_bool() ? Device::kCuda : Device::kCpu,
+         .gpu = static_cast<int>(rank.at("gpu").as_integer(0, std::numeric_limits<int>::max()))});
   }
   cluster.link.within_host_gb_per_s = json.at("within_host_gb_per_s").as_number();
   cluster.link.within_host_latency_us = json.at("within_host_latency_us").as_number();

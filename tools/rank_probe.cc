@@ -17,7 +17,9 @@
 #include "base/clock.h"
 #include "base/device.h"
 #include "base/log.h"
+#include "cluster/comm/gpu_copies.h"
 #include "cluster/comm/host_info.h"
+#include "kernels/device_cuda.h"
 #include "kernels/int8_weights.h"
 #include "kernels/isa.h"
 #include "kernels/linear.h"
@@ -39,7 +41,13 @@ struct Probe {
   std::int64_t memory_bytes = 0;  // of the host, or what is left to this process
   double gflops = 0;
   double memory_gb_per_s = 0;
+  std::int64_t gpu = -1;  // its number on the host; -1: none
+  cuda::GpuId gpu_id;     // what its bytes and speeds are of, then
 
+  bool shares_memory_with(const Probe& other) const {
+    if ((gpu < 0) != (other.gpu < 0)) return false;
+    return gpu < 0 ? host_name() == other.host_name() : gpu_id == other.gpu_id;
+  }
   std::string_view host_name() const { return host.data(); }
   std::string_view core_bytes() const {
     return {reinterpret_cast<const char*>(&cores), sizeof cores};
@@ -126,7 +134,41 @@ double seconds_of_product(DType dtype, std::int64_t n_rows, std::int64_t n_out, 
   return shortest_seconds([&] { linear(StreamRef::cpu(), args); });
 }
 
+// The same on the stream's GPU. Int8 weights are measured as bf16.
+double seconds_of_product(cuda::Stream& stream, DType dtype, std::int64_t n_rows,
+                          std::int64_t n_out, std::int64_t n_in) {
+  if (dtype == DType::kI8) dtype = DType::kBf16;
+  const auto bytes = [](std::int64_t n, std::size_t each) {
+    return static_cast<std::size_t>(n) * each;
+  };
+  const cuda::Buffer weight(bytes(n_out * n_in, size_of(dtype)));
+  const cuda::Buffer x(bytes(n_rows * n_in, sizeof(float)));
+  const cuda::Buffer out(bytes(n_rows * n_out, sizeof(float)));
+  cuda::fill_with_zeros(stream, weight.data(), weight.bytes());
+  cuda::fill_with_zeros(stream, x.data(), x.bytes());
+  const LinearArgs args{.x = {reinterpret_cast<float*>(x.data()), {n_rows, n_in}},
+                        .weight = WeightView{weight.data(), dtype, n_out, n_in},
+                        .bias = {},
+                        .out = {reinterpret_cast<float*>(out.data()), {n_rows, n_out}}};
+  return shortest_seconds([&] {
+    linear(stream.ref(), args);
+    stream.synchronise();
+  });
+}
+
+void measure_gpu(const ProbeConfig& config, Probe& probe) {
+  cuda::Stream stream(config.gpu);
+  constexpr std::int64_t kRows = 2048, kSide = 4096;
+  const double product = seconds_of_product(stream, config.weight_dtype, kRows, kSide, kSide);
+  probe.gflops = 2.0 * kRows * kSide * kSide / product / 1e9;
+  constexpr std::int64_t kOut = 32'768;  // with kSide inputs several times a cache
+  const double reading = seconds_of_product(stream, config.weight_dtype, 1, kOut, kSide);
+  const double element = config.weight_dtype == DType::kF32 ? 4.0 : 2.0;
+  probe.memory_gb_per_s = element * kOut * kSide / reading / 1e9;
+}
+
 void measure_speed(const ProbeConfig& config, Probe& probe) {
+  if (config.gpu >= 0) return measure_gpu(config, probe);
   // Many rows on a matrix that caches hold: arithmetic. One row on one that they do not: memory.
   constexpr std::int64_t kRows = 128, kSide = 1024;
   const double product = seconds_of_product(config.weight_dtype, kRows, kSide, kSide);
@@ -137,7 +179,7 @@ void measure_speed(const ProbeConfig& config, Probe& probe) {
   probe.memory_gb_per_s = static_cast<double>(std::size_t{64} << 20) / reading / 1e9;
 }
 
-Probe probe_identity() {
+Probe probe_identity(int gpu) {
   Probe probe;
   const std::string host = hostname();
   std::memcpy(probe.host.data(), host.data(), std::min(host.size(), probe.host.size() - 1));
@@ -145,7 +187,13 @@ Probe probe_identity() {
   probe.process = ::getpid();
   set_kernel_threads(0);
   probe.n_alone = kernel_threads();
-  probe.memory_bytes = free_memory_bytes();
+  if (gpu < 0) {
+    probe.memory_bytes = free_memory_bytes();
+  } else {
+    probe.gpu = gpu;
+    probe.gpu_id = cuda::gpu_id(gpu);
+    probe.memory_bytes = static_cast<std::int64_t>(cuda::device_info(gpu).free_bytes);
+  }
   return probe;
 }
 
@@ -163,15 +211,16 @@ std::vector<ThreadClaim> claims_of(const std::vector<Probe>& probes) {
   return claims;
 }
 
-// Ranks of one host with as many threads are equal: where they measured differently, something else
-// was running.
+// Ranks of one host with as many threads, or with a GPU each, are equal: where they measured
+// differently, something else was running.
 void equalise_hosts(const std::vector<Probe>& probes, std::vector<double>& speeds) {
   const std::vector<double> measured = speeds;
   for (std::size_t i = 0; i < probes.size(); ++i) {
     std::vector<double> like;
     for (std::size_t j = 0; j < probes.size(); ++j) {
       if (probes[j].host_name() == probes[i].host_name() &&
-          probes[j].n_threads == probes[i].n_threads) {
+          probes[j].n_threads == probes[i].n_threads &&
+          (probes[j].gpu < 0) == (probes[i].gpu < 0)) {
         like.push_back(measured[j]);
       }
     }
@@ -185,16 +234,23 @@ ClusterSpec cluster_of(const std::vector<Probe>& probes, bool speeds_known) {
   cluster.speeds_known = speeds_known;
   std::vector<double> gflops, gb_per_s;
   for (const Probe& p : probes) {
-    // Each rank saw the memory of the whole host, at about the same moment.
+    // Each rank saw the memory of the whole host or GPU, at about the same moment.
     std::int64_t memory = p.memory_bytes;
     std::int64_t n_local = 0;
     for (const Probe& other : probes) {
-      if (other.host_name() != p.host_name()) continue;
+      if (!other.shares_memory_with(p)) continue;
       memory = std::min(memory, other.memory_bytes);
       ++n_local;
     }
-    cluster.ranks.push_back({.host = std::string(p.host_name()),
-                             .memory_bytes = std::max<std::int64_t>(1, memory / n_local)});
+    RankSpec& rank = cluster.ranks.emplace_back();
+    rank.host = std::string(p.host_name());
+    rank.memory_bytes = std::max<std::int64_t>(1, memory / n_local);
+    if (p.gpu >= 0) {
+      rank.device = Device::kCuda;
+      rank.gpu = static_cast<int>(p.gpu);
+      rank.gflops = kDefaultGpuGflops;
+      rank.memory_gb_per_s = kDefaultGpuGbPerS;
+    }
     gflops.push_back(p.gflops);
     gb_per_s.push_back(p.memory_gb_per_s);
   }
@@ -248,7 +304,7 @@ int threads_for(const std::vector<ThreadClaim>& claims, std::size_t rank) {
 }
 
 ProbedCluster probe_cluster(Communicator& comm, const ProbeConfig& config) {
-  Probe mine = probe_identity();
+  Probe mine = probe_identity(config.gpu);
   std::vector<Probe> all = gather(comm, mine);
   ProbedCluster probed;
   probed.n_threads = config.n_threads > 0

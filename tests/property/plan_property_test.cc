@@ -5,11 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "partition/check_plan.h"
 #include "partition/cost_model.h"
 #include "partition/explain.h"
 #include "partition/make_plan.h"
+#include "partition/memory_model.h"
 #include "partition/plan_json.h"
 #include "tests/support/random.h"
 
@@ -53,6 +57,7 @@ ClusterSpec random_cluster(Random& random) {
   ClusterSpec cluster;
   const std::int64_t n_ranks = random.integer(1, random.chance(0.1) ? 64 : 9);
   const bool equal = random.chance(0.4);
+  const double mixed = random.chance(0.5) ? 0.0 : 0.7;  // share of ranks on GPUs
   RankSpec rank;
   for (std::int64_t r = 0; r < n_ranks; ++r) {
     if (r == 0 || !equal) {
@@ -61,6 +66,8 @@ ClusterSpec random_cluster(Random& random) {
       rank.memory_gb_per_s = std::exp2(random.uniform(0, 10));
     }
     rank.host = "host" + std::to_string(random.integer(0, n_ranks / 2));
+    rank.device = random.chance(mixed) ? Device::kCuda : Device::kCpu;
+    rank.gpu = rank.device == Device::kCuda ? static_cast<int>(random.integer(0, 3)) : 0;
     cluster.ranks.push_back(rank);
   }
   cluster.headroom = random.chance(0.5) ? 0.0 : 0.05;
@@ -145,6 +152,52 @@ TEST(PlanProperty, SmallerDemandsFitWhereLargerOnesDo) {
     Workload& workload = request.workload;
     workload.document_tokens = random.integer(0, workload.document_tokens);
     EXPECT_TRUE(plan_fits(request)) << "document of " << workload.document_tokens;
+  });
+}
+
+// Of nodes with and without GPUs, some with more ranks than GPUs.
+std::string random_mixed_cluster(Random& random) {
+  std::string toml = "headroom = 0.0\n";
+  const std::int64_t n_nodes = random.integer(1, 3);
+  for (std::int64_t i = 0; i < n_nodes; ++i) {
+    const std::int64_t n_gpus = random.integer(0, 3);
+    const auto bytes = static_cast<std::int64_t>(std::exp2(random.uniform(24, 33)));
+    toml += "[[node]]\ngflops = " + std::to_string(std::exp2(random.uniform(0, 14)));
+    toml += "\nranks = " + std::to_string(random.integer(1, 5));
+    if (n_gpus > 0) toml += "\ngpus = " + std::to_string(n_gpus);
+    toml += (n_gpus > 0 ? "\ngpu_memory = " : "\nmemory = ") + std::to_string(bytes) + "\n";
+  }
+  return toml;
+}
+
+TEST(PlanProperty, RanksOnOneGpuStayWithinItsMemoryTogether) {
+  for_random_requests(300, [&](Random& random, const PlanRequest& given) {
+    PlanRequest request = given;
+    request.options = {};
+    const std::string toml = random_mixed_cluster(random);
+    SCOPED_TRACE(toml);
+    request.cluster = parse_cluster_toml(toml, "random");
+    const PlanResult result = make_plan(request);
+    const Plan* plan = std::get_if<Plan>(&result);
+    if (plan == nullptr) return;
+    EXPECT_EQ(listed(check_plan(*plan, request.spec, request.cluster, request.workload)), "");
+    const auto bytes = memory_of(*plan, request.spec, request.cluster, request.workload);
+    std::map<std::pair<std::string, int>, std::pair<std::int64_t, std::int64_t>> gpus;
+    for (std::size_t r = 0; r < bytes.size(); ++r) {
+      const RankSpec& rank = request.cluster.ranks[r];
+      auto& [used, limit] = gpus[{rank.host, rank.device == Device::kCuda ? rank.gpu : -1}];
+      used += bytes[r].total();
+      limit += rank.memory_bytes;
+    }
+    for (const auto& [gpu, sums] : gpus) EXPECT_LE(sums.first, sums.second) << gpu.first;
+    // What a device is called decides nothing: its memory and its speeds do.
+    for (RankSpec& rank : request.cluster.ranks) {
+      rank.device = Device::kCpu;
+      rank.gpu = 0;
+    }
+    const PlanResult same = make_plan(request);
+    ASSERT_TRUE(std::holds_alternative<Plan>(same));
+    EXPECT_EQ(plan_hash(std::get<Plan>(same)), plan_hash(*plan));
   });
 }
 

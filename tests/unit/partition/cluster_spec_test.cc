@@ -67,6 +67,46 @@ TEST(ClusterSpec, ErrorsSayLineKeyAndReason) {
               HasSubstr("line 2: link: unknown key \"speed\""));
 }
 
+// Six ranks on four GPUs: two of them are shared. And ranks on the CPUs of the same host.
+TEST(ClusterSpec, ReadsNodesWithGpus) {
+  const ClusterSpec cluster = parse_cluster_toml(R"(
+    [[node]]
+    name = "a"
+    gpus = 4
+    gpu_memory = "80 GiB"
+    ranks = 6
+    gflops = 200000.0
+    gb_per_s = 1500.0
+    [[node]]
+    name = "a"
+    memory = "512 GiB"
+    ranks = 2
+  )",
+                                                 "c.toml");
+  ASSERT_EQ(cluster.n_ranks(), 8);
+  EXPECT_TRUE(cluster.has_gpus());
+  EXPECT_FALSE(cluster.speeds_known);
+  const std::vector<std::int64_t> memory = {40, 40, 80, 80, 40, 40, 256, 256};
+  const std::vector<std::string> devices = {"GPU 0", "GPU 1", "GPU 2", "GPU 3",
+                                            "GPU 0", "GPU 1", "CPU",   "CPU"};
+  for (std::size_t r = 0; r < cluster.ranks.size(); ++r) {
+    EXPECT_EQ(cluster.ranks[r].memory_bytes, memory[r] * kGiB) << "rank " << r;
+    EXPECT_EQ(device_name(cluster.ranks[r]), devices[r]) << "rank " << r;
+    EXPECT_EQ(cluster.ranks[r].host, "a");
+  }
+  EXPECT_EQ(cluster.ranks[5].gflops, 200000.0);
+  EXPECT_EQ(cluster.ranks[7].gflops, RankSpec().gflops);
+  const ClusterSpec plain = parse_cluster_toml("[[node]]\ngpus = 2\ngpu_memory = \"1G\"\n", "c");
+  ASSERT_EQ(plain.n_ranks(), 2);
+  EXPECT_EQ(plain.ranks[1].gpu, 1);
+  EXPECT_EQ(plain.ranks[1].gflops, kDefaultGpuGflops);
+  EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\ngpu_memory = \"1G\"\n"),
+              HasSubstr("line 3: node 0: gpu_memory without gpus"));
+  EXPECT_THAT(error_of("[[node]]\ngpus = 1\nmemory = \"1G\"\n"),
+              HasSubstr("line 3: node 0: memory of a node with gpus"));
+  EXPECT_THAT(error_of("[[node]]\ngpus = 1\n"), HasSubstr("gpu_memory is missing"));
+}
+
 TEST(ByteSize, ReadsWhatPeopleWrite) {
   EXPECT_EQ(byte_size_from("16G"), 16 * kGiB);
   EXPECT_EQ(byte_size_from("16 GiB"), 16 * kGiB);

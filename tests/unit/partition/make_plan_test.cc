@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "partition/check_plan.h"
 #include "partition/cost_model.h"
+#include "partition/explain.h"
 #include "tests/support/paths.h"
 #include "tests/unit/partition/models.h"
 
@@ -105,6 +106,35 @@ TEST(MakePlan, CachesFollowMemoryAndComputeFollowsSpeed) {
   EXPECT_EQ(std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}), 32LL * 8 * 16384);
   // Who reads many KV bytes gets no columns.
   EXPECT_TRUE(stage.ffn_slice[2].empty());
+}
+
+// Two GPUs that compute, and a node with much memory that keeps the caches.
+TEST(MakePlan, ACpuNodeIsHomeOfTheCachesOfGpuRanks) {
+  PlanRequest request = million_tokens(parse_cluster_toml(R"(
+    [[node]]
+    name = "fast"
+    gpus = 2
+    gpu_memory = "24 GiB"
+    gflops = 150000.0
+    gb_per_s = 900.0
+    [[node]]
+    name = "rich"
+    memory = "1 TiB"
+    gflops = 2000.0
+    gb_per_s = 300.0
+  )",
+                                                          "mixed.toml"));
+  request.roles = HeadRoles::all_retrieval(32, 8);  // 128 GiB
+  request.options.n_replicas = 1;
+  request.options.n_stages = 1;
+  const Plan plan = good_plan(request);
+  const Stage& stage = plan.replicas[0].stages[0];
+  const auto blocks = retrieval_blocks_by_rank(plan, request);
+  EXPECT_GT(blocks[2], 10 * blocks[0]);
+  EXPECT_GT(stage.token_share[0], 20 * stage.token_share[2]);
+  const std::string text = explain(plan, request.spec, request.cluster, request.workload);
+  EXPECT_THAT(text, HasSubstr("GPU 1"));
+  EXPECT_THAT(text, HasSubstr("CPU"));
 }
 
 TEST(MakePlan, ARankWithoutRoomGetsNoRetrievalBlocks) {

@@ -15,6 +15,8 @@ JobPlan some_job() {
   request.roles = HeadRoles::all_retrieval(request.spec.n_layers, request.spec.n_kv_heads);
   request.cluster = equal_cluster(3, std::int64_t{1} << 34, 2);
   request.cluster.ranks[1].gflops = 1.0 / 3.0;  // has no short decimal form
+  request.cluster.ranks[2].device = Device::kCuda;
+  request.cluster.ranks[2].gpu = 3;
   request.cluster.link.between_hosts_gb_per_s = 0.1;
   request.workload.document_tokens = 5000;
   return {std::make_shared<const Plan>(std::get<Plan>(make_plan(request))),
