@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include "base/error.h"
 #include "kernels/cuda/operators.h"
+#include "kernels/sum_rows.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -27,6 +28,7 @@ void merge(Stream&, const SoftmaxStateView&, const SoftmaxStateView&) { absent("
 void rms_norm(Stream&, const RmsNormArgs&) { absent("rms_norm"); }
 void rope(Stream&, const RopeArgs&) { absent("rope"); }
 void rope_angles(Stream&, const RopeAnglesArgs&) { absent("rope_angles"); }
+void sum_rows(Stream&, float*, const float*, std::int64_t, std::int64_t) { absent("sum_rows"); }
 void swiglu(Stream&, const SwigluArgs&) { absent("swiglu"); }
 void top_k(Stream&, const TopKArgs&) { absent("top_k"); }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "kernels/sum_rows.h"
 #include "tests/unit/kernels/each_device.h"
 
 namespace longhaul::test {
@@ -92,6 +93,27 @@ TEST_F(Gpu, EventsOrderStreamsAndMeasure) {
   EXPECT_GE(end.milliseconds_since(begin), 0.0);
   stream().synchronise();
   EXPECT_TRUE(stream().is_idle());
+}
+
+// With the bits of the host's sum; sizes around a thread block, and more columns than threads.
+TEST_F(Gpu, SumsRowsInTheirOrder) {
+  Random random(base_seed());
+  for (const std::int64_t n : {1, 255, 257, 5000, 1'100'000}) {
+    const std::int64_t n_rows = n > 100'000 ? 2 : 5;
+    std::vector<float> rows;
+    for (std::int64_t r = 0; r < n_rows; ++r) {
+      const auto row = random.normals(n, r % 2 == 0 ? 1.0 : 1000.0);
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    std::vector<float> want(rows.begin(), rows.begin() + n);
+    for (std::size_t i = static_cast<std::size_t>(n); i < rows.size(); ++i) {
+      want[i % static_cast<std::size_t>(n)] += rows[i];
+    }
+    const Memory<float> there(stream().ref(), rows);
+    const Memory<float> sum(stream().ref(), n, 0.0F);
+    cuda::sum_rows(stream(), sum.data(), there.data(), n_rows, n);
+    EXPECT_EQ(sum.values(), want) << "n = " << n << ", seed " << base_seed();
+  }
 }
 
 TEST_F(Gpu, BlocksAreZeroAndLimited) {

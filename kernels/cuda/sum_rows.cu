@@ -1,0 +1,35 @@
+// sum_rows: a thread for each column; neighbours read neighbours.
+#include "kernels/sum_rows.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/instructions.cuh"
+
+namespace longhaul::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kMostBlocks = 4096;  // then threads take several columns
+
+__global__ void sum_rows_kernel(float* sum,         // [n]
+                                const float* rows,  // [n_rows, n]
+                                std::int64_t n_rows, std::int64_t n) {
+  const std::int64_t n_threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  const std::int64_t first =
+      static_cast<std::int64_t>(blockIdx.x) * kThreads + static_cast<std::int64_t>(threadIdx.x);
+  for (std::int64_t i = first; i < n; i += n_threads) {
+    float total = rows[i];
+    for (std::int64_t r = 1; r < n_rows; ++r) total += rows[r * n + i];
+    sum[i] = total;
+  }
+}
+
+}  // namespace
+
+void sum_rows(Stream& stream, float* sum, const float* rows, std::int64_t n_rows, std::int64_t n) {
+  const std::int64_t n_blocks = std::min(kMostBlocks, (n + kThreads - 1) / kThreads);
+  launch(stream, "sum_rows", sum_rows_kernel, {.x = n_blocks, .block = kThreads}, sum, rows, n_rows,
+         n);
+}
+
+}  // namespace longhaul::cuda
