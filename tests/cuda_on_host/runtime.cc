@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 
 namespace longhaul::cuda_on_host {
 
@@ -16,7 +17,8 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-// Memory of the GPU: first fit.
+// Memory of the GPU: first fit. Closed to a thread by a memory protection key, which takes a few
+// cycles and concerns this thread alone; to all threads by mprotect where the CPU has no keys.
 class Arena {
  public:
   Arena() {
@@ -24,6 +26,10 @@ class Arena {
         mmap(nullptr, kArenaBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) std::abort();
     begin_ = static_cast<std::byte*>(at);
+    key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    if (key_ >= 0 && pkey_mprotect(at, kArenaBytes, PROT_READ | PROT_WRITE, key_) != 0) {
+      std::abort();
+    }
   }
   std::byte* take(std::size_t bytes) {
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment;  // and a guard
@@ -49,16 +55,34 @@ class Arena {
     }
     taken_.erase(found);
   }
+  bool has(const void* at) const {
+    const auto* byte = static_cast<const std::byte*>(at);
+    if (byte < begin_ || byte >= begin_ + kArenaBytes) return false;
+    auto found = taken_.upper_bound(static_cast<std::size_t>(byte - begin_));
+    if (found == taken_.begin()) return false;
+    --found;
+    return byte < begin_ + found->first + found->second - kAlignment;
+  }
   std::size_t bytes_taken() const {
     std::size_t out = 0;
     for (const auto& [begin, size] : taken_) out += size;
     return out;
   }
   void open() {
-    if (n_open_++ == 0) protect(PROT_READ | PROT_WRITE);
+    if (n_open_++ > 0) return;
+    if (key_ >= 0) {
+      pkey_set(key_, 0);
+    } else {
+      protect(PROT_READ | PROT_WRITE);
+    }
   }
   void close() {
-    if (--n_open_ == 0) protect(PROT_NONE);
+    if (--n_open_ > 0) return;
+    if (key_ >= 0) {
+      pkey_set(key_, PKEY_DISABLE_ACCESS);
+    } else {
+      protect(PROT_NONE);
+    }
   }
 
  private:
@@ -66,6 +90,7 @@ class Arena {
     if (mprotect(begin_, kArenaBytes, how) != 0) std::abort();
   }
   std::byte* begin_ = nullptr;
+  int key_ = -1;
   std::map<std::size_t, std::size_t> taken_;
   int n_open_ = 0;
 };
@@ -75,15 +100,33 @@ Arena& arena() {
   return the_arena;
 }
 
+// Held by the thread that has access: streams of several threads work one after another.
+std::recursive_mutex& gpu() {
+  static std::recursive_mutex the_gpu;
+  return the_gpu;
+}
+
 }  // namespace
 
-DeviceMemoryAccess::DeviceMemoryAccess() { arena().open(); }
-DeviceMemoryAccess::~DeviceMemoryAccess() { arena().close(); }
+DeviceMemoryAccess::DeviceMemoryAccess() {
+  gpu().lock();
+  arena().open();
+}
+DeviceMemoryAccess::~DeviceMemoryAccess() {
+  arena().close();
+  gpu().unlock();
+}
+
+bool is_device_memory(const void* at) {
+  const std::scoped_lock lock(gpu());
+  return arena().has(at);
+}
 
 }  // namespace longhaul::cuda_on_host
 
 using longhaul::cuda_on_host::arena;
 using longhaul::cuda_on_host::DeviceMemoryAccess;
+using longhaul::cuda_on_host::gpu;
 
 const char* cudaGetErrorName(cudaError_t) { return "cuda_on_host"; }
 const char* cudaGetErrorString(cudaError_t) { return "an error of CUDA on the host"; }
@@ -107,15 +150,16 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  const std::scoped_lock lock(gpu());
   *total = longhaul::cuda_on_host::kArenaBytes;
   *free = *total - arena().bytes_taken();
   return cudaSuccess;
 }
 // New memory holds NaNs, so that nobody relies on zeros.
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  const DeviceMemoryAccess access;
   *data = arena().take(bytes);
   if (*data == nullptr) return cudaErrorMemoryAllocation;
-  const DeviceMemoryAccess access;
   std::memset(*data, 0xff, ((bytes + 255) / 256 + 1) * 256);
   return cudaSuccess;
 }

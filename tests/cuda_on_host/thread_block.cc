@@ -88,7 +88,7 @@ struct Block {
   void* scheduler_jump[5] = {};
 };
 
-Block block;  // kernels run one after another, on the tests' one thread
+Block block;  // kernels run one after another: launches have a DeviceMemoryAccess
 
 Thread& running() { return block.threads[block.running]; }
 

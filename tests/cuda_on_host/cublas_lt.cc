@@ -1,0 +1,293 @@
+// Stands in for cuBLASLt (include/cublasLt.h): d = alpha op(a) b + beta c, column by column, with
+// float32 sums. It refuses what cuBLASLt would refuse or what would crash there: an algorithm that
+// was chosen for another product, pointers less aligned than was promised, host memory.
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+
+// cuBLASLt's names for what its pointers point at.
+struct cublasLtContext {};
+struct cublasLtMatmulDescOpaque_t {
+  cublasOperation_t transpose_a = CUBLAS_OP_N;
+};
+struct cublasLtMatrixLayoutOpaque_t {
+  cudaDataType_t type;
+  std::uint64_t rows;
+  std::uint64_t cols;
+  std::int64_t ld;  // elements from column to column
+};
+struct cublasLtMatmulPreferenceOpaque_t {
+  std::uint64_t workspace_bytes = 0;
+  std::array<std::uint32_t, 4> alignments = {256, 256, 256, 256};  // of a, b, c, d
+};
+
+namespace {
+
+using longhaul::BFloat16;
+using longhaul::to_float;
+using Layout = cublasLtMatrixLayoutOpaque_t;
+
+std::uint64_t element_bytes(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
+
+bool is_valid(const Layout& layout) {
+  return layout.rows > 0 && layout.cols > 0 &&
+         layout.ld >= static_cast<std::int64_t>(layout.rows) &&
+         (layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF);
+}
+
+// What a product is, as the algorithm keeps it.
+struct Problem {
+  std::uint64_t m;
+  std::uint64_t n;
+  std::uint64_t k;
+  std::uint64_t transposes_a;
+  std::uint64_t type;
+  std::uint64_t strides;     // of a and b and d, mixed
+  std::uint64_t alignments;  // 16 bits for each of a, b, c, d
+  std::uint64_t workspace_bytes;
+};
+static_assert(sizeof(Problem) == sizeof(cublasLtMatmulAlgo_t));
+
+// False for matrices that do not fit each other.
+bool describe(const cublasLtMatmulDescOpaque_t& desc, const Layout& a, const Layout& b,
+              const Layout& c, const Layout& d, Problem& out) {
+  const bool transposes = desc.transpose_a == CUBLAS_OP_T;
+  out.m = transposes ? a.cols : a.rows;
+  out.k = transposes ? a.rows : a.cols;
+  out.n = b.cols;
+  out.transposes_a = transposes ? 1 : 0;
+  out.type = static_cast<std::uint64_t>(a.type);
+  out.strides = static_cast<std::uint64_t>(a.ld) + (static_cast<std::uint64_t>(b.ld) << 20U) +
+                (static_cast<std::uint64_t>(d.ld) << 40U);
+  return is_valid(a) && is_valid(b) && is_valid(c) && is_valid(d) && b.rows == out.k &&
+         d.rows == out.m && d.cols == out.n && c.rows == d.rows && c.cols == d.cols &&
+         c.ld == d.ld && a.type == b.type && c.type == CUDA_R_32F && d.type == CUDA_R_32F;
+}
+
+// A matrix of floats whose columns [k] are without gaps; `transposed`: the columns are those of the
+// transposed matrix.
+std::vector<float> columns_of(const void* data, const Layout& layout, bool transposed) {
+  const std::uint64_t n_columns = transposed ? layout.rows : layout.cols;
+  const std::uint64_t n_rows = transposed ? layout.cols : layout.rows;
+  const auto ld = static_cast<std::uint64_t>(layout.ld);
+  std::vector<float> out;
+  out.reserve(n_columns * n_rows);
+  for (std::uint64_t column = 0; column < n_columns; ++column) {
+    for (std::uint64_t row = 0; row < n_rows; ++row) {
+      const std::uint64_t at = transposed ? row * ld + column : column * ld + row;
+      if (layout.type == CUDA_R_16BF) {
+        out.push_back(to_float(BFloat16{static_cast<const std::uint16_t*>(data)[at]}));
+      } else {
+        out.push_back(static_cast<const float*>(data)[at]);
+      }
+    }
+  }
+  return out;
+}
+
+// In eight sums, added up last: an order of the library's own.
+float dot(const float* x, const float* y, std::uint64_t n) {
+  std::array<float, 8> sums = {};
+  std::uint64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (std::uint64_t lane = 0; lane < 8; ++lane) sums[lane] += x[i + lane] * y[i + lane];
+  }
+  for (; i < n; ++i) sums[i % 8] += x[i] * y[i];
+  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+bool is_aligned(const void* at, std::uint64_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(at) % alignment == 0;
+}
+
+// The last byte too.
+bool is_on_gpu(const void* data, const Layout& layout) {
+  const std::uint64_t last =
+      ((layout.cols - 1) * static_cast<std::uint64_t>(layout.ld) + layout.rows) *
+          element_bytes(layout.type) -
+      1;
+  using longhaul::cuda_on_host::is_device_memory;
+  return is_device_memory(data) && is_device_memory(static_cast<const char*>(data) + last);
+}
+
+template <typename T>
+cublasStatus_t set(T& to, const void* value, std::size_t bytes) {
+  if (bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&to, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+template <typename T>
+cublasStatus_t destroy(T* object) {
+  delete object;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // namespace
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy(handle); }
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *desc = new cublasLtMatmulDescOpaque_t;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) { return destroy(desc); }
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t which,
+                                              const void* value, std::size_t bytes) {
+  if (which != CUBLASLT_MATMUL_DESC_TRANSA) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return set(desc->transpose_a, value, bytes);
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          std::uint64_t rows, std::uint64_t cols, std::int64_t ld) {
+  *layout = new Layout{type, rows, cols, ld};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  return destroy(layout);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublasLtMatmulPreferenceOpaque_t;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  return destroy(preference);
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t which,
+                                                    const void* value, std::size_t bytes) {
+  switch (which) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      return set(preference->workspace_bytes, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      return set(preference->alignments[0], value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      return set(preference->alignments[1], value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      return set(preference->alignments[2], value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      return set(preference->alignments[3], value, bytes);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int n_wanted,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* n_results) {
+  *n_results = 0;
+  Problem problem = {};
+  if (n_wanted < 1 || !describe(*desc, *a, *b, *c, *d, problem)) return CUBLAS_STATUS_INVALID_VALUE;
+  for (std::size_t i = 0; i < 4; ++i) {
+    problem.alignments |= static_cast<std::uint64_t>(preference->alignments[i]) << (16 * i);
+  }
+  problem.workspace_bytes = preference->workspace_bytes;
+  *results = {};
+  std::memcpy(&results->algo, &problem, sizeof problem);
+  results->workspaceSize = preference->workspace_bytes;
+  results->state = CUBLAS_STATUS_SUCCESS;
+  *n_results = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
+                              void* workspace, std::size_t workspace_bytes, cudaStream_t) {
+  Problem chosen = {};
+  std::memcpy(&chosen, algo, sizeof chosen);
+  Problem asked = chosen;
+  if (!describe(*desc, *a_layout, *b_layout, *c_layout, *d_layout, asked) ||
+      std::memcmp(&asked, &chosen, sizeof asked) != 0 || workspace_bytes < chosen.workspace_bytes ||
+      !is_aligned(workspace, 256) || !longhaul::cuda_on_host::is_device_memory(workspace) ||
+      !is_on_gpu(a, *a_layout) || !is_on_gpu(b, *b_layout) || !is_on_gpu(c, *c_layout) ||
+      !is_on_gpu(d, *d_layout)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const std::array<const void*, 4> pointers = {a, b, c, d};
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (!is_aligned(pointers[i], chosen.alignments >> (16 * i) & 0xffffU)) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+  }
+  const longhaul::cuda_on_host::DeviceMemoryAccess access;
+  const std::vector<float> left = columns_of(a, *a_layout, asked.transposes_a == 0);
+  const std::vector<float> right = columns_of(b, *b_layout, false);
+  const float scale = *static_cast<const float*>(alpha);
+  const float old_scale = *static_cast<const float*>(beta);
+  for (std::uint64_t column = 0; column < asked.n; ++column) {
+    const std::uint64_t first = column * static_cast<std::uint64_t>(d_layout->ld);
+    for (std::uint64_t row = 0; row < asked.m; ++row) {
+      const float sum =
+          scale * dot(left.data() + row * asked.k, right.data() + column * asked.k, asked.k);
+      // Where beta is 0, c is not read.
+      const float old =
+          old_scale == 0.0F ? 0.0F : old_scale * static_cast<const float*>(c)[first + row];
+      static_cast<float*>(d)[first + row] = old + sum;
+    }
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+namespace longhaul::cuda_on_host {
+namespace {
+
+template <typename Function>
+void* address(Function* function) {
+  return reinterpret_cast<void*>(function);
+}
+
+const std::array<std::pair<std::string_view, void*>, 12>& symbols() {
+  static const std::array<std::pair<std::string_view, void*>, 12> all = {{
+      {"cublasLtCreate", address(cublasLtCreate)},
+      {"cublasLtDestroy", address(cublasLtDestroy)},
+      {"cublasLtMatmul", address(cublasLtMatmul)},
+      {"cublasLtMatmulAlgoGetHeuristic", address(cublasLtMatmulAlgoGetHeuristic)},
+      {"cublasLtMatmulDescCreate", address(cublasLtMatmulDescCreate)},
+      {"cublasLtMatmulDescDestroy", address(cublasLtMatmulDescDestroy)},
+      {"cublasLtMatmulDescSetAttribute", address(cublasLtMatmulDescSetAttribute)},
+      {"cublasLtMatrixLayoutCreate", address(cublasLtMatrixLayoutCreate)},
+      {"cublasLtMatrixLayoutDestroy", address(cublasLtMatrixLayoutDestroy)},
+      {"cublasLtMatmulPreferenceCreate", address(cublasLtMatmulPreferenceCreate)},
+      {"cublasLtMatmulPreferenceDestroy", address(cublasLtMatmulPreferenceDestroy)},
+      {"cublasLtMatmulPreferenceSetAttribute", address(cublasLtMatmulPreferenceSetAttribute)},
+  }};
+  return all;
+}
+
+}  // namespace
+
+void* open_library(const char* name) {
+  static int library = 0;
+  return std::string_view(name) == "libcublasLt.so.13" ? &library : nullptr;
+}
+
+void* find_symbol(void*, const char* name) {
+  for (const auto& [known, function] : symbols()) {
+    if (known == name) return function;
+  }
+  return nullptr;
+}
+
+const char* why_no_library() { return "cuda_on_host has no such library"; }
+
+}  // namespace longhaul::cuda_on_host
