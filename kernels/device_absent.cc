@@ -46,10 +46,12 @@ bool Stream::is_idle() const { absent("a stream"); }
 void Stream::wait_for(const Event&) const { absent("a stream"); }
 std::byte* Stream::scratch(std::size_t) { absent("a stream"); }
 const std::byte* Stream::upload(std::span<const std::byte>) { absent("a stream"); }
+std::size_t Stream::own_bytes() const { absent("a stream"); }
 const std::byte* Stream::download(const std::byte*, std::size_t) { absent("a stream"); }
 
 void copy_to_device(Stream&, std::byte*, std::span<const std::byte>) { absent("a copy"); }
 void copy_to_host(Stream&, std::span<std::byte>, const std::byte*) { absent("a copy"); }
+void queue_copy_to_host(Stream&, std::span<std::byte>, const std::byte*) { absent("a copy"); }
 void copy_on_device(Stream&, std::byte*, const std::byte*, std::size_t) { absent("a copy"); }
 void fill_with_zeros(Stream&, std::byte*, std::size_t) { absent("a fill"); }
 

@@ -248,6 +248,12 @@ const std::byte* Stream::download(const std::byte* from, std::size_t bytes) {
   return results_.data();
 }
 
+std::size_t Stream::own_bytes() const {
+  std::size_t sum = scratch_.bytes();
+  for (const Stage& stage : stages_) sum += stage.device.bytes();
+  return sum;
+}
+
 void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> from) {
   if (from.empty()) return;
   check_cuda(
@@ -256,12 +262,14 @@ void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> fr
   stream.synchronise();  // from pinned memory the copy would still be reading
 }
 
+void queue_copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from) {
+  if (to.empty()) return;
+  check_cuda(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, queue_of(stream)),
+             "cudaMemcpyAsync to the host");
+}
+
 void copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from) {
-  if (!to.empty()) {
-    check_cuda(
-        cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, queue_of(stream)),
-        "cudaMemcpyAsync to the host");
-  }
+  queue_copy_to_host(stream, to, from);
   stream.synchronise();
 }
 

@@ -119,6 +119,8 @@ class Stream {
   const std::byte* download(const std::byte* from, std::size_t bytes);
   // For kernels/cuda/linear.cc: the state of the library for matrix products, empty at first.
   std::shared_ptr<void>& linear_state() { return linear_state_; }
+  // GPU memory that it holds for operators, without the state of the library.
+  std::size_t own_bytes() const;
 
  private:
   // Part of the staging memory; may be written again when its copies have been made.
@@ -143,6 +145,8 @@ class Stream {
 // what copy_to_host reads is there after the call.
 void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> from);
 void copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from);
+// What it reads is there after the stream's next synchronise().
+void queue_copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from);
 void copy_on_device(Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes);
 void fill_with_zeros(Stream& stream, std::byte* to, std::size_t bytes);
 

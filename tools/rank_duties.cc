@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cluster/comm/host_info.h"
+#include "tools/device_flag.h"
 #include "tools/weights_flag.h"
 #include "worker/worker.h"
 
@@ -78,10 +80,14 @@ std::filesystem::path trace_path(const std::filesystem::path& path, int rank) {
 
 Served serve(Communicator& comm, const RankDuties& duties) {
   const RunOptions& options = *duties.options;
+  DeviceId device;
+  const int local_rank = host_info(comm).local_rank;
+  agree_on(comm, [&] { device = chosen_device(options.device, local_rank); });
   const ProbedCluster probed =
       probe_cluster(comm, {.measure_speed = options.cluster.empty(),
                            .weight_dtype = weights_in_memory(options.weights, *duties.model),
-                           .n_threads = options.n_threads});
+                           .n_threads = options.n_threads,
+                           .gpu = device.kind == Device::kCuda ? device.ordinal : -1});
   const auto job = learn_plan(comm, duties, probed.cluster);
   if (!job) return Served::kRefused;
   const Plan& plan = *job->plan;
@@ -91,7 +97,8 @@ Served serve(Communicator& comm, const RankDuties& duties) {
   WorkerConfig config;
   agree_on(comm, [&] {
     if (!post) return;
-    config.weights = duties.shelf->layers(post->layers);
+    config.device = device;
+    config.weights = duties.shelf->layers(post->layers, device);
     config.k_type = plan.kv.k_type;
     config.v_type = plan.kv.v_type;
   });
@@ -121,10 +128,12 @@ Served serve(Communicator& comm, const RankDuties& duties) {
 
 }  // namespace
 
-std::shared_ptr<const Weights> WeightsShelf::layers(Extent layers) {
+std::shared_ptr<const Weights> WeightsShelf::layers(Extent layers, const DeviceId& device) {
   const std::lock_guard lock(mutex_);
-  auto& weights = shelf_[layers];
-  if (!weights) weights = std::make_shared<const Weights>(Weights::load(*model_, layers, dtype_));
+  auto& weights = shelf_[{layers, name_of(device)}];
+  if (!weights) {
+    weights = std::make_shared<const Weights>(Weights::load(*model_, layers, dtype_, device));
+  }
   return weights;
 }
 

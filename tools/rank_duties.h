@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "base/ids.h"
 #include "cluster/comm/communicator.h"
@@ -22,20 +24,21 @@
 
 namespace longhaul {
 
-// The weights that the ranks of one process have read: those of the same layers are shared.
+// The weights that the ranks of one process have read: those of the same layers on the same device
+// are shared.
 // Thread-safe.
 class WeightsShelf {
  public:
   // The folder must outlive it; `dtype` as Weights::load takes it.
   WeightsShelf(const ModelFolder& model, std::optional<DType> dtype)
       : model_(&model), dtype_(dtype) {}
-  std::shared_ptr<const Weights> layers(Extent layers);
+  std::shared_ptr<const Weights> layers(Extent layers, const DeviceId& device);
 
  private:
   const ModelFolder* model_;
   std::optional<DType> dtype_;
   std::mutex mutex_;  // guards shelf_; held while reading
-  std::map<Extent, std::shared_ptr<const Weights>> shelf_;
+  std::map<std::pair<Extent, std::string>, std::shared_ptr<const Weights>> shelf_;  // by device
 };
 
 // How long a rank waits for data of another: longer than the coordinator waits for a step, because

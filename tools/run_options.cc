@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "coordinator/requests.h"
 #include "tools/commands.h"
+#include "tools/device_flag.h"
 #include "tools/weights_flag.h"
 
 namespace longhaul {
@@ -92,6 +93,7 @@ void add_cache_options(CLI::App& app, RunOptions& o) {
       ->check(kCount)
       ->group(heads);
   const std::string memory = "Speed and memory";
+  add_device_flag(app, o.device, memory);
   app.add_option("-t,--threads", o.n_threads,
                  "Threads of each rank (default: all cores of the host, divided "
                  "among its ranks)")

@@ -22,6 +22,7 @@ struct RunOptions {
   std::optional<std::int64_t> ctx_size;
   SamplingFlags sampling;
 
+  std::string device = "cpu";  // cpu, cuda or auto
   int n_threads = 0;
   std::optional<std::int64_t> chunk_len;  // default_chunk_len when not given
   std::int64_t parallel = 8;

@@ -13,6 +13,7 @@
 #include "coordinator/sha256.h"
 #include "kernels/isa.h"
 #include "tools/byte_size.h"
+#include "tools/device_flag.h"
 #include "tools/environment.h"
 #include "tools/weights_flag.h"
 
@@ -156,6 +157,7 @@ RunSession open_session(const RunOptions& options) {
   session.profile = head_profile(options, spec);
   session.roles = session.profile ? choose_roles(*session.profile, options.retrieval_ratio)
                                   : HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  session.device = describe(chosen_device(options.device));
   session.weights = weights_in_memory(options.weights, session.model);
   session.k_type = cache_type(options.cache_types.k, session.weights);
   session.v_type = cache_type(options.cache_types.v, session.weights);
@@ -184,8 +186,9 @@ RunSession open_session(const RunOptions& options) {
 
 WorkerConfig worker_config(const RunSession& session, const RunOptions& options) {
   WorkerConfig config;
-  config.weights =
-      std::make_shared<const Weights>(Weights::load(session.model, asked_weights(options.weights)));
+  config.device = chosen_device(options.device);
+  config.weights = std::make_shared<const Weights>(
+      Weights::load(session.model, asked_weights(options.weights), config.device));
   config.roles = session.roles;
   config.k_type = session.k_type;
   config.v_type = session.v_type;
@@ -206,13 +209,13 @@ void print_summary(const RunSession& session) {
                     session.roles.n_retrieval(), n_heads, session.roles.sink, session.roles.recent);
   }
   fmt::print(stderr,
-             "longhaul {}: {} ({}, {} layers), context {} tokens, weights {}, caches {}/{}, {} "
-             "kernels\n"
+             "longhaul {}: {} ({}, {} layers), context {} tokens, weights {}, caches {}/{}, "
+             "{}\n"
              "  heads: {}\n"
              "  unless a request says otherwise: {}, at most {} new tokens\n",
              build_info::kVersion, session.model.path().string(), spec.model_type, spec.n_layers,
              session.preparation.ctx_size, name_of(session.weights), name_of(session.k_type),
-             name_of(session.v_type), name_of(active_isa()), heads,
+             name_of(session.v_type), session.device, heads,
              describe(session.preparation.defaults.params),
              session.preparation.defaults.max_tokens);
 }

@@ -21,6 +21,7 @@ struct RunSession {
   HeadRoles roles;
   std::optional<HeadProfile> profile;  // that the roles were chosen from
   DType weights = DType::kF32;         // of the matrices, in memory
+  std::string device = {};             // that computes, in words; of several ranks the first one's
   KvType k_type = KvType::kF32;
   KvType v_type = KvType::kF32;
   PreparationConfig preparation;

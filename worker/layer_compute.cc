@@ -12,12 +12,13 @@
 
 namespace longhaul {
 
-LayerCompute::LayerCompute(const Weights& weights)
+LayerCompute::LayerCompute(const Weights& weights, StreamRef stream)
     : weights_(weights),
       frequencies_(rope_frequencies(weights.spec())),
       norm_eps_(static_cast<float>(weights.spec().norm_eps)),
       sm_scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(weights.spec().head_dim)))),
-      buffers_(weights.spec()) {}
+      stream_(stream),
+      buffers_(weights.spec(), stream) {}
 
 void LayerCompute::embed(std::span<const std::int32_t> tokens) {
   const PhaseTimer timer(times_, Phase::kEmbed);
@@ -100,8 +101,10 @@ TensorView<const float, 2> LayerCompute::logits(const TensorView<const float, 2>
   const std::int64_t n_rows = hidden.dim(0);
   if (logits_memory_.data() == nullptr || logits_memory_.dim(0) < n_rows ||
       logits_memory_.dim(1) < ids.size()) {
-    logits_normed_memory_ = Tensor<float, 2>({n_rows, spec().d_model});
-    logits_memory_ = Tensor<float, 2>({n_rows, ids.size()});
+    logits_normed_memory_ = {};  // frees first
+    logits_memory_ = {};
+    logits_normed_memory_ = DeviceTensor<float, 2>(stream_, {n_rows, spec().d_model});
+    logits_memory_ = DeviceTensor<float, 2>(stream_, {n_rows, ids.size()});
   }
   const auto normed = logits_normed_memory_.view().slice(0, {0, n_rows});
   const TensorView<float, 2> out(logits_memory_.data(), {n_rows, ids.size()});

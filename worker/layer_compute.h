@@ -17,7 +17,8 @@ namespace longhaul {
 // Used by one thread; weights must outlive it. Local.
 class LayerCompute {
  public:
-  explicit LayerCompute(const Weights& weights);
+  // `stream` is of the weights' device; its owner outlives this.
+  explicit LayerCompute(const Weights& weights, StreamRef stream = StreamRef::cpu());
 
   // Sets the number of rows and the angles of their positions; the caller fills
   // buffers().positions and hidden states first, with embed() or from the stage before.
@@ -48,16 +49,20 @@ class LayerCompute {
   StreamRef stream() const { return stream_; }
   float sm_scale() const { return sm_scale_; }
   float norm_eps() const { return norm_eps_; }
+  // Of the activations, for reports.
+  std::size_t buffer_bytes() const {
+    return buffers_.bytes() + logits_normed_memory_.bytes() + logits_memory_.bytes();
+  }
 
  private:
   const Weights& weights_;
   RopeFrequencies frequencies_;
   float norm_eps_;
   float sm_scale_;
-  StreamRef stream_ = StreamRef::cpu();
+  StreamRef stream_;
   StepBuffers buffers_;
-  Tensor<float, 2> logits_normed_memory_;
-  Tensor<float, 2> logits_memory_;
+  DeviceTensor<float, 2> logits_normed_memory_;
+  DeviceTensor<float, 2> logits_memory_;
   PhaseTimes times_;
 };
 

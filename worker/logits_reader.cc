@@ -12,6 +12,10 @@ namespace {
 constexpr std::int64_t kTileBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kMinTileRows = 16;
 
+bool is_sampled(const LogitsQuestion& q) {
+  return q.token == LogitsQuestion::kPick && q.sampling->temperature > 0;
+}
+
 }  // namespace
 
 void LogitsReader::answer(const TensorView<const float, 2>& hidden,
@@ -40,28 +44,35 @@ void LogitsReader::read(const TensorView<const float, 2>& logits,
   ids_.resize(static_cast<std::size_t>(n_rows * k));
   values_.resize(ids_.size());
   log_sum_exp_.resize(static_cast<std::size_t>(n_rows));
-  top_k(StreamRef::cpu(), {.logits = logits,
-                           .ids = {ids_.data(), {n_rows, k}},
-                           .values = {values_.data(), {n_rows, k}},
-                           .log_sum_exp = log_sum_exp_});
+  top_k(compute_.stream(), {.logits = logits,
+                            .ids = {ids_.data(), {n_rows, k}},
+                            .values = {values_.data(), {n_rows, k}},
+                            .log_sum_exp = log_sum_exp_});
+  fetch(logits, questions);
 
   for (std::int64_t row = 0; row < n_rows; ++row) {
     const LogitsQuestion& q = questions[static_cast<std::size_t>(row)];
     const auto first = static_cast<std::size_t>(row * k);
-    const std::span<const float> row_logits(logits.data() + row * logits.stride(0),
-                                            static_cast<std::size_t>(vocab_size));
+    const float* row_logits = rows_[static_cast<std::size_t>(row)];
     PickedToken answer;
     answer.sequence = q.sequence;
     if (q.token != LogitsQuestion::kPick) {
       answer.token = q.token;
-    } else if (q.sampling->temperature > 0) {
-      answer.token = sampler_.sample(row_logits, *q.sampling, q.position);
+    } else if (is_sampled(q)) {
+      answer.token = sampler_.sample({row_logits, static_cast<std::size_t>(vocab_size)},
+                                     *q.sampling, q.position);
     } else {
       answer.token = ids_[first];
     }
     if (q.n_logprobs >= 0) {
       const float norm = log_sum_exp_[static_cast<std::size_t>(row)];
-      answer.logprob = row_logits[static_cast<std::size_t>(answer.token)] - norm;
+      float logit = values_[first];
+      if (row_logits != nullptr) {
+        logit = row_logits[answer.token];
+      } else if (q.token != LogitsQuestion::kPick) {
+        logit = scored_[static_cast<std::size_t>(row)];
+      }
+      answer.logprob = logit - norm;
       const auto n_top = static_cast<std::size_t>(std::min(q.n_logprobs, vocab_size));
       answer.top.reserve(n_top);
       for (std::size_t i = first; i < first + n_top; ++i) {
@@ -70,6 +81,38 @@ void LogitsReader::read(const TensorView<const float, 2>& logits,
     }
     answers.push_back(std::move(answer));
   }
+}
+
+void LogitsReader::fetch(const TensorView<const float, 2>& logits,
+                         std::span<const LogitsQuestion> questions) {
+  const auto vocab_size = static_cast<std::size_t>(logits.dim(1));
+  rows_.assign(questions.size(), nullptr);
+  const auto row_there = [&](std::size_t i) {
+    return logits.data() + static_cast<std::int64_t>(i) * logits.stride(0);
+  };
+  if (compute_.stream().device() == Device::kCpu) {
+    for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i] = row_there(i);
+    return;
+  }
+  const auto n_sampled =
+      static_cast<std::size_t>(std::count_if(questions.begin(), questions.end(), is_sampled));
+  row_memory_.resize(n_sampled * vocab_size);
+  scored_.resize(questions.size());
+  copies_.clear();
+  float* next = row_memory_.data();
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    const LogitsQuestion& q = questions[i];
+    if (is_sampled(q)) {
+      copies_.push_back({std::as_writable_bytes(std::span(next, vocab_size)),
+                         reinterpret_cast<const std::byte*>(row_there(i))});
+      rows_[i] = next;
+      next += vocab_size;
+    } else if (q.token != LogitsQuestion::kPick && q.n_logprobs >= 0) {
+      copies_.push_back({std::as_writable_bytes(std::span(scored_).subspan(i, 1)),
+                         reinterpret_cast<const std::byte*>(row_there(i) + q.token)});
+    }
+  }
+  if (!copies_.empty()) copy_to_host(compute_.stream(), copies_);
 }
 
 }  // namespace longhaul

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cluster/wire/step.h"
+#include "kernels/device_memory.h"
 #include "kernels/tensor.h"
 #include "worker/layer_compute.h"
 #include "worker/sampler.h"
@@ -31,16 +32,24 @@ class LogitsReader {
   void answer(const TensorView<const float, 2>& hidden, std::span<const LogitsQuestion> questions,
               std::vector<PickedToken>& answers);
 
-  // The same from logits [n_rows, vocab_size] that are there already.
+  // The same from logits [n_rows, vocab_size] that are there already, on the worker's device.
   void read(const TensorView<const float, 2>& logits, std::span<const LogitsQuestion> questions,
             std::vector<PickedToken>& answers);
 
  private:
+  void fetch(const TensorView<const float, 2>& logits, std::span<const LogitsQuestion> questions);
+
   LayerCompute& compute_;
   Sampler sampler_;
   std::vector<std::int32_t> ids_;
   std::vector<float> values_;
   std::vector<float> log_sum_exp_;
+  // What fetch() brings to the host, for each row: all its logits where a token is sampled (from a
+  // CPU's logits always, as they are), else that of a token to score.
+  std::vector<const float*> rows_;
+  std::vector<float> scored_;
+  std::vector<float> row_memory_;
+  std::vector<HostCopy> copies_;
 };
 
 }  // namespace longhaul

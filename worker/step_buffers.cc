@@ -6,11 +6,11 @@
 namespace longhaul {
 
 template <int kRank>
-TensorView<float, kRank> StepBuffers::rows_of(Tensor<float, kRank>& memory,
+TensorView<float, kRank> StepBuffers::rows_of(DeviceTensor<float, kRank>& memory,
                                               std::array<std::int64_t, kRank> shape) {
   if (memory.data() == nullptr || memory.dim(0) < shape[0]) {
-    memory = Tensor<float, kRank>();  // frees first, so that the old and the new never coexist
-    memory = Tensor<float, kRank>(shape);
+    memory = {};  // frees first, so that the old and the new never coexist
+    memory = DeviceTensor<float, kRank>(stream_, shape);
   }
   return {memory.data(), shape};
 }
@@ -40,6 +40,18 @@ void StepBuffers::keep_rows(Extent rows) {
   for (TensorView<float, 2>* view : {&hidden, &normed, &cos, &sin}) *view = view->slice(0, rows);
   for (TensorView<float, 3>* view : {&q, &k, &v}) *view = view->slice(0, rows);
   state = state.tokens(rows);
+}
+
+std::size_t StepBuffers::bytes() const {
+  std::size_t sum = 0;
+  for (const auto* memory : {&hidden_memory_, &normed_memory_, &cos_memory_, &sin_memory_,
+                             &gate_memory_, &up_memory_, &m_memory_, &l_memory_}) {
+    sum += memory->bytes();
+  }
+  for (const auto* memory : {&q_memory_, &k_memory_, &v_memory_, &o_memory_}) {
+    sum += memory->bytes();
+  }
+  return sum;
 }
 
 }  // namespace longhaul

@@ -1,5 +1,5 @@
-// Memory for the activations of one step, reused by all steps and layers: it grows to the largest
-// step and stays.
+// Memory for the activations of one step on the worker's device, reused by all steps and layers: it
+// grows to the largest step and stays.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "kernels/device_memory.h"
 #include "kernels/softmax_state.h"
 #include "kernels/tensor.h"
 #include "model/model_spec.h"
@@ -19,14 +20,15 @@ class StepBuffers {
   // the CPU's caches) in a long chunk.
   static constexpr std::int64_t kFfnTileRows = 512;
 
-  explicit StepBuffers(const ModelSpec& spec) : spec_(spec) {}
+  StepBuffers(const ModelSpec& spec, StreamRef stream) : spec_(spec), stream_(stream) {}
 
   // Makes room for n_rows and sets every view to that many rows. Contents are lost.
   void set_rows(std::int64_t n_rows);
   // Narrows every view, but gate and up, to these rows of it, until the next set_rows.
   void keep_rows(Extent rows);
+  std::size_t bytes() const;  // of all memory that it holds
 
-  std::span<std::int64_t> positions;  // [n_rows]
+  std::span<std::int64_t> positions;  // [n_rows], host memory
   TensorView<float, 2> hidden;        // [n_rows, d_model], the residual stream
   TensorView<float, 2> normed;        // [n_rows, d_model]
   TensorView<float, 3> q;             // [n_rows, n_heads, head_dim]
@@ -41,13 +43,14 @@ class StepBuffers {
  private:
   // A tensor whose first dimension grows.
   template <int kRank>
-  static TensorView<float, kRank> rows_of(Tensor<float, kRank>& memory,
-                                          std::array<std::int64_t, kRank> shape);
+  TensorView<float, kRank> rows_of(DeviceTensor<float, kRank>& memory,
+                                   std::array<std::int64_t, kRank> shape);
   ModelSpec spec_;
+  StreamRef stream_;
   std::vector<std::int64_t> positions_memory_;
-  Tensor<float, 2> hidden_memory_, normed_memory_, cos_memory_, sin_memory_, gate_memory_,
+  DeviceTensor<float, 2> hidden_memory_, normed_memory_, cos_memory_, sin_memory_, gate_memory_,
       up_memory_, m_memory_, l_memory_;
-  Tensor<float, 3> q_memory_, k_memory_, v_memory_, o_memory_;
+  DeviceTensor<float, 3> q_memory_, k_memory_, v_memory_, o_memory_;
 };
 
 // The same memory as a matrix of one row per token.

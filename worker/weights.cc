@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/split_mix.h"
 #include "kernels/int8_weights.h"
+#include "kernels/upload_weight.h"
 
 namespace longhaul {
 namespace {
@@ -56,6 +57,8 @@ struct Weights::Memory {
   std::vector<Tensor<float, 2>> floats;
   std::vector<Tensor<BFloat16, 2>> bf16s;
   std::vector<Int8Matrix> int8s;
+  std::vector<std::vector<float>> vectors;
+  std::vector<cuda::Buffer> on_gpu;
 
   // A matrix of this type made from rows of floats.
   WeightView hold(DType dtype, const Int8Shape& shape, const Int8Matrix::ReadRow& read_row) {
@@ -80,6 +83,49 @@ struct Weights::Memory {
       }
     }
     return {.data = out.data(), .dtype = dtype, .n_out = n_out, .n_in = n_in};
+  }
+
+  // Where the kernels are to find it: on a GPU its copy there, and what was made of it here goes.
+  WeightView place(StreamRef stream, WeightView weight) {
+    if (stream.device() == Device::kCpu) return weight;
+    const auto upload = [&] {
+      UploadedWeight there = upload_weight(stream.cuda_stream(), weight);
+      weight = there.view;
+      return std::move(there.memory);
+    };
+    keep(upload, weight.n_out * weight.n_in * static_cast<std::int64_t>(size_of(weight.dtype)));
+    floats.clear();
+    bf16s.clear();
+    int8s.clear();
+    return weight;
+  }
+  std::span<const float> place(StreamRef stream, std::vector<float> values) {
+    if (values.empty()) return {};
+    if (stream.device() == Device::kCpu) return vectors.emplace_back(std::move(values));
+    const auto upload = [&] {
+      cuda::Buffer there(values.size() * sizeof(float));
+      copy_from_host(stream, there.data(), std::as_bytes(std::span(values)));
+      return there;
+    };
+    keep(upload, static_cast<std::int64_t>(values.size() * sizeof(float)));
+    return {reinterpret_cast<const float*>(on_gpu.back().data()), values.size()};
+  }
+
+ private:
+  template <typename Upload>
+  void keep(const Upload& upload, std::int64_t n_bytes) {
+    try {
+      on_gpu.push_back(upload());
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfMemory) throw;
+      std::size_t n_there = 0;
+      for (const cuda::Buffer& buffer : on_gpu) n_there += buffer.bytes();
+      throw Error(
+          error.code(),
+          fmt::format("the weights do not fit the GPU: {} bytes of them are there, the next tensor "
+                      "has {}; {}. Use more ranks with a GPU each (more stages), or fewer bits",
+                      n_there, n_bytes, error.what()));
+    }
   }
 };
 
@@ -239,8 +285,12 @@ class Weights::SyntheticSource {
 };
 
 template <typename Source>
-Weights::Weights(const ModelSpec& spec, Extent layers, Source source)
-    : spec_(spec), layers_(layers) {
+Weights::Weights(const ModelSpec& spec, Extent layers, const DeviceId& device, Source source)
+    : spec_(spec), device_(device), layers_(layers) {
+  const DeviceQueue queue(device);
+  const auto place = [&](auto weight) {
+    return source.memory->place(queue.stream(), std::move(weight));
+  };
   spec.validate();
   require(0 <= layers.begin && layers.begin <= layers.end && layers.end <= spec.n_layers,
           fmt::format("weights: layers [{}, {}) of a model with {} layers", layers.begin,
@@ -252,10 +302,11 @@ Weights::Weights(const ModelSpec& spec, Extent layers, Source source)
     const std::string prefix = fmt::format("model.layers.{}.", number);
     const auto matrix = [&](std::string_view name, std::int64_t n_out, std::int64_t n_in,
                             std::int64_t group = kInt8Group) {
-      return source.matrix(fmt::format("{}{}.weight", prefix, name), {n_out, n_in, group});
+      return place(source.matrix(fmt::format("{}{}.weight", prefix, name), {n_out, n_in, group}));
     };
     const auto vector = [&](bool exists, std::string_view name, std::int64_t n) {
-      return exists ? source.vector(prefix + std::string(name), n) : std::vector<float>();
+      return exists ? place(source.vector(prefix + std::string(name), n))
+                    : std::span<const float>();
     };
     LayerWeights layer;
     layer.attention_norm = vector(true, "input_layernorm.weight", d_model);
@@ -282,12 +333,12 @@ Weights::Weights(const ModelSpec& spec, Extent layers, Source source)
   const Int8Shape table{spec.vocab_size, d_model};
   const bool has_last = layers.end == spec.n_layers;
   if (layers.begin == 0 || (has_last && spec.tied_embeddings)) {
-    embedding_ = source.table("model.embed_tokens.weight", table);
+    embedding_ = place(source.table("model.embed_tokens.weight", table));
   }
   if (has_last) {
-    final_norm_ = source.vector("model.norm.weight", d_model);
+    final_norm_ = place(source.vector("model.norm.weight", d_model));
     // Some files store tied matrices twice; config.json decides.
-    lm_head_ = spec.tied_embeddings ? embedding_ : source.matrix("lm_head.weight", table);
+    lm_head_ = spec.tied_embeddings ? embedding_ : place(source.matrix("lm_head.weight", table));
   }
   memory_ = std::move(source.memory);
 }
@@ -296,16 +347,19 @@ Weights::Weights(Weights&&) noexcept = default;
 Weights& Weights::operator=(Weights&&) noexcept = default;
 Weights::~Weights() = default;
 
-Weights Weights::load(const ModelFolder& folder, Extent layers, std::optional<DType> dtype) {
-  return Weights(folder.config().spec, layers, FolderSource(folder, dtype));
+Weights Weights::load(const ModelFolder& folder, Extent layers, std::optional<DType> dtype,
+                      const DeviceId& device) {
+  return Weights(folder.config().spec, layers, device, FolderSource(folder, dtype));
 }
 
-Weights Weights::load(const ModelFolder& folder, std::optional<DType> dtype) {
-  return load(folder, {0, folder.config().spec.n_layers}, dtype);
+Weights Weights::load(const ModelFolder& folder, std::optional<DType> dtype,
+                      const DeviceId& device) {
+  return load(folder, {0, folder.config().spec.n_layers}, dtype, device);
 }
 
-Weights Weights::synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed) {
-  return Weights(spec, {0, spec.n_layers}, SyntheticSource(dtype, seed));
+Weights Weights::synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed,
+                           const DeviceId& device) {
+  return Weights(spec, {0, spec.n_layers}, device, SyntheticSource(dtype, seed));
 }
 
 std::size_t Weights::matrix_bytes() const {

@@ -2,34 +2,37 @@
 // F32 and BF16 matrices are used where the file is mapped, without a copy; F16 and F64 are
 // converted to F32 once; where layers are int8 (compressed-tensors), all matrices are. Asked for
 // another type, all are converted once; beside int8 matrices (kernels/int8_weights.h) the embedding
-// table is bf16. Every shape is checked against the ModelSpec.
+// table is bf16. For a GPU all are copied to its memory, one tensor after the other, so that the
+// host never holds more than one that was converted. Every shape is checked against the ModelSpec.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
+#include "kernels/device_memory.h"
 #include "kernels/tensor.h"
 #include "model/model_folder.h"
 #include "model/model_spec.h"
 
 namespace longhaul {
 
-// Vectors that the model does not have are empty.
+// Memory of the weights' device. Vectors that the model does not have are empty.
 struct LayerWeights {
-  std::vector<float> attention_norm;  // [d_model]
-  WeightView q;                       // [n_heads * head_dim, d_model]
-  WeightView k;                       // [n_kv_heads * head_dim, d_model]
-  WeightView v;                       // [n_kv_heads * head_dim, d_model]
-  WeightView o;                       // [d_model, n_heads * head_dim]
-  std::vector<float> q_bias, k_bias, v_bias, o_bias;
-  std::vector<float> q_norm, k_norm;  // [head_dim]
-  std::vector<float> ffn_norm;        // [d_model]
-  WeightView gate;                    // [d_ff, d_model]
-  WeightView up;                      // [d_ff, d_model]
-  WeightView down;                    // [d_model, d_ff]
-  std::vector<float> gate_bias, up_bias, down_bias;
+  std::span<const float> attention_norm;  // [d_model]
+  WeightView q;                           // [n_heads * head_dim, d_model]
+  WeightView k;                           // [n_kv_heads * head_dim, d_model]
+  WeightView v;                           // [n_kv_heads * head_dim, d_model]
+  WeightView o;                           // [d_model, n_heads * head_dim]
+  std::span<const float> q_bias, k_bias, v_bias, o_bias;
+  std::span<const float> q_norm, k_norm;  // [head_dim]
+  std::span<const float> ffn_norm;        // [d_model]
+  WeightView gate;                        // [d_ff, d_model]
+  WeightView up;                          // [d_ff, d_model]
+  WeightView down;                        // [d_model, d_ff]
+  std::span<const float> gate_bias, up_bias, down_bias;
 };
 
 // Immutable after construction: any number of threads may read it.
@@ -38,27 +41,29 @@ class Weights {
   // Layers [layers.begin, layers.end) of a Hugging Face folder; with the first layer the embedding,
   // with the last one the final norm and lm_head. `dtype` is that of the matrices: kF32, kBf16,
   // kI8, or as in the files. Throws kCorruptData naming tensor, shape in the file and expected
-  // shape.
+  // shape; kOutOfMemory, saying how much of what is there, when a GPU's memory is full.
   static Weights load(const ModelFolder& folder, Extent layers,
-                      std::optional<DType> dtype = std::nullopt);
-  static Weights load(const ModelFolder& folder,
-                      std::optional<DType> dtype = std::nullopt);  // all layers
+                      std::optional<DType> dtype = std::nullopt, const DeviceId& device = {});
+  static Weights load(const ModelFolder& folder, std::optional<DType> dtype = std::nullopt,
+                      const DeviceId& device = {});  // all layers
   // Random weights of the right scale for tests and benchmarks: the same for the same seed, spec
   // and `dtype` (kF32, kBf16 or kI8) of the matrices.
-  static Weights synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed);
+  static Weights synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed,
+                           const DeviceId& device = {});
 
   Weights(Weights&&) noexcept;
   Weights& operator=(Weights&&) noexcept;
   ~Weights();
 
   const ModelSpec& spec() const { return spec_; }
+  const DeviceId& device() const { return device_; }
   Extent layers() const { return layers_; }
   const LayerWeights& layer(std::int64_t layer) const {
     return layer_weights_[static_cast<std::size_t>(layer - layers_.begin)];
   }
   // [vocab_size, d_model]; what a stage does not need is empty, and so are final_norm and lm_head.
   const WeightView& embedding() const { return embedding_; }
-  const std::vector<float>& final_norm() const { return final_norm_; }
+  std::span<const float> final_norm() const { return final_norm_; }
   const WeightView& lm_head() const { return lm_head_; }  // [vocab_size, d_model]
   // Of the matrices, tied ones once; with the scales of int8 ones.
   std::size_t matrix_bytes() const;
@@ -68,13 +73,14 @@ class Weights {
   class FolderSource;
   class SyntheticSource;
   template <typename Source>
-  Weights(const ModelSpec& spec, Extent layers, Source source);
+  Weights(const ModelSpec& spec, Extent layers, const DeviceId& device, Source source);
 
   ModelSpec spec_;
+  DeviceId device_;
   Extent layers_;
   std::vector<LayerWeights> layer_weights_;
   WeightView embedding_;
-  std::vector<float> final_norm_;
+  std::span<const float> final_norm_;
   WeightView lm_head_;
   std::unique_ptr<Memory> memory_;  // keeps alive what the views look at
 };

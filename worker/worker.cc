@@ -19,6 +19,9 @@ namespace {
 
 const Weights& checked_weights(const WorkerConfig& config) {
   require(config.weights != nullptr, "WorkerConfig: weights are missing");
+  require(config.weights->device() == config.device,
+          fmt::format("WorkerConfig: the device is {}, the weights are on {}",
+                      name_of(config.device), name_of(config.weights->device())));
   return *config.weights;
 }
 
@@ -78,11 +81,12 @@ Extent layers_of(const WorkerConfig& config) {
 
 Worker::Worker(const WorkerConfig& config)
     : weights_((checked_weights(config), config.weights)),
+      queue_(config.device),
       comm_(config.place ? config.place->comm : nullptr),
       n_threads_(config.n_threads),
       layout_(weights_->spec(), roles_of(config), layers_of(config), block_shape(config)),
-      pool_(layout_.shape(), config.cache_limit_bytes),
-      compute_(*weights_),
+      pool_(layout_.shape(), config.cache_limit_bytes, queue_.stream()),
+      compute_(*weights_, queue_.stream()),
       transformer_(compute_, layout_),
       logits_reader_(compute_),
       board_(config.board) {
@@ -90,6 +94,12 @@ Worker::Worker(const WorkerConfig& config)
   if (!config.place) return;
   rank_ = config.place->comm->job_rank();
   if (config.place->comm->size() == 1) return;
+  if (config.device.kind != Device::kCpu) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "several ranks on GPUs are not supported yet: run one rank with a GPU, or all ranks "
+        "on CPUs");
+  }
   if (config.place->plan->roles.sink_positions != SinkPositions::kAbsolute) {
     throw Error(ErrorCode::kUnsupported,
                 "StreamingLLM's positions in the cache work on one rank; with more ranks streaming "
@@ -109,7 +119,12 @@ StepResult Worker::step(const StepCommand& command) {
     done.seconds = watch.seconds();
     return done;
   } catch (const Error& error) {
-    return StepFailed{.code = error.code(), .message = error.what()};
+    const bool tells_memory =
+        error.code() == ErrorCode::kOutOfMemory && queue_.device().kind != Device::kCpu;
+    return StepFailed{.code = error.code(),
+                      .message = tells_memory
+                                     ? fmt::format("{} ({})", error.what(), describe_memory())
+                                     : error.what()};
   } catch (const std::bad_alloc&) {
     return StepFailed{
         .code = ErrorCode::kOutOfMemory,
@@ -183,9 +198,26 @@ StepDone Worker::run(const ReportRank& /*command*/) {
 StepDone Worker::run(const SaveSequence& command) {
   save_sequence({.command = command,
                  .cache = find_whole(command.sequence).cache,
+                 .stream = queue_.stream(),
                  .spec = weights_->spec(),
                  .comm = comm_});
   return {};
+}
+
+std::string Worker::describe_memory() const {
+  const std::size_t ring_bytes = ring_ ? ring_->buffer_bytes() : 0;
+  std::string text = fmt::format(
+      "{} of this worker: weights {} bytes, KV caches {} in use of {} taken, activations {}, ring "
+      "buffers {}",
+      name_of(queue_.device()), weights_->matrix_bytes(), pool_.bytes_in_use(),
+      pool_.bytes_reserved(), compute_.buffer_bytes(), ring_bytes);
+  if (queue_.device().kind != Device::kCpu) {
+    const cuda::DeviceInfo gpu = cuda::device_info(queue_.device().ordinal);
+    text +=
+        fmt::format(", the operators' scratch {}; {} of {} bytes are free",
+                    queue_.stream().cuda_stream().own_bytes(), gpu.free_bytes, gpu.memory_bytes);
+  }
+  return text;
 }
 
 void Worker::throw_cache_full(const Batch& batch, std::string_view detail) const {

@@ -6,12 +6,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "cluster/wire/link.h"
 #include "cluster/wire/phase.h"
 #include "cluster/wire/step.h"
+#include "kernels/device_memory.h"
 #include "model/head_profile.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_layout.h"
@@ -26,12 +28,13 @@ namespace longhaul {
 
 struct WorkerConfig {
   std::shared_ptr<const Weights> weights = nullptr;  // ranks of one process may share them
-  std::optional<HeadRoles> roles = std::nullopt;     // of the KV heads; all retrieval when empty
-  KvType k_type = KvType::kF32;                      // of cached keys
-  KvType v_type = KvType::kF32;                      // of cached values
-  std::int64_t block_size = 64;                      // tokens of a cache block
+  DeviceId device = {};  // what computes and holds caches and activations; the weights are there
+  std::optional<HeadRoles> roles = std::nullopt;  // of the KV heads; all retrieval when empty
+  KvType k_type = KvType::kF32;                   // of cached keys
+  KvType v_type = KvType::kF32;                   // of cached values
+  std::int64_t block_size = 64;                   // tokens of a cache block
   std::optional<std::size_t> cache_limit_bytes =
-      std::nullopt;   // of slabs; none: what the system gives
+      std::nullopt;   // of slabs; none: what the system or the GPU gives
   int n_threads = 0;  // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
   // With other ranks: where this one stands. Roles, cache types and block size are then the plan's;
   // `weights` include those of its stage.
@@ -40,7 +43,7 @@ struct WorkerConfig {
   Trace* trace = nullptr;       // of work and transfers on a ring; must outlive it; may be null
 };
 
-// Used by one thread, which is the step thread.
+// Used by one thread, which is the step thread and, with a GPU, also makes the worker.
 class Worker {
  public:
   // Throws kInvalidArgument for a configuration that makes no sense. With a place: collective over
@@ -57,6 +60,9 @@ class Worker {
   // Answers commands until Shutdown (which is answered) or until the coordinator is gone.
   void serve(WorkerLink& link);
 
+  // What it has of the device's memory: "weights 5 bytes, KV caches ..., ... bytes are free".
+  std::string describe_memory() const;
+
   std::size_t kv_bytes_in_use() const { return pool_.bytes_in_use(); }
   std::size_t kv_bytes_reserved() const { return pool_.bytes_reserved(); }
   // Summed over all steps so far.
@@ -67,8 +73,9 @@ class Worker {
     SequenceCache cache;
     SamplingParams sampling;
     std::int64_t n_tokens = 0;
-    std::vector<float>
-        last_hidden;       // of its newest token, [d_model]: scores the next chunk's first
+    // Of its newest token, [1, d_model]: scores the next chunk's first. Forks share it until they
+    // have a newer one; null before the first chunk.
+    std::shared_ptr<DeviceTensor<float, 2>> last_hidden;
     bool is_whole = true;  // false from the start of a step that changes it to its end
   };
 
@@ -109,6 +116,7 @@ class Worker {
   [[noreturn]] void throw_cache_full(const Batch& batch, std::string_view detail) const;
 
   std::shared_ptr<const Weights> weights_;
+  DeviceQueue queue_;
   Communicator* comm_;  // of the replica; null: alone
   int n_threads_;
   CacheLayout layout_;

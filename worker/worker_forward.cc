@@ -61,7 +61,7 @@ StepDone Worker::prefill_on_ring(const PrefillChunk& command, Sequence& sequence
     const RingChunk chunk = ring_->chunk_of(first, n_new, wanted);
     done.scored = ring_->gather_scored(chunk, score_own_slabs(command, sequence, chunk, hidden));
     if (ring_->answers() && first > 0) {
-      const TensorView<const float, 2> before(sequence.last_hidden.data(), {1, hidden.dim(1)});
+      const TensorView<const float, 2> before = sequence.last_hidden->view();
       const LogitsQuestion question = score_question(command, sequence, 0);
       std::vector<PickedToken> of_first;
       logits_reader_.answer(before, {&question, 1}, of_first);
@@ -192,7 +192,7 @@ std::vector<PickedToken> Worker::score(const PrefillChunk& command, const Sequen
   }
   std::vector<PickedToken> scored;
   if (sequence.n_tokens > 0) {
-    const TensorView<const float, 2> before(sequence.last_hidden.data(), {1, hidden.dim(1)});
+    const TensorView<const float, 2> before = sequence.last_hidden->view();
     logits_reader_.answer(before, std::span(questions).first(1), scored);
   }
   logits_reader_.answer(hidden.slice(0, {0, n_new - 1}), std::span(questions).subspan(1), scored);
@@ -210,8 +210,14 @@ TensorView<const float, 2> Worker::forward(const Batch& batch) {
 
 void Worker::keep_last_hidden(Sequence& sequence, const TensorView<const float, 2>& hidden,
                               std::int64_t row) {
-  const float* data = hidden.data() + row * hidden.stride(0);
-  sequence.last_hidden.assign(data, data + hidden.dim(1));
+  std::shared_ptr<DeviceTensor<float, 2>> kept = std::move(sequence.last_hidden);
+  if (kept == nullptr || kept.use_count() > 1) {
+    kept = std::make_shared<DeviceTensor<float, 2>>(queue_.stream(),
+                                                    std::array{std::int64_t{1}, hidden.dim(1)});
+  }
+  copy_bytes(queue_.stream(), reinterpret_cast<std::byte*>(kept->data()),
+             reinterpret_cast<const std::byte*>(hidden[row].data()), kept->bytes());
+  sequence.last_hidden = std::move(kept);
 }
 
 }  // namespace longhaul

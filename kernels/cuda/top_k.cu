@@ -96,8 +96,8 @@ __device__ void select(const float* logits, std::int64_t n, std::int64_t k, Shar
       while (shared.counts[digit] < shared.wanted) shared.wanted -= shared.counts[digit--];
       shared.prefix |= static_cast<std::uint64_t>(digit) << shift;
     }
+    __syncthreads();  // the digit is chosen before the counts are cleared or the key is used
   }
-  __syncthreads();  // the last digit is chosen before the key is used
 }
 
 // grid.x is the row. Shared: one Shared.

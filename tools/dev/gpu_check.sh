@@ -91,11 +91,12 @@ check "configure" 120 cmake -S . -B "$build" "${generator[@]}" "${prefix[@]}" -D
   -DLONGHAUL_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCHITECTURES-real" -DLONGHAUL_MPI=OFF -DLONGHAUL_NCCL=OFF -DLONGHAUL_HDF5=OFF \
   -DLONGHAUL_ONEDNN=OFF || table
 check "build kernels, worker, communicator" 400 cmake --build "$build" -j "$jobs" \
-  --target kernels_test kernels_cuda_on_host_test gpu_bench unit_worker_test comm_test || table
+  --target kernels_test kernels_cuda_on_host_test worker_gpu_test gpu_bench unit_worker_test comm_test || table
 
 kernels=$build/tests/unit/kernels/kernels_test
 on_gpu='*/cuda:Gpu.*'
 check "operators on the GPU" 200 "$kernels" "--gtest_filter=$on_gpu" --gtest_brief=1
+check "worker on the GPU" 200 "$build/tests/gpu/worker_gpu_test" --gtest_brief=1
 check "the same kernels on the CPU" 200 "$build/tests/unit/kernels/kernels_cuda_on_host_test" "--gtest_filter=$on_gpu" --gtest_brief=1
 check "worker and communicator on the CPU" 100 \
   bash -c "'$build/tests/unit/worker/unit_worker_test' --gtest_brief=1 && '$build/tests/unit/comm/comm_test' --gtest_brief=1"

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "tools/device_flag.h"
 #include "tools/weights_flag.h"
 
 namespace longhaul {
@@ -19,6 +20,7 @@ void add_eval_model_flags(CLI::App& app, EvalModelFlags& f) {
                  "Model: a Hugging Face folder, or org/name[@revision] from the local hub cache")
       ->required();
   const std::string group = "Speed and memory";
+  add_device_flag(app, f.device, group);
   app.add_option("-t,--threads", f.n_threads, "Threads (default: all cores)")
       ->check(CLI::Range(0, 4096))
       ->group(group);

@@ -7,6 +7,7 @@
 #include "coordinator/fingerprint.h"
 #include "coordinator/preparation.h"
 #include "tools/byte_size.h"
+#include "tools/device_flag.h"
 #include "tools/environment.h"
 #include "tools/weights_flag.h"
 
@@ -15,8 +16,8 @@ EvalModel::EvalModel(const EvalModelFlags& flags)
     : flags_(flags),
       folder_(find_model_folder(flags.model, hub_cache())),
       tokenizer_(Tokenizer::from_file(folder_.tokenizer_path())),
-      weights_(
-          std::make_shared<const Weights>(Weights::load(folder_, asked_weights(flags.weights)))),
+      weights_(std::make_shared<const Weights>(
+          Weights::load(folder_, asked_weights(flags.weights), chosen_device(flags.device)))),
       start_(leading_special_tokens(tokenizer_)),
       ends_(folder_.config().eos_token_ids) {
   const auto& more = folder_.generation().eos_token_ids;
@@ -35,6 +36,7 @@ std::vector<std::int32_t> EvalModel::encode(std::string_view text, bool parse_sp
 WorkerConfig EvalModel::worker_config(const HeadRoles& roles) const {
   WorkerConfig config;
   config.weights = weights_;
+  config.device = weights_->device();
   config.roles = roles;
   config.k_type = cache_type(flags_.cache_types.k, weight_dtype());
   config.v_type = cache_type(flags_.cache_types.v, weight_dtype());
@@ -45,9 +47,11 @@ WorkerConfig EvalModel::worker_config(const HeadRoles& roles) const {
 }
 
 std::string EvalModel::description() const {
-  return fmt::format("{} ({}, {} layers of {} KV heads, weights {})", folder_.path().string(),
-                     spec().model_type, spec().n_layers, spec().n_kv_heads,
-                     name_of(weight_dtype()));
+  std::string text =
+      fmt::format("{} ({}, {} layers of {} KV heads, weights {})", folder_.path().string(),
+                  spec().model_type, spec().n_layers, spec().n_kv_heads, name_of(weight_dtype()));
+  if (weights_->device() != DeviceId{}) text += " on " + describe(weights_->device());
+  return text;
 }
 
 Json EvalModel::settings() const {

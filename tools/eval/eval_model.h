@@ -20,6 +20,7 @@ namespace longhaul {
 // Flags that both evaluations share with `longhaul run`.
 struct EvalModelFlags {
   std::string model;
+  std::string device = "cpu";  // cpu, cuda or auto
   int n_threads = 0;
   std::int64_t chunk_len = 2048;
   std::string weights = "auto";

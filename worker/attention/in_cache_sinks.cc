@@ -27,8 +27,8 @@ void InCacheSinks::set_angles(StreamRef stream, std::span<const std::int64_t> po
   const auto n_rows = static_cast<std::int64_t>(positions.size());
   const auto half = static_cast<std::int64_t>(frequencies_.inverse_frequencies.size());
   if (cos_.data() == nullptr || cos_.dim(0) < n_rows) {
-    cos_ = Tensor<float, 2>({n_rows, half});
-    sin_ = Tensor<float, 2>({n_rows, half});
+    cos_ = DeviceTensor<float, 2>(stream, {n_rows, half});
+    sin_ = DeviceTensor<float, 2>(stream, {n_rows, half});
   }
   const std::int64_t last_in_cache = mask.sink + mask.recent - 1;
   turns_.clear();

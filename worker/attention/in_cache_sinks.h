@@ -18,6 +18,7 @@
 
 #include "base/device.h"
 #include "kernels/attention.h"
+#include "kernels/device_memory.h"
 #include "kernels/tensor.h"
 #include "model/model_spec.h"
 #include "model/rope_frequencies.h"
@@ -50,7 +51,7 @@ class InCacheSinks {
   RopeFrequencies frequencies_;
   // Of the last call; kept while positions stay the same, from layer to layer.
   std::vector<std::int64_t> positions_;
-  Tensor<float, 2> cos_, sin_;  // [n_rows or more, head_dim / 2], of the turn back
+  DeviceTensor<float, 2> cos_, sin_;  // [n_rows or more, head_dim / 2], of the turn back
   std::vector<std::int64_t> turns_;
   std::vector<std::int64_t> sink_positions_;  // [n_rows]: p - recent, the last sink key to be seen
   std::vector<KvBlockRef> blocks_;

@@ -4,18 +4,21 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "base/error.h"
+#include "kernels/device_memory.h"
 
 namespace longhaul {
 namespace {
 
 constexpr std::size_t kSlabBytes = std::size_t{2} << 20;  // one huge page on x86-64
+// Taking memory from a GPU waits for its work: seldom.
+constexpr std::size_t kGpuSlabBytes = std::size_t{64} << 20;
 
 }  // namespace
 
-// Blocks of one mapping. Those from n_touched on were never used: the system's zero pages.
+// Blocks of one mapping, or of one piece of a GPU's memory. Those from n_touched on were never
+// used: they are zero.
 struct BlockPool::Slab {
   Slab(std::int64_t n, std::size_t block_bytes)
       : n_blocks(n), counts(static_cast<std::size_t>(n)), uses(static_cast<std::size_t>(n)) {
@@ -24,14 +27,28 @@ struct BlockPool::Slab {
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory != MAP_FAILED) base = static_cast<std::byte*>(memory);
   }
+  // Null base where the GPU has no room.
+  Slab(std::int64_t n, std::size_t block_bytes, StreamRef stream)
+      : n_blocks(n), counts(static_cast<std::size_t>(n)), uses(static_cast<std::size_t>(n)) {
+    const std::size_t bytes = static_cast<std::size_t>(n) * block_bytes;
+    try {
+      on_gpu = cuda::Buffer(bytes);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfMemory) throw;
+      return;
+    }
+    base = on_gpu.data();
+    set_to_zero(stream, base, bytes);
+  }
   ~Slab() {
-    if (base != nullptr) ::munmap(base, mapped_bytes);
+    if (mapped_bytes > 0 && base != nullptr) ::munmap(base, mapped_bytes);
   }
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
 
   std::byte* base = nullptr;
   std::size_t mapped_bytes = 0;
+  cuda::Buffer on_gpu;
   std::int64_t n_blocks;
   std::int64_t n_in_use = 0;
   std::int64_t n_touched = 0;
@@ -40,11 +57,13 @@ struct BlockPool::Slab {
   std::vector<std::int64_t> freed;  // used before; the latest, still in the CPU's cache, goes first
 };
 
-BlockPool::BlockPool(const KvBlockShape& shape, std::optional<std::size_t> limit_bytes)
-    : shape_(shape), bytes_(shape.bytes()), limit_bytes_(limit_bytes) {
+BlockPool::BlockPool(const KvBlockShape& shape, std::optional<std::size_t> limit_bytes,
+                     StreamRef stream)
+    : shape_(shape), bytes_(shape.bytes()), limit_bytes_(limit_bytes), stream_(stream) {
   require(shape.block_size > 0 && shape.head_dim > 0 && bytes_ > 0,
           "BlockPool: block_size and head_dim must be positive");
-  blocks_per_slab_ = static_cast<std::int64_t>(std::max<std::size_t>(1, kSlabBytes / bytes_));
+  const std::size_t slab = stream.device() == Device::kCuda ? kGpuSlabBytes : kSlabBytes;
+  blocks_per_slab_ = static_cast<std::int64_t>(std::max<std::size_t>(1, slab / bytes_));
 }
 
 BlockPool::~BlockPool() = default;
@@ -70,7 +89,7 @@ std::optional<BlockId> BlockPool::take(BlockUse use) {
   if (!slab.freed.empty()) {
     slot = slab.freed.back();
     slab.freed.pop_back();
-    std::memset(slab.base + static_cast<std::size_t>(slot) * bytes_, 0, bytes_);
+    set_to_zero(stream_, slab.base + static_cast<std::size_t>(slot) * bytes_, bytes_);
   } else {
     slot = slab.n_touched++;
   }
@@ -80,6 +99,10 @@ std::optional<BlockId> BlockPool::take(BlockUse use) {
   if (++slab.n_in_use == slab.n_blocks) slabs_with_room_.erase(index);
   ++n_blocks_in_use_;
   return BlockId{index * blocks_per_slab_ + slot};
+}
+
+void BlockPool::copy(BlockId to, BlockId from) const {
+  copy_bytes(stream_, data(to), data(from), bytes_);
 }
 
 void BlockPool::share(BlockId id) { ++slab_of(id).counts[static_cast<std::size_t>(slot_of(id))]; }
@@ -118,8 +141,9 @@ bool BlockPool::add_slab() {
     n_blocks = std::min(n_blocks, room);
     if (n_blocks <= 0) return false;
   }
-  auto slab = std::make_unique<Slab>(n_blocks, bytes_);
-  if (slab->base == nullptr) return false;
+  auto slab = new_slab(n_blocks);
+  if (slab == nullptr) return false;
+  n_blocks = slab->n_blocks;
   std::int64_t index = static_cast<std::int64_t>(slabs_.size());
   if (free_slab_indices_.empty()) {
     slabs_.push_back(std::move(slab));
@@ -131,6 +155,19 @@ bool BlockPool::add_slab() {
   slabs_with_room_.insert(index);
   n_blocks_reserved_ += n_blocks;
   return true;
+}
+
+// Null when there is no memory. A GPU's last memory may be less than a whole slab.
+std::unique_ptr<BlockPool::Slab> BlockPool::new_slab(std::int64_t n_blocks) const {
+  if (stream_.device() == Device::kCpu) {
+    auto slab = std::make_unique<Slab>(n_blocks, bytes_);
+    return slab->base == nullptr ? nullptr : std::move(slab);
+  }
+  for (; n_blocks > 0; n_blocks /= 2) {
+    auto slab = std::make_unique<Slab>(n_blocks, bytes_, stream_);
+    if (slab->base != nullptr) return slab;
+  }
+  return nullptr;
 }
 
 void BlockPool::free_slab(std::int64_t index) {

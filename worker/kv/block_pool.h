@@ -1,5 +1,6 @@
-// Cache memory: blocks of one KvBlockShape, cut from slabs that are taken from the system when
-// needed and given back when they are empty. Counts who shares a block; knows nothing of sequences.
+// Cache memory on the worker's device: blocks of one KvBlockShape, cut from slabs that are taken
+// from the system or the GPU when needed and given back when they are empty. Counts who shares a
+// block; knows nothing of sequences.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "base/device.h"
 #include "base/ids.h"
 #include "kernels/kv_block.h"
 
@@ -23,13 +25,14 @@ enum class BlockUse : std::uint8_t { kRetrieval, kStreaming };
 class BlockPool {
  public:
   // `limit_bytes` bounds what is taken from the system, without the few bytes that round a slab up
-  // to whole pages; no limit when empty.
-  explicit BlockPool(const KvBlockShape& shape, std::optional<std::size_t> limit_bytes = {});
+  // to whole pages; no limit when empty. Blocks are used by the work of `stream` alone.
+  explicit BlockPool(const KvBlockShape& shape, std::optional<std::size_t> limit_bytes = {},
+                     StreamRef stream = StreamRef::cpu());
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // A zero-filled block with one owner; empty when the limit is reached.
+  // A zero-filled block with one owner; empty when the limit is reached or nothing more is given.
   std::optional<BlockId> take(BlockUse use = BlockUse::kRetrieval);
   // One more owner.
   void share(BlockId id);
@@ -37,6 +40,8 @@ class BlockPool {
   void release(BlockId id);
   bool is_shared(BlockId id) const;
   std::byte* data(BlockId id) const;
+  // Makes the bytes of `to` those of `from`.
+  void copy(BlockId to, BlockId from) const;
 
   const KvBlockShape& shape() const { return shape_; }
   std::optional<std::size_t> limit_bytes() const { return limit_bytes_; }
@@ -56,11 +61,13 @@ class BlockPool {
   Slab& slab_of(BlockId id) const;
   std::int64_t slot_of(BlockId id) const { return id.value % blocks_per_slab_; }
   bool add_slab();
+  std::unique_ptr<Slab> new_slab(std::int64_t n_blocks) const;
   void free_slab(std::int64_t index);
 
   KvBlockShape shape_;
   std::size_t bytes_;  // of a block
   std::optional<std::size_t> limit_bytes_;
+  StreamRef stream_;
   std::int64_t blocks_per_slab_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // null where one was given back
   std::set<std::int64_t> slabs_with_room_;    // the lowest is used first, so that others run empty

@@ -1,7 +1,6 @@
 #include "worker/kv/head_cache.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -44,7 +43,7 @@ std::optional<HeadCache::AppendPlace> HeadCache::extend(std::int64_t n_tokens) {
     const BlockId copy = ids_.back();
     ids_.pop_back();
     BlockId& shared = ids_[n_before - 1];
-    std::memcpy(pool_->data(copy), pool_->data(shared), pool_->shape().bytes());
+    pool_->copy(copy, shared);
     pool_->release(std::exchange(shared, copy));
     blocks_.back().data = pool_->data(copy);
   }
@@ -74,7 +73,7 @@ bool HeadCache::own_block(std::size_t index) {
   if (!pool_->is_shared(ids_[index])) return true;
   const std::optional<BlockId> copy = pool_->take(use_);
   if (!copy) return false;
-  std::memcpy(pool_->data(*copy), pool_->data(ids_[index]), pool_->shape().bytes());
+  pool_->copy(*copy, ids_[index]);
   pool_->release(std::exchange(ids_[index], *copy));
   blocks_[index].data = pool_->data(*copy);
   return true;

@@ -18,10 +18,10 @@ namespace longhaul {
 namespace {
 
 // Rows [extent) of a bias, or none.
-std::span<const float> part_of(const std::vector<float>& bias, Extent extent) {
+std::span<const float> part_of(std::span<const float> bias, Extent extent) {
   if (bias.empty()) return {};
-  return std::span(bias).subspan(static_cast<std::size_t>(extent.begin),
-                                 static_cast<std::size_t>(extent.size()));
+  return bias.subspan(static_cast<std::size_t>(extent.begin),
+                      static_cast<std::size_t>(extent.size()));
 }
 
 Extent scaled(Extent heads, std::int64_t by) { return {heads.begin * by, heads.end * by}; }
@@ -281,7 +281,7 @@ void RingDecode::gather_scales(std::int64_t /*number*/, std::span<const std::int
 }
 
 // hidden += bias + the sum of partial_ over the ring: the same bits on every rank.
-void RingDecode::add_sum_over_ring(const std::vector<float>& bias) {
+void RingDecode::add_sum_over_ring(std::span<const float> bias) {
   {
     const PhaseTimer timer(compute_.times(), Phase::kRingWait);
     const RingContext::WaitMark mark(context_.board, -1);

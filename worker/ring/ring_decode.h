@@ -52,7 +52,7 @@ class RingDecode {
   void join_split_heads(std::int64_t number);
   void add_attention_output(std::int64_t number, const LayerWeights& weights);
   void add_feed_forward(const LayerWeights& weights);
-  void add_sum_over_ring(const std::vector<float>& bias);
+  void add_sum_over_ring(std::span<const float> bias);
 
   std::int64_t n_rows() { return compute_.buffers().hidden.dim(0); }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device.h"
 #include "cluster/wire/step.h"
 #include "kernels/attention.h"
 #include "kernels/kv_block.h"
@@ -22,6 +23,7 @@ struct SavedSequence {
   std::string name;  // of the files, without extension
   const ModelSpec& spec;
   KvBlockShape shape;
+  StreamRef stream = StreamRef::cpu();  // whose device has the blocks
   std::span<const std::int32_t> tokens;
   std::span<const Named<std::string>> facts;  // one of them is content_id: equal for equal content
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "kernels/device_memory.h"
 #include "worker/snapshot/block_rows.h"
 #include "worker/snapshot/cache_files.h"
 #include "worker/snapshot/durable_file.h"
@@ -54,11 +55,35 @@ void write_rows(const Hdf5File& file, const SavedSequence& saved, const HeadPiec
   }
 }
 
+// The blocks of one head as the host can read them: themselves, or copies of a GPU's.
+class BlocksOnHost {
+ public:
+  BlocksOnHost(const SavedSequence& saved, std::span<const KvBlockRef> blocks)
+      : blocks_(blocks.begin(), blocks.end()) {
+    if (saved.stream.device() == Device::kCpu) return;
+    const std::size_t n_bytes = saved.shape.bytes();
+    memory_.resize(blocks.size() * n_bytes);
+    std::vector<HostCopy> copies;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      copies.push_back({std::span(memory_).subspan(i * n_bytes, n_bytes), blocks[i].data});
+      blocks_[i].data = memory_.data() + i * n_bytes;
+    }
+    copy_to_host(saved.stream, copies);
+  }
+  std::span<const KvBlockRef> blocks() const { return blocks_; }
+
+ private:
+  std::vector<KvBlockRef> blocks_;
+  std::vector<std::byte> memory_;
+};
+
 class PartWriter {
  public:
   PartWriter(const SavedSequence& saved, Hdf5File& file) : saved_(saved), file_(file) {}
 
-  void write(const HeadPiece& piece) {
+  void write(HeadPiece piece) {
+    const BlocksOnHost on_host(saved_, piece.blocks);
+    piece.blocks = on_host.blocks();
     const std::string path = head_path(piece.layer, piece.kv_head);
     const Hdf5Id group = file_.make_group(path);
     file_.write_attribute(group, "role", std::string(name_of(piece.role)));

@@ -116,6 +116,7 @@ void save_sequence(const SaveSequenceArgs& args) {
                             .name = command.name,
                             .spec = args.spec,
                             .shape = args.cache.layout().shape(),
+                            .stream = args.stream,
                             .tokens = command.tokens,
                             .facts = command.facts};
   std::optional<AppendFile> lock;

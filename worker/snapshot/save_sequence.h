@@ -1,6 +1,7 @@
 // What the step command SaveSequence does on one rank: writes its part of a sequence's caches, and
 // on the first rank also the file that presents all parts as one. docs/kv_files.md describes both.
 #pragma once
+#include "base/device.h"
 #include "cluster/comm/communicator.h"
 #include "cluster/wire/step.h"
 #include "model/model_spec.h"
@@ -10,7 +11,8 @@ namespace longhaul {
 
 struct SaveSequenceArgs {
   const SaveSequence& command;
-  const SequenceCache& cache;  // what this rank holds of it
+  const SequenceCache& cache;           // what this rank holds of it
+  StreamRef stream = StreamRef::cpu();  // that worked on the cache
   const ModelSpec& spec;
   Communicator* comm = nullptr;  // the ranks of the replica; null: this one alone
 };

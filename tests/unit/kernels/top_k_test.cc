@@ -62,6 +62,22 @@ TEST_P(TopK, MatchesTheReferenceWithTies) {
   }
 }
 
+// Counts were once cleared for the next digit while the last one was still being chosen.
+TEST_P(TopK, DigitsAreChosenBeforeTheirCountsAreCleared) {
+  constexpr std::int64_t kRows = 16;
+  constexpr std::int64_t kVocab = 97;
+  constexpr std::int64_t kMost = 4;
+  Random random(base_seed());
+  const std::vector<float> logits = random.normals(kRows * kVocab);
+  const Result got = run(stream(), logits, kRows, kMost);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    const auto begin = logits.begin() + row * kVocab;
+    const auto want = reference::top_k(std::vector<double>(begin, begin + kVocab), kMost);
+    const auto first = got.ids.begin() + row * kMost;
+    EXPECT_EQ(std::vector<std::int32_t>(first, first + kMost), want) << "row " << row;
+  }
+}
+
 TEST_P(TopK, EqualLogitsGiveTheLowestIds) {
   const Result got = run(stream(), std::vector<float>(1000, -2.5F), 1, 3);
   EXPECT_EQ(got.ids, (std::vector<std::int32_t>{0, 1, 2}));

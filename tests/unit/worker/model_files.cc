@@ -70,8 +70,8 @@ class Writer {
     add(name, {static_cast<const float*>(w.data), static_cast<std::size_t>(w.n_out * w.n_in)},
         {w.n_out, w.n_in});
   }
-  void add(const std::string& name, const std::vector<float>& values) {
-    add(name, std::span<const float>(values), {static_cast<std::int64_t>(values.size())});
+  void add(const std::string& name, std::span<const float> values) {
+    add(name, values, {static_cast<std::int64_t>(values.size())});
   }
   std::string file() const {
     std::string header = fmt::format("{{{}}}", fmt::join(entries_, ", "));

@@ -21,6 +21,7 @@ namespace {
 using test::ModelFiles;
 using test::TemporaryFolder;
 using test::write_model;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 
 constexpr const char* kQ1 = "model.layers.1.self_attn.q_proj.weight";
@@ -61,8 +62,8 @@ TEST(Weights, StayMappedWithoutTheFolderObject) {
   for (std::int64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(element(weights.layer(2).down, i), element(want.layer(2).down, i));
   }
-  EXPECT_EQ(weights.layer(0).attention_norm, want.layer(0).attention_norm);
-  EXPECT_EQ(weights.final_norm(), want.final_norm());
+  EXPECT_THAT(weights.layer(0).attention_norm, ElementsAreArray(want.layer(0).attention_norm));
+  EXPECT_THAT(weights.final_norm(), ElementsAreArray(want.final_norm()));
 }
 
 TEST(Weights, F16F64AndMisalignedTensorsAreConvertedOnce) {
@@ -127,9 +128,9 @@ TEST(Weights, BiasesAndQkNormsAreReadWhenTheModelHasThem) {
   write_model(folder.path(), {.spec = spec});
   const Weights weights = Weights::load(ModelFolder(folder.path()));
   const Weights want = Weights::synthetic(spec, DType::kF32, 7);
-  EXPECT_EQ(weights.layer(1).k_bias, want.layer(1).k_bias);
-  EXPECT_EQ(weights.layer(1).o_bias, want.layer(1).o_bias);
-  EXPECT_EQ(weights.layer(1).down_bias, want.layer(1).down_bias);
+  EXPECT_THAT(weights.layer(1).k_bias, ElementsAreArray(want.layer(1).k_bias));
+  EXPECT_THAT(weights.layer(1).o_bias, ElementsAreArray(want.layer(1).o_bias));
+  EXPECT_THAT(weights.layer(1).down_bias, ElementsAreArray(want.layer(1).down_bias));
   EXPECT_TRUE(weights.layer(1).q_norm.empty());
 }
 

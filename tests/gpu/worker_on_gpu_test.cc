@@ -1,0 +1,293 @@
+// A worker on a GPU: the golden models' greedy tokens, every type of cache, streaming heads, forks,
+// sampling and scores are the CPU's; what cannot be done is refused by name.
+#include <gmock/gmock.h>
+
+#include "model/model_folder.h"
+#include "tests/golden/golden_models.h"
+#include "tests/gpu/worker_plays.h"
+
+namespace longhaul::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr SequenceId kA{1};
+constexpr SequenceId kB{2};
+constexpr SequenceId kC{3};
+constexpr double kFloat32 = 2e-4;
+
+// Beside caches of 16 bits and less GPUs round queries and weights to bf16, CPUs to other types;
+// and what differs in its last bit before it is cached may get the neighbouring code.
+double tolerance_of(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return kFloat32;
+    case KvType::kBf16:
+    case KvType::kInt8:
+      return 6e-2;
+    case KvType::kInt4:
+      return 0.3;
+  }
+  return 0;
+}
+constexpr std::int64_t kAllLogprobs = 1'000;
+
+// Keeps some heads whole; both edges of the others fall inside blocks.
+HeadRoles mixed_roles(const ModelSpec& spec) {
+  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  roles.sink = 5;
+  roles.recent = 23;
+  for (std::size_t i = 0; i < roles.roles.size(); ++i) {
+    if (i % 3 != 0) roles.roles[i] = HeadRole::kStreaming;
+  }
+  return roles;
+}
+
+class GoldenModels : public OnGpu, public testing::WithParamInterface<std::string> {};
+
+TEST_P(GoldenModels, AnswerAsOnTheCpu) {
+  const GoldenModel golden = read_golden_model(GetParam());
+  const ModelFolder folder(golden.folder);
+  const auto make = [&](const DeviceId& device) -> WorkerConfig {
+    return {.weights = std::make_shared<const Weights>(Weights::load(folder, std::nullopt, device)),
+            .device = device,
+            .roles = mixed_roles(folder.config().spec),
+            .block_size = 16,
+            .n_threads = 1};
+  };
+  const auto play = [&](Player& player) {
+    player.open(kA, {.n_logprobs = kAllLogprobs});
+    const std::int32_t first = player.prefill(kA, std::span(golden.tokens).first(70), 33);
+    player.decode({kA}, {first}, 6);
+  };
+  expect_the_cpus_answers(make, play, kFloat32);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenModels, testing::ValuesIn(golden_model_names()),
+                         [](const auto& test) { return test.param; });
+
+// Heads wide enough for the tensor cores' kernels.
+ModelSpec wide_spec() {
+  ModelSpec spec = tiny_spec();
+  spec.n_layers = 2;
+  spec.n_heads = 4;
+  spec.n_kv_heads = 2;
+  spec.head_dim = 64;
+  spec.attention_window.assign(2, ModelSpec::kNoWindow);
+  return spec;
+}
+
+MakeConfig wide_model(KvType type, DType weights = DType::kF32) {
+  return [=](const DeviceId& device) -> WorkerConfig {
+    return {.weights = std::make_shared<const Weights>(
+                Weights::synthetic(wide_spec(), weights, 7, device)),
+            .device = device,
+            .roles = mixed_roles(wide_spec()),
+            .k_type = type,
+            .v_type = type,
+            .block_size = 16,
+            .n_threads = 1};
+  };
+}
+
+// Long enough that streaming heads give up blocks in prefill and in decode.
+void read_and_write(Player& player) {
+  Random random(1);
+  player.open(kA, {.n_logprobs = kAllLogprobs});
+  const auto tokens = random_tokens(random, 90, wide_spec().vocab_size);
+  player.prefill(kA, tokens, 37);
+  player.feed({kA}, random, 20);
+}
+
+class CacheTypes : public OnGpu, public testing::WithParamInterface<KvType> {};
+
+TEST_P(CacheTypes, AnswerAsOnTheCpu) {
+  expect_the_cpus_answers(wide_model(GetParam()), read_and_write, tolerance_of(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CacheTypes, testing::ValuesIn(kKvTypes),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+class WeightTypes : public OnGpu, public testing::WithParamInterface<DType> {};
+
+// Activations are rounded before products with such weights: what differs in its last bit may be
+// rounded the other way.
+TEST_P(WeightTypes, AnswerAsOnTheCpu) {
+  expect_the_cpus_answers(wide_model(KvType::kF32, GetParam()), read_and_write, 0.05);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fewer, WeightTypes, testing::Values(DType::kBf16, DType::kI8),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+// Three forks of a document, asked together, one of them forked again; then the document is
+// dropped.
+void fork_and_batch(Player& player) {
+  Random random(2);
+  player.open(kA, {.n_logprobs = kAllLogprobs});
+  player.prefill(kA, random_tokens(random, 75, 97), 40);
+  for (const SequenceId id : {kB, kC}) {
+    player.step(ForkSequence{.parent = kA, .child = id, .sampling = {.n_logprobs = kAllLogprobs}});
+    player.prefill(id, random_tokens(random, 5, 97), 100);
+  }
+  player.step(DropSequences{.sequences = {kA}});
+  player.feed({kB, kC}, random, 5);
+  player.step(ForkSequence{.parent = kC, .child = kA, .sampling = {.n_logprobs = 3}});
+  player.feed({kA, kB, kC}, random, 5);
+}
+
+TEST_F(OnGpu, ForksInABatchAnswerAsOnTheCpu) {
+  for (const KvType type : {KvType::kF32, KvType::kInt8}) {
+    expect_the_cpus_answers(wide_model(type), fork_and_batch, tolerance_of(type));
+  }
+}
+
+// One row after the other, and together with a row of another length.
+TEST_F(OnGpu, ARowHasTheSameAnswersBesideOthers) {
+  const auto alone = [&](SequenceId id, std::int64_t n) {
+    Player player(wide_model(KvType::kBf16)(kGpu));
+    Random random(static_cast<std::uint64_t>(n));
+    player.open(id, {.n_logprobs = 4});
+    player.decode({id}, {player.prefill(id, random_tokens(random, n, 97), 64)}, 5);
+    return player.seen().picked;
+  };
+  Player both(wide_model(KvType::kBf16)(kGpu));
+  std::vector<std::int32_t> first;
+  for (const auto& [id, n] : {std::pair{kA, 20}, std::pair{kB, 61}}) {
+    Random random(static_cast<std::uint64_t>(n));
+    both.open(id, {.n_logprobs = 4});
+    first.push_back(both.prefill(id, random_tokens(random, n, 97), 64));
+  }
+  both.decode({kA, kB}, first, 5);
+  for (const auto& [id, n] : {std::pair{kA, 20}, std::pair{kB, 61}}) {
+    std::vector<PickedToken> own;
+    for (const PickedToken& picked : both.seen().picked) {
+      if (picked.sequence == id) own.push_back(picked);
+    }
+    expect_same_answers(own, alone(id, n), kFloat32);
+  }
+}
+
+TEST_F(OnGpu, SamplingDrawsTheCpusTokens) {
+  const auto play = [](Player& player) {
+    Random random(3);
+    player.open(kA, {.temperature = 0.9, .top_k = 20, .top_p = 0.95, .seed = 5, .n_logprobs = 2});
+    player.open(kB, {.temperature = 1.3, .seed = 6});
+    const std::int32_t a = player.prefill(kA, random_tokens(random, 30, 97), 100);
+    const std::int32_t b = player.prefill(kB, random_tokens(random, 20, 97), 100);
+    player.decode({kA, kB}, {a, b}, 12);
+  };
+  expect_the_cpus_answers(wide_model(KvType::kF32), play, kFloat32);
+}
+
+// Tokens of chunks, the first of each by the hidden state that the chunk before it left.
+TEST_F(OnGpu, ScoresAreTheCpus) {
+  const auto play = [](Player& player) {
+    Random random(4);
+    player.open(kA);
+    for (const std::int64_t n : {33, 1, 20}) {
+      player.step(PrefillChunk{
+          .sequence = kA, .tokens = random_tokens(random, n, 97), .score_logprobs = 5});
+    }
+  };
+  expect_the_cpus_answers(wide_model(KvType::kF32), play, kFloat32);
+}
+
+TEST_F(OnGpu, SinksAtPositionsInTheCacheAreTheCpus) {
+  const auto make = [](const DeviceId& device) {
+    WorkerConfig config = wide_model(KvType::kF32)(device);
+    config.roles->sink_positions = SinkPositions::kInCache;
+    return config;
+  };
+  expect_the_cpus_answers(make, read_and_write, kFloat32);
+}
+
+// --- What does not work -------------------------------------------------------------------------
+
+std::string message_of_error(ErrorCode code, const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+TEST_F(OnGpu, WeightsOfAnotherDeviceAreRefused) {
+  WorkerConfig config = wide_model(KvType::kF32)({});
+  config.device = kGpu;
+  const std::string message =
+      message_of_error(ErrorCode::kInvalidArgument, [&] { const Worker worker(config); });
+  EXPECT_THAT(message, HasSubstr("cuda:0"));
+}
+
+// Takes the GPU's memory until little more than `bytes` is left.
+std::vector<cuda::Buffer> take_all_but(std::size_t bytes) {
+  std::vector<cuda::Buffer> taken;
+  for (std::size_t piece = cuda::device_info(0).free_bytes / 2; piece >= bytes / 2;) {
+    if (cuda::device_info(0).free_bytes < piece + bytes) {
+      piece /= 2;
+      continue;
+    }
+    try {
+      taken.emplace_back(piece);
+    } catch (const Error&) {
+      piece /= 2;
+    }
+  }
+  return taken;
+}
+
+constexpr std::size_t kLittle = std::size_t{4} << 20;
+
+TEST_F(OnGpu, WeightsThatDoNotFitSayHowMuchThereIs) {
+  const std::vector<cuda::Buffer> taken = take_all_but(kLittle);
+  ModelSpec spec = wide_spec();
+  spec.d_ff = 1 << 16;
+  const std::string message = message_of_error(ErrorCode::kOutOfMemory, [&] {
+    static_cast<void>(Weights::synthetic(spec, DType::kF32, 7, kGpu));
+  });
+  EXPECT_THAT(message, HasSubstr("weights do not fit"));
+  EXPECT_THAT(message, HasSubstr("bytes were asked for"));
+}
+
+// A GPU without room is a failed step with an account of its memory; the worker goes on.
+TEST_F(OnGpu, AStepThatDoesNotFitSaysWhatHasTheMemory) {
+  Player player(wide_model(KvType::kBf16)(kGpu));
+  player.open(kA);
+  player.prefill(kA, std::vector<std::int32_t>{1, 2, 3}, 100);
+  {
+    const std::vector<cuda::Buffer> taken = take_all_but(kLittle);
+    player.open(kB);
+    const StepResult result = player.worker().step(
+        PrefillChunk{.sequence = kB, .tokens = std::vector<std::int32_t>(20'000, 5)});
+    const auto* failed = std::get_if<StepFailed>(&result);
+    ASSERT_NE(failed, nullptr);
+    EXPECT_EQ(failed->code, ErrorCode::kOutOfMemory);
+    for (const char* part : {"weights", "KV caches", "activations", "were asked for", "are free"}) {
+      EXPECT_THAT(failed->message, HasSubstr(part));
+    }
+    std::printf("  %s\n", failed->message.c_str());
+  }
+  player.step(DropSequences{.sequences = {kB}});
+  player.decode({kA}, {4}, 2);
+}
+
+// Caches have a limit of their own, as on CPUs.
+TEST_F(OnGpu, AFullCacheIsSaid) {
+  WorkerConfig config = wide_model(KvType::kBf16)(kGpu);
+  config.cache_limit_bytes = std::size_t{64} << 10;
+  Player player(config);
+  player.open(kA);
+  const StepResult result = player.worker().step(
+      PrefillChunk{.sequence = kA, .tokens = std::vector<std::int32_t>(300, 5)});
+  const auto* failed = std::get_if<StepFailed>(&result);
+  ASSERT_NE(failed, nullptr);
+  EXPECT_THAT(failed->message, HasSubstr("KV cache is full"));
+  player.step(DropSequences{.sequences = {kA}});
+  EXPECT_EQ(player.worker().kv_bytes_reserved(), 0U);
+}
+
+}  // namespace
+}  // namespace longhaul::test
