@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 #include "base/error.h"
+#include "kernels/copy_rows.h"
 #include "kernels/cuda/operators.h"
+#include "kernels/residual_add.h"
 #include "kernels/sum_rows.h"
 
 namespace longhaul::cuda {
@@ -19,12 +21,14 @@ namespace {
 
 void attention(Stream&, const AttentionArgs&) { absent("attention"); }
 void clear(Stream&, const SoftmaxStateView&) { absent("clear"); }
+void copy_rows(Stream&, std::span<const CopyRowsItem>) { absent("copy_rows"); }
 void embedding(Stream&, const EmbeddingArgs&) { absent("embedding"); }
 void finish_attention(Stream&, const FinishAttentionArgs&) { absent("finish_attention"); }
 void kv_append(Stream&, const KvAppendArgs&) { absent("kv_append"); }
 void kv_copy(Stream&, const KvCopyArgs&) { absent("kv_copy"); }
 void linear(Stream&, const LinearArgs&) { absent("linear"); }
 void merge(Stream&, const SoftmaxStateView&, const SoftmaxStateView&) { absent("merge"); }
+void residual_add(Stream&, const ResidualAddArgs&) { absent("residual_add"); }
 void rms_norm(Stream&, const RmsNormArgs&) { absent("rms_norm"); }
 void rope(Stream&, const RopeArgs&) { absent("rope"); }
 void rope_angles(Stream&, const RopeAnglesArgs&) { absent("rope_angles"); }

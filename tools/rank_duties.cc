@@ -115,7 +115,8 @@ Served serve(Communicator& comm, const RankDuties& duties) {
                            .cluster = job->cluster,
                            .replica = post->replica,
                            .comm = ring.get(),
-                           .history = history_choice(options)};
+                           .history = history_choice(options),
+                           .uses_nccl = job->cluster->has_gpus()};
   Trace trace;
   if (!options.trace.empty()) config.trace = &trace;
   Worker worker(config);

@@ -10,8 +10,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "cluster/comm/gpu_communicator.h"
 #include "kernels/isa.h"
 #include "kernels/kv_block_check.h"
+#include "kernels/sum_rows.h"
 #include "worker/snapshot/save_sequence.h"
 
 namespace longhaul {
@@ -77,12 +79,27 @@ Extent layers_of(const WorkerConfig& config) {
   return layers;
 }
 
+// Collective over the place's communicator where NCCL may be used. Null where none is needed.
+std::unique_ptr<Communicator> gpu_communicator(const WorkerConfig& config, StreamRef stream) {
+  if (!config.place || config.place->comm->size() == 1) return nullptr;
+  const bool has_gpu = stream.device() == Device::kCuda;
+  if (!has_gpu && !config.place->uses_nccl) return nullptr;
+  return make_gpu_communicator(
+      *config.place->comm, {.stream = has_gpu ? &stream.cuda_stream() : nullptr,
+                            .transport = config.place->uses_nccl ? GpuTransport::kNcclWherePossible
+                                                                 : GpuTransport::kStaged,
+                            .sum_rows = cuda::sum_rows});
+}
+
 }  // namespace
 
 Worker::Worker(const WorkerConfig& config)
     : weights_((checked_weights(config), config.weights)),
       queue_(config.device),
-      comm_(config.place ? config.place->comm : nullptr),
+      gpu_comm_(gpu_communicator(config, queue_.stream())),
+      comm_(gpu_comm_      ? gpu_comm_.get()
+            : config.place ? config.place->comm
+                           : nullptr),
       n_threads_(config.n_threads),
       layout_(weights_->spec(), roles_of(config), layers_of(config), block_shape(config)),
       pool_(layout_.shape(), config.cache_limit_bytes, queue_.stream()),
@@ -94,18 +111,14 @@ Worker::Worker(const WorkerConfig& config)
   if (!config.place) return;
   rank_ = config.place->comm->job_rank();
   if (config.place->comm->size() == 1) return;
-  if (config.device.kind != Device::kCpu) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        "several ranks on GPUs are not supported yet: run one rank with a GPU, or all ranks "
-        "on CPUs");
-  }
   if (config.place->plan->roles.sink_positions != SinkPositions::kAbsolute) {
     throw Error(ErrorCode::kUnsupported,
                 "StreamingLLM's positions in the cache work on one rank; with more ranks streaming "
                 "heads see their sinks at their own positions only");
   }
-  ring_ = std::make_unique<RingWorker>(*config.place, compute_, layout_, board_, config.trace);
+  RingPlace place = *config.place;
+  place.comm = comm_;
+  ring_ = std::make_unique<RingWorker>(place, compute_, layout_, board_, config.trace);
 }
 
 StepResult Worker::step(const StepCommand& command) {

@@ -117,7 +117,8 @@ class Worker {
 
   std::shared_ptr<const Weights> weights_;
   DeviceQueue queue_;
-  Communicator* comm_;  // of the replica; null: alone
+  std::unique_ptr<Communicator> gpu_comm_;  // takes spans of the GPU; null without one, and alone
+  Communicator* comm_;                      // of the replica; null: alone
   int n_threads_;
   CacheLayout layout_;
   BlockPool pool_;

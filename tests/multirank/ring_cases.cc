@@ -199,8 +199,12 @@ RingRun run_on_ring(const RingRunConfig& config, const std::vector<StepCommand>&
   run.reports.resize(script.size());
   std::mutex mutex;
   run_in_process(static_cast<int>(n_ranks), [&](Communicator& comm) {
+    const DeviceId device = config.devices.empty()
+                                ? DeviceId{}
+                                : config.devices.at(static_cast<std::size_t>(comm.rank()));
     Worker worker(
-        {.weights = config.weights,
+        {.weights = device.kind == Device::kCpu ? config.weights : config.gpu_weights,
+         .device = device,
          .n_threads = 1,
          .place =
              RingPlace{.plan = plan, .cluster = cluster, .comm = &comm, .history = config.history},

@@ -36,7 +36,9 @@ struct RingRunConfig {
   Plan plan;
   HistoryChoice history = HistoryChoice::kByCost;
   bool with_reports = false;
-  std::vector<Trace>* traces = nullptr;  // [ranks], filled
+  std::vector<Trace>* traces = nullptr;                  // [ranks], filled
+  std::vector<DeviceId> devices = {};                    // [ranks]; empty: all on CPUs
+  std::shared_ptr<const Weights> gpu_weights = nullptr;  // of the ranks on GPU 0
 };
 // Every rank executes the script on a thread of its own.
 RingRun run_on_ring(const RingRunConfig& config, const std::vector<StepCommand>& script);

@@ -1,25 +1,28 @@
-// Memory for blocks and queries on their way, reused from layer to layer: it grows and stays.
+// Device memory for blocks and queries on their way, reused from layer to layer: it grows and
+// stays.
 #pragma once
 #include <cstddef>
 
-#include "kernels/tensor.h"
+#include "kernels/device_memory.h"
 
 namespace longhaul {
 
 class ByteBuffer {
  public:
-  // Room for n bytes, aligned to 64; contents are lost when it grows.
-  std::byte* reserve(std::size_t n) {
-    if (n > capacity()) memory_ = Tensor<std::byte, 1>({static_cast<std::int64_t>(n)});
+  // Room for n bytes, aligned to 64, always of the same stream's device; contents are lost when it
+  // grows.
+  std::byte* reserve(StreamRef stream, std::size_t n) {
+    if (n > capacity()) {
+      memory_ = {};  // frees first
+      memory_ = DeviceTensor<std::byte, 1>(stream, {static_cast<std::int64_t>(n)});
+    }
     return memory_.data();
   }
   std::byte* data() { return memory_.data(); }
-  std::size_t capacity() const {
-    return memory_.data() == nullptr ? 0 : static_cast<std::size_t>(memory_.dim(0));
-  }
+  std::size_t capacity() const { return memory_.bytes(); }
 
  private:
-  Tensor<std::byte, 1> memory_;
+  DeviceTensor<std::byte, 1> memory_;
 };
 
 }  // namespace longhaul

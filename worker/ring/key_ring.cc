@@ -16,7 +16,7 @@ void KeyRing::shift(std::int64_t hop) {
   shift_begin_ = Clock::now();
   shift_hop_ = hop;
   is_moving_ = n_in + n_out > 0;
-  std::byte* in = buffers_[static_cast<std::size_t>(hop % 2)].reserve(n_in);
+  std::byte* in = buffers_[static_cast<std::size_t>(hop % 2)].reserve(context_.stream, n_in);
   if (n_in > 0) receive_ = context_.comm.start_receive(context_.comm.previous(), tag, {in, n_in});
   if (n_out > 0) send_ = context_.comm.start_send(context_.comm.next(), tag, {visiting_, n_out});
 }

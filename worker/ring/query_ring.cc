@@ -1,7 +1,8 @@
 #include "worker/ring/query_ring.h"
 
-#include <cstring>
 #include <numeric>
+
+#include "kernels/copy_rows.h"
 
 namespace longhaul {
 namespace {
@@ -62,18 +63,23 @@ void QueryRing::load(const QueryRingArgs& args, std::size_t car) {
   cars_[car].here = 0;
   if (queries.empty()) return;
   const CarLayout layout(args, queries);
-  std::byte* here = cars_[car].buffers[0].reserve(layout.bytes());
+  std::byte* here = cars_[car].buffers[0].reserve(context_.stream, layout.bytes());
   const auto& own = args.queries[static_cast<std::size_t>(context_.comm.rank())];
   const Extent rows = own_rows(own, car);
   const auto row_bytes = static_cast<std::size_t>(layout.group * layout.head_dim) * sizeof(float);
+  pieces_.clear();
   for (std::int64_t i = 0; i < layout.n_kv_heads; ++i) {
     const std::int64_t first_head = args.kv_heads[static_cast<std::size_t>(i)] * layout.group;
-    const TensorView<float, 3> q = layout.q(here, i);
-    for (std::int64_t row = 0; row < layout.n; ++row) {
-      std::memcpy(q[row].data(), args.q[rows.begin + row][first_head].data(), row_bytes);
-    }
-    clear(StreamRef::cpu(), layout.state(here, i));
+    const float* first = args.q[rows.begin][first_head].data();
+    pieces_.push_back({.to = reinterpret_cast<std::byte*>(layout.q(here, i).data()),
+                       .to_stride = row_bytes,
+                       .from = reinterpret_cast<const std::byte*>(first),
+                       .from_stride = static_cast<std::size_t>(args.q.stride(0)) * sizeof(float),
+                       .row_bytes = row_bytes,
+                       .n_rows = layout.n});
+    clear(context_.stream, layout.state(here, i));
   }
+  copy_rows(context_.stream, pieces_);
 }
 
 void QueryRing::work(const QueryRingArgs& args, std::int64_t hop, std::size_t car,
@@ -106,7 +112,7 @@ void QueryRing::pass_on(const QueryRingArgs& args, std::int64_t hop, std::size_t
   if (!next.empty()) {
     const CarLayout layout(args, next);
     const std::size_t skipped = going_home ? layout.q_bytes() : 0;
-    std::byte* in = c.buffers[other].reserve(layout.bytes());
+    std::byte* in = c.buffers[other].reserve(context_.stream, layout.bytes());
     c.receive = context_.comm.start_receive(context_.comm.previous(), tag,
                                             {in + skipped, layout.bytes() - skipped});
   }
@@ -136,7 +142,7 @@ void QueryRing::merge_home(const QueryRingArgs& args, std::size_t car) {
   std::byte* here = cars_[car].buffers[cars_[car].here].data();
   for (std::int64_t i = 0; i < layout.n_kv_heads; ++i) {
     const std::int64_t first_head = args.kv_heads[static_cast<std::size_t>(i)] * layout.group;
-    merge(StreamRef::cpu(), rows.heads({first_head, first_head + layout.group}),
+    merge(context_.stream, rows.heads({first_head, first_head + layout.group}),
           layout.state(here, i));
   }
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "kernels/copy_rows.h"
 #include "kernels/softmax_state.h"
 #include "kernels/tensor.h"
 #include "worker/ring/byte_buffer.h"
@@ -70,6 +71,7 @@ class QueryRing {
   std::array<Car, kCars> cars_;
   std::vector<std::int64_t> positions_;
   std::vector<VisitingQueries> visiting_;
+  std::vector<CopyRowsItem> pieces_;
 };
 
 }  // namespace longhaul

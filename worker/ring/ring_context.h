@@ -1,8 +1,10 @@
 // What the parts of the ring share on one rank: the communicator, where time is counted, and the
-// board that tells the coordinator what this rank waits for, and the trace, if one is kept.
+// board that tells the coordinator what this rank waits for, the trace, if one is kept, and the
+// stream of the rank's tensors, whose memory the communicator takes.
 #pragma once
 #include <cstdint>
 
+#include "base/device.h"
 #include "cluster/comm/communicator.h"
 #include "cluster/wire/phase.h"
 #include "worker/phase_times.h"
@@ -17,6 +19,7 @@ struct RingContext {
   Trace* trace = nullptr;
   std::int64_t layer = -1;
   std::int64_t hop = -1;
+  StreamRef stream = StreamRef::cpu();
 
   void add_span(TraceLane lane, const char* name, Clock::time_point begin) {
     add_span(lane, name, begin, hop);

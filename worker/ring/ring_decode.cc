@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "base/error.h"
 #include "kernels/linear.h"
+#include "kernels/residual_add.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
@@ -26,8 +26,10 @@ std::span<const float> part_of(std::span<const float> bias, Extent extent) {
 
 Extent scaled(Extent heads, std::int64_t by) { return {heads.begin * by, heads.end * by}; }
 
-float* floats(ByteBuffer& memory, std::int64_t n) {
-  return reinterpret_cast<float*>(memory.reserve(static_cast<std::size_t>(n) * sizeof(float)));
+std::byte* as_bytes(float* at) { return reinterpret_cast<std::byte*>(at); }
+
+std::size_t bytes_of(std::int64_t n_floats) {
+  return static_cast<std::size_t>(n_floats) * sizeof(float);
 }
 
 }  // namespace
@@ -51,7 +53,7 @@ RingDecode::RingDecode(LayerCompute& compute, const CacheLayout& layout, const R
 void RingDecode::run(std::span<const DecodeRow> rows) {
   const std::int64_t d_model = compute_.spec().d_model;
   if (partial_memory_.data() == nullptr || partial_memory_.dim(0) < n_rows()) {
-    partial_memory_ = Tensor<float, 2>({n_rows(), d_model});
+    partial_memory_ = DeviceTensor<float, 2>(compute_.stream(), {n_rows(), d_model});
   }
   partial_ = {partial_memory_.data(), {n_rows(), d_model}};
   const Extent layers = stage_.stage().layers;
@@ -164,7 +166,11 @@ void RingDecode::project_queries(std::int64_t number, std::span<const DecodeRow>
             .q = {q, {n, heads.size(), spec.head_dim}},
             .state = {{state, {n, heads.size(), spec.head_dim}},
                       {state + n_states * spec.head_dim, {n, heads.size()}},
-                      {state + n_states * (spec.head_dim + 1), {n, heads.size()}}}};
+                      {state + n_states * (spec.head_dim + 1), {n, heads.size()}}},
+            .m = {},
+            .l = {}};
+    run.m = run.state.m;
+    run.l = run.state.l;
     q += n * columns.size();
     state += n_states * (spec.head_dim + 2);
     const StreamRef stream = compute_.stream();
@@ -211,7 +217,7 @@ void RingDecode::attend(std::int64_t number, std::span<const DecodeRow> rows) {
 // head.
 void RingDecode::finish_own(std::int64_t number) {
   const auto& split = split_heads_[static_cast<std::size_t>(number - layout_.layers().begin)];
-  if (!split.empty()) gather_scales(number, split);
+  if (!split.empty()) gather_scales(split);
   const PhaseTimer timer(compute_.times(), Phase::kFinish);
   for (const Run& run : runs_) {
     finish_attention(compute_.stream(),
@@ -219,65 +225,136 @@ void RingDecode::finish_own(std::int64_t number) {
   }
 }
 
-// For heads with several homes: replaces each own l by the sum over all ranks, relative to the own
-// m. What is gathered is [ranks][n_rows][split heads x gqa_group][m, l]; ranks without blocks of a
-// head say (-inf, 0).
-void RingDecode::gather_scales(std::int64_t /*number*/, std::span<const std::int64_t> split) {
+// Body(run, row, head of the run, place in what one rank gives) for the own states of split heads.
+template <typename Body>
+void RingDecode::for_each_split(std::span<const std::int64_t> split, const Body& body) {
   const std::int64_t group = compute_.spec().gqa_group();
   const std::int64_t n_heads = static_cast<std::int64_t>(split.size()) * group;
-  const std::int64_t n_mine = n_rows() * n_heads * 2;
-  float* all = floats(gathered_, n_mine * stage_.n_ranks());
-  float* mine = all + stage_.position() * n_mine;
-  const auto for_each_own = [&](const auto& body) {  // body(state, row, head of it, place in mine)
-    for (const Run& run : runs_) {
-      for (std::size_t i = 0; i < split.size(); ++i) {
-        if (!run.kv_heads.contains(split[i])) continue;
-        for (std::int64_t row = 0; row < n_rows(); ++row) {
-          for (std::int64_t g = 0; g < group; ++g) {
-            const std::int64_t place =
-                (row * n_heads + static_cast<std::int64_t>(i) * group + g) * 2;
-            body(run.state, row, (split[i] - run.kv_heads.begin) * group + g, place);
-          }
+  for (const Run& run : runs_) {
+    for (std::size_t i = 0; i < split.size(); ++i) {
+      if (!run.kv_heads.contains(split[i])) continue;
+      for (std::int64_t row = 0; row < n_rows(); ++row) {
+        for (std::int64_t g = 0; g < group; ++g) {
+          const std::int64_t place = (row * n_heads + static_cast<std::int64_t>(i) * group + g) * 2;
+          body(run, row, (split[i] - run.kv_heads.begin) * group + g, place);
         }
       }
     }
-  };
-  for (std::int64_t i = 0; i < n_mine; i += 2) {
+  }
+}
+
+// For heads with several homes: replaces each own l by the sum over all ranks, relative to the own
+// m. What is gathered is [ranks][n_rows][split heads x gqa_group][m, l], in host memory; ranks
+// without blocks of a head say (-inf, 0).
+void RingDecode::gather_scales(std::span<const std::int64_t> split) {
+  const std::int64_t n_heads =
+      static_cast<std::int64_t>(split.size()) * compute_.spec().gqa_group();
+  const auto n_mine = static_cast<std::size_t>(n_rows() * n_heads * 2);
+  gathered_.resize(n_mine * static_cast<std::size_t>(stage_.n_ranks()));
+  const std::span<float> mine =
+      std::span(gathered_).subspan(static_cast<std::size_t>(stage_.position()) * n_mine, n_mine);
+  for (std::size_t i = 0; i < n_mine; i += 2) {
     mine[i] = -std::numeric_limits<float>::infinity();
     mine[i + 1] = 0.0F;
   }
-  for_each_own(
-      [&](const SoftmaxStateView& state, std::int64_t row, std::int64_t head, std::int64_t place) {
-        mine[place] = state.m[row][head];
-        mine[place + 1] = state.l[row][head];
-      });
-  const auto bytes = [](float* data, std::int64_t n) {
-    return std::as_writable_bytes(std::span(data, static_cast<std::size_t>(n)));
-  };
+  const bool is_on_gpu = compute_.stream().device() != Device::kCpu;
+  if (is_on_gpu) fetch_scales();
+  for_each_split(split,
+                 [&](const Run& run, std::int64_t row, std::int64_t head, std::int64_t place) {
+                   mine[static_cast<std::size_t>(place)] = run.m[row][head];
+                   mine[static_cast<std::size_t>(place) + 1] = run.l[row][head];
+                 });
   {
     const PhaseTimer timer(compute_.times(), Phase::kRingWait);
     const RingContext::WaitMark mark(context_.board, -1);
-    context_.comm.all_gather(bytes(mine, n_mine), bytes(all, n_mine * stage_.n_ranks()));
+    context_.comm.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(gathered_)));
   }
-  for_each_own(
-      [&](const SoftmaxStateView& state, std::int64_t row, std::int64_t head, std::int64_t place) {
-        const float own_m = state.m[row][head];
-        if (std::isinf(own_m)) return;  // no keys here: o is zero
-        float max = own_m;
-        for (std::int64_t r = 0; r < stage_.n_ranks(); ++r) {
-          max = std::max(max, all[r * n_mine + place]);
-        }
-        float sum = 0.0F;
-        for (std::int64_t r = 0; r < stage_.n_ranks(); ++r) {
-          sum += all[r * n_mine + place + 1] * std::exp(all[r * n_mine + place] - max);
-        }
-        // o e^(own_m - max) / sum, by scaling o and giving finish_attention the sum.
-        const float scale = std::exp(own_m - max);
-        float* o = state.o[row][head].data();
-        for (std::int64_t d = 0; d < state.o.dim(2); ++d) o[d] *= scale;
-        state.m[row][head] = max;
-        state.l[row][head] = sum;
-      });
+  if (is_on_gpu) {
+    merge_others(split);
+  } else {
+    scale_by_others(split);
+  }
+}
+
+// Brings m and l of the own states, which lie one after the other, to the host.
+void RingDecode::fetch_scales() {
+  std::int64_t n = 0;
+  for (const Run& run : runs_) n += 2 * run.state.m.size();
+  scales_.resize(static_cast<std::size_t>(n));
+  std::vector<HostCopy> copies;
+  float* next = scales_.data();
+  for (Run& run : runs_) {
+    const std::int64_t n_states = run.state.m.size();
+    copies.push_back({{as_bytes(next), bytes_of(2 * n_states)}, as_bytes(run.state.m.data())});
+    run.m = {next, run.state.m.shape()};
+    run.l = {next + n_states, run.state.l.shape()};
+    next += 2 * n_states;
+  }
+  if (!copies.empty()) copy_to_host(compute_.stream(), copies);
+}
+
+// On CPUs: in place.
+void RingDecode::scale_by_others(std::span<const std::int64_t> split) {
+  const std::int64_t n_mine = static_cast<std::int64_t>(gathered_.size()) / stage_.n_ranks();
+  const float* all = gathered_.data();
+  for_each_split(split,
+                 [&](const Run& run, std::int64_t row, std::int64_t head, std::int64_t place) {
+                   const SoftmaxStateView& state = run.state;
+                   const float own_m = state.m[row][head];
+                   if (std::isinf(own_m)) return;  // no keys here: o is zero
+                   float max = own_m;
+                   for (std::int64_t r = 0; r < stage_.n_ranks(); ++r) {
+                     max = std::max(max, all[r * n_mine + place]);
+                   }
+                   float sum = 0.0F;
+                   for (std::int64_t r = 0; r < stage_.n_ranks(); ++r) {
+                     sum += all[r * n_mine + place + 1] * std::exp(all[r * n_mine + place] - max);
+                   }
+                   // o e^(own_m - max) / sum, by scaling o and giving finish_attention the sum.
+                   const float scale = std::exp(own_m - max);
+                   float* o = state.o[row][head].data();
+                   for (std::int64_t d = 0; d < state.o.dim(2); ++d) o[d] *= scale;
+                   state.m[row][head] = max;
+                   state.l[row][head] = sum;
+                 });
+}
+
+// On GPUs: what the other ranks have together is a state whose values are zero here; merging it
+// does the same.
+void RingDecode::merge_others(std::span<const std::int64_t> split) {
+  const std::size_t n_mine = gathered_.size() / static_cast<std::size_t>(stage_.n_ranks());
+  const auto me = static_cast<std::size_t>(stage_.position());
+  for (const Run& run : runs_) {  // heads with one home have no others
+    std::fill_n(run.m.data(), run.m.size(), -std::numeric_limits<float>::infinity());
+    std::fill_n(run.l.data(), run.l.size(), 0.0F);
+  }
+  for_each_split(split,
+                 [&](const Run& run, std::int64_t row, std::int64_t head, std::int64_t place) {
+                   float max = -std::numeric_limits<float>::infinity();
+                   const auto for_each_other = [&](const auto& body) {
+                     for (std::size_t at = static_cast<std::size_t>(place), r = 0;
+                          at < gathered_.size(); at += n_mine, ++r) {
+                       if (r != me) body(gathered_[at], gathered_[at + 1]);
+                     }
+                   };
+                   for_each_other([&](float m, float) { max = std::max(max, m); });
+                   if (std::isinf(max)) return;
+                   float sum = 0.0F;
+                   for_each_other([&](float m, float l) { sum += l * std::exp(m - max); });
+                   run.m[row][head] = max;
+                   run.l[row][head] = sum;
+                 });
+  const StreamRef stream = compute_.stream();
+  for (const Run& run : runs_) {
+    const SoftmaxStateView& state = run.state;
+    const std::int64_t n_states = state.m.size();
+    float* o = floats(others_, state.o.size() + 2 * n_states);
+    float* m = o + state.o.size();
+    set_to_zero(stream, as_bytes(o), bytes_of(state.o.size()));
+    copy_from_host(stream, as_bytes(m), {as_bytes(run.m.data()), bytes_of(2 * n_states)});
+    merge(stream, state,
+          {{o, state.o.shape()}, {m, state.m.shape()}, {m + n_states, state.l.shape()}});
+  }
 }
 
 // hidden += bias + the sum of partial_ over the ring: the same bits on every rank.
@@ -288,14 +365,8 @@ void RingDecode::add_sum_over_ring(std::span<const float> bias) {
     context_.comm.all_reduce_sum(
         std::span(partial_.data(), static_cast<std::size_t>(partial_.size())));
   }
-  const TensorView<float, 2>& hidden = compute_.buffers().hidden;
-  for (std::int64_t row = 0; row < n_rows(); ++row) {
-    float* h = hidden[row].data();
-    const float* p = partial_[row].data();
-    for (std::int64_t i = 0; i < hidden.dim(1); ++i) {
-      h[i] += p[i] + (bias.empty() ? 0.0F : bias[static_cast<std::size_t>(i)]);
-    }
-  }
+  residual_add(compute_.stream(),
+               {.hidden = compute_.buffers().hidden, .part = partial_, .bias = bias});
 }
 
 // Products with int8 weights quantise each KV head's outputs together, and parts of them cannot be
@@ -307,32 +378,41 @@ void RingDecode::join_split_heads(std::int64_t number) {
   const std::int64_t group = compute_.spec().gqa_group();
   const std::int64_t width = group * compute_.spec().head_dim;
   const std::int64_t n_row = static_cast<std::int64_t>(split.size()) * width;
-  float* sums = floats(joined_, n_rows() * n_row);
-  std::fill_n(sums, n_rows() * n_row, 0.0F);
-  const auto for_each_own = [&](const auto& body) {  // body(KV head, its o of a row, place in sums)
+  const StreamRef stream = compute_.stream();
+  float* sums = floats(joined_, n_rows() * n_row + width);
+  float* zeros = sums + n_rows() * n_row;  // one head's
+  set_to_zero(stream, as_bytes(sums), bytes_of(n_rows() * n_row + width));
+  // `give` says what becomes of a KV head's own outputs `o` and its place in the sums.
+  const auto copy_each_own = [&](const auto& give) {
+    copies_.clear();
     for (const Run& run : runs_) {
       for (std::size_t i = 0; i < split.size(); ++i) {
         if (!run.kv_heads.contains(split[i])) continue;
-        for (std::int64_t row = 0; row < n_rows(); ++row) {
-          float* o = run.state.o[row][(split[i] - run.kv_heads.begin) * group].data();
-          body(split[i], o, sums + row * n_row + static_cast<std::int64_t>(i) * width);
-        }
+        float* o = run.state.o.data() + (split[i] - run.kv_heads.begin) * width;
+        copies_.push_back(give(split[i], as_bytes(o), bytes_of(run.state.o.stride(0)),
+                               as_bytes(sums + static_cast<std::int64_t>(i) * width)));
+        copies_.back().row_bytes = bytes_of(width);
+        copies_.back().n_rows = n_rows();
       }
     }
+    copy_rows(stream, copies_);
   };
-  for_each_own([&](std::int64_t, const float* o, float* sum) { std::copy_n(o, width, sum); });
+  copy_each_own([&](std::int64_t, std::byte* o, std::size_t o_stride, std::byte* sum) {
+    return CopyRowsItem{
+        .to = sum, .to_stride = bytes_of(n_row), .from = o, .from_stride = o_stride};
+  });
   {
     const PhaseTimer timer(compute_.times(), Phase::kRingWait);
     const RingContext::WaitMark mark(context_.board, -1);
     context_.comm.all_reduce_sum(std::span(sums, static_cast<std::size_t>(n_rows() * n_row)));
   }
-  for_each_own([&](std::int64_t kv_head, float* o, const float* sum) {
+  copy_each_own([&](std::int64_t kv_head, std::byte* o, std::size_t o_stride, std::byte* sum) {
     const Home& home = stage_.layer(number).homes[static_cast<std::size_t>(kv_head)];
-    if (home.shares.front().rank.value == stage_.position()) {
-      std::copy_n(sum, width, o);
-    } else {
-      std::fill_n(o, width, 0.0F);
-    }
+    const bool is_first = home.shares.front().rank.value == stage_.position();
+    return CopyRowsItem{.to = o,
+                        .to_stride = o_stride,
+                        .from = is_first ? sum : as_bytes(zeros),
+                        .from_stride = is_first ? bytes_of(n_row) : 0};
   });
 }
 
@@ -340,7 +420,7 @@ void RingDecode::add_attention_output(std::int64_t number, const LayerWeights& w
   if (weights.o.dtype == DType::kI8) join_split_heads(number);
   {
     const PhaseTimer timer(compute_.times(), Phase::kFinish);
-    std::fill_n(partial_.data(), partial_.size(), 0.0F);
+    set_to_zero(compute_.stream(), as_bytes(partial_.data()), bytes_of(partial_.size()));
     for (const Run& run : runs_) {
       const std::int64_t per_head = compute_.spec().gqa_group() * compute_.spec().head_dim;
       linear(compute_.stream(), {.x = as_matrix(run.state.o),
@@ -361,7 +441,7 @@ void RingDecode::add_feed_forward(const LayerWeights& weights) {
     rms_norm(
         stream,
         {.x = b.hidden, .weight = weights.ffn_norm, .eps = compute_.norm_eps(), .out = b.normed});
-    std::fill_n(partial_.data(), partial_.size(), 0.0F);
+    set_to_zero(compute_.stream(), as_bytes(partial_.data()), bytes_of(partial_.size()));
     const Extent columns = stage_.stage().ffn_slice[static_cast<std::size_t>(stage_.position())];
     if (!columns.empty()) {
       const std::int64_t n = n_rows() * columns.size();

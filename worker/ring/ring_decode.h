@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/copy_rows.h"
+#include "kernels/device_memory.h"
 #include "kernels/kv_append.h"
 #include "kernels/softmax_state.h"
 #include "worker/kv/cache_layout.h"
@@ -41,6 +43,8 @@ class RingDecode {
     Extent kv_heads;
     TensorView<float, 3> q;
     SoftmaxStateView state;
+    TensorView<float, 2> m;  // of the state, for the host: on CPUs the state's own
+    TensorView<float, 2> l;
   };
   void run_layer(std::int64_t number, std::span<const DecodeRow> rows);
   void append(std::int64_t number, std::span<const DecodeRow> rows);
@@ -48,12 +52,21 @@ class RingDecode {
   void project_queries(std::int64_t number, std::span<const DecodeRow> rows);
   void attend(std::int64_t number, std::span<const DecodeRow> rows);
   void finish_own(std::int64_t number);
-  void gather_scales(std::int64_t number, std::span<const std::int64_t> split);
+  void gather_scales(std::span<const std::int64_t> split);
+  void fetch_scales();
+  void scale_by_others(std::span<const std::int64_t> split);
+  void merge_others(std::span<const std::int64_t> split);
+  template <typename Body>
+  void for_each_split(std::span<const std::int64_t> split, const Body& body);
   void join_split_heads(std::int64_t number);
   void add_attention_output(std::int64_t number, const LayerWeights& weights);
   void add_feed_forward(const LayerWeights& weights);
   void add_sum_over_ring(std::span<const float> bias);
 
+  float* floats(ByteBuffer& memory, std::int64_t n) {
+    return reinterpret_cast<float*>(
+        memory.reserve(compute_.stream(), static_cast<std::size_t>(n) * sizeof(float)));
+  }
   std::int64_t n_rows() { return compute_.buffers().hidden.dim(0); }
 
   LayerCompute& compute_;
@@ -63,10 +76,13 @@ class RingDecode {
   std::vector<std::vector<std::int64_t>> own_heads_;    // [layers] KV heads that are at home here
   std::vector<std::vector<std::int64_t>> split_heads_;  // [layers] KV heads with several homes
   std::vector<Run> runs_;
-  ByteBuffer q_memory_, k_memory_, v_memory_, state_memory_, gathered_, joined_, ffn_memory_;
-  Tensor<float, 2> partial_memory_;
+  ByteBuffer q_memory_, k_memory_, v_memory_, state_memory_, others_, joined_, ffn_memory_;
+  std::vector<float> scales_;    // m and l of the runs' states, where those are in a GPU's memory
+  std::vector<float> gathered_;  // m and l of all ranks' split heads
+  DeviceTensor<float, 2> partial_memory_;
   TensorView<float, 2> partial_;  // [n_rows, d_model] this rank's part of a sum
   std::vector<AttentionItem> items_;
+  std::vector<CopyRowsItem> copies_;
 };
 
 }  // namespace longhaul

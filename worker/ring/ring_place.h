@@ -25,6 +25,8 @@ struct RingPlace {
   // the worker and belongs to its step thread.
   Communicator* comm = nullptr;
   HistoryChoice history = HistoryChoice::kByCost;
+  // The same on all ranks: those with GPUs of their own exchange by NCCL where they have it.
+  bool uses_nccl = false;
 };
 
 }  // namespace longhaul

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
+#include "kernels/copy_rows.h"
 #include "kernels/kv_append.h"
 #include "kernels/kv_copy.h"
 #include "kernels/meanwhile.h"
@@ -101,12 +101,14 @@ void RingPrefill::pack(const Layer& layer) {
   heads.insert(heads.end(), layer.homes.windowed.begin(), layer.homes.windowed.end());
   const KvBlockShape& shape = layout_.shape();
   const std::size_t n_blocks = heads.size() * own_pieces_.size();
-  std::byte* packed = packed_.reserve(n_blocks * shape.bytes());
+  std::byte* packed = packed_.reserve(compute_.stream(), n_blocks * shape.bytes());
   std::vector<std::byte*> blocks;
   for (std::size_t i = 0; i < n_blocks; ++i) {
     blocks.push_back(packed + i * shape.bytes());
     const Extent& piece = own_pieces_[i % own_pieces_.size()];
-    if (piece.size() < shape.block_size) std::memset(blocks.back(), 0, shape.bytes());
+    if (piece.size() < shape.block_size) {
+      set_to_zero(compute_.stream(), blocks.back(), shape.bytes());
+    }
   }
   std::vector<KvAppendItem> items;
   const StepBuffers& b = compute_.buffers();
@@ -289,14 +291,16 @@ void RingPrefill::history_by_keys(const Layer& layer) {
                        all[p].begin() + static_cast<std::ptrdiff_t>(end));
     }
     const Train& own = trains[static_cast<std::size_t>(stage_.position())];
-    std::byte* bytes = history_train_.reserve(own.size() * block_bytes);
+    std::byte* bytes = history_train_.reserve(compute_.stream(), own.size() * block_bytes);
+    std::vector<CopyRowsItem> copies;
     for (std::size_t i = 0; i < own.size(); ++i) {
       const auto blocks = layer.cache.head(layer.number, own[i].kv_head).blocks();
       const auto at = std::lower_bound(
           blocks.begin(), blocks.end(), own[i].tokens.begin,
           [](const KvBlockRef& b, std::int64_t position) { return b.first_position < position; });
-      std::memcpy(bytes + i * block_bytes, at->data, block_bytes);
+      copies.push_back({.to = bytes + i * block_bytes, .from = at->data, .row_bytes = block_bytes});
     }
+    copy_rows(compute_.stream(), copies);
     keys_.start(trains, bytes);
     keys_.run([&](const Train& train, const std::byte* visiting) {
       attend_train(layer, train, visiting);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cluster/wire/codec.h"
+#include "kernels/copy_rows.h"
 
 namespace longhaul {
 namespace {
@@ -36,8 +37,16 @@ RingWorker::RingWorker(const RingPlace& place, LayerCompute& compute, const Cach
       compute_(compute),
       ring_comm_(place.comm->split(static_cast<int>(stage_.number()),
                                    static_cast<int>(stage_.position()))),
-      replica_{.comm = *place.comm, .times = compute.times(), .board = board, .trace = trace},
-      ring_{.comm = *ring_comm_, .times = compute.times(), .board = board, .trace = trace},
+      replica_{.comm = *place.comm,
+               .times = compute.times(),
+               .board = board,
+               .trace = trace,
+               .stream = compute.stream()},
+      ring_{.comm = *ring_comm_,
+            .times = compute.times(),
+            .board = board,
+            .trace = trace,
+            .stream = compute.stream()},
       links_(stage_, replica_),
       prefill_(compute, layout, stage_, place, ring_),
       decode_(compute, layout, stage_, ring_) {
@@ -111,36 +120,38 @@ void RingWorker::read_slices(const TensorView<const float, 2>& logits,
   const auto& slices = stage_.stage().vocab_slice;
   const std::int64_t n_rows = logits.dim(0);
   Communicator& comm = ring_.comm;
-  const auto span_of = [](auto* data, std::int64_t n) {
-    return std::span(data, static_cast<std::size_t>(n));
+  const auto bytes_of = [](std::int64_t n_floats) {
+    return static_cast<std::size_t>(n_floats) * sizeof(float);
   };
+  const auto* own = reinterpret_cast<const std::byte*>(logits.data());
   if (!this->answers()) {
     if (logits.size() == 0) return;
-    Transfer send =
-        comm.start_send(0, {Traffic::kOther}, std::as_bytes(span_of(logits.data(), logits.size())));
+    Transfer send = comm.start_send(0, {Traffic::kOther}, {own, bytes_of(logits.size())});
     ring_.wait(send, 0);
     return;
   }
   const std::int64_t vocab_size = compute_.spec().vocab_size;
-  logits_.resize(static_cast<std::size_t>(n_rows * vocab_size));
-  const auto place = [&](const float* slice_logits, Extent slice) {
-    for (std::int64_t row = 0; row < n_rows; ++row) {
-      std::copy_n(slice_logits + row * slice.size(), slice.size(),
-                  logits_.data() + row * vocab_size + slice.begin);
-    }
+  std::byte* whole = logits_.reserve(ring_.stream, bytes_of(n_rows * vocab_size));
+  const auto place = [&](const std::byte* slice_logits, Extent slice) {
+    const CopyRowsItem item{.to = whole + bytes_of(slice.begin),
+                            .to_stride = bytes_of(vocab_size),
+                            .from = slice_logits,
+                            .from_stride = bytes_of(slice.size()),
+                            .row_bytes = bytes_of(slice.size()),
+                            .n_rows = n_rows};
+    copy_rows(ring_.stream, {&item, 1});
   };
-  if (logits.size() > 0) place(logits.data(), slices.front());
-  std::vector<float> received;
+  if (logits.size() > 0) place(own, slices.front());
   for (std::size_t from = 1; from < slices.size(); ++from) {
-    const std::int64_t n = n_rows * slices[from].size();
-    if (n == 0) continue;
-    received.resize(static_cast<std::size_t>(n));
-    Transfer receive = comm.start_receive(static_cast<int>(from), {Traffic::kOther},
-                                          std::as_writable_bytes(span_of(received.data(), n)));
+    const std::size_t n_bytes = bytes_of(n_rows * slices[from].size());
+    if (n_bytes == 0) continue;
+    std::byte* received = received_logits_.reserve(ring_.stream, n_bytes);
+    Transfer receive =
+        comm.start_receive(static_cast<int>(from), {Traffic::kOther}, {received, n_bytes});
     ring_.wait(receive, static_cast<std::int64_t>(from));
-    place(received.data(), slices[from]);
+    place(received, slices[from]);
   }
-  reader.read({logits_.data(), {n_rows, vocab_size}}, questions, answers);
+  reader.read({reinterpret_cast<const float*>(whole), {n_rows, vocab_size}}, questions, answers);
 }
 
 std::vector<PickedToken> RingWorker::gather_scored(const RingChunk& chunk,

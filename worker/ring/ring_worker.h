@@ -11,6 +11,7 @@
 #include "worker/kv/cache_layout.h"
 #include "worker/layer_compute.h"
 #include "worker/logits_reader.h"
+#include "worker/ring/byte_buffer.h"
 #include "worker/ring/ring_chunk.h"
 #include "worker/ring/ring_context.h"
 #include "worker/ring/ring_decode.h"
@@ -24,7 +25,7 @@ namespace longhaul {
 // Used by one thread; what it is given must outlive it.
 class RingWorker {
  public:
-  // Collective over place.comm.
+  // Collective over place.comm, which takes the memory of compute.stream()'s device.
   RingWorker(const RingPlace& place, LayerCompute& compute, const CacheLayout& layout,
              PhaseBoard* board, Trace* trace);
 
@@ -77,7 +78,8 @@ class RingWorker {
   StageLinks links_;
   RingPrefill prefill_;
   RingDecode decode_;
-  std::vector<float> logits_;
+  ByteBuffer logits_;           // [n_rows, vocab_size]
+  ByteBuffer received_logits_;  // a slice of them
 };
 
 }  // namespace longhaul

@@ -1,14 +1,23 @@
 #include "worker/ring/stage_links.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/device_memory.h"
 
 namespace longhaul {
 namespace {
+
+std::byte* as_bytes(float* at) { return reinterpret_cast<std::byte*>(at); }
+const std::byte* as_bytes(const float* at) { return reinterpret_cast<const std::byte*>(at); }
+
+std::int64_t total_size(const std::vector<Extent>& extents) {
+  std::int64_t n = 0;
+  for (const Extent& extent : extents) n += extent.size();
+  return n;
+}
 
 // Rows of position `of` that lie in slabs of position `in`: extents of rows, counted in the slabs
 // of `of`, in token order.
@@ -50,23 +59,20 @@ void StageLinks::receive_chunk(Extent chunk, const TensorView<float, 2>& hidden)
   const auto theirs = slabs_in(before, chunk, stage_.block_size());
   const auto own = slabs_in(stage_.stage(), chunk,
                             stage_.block_size())[static_cast<std::size_t>(stage_.position())];
-  const auto width = static_cast<std::size_t>(hidden.dim(1));
-  std::vector<float> rows;
+  const std::size_t row_bytes = static_cast<std::size_t>(hidden.dim(1)) * sizeof(float);
   for (std::size_t from = 0; from < theirs.size(); ++from) {
     const std::vector<Extent> common = common_rows(own, theirs[from]);
-    std::int64_t n = 0;
-    for (const Extent& extent : common) n += extent.size();
-    if (n == 0) continue;
-    rows.resize(static_cast<std::size_t>(n) * width);
+    const std::size_t n_bytes = static_cast<std::size_t>(total_size(common)) * row_bytes;
+    if (n_bytes == 0) continue;
+    std::byte* at = received_.reserve(context_.stream, n_bytes);
     const std::int64_t rank = peer(before, static_cast<std::int64_t>(from));
-    Transfer receive = context_.comm.start_receive(static_cast<int>(rank), {Traffic::kHidden},
-                                                   std::as_writable_bytes(std::span(rows)));
+    Transfer receive =
+        context_.comm.start_receive(static_cast<int>(rank), {Traffic::kHidden}, {at, n_bytes});
     context_.wait(receive, rank);
-    const float* at = rows.data();
     for (const Extent& extent : common) {
-      const auto n_floats = static_cast<std::size_t>(extent.size()) * width;
-      std::memcpy(hidden[extent.begin].data(), at, n_floats * sizeof(float));
-      at += n_floats;
+      const std::size_t n = static_cast<std::size_t>(extent.size()) * row_bytes;
+      copy_bytes(context_.stream, as_bytes(hidden[extent.begin].data()), at, n);
+      at += n;
     }
   }
 }
@@ -76,17 +82,18 @@ void StageLinks::send_chunk(Extent chunk, const TensorView<const float, 2>& hidd
   const auto theirs = slabs_in(after, chunk, stage_.block_size());
   const auto own = slabs_in(stage_.stage(), chunk,
                             stage_.block_size())[static_cast<std::size_t>(stage_.position())];
-  const auto width = static_cast<std::size_t>(hidden.dim(1));
+  const std::size_t row_bytes = static_cast<std::size_t>(hidden.dim(1)) * sizeof(float);
   Sending sending;
   for (std::size_t to = 0; to < theirs.size(); ++to) {
-    std::vector<float> rows;
-    for (const Extent& extent : common_rows(own, theirs[to])) {
-      const float* first = hidden[extent.begin].data();
-      rows.insert(rows.end(), first, first + static_cast<std::size_t>(extent.size()) * width);
+    const std::vector<Extent> common = common_rows(own, theirs[to]);
+    if (common.empty()) continue;
+    std::byte* at = add(sending, peer(after, static_cast<std::int64_t>(to)),
+                        static_cast<std::size_t>(total_size(common)) * row_bytes);
+    for (const Extent& extent : common) {
+      const std::size_t n = static_cast<std::size_t>(extent.size()) * row_bytes;
+      copy_bytes(context_.stream, at, as_bytes(hidden[extent.begin].data()), n);
+      at += n;
     }
-    if (rows.empty()) continue;
-    sending.rows.push_back(std::move(rows));
-    sending.peers.push_back(peer(after, static_cast<std::int64_t>(to)));
   }
   send(std::move(sending));
 }
@@ -106,33 +113,46 @@ void StageLinks::send_rows(const TensorView<const float, 2>& hidden) {
   Sending sending;
   for (auto to = stage_.position(); to < static_cast<std::int64_t>(after.ring.size());
        to += stage_.n_ranks()) {
-    sending.rows.emplace_back(hidden.data(), hidden.data() + hidden.size());
-    sending.peers.push_back(peer(after, to));
+    const std::size_t n_bytes = static_cast<std::size_t>(hidden.size()) * sizeof(float);
+    copy_bytes(context_.stream, add(sending, peer(after, to), n_bytes), as_bytes(hidden.data()),
+               n_bytes);
   }
   send(std::move(sending));
 }
 
+// Room for what goes to a peer.
+std::byte* StageLinks::add(Sending& sending, std::int64_t peer, std::size_t n_bytes) {
+  Rows& rows = sending.emplace_back();
+  rows.peer = peer;
+  rows.n_bytes = n_bytes;
+  if (!spare_.empty()) {
+    rows.memory = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  return rows.memory.reserve(context_.stream, n_bytes);
+}
+
 // Starts the transfers and keeps their memory until they are complete.
 void StageLinks::send(Sending sending) {
-  while (!sending_.empty() &&
-         std::all_of(sending_.front().transfers.begin(), sending_.front().transfers.end(),
-                     [](Transfer& transfer) { return transfer.test(); })) {
-    sending_.pop_front();
+  while (!sending_.empty() && std::all_of(sending_.front().begin(), sending_.front().end(),
+                                          [](Rows& rows) { return rows.transfer.test(); })) {
+    end_oldest();
   }
   while (sending_.size() >= kChunksInFlight) wait_for_oldest();
-  for (std::size_t i = 0; i < sending.rows.size(); ++i) {
-    sending.transfers.push_back(
-        context_.comm.start_send(static_cast<int>(sending.peers[i]), {Traffic::kHidden},
-                                 std::as_bytes(std::span(sending.rows[i]))));
+  for (Rows& rows : sending) {
+    rows.transfer = context_.comm.start_send(static_cast<int>(rows.peer), {Traffic::kHidden},
+                                             {rows.memory.data(), rows.n_bytes});
   }
   sending_.push_back(std::move(sending));
 }
 
 void StageLinks::wait_for_oldest() {
-  Sending& oldest = sending_.front();
-  for (std::size_t i = 0; i < oldest.transfers.size(); ++i) {
-    context_.wait(oldest.transfers[i], oldest.peers[i]);
-  }
+  for (Rows& rows : sending_.front()) context_.wait(rows.transfer, rows.peer);
+  end_oldest();
+}
+
+void StageLinks::end_oldest() {
+  for (Rows& rows : sending_.front()) spare_.push_back(std::move(rows.memory));
   sending_.pop_front();
 }
 

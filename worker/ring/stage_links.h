@@ -8,6 +8,7 @@
 
 #include "kernels/tensor.h"
 #include "partition/slabs.h"
+#include "worker/ring/byte_buffer.h"
 #include "worker/ring/ring_context.h"
 #include "worker/ring/ring_stage.h"
 
@@ -31,18 +32,25 @@ class StageLinks {
 
  private:
   static constexpr std::size_t kChunksInFlight = 2;
-  struct Sending {
-    std::vector<std::vector<float>> rows;  // one for each receiver
-    std::vector<Transfer> transfers;
-    std::vector<std::int64_t> peers;
+  // On their way to one receiver.
+  struct Rows {
+    std::int64_t peer = 0;
+    ByteBuffer memory;
+    std::size_t n_bytes = 0;
+    Transfer transfer;
   };
+  using Sending = std::vector<Rows>;
   std::int64_t peer(const Stage& stage, std::int64_t position) const;
+  std::byte* add(Sending& sending, std::int64_t peer, std::size_t n_bytes);
   void send(Sending sending);
+  void end_oldest();
   void wait_for_oldest();
 
   const RingStage& stage_;
   RingContext& context_;
   std::deque<Sending> sending_;
+  std::vector<ByteBuffer> spare_;  // of what has arrived
+  ByteBuffer received_;
 };
 
 }  // namespace longhaul

@@ -1,9 +1,9 @@
 #include "worker/ring/window_exchange.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
+#include "kernels/copy_rows.h"
 
 namespace longhaul {
 namespace {
@@ -34,7 +34,7 @@ void WindowExchange::start(std::int64_t layer, const WindowChunk& chunk, const S
     peer.expected = window_pieces(chunk, homes.windowed_homes, from, me);
     if (peer.expected.empty()) continue;
     const std::size_t n_bytes = peer.expected.size() * shape_.bytes();
-    std::byte* in = peer.in.reserve(n_bytes);
+    std::byte* in = peer.in.reserve(context_.stream, n_bytes);
     peer.receive =
         context_.comm.start_receive(static_cast<int>(from), {Traffic::kHalo}, {in, n_bytes});
   }
@@ -51,10 +51,14 @@ void WindowExchange::send_to(std::int64_t to, const WindowChunk& chunk, const Se
   if (pieces.empty()) return;
   Peer& peer = peers_[static_cast<std::size_t>(to)];
   const std::size_t n_bytes = pieces.size() * shape_.bytes();
-  std::byte* out = peer.out.reserve(n_bytes);
+  std::byte* out = peer.out.reserve(context_.stream, n_bytes);
+  std::vector<CopyRowsItem> copies;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    std::memcpy(out + i * shape_.bytes(), find(pieces[i], cache, own), shape_.bytes());
+    copies.push_back({.to = out + i * shape_.bytes(),
+                      .from = find(pieces[i], cache, own),
+                      .row_bytes = shape_.bytes()});
   }
+  copy_rows(context_.stream, copies);
   peer.send = context_.comm.start_send(static_cast<int>(to), {Traffic::kHalo}, {out, n_bytes});
 }
 

@@ -1,0 +1,113 @@
+// Rings of ranks on GPUs, and of ranks on GPUs and on CPUs, against one worker on the CPU: random
+// models, plans and scripts of commands (chunks of prefill, forks, scores, batched decode). The
+// ranks share GPU 0, so their exchange is staged through host memory. Skips visibly where there is
+// no GPU.
+#include <gtest/gtest.h>
+
+#include "kernels/isa.h"
+#include "partition/check_plan.h"
+#include "tests/multirank/ring_cases.h"
+#include "tests/property/worker_cases.h"
+#include "tests/support/tolerance.h"
+#include "tests/unit/worker/tiny_models.h"
+
+namespace longhaul::test {
+namespace {
+
+constexpr DeviceId kCpu{};
+constexpr DeviceId kGpu{Device::kCuda, 0};
+
+struct RingCase {
+  const char* name;
+  std::vector<DeviceId> devices;  // [ranks]
+  std::int64_t n_stages = 1;
+  HistoryChoice history = HistoryChoice::kByCost;
+  KvType kv = KvType::kF32;
+  DType weights = DType::kF32;
+};
+
+// Retrieval and streaming heads beside each other, in every layer.
+ModelSpec ring_spec(Random& random, const RingCase& c) {
+  ModelSpec spec = tiny_spec();
+  spec.qkv_bias = spec.attention_output_bias = spec.mlp_bias = random.chance(0.5);
+  spec.qk_norm = random.chance(0.5);
+  if (c.weights == DType::kI8) spec.d_ff = 3 * kInt8Group;
+  return spec;
+}
+
+HeadRoles ring_roles(const ModelSpec& spec) {
+  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  for (std::size_t i = 1; i < roles.roles.size(); i += 3) roles.roles[i] = HeadRole::kStreaming;
+  roles.sink = 5;
+  roles.recent = 37;
+  return roles;
+}
+
+// Products with int8 weights and caches of fewer bits round what differs in its last bit.
+double tolerance_of(const RingCase& c) {
+  if (c.weights == DType::kI8) return logits_tolerance(DType::kI8).absolute;
+  return logits_tolerance(c.kv == KvType::kF32 ? c.weights : DType::kBf16).absolute;
+}
+
+class RingOnGpu : public testing::TestWithParam<RingCase> {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda::why_no_device();
+  }
+  void TearDown() override { set_kernel_threads(0); }
+};
+
+TEST_P(RingOnGpu, AnswersAsOneCpu) {
+  const RingCase& c = GetParam();
+  const auto n_ranks = static_cast<std::int64_t>(c.devices.size());
+  const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(n_ranks);
+  Random random(seed);
+  const ModelSpec spec = ring_spec(random, c);
+  const HeadRoles roles = ring_roles(spec);
+  const auto weights = tiny_weights(spec, c.weights, seed);
+  Worker alone({.weights = weights,
+                .roles = roles,
+                .k_type = c.kv,
+                .v_type = c.kv,
+                .block_size = 16,
+                .n_threads = 1});
+  std::vector<StepResult> want;
+  const std::vector<StepCommand> script = random_script(random, alone, Draws::kNone, want);
+
+  const KvFormat kv{.k_type = c.kv, .v_type = c.kv, .block_size = 16, .head_dim = spec.head_dim};
+  const Plan plan = random_plan(random, spec, roles, n_ranks, c.n_stages, kv,
+                                c.weights == DType::kI8 ? kInt8Group : 1);
+  const std::vector<std::string> wrong = check_structure(plan, spec, n_ranks);
+  ASSERT_TRUE(wrong.empty()) << wrong.front();
+  const RingRun got = run_on_ring({.weights = weights,
+                                   .plan = plan,
+                                   .history = c.history,
+                                   .devices = c.devices,
+                                   .gpu_weights = std::make_shared<const Weights>(
+                                       Weights::synthetic(spec, c.weights, seed, kGpu))},
+                                  script);
+  EXPECT_EQ(difference(want, got.results, tolerance_of(c)), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RingOnGpu,
+    testing::Values(RingCase{"One", {kGpu}},
+                    RingCase{"TwoKeysTravel", {kGpu, kGpu}, 1, HistoryChoice::kKeysTravel},
+                    RingCase{"TwoQueriesTravel", {kGpu, kGpu}, 1, HistoryChoice::kQueriesTravel},
+                    RingCase{"TwoStages", {kGpu, kGpu}, 2},
+                    RingCase{"Four", {kGpu, kGpu, kGpu, kGpu}, 1, HistoryChoice::kQueriesTravel},
+                    RingCase{"FourInTwoStages", {kGpu, kGpu, kGpu, kGpu}, 2},
+                    RingCase{"MixedKeysTravel", {kGpu, kCpu}, 1, HistoryChoice::kKeysTravel},
+                    RingCase{"MixedQueriesTravel", {kCpu, kGpu}, 1, HistoryChoice::kQueriesTravel},
+                    RingCase{"MixedInTwoStages", {kGpu, kCpu, kGpu, kCpu}, 2},
+                    RingCase{"Int8Caches", {kGpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kInt8},
+                    RingCase{"Int8Weights",
+                             {kGpu, kCpu, kGpu},
+                             1,
+                             HistoryChoice::kByCost,
+                             KvType::kF32,
+                             DType::kI8}),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace longhaul::test
