@@ -1,7 +1,7 @@
 // Rings of ranks on GPUs, and of ranks on GPUs and on CPUs, against one worker on the CPU: random
-// models, plans and scripts of commands (chunks of prefill, forks, scores, batched decode). The
-// ranks share GPU 0, so their exchange is staged through host memory. Skips visibly where there is
-// no GPU.
+// models and plans, documents that are read in chunks, forks, scores, batched decode. The ranks
+// share GPU 0, so their exchange is staged through host memory. Skips visibly where there is no
+// GPU.
 #include <gtest/gtest.h>
 
 #include "kernels/isa.h"
@@ -43,6 +43,45 @@ HeadRoles ring_roles(const ModelSpec& spec) {
   return roles;
 }
 
+// Two documents, one with forks; chunks that begin and end inside blocks; decode in a batch of rows
+// of different lengths, which crosses a block's edge. Made with the answers of `worker`.
+std::vector<StepCommand> chunks_and_decode(Random& random, Worker& worker,
+                                           std::vector<StepResult>& results) {
+  constexpr SamplingParams kGreedy{.n_logprobs = 3};
+  constexpr int kSteps = 5;
+  constexpr SequenceId kDocument{1};
+  constexpr SequenceId kOther{2};
+  std::vector<StepCommand> commands;
+  std::vector<DecodeBatch::Row> rows;
+  const auto add = [&](StepCommand command) {
+    results.push_back(worker.step(command));
+    commands.push_back(std::move(command));
+    return done(results.back());
+  };
+  const auto read = [&](SequenceId id, std::int64_t n, AfterPrefill after,
+                        std::int64_t score = -1) {
+    const StepDone answer =
+        add(PrefillChunk{id, random_tokens(random, n, tiny_spec().vocab_size), after, score});
+    if (after == AfterPrefill::kSample) rows.push_back({id, answer.picked.at(0).token});
+  };
+  add(OpenSequence{kDocument, kGreedy});
+  read(kDocument, 70, AfterPrefill::kNothing);
+  read(kDocument, 33, AfterPrefill::kNothing, 2);
+  read(kDocument, 41, AfterPrefill::kNothing);
+  add(OpenSequence{kOther, kGreedy});
+  read(kOther, 1, AfterPrefill::kNothing);
+  read(kOther, 26, AfterPrefill::kSample);
+  for (const SequenceId fork : {SequenceId{3}, SequenceId{4}}) {
+    add(ForkSequence{kDocument, fork, kGreedy});
+    read(fork, 4, AfterPrefill::kSample);
+  }
+  for (int i = 0; i < kSteps; ++i) {
+    const StepDone answer = add(DecodeBatch{rows});
+    for (std::size_t row = 0; row < rows.size(); ++row) rows[row].token = answer.picked[row].token;
+  }
+  return commands;
+}
+
 // Products with int8 weights and caches of fewer bits round what differs in its last bit.
 double tolerance_of(const RingCase& c) {
   if (c.weights == DType::kI8) return logits_tolerance(DType::kI8).absolute;
@@ -72,7 +111,7 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
                 .block_size = 16,
                 .n_threads = 1});
   std::vector<StepResult> want;
-  const std::vector<StepCommand> script = random_script(random, alone, Draws::kNone, want);
+  const std::vector<StepCommand> script = chunks_and_decode(random, alone, want);
 
   const KvFormat kv{.k_type = c.kv, .v_type = c.kv, .block_size = 16, .head_dim = spec.head_dim};
   const Plan plan = random_plan(random, spec, roles, n_ranks, c.n_stages, kv,
