@@ -116,7 +116,7 @@ Served serve(Communicator& comm, const RankDuties& duties) {
                            .replica = post->replica,
                            .comm = ring.get(),
                            .history = history_choice(options),
-                           .uses_nccl = job->cluster->has_gpus()};
+                           .uses_nccl = job->cluster != nullptr && job->cluster->has_gpus()};
   Trace trace;
   if (!options.trace.empty()) config.trace = &trace;
   Worker worker(config);
