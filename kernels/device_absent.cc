@@ -55,8 +55,4 @@ void queue_copy_to_host(Stream&, std::span<std::byte>, const std::byte*) { absen
 void copy_on_device(Stream&, std::byte*, const std::byte*, std::size_t) { absent("a copy"); }
 void fill_with_zeros(Stream&, std::byte*, std::size_t) { absent("a fill"); }
 
-Blocks::Blocks(std::size_t, std::size_t, std::size_t) { absent("cache blocks"); }
-std::optional<std::byte*> Blocks::take(Stream&) { absent("cache blocks"); }
-void Blocks::give_back(std::byte*) { absent("cache blocks"); }
-
 }  // namespace longhaul::cuda

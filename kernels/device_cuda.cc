@@ -284,34 +284,4 @@ void fill_with_zeros(Stream& stream, std::byte* to, std::size_t bytes) {
   check_cuda(cudaMemsetAsync(to, 0, bytes, queue_of(stream)), "cudaMemsetAsync");
 }
 
-Blocks::Blocks(std::size_t block_bytes, std::size_t limit_bytes, std::size_t slab_bytes)
-    : block_bytes_(rounded_up(block_bytes, 256)),
-      blocks_per_slab_(std::max<std::size_t>(
-          1, std::min(slab_bytes, limit_bytes) / rounded_up(block_bytes, 256))),
-      most_slabs_(limit_bytes / (blocks_per_slab_ * block_bytes_)) {
-  require(block_bytes > 0, "GPU blocks of 0 bytes");
-}
-
-std::optional<std::byte*> Blocks::take(Stream& stream) {
-  if (free_.empty()) {
-    if (slabs_.size() == most_slabs_) return std::nullopt;
-    slabs_.emplace_back(blocks_per_slab_ * block_bytes_);
-    // Lowest last: taken first.
-    for (std::size_t i = blocks_per_slab_; i-- > 0;) {
-      free_.push_back(slabs_.back().data() + i * block_bytes_);
-    }
-  }
-  std::byte* block = free_.back();
-  free_.pop_back();
-  ++n_in_use_;
-  fill_with_zeros(stream, block, block_bytes_);
-  return block;
-}
-
-void Blocks::give_back(std::byte* block) {
-  LONGHAUL_ASSERT(n_in_use_ > 0);
-  free_.push_back(block);
-  --n_in_use_;
-}
-
 }  // namespace longhaul::cuda

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -149,31 +148,5 @@ void copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from
 void queue_copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from);
 void copy_on_device(Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes);
 void fill_with_zeros(Stream& stream, std::byte* to, std::size_t bytes);
-
-// Blocks of one size from slabs of GPU memory. Used by one thread.
-class Blocks {
- public:
-  // At most `limit_bytes` are taken from the GPU, in slabs of about `slab_bytes`. A block's size is
-  // rounded up to 256 bytes.
-  Blocks(std::size_t block_bytes, std::size_t limit_bytes, std::size_t slab_bytes = 64U << 20U);
-
-  // A block, zero-filled by the stream's work; empty when the limit is reached.
-  std::optional<std::byte*> take(Stream& stream);
-  // No work that uses the block may be queued after this, but what is queued may still run as long
-  // as later takers use the same stream.
-  void give_back(std::byte* block);
-
-  std::size_t block_bytes() const { return block_bytes_; }
-  std::size_t n_in_use() const { return n_in_use_; }
-  std::size_t bytes_reserved() const { return slabs_.size() * blocks_per_slab_ * block_bytes_; }
-
- private:
-  std::size_t block_bytes_;
-  std::size_t blocks_per_slab_;
-  std::size_t most_slabs_;
-  std::size_t n_in_use_ = 0;
-  std::vector<Buffer> slabs_;
-  std::vector<std::byte*> free_;
-};
 
 }  // namespace longhaul::cuda

@@ -1,5 +1,4 @@
 // Uploads the work of attention (attention_schedule.h), queues its kernels and merges the ranges.
-#include <cstring>
 #include <vector>
 
 #include "base/error.h"
@@ -7,6 +6,7 @@
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_schedule.h"
 #include "kernels/cuda/operators.h"
+#include "kernels/cuda/parcel.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/hopper_attention.h"
 
@@ -56,27 +56,6 @@ __global__ void merge_ranges_kernel(AttentionWork work, const AttentionSplit* sp
   sync_warp();  // all lanes have read m and l before they are written
   if (lane == 0) *to_m = both.m;
   if (lane == 1) *to_l = both.l;
-}
-
-// Parts of one upload: a copy each would cost more than its bytes.
-class Parcel {
- public:
-  template <typename T>
-  std::size_t add(const std::vector<T>& values) {
-    const std::size_t at = (bytes_.size() + 15) / 16 * 16;
-    bytes_.resize(at + values.size() * sizeof(T));
-    if (!values.empty()) std::memcpy(bytes_.data() + at, values.data(), values.size() * sizeof(T));
-    return at;
-  }
-  std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-template <typename T>
-const T* part(const std::byte* base, std::size_t at) {
-  return reinterpret_cast<const T*>(base + at);
 }
 
 void run_path(Stream& stream, AttentionPath path, KvType type, const AttentionWork& work) {

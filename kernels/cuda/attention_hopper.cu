@@ -4,14 +4,13 @@
 // A thread block has 128 rows. One thread of a third warpgroup copies units of keys to shared
 // memory by bulk copies, kStages ahead; two warpgroups multiply 64 rows each. A unit's `full`
 // barrier ends when its bytes have come, its `empty` one when all warps have read it.
-#include <cstring>
-
 #include "base/error.h"
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_hopper_schedule.h"
 #include "kernels/cuda/attention_mma_compute.cuh"
 #include "kernels/cuda/attention_mma_store.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/parcel.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -222,27 +221,6 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       produce<C>(units, task, rows, prepared, stages);
     }
   }
-}
-
-// Parts of one upload.
-class Parcel {
- public:
-  template <typename T>
-  std::size_t add(const std::vector<T>& values) {
-    const std::size_t at = (bytes_.size() + 15) / 16 * 16;
-    bytes_.resize(at + values.size() * sizeof(T));
-    if (!values.empty()) std::memcpy(bytes_.data() + at, values.data(), values.size() * sizeof(T));
-    return at;
-  }
-  std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-template <typename T>
-const T* part(const std::byte* base, std::size_t at) {
-  return reinterpret_cast<const T*>(base + at);
 }
 
 template <typename C>

@@ -116,24 +116,5 @@ TEST_F(Gpu, SumsRowsInTheirOrder) {
   }
 }
 
-TEST_F(Gpu, BlocksAreZeroAndLimited) {
-  cuda::Blocks blocks(1000, 10'240, 4096);
-  EXPECT_EQ(blocks.block_bytes(), 1024U);
-  std::vector<std::byte*> taken;
-  while (const auto block = blocks.take(stream())) taken.push_back(*block);
-  EXPECT_EQ(taken.size(), 8U);  // two slabs of four
-  EXPECT_EQ(blocks.bytes_reserved(), 8192U);
-  const std::vector<std::byte> ones(1000, std::byte{1});
-  cuda::copy_to_device(stream(), taken[3], ones);
-  blocks.give_back(taken[3]);
-  EXPECT_EQ(blocks.n_in_use(), 7U);
-  const auto again = blocks.take(stream());
-  ASSERT_TRUE(again.has_value());
-  EXPECT_EQ(*again, taken[3]);
-  std::vector<std::byte> got(1024, std::byte{9});
-  cuda::copy_to_host(stream(), got, *again);
-  EXPECT_EQ(got, std::vector<std::byte>(1024));
-}
-
 }  // namespace
 }  // namespace longhaul::test
