@@ -1,6 +1,7 @@
 #include "tools/device_flag.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "kernels/isa.h"

@@ -1,9 +1,9 @@
 // --device: what computes.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "kernels/device_memory.h"
+#include "tools/cli_app.h"
 
 namespace longhaul {
 

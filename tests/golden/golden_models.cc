@@ -103,4 +103,14 @@ std::vector<NeedleQuestion> read_needle_questions(const std::filesystem::path& r
   return questions;
 }
 
+HeadRoles mixed_roles(const ModelSpec& spec) {
+  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  roles.sink = 5;
+  roles.recent = 23;
+  for (std::size_t i = 0; i < roles.roles.size(); ++i) {
+    if (i % 3 != 0) roles.roles[i] = HeadRole::kStreaming;
+  }
+  return roles;
+}
+
 }  // namespace longhaul::test

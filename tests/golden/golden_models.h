@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "model/head_profile.h"
+#include "model/model_spec.h"
 
 namespace longhaul::test {
 
@@ -39,6 +41,9 @@ Logits read_bf16_logits(const GoldenModel& golden);
 std::int32_t argmax(std::span<const double> row);
 // What the largest logit is above the second.
 double margin(std::span<const double> row);
+
+// Every third head keeps everything, the others 5 + 23 tokens; both edges fall inside blocks.
+HeadRoles mixed_roles(const ModelSpec& spec);
 
 // One question to the needle model (reference.json), and what comes out under three ways of
 // attending.

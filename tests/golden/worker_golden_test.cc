@@ -103,17 +103,6 @@ INSTANTIATE_TEST_SUITE_P(AllModels, Float32Weights,
                                           testing::ValuesIn(supported_isas())),
                          name_of_case);
 
-// Every third head keeps everything, the others 5 + 23 tokens; both edges fall inside blocks.
-HeadRoles mixed_roles(const ModelSpec& spec) {
-  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
-  roles.sink = 5;
-  roles.recent = 23;
-  for (std::size_t i = 0; i < roles.roles.size(); ++i) {
-    if (i % 3 != 0) roles.roles[i] = HeadRole::kStreaming;
-  }
-  return roles;
-}
-
 TEST_P(Float32Weights, StreamingHeads) {
   const WithIsa isa(std::get<1>(GetParam()));
   const GoldenModel golden = read_golden_model(std::get<0>(GetParam()));

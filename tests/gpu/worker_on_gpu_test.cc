@@ -32,17 +32,6 @@ double tolerance_of(KvType type) {
 }
 constexpr std::int64_t kAllLogprobs = 1'000;
 
-// Keeps some heads whole; both edges of the others fall inside blocks.
-HeadRoles mixed_roles(const ModelSpec& spec) {
-  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
-  roles.sink = 5;
-  roles.recent = 23;
-  for (std::size_t i = 0; i < roles.roles.size(); ++i) {
-    if (i % 3 != 0) roles.roles[i] = HeadRole::kStreaming;
-  }
-  return roles;
-}
-
 class GoldenModels : public OnGpu, public testing::WithParamInterface<std::string> {};
 
 TEST_P(GoldenModels, AnswerAsOnTheCpu) {

@@ -12,6 +12,7 @@
 #include "tools/weights_flag.h"
 
 namespace longhaul {
+
 EvalModel::EvalModel(const EvalModelFlags& flags)
     : flags_(flags),
       folder_(find_model_folder(flags.model, hub_cache())),
