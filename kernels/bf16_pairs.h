@@ -1,4 +1,4 @@
-// Whether attention multiplies pairs of bf16 (VDPBF16PS) or widens them to float32 first.
+// Whether products multiply pairs of bf16 (VDPBF16PS) or widen them to float32 first.
 #pragma once
 
 namespace longhaul {

@@ -8,9 +8,6 @@
 namespace longhaul {
 namespace {
 
-// Rows that pass all weights before the next ones come: their bytes stay in the caches.
-constexpr std::int64_t kBlockRows = 12 * cpu::kInt8TileRows;
-
 // Activations as the kernel reads them; memory of the calling thread, until the next call.
 cpu::Int8X quantise(const LinearArgs& args) {
   const cpu::Kernels& kernels = cpu::kernels();
@@ -48,11 +45,11 @@ void int8_linear(const LinearArgs& args) {
   // Tasks: blocks of rows, and of each as many cuts of the lanes as there is work for.
   const std::int64_t n_tiles = ceil_div(end, cpu::kInt8TileLanes);
   const std::int64_t n_cuts =
-      std::min(n_tiles, n_row_tasks(end * std::min(n_rows, kBlockRows), w.n_in, 131072));
-  const std::int64_t n_blocks = ceil_div(n_rows, kBlockRows);
+      std::min(n_tiles, n_row_tasks(end * std::min(n_rows, cpu::kInt8TaskRows), w.n_in, 131072));
+  const std::int64_t n_blocks = ceil_div(n_rows, cpu::kInt8TaskRows);
   parallel_for(n_blocks * n_cuts, [&](std::int64_t task) {
     thread_local Scratch scratch;
-    const std::int64_t row = task / n_cuts * kBlockRows;
+    const std::int64_t row = task / n_cuts * cpu::kInt8TaskRows;
     const std::int64_t cut = task % n_cuts;
     const std::int64_t lane_begin = cut * n_tiles / n_cuts * cpu::kInt8TileLanes;
     const std::int64_t lane_end = (cut + 1) * n_tiles / n_cuts * cpu::kInt8TileLanes;
@@ -68,10 +65,10 @@ void int8_linear(const LinearArgs& args) {
                          .out_stride = w.n_out,
                          .accumulate = args.output == LinearOutput::kAccumulate,
                          .row_begin = row,
-                         .row_end = std::min(row + kBlockRows, n_rows),
+                         .row_end = std::min(row + cpu::kInt8TaskRows, n_rows),
                          .lane_begin = std::max(lane_begin, w.first_lane),
                          .lane_end = std::min(lane_end, end),
-                         .scratch = scratch.floats(cpu::kInt8ScratchFloats)});
+                         .scratch = scratch.floats(cpu::kInt8TaskRows * cpu::kInt8TileLanes)});
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/bf16_pairs.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cuda/operators.h"
 #include "kernels/int8_linear.h"
@@ -15,6 +16,7 @@ namespace {
 
 // From about 30 rows on packing the weights pays (longhaul bench kernels --all-paths).
 constexpr std::int64_t kFewRows = 24;
+constexpr std::int64_t kFewRowsUnit = 16;  // outputs of their tasks: a cache line of out
 
 void check(const LinearArgs& args) {
   if (args.weight.dtype != DType::kI8) require_float_weight("linear", args.weight);
@@ -51,11 +53,10 @@ void few_rows_linear(const LinearArgs& args) {
                            .n_in = args.weight.n_in,
                            .weights_are_bf16 = is_bf16(args),
                            .out = x});
-  constexpr std::int64_t kUnit = 16;  // outputs: a cache line of out
   const std::int64_t n_tasks = std::min(n_row_tasks(args.weight.n_out, args.weight.n_in, 65536),
-                                        ceil_div(args.weight.n_out, kUnit));
+                                        ceil_div(args.weight.n_out, kFewRowsUnit));
   parallel_for(n_tasks, [&](std::int64_t i) {
-    const Extent outputs = task_outputs(i, n_tasks, args.weight.n_out, kUnit);
+    const Extent outputs = task_outputs(i, n_tasks, args.weight.n_out, kFewRowsUnit);
     kernels.few_rows_linear({.x = x,
                              .x_stride = x_stride,
                              .n_rows = args.x.dim(0),
@@ -70,6 +71,53 @@ void few_rows_linear(const LinearArgs& args) {
                              .output_begin = outputs.begin,
                              .output_end = outputs.end});
   });
+}
+
+// bf16 weights by VDPBF16PS: `n_rows` to a task, outputs in units of `unit`.
+void pairs_linear(const LinearArgs& args, std::int64_t chunk, std::int64_t task_rows,
+                  std::int64_t unit, void (*kernel)(const cpu::PairLinearTask&)) {
+  const std::int64_t n_rows = args.x.dim(0);
+  const std::int64_t n_in = args.weight.n_in;
+  thread_local Scratch x_scratch;
+  auto* x = reinterpret_cast<std::uint16_t*>(
+      x_scratch.bytes(static_cast<std::size_t>(ceil_div(n_in, chunk) * chunk * n_rows) * 2));
+  parallel_rows(n_rows, n_in, [&](std::int64_t begin, std::int64_t end) {
+    cpu::kernels().pack_pair_x({.x = args.x.data(),
+                                .n_rows = n_rows,
+                                .n_in = n_in,
+                                .chunk = chunk,
+                                .out = x,
+                                .row_begin = begin,
+                                .row_end = end});
+  });
+  const std::int64_t n_blocks = ceil_div(n_rows, task_rows);
+  const std::int64_t n_cuts = std::min(n_row_tasks(args.weight.n_out, n_in * task_rows, 65536),
+                                       ceil_div(args.weight.n_out, unit));
+  parallel_for(n_blocks * n_cuts, [&](std::int64_t task) {
+    thread_local Scratch scratch;
+    const std::int64_t row = task / n_cuts * task_rows;
+    const Extent outputs = task_outputs(task % n_cuts, n_cuts, args.weight.n_out, unit);
+    kernel({.x = x,
+            .n_rows = n_rows,
+            .chunk = chunk,
+            .weight = static_cast<const std::uint16_t*>(args.weight.data),
+            .weight_stride = args.weight.stride(),
+            .n_in = n_in,
+            .bias = bias_or_null(args),
+            .out = args.out.data(),
+            .out_stride = args.weight.n_out,
+            .accumulate = args.output == LinearOutput::kAccumulate,
+            .row_begin = row,
+            .row_end = std::min(row + task_rows, n_rows),
+            .output_begin = outputs.begin,
+            .output_end = outputs.end,
+            .scratch = scratch.bytes(cpu::kPairScratchBytes)});
+  });
+}
+
+void few_rows_of_pairs_linear(const LinearArgs& args) {
+  const std::int64_t chunk = ceil_div(args.weight.n_in, cpu::kPairUnit) * cpu::kPairUnit;
+  pairs_linear(args, chunk, args.x.dim(0), kFewRowsUnit, cpu::kernels().pair_few_rows);
 }
 
 // x as the tiled kernel reads it: itself, or a rounded copy in `scratch`.
@@ -116,6 +164,10 @@ std::string_view name_of(LinearPath path) {
       return "few_rows";
     case LinearPath::kTiled:
       return "tiled";
+    case LinearPath::kFewRowsOfPairs:
+      return "few_rows_of_pairs";
+    case LinearPath::kTiledPairs:
+      return "tiled_pairs";
     case LinearPath::kOneDnn:
       return "onednn";
     case LinearPath::kInt8:
@@ -124,22 +176,29 @@ std::string_view name_of(LinearPath path) {
   return "unknown";
 }
 
+bool has_linear_pairs() { return cpu::kernels().pair_linear != nullptr; }
+
 // oneDNN picks instructions by itself, so it serves only while the machine's best set is active:
-// LONGHAUL_ISA=baseline then really runs without AVX. Its bf16 products need AVX-512 at least, and
-// without AMX Intel's are slower than widening the weights while they are packed (longhaul bench
-// kernels --all-paths: 1B_up of 512 rows takes 0.19 s against 0.11 s on one core of Emerald
-// Rapids).
+// LONGHAUL_ISA=baseline then really runs without AVX. Its bf16 products are slower than own ones
+// unless it has AMX (longhaul bench kernels --all-paths; docs/benchmarks/kernels.md).
 LinearPath linear_path(std::int64_t n_rows, DType weight_dtype) {
   if (weight_dtype == DType::kI8) return LinearPath::kInt8;
-  if (n_rows <= kFewRows) return LinearPath::kFewRows;
+  const bool few = n_rows <= kFewRows;
+  if (weight_dtype == DType::kBf16 && has_linear_pairs() && bf16_pairs()) {
+    return few ? LinearPath::kFewRowsOfPairs : LinearPath::kTiledPairs;
+  }
+  if (few) return LinearPath::kFewRows;
   if (!onednn::in_build() || active_isa() != supported_isas().back()) return LinearPath::kTiled;
-  const bool fast =
-      weight_dtype == DType::kF32 || (active_isa() == Isa::kAvx512Bf16 && onednn::has_fast_bf16());
+  const bool fast = weight_dtype == DType::kF32 ||
+                    (active_isa() == Isa::kAvx512Bf16 && onednn::has_fast_bf16());
   return fast ? LinearPath::kOneDnn : LinearPath::kTiled;
 }
 
 void linear_by(LinearPath path, const LinearArgs& args) {
   check(args);
+  const bool by_pairs = path == LinearPath::kFewRowsOfPairs || path == LinearPath::kTiledPairs;
+  require(!by_pairs || (is_bf16(args) && has_linear_pairs()),
+          "linear: the paths of pairs take bf16 weights and need VDPBF16PS");
   require((path == LinearPath::kInt8) == (args.weight.dtype == DType::kI8),
           "linear: int8 weights and no others go by the path int8");
   if (args.x.dim(0) == 0 || args.weight.n_out == 0) return;
@@ -148,6 +207,11 @@ void linear_by(LinearPath path, const LinearArgs& args) {
       return few_rows_linear(args);
     case LinearPath::kTiled:
       return tiled_linear(args);
+    case LinearPath::kFewRowsOfPairs:
+      return few_rows_of_pairs_linear(args);
+    case LinearPath::kTiledPairs:
+      return pairs_linear(args, cpu::kPairChunk, cpu::kPairTaskRows, cpu::kPairOutputs,
+                          cpu::kernels().pair_linear);
     case LinearPath::kOneDnn:
       return onednn::linear(args);
     case LinearPath::kInt8:

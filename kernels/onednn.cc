@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 #include "base/error.h"
-#include "kernels/bf16_pairs.h"
 #include "kernels/isa.h"
 #include "kernels/parallel.h"
 
@@ -92,7 +91,7 @@ bool in_build() { return true; }
 bool has_fast_bf16() {
   static const bool has_amx = static_cast<int>(dnnl::get_effective_cpu_isa()) >=
                               static_cast<int>(dnnl::cpu_isa::avx512_core_amx);
-  return has_amx || bf16_pairs();
+  return has_amx;
 }
 
 void linear(const LinearArgs& args) {

@@ -5,8 +5,7 @@
 namespace longhaul::onednn {
 
 bool in_build();
-// Whether its bf16 products are faster than float32 ones on this machine: with AMX, or where
-// VDPBF16PS is (see kernels/bf16_pairs.h).
+// Whether its bf16 products are faster than own ones on this machine: with AMX.
 bool has_fast_bf16();
 // Shapes are checked. Any thread; uses kernel_threads() threads.
 void linear(const LinearArgs& args);

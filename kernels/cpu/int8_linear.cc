@@ -17,6 +17,8 @@ constexpr int kMostRows = kHasInt8Dot ? 6 : kWidth == 16 ? 5 : kWidth == 8 ? 4 :
 constexpr int kMostPanels = kWidth == 16 ? 4 : 1;
 constexpr std::int64_t kStepBytes = kInt8Panel * kInt8Step;
 constexpr std::int64_t kPrefetchBytes = 16 * kStepBytes;
+constexpr std::int64_t kGroupRows = 48;       // whose integers of a group (6 KiB) pass together
+constexpr std::int64_t kBlockInputs = 2048;  // a multiple of the usual groups
 constexpr std::uint32_t kInfinityBits = 0x7f800000U;
 
 std::int64_t steps_of(std::int64_t n_in) { return (n_in + kInt8Step - 1) / kInt8Step; }
@@ -201,13 +203,13 @@ void multiply(std::int64_t n_rows, std::int64_t n_panels, const Tile& t) {
   }
 }
 
-// Scales the sums c [n_rows, kInt8TileLanes] of lanes from `lane` on into `out`.
-void finish(const Int8LinearTask& t, std::int64_t row, std::int64_t n_rows, std::int64_t lane) {
+// Scales the sums [rows of the task, kInt8TileLanes] of lanes from `lane` on into `out`.
+void finish(const Int8LinearTask& t, std::int64_t lane) {
   const std::int64_t begin = lane > t.lane_begin ? lane : t.lane_begin;
   const std::int64_t end = lane + kInt8TileLanes < t.lane_end ? lane + kInt8TileLanes : t.lane_end;
-  for (std::int64_t r = 0; r < n_rows; ++r) {
-    const float* c = t.scratch + r * kInt8TileLanes - lane;
-    float* out = t.out + (row + r) * t.out_stride - t.first_lane;
+  for (std::int64_t row = t.row_begin; row < t.row_end; ++row) {
+    const float* c = t.scratch + (row - t.row_begin) * kInt8TileLanes - lane;
+    float* out = t.out + row * t.out_stride - t.first_lane;
     const float* bias = t.bias == nullptr ? nullptr : t.bias - t.first_lane;
     for (std::int64_t i = begin; i < end; i += kWidth) {
       const std::int64_t n = end - i;
@@ -241,37 +243,43 @@ void quantise_int8_x(const Int8XTask& t) {
   }
 }
 
-// For 64 lanes and some rows at a time, group after group: the group's weights (8 KiB for a group
-// of 128) stay in the first cache while all rows pass.
+// For 64 lanes at a time, in blocks of inputs: a block's weights (128 KiB) stay in the second cache
+// while all rows pass, and a group of it (8 KiB for a group of 128) in the first while some rows do.
 void int8_linear(const Int8LinearTask& t) {
   const std::int64_t n_groups = (t.n_in + t.group - 1) / t.group;
+  const std::int64_t block_groups = t.group < kBlockInputs ? kBlockInputs / t.group : 1;
   const std::int64_t x_stride = int8_x_bytes(t.group);
   for (std::int64_t lane = t.lane_begin / kPanel * kPanel; lane < t.lane_end;
        lane += kInt8TileLanes) {
     const std::int64_t lanes_left = t.lane_end - lane;
     const std::int64_t n_panels =
         ((lanes_left < kInt8TileLanes ? lanes_left : kInt8TileLanes) + kPanel - 1) / kPanel;
-    for (std::int64_t row = t.row_begin; row < t.row_end; row += kInt8TileRows) {
-      const std::int64_t left = t.row_end - row;
-      const std::int64_t n_rows = left < kInt8TileRows ? left : kInt8TileRows;
-      for (std::int64_t g = 0; g < n_groups; ++g) {
-        const std::int64_t begin = g * t.group;
-        const std::int64_t size = t.n_in - begin < t.group ? t.n_in - begin : t.group;
-        const std::int64_t at = g * t.x.n_rows + row;
-        multiply(
-            n_rows, n_panels,
-            {.x = t.x.integers + at * x_stride,
-             .x_stride = x_stride,
-             .x_scales = t.x.scales + at,
-             .x_sums = t.x.sums + at,
-             .weight = t.weight + lane / kPanel * t.panel_bytes + begin / kInt8Step * kStepBytes,
-             .panel_bytes = t.panel_bytes,
-             .n_steps = steps_of(size),
-             .is_first = g == 0,
-             .c = t.scratch});
+    const auto multiply_group = [&](std::int64_t g, std::int64_t row, std::int64_t n_rows) {
+      const std::int64_t begin = g * t.group;
+      const std::int64_t size = t.n_in - begin < t.group ? t.n_in - begin : t.group;
+      const std::int64_t at = g * t.x.n_rows + row;
+      multiply(
+          n_rows, n_panels,
+          {.x = t.x.integers + at * x_stride,
+           .x_stride = x_stride,
+           .x_scales = t.x.scales + at,
+           .x_sums = t.x.sums + at,
+           .weight = t.weight + lane / kPanel * t.panel_bytes + begin / kInt8Step * kStepBytes,
+           .panel_bytes = t.panel_bytes,
+           .n_steps = steps_of(size),
+           .is_first = g == 0,
+           .c = t.scratch + (row - t.row_begin) * kInt8TileLanes});
+    };
+    for (std::int64_t block = 0; block < n_groups; block += block_groups) {
+      const std::int64_t end = block + block_groups < n_groups ? block + block_groups : n_groups;
+      for (std::int64_t row = t.row_begin; row < t.row_end; row += kGroupRows) {
+        const std::int64_t left = t.row_end - row;
+        for (std::int64_t g = block; g < end; ++g) {
+          multiply_group(g, row, left < kGroupRows ? left : kGroupRows);
+        }
       }
-      finish(t, row, n_rows, lane);
     }
+    finish(t, lane);
   }
 }
 

@@ -8,9 +8,8 @@ namespace longhaul::cpu {
 
 // Lanes of weights that one step of int8_linear works on; tasks best begin at multiples of it.
 inline constexpr std::int64_t kInt8TileLanes = 64;
-// Rows whose sums int8_linear keeps at a time.
-inline constexpr std::int64_t kInt8TileRows = 48;
-inline constexpr std::int64_t kInt8ScratchFloats = kInt8TileRows * kInt8TileLanes;
+// The most rows of a task: so many that its sums leave room for weights in the second cache.
+inline constexpr std::int64_t kInt8TaskRows = 576;
 
 // What quantise_int8_x leaves of rows of x. Group after group, each with all rows, so that the rows
 // that are multiplied together lie together.
@@ -51,7 +50,7 @@ struct Int8LinearTask {
   std::int64_t row_end;
   std::int64_t lane_begin;  // >= first_lane
   std::int64_t lane_end;
-  float* scratch;  // [kInt8ScratchFloats], aligned to 64 bytes
+  float* scratch;  // [its rows, kInt8TileLanes], aligned to 64 bytes
 };
 
 }  // namespace longhaul::cpu

@@ -6,6 +6,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/int8_linear.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/pair_linear.h"
 #include "kernels/cpu/probe.h"
 #include "kernels/cpu/rows.h"
 
@@ -31,6 +32,9 @@ struct Kernels {
   void (*pack_few_rows_x)(const PackTask&);
   void (*round_x_to_bf16)(const float* x, std::int64_t n, float* out);
   std::size_t (*tiled_linear_scratch_bytes)();
+  void (*pack_pair_x)(const PairXTask&);  // null without VDPBF16PS; likewise the next two
+  void (*pair_linear)(const PairLinearTask&);
+  void (*pair_few_rows)(const PairLinearTask&);
   std::int64_t (*int8_x_bytes)(std::int64_t group);  // of one row's group of integers
   void (*quantise_int8_x)(const Int8XTask&);
   void (*int8_linear)(const Int8LinearTask&);

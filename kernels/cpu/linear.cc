@@ -2,6 +2,7 @@
 // at the speed of memory, and a tiled one for any number of rows.
 #include "kernels/cpu/linear.h"
 
+#include "kernels/cpu/pack_columns.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tile.h"
 
@@ -48,7 +49,11 @@ void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row
   for (std::int64_t i = 0; i < n_whole; ++i) {
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
-      const Words words = load_words(w + o * row_bytes + i * step_bytes);
+      const std::byte* at = w + o * row_bytes + i * step_bytes;
+      // The next outputs, into the second cache: the hardware's prefetcher stops at page ends.
+      // Prefetching past the end is harmless.
+      __builtin_prefetch(at + kOutputs * row_bytes, /*rw=*/0, /*locality=*/2);
+      const Words words = load_words(at);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         sums[o][r] = Dot::add(sums[o][r], words, x + r * t.x_stride + i * kWidth * Dot::kXVectors);
@@ -111,71 +116,6 @@ void dot_all(const FewRowsLinearTask& t) {
   }
 }
 
-LONGHAUL_INLINE float element(const float* row, std::int64_t i) { return row[i]; }
-LONGHAUL_INLINE float element(const std::uint16_t* row, std::int64_t i) {
-  std::uint16_t half;
-  __builtin_memcpy(&half, row + i, sizeof half);
-  const std::uint32_t bits = static_cast<std::uint32_t>(half) << 16;
-  float out;
-  __builtin_memcpy(&out, &bits, sizeof out);
-  return out;
-}
-
-LONGHAUL_INLINE Vec elements(const float* p) { return load(p); }
-LONGHAUL_INLINE Vec elements(const std::uint16_t* p) {
-  typedef std::uint16_t Halves __attribute__((vector_size(kWidth * 2)));
-  Halves halves;
-  __builtin_memcpy(&halves, p, sizeof halves);
-  return reinterpret_cast<Vec>(__builtin_convertvector(halves, Words) << 16);
-}
-
-// Transposes a square of vectors: halves of rows are exchanged at distance kWidth / 2, then
-// quarters, and so on.
-template <int kDistance>
-LONGHAUL_INLINE void transpose(Vec (&rows)[kWidth]) {
-  Ints low;
-  Ints high;
-  for (int lane = 0; lane < kWidth; ++lane) {
-    const bool second = (lane & kDistance) != 0;
-    low[lane] = second ? kWidth + lane - kDistance : lane;
-    high[lane] = second ? kWidth + lane : lane + kDistance;
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kWidth; ++i) {
-    if ((i & kDistance) != 0) continue;
-    const Vec a = rows[i];
-    const Vec b = rows[i + kDistance];
-    rows[i] = __builtin_shuffle(a, b, low);
-    rows[i + kDistance] = __builtin_shuffle(a, b, high);
-  }
-  if constexpr (kDistance > 1) transpose<kDistance / 2>(rows);
-}
-
-// Elements [begin, begin + n_steps) of n_outputs weight rows, as vectors of outputs: the layout of
-// a K block, in floats.
-template <typename T>
-void pack_weights(const TiledLinearTask& t, std::int64_t output, std::int64_t n_outputs,
-                  std::int64_t begin, std::int64_t n_steps, float* packed) {
-  const T* first = static_cast<const T*>(t.weight) + output * t.weight_stride + begin;
-  const std::int64_t whole_outputs = n_outputs / kWidth * kWidth;
-  const std::int64_t whole_steps = n_steps / kWidth * kWidth;
-  for (std::int64_t o = 0; o < whole_outputs; o += kWidth) {
-    for (std::int64_t i = 0; i < whole_steps; i += kWidth) {
-      Vec rows[kWidth];
-#pragma GCC unroll 16
-      for (int r = 0; r < kWidth; ++r) rows[r] = elements(first + (o + r) * t.weight_stride + i);
-      transpose<kWidth / 2>(rows);
-#pragma GCC unroll 16
-      for (int r = 0; r < kWidth; ++r) store(packed + (i + r) * kTiledOutputs + o, rows[r]);
-    }
-  }
-  for (std::int64_t o = 0; o < n_outputs; ++o) {
-    for (std::int64_t i = o < whole_outputs ? whole_steps : 0; i < n_steps; ++i) {
-      packed[i * kTiledOutputs + o] = element(first + o * t.weight_stride, i);
-    }
-  }
-}
-
 void start_outputs(const TiledLinearTask& t, std::int64_t output, std::int64_t n_outputs) {
   for (std::int64_t row = 0; row < t.n_rows; ++row) {
     float* out = t.out + row * t.out_stride + output;
@@ -186,7 +126,7 @@ void start_outputs(const TiledLinearTask& t, std::int64_t output, std::int64_t n
   }
 }
 
-template <typename T>
+template <typename Source>
 void multiply_tiles(const TiledLinearTask& t) {
   auto* packed = reinterpret_cast<float*>(t.scratch);
   for (std::int64_t output = t.output_begin; output < t.output_end; output += kTiledOutputs) {
@@ -195,7 +135,12 @@ void multiply_tiles(const TiledLinearTask& t) {
     start_outputs(t, output, n_outputs);
     for (std::int64_t begin = 0; begin < t.n_in; begin += kChunk) {
       const std::int64_t n_steps = t.n_in - begin < kChunk ? t.n_in - begin : kChunk;
-      pack_weights<T>(t, output, n_outputs, begin, n_steps, packed);
+      const auto* rows = static_cast<const typename Source::Element*>(t.weight);
+      pack_columns<Source>({.rows = rows + output * t.weight_stride + begin,
+                            .row_stride = t.weight_stride,
+                            .n_rows = n_outputs,
+                            .n_elements = n_steps},
+                           kTiledOutputs, packed);
       const Segment segment = {packed, n_steps};
       const Product product = {.a = t.x + begin,
                                .a_stride = t.n_in,
@@ -213,7 +158,7 @@ void multiply_tiles(const TiledLinearTask& t) {
 
 float rounded_to_bf16(float x) {
   const std::uint16_t half = to_bf16_bits(x);
-  return element(&half, 0);
+  return WidenedBf16::word(&half, 0, 1);
 }
 
 }  // namespace
@@ -255,8 +200,8 @@ std::size_t tiled_linear_scratch_bytes() {
 }
 
 void tiled_linear(const TiledLinearTask& t) {
-  if (t.weights_are_bf16) return multiply_tiles<std::uint16_t>(t);
-  multiply_tiles<float>(t);
+  if (t.weights_are_bf16) return multiply_tiles<WidenedBf16>(t);
+  multiply_tiles<Floats>(t);
 }
 
 }  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

@@ -20,6 +20,9 @@ std::int64_t few_rows_x_floats(std::int64_t n_in, bool weights_are_bf16);
 void pack_few_rows_x(const PackTask& task);
 void round_x_to_bf16(const float* x, std::int64_t n, float* out);
 std::size_t tiled_linear_scratch_bytes();
+void pack_pair_x(const PairXTask& task);
+void pair_linear(const PairLinearTask& task);
+void pair_few_rows(const PairLinearTask& task);
 std::int64_t int8_x_bytes(std::int64_t group);
 void quantise_int8_x(const Int8XTask& task);
 void int8_linear(const Int8LinearTask& task);
@@ -45,6 +48,15 @@ const Kernels kernels = {
     .pack_few_rows_x = pack_few_rows_x,
     .round_x_to_bf16 = round_x_to_bf16,
     .tiled_linear_scratch_bytes = tiled_linear_scratch_bytes,
+#if defined(__AVX512BF16__)
+    .pack_pair_x = pack_pair_x,
+    .pair_linear = pair_linear,
+    .pair_few_rows = pair_few_rows,
+#else
+    .pack_pair_x = nullptr,
+    .pair_linear = nullptr,
+    .pair_few_rows = nullptr,
+#endif
     .int8_x_bytes = int8_x_bytes,
     .quantise_int8_x = quantise_int8_x,
     .int8_linear = int8_linear,

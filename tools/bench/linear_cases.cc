@@ -92,6 +92,10 @@ bool makes_sense(LinearPath path, DType dtype, std::int64_t n_tokens) {
       return n_tokens <= 32;
     case LinearPath::kTiled:
       return n_tokens >= 8;
+    case LinearPath::kFewRowsOfPairs:
+      return n_tokens <= 32 && dtype == DType::kBf16 && has_linear_pairs();
+    case LinearPath::kTiledPairs:
+      return n_tokens >= 8 && dtype == DType::kBf16 && has_linear_pairs();
     case LinearPath::kOneDnn:
       return n_tokens >= 8 && onednn::in_build();
     case LinearPath::kInt8:
@@ -107,7 +111,8 @@ std::vector<KernelCase> linear_cases(bool all_paths) {
   for (const Product& p : kProducts) {
     for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8}) {
       for (const LinearPath path :
-           {LinearPath::kFewRows, LinearPath::kTiled, LinearPath::kOneDnn, LinearPath::kInt8}) {
+           {LinearPath::kFewRows, LinearPath::kTiled, LinearPath::kFewRowsOfPairs,
+            LinearPath::kTiledPairs, LinearPath::kOneDnn, LinearPath::kInt8}) {
         const bool is_taken = path == linear_path(p.n_tokens, dtype);
         if (is_taken || (all_paths && makes_sense(path, dtype, p.n_tokens))) {
           cases.push_back(make_case(p, dtype, path));

@@ -28,6 +28,9 @@ class Linear : public EachDevice {
     if (onednn::in_build() && (dtype == DType::kF32 || can_bf16)) {
       out.emplace_back(LinearPath::kOneDnn);
     }
+    if (dtype == DType::kBf16 && has_linear_pairs()) {
+      out.insert(out.end(), {LinearPath::kFewRowsOfPairs, LinearPath::kTiledPairs});
+    }
     return out;
   }
 };
