@@ -8,12 +8,12 @@
 namespace longhaul {
 
 enum class LinearPath {
-  kFewRows,  // own, for few rows: reads the weights once, at the speed of memory
-  kTiled,    // own, any number of rows
+  kFewRows,         // own, for few rows: reads the weights once, at the speed of memory
+  kTiled,           // own, any number of rows
   kFewRowsOfPairs,  // the same two for bf16 weights, by VDPBF16PS
   kTiledPairs,
-  kOneDnn,   // oneDNN's matmul, when it is in the build
-  kInt8      // own, for int8 weights and any number of rows
+  kOneDnn,  // oneDNN's matmul, when it is in the build
+  kInt8     // own, for int8 weights and any number of rows
 };
 
 std::string_view name_of(LinearPath path);

@@ -17,7 +17,7 @@ constexpr int kMostRows = kHasInt8Dot ? 6 : kWidth == 16 ? 5 : kWidth == 8 ? 4 :
 constexpr int kMostPanels = kWidth == 16 ? 4 : 1;
 constexpr std::int64_t kStepBytes = kInt8Panel * kInt8Step;
 constexpr std::int64_t kPrefetchBytes = 16 * kStepBytes;
-constexpr std::int64_t kGroupRows = 48;       // whose integers of a group (6 KiB) pass together
+constexpr std::int64_t kGroupRows = 48;      // whose integers of a group (6 KiB) pass together
 constexpr std::int64_t kBlockInputs = 2048;  // a multiple of the usual groups
 constexpr std::uint32_t kInfinityBits = 0x7f800000U;
 
@@ -89,7 +89,8 @@ std::int32_t quantise_group(const float* x, std::int64_t n, std::byte* out, floa
 
 // Some rows against some panels of weights, over one group of inputs.
 struct Tile {
-  const std::byte* x;  // [n_rows, x_stride bytes]
+  const std::byte* x;       // [n_rows, x_stride bytes]
+  const std::byte* next_x;  // of the same shape: the next group's
   std::int64_t x_stride;
   const float* x_scales;       // [n_rows]
   const std::int32_t* x_sums;  // [n_rows]
@@ -164,6 +165,10 @@ LONGHAUL_INLINE void prefetch_following(const Tile& t, int n_panels, std::int64_
   }
 }
 
+LONGHAUL_INLINE void prefetch_bytes(const std::byte* p, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; i += 64) __builtin_prefetch(p + i);
+}
+
 // All rows, in parts of nearly equal size. (In 32 bits: a division in 64 takes as long as a third
 // of a tile.)
 template <int kPanels>
@@ -177,8 +182,10 @@ void multiply_panels(std::int64_t n_rows, const Tile& whole) {
     prefetch_following(whole, kPanels, std::int64_t{part} * n_ahead,
                        std::int64_t{part + 1} * n_ahead);
     const std::int64_t n = part < n_longer ? fewest + 1 : fewest;
+    prefetch_bytes(t.next_x, n * t.x_stride);
     multiply_rows<kMostRows, kPanels>(n, t);
     t.x += n * t.x_stride;
+    t.next_x += n * t.x_stride;
     t.x_scales += n;
     t.x_sums += n;
     t.c += n * kInt8TileLanes;
@@ -244,7 +251,8 @@ void quantise_int8_x(const Int8XTask& t) {
 }
 
 // For 64 lanes at a time, in blocks of inputs: a block's weights (128 KiB) stay in the second cache
-// while all rows pass, and a group of it (8 KiB for a group of 128) in the first while some rows do.
+// while all rows pass, and a group of it (8 KiB for a group of 128) in the first while some rows
+// do.
 void int8_linear(const Int8LinearTask& t) {
   const std::int64_t n_groups = (t.n_in + t.group - 1) / t.group;
   const std::int64_t block_groups = t.group < kBlockInputs ? kBlockInputs / t.group : 1;
@@ -258,17 +266,17 @@ void int8_linear(const Int8LinearTask& t) {
       const std::int64_t begin = g * t.group;
       const std::int64_t size = t.n_in - begin < t.group ? t.n_in - begin : t.group;
       const std::int64_t at = g * t.x.n_rows + row;
-      multiply(
-          n_rows, n_panels,
-          {.x = t.x.integers + at * x_stride,
-           .x_stride = x_stride,
-           .x_scales = t.x.scales + at,
-           .x_sums = t.x.sums + at,
-           .weight = t.weight + lane / kPanel * t.panel_bytes + begin / kInt8Step * kStepBytes,
-           .panel_bytes = t.panel_bytes,
-           .n_steps = steps_of(size),
-           .is_first = g == 0,
-           .c = t.scratch + (row - t.row_begin) * kInt8TileLanes});
+      multiply(n_rows, n_panels,
+               {.x = t.x.integers + at * x_stride,
+                .next_x = t.x.integers + (at + t.x.n_rows) * x_stride,
+                .x_stride = x_stride,
+                .x_scales = t.x.scales + at,
+                .x_sums = t.x.sums + at,
+                .weight = t.weight + lane / kPanel * t.panel_bytes + begin / kInt8Step * kStepBytes,
+                .panel_bytes = t.panel_bytes,
+                .n_steps = steps_of(size),
+                .is_first = g == 0,
+                .c = t.scratch + (row - t.row_begin) * kInt8TileLanes});
     };
     for (std::int64_t block = 0; block < n_groups; block += block_groups) {
       const std::int64_t end = block + block_groups < n_groups ? block + block_groups : n_groups;

@@ -34,12 +34,11 @@ Chunk next_of(const PairLinearTask& t, const Chunk& chunk) {
 // [group of kColumns outputs, chunk.n / 2 rounded up, kColumns] words; beyond the last output any.
 void pack_weights(const PairLinearTask& t, const Chunk& chunk, float* packed) {
   for (std::int64_t o = 0; o < chunk.n_outputs; o += kColumns) {
-    pack_columns<Bf16Pairs>(
-        {.rows = t.weight + (chunk.output + o) * t.weight_stride + chunk.begin,
-         .row_stride = t.weight_stride,
-         .n_rows = smaller(kColumns, chunk.n_outputs - o),
-         .n_elements = chunk.n},
-        kColumns, packed + o * (kPairChunk / 2));
+    pack_columns<Bf16Pairs>({.rows = t.weight + (chunk.output + o) * t.weight_stride + chunk.begin,
+                             .row_stride = t.weight_stride,
+                             .n_rows = smaller(kColumns, chunk.n_outputs - o),
+                             .n_elements = chunk.n},
+                            kColumns, packed + o * (kPairChunk / 2));
   }
 }
 
@@ -109,8 +108,8 @@ void multiply_pair_rows(std::int64_t n_rows, const PairTile& t) {
   }
 }
 
-// Adds a chunk to the task's sums [rows, kPairOutputs], or begins them with it, while the weights of
-// the next one are fetched.
+// Adds a chunk to the task's sums [rows, kPairOutputs], or begins them with it, while the weights
+// of the next one are fetched.
 template <bool kIsFirst>
 void multiply_chunk(const PairLinearTask& t, const Chunk& chunk, const Chunk& next,
                     const float* packed, float* sums) {
@@ -157,11 +156,7 @@ void dot_rows(const PairLinearTask& t, std::int64_t row, std::int64_t output) {
   for (; i + kPairUnit <= t.n_in; i += kPairUnit) {
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
-      const std::uint16_t* at = w + o * t.weight_stride + i;
-      // The next outputs, into the second cache: the hardware's prefetcher stops at page ends.
-      // Prefetching past the end is harmless.
-      __builtin_prefetch(at + kOutputs * t.weight_stride, /*rw=*/0, /*locality=*/2);
-      const Words words = load_words(at);
+      const Words words = load_words(w + o * t.weight_stride + i);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         sums[o][r] = add_pair_products(sums[o][r], words, load_words(x + r * t.chunk + i));
@@ -217,8 +212,8 @@ void pack_pair_x(const PairXTask& t) {
   }
 }
 
-// For kPairOutputs outputs at a time: a chunk of their weights (32 KiB for the columns of a tile)
-// stays in the first cache while all rows pass; sums and the chunk's rows stay in the second.
+// For kPairOutputs outputs at a time: a chunk of their weights (64 KiB for the columns of a tile)
+// stays in the caches while all rows pass, and so do their sums.
 void pair_linear(const PairLinearTask& t) {
   auto* packed = reinterpret_cast<float*>(t.scratch);
   float* sums = packed + kPairOutputs * (kPairChunk / 2);

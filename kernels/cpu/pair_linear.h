@@ -1,5 +1,5 @@
-// Products of bf16 with bf16 weights by VDPBF16PS, which takes pairs along the sum on both sides; on
-// one thread. See kernels/cpu/kernels.h; only instruction sets with VDPBF16PS have them.
+// Products of bf16 with bf16 weights by VDPBF16PS, which takes pairs along the sum on both sides;
+// on one thread. See kernels/cpu/kernels.h; only instruction sets with VDPBF16PS have them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace longhaul::cpu {
 inline constexpr std::int64_t kPairOutputs = 128;
 inline constexpr std::int64_t kPairTaskRows = 512;
 // Elements of x and of the weights that it takes at a time.
-inline constexpr std::int64_t kPairChunk = 256;
+inline constexpr std::int64_t kPairChunk = 512;
 // Elements of x's chunks are rounded up to this.
 inline constexpr std::int64_t kPairUnit = 32;
 
@@ -29,9 +29,9 @@ struct PairXTask {
 
 // out[row_begin .. row_end, output_begin .. output_end).
 struct PairLinearTask {
-  const std::uint16_t* x;  // as pack_pair_x left it
-  std::int64_t n_rows;     // of x
-  std::int64_t chunk;      // of x: kPairChunk in pair_linear, all of n_in in pair_few_rows
+  const std::uint16_t* x;       // as pack_pair_x left it
+  std::int64_t n_rows;          // of x
+  std::int64_t chunk;           // of x: kPairChunk in pair_linear, all of n_in in pair_few_rows
   const std::uint16_t* weight;  // [n_out, n_in]
   std::int64_t weight_stride;
   std::int64_t n_in;
