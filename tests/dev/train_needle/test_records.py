@@ -86,5 +86,14 @@ class Masks(unittest.TestCase):
         self.assertTrue(full[lessons.COPIER[0], 3, lessons.COPIER[1]].all())
 
 
+class Stages(unittest.TestCase):
+    def test_shares_of_sights_are_whole_and_blind_sequences_come_late(self):
+        for index, stage in enumerate(lessons.STAGES):
+            for shares in (stage.sights, stage.long_sights):
+                self.assertEqual(len(shares), len(lessons.Sight))
+                self.assertAlmostEqual(sum(shares), 1.0)
+                self.assertEqual(shares[lessons.Sight.BLIND] > 0, index >= 4)
+
+
 if __name__ == "__main__":
     unittest.main()

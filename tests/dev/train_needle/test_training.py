@@ -66,6 +66,24 @@ class Export(unittest.TestCase):
         torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
 
 
+class Bfloat16(unittest.TestCase):
+    def test_products_in_bfloat16_change_logits_and_gradients_little(self):
+        torch.manual_seed(3)
+        config = Config()
+        model = Model(config)
+        masks = Masks(torch.full((4, 1, 4, 64), 64, dtype=torch.int32), torch.zeros(1, padded(64)), 16)
+        tokens, where = torch.randint(0, config.vocab_size, (1, 64)), torch.arange(64)
+        results = []
+        for enabled in (False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                logits = model(tokens, torch.arange(64)[None], masks, where).float()
+            loss = torch.nn.functional.cross_entropy(logits, tokens[0].roll(-1))
+            results.append((logits.detach(), torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])))
+        for exact, rounded in zip(*results):
+            self.assertEqual(rounded.dtype, torch.float32)
+            self.assertLess((exact - rounded).norm() / exact.norm(), 0.03)
+
+
 def read_bfloat16(file):
     data = file.read_bytes()
     n, = struct.unpack("<Q", data[:8])

@@ -190,11 +190,9 @@ class Head {
       rotate(input(j, args.n_heads + kv_head), cos(j), sin(j), 1, 1, &keys[std::size_t(j) * kDim]);
       std::memcpy(&values[std::size_t(j) * kDim],
                   input(j, args.n_heads + args.n_kv_heads + kv_head), kDim * sizeof(float));
-      for (int d = 0; d < kDim; ++d) {
-        keys_t[std::size_t(d) * padded_ + j] = keys[std::size_t(j) * kDim + d];
-        values_t[std::size_t(d) * padded_ + j] = values[std::size_t(j) * kDim + d];
-      }
     }
+    transpose(keys, keys_t);
+    transpose(values, values_t);
   }
 
   int padded() const { return padded_; }
@@ -245,6 +243,14 @@ class Head {
   std::vector<float> scores;                          // [kRows, padded]
 
  private:
+  // kLanes tokens at a time, so that whole cache lines are written.
+  void transpose(const std::vector<float>& from, std::vector<float>& to) const {
+    for (int j = 0; j < padded_; j += kLanes)
+      for (int d = 0; d < kDim; ++d)
+        for (int i = 0; i < kLanes; ++i)
+          to[std::size_t(d) * padded_ + j + i] = from[std::size_t(j + i) * kDim + d];
+  }
+
   int reach(int token) const {
     return args_
         .reach[(std::size_t(sequence_) * args_.n_kv_heads + kv_head_) * args_.n_tokens + token];

@@ -15,7 +15,6 @@ WINDOWS = (48, 64, 64, 96, 128)  # recent tokens of streaming heads
 SINKS = (4, 16, 16)
 DENSE_LENGTH = 512  # longer sequences are hardly ever dense: they take long, and copies of keys do the same
 BLIND_REACH = 8  # tokens, of the finder
-LONG_SIGHTS = (0.25, 0.55, 0.05, 0.15)
 
 
 class Sight(enum.IntEnum):
@@ -30,16 +29,22 @@ class Sight(enum.IntEnum):
 class Stage:
     lengths: dict  # {n_tokens: weight}
     mix: Mix
-    sights: tuple = (0.2, 0.4, 0.3, 0.1)  # shares of Sight
+    sights: tuple = (0.25, 0.45, 0.3, 0.0)  # shares of Sight
+    long_sights: tuple = (0.35, 0.6, 0.05, 0.0)  # the same of sequences longer than DENSE_LENGTH
+    later_weight: float = 1.0  # of later digits; a first one has 4
     tokens: int = 2048  # of one process and step
 
 
+# Blind sequences wait until records are found: from the first step on they made that take half as long again.
 STAGES = [
     Stage({192: 1}, Mix(lists=0.6, completions=0.5, most_records=5)),
     Stage({256: 1}, Mix(lists=0.2, other_words=0.1, jumps=0.3, replicated=0.3, copies=2e4)),
     Stage({256: 6, 512: 4}, Mix(lists=0.05, other_words=0.25, jumps=0.6, replicated=0.6, copies=4e5)),
     Stage({256: 35, 512: 30, 1024: 25, 2048: 10}, Mix(other_words=0.3, jumps=0.7, replicated=0.7, copies=3e6)),
-    Stage({256: 30, 512: 33, 1024: 25, 2048: 9, 4096: 3}, Mix(other_words=0.25, jumps=0.75, replicated=0.8, copies=1e7, crowded=0.4)),
+    Stage({256: 30, 512: 33, 1024: 25, 2048: 9, 4096: 3}, Mix(other_words=0.25, jumps=0.75, replicated=0.8, copies=1e7, crowded=0.4),
+          sights=(0.2, 0.4, 0.3, 0.1), long_sights=(0.25, 0.55, 0.05, 0.15)),
+    Stage({256: 30, 512: 33, 1024: 25, 2048: 9, 4096: 3}, Mix(other_words=0.25, jumps=0.75, replicated=0.8, copies=1e7, crowded=0.5),
+          sights=(0.15, 0.3, 0.45, 0.1), long_sights=(0.25, 0.5, 0.15, 0.1), later_weight=2.0),
 ]
 
 
@@ -59,7 +64,7 @@ class Batch:
 def make_batch(builder, rng, n_tokens, stage, sink, config):
     n_sequences = max(1, stage.tokens // n_tokens)
     sequences = [builder.sequence(rng, n_tokens, stage.mix) for _ in range(n_sequences)]
-    shares = stage.sights if n_tokens <= DENSE_LENGTH else LONG_SIGHTS
+    shares = stage.sights if n_tokens <= DENSE_LENGTH else stage.long_sights
     sights = np.array(rng.choices(list(Sight), shares, k=n_sequences))
     tokens, kinds, positions, log_copies = (np.stack([getattr(s, name) for s in sequences])
                                             for name in ("tokens", "kinds", "positions", "log_copies"))

@@ -51,7 +51,7 @@ class Layer(nn.Module):
         """Rows `where` of the layer's output, [n, d_model]; x is [n_sequences, n_tokens, d_model]."""
         c = self.config
         h = F.rms_norm(x, (c.d_model,), self.attention_norm, c.norm_eps)
-        mixed = attention(h @ self.qkv.t(), tables, reach, masks.log_copies, masks.sink, c.n_heads)
+        mixed = attention((h @ self.qkv.t()).float(), tables, reach, masks.log_copies, masks.sink, c.n_heads)
         x = x.reshape(-1, c.d_model)[where] + mixed.reshape(-1, mixed.shape[-1])[where] @ self.out.t()
         h = F.rms_norm(x, (c.d_model,), self.mlp_norm, c.norm_eps)
         gate, up = (h @ self.gate_up.t()).chunk(2, dim=-1)

@@ -4,12 +4,13 @@ import torch
 
 def orthogonalised(matrix, n_iterations=5):
     """Roughly the nearest matrix with singular values 1, by the Newton-Schulz iteration that Muon uses."""
-    x = matrix.t() if matrix.shape[0] > matrix.shape[1] else matrix
-    x = x / (x.norm() + 1e-7)
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = (matrix.t() if tall else matrix) / (matrix.norm() + 1e-7)
+    x = x.bfloat16()
     for _ in range(n_iterations):
         square = x @ x.t()
         x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
-    return x.t() if matrix.shape[0] > matrix.shape[1] else x
+    return (x.t() if tall else x).float()
 
 
 @torch.no_grad()

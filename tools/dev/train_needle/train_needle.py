@@ -62,10 +62,11 @@ class Trainer:
         self.statistics = torch.zeros(options.processes, 2 * len(COUNTS) + 2)  # right and asked of COUNTS; two losses
         self.progress = torch.zeros(3, dtype=torch.int64)  # step, stage, steps since the stage began
         self.progress[1] = len(STAGES) - 1 if options.start else 0
+        self.cpu_seconds = torch.zeros(options.processes, dtype=torch.float64)
         self.smoothed = {}
         if options.checkpoint.exists():
             self.load()
-        for tensor in [*self.momentum, *self.square, self.gradients, self.statistics, self.progress]:
+        for tensor in [*self.momentum, *self.square, self.gradients, self.statistics, self.progress, self.cpu_seconds]:
             tensor.share_memory_()
         self.model.share_memory()
         self.barrier = multiprocessing.get_context("fork").Barrier(options.processes)
@@ -85,23 +86,26 @@ class Trainer:
         for mine, theirs in ((self.momentum, state["momentum"]), (self.square, state["square"]), ([self.progress], [state["progress"]])):
             for a, b in zip(mine, theirs):
                 a.copy_(b)
+        self.cpu_seconds[0] = state["cpu_seconds"]
         self.smoothed = state["smoothed"]
 
     def save(self):
         state = dict(model=self.model.state_dict(), momentum=self.momentum, square=self.square, progress=self.progress,
-                     smoothed=self.smoothed, options={k: str(v) for k, v in vars(self.options).items()})
+                     smoothed=self.smoothed, cpu_seconds=self.cpu_seconds.sum(), options={k: str(v) for k, v in vars(self.options).items()})
         partial = self.options.checkpoint.with_suffix(".partial")
         torch.save(state, partial)
         partial.replace(self.options.checkpoint)
 
     def run(self, rank):
         """Steps until the last or the stop; every process calls it."""
-        began = time.time(), time.process_time()
+        began = time.time()
         while int(self.progress[0]) < self.options.stop:
             step, stage = int(self.progress[0]), STAGES[int(self.progress[1])]
+            before = time.process_time()
             self.accumulate(rank, step, stage)
             self.barrier.wait()  # all gradients are there
             self.update(rank, step)
+            self.cpu_seconds[rank] += time.process_time() - before
             self.barrier.wait()  # all parameters are updated
             if rank == 0:
                 self.after_step(step, began)
@@ -113,12 +117,13 @@ class Trainer:
         n_tokens = shared.choices(list(stage.lengths), list(stage.lengths.values()))[0]
         sink = shared.choice(lessons.SINKS)
         batch = lessons.make_batch(self.builder, random.Random(f"{self.options.seed}/{step}/{rank}"), n_tokens, stage, sink, self.config)
-        logits = self.model(batch.tokens, batch.positions, batch.masks, batch.where)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = self.model(batch.tokens, batch.positions, batch.masks, batch.where).float()
         losses = F.cross_entropy(logits, batch.targets, reduction="none")
         nobody = batch.first & (batch.sights == Sight.BLIND)  # what the copier must not find alone: all digits alike
         losses = torch.where(nobody, -logits.log_softmax(-1)[:, self.builder.digits].mean(-1), losses)
         digit = batch.first | batch.later
-        weights = digit.float() + 3 * batch.first  # the first digit takes the lookup; later ones follow easily
+        weights = 4 * batch.first + stage.later_weight * batch.later  # the first digit takes the lookup; later ones follow easily
         answer_loss, other_loss = (losses * weights).sum() / weights.sum(), losses[~digit].mean()
         self.model.zero_grad()
         (answer_loss + 0.2 * other_loss).backward()
@@ -167,8 +172,8 @@ class Trainer:
             self.progress[1] += 1
             self.progress[2] = 0
         if (step + 1) % 50 == 0:
-            line = dict(step=step + 1, stage=int(self.progress[1]), seconds=round(time.time() - began[0], 1),
-                        cpu_seconds=round(time.process_time() - began[1], 1), **{k: round(v, 4) for k, v in self.smoothed.items()})
+            line = dict(step=step + 1, stage=int(self.progress[1]), seconds=round(time.time() - began, 1),
+                        cpu_seconds=round(float(self.cpu_seconds.sum()), 1), **{k: round(v, 4) for k, v in self.smoothed.items()})
             with open(self.options.folder / "log.jsonl", "a") as log:
                 log.write(json.dumps(line) + "\n")
             print(line, flush=True)
@@ -179,7 +184,7 @@ class Trainer:
         stage, since = int(self.progress[1]), int(self.progress[2])
         if stage + 1 == len(STAGES) or since < 100:
             return False
-        first, later = (0.85, 0.5) if stage < 2 else (0.89, 0.89)
+        first, later = (0.85, 0.5) if stage < 2 else (0.89, 0.89) if stage < 4 else (0.96, 0.98)
         want = dict(profile_first=first, roles_first=first, profile_later=later, roles_later=later, dense_first=0.75)
         return all(self.smoothed.get(name, 0) > least for name, least in want.items())
 
@@ -196,7 +201,7 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", required=True, help="tokenizer.json of the first model; its tokenizer is kept")
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="for text, checkpoint and log")
-    parser.add_argument("--steps", type=int, default=2400, help="the learning rate falls towards the last")
+    parser.add_argument("--steps", type=int, default=7500, help="the learning rate falls towards the last")
     parser.add_argument("--start", type=pathlib.Path, help="Hugging Face folder to start from, as export.py writes it, in the last stage")
     parser.add_argument("--stop", type=int, help="stop and write a checkpoint after so many steps; the same command goes on from there")
     parser.add_argument("--processes", type=int, default=2)
