@@ -8,13 +8,14 @@
 
 #include <fmt/format.h>
 #include "base/error.h"
+#include "base/gpu_memory.h"
 #include "base/log.h"
 #include "kernels/cuda/check.h"
 
 namespace longhaul::cuda {
 namespace {
 
-constexpr std::size_t kStageBytes = 1U << 20U;
+constexpr auto kStageBytes = static_cast<std::size_t>(kUploadStageBytes);
 
 cudaStream_t queue_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/device.h"
+#include "base/gpu_memory.h"
 
 namespace longhaul::cuda {
 
@@ -134,7 +135,7 @@ class Stream {
   void* queue_ = nullptr;
   DeviceInfo device_;
   Buffer scratch_;
-  std::array<Stage, 4> stages_;
+  std::array<Stage, kNUploadStages> stages_;
   std::size_t stage_ = 0;
   PinnedBuffer results_;
   std::shared_ptr<void> linear_state_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/gpu_memory.h"
 #include "base/int8_format.h"
 #include "partition/weight_bytes.h"
 
@@ -94,6 +95,28 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
   return bytes + (blocks * spec.n_kv_heads + windows) * workload.kv(spec).block_bytes();
 }
 
+std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Workload& workload) {
+  if (rank.device == Device::kCpu) return 0;
+  const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
+  const std::int64_t state_bytes = (spec.head_dim + 2) * kActivationBytes;
+  // Prefill on Hopper: keys and values as bf16, and up to 64 tiles of 128 rows for each head. Other
+  // chips need less.
+  const std::int64_t keys =
+      std::min(kConvertedKeysBytes, n_tokens * spec.n_kv_heads * spec.head_dim * 4);
+  const std::int64_t prefill = keys + spec.n_kv_heads * 64 * 128 * state_bytes;
+  const std::int64_t n_ranges = std::min(kMostKeyRanges, ceil_div(n_tokens, kMinKeysOfRange));
+  const std::int64_t decode =
+      workload.n_sequences * spec.n_kv_heads * n_ranges * kRowsOfRange * state_bytes;
+  // Memory that grows takes more than it must, and stays.
+  const std::int64_t scratch = std::max(prefill, decode) / 4 * 5;
+  constexpr std::int64_t kBlockRefBytes = 24;
+  const std::int64_t n_blocks =
+      workload.document_blocks() + workload.n_sequences * workload.tail_blocks();
+  const std::int64_t description = n_blocks * spec.n_kv_heads * kBlockRefBytes;
+  const std::int64_t stage = std::max(kUploadStageBytes, description / 2 * 3);
+  return scratch + kNUploadStages * stage + kProductWorkspaceBytes;
+}
+
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
                                const StageSize& stage, std::int64_t largest_share) {
   if (stage.n_ranks == 1 || stage.max_all_heads == 0) return 0;
@@ -146,7 +169,8 @@ std::vector<RankBytes> memory_of(const Plan& plan, const ModelSpec& spec,
         const auto at = static_cast<std::size_t>(i);
         RankBytes& rank = bytes[static_cast<std::size_t>(stage.ring[at].value)];
         rank.weights += size.weights;
-        rank.activations += activation_bytes(spec, workload, size, i, stage.token_share[at]);
+        rank.activations += activation_bytes(spec, workload, size, i, stage.token_share[at]) +
+                            scratch_bytes(cluster.rank(stage.ring[at]), spec, workload);
         rank.ring_buffers += ring_buffers;
       }
       add_cache_bytes(stage, plan, spec, workload, bytes);

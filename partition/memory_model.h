@@ -19,7 +19,8 @@ struct RankBytes {
   std::int64_t weights = 0;
   std::int64_t kv_retrieval = 0;  // blocks of heads that keep everything
   std::int64_t kv_streaming = 0;  // blocks of heads that keep a window
-  std::int64_t activations = 0;   // of a chunk's own tokens, with their blocks before they go home
+  // Of a chunk's own tokens, with their blocks before they go home; and a GPU's scratch memory.
+  std::int64_t activations = 0;
   std::int64_t ring_buffers = 0;  // visiting blocks and queries (one moves while one is used)
   std::int64_t headroom = 0;
   std::int64_t limit = 0;  // the rank's memory
@@ -53,6 +54,10 @@ std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, std:
 std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
                               const StageSize& stage, std::int64_t position,
                               std::int64_t token_share);
+// What the operators take of a rank's device beside their arguments: of a GPU, keys that attention
+// converts, partial states, descriptions of work. What libraries load (code, contexts) is not
+// counted: headroom is there for it.
+std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Workload& workload);
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
                                const StageSize& stage, std::int64_t largest_share);
 

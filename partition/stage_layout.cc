@@ -118,7 +118,8 @@ std::vector<std::int64_t> StagePlanner::room(const StageLayout& stage, Extent la
   for (std::size_t i = 0; i < stage.ring.size(); ++i) {
     const std::int64_t fixed =
         size.weights + ring_buffers +
-        activation_bytes(spec, workload, size, static_cast<std::int64_t>(i), stage.token_share[i]);
+        activation_bytes(spec, workload, size, static_cast<std::int64_t>(i), stage.token_share[i]) +
+        scratch_bytes(request_.cluster.rank(stage.ring[i]), spec, workload);
     const std::int64_t left = request_.cluster.usable_bytes(stage.ring[i]) - fixed;
     room[i] = left < 0 ? -1 : left / workload.kv(spec).block_bytes();
   }

@@ -5,6 +5,7 @@
 // memory by bulk copies, kStages ahead; two warpgroups multiply 64 rows each. A unit's `full`
 // barrier ends when its bytes have come, its `empty` one when all warps have read it.
 #include "base/error.h"
+#include "base/gpu_memory.h"
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_hopper_schedule.h"
 #include "kernels/cuda/attention_mma_compute.cuh"
@@ -15,7 +16,6 @@
 namespace longhaul::cuda {
 namespace {
 
-constexpr std::int64_t kPassBytes = std::int64_t{512} << 20;
 constexpr int kColumnBytes = 128;  // of 8 columns
 
 // As attention_mma_compute.cuh and _store.cuh read it.
@@ -261,7 +261,7 @@ void run_pass(Stream& stream, const AttentionArgs& args, const HopperPass& pass)
 
 template <typename C>
 void run(Stream& stream, const AttentionArgs& args) {
-  for (const HopperPass& pass : make_hopper_passes(args, kPassBytes / C::kUnitBytes)) {
+  for (const HopperPass& pass : make_hopper_passes(args, kConvertedKeysBytes / C::kUnitBytes)) {
     run_pass<C>(stream, args, pass);
   }
 }

@@ -6,13 +6,13 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/gpu_memory.h"
 
 namespace longhaul::cuda {
 namespace {
 
-// A range of keys is at least this long, and an item is cut into at most so many tasks: a few for
-// each multiprocessor of a large chip when several items are done together, as in decode.
-constexpr std::int64_t kMinSplitKeys = 512;
+// An item is cut into at most so many tasks: a few for each multiprocessor of a large chip when
+// several items are done together, as in decode.
 constexpr std::int64_t kPrefillTasks = 64;
 // Masks may say "unlimited"; sums and differences with positions must not overflow.
 constexpr std::int64_t kMostDistance = std::int64_t{1} << 62;
@@ -95,7 +95,7 @@ std::vector<Extent> cut(Blocks blocks, std::int64_t n_ranges, const EndOfRange& 
 std::vector<Extent> even_ranges(Blocks blocks, std::int64_t n_tiles) {
   const std::int64_t n_keys = count_keys(blocks);
   const std::int64_t n = std::clamp<std::int64_t>(
-      std::min(n_keys / kMinSplitKeys, kPrefillTasks / n_tiles), 1, kPrefillTasks);
+      std::min(n_keys / kMinKeysOfRange, kPrefillTasks / n_tiles), 1, kPrefillTasks);
   return cut(blocks, n, [&](std::int64_t range) { return (range + 1) * n_keys / n; });
 }
 
@@ -103,7 +103,7 @@ std::vector<Extent> even_ranges(Blocks blocks, std::int64_t n_tiles) {
 // different, so that their ranges of the document are the same.
 std::vector<Extent> fixed_ranges(Blocks blocks) {
   const std::int64_t n_keys = count_keys(blocks);
-  std::int64_t length = kMinSplitKeys;
+  std::int64_t length = kMinKeysOfRange;
   while (length * kMostRanges < n_keys) length *= 2;
   return cut(blocks, kMostRanges, [&](std::int64_t range) { return (range + 1) * length; });
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "base/gpu_memory.h"
 #include "kernels/cuda/kv_words.cuh"
 #include "kernels/cuda/state_ref.h"
 #include "kernels/kv_block.h"
@@ -50,7 +51,7 @@ struct AttentionSplit {
   std::int32_t n_ranges;
   std::int64_t partial_at;
 };
-constexpr int kMostRanges = 128;
+constexpr int kMostRanges = kMostKeyRanges;
 
 struct AttentionWork {
   const AttentionItemRef* items;
@@ -96,7 +97,7 @@ enum class AttentionPath { kSimt, kDecode, kWideDecode, kPrefill };
 constexpr AttentionPath kAttentionPaths[] = {AttentionPath::kSimt, AttentionPath::kDecode,
                                              AttentionPath::kWideDecode, AttentionPath::kPrefill};
 constexpr int kSimtRows = 4;
-constexpr int kDecodeRows = 16;
+constexpr int kDecodeRows = kRowsOfRange;
 constexpr int kWideDecodeRows = 32;
 LONGHAUL_HOST_DEVICE constexpr int rows_of_tile(AttentionPath path) {
   switch (path) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/gpu_memory.h"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/operators.h"
 
@@ -17,7 +18,7 @@ namespace longhaul::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::size_t kWorkspaceBytes = 32U << 20U;  // as cuBLAS itself takes on Hopper
+constexpr auto kWorkspaceBytes = static_cast<std::size_t>(kProductWorkspaceBytes);
 
 // --- the library --------------------------------------------------------------------------------
 

@@ -100,6 +100,22 @@ TEST(MemoryModel, DenseIs128GiBAndForksAddTheirTails) {
   EXPECT_EQ(bytes[0].kv_streaming, 0);
 }
 
+TEST(MemoryModel, GpusNeedScratchMemory) {
+  const ModelSpec spec = llama3_8b();
+  const RankSpec gpu{.host = {}, .device = Device::kCuda};
+  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
+  workload.n_sequences = 1;
+  workload.tail_tokens = 64;
+  EXPECT_EQ(scratch_bytes({}, spec, workload), 0);
+  // 512 MiB of converted keys, 64 tiles of 128 rows of 130 floats for each of 8 heads, a quarter
+  // more; descriptions of 16,384 + 2 blocks of 8 heads, half as much more, four times; cuBLAS.
+  EXPECT_EQ(scratch_bytes(gpu, spec, workload), (536'870'912LL + 8 * 64 * 128 * 130 * 4) / 4 * 5 +
+                                                    4 * (16'386LL * 8 * 24 / 2 * 3) + 33'554'432);
+  // Partial states of many sequences: of 128 ranges, 16 rows, 8 heads each.
+  workload.n_sequences = 100;
+  EXPECT_GT(scratch_bytes(gpu, spec, workload), 100LL * 8 * 128 * 16 * 130 * 4 / 4 * 5);
+}
+
 TEST(MemoryModel, RanksWithoutAPartHoldNothing) {
   PlanRequest request = million_tokens(equal_cluster(2, 200 * kGiB));
   Plan plan = plan_of(request);
