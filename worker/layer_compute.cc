@@ -18,7 +18,8 @@ LayerCompute::LayerCompute(const Weights& weights, StreamRef stream)
       norm_eps_(static_cast<float>(weights.spec().norm_eps)),
       sm_scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(weights.spec().head_dim)))),
       stream_(stream),
-      buffers_(weights.spec(), stream) {}
+      buffers_(weights.spec(), stream),
+      times_(stream) {}
 
 void LayerCompute::embed(std::span<const std::int32_t> tokens) {
   const PhaseTimer timer(times_, Phase::kEmbed);

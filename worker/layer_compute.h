@@ -8,7 +8,7 @@
 #include "base/device.h"
 #include "kernels/tensor.h"
 #include "model/rope_frequencies.h"
-#include "worker/phase_times.h"
+#include "worker/phase_clock.h"
 #include "worker/step_buffers.h"
 #include "worker/weights.h"
 
@@ -45,7 +45,7 @@ class LayerCompute {
   const Weights& weights() const { return weights_; }
   const ModelSpec& spec() const { return weights_.spec(); }
   StepBuffers& buffers() { return buffers_; }
-  PhaseTimes& times() { return times_; }
+  PhaseClock& times() { return times_; }
   StreamRef stream() const { return stream_; }
   float sm_scale() const { return sm_scale_; }
   float norm_eps() const { return norm_eps_; }
@@ -63,7 +63,7 @@ class LayerCompute {
   StepBuffers buffers_;
   DeviceTensor<float, 2> logits_normed_memory_;
   DeviceTensor<float, 2> logits_memory_;
-  PhaseTimes times_;
+  PhaseClock times_;
 };
 
 }  // namespace longhaul

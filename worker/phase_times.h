@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <string_view>
 
-#include "base/clock.h"
-
 namespace longhaul {
 
 enum class Phase {
@@ -29,19 +27,6 @@ struct PhaseTimes {
   std::array<double, kNPhases> seconds{};
   double& operator[](Phase phase) { return seconds[static_cast<std::size_t>(phase)]; }
   double operator[](Phase phase) const { return seconds[static_cast<std::size_t>(phase)]; }
-};
-
-// Adds the time of its scope to a phase.
-class PhaseTimer {
- public:
-  PhaseTimer(PhaseTimes& times, Phase phase) : slot_(&times[phase]) {}
-  ~PhaseTimer() { *slot_ += watch_.seconds(); }
-  PhaseTimer(const PhaseTimer&) = delete;
-  PhaseTimer& operator=(const PhaseTimer&) = delete;
-
- private:
-  double* slot_;
-  Stopwatch watch_;
 };
 
 }  // namespace longhaul

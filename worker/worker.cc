@@ -127,6 +127,7 @@ StepResult Worker::step(const StepCommand& command) {
   const StepMark mark(board_, n_steps_++);
   try {
     StepDone done = std::visit([&](const auto& c) { return run(c); }, command);
+    compute_.times().end_step();
     done.kv_bytes_in_use = pool_.bytes_in_use();
     kv_peak_bytes_ = std::max(kv_peak_bytes_, done.kv_bytes_in_use);
     done.seconds = watch.seconds();
@@ -185,11 +186,12 @@ StepDone Worker::run(const Shutdown& /*command*/) {
 StepDone Worker::run(const ReportRank& /*command*/) {
   RankReport report;
   report.rank = rank_;
+  const PhaseTimes& spent = times();
   for (std::size_t i = 0; i < kNPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
-    report.phase_seconds.push_back({std::string(name_of(phase)), times()[phase]});
+    report.phase_seconds.push_back({std::string(name_of(phase)), spent[phase]});
   }
-  report.ring_wait_seconds = times()[Phase::kRingWait];
+  report.ring_wait_seconds = spent[Phase::kRingWait];
   if (ring_) {
     const TrafficCounters traffic = ring_->traffic();
     for (int i = 0; i < kTrafficKinds; ++i) {

@@ -65,8 +65,8 @@ class Worker {
 
   std::size_t kv_bytes_in_use() const { return pool_.bytes_in_use(); }
   std::size_t kv_bytes_reserved() const { return pool_.bytes_reserved(); }
-  // Summed over all steps so far.
-  const PhaseTimes& times() { return compute_.times(); }
+  // Summed over all steps so far. With a GPU blocks until they are done.
+  const PhaseTimes& times() { return compute_.times().total(); }
 
  private:
   struct Sequence {

@@ -2,7 +2,11 @@
 // sampling and scores are the CPU's; what cannot be done is refused by name.
 #include <gmock/gmock.h>
 
+#include "base/clock.h"
+#include "base/gpu_memory.h"
+#include "kernels/hopper_attention.h"
 #include "model/model_folder.h"
+#include "partition/memory_model.h"
 #include "tests/golden/golden_models.h"
 #include "tests/gpu/worker_plays.h"
 
@@ -261,6 +265,55 @@ TEST_F(OnGpu, AStepThatDoesNotFitSaysWhatHasTheMemory) {
   }
   player.step(DropSequences{.sequences = {kB}});
   player.decode({kA}, {4}, 2);
+}
+
+// What the plan counts for a GPU's operators is not less than they take, with one sequence and with
+// forks; on Hopper by its own attention.
+TEST_F(OnGpu, ScratchMemoryIsWithinWhatIsPlanned) {
+  set_hopper_attention_rows(1);
+  const Workload workload = {.document_tokens = 700,
+                             .tail_tokens = 30,
+                             .n_sequences = 2,
+                             .chunk_len = 350,
+                             .k_type = KvType::kInt4,
+                             .v_type = KvType::kInt4,
+                             .block_size = 16};
+  Player player(wide_model(KvType::kInt4, DType::kBf16)(kGpu));
+  Random random(3);
+  player.open(kA);
+  player.prefill(kA, random_tokens(random, 700, 97), 350);
+  player.step(ForkSequence{.parent = kA, .child = kB, .sampling = {}});
+  player.decode({kA, kB}, {1, 2}, 3);
+  set_hopper_attention_rows(kUsualHopperRows);
+
+  const std::string memory = player.worker().describe_memory();
+  constexpr std::string_view kBefore = "the operators' scratch ";
+  const std::size_t at = memory.find(kBefore);
+  ASSERT_NE(at, std::string::npos) << memory;
+  const std::int64_t taken = std::stoll(memory.substr(at + kBefore.size()));
+  EXPECT_GT(taken, 0);
+  EXPECT_LE(taken, scratch_bytes({.host = {}, .device = Device::kCuda}, wide_spec(), workload) -
+                       kProductWorkspaceBytes);
+}
+
+// Events between the phases tell them apart: together they are the time of the steps.
+TEST_F(OnGpu, PhasesHaveTheGpusTime) {
+  const Stopwatch watch;
+  Player player(wide_model(KvType::kBf16)(kGpu));
+  read_and_write(player);
+  const PhaseTimes times = player.worker().times();
+  const double seconds = watch.seconds();
+  double sum = 0;
+  for (std::size_t i = 0; i < kNPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    sum += times[phase];
+    if (phase == Phase::kRingWait) {
+      EXPECT_EQ(times[phase], 0);
+    } else {
+      EXPECT_GT(times[phase], 0) << name_of(phase);
+    }
+  }
+  EXPECT_LE(sum, seconds);
 }
 
 // Caches have a limit of their own, as on CPUs.

@@ -7,14 +7,14 @@
 #include "base/device.h"
 #include "cluster/comm/communicator.h"
 #include "cluster/wire/phase.h"
-#include "worker/phase_times.h"
+#include "worker/phase_clock.h"
 #include "worker/ring/trace.h"
 
 namespace longhaul {
 
 struct RingContext {
   Communicator& comm;
-  PhaseTimes& times;
+  PhaseClock& times;
   PhaseBoard* board = nullptr;
   Trace* trace = nullptr;
   std::int64_t layer = -1;
