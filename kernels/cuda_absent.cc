@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "kernels/copy_rows.h"
 #include "kernels/cuda/operators.h"
+#include "kernels/read_all.h"
 #include "kernels/residual_add.h"
 #include "kernels/sum_rows.h"
 
@@ -28,6 +29,7 @@ void kv_append(Stream&, const KvAppendArgs&) { absent("kv_append"); }
 void kv_copy(Stream&, const KvCopyArgs&) { absent("kv_copy"); }
 void linear(Stream&, const LinearArgs&) { absent("linear"); }
 void merge(Stream&, const SoftmaxStateView&, const SoftmaxStateView&) { absent("merge"); }
+void read_all(Stream&, const std::byte*, std::size_t, std::byte*) { absent("read_all"); }
 void residual_add(Stream&, const ResidualAddArgs&) { absent("residual_add"); }
 void rms_norm(Stream&, const RmsNormArgs&) { absent("rms_norm"); }
 void rope(Stream&, const RopeArgs&) { absent("rope"); }

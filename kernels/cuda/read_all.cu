@@ -1,8 +1,8 @@
-#include "tests/bench/gpu/read_probe.h"
+#include "kernels/read_all.h"
 
 #include "kernels/cuda/instructions.cuh"
 
-namespace longhaul::bench {
+namespace longhaul::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -11,11 +11,11 @@ constexpr int kReads = 8;  // of 16 bytes, by a thread, under way at once
 // grid.x: pieces of kThreads x kReads x 16 bytes.
 __global__ void read_kernel(const std::byte* from, std::size_t bytes, std::uint32_t* unused) {
   const std::size_t first = std::size_t{blockIdx.x} * kThreads * kReads + threadIdx.x;
-  cuda::Words4 words[kReads];
+  Words4 words[kReads];
 #pragma unroll
   for (int i = 0; i < kReads; ++i) {
     const std::size_t at = (first + static_cast<std::size_t>(i) * kThreads) * 16;
-    words[i] = at < bytes ? cuda::load_once_16(from + at) : cuda::Words4{};
+    words[i] = at < bytes ? load_once_16(from + at) : Words4{};
   }
   std::uint32_t all = 0;
 #pragma unroll
@@ -27,11 +27,11 @@ __global__ void read_kernel(const std::byte* from, std::size_t bytes, std::uint3
 
 }  // namespace
 
-void read_all(cuda::Stream& stream, const std::byte* from, std::size_t bytes, std::byte* unused) {
+void read_all(Stream& stream, const std::byte* from, std::size_t bytes, std::byte* unused) {
   constexpr std::int64_t kPiece = std::int64_t{kThreads} * kReads * 16;
-  cuda::launch(stream, "read", read_kernel,
-               {.x = (static_cast<std::int64_t>(bytes) + kPiece - 1) / kPiece, .block = kThreads},
-               from, bytes, reinterpret_cast<std::uint32_t*>(unused));
+  launch(stream, "read", read_kernel,
+         {.x = (static_cast<std::int64_t>(bytes) + kPiece - 1) / kPiece, .block = kThreads}, from,
+         bytes, reinterpret_cast<std::uint32_t*>(unused));
 }
 
-}  // namespace longhaul::bench
+}  // namespace longhaul::cuda
