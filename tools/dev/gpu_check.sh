@@ -4,7 +4,9 @@
 #   tools/dev/gpu_check.sh pack   on a machine with the project's dependencies: puts the sources of GoogleTest and the headers of fmt,
 #                                 nlohmann::json and toml++ into .gpu_deps/ (ignored by git), to be carried along with the tree
 #   tools/dev/gpu_check.sh        on the machine with the GPU
-# Environment: BUILD (build-gpu), JOBS (all cores), ARCHITECTURES (of the first GPU), SANITIZE=0 leaves out compute-sanitizer.
+# Environment: BUILD (build-gpu), JOBS (all cores), ARCHITECTURES (of the first GPU), BUDGET (570 seconds in all: what does not
+# fit is cut short or left out, and the table says so), ONLY (a regular expression: of the checks after the build, those whose names
+# match), SANITIZE=0 leaves out compute-sanitizer.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -47,6 +49,8 @@ if [[ $# -gt 0 ]]; then echo "usage: tools/dev/gpu_check.sh [pack]" >&2; exit 2;
 
 build=${BUILD:-build-gpu}
 jobs=${JOBS:-$(nproc)}
+budget=${BUDGET:-570}
+only=
 results=()
 failed=0
 started=$SECONDS
@@ -54,8 +58,16 @@ started=$SECONDS
 check() {
   local name=$1 limit=$2 begin=$SECONDS how
   shift 2
+  if [[ -n "$only" && ! "$name" =~ $only ]]; then return 0; fi
+  local left=$((budget - (SECONDS - started)))
+  if ((left < limit)); then limit=$left; fi
+  if ((limit < 5)); then
+    results+=("$(printf '%-46s %s' "$name" "NOT RUN: no time left")")
+    failed=1
+    return 1
+  fi
   printf '\n== %s (%s)\n' "$name" "$(date +%T)"
-  timeout "$limit" "$@"
+  timeout -k 5 "$limit" "$@"
   local status=$?
   case $status in
     0) how=passed ;;
@@ -81,7 +93,8 @@ if [[ -z "${ARCHITECTURES:-}" ]]; then
   if [[ $ARCHITECTURES == 90 ]]; then ARCHITECTURES=90a; fi
 fi
 generator=()
-if command -v ninja > /dev/null; then generator=(-G Ninja); fi
+keep_going=(-k)
+if command -v ninja > /dev/null; then generator=(-G Ninja) keep_going=(-k 0); fi
 prefix=()
 if [[ -d .gpu_deps ]]; then
   prefix=("-Dfmt_DIR=$root/.gpu_deps/cmake" "-Dnlohmann_json_DIR=$root/.gpu_deps/cmake" "-DGTest_DIR=$root/.gpu_deps/cmake"
@@ -90,17 +103,23 @@ fi
 check "configure" 120 cmake -S . -B "$build" "${generator[@]}" "${prefix[@]}" -DCMAKE_BUILD_TYPE=Release -DLONGHAUL_PROGRAM=OFF \
   -DLONGHAUL_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCHITECTURES-real" -DLONGHAUL_MPI=OFF -DLONGHAUL_NCCL=OFF -DLONGHAUL_HDF5=OFF \
   -DLONGHAUL_ONEDNN=OFF || table
-check "build kernels, worker, communicator" 400 cmake --build "$build" -j "$jobs" \
-  --target kernels_test kernels_cuda_on_host_test worker_gpu_test gpu_bench unit_worker_test comm_test || table
+# Where one program does not compile the others are run.
+check "build" 400 cmake --build "$build" -j "$jobs" --target kernels_test worker_gpu_test ring_gpu_test gpu_conformance gpu_bench \
+  kernels_cuda_on_host_test unit_worker_test comm_test -- "${keep_going[@]}"
+only=${ONLY:-}
 
 kernels=$build/tests/unit/kernels/kernels_test
+conformance=$build/tests/multirank/gpu_conformance
 on_gpu='*/cuda:Gpu.*'
 check "operators on the GPU" 200 "$kernels" "--gtest_filter=$on_gpu" --gtest_brief=1
 check "worker on the GPU" 200 "$build/tests/gpu/worker_gpu_test" --gtest_brief=1
-check "the same kernels on the CPU" 200 "$build/tests/unit/kernels/kernels_cuda_on_host_test" "--gtest_filter=$on_gpu" --gtest_brief=1
-check "worker and communicator on the CPU" 100 \
-  bash -c "'$build/tests/unit/worker/unit_worker_test' --gtest_brief=1 && '$build/tests/unit/comm/comm_test' --gtest_brief=1"
-check "speed" 150 "$build/tests/bench/gpu/gpu_bench"
+check "rings of ranks that share the GPU" 200 "$build/tests/gpu/ring_gpu_test" --gtest_brief=1
+check "communicators of ranks on the GPU" 100 "$conformance" --gtest_brief=1
+# Without the tests that give GPU memory themselves.
+check "the same with all spans in its memory" 100 \
+  env LONGHAUL_TEST_SPANS=device "$conformance" '--gtest_filter=-*GpuMemory*' --gtest_brief=1
+check "speed of operators" 120 "$build/tests/bench/gpu/gpu_bench" operators
+check "speed of a model" 180 "$build/tests/bench/gpu/gpu_bench" model
 if [[ "${SANITIZE:-1}" != 0 ]] && command -v compute-sanitizer > /dev/null; then
   # Each kernel, not each case: the checker makes them many times slower.
   subset='*KvAppend.*/cuda:*KvCopy.*/cuda:*SoftmaxStates.*/cuda:*RowOperators.Rope*/cuda:*RowOperators.RmsNorm*/cuda'
@@ -113,4 +132,7 @@ if [[ "${SANITIZE:-1}" != 0 ]] && command -v compute-sanitizer > /dev/null; then
 else
   echo "compute-sanitizer: not run"
 fi
+check "the same kernels on the CPU" 200 "$build/tests/unit/kernels/kernels_cuda_on_host_test" "--gtest_filter=$on_gpu" --gtest_brief=1
+check "worker and communicator on the CPU" 100 \
+  bash -c "'$build/tests/unit/worker/unit_worker_test' --gtest_brief=1 && '$build/tests/unit/comm/comm_test' --gtest_brief=1"
 table
