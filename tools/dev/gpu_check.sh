@@ -2,7 +2,7 @@
 # Checks the GPU code on a machine that has a GPU, nvcc, CMake and a C++20 compiler, and perhaps nothing else: no network, no MPI,
 # HDF5, Boost, fmt or GoogleTest. Takes less than ten minutes there and prints a table of results last.
 #   tools/dev/gpu_check.sh pack   on a machine with the project's dependencies: puts the sources of GoogleTest and the headers of fmt,
-#                                 nlohmann::json and toml++ into .gpu_deps/ (ignored by git), to be carried along with the tree
+#                                 nlohmann::json, toml++ and cuBLASLt into .gpu_deps/ (ignored by git), to be carried along with the tree
 #   tools/dev/gpu_check.sh        on the machine with the GPU
 # Environment: BUILD (build-gpu), JOBS (all cores), ARCHITECTURES (of the first GPU), BUDGET (570 seconds in all: what does not
 # fit is cut short or left out, and the table says so), ONLY (a regular expression: of the checks after the build, those whose names
@@ -18,6 +18,8 @@ pack() {
   cp -r "${GOOGLETEST:-/usr/src/googletest}" .gpu_deps/googletest
   rm -rf .gpu_deps/googletest/*/test .gpu_deps/googletest/*/samples .gpu_deps/googletest/*/docs
   for name in fmt nlohmann toml++; do cp -r "/usr/include/$name" .gpu_deps/include/; done
+  mkdir .gpu_deps/cublas
+  cp /usr/local/cuda/include/{cublasLt,cublas_api}.h .gpu_deps/cublas/ || rmdir .gpu_deps/cublas
   cat > .gpu_deps/cmake/fmt-config.cmake <<'CMAKE'
 add_library(fmt::fmt INTERFACE IMPORTED)
 set_target_properties(fmt::fmt PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${CMAKE_CURRENT_LIST_DIR}/../include
@@ -100,6 +102,14 @@ if [[ -d .gpu_deps ]]; then
   prefix=("-Dfmt_DIR=$root/.gpu_deps/cmake" "-Dnlohmann_json_DIR=$root/.gpu_deps/cmake" "-DGTest_DIR=$root/.gpu_deps/cmake"
     "-DCMAKE_CXX_FLAGS=-isystem $root/.gpu_deps/include")
 fi
+# A machine that is made for Python may have cuBLAS among its packages, without its headers.
+cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+if ! compgen -G "$cuda/lib64/libcublasLt.so.*" > /dev/null; then
+  cublas=$(find / -xdev -name 'libcublasLt.so.[0-9]*' -print -quit 2> /dev/null)
+  echo "cuBLASLt: ${cublas:-not found}"
+  if [[ -n "$cublas" ]]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$cublas"); fi
+fi
+if [[ ! -f $cuda/include/cublasLt.h && -d .gpu_deps/cublas ]]; then prefix+=("-DCMAKE_CUDA_FLAGS=-isystem $root/.gpu_deps/cublas"); fi
 check "configure" 120 cmake -S . -B "$build" "${generator[@]}" "${prefix[@]}" -DCMAKE_BUILD_TYPE=Release -DLONGHAUL_PROGRAM=OFF \
   -DLONGHAUL_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCHITECTURES-real" -DLONGHAUL_MPI=OFF -DLONGHAUL_NCCL=OFF -DLONGHAUL_HDF5=OFF \
   -DLONGHAUL_ONEDNN=OFF || table
