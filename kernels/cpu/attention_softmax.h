@@ -30,19 +30,27 @@ void hide_scores(const AttentionTask& task, const Tile& tile, const Panel& panel
   }
 }
 
-// Scores of a row -> probabilities exp(score - m), floats or pairs of bf16 in place; their sum.
+// Scores of a row -> probabilities exp(scale score - m), floats or pairs of bf16 in place; their
+// sum.
 template <bool kToPairs>
-LONGHAUL_INLINE float exponentials(float* scores, std::int64_t n_keys, Vec scale, Vec minus_m) {
+LONGHAUL_INLINE float exponentials(float* scores, std::int64_t n_keys, float scale, float m) {
   Vec sum{};
-  for (std::int64_t i = 0; i < n_keys; i += kWidth) {
-    const Vec p = exp_below(load(scores + i) * scale + minus_m);
-    sum += p;
 #if defined(__AVX512BF16__)
-    if constexpr (kToPairs) {
+  if constexpr (kToPairs) {
+    constexpr float kLog2E = 1.44269504088896341F;
+    const Vec binary_scale = broadcast(scale * kLog2E);
+    const Vec binary_m = broadcast(m * kLog2E);
+    for (std::int64_t i = 0; i < n_keys; i += kWidth) {
+      const Vec p = exp2_for_bf16(load(scores + i) * binary_scale - binary_m);
+      sum += p;
       store_as_bf16(scores + i / 2, p);
-      continue;
     }
+    return sum_of(sum);
+  }
 #endif
+  for (std::int64_t i = 0; i < n_keys; i += kWidth) {
+    const Vec p = exp_below(load(scores + i) * broadcast(scale) - broadcast(m));
+    sum += p;
     store(scores + i, p);
   }
   return sum_of(sum);
@@ -66,7 +74,6 @@ constexpr std::int64_t kSoftmaxRows = 16;
 
 template <bool kToPairs>
 void softmax(const AttentionTask& task, const Tile& tile, std::int64_t n_keys) {
-  const Vec scale = broadcast(task.sm_scale);
   for (std::int64_t begin = 0; begin < tile.n_rows; begin += kSoftmaxRows) {
     const std::int64_t end = smaller(tile.n_rows, begin + kSoftmaxRows);
     for (std::int64_t r = begin; r < end; ++r) {
@@ -78,8 +85,8 @@ void softmax(const AttentionTask& task, const Tile& tile, std::int64_t n_keys) {
       tile.factor[r] = old - tile.reference[r];
     }
     for (std::int64_t r = begin; r < end; ++r) {
-      tile.sums[r] = exponentials<kToPairs>(tile.scores + r * kScoreStride, n_keys, scale,
-                                            broadcast(-tile.reference[r]));
+      tile.sums[r] = exponentials<kToPairs>(tile.scores + r * kScoreStride, n_keys, task.sm_scale,
+                                            tile.reference[r]);
     }
   }
   for (std::int64_t r = 0; r < tile.n_rows; r += kWidth) {

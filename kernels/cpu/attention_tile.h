@@ -129,7 +129,11 @@ Tile divide_scratch(const AttentionTask& task) {
 
 void pack_bf16_pairs(const float* x, std::int64_t n, float* out) {
   auto* halves = reinterpret_cast<unsigned char*>(out);
-  for (std::int64_t i = 0; i < n; ++i) {
+  std::int64_t i = 0;
+#if defined(__AVX512BF16__)
+  for (; i + kWidth <= n; i += kWidth) store_as_bf16(halves + 2 * i, load(x + i));
+#endif
+  for (; i < n; ++i) {
     const std::uint16_t bits = to_bf16_bits(x[i]);
     __builtin_memcpy(halves + 2 * i, &bits, sizeof bits);
   }

@@ -52,6 +52,17 @@ LONGHAUL_INLINE void store_as_bf16(void* p, Vec v) {
   const __m256bh halves = _mm512_cvtneps_pbh(v);
   __builtin_memcpy(p, &halves, sizeof halves);
 }
+
+// 2^x to 1e-4 relative, for results that are rounded to bf16; exact where x is an integer. x of at
+// most 127; 2^-inf = 0, NaN stays NaN.
+LONGHAUL_INLINE Vec exp2_for_bf16(Vec x) {
+  const Vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x)
+  Vec p = _mm512_set1_ps(0.077067042F);
+  p = p * f + 0.227644991F;
+  p = p * f + 0.695116786F;
+  p = p * f + 1.0F;
+  return _mm512_scalef_ps(p, x);  // p 2^floor(x)
+}
 #else
 constexpr bool kHasBf16Pairs = false;
 #endif

@@ -22,6 +22,7 @@ namespace {
 enum class Start { kZero, kAdd, kScale };  // c starts as 0, as it is, or as c[r] * row_scale[r]
 
 constexpr std::int64_t kPrefetchSteps = 16;
+constexpr std::int64_t kPrefetchGroups = 4;  // of rows, from which on there is time to prefetch
 
 struct Segment {
   const float* b;  // [n_steps, b_stride] words
@@ -219,6 +220,25 @@ LONGHAUL_INLINE void multiply_rows(std::int64_t n_rows, const Product& p, std::i
   }
 }
 
+// One part of n_parts of what the segments name as next, into the second cache: while a group of
+// columns meets many rows there is time for it, and rows that lie apart are not foreseen by the
+// hardware.
+template <int kVectors>
+LONGHAUL_INLINE void prefetch_part(const Product& p, std::int64_t part, std::int64_t n_parts) {
+  for (std::int64_t s = 0; s < p.n_segments; ++s) {
+    const Segment& segment = p.segments[s];
+    if (segment.next == nullptr) continue;
+    const std::int64_t end = (part + 1) * segment.n_steps / n_parts;
+    for (std::int64_t i = part * segment.n_steps / n_parts; i < end; ++i) {
+      const float* words = segment.next + p.column + i * p.b_stride;
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors * kWidth; v += 16) {
+        __builtin_prefetch(words + v, /*rw=*/0, /*locality=*/2);
+      }
+    }
+  }
+}
+
 // All rows, in groups of nearly equal size, against one group of columns.
 template <typename Format, Start kStart, int kVectors, bool kPartial>
 void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t n_last) {
@@ -231,6 +251,7 @@ void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t n_last
     part.c = p.c + begin * p.c_stride;
     if constexpr (kStart == Start::kScale) part.row_scale = p.row_scale + begin;
     if (p.left_units != nullptr) part.left_units = p.left_units + begin;
+    if (n_groups >= kPrefetchGroups) prefetch_part<kVectors>(p, group, n_groups);
     multiply_rows<Format, kStart, kTileRows, kVectors, kPartial>(end - begin, part, n_last);
   }
 }
