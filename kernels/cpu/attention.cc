@@ -91,10 +91,13 @@ void attend_panel(const AttentionTask& task, const Tile& tile, Panel& panel) {
   if (panel.n_keys == 0) return;
   score_panel(task, tile, panel);
   hide_scores(task, tile, panel);
+  if (tile.n_rows <= kFewRows) prefetch_next_values(task, panel, 0);
   if (multiplies_pairs(task, task.v_type)) {
-    softmax<kHasBf16Pairs>(task, tile, panel.n_keys);
+    softmax<kHasBf16Pairs ? Into::kBf16Pairs : Into::kFloats>(task, tile, panel.n_keys);
+  } else if (holds_codes(task.v_type)) {
+    softmax<Into::kCodeWeights>(task, tile, panel.n_keys);
   } else {
-    softmax<false>(task, tile, panel.n_keys);
+    softmax<Into::kFloats>(task, tile, panel.n_keys);
   }
   add_panel(task, tile, panel);
   panel.n_runs = panel.n_keys = 0;

@@ -29,6 +29,17 @@ const float* next_part(const AttentionTask& task, const Panel& panel, std::int64
   return reinterpret_cast<const float*>(task.blocks[b].data + at);
 }
 
+// Few rows wait for memory, which must not idle while they compute weights: before that they ask
+// for the first bytes of the values of the next panel, about as many as arrive in the meantime.
+constexpr std::int64_t kFewRows = 8;
+constexpr std::int64_t kPrefetchBytes = 2048;
+void prefetch_next_values(const AttentionTask& task, const Panel& panel, std::int64_t from) {
+  const float* next = next_part(task, panel, 0, task.v_at);
+  for (std::int64_t i = from; next != nullptr && i < from + kPrefetchBytes; i += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(next) + i);
+  }
+}
+
 template <typename Format>
 void compute_scores(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   std::int64_t column = 0;
@@ -84,7 +95,10 @@ void add_minima(const AttentionTask& task, const Tile& tile) {
 template <typename Format>
 void add_values(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   constexpr bool kCodes = Format::kLanes > 2;
-  if constexpr (kCodes) weigh_codes(tile, panel);
+  if constexpr (kCodes) {
+    if (tile.n_rows <= kFewRows) prefetch_next_values(task, panel, kPrefetchBytes);
+    weigh_codes(tile, panel);
+  }
   Segment segments[kMostRuns];
   for (std::int64_t i = 0; i < panel.n_runs; ++i) {
     segments[i] = {panel.runs[i].v, panel.runs[i].n_keys / Format::kLanes,

@@ -30,20 +30,31 @@ void hide_scores(const AttentionTask& task, const Tile& tile, const Panel& panel
   }
 }
 
+// What a panel's probabilities become: how exact they need be, and where they are stored.
+enum class Into { kFloats, kBf16Pairs, kCodeWeights };
+
 // Scores of a row -> probabilities exp(scale score - m), floats or pairs of bf16 in place; their
 // sum.
-template <bool kToPairs>
+template <Into kInto>
 LONGHAUL_INLINE float exponentials(float* scores, std::int64_t n_keys, float scale, float m) {
   Vec sum{};
-#if defined(__AVX512BF16__)
-  if constexpr (kToPairs) {
+#if defined(__AVX512F__)
+  if constexpr (kInto != Into::kFloats) {
     constexpr float kLog2E = 1.44269504088896341F;
     const Vec binary_scale = broadcast(scale * kLog2E);
     const Vec binary_m = broadcast(m * kLog2E);
     for (std::int64_t i = 0; i < n_keys; i += kWidth) {
-      const Vec p = exp2_for_bf16(load(scores + i) * binary_scale - binary_m);
+      const Vec p = exp2_below < kInto == Into::kBf16Pairs
+                        ? 3
+                        : 5 > (load(scores + i) * binary_scale - binary_m);
       sum += p;
-      store_as_bf16(scores + i / 2, p);
+#if defined(__AVX512BF16__)
+      if constexpr (kInto == Into::kBf16Pairs) {
+        store_as_bf16(scores + i / 2, p);
+        continue;
+      }
+#endif
+      store(scores + i, p);
     }
     return sum_of(sum);
   }
@@ -72,7 +83,7 @@ LONGHAUL_INLINE float largest(const float* scores, std::int64_t n_keys) {
 // with what the one before it ends with, so passes of different rows must overlap.
 constexpr std::int64_t kSoftmaxRows = 16;
 
-template <bool kToPairs>
+template <Into kInto>
 void softmax(const AttentionTask& task, const Tile& tile, std::int64_t n_keys) {
   for (std::int64_t begin = 0; begin < tile.n_rows; begin += kSoftmaxRows) {
     const std::int64_t end = smaller(tile.n_rows, begin + kSoftmaxRows);
@@ -85,8 +96,8 @@ void softmax(const AttentionTask& task, const Tile& tile, std::int64_t n_keys) {
       tile.factor[r] = old - tile.reference[r];
     }
     for (std::int64_t r = begin; r < end; ++r) {
-      tile.sums[r] = exponentials<kToPairs>(tile.scores + r * kScoreStride, n_keys, task.sm_scale,
-                                            tile.reference[r]);
+      tile.sums[r] = exponentials<kInto>(tile.scores + r * kScoreStride, n_keys, task.sm_scale,
+                                         tile.reference[r]);
     }
   }
   for (std::int64_t r = 0; r < tile.n_rows; r += kWidth) {

@@ -40,6 +40,26 @@ LONGHAUL_INLINE Vec round(Vec x) {
 LONGHAUL_INLINE Vec square_root(Vec x) { return _mm512_sqrt_ps(x); }
 LONGHAUL_INLINE Vec scale_by_power_of_two(Vec x, Vec n) { return _mm512_scalef_ps(x, n); }
 
+// 2^x, exact where x is an integer: to 1e-4 relative by a polynomial of degree 3, for results that
+// are rounded to bf16; to 1e-7 by one of degree 5, beside the rounding of x. x of at most 127;
+// 2^-inf = 0, NaN stays NaN.
+template <int kDegree>
+LONGHAUL_INLINE Vec exp2_below(Vec x) {
+  static_assert(kDegree == 3 || kDegree == 5);
+  const Vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x)
+  Vec p;
+  if constexpr (kDegree == 3) {
+    p = 0.077067042F * f + 0.227644991F;
+    p = p * f + 0.695116786F;
+  } else {
+    p = 0.00186713007F * f + 0.00901703032F;
+    p = p * f + 0.0557999131F;
+    p = p * f + 0.24016445F;
+    p = p * f + 0.693151312F;
+  }
+  return _mm512_scalef_ps(p * f + 1.0F, x);  // times 2^floor(x)
+}
+
 #if defined(__AVX512BF16__)
 constexpr bool kHasBf16Pairs = true;
 // sum + a_low b_low + a_high b_high for pairs of bf16.
@@ -51,17 +71,6 @@ LONGHAUL_INLINE Vec add_pair_products(Vec sum, WordsOfPairs a, WordsOfPairs b) {
 LONGHAUL_INLINE void store_as_bf16(void* p, Vec v) {
   const __m256bh halves = _mm512_cvtneps_pbh(v);
   __builtin_memcpy(p, &halves, sizeof halves);
-}
-
-// 2^x to 1e-4 relative, for results that are rounded to bf16; exact where x is an integer. x of at
-// most 127; 2^-inf = 0, NaN stays NaN.
-LONGHAUL_INLINE Vec exp2_for_bf16(Vec x) {
-  const Vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x)
-  Vec p = _mm512_set1_ps(0.077067042F);
-  p = p * f + 0.227644991F;
-  p = p * f + 0.695116786F;
-  p = p * f + 1.0F;
-  return _mm512_scalef_ps(p, x);  // p 2^floor(x)
 }
 #else
 constexpr bool kHasBf16Pairs = false;
