@@ -103,11 +103,11 @@ TEST(Bench, MarkdownAndCsvHaveARowForEachTest) {
   ASSERT_EQ(csv.status, 0) << csv.errors;
   const auto rows = lines_of(csv.output);
   ASSERT_EQ(rows.size(), 7U);
-  EXPECT_THAT(rows[0], StartsWith("cpu_info,isa,model_filename,"));
+  EXPECT_THAT(rows[0], StartsWith("cpu_info,gpu_info,isa,model_filename,"));
   for (const std::string& row : rows) {
     // The model's name has a comma and is quoted.
     const std::int64_t extra = row == rows[0] ? 0 : 1;
-    EXPECT_EQ(std::count(row.begin(), row.end(), ','), 31 + extra) << row;
+    EXPECT_EQ(std::count(row.begin(), row.end(), ','), 32 + extra) << row;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <memory>
 
 #include "base/error.h"
@@ -12,11 +13,11 @@
 #include "kernels/isa.h"
 #include "tools/bench/bench_flags.h"
 #include "tools/bench/bench_model.h"
+#include "tools/bench/device_probes.h"
 #include "tools/bench/kernels_command.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/model_runner.h"
 #include "tools/bench/number_ranges.h"
-#include "tools/bench/probes.h"
 #include "tools/eval/progress_line.h"
 #include "tools/exit_status.h"
 
@@ -58,7 +59,7 @@ class Session {
         model_(model),
         facts_(model.facts()),
         progress_(progress),
-        probes_((set_kernel_threads(n_threads), clock())),
+        probes_((set_kernel_threads(n_threads), make_probes(model.device(), clock()))),
         runner_(model.worker_config(n_threads), flags.chunk_len, clock()) {
     facts_.cpu = cpu_name();
     facts_.isa = name_of(active_isa());
@@ -71,13 +72,13 @@ class Session {
     const DType dtype = model_.work_args().weight_dtype;
     if (!flags_.no_warmup) warm_up(test);
     std::vector<ModelSample> samples;
-    Rates before = probes_.measure();
+    Rates before = probes_();
     Rates best = before;
     Bound bound;
     for (int i = 1; i <= flags_.n_repetitions; ++i) {
       progress_.update(fmt::format("{}: {} of {}", name_of(test), i, flags_.n_repetitions));
       const double seconds = runner_.run(test);
-      const Rates after = probes_.measure();
+      const Rates after = probes_();
       bound = bound_of(work, better_of(before, after), dtype);
       samples.push_back({.seconds = seconds, .bound_seconds = bound.seconds});
       best = better_of(best, after);
@@ -102,7 +103,7 @@ class Session {
   const BenchModel& model_;
   ModelFacts facts_;
   ProgressLine& progress_;
-  Probes probes_;
+  std::function<Rates()> probes_;
   ModelRunner runner_;
 };
 
@@ -130,7 +131,7 @@ int run_bench(const BenchFlags& flags) {
   write(table.end());
   if (format == TableFormat::kMarkdown) {
     write(fmt::format("\nlonghaul {} on {}, {}\n", build_info::kVersion, cpu_name(),
-                      name_of(active_isa())));
+                      facts.gpu.empty() ? std::string(name_of(active_isa())) : facts.gpu));
   }
   return kExitDone;
 }

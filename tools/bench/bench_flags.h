@@ -25,6 +25,7 @@ struct BenchFlags {
   int n_repetitions = 5;
   bool no_warmup = false;
 
+  std::string device = "cpu";  // cpu, cuda or auto
   std::string threads = "0";
   std::int64_t chunk_len = 2048;
   CacheTypeFlags cache_types;

@@ -9,6 +9,7 @@
 #include "partition/byte_size.h"
 #include "partition/weight_bytes.h"
 #include "tools/bench/shapes.h"
+#include "tools/device_flag.h"
 #include "tools/environment.h"
 #include "tools/eval/head_choice.h"
 #include "tools/eval/random_draws.h"
@@ -19,13 +20,22 @@ namespace longhaul::bench {
 namespace {
 
 constexpr std::uint64_t kSeed = 1;
+constexpr std::int64_t kProbeBytes = std::int64_t{1} << 29;      // as probes.h says
+constexpr std::int64_t kGpuProbeBytes = std::int64_t{17} << 27;  // gpu_probes.h, and its scratch
 
-void check_memory(const ModelShape& shape, DType dtype) {
+std::optional<std::int64_t> free_bytes_of(const DeviceId& device) {
+  if (device.kind == Device::kCuda) {
+    return static_cast<std::int64_t>(cuda::device_info(device.ordinal).free_bytes);
+  }
   std::ifstream in("/proc/meminfo");  // has no size and cannot be mapped
-  const std::string text(std::istreambuf_iterator<char>(in), {});
-  const auto free_bytes = available_bytes_of(text);
+  return available_bytes_of(std::string(std::istreambuf_iterator<char>(in), {}));
+}
+
+void check_memory(const ModelShape& shape, DType dtype, const DeviceId& device) {
+  const auto free_bytes = free_bytes_of(device);
+  const std::int64_t probe_bytes = device.kind == Device::kCpu ? kProbeBytes : kGpuProbeBytes;
   const std::int64_t needed =
-      stage_weight_bytes(shape.spec, dtype, {0, shape.spec.n_layers}) + (std::int64_t{1} << 29);
+      stage_weight_bytes(shape.spec, dtype, {0, shape.spec.n_layers}) + probe_bytes;
   if (!free_bytes || needed <= *free_bytes) return;
   throw Error(
       ErrorCode::kOutOfMemory,
@@ -64,13 +74,15 @@ HeadRoles bench_roles(const BenchFlags& flags, const ModelSpec& spec,
   return roles;
 }
 
-BenchModel::BenchModel(const BenchFlags& flags) : flags_(flags) {
+BenchModel::BenchModel(const BenchFlags& flags)
+    : flags_(flags), device_(chosen_device(flags.device)) {
   if (!flags.model.empty()) {
     const ModelFolder folder(find_model_folder(flags.model, hub_cache()));
     name_ = std::filesystem::absolute(folder.path()).lexically_normal().filename().string();
     n_layers_of_model_ = folder.config().spec.n_layers;
     roles_ = bench_roles(flags, folder.config().spec, n_layers_of_model_);
-    weights_ = std::make_shared<const Weights>(Weights::load(folder, asked_weights(flags.weights)));
+    weights_ = std::make_shared<const Weights>(
+        Weights::load(folder, asked_weights(flags.weights), device_));
   } else {
     ModelShape shape = model_shape(flags.shape);
     name_ = shape.name;
@@ -79,8 +91,9 @@ BenchModel::BenchModel(const BenchFlags& flags) : flags_(flags) {
     roles_ = bench_roles(flags, shape.spec, n_layers_of_model_);
     const DType own = shape.spec.weight_dtype == DType::kF32 ? DType::kF32 : DType::kBf16;
     const DType dtype = asked_weights(flags.weights).value_or(own);
-    check_memory(shape, dtype);
-    weights_ = std::make_shared<const Weights>(Weights::synthetic(shape.spec, dtype, kSeed));
+    check_memory(shape, dtype, device_);
+    weights_ =
+        std::make_shared<const Weights>(Weights::synthetic(shape.spec, dtype, kSeed, device_));
   }
   weight_dtype_ = weights_->layer(0).q.dtype;
   k_type_ = cache_type(flags.cache_types.k, weight_dtype_);
@@ -90,6 +103,7 @@ BenchModel::BenchModel(const BenchFlags& flags) : flags_(flags) {
 WorkerConfig BenchModel::worker_config(int n_threads) const {
   WorkerConfig config;
   config.weights = weights_;
+  config.device = device_;
   config.roles = roles_;
   config.k_type = k_type_;
   config.v_type = v_type_;
@@ -115,6 +129,7 @@ ModelFacts BenchModel::facts() const {
   if (spec.n_layers < n_layers_of_model_) {
     facts.model += fmt::format(", {}/{} layers", spec.n_layers, n_layers_of_model_);
   }
+  if (device_.kind == Device::kCuda) facts.gpu = describe(device_);
   facts.model_type = spec.model_type;
   facts.weight_type = name_of(weight_dtype_);
   facts.size_bytes = stage_weight_bytes(spec, weight_dtype_, {0, spec.n_layers});

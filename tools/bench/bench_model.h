@@ -21,9 +21,11 @@ class BenchModel {
   ModelWorkArgs work_args() const;
   // All but cpu, isa, n_threads and clock.
   ModelFacts facts() const;
+  const DeviceId& device() const { return device_; }
 
  private:
   BenchFlags flags_;
+  DeviceId device_;
   std::string name_;
   std::int64_t n_layers_of_model_ = 0;
   std::shared_ptr<const Weights> weights_;

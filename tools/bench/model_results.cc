@@ -45,6 +45,7 @@ std::vector<Column> model_columns(const ShownColumns& shown) {
     return is_shown ? std::string(text) : std::string();
   };
   return {{.key = "cpu_info"},
+          {.key = "gpu_info"},
           {.key = "isa"},
           {.key = "model_filename", .title = "model", .width = shown.model_width},
           {.key = "model_type"},
@@ -99,7 +100,9 @@ std::vector<Cell> model_cells(const ModelFacts& f, const ModelTest& test,
   const double arithmetic = f.weight_type == "int8"   ? rates.int8_ops
                             : f.weight_type == "bf16" ? rates.flops(DType::kBf16)
                                                       : rates.flops(DType::kF32);
+  const bool on_gpu = !f.gpu.empty();
   return {{"", f.cpu},
+          {"", f.gpu},
           {"", f.isa},
           {f.model, f.model},
           {"", f.model_type},
@@ -108,7 +111,7 @@ std::vector<Cell> model_cells(const ModelFacts& f, const ModelTest& test,
           {"", f.n_layers},
           {"", f.n_layers_of_model},
           {"", f.weight_type},
-          {fmt::format("CPU {}", f.isa), "CPU"},
+          {on_gpu ? "CUDA" : fmt::format("CPU {}", f.isa), on_gpu ? "CUDA" : "CPU"},
           {fmt::format("{}", f.n_threads), f.n_threads},
           {fmt::format("{}", f.chunk_len), f.chunk_len},
           {f.type_k, f.type_k},

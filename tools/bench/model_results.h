@@ -31,6 +31,7 @@ struct ModelSample {
 struct ModelFacts {
   std::string cpu;
   std::string isa;
+  std::string gpu = {};  // "cuda:0, NVIDIA ..."; empty: the CPU computes
   std::string model;  // as the user named it, and what of it runs: "llama-3.1-8b bf16, 4/32 layers"
   std::string model_type;
   std::string weight_type;

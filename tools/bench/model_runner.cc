@@ -40,6 +40,7 @@ void ModelRunner::fill_to(std::int64_t depth) {
   }
   if (depth == depth_) return;
   prefill(kDepth, random_tokens(depth - depth_));
+  steps_.run(ReportRank{});  // which waits until a GPU has done it
   depth_ = depth;
 }
 
