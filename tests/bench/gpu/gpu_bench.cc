@@ -38,7 +38,7 @@ void run(const std::vector<std::string_view>& parts) {
 int main(int n_arguments, char** arguments) {
   if (longhaul::cuda::device_count() == 0) {
     fmt::print("gpu_bench: no GPU: {}\n", longhaul::cuda::why_no_device());
-    return 0;
+    return 1;
   }
   longhaul::bench::run({arguments + 1, arguments + n_arguments});
 }
