@@ -156,7 +156,13 @@ void dot_rows(const PairLinearTask& t, std::int64_t row, std::int64_t output) {
   for (; i + kPairUnit <= t.n_in; i += kPairUnit) {
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
-      const Words words = load_words(w + o * t.weight_stride + i);
+      const std::uint16_t* at = w + o * t.weight_stride + i;
+      // The next outputs, into the second cache, while several rows compute: the hardware's
+      // prefetcher stops at page ends. Prefetching past the end is harmless.
+      if constexpr (kRows > 1) {
+        __builtin_prefetch(at + kOutputs * t.weight_stride, /*rw=*/0, /*locality=*/2);
+      }
+      const Words words = load_words(at);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         sums[o][r] = add_pair_products(sums[o][r], words, load_words(x + r * t.chunk + i));
