@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include "base/error.h"
 #include "kernels/device_cuda.h"
+#include "kernels/step_graph.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -39,11 +40,16 @@ bool Event::is_done() const { absent("an event"); }
 void Event::wait() const { absent("an event"); }
 double Event::milliseconds_since(const Event&) const { absent("an event"); }
 
+StepGraph::~StepGraph() = default;
+
 Stream::Stream(int) { absent("a stream"); }
 Stream::~Stream() = default;
 void Stream::synchronise() const { absent("a stream"); }
 bool Stream::is_idle() const { absent("a stream"); }
 void Stream::wait_for(const Event&) const { absent("a stream"); }
+void Stream::note_step() { absent("a stream"); }
+void Stream::submit() const { absent("a stream"); }
+void Stream::drop_step() { absent("a stream"); }
 std::byte* Stream::scratch(std::size_t) { absent("a stream"); }
 const std::byte* Stream::upload(std::span<const std::byte>) { absent("a stream"); }
 std::size_t Stream::own_bytes() const { absent("a stream"); }

@@ -11,6 +11,7 @@
 #include "base/gpu_memory.h"
 #include "base/log.h"
 #include "kernels/cuda/check.h"
+#include "kernels/step_graph.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -35,6 +36,27 @@ int attribute(cudaDeviceAttr which, int ordinal) {
 std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
+
+struct CopyOnDevice {
+  std::byte* to;
+  const std::byte* from;
+  std::size_t bytes;
+  bool operator==(const CopyOnDevice&) const = default;
+  void queue(void* native) const {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                               static_cast<cudaStream_t>(native)),
+               "cudaMemcpyAsync on the device");
+  }
+};
+
+struct FillWithZeros {
+  std::byte* to;
+  std::size_t bytes;
+  bool operator==(const FillWithZeros&) const = default;
+  void queue(void* native) const {
+    check_cuda(cudaMemsetAsync(to, 0, bytes, static_cast<cudaStream_t>(native)), "cudaMemsetAsync");
+  }
+};
 
 }  // namespace
 
@@ -179,9 +201,28 @@ Stream::Stream(int ordinal) : device_(device_info(ordinal)) {
 }
 
 Stream::~Stream() {
-  log_failure(cudaStreamSynchronize(queue_of(*this)), "cudaStreamSynchronize");
+  log_failure(cudaStreamSynchronize(static_cast<cudaStream_t>(queue_)), "cudaStreamSynchronize");
+  steps_.reset();
   linear_state_.reset();
-  log_failure(cudaStreamDestroy(queue_of(*this)), "cudaStreamDestroy");
+  log_failure(cudaStreamDestroy(static_cast<cudaStream_t>(queue_)), "cudaStreamDestroy");
+}
+
+void Stream::note_step() {
+  submit();
+  if (!steps_) steps_ = std::make_unique<StepGraph>();
+  steps_->open();
+}
+
+StepGraph* Stream::open_step() const {
+  return steps_ && steps_->is_open() ? steps_.get() : nullptr;
+}
+
+void Stream::submit() const {
+  if (StepGraph* step = open_step()) step->close(*this);
+}
+
+void Stream::drop_step() {
+  if (StepGraph* step = open_step()) step->drop();
 }
 
 void Stream::synchronise() const {
@@ -231,6 +272,10 @@ Stream::Stage& Stream::stage_with(std::size_t bytes) {
 }
 
 const std::byte* Stream::upload(std::span<const std::byte> from) {
+  if (StepGraph* step = open_step()) {
+    if (const std::byte* there = step->stage(from)) return there;
+    submit();
+  }
   const std::size_t bytes = rounded_up(std::max<std::size_t>(from.size(), 1), 16);
   Stage& stage = stage_with(bytes);
   std::byte* host = stage.host.data() + stage.used;
@@ -250,7 +295,7 @@ const std::byte* Stream::download(const std::byte* from, std::size_t bytes) {
 }
 
 std::size_t Stream::own_bytes() const {
-  std::size_t sum = scratch_.bytes();
+  std::size_t sum = scratch_.bytes() + (steps_ ? steps_->bytes() : 0);
   for (const Stage& stage : stages_) sum += stage.device.bytes();
   return sum;
 }
@@ -275,14 +320,11 @@ void copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from
 }
 
 void copy_on_device(Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes == 0) return;
-  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, queue_of(stream)),
-             "cudaMemcpyAsync on the device");
+  if (bytes > 0) queue_work(stream, CopyOnDevice{to, from, bytes});
 }
 
 void fill_with_zeros(Stream& stream, std::byte* to, std::size_t bytes) {
-  if (bytes == 0) return;
-  check_cuda(cudaMemsetAsync(to, 0, bytes, queue_of(stream)), "cudaMemsetAsync");
+  if (bytes > 0) queue_work(stream, FillWithZeros{to, bytes});
 }
 
 }  // namespace longhaul::cuda

@@ -16,6 +16,8 @@
 
 namespace longhaul::cuda {
 
+class StepGraph;  // kernels/step_graph.h
+
 // GPUs that this process can use. 0 where there is no driver or no GPU, and in a build without
 // CUDA.
 int device_count();
@@ -98,7 +100,11 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   StreamRef ref() { return StreamRef::cuda(*this); }
-  void* native() const { return queue_; }  // a cudaStream_t, never null
+  // A cudaStream_t, never null. For work that is queued next: submits what was noted.
+  void* native() const {
+    submit();
+    return queue_;
+  }
   const DeviceInfo& device() const { return device_; }
 
   // Blocks until all work so far is done; throws kCuda if any of it failed.
@@ -107,6 +113,17 @@ class Stream {
   bool is_idle() const;
   // Work after this call starts when `event` is done.
   void wait_for(const Event& event) const;
+
+  // From now on work is noted (kernels/step_graph.h), until it is submitted: by submit(), or by
+  // whatever waits for the stream's work or hands it to others. Noted work that is dropped is never
+  // done. Memory that it uses must not be freed meanwhile.
+  void note_step();
+  void submit() const;
+  void drop_step();
+  // What is noted now; null when work is queued at once.
+  StepGraph* open_step() const;
+  // Null before the first note_step().
+  const StepGraph* steps() const { return steps_.get(); }
 
   // For operators. Memory of the GPU that holds until the next call of scratch on this stream, as
   // seen by its work.
@@ -134,6 +151,7 @@ class Stream {
 
   void* queue_ = nullptr;
   DeviceInfo device_;
+  std::unique_ptr<StepGraph> steps_;
   Buffer scratch_;
   std::array<Stage, kNUploadStages> stages_;
   std::size_t stage_ = 0;

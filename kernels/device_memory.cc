@@ -12,6 +12,17 @@ DeviceQueue::DeviceQueue(const DeviceId& device) : device_(device) {
   if (device.kind == Device::kCuda) gpu_ = std::make_unique<cuda::Stream>(device.ordinal);
 }
 
+NotedStep::NotedStep(StreamRef stream) : stream_(stream) {
+  if (stream.device() == Device::kCuda) stream.cuda_stream().note_step();
+}
+NotedStep::~NotedStep() {
+  if (stream_.device() == Device::kCuda) stream_.cuda_stream().drop_step();
+}
+
+void submit_noted(StreamRef stream) {
+  if (stream.device() == Device::kCuda) stream.cuda_stream().submit();
+}
+
 void copy_to_host(StreamRef stream, std::span<std::byte> to, const std::byte* from) {
   const HostCopy copy{to, from};
   copy_to_host(stream, {&copy, 1});

@@ -38,6 +38,22 @@ class DeviceQueue {
   std::unique_ptr<cuda::Stream> gpu_;
 };
 
+// A step whose work a GPU's stream notes, to queue it as a CUDA graph if it is that of the step
+// before (kernels/step_graph.h). What is not submitted when this ends is dropped. Does nothing on
+// CPUs.
+class NotedStep {
+ public:
+  explicit NotedStep(StreamRef stream);
+  ~NotedStep();
+  NotedStep(const NotedStep&) = delete;
+  NotedStep& operator=(const NotedStep&) = delete;
+
+ private:
+  StreamRef stream_;
+};
+// Before memory is freed that noted work may use, and at a step's end.
+void submit_noted(StreamRef stream);
+
 // Owns a contiguous tensor on a stream's device, aligned to 64 bytes or more; what it holds at
 // first is not defined. Move-only. May be freed while work on it is queued: a GPU finishes that
 // first.

@@ -79,6 +79,7 @@ void append_item(const KvBlockShape& shape, const KvAppendItem& item) {
     const std::int64_t within = slot % shape.block_size;
     const Extent tokens{token, std::min(token + shape.block_size - within, item.k.dim(0))};
     std::byte* block = item.blocks[static_cast<std::size_t>(slot / shape.block_size)];
+    if (within == 0 && tokens.size() < shape.block_size) std::memset(block, 0, shape.bytes());
     append_part(shape, {item.k.slice(0, tokens), shape.k_type, block, within, true});
     append_part(shape,
                 {item.v.slice(0, tokens), shape.v_type, block + shape.k_bytes(), within, false});

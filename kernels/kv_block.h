@@ -15,8 +15,8 @@
 //
 // Quantised K and V end with their tokens' scales and minima: [block_size] f16 each.
 //
-// Slots that hold no token yet must be zero (not garbage: 0 * NaN is NaN), so a block is
-// zero-filled when it is taken.
+// Slots that hold no token yet must be zero (not garbage: 0 * NaN is NaN): kv_append clears them in
+// a new block, and a block that is filled otherwise is zero when it is taken.
 #pragma once
 #include <cstddef>
 #include <cstdint>

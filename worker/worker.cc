@@ -13,6 +13,7 @@
 #include "cluster/comm/gpu_communicator.h"
 #include "kernels/isa.h"
 #include "kernels/kv_block_check.h"
+#include "kernels/step_graph.h"
 #include "kernels/sum_rows.h"
 #include "worker/snapshot/save_sequence.h"
 
@@ -101,6 +102,7 @@ Worker::Worker(const WorkerConfig& config)
             : config.place ? config.place->comm
                            : nullptr),
       n_threads_(config.n_threads),
+      decode_graphs_(config.decode_graphs),
       layout_(weights_->spec(), roles_of(config), layers_of(config), block_shape(config)),
       pool_(layout_.shape(), config.cache_limit_bytes, queue_.stream()),
       compute_(*weights_, queue_.stream()),
@@ -233,6 +235,12 @@ std::string Worker::describe_memory() const {
                     queue_.stream().cuda_stream().own_bytes(), gpu.free_bytes, gpu.memory_bytes);
   }
   return text;
+}
+
+std::int64_t Worker::n_graph_steps() const {
+  if (queue_.device().kind == Device::kCpu) return 0;
+  const cuda::StepGraph* steps = queue_.stream().cuda_stream().steps();
+  return steps == nullptr ? 0 : steps->n_launched();
 }
 
 void Worker::throw_cache_full(const Batch& batch, std::string_view detail) const {

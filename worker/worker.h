@@ -34,8 +34,9 @@ struct WorkerConfig {
   KvType v_type = KvType::kF32;                   // of cached values
   std::int64_t block_size = 64;                   // tokens of a cache block
   std::optional<std::size_t> cache_limit_bytes =
-      std::nullopt;   // of slabs; none: what the system or the GPU gives
-  int n_threads = 0;  // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
+      std::nullopt;           // of slabs; none: what the system or the GPU gives
+  int n_threads = 0;          // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
+  bool decode_graphs = true;  // decode steps of a GPU that is alone are CUDA graphs
   // With other ranks: where this one stands. Roles, cache types and block size are then the plan's;
   // `weights` include those of its stage.
   std::optional<RingPlace> place = std::nullopt;
@@ -65,6 +66,8 @@ class Worker {
 
   std::size_t kv_bytes_in_use() const { return pool_.bytes_in_use(); }
   std::size_t kv_bytes_reserved() const { return pool_.bytes_reserved(); }
+  // Decode steps that went to the GPU as one CUDA graph.
+  std::int64_t n_graph_steps() const;
   // Summed over all steps so far. With a GPU blocks until they are done.
   const PhaseTimes& times() { return compute_.times().total(); }
 
@@ -92,8 +95,8 @@ class Worker {
   Sequence& find_whole(SequenceId id);
   void add(SequenceId id, Sequence sequence);
   void check_token(std::int32_t token) const;
-  void keep_last_hidden(Sequence& sequence, const TensorView<const float, 2>& hidden,
-                        std::int64_t row);
+  // Row i of `hidden` is of rows[i].
+  void keep_last_hidden(std::span<Sequence* const> rows, const TensorView<const float, 2>& hidden);
   TensorView<const float, 2> forward(const Batch& batch);
   template <typename Work>
   StepDone together(const Work& work);
@@ -120,6 +123,7 @@ class Worker {
   std::unique_ptr<Communicator> gpu_comm_;  // takes spans of the GPU; null without one, and alone
   Communicator* comm_;                      // of the replica; null: alone
   int n_threads_;
+  bool decode_graphs_;
   CacheLayout layout_;
   BlockPool pool_;
   LayerCompute compute_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/copy_rows.h"
 #include "worker/worker.h"
 
 namespace longhaul {
@@ -77,7 +78,8 @@ StepDone Worker::prefill_on_ring(const PrefillChunk& command, Sequence& sequence
 void Worker::answer_last(const PrefillChunk& command, Sequence& sequence,
                          const TensorView<const float, 2>& hidden, StepDone& done) {
   const Extent last{hidden.dim(0) - 1, hidden.dim(0)};
-  keep_last_hidden(sequence, hidden, last.begin);
+  Sequence* const row = &sequence;
+  keep_last_hidden({&row, 1}, hidden.slice(0, last));
   if (command.after != AfterPrefill::kSample) return;
   const LogitsQuestion question{.sequence = command.sequence,
                                 .sampling = &sequence.sampling,
@@ -120,11 +122,11 @@ void Worker::decode_alone(const DecodeBatch& command, std::span<Sequence* const>
     segments.push_back(
         {.cache = &sequence->cache, .rows = {i, i + 1}, .first_position = sequence->n_tokens});
   }
+  std::optional<NotedStep> noted;
+  if (decode_graphs_) noted.emplace(queue_.stream());
   const auto hidden = forward({.tokens = tokens, .segments = segments});
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    ++rows[i]->n_tokens;
-    keep_last_hidden(*rows[i], hidden, static_cast<std::int64_t>(i));
-  }
+  for (Sequence* row : rows) ++row->n_tokens;
+  keep_last_hidden(rows, hidden);
   logits_reader_.answer(hidden, picks(command, rows), done.picked);
 }
 
@@ -133,10 +135,8 @@ void Worker::decode_on_ring(const DecodeBatch& command, std::span<Sequence* cons
   std::vector<DecodeRow> decode_rows;
   for (Sequence* sequence : rows) decode_rows.push_back({&sequence->cache, sequence->n_tokens});
   const auto hidden = ring_->decode(decode_rows, tokens);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    ++rows[i]->n_tokens;
-    if (ring_->answers()) keep_last_hidden(*rows[i], hidden, static_cast<std::int64_t>(i));
-  }
+  for (Sequence* row : rows) ++row->n_tokens;
+  if (ring_->answers()) keep_last_hidden(rows, hidden);
   if (ring_->is_last_stage()) {
     ring_->pick(hidden, picks(command, rows), logits_reader_, done.picked);
   }
@@ -208,16 +208,22 @@ TensorView<const float, 2> Worker::forward(const Batch& batch) {
   }
 }
 
-void Worker::keep_last_hidden(Sequence& sequence, const TensorView<const float, 2>& hidden,
-                              std::int64_t row) {
-  std::shared_ptr<DeviceTensor<float, 2>> kept = std::move(sequence.last_hidden);
-  if (kept == nullptr || kept.use_count() > 1) {
-    kept = std::make_shared<DeviceTensor<float, 2>>(queue_.stream(),
-                                                    std::array{std::int64_t{1}, hidden.dim(1)});
+void Worker::keep_last_hidden(std::span<Sequence* const> rows,
+                              const TensorView<const float, 2>& hidden) {
+  std::vector<CopyRowsItem> copies;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::shared_ptr<DeviceTensor<float, 2>>& kept = rows[i]->last_hidden;
+    if (kept == nullptr || kept.use_count() > 1) {
+      kept = std::make_shared<DeviceTensor<float, 2>>(queue_.stream(),
+                                                      std::array{std::int64_t{1}, hidden.dim(1)});
+    }
+    copies.push_back(
+        {.to = reinterpret_cast<std::byte*>(kept->data()),
+         .from = reinterpret_cast<const std::byte*>(hidden[static_cast<std::int64_t>(i)].data()),
+         .row_bytes = kept->bytes(),
+         .n_rows = 1});
   }
-  copy_bytes(queue_.stream(), reinterpret_cast<std::byte*>(kept->data()),
-             reinterpret_cast<const std::byte*>(hidden[row].data()), kept->bytes());
-  sequence.last_hidden = std::move(kept);
+  copy_rows(queue_.stream(), copies);
 }
 
 }  // namespace longhaul

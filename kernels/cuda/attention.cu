@@ -16,7 +16,8 @@ namespace {
 constexpr int kMergeThreads = 256;
 
 // Merges the partial states of a tile's ranges into the item's state, in their order. grid.x is the
-// split, grid.y a group of rows, a warp for each row. Shared: [warps, kMostRanges] weights.
+// split (without rows: nothing), grid.y a group of rows, a warp for each row. Shared: [warps,
+// kMostRanges] weights.
 __global__ void merge_ranges_kernel(AttentionWork work, const AttentionSplit* splits,
                                     std::int64_t tile) {
   const AttentionSplit split = splits[blockIdx.x];
@@ -119,14 +120,15 @@ void attention_anywhere(Stream& stream, const AttentionArgs& args) {
   for (const AttentionPath path : kAttentionPaths) {
     const auto p = static_cast<std::size_t>(path);
     work.tasks = part<AttentionTask>(base, tasks_at[p]);
-    work.n_tasks = static_cast<std::int64_t>(schedule.tasks[p].size());
+    work.n_tasks = static_cast<std::int64_t>(with_room(schedule.tasks[p].size()));
     if (work.n_tasks > 0) run_path(stream, path, args.shape.k_type, work);
   }
   // After all tasks: ranges of one item may have gone different paths.
   for (const AttentionPath path : kAttentionPaths) {
     const auto p = static_cast<std::size_t>(path);
     merge_ranges(stream, work, part<AttentionSplit>(base, splits_at[p]),
-                 static_cast<std::int64_t>(schedule.splits[p].size()), partial_rows(path));
+                 static_cast<std::int64_t>(with_room(schedule.splits[p].size())),
+                 partial_rows(path));
   }
 }
 

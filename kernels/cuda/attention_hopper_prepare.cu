@@ -36,6 +36,7 @@ struct Conversion {
   PartRef part;
   std::byte* to;  // of unit 0
   std::int64_t unit_bytes;
+  bool operator==(const Conversion&) const = default;
 };
 
 // grid.x is the unit. A thread writes 16 bytes: 8 dims of a key.

@@ -67,11 +67,13 @@ struct Config {
   static_assert(kStageWords % 4 == 0 && kVAt % 4 == 0 && kRangesAt % 4 == 0, "16-byte copies");
 };
 
-// grid.x is the task; Config::kThreads threads, Config::kWords words of shared memory.
+// grid.x is the task (without rows: nothing); Config::kThreads threads, Config::kWords words of
+// shared memory.
 template <typename C>
 __global__ void __launch_bounds__(C::kThreads) mma_kernel(AttentionWork work) {
   auto* shared = reinterpret_cast<std::uint32_t*>(shared_memory());
   const AttentionTask task = work.tasks[blockIdx.x];
+  if (task.n_rows == 0) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int first_row = warp / C::kKeyWarps * 16;
   Thread<C> thread;

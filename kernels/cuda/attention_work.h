@@ -66,6 +66,7 @@ struct AttentionWork {
   PartRef k;
   PartRef v;
   float sm_scale;
+  bool operator==(const AttentionWork&) const = default;
 };
 
 LONGHAUL_HOST_DEVICE constexpr bool is_visible(std::int64_t key, std::int64_t query,

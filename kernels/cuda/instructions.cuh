@@ -7,9 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 
 #include "kernels/cuda/check.h"
-#include "kernels/device_cuda.h"
+#include "kernels/step_graph.h"
 
 namespace longhaul::cuda {
 
@@ -18,6 +19,27 @@ struct Grid {
   std::int64_t y = 1;
   int block = 256;  // threads of each
   std::size_t shared_bytes = 0;
+  bool operator==(const Grid&) const = default;
+};
+
+// Work (kernels/step_graph.h). Parameters are compared by value, so they have operator==.
+template <typename... Params>
+struct KernelCall {
+  const char* name;
+  void (*kernel)(Params...);
+  Grid grid;
+  std::tuple<Params...> args;
+  bool operator==(const KernelCall&) const = default;
+  void queue(void* native) const {
+    const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
+    std::apply(
+        [&](const Params&... params) {
+          kernel<<<blocks, static_cast<unsigned>(grid.block), grid.shared_bytes,
+                   static_cast<cudaStream_t>(native)>>>(params...);
+        },
+        args);
+    check_cuda(cudaGetLastError(), name);
+  }
 };
 
 // Queues the kernel. Nothing for an empty grid. Throws kCuda if the launch is refused.
@@ -32,10 +54,7 @@ void launch(Stream& stream, const char* name, void (*kernel)(Params...), const G
                                     static_cast<int>(grid.shared_bytes)),
                name);
   }
-  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
-  kernel<<<blocks, static_cast<unsigned>(grid.block), grid.shared_bytes,
-           static_cast<cudaStream_t>(stream.native())>>>(args...);
-  check_cuda(cudaGetLastError(), name);
+  queue_work(stream, KernelCall<Params...>{name, kernel, grid, {args...}});
 }
 
 // The thread block's dynamic shared memory, aligned to 16 bytes.

@@ -50,6 +50,7 @@ struct Int8Work {
   const float* bias;  // [n_out] may be null
   float* out;         // [n_rows, n_out]
   bool accumulates;
+  bool operator==(const Int8Work&) const = default;
 };
 
 // Where the codes of a step of kInt8Group lie among the words of their group: those that lane t of

@@ -1,6 +1,7 @@
 // kv_append: converts, quantises and writes new tokens in one pass. A thread block takes 8 slots of
 // a block (the most tokens that share a word), a warp for each; the values go to shared memory as
-// words hold them, then threads write whole words, so no two of them touch the same one.
+// words hold them, then threads write whole words, so no two of them touch the same one. In a new
+// block, slots without a token are written, too: as zeros.
 #include <algorithm>
 #include <vector>
 
@@ -16,7 +17,7 @@ namespace {
 constexpr int kSlots = 8;
 constexpr int kThreads = kSlots * kWarp;
 
-// Tokens that go to slots [first_slot, end_slot) of one block.
+// Tokens that go to slots [first_slot, end_slot) of one block, which is new if they begin it.
 struct Task {
   const float* k;  // of the token for first_slot
   const float* v;
@@ -32,6 +33,7 @@ struct Shape {
   std::int64_t head_dim;
   PartRef k;
   PartRef v;
+  bool operator==(const Shape&) const = default;
 };
 
 // One token's values as bits of words, by one warp: out [head_dim]. Writes scale and minimum.
@@ -78,6 +80,12 @@ __device__ void convert(const PartRef& part, const float* x, std::int64_t head_d
   *reinterpret_cast<std::uint16_t*>(block + part.minima_at + 2 * slot) = minimum_bits;
 }
 
+__device__ void clear_range(const PartRef& part, std::byte* block, std::int64_t slot) {
+  if (!holds_codes(part.type)) return;
+  *reinterpret_cast<std::uint16_t*>(block + part.scales_at + 2 * slot) = 0;
+  *reinterpret_cast<std::uint16_t*>(block + part.minima_at + 2 * slot) = 0;
+}
+
 // K is [head_dim / lanes, block_size] words; values [8 slots, head_dim].
 __device__ void write_k(const Shape& shape, const Task& task, std::int64_t group,
                         const std::uint32_t* values) {
@@ -86,9 +94,10 @@ __device__ void write_k(const Shape& shape, const Task& task, std::int64_t group
   for (std::int64_t i = threadIdx.x; i < shape.head_dim / lanes * kSlots; i += kThreads) {
     const std::int64_t slot = group + i % kSlots;
     const std::int64_t row = i / kSlots;
-    if (slot < task.first_slot || slot >= task.end_slot) continue;
+    const bool has_token = slot >= task.first_slot && slot < task.end_slot;
+    if (!has_token && task.first_slot > 0) continue;
     std::uint32_t word = 0;
-    for (int lane = 0; lane < lanes; ++lane) {
+    for (int lane = 0; has_token && lane < lanes; ++lane) {
       word |= values[i % kSlots * shape.head_dim + row * lanes + lane]
               << static_cast<unsigned>(lane_shift(lanes, lane));
     }
@@ -108,9 +117,10 @@ __device__ void write_v(const Shape& shape, const Task& task, std::int64_t group
     std::uint32_t ours = 0;
     for (int lane = 0; lane < lanes; ++lane) {
       const std::int64_t slot = group + first + lane;
-      if (slot < task.first_slot || slot >= task.end_slot) continue;
+      const bool has_token = slot >= task.first_slot && slot < task.end_slot;
+      if (!has_token && task.first_slot > 0) continue;
       const auto shift = static_cast<unsigned>(lane_shift(lanes, lane));
-      word |= values[(first + lane) * shape.head_dim + d] << shift;
+      if (has_token) word |= values[(first + lane) * shape.head_dim + d] << shift;
       ours |= lane_mask(lanes) << shift;
     }
     if (ours == 0) continue;
@@ -123,7 +133,8 @@ __device__ void write_v(const Shape& shape, const Task& task, std::int64_t group
 __global__ void kv_append_kernel(Shape shape, const Task* tasks) {
   const Task task = tasks[blockIdx.x];
   const std::int64_t group = static_cast<std::int64_t>(blockIdx.y) * kSlots;
-  if (group >= task.end_slot || group + kSlots <= task.first_slot) return;
+  const bool is_new = task.first_slot == 0;
+  if (!is_new && (group >= task.end_slot || group + kSlots <= task.first_slot)) return;
   auto* k_values = reinterpret_cast<std::uint32_t*>(shared_memory());
   std::uint32_t* v_values = k_values + kSlots * shape.head_dim;
   const auto warp = static_cast<std::int64_t>(threadIdx.x / kWarp);
@@ -134,6 +145,9 @@ __global__ void kv_append_kernel(Shape shape, const Task* tasks) {
             k_values + warp * shape.head_dim);
     convert(shape.v, task.v + token * task.v_stride, shape.head_dim, task.block, slot,
             v_values + warp * shape.head_dim);
+  } else if (is_new && threadIdx.x % kWarp == 0) {
+    clear_range(shape.k, task.block, slot);
+    clear_range(shape.v, task.block, slot);
   }
   __syncthreads();  // all values are in shared memory before words are put together
   write_k(shape, task, group, k_values);

@@ -16,6 +16,7 @@ struct Shape {
   std::int64_t n_words;  // of a whole block, scales and minima included
   PartRef k;
   PartRef v;
+  bool operator==(const Shape&) const = default;
 };
 
 __device__ void copy_k(const Shape& shape, const KvCopyItem& item) {

@@ -55,6 +55,7 @@ struct PartRef {
   std::int64_t at;         // bytes from the block's start to the words
   std::int64_t scales_at;  // to the scales; not for f32 and bf16
   std::int64_t minima_at;
+  bool operator==(const PartRef&) const = default;
 };
 
 inline PartRef k_part(const KvBlockShape& shape) {

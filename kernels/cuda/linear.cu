@@ -128,14 +128,34 @@ class LinearState {
         found != recipes_.end()
             ? *found->second
             : *recipes_.emplace(product, std::make_unique<Recipe>(*this, product)).first->second;
-    const float alpha = 1.0F;
-    check(library_.matmul(handle_, recipe.desc, &alpha, weight, recipe.weight, x, recipe.x, &beta,
-                          out, recipe.out, out, recipe.out, &recipe.algorithm, workspace_.data(),
-                          workspace_.bytes(), static_cast<cudaStream_t>(stream.native())),
-          "cublasLtMatmul");
+    queue_work(stream, Multiply{*this, recipe, x, weight, out, beta});
   }
 
  private:
+  struct Recipe;
+
+  // Work (kernels/step_graph.h); recipes stay where they are as long as the state.
+  struct Multiply {
+    const LinearState& state;
+    const Recipe& recipe;
+    const void* x;
+    const void* weight;
+    float* out;
+    float beta;
+    bool operator==(const Multiply& other) const {
+      return &recipe == &other.recipe && x == other.x && weight == other.weight &&
+             out == other.out && beta == other.beta;
+    }
+    void queue(void* native) const {
+      const float alpha = 1.0F;
+      check(state.library_.matmul(state.handle_, recipe.desc, &alpha, weight, recipe.weight, x,
+                                  recipe.x, &beta, out, recipe.out, out, recipe.out,
+                                  &recipe.algorithm, state.workspace_.data(),
+                                  state.workspace_.bytes(), static_cast<cudaStream_t>(native)),
+            "cublasLtMatmul");
+    }
+  };
+
   struct Recipe {
     const Library& library;
     cublasLtMatmulDesc_t desc = nullptr;

@@ -27,6 +27,7 @@ struct RmsNorm {
   std::int64_t out_stride;
   std::int64_t n_rows;
   std::int64_t width;
+  bool operator==(const RmsNorm&) const = default;
 };
 
 // A warp for each row: grid.x covers n_rows / warps of a block.
@@ -69,6 +70,7 @@ struct RopeAngles {
   std::int64_t sin_stride;
   std::int64_t n_tokens;
   std::int64_t half;
+  bool operator==(const RopeAngles&) const = default;
 };
 
 // A thread for each angle, in double precision.
@@ -93,6 +95,7 @@ struct Rope {
   std::int64_t n_heads;
   std::int64_t half;
   std::int64_t n_pairs;  // n_tokens n_heads half
+  bool operator==(const Rope&) const = default;
 };
 
 // A thread for each pair of dims.
@@ -121,6 +124,7 @@ struct Swiglu {
   float* out;
   std::int64_t out_stride;
   std::int64_t d_ff;
+  bool operator==(const Swiglu&) const = default;
 };
 
 // grid.x covers d_ff, grid.y is the token.
@@ -142,6 +146,7 @@ struct Embedding {
   float* out;                  // [n_tokens, d_model]
   std::int64_t out_stride;
   std::int64_t d_model;
+  bool operator==(const Embedding&) const = default;
 };
 
 // grid.x covers d_model, grid.y is the token.

@@ -13,6 +13,7 @@ struct Rows {
   std::int64_t n_heads;
   std::int64_t head_dim;
   std::int64_t n_rows;  // n_tokens n_heads
+  bool operator==(const Rows&) const = default;
 };
 
 struct Row {

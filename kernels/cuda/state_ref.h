@@ -27,6 +27,7 @@ struct StateRef {
   LONGHAUL_HOST_DEVICE float* l_at(std::int64_t token, std::int64_t head) const {
     return l + token * l_token_stride + head * l_head_stride;
   }
+  bool operator==(const StateRef&) const = default;
 };
 
 inline StateRef state_ref(const SoftmaxStateView& state) {

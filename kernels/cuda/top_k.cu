@@ -36,6 +36,7 @@ struct TopK {
   std::int64_t k;
   Row* rows;              // [n_rows]
   Candidate* candidates;  // [n_rows, k], in any order
+  bool operator==(const TopK&) const = default;
 };
 
 struct Shared {

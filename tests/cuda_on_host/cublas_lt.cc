@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "tests/cuda_on_host/graphs.h"
 
 // cuBLASLt's names for what its pointers point at.
 struct cublasLtContext {};
@@ -117,6 +118,36 @@ bool is_on_gpu(const void* data, const Layout& layout) {
   return is_device_memory(data) && is_device_memory(static_cast<const char*>(data) + last);
 }
 
+// What is known when a product is queued.
+struct Product {
+  Problem problem;
+  float alpha;
+  float beta;
+  const void* a;
+  const void* b;
+  const float* c;
+  float* d;
+  Layout a_layout;
+  Layout b_layout;
+  std::uint64_t d_stride;
+};
+
+void compute(const Product& p) {
+  const longhaul::cuda_on_host::DeviceMemoryAccess access;
+  const std::uint64_t k = p.problem.k;
+  const std::vector<float> left = columns_of(p.a, p.a_layout, p.problem.transposes_a == 0);
+  const std::vector<float> right = columns_of(p.b, p.b_layout, false);
+  for (std::uint64_t column = 0; column < p.problem.n; ++column) {
+    const std::uint64_t first = column * p.d_stride;
+    for (std::uint64_t row = 0; row < p.problem.m; ++row) {
+      const float sum = p.alpha * dot(left.data() + row * k, right.data() + column * k, k);
+      // Where beta is 0, c is not read.
+      const float old = p.beta == 0.0F ? 0.0F : p.beta * p.c[first + row];
+      p.d[first + row] = old + sum;
+    }
+  }
+}
+
 template <typename T>
 cublasStatus_t set(T& to, const void* value, std::size_t bytes) {
   if (bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -212,7 +243,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                               cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
-                              void* workspace, std::size_t workspace_bytes, cudaStream_t) {
+                              void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
   Problem chosen = {};
   std::memcpy(&chosen, algo, sizeof chosen);
   Problem asked = chosen;
@@ -229,22 +260,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
       return CUBLAS_STATUS_INVALID_VALUE;
     }
   }
-  const longhaul::cuda_on_host::DeviceMemoryAccess access;
-  const std::vector<float> left = columns_of(a, *a_layout, asked.transposes_a == 0);
-  const std::vector<float> right = columns_of(b, *b_layout, false);
-  const float scale = *static_cast<const float*>(alpha);
-  const float old_scale = *static_cast<const float*>(beta);
-  for (std::uint64_t column = 0; column < asked.n; ++column) {
-    const std::uint64_t first = column * static_cast<std::uint64_t>(d_layout->ld);
-    for (std::uint64_t row = 0; row < asked.m; ++row) {
-      const float sum =
-          scale * dot(left.data() + row * asked.k, right.data() + column * asked.k, asked.k);
-      // Where beta is 0, c is not read.
-      const float old =
-          old_scale == 0.0F ? 0.0F : old_scale * static_cast<const float*>(c)[first + row];
-      static_cast<float*>(d)[first + row] = old + sum;
-    }
-  }
+  const Product product = {.problem = asked,
+                           .alpha = *static_cast<const float*>(alpha),
+                           .beta = *static_cast<const float*>(beta),
+                           .a = a,
+                           .b = b,
+                           .c = static_cast<const float*>(c),
+                           .d = static_cast<float*>(d),
+                           .a_layout = *a_layout,
+                           .b_layout = *b_layout,
+                           .d_stride = static_cast<std::uint64_t>(d_layout->ld)};
+  longhaul::cuda_on_host::queue(stream, reinterpret_cast<const void*>(&compute),
+                                [product] { compute(product); });
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -9,6 +9,8 @@
 #include <map>
 #include <mutex>
 
+#include "tests/cuda_on_host/graphs.h"
+
 namespace longhaul::cuda_on_host {
 
 constexpr std::size_t kArenaBytes = std::size_t{1} << 30U;
@@ -46,8 +48,8 @@ class Arena {
     taken_[at] = bytes;
     return begin_ + at;
   }
-  // Aborts if something was written behind the memory.
-  void give_back(void* data) {
+  // Its bytes. Aborts if something was written behind the memory.
+  std::size_t give_back(void* data) {
     const auto found =
         taken_.find(static_cast<std::size_t>(static_cast<std::byte*>(data) - begin_));
     if (found == taken_.end()) std::abort();
@@ -57,7 +59,9 @@ class Arena {
       std::fputs("cuda_on_host: a kernel wrote behind its memory\n", stderr);
       std::abort();
     }
+    const std::size_t bytes = found->second;
     taken_.erase(found);
+    return bytes;
   }
   bool has(const void* at) const {
     const auto* byte = static_cast<const std::byte*>(at);
@@ -110,6 +114,23 @@ std::recursive_mutex& gpu() {
   return the_gpu;
 }
 
+// Host memory that was taken from CUDA, and its bytes.
+std::map<const std::byte*, std::size_t>& pinned() {
+  static std::map<const std::byte*, std::size_t> the_memory;
+  return the_memory;
+}
+bool is_pinned(const void* at) {
+  const std::scoped_lock lock(gpu());
+  const auto* byte = static_cast<const std::byte*>(at);
+  auto found = pinned().upper_bound(byte);
+  return found != pinned().begin() && (--found, byte < found->first + found->second);
+}
+
+template <typename Function>
+const void* address(Function* function) {
+  return reinterpret_cast<const void*>(function);
+}
+
 }  // namespace
 
 DeviceMemoryAccess::DeviceMemoryAccess() {
@@ -128,9 +149,14 @@ bool is_device_memory(const void* at) {
 
 }  // namespace longhaul::cuda_on_host
 
+using longhaul::cuda_on_host::address;
 using longhaul::cuda_on_host::arena;
 using longhaul::cuda_on_host::DeviceMemoryAccess;
+using longhaul::cuda_on_host::forbid_in_capture;
 using longhaul::cuda_on_host::gpu;
+using longhaul::cuda_on_host::is_pinned;
+using longhaul::cuda_on_host::pinned;
+using longhaul::cuda_on_host::queue;
 
 const char* cudaGetErrorName(cudaError_t) { return "cuda_on_host"; }
 const char* cudaGetErrorString(cudaError_t) { return "an error of CUDA on the host"; }
@@ -159,8 +185,9 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = *total - arena().bytes_taken();
   return cudaSuccess;
 }
-// New memory holds NaNs, so that nobody relies on zeros.
+// New memory holds NaNs, so that nobody relies on zeros; so does memory that was freed.
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  forbid_in_capture("cudaMalloc");
   const DeviceMemoryAccess access;
   *data = arena().take(bytes);
   if (*data == nullptr) return cudaErrorMemoryAllocation;
@@ -168,27 +195,42 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  forbid_in_capture("cudaFree");
   const DeviceMemoryAccess access;
-  arena().give_back(data);
+  std::memset(data, 0xff, arena().give_back(data));
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
+  forbid_in_capture("cudaMallocHost");
   *data = std::malloc(bytes);
-  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  const std::scoped_lock lock(gpu());
+  pinned()[static_cast<std::byte*>(*data)] = bytes;
+  return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
+  forbid_in_capture("cudaFreeHost");
+  const std::scoped_lock lock(gpu());
+  if (pinned().erase(static_cast<std::byte*>(data)) == 0) std::abort();
   std::free(data);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                            cudaStream_t) {
-  const DeviceMemoryAccess access;
-  std::memmove(to, from, bytes);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  const bool is_pageable = (kind == cudaMemcpyHostToDevice && !is_pinned(from)) ||
+                           (kind == cudaMemcpyDeviceToHost && !is_pinned(to));
+  if (is_pageable) forbid_in_capture("a copy of pageable memory");
+  queue(stream, address(cudaMemcpyAsync), [=] {
+    const DeviceMemoryAccess access;
+    std::memmove(to, from, bytes);
+  });
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
-  const DeviceMemoryAccess access;
-  std::memset(to, value, bytes);
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  queue(stream, address(cudaMemsetAsync), [=] {
+    const DeviceMemoryAccess access;
+    std::memset(to, value, bytes);
+  });
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -196,12 +238,22 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  forbid_in_capture("cudaStreamDestroy");
   delete stream;
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  forbid_in_capture("cudaStreamSynchronize");
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  forbid_in_capture("cudaStreamQuery");
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+  forbid_in_capture("cudaStreamWaitEvent");  // which CUDA has, but nobody here needs
+  return cudaSuccess;
+}
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = new CUevent_st;
   return cudaSuccess;
@@ -211,11 +263,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  forbid_in_capture("cudaEventRecord");  // the same
   event->at = std::chrono::steady_clock::now();
   return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t) {
+  forbid_in_capture("cudaEventQuery");
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) {
+  forbid_in_capture("cudaEventSynchronize");
+  return cudaSuccess;
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   *milliseconds = std::chrono::duration<float, std::milli>(to->at - from->at).count();
   return cudaSuccess;

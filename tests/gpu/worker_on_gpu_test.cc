@@ -8,6 +8,7 @@
 #include "model/model_folder.h"
 #include "partition/memory_model.h"
 #include "tests/golden/golden_models.h"
+#include "tests/gpu/wide_model.h"
 #include "tests/gpu/worker_plays.h"
 
 namespace longhaul::test {
@@ -58,30 +59,6 @@ TEST_P(GoldenModels, AnswerAsOnTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenModels, testing::ValuesIn(golden_model_names()),
                          [](const auto& test) { return test.param; });
-
-// Heads wide enough for the tensor cores' kernels.
-ModelSpec wide_spec() {
-  ModelSpec spec = tiny_spec();
-  spec.n_layers = 2;
-  spec.n_heads = 4;
-  spec.n_kv_heads = 2;
-  spec.head_dim = 64;
-  spec.attention_window.assign(2, ModelSpec::kNoWindow);
-  return spec;
-}
-
-MakeConfig wide_model(KvType type, DType weights = DType::kF32) {
-  return [=](const DeviceId& device) -> WorkerConfig {
-    return {.weights = std::make_shared<const Weights>(
-                Weights::synthetic(wide_spec(), weights, 7, device)),
-            .device = device,
-            .roles = mixed_roles(wide_spec()),
-            .k_type = type,
-            .v_type = type,
-            .block_size = 16,
-            .n_threads = 1};
-  };
-}
 
 // Long enough that streaming heads give up blocks in prefill and in decode.
 void read_and_write(Player& player) {

@@ -18,33 +18,38 @@ constexpr std::size_t kGpuSlabBytes = std::size_t{64} << 20;
 }  // namespace
 
 // Blocks of one mapping, or of one piece of a GPU's memory. Those from n_touched on were never
-// used: they are zero.
+// used: in a mapping they are zero.
 struct BlockPool::Slab {
-  Slab(std::int64_t n, std::size_t block_bytes)
-      : n_blocks(n), counts(static_cast<std::size_t>(n)), uses(static_cast<std::size_t>(n)) {
-    mapped_bytes = static_cast<std::size_t>(n) * block_bytes;
-    void* memory = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory != MAP_FAILED) base = static_cast<std::byte*>(memory);
-  }
-  // Null base where the GPU has no room.
-  Slab(std::int64_t n, std::size_t block_bytes, StreamRef stream)
+  // Null base where there is no room.
+  Slab(std::int64_t n, std::size_t block_bytes, Device device)
       : n_blocks(n), counts(static_cast<std::size_t>(n)), uses(static_cast<std::size_t>(n)) {
     const std::size_t bytes = static_cast<std::size_t>(n) * block_bytes;
-    try {
-      on_gpu = cuda::Buffer(bytes);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kOutOfMemory) throw;
-      return;
+    if (device == Device::kCuda) {
+      take_from_gpu(bytes);
+    } else {
+      map(bytes);
     }
-    base = on_gpu.data();
-    set_to_zero(stream, base, bytes);
   }
   ~Slab() {
     if (mapped_bytes > 0 && base != nullptr) ::munmap(base, mapped_bytes);
   }
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
+
+  void map(std::size_t bytes) {
+    mapped_bytes = bytes;
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory != MAP_FAILED) base = static_cast<std::byte*>(memory);
+  }
+  void take_from_gpu(std::size_t bytes) {
+    try {
+      on_gpu = cuda::Buffer(bytes);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfMemory) throw;
+    }
+    base = on_gpu.data();
+  }
 
   std::byte* base = nullptr;
   std::size_t mapped_bytes = 0;
@@ -80,18 +85,22 @@ std::size_t BlockPool::bytes_in_use() const {
   return static_cast<std::size_t>(n_blocks_in_use_) * bytes_;
 }
 
-std::optional<BlockId> BlockPool::take(BlockUse use) {
+std::optional<BlockId> BlockPool::take(BlockUse use, BlockContent content) {
   if (slabs_with_room_.empty() && !add_slab()) return std::nullopt;
   const std::int64_t index = *slabs_with_room_.begin();
   Slab& slab = *slabs_[static_cast<std::size_t>(index)];
   if (index == empty_slab_) empty_slab_ = -1;
   std::int64_t slot = 0;
+  bool is_zero = false;
   if (!slab.freed.empty()) {
     slot = slab.freed.back();
     slab.freed.pop_back();
-    set_to_zero(stream_, slab.base + static_cast<std::size_t>(slot) * bytes_, bytes_);
   } else {
     slot = slab.n_touched++;
+    is_zero = slab.mapped_bytes > 0;
+  }
+  if (content == BlockContent::kZeros && !is_zero) {
+    set_to_zero(stream_, slab.base + static_cast<std::size_t>(slot) * bytes_, bytes_);
   }
   slab.counts[static_cast<std::size_t>(slot)] = 1;
   slab.uses[static_cast<std::size_t>(slot)] = use;
@@ -159,18 +168,17 @@ bool BlockPool::add_slab() {
 
 // Null when there is no memory. A GPU's last memory may be less than a whole slab.
 std::unique_ptr<BlockPool::Slab> BlockPool::new_slab(std::int64_t n_blocks) const {
-  if (stream_.device() == Device::kCpu) {
-    auto slab = std::make_unique<Slab>(n_blocks, bytes_);
-    return slab->base == nullptr ? nullptr : std::move(slab);
-  }
+  const Device device = stream_.device();
   for (; n_blocks > 0; n_blocks /= 2) {
-    auto slab = std::make_unique<Slab>(n_blocks, bytes_, stream_);
+    auto slab = std::make_unique<Slab>(n_blocks, bytes_, device);
     if (slab->base != nullptr) return slab;
+    if (device == Device::kCpu) break;
   }
   return nullptr;
 }
 
 void BlockPool::free_slab(std::int64_t index) {
+  submit_noted(stream_);  // it may read these blocks
   n_blocks_reserved_ -= slabs_[static_cast<std::size_t>(index)]->n_blocks;
   slabs_with_room_.erase(index);
   slabs_[static_cast<std::size_t>(index)].reset();

@@ -21,6 +21,9 @@ using BlockId = Id<struct BlockTag>;
 // What a block is used for, to be counted apart.
 enum class BlockUse : std::uint8_t { kRetrieval, kStreaming };
 
+// What a block holds when it is taken. Undefined is enough where kv_append writes it first.
+enum class BlockContent : std::uint8_t { kZeros, kUndefined };
+
 // Used by one thread (the worker's step thread).
 class BlockPool {
  public:
@@ -32,8 +35,9 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // A zero-filled block with one owner; empty when the limit is reached or nothing more is given.
-  std::optional<BlockId> take(BlockUse use = BlockUse::kRetrieval);
+  // A block with one owner; empty when the limit is reached or nothing more is given.
+  std::optional<BlockId> take(BlockUse use = BlockUse::kRetrieval,
+                              BlockContent content = BlockContent::kZeros);
   // One more owner.
   void share(BlockId id);
   // One owner less; the last one frees the block.

@@ -31,7 +31,7 @@ std::optional<HeadCache::AppendPlace> HeadCache::extend(std::int64_t n_tokens) {
 
   const std::size_t n_before = ids_.size();
   for (std::int64_t i = 0; i < n_fresh + (copies_partial ? 1 : 0); ++i) {
-    const std::optional<BlockId> id = pool_->take(use_);
+    const std::optional<BlockId> id = pool_->take(use_, BlockContent::kUndefined);
     if (!id) {
       for (std::size_t j = n_before; j < ids_.size(); ++j) pool_->release(ids_[j]);
       ids_.resize(n_before);
@@ -71,7 +71,7 @@ std::optional<HeadCache::AppendPlace> HeadCache::extend(std::int64_t n_tokens) {
 // Replaces a block that others share by a copy; false when the pool has none.
 bool HeadCache::own_block(std::size_t index) {
   if (!pool_->is_shared(ids_[index])) return true;
-  const std::optional<BlockId> copy = pool_->take(use_);
+  const std::optional<BlockId> copy = pool_->take(use_, BlockContent::kUndefined);
   if (!copy) return false;
   pool_->copy(*copy, ids_[index]);
   pool_->release(std::exchange(ids_[index], *copy));

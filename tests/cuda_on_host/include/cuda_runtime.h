@@ -26,17 +26,24 @@ enum cudaError_t {
   cudaSuccess,
   cudaErrorMemoryAllocation,
   cudaErrorNotReady,
-  cudaErrorInvalidValue
+  cudaErrorInvalidValue,
+  cudaErrorGraphExecUpdateFailure
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
 constexpr unsigned cudaStreamNonBlocking = 1;
-struct CUstream_st {};
+struct CUstream_st;  // tests/cuda_on_host/graphs.h
 using cudaStream_t = CUstream_st*;
 struct CUevent_st {
   std::chrono::steady_clock::time_point at;
 };
 using cudaEvent_t = CUevent_st*;
+struct CUgraph_st;
+using cudaGraph_t = CUgraph_st*;
+struct CUgraphExec_st;
+using cudaGraphExec_t = CUgraphExec_st*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
+struct cudaGraphExecUpdateResultInfo {};
 struct cudaDeviceProp {
   char name[32];
   int major, minor, multiProcessorCount;
@@ -68,6 +75,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
+                                cudaGraphExecUpdateResultInfo* info);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 
 // What else kernels call.
 inline float __expf(float x) { return std::exp(x); }

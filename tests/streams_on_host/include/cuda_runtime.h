@@ -9,7 +9,8 @@ enum cudaError_t {
   cudaSuccess,
   cudaErrorMemoryAllocation,
   cudaErrorNotReady,
-  cudaErrorInvalidValue
+  cudaErrorInvalidValue,
+  cudaErrorNotSupported
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
@@ -18,6 +19,10 @@ struct CUstream_st;  // tests/streams_on_host/cuda_objects.h
 using cudaStream_t = CUstream_st*;
 struct CUevent_st;
 using cudaEvent_t = CUevent_st*;
+using cudaGraph_t = void*;
+using cudaGraphExec_t = void*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
+struct cudaGraphExecUpdateResultInfo {};
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
 struct cudaPointerAttributes {
   cudaMemoryType type;
@@ -59,3 +64,21 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
+
+// These streams make no graphs (kernels/step_graph.cc needs the names).
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) {
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaErrorNotSupported; }
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaGraphExecUpdate(cudaGraphExec_t, cudaGraph_t,
+                                       cudaGraphExecUpdateResultInfo*) {
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaErrorNotSupported; }
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaErrorNotSupported; }

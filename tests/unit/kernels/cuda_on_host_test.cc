@@ -1,10 +1,13 @@
 // That the stand-in for a GPU (tests/cuda_on_host) sees what a chip would not forgive.
+#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <vector>
 
+#include "tests/cuda_on_host/graphs.h"
 #include "tests/cuda_on_host/thread_block.h"
 #include "tests/cuda_on_host/warpgroup.h"
 
@@ -128,6 +131,50 @@ TEST(CudaOnHostDeathTest, ACopyThatNobodyWaitsForIsSeen) {
                              copy_bulk(shared_memory() + 1024, from, 64, barrier());
                            }),
                "nobody waited for");
+}
+
+// --- Graphs -------------------------------------------------------------------------------------
+
+TEST(CudaOnHost, NodesOfAGraphHaveTheirArgumentsOfThenAndReadMemoryWhenTheyRun) {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  int sum = 0;
+  int step = 1;
+  const auto add = [&sum](const int* step_there, int more) { sum += *step_there + more; };
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  int more = 10;
+  queue(stream, &sum, [&add, &step, more] { add(&step, more); });
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(stream, &graph);
+  EXPECT_EQ(sum, 0);
+  cudaGraphExec_t exec = nullptr;
+  cudaGraphInstantiate(&exec, graph, 0);
+  cudaGraphDestroy(graph);
+  more = 20;
+  for (step = 1; step < 3; ++step) cudaGraphLaunch(exec, stream);
+  EXPECT_EQ(sum, 11 + 12);
+  cudaGraphExecDestroy(exec);
+  cudaStreamDestroy(stream);
+}
+
+TEST(CudaOnHostDeathTest, ACaptureForbidsWhatWaitsAndWhatTakesMemory) {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  const auto in_capture = [&](const std::function<void()>& call) {
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    call();
+  };
+  void* memory = nullptr;
+  int pageable = 0;
+  EXPECT_DEATH(in_capture([&] { cudaMalloc(&memory, 1); }), "cudaMalloc while a stream captures");
+  EXPECT_DEATH(in_capture([&] { cudaStreamSynchronize(stream); }), "while a stream captures");
+  EXPECT_DEATH(in_capture([&] { cudaStreamQuery(stream); }), "while a stream captures");
+  EXPECT_DEATH(in_capture([&] {
+                 cudaMemcpyAsync(memory, &pageable, sizeof pageable, cudaMemcpyHostToDevice,
+                                 stream);
+               }),
+               "pageable");
+  cudaStreamDestroy(stream);
 }
 
 }  // namespace

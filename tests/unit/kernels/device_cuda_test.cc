@@ -8,21 +8,10 @@
 #include "base/error.h"
 #include "kernels/sum_rows.h"
 #include "tests/unit/kernels/each_device.h"
+#include "tests/unit/kernels/on_gpu.h"
 
 namespace longhaul::test {
 namespace {
-
-class Gpu : public testing::Test {
- protected:
-  void SetUp() override {
-    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda::why_no_device();
-    stream_ = std::make_unique<cuda::Stream>(0);
-  }
-  cuda::Stream& stream() { return *stream_; }
-
- private:
-  std::unique_ptr<cuda::Stream> stream_;
-};
 
 TEST(GpuAbsence, IsSaidByName) {
   if (cuda::device_count() > 0) GTEST_SKIP() << "there is a GPU";

@@ -4,10 +4,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "base/dtype.h"
 #include "kernels/cuda/check.h"
-#include "kernels/device_cuda.h"
+#include "kernels/step_graph.h"
+#include "tests/cuda_on_host/graphs.h"
 #include "tests/cuda_on_host/thread_block.h"
 
 namespace longhaul::cuda {
@@ -17,20 +19,37 @@ struct Grid {
   std::int64_t y = 1;
   int block = 256;
   std::size_t shared_bytes = 0;
+  bool operator==(const Grid&) const = default;
+};
+
+template <typename... Params>
+struct KernelCall {
+  void (*kernel)(Params...);
+  Grid grid;
+  std::tuple<Params...> args;
+  bool operator==(const KernelCall&) const = default;
+  void queue(void* native) const {
+    cuda_on_host::queue(static_cast<cudaStream_t>(native), reinterpret_cast<const void*>(kernel),
+                        [call = *this] { call.run(); });
+  }
+  void run() const {
+    const cuda_on_host::DeviceMemoryAccess access;
+    const cuda_on_host::Index blocks = {static_cast<unsigned>(grid.x),
+                                        static_cast<unsigned>(grid.y)};
+    for (unsigned y = 0; y < blocks.y; ++y) {
+      for (unsigned x = 0; x < blocks.x; ++x) {
+        cuda_on_host::run_block(blocks, {x, y}, static_cast<unsigned>(grid.block),
+                                grid.shared_bytes, [&] { std::apply(kernel, args); });
+      }
+    }
+  }
 };
 
 template <typename... Params, typename... Args>
 void launch(Stream& stream, const char*, void (*kernel)(Params...), const Grid& grid,
             const Args&... args) {
-  static_cast<void>(stream);
-  const cuda_on_host::DeviceMemoryAccess access;
-  const cuda_on_host::Index blocks = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y)};
-  for (unsigned y = 0; y < blocks.y; ++y) {
-    for (unsigned x = 0; x < blocks.x; ++x) {
-      cuda_on_host::run_block(blocks, {x, y}, static_cast<unsigned>(grid.block), grid.shared_bytes,
-                              [&] { kernel(args...); });
-    }
-  }
+  if (grid.x == 0 || grid.y == 0) return;
+  queue_work(stream, KernelCall<Params...>{kernel, grid, {args...}});
 }
 
 inline std::byte* shared_memory() { return cuda_on_host::shared_memory(); }
