@@ -48,6 +48,7 @@ void Stream::synchronise() const { absent("a stream"); }
 bool Stream::is_idle() const { absent("a stream"); }
 void Stream::wait_for(const Event&) const { absent("a stream"); }
 void Stream::note_step() { absent("a stream"); }
+StepGraph* Stream::open_step() const { absent("a stream"); }
 void Stream::submit() const { absent("a stream"); }
 void Stream::drop_step() { absent("a stream"); }
 std::byte* Stream::scratch(std::size_t) { absent("a stream"); }

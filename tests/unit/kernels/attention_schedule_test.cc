@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/cuda/parcel.h"
+
 namespace longhaul::test {
 namespace {
 
@@ -108,6 +110,27 @@ TEST(AttentionSchedule, BlocksThatARowDoesNotSeeAreNotShared) {
   Forks forks(16, {0, 0});
   for (AttentionItem& item : forks.items) item.mask = {.sink = 512, .recent = 500};
   EXPECT_EQ(blocks_read(forks.schedule()), 8 + 2 * 8);
+}
+
+TEST(AttentionSchedule, PartsOfAParcelKeepTheirPlacesWhileTheyGrow) {
+  std::size_t n_changes = 0;
+  for (std::size_t n = 1000; n < 2000; ++n) {
+    const std::size_t room = cuda::with_room(n);
+    EXPECT_GE(room, n);
+    EXPECT_LE(room, n + n / 8 + 1);
+    if (room != cuda::with_room(n - 1)) ++n_changes;
+  }
+  EXPECT_LE(n_changes, 10U);
+  EXPECT_EQ(cuda::with_room(0), 0U);
+  EXPECT_EQ(cuda::with_room(1), 8U);
+
+  const auto next_place = [](std::size_t n) {
+    cuda::Parcel parcel;
+    EXPECT_EQ(parcel.add(std::vector<std::int32_t>(n, 1)), 0U);
+    return parcel.add(std::vector<std::int64_t>{1});
+  };
+  EXPECT_EQ(next_place(33), next_place(40));
+  EXPECT_NE(next_place(40), next_place(41));
 }
 
 }  // namespace
