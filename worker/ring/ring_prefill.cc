@@ -103,13 +103,7 @@ void RingPrefill::pack(const Layer& layer) {
   const std::size_t n_blocks = heads.size() * own_pieces_.size();
   std::byte* packed = packed_.reserve(compute_.stream(), n_blocks * shape.bytes());
   std::vector<std::byte*> blocks;
-  for (std::size_t i = 0; i < n_blocks; ++i) {
-    blocks.push_back(packed + i * shape.bytes());
-    const Extent& piece = own_pieces_[i % own_pieces_.size()];
-    if (piece.size() < shape.block_size) {
-      set_to_zero(compute_.stream(), blocks.back(), shape.bytes());
-    }
-  }
+  for (std::size_t i = 0; i < n_blocks; ++i) blocks.push_back(packed + i * shape.bytes());
   std::vector<KvAppendItem> items;
   const StepBuffers& b = compute_.buffers();
   for (std::size_t h = 0; h < heads.size(); ++h) {
@@ -164,39 +158,47 @@ void RingPrefill::attend_chunk(const Layer& layer) {
   });
 }
 
-// Attends the own queries to a visiting train, one KV head after the other.
+// Attends the own queries of all KV heads to a visiting train.
 void RingPrefill::attend_train(const Layer& layer, const Train& train, const std::byte* bytes) {
   if (!has_queries()) return;
   const std::size_t block_bytes = layout_.shape().bytes();
-  for (std::size_t i = 0; i < train.size();) {
-    const std::int64_t kv_head = train[i].kv_head;
-    refs_.clear();
-    for (; i < train.size() && train[i].kv_head == kv_head; ++i) {
-      refs_.push_back({.data = bytes + i * block_bytes,
-                       .first_position = train[i].tokens.begin,
-                       .n_tokens = train[i].tokens.size()});
-    }
-    attend(kv_head, refs_, layout_.policy(layer.number, kv_head).mask());
+  refs_.clear();
+  for (std::size_t i = 0; i < train.size(); ++i) {
+    refs_.push_back({.data = bytes + i * block_bytes,
+                     .first_position = train[i].tokens.begin,
+                     .n_tokens = train[i].tokens.size()});
   }
+  items_.clear();
+  for (std::size_t begin = 0; begin < train.size();) {
+    const std::int64_t kv_head = train[begin].kv_head;
+    std::size_t end = begin;
+    while (end < train.size() && train[end].kv_head == kv_head) ++end;
+    add_items(layer, kv_head, std::span(refs_).subspan(begin, end - begin));
+    begin = end;
+  }
+  attend_items();
 }
 
 // The own queries of one KV head's group against these blocks.
-void RingPrefill::attend(std::int64_t kv_head, std::span<const KvBlockRef> blocks,
-                         const AttentionMask& mask) {
-  const PhaseTimer timer(compute_.times(), Phase::kAttend);
+void RingPrefill::add_items(const Layer& layer, std::int64_t kv_head,
+                            std::span<const KvBlockRef> blocks) {
   const StepBuffers& b = compute_.buffers();
   const std::int64_t group = compute_.spec().gqa_group();
   const Extent q_heads{kv_head * group, (kv_head + 1) * group};
-  items_.clear();
   for (const Extent& rows : own_query_rows_) {
     items_.push_back({.q = b.q.slice(0, rows).slice(1, q_heads),
                       .q_positions = std::span<const std::int64_t>(b.positions)
                                          .subspan(static_cast<std::size_t>(rows.begin),
                                                   static_cast<std::size_t>(rows.size())),
                       .blocks = blocks,
-                      .mask = mask,
+                      .mask = layout_.policy(layer.number, kv_head).mask(),
                       .state = b.state.tokens(rows).heads(q_heads)});
   }
+}
+
+void RingPrefill::attend_items() {
+  if (items_.empty()) return;
+  const PhaseTimer timer(compute_.times(), Phase::kAttend);
   const auto begin = Clock::now();
   attention(compute_.stream(),
             {.shape = layout_.shape(), .sm_scale = compute_.sm_scale(), .items = items_});
@@ -206,18 +208,21 @@ void RingPrefill::attend(std::int64_t kv_head, std::span<const KvBlockRef> block
 // As blocks pass their home, the home keeps them.
 void RingPrefill::keep(const Layer& layer, const Train& train, const std::byte* bytes) {
   const PhaseTimer timer(compute_.times(), Phase::kAppend);
+  kept_.clear();
   for (std::size_t i = 0; i < train.size(); ++i) {
     const auto& [kv_head, tokens] = train[i];
     const std::int64_t block = tokens.begin / stage_.block_size();
     if (stage_.home_of(layer.number, kv_head, block) != stage_.position()) continue;
-    store(layer, kv_head,
-          {.data = bytes + i * layout_.shape().bytes(),
-           .first_position = tokens.begin,
-           .n_tokens = tokens.size()});
+    make_room(layer, kv_head,
+              {.data = bytes + i * layout_.shape().bytes(),
+               .first_position = tokens.begin,
+               .n_tokens = tokens.size()});
   }
+  kv_copy(compute_.stream(), {.shape = layout_.shape(), .items = kept_});
 }
 
-void RingPrefill::store(const Layer& layer, std::int64_t kv_head, const KvBlockRef& block) {
+// Adds a block to what is copied into the caches.
+void RingPrefill::make_room(const Layer& layer, std::int64_t kv_head, const KvBlockRef& block) {
   const auto place = layer.cache.head(layer.number, kv_head)
                          .store({block.first_position, block.first_position + block.n_tokens});
   if (!place) {
@@ -225,12 +230,11 @@ void RingPrefill::store(const Layer& layer, std::int64_t kv_head, const KvBlockR
                 fmt::format("no cache block is free for tokens from {} on of layer {}, KV head {}",
                             block.first_position, layer.number, kv_head));
   }
-  const KvCopyItem item{.from = block.data,
-                        .from_slot = 0,
-                        .to = place->block,
-                        .to_slot = place->first_slot,
-                        .n_tokens = block.n_tokens};
-  kv_copy(compute_.stream(), {.shape = layout_.shape(), .items = {&item, 1}});
+  kept_.push_back({.from = block.data,
+                   .from_slot = 0,
+                   .to = place->block,
+                   .to_slot = place->first_slot,
+                   .n_tokens = block.n_tokens});
 }
 
 HistoryMode RingPrefill::history_mode(const Layer& layer) const {
@@ -251,15 +255,13 @@ void RingPrefill::attend_history(const Layer& layer) {
 }
 
 // The tokens of earlier chunks that are at home here. The chunk's own may already be beside them.
-std::span<const KvBlockRef> RingPrefill::own_history(const Layer& layer, std::int64_t kv_head) {
+void RingPrefill::add_own_history(const Layer& layer, std::int64_t kv_head) {
   const std::int64_t end = layer.chunk.tokens.begin;
-  refs_.clear();
   for (KvBlockRef block : layer.cache.head(layer.number, kv_head).blocks()) {
     if (block.first_position >= end) break;
     block.n_tokens = std::min(block.n_tokens, end - block.first_position);
     refs_.push_back(block);
   }
-  return refs_;
 }
 
 // The homes put their blocks on the ring again, in trains no longer than those of the chunk.
@@ -316,42 +318,59 @@ void RingPrefill::history_by_queries(const Layer& layer) {
        .q = b.q,
        .state = b.state,
        .gqa_group = compute_.spec().gqa_group()},
-      [&](std::span<const VisitingQueries> visiting) {
-        for (const VisitingQueries& visitor : visiting) {
-          const auto blocks = own_history(layer, visitor.kv_head);
-          if (blocks.empty()) continue;
-          const PhaseTimer timer(compute_.times(), Phase::kAttend);
-          const AttentionItem item{.q = visitor.q,
-                                   .q_positions = visitor.positions,
-                                   .blocks = blocks,
-                                   .mask = layout_.policy(layer.number, visitor.kv_head).mask(),
-                                   .state = visitor.state};
-          attention(
-              compute_.stream(),
-              {.shape = layout_.shape(), .sm_scale = compute_.sm_scale(), .items = {&item, 1}});
-        }
-      });
+      [&](std::span<const VisitingQueries> visiting) { attend_visitors(layer, visiting); });
+}
+
+// Visiting queries, those of a KV head side by side, against the history that is at home here.
+void RingPrefill::attend_visitors(const Layer& layer, std::span<const VisitingQueries> visiting) {
+  refs_.clear();
+  std::vector<Extent> blocks;  // of each visitor, in refs_
+  for (std::size_t i = 0; i < visiting.size(); ++i) {
+    if (i > 0 && visiting[i].kv_head == visiting[i - 1].kv_head) {
+      blocks.push_back(blocks.back());
+      continue;
+    }
+    const auto begin = static_cast<std::int64_t>(refs_.size());
+    add_own_history(layer, visiting[i].kv_head);
+    blocks.push_back({begin, static_cast<std::int64_t>(refs_.size())});
+  }
+  items_.clear();
+  for (std::size_t i = 0; i < visiting.size(); ++i) {
+    if (blocks[i].empty()) continue;
+    items_.push_back(
+        {.q = visiting[i].q,
+         .q_positions = visiting[i].positions,
+         .blocks = std::span(refs_).subspan(static_cast<std::size_t>(blocks[i].begin),
+                                            static_cast<std::size_t>(blocks[i].size())),
+         .mask = layout_.policy(layer.number, visiting[i].kv_head).mask(),
+         .state = visiting[i].state});
+  }
+  attend_items();
 }
 
 void RingPrefill::attend_windows(const Layer& layer, const WindowChunk& window) {
   windows_.finish();
+  const LayerHomes& homes = layer.homes;
+  items_.clear();
+  for (std::size_t i = 0; has_queries() && i < homes.windowed.size(); ++i) {
+    add_items(layer, homes.windowed[i], windows_.blocks(i));
+  }
+  attend_items();
+  const PhaseTimer timer(compute_.times(), Phase::kAppend);
+  kept_.clear();
   const std::vector<Extent> kept = kept_pieces(window);
-  for (std::size_t i = 0; i < layer.homes.windowed.size(); ++i) {
-    const std::int64_t kv_head = layer.homes.windowed[i];
-    if (has_queries()) {
-      attend(kv_head, windows_.blocks(i), layout_.policy(layer.number, kv_head).mask());
-    }
-    if (layer.homes.windowed_homes[i] != stage_.position()) continue;
-    const PhaseTimer timer(compute_.times(), Phase::kAppend);
+  for (std::size_t i = 0; i < homes.windowed.size(); ++i) {
+    if (homes.windowed_homes[i] != stage_.position()) continue;
+    const auto blocks = windows_.blocks(i);
     for (const Extent& piece : kept) {
-      const auto blocks = windows_.blocks(i);
       const auto at = std::find_if(blocks.begin(), blocks.end(), [&](const KvBlockRef& b) {
         return b.first_position == piece.begin && b.n_tokens == piece.size();
       });
       require(at != blocks.end(), "a streaming head's home did not get a block that it keeps");
-      store(layer, kv_head, *at);
+      make_room(layer, homes.windowed[i], *at);
     }
   }
+  kv_copy(compute_.stream(), {.shape = layout_.shape(), .items = kept_});
 }
 
 std::size_t RingPrefill::buffer_bytes() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/kv_copy.h"
 #include "partition/cost_model.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/layer_compute.h"
@@ -56,9 +57,11 @@ class RingPrefill {
 
   void attend_train(const Layer& layer, const Train& train, const std::byte* bytes);
   void keep(const Layer& layer, const Train& train, const std::byte* bytes);
-  void store(const Layer& layer, std::int64_t kv_head, const KvBlockRef& block);
-  std::span<const KvBlockRef> own_history(const Layer& layer, std::int64_t kv_head);
-  void attend(std::int64_t kv_head, std::span<const KvBlockRef> blocks, const AttentionMask& mask);
+  void make_room(const Layer& layer, std::int64_t kv_head, const KvBlockRef& block);
+  void add_own_history(const Layer& layer, std::int64_t kv_head);
+  void attend_visitors(const Layer& layer, std::span<const VisitingQueries> visiting);
+  void add_items(const Layer& layer, std::int64_t kv_head, std::span<const KvBlockRef> blocks);
+  void attend_items();
   HistoryMode history_mode(const Layer& layer) const;
   bool has_queries() const { return !own_queries_.empty(); }
 
@@ -81,6 +84,7 @@ class RingPrefill {
   std::vector<Extent> own_query_rows_;  // of each of them
   std::vector<KvBlockRef> refs_;
   std::vector<AttentionItem> items_;
+  std::vector<KvCopyItem> kept_;
 };
 
 }  // namespace longhaul
