@@ -18,4 +18,8 @@ inline constexpr std::int64_t kRowsOfRange = 16;
 inline constexpr std::int64_t kNUploadStages = 4;
 inline constexpr std::int64_t kUploadStageBytes = std::int64_t{1} << 20;
 
+// Those of a decode step that is queued as a whole (kernels/step_graph.h) lie in memory of their
+// own, of so many bytes at most.
+inline constexpr std::int64_t kMostStepBytes = std::int64_t{64} << 20;
+
 }  // namespace longhaul

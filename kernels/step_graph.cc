@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/gpu_memory.h"
 #include "base/log.h"
 #include "kernels/cuda/check.h"
 
@@ -51,7 +52,8 @@ void StepGraph::open() {
 const std::byte* StepGraph::stage(std::span<const std::byte> bytes) {
   const std::size_t size = (std::max<std::size_t>(bytes.size(), 1) + 15) / 16 * 16;
   if (n_staged_ + size > host_.bytes()) {
-    n_wanted_ = std::max(2 * host_.bytes(), n_staged_ + size);
+    n_wanted_ = std::min(static_cast<std::size_t>(kMostStepBytes),
+                         std::max(2 * host_.bytes(), n_staged_ + size));
     return nullptr;
   }
   if (!bytes.empty()) std::memcpy(host_.data() + n_staged_, bytes.data(), bytes.size());

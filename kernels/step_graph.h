@@ -51,7 +51,7 @@ class StepGraph {
   template <Work T>
   void note(const T& work);
   // Where `bytes` will be on the GPU, 16-byte aligned; null when there is no room, which is made
-  // for the next step.
+  // for the next step up to kMostStepBytes.
   const std::byte* stage(std::span<const std::byte> bytes);
   // Queues what was noted.
   void close(const Stream& stream);
@@ -87,7 +87,7 @@ class StepGraph {
   PinnedBuffer host_;         // the step's data
   Buffer device_;             // and its copy, as large
   std::size_t n_staged_ = 0;  // bytes
-  std::size_t n_wanted_ = std::size_t{1} << 20U;
+  std::size_t n_wanted_ = static_cast<std::size_t>(kUploadStageBytes);
   Event copied_;
   std::int64_t n_launched_ = 0;
   std::int64_t n_captured_ = 0;

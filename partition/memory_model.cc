@@ -114,7 +114,8 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Wo
       workload.document_blocks() + workload.n_sequences * workload.tail_blocks();
   const std::int64_t description = n_blocks * spec.n_kv_heads * kBlockRefBytes;
   const std::int64_t stage = std::max(kUploadStageBytes, description / 2 * 3);
-  return scratch + kNUploadStages * stage + kProductWorkspaceBytes;
+  const std::int64_t step = std::min(kMostStepBytes, 2 * spec.n_layers * stage);
+  return scratch + kNUploadStages * stage + step + kProductWorkspaceBytes;
 }
 
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,

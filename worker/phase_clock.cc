@@ -20,6 +20,7 @@ std::optional<Phase> PhaseClock::enter(std::optional<Phase> phase) {
 
 void PhaseClock::mark(std::optional<Phase> phase) {
   if (n_of_step_ > 0 && marks_.back().phase == phase) return;
+  if (stream_.cuda_stream().open_step() != nullptr) return;
   if (unused_.empty()) unused_.emplace_back();
   unused_.back().record(stream_.cuda_stream());
   marks_.push_back({std::move(unused_.back()), phase});

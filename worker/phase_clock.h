@@ -23,7 +23,8 @@ class PhaseClock {
 
   // What is done or queued from now on is of this phase, or of none. Gives the one before: phases
   // nest, and the time of an inner one is not the outer one's. On a GPU work of no phase counts as
-  // that of the phase before it, but not what follows a wait for other ranks: it saves events.
+  // that of the phase before it, but not what follows a wait for other ranks: it saves events. Work
+  // that is noted (kernels/step_graph.h) is of the phase in which that began.
   std::optional<Phase> enter(std::optional<Phase> phase);
   // The step is over: what the GPU does not do until the next one is of no phase.
   void end_step();

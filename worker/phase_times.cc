@@ -24,6 +24,8 @@ std::string_view name_of(Phase phase) {
       return "pick";
     case Phase::kRingWait:
       return "ring wait";
+    case Phase::kWhole:
+      return "whole steps";
   }
   return "unknown";
 }

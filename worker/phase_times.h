@@ -18,8 +18,9 @@ enum class Phase {
   kLogits,    // final norm, vocabulary projection
   kPick,      // top-k, sampling, log-probabilities
   kRingWait,  // for other ranks
+  kWhole,     // decode steps that a GPU does as a whole (kernels/step_graph.h)
 };
-inline constexpr std::size_t kNPhases = 10;
+inline constexpr std::size_t kNPhases = 11;
 
 std::string_view name_of(Phase phase);
 

@@ -122,8 +122,12 @@ void Worker::decode_alone(const DecodeBatch& command, std::span<Sequence* const>
     segments.push_back(
         {.cache = &sequence->cache, .rows = {i, i + 1}, .first_position = sequence->n_tokens});
   }
+  std::optional<PhaseTimer> whole;
   std::optional<NotedStep> noted;
-  if (decode_graphs_) noted.emplace(queue_.stream());
+  if (decode_graphs_ && queue_.device().kind == Device::kCuda) {
+    whole.emplace(compute_.times(), Phase::kWhole);
+    noted.emplace(queue_.stream());
+  }
   const auto hidden = forward({.tokens = tokens, .segments = segments});
   for (Sequence* row : rows) ++row->n_tokens;
   keep_last_hidden(rows, hidden);
