@@ -1,6 +1,7 @@
 // A small model whose heads are wide enough for the tensor cores' kernels, with retrieval and
 // streaming heads.
 #pragma once
+#include "tests/golden/golden_models.h"
 #include "tests/gpu/worker_plays.h"
 
 namespace longhaul::test {
