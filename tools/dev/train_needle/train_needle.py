@@ -184,7 +184,9 @@ class Trainer:
         stage, since = int(self.progress[1]), int(self.progress[2])
         if stage + 1 == len(STAGES) or since < 100:
             return False
-        first, later = (0.85, 0.5) if stage < 2 else (0.89, 0.89) if stage < 4 else (0.96, 0.98)
+        if stage + 2 == len(STAGES):  # the last stage begins with the fall of the learning rate
+            return int(self.progress[0]) >= self.options.steps * (1 - self.options.decay)
+        first, later = (0.85, 0.5) if stage < 2 else (0.89, 0.89)
         want = dict(profile_first=first, roles_first=first, profile_later=later, roles_later=later, dense_first=0.75)
         return all(self.smoothed.get(name, 0) > least for name, least in want.items())
 
@@ -201,7 +203,7 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", required=True, help="tokenizer.json of the first model; its tokenizer is kept")
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="for text, checkpoint and log")
-    parser.add_argument("--steps", type=int, default=7500, help="the learning rate falls towards the last")
+    parser.add_argument("--steps", type=int, default=3800, help="the learning rate falls towards the last")
     parser.add_argument("--start", type=pathlib.Path, help="Hugging Face folder to start from, as export.py writes it, in the last stage")
     parser.add_argument("--stop", type=int, help="stop and write a checkpoint after so many steps; the same command goes on from there")
     parser.add_argument("--processes", type=int, default=2)
