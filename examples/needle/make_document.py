@@ -3,7 +3,7 @@
 
 A haystack of prose (made up here from a small grammar, or read from a text file) with records such as
 " The access code of amber falcon is 483920." spread over it, and one request per record that asks for its code.
-Names never share a word, because the demo model confuses names that do. Same arguments, same bytes.
+Names never share a word, because the demo model sometimes confuses names that do. Same arguments, same bytes.
 
     ./make_document.py --characters 400000 --records 11 --document documents/archive.txt --requests archive.jsonl
 """
