@@ -36,3 +36,10 @@ function(longhaul_add_library name)
   add_library(longhaul::${name} ALIAS longhaul_${name})
   target_link_libraries(longhaul_${name} PUBLIC longhaul_flags ${ARG_PUBLIC} PRIVATE longhaul_warnings ${ARG_PRIVATE})
 endfunction()
+
+# For files whose speed does not matter, tests above all: they compile a third faster, with sanitizers in half of the time.
+if(LONGHAUL_SANITIZE)
+  set(LONGHAUL_COLD_FLAGS -O0)
+else()
+  set(LONGHAUL_COLD_FLAGS -O1)
+endif()

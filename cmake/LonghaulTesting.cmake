@@ -14,13 +14,6 @@ endif()
 set(LONGHAUL_SHARED_DIR "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH
     "Folder of real models and published head patterns that some tests read; they skip where it is missing")
 
-# The code under test has its own flags; test files compile a third faster so, and sanitizers' checks twice as fast.
-if(LONGHAUL_SANITIZE)
-  set(LONGHAUL_TEST_FLAGS -O0)
-else()
-  set(LONGHAUL_TEST_FLAGS -O1)
-endif()
-
 function(longhaul_add_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;FILTER" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -34,7 +27,7 @@ function(longhaul_add_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} longhaul::test_support longhaul_flags longhaul_warnings
     GTest::gmock GTest::gtest GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${LONGHAUL_TEST_FLAGS})
+  target_compile_options(${name} PRIVATE ${LONGHAUL_COLD_FLAGS})  # the code under test has its own flags
   add_test(NAME ${name} COMMAND ${name} ${filter})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   if("tsan" IN_LIST ARG_LABELS)
