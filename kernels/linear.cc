@@ -73,7 +73,7 @@ void few_rows_linear(const LinearArgs& args) {
   });
 }
 
-// bf16 weights by VDPBF16PS: `n_rows` to a task, outputs in units of `unit`.
+// bf16 weights by VDPBF16PS: `task_rows` rows to a task, outputs in units of `unit`.
 void pairs_linear(const LinearArgs& args, std::int64_t chunk, std::int64_t task_rows,
                   std::int64_t unit, void (*kernel)(const cpu::PairLinearTask&)) {
   const std::int64_t n_rows = args.x.dim(0);
