@@ -24,6 +24,8 @@ constexpr std::int64_t kMinSplitKeys = 2048;
 // An item of few queries is cut until it gives about this many tasks: enough for the cores of one
 // rank.
 constexpr std::int64_t kTasksOfItem = 64;
+// Tasks of fewer rows wait for memory whatever multiplies them.
+constexpr std::int64_t kAmxRows = 16;
 
 void check_blocks(const KvBlockShape& shape, const AttentionItem& item, std::string_view op) {
   for (std::size_t b = 0; b < item.blocks.size(); ++b) {
@@ -227,12 +229,23 @@ void redirect(cpu::AttentionTask& task, const SoftmaxStateView& state) {
   task.starts_empty = true;
 }
 
+bool amx_takes(const KvBlockShape& shape) {
+  return cpu::kernels().amx_attend != nullptr && shape.k_type == KvType::kBf16 &&
+         shape.v_type == KvType::kBf16 && shape.head_dim % cpu::kAmxUnit == 0 &&
+         shape.block_size % cpu::kAmxUnit == 0;
+}
+
 void attention_cpu(StreamRef stream, const AttentionArgs& args) {
   Schedule schedule;
   for (const AttentionItem& item : args.items) add_item(args, item, schedule);
   thread_local Scratch partial_scratch;
   float* partials = partial_scratch.floats(schedule.n_partial_floats);
-  const std::size_t scratch_bytes = cpu::kernels().attend_scratch_bytes(args.shape.head_dim);
+  const cpu::Kernels& kernels = cpu::kernels();
+  const bool has_amx = amx_takes(args.shape);
+  std::size_t scratch_bytes = kernels.attend_scratch_bytes(args.shape.head_dim);
+  if (has_amx) {
+    scratch_bytes = std::max(scratch_bytes, kernels.amx_attend_scratch_bytes(args.shape.head_dim));
+  }
   parallel_for(static_cast<std::int64_t>(schedule.tasks.size()), [&](std::int64_t i) {
     thread_local Scratch scratch;
     cpu::AttentionTask task = schedule.tasks[static_cast<std::size_t>(i)];
@@ -242,7 +255,8 @@ void attention_cpu(StreamRef stream, const AttentionArgs& args) {
                partial_state(schedule.splits[static_cast<std::size_t>(split)], range, partials));
     }
     task.scratch = scratch.bytes(scratch_bytes);
-    cpu::kernels().attend(task);
+    const bool by_amx = has_amx && task.n_tokens * task.n_heads >= kAmxRows;
+    (by_amx ? kernels.amx_attend : kernels.attend)(task);
   });
   for (const SplitTile& split : schedule.splits) {
     for (std::int64_t range = 0; range < split.n_ranges; ++range) {

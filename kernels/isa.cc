@@ -7,14 +7,15 @@
 
 #include <fmt/format.h>
 #include "base/error.h"
+#include "kernels/amx.h"
 #include "kernels/bf16_pairs.h"
 #include "kernels/cpu/kernels.h"
 
 namespace longhaul {
 namespace {
 
-constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni,
-                            Isa::kAvx512Bf16};
+constexpr Isa kAllIsas[] = {Isa::kBaseline,   Isa::kAvx2,       Isa::kAvx512,
+                            Isa::kAvx512Vnni, Isa::kAvx512Bf16, Isa::kAmx};
 
 bool machine_has(Isa isa) {
 #if defined(LONGHAUL_KERNELS_X86)
@@ -26,8 +27,9 @@ bool machine_has(Isa isa) {
     return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
            __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
            __builtin_cpu_supports("fma") != 0 &&
-           (isa == Isa::kAvx512 || __builtin_cpu_supports("avx512vnni") != 0) &&
-           (isa != Isa::kAvx512Bf16 || __builtin_cpu_supports("avx512bf16") != 0);
+           (isa < Isa::kAvx512Vnni || __builtin_cpu_supports("avx512vnni") != 0) &&
+           (isa < Isa::kAvx512Bf16 || __builtin_cpu_supports("avx512bf16") != 0) &&
+           (isa < Isa::kAmx || may_use_amx());
   }
 #endif
   return isa == Isa::kBaseline;
@@ -67,6 +69,8 @@ std::string_view name_of(Isa isa) {
       return "avx512_vnni";
     case Isa::kAvx512Bf16:
       return "avx512_bf16";
+    case Isa::kAmx:
+      return "amx";
   }
   return "unknown";
 }
@@ -94,11 +98,10 @@ Isa isa_named(std::string_view name) {
   for (const Isa isa : kAllIsas) {
     if (name == name_of(isa)) return isa;
   }
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("'{}' is no instruction set; choose baseline, avx2, avx512, avx512_vnni or "
-                  "avx512_bf16",
-                  name));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' is no instruction set; choose baseline, avx2, avx512, avx512_vnni, "
+                          "avx512_bf16 or amx",
+                          name));
 }
 
 bool bf16_pairs() { return multiplies_pairs().load(std::memory_order_relaxed); }
@@ -118,6 +121,10 @@ namespace cpu {
 const Kernels& kernels() {
 #if defined(LONGHAUL_KERNELS_X86)
   switch (active_isa()) {
+    case Isa::kAmx: {
+      static const Kernels with_amx = amx::with_amx(avx512_bf16::kernels);
+      return with_amx;
+    }
     case Isa::kAvx512Bf16:
       return avx512_bf16::kernels;
     case Isa::kAvx512Vnni:

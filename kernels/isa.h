@@ -13,7 +13,8 @@ enum class Isa {
   kAvx2,        // with FMA and F16C
   kAvx512,      // F, BW, DQ and VL
   kAvx512Vnni,  // and VNNI
-  kAvx512Bf16   // and BF16
+  kAvx512Bf16,  // and BF16
+  kAmx          // and AMX with bf16 and int8
 };
 
 std::string_view name_of(Isa isa);

@@ -190,7 +190,7 @@ LinearPath linear_path(std::int64_t n_rows, DType weight_dtype) {
   if (few) return LinearPath::kFewRows;
   if (!onednn::in_build() || active_isa() != supported_isas().back()) return LinearPath::kTiled;
   const bool fast =
-      weight_dtype == DType::kF32 || (active_isa() == Isa::kAvx512Bf16 && onednn::has_fast_bf16());
+      weight_dtype == DType::kF32 || (active_isa() == Isa::kAmx && onednn::has_fast_bf16());
   return fast ? LinearPath::kOneDnn : LinearPath::kTiled;
 }
 

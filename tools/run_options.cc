@@ -204,7 +204,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   add_operation_options(app, options);
   name_environment_variables(app);
   app.footer(R"(Every flag can be set in the environment too: --ctx-size is LONGHAUL_CTX_SIZE.
-LONGHAUL_ISA=baseline|avx2|avx512|avx512_vnni|avx512_bf16 forces an instruction set.
+LONGHAUL_ISA=baseline|avx2|avx512|avx512_vnni|avx512_bf16|amx forces an instruction set.
 
 Examples:
   Ask one question about a document:

@@ -12,36 +12,13 @@
 #include "kernels/cpu/attention.h"
 
 #include "kernels/cpu/attention_packed.h"
+#include "kernels/cpu/attention_panels.h"
 #include "kernels/cpu/attention_products.h"
 #include "kernels/cpu/attention_softmax.h"
 #include "kernels/cpu/attention_tile.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
-
-// Slots [begin, end) of a block that any query of the tile may see, rounded to whole units.
-struct Slots {
-  std::int64_t begin;
-  std::int64_t end;
-};
-
-Slots visible_slots(const AttentionTask& task, const Tile& tile, const KvBlockRef& block) {
-  const std::int64_t first = block.first_position;
-  const std::int64_t end = smaller(block.n_tokens, tile.last_position - first + 1);
-  std::int64_t begin = 0;
-  if (first >= task.mask_sink) {  // else the block's first slot is a sink
-    begin = larger(0, tile.first_position - task.mask_recent + 1 - first);
-  }
-  if (begin >= end) return {0, 0};
-  return {begin / kRunUnit * kRunUnit, round_up(end, kRunUnit)};
-}
-
-bool every_query_sees(const AttentionTask& task, const Tile& tile, const Run& run) {
-  if (run.n_tokens < run.n_keys) return false;
-  const std::int64_t last = run.first_position + run.n_keys - 1;
-  if (last > tile.first_position) return false;
-  return last < task.mask_sink || tile.last_position - run.first_position < task.mask_recent;
-}
 
 void score_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   switch (task.k_type) {
@@ -87,8 +64,7 @@ void add_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) 
   }
 }
 
-void attend_panel(const AttentionTask& task, const Tile& tile, Panel& panel) {
-  if (panel.n_keys == 0) return;
+void attend_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   score_panel(task, tile, panel);
   hide_scores(task, tile, panel);
   if (tile.n_rows <= kFewRows) prefetch_next_values(task, panel, 0);
@@ -100,7 +76,6 @@ void attend_panel(const AttentionTask& task, const Tile& tile, Panel& panel) {
     softmax<Into::kFloats>(task, tile, panel.n_keys);
   }
   add_panel(task, tile, panel);
-  panel.n_runs = panel.n_keys = 0;
 }
 
 }  // namespace
@@ -116,36 +91,7 @@ void attend(const AttentionTask& task) {
   const FlushDenormals flush;
   Tile tile = divide_scratch(task);
   load_tile(task, tile);
-  Panel panel;
-  panel.n_runs = panel.n_keys = 0;
-  for (std::int64_t b = 0; b < task.n_blocks; ++b) {
-    const KvBlockRef& block = task.blocks[b];
-    const Slots slots = visible_slots(task, tile, block);
-    const auto* k = reinterpret_cast<const float*>(block.data);
-    const auto* v = reinterpret_cast<const float*>(block.data + task.v_at);
-    const auto halves = [&](std::size_t at, std::int64_t slot) {
-      return reinterpret_cast<const std::uint16_t*>(block.data + at) + slot;
-    };
-    for (std::int64_t slot = slots.begin; slot < slots.end;) {
-      Run run;
-      run.n_keys = smaller(slots.end - slot, kPanelKeys - panel.n_keys);
-      run.k = k + slot;
-      run.v = v + slot / task.v_lanes * task.head_dim;
-      run.k_scales = halves(task.k_scales_at, slot);
-      run.k_minima = halves(task.k_minima_at, slot);
-      run.v_scales = halves(task.v_scales_at, slot);
-      run.v_minima = halves(task.v_minima_at, slot);
-      run.first_position = block.first_position + slot;
-      run.n_tokens = smaller(block.n_tokens - slot, run.n_keys);
-      run.masked = !every_query_sees(task, tile, run);
-      panel.runs[panel.n_runs++] = run;
-      panel.n_keys += run.n_keys;
-      slot += run.n_keys;
-      panel.next_block = b + 1;
-      if (panel.n_keys == kPanelKeys) attend_panel(task, tile, panel);
-    }
-  }
-  attend_panel(task, tile, panel);
+  for_each_panel(task, tile, [&](const Panel& panel) { attend_panel(task, tile, panel); });
   store_tile(task, tile);
 }
 

@@ -10,6 +10,9 @@ namespace longhaul::cpu {
 // The most rows, n_tokens * n_heads, of a tile.
 inline constexpr std::int64_t kAttentionTileRows = 192;
 
+// AMX takes whole units of head dims, and of a block's slots.
+inline constexpr std::int64_t kAmxUnit = 32;
+
 struct AttentionTask {
   const float* q;  // [n_tokens, n_heads, head_dim]
   std::int64_t q_token_stride;

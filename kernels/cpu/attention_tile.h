@@ -13,12 +13,18 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kRows = kAttentionTileRows;
+#if defined(__AMX_TILE__)
+// Sums come from memory and go back once a panel; a register takes 32 keys of V.
+constexpr std::int64_t kPanelKeys = 256;
+constexpr std::int64_t kRunUnit = 32;
+#else
 // With so many keys, a packed group of columns fills half of the first cache.
 constexpr std::int64_t kPanelKeys = 128;
+constexpr std::int64_t kRunUnit = 16;  // runs start and end at multiples of it: whole vectors
+#endif
 // Of the scores: not a power of two, or all rows would fall on the same sets of the first cache.
 constexpr std::int64_t kScoreStride = kPanelKeys + 16;
 constexpr std::int64_t kDimUnit = 32;  // of o's rows: whole groups of packed columns
-constexpr std::int64_t kRunUnit = 16;  // runs start and end at multiples of it: whole vectors
 
 constexpr std::int64_t kMostCodes = 256;  // of a sum of products with codes: the head's dims, or a
                                           // panel's keys

@@ -26,6 +26,10 @@ struct Kernels {
   // Bytes of scratch that `attend` needs for a task of at most kAttentionTileRows rows.
   std::size_t (*attend_scratch_bytes)(std::int64_t head_dim);
   void (*attend)(const AttentionTask&);
+  // The same by AMX, for bf16 caches whose head_dim and block_size are multiples of kAmxUnit; null
+  // without it.
+  std::size_t (*amx_attend_scratch_bytes)(std::int64_t head_dim);
+  void (*amx_attend)(const AttentionTask&);
   void (*few_rows_linear)(const FewRowsLinearTask&);
   void (*tiled_linear)(const TiledLinearTask&);
   std::int64_t (*few_rows_x_floats)(std::int64_t n_in, bool weights_are_bf16);
@@ -60,6 +64,9 @@ extern const Kernels kernels;
 }
 namespace avx512_bf16 {
 extern const Kernels kernels;
+}
+namespace amx {
+Kernels with_amx(const Kernels& others);  // `others` where AMX has no kernel of its own
 }
 
 }  // namespace longhaul::cpu

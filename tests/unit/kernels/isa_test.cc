@@ -14,7 +14,7 @@ namespace {
 
 TEST(Isa, NamesRoundTrip) {
   for (const Isa isa :
-       {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
+       {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16, Isa::kAmx}) {
     EXPECT_EQ(isa_named(name_of(isa)), isa);
   }
   EXPECT_THROW(isa_named("avx1024"), Error);
@@ -25,7 +25,7 @@ TEST(Isa, TheBestIsActiveAndUnsupportedOnesAreRefused) {
   ASSERT_FALSE(supported.empty());
   EXPECT_EQ(supported.front(), Isa::kBaseline);
   EXPECT_EQ(active_isa(), supported.back());
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16, Isa::kAmx}) {
     if (std::find(supported.begin(), supported.end(), isa) == supported.end()) {
       EXPECT_THROW(set_active_isa(isa), Error);
     }

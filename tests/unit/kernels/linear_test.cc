@@ -24,7 +24,7 @@ class Linear : public EachDevice {
   std::vector<Way> ways(DType dtype) const {
     if (stream().device() == Device::kCuda) return {Way()};
     std::vector<Way> out = {LinearPath::kTiled, LinearPath::kFewRows};
-    const bool can_bf16 = active_isa() == Isa::kAvx512Bf16;
+    const bool can_bf16 = active_isa() >= Isa::kAvx512Bf16;
     if (onednn::in_build() && (dtype == DType::kF32 || can_bf16)) {
       out.emplace_back(LinearPath::kOneDnn);
     }
