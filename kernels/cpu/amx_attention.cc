@@ -1,85 +1,207 @@
-// Attention of many rows with bf16 caches by AMX, on one thread. The same panels and the same
-// softmax as kernels/cpu/attention.cc; but as the products take a tenth of the time here, a panel
-// passes by groups of 32 rows, whose scores and sums stay in the first cache, and only sums whose
-// maximum moved are scaled.
+// Attention of many rows with bf16 caches by AMX, on one thread. Where products take a tenth of the
+// time, the rest must not add up beside them (kernels/cpu/attention.cc has the plain order):
+//
+//   a panel of keys meets 32 rows after the other, whose scores, probabilities and sums stay in the
+//   first cache;
+//   while AMX computes the scores of 32 keys, the vector units exponentiate those of the 32 before;
+//   then the panel's values are added at once, so that sums come from memory once a panel.
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/amx_softmax.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_mask.h"
 #include "kernels/cpu/attention_panels.h"
-#include "kernels/cpu/attention_softmax.h"
 #include "kernels/cpu/attention_tile.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kGroupRows = 2 * kAmxRows;
-constexpr std::int64_t kGroupColumns = 2 * kAmxColumns;
-static_assert(kAttentionTileRows % kGroupRows == 0 && kPanelKeys % kAmxPairs == 0);
+constexpr std::int64_t kGroups = kAttentionTileRows / kGroupRows;
+constexpr std::int64_t kScoreFloats = kGroupRows * kGroupKeys;
+constexpr std::int64_t kProbabilityBytes = kGroupRows * kAmxRowBytes;  // of a run
+constexpr std::int64_t kSumFloats = kGroupRows * kWidth;
+static_assert(kAttentionTileRows % kGroupRows == 0);
 
-// Rows from `begin` on, at most a group; their scores lie where those of all groups do.
+// What all groups of a tile share, and each one's sums.
+struct Workspace {
+  float* scores;  // of a run
+  std::byte* probabilities;
+  float* sums[kGroups];
+  float* spare_sums;
+  float* spare_scores;
+};
+
+Workspace divide(const Tile& tile) {
+  static_assert(kRows * kScoreStride >=
+                2 * kScoreFloats + kMostRuns * kProbabilityBytes / 4 + (kGroups + 1) * kSumFloats);
+  Workspace out;
+  float* next = tile.scores;
+  out.scores = next;
+  next += kScoreFloats;
+  out.probabilities = reinterpret_cast<std::byte*>(next);
+  next += kMostRuns * kProbabilityBytes / 4;
+  for (float*& sums : out.sums) sums = next, next += kSumFloats;
+  out.spare_sums = next;
+  out.spare_scores = next + kSumFloats;
+  return out;
+}
+
+// Rows from `begin` on, at most kGroupRows.
 Tile group_of(const AttentionTask& task, const Tile& tile, std::int64_t begin) {
   Tile group = tile;
   group.n_rows = smaller(kGroupRows, tile.n_rows - begin);
   group.q += begin * q_words(task);
   group.o += begin * tile.o_stride;
-  for (float** p : {&group.m, &group.l, &group.factor, &group.sums, &group.reference}) *p += begin;
+  group.m += begin;
+  group.l += begin;
+  group.reference += begin;
   group.position += begin;
+  group.first_position = group.position[0];
+  group.last_position = group.position[group.n_rows - 1];
   return group;
 }
 
-void score_group(const AttentionTask& task, const Tile& group, const Panel& panel) {
-  float* scores = group.scores;
-  const std::int64_t k_stride = task.block_size * 4;
-  const std::int64_t q_stride = q_words(task) * 4;
+// The runs of a panel that the group's queries may see.
+struct GroupRuns {
+  Run runs[kMostRuns];
+  std::int64_t n = 0;
+};
+GroupRuns visible_runs(const AttentionTask& task, const Tile& group, const Panel& panel) {
+  GroupRuns out;
   for (std::int64_t i = 0; i < panel.n_runs; ++i) {
-    const Run& run = panel.runs[i];
-    for (std::int64_t key = 0; key < run.n_keys; key += kGroupColumns) {
-      amx_clear_sums();
-      for (std::int64_t dim = 0; dim < task.head_dim; dim += kAmxPairs) {
-        amx_add_pairs(group.q + dim / 2, q_stride, run.k + key + dim / 2 * task.block_size,
-                      k_stride);
-      }
-      amx_store_sums(scores, kScoreStride);
-      scores += kGroupColumns;
+    Run run = panel.runs[i];
+    if (run.n_tokens <= 0 || run.first_position > group.last_position) continue;
+    const std::int64_t last = run.first_position + run.n_tokens - 1;
+    if (run.first_position >= task.mask_sink && group.first_position - last >= task.mask_recent) {
+      continue;
     }
+    run.masked = !every_query_sees(task, group, run);
+    out.runs[out.n++] = run;
   }
+  return out;
 }
 
-void scale_sums(const AttentionTask& task, const Tile& group) {
-  for (std::int64_t r = 0; r < group.n_rows; ++r) {
-    if (group.factor[r] == 1.0F) continue;
-    const Vec factor = broadcast(group.factor[r]);
-    float* o = group.o + r * group.o_stride;
-    for (std::int64_t d = 0; d < task.head_dim; d += kWidth) store(o + d, load(o + d) * factor);
-  }
+// Products of the group's queries with the keys of a run, dims [dim, dim + kAmxPairs).
+LONGHAUL_INLINE void add_scores(const AttentionTask& task, const Tile& group, const Run& run,
+                                std::int64_t dim) {
+  amx_add_pairs(group.q + dim / 2, q_words(task) * 4, run.k + dim / 2 * task.block_size,
+                task.block_size * 4);
 }
 
-void add_group_values(const AttentionTask& task, const Tile& group, const Panel& panel) {
-  scale_sums(task, group);
+void compute_scores(const AttentionTask& task, const Tile& group, const Run& run, float* scores) {
+  amx_clear_sums();
+  for (std::int64_t dim = 0; dim < task.head_dim; dim += kAmxPairs) {
+    add_scores(task, group, run, dim);
+  }
+  amx_store_sums(scores, kGroupKeys);
+}
+
+// The scores of the next run, while the rows of these are exponentiated, whose place they take;
+// whether these were too large.
+bool exponentiate_meanwhile(const AttentionTask& task, const Tile& group, const Run& next,
+                            const GroupScores& scores) {
+  Vec most{};
+  amx_clear_sums();
+  const std::int64_t n_steps = task.head_dim / kAmxPairs;
+  for (std::int64_t i = 0; i < n_steps; ++i) {
+    add_scores(task, group, next, i * kAmxPairs);
+    exponentiate_rows(scores, i * kGroupRows / n_steps, (i + 1) * kGroupRows / n_steps, most);
+  }
+  amx_store_sums(scores.scores, kGroupKeys);
+  return is_too_large(most);
+}
+
+bool exponentiate(const GroupScores& scores) {
+  Vec most{};
+  exponentiate_rows(scores, 0, kGroupRows, most);
+  return is_too_large(most);
+}
+
+// Adds the values of runs [begin, end), weighted by their probabilities.
+void add_values(const AttentionTask& task, const Tile& group, const GroupRuns& runs,
+                std::int64_t begin, std::int64_t end, const std::byte* probabilities) {
   finish_stores();
-  const std::int64_t v_stride = task.head_dim * 4;
-  for (std::int64_t dim = 0; dim < task.head_dim; dim += kGroupColumns) {
+  for (std::int64_t dim = 0; dim < task.head_dim; dim += 2 * kAmxColumns) {
     amx_load_sums(group.o + dim, group.o_stride);
-    const float* probabilities = group.scores;
-    for (std::int64_t i = 0; i < panel.n_runs; ++i) {
-      const Run& run = panel.runs[i];
-      for (std::int64_t key = 0; key < run.n_keys; key += kAmxPairs) {
-        amx_add_pairs(probabilities, kScoreStride * 4, run.v + key / 2 * task.head_dim + dim,
-                      v_stride);
-        probabilities += kAmxPairs / 2;
-      }
+    for (std::int64_t i = begin; i < end; ++i) {
+      amx_add_pairs(probabilities + i * kProbabilityBytes, kAmxRowBytes, runs.runs[i].v + dim,
+                    task.head_dim * 4);
     }
     amx_store_sums(group.o + dim, group.o_stride);
   }
+  finish_stores();
 }
 
-void attend_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
-  for (std::int64_t begin = 0; begin < tile.n_rows; begin += kGroupRows) {
-    const Tile group = group_of(task, tile, begin);
-    score_group(task, group, panel);
+void hide_run(const AttentionTask& task, const Tile& group, const Run& run, float* scores) {
+  for (std::int64_t r = 0; run.masked && r < group.n_rows; ++r) {
+    hide(task, run, group.position[r], scores + r * kGroupKeys);
+  }
+}
+
+// Again, against references that no score of the run exceeds.
+void exponentiate_raised(const AttentionTask& task, const Tile& group, const Run& run,
+                         const GroupScores& scores) {
+  compute_scores(task, group, run, scores.scores);
+  finish_stores();
+  hide_run(task, group, run, scores.scores);
+  raise_references(task, group, scores);
+  exponentiate(scores);
+}
+
+void attend_group(const AttentionTask& task, const Tile& group, const Panel& panel,
+                  Workspace& space, float*& sums) {
+  const GroupRuns runs = visible_runs(task, group, panel);
+  if (runs.n == 0) return;
+  std::int64_t n_added = 0;  // runs whose values are in the sums
+  compute_scores(task, group, runs.runs[0], space.scores);
+  for (std::int64_t i = 0; i < runs.n; ++i) {
+    const bool last = i + 1 == runs.n;
+    GroupScores here = {.scores = space.scores,
+                        .probability = reinterpret_cast<std::uint16_t*>(space.probabilities +
+                                                                        i * kProbabilityBytes),
+                        .reference = group.reference,
+                        .sums = sums,
+                        .new_sums = space.spare_sums,
+                        .binary_scale = task.sm_scale * kLog2E};
     finish_stores();
-    hide_scores(task, group, panel);
-    softmax<Into::kBf16Pairs>(task, group, panel.n_keys);
-    add_group_values(task, group, panel);
+    hide_run(task, group, runs.runs[i], here.scores);
+    const bool too_large =
+        last ? exponentiate(here) : exponentiate_meanwhile(task, group, runs.runs[i + 1], here);
+    if (too_large) {
+      add_values(task, group, runs, n_added, i, space.probabilities);
+      n_added = i;
+      here.scores = space.spare_scores;
+      exponentiate_raised(task, group, runs.runs[i], here);
+    }
+    float* before = sums;
+    sums = space.spare_sums;
+    space.spare_sums = before;
+  }
+  add_values(task, group, runs, n_added, runs.n, space.probabilities);
+}
+
+// One part of n_parts of the next panel, into the second cache.
+void prefetch_panel(const AttentionTask& task, const Panel& panel, std::int64_t part,
+                    std::int64_t n_parts) {
+  const std::int64_t n_blocks = larger(1, kPanelKeys / task.block_size);
+  const std::int64_t end = smaller(task.n_blocks, panel.next_block + n_blocks);
+  const auto n_bytes = 2 * static_cast<std::int64_t>(task.v_at);
+  for (std::int64_t b = panel.next_block; b < end; ++b) {
+    prefetch_part(task.blocks[b].data, n_bytes, part, n_parts);
+  }
+}
+
+void begin_rows(const Tile& tile, const Workspace& space) {
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    tile.reference[r] = tile.m[r] == -kInfinity ? kNoReference : tile.m[r] * kLog2E;
+  }
+  for (float* sums : space.sums) {
+    for (std::int64_t i = 0; i < kSumFloats; i += kWidth) store(sums + i, Vec{});
+  }
+}
+
+void end_rows(const Tile& tile, const Workspace& space) {
+  for (std::int64_t r = 0; r < tile.n_rows; ++r) {
+    tile.l[r] += sum_of(load(space.sums[r / kGroupRows] + r % kGroupRows * kWidth));
   }
 }
 
@@ -98,8 +220,17 @@ void amx_attend(const AttentionTask& task) {
   pairs.multiplies_bf16_pairs = true;
   Tile tile = divide_scratch(pairs);
   load_tile(pairs, tile);
+  Workspace space = divide(tile);
+  begin_rows(tile, space);
   finish_stores();
-  for_each_panel(pairs, tile, [&](const Panel& panel) { attend_panel(pairs, tile, panel); });
+  for_each_panel(pairs, tile, [&](const Panel& panel) {
+    const std::int64_t n_groups = round_up(tile.n_rows, kGroupRows) / kGroupRows;
+    for (std::int64_t g = 0; g < n_groups; ++g) {
+      prefetch_panel(pairs, panel, g, n_groups);
+      attend_group(pairs, group_of(pairs, tile, g * kGroupRows), panel, space, space.sums[g]);
+    }
+  });
+  end_rows(tile, space);
   store_tile(pairs, tile);
 }
 

@@ -64,16 +64,6 @@ void pack_values(const AttentionTask& task, const Panel& panel, std::int64_t dim
   }
 }
 
-// One part of n_parts of these bytes, into the second cache. While a group meets all rows there is
-// time to fetch what the next groups will read, which hardware does not foresee: rows lie apart.
-LONGHAUL_INLINE void prefetch_part(const void* begin, std::int64_t n_bytes, std::int64_t part,
-                                   std::int64_t n_parts) {
-  const auto* p = static_cast<const char*>(begin);
-  for (std::int64_t i = part * n_bytes / n_parts; i < (part + 1) * n_bytes / n_parts; i += 64) {
-    __builtin_prefetch(p + i, /*rw=*/0, /*locality=*/2);
-  }
-}
-
 void prefetch_values(const AttentionTask& task, const Panel& panel, std::int64_t part,
                      std::int64_t n_parts) {
   for (std::int64_t i = 0; i < panel.n_runs; ++i) {

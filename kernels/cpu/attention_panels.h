@@ -64,7 +64,8 @@ LONGHAUL_INLINE void for_each_panel(const AttentionTask& task, const Tile& tile,
   for (std::int64_t b = 0; b < task.n_blocks; ++b) {
     const Slots slots = visible_slots(task, tile, task.blocks[b]);
     for (std::int64_t slot = slots.begin; slot < slots.end;) {
-      const std::int64_t n_keys = smaller(slots.end - slot, kPanelKeys - panel.n_keys);
+      const std::int64_t n_keys =
+          smaller(kMostRunKeys, smaller(slots.end - slot, kPanelKeys - panel.n_keys));
       panel.runs[panel.n_runs++] = run_of(task, tile, b, slot, n_keys);
       panel.n_keys += n_keys;
       slot += n_keys;

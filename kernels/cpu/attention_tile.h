@@ -14,13 +14,15 @@ namespace {
 
 constexpr std::int64_t kRows = kAttentionTileRows;
 #if defined(__AMX_TILE__)
-// Sums come from memory and go back once a panel; a register takes 32 keys of V.
 constexpr std::int64_t kPanelKeys = 256;
+// What registers take of K and V: every run is of so many keys.
 constexpr std::int64_t kRunUnit = 32;
+constexpr std::int64_t kMostRunKeys = 32;
 #else
 // With so many keys, a packed group of columns fills half of the first cache.
 constexpr std::int64_t kPanelKeys = 128;
 constexpr std::int64_t kRunUnit = 16;  // runs start and end at multiples of it: whole vectors
+constexpr std::int64_t kMostRunKeys = kPanelKeys;
 #endif
 // Of the scores: not a power of two, or all rows would fall on the same sets of the first cache.
 constexpr std::int64_t kScoreStride = kPanelKeys + 16;
@@ -215,6 +217,16 @@ void store_tile(const AttentionTask& task, const Tile& tile) {
     __builtin_memcpy(task.o + token * task.o_token_stride + head * task.o_head_stride,
                      tile.o + r * tile.o_stride,
                      static_cast<std::size_t>(task.head_dim) * sizeof(float));
+  }
+}
+
+// One part of n_parts of these bytes, into the second cache: while rows meet some keys there is
+// time to fetch what they will meet next, which hardware does not foresee where it lies apart.
+LONGHAUL_INLINE void prefetch_part(const void* begin, std::int64_t n_bytes, std::int64_t part,
+                                   std::int64_t n_parts) {
+  const auto* p = static_cast<const char*>(begin);
+  for (std::int64_t i = part * n_bytes / n_parts; i < (part + 1) * n_bytes / n_parts; i += 64) {
+    __builtin_prefetch(p + i, /*rw=*/0, /*locality=*/2);
   }
 }
 
