@@ -230,8 +230,8 @@ void redirect(cpu::AttentionTask& task, const SoftmaxStateView& state) {
 }
 
 bool amx_takes(const KvBlockShape& shape) {
-  return cpu::kernels().amx_attend != nullptr && shape.k_type == KvType::kBf16 &&
-         shape.v_type == KvType::kBf16 && shape.head_dim % cpu::kAmxUnit == 0 &&
+  return cpu::kernels().amx_attend != nullptr && shape.k_type != KvType::kF32 &&
+         shape.v_type != KvType::kF32 && shape.head_dim % cpu::kAmxUnit == 0 &&
          shape.block_size % cpu::kAmxUnit == 0;
 }
 

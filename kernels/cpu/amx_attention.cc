@@ -1,11 +1,13 @@
-// Attention of many rows with bf16 caches by AMX, on one thread. Where products take a tenth of the
-// time, the rest must not add up beside them (kernels/cpu/attention.cc has the plain order):
+// Attention of many rows by AMX, on one thread, with caches of bf16 or of codes. Where products
+// take a tenth of the time, the rest must not add up beside them (kernels/cpu/attention.cc has the
+// plain order):
 //
 //   a panel of keys meets 32 rows after the other, whose scores, probabilities and sums stay in the
 //   first cache;
 //   while AMX computes the scores of 32 keys, the vector units exponentiate those of the 32 before;
 //   then the panel's values are added at once, so that sums come from memory once a panel.
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/amx_codes.h"
 #include "kernels/cpu/amx_softmax.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_mask.h"
@@ -13,12 +15,15 @@
 #include "kernels/cpu/attention_tile.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
+
+std::size_t amx_attend_scratch_bytes(std::int64_t head_dim);
+
 namespace {
 
 constexpr std::int64_t kGroups = kAttentionTileRows / kGroupRows;
 constexpr std::int64_t kScoreFloats = kGroupRows * kGroupKeys;
 constexpr std::int64_t kProbabilityBytes = kGroupRows * kAmxRowBytes;  // of a run
-constexpr std::int64_t kSumFloats = kGroupRows * kWidth;
+constexpr std::int64_t kSumFloats = kGroupRows * kRowSums;
 static_assert(kAttentionTileRows % kGroupRows == 0);
 
 // What all groups of a tile share, and each one's sums.
@@ -28,9 +33,12 @@ struct Workspace {
   float* sums[kGroups];
   float* spare_sums;
   float* spare_scores;
+  float* unpacked;  // of a panel's codes
 };
 
-Workspace divide(const Tile& tile) {
+std::int64_t unpacked_floats(std::int64_t head_dim) { return kMostRuns * kMostRunKeys * head_dim; }
+
+Workspace divide(const AttentionTask& task, const Tile& tile) {
   static_assert(kRows * kScoreStride >=
                 2 * kScoreFloats + kMostRuns * kProbabilityBytes / 4 + (kGroups + 1) * kSumFloats);
   Workspace out;
@@ -42,6 +50,8 @@ Workspace divide(const Tile& tile) {
   for (float*& sums : out.sums) sums = next, next += kSumFloats;
   out.spare_sums = next;
   out.spare_scores = next + kSumFloats;
+  const std::size_t bytes = amx_attend_scratch_bytes(task.head_dim);
+  out.unpacked = reinterpret_cast<float*>(task.scratch + bytes) - unpacked_floats(task.head_dim);
   return out;
 }
 
@@ -54,6 +64,7 @@ Tile group_of(const AttentionTask& task, const Tile& tile, std::int64_t begin) {
   group.m += begin;
   group.l += begin;
   group.reference += begin;
+  group.q_sums += begin;
   group.position += begin;
   group.first_position = group.position[0];
   group.last_position = group.position[group.n_rows - 1];
@@ -83,8 +94,8 @@ GroupRuns visible_runs(const AttentionTask& task, const Tile& group, const Panel
 // Products of the group's queries with the keys of a run, dims [dim, dim + kAmxPairs).
 LONGHAUL_INLINE void add_scores(const AttentionTask& task, const Tile& group, const Run& run,
                                 std::int64_t dim) {
-  amx_add_pairs(group.q + dim / 2, q_words(task) * 4, run.k + dim / 2 * task.block_size,
-                task.block_size * 4);
+  const std::int64_t stride = holds_codes(task.k_type) ? kMostRunKeys : task.block_size;
+  amx_add_pairs(group.q + dim / 2, q_words(task) * 4, run.k + dim / 2 * stride, stride * 4);
 }
 
 void compute_scores(const AttentionTask& task, const Tile& group, const Run& run, float* scores) {
@@ -97,6 +108,7 @@ void compute_scores(const AttentionTask& task, const Tile& group, const Run& run
 
 // The scores of the next run, while the rows of these are exponentiated, whose place they take;
 // whether these were too large.
+template <typename Codes>
 bool exponentiate_meanwhile(const AttentionTask& task, const Tile& group, const Run& next,
                             const GroupScores& scores) {
   Vec most{};
@@ -104,15 +116,17 @@ bool exponentiate_meanwhile(const AttentionTask& task, const Tile& group, const 
   const std::int64_t n_steps = task.head_dim / kAmxPairs;
   for (std::int64_t i = 0; i < n_steps; ++i) {
     add_scores(task, group, next, i * kAmxPairs);
-    exponentiate_rows(scores, i * kGroupRows / n_steps, (i + 1) * kGroupRows / n_steps, most);
+    exponentiate_rows<Codes>(scores, i * kGroupRows / n_steps, (i + 1) * kGroupRows / n_steps,
+                             most);
   }
   amx_store_sums(scores.scores, kGroupKeys);
   return is_too_large(most);
 }
 
+template <typename Codes>
 bool exponentiate(const GroupScores& scores) {
   Vec most{};
-  exponentiate_rows(scores, 0, kGroupRows, most);
+  exponentiate_rows<Codes>(scores, 0, kGroupRows, most);
   return is_too_large(most);
 }
 
@@ -131,22 +145,34 @@ void add_values(const AttentionTask& task, const Tile& group, const GroupRuns& r
   finish_stores();
 }
 
-void hide_run(const AttentionTask& task, const Tile& group, const Run& run, float* scores) {
+// Scores of a run that not all queries see, as those of plain keys.
+void mask_run(const AttentionTask& task, const Tile& group, const Run& run, float* scores) {
+  finish_stores();
+  if (holds_codes(task.k_type)) apply_key_scales(task, group, run, scores);
   for (std::int64_t r = 0; run.masked && r < group.n_rows; ++r) {
     hide(task, run, group.position[r], scores + r * kGroupKeys);
   }
 }
 
 // Again, against references that no score of the run exceeds.
-void exponentiate_raised(const AttentionTask& task, const Tile& group, const Run& run,
-                         const GroupScores& scores) {
-  compute_scores(task, group, run, scores.scores);
-  finish_stores();
-  hide_run(task, group, run, scores.scores);
+template <typename Codes>
+void exponentiate_raised(const AttentionTask& task, const Tile& group, const GroupScores& scores) {
+  compute_scores(task, group, *scores.run, scores.scores);
+  mask_run(task, group, *scores.run, scores.scores);
   raise_references(task, group, scores);
-  exponentiate(scores);
+  exponentiate<PlainKeys<Codes>>(scores);
 }
 
+// Exponentiates the scores of run i while those of the next one are computed; whether they were
+// too large.
+template <typename Codes>
+bool exponentiate_run(const AttentionTask& task, const Tile& group, const GroupRuns& runs,
+                      std::int64_t i, const GroupScores& scores) {
+  if (i + 1 == runs.n) return exponentiate<Codes>(scores);
+  return exponentiate_meanwhile<Codes>(task, group, runs.runs[i + 1], scores);
+}
+
+template <typename Codes>
 void attend_group(const AttentionTask& task, const Tile& group, const Panel& panel,
                   Workspace& space, float*& sums) {
   const GroupRuns runs = visible_runs(task, group, panel);
@@ -154,23 +180,30 @@ void attend_group(const AttentionTask& task, const Tile& group, const Panel& pan
   std::int64_t n_added = 0;  // runs whose values are in the sums
   compute_scores(task, group, runs.runs[0], space.scores);
   for (std::int64_t i = 0; i < runs.n; ++i) {
-    const bool last = i + 1 == runs.n;
     GroupScores here = {.scores = space.scores,
                         .probability = reinterpret_cast<std::uint16_t*>(space.probabilities +
                                                                         i * kProbabilityBytes),
                         .reference = group.reference,
+                        .q_sums = group.q_sums,
                         .sums = sums,
                         .new_sums = space.spare_sums,
-                        .binary_scale = task.sm_scale * kLog2E};
-    finish_stores();
-    hide_run(task, group, runs.runs[i], here.scores);
-    const bool too_large =
-        last ? exponentiate(here) : exponentiate_meanwhile(task, group, runs.runs[i + 1], here);
+                        .binary_scale = task.sm_scale * kLog2E,
+                        .run = &runs.runs[i],
+                        .k_type = task.k_type,
+                        .v_type = task.v_type};
+    bool too_large = false;
+    if (here.run->masked) {
+      mask_run(task, group, *here.run, here.scores);
+      too_large = exponentiate_run<PlainKeys<Codes>>(task, group, runs, i, here);
+    } else {
+      finish_stores();
+      too_large = exponentiate_run<Codes>(task, group, runs, i, here);
+    }
     if (too_large) {
       add_values(task, group, runs, n_added, i, space.probabilities);
       n_added = i;
       here.scores = space.spare_scores;
-      exponentiate_raised(task, group, runs.runs[i], here);
+      exponentiate_raised<Codes>(task, group, here);
     }
     float* before = sums;
     sums = space.spare_sums;
@@ -190,48 +223,88 @@ void prefetch_panel(const AttentionTask& task, const Panel& panel, std::int64_t 
   }
 }
 
+// Queries as pairs of bf16; beyond the last one zeros.
+void load_queries(const AttentionTask& task, const Tile& tile) {
+  const std::int64_t dim = task.head_dim;
+  for (std::int64_t r = 0; r < round_up(tile.n_rows, kGroupRows); ++r) {
+    float* to = tile.q + r * q_words(task);
+    if (r >= tile.n_rows) {
+      for (std::int64_t i = 0; i < dim / 2; ++i) to[i] = 0.0F;
+      continue;
+    }
+    pack_bf16_pairs(query_of(task, r), dim, to);
+    Vec sum{};
+    for (std::int64_t i = 0; i < dim / 2; i += kWidth) {
+      const Words pairs = load_words(to + i);
+      sum += low_halves(pairs) + high_halves(pairs);
+    }
+    tile.q_sums[r] = sum_of(sum);
+  }
+}
+
 void begin_rows(const Tile& tile, const Workspace& space) {
   for (std::int64_t r = 0; r < kRows; ++r) {
-    tile.reference[r] = tile.m[r] == -kInfinity ? kNoReference : tile.m[r] * kLog2E;
+    tile.reference[r] = r >= tile.n_rows          ? kHighReference
+                        : tile.m[r] == -kInfinity ? kNoReference
+                                                  : tile.m[r] * kLog2E;
   }
   for (float* sums : space.sums) {
     for (std::int64_t i = 0; i < kSumFloats; i += kWidth) store(sums + i, Vec{});
   }
 }
 
-void end_rows(const Tile& tile, const Workspace& space) {
+void end_rows(const AttentionTask& task, const Tile& tile, const Workspace& space) {
   for (std::int64_t r = 0; r < tile.n_rows; ++r) {
-    tile.l[r] += sum_of(load(space.sums[r / kGroupRows] + r % kGroupRows * kWidth));
+    const float* sums = space.sums[r / kGroupRows] + r % kGroupRows * kRowSums;
+    tile.l[r] += sum_of(load(sums));
+    if (!holds_codes(task.v_type)) continue;
+    const Vec middles = broadcast(sum_of(load(sums + kWidth)));
+    float* o = tile.o + r * tile.o_stride;
+    for (std::int64_t d = 0; d < task.head_dim; d += kWidth) store(o + d, load(o + d) + middles);
   }
+}
+
+template <typename Codes>
+void attend_panels(const AttentionTask& task, const Tile& tile, Workspace& space) {
+  const std::int64_t n_groups = round_up(tile.n_rows, kGroupRows) / kGroupRows;
+  for_each_panel(task, tile, [&](const Panel& panel) {
+    const Panel pairs = unpacked(task, panel, space.unpacked);
+    for (std::int64_t g = 0; g < n_groups; ++g) {
+      prefetch_panel(task, panel, g, n_groups);
+      attend_group<Codes>(task, group_of(task, tile, g * kGroupRows), pairs, space, space.sums[g]);
+    }
+  });
+}
+
+void attend_all(const AttentionTask& task, const Tile& tile, Workspace& space) {
+  const bool keys = holds_codes(task.k_type);
+  const bool values = holds_codes(task.v_type);
+  if (keys && values) return attend_panels<CodesOf<true, true>>(task, tile, space);
+  if (keys) return attend_panels<CodesOf<true, false>>(task, tile, space);
+  if (values) return attend_panels<CodesOf<false, true>>(task, tile, space);
+  attend_panels<CodesOf<false, false>>(task, tile, space);
 }
 
 }  // namespace
 
 std::size_t amx_attend_scratch_bytes(std::int64_t head_dim) {
   const std::int64_t floats = kRows * (2 * round_up(head_dim, kDimUnit) + kScoreStride + 11) +
-                              packed_floats(head_dim) + 16 * 14;
+                              packed_floats(head_dim) + 16 * 14 + unpacked_floats(head_dim);
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
 void amx_attend(const AttentionTask& task) {
   const FlushDenormals flush;
   const AmxRegisters registers;
-  AttentionTask pairs = task;
-  pairs.multiplies_bf16_pairs = true;
-  Tile tile = divide_scratch(pairs);
-  load_tile(pairs, tile);
-  Workspace space = divide(tile);
+  Tile tile = divide_scratch(task);
+  load_states(task, tile);
+  load_queries(task, tile);
+  Workspace space = divide(task, tile);
   begin_rows(tile, space);
   finish_stores();
-  for_each_panel(pairs, tile, [&](const Panel& panel) {
-    const std::int64_t n_groups = round_up(tile.n_rows, kGroupRows) / kGroupRows;
-    for (std::int64_t g = 0; g < n_groups; ++g) {
-      prefetch_panel(pairs, panel, g, n_groups);
-      attend_group(pairs, group_of(pairs, tile, g * kGroupRows), panel, space, space.sums[g]);
-    }
-  });
-  end_rows(tile, space);
-  store_tile(pairs, tile);
+  attend_all(task, tile, space);
+  end_rows(task, tile, space);
+  store_tile(task, tile);
 }
 
 }  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

@@ -20,6 +20,29 @@
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
+void load_query(const AttentionTask& task, const Tile& tile, std::int64_t row, const float* q) {
+  const std::int64_t dim = task.head_dim;
+  float* to = tile.q + row * q_words(task);
+  if (holds_codes(task.k_type)) {
+    float largest = 0.0F;
+    float sum = 0.0F;
+    for (std::int64_t d = 0; d < dim; ++d) {
+      largest = larger_of(largest, q[d] < 0.0F ? -q[d] : q[d]);
+      sum += q[d];
+    }
+    const LeftUnit unit = left_unit(largest);
+    tile.q_sums[row] = sum;
+    tile.q_units[row] = unit.unit + 0.0F * sum;  // not a number where an element is none
+    float padded[kMostCodes] = {};
+    __builtin_memcpy(padded, q, static_cast<std::size_t>(dim) * sizeof(float));
+    pack_left(padded, round_up(dim, 16), unit.inverse, to);
+  } else if (multiplies_pairs(task, task.k_type)) {
+    pack_bf16_pairs(q, dim, to);
+  } else {
+    __builtin_memcpy(to, q, static_cast<std::size_t>(dim) * sizeof(float));
+  }
+}
+
 void score_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   switch (task.k_type) {
     case KvType::kF32:
@@ -90,7 +113,8 @@ std::size_t attend_scratch_bytes(std::int64_t head_dim) {
 void attend(const AttentionTask& task) {
   const FlushDenormals flush;
   Tile tile = divide_scratch(task);
-  load_tile(task, tile);
+  load_states(task, tile);
+  for (std::int64_t r = 0; r < tile.n_rows; ++r) load_query(task, tile, r, query_of(task, r));
   for_each_panel(task, tile, [&](const Panel& panel) { attend_panel(task, tile, panel); });
   store_tile(task, tile);
 }

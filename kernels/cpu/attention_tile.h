@@ -161,30 +161,13 @@ std::int64_t q_words(const AttentionTask& task) {
   return holds_codes(task.k_type) ? round_up(task.head_dim, 16) / 2 : task.head_dim;
 }
 
-void load_query(const AttentionTask& task, const Tile& tile, std::int64_t row, const float* q) {
-  const std::int64_t dim = task.head_dim;
-  float* to = tile.q + row * q_words(task);
-  if (holds_codes(task.k_type)) {
-    float largest = 0.0F;
-    float sum = 0.0F;
-    for (std::int64_t d = 0; d < dim; ++d) {
-      largest = larger_of(largest, q[d] < 0.0F ? -q[d] : q[d]);
-      sum += q[d];
-    }
-    const LeftUnit unit = left_unit(largest);
-    tile.q_sums[row] = sum;
-    tile.q_units[row] = unit.unit + 0.0F * sum;  // not a number where an element is none
-    float padded[kMostCodes] = {};
-    __builtin_memcpy(padded, q, static_cast<std::size_t>(dim) * sizeof(float));
-    pack_left(padded, round_up(dim, 16), unit.inverse, to);
-  } else if (multiplies_pairs(task, task.k_type)) {
-    pack_bf16_pairs(q, dim, to);
-  } else {
-    __builtin_memcpy(to, q, static_cast<std::size_t>(dim) * sizeof(float));
-  }
+const float* query_of(const AttentionTask& task, std::int64_t row) {
+  return task.q + row / task.n_heads * task.q_token_stride +
+         row % task.n_heads * task.q_head_stride;
 }
 
-void load_tile(const AttentionTask& task, Tile& tile) {
+// Everything but the queries.
+void load_states(const AttentionTask& task, const Tile& tile) {
   const std::int64_t dim = task.head_dim;
   for (std::int64_t r = 0; r < kRows; ++r) {  // rows that do not exist are computed as empty ones
     tile.m[r] = -kInfinity;
@@ -194,8 +177,6 @@ void load_tile(const AttentionTask& task, Tile& tile) {
     const std::int64_t token = r / task.n_heads;
     const std::int64_t head = r % task.n_heads;
     tile.position[r] = task.q_positions[token];
-    const float* q = task.q + token * task.q_token_stride + head * task.q_head_stride;
-    load_query(task, tile, r, q);
     float* o = tile.o + r * tile.o_stride;
     if (task.starts_empty) {
       for (std::int64_t d = 0; d < dim; ++d) o[d] = 0.0F;

@@ -26,8 +26,8 @@ struct Kernels {
   // Bytes of scratch that `attend` needs for a task of at most kAttentionTileRows rows.
   std::size_t (*attend_scratch_bytes)(std::int64_t head_dim);
   void (*attend)(const AttentionTask&);
-  // The same by AMX, for bf16 caches whose head_dim and block_size are multiples of kAmxUnit; null
-  // without it.
+  // The same by AMX, for caches of bf16 or codes whose head_dim and block_size are multiples of
+  // kAmxUnit; null without it.
   std::size_t (*amx_attend_scratch_bytes)(std::int64_t head_dim);
   void (*amx_attend)(const AttentionTask&);
   void (*few_rows_linear)(const FewRowsLinearTask&);

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/kv_type.h"
+#include "kernels/isa.h"
 
 namespace longhaul::test {
 
@@ -32,8 +33,8 @@ inline Tolerance operator_tolerance(DType dtype) {
 }
 
 // Attention over a cache whose K or V has this type, beside a reference over the values that the
-// cache stands for. Over codes, queries and weights are rounded to integers of 16 bits on CPUs and
-// to bf16 on GPUs.
+// cache stands for. Over codes, queries and weights are rounded to integers of 16 bits, on GPUs and
+// by AMX to bf16.
 inline Tolerance attention_tolerance(KvType type, Device device) {
   switch (type) {
     case KvType::kF32:
@@ -42,8 +43,8 @@ inline Tolerance attention_tolerance(KvType type, Device device) {
       return operator_tolerance(DType::kBf16);
     case KvType::kInt8:
     case KvType::kInt4:
-      return device == Device::kCpu ? Tolerance{3e-4, 3e-4, 1 - 1e-7}
-                                    : operator_tolerance(DType::kBf16);
+      return device == Device::kCpu && active_isa() != Isa::kAmx ? Tolerance{3e-4, 3e-4, 1 - 1e-7}
+                                                                 : operator_tolerance(DType::kBf16);
   }
   throw Error(ErrorCode::kInternal, "no tolerance for this type");
 }
