@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/amx_linear.h"
 #include "kernels/bf16_pairs.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cuda/operators.h"
@@ -16,6 +17,9 @@ namespace {
 
 // From about 30 rows on packing the weights pays (longhaul bench kernels --all-paths).
 constexpr std::int64_t kFewRows = 24;
+// With AMX copying the weights pays later: so many rows' sums fit its registers, and 16 rows of
+// weights stream from memory as they are.
+constexpr std::int64_t kFewRowsAmx = 64;
 constexpr std::int64_t kFewRowsUnit = 16;  // outputs of their tasks: a cache line of out
 
 void check(const LinearArgs& args) {
@@ -168,6 +172,10 @@ std::string_view name_of(LinearPath path) {
       return "few_rows_of_pairs";
     case LinearPath::kTiledPairs:
       return "tiled_pairs";
+    case LinearPath::kFewRowsAmx:
+      return "few_rows_amx";
+    case LinearPath::kTiledAmx:
+      return "tiled_amx";
     case LinearPath::kOneDnn:
       return "onednn";
     case LinearPath::kInt8:
@@ -176,22 +184,26 @@ std::string_view name_of(LinearPath path) {
   return "unknown";
 }
 
+bool has_linear_amx() { return cpu::kernels().amx_linear != nullptr; }
 bool has_linear_pairs() { return cpu::kernels().pair_linear != nullptr; }
 
 // oneDNN picks instructions by itself, so it serves only while the machine's best set is active:
-// LONGHAUL_ISA=baseline then really runs without AVX. Its bf16 products are slower than own ones
-// unless it has AMX (longhaul bench kernels --all-paths; docs/benchmarks/kernels.md).
+// LONGHAUL_ISA=baseline then really runs without AVX. It takes float32 only: its bf16 products are
+// slower than own ones, also by AMX (longhaul bench kernels --all-paths; oneDNN 2.6.3 takes 1.6 to
+// 2.6 times as long there, docs/benchmarks/kernels.md).
 LinearPath linear_path(std::int64_t n_rows, DType weight_dtype) {
   if (weight_dtype == DType::kI8) return LinearPath::kInt8;
+  if (weight_dtype == DType::kBf16 && has_linear_amx()) {
+    return n_rows <= kFewRowsAmx ? LinearPath::kFewRowsAmx : LinearPath::kTiledAmx;
+  }
   const bool few = n_rows <= kFewRows;
   if (weight_dtype == DType::kBf16 && has_linear_pairs() && bf16_pairs()) {
     return few ? LinearPath::kFewRowsOfPairs : LinearPath::kTiledPairs;
   }
   if (few) return LinearPath::kFewRows;
-  if (!onednn::in_build() || active_isa() != supported_isas().back()) return LinearPath::kTiled;
-  const bool fast =
-      weight_dtype == DType::kF32 || (active_isa() == Isa::kAmx && onednn::has_fast_bf16());
-  return fast ? LinearPath::kOneDnn : LinearPath::kTiled;
+  const bool by_onednn =
+      onednn::in_build() && weight_dtype == DType::kF32 && active_isa() == supported_isas().back();
+  return by_onednn ? LinearPath::kOneDnn : LinearPath::kTiled;
 }
 
 void linear_by(LinearPath path, const LinearArgs& args) {
@@ -199,6 +211,9 @@ void linear_by(LinearPath path, const LinearArgs& args) {
   const bool by_pairs = path == LinearPath::kFewRowsOfPairs || path == LinearPath::kTiledPairs;
   require(!by_pairs || (is_bf16(args) && has_linear_pairs()),
           "linear: the paths of pairs take bf16 weights and need VDPBF16PS");
+  const bool by_amx = path == LinearPath::kFewRowsAmx || path == LinearPath::kTiledAmx;
+  require(!by_amx || (is_bf16(args) && has_linear_amx()),
+          "linear: the paths of AMX take bf16 weights and need AMX");
   require((path == LinearPath::kInt8) == (args.weight.dtype == DType::kI8),
           "linear: int8 weights and no others go by the path int8");
   if (args.x.dim(0) == 0 || args.weight.n_out == 0) return;
@@ -212,6 +227,10 @@ void linear_by(LinearPath path, const LinearArgs& args) {
     case LinearPath::kTiledPairs:
       return pairs_linear(args, cpu::kPairChunk, cpu::kPairTaskRows, cpu::kPairOutputs,
                           cpu::kernels().pair_linear);
+    case LinearPath::kFewRowsAmx:
+      return amx_few_rows_linear(args);
+    case LinearPath::kTiledAmx:
+      return amx_tiled_linear(args);
     case LinearPath::kOneDnn:
       return onednn::linear(args);
     case LinearPath::kInt8:

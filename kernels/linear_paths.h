@@ -12,6 +12,8 @@ enum class LinearPath {
   kTiled,           // own, any number of rows
   kFewRowsOfPairs,  // the same two for bf16 weights, by VDPBF16PS
   kTiledPairs,
+  kFewRowsAmx,  // and by AMX
+  kTiledAmx,
   kOneDnn,  // oneDNN's matmul, when it is in the build
   kInt8     // own, for int8 weights and any number of rows
 };
@@ -19,6 +21,8 @@ enum class LinearPath {
 std::string_view name_of(LinearPath path);
 // Whether the active instruction set has the paths of pairs.
 bool has_linear_pairs();
+// Whether it has the paths of AMX.
+bool has_linear_amx();
 // The path that linear() takes for this many rows, with the active instruction set and build.
 LinearPath linear_path(std::int64_t n_rows, DType weight_dtype);
 // linear() on the CPU by the given path.

@@ -88,12 +88,6 @@ void* input_of(const LinearArgs& args) {
 
 bool in_build() { return true; }
 
-bool has_fast_bf16() {
-  static const bool has_amx = static_cast<int>(dnnl::get_effective_cpu_isa()) >=
-                              static_cast<int>(dnnl::cpu_isa::avx512_core_amx);
-  return has_amx;
-}
-
 void linear(const LinearArgs& args) {
   const Key key = {.n_tokens = args.x.dim(0),
                    .n_in = args.weight.n_in,

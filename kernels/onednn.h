@@ -5,8 +5,6 @@
 namespace longhaul::onednn {
 
 bool in_build();
-// Whether its bf16 products are faster than own ones on this machine: with AMX.
-bool has_fast_bf16();
 // Shapes are checked. Any thread; uses kernel_threads() threads.
 void linear(const LinearArgs& args);
 

@@ -6,8 +6,6 @@ namespace longhaul::onednn {
 
 bool in_build() { return false; }
 
-bool has_fast_bf16() { return false; }
-
 void linear(const LinearArgs&) {
   throw Error(ErrorCode::kUnsupported, "kernels: oneDNN is not in this build");
 }

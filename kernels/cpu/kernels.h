@@ -3,6 +3,7 @@
 // split the work over threads. Pointers are to floats unless said otherwise; strides count
 // elements.
 #pragma once
+#include "kernels/cpu/amx_linear.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/int8_linear.h"
 #include "kernels/cpu/linear.h"
@@ -39,6 +40,10 @@ struct Kernels {
   void (*pack_pair_x)(const PairXTask&);  // null without VDPBF16PS; likewise the next two
   void (*pair_linear)(const PairLinearTask&);
   void (*pair_few_rows)(const PairLinearTask&);
+  void (*amx_pack_x)(const AmxXTask&);  // null without AMX; likewise the next three
+  std::size_t (*amx_linear_scratch_bytes)();
+  void (*amx_linear)(const AmxLinearTask&);
+  void (*amx_few_rows)(const AmxLinearTask&);
   std::int64_t (*int8_x_bytes)(std::int64_t group);  // of one row's group of integers
   void (*quantise_int8_x)(const Int8XTask&);
   void (*int8_linear)(const Int8LinearTask&);

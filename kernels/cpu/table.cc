@@ -59,6 +59,10 @@ const Kernels kernels = {
     .pair_linear = nullptr,
     .pair_few_rows = nullptr,
 #endif
+    .amx_pack_x = nullptr,
+    .amx_linear_scratch_bytes = nullptr,
+    .amx_linear = nullptr,
+    .amx_few_rows = nullptr,
     .int8_x_bytes = int8_x_bytes,
     .quantise_int8_x = quantise_int8_x,
     .int8_linear = int8_linear,

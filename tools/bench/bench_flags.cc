@@ -124,9 +124,9 @@ time. Tokens are random; tokenising is not measured, picking the likeliest token
 of bound: speed over what this machine allows at best. A prompt's bound is its arithmetic over the
 rate of multiply-adds from registers; a generated token's is the bytes of weights and cache that it
 must read over the rate of reading 512 MiB. Both rates are measured in the same process, with the
-same threads, right before and after each repetition. Models that fit the caches, and products of
-oneDNN with AMX, can exceed 1. On a GPU the rates are that of cuBLAS's bf16 products, twice that for
-int8, and that of a kernel that reads 1.6 GiB.
+same threads, right before and after each repetition. Models that fit the caches can exceed 1. On a
+GPU the rates are that of cuBLAS's bf16 products, twice that for int8, and that of a kernel that reads
+1.6 GiB.
 
 Examples:
   longhaul bench -m models/llama

@@ -21,8 +21,8 @@ struct Work {
 struct Rates {
   double float_flops = 0;  // multiply-adds of floats from registers
   double pair_flops = 0;   // of pairs of bf16 where the machine has them, else as floats
-  double int8_ops = 0;     // multiply-adds of int8 from registers, by VPDPBUSD where there is one
-  double read_bytes = 0;   // of memory far larger than the caches
+  double int8_ops = 0;  // multiply-adds of int8 from registers, by VPDPBUSD or AMX if there is one
+  double read_bytes = 0;  // of memory far larger than the caches
 
   // Of products of floats with weights or keys of this type: bf16 can always be widened.
   double flops(DType dtype) const;

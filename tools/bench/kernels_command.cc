@@ -166,9 +166,10 @@ Command add_bench_kernels_command(CLI::App& bench) {
   add_flags(*app, *flags);
   app->footer(
       R"(Attainable is measured in the same process, right before and after each kernel, with the same
-threads: multiply-adds from registers, and reading of 512 MiB. A kernel is held against whichever of
-the two takes longer for its work. Products of oneDNN may use AMX, which the probe does not: their
-ratio can then exceed 1. slope: of log time over log length, for the lengths so far.
+threads: multiply-adds from registers (of bf16 and int8 by AMX where the instruction set has it), and
+reading of 512 MiB. A kernel is held against whichever of the two takes longer for its work. Weights
+that fit the caches, or are fetched in another order, can exceed 1. slope: of log time over log
+length, for the lengths so far.
 
 Examples:
   longhaul bench kernels -t 1

@@ -21,10 +21,11 @@ struct Product {
   std::int64_t n_out;
 };
 constexpr Product kProducts[] = {
-    {"1B_up", 512, 2048, 8192},  {"1B_down", 512, 8192, 2048}, {"8B_qo", 512, 4096, 4096},
-    {"8B_up", 512, 4096, 14336}, {"1B_up", 1, 2048, 8192},     {"8B_up", 1, 4096, 14336},
-    {"8B_down", 1, 14336, 4096}, {"8B_up", 4, 4096, 14336},    {"8B_up", 8, 4096, 14336},
-    {"8B_up", 16, 4096, 14336},  {"8B_up", 32, 4096, 14336},   {"1B_logits", 1, 2048, 128256},
+    {"1B_up", 512, 2048, 8192},     {"1B_down", 512, 8192, 2048}, {"8B_qo", 512, 4096, 4096},
+    {"8B_up", 512, 4096, 14336},    {"1B_up", 1, 2048, 8192},     {"8B_up", 1, 4096, 14336},
+    {"8B_down", 1, 14336, 4096},    {"8B_up", 4, 4096, 14336},    {"8B_up", 8, 4096, 14336},
+    {"8B_up", 16, 4096, 14336},     {"8B_up", 32, 4096, 14336},   {"8B_up", 64, 4096, 14336},
+    {"1B_logits", 1, 2048, 128256},
 };
 
 // The weights of a product, of any type.
@@ -96,6 +97,10 @@ bool makes_sense(LinearPath path, DType dtype, std::int64_t n_tokens) {
       return n_tokens <= 32 && dtype == DType::kBf16 && has_linear_pairs();
     case LinearPath::kTiledPairs:
       return n_tokens >= 8 && dtype == DType::kBf16 && has_linear_pairs();
+    case LinearPath::kFewRowsAmx:
+      return n_tokens <= 64 && dtype == DType::kBf16 && has_linear_amx();
+    case LinearPath::kTiledAmx:
+      return n_tokens >= 8 && dtype == DType::kBf16 && has_linear_amx();
     case LinearPath::kOneDnn:
       return n_tokens >= 8 && onednn::in_build();
     case LinearPath::kInt8:
@@ -112,7 +117,8 @@ std::vector<KernelCase> linear_cases(bool all_paths) {
     for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8}) {
       for (const LinearPath path :
            {LinearPath::kFewRows, LinearPath::kTiled, LinearPath::kFewRowsOfPairs,
-            LinearPath::kTiledPairs, LinearPath::kOneDnn, LinearPath::kInt8}) {
+            LinearPath::kTiledPairs, LinearPath::kFewRowsAmx, LinearPath::kTiledAmx,
+            LinearPath::kOneDnn, LinearPath::kInt8}) {
         const bool is_taken = path == linear_path(p.n_tokens, dtype);
         if (is_taken || (all_paths && makes_sense(path, dtype, p.n_tokens))) {
           cases.push_back(make_case(p, dtype, path));

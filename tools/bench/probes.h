@@ -17,8 +17,8 @@ class Probes {
   // Takes 512 MiB, which no cache holds.
   explicit Probes(BenchClock clock);
 
-  // The best of a few runs of each loop; about a fifth of a second. AMX, which only oneDNN uses, is
-  // not among them: with it a product may take less time than its bound.
+  // The best of a few runs of each loop; about a fifth of a second. Products of bf16 and of int8
+  // are those of the active instruction set: TDPBF16PS and TDPBSUD with AMX.
   Rates measure() const;
 
  private:

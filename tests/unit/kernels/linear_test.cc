@@ -1,6 +1,7 @@
-// linear by each of its paths (few rows, tiled, oneDNN), with each instruction set and weight type.
+// linear by each of its paths, with each instruction set and weight type.
 #include "kernels/linear.h"
 
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -30,6 +31,9 @@ class Linear : public EachDevice {
     }
     if (dtype == DType::kBf16 && has_linear_pairs()) {
       out.insert(out.end(), {LinearPath::kFewRowsOfPairs, LinearPath::kTiledPairs});
+    }
+    if (dtype == DType::kBf16 && has_linear_amx()) {
+      out.insert(out.end(), {LinearPath::kFewRowsAmx, LinearPath::kTiledAmx});
     }
     return out;
   }
@@ -170,16 +174,75 @@ TEST_P(Linear, SlicesOfWeightsMatchTheReference) {
 }
 
 TEST_P(Linear, NeitherThreadsNorTimeChangeTheOwnPaths) {
-  const Product p = {8, 400, 900};
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const Product p = {8, 400, 900, dtype};
+    Random random(base_seed());
+    const std::vector<float> x = random.normals(p.n_tokens * p.n_in);
+    const Weight weight(p.dtype, p.n_out, p.n_in, random.normals(p.n_out * p.n_in));
+    for (const Way way : ways(p.dtype)) {
+      if (way == LinearPath::kOneDnn) continue;
+      set_kernel_threads(1);
+      const std::vector<float> one = compute(stream(), way, p, x, weight, {});
+      set_kernel_threads(3);
+      EXPECT_EQ(one, compute(stream(), way, p, x, weight, {})) << describe(way);
+    }
+  }
+  set_kernel_threads(0);
+}
+
+// What lies beside a slice is not multiplied, not even by zero.
+TEST_P(Linear, NansBesideASliceStayThere) {
   Random random(base_seed());
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    std::vector<float> values(60 * 110, std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> inside;
+    for (std::int64_t o = 3; o < 48; ++o) {
+      for (std::int64_t i = 5; i < 82; ++i) {
+        inside.push_back(static_cast<float>(random.integer(-8, 8)));
+        values[static_cast<std::size_t>(o * 110 + i)] = inside.back();
+      }
+    }
+    const Weight whole(dtype, 60, 110, values);
+    const Memory<std::byte> whole_there(stream(), whole.bytes());
+    const Product p = {37, 77, 45, dtype};
+    const std::vector<float> x(static_cast<std::size_t>(p.n_tokens * p.n_in), 2.0F);
+    const auto want = expected(p, x, Weight(dtype, 45, 77, inside), {});
+    const Memory x_there(stream(), x);
+    for (const Way way : ways(dtype)) {
+      const Memory out(stream(), p.n_tokens * p.n_out, 0.0F);
+      run(stream(), way,
+          {.x = TensorView<const float, 2>(x_there.data(), {p.n_tokens, p.n_in}),
+           .weight = whole.view_at(whole_there.data()).outputs({3, 48}).inputs({5, 82}),
+           .bias = {},
+           .out = TensorView<float, 2>(out.data(), {p.n_tokens, p.n_out})});
+      EXPECT_EQ(widened(out.values()), want) << describe(way);
+    }
+  }
+}
+
+// More rows, steps and outputs than AMX takes at a time, and none of them a whole number of tiles.
+// Both its ways add in the same order, and a row has the same bits beside any other rows.
+TEST(LinearByAmx, ManyRowsHaveTheBitsOfOne) {
+  if (!has_linear_amx()) GTEST_SKIP() << "no AMX";
+  Random random(base_seed());
+  const Product p = {549, 1107, 1043, DType::kBf16, true, LinearOutput::kAccumulate};
   const std::vector<float> x = random.normals(p.n_tokens * p.n_in);
-  const Weight weight(p.dtype, p.n_out, p.n_in, random.normals(p.n_out * p.n_in));
-  for (const Way way : ways(p.dtype)) {
-    if (way == LinearPath::kOneDnn) continue;
-    set_kernel_threads(1);
-    const std::vector<float> one = compute(stream(), way, p, x, weight, {});
-    set_kernel_threads(3);
-    EXPECT_EQ(one, compute(stream(), way, p, x, weight, {}));
+  const Weight weight(p.dtype, p.n_out, p.n_in, random.normals(p.n_out * p.n_in, 0.05));
+  const std::vector<float> bias = random.normals(p.n_out);
+  const std::vector<float> many =
+      compute(StreamRef::cpu(), LinearPath::kTiledAmx, p, x, weight, bias);
+  EXPECT_TRUE(close(many, expected(p, x, weight, bias), {1e-5, 2e-5, 1 - 1e-9}));
+  EXPECT_EQ(compute(StreamRef::cpu(), LinearPath::kFewRowsAmx, p, x, weight, bias), many);
+  for (const std::int64_t row : {0, 17, 511, 548}) {
+    Product one = p;
+    one.n_tokens = 1;
+    const auto x_begin = x.begin() + row * p.n_in;
+    const auto begin = many.begin() + row * p.n_out;
+    for (const LinearPath path : {LinearPath::kFewRowsAmx, LinearPath::kTiledAmx}) {
+      EXPECT_EQ(compute(StreamRef::cpu(), path, one, {x_begin, x_begin + p.n_in}, weight, bias),
+                std::vector<float>(begin, begin + p.n_out))
+          << name_of(path) << " row " << row;
+    }
   }
 }
 
