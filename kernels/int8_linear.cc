@@ -8,6 +8,10 @@
 namespace longhaul {
 namespace {
 
+// With fewer rows the weights pass so quickly that the AMX kernel's copy of them costs more than it
+// saves (docs/benchmarks/kernels.md).
+constexpr std::int64_t kAmxRows = 17;
+
 // Activations as the kernel reads them; memory of the calling thread, until the next call.
 cpu::Int8X quantise(const LinearArgs& args) {
   const cpu::Kernels& kernels = cpu::kernels();
@@ -18,8 +22,9 @@ cpu::Int8X quantise(const LinearArgs& args) {
   thread_local Scratch numbers;
   float* scales = numbers.floats(2 * n_parts);
   const cpu::Int8X x = {
-      .integers =
-          bytes.bytes(static_cast<std::size_t>(n_parts * kernels.int8_x_bytes(args.weight.group))),
+      .integers = bytes.bytes(static_cast<std::size_t>((n_parts + cpu::kAmxInt8MoreRows) *
+                                                           kernels.int8_x_bytes(args.weight.group) +
+                                                       cpu::kAmxInt8MoreBytes)),
       .scales = scales,
       .sums = reinterpret_cast<std::int32_t*>(scales + n_parts),
       .n_rows = n_rows};
@@ -46,6 +51,10 @@ void int8_linear(const LinearArgs& args) {
   const std::int64_t n_tiles = ceil_div(end, cpu::kInt8TileLanes);
   const std::int64_t n_cuts =
       std::min(n_tiles, n_row_tasks(end * std::min(n_rows, cpu::kInt8TaskRows), w.n_in, 131072));
+  const bool by_amx = kernels.amx_int8_linear != nullptr && n_rows >= kAmxRows;
+  const std::size_t scratch_bytes =
+      by_amx ? kernels.amx_int8_scratch_bytes(w.group)
+             : static_cast<std::size_t>(cpu::kInt8TaskRows * cpu::kInt8TileLanes) * sizeof(float);
   const std::int64_t n_blocks = ceil_div(n_rows, cpu::kInt8TaskRows);
   parallel_for(n_blocks * n_cuts, [&](std::int64_t task) {
     thread_local Scratch scratch;
@@ -53,22 +62,23 @@ void int8_linear(const LinearArgs& args) {
     const std::int64_t cut = task % n_cuts;
     const std::int64_t lane_begin = cut * n_tiles / n_cuts * cpu::kInt8TileLanes;
     const std::int64_t lane_end = (cut + 1) * n_tiles / n_cuts * cpu::kInt8TileLanes;
-    kernels.int8_linear({.x = x,
-                         .n_in = w.n_in,
-                         .group = w.group,
-                         .weight = static_cast<const std::uint8_t*>(w.data),
-                         .panel_bytes = kInt8Panel * w.stride(),
-                         .scales = w.scales,
-                         .first_lane = w.first_lane,
-                         .bias = args.bias.empty() ? nullptr : args.bias.data(),
-                         .out = args.out.data(),
-                         .out_stride = w.n_out,
-                         .accumulate = args.output == LinearOutput::kAccumulate,
-                         .row_begin = row,
-                         .row_end = std::min(row + cpu::kInt8TaskRows, n_rows),
-                         .lane_begin = std::max(lane_begin, w.first_lane),
-                         .lane_end = std::min(lane_end, end),
-                         .scratch = scratch.floats(cpu::kInt8TaskRows * cpu::kInt8TileLanes)});
+    (by_amx ? kernels.amx_int8_linear : kernels.int8_linear)(
+        {.x = x,
+         .n_in = w.n_in,
+         .group = w.group,
+         .weight = static_cast<const std::uint8_t*>(w.data),
+         .panel_bytes = kInt8Panel * w.stride(),
+         .scales = w.scales,
+         .first_lane = w.first_lane,
+         .bias = args.bias.empty() ? nullptr : args.bias.data(),
+         .out = args.out.data(),
+         .out_stride = w.n_out,
+         .accumulate = args.output == LinearOutput::kAccumulate,
+         .row_begin = row,
+         .row_end = std::min(row + cpu::kInt8TaskRows, n_rows),
+         .lane_begin = std::max(lane_begin, w.first_lane),
+         .lane_end = std::min(lane_end, end),
+         .scratch = reinterpret_cast<float*>(scratch.bytes(scratch_bytes))});
   });
 }
 

@@ -28,6 +28,8 @@ class AmxRegisters {
       whole.row_bytes[i] = kAmxRowBytes;
       whole.n_rows[i] = kAmxRows;
     }
+    // The intrinsic tells the compiler of the first eight bytes only.
+    __asm__ volatile("" ::"r"(&whole) : "memory");
     _tile_loadconfig(&whole);
   }
   ~AmxRegisters() { _tile_release(); }

@@ -10,6 +10,8 @@ void amx_pack_x(const AmxXTask& task);
 std::size_t amx_linear_scratch_bytes();
 void amx_linear(const AmxLinearTask& task);
 void amx_few_rows(const AmxLinearTask& task);
+std::size_t amx_int8_scratch_bytes(std::int64_t group);
+void amx_int8_linear(const Int8LinearTask& task);
 ProbeResult amx_probe_bf16_products(std::int64_t n_rounds, float x);
 ProbeResult amx_probe_int8_products(std::int64_t n_rounds, float x);
 
@@ -21,6 +23,8 @@ Kernels with_amx(const Kernels& others) {
   out.amx_linear_scratch_bytes = amx_linear_scratch_bytes;
   out.amx_linear = amx_linear;
   out.amx_few_rows = amx_few_rows;
+  out.amx_int8_scratch_bytes = amx_int8_scratch_bytes;
+  out.amx_int8_linear = amx_int8_linear;
   out.probe_bf16_products = amx_probe_bf16_products;
   out.probe_int8_products = amx_probe_int8_products;
   return out;

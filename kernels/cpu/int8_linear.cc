@@ -23,6 +23,26 @@ constexpr std::uint32_t kInfinityBits = 0x7f800000U;
 
 std::int64_t steps_of(std::int64_t n_in) { return (n_in + kInt8Step - 1) / kInt8Step; }
 
+template <int kDistance>
+LONGHAUL_INLINE Ints exchanged(Ints v) {
+  Ints other;
+  for (int lane = 0; lane < kWidth; ++lane) other[lane] = lane ^ kDistance;
+  return __builtin_shuffle(v, other);
+}
+template <int kDistance = kWidth / 2>
+LONGHAUL_INLINE std::int32_t sum_of(Ints v) {
+  v += exchanged<kDistance>(v);
+  if constexpr (kDistance > 1) return sum_of<kDistance / 2>(v);
+  return v[0];
+}
+template <int kDistance = kWidth / 2>
+LONGHAUL_INLINE std::int32_t max_of(Ints v) {
+  const Ints other = exchanged<kDistance>(v);
+  v = other > v ? other : v;
+  if constexpr (kDistance > 1) return max_of<kDistance / 2>(v);
+  return v[0];
+}
+
 // The largest magnitude of n floats, as bits: those of infinities and NaNs are larger than all.
 std::uint32_t largest_magnitude(const float* x, std::int64_t n) {
   Ints most{};
@@ -31,13 +51,7 @@ std::uint32_t largest_magnitude(const float* x, std::int64_t n) {
     const Ints bits = reinterpret_cast<Ints>(v) & 0x7fffffff;
     most = bits > most ? bits : most;
   }
-  std::int32_t lanes[kWidth];
-  __builtin_memcpy(lanes, &most, sizeof lanes);
-  for (int half = kWidth / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i)
-      lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
-  }
-  return static_cast<std::uint32_t>(lanes[0]);
+  return static_cast<std::uint32_t>(max_of(most));
 }
 
 // Integers of [-127, 127] in the form of int8_products.h; n of them, in whole steps.
@@ -79,12 +93,7 @@ std::int32_t quantise_group(const float* x, std::int64_t n, std::byte* out, floa
     sums += q;
     store_left(out + i / kInt8Step * kInt8LeftBytes, q, n - i);
   }
-  std::int32_t lanes[kWidth];
-  __builtin_memcpy(lanes, &sums, sizeof lanes);
-  for (int half = kWidth / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  return lanes[0];
+  return sum_of(sums);
 }
 
 // Some rows against some panels of weights, over one group of inputs.

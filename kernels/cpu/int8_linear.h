@@ -10,6 +10,10 @@ namespace longhaul::cpu {
 inline constexpr std::int64_t kInt8TileLanes = 64;
 // The most rows of a task: so many that its sums leave room for weights in the second cache.
 inline constexpr std::int64_t kInt8TaskRows = 576;
+// AMX multiplies whole tiles: it reads so many rows behind the last one of x and so many bytes
+// behind those, whatever is there.
+inline constexpr std::int64_t kAmxInt8MoreRows = 31;
+inline constexpr std::int64_t kAmxInt8MoreBytes = 63;
 
 // What quantise_int8_x leaves of rows of x. Group after group, each with all rows, so that the rows
 // that are multiplied together lie together.
@@ -50,7 +54,7 @@ struct Int8LinearTask {
   std::int64_t row_end;
   std::int64_t lane_begin;  // >= first_lane
   std::int64_t lane_end;
-  float* scratch;  // [its rows, kInt8TileLanes], aligned to 64 bytes
+  float* scratch;  // [its rows, kInt8TileLanes], or as AMX needs it; aligned to 64 bytes
 };
 
 }  // namespace longhaul::cpu

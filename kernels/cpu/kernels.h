@@ -47,6 +47,10 @@ struct Kernels {
   std::int64_t (*int8_x_bytes)(std::int64_t group);  // of one row's group of integers
   void (*quantise_int8_x)(const Int8XTask&);
   void (*int8_linear)(const Int8LinearTask&);
+  // The same by AMX, with the same bits and scratch of its own; null without it. For integers as
+  // VPDPBUSD reads them, with readable memory behind them (kAmxInt8MoreRows).
+  std::size_t (*amx_int8_scratch_bytes)(std::int64_t group);
+  void (*amx_int8_linear)(const Int8LinearTask&);
   ProbeResult (*probe_float_products)(std::int64_t n_rounds, float x);
   ProbeResult (*probe_bf16_products)(std::int64_t n_rounds, float x);
   ProbeResult (*probe_int8_products)(std::int64_t n_rounds, float x);

@@ -189,6 +189,13 @@ TEST_P(Int8Linear, LargeTilesHaveTheBitsOfTheBaseline) {
   expect_bits_of_baseline({300, {600, 300}, true, LinearOutput::kAccumulate});
 }
 
+// More outputs and groups for one thread than AMX keeps in the second cache.
+TEST_P(Int8Linear, ManyOutputsOfOneThreadHaveTheBitsOfTheBaseline) {
+  set_kernel_threads(1);
+  expect_bits_of_baseline({70, {2100, 700}, true});
+  set_kernel_threads(0);
+}
+
 TEST_P(Int8Linear, ARowDoesNotDependOnTheRowsBesideItNorOnThreads) {
   const Product p = {130, {200, 600}, true};
   Random random(base_seed());
