@@ -1,7 +1,10 @@
 // The partial result of attention over some of the keys, and its algebra. For scores s_j of the
 // keys seen so far:
-//   m = max_j s_j        l = sum_j exp(s_j - m)        o = sum_j exp(s_j - m) v_j   (not
+//   m about max_j s_j    l = sum_j exp(s_j - m)        o = sum_j exp(s_j - m) v_j   (not
 //   normalised)
+// m is a reference that keeps exponentials within floats: the largest score, or one that the
+// largest exceeds by less than 28 (kernels/cpu/amx_softmax.h). What the state says is independent
+// of it.
 // Empty is (-inf, 0, 0). merge is associative and commutative with that identity, so keys may be
 // split over tiles, blocks and ranks in any way (Milakov & Gimelshein 2018; Rabe & Staats 2021).
 // Natural logarithm; lse = m + log l.
