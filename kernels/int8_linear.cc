@@ -9,7 +9,7 @@ namespace longhaul {
 namespace {
 
 // With fewer rows the weights pass so quickly that the AMX kernel's copy of them costs more than it
-// saves (docs/benchmarks/kernels.md).
+// saves (docs/benchmarks/kernels_amx.md).
 constexpr std::int64_t kAmxRows = 17;
 
 // Activations as the kernel reads them; memory of the calling thread, until the next call.

@@ -190,7 +190,7 @@ bool has_linear_pairs() { return cpu::kernels().pair_linear != nullptr; }
 // oneDNN picks instructions by itself, so it serves only while the machine's best set is active:
 // LONGHAUL_ISA=baseline then really runs without AVX. It takes float32 only: its bf16 products are
 // slower than own ones, also by AMX (longhaul bench kernels --all-paths; oneDNN 2.6.3 takes 1.6 to
-// 2.6 times as long there, docs/benchmarks/kernels.md).
+// 2.6 times as long there, docs/benchmarks/kernels_amx.md).
 LinearPath linear_path(std::int64_t n_rows, DType weight_dtype) {
   if (weight_dtype == DType::kI8) return LinearPath::kInt8;
   if (weight_dtype == DType::kBf16 && has_linear_amx()) {
