@@ -40,13 +40,14 @@ AttentionProblem::AttentionProblem(StreamRef stream, const AttentionShape& shape
                                    std::uint64_t seed)
     : stream_(stream),
       shape_(shape),
-      sm_scale_(1.0F / std::sqrt(static_cast<float>(shape.head_dim))),
+      sm_scale_(shape.deviation / std::sqrt(static_cast<float>(shape.head_dim))),
       q_there_(stream, shape.q_len * n_heads() * shape.head_dim),
       state_(stream, SoftmaxState(shape.q_len, n_heads(), shape.head_dim)) {
   Random random(seed);
   place_blocks(random);
   fill_blocks(random);
   q_ = random.normals(shape.q_len * n_heads() * shape.head_dim);
+  if (shape.deviation > 1.0F) q_ = rounded_to_bf16(q_);
   q_there_.write(q_);
   const std::int64_t last =
       k_positions_.empty() ? 0 : *std::max_element(k_positions_.begin(), k_positions_.end());

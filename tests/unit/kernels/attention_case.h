@@ -24,6 +24,8 @@ struct AttentionShape {
   AttentionMask mask = {};
   bool gaps = true;         // positions jump between blocks, blocks are partly filled and shuffled
   bool after_keys = false;  // all queries come after all keys (decode)
+  // Of scores. With large ones, queries are numbers that bf16 holds: rounding them would show.
+  float deviation = 1.0F;
 };
 
 std::string describe(const AttentionShape& shape);

@@ -107,6 +107,27 @@ TEST_P(Attention, PrefillOfManyQueriesMatchesTheReference) {
   }
 }
 
+// Later keys exceed the largest of the first ones by far more than e can be raised to in bf16 or
+// than a kernel may put off.
+TEST_P(Attention, MaximaThatRiseLateMatchTheReference) {
+  for (const KvType k_type : kKvTypes) {
+    for (const KvType v_type : kKvTypes) {
+      const AttentionShape shape = {.q_len = 70,
+                                    .gqa_group = 3,
+                                    .head_dim = 64,
+                                    .n_blocks = 12,
+                                    .k_type = k_type,
+                                    .v_type = v_type,
+                                    .gaps = false,
+                                    .deviation = 30.0F};
+      SCOPED_TRACE(describe(shape));
+      AttentionProblem problem(stream(), shape, base_seed());
+      const auto want = reference::attention(problem.reference_case());
+      EXPECT_TRUE(close(problem.run(), want.out, operator_tolerance(DType::kBf16)));
+    }
+  }
+}
+
 // Long enough that the keys are cut into ranges whose partial states are merged.
 TEST_P(Attention, DecodeOverManyKeysMatchesTheReference) {
   for (const KvType type : kKvTypes) {
@@ -378,6 +399,27 @@ TEST_P(Attention, HiddenBlocksAreNotTouched) {
              {{nowhere, 1001, 32}, block.ref(0, 32), {nowhere, 900, 0}, {nowhere, 64, 32}},
              {.sink = 32, .recent = 100}, empty_state(1, 16));
   EXPECT_GT(state.l.data()[0], 0.0F);
+}
+
+// One row of many is not a number, and so is nothing but its result.
+TEST_P(Attention, NanStaysInItsRow) {
+  for (const KvType type : kKvTypes) {
+    Block block(stream());
+    block.shape = {.block_size = 32, .head_dim = 32, .k_type = type, .v_type = type};
+    block.memory = Memory<std::byte>(stream(), static_cast<std::int64_t>(block.shape.bytes()));
+    const std::vector<float> k = Random(base_seed()).normals(32 * 32);
+    block.set(k, k);
+    std::vector<float> q = Random(base_seed() + 1).normals(40 * 32);
+    q[7 * 32 + 3] = std::nanf("");
+    std::vector<std::int64_t> positions;
+    for (std::int64_t i = 0; i < 40; ++i) positions.push_back(100 + i);
+    const SoftmaxState state =
+        attend(block, q, positions, {block.ref(0, 32)}, {}, empty_state(40, 32));
+    for (int i = 0; i < 40; ++i) {
+      EXPECT_EQ(std::isnan(state.l.data()[i]), i == 7) << name_of(type) << " row " << i;
+      EXPECT_EQ(std::isnan(state.o.data()[i * 32]), i == 7) << name_of(type) << " row " << i;
+    }
+  }
 }
 
 TEST_P(Attention, NanIsNotSwallowed) {
