@@ -36,7 +36,7 @@ constexpr std::int64_t kPrefetchBytes = 2048;
 void prefetch_next_values(const AttentionTask& task, const Panel& panel, std::int64_t from) {
   const float* next = next_part(task, panel, 0, task.v_at);
   for (std::int64_t i = from; next != nullptr && i < from + kPrefetchBytes; i += 64) {
-    __builtin_prefetch(reinterpret_cast<const char*>(next) + i);
+    __builtin_prefetch(reinterpret_cast<const char*>(next) + i, /*rw=*/0, /*locality=*/2);
   }
 }
 

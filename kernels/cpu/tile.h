@@ -178,11 +178,12 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) right[v] = load_columns<kPartial>(b + v * kWidth, n_last);
       // Few rows wait for memory, and the hardware's prefetcher stops at page ends and at jumps
-      // from block to block. Prefetching past the end is harmless.
+      // from block to block. Into the second cache, for the first one does not hold two panels.
+      // Prefetching past the end is harmless.
       if constexpr (kRows <= 4 && kVectors * kWidth >= 16) {
 #pragma GCC unroll 8
         for (int v = 0; v < kVectors * kWidth / 16; ++v) {
-          __builtin_prefetch(ahead + v * 16);
+          __builtin_prefetch(ahead + v * 16, /*rw=*/0, /*locality=*/2);
         }
         ahead += p.b_stride;
       }
