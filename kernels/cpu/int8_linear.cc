@@ -23,18 +23,6 @@ constexpr std::uint32_t kInfinityBits = 0x7f800000U;
 
 std::int64_t steps_of(std::int64_t n_in) { return (n_in + kInt8Step - 1) / kInt8Step; }
 
-template <int kDistance>
-LONGHAUL_INLINE Ints exchanged(Ints v) {
-  Ints other;
-  for (int lane = 0; lane < kWidth; ++lane) other[lane] = lane ^ kDistance;
-  return __builtin_shuffle(v, other);
-}
-template <int kDistance = kWidth / 2>
-LONGHAUL_INLINE std::int32_t sum_of(Ints v) {
-  v += exchanged<kDistance>(v);
-  if constexpr (kDistance > 1) return sum_of<kDistance / 2>(v);
-  return v[0];
-}
 template <int kDistance = kWidth / 2>
 LONGHAUL_INLINE std::int32_t max_of(Ints v) {
   const Ints other = exchanged<kDistance>(v);

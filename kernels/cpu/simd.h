@@ -71,15 +71,15 @@ LONGHAUL_INLINE Words broadcast_word(const void* p) {
   return word - Words{};
 }
 
-// The lanes at a distance, so that v and this hold each pair once in each half.
-template <int kDistance>
-LONGHAUL_INLINE Vec exchanged(Vec v) {
+// The lanes at a distance, so that v and this hold each pair once in each half. V: Vec or Ints.
+template <int kDistance, typename V>
+LONGHAUL_INLINE V exchanged(V v) {
   Ints other;
   for (int lane = 0; lane < kWidth; ++lane) other[lane] = lane ^ kDistance;
   return __builtin_shuffle(v, other);
 }
-template <int kDistance = kWidth / 2>
-LONGHAUL_INLINE float sum_of(Vec v) {
+template <int kDistance = kWidth / 2, typename V>
+LONGHAUL_INLINE auto sum_of(V v) {
   v += exchanged<kDistance>(v);
   if constexpr (kDistance > 1) return sum_of<kDistance / 2>(v);
   return v[0];
