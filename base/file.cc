@@ -134,16 +134,27 @@ void AppendFile::truncate(std::size_t size) {
     throw_errno("cannot truncate", path_.string());
 }
 
-void replace_file(const std::filesystem::path& path, std::string_view text) {
-  std::filesystem::path partial = path;
-  partial += ".partial";
+std::filesystem::path partial_path(const std::filesystem::path& path) {
+  return path.string() + ".partial";
+}
+
+void publish_file(const std::filesystem::path& path) {
+  const std::filesystem::path partial = partial_path(path);
   {
-    const Descriptor descriptor(partial, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    write_all(descriptor.get(), text, partial);
+    const Descriptor descriptor(partial, O_RDONLY);
     if (::fsync(descriptor.get()) != 0) throw_errno("cannot sync", partial.string());
   }
   if (::rename(partial.c_str(), path.c_str()) != 0) throw_errno("cannot rename to", path.string());
   sync_folder_of(path);
+}
+
+void replace_file(const std::filesystem::path& path, std::string_view text) {
+  {
+    const std::filesystem::path partial = partial_path(path);
+    const Descriptor descriptor(partial, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    write_all(descriptor.get(), text, partial);
+  }
+  publish_file(path);
 }
 
 }  // namespace longhaul

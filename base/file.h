@@ -54,8 +54,12 @@ class AppendFile {
   int descriptor_ = -1;
 };
 
-// Writes `text` to a temporary file beside `path`, syncs it, renames it over `path` and syncs the
-// folder.
+// NAME.partial, where a file that must be whole or absent is written before it gets its name.
+std::filesystem::path partial_path(const std::filesystem::path& path);
+// The complete file at partial_path(path) becomes `path`, in the place of what was there, and stays
+// so after a crash: syncs it, renames it, syncs the folder.
+void publish_file(const std::filesystem::path& path);
+// Writes `text` to partial_path(path) and publishes it.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace longhaul

@@ -35,6 +35,7 @@ function(longhaul_add_library name)
   add_library(longhaul_${name} STATIC ${ARG_SOURCES})
   add_library(longhaul::${name} ALIAS longhaul_${name})
   target_link_libraries(longhaul_${name} PUBLIC longhaul_flags ${ARG_PUBLIC} PRIVATE longhaul_warnings ${ARG_PRIVATE})
+  longhaul_use_precompiled(longhaul_${name} longhaul_code_headers ${ARG_PRIVATE})
 endfunction()
 
 # For files whose speed does not matter, tests above all: they compile a third faster, with sanitizers in half of the time.

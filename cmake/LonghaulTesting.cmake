@@ -1,6 +1,6 @@
 # How tests are declared.
 #   longhaul_add_test(NAME SOURCES a.cc ... LIBS longhaul::x ... LABELS unit ...)   one GoogleTest binary, one CTest entry
-#     (FILTER says which of its tests run)
+#     (FILTER says which of its tests run; LONG starts it before the others, so that none is left running alone at the end)
 # Labels: unit property golden multirank mpi gpu fuzz fault house; tsan marks those that also run under the thread sanitizer (target
 # tsan_tests builds them), slow those that test.sh --quick leaves out, not_sanitized
 # those that take minutes under sanitizers and run the same code as smaller ones (target sanitized_tests builds the others of unit,
@@ -14,8 +14,24 @@ endif()
 set(LONGHAUL_SHARED_DIR "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH
     "Folder of real models and published head patterns that some tests read; they skip where it is missing")
 
+# How test code is compiled; the code under test has its own flags.
+function(longhaul_set_up_test_code target)
+  target_compile_options(${target} PRIVATE ${LONGHAUL_COLD_FLAGS})
+  longhaul_use_precompiled(${target} longhaul_test_headers ${ARGN})
+endfunction()
+
+# longhaul_add_test_objects(NAME SOURCES a.cc ... LIBS longhaul::x ...): files that several tests contain, compiled once; name it
+# among their LIBS.
+function(longhaul_add_test_objects name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ${ARG_LIBS} longhaul::test_support longhaul_flags GTest::gmock GTest::gtest
+    PRIVATE longhaul_warnings)
+  longhaul_set_up_test_code(${name} ${ARG_LIBS})
+endfunction()
+
 function(longhaul_add_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;FILTER" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "LONG" "TIMEOUT;FILTER" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
   endif()
@@ -27,9 +43,12 @@ function(longhaul_add_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} longhaul::test_support longhaul_flags longhaul_warnings
     GTest::gmock GTest::gtest GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${LONGHAUL_COLD_FLAGS})  # the code under test has its own flags
+  longhaul_set_up_test_code(${name} ${ARG_LIBS})
   add_test(NAME ${name} COMMAND ${name} ${filter})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_LONG)
+    set_tests_properties(${name} PROPERTIES COST 1000)
+  endif()
   if("tsan" IN_LIST ARG_LABELS)
     add_dependencies(tsan_tests ${name})
   endif()
@@ -72,6 +91,7 @@ function(longhaul_add_mpi_program name)
   add_executable(${name} ${ARG_SOURCES} ${support}/mpi_main.cc ${support}/ranks_under_mpi.cc ${support}/watchdog.cc)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} longhaul::comm longhaul::test_support longhaul_flags longhaul_warnings
     GTest::gmock GTest::gtest)
+  longhaul_set_up_test_code(${name} ${ARG_LIBS})
 endfunction()
 
 # LONGHAUL_MPIEXEC: the launcher up to the number of ranks. More ranks than cores must work, and idle ranks must give way.

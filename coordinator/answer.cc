@@ -47,7 +47,11 @@ bool Answer::add(const PickedToken& token) {
   require(!complete(), "answer: a token after its end");
   start();
   ++n_generated_;
-  if (std::find(spec_.eos.begin(), spec_.eos.end(), token.token) != spec_.eos.end()) {
+  const auto is_one_of = [&](const std::vector<std::int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), token.token) != ids.end();
+  };
+  if (is_one_of(spec_.eos) || is_one_of(spec_.stop_tokens)) {
+    if (!is_one_of(spec_.eos)) stop_reason_ = std::int64_t{token.token};
     close("stop");
     return true;
   }
@@ -55,7 +59,9 @@ bool Answer::add(const PickedToken& token) {
   const std::string piece = decoder_.push(token.token);
   n_characters_ += count_characters(piece);
   text_ += matcher_.push(piece);
-  if (matcher_.stopped()) {
+  if (guide_) guide_->add(token.token);
+  // A form that is complete ends the answer, also where the last token was the last one allowed.
+  if (matcher_.stopped() || (guide_ && guide_->must_end())) {
     close("stop");
   } else if (n_generated_ >= spec_.max_tokens) {
     close("length");
@@ -73,6 +79,7 @@ void Answer::close(std::string_view reason) {
   if (!matcher_.stopped() && n_generated_ > 0) text_ += matcher_.push(decoder_.finish());
   if (matcher_.stopped()) {
     finish_reason_ = "stop";
+    stop_reason_ = matcher_.found();
     logprobs_.cut(n_prompt_entries_, count_characters(text_));
   } else {
     text_ += matcher_.finish();
@@ -90,7 +97,17 @@ Json Answer::choice() const {
       {"index", std::int64_t{0}},
       {"text", text_},
       {"finish_reason", finish_reason_},
+      {"stop_reason", stop_reason_},
       {"logprobs", spec_.n_logprobs >= 0 ? logprobs_.to_json(*tokenizer_) : Json(nullptr)}};
+}
+
+Json Answer::chat_choice() const {
+  return JsonObject{
+      {"index", std::int64_t{0}},
+      {"message", JsonObject{{"role", "assistant"}, {"content", text_}}},
+      {"finish_reason", finish_reason_},
+      {"stop_reason", stop_reason_},
+      {"logprobs", spec_.n_logprobs >= 0 ? logprobs_.to_chat_json(*tokenizer_) : Json(nullptr)}};
 }
 
 }  // namespace longhaul

@@ -2,12 +2,15 @@
 // log-probabilities are collected. Knows no files and no scheduler. One thread.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
 #include "cluster/wire/step.h"
+#include "coordinator/form_guide.h"
 #include "coordinator/logprobs.h"
 #include "coordinator/stop_matcher.h"
 #include "model/tokenizer/tokenizer.h"
@@ -25,12 +28,19 @@ struct AnswerSpec {
   std::int64_t max_tokens = 0;
   std::vector<std::string> stop = {};
   std::vector<std::int32_t> eos = {};  // any of these ends the answer and is no part of its text
+  std::vector<std::int32_t> stop_tokens = {};  // so do these, and they are the stop_reason
+  std::optional<FormSpec> form = {};           // that the answer must have
 };
 
 class Answer {
  public:
   // The tokenizer must outlive it.
   Answer(const Tokenizer& tokenizer, AnswerSpec spec);
+
+  // The way through spec.form, which the answer's owner makes.
+  void follow(FormGuide guide) { guide_ = std::move(guide); }
+  // Of the next token; null where there is no form. Throws what FormGuide::allowed does.
+  AllowedTokens allowed() { return guide_ ? guide_->allowed() : nullptr; }
 
   // Scores of prompt tokens, in order; call before the first add.
   void add_prompt_scores(std::vector<PickedToken> scored);
@@ -45,8 +55,12 @@ class Answer {
   // The text that came since the last call; for output while it grows.
   std::string take_new_text();
   std::int64_t n_generated() const { return n_generated_; }  // an end token included
-  // {"index", "text", "finish_reason", "logprobs"}
+  // What ended it, as vLLM says it: a stop string, the id of a stop token, or null.
+  const Json& stop_reason() const { return stop_reason_; }
+  // {"index", "text", "finish_reason", "stop_reason", "logprobs"}
   Json choice() const;
+  // {"index", "message", "finish_reason", "stop_reason", "logprobs"}
+  Json chat_choice() const;
 
  private:
   void start();
@@ -65,7 +79,9 @@ class Answer {
   std::size_t n_prompt_entries_ = 0;
   std::int64_t n_generated_ = 0;
   bool started_ = false;
+  std::optional<FormGuide> guide_;
   std::string finish_reason_;
+  Json stop_reason_;
 };
 
 }  // namespace longhaul

@@ -8,7 +8,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "coordinator/sha256.h"
+#include "base/sha256.h"
+#include "coordinator/chat_body.h"
 
 namespace longhaul {
 namespace {
@@ -29,7 +30,12 @@ struct Content {
 // Every document is read once, however many requests name it.
 class Contents {
  public:
-  const Content& of(const std::filesystem::path& path) {
+  const Content& of(const DocumentRef& document, const std::filesystem::path& folder) {
+    if (document.text) {
+      inline_ = {document.text->size(), sha256_of(*document.text), ""};
+      return inline_;
+    }
+    const std::filesystem::path path = resolve(document.path, folder);
     const auto [at, is_new] = known_.try_emplace(path.string());
     Content& content = at->second;
     if (!is_new) return content;
@@ -45,6 +51,7 @@ class Contents {
 
  private:
   std::unordered_map<std::string, Content> known_;
+  Content inline_;  // of the text that was asked for last
 };
 
 }  // namespace
@@ -58,7 +65,7 @@ CheckedDocuments check_documents(const std::vector<Request>& requests,
     std::size_t n_bytes = 0;
     for (std::size_t i = 0; i < request.documents.size(); ++i) {
       const DocumentRef& document = request.documents[i];
-      const Content& content = contents.of(resolve(document.path, folder));
+      const Content& content = contents.of(document, folder);
       const auto report = [&](const std::string& reason) {
         checked.problems.push_back(
             {request.line, fmt::format("body.documents[{}]: {}", i, reason)});
@@ -66,8 +73,9 @@ CheckedDocuments check_documents(const std::vector<Request>& requests,
       if (!content.error.empty()) {
         report(content.error);
       } else if (document.sha256 && *document.sha256 != content.sha256) {
-        report(fmt::format("{} has SHA-256 {}, the request expects {}: the file is another one",
-                           document.path.string(), content.sha256, *document.sha256));
+        report(fmt::format("{} has SHA-256 {}, the request expects {}: it is another one",
+                           document.text ? "the text" : document.path.string(), content.sha256,
+                           *document.sha256));
       }
       digest.add(content.sha256);
       n_bytes += content.n_bytes;
@@ -87,18 +95,19 @@ std::vector<RequestGroup> group_by_documents(const std::vector<Request>& request
   for (const std::size_t index : chosen) {
     const Request& request = requests[index];
     std::vector<std::string> key;
-    std::vector<std::filesystem::path> paths;
-    for (const DocumentRef& document : request.documents) {
-      paths.push_back(resolve(document.path, folder));
-      key.push_back(paths.back().string());
+    std::vector<DocumentRef> documents = request.documents;
+    for (DocumentRef& document : documents) {
+      if (!document.text) document.path = resolve(document.path, folder);
+      key.push_back(document.text ? "text " + sha256_of(*document.text) : document.path.string());
     }
+    if (request.chat() != nullptr && !key.empty()) key.push_back(before_documents(*request.chat()));
     const auto at = group_of.find(key);
     const bool has_room =
         at != group_of.end() &&
         (!key.empty() || groups[at->second].requests.size() < kMaxGroupWithoutDocuments);
     if (!has_room) {
       group_of[key] = groups.size();
-      groups.push_back({std::move(paths), checked.n_bytes[index], {}});
+      groups.push_back({std::move(documents), checked.n_bytes[index], {}});
     }
     groups[group_of[key]].requests.push_back(index);
   }

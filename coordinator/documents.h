@@ -12,9 +12,9 @@ namespace longhaul {
 
 // Requests with the same list of documents, which is prefilled once for all of them.
 struct RequestGroup {
-  std::vector<std::filesystem::path> documents;  // resolved; empty: no documents
-  std::size_t n_bytes = 0;                       // of the documents
-  std::vector<std::size_t> requests;             // indices, in file order
+  std::vector<DocumentRef> documents;  // their paths resolved; empty: no documents
+  std::size_t n_bytes = 0;             // of the documents
+  std::vector<std::size_t> requests;   // indices, in file order
 };
 
 struct CheckedDocuments {

@@ -26,7 +26,8 @@ Engine::Engine(const EngineConfig& config, const Tokenizer& tokenizer, Link& lin
       feed_(&feed),
       progress_(&progress),
       callbacks_(std::move(callbacks)),
-      scheduler_(config.scheduler) {}
+      scheduler_(config.scheduler),
+      forms_(tokenizer) {}
 
 bool Engine::run() {
   while (true) {
@@ -61,14 +62,26 @@ void Engine::add_group(PreparedGroup group) {
   for (const FailedRequest& failure : group.failures) fail(failure);
   if (group.requests.empty()) return;
   JobGroup jobs{std::move(group.document), {}};
-  for (PreparedRequest& request : group.requests) {
-    jobs.jobs.push_back(request.job);
-    request.job.prompt.clear();  // the scheduler's copy is the one that is used
-    const RequestId id = request.job.request;
-    Answer answer(*tokenizer_, request.answer);
-    active_.emplace(id, Active{std::move(request), std::move(answer)});
-  }
+  for (PreparedRequest& request : group.requests) add_request(std::move(request), jobs.jobs);
+  if (jobs.jobs.empty()) return;
   for (SchedulerEvent& failure : scheduler_.add(std::move(jobs))) handle(std::move(failure));
+}
+
+void Engine::add_request(PreparedRequest request, std::vector<Job>& jobs) {
+  Answer answer(*tokenizer_, request.answer);
+  if (request.answer.form) {
+    try {
+      answer.follow(forms_.guide(*request.answer.form, request.answer.eos));
+      request.job.allowed = answer.allowed();
+    } catch (const Error& error) {
+      fail({request.index, code_name(error.code()), error.what()});
+      return;
+    }
+  }
+  jobs.push_back(request.job);
+  request.job.prompt.clear();  // the scheduler's copy is the one that is used
+  const RequestId id = request.job.request;
+  active_.emplace(id, Active{std::move(request), std::move(answer)});
 }
 
 bool Engine::send_commands() {
@@ -110,7 +123,10 @@ void Engine::add_token(RequestId request, const PickedToken& token) {
       const std::string text = active.answer.take_new_text();
       if (!text.empty()) callbacks_.on_text(active.prepared.index, text);
     }
-    if (!complete) return;
+    if (!complete) {
+      if (active.prepared.answer.form) scheduler_.allow(request, active.answer.allowed());
+      return;
+    }
   } catch (const Error& error) {
     // Such as an id that the tokenizer does not have: this request's trouble alone.
     scheduler_.finish(request);

@@ -56,6 +56,7 @@ class Engine {
   };
   void take_groups();
   void add_group(PreparedGroup group);
+  void add_request(PreparedRequest request, std::vector<Job>& jobs);
   bool send_commands();
   void receive_result();
   void handle(SchedulerEvent event);
@@ -70,6 +71,7 @@ class Engine {
   Progress* progress_;
   EngineCallbacks callbacks_;
   Scheduler scheduler_;
+  FormLibrary forms_;
   std::unordered_map<RequestId, Active> active_;
 };
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/file.h"
-#include "coordinator/sha256.h"
+#include "base/sha256.h"
 
 namespace longhaul {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <unordered_set>
 #include <utility>
 
@@ -69,6 +71,16 @@ JournalPaths journal_paths(const fs::path& results) {
   fs::path stem = results;
   if (stem.extension() == ".jsonl" || stem.extension() == ".json") stem.replace_extension();
   return {results, stem.string() + ".errors.jsonl", stem.string() + ".manifest.json"};
+}
+
+std::optional<std::int64_t> first_start(const JournalPaths& paths, OpenMode mode) {
+  if (mode == OpenMode::kResume && has_content(paths.manifest)) {
+    const std::string source = paths.manifest.string();
+    const Json manifest = parse_json(read_file(paths.manifest, kMaxManifestBytes), source);
+    if (const auto created = JsonField(manifest, source).find("created"))
+      return created->as_integer(0, std::numeric_limits<std::int64_t>::max());
+  }
+  return std::nullopt;
 }
 
 Journal::Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode)

@@ -3,6 +3,7 @@
 // whole and synced when its request is done; a restart reads the files and continues. Every
 // custom_id stands in at most one line over both files.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -28,6 +29,10 @@ enum class OpenMode {
   kResume,     // continue what is there
   kOverwrite,  // start over
 };
+
+// When the run that would go on began, as Unix time; nullopt when it would start over or there is
+// none. Throws kCorruptData for a manifest that cannot be read.
+std::optional<std::int64_t> first_start(const JournalPaths& paths, OpenMode mode);
 
 // Used by one thread. Holds a lock on the results file while it lives.
 class Journal {

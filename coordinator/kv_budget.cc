@@ -1,18 +1,12 @@
 #include "coordinator/kv_budget.h"
 
-#include <algorithm>
-
-#include "base/ids.h"
+#include "model/heads/kept_blocks.h"
 
 namespace longhaul {
 
-std::size_t KvBudget::bytes_for(std::int64_t n_tokens) const {
-  // One block more than the tokens fill: a fork copies its parent's last block. While a chunk is
-  // computed, a streaming head holds that chunk beside its window.
-  const std::int64_t whole = (ceil_div(n_tokens, block_size) + 1) * block_size;
-  const std::int64_t windowed = std::min(whole, window + chunk_len + 2 * block_size);
-  return static_cast<std::size_t>(whole) * retrieval_bytes_per_token +
-         static_cast<std::size_t>(windowed) * streaming_bytes_per_token;
+std::size_t KvBudget::bytes_for(Extent made) const {
+  const std::int64_t n_blocks = max_owned_blocks(heads, block_size, made, chunk_len);
+  return static_cast<std::size_t>(n_blocks * block_size) * bytes_per_head_and_token;
 }
 
 }  // namespace longhaul

@@ -104,4 +104,31 @@ Json LogprobList::to_json(const Tokenizer& tokenizer) const {
                     {"text_offset", std::move(offsets)}};
 }
 
+namespace {
+
+JsonObject chat_entry(const Tokenizer& tokenizer, std::int32_t token, float logprob) {
+  JsonArray bytes;
+  const std::string raw = tokenizer.is_special(token) ? std::string(tokenizer.token_text(token))
+                                                      : tokenizer.token_bytes(token);
+  for (const char c : raw) bytes.emplace_back(std::int64_t{static_cast<unsigned char>(c)});
+  return {{"token", logprob_text(tokenizer, token)},
+          {"logprob", short_number(logprob)},
+          {"bytes", std::move(bytes)}};
+}
+
+}  // namespace
+
+Json LogprobList::to_chat_json(const Tokenizer& tokenizer) const {
+  JsonArray content;
+  for (const Entry& entry : entries_) {
+    JsonObject shown = chat_entry(tokenizer, entry.token.token, entry.token.logprob);
+    JsonArray top;
+    for (const TokenLogprob& other : entry.token.top)
+      top.emplace_back(chat_entry(tokenizer, other.token, other.logprob));
+    shown.emplace_back("top_logprobs", std::move(top));
+    content.emplace_back(std::move(shown));
+  }
+  return JsonObject{{"content", std::move(content)}};
+}
+
 }  // namespace longhaul

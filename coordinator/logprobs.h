@@ -27,6 +27,9 @@ class LogprobList {
   void cut(std::size_t first_index, std::int64_t offset);
   std::size_t size() const { return entries_.size(); }
   Json to_json(const Tokenizer& tokenizer) const;
+  // In the form of /v1/chat/completions: {"content": [{"token", "logprob", "bytes",
+  // "top_logprobs"}]}.
+  Json to_chat_json(const Tokenizer& tokenizer) const;
 
  private:
   struct Entry {

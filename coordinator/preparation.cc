@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "coordinator/shared_prefix.h"
+#include "model/tokenizer/utf8.h"
 
 namespace longhaul {
 namespace {
@@ -24,12 +27,27 @@ Ids read_documents(const RequestGroup& group, const Tokenizer& tokenizer,
                    const PreparationConfig& config) {
   if (group.documents.empty()) return {};
   Ids ids = leading_special_tokens(tokenizer);
-  for (const auto& path : group.documents) {
-    const MappedFile file(path);
-    const Ids more = encode(tokenizer, file.text(), config);
+  for (const DocumentRef& document : group.documents) {
+    const Ids more = document.text ? encode(tokenizer, *document.text, config)
+                                   : encode(tokenizer, MappedFile(document.path).text(), config);
     ids.insert(ids.end(), more.begin(), more.end());
   }
   return ids;
+}
+
+// The documents' texts with the separator after each, as valid UTF-8.
+std::string text_of_documents(const RequestGroup& group, std::string_view separator) {
+  std::string all;
+  for (const DocumentRef& document : group.documents) {
+    all += document.text ? *document.text : std::string(MappedFile(document.path).text());
+    all += separator;
+  }
+  return tokenization::replace_invalid(all);
+}
+
+const ChatSetup& chat_setup(const PreparationConfig& config) {
+  if (config.chat == nullptr) throw Error(ErrorCode::kInvalidArgument, config.no_chat_reason);
+  return *config.chat;
 }
 
 // Throws kInvalidArgument for ids that the model does not have.
@@ -44,6 +62,11 @@ Ids prompt_ids(const Request& request, const Tokenizer& tokenizer,
       }
     }
     return *ids;
+  }
+  if (const ChatPrompt* chat = request.chat()) {
+    return chat_ids(*chat, "", chat_setup(config), tokenizer, config.parse_special,
+                    config.n_threads)
+        .ids;
   }
   Ids ids;
   if (request.documents.empty()) ids = leading_special_tokens(tokenizer);
@@ -69,13 +92,21 @@ Ids last_tokens(const Ids& document, const Ids& prompt) {
   return last;
 }
 
+// The model's end tokens and the request's own.
+void set_end_tokens(const Request& request, const PreparationConfig& config, AnswerSpec& answer) {
+  if (!request.ignore_eos) answer.eos = config.eos;
+  answer.stop_tokens = request.stop_token_ids;
+}
+
 PreparedRequest prepare_request(std::size_t index, const Request& request, const Ids& document,
-                                const Tokenizer& tokenizer, const PreparationConfig& config) {
+                                Ids prompt, const Tokenizer& tokenizer,
+                                const PreparationConfig& config) {
   PreparedRequest prepared;
   prepared.index = index;
+  prepared.is_chat = request.chat() != nullptr;
   Job& job = prepared.job;
   job.request = RequestId{static_cast<std::int64_t>(index)};
-  job.prompt = prompt_ids(request, tokenizer, config);
+  job.prompt = std::move(prompt);
   if (job.prompt.empty() && document.empty())
     throw Error(ErrorCode::kInvalidArgument, "the prompt is empty and there is no document");
   job.sampling = sampling_of(request, config.defaults);
@@ -93,7 +124,8 @@ PreparedRequest prepare_request(std::size_t index, const Request& request, const
   answer.n_logprobs = request.n_logprobs;
   answer.max_tokens = job.max_tokens;
   answer.stop = request.stop;
-  answer.eos = config.eos;
+  set_end_tokens(request, config, answer);
+  if (request.form) answer.form = FormSpec{*request.form, config.vocab_size};
   prepared.n_prompt_tokens = static_cast<std::int64_t>(document.size() + job.prompt.size());
   return prepared;
 }
@@ -122,21 +154,77 @@ std::vector<std::int32_t> leading_special_tokens(const Tokenizer& tokenizer) {
   return {with.begin(), at == with.end() ? with.begin() : at};
 }
 
+namespace {
+
+// The tokens of each request that can be done, and what they share.
+struct GroupIds {
+  Ids document;
+  std::vector<std::pair<std::size_t, Ids>> prompts;  // by request
+};
+
+GroupIds completion_ids(const RequestGroup& group, const std::vector<Request>& requests,
+                        const Tokenizer& tokenizer, const PreparationConfig& config,
+                        std::vector<FailedRequest>& failures) {
+  GroupIds ids{.document = read_documents(group, tokenizer, config), .prompts = {}};
+  for (const std::size_t index : group.requests) {
+    try {
+      ids.prompts.emplace_back(index, prompt_ids(requests[index], tokenizer, config));
+    } catch (const Error& error) {
+      failures.push_back({index, "invalid_argument", error.what()});
+    }
+  }
+  return ids;
+}
+
+// Conversations about the same documents: what their texts share is found in the tokens themselves.
+GroupIds conversation_ids(const RequestGroup& group, const std::vector<Request>& requests,
+                          const Tokenizer& tokenizer, const PreparationConfig& config,
+                          std::vector<FailedRequest>& failures) {
+  const std::string documents =
+      text_of_documents(group, requests[group.requests.front()].chat()->separator);
+  GroupIds ids;
+  SharedPrefix shared;
+  for (const std::size_t index : group.requests) {
+    try {
+      ChatIds chat = chat_ids(*requests[index].chat(), documents, chat_setup(config), tokenizer,
+                              config.parse_special, config.n_threads);
+      require(!chat.ids.empty(), "the template writes nothing for this conversation");
+      // Alone, a request shares its documents: caches that are saved are theirs.
+      const std::size_t most = group.requests.size() > 1 ? chat.ids.size() : chat.n_document;
+      shared.add(std::move(chat.ids), most);
+      ids.prompts.emplace_back(index, Ids());
+    } catch (const Error& error) {
+      failures.push_back({index, "invalid_argument", error.what()});
+    }
+  }
+  ids.document = shared.take_prefix();
+  auto rests = shared.take_rests();
+  for (std::size_t i = 0; i < rests.size(); ++i) ids.prompts[i].second = std::move(rests[i]);
+  return ids;
+}
+
+}  // namespace
+
 PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& requests,
                       const Tokenizer& tokenizer, const PreparationConfig& config) {
   PreparedGroup prepared;
+  const bool is_chat =
+      !group.documents.empty() && requests[group.requests.front()].chat() != nullptr;
+  GroupIds ids;
   try {
-    prepared.document = read_documents(group, tokenizer, config);
+    ids = (is_chat ? conversation_ids : completion_ids)(group, requests, tokenizer, config,
+                                                        prepared.failures);
   } catch (const Error& error) {
     for (const std::size_t index : group.requests)
       prepared.failures.push_back({index, "document_unreadable", error.what()});
     return prepared;
   }
+  prepared.document = std::move(ids.document);
   const auto n_document = static_cast<std::int64_t>(prepared.document.size());
-  for (const std::size_t index : group.requests) {
+  for (auto& [index, prompt] : ids.prompts) {
     try {
-      PreparedRequest request =
-          prepare_request(index, requests[index], prepared.document, tokenizer, config);
+      PreparedRequest request = prepare_request(index, requests[index], prepared.document,
+                                                std::move(prompt), tokenizer, config);
       if (request.n_prompt_tokens + request.job.max_tokens > config.ctx_size) {
         prepared.failures.push_back({index, "context_length_exceeded",
                                      context_error(n_document, request.n_prompt_tokens - n_document,

@@ -3,42 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
 #include "base/error.h"
-#include "coordinator/sha256.h"
+#include "base/sha256.h"
+#include "coordinator/body_fields.h"
+#include "coordinator/chat_body.h"
+#include "coordinator/form_fields.h"
 
 namespace longhaul {
 namespace {
 
-constexpr std::array<std::string_view, 13> kUnderstood = {
-    "prompt", "documents", "max_tokens", "temperature", "top_p", "top_k",  "min_p",
-    "seed",   "stop",      "n",          "logprobs",    "echo",  "best_of"};
-// These never change the text of an answer.
-constexpr std::array<std::string_view, 6> kIgnored = {"model",  "user",           "metadata",
-                                                      "stream", "stream_options", "store"};
-
 constexpr std::size_t kMaxStops = 16;
 constexpr std::int64_t kMaxLogprobs = 20;
 constexpr std::int64_t kAnyCount = std::numeric_limits<std::int32_t>::max();
-
-template <std::size_t N>
-bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-void refuse_unknown_fields(const JsonField& body) {
-  for (const auto& [name, value] : std::get<JsonObject>(body.json().value())) {
-    if (contains(kUnderstood, name) || contains(kIgnored, name)) continue;
-    // A field that is null asks for nothing.
-    if (value.is_null()) continue;
-    if (name == "messages")
-      body.fail("messages belong to /v1/chat/completions; /v1/completions takes a prompt");
-    body.fail(fmt::format("unknown field \"{}\"; accepted are {}", name, accepted_body_fields()));
-  }
-}
 
 // Fields that exist in the interface and are accepted only with the value that means "nothing
 // special".
@@ -105,25 +84,25 @@ std::string parse_sha256(const JsonField& field) {
   return text;
 }
 
-std::vector<DocumentRef> parse_documents(const JsonField& field) {
-  std::vector<DocumentRef> documents;
-  for (std::size_t i = 0; i < field.size(); ++i) {
-    const JsonField entry = field.at(i);
-    if (!entry.json().is_object())
-      entry.fail(R"(expected {"path": "file.txt"}, optionally with "sha256")");
-    for (const auto& [name, value] : std::get<JsonObject>(entry.json().value())) {
-      if (name != "path" && name != "sha256")
-        entry.fail(fmt::format("unknown field \"{}\"; accepted are path, sha256", name));
-    }
-    DocumentRef document;
+DocumentRef parse_document(const JsonField& entry) {
+  if (!entry.json().is_object())
+    entry.fail(R"(expected {"path": "file.txt"} or {"text": "..."}, optionally with "sha256")");
+  for (const auto& [name, value] : std::get<JsonObject>(entry.json().value())) {
+    if (name != "path" && name != "text" && name != "sha256" && name != "title")
+      entry.fail(fmt::format("unknown field \"{}\"; accepted are path, text, sha256, title", name));
+  }
+  DocumentRef document;
+  if (const auto text = entry.find("text")) {
+    if (entry.find("path")) entry.fail("has both a path and a text; give one of them");
+    document.text = text->as_string();
+  } else {
     const std::string& path = entry.at("path").as_string();
     if (path.empty() || path.find('\0') != std::string::npos)
       entry.at("path").fail("expected the name of a file");
     document.path = path;
-    if (const auto sha256 = entry.find("sha256")) document.sha256 = parse_sha256(*sha256);
-    documents.push_back(std::move(document));
   }
-  return documents;
+  if (const auto sha256 = entry.find("sha256")) document.sha256.emplace(parse_sha256(*sha256));
+  return document;
 }
 
 Json sorted_by_key(const Json& json) {
@@ -158,32 +137,63 @@ void parse_sampling(const JsonField& body, Request& request) {
   }
 }
 
-}  // namespace
-
-std::string accepted_body_fields() {
-  return fmt::format("{} (and without effect {})", fmt::join(kUnderstood, ", "),
-                     fmt::join(kIgnored, ", "));
+std::vector<std::int32_t> parse_token_ids(const JsonField& field) {
+  std::vector<std::int32_t> ids;
+  for (std::size_t i = 0; i < field.size(); ++i)
+    ids.push_back(static_cast<std::int32_t>(
+        field.at(i).as_integer(0, std::numeric_limits<std::int32_t>::max())));
+  return ids;
 }
 
-Request parse_completion_body(const JsonField& body) {
+// What bodies of both urls have.
+Request parse_common(const JsonField& body, Endpoint endpoint) {
   if (!body.json().is_object())
     body.fail(fmt::format("expected an object, found {}", body.json().kind_name()));
-  refuse_unknown_fields(body);
+  check_fields(body, endpoint);
   refuse_unsupported_values(body);
   Request request;
   request.body_sha256 = sha256_of(to_text(sorted_by_key(body.json())));
-  request.prompt = parse_prompt(body.at("prompt"));
-  if (const auto field = body.find("documents")) request.documents = parse_documents(*field);
+  if (const auto field = body.find("documents")) {
+    for (std::size_t i = 0; i < field->size(); ++i)
+      request.documents.push_back(parse_document(field->at(i)));
+  }
   if (const auto field = body.find("max_tokens"))
     request.max_tokens = field->as_integer(0, kAnyCount);
   parse_sampling(body, request);
   if (const auto field = body.find("stop")) request.stop = parse_stop(*field);
+  if (const auto field = body.find("stop_token_ids"))
+    request.stop_token_ids = parse_token_ids(*field);
+  if (const auto field = body.find("ignore_eos")) request.ignore_eos = field->as_bool();
+  request.form = parse_form(body);
+  return request;
+}
+
+}  // namespace
+
+Request parse_completion_body(const JsonField& body) {
+  Request request = parse_common(body, Endpoint::kCompletions);
+  request.prompt = parse_prompt(body.at("prompt"));
   if (const auto field = body.find("logprobs")) {
     if (std::holds_alternative<bool>(field->json().value()))
       field->fail(fmt::format("/v1/completions takes a number from 0 to {}", kMaxLogprobs));
     request.n_logprobs = field->as_integer(0, kMaxLogprobs);
   }
   if (const auto field = body.find("echo")) request.echo = field->as_bool();
+  return request;
+}
+
+Request parse_chat_body(const JsonField& body) {
+  Request request = parse_common(body, Endpoint::kChat);
+  request.prompt = parse_chat_prompt(body, !request.documents.empty());
+  // OpenAI's newer name for the same.
+  if (const auto field = body.find("max_completion_tokens"))
+    request.max_tokens = field->as_integer(0, kAnyCount);
+  const auto logprobs = body.find("logprobs");
+  const auto top = body.find("top_logprobs");
+  if (logprobs && logprobs->as_bool())
+    request.n_logprobs = top ? top->as_integer(0, kMaxLogprobs) : 0;
+  if (top && request.n_logprobs < 0 && top->as_integer(0, kMaxLogprobs) > 0)
+    top->fail("needs \"logprobs\": true");
   return request;
 }
 

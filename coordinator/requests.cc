@@ -21,11 +21,14 @@ void check_envelope(const JsonField& line) {
       line.fail(fmt::format("unknown field \"{}\"; a line has custom_id, method, url, body", name));
   }
   if (line.at("method").as_string() != "POST") line.at("method").fail("must be \"POST\"");
+}
+
+Request parse_body(const JsonField& line) {
   const JsonField url = line.at("url");
-  if (url.as_string() == "/v1/chat/completions")
-    url.fail("chat comes later; use /v1/completions with the whole text in `prompt`");
-  if (url.as_string() != "/v1/completions")
-    url.fail(fmt::format("\"{}\" is not served; use /v1/completions", url.as_string()));
+  if (url.as_string() == "/v1/chat/completions") return parse_chat_body(line.at("body"));
+  if (url.as_string() == "/v1/completions") return parse_completion_body(line.at("body"));
+  url.fail(fmt::format("\"{}\" is not served; use /v1/chat/completions or /v1/completions",
+                       url.as_string()));
 }
 
 Request parse_line(std::string_view text, const std::string& source) {
@@ -44,7 +47,7 @@ Request parse_line(std::string_view text, const std::string& source) {
   if (id.as_string().empty() || id.as_string().size() > kMaxIdBytes)
     id.fail(fmt::format("must have 1 to {} bytes", kMaxIdBytes));
   check_envelope(line);
-  Request request = parse_completion_body(line.at("body"));
+  Request request = parse_body(line);
   request.custom_id = id.as_string();
   return request;
 }

@@ -1,6 +1,6 @@
 // Requests as users write them: JSON Lines in the form of OpenAI's Batch service, one
-// /v1/completions call per line, with `documents` as the one addition. Read strictly: a field that
-// would change the answer and is not understood is a problem, never ignored.
+// /v1/completions or /v1/chat/completions call per line, with `documents` as the one addition. Read
+// strictly: a field that would change the answer and is not understood is a problem, never ignored.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,17 +10,36 @@
 #include <variant>
 #include <vector>
 
+#include "base/json.h"
+#include "model/forms/form.h"
+
 namespace longhaul {
 
-// A text file that stands before the prompt.
+// A text that stands before the prompt: a file, or the text itself.
 struct DocumentRef {
-  std::filesystem::path path;         // as written
+  std::filesystem::path path;         // as written; empty: `text` is the document
   std::optional<std::string> sha256;  // lower-case hexadecimal, when the request promises one
+  std::optional<std::string> text = {};
   bool operator==(const DocumentRef&) const = default;
 };
 
-// Text, or ids that are taken exactly as they are.
-using Prompt = std::variant<std::string, std::vector<std::int32_t>>;
+// Where the documents of a chat request stand.
+enum class DocumentPlace {
+  kFirstUser,  // before the text of the first user message: questions on it share its prefill
+  kSystem,     // before the text of the system message, which is made when there is none
+  kLastUser,   // before the text of the last user message
+};
+
+// A conversation. Its template is applied when the request is prepared.
+struct ChatPrompt {
+  Json variables;  // what the template is told: an object with "messages", "tools", ...
+  bool add_generation_prompt = true;
+  DocumentPlace place = DocumentPlace::kFirstUser;
+  std::string separator = "\n\n";  // after each document
+};
+
+// Text, or ids that are taken exactly as they are, or a conversation.
+using Prompt = std::variant<std::string, std::vector<std::int32_t>, ChatPrompt>;
 
 // What a request says itself; what it leaves open comes from the defaults of the run.
 struct Request {
@@ -36,8 +55,13 @@ struct Request {
   std::optional<double> min_p;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
-  std::int64_t n_logprobs = -1;  // -1: none wanted
+  std::optional<forms::FormSource> form;
+  std::vector<std::int32_t> stop_token_ids;  // these end the answer too
+  bool ignore_eos = false;                   // the model's own end tokens do not end the answer
+  std::int64_t n_logprobs = -1;              // -1: none wanted
   bool echo = false;
+
+  const ChatPrompt* chat() const { return std::get_if<ChatPrompt>(&prompt); }
 };
 
 struct Problem {
@@ -56,9 +80,5 @@ struct ParsedRequests {
 // check_documents (coordinator/documents.h). Never throws for what the text holds. A line may have
 // 256 MB.
 ParsedRequests parse_requests(std::string_view text, std::string_view source);
-
-// Fields of a body that are understood, and those that are accepted without effect; for messages
-// and --help.
-std::string accepted_body_fields();
 
 }  // namespace longhaul

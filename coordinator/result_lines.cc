@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "coordinator/sha256.h"
+#include "base/sha256.h"
 
 namespace longhaul {
 namespace {
@@ -45,9 +45,10 @@ Json settings_of(const PreparedRequest& prepared) {
 std::string result_line(const ResultLine& parts) {
   const std::string id = short_id(*parts.identity);
   JsonArray choices;
-  choices.emplace_back(parts.answer->choice());
-  JsonObject body{{"id", "cmpl-" + id},
-                  {"object", "text_completion"},
+  const bool is_chat = parts.prepared->is_chat;
+  choices.emplace_back(is_chat ? parts.answer->chat_choice() : parts.answer->choice());
+  JsonObject body{{"id", (is_chat ? "chatcmpl-" : "cmpl-") + id},
+                  {"object", is_chat ? "chat.completion" : "text_completion"},
                   {"created", parts.created},
                   {"model", std::string(parts.model)},
                   {"choices", std::move(choices)},

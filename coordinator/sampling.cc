@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "coordinator/sha256.h"
+#include "base/sha256.h"
 
 namespace longhaul {
 namespace {

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <utility>
 
-#include "coordinator/sha256.h"
+#include "base/sha256.h"
 
 namespace longhaul {
 

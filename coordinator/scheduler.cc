@@ -15,11 +15,12 @@ std::vector<SchedulerEvent> Scheduler::add(JobGroup group) {
   Group added;
   added.has_document = !group.document.empty();
   const auto n_document = static_cast<std::int64_t>(group.document.size());
-  added.document_bytes = added.has_document ? budget.bytes_for(n_document) : 0;
+  added.n_document = n_document;
+  added.document_bytes = added.has_document ? budget.bytes_for({0, n_document}) : 0;
   added.document = std::move(group.document);
   for (Job& job : group.jobs) {
     require(!job.prompt.empty(), "scheduler: a request without prompt tokens");
-    const std::size_t bytes = bytes_of(job);
+    const std::size_t bytes = bytes_of(job, n_document);
     if (added.document_bytes > budget.limit_bytes ||
         bytes > budget.limit_bytes - added.document_bytes) {
       failures.push_back(RequestFailed{
@@ -58,8 +59,9 @@ std::vector<Extent> Scheduler::unread_documents() const {
   return unread;
 }
 
-std::size_t Scheduler::bytes_of(const Job& job) const {
-  return config_.budget.bytes_for(static_cast<std::int64_t>(job.prompt.size()) + job.max_tokens);
+std::size_t Scheduler::bytes_of(const Job& job, std::int64_t n_document) const {
+  const auto n_tokens = static_cast<std::int64_t>(job.prompt.size()) + job.max_tokens;
+  return config_.budget.bytes_for({n_document, n_document + n_tokens});
 }
 
 // While requests wait, a group holds room for its largest one, so every admitted group can go on.
@@ -91,7 +93,7 @@ void Scheduler::admit_requests() {
     if (!group.admitted || group.document_sequence.stage != Stage::kReady) continue;
     while (!group.waiting.empty()) {
       if (static_cast<std::int64_t>(running_.size()) >= config_.max_sequences) return;
-      const std::size_t bytes = bytes_of(group.waiting.front());
+      const std::size_t bytes = bytes_of(group.waiting.front(), group.n_document);
       if (group.bytes_for_requests(bytes) - group.bytes_for_requests(0) > bytes_free()) break;
       Running running;
       running.job = std::move(group.waiting.front());
@@ -167,9 +169,11 @@ StepCommand Scheduler::prefill_request(RequestId request, Running& running) {
       {.kind = Outstanding::Kind::kPrefill, .requests = {request}, .n_tokens = n});
   return PrefillChunk{.sequence = running.sequence.id,
                       .tokens = {prompt.begin() + begin, prompt.begin() + begin + n},
-                      .after = is_last && running.job.max_tokens > 0 ? AfterPrefill::kSample
-                                                                     : AfterPrefill::kNothing,
-                      .score_logprobs = running.job.score_logprobs};
+                      .after = !is_last                     ? AfterPrefill::kNothing
+                               : running.job.max_tokens > 0 ? AfterPrefill::kSample
+                                                            : AfterPrefill::kPromptEnd,
+                      .score_logprobs = running.job.score_logprobs,
+                      .allowed = is_last ? running.job.allowed : nullptr};
 }
 
 std::optional<StepCommand> Scheduler::short_prompt_command() {
@@ -203,7 +207,10 @@ std::optional<StepCommand> Scheduler::long_prefill_command() {
         {.kind = Outstanding::Kind::kPrefill, .group = number, .requests = {}, .n_tokens = n});
     return PrefillChunk{
         .sequence = sequence.id,
-        .tokens = {group.document.begin() + begin, group.document.begin() + begin + n}};
+        .tokens = {group.document.begin() + begin, group.document.begin() + begin + n},
+        .after = begin + n == static_cast<std::int64_t>(group.document.size())
+                     ? AfterPrefill::kDocumentEnd
+                     : AfterPrefill::kNothing};
   }
   return std::nullopt;
 }
@@ -219,7 +226,7 @@ std::optional<StepCommand> Scheduler::decode_command() {
     if (running.sequence.stage != Stage::kReady || running.sequence.busy()) continue;
     if (running.next_token < 0) continue;  // complete, its owner has not said so yet
     ++running.sequence.n_outstanding;
-    batch.rows.push_back({running.sequence.id, running.next_token});
+    batch.rows.push_back({running.sequence.id, running.next_token, running.job.allowed});
     step.requests.push_back(request);
   }
   if (batch.rows.empty()) return std::nullopt;

@@ -36,6 +36,7 @@ struct Job {
   SamplingParams sampling;
   std::int64_t max_tokens = 0;       // 0: the prompt is only read (and scored)
   std::int64_t score_logprobs = -1;  // as PrefillChunk::score_logprobs
+  AllowedTokens allowed = nullptr;   // of the first token
 };
 struct JobGroup {
   std::vector<std::int32_t> document;  // the shared prefix; empty: none
@@ -51,7 +52,7 @@ struct PromptScored {  // a chunk's scores; several may come for one prompt
 struct PromptRead {  // of a request with max_tokens 0; the owner now calls finish
   RequestId request;
 };
-struct TokenAdded {  // the owner calls finish when it wants no more
+struct TokenAdded {  // the owner calls finish when it wants no more, allow where there is a form
   RequestId request;
   PickedToken token;
 };
@@ -91,6 +92,8 @@ class Scheduler {
   // The result of the oldest outstanding command. Throws kInternal when it does not fit the command
   // or when sequences could not be dropped, and the error of caches that could not be saved.
   std::vector<SchedulerEvent> consume(StepResult result);
+  // What the request's next token may be, from now on; at first Job::allowed.
+  void allow(RequestId request, AllowedTokens allowed);
   // The request is complete; its sequence is dropped.
   void finish(RequestId request);
 
@@ -112,6 +115,7 @@ class Scheduler {
     bool has_document = false;
     Sequence document_sequence;
     std::int64_t n_running = 0;
+    std::int64_t n_document = 0;  // tokens, also when the document is read and forgotten
     std::size_t document_bytes = 0;
     std::size_t headroom_bytes = 0;  // of its largest request
     std::size_t running_bytes = 0;   // of its running requests
@@ -135,7 +139,7 @@ class Scheduler {
   void admit_groups();
   void admit_requests();
   std::size_t bytes_free() const;
-  std::size_t bytes_of(const Job& job) const;
+  std::size_t bytes_of(const Job& job, std::int64_t n_document) const;
   std::int64_t n_waiting() const;
 
   std::optional<StepCommand> create_command();

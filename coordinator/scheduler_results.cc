@@ -130,6 +130,11 @@ void Scheduler::fail_group(std::int64_t number, const StepFailed& failure,
   forget_group_if_done(number);
 }
 
+void Scheduler::allow(RequestId request, AllowedTokens allowed) {
+  require(running_.contains(request), "scheduler: allow of a request that does not run");
+  running_.at(request).job.allowed = std::move(allowed);
+}
+
 void Scheduler::finish(RequestId request) {
   require(running_.contains(request), "scheduler: finish of a request that does not run");
   require(!running_.at(request).sequence.busy(), "scheduler: finish of a request in a step");

@@ -12,6 +12,7 @@ std::string StopMatcher::push(std::string_view piece) {
     held_ += c;
     if (const std::size_t length = length_of_match_at_end(); length > 0) {
       stopped_ = true;
+      found_ = held_.substr(held_.size() - length);
       held_.resize(held_.size() - length);
       return std::exchange(held_, {});
     }

@@ -14,6 +14,7 @@ class StopMatcher {
   // together, the longest); it and what follows are cut off.
   std::string push(std::string_view piece);
   bool stopped() const { return stopped_; }
+  const std::string& found() const { return found_; }  // the stop string, once stopped
   // What was held back, when no more text follows.
   std::string finish();
 
@@ -24,6 +25,7 @@ class StopMatcher {
   std::vector<std::string> stops_;
   std::string held_;
   bool stopped_ = false;
+  std::string found_;
 };
 
 }  // namespace longhaul

@@ -6,12 +6,15 @@
 #include <limits>
 #include <span>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "kernels/kv_block.h"
 #include "kernels/softmax_state.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {
+
+// Positions are at most this, so that differences and sums of two never overflow.
+inline constexpr std::int64_t kMostAttentionPosition = std::int64_t{1} << 61;
 
 // Which keys a query sees: the key at position j is visible to the query at position p if and only
 // if

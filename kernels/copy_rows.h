@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/device.h"
+#include "base/device/device.h"
 
 namespace longhaul {
 
@@ -22,9 +22,5 @@ struct CopyRowsItem {
 // All at once; no target overlaps another or a source. On GPUs addresses, strides and rows are
 // whole words of 4 bytes.
 void copy_rows(StreamRef stream, std::span<const CopyRowsItem> items);
-
-namespace cuda {
-void copy_rows(CudaStream& stream, std::span<const CopyRowsItem> items);
-}
 
 }  // namespace longhaul

@@ -1,10 +1,6 @@
 #include "kernels/embedding.h"
 
-#include <cstring>
-
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/operators.h"
-#include "kernels/parallel.h"
+#include "kernels/operators.h"
 #include "kernels/shape_check.h"
 
 namespace longhaul {
@@ -24,34 +20,11 @@ void check(const EmbeddingArgs& args) {
   }
 }
 
-void embedding_cpu(const EmbeddingArgs& args) {
-  const std::int64_t d_model = args.table.n_in;
-  const auto n_tokens = static_cast<std::int64_t>(args.tokens.size());
-  parallel_rows(n_tokens, d_model, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t at = args.tokens[static_cast<std::size_t>(i)] * args.table.stride();
-      float* out = args.out[i].data();
-      if (args.table.dtype == DType::kF32) {
-        std::memcpy(out, static_cast<const float*>(args.table.data) + at,
-                    static_cast<std::size_t>(d_model) * sizeof(float));
-      } else {
-        cpu::kernels().widen_bf16(static_cast<const std::uint16_t*>(args.table.data) + at, d_model,
-                                  out);
-      }
-    }
-  });
-}
-
 }  // namespace
 
 void embedding(StreamRef stream, const EmbeddingArgs& args) {
   check(args);
-  switch (stream.device()) {
-    case Device::kCpu:
-      return embedding_cpu(args);
-    case Device::kCuda:
-      return cuda::embedding(stream.cuda_stream(), args);
-  }
+  run_on(stream, cpu::embedding, cuda::embedding, args);
 }
 
 }  // namespace longhaul

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/parallel.h"
+#include "kernels/cpu/parallel.h"
 
 namespace longhaul {
 namespace {

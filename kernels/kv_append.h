@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "kernels/kv_block.h"
 #include "kernels/tensor.h"
 
@@ -26,12 +26,5 @@ struct KvAppendArgs {
 };
 
 void kv_append(StreamRef stream, const KvAppendArgs& args);
-
-// Reads tokens back as float: slots [first_slot, first_slot + out.dim(0)) of one block. For export
-// and tests, not for speed. Host only.
-void kv_read_k(const KvBlockShape& shape, const std::byte* block, std::int64_t first_slot,
-               TensorView<float, 2> out);
-void kv_read_v(const KvBlockShape& shape, const std::byte* block, std::int64_t first_slot,
-               TensorView<float, 2> out);
 
 }  // namespace longhaul

@@ -7,7 +7,7 @@
 #pragma once
 #include <span>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {

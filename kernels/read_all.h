@@ -1,12 +1,18 @@
-// Reads memory of a GPU and does nothing else: how fast it can be read at best, for benchmarks.
+// Reads memory of a stream's device and does nothing else: how fast it can be read at best, for
+// benchmarks. Local.
 #pragma once
 #include <cstddef>
 
-#include "base/device.h"
+#include "base/device/device.h"
 
-namespace longhaul::cuda {
+namespace longhaul {
 
-// Queues the reading of `bytes` (a multiple of 16) from `from`; `unused` is room for 4 bytes.
-void read_all(CudaStream& stream, const std::byte* from, std::size_t bytes, std::byte* unused);
+struct ReadAllArgs {
+  const std::byte* from = nullptr;  // aligned to 16 bytes
+  std::size_t n_bytes = 0;          // a multiple of 16
+  std::byte* unused = nullptr;      // room for 4 bytes, so that no compiler leaves the reads out
+};
 
-}  // namespace longhaul::cuda
+void read_all(StreamRef stream, const ReadAllArgs& args);
+
+}  // namespace longhaul

@@ -2,7 +2,7 @@
 #pragma once
 #include <span>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {
@@ -14,9 +14,5 @@ struct ResidualAddArgs {
   std::span<const float> bias;      // [n], or empty
 };
 void residual_add(StreamRef stream, const ResidualAddArgs& args);
-
-namespace cuda {
-void residual_add(CudaStream& stream, const ResidualAddArgs& args);
-}
 
 }  // namespace longhaul

@@ -1,8 +1,6 @@
 #include "kernels/rms_norm.h"
 
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/operators.h"
-#include "kernels/parallel.h"
+#include "kernels/operators.h"
 #include "kernels/shape_check.h"
 
 namespace longhaul {
@@ -16,29 +14,11 @@ void check(const RmsNormArgs& args) {
   require(args.eps >= 0.0F, fmt::format("rms_norm: eps is {}", args.eps));
 }
 
-void rms_norm_cpu(const RmsNormArgs& args) {
-  parallel_rows(args.x.dim(0), args.x.dim(1), [&](std::int64_t begin, std::int64_t end) {
-    cpu::kernels().rms_norm({.x = args.x.data() + begin * args.x.stride(0),
-                             .x_stride = args.x.stride(0),
-                             .weight = args.weight.data(),
-                             .eps = args.eps,
-                             .out = args.out.data() + begin * args.out.stride(0),
-                             .out_stride = args.out.stride(0),
-                             .n_rows = end - begin,
-                             .width = args.x.dim(1)});
-  });
-}
-
 }  // namespace
 
 void rms_norm(StreamRef stream, const RmsNormArgs& args) {
   check(args);
-  switch (stream.device()) {
-    case Device::kCpu:
-      return rms_norm_cpu(args);
-    case Device::kCuda:
-      return cuda::rms_norm(stream.cuda_stream(), args);
-  }
+  run_on(stream, cpu::rms_norm, cuda::rms_norm, args);
 }
 
 }  // namespace longhaul

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {

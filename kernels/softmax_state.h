@@ -3,17 +3,16 @@
 //   m about max_j s_j    l = sum_j exp(s_j - m)        o = sum_j exp(s_j - m) v_j   (not
 //   normalised)
 // m is a reference that keeps exponentials within floats: the largest score, or one that the
-// largest exceeds by less than 28 (kernels/cpu/amx_softmax.h). What the state says is independent
-// of it.
-// Empty is (-inf, 0, 0). merge is associative and commutative with that identity, so keys may be
-// split over tiles, blocks and ranks in any way (Milakov & Gimelshein 2018; Rabe & Staats 2021).
-// Natural logarithm; lse = m + log l.
+// largest exceeds by less than 28 (kernels/cpu/isa/amx_softmax.h). What the state says is
+// independent of it. Empty is (-inf, 0, 0). merge is associative and commutative with that
+// identity, so keys may be split over tiles, blocks and ranks in any way (Milakov & Gimelshein
+// 2018; Rabe & Staats 2021). Natural logarithm; lse = m + log l.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <span>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {

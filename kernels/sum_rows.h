@@ -1,14 +1,17 @@
-// Adds rows by rank on a GPU: the last step of a sum over ranks (SumRows of
-// cluster/comm/gpu_communicator.h). On CPUs communicators add rows themselves.
+// Adds up rows, the same bits on every device: the last step of a sum over ranks whose values are
+// on GPUs (SumRows of cluster/comm/gpu_communicator.h). Local.
 #pragma once
-#include <cstdint>
+#include "base/device/device.h"
+#include "kernels/tensor.h"
 
-#include "kernels/device_cuda.h"
+namespace longhaul {
 
-namespace longhaul::cuda {
+// sum[i] = ((rows[0][i] + rows[1][i]) + rows[2][i]) + ...
+struct SumRowsArgs {
+  TensorView<const float, 2> rows;  // [n_rows, n], contiguous; at least one
+  TensorView<float, 1> sum;         // [n], contiguous; does not overlap rows
+};
 
-// Queues sum[i] = ((rows[0][i] + rows[1][i]) + rows[2][i]) + ...: the bits of the host's sum.
-// rows: [n_rows, n]; both are memory of the GPU and do not overlap.
-void sum_rows(Stream& stream, float* sum, const float* rows, std::int64_t n_rows, std::int64_t n);
+void sum_rows(StreamRef stream, const SumRowsArgs& args);
 
-}  // namespace longhaul::cuda
+}  // namespace longhaul

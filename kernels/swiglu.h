@@ -1,6 +1,6 @@
 // SwiGLU (Shazeer 2020): out = silu(gate) * up, silu(x) = x / (1 + exp(-x)). Local.
 #pragma once
-#include "base/device.h"
+#include "base/device/device.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {

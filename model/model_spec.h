@@ -48,6 +48,9 @@ struct ModelSpec {
   bool attention_output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;  // RMSNorm over head_dim of q and k before RoPE (Qwen3)
+  // Each head's softmax has one more key of a learned logit and value zero (gpt-oss; all zeros:
+  // softmax-off-by-one).
+  bool sink_logits = false;
   bool tied_embeddings = false;
   // Per layer: a query at p sees keys with p - j < window (Mistral, Qwen sliding-window layers);
   // kNoWindow = all.

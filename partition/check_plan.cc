@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/int8_format.h"
-#include "partition/byte_size.h"
-#include "partition/kept_keys.h"
+#include "base/sizes.h"
+#include "model/heads/kept_blocks.h"
 #include "partition/memory_model.h"
 
 namespace longhaul {
@@ -47,10 +47,10 @@ void check_token_shares(const Stage& stage, Violations& violations) {
                         "{} token shares for {} ranks", stage.token_share.size(),
                         stage.ring.size());
   std::int64_t sum = 0;
-  for (std::size_t i = 0; i < stage.token_share.size(); ++i) {
+  for (const RingPos i : stage.token_share.ids()) {
     const std::int64_t share = stage.token_share[i];
     violations.add_unless(0 <= share && share <= Stage::kTokenShareTotal,
-                          "token share {} at ring position {}", share, i);
+                          "token share {} at ring position {}", share, i.value);
     sum += std::clamp<std::int64_t>(share, 0, Stage::kTokenShareTotal);
   }
   violations.add_unless(sum == Stage::kTokenShareTotal, "token shares sum to {} instead of {}", sum,
@@ -58,8 +58,8 @@ void check_token_shares(const Stage& stage, Violations& violations) {
 }
 
 void check_home(const Home& home, bool keeps_all, const std::unordered_set<Rank>& ring,
-                std::int64_t layer, std::int64_t kv_head, Violations& violations) {
-  const auto head = [&] { return fmt::format("layer {} head {}", layer, kv_head); };
+                LayerId layer, KvHeadId kv_head, Violations& violations) {
+  const auto head = [&] { return fmt::format("layer {} head {}", layer.value, kv_head.value); };
   violations.add_unless(!home.shares.empty(), "{}: no home", head());
   violations.add_unless(keeps_all || home.shares.size() == 1, "{}: a windowed head with {} homes",
                         head(), home.shares.size());
@@ -85,21 +85,21 @@ void check_heads(const Plan& plan, const Stage& stage, const ModelSpec& spec,
                         stage.layers.size());
   if (!shape || !layers_known) return;
   const std::unordered_set<Rank> ring(stage.ring.begin(), stage.ring.end());
-  for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
-    const auto& heads = stage.home[static_cast<std::size_t>(layer - stage.layers.begin)];
+  for (const LayerId layer : stage.layer_ids()) {
+    const auto& heads = stage.home[static_cast<std::size_t>(layer.value - stage.layers.begin)];
     const bool complete = heads.size() == static_cast<std::size_t>(spec.n_kv_heads);
-    violations.add_unless(complete, "layer {}: homes for {} heads instead of {}", layer,
+    violations.add_unless(complete, "layer {}: homes for {} heads instead of {}", layer.value,
                           heads.size(), spec.n_kv_heads);
-    for (std::int64_t h = 0; complete && h < spec.n_kv_heads; ++h) {
-      check_home(heads[static_cast<std::size_t>(h)], kept_keys(spec, plan.roles, layer, h).all,
-                 ring, layer, h, violations);
+    if (!complete) continue;
+    for (const KvHeadId h : heads.ids()) {
+      check_home(heads[h], plan.heads.window(layer, h).is_unlimited(), ring, layer, h, violations);
     }
   }
 }
 
 // Slices lie end to end and cover [0, total).
-void check_slices(const std::vector<Extent>& slices, std::int64_t total, std::size_t n_ranks,
-                  std::string_view what, Violations& violations) {
+void check_slices(const IndexedVector<RingPos, Extent>& slices, std::int64_t total,
+                  std::size_t n_ranks, std::string_view what, Violations& violations) {
   violations.add_unless(slices.size() == n_ranks, "{} {} slices for {} ranks", slices.size(), what,
                         n_ranks);
   std::int64_t next = 0;
@@ -140,13 +140,13 @@ void check_format(const Plan& plan, const ModelSpec& spec, Violations& violation
 void check_memory(const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
                   const Workload& workload, Violations& violations) {
   const auto bytes = memory_of(plan, spec, cluster, workload);
-  for (std::size_t r = 0; r < bytes.size(); ++r) {
+  for (const Rank r : bytes.ids()) {
     const RankBytes& rank = bytes[r];
     violations.add_unless(
         rank.free() >= 0,
         "rank {} needs {} of {}: weights {}, retrieval cache {}, streaming cache {}, activations "
         "{}, ring buffers {}, headroom {}",
-        r, format_byte_size(rank.total()), format_byte_size(rank.limit),
+        r.value, format_byte_size(rank.total()), format_byte_size(rank.limit),
         format_byte_size(rank.weights), format_byte_size(rank.kv_retrieval),
         format_byte_size(rank.kv_streaming), format_byte_size(rank.activations),
         format_byte_size(rank.ring_buffers), format_byte_size(rank.headroom));
@@ -159,12 +159,12 @@ std::vector<std::string> check_structure(const Plan& plan, const ModelSpec& spec
                                          std::int64_t n_ranks) {
   Violations violations;
   check_format(plan, spec, violations);
-  const bool roles_known =
-      plan.roles.n_layers == spec.n_layers && plan.roles.n_kv_heads == spec.n_kv_heads &&
-      plan.roles.roles.size() == static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads);
-  violations.add_unless(roles_known, "roles of {} layers of {} KV heads instead of {} of {}",
-                        plan.roles.n_layers, plan.roles.n_kv_heads, spec.n_layers, spec.n_kv_heads);
-  if (!roles_known) return violations.take();
+  const HeadTable& table = plan.heads;
+  const bool heads_known =
+      table.n_layers() == spec.n_layers && table.n_kv_heads() == spec.n_kv_heads;
+  violations.add_unless(heads_known, "heads of {} layers of {} KV heads instead of {} of {}",
+                        table.n_layers(), table.n_kv_heads(), spec.n_layers, spec.n_kv_heads);
+  if (!heads_known) return violations.take();
   std::unordered_set<Rank> seen;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
     std::int64_t next_layer = 0;

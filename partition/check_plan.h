@@ -20,7 +20,7 @@ namespace longhaul {
 //              positive weights, so that each block has exactly one; one home for a windowed head
 //   columns    each column of the FFN in exactly one slice of each stage; each row of the output
 //              head in exactly one slice of the last stage, none elsewhere
-//   format     KV format, chunk and roles are those of the model and the workload
+//   format     KV format, chunk and heads' table are those of the model and the workload
 //   memory     no rank holds more than its memory less headroom, bytes itemised
 std::vector<std::string> check_plan(const Plan& plan, const ModelSpec& spec,
                                     const ClusterSpec& cluster, const Workload& workload);

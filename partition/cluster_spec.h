@@ -26,7 +26,7 @@
 //   between_hosts_latency_us = 5.0
 //
 // Only memory (of a node with GPUs: gpu_memory) is required. GB are 10^9 bytes; sizes as in
-// partition/byte_size.h. Without speeds all ranks of one kind of device count as equal, and
+// base/sizes.h. Without speeds all ranks of one kind of device count as equal, and
 // predicted times are only as good as the defaults below. Nodes of one name are one host: a second
 // table puts ranks on the CPUs of a node that has GPUs.
 #pragma once
@@ -35,7 +35,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "base/ids.h"
 
 namespace longhaul {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "partition/byte_size.h"
+#include "base/sizes.h"
 #include "partition/cluster_spec.h"
 
 namespace longhaul {

@@ -12,17 +12,17 @@ double s_per_flop(const RankSpec& rank) { return 1 / (rank.gflops * 1e9); }
 
 // The part of the document's blocks that each home has, over its speed; the largest, summed over
 // the heads of the layer per rank.
-double slowest_home(const Stage& stage, const ModelSpec& spec, const HeadRoles& roles,
-                    const ClusterSpec& cluster, std::int64_t layer, std::int64_t n_all_heads) {
-  std::vector<double> by_rank(cluster.ranks.size(), 0.0);
+double slowest_home(const Stage& stage, const HeadTable& heads, const ClusterSpec& cluster,
+                    LayerId layer, std::int64_t n_all_heads) {
+  IndexedVector<Rank, double> by_rank(cluster.ranks.size(), 0.0);
   double slowest = 0;
-  for (std::int64_t kv_head = 0; kv_head < spec.n_kv_heads; ++kv_head) {
-    if (!kept_keys(spec, roles, layer, kv_head).all) continue;
+  for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+    if (!heads.window(layer, kv_head).is_unlimited()) continue;
     const Home& home = stage.home_of(layer, kv_head);
     double whole = 0;
     for (const HomeShare& share : home.shares) whole += static_cast<double>(share.weight);
     for (const HomeShare& share : home.shares) {
-      double& part = by_rank[static_cast<std::size_t>(share.rank.value)];
+      double& part = by_rank[share.rank];
       part += static_cast<double>(share.weight) / whole / static_cast<double>(n_all_heads) *
               s_per_flop(cluster.rank(share.rank));
       slowest = std::max(slowest, part);
@@ -53,12 +53,9 @@ ChunkCost& ChunkCost::operator+=(const ChunkCost& other) {
 
 StageCost::StageCost(const Plan& plan, const Stage& stage, const ModelSpec& spec,
                      const ClusterSpec& cluster)
-    : spec_(spec),
-      kv_(plan.kv),
-      first_layer_(stage.layers.begin),
-      n_ranks_(static_cast<std::int64_t>(stage.ring.size())) {
+    : spec_(spec), kv_(plan.kv), first_layer_{stage.layers.begin}, n_ranks_(stage.ring.n()) {
   bool within_host = true;
-  for (std::size_t i = 0; i < stage.ring.size(); ++i) {
+  for (const RingPos i : stage.ring.ids()) {
     const RankSpec& rank = cluster.rank(stage.ring[i]);
     const double share =
         static_cast<double>(stage.token_share[i]) / static_cast<double>(Stage::kTokenShareTotal);
@@ -69,11 +66,11 @@ StageCost::StageCost(const Plan& plan, const Stage& stage, const ModelSpec& spec
   link_bytes_per_s_ = 1e9 * (within_host ? link.within_host_gb_per_s : link.between_hosts_gb_per_s);
   link_latency_s_ =
       1e-6 * (within_host ? link.within_host_latency_us : link.between_hosts_latency_us);
-  for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
-    const LayerHeads heads = layer_heads(spec, plan.roles, layer);
+  for (const LayerId layer : stage.layer_ids()) {
+    const LayerHeads heads = layer_heads(plan.heads, layer);
     layers_.push_back(
         {.heads = heads,
-         .home_s_per_flop = slowest_home(stage, spec, plan.roles, cluster, layer, heads.n_all)});
+         .home_s_per_flop = slowest_home(stage, plan.heads, cluster, layer, heads.n_all)});
   }
 }
 
@@ -87,8 +84,8 @@ double StageCost::attention_flops(double keys, std::int64_t n_kv_heads) const {
          attention_flops_per_key(spec_);
 }
 
-HistoryCost StageCost::history(std::int64_t layer, Extent tokens) const {
-  const Layer& at = layers_[static_cast<std::size_t>(layer - first_layer_)];
+HistoryCost StageCost::history(LayerId layer, Extent tokens) const {
+  const Layer& at = layers_[static_cast<std::size_t>(layer.value - first_layer_.value)];
   if (at.heads.n_all == 0 || tokens.begin == 0) return {};
   const double flops = attention_flops(visible_history_keys({}, tokens), at.heads.n_all);
   const auto hops = static_cast<double>(n_ranks_ - 1);
@@ -132,17 +129,13 @@ ChunkCost StageCost::prefill(Extent tokens) const {
         std::max(attention_flops(inside, heads.n_all) * share_s_per_flop_, ring_s(bytes)) +
         hops * link_latency_s_;
     if (tokens.begin == 0) continue;
-    const HistoryCost history = this->history(first_layer_ + static_cast<std::int64_t>(i), tokens);
+    const HistoryCost history =
+        this->history({first_layer_.value + static_cast<std::int64_t>(i)}, tokens);
     const bool keys_travel = history.cheaper() == HistoryMode::kKeysTravel;
     cost.history_s += keys_travel ? history.keys_travel_s : history.queries_travel_s;
     ++(keys_travel ? cost.n_layers_keys_travel : cost.n_layers_queries_travel);
   }
   return cost;
-}
-
-HistoryMode choose_history_mode(const Plan& plan, const Stage& stage, const ModelSpec& spec,
-                                const ClusterSpec& cluster, std::int64_t layer, Extent tokens) {
-  return StageCost(plan, stage, spec, cluster).history(layer, tokens).cheaper();
 }
 
 DocumentCost prefill_document(const Plan& plan, const Replica& replica, const ModelSpec& spec,

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ids.h"
+#include "base/indexed_vector.h"
+#include "model/heads/kept_blocks.h"
 #include "model/model_spec.h"
 #include "partition/cluster_spec.h"
-#include "partition/kept_keys.h"
 #include "partition/plan.h"
 #include "partition/workload.h"
 
@@ -49,8 +51,9 @@ class StageCost {
 
   // A chunk at positions `tokens` of its sequence, all layers of the stage.
   ChunkCost prefill(Extent tokens) const;
-  // The choice in one layer; zero cost where no retrieval head or no history is.
-  HistoryCost history(std::int64_t layer, Extent tokens) const;
+  // The choice in one layer; zero cost where no retrieval head or no history is. All ranks of the
+  // stage come to the same answer.
+  HistoryCost history(LayerId layer, Extent tokens) const;
 
  private:
   struct Layer {
@@ -62,7 +65,7 @@ class StageCost {
 
   ModelSpec spec_;
   KvFormat kv_;
-  std::int64_t first_layer_;
+  LayerId first_layer_;
   std::int64_t n_ranks_;
   double share_s_per_flop_ = 0;  // of the slowest rank: its token share over its speed
   double slowest_s_per_flop_ = 0;
@@ -70,11 +73,6 @@ class StageCost {
   double link_latency_s_ = 0;
   std::vector<Layer> layers_;
 };
-
-// The cheaper way over the history for a chunk at positions `tokens` in one layer. Pure; all ranks
-// of the stage come to the same answer.
-HistoryMode choose_history_mode(const Plan& plan, const Stage& stage, const ModelSpec& spec,
-                                const ClusterSpec& cluster, std::int64_t layer, Extent tokens);
 
 // Reading a document of n_tokens in chunks of plan.chunk_len: the stages work on different chunks
 // at the same time.
@@ -89,9 +87,9 @@ DocumentCost prefill_document(const Plan& plan, const Replica& replica, const Mo
 // One token for each of batch_size sequences that are n_tokens long.
 struct DecodeCost {
   double seconds = 0;
-  double read_s = 0;               // reading weights and caches: the slowest rank of every layer
-  double wire_s = 0;               // collectives
-  std::vector<double> bytes_read;  // by rank of the cluster; 0 for ranks of other replicas
+  double read_s = 0;  // reading weights and caches: the slowest rank of every layer
+  double wire_s = 0;  // collectives
+  IndexedVector<Rank, double> bytes_read;  // 0 for ranks of other replicas
 };
 DecodeCost decode_step(const Plan& plan, const Replica& replica, const ModelSpec& spec,
                        const ClusterSpec& cluster, const Workload& workload,

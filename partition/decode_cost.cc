@@ -16,7 +16,7 @@ double read_seconds(const ClusterSpec& cluster, Rank rank, double bytes) {
 // slowest link.
 double collective_seconds(const Stage& stage, const ModelSpec& spec, const ClusterSpec& cluster,
                           DType weights, std::int64_t batch_size) {
-  const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
+  const std::int64_t n_ranks = stage.ring.n();
   if (n_ranks == 1) return 0;
   const bool within_host = std::all_of(stage.ring.begin(), stage.ring.end(), [&](Rank rank) {
     return cluster.rank(rank).host == cluster.rank(stage.ring.front()).host;
@@ -27,7 +27,7 @@ double collective_seconds(const Stage& stage, const ModelSpec& spec, const Clust
   const double bytes_per_s =
       1e9 * (within_host ? link.within_host_gb_per_s : link.between_hosts_gb_per_s);
   double seconds = 0;
-  for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+  for (const LayerId layer : stage.layer_ids()) {
     const DecodeTraffic traffic = decode_traffic(stage, spec, layer, batch_size, weights);
     const auto rounds_of = [](std::int64_t n) { return n <= kOneRoundReduceBytes ? 1 : 2; };
     const int rounds = (traffic.gather_bytes > 0 ? 1 : 0) + 2 * rounds_of(traffic.reduce_bytes) +
@@ -46,30 +46,29 @@ DecodeCost decode_step(const Plan& plan, const Replica& replica, const ModelSpec
   DecodeCost cost;
   cost.bytes_read.assign(cluster.ranks.size(), 0.0);
   const DType dtype = workload.weights(spec);
-  std::vector<double> of_layer(cluster.ranks.size(), 0.0);
+  IndexedVector<Rank, double> of_layer(cluster.ranks.size(), 0.0);
   for (const Stage& stage : replica.stages) {
-    for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
-      for (const Rank rank : stage.ring) of_layer[static_cast<std::size_t>(rank.value)] = 0;
+    for (const LayerId layer : stage.layer_ids()) {
+      for (const Rank rank : stage.ring) of_layer[rank] = 0;
       add_attention_reads(plan, stage, spec, workload, layer, batch_size, n_tokens, of_layer);
       double attention_s = 0;
       double ffn_s = 0;
-      for (std::size_t i = 0; i < stage.ring.size(); ++i) {
+      for (const RingPos i : stage.ring.ids()) {
         const Rank rank = stage.ring[i];
-        const auto at = static_cast<std::size_t>(rank.value);
         const double ffn =
             static_cast<double>(stage.ffn_slice[i].size()) * ffn_column_bytes(spec, dtype);
-        attention_s = std::max(attention_s, read_seconds(cluster, rank, of_layer[at]));
+        attention_s = std::max(attention_s, read_seconds(cluster, rank, of_layer[rank]));
         ffn_s = std::max(ffn_s, read_seconds(cluster, rank, ffn));
-        cost.bytes_read[at] += of_layer[at] + ffn;
+        cost.bytes_read[rank] += of_layer[rank] + ffn;
       }
       cost.read_s += attention_s + ffn_s;
     }
     double head_s = 0;
-    for (std::size_t i = 0; i < stage.ring.size(); ++i) {
+    for (const RingPos i : stage.ring.ids()) {
       const double bytes =
           static_cast<double>(stage.vocab_slice[i].size()) * vocab_row_bytes(spec, dtype);
       head_s = std::max(head_s, read_seconds(cluster, stage.ring[i], bytes));
-      cost.bytes_read[static_cast<std::size_t>(stage.ring[i].value)] += bytes;
+      cost.bytes_read[stage.ring[i]] += bytes;
     }
     cost.read_s += head_s;
     cost.wire_s += collective_seconds(stage, spec, cluster, dtype, batch_size);

@@ -2,22 +2,22 @@
 
 #include <algorithm>
 
-#include "partition/kept_keys.h"
+#include "model/heads/kept_blocks.h"
 #include "partition/weight_bytes.h"
 
 namespace longhaul {
 
 void add_attention_reads(const Plan& plan, const Stage& stage, const ModelSpec& spec,
-                         const Workload& workload, std::int64_t layer, std::int64_t batch_size,
-                         std::int64_t n_tokens, std::vector<double>& bytes) {
+                         const Workload& workload, LayerId layer, std::int64_t batch_size,
+                         std::int64_t n_tokens, IndexedVector<Rank, double>& bytes) {
   const DType dtype = workload.weights(spec);
   const std::int64_t q_rows = spec.gqa_group() * spec.head_dim;
   const auto q_and_o = static_cast<double>(matrix_bytes(q_rows, spec.d_model, dtype) +
                                            matrix_bytes(spec.d_model, q_rows, dtype));
   const auto k_and_v = static_cast<double>(2 * matrix_bytes(spec.head_dim, spec.d_model, dtype));
-  for (std::int64_t kv_head = 0; kv_head < spec.n_kv_heads; ++kv_head) {
-    const KeptKeys kept = kept_keys(spec, plan.roles, layer, kv_head);
-    const std::int64_t n_keys = kept.all ? n_tokens : std::min(n_tokens, kept.sink + kept.recent);
+  for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+    const KeyWindow kept = plan.heads.window(layer, kv_head);
+    const std::int64_t n_keys = kept.n_keys(n_tokens);
     const double cache =
         static_cast<double>(n_keys * batch_size) * static_cast<double>(plan.kv.token_bytes());
     const Home& home = stage.home_of(layer, kv_head);
@@ -25,7 +25,7 @@ void add_attention_reads(const Plan& plan, const Stage& stage, const ModelSpec& 
     for (const HomeShare& share : home.shares) whole += static_cast<double>(share.weight);
     for (const HomeShare& share : home.shares) {
       const double part = static_cast<double>(share.weight) / whole;
-      bytes[static_cast<std::size_t>(share.rank.value)] += q_and_o + part * (k_and_v + cache);
+      bytes[share.rank] += q_and_o + part * (k_and_v + cache);
     }
   }
 }

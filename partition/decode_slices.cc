@@ -20,13 +20,15 @@ std::int64_t granule_of(std::int64_t total, std::size_t n_ranks) {
 }
 
 // Levels base + slice * unit_bytes over the speeds, adds the slices' bytes to base.
-std::vector<Extent> cut_slices(std::int64_t total, std::int64_t granule, double unit_bytes,
-                               const std::vector<double>& speed, std::vector<double>& base) {
-  const auto parts = apportion_level(ceil_div(total, granule), base,
-                                     unit_bytes * static_cast<double>(granule), speed);
-  std::vector<Extent> slices;
+IndexedVector<RingPos, Extent> cut_slices(std::int64_t total, std::int64_t granule,
+                                          double unit_bytes,
+                                          const IndexedVector<RingPos, double>& speed,
+                                          IndexedVector<RingPos, double>& base) {
+  const IndexedVector<RingPos, std::int64_t> parts(apportion_level(
+      ceil_div(total, granule), base, unit_bytes * static_cast<double>(granule), speed));
+  IndexedVector<RingPos, Extent> slices;
   std::int64_t begin = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
+  for (const RingPos i : parts.ids()) {
     const std::int64_t end = std::min(total, begin + parts[i] * granule);
     slices.push_back({begin, end});
     base[i] += static_cast<double>(end - begin) * unit_bytes;
@@ -39,19 +41,17 @@ std::vector<Extent> cut_slices(std::int64_t total, std::int64_t granule, double 
 
 void set_decode_slices(const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
                        const Workload& workload, DecodeBalance balance, Stage& stage) {
-  std::vector<double> speed;
-  std::vector<double> base(stage.ring.size(), 0.0);
+  IndexedVector<RingPos, double> speed;
+  IndexedVector<RingPos, double> base(stage.ring.size(), 0.0);
   for (const Rank rank : stage.ring) speed.push_back(cluster.rank(rank).memory_gb_per_s);
   if (balance == DecodeBalance::kTotalBytes) {
-    std::vector<double> bytes(cluster.ranks.size(), 0.0);
+    IndexedVector<Rank, double> bytes(cluster.ranks.size(), 0.0);
     const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
-    for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+    for (const LayerId layer : stage.layer_ids()) {
       add_attention_reads(plan, stage, spec, workload, layer, workload.n_sequences, n_tokens,
                           bytes);
     }
-    for (std::size_t i = 0; i < base.size(); ++i) {
-      base[i] = bytes[static_cast<std::size_t>(stage.ring[i].value)];
-    }
+    for (const RingPos i : base.ids()) base[i] = bytes[stage.ring[i]];
   }
   const DType dtype = workload.weights(spec);
   const double column = static_cast<double>(stage.layers.size()) * ffn_column_bytes(spec, dtype);

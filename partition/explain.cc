@@ -6,9 +6,9 @@
 #include <iterator>
 #include <vector>
 
-#include "partition/byte_size.h"
+#include "base/sizes.h"
+#include "model/heads/kept_blocks.h"
 #include "partition/cost_model.h"
-#include "partition/kept_keys.h"
 #include "partition/memory_model.h"
 #include "partition/plan_json.h"
 #include "partition/ring_bytes.h"
@@ -43,8 +43,8 @@ std::string range(std::int64_t first, std::int64_t last) {
 
 // One line of the table of ranks; equal ones of a stage in a row become one.
 struct Row {
-  std::int64_t first_rank = 0;
-  std::int64_t last_rank = 0;
+  Rank first;
+  Rank last;
   std::string cells;
 };
 
@@ -54,15 +54,15 @@ void print_rows(Text& text, const std::vector<Row>& rows) {
       line(text, "  ... {} more lines; --json has all", rows.size() - kMostRows);
       return;
     }
-    line(text, "  {:<10}{}", range(rows[i].first_rank, rows[i].last_rank), rows[i].cells);
+    line(text, "  {:<10}{}", range(rows[i].first.value, rows[i].last.value), rows[i].cells);
   }
 }
 
 void add_row(std::vector<Row>& rows, Rank rank, std::string cells) {
-  if (!rows.empty() && rows.back().last_rank + 1 == rank.value && rows.back().cells == cells) {
-    rows.back().last_rank = rank.value;
+  if (!rows.empty() && rows.back().last.value + 1 == rank.value && rows.back().cells == cells) {
+    rows.back().last = rank;
   } else {
-    rows.push_back({rank.value, rank.value, std::move(cells)});
+    rows.push_back({rank, rank, std::move(cells)});
   }
 }
 
@@ -79,7 +79,8 @@ std::string device_cell(const ClusterSpec& cluster, std::string_view text) {
 }
 
 void explain_ranks(Text& text, const Plan& plan, const ClusterSpec& cluster,
-                   const std::vector<RankBytes>& bytes, const std::vector<double>& bytes_read) {
+                   const IndexedVector<Rank, RankBytes>& bytes,
+                   const IndexedVector<Rank, double>& bytes_read) {
   line(text, "Ranks: what is in memory, and what is read from it for each token step of decoding");
   line(text, "  {:<10}{}{:<6}{:<8}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>9}", "rank",
        device_cell(cluster, "device"), "stage", "layers", "tokens", "weights", "KV retr.",
@@ -90,16 +91,16 @@ void explain_ranks(Text& text, const Plan& plan, const ClusterSpec& cluster,
       const Stage& stage = plan.replicas[r].stages[s];
       const std::string place =
           plan.replicas.size() == 1 ? std::to_string(s) : fmt::format("{}.{}", r, s);
-      for (std::size_t i = 0; i < stage.ring.size(); ++i) {
-        const auto at = static_cast<std::size_t>(stage.ring[i].value);
+      for (const RingPos i : stage.ring.ids()) {
+        const Rank rank = stage.ring[i];
         const double share = 100 * static_cast<double>(stage.token_share[i]) /
                              static_cast<double>(Stage::kTokenShareTotal);
-        add_row(rows, stage.ring[i],
+        add_row(rows, rank,
                 fmt::format("{}{:<6}{:<8}{:>6.3g}%{}{:>9}",
-                            device_cell(cluster, device_name(cluster.rank(stage.ring[i]))), place,
+                            device_cell(cluster, device_name(cluster.rank(rank))), place,
                             range(stage.layers.begin, stage.layers.end - 1), share,
-                            byte_cells(bytes[at]),
-                            format_byte_size(static_cast<std::int64_t>(bytes_read[at]))));
+                            byte_cells(bytes[rank]),
+                            format_byte_size(static_cast<std::int64_t>(bytes_read[rank]))));
       }
     }
   }
@@ -153,7 +154,7 @@ void explain_traffic(Text& text, const Plan& plan, const ModelSpec& spec,
     ChunkTraffic sum;
     std::int64_t history = 0;
     std::int64_t decode = 0;
-    for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+    for (const LayerId layer : stage.layer_ids()) {
       const ChunkTraffic traffic = chunk_traffic(plan, stage, spec, layer, tokens);
       sum.chunk_keys += traffic.chunk_keys;
       sum.windows += traffic.windows;
@@ -169,32 +170,41 @@ void explain_traffic(Text& text, const Plan& plan, const ModelSpec& spec,
   }
 }
 
+// ", the others 4 + 1020 tokens"; nothing where all heads keep everything.
+std::string windows_of(const HeadTable& heads) {
+  std::string text;
+  for (const KeyWindow& window : heads.windows()) {
+    text += fmt::format("{} {} + {}", text.empty() ? ", the others" : " or", window.sink,
+                        window.recent);
+  }
+  return text.empty() ? text : text + " tokens";
+}
+
 }  // namespace
 
 std::string explain(const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
                     const Workload& workload) {
   Text text;
-  const std::int64_t n_heads = plan.roles.n_layers * plan.roles.n_kv_heads;
   line(text, "Plan {}: {}, {} each, {} in all", plan_hash(plan),
        plural(static_cast<std::int64_t>(plan.replicas.size()), "replica"),
        plural(static_cast<std::int64_t>(plan.replicas.front().stages.size()), "stage"),
        plural(cluster.n_ranks(), "rank"));
-  line(text, "  model: {}, {} layers, {} of {} KV heads keep everything, the others {} + {} tokens",
-       spec.model_type, spec.n_layers, plan.roles.n_retrieval(), n_heads, plan.roles.sink,
-       plan.roles.recent);
+  line(text, "  model: {}, {} layers, {} of {} KV heads keep everything{}", spec.model_type,
+       spec.n_layers, plan.heads.count(HeadKind::kRetrieval),
+       plan.heads.n_layers() * plan.heads.n_kv_heads(), windows_of(plan.heads));
   line(text, "  documents of {} tokens, {} of {} tokens in flight, chunks of {}",
        workload.document_tokens, plural(workload.n_sequences, "request"), workload.tail_tokens,
        plan.chunk_len);
   line(text, "  weights {}, K {}, V {}, blocks of {} tokens, {:.3g}% of memory left alone",
        name_of(workload.weights(spec)), name_of(plan.kv.k_type), name_of(plan.kv.v_type),
        plan.kv.block_size, 100 * cluster.headroom);
-  std::vector<double> bytes_read(cluster.ranks.size(), 0.0);
+  IndexedVector<Rank, double> bytes_read(cluster.ranks.size(), 0.0);
   DecodeCost first;
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
     DecodeCost cost = decode_step(plan, plan.replicas[r], spec, cluster, workload,
                                   workload.n_sequences, n_tokens);
-    for (std::size_t i = 0; i < bytes_read.size(); ++i) bytes_read[i] += cost.bytes_read[i];
+    for (const Rank rank : bytes_read.ids()) bytes_read[rank] += cost.bytes_read[rank];
     if (r == 0) first = std::move(cost);
   }
   explain_ranks(text, plan, cluster, memory_of(plan, spec, cluster, workload), bytes_read);
@@ -218,11 +228,11 @@ std::string explain(const NotFitting& refusal, const ClusterSpec& cluster) {
        device_cell(cluster, "device"), "memory", "weights", "KV retr.", "KV strm.", "activ.",
        "ring", "free");
   std::vector<Row> rows;
-  for (std::size_t r = 0; r < refusal.bytes.size(); ++r) {
-    const Rank rank{static_cast<std::int64_t>(r)};
-    add_row(rows, rank,
-            fmt::format("{}{:>9}{}", device_cell(cluster, device_name(cluster.rank(rank))),
-                        format_byte_size(refusal.bytes[r].limit), byte_cells(refusal.bytes[r])));
+  for (const Rank rank : refusal.bytes.ids()) {
+    add_row(
+        rows, rank,
+        fmt::format("{}{:>9}{}", device_cell(cluster, device_name(cluster.rank(rank))),
+                    format_byte_size(refusal.bytes[rank].limit), byte_cells(refusal.bytes[rank])));
   }
   print_rows(text, rows);
   line(text, "  {:.3g}% of each memory is left alone (headroom)", 100 * cluster.headroom);

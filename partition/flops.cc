@@ -25,13 +25,14 @@ double attention_flops_per_key(const ModelSpec& spec) {
   return 4 * static_cast<double>(spec.head_dim);
 }
 
-double visible_keys(const KeptKeys& kept, Extent tokens) {
-  const std::int64_t most = kept.all ? tokens.end : std::min(tokens.end, kept.sink + kept.recent);
+double visible_keys(const KeyWindow& kept, Extent tokens) {
+  const std::int64_t most = kept.n_keys(tokens.end);
   return sum_of_visible(tokens.end, most) - sum_of_visible(tokens.begin, most);
 }
 
-double visible_history_keys(const KeptKeys& kept, Extent tokens) {
-  if (kept.all) return static_cast<double>(tokens.begin) * static_cast<double>(tokens.size());
+double visible_history_keys(const KeyWindow& kept, Extent tokens) {
+  if (kept.is_unlimited())
+    return static_cast<double>(tokens.begin) * static_cast<double>(tokens.size());
   // Sink keys of the history are seen by all queries; the i-th query sees recent - 1 - i recent
   // ones.
   const std::int64_t sink = std::min(kept.sink, tokens.begin);

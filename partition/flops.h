@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "base/ids.h"
+#include "model/heads/kept_blocks.h"
 #include "model/model_spec.h"
-#include "partition/kept_keys.h"
 
 namespace longhaul {
 
@@ -15,8 +15,8 @@ double linear_flops_per_token(const ModelSpec& spec);
 double attention_flops_per_key(const ModelSpec& spec);
 
 // Pairs (query, key) that a head with this rule sees, for queries at positions `tokens`.
-double visible_keys(const KeptKeys& kept, Extent tokens);
+double visible_keys(const KeyWindow& kept, Extent tokens);
 // Of them, those with the key before the first query's position: the history's part.
-double visible_history_keys(const KeptKeys& kept, Extent tokens);
+double visible_history_keys(const KeyWindow& kept, Extent tokens);
 
 }  // namespace longhaul

@@ -46,8 +46,8 @@ struct Halves {
 
 }  // namespace
 
-Rank home_of_block(const Home& home, std::int64_t block) {
-  if (home.shares.size() == 1) return home.shares.front().rank;
+std::size_t share_of_block(const Home& home, std::int64_t block) {
+  if (home.shares.size() == 1) return 0;
   const auto cumulative = cumulative_weights(home);
   std::size_t begin = 0;
   std::size_t end = home.shares.size();
@@ -64,7 +64,7 @@ Rank home_of_block(const Home& home, std::int64_t block) {
       block -= before;
     }
   }
-  return home.shares[begin].rank;
+  return begin;
 }
 
 std::vector<std::int64_t> blocks_by_share(const Home& home, std::int64_t n_blocks) {

@@ -7,6 +7,7 @@
 // adds less than one block of error), and a prefix of exactly W blocks gives every rank exactly its
 // weight. Example, weights 2, 1, 1:   block 0 1 2 3 4 5 6 7   ->   rank 0 1 0 2 0 1 0 2
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -27,8 +28,12 @@ struct Home {
   bool operator==(const Home&) const = default;
 };
 
-// The rank that stores block `block` (position / block_size). Local, pure.
-Rank home_of_block(const Home& home, std::int64_t block);
+// Which entry of home.shares stores block `block` (position / block_size). Local, pure.
+std::size_t share_of_block(const Home& home, std::int64_t block);
+// And its rank.
+inline Rank home_of_block(const Home& home, std::int64_t block) {
+  return home.shares[share_of_block(home, block)].rank;
+}
 
 // How many of the blocks [0, n_blocks) each entry of home.shares stores.
 std::vector<std::int64_t> blocks_by_share(const Home& home, std::int64_t n_blocks);

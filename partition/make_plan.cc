@@ -7,8 +7,8 @@
 #include <span>
 
 #include "base/error.h"
+#include "model/heads/kept_blocks.h"
 #include "partition/cost_model.h"
-#include "partition/kept_keys.h"
 #include "partition/model_fingerprint.h"
 #include "partition/nearest_fit.h"
 #include "partition/place_heads.h"
@@ -25,15 +25,13 @@ void validate(const PlanRequest& request) {
   request.spec.validate();
   request.cluster.validate();
   request.workload.validate();
-  const auto& [spec, roles, cluster, workload, options] = request;
-  require(
-      roles.n_layers == spec.n_layers && roles.n_kv_heads == spec.n_kv_heads &&
-          roles.roles.size() == static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads),
-      fmt::format("plan: the head roles are for {} layers of {} KV heads, the model has {} of {}",
-                  roles.n_layers, roles.n_kv_heads, spec.n_layers, spec.n_kv_heads));
-  require(roles.sink >= 0 && roles.sink <= Workload::kMaxTokens && roles.recent >= 0 &&
-              roles.recent <= Workload::kMaxTokens,
-          fmt::format("plan: a window of {} + {} tokens", roles.sink, roles.recent));
+  const auto& [spec, heads, cluster, workload, options] = request;
+  require_fits(heads, spec);
+  require_runnable(heads, RunsOn::kOneRank);
+  for (const KeyWindow& window : heads.windows()) {
+    require(window.sink <= Workload::kMaxTokens && window.recent <= Workload::kMaxTokens,
+            fmt::format("plan: a window of {} + {} tokens", window.sink, window.recent));
+  }
   const std::int64_t n_replicas = options.n_replicas.value_or(1);
   require(n_replicas >= 1 && n_replicas <= cluster.n_ranks(),
           fmt::format("plan: {} replicas asked for, there are {} ranks", n_replicas,
@@ -88,16 +86,17 @@ Plan empty_plan(const PlanRequest& request) {
                                                  : request.options.model,
           .kv = request.workload.kv(request.spec),
           .chunk_len = request.workload.chunk_len,
-          .roles = request.roles,
+          .heads = request.heads,
           .replicas = {}};
 }
 
-std::vector<std::vector<bool>> heads_that_keep_all(const PlanRequest& request, Extent layers) {
-  std::vector<std::vector<bool>> keeps_all;
-  for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
+std::vector<IndexedVector<KvHeadId, bool>> heads_that_keep_all(const PlanRequest& request,
+                                                               Extent layers) {
+  std::vector<IndexedVector<KvHeadId, bool>> keeps_all;
+  for (const LayerId layer : IdRange<LayerId>(layers)) {
     keeps_all.emplace_back();
-    for (std::int64_t kv_head = 0; kv_head < request.spec.n_kv_heads; ++kv_head) {
-      keeps_all.back().push_back(kept_keys(request.spec, request.roles, layer, kv_head).all);
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(request.spec.n_kv_heads)) {
+      keeps_all.back().push_back(request.heads.window(layer, kv_head).is_unlimited());
     }
   }
   return keeps_all;

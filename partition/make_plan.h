@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "model/head_profile.h"
+#include "model/heads/head_table.h"
 #include "model/model_spec.h"
 #include "partition/cluster_spec.h"
 #include "partition/decode_slices.h"
@@ -35,7 +36,7 @@ struct PlanOptions {
 // Everything a plan depends on.
 struct PlanRequest {
   ModelSpec spec;
-  HeadRoles roles;
+  HeadTable heads;
   ClusterSpec cluster;
   Workload workload;
   PlanOptions options;
@@ -44,7 +45,7 @@ struct PlanRequest {
 // The workload does not fit the cluster: where the bytes would go in the least bad arrangement, and
 // changes each of which alone makes it fit, the mildest first.
 struct NotFitting {
-  std::vector<RankBytes> bytes;    // [rank of the cluster]
+  IndexedVector<Rank, RankBytes> bytes;
   std::int64_t missing_bytes = 0;  // sum of what ranks lack; 0 when only fragments are left
   std::vector<std::string>
       changes;  // "documents of up to 262144 tokens", "12 more ranks like the last one"
@@ -52,7 +53,8 @@ struct NotFitting {
 
 using PlanResult = std::variant<Plan, NotFitting>;
 
-// Throws kInvalidArgument when the request itself makes no sense (roles of another shape, more
+// Throws kInvalidArgument when the request itself makes no sense (heads of another shape or that
+// cannot be run, more
 // stages than layers or ranks, ...).
 PlanResult make_plan(const PlanRequest& request);
 

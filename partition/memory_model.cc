@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/gpu_memory.h"
+#include "base/device/gpu_memory.h"
 #include "base/int8_format.h"
 #include "partition/weight_bytes.h"
 
@@ -13,21 +13,20 @@ constexpr std::int64_t kActivationBytes = 4;  // activations, queries and partia
 constexpr std::int64_t kFfnTileRows = 512;    // the FFN works through a chunk in tiles of rows
 
 void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec,
-                     const Workload& workload, std::vector<RankBytes>& bytes) {
+                     const Workload& workload, IndexedVector<Rank, RankBytes>& bytes) {
   const std::int64_t block_bytes = plan.kv.block_bytes();
-  for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
-    for (std::int64_t kv_head = 0; kv_head < spec.n_kv_heads; ++kv_head) {
+  for (const LayerId layer : stage.layer_ids()) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
       const Home& home = stage.home_of(layer, kv_head);
-      const KeptKeys kept = kept_keys(spec, plan.roles, layer, kv_head);
-      if (!kept.all) {
-        auto& at_home = bytes[static_cast<std::size_t>(home.shares.front().rank.value)];
-        at_home.kv_streaming += windowed_blocks(kept, workload) * block_bytes;
+      const KeyWindow kept = plan.heads.window(layer, kv_head);
+      if (!kept.is_unlimited()) {
+        bytes[home.shares.front().rank].kv_streaming +=
+            windowed_blocks(kept, workload) * block_bytes;
         continue;
       }
       const auto blocks = retrieval_blocks(home, workload);
       for (std::size_t i = 0; i < blocks.size(); ++i) {
-        auto& at_home = bytes[static_cast<std::size_t>(home.shares[i].rank.value)];
-        at_home.kv_retrieval += blocks[i] * block_bytes;
+        bytes[home.shares[i].rank].kv_retrieval += blocks[i] * block_bytes;
       }
     }
   }
@@ -53,19 +52,19 @@ StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
   return size;
 }
 
-std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, std::int64_t position,
+std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, RingPos position,
                             std::int64_t token_share) {
   const std::int64_t chunk_blocks = ceil_div(workload.chunk_len - 1, workload.block_size) + 1;
   if (n_ranks == 1) return chunk_blocks;
-  if (token_share == 0 && position != 0) return 0;
+  const bool is_first = position == RingPos{0};
+  if (token_share == 0 && !is_first) return 0;
   // Two slabs, each rounded to the nearest block edge; the chunk's last block goes to position 0.
   const std::int64_t rounded = chunk_blocks * token_share / Stage::kTokenShareTotal + 2;
-  return std::min(chunk_blocks, position == 0 ? rounded + 1 : rounded);
+  return std::min(chunk_blocks, is_first ? rounded + 1 : rounded);
 }
 
 std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
-                              const StageSize& stage, std::int64_t position,
-                              std::int64_t token_share) {
+                              const StageSize& stage, RingPos position, std::int64_t token_share) {
   const std::int64_t blocks = max_own_blocks(workload, stage.n_ranks, position, token_share);
   const std::int64_t n_tokens =
       std::max(std::min(workload.chunk_len, blocks * workload.block_size), workload.n_sequences);
@@ -121,7 +120,7 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Wo
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
                                const StageSize& stage, std::int64_t largest_share) {
   if (stage.n_ranks == 1 || stage.max_all_heads == 0) return 0;
-  const std::int64_t blocks = max_own_blocks(workload, stage.n_ranks, 0, largest_share);
+  const std::int64_t blocks = max_own_blocks(workload, stage.n_ranks, RingPos{0}, largest_share);
   const std::int64_t keys = blocks * stage.max_all_heads * workload.kv(spec).block_bytes();
   const std::int64_t n_tokens = std::min(workload.chunk_len, blocks * workload.block_size);
   // q, o, m, l of every query head that belongs to such a KV head.
@@ -138,7 +137,7 @@ std::vector<std::int64_t> retrieval_blocks(const Home& home, const Workload& wor
   return blocks;
 }
 
-std::int64_t windowed_blocks(const KeptKeys& kept, const Workload& workload) {
+std::int64_t windowed_blocks(const KeyWindow& kept, const Workload& workload) {
   const std::int64_t document =
       max_kept_blocks(kept, workload.block_size, workload.document_tokens);
   // A fork owns what it made after the document's end, and its copy of the partial last block.
@@ -147,31 +146,28 @@ std::int64_t windowed_blocks(const KeptKeys& kept, const Workload& workload) {
   return document + workload.n_sequences * std::min(workload.tail_blocks(), all);
 }
 
-std::vector<RankBytes> memory_of(const Plan& plan, const ModelSpec& spec,
-                                 const ClusterSpec& cluster, const Workload& workload) {
-  std::vector<RankBytes> bytes(cluster.ranks.size());
-  for (std::size_t r = 0; r < bytes.size(); ++r) {
-    const Rank rank{static_cast<std::int64_t>(r)};
-    bytes[r].limit = cluster.rank(rank).memory_bytes;
-    bytes[r].headroom = bytes[r].limit - cluster.usable_bytes(rank);
+IndexedVector<Rank, RankBytes> memory_of(const Plan& plan, const ModelSpec& spec,
+                                         const ClusterSpec& cluster, const Workload& workload) {
+  IndexedVector<Rank, RankBytes> bytes(cluster.ranks.size());
+  for (const Rank rank : bytes.ids()) {
+    bytes[rank].limit = cluster.rank(rank).memory_bytes;
+    bytes[rank].headroom = bytes[rank].limit - cluster.usable_bytes(rank);
   }
   for (const Replica& replica : plan.replicas) {
     for (const Stage& stage : replica.stages) {
-      const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
       std::vector<LayerHeads> heads;
-      for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
-        heads.push_back(layer_heads(spec, plan.roles, layer));
+      for (const LayerId layer : stage.layer_ids()) {
+        heads.push_back(layer_heads(plan.heads, layer));
       }
-      const StageSize size = stage_size(spec, heads, workload, stage.layers, n_ranks);
+      const StageSize size = stage_size(spec, heads, workload, stage.layers, stage.ring.n());
       const std::int64_t largest =
           *std::max_element(stage.token_share.begin(), stage.token_share.end());
       const std::int64_t ring_buffers = ring_buffer_bytes(spec, workload, size, largest);
-      for (std::int64_t i = 0; i < n_ranks; ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        RankBytes& rank = bytes[static_cast<std::size_t>(stage.ring[at].value)];
+      for (const RingPos i : stage.ring.ids()) {
+        RankBytes& rank = bytes[stage.ring[i]];
         rank.weights += size.weights;
-        rank.activations += activation_bytes(spec, workload, size, i, stage.token_share[at]) +
-                            scratch_bytes(cluster.rank(stage.ring[at]), spec, workload);
+        rank.activations += activation_bytes(spec, workload, size, i, stage.token_share[i]) +
+                            scratch_bytes(cluster.rank(stage.ring[i]), spec, workload);
         rank.ring_buffers += ring_buffers;
       }
       add_cache_bytes(stage, plan, spec, workload, bytes);

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/indexed_vector.h"
+#include "model/heads/kept_blocks.h"
 #include "model/model_spec.h"
 #include "partition/cluster_spec.h"
-#include "partition/kept_keys.h"
 #include "partition/plan.h"
 #include "partition/workload.h"
 
@@ -47,13 +48,12 @@ StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
                      const Workload& workload, Extent layers, std::int64_t n_ranks);
 
 // A bound on the blocks of any chunk that the rank at ring position `position` computes.
-std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, std::int64_t position,
+std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, RingPos position,
                             std::int64_t token_share);
 // Buffers of the rank at `position`; `largest_share` is the largest token share of the ring, whose
 // blocks visit everybody.
 std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
-                              const StageSize& stage, std::int64_t position,
-                              std::int64_t token_share);
+                              const StageSize& stage, RingPos position, std::int64_t token_share);
 // What the operators take of a rank's device beside their arguments: of a GPU, keys that attention
 // converts, partial states, descriptions of work. What libraries load (code, contexts) is not
 // counted: headroom is there for it.
@@ -65,11 +65,11 @@ std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
 // on those of the tails of all forks, whose first block may be any.
 std::vector<std::int64_t> retrieval_blocks(const Home& home, const Workload& workload);
 // Blocks of a head that keeps a window: of the document's sequence and of all its forks.
-std::int64_t windowed_blocks(const KeptKeys& kept, const Workload& workload);
+std::int64_t windowed_blocks(const KeyWindow& kept, const Workload& workload);
 
-// Of every rank of the cluster, indexed by rank; ranks without a part in the plan hold nothing but
+// Of every rank of the cluster; ranks without a part in the plan hold nothing but
 // their limit. Local, pure.
-std::vector<RankBytes> memory_of(const Plan& plan, const ModelSpec& spec,
-                                 const ClusterSpec& cluster, const Workload& workload);
+IndexedVector<Rank, RankBytes> memory_of(const Plan& plan, const ModelSpec& spec,
+                                         const ClusterSpec& cluster, const Workload& workload);
 
 }  // namespace longhaul

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <optional>
 
-#include "partition/byte_size.h"
+#include "base/sizes.h"
 
 namespace longhaul {
 namespace {
@@ -62,22 +62,22 @@ std::optional<std::string> shorter_chunks(PlanRequest request) {
 std::optional<std::string> lower_ratio(PlanRequest request) {
   if (!request.options.profile) return std::nullopt;
   const HeadProfile& profile = *request.options.profile;
-  const std::int64_t n_heads = profile.n_layers * profile.n_kv_heads;
-  const std::int64_t n_now = request.roles.n_retrieval();
-  const auto ratio_of = [&](std::int64_t hundredths) {
-    return static_cast<double>(hundredths) / 100;
+  const std::int64_t n_now = request.heads.count(HeadKind::kRetrieval);
+  const auto heads_at = [&](std::int64_t hundredths) {
+    const HeadRoles roles = choose_roles(profile, static_cast<double>(hundredths) / 100);
+    return duo_attention_heads(request.spec, roles);
   };
-  const std::int64_t most =
-      std::min<std::int64_t>(100, 100 * n_now / std::max<std::int64_t>(1, n_heads));
-  const auto hundredths = search(0, most, Want::kLargest, [&](std::int64_t value) {
-    request.roles = choose_roles(profile, ratio_of(value));
+  const auto hundredths = search(0, 100, Want::kLargest, [&](std::int64_t value) {
+    request.heads = heads_at(value);
     return plan_fits(request);
   });
   if (!hundredths) return std::nullopt;
-  const HeadRoles roles = choose_roles(profile, ratio_of(*hundredths));
-  if (roles.n_retrieval() >= n_now) return std::nullopt;
+  const HeadTable heads = heads_at(*hundredths);
+  const std::int64_t n_then = heads.count(HeadKind::kRetrieval);
+  if (n_then >= n_now) return std::nullopt;
   return fmt::format("a retrieval ratio of {:.2f}: {} of {} heads keep everything instead of {}",
-                     ratio_of(*hundredths), roles.n_retrieval(), n_heads, n_now);
+                     static_cast<double>(*hundredths) / 100, n_then,
+                     heads.n_layers() * heads.n_kv_heads(), n_now);
 }
 
 std::optional<std::string> more_ranks(PlanRequest request) {

@@ -14,8 +14,9 @@
 namespace longhaul {
 namespace {
 
-using Homes = std::vector<std::vector<Home>>;
-using KeepsAll = std::vector<std::vector<bool>>;  // [layer][kv_head]
+using Blocks = IndexedVector<RingPos, std::int64_t>;
+using Homes = std::vector<IndexedVector<KvHeadId, Home>>;     // by layer of the stage
+using KeepsAll = std::vector<IndexedVector<KvHeadId, bool>>;  // the same
 
 bool has_fixed_room(const PlacementArgs& args) {
   return std::all_of(args.room.begin(), args.room.end(), [](std::int64_t r) { return r >= 0; });
@@ -34,25 +35,25 @@ void reduce(Home& home) {
   for (HomeShare& share : home.shares) share.weight /= divisor;
 }
 
-// Gives out one layer: `quota` [ring] blocks, which sum to heads.size() * document_blocks. Ranks
+// Gives out one layer: `quota` blocks, which sum to heads.size() * document_blocks. Ranks
 // take whole heads first; what is left of their quotas lies end to end over the remaining heads.
 // The line starts at another rank in each layer, so that nobody always has the first blocks.
 void place_layer(const PlacementArgs& args, std::int64_t document_blocks, std::size_t layer,
-                 const std::vector<bool>& keeps_all, std::vector<std::int64_t> quota,
-                 std::vector<Home>& homes) {
+                 const IndexedVector<KvHeadId, bool>& keeps_all, Blocks quota,
+                 IndexedVector<KvHeadId, Home>& homes) {
   std::vector<Home*> heads;
-  for (std::size_t h = 0; h < homes.size(); ++h) {
+  for (const KvHeadId h : homes.ids()) {
     if (keeps_all[h]) heads.push_back(&homes[h]);
   }
   std::size_t next = 0;
-  for (std::size_t i = 0; i < quota.size(); ++i) {
+  for (const RingPos i : quota.ids()) {
     for (; quota[i] >= document_blocks; quota[i] -= document_blocks) {
       heads[next++]->shares = {{args.ring[i], 1}};
     }
   }
   std::int64_t filled = 0;
   for (std::size_t k = 0; k < quota.size(); ++k) {
-    const std::size_t i = (layer + k) % quota.size();
+    const RingPos i{static_cast<std::int64_t>((layer + k) % quota.size())};
     while (quota[i] > 0) {
       const std::int64_t part = std::min(quota[i], document_blocks - filled);
       heads[next]->shares.push_back({args.ring[i], part});
@@ -65,12 +66,11 @@ void place_layer(const PlacementArgs& args, std::int64_t document_blocks, std::s
   }
 }
 
-// Retrieval heads, spread within `limits` [ring] of document blocks.
+// Retrieval heads, spread within `limits` of document blocks.
 void place_split(const PlacementArgs& args, const StageDemand& demand, const KeepsAll& keeps_all,
-                 const std::vector<std::int64_t>& limits, Homes& homes) {
+                 const Blocks& limits, Homes& homes) {
   if (demand.n_all == 0) return;
-  std::vector<std::int64_t> left =
-      apportion_within(demand.n_all * demand.document_blocks, args.read_speed, limits);
+  Blocks left(apportion_within(demand.n_all * demand.document_blocks, args.read_speed, limits));
   for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
     const std::int64_t n_blocks = args.layers[layer].heads.n_all * demand.document_blocks;
     if (n_blocks == 0) continue;
@@ -78,8 +78,8 @@ void place_split(const PlacementArgs& args, const StageDemand& demand, const Kee
     // added tiny weight keeps the weights of finished ranks above 0.
     std::vector<double> weights(left.begin(), left.end());
     for (double& weight : weights) weight += 1e-9;
-    const std::vector<std::int64_t> quota = apportion_within(n_blocks, weights, left);
-    for (std::size_t i = 0; i < quota.size(); ++i) left[i] -= quota[i];
+    const Blocks quota(apportion_within(n_blocks, weights, left));
+    for (const RingPos i : quota.ids()) left[i] -= quota[i];
     place_layer(args, demand.document_blocks, layer, keeps_all[layer], quota, homes[layer]);
   }
 }
@@ -90,10 +90,10 @@ class ReadLoad {
  public:
   explicit ReadLoad(const PlacementArgs& args)
       : args_(args), of_layer_(args.ring.size(), 0.0), of_all_(args.ring.size(), 0.0) {
-    for (std::size_t i = 0; i < args.ring.size(); ++i) position_[args.ring[i]] = i;
+    for (const RingPos i : args.ring.ids()) position_[args.ring[i]] = i;
   }
   void start_layer() { std::fill(of_layer_.begin(), of_layer_.end(), 0.0); }
-  void add(std::size_t i, double blocks) {
+  void add(RingPos i, double blocks) {
     const double load =
         (blocks * static_cast<double>(args_.n_sequences) + args_.blocks_read_per_head) /
         args_.read_speed[i];
@@ -109,9 +109,9 @@ class ReadLoad {
   }
   // The rank with room that has the least to read, in this layer and then over all.
   template <typename HasRoom>
-  std::optional<std::size_t> least(const HasRoom& has_room) const {
-    std::optional<std::size_t> best;
-    for (std::size_t i = 0; i < of_layer_.size(); ++i) {
+  std::optional<RingPos> least(const HasRoom& has_room) const {
+    std::optional<RingPos> best;
+    for (const RingPos i : of_layer_.ids()) {
       if (!has_room(i)) continue;
       if (!best || of_layer_[i] < of_layer_[*best] ||
           (of_layer_[i] == of_layer_[*best] && of_all_[i] < of_all_[*best])) {
@@ -123,9 +123,9 @@ class ReadLoad {
 
  private:
   const PlacementArgs& args_;
-  std::vector<double> of_layer_;
-  std::vector<double> of_all_;
-  std::unordered_map<Rank, std::size_t> position_;
+  IndexedVector<RingPos, double> of_layer_;
+  IndexedVector<RingPos, double> of_all_;
+  std::unordered_map<Rank, RingPos> position_;
 };
 
 // Windowed heads to the ranks with the least to read. `take(i, blocks)` says whether rank i has
@@ -137,28 +137,28 @@ bool place_windowed(const PlacementArgs& args, const StageDemand& demand, const 
   for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
     const LayerDemand& wanted = args.layers[layer];
     load.start_layer();
-    for (std::size_t h = 0; h < homes[layer].size(); ++h) {
+    for (const KvHeadId h : homes[layer].ids()) {
       if (keeps_all[layer][h]) {
         load.add(homes[layer][h], static_cast<double>(demand.document_blocks));
       }
     }
-    for (std::size_t h = 0; h < homes[layer].size(); ++h) {
+    for (const KvHeadId h : homes[layer].ids()) {
       if (keeps_all[layer][h]) continue;
-      const auto rank = load.least([&](std::size_t i) { return has_room(i, wanted); });
-      if (!rank) return false;
-      take(*rank, wanted);
-      homes[layer][h].shares = {{args.ring[*rank], 1}};
-      load.add(*rank, 0);
+      const auto position = load.least([&](RingPos i) { return has_room(i, wanted); });
+      if (!position) return false;
+      take(*position, wanted);
+      homes[layer][h].shares = {{args.ring[*position], 1}};
+      load.add(*position, 0);
     }
   }
   return true;
 }
 
 // Room left beside the retrieval heads' homes, counted as the memory model counts it.
-std::vector<std::int64_t> room_beside(const PlacementArgs& args, const Homes& homes) {
-  std::vector<std::int64_t> room = args.room;
-  std::unordered_map<Rank, std::size_t> position;
-  for (std::size_t i = 0; i < args.ring.size(); ++i) position[args.ring[i]] = i;
+Blocks room_beside(const PlacementArgs& args, const Homes& homes) {
+  Blocks room = args.room;
+  std::unordered_map<Rank, RingPos> position;
+  for (const RingPos i : args.ring.ids()) position[args.ring[i]] = i;
   for (const auto& layer : homes) {
     for (const Home& home : layer) {
       if (home.shares.empty()) continue;
@@ -174,18 +174,17 @@ std::vector<std::int64_t> room_beside(const PlacementArgs& args, const Homes& ho
 
 bool place_windowed_in_room(const PlacementArgs& args, const StageDemand& demand,
                             const KeepsAll& keeps_all, Homes& homes) {
-  std::vector<std::int64_t> room = room_beside(args, homes);
+  Blocks room = room_beside(args, homes);
   return place_windowed(
       args, demand, keeps_all,
-      [&](std::size_t i, const LayerDemand& layer) { return room[i] >= layer.windowed_blocks; },
-      [&](std::size_t i, const LayerDemand& layer) { room[i] -= layer.windowed_blocks; }, homes);
+      [&](RingPos i, const LayerDemand& layer) { return room[i] >= layer.windowed_blocks; },
+      [&](RingPos i, const LayerDemand& layer) { room[i] -= layer.windowed_blocks; }, homes);
 }
 
-// Document blocks for each rank that keeps `spared` [ring] of its blocks back.
-std::vector<std::int64_t> limits_beside(const PlacementArgs& args, const StageDemand& demand,
-                                        const std::vector<std::int64_t>& spared) {
-  std::vector<std::int64_t> limits;
-  for (std::size_t i = 0; i < args.room.size(); ++i) {
+// Document blocks for each rank that keeps `spared` of its blocks back.
+Blocks limits_beside(const PlacementArgs& args, const StageDemand& demand, const Blocks& spared) {
+  Blocks limits;
+  for (const RingPos i : args.room.ids()) {
     limits.push_back(document_room(demand, args.room[i] - spared[i]));
   }
   return limits;
@@ -195,7 +194,7 @@ std::vector<std::int64_t> limits_beside(const PlacementArgs& args, const StageDe
 std::optional<Homes> place_in_turn(const PlacementArgs& args, const StageDemand& demand,
                                    const KeepsAll& keeps_all, std::int64_t spared) {
   Homes homes = empty_homes(keeps_all);
-  const std::vector<std::int64_t> each(args.room.size(), spared);
+  const Blocks each(args.room.size(), spared);
   place_split(args, demand, keeps_all, limits_beside(args, demand, each), homes);
   if (!place_windowed_in_room(args, demand, keeps_all, homes)) return std::nullopt;
   return homes;
@@ -203,31 +202,31 @@ std::optional<Homes> place_in_turn(const PlacementArgs& args, const StageDemand&
 
 // Each rank takes as many windowed heads as were counted for it.
 Homes place_as_counted(const PlacementArgs& args, const StageDemand& demand,
-                       const KeepsAll& keeps_all, std::vector<std::int64_t> n_windowed) {
-  std::vector<std::int64_t> spared;
+                       const KeepsAll& keeps_all, IndexedVector<RingPos, std::int64_t> n_windowed) {
+  Blocks spared;
   for (const std::int64_t n : n_windowed) spared.push_back(n * demand.windowed_blocks);
   Homes homes = empty_homes(keeps_all);
   place_split(args, demand, keeps_all, limits_beside(args, demand, spared), homes);
   place_windowed(
-      args, demand, keeps_all, [&](std::size_t i, const LayerDemand&) { return n_windowed[i] > 0; },
-      [&](std::size_t i, const LayerDemand&) { --n_windowed[i]; }, homes);
+      args, demand, keeps_all, [&](RingPos i, const LayerDemand&) { return n_windowed[i] > 0; },
+      [&](RingPos i, const LayerDemand&) { --n_windowed[i]; }, homes);
   return homes;
 }
 
 Homes place_whole(const PlacementArgs& args, const StageDemand& demand, const KeepsAll& keeps_all) {
-  std::vector<std::int64_t> room = args.room;
+  Blocks room = args.room;
   Homes homes = empty_homes(keeps_all);
   ReadLoad load(args);
   for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
     load.start_layer();
-    for (std::size_t h = 0; h < homes[layer].size(); ++h) {
+    for (const KvHeadId h : homes[layer].ids()) {
       if (!keeps_all[layer][h]) continue;
       const std::int64_t blocks =
           args.document_blocks + args.n_sequences * args.tail_blocks;  // as the memory model counts
-      const auto rank = load.least([&](std::size_t i) { return room[i] >= blocks; });
-      room[*rank] -= blocks;
-      homes[layer][h].shares = {{args.ring[*rank], 1}};
-      load.add(*rank, static_cast<double>(demand.document_blocks));
+      const auto position = load.least([&](RingPos i) { return room[i] >= blocks; });
+      room[*position] -= blocks;
+      homes[layer][h].shares = {{args.ring[*position], 1}};
+      load.add(*position, static_cast<double>(demand.document_blocks));
     }
   }
   place_windowed_in_room(args, demand, keeps_all, homes);
@@ -242,8 +241,8 @@ bool heads_fit(const PlacementArgs& args) {
   return spare_fits(args, demand) || share_fits(args, demand) || whole_fits(args, demand);
 }
 
-std::vector<std::vector<Home>> place_heads(const PlacementArgs& args,
-                                           const std::vector<std::vector<bool>>& keeps_all) {
+std::vector<IndexedVector<KvHeadId, Home>> place_heads(
+    const PlacementArgs& args, const std::vector<IndexedVector<KvHeadId, bool>>& keeps_all) {
   const StageDemand demand = stage_demand(args);
   require(has_fixed_room(args), "place_heads: the weights alone do not fit");
   std::optional<Homes> homes;

@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/indexed_vector.h"
+#include "model/heads/kept_blocks.h"
 #include "partition/homes.h"
-#include "partition/kept_keys.h"
 
 namespace longhaul {
 
@@ -24,9 +25,9 @@ struct LayerDemand {
 };
 
 struct PlacementArgs {
-  std::vector<Rank> ring;
-  std::vector<std::int64_t> room;  // [ring] blocks; negative: not even the fixed parts fit
-  std::vector<double> read_speed;  // [ring] any unit
+  IndexedVector<RingPos, Rank> ring;
+  IndexedVector<RingPos, std::int64_t> room;  // blocks; negative: not even the fixed parts fit
+  IndexedVector<RingPos, double> read_speed;  // any unit
   std::vector<LayerDemand> layers;
   std::int64_t document_blocks = 0;  // of one head
   std::int64_t tail_blocks = 0;      // that one fork can touch
@@ -37,9 +38,9 @@ struct PlacementArgs {
 // True when place_heads will succeed. O(ring + layers).
 bool heads_fit(const PlacementArgs& args);
 
-// Homes by [layer][kv_head]; keeps_all, of the same shape, says what each head keeps. Throws
-// kInvalidArgument unless heads_fit(args).
-std::vector<std::vector<Home>> place_heads(const PlacementArgs& args,
-                                           const std::vector<std::vector<bool>>& keeps_all);
+// Homes of the heads of each of args.layers; keeps_all, of the same shape, says which heads keep
+// everything. Throws kInvalidArgument unless heads_fit(args).
+std::vector<IndexedVector<KvHeadId, Home>> place_heads(
+    const PlacementArgs& args, const std::vector<IndexedVector<KvHeadId, bool>>& keeps_all);
 
 }  // namespace longhaul

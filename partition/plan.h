@@ -1,7 +1,7 @@
 // The plan: which rank computes and stores what. Plain, comparable values that every process can
 // hold; made by make_plan, verified by check_plan, written by plan_json.
 //
-// Vectors marked [ring] are indexed by the position in Stage::ring, not by the rank's number.
+// What is indexed by RingPos goes by the position in Stage::ring, not by the rank's number.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "model/head_profile.h"
+#include "base/indexed_vector.h"
+#include "model/heads/head_table.h"
 #include "partition/homes.h"
 #include "partition/kv_format.h"
 #include "partition/slabs.h"
@@ -22,20 +23,21 @@ struct Stage {
   static constexpr std::int64_t kTokenShareTotal = std::int64_t{1} << 20;
 
   Extent layers;
-  std::vector<Rank> ring;                 // in the order in which blocks and queries are passed
-  std::vector<std::int64_t> token_share;  // [ring] of every chunk: follows measured speed; may be 0
-  std::vector<std::vector<Home>> home;    // [layer - layers.begin][kv_head]
-  std::vector<Extent> ffn_slice;          // [ring] columns of d_ff that a rank computes in decode
-  std::vector<Extent> vocab_slice;  // [ring] rows of the output head, in the last stage; empty
-                                    // extents in the others
+  IndexedVector<RingPos, Rank> ring;  // in the order in which blocks and queries are passed
+  IndexedVector<RingPos, std::int64_t> token_share;  // of every chunk: follows speed; may be 0
+  std::vector<IndexedVector<KvHeadId, Home>> home;   // [layer - layers.begin]
+  IndexedVector<RingPos, Extent> ffn_slice;          // columns of d_ff computed in decode
+  // Rows of the output head, in the last stage; empty extents in the others.
+  IndexedVector<RingPos, Extent> vocab_slice;
 
-  const Home& home_of(std::int64_t layer, std::int64_t kv_head) const {
-    return home[static_cast<std::size_t>(layer - layers.begin)][static_cast<std::size_t>(kv_head)];
+  IdRange<LayerId> layer_ids() const { return IdRange<LayerId>(layers); }
+  const Home& home_of(LayerId layer, KvHeadId kv_head) const {
+    return home[static_cast<std::size_t>(layer.value - layers.begin)][kv_head];
   }
   // Where the rank stands in the ring; nullopt for ranks of other stages.
-  std::optional<std::int64_t> ring_position(Rank rank) const {
-    for (std::size_t i = 0; i < ring.size(); ++i) {
-      if (ring[i] == rank) return static_cast<std::int64_t>(i);
+  std::optional<RingPos> ring_position(Rank rank) const {
+    for (const RingPos position : ring.ids()) {
+      if (ring[position] == rank) return position;
     }
     return std::nullopt;
   }
@@ -52,14 +54,13 @@ struct Plan {
   std::string model;  // fingerprint of the model that it was made for
   KvFormat kv;
   std::int64_t chunk_len = 0;  // tokens of a prefill chunk, over the whole ring
-  HeadRoles roles;
+  HeadTable heads;
   std::vector<Replica> replicas;
   bool operator==(const Plan&) const = default;
 };
 
 // The rank that stores block `block` of this head: weighted round-robin (partition/homes.h).
-inline Rank home_of_block(const Stage& stage, std::int64_t layer, std::int64_t kv_head,
-                          std::int64_t block) {
+inline Rank home_of_block(const Stage& stage, LayerId layer, KvHeadId kv_head, std::int64_t block) {
   return home_of_block(stage.home_of(layer, kv_head), block);
 }
 

@@ -6,13 +6,14 @@
 #include <initializer_list>
 #include <utility>
 
+#include "model/heads/heads_json.h"
 #include "partition/fnv1a.h"
 
 namespace longhaul {
 namespace {
 
 constexpr std::string_view kFormat = "longhaul-plan";
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;  // 1 held roles without the model's windows and positions
 constexpr std::int64_t kMaxDimension = std::int64_t{1} << 32;
 
 // --- writing ---
@@ -40,26 +41,12 @@ Json stage_json(const Stage& stage) {
       {"ring", list_json(stage.ring, [](Rank rank) { return rank.value; })},
       {"token_share", list_json(stage.token_share, number)},
       {"home", list_json(stage.home,
-                         [](const std::vector<Home>& heads) {
+                         [](const IndexedVector<KvHeadId, Home>& heads) {
                            return std::get<JsonArray>(list_json(heads, home_json).value());
                          })},
       {"ffn_slice", list_json(stage.ffn_slice, extent_json)},
       {"vocab_slice", list_json(stage.vocab_slice, extent_json)},
   });
-}
-
-Json roles_json(const HeadRoles& roles) {
-  JsonArray layers;
-  for (std::int64_t layer = 0; layer < roles.n_layers; ++layer) {
-    std::string heads;
-    for (std::int64_t h = 0; h < roles.n_kv_heads; ++h) {
-      heads += roles.role(layer, h) == HeadRole::kRetrieval ? 'R' : 'S';
-    }
-    layers.emplace_back(std::move(heads));
-  }
-  return Json(JsonObject{{"sink", Json(roles.sink)},
-                         {"recent", Json(roles.recent)},
-                         {"heads", Json(std::move(layers))}});
 }
 
 JsonObject without_hash(const Plan& plan) {
@@ -71,7 +58,7 @@ JsonObject without_hash(const Plan& plan) {
                                  {"block_size", Json(plan.kv.block_size)},
                                  {"head_dim", Json(plan.kv.head_dim)}})},
           {"chunk_len", Json(plan.chunk_len)},
-          {"roles", roles_json(plan.roles)},
+          {"heads", to_json(plan.heads)},
           {"replicas", list_json(plan.replicas, [](const Replica& replica) {
              return JsonObject{{"stages", list_json(replica.stages, stage_json)}};
            })}};
@@ -99,6 +86,11 @@ auto read_list(const JsonField& field, const Read& read) {
   return list;
 }
 
+template <typename Index, typename Read>
+auto read_indexed(const JsonField& field, const Read& read) {
+  return IndexedVector<Index, decltype(read(field))>(read_list(field, read));
+}
+
 Rank read_rank(const JsonField& field) { return {field.as_integer(0, kMaxDimension)}; }
 
 std::pair<std::int64_t, std::int64_t> read_pair(const JsonField& field) {
@@ -124,43 +116,21 @@ Stage read_stage(const JsonField& field) {
   allow(field, {"layers", "ring", "token_share", "home", "ffn_slice", "vocab_slice"});
   Stage stage;
   stage.layers = read_extent(field.at("layers"));
-  stage.ring = read_list(field.at("ring"), read_rank);
-  stage.token_share = read_list(field.at("token_share"), [](const JsonField& share) {
+  stage.ring = read_indexed<RingPos>(field.at("ring"), read_rank);
+  stage.token_share = read_indexed<RingPos>(field.at("token_share"), [](const JsonField& share) {
     return share.as_integer(0, Stage::kTokenShareTotal);
   });
-  stage.home = read_list(field.at("home"),
-                         [](const JsonField& layer) { return read_list(layer, read_home); });
-  stage.ffn_slice = read_list(field.at("ffn_slice"), read_extent);
-  stage.vocab_slice = read_list(field.at("vocab_slice"), read_extent);
+  stage.home = read_list(field.at("home"), [](const JsonField& layer) {
+    return read_indexed<KvHeadId>(layer, read_home);
+  });
+  stage.ffn_slice = read_indexed<RingPos>(field.at("ffn_slice"), read_extent);
+  stage.vocab_slice = read_indexed<RingPos>(field.at("vocab_slice"), read_extent);
   return stage;
 }
 
 Replica read_replica(const JsonField& field) {
   allow(field, {"stages"});
   return {read_list(field.at("stages"), read_stage)};
-}
-
-HeadRoles read_roles(const JsonField& field) {
-  allow(field, {"sink", "recent", "heads"});
-  HeadRoles roles;
-  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
-  roles.sink = field.at("sink").as_integer(0, kMaxTokens);
-  roles.recent = field.at("recent").as_integer(0, kMaxTokens);
-  const JsonField layers = field.at("heads");
-  roles.n_layers = static_cast<std::int64_t>(layers.size());
-  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    const std::string& heads = layers.at(layer).as_string();
-    const auto n_heads = static_cast<std::int64_t>(heads.size());
-    if (layer == 0) roles.n_kv_heads = n_heads;
-    if (n_heads != roles.n_kv_heads || n_heads == 0) {
-      layers.at(layer).fail("expected as many heads as in the first layer, at least one");
-    }
-    for (const char c : heads) {
-      if (c != 'R' && c != 'S') layers.at(layer).fail("expected R and S only");
-      roles.roles.push_back(c == 'R' ? HeadRole::kRetrieval : HeadRole::kStreaming);
-    }
-  }
-  return roles;
 }
 
 KvType read_kv_type(const JsonField& field) {
@@ -190,16 +160,21 @@ Json plan_to_json(const Plan& plan) {
 
 Plan plan_from_json(const Json& json, std::string_view source) {
   const JsonField root(json, std::string(source));
-  allow(root, {"format", "version", "hash", "model", "kv", "chunk_len", "roles", "replicas"});
   if (root.at("format").as_string() != kFormat) {
     root.at("format").fail(fmt::format("expected \"{}\"", kFormat));
   }
-  root.at("version").as_integer(kVersion, kVersion);
+  const std::int64_t version = root.at("version").as_integer(1, kMaxDimension);
+  if (version != kVersion) {
+    root.at("version").fail(
+        fmt::format("{} is of another version of Longhaul, which reads {}; make the plan again",
+                    version, kVersion));
+  }
+  allow(root, {"format", "version", "hash", "model", "kv", "chunk_len", "heads", "replicas"});
   Plan plan;
   plan.model = root.at("model").as_string();
   plan.kv = read_kv(root.at("kv"));
   plan.chunk_len = root.at("chunk_len").as_integer(1, kMaxDimension);
-  plan.roles = read_roles(root.at("roles"));
+  plan.heads = heads_from_json(root.at("heads"));
   plan.replicas = read_list(root.at("replicas"), read_replica);
   const std::string hash = plan_hash(plan);
   if (root.at("hash").as_string() != hash) {

@@ -1,9 +1,9 @@
 // Plans as JSON: written for other programs and for `longhaul run`, read back strictly. Layout:
 //
-//   {"format": "longhaul-plan", "version": 1, "hash": "<16 hex digits>", "model": "...",
+//   {"format": "longhaul-plan", "version": 2, "hash": "<16 hex digits>", "model": "...",
 //    "kv": {"k_type": "bf16", "v_type": "bf16", "block_size": 64, "head_dim": 128},
 //    "chunk_len": 8192,
-//    "roles": {"sink": 128, "recent": 256, "heads": ["RSSRSSSS", ...]},     one text per layer
+//    "heads": {"policies": [{"see": "all"}, ...], "layers": [[0, 1, ...], ...]},   (model/heads)
 //    "replicas": [{"stages": [{
 //      "layers": [0, 32], "ring": [0, 1], "token_share": [524288, 524288],
 //      "home": [[[[0, 1]], [[0, 3], [1, 5]], ...], ...],     [layer][kv_head] -> [rank, weight]

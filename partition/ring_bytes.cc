@@ -11,24 +11,25 @@ namespace {
 constexpr std::int64_t kF32 = 4;
 
 // Blocks of all slabs of each ring position.
-std::vector<std::int64_t> own_blocks(std::span<const Slab> slabs, std::int64_t block_size) {
-  std::vector<std::int64_t> blocks(slabs.size() / 2, 0);
+IndexedVector<RingPos, std::int64_t> own_blocks(std::span<const Slab> slabs,
+                                                std::int64_t block_size) {
+  IndexedVector<RingPos, std::int64_t> blocks(slabs.size() / 2, 0);
   for (const Slab& slab : slabs) {
-    blocks[static_cast<std::size_t>(slab.owner)] += blocks_of(slab.tokens, block_size).size();
+    blocks[slab.owner] += blocks_of(slab.tokens, block_size).size();
   }
   return blocks;
 }
 
-std::int64_t sum(const std::vector<std::int64_t>& values) {
+std::int64_t sum(const IndexedVector<RingPos, std::int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});
 }
 
 // Ring positions of the homes of the layer's windowed heads.
-std::vector<std::int64_t> windowed_home_positions(const Plan& plan, const Stage& stage,
-                                                  const ModelSpec& spec, std::int64_t layer) {
-  std::vector<std::int64_t> positions;
-  for (std::int64_t head = 0; head < spec.n_kv_heads; ++head) {
-    if (kept_keys(spec, plan.roles, layer, head).all) continue;
+std::vector<RingPos> windowed_home_positions(const Plan& plan, const Stage& stage,
+                                             const ModelSpec& spec, LayerId layer) {
+  std::vector<RingPos> positions;
+  for (const KvHeadId head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+    if (plan.heads.window(layer, head).is_unlimited()) continue;
     positions.push_back(*stage.ring_position(stage.home_of(layer, head).shares.front().rank));
   }
   return positions;
@@ -36,24 +37,26 @@ std::vector<std::int64_t> windowed_home_positions(const Plan& plan, const Stage&
 
 }  // namespace
 
-std::vector<std::int64_t> chunk_key_bytes_sent(std::span<const Slab> slabs,
-                                               std::int64_t n_all_heads, const KvFormat& kv) {
-  const std::vector<std::int64_t> own = own_blocks(slabs, kv.block_size);
+IndexedVector<RingPos, std::int64_t> chunk_key_bytes_sent(std::span<const Slab> slabs,
+                                                          std::int64_t n_all_heads,
+                                                          const KvFormat& kv) {
+  const IndexedVector<RingPos, std::int64_t> own = own_blocks(slabs, kv.block_size);
   const std::int64_t all = sum(own);
-  std::vector<std::int64_t> sent(own.size());
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    sent[i] = (all - own[(i + 1) % own.size()]) * n_all_heads * kv.block_bytes();
+  IndexedVector<RingPos, std::int64_t> sent(own.size());
+  for (const RingPos i : own.ids()) {
+    const RingPos next{(i.value + 1) % own.n()};
+    sent[i] = (all - own[next]) * n_all_heads * kv.block_bytes();
   }
   return sent;
 }
 
 ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec& spec,
-                           std::int64_t layer, Extent tokens) {
+                           LayerId layer, Extent tokens) {
   ChunkTraffic traffic;
-  const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
+  const std::int64_t n_ranks = stage.ring.n();
   if (n_ranks == 1) return traffic;
   const KvFormat& kv = plan.kv;
-  const LayerHeads heads = layer_heads(spec, plan.roles, layer);
+  const LayerHeads heads = layer_heads(plan.heads, layer);
   const std::vector<Slab> slabs = slabs_of_chunk(stage.token_share, tokens, kv.block_size);
   traffic.chunk_keys = sum(chunk_key_bytes_sent(slabs, heads.n_all, kv));
   const std::int64_t hops = n_ranks - 1;
@@ -75,13 +78,13 @@ ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec
   return traffic;
 }
 
-DecodeTraffic decode_traffic(const Stage& stage, const ModelSpec& spec, std::int64_t layer,
+DecodeTraffic decode_traffic(const Stage& stage, const ModelSpec& spec, LayerId layer,
                              std::int64_t batch_size, DType weights) {
   DecodeTraffic traffic;
-  const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
+  const std::int64_t n_ranks = stage.ring.n();
   if (n_ranks == 1) return traffic;
   std::int64_t n_split = 0;
-  for (std::int64_t head = 0; head < spec.n_kv_heads; ++head) {
+  for (const KvHeadId head : IdRange<KvHeadId>(spec.n_kv_heads)) {
     if (stage.home_of(layer, head).shares.size() > 1) ++n_split;
   }
   traffic.gather_bytes = batch_size * n_split * spec.gqa_group() * 2 * kF32;

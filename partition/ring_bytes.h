@@ -1,6 +1,6 @@
 // What must travel between the ranks of a ring, in bytes of payload (message headers apart): the
 // formulas that the worker's counters are compared with. All figures are of one layer; retrieval
-// here means a head that keeps everything (partition/kept_keys.h).
+// here means a head that keeps everything (model/heads).
 //
 // Blocks travel whole, the partial last one too; queries, partial sums (m, l, o) and hidden states
 // are f32. A layer without retrieval heads sends no keys and no queries round the ring.
@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/ids.h"
+#include "base/indexed_vector.h"
+#include "model/heads/kept_blocks.h"
 #include "model/model_spec.h"
-#include "partition/kept_keys.h"
 #include "partition/kv_format.h"
 #include "partition/plan.h"
 #include "partition/slabs.h"
@@ -20,9 +22,10 @@ namespace longhaul {
 
 // Keys travel inside the chunk: in each of P-1 steps a rank passes on what it has; it sends the
 // blocks of every slab but those of the next rank's own, which have come all the way round.
-// [ring] bytes sent by each ring position.
-std::vector<std::int64_t> chunk_key_bytes_sent(std::span<const Slab> slabs,
-                                               std::int64_t n_all_heads, const KvFormat& kv);
+// Bytes sent by each ring position.
+IndexedVector<RingPos, std::int64_t> chunk_key_bytes_sent(std::span<const Slab> slabs,
+                                                          std::int64_t n_all_heads,
+                                                          const KvFormat& kv);
 
 // Bytes on all links together, for one layer and one chunk.
 struct ChunkTraffic {
@@ -33,7 +36,7 @@ struct ChunkTraffic {
   std::int64_t history_queries = 0;  // retrieval heads, history, if queries travel
 };
 ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec& spec,
-                           std::int64_t layer, Extent tokens);
+                           LayerId layer, Extent tokens);
 
 // All-reduces up to this size take one round, in which every rank sends everything to every other
 // (as cluster/comm does; a test compares).
@@ -50,7 +53,7 @@ struct DecodeTraffic {
   std::int64_t total = 0;       // on all links: every contribution to every other rank, and per
                                 // all-reduce P (P-1) vectors in one round, or 2 (P-1) in two
 };
-DecodeTraffic decode_traffic(const Stage& stage, const ModelSpec& spec, std::int64_t layer,
+DecodeTraffic decode_traffic(const Stage& stage, const ModelSpec& spec, LayerId layer,
                              std::int64_t batch_size, DType weights);
 
 }  // namespace longhaul

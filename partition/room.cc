@@ -58,21 +58,21 @@ bool spare_fits(const PlacementArgs& args, const StageDemand& demand) {
   return n_windowed >= demand.n_windowed && has_document_room(args, demand, room);
 }
 
-std::optional<std::vector<std::int64_t>> share_fits(const PlacementArgs& args,
-                                                    const StageDemand& demand) {
+std::optional<IndexedVector<RingPos, std::int64_t>> share_fits(const PlacementArgs& args,
+                                                               const StageDemand& demand) {
   const std::int64_t unit = std::max<std::int64_t>(1, demand.windowed_blocks);
   Wide room = 0;
   for (const std::int64_t r : args.room) room += std::max<std::int64_t>(0, r - demand.reserve);
   room -= Wide{demand.n_windowed} * demand.windowed_blocks;
   if (!has_document_room(args, demand, room)) return std::nullopt;
   // Evenly over all that still have room.
-  std::vector<std::int64_t> n_windowed(args.room.size(), 0);
+  IndexedVector<RingPos, std::int64_t> n_windowed(args.room.size(), 0);
   std::int64_t left = demand.n_windowed;
   while (left > 0) {
     const std::int64_t before = left;
-    const std::int64_t each =
-        std::max<std::int64_t>(1, left / static_cast<std::int64_t>(args.room.size()));
-    for (std::size_t i = 0; i < args.room.size() && left > 0; ++i) {
+    const std::int64_t each = std::max<std::int64_t>(1, left / args.room.n());
+    for (const RingPos i : args.room.ids()) {
+      if (left == 0) break;
       const std::int64_t most = std::max<std::int64_t>(0, args.room[i] - demand.reserve) / unit;
       const std::int64_t more = std::min({left, each, most - n_windowed[i]});
       n_windowed[i] += more;

@@ -32,8 +32,8 @@ StageDemand stage_demand(const PlacementArgs& args);
 
 bool spare_fits(const PlacementArgs& args, const StageDemand& demand);
 // How many windowed heads each rank takes; nullopt when they do not fit that way.
-std::optional<std::vector<std::int64_t>> share_fits(const PlacementArgs& args,
-                                                    const StageDemand& demand);
+std::optional<IndexedVector<RingPos, std::int64_t>> share_fits(const PlacementArgs& args,
+                                                               const StageDemand& demand);
 // Document blocks that a rank with `room` blocks can take when heads are spread.
 std::int64_t document_room(const StageDemand& demand, std::int64_t room);
 

@@ -12,9 +12,9 @@ Extent blocks_of(Extent tokens, std::int64_t block_size) {
   return {tokens.begin / block_size, ceil_div(tokens.end, block_size)};
 }
 
-std::vector<Slab> slabs_of_chunk(std::span<const std::int64_t> token_share, Extent tokens,
-                                 std::int64_t block_size) {
-  const auto n_ranks = static_cast<std::int64_t>(token_share.size());
+std::vector<Slab> slabs_of_chunk(const IndexedVector<RingPos, std::int64_t>& token_share,
+                                 Extent tokens, std::int64_t block_size) {
+  const std::int64_t n_ranks = token_share.n();
   require(n_ranks > 0 && block_size > 0 && tokens.begin >= 0 && !tokens.empty(),
           "slabs_of_chunk: needs ranks, tokens and a block size");
   // Both slabs of a rank weigh its share, so the whole weighs twice their sum.
@@ -27,8 +27,8 @@ std::vector<Slab> slabs_of_chunk(std::span<const std::int64_t> token_share, Exte
   std::int64_t weight = 0;
   std::int64_t begin = tokens.begin;
   for (std::int64_t i = 0; i < 2 * n_ranks; ++i) {
-    const std::int64_t owner = i < n_ranks ? i : 2 * n_ranks - 1 - i;
-    weight += token_share[static_cast<std::size_t>(owner)];
+    const RingPos owner{i < n_ranks ? i : 2 * n_ranks - 1 - i};
+    weight += token_share[owner];
     std::int64_t edge = blocks.begin + (2 * blocks.size() * weight + total) / (2 * total);
     edge = std::min(edge, blocks.end - 1);  // the last block is ring position 0's
     const bool last = i == 2 * n_ranks - 1;
@@ -39,11 +39,11 @@ std::vector<Slab> slabs_of_chunk(std::span<const std::int64_t> token_share, Exte
   return slabs;
 }
 
-std::vector<std::vector<Extent>> slabs_by_owner(std::span<const Slab> slabs) {
-  std::vector<std::vector<Extent>> made(slabs.size() / 2);
+IndexedVector<RingPos, std::vector<Extent>> slabs_by_owner(std::span<const Slab> slabs) {
+  IndexedVector<RingPos, std::vector<Extent>> made(slabs.size() / 2);
   for (const Slab& slab : slabs) {
     if (slab.tokens.empty()) continue;
-    made[static_cast<std::size_t>(slab.owner)].push_back(slab.tokens);
+    made[slab.owner].push_back(slab.tokens);
   }
   return made;
 }

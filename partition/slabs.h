@@ -13,12 +13,13 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/indexed_vector.h"
 
 namespace longhaul {
 
 struct Slab {
-  std::int64_t owner = 0;  // ring position
-  Extent tokens;           // positions in the sequence; may be empty
+  RingPos owner{0};
+  Extent tokens;  // positions in the sequence; may be empty
   bool operator==(const Slab&) const = default;
 };
 
@@ -26,11 +27,11 @@ struct Slab {
 // of a chunk always lies with ring position 0 (slab 2P-1), whatever its share, so the chunk's last
 // token is where everybody knows. A chunk that starts inside a block (the first tokens of a fork)
 // counts that block like a whole one.
-std::vector<Slab> slabs_of_chunk(std::span<const std::int64_t> token_share, Extent tokens,
-                                 std::int64_t block_size);
+std::vector<Slab> slabs_of_chunk(const IndexedVector<RingPos, std::int64_t>& token_share,
+                                 Extent tokens, std::int64_t block_size);
 
-// [ring] the slabs of each position that hold tokens, in token order.
-std::vector<std::vector<Extent>> slabs_by_owner(std::span<const Slab> slabs);
+// The slabs of each ring position that hold tokens, in token order.
+IndexedVector<RingPos, std::vector<Extent>> slabs_by_owner(std::span<const Slab> slabs);
 
 // The blocks (position / block_size) that positions `tokens` touch.
 Extent blocks_of(Extent tokens, std::int64_t block_size);

@@ -83,10 +83,11 @@ std::vector<std::vector<Rank>> split_by_speed(const ClusterSpec& cluster,
   return groups;
 }
 
-std::vector<std::int64_t> token_shares(const ClusterSpec& cluster, std::span<const Rank> ranks) {
+IndexedVector<RingPos, std::int64_t> token_shares(const ClusterSpec& cluster,
+                                                  const IndexedVector<RingPos, Rank>& ring) {
   std::vector<double> speeds;
-  for (const Rank rank : ranks) speeds.push_back(cluster.rank(rank).gflops);
-  return apportion(Stage::kTokenShareTotal, speeds);
+  for (const Rank rank : ring) speeds.push_back(cluster.rank(rank).gflops);
+  return IndexedVector<RingPos, std::int64_t>(apportion(Stage::kTokenShareTotal, speeds));
 }
 
 }  // namespace longhaul

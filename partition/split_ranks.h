@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/indexed_vector.h"
 #include "partition/cluster_spec.h"
 
 namespace longhaul {
@@ -22,6 +23,7 @@ std::vector<std::vector<Rank>> split_by_speed(const ClusterSpec& cluster,
 double total_gflops(const ClusterSpec& cluster, std::span<const Rank> ranks);
 
 // Token shares in proportion to speed; they sum to Stage::kTokenShareTotal.
-std::vector<std::int64_t> token_shares(const ClusterSpec& cluster, std::span<const Rank> ranks);
+IndexedVector<RingPos, std::int64_t> token_shares(const ClusterSpec& cluster,
+                                                  const IndexedVector<RingPos, Rank>& ring);
 
 }  // namespace longhaul

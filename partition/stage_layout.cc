@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdlib>
 
+#include "model/heads/kept_blocks.h"
 #include "partition/apportion.h"
-#include "partition/kept_keys.h"
 #include "partition/split_ranks.h"
 #include "partition/weight_bytes.h"
 
@@ -13,7 +13,7 @@ namespace longhaul {
 
 StagePlanner::StagePlanner(const PlanRequest& request) : request_(request) {
   for (std::int64_t layer = 0; layer < request.spec.n_layers; ++layer) {
-    LayerDemand demand{.heads = layer_heads(request.spec, request.roles, layer)};
+    LayerDemand demand{.heads = layer_heads(request.heads, {layer})};
     if (demand.heads.n_windowed > 0) {
       demand.windowed_blocks = windowed_blocks(demand.heads.window, request.workload);
     }
@@ -34,9 +34,9 @@ std::vector<StageLayout> StagePlanner::by_speed(std::span<const Rank> ranks,
   std::int64_t begin = 0;
   for (std::size_t s = 0; s < groups.size(); ++s) {
     const std::int64_t end = begin + 1 + more[s];
-    stages.push_back({.ring = groups[s],
-                      .token_share = token_shares(cluster, groups[s]),
-                      .layers = {begin, end}});
+    const IndexedVector<RingPos, Rank> ring(groups[s]);
+    stages.push_back(
+        {.ring = ring, .token_share = token_shares(cluster, ring), .layers = {begin, end}});
     begin = end;
   }
   return stages;
@@ -104,22 +104,21 @@ bool StagePlanner::fits(const StageLayout& stage, Extent layers) const {
   return heads_fit(args);
 }
 
-std::vector<std::int64_t> StagePlanner::room(const StageLayout& stage, Extent layers) const {
+IndexedVector<RingPos, std::int64_t> StagePlanner::room(const StageLayout& stage,
+                                                        Extent layers) const {
   const ModelSpec& spec = request_.spec;
   const Workload& workload = request_.workload;
-  const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
   const std::span<const LayerHeads> heads(heads_.data() + layers.begin,
                                           static_cast<std::size_t>(layers.size()));
-  const StageSize size = stage_size(spec, heads, workload, layers, n_ranks);
+  const StageSize size = stage_size(spec, heads, workload, layers, stage.ring.n());
   const std::int64_t largest =
       *std::max_element(stage.token_share.begin(), stage.token_share.end());
   const std::int64_t ring_buffers = ring_buffer_bytes(spec, workload, size, largest);
-  std::vector<std::int64_t> room(stage.ring.size());
-  for (std::size_t i = 0; i < stage.ring.size(); ++i) {
-    const std::int64_t fixed =
-        size.weights + ring_buffers +
-        activation_bytes(spec, workload, size, static_cast<std::int64_t>(i), stage.token_share[i]) +
-        scratch_bytes(request_.cluster.rank(stage.ring[i]), spec, workload);
+  IndexedVector<RingPos, std::int64_t> room(stage.ring.size());
+  for (const RingPos i : stage.ring.ids()) {
+    const std::int64_t fixed = size.weights + ring_buffers +
+                               activation_bytes(spec, workload, size, i, stage.token_share[i]) +
+                               scratch_bytes(request_.cluster.rank(stage.ring[i]), spec, workload);
     const std::int64_t left = request_.cluster.usable_bytes(stage.ring[i]) - fixed;
     room[i] = left < 0 ? -1 : left / workload.kv(spec).block_bytes();
   }

@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/indexed_vector.h"
 #include "partition/make_plan.h"
 #include "partition/place_heads.h"
 
 namespace longhaul {
 
 struct StageLayout {
-  std::vector<Rank> ring;
-  std::vector<std::int64_t> token_share;
+  IndexedVector<RingPos, Rank> ring;
+  IndexedVector<RingPos, std::int64_t> token_share;
   Extent layers;
 };
 
@@ -37,7 +38,7 @@ class StagePlanner {
   bool fits(const StageLayout& stage, Extent layers) const;
 
  private:
-  std::vector<std::int64_t> room(const StageLayout& stage, Extent layers) const;
+  IndexedVector<RingPos, std::int64_t> room(const StageLayout& stage, Extent layers) const;
   std::optional<std::vector<StageLayout>> with_moved_layers(std::vector<StageLayout> stages) const;
 
   const PlanRequest& request_;

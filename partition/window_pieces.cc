@@ -43,16 +43,15 @@ std::vector<Extent> pieces_seen(const WindowChunk& chunk, std::span<const Extent
   return pieces_of(std::move(blocks), range, chunk.block_size);
 }
 
-// Ring position that makes the token.
-std::int64_t maker_of(const WindowChunk& chunk, std::int64_t token) {
+// Who makes the token.
+RingPos maker_of(const WindowChunk& chunk, std::int64_t token) {
   const auto slab = std::partition_point(chunk.slabs.begin(), chunk.slabs.end(),
                                          [&](const Slab& s) { return s.tokens.end <= token; });
   return slab->owner;
 }
 
 // Those pieces that `maker` makes.
-std::vector<Extent> made_by(const WindowChunk& chunk, std::int64_t maker,
-                            std::vector<Extent> pieces) {
+std::vector<Extent> made_by(const WindowChunk& chunk, RingPos maker, std::vector<Extent> pieces) {
   std::erase_if(pieces, [&](const Extent& p) { return maker_of(chunk, p.begin) != maker; });
   return pieces;
 }
@@ -79,9 +78,9 @@ std::vector<Extent> kept_pieces(const WindowChunk& chunk) {
 }
 
 std::vector<WindowPiece> window_pieces(const WindowChunk& chunk,
-                                       std::span<const std::int64_t> home_positions,
-                                       std::int64_t from, std::int64_t to) {
-  const auto& queries = chunk.queries[static_cast<std::size_t>(to)];
+                                       std::span<const RingPos> home_positions, RingPos from,
+                                       RingPos to) {
+  const auto& queries = chunk.queries[to];
   const Extent tokens = chunk.tokens();
   const std::vector<Extent> history = pieces_seen(chunk, queries, {0, tokens.begin});
   const std::vector<Extent> seen = made_by(chunk, from, pieces_seen(chunk, queries, tokens));
@@ -100,21 +99,20 @@ std::vector<WindowPiece> window_pieces(const WindowChunk& chunk,
   return pieces;
 }
 
-std::vector<std::int64_t> window_bytes_sent(const WindowChunk& chunk,
-                                            std::span<const std::int64_t> home_positions,
-                                            const KvFormat& kv) {
+IndexedVector<RingPos, std::int64_t> window_bytes_sent(const WindowChunk& chunk,
+                                                       std::span<const RingPos> home_positions,
+                                                       const KvFormat& kv) {
   const Extent tokens = chunk.tokens();
   const auto n_heads = static_cast<std::int64_t>(home_positions.size());
-  std::vector<std::int64_t> sent(chunk.queries.size(), 0);
-  const auto add = [&](std::int64_t from, std::int64_t to, std::size_t n_blocks) {
+  IndexedVector<RingPos, std::int64_t> sent(chunk.queries.size(), 0);
+  const auto add = [&](RingPos from, RingPos to, std::size_t n_blocks) {
     if (from == to) return;
-    sent[static_cast<std::size_t>(from)] += static_cast<std::int64_t>(n_blocks) * kv.block_bytes();
+    sent[from] += static_cast<std::int64_t>(n_blocks) * kv.block_bytes();
   };
-  for (std::size_t i = 0; i < chunk.queries.size(); ++i) {
-    const auto to = static_cast<std::int64_t>(i);
-    const auto history = pieces_seen(chunk, chunk.queries[i], {0, tokens.begin});
-    for (const std::int64_t home : home_positions) add(home, to, history.size());
-    const auto seen = pieces_seen(chunk, chunk.queries[i], tokens);
+  for (const RingPos to : chunk.queries.ids()) {
+    const auto history = pieces_seen(chunk, chunk.queries[to], {0, tokens.begin});
+    for (const RingPos home : home_positions) add(home, to, history.size());
+    const auto seen = pieces_seen(chunk, chunk.queries[to], tokens);
     for (const Extent& piece : seen) {
       add(maker_of(chunk, piece.begin), to, static_cast<std::size_t>(n_heads));
     }

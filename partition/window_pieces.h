@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "partition/kept_keys.h"
+#include "base/indexed_vector.h"
+#include "model/heads/kept_blocks.h"
 #include "partition/kv_format.h"
 #include "partition/slabs.h"
 
@@ -21,9 +22,10 @@ namespace longhaul {
 
 // What one chunk asks of one layer's windowed heads.
 struct WindowChunk {
-  std::span<const Slab> slabs;                   // who makes which tokens of the chunk
-  std::span<const std::vector<Extent>> queries;  // [ring] positions of the queries that are asked
-  KeptKeys window;
+  std::span<const Slab> slabs;  // who makes which tokens of the chunk
+  // Where the queries that each ring position asks stand; not owned, like the slabs.
+  const IndexedVector<RingPos, std::vector<Extent>>& queries;
+  KeyWindow window;
   std::int64_t block_size = 0;
 
   Extent tokens() const { return {slabs.front().tokens.begin, slabs.back().tokens.end}; }
@@ -39,16 +41,16 @@ struct WindowPiece {
 // What ring position `from` sends to another, `to`, in the order of both; home_positions[i] is the
 // ring position of head i's home. Local, pure.
 std::vector<WindowPiece> window_pieces(const WindowChunk& chunk,
-                                       std::span<const std::int64_t> home_positions,
-                                       std::int64_t from, std::int64_t to);
+                                       std::span<const RingPos> home_positions, RingPos from,
+                                       RingPos to);
 
 // The pieces of the chunk that a home keeps when the chunk is done: all that a later query can see,
 // and the partial last block.
 std::vector<Extent> kept_pieces(const WindowChunk& chunk);
 
-// [ring] bytes that each position sends for these heads: whole blocks.
-std::vector<std::int64_t> window_bytes_sent(const WindowChunk& chunk,
-                                            std::span<const std::int64_t> home_positions,
-                                            const KvFormat& kv);
+// Bytes that each ring position sends for these heads: whole blocks.
+IndexedVector<RingPos, std::int64_t> window_bytes_sent(const WindowChunk& chunk,
+                                                       std::span<const RingPos> home_positions,
+                                                       const KvFormat& kv);
 
 }  // namespace longhaul

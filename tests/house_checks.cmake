@@ -1,10 +1,12 @@
-# The rules of the house as tests: layers and fences, file sizes, headers that compile alone, formatting.
+# The rules of the house as tests: layers and fences, file sizes, names of files in comments and documents, headers that compile alone, formatting.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME house.layers COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/dev/check_layers.py)
 add_test(NAME house.sizes COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/dev/check_sizes.py)
 
+add_test(NAME house.words COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/dev/check_words.py)
+
 # The flags of the sources: language, repository root, generated headers, and the optional packages' include folders.
-set(header_flags -std=c++20 -I${PROJECT_SOURCE_DIR} -I${PROJECT_BINARY_DIR}/generated -DFMT_HEADER_ONLY=1 -DOMPI_SKIP_MPICXX)
+set(header_flags -std=c++20 -I${PROJECT_SOURCE_DIR} -I${PROJECT_BINARY_DIR}/generated -DOMPI_SKIP_MPICXX)
 foreach(folder ${MPI_CXX_INCLUDE_DIRS} ${HDF5_INCLUDE_DIRS})
   list(APPEND header_flags -isystem ${folder})
 endforeach()
@@ -14,4 +16,4 @@ find_program(CLANG_FORMAT clang-format)
 if(CLANG_FORMAT)
   add_test(NAME house.format COMMAND ${PROJECT_SOURCE_DIR}/tools/dev/format.sh --check)
 endif()
-set_tests_properties(house.layers house.sizes house.headers PROPERTIES LABELS house TIMEOUT 600)
+set_tests_properties(house.layers house.sizes house.words house.headers PROPERTIES LABELS house TIMEOUT 600)

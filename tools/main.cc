@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "build_info.h"
-#include "kernels/isa.h"
-#include "tools/bench/bench_command.h"
-#include "tools/commands.h"
-#include "tools/environment.h"
-#include "tools/eval/eval_command.h"
-#include "tools/exit_status.h"
-#include "tools/job_end.h"
+#include "kernels/cpu/isa.h"
+#include "tools/bench_command.h"
+#include "tools/eval_command.h"
+#include "tools/flags/commands.h"
+#include "tools/flags/environment.h"
+#include "tools/job/exit_status.h"
+#include "tools/job/job_end.h"
 #include "tools/plan_command.h"
 
 namespace longhaul {
@@ -26,17 +26,16 @@ std::string version_text() {
   const auto part = [](std::string_view name, bool has) {
     return fmt::format("{} {}", name, has ? "yes" : "no");
   };
-  return fmt::format(
-      "longhaul {}\nbuilt with: {}, {}\nCPU kernels: {}\n"
-      "this release runs on CPUs; it does not use CUDA, NCCL or HDF5 yet",
-      kVersion, part("MPI", kHasMpi), part("oneDNN", kHasOneDnn), name_of(active_isa()));
+  return fmt::format("longhaul {}\nbuilt with: {}, {}, {}, {}, {}\nCPU kernels: {}", kVersion,
+                     part("MPI", kHasMpi), part("CUDA", kHasCuda), part("NCCL", kHasNccl),
+                     part("HDF5", kHasHdf5), part("oneDNN", kHasOneDnn), name_of(active_isa()));
 }
 
 // llama.cpp's spellings that a parser of one-letter short flags would misread.
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
   for (std::string& arg : args) {
-    if (arg == "-ctk" || arg == "-ctv" || arg == "-pg") arg.insert(0, "-");
+    if (arg == "-ctk" || arg == "-ctv" || arg == "-pg" || arg == "-sys") arg.insert(0, "-");
   }
   return {args.rbegin(), args.rend()};  // CLI11 takes them last one first
 }
@@ -69,6 +68,6 @@ int main(int argc, char** argv) {
   try {
     return run_program(argc, argv);
   } catch (...) {
-    return report_failure(std::current_exception(), /*of_ranks=*/false);
+    return report_failure(std::current_exception());
   }
 }

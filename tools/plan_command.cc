@@ -18,49 +18,46 @@
 #include "partition/explain.h"
 #include "partition/make_plan.h"
 #include "partition/plan_json.h"
-#include "tools/byte_size.h"
-#include "tools/cache_types.h"
-#include "tools/environment.h"
-#include "tools/exit_status.h"
-#include "tools/job_plan.h"
-#include "tools/weights_flag.h"
+#include "tools/flags/count_flag.h"
+#include "tools/flags/environment.h"
+#include "tools/flags/job_flags.h"
+#include "tools/flags/sizes.h"
+#include "tools/job/exit_status.h"
+#include "tools/job/head_settings.h"
+#include "tools/job/job.h"
+#include "tools/job/plan_files.h"
+#include "tools/job/plan_job.h"
 
 namespace longhaul {
 namespace {
 
 struct PlanFlags {
   std::string model;
-  std::filesystem::path cluster;
+  JobConfig job;
+  HeadSettings heads;
   std::int64_t n_ranks = 1;
   std::int64_t ranks_per_host = 1;
-  std::string memory;
-  Workload workload;
+  std::optional<std::int64_t> memory_bytes;  // of each rank
   std::optional<std::int64_t> document_tokens;
-  CacheTypeFlags cache_types;
-  std::string weights = "auto";
-  std::filesystem::path head_profile;
-  std::optional<double> retrieval_ratio;
-  std::optional<std::int64_t> sink;
-  std::optional<std::int64_t> recent;
-  std::optional<std::int64_t> n_stages;
-  std::optional<std::int64_t> n_replicas;
-  std::string balance = "total";
+  std::int64_t tail_tokens = Workload{}.tail_tokens;
   std::string json;
 };
 
-void add_cluster_flags(CLI::App& app, PlanFlags& f) {
+void add_plan_cluster_flags(CLI::App& app, PlanFlags& f) {
   const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
-  const std::string group = "Cluster";
-  auto* cluster = app.add_option("--cluster", f.cluster,
-                                 "TOML file of nodes, memory, speeds and links (the form is in "
-                                 "partition/cluster_spec.h)")
-                      ->group(group);
+  const std::string group = "Cluster (under mpirun or srun, the ranks there are unless described)";
+  CLI::Option* cluster = add_cluster_flag(app, f.job, group);
   app.add_option("--ranks", f.n_ranks, "Without a file: so many equal ranks")
       ->check(count)
       ->excludes(cluster)
       ->capture_default_str()
       ->group(group);
-  app.add_option("--memory", f.memory, "Memory of each of them, such as 16G")
+  app.add_option_function<std::string>(
+         "--memory",
+         [&f](const std::string& text) {
+           f.memory_bytes = static_cast<std::int64_t>(parse_byte_size(text));
+         },
+         "Memory of each of them, such as 16G")
       ->excludes(cluster)
       ->group(group);
   app.add_option("--ranks-per-host", f.ranks_per_host, "How many of them share a host")
@@ -68,106 +65,66 @@ void add_cluster_flags(CLI::App& app, PlanFlags& f) {
       ->excludes(cluster)
       ->capture_default_str()
       ->group(group);
-  app.add_option("--stages", f.n_stages, "Stages of each replica (default: the fewest that fit)")
-      ->check(count)
-      ->group(group);
-  app.add_option("--replicas", f.n_replicas, "Replicas (default: as many as make sense)")
-      ->check(count)
-      ->group(group);
-  app.add_option("--decode-balance", f.balance,
-                 "total: ranks that read many KV bytes compute fewer columns; phases: columns by "
-                 "reading speed alone")
-      ->check(CLI::IsMember({"total", "phases"}))
-      ->capture_default_str()
-      ->group(group);
+  add_layout_flags(app, f.job, group);
+  add_device_flags(app, f.job, group);
 }
 
 void add_workload_flags(CLI::App& app, PlanFlags& f) {
   const std::string group = "Work";
   const auto tokens = CLI::Range(std::int64_t{0}, Workload::kMaxTokens);
   app.add_option("--document-tokens", f.document_tokens,
-                 "Longest document (default: what the model can read)")
+                 "Longest document, such as 128K (default: what the model can read)")
+      ->transform(with_letters())
       ->check(tokens)
       ->group(group);
-  app.add_option("--request-tokens", f.workload.tail_tokens, "Longest question and answer together")
+  app.add_option("--request-tokens", f.tail_tokens, "Longest question and answer together")
+      ->transform(with_letters())
       ->check(tokens)
       ->capture_default_str()
       ->group(group);
-  app.add_option("--parallel", f.workload.n_sequences, "Requests answered at the same time")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("-b,--chunk-len,--batch-size", f.workload.chunk_len,
-                 "Tokens of one prefill step, over all ranks of a ring")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 26))
-      ->capture_default_str()
-      ->group(group);
-  const std::string heads = "Retrieval and streaming heads";
-  auto* profile =
-      app.add_option("--head-profile", f.head_profile,
-                     "Folder with full_attention_heads.tsv and config.json (DuoAttention); without "
-                     "it every head keeps every token")
-          ->group(heads);
-  app.add_option("--retrieval-ratio", f.retrieval_ratio, "Share of heads that keep every token")
-      ->check(CLI::Range(0.0, 1.0))
-      ->needs(profile)
-      ->group(heads);
-  app.add_option("--sink", f.sink, "First tokens that streaming heads keep")
-      ->check(tokens)
-      ->needs(profile)
-      ->group(heads);
-  app.add_option("--recent", f.recent, "Last tokens that streaming heads keep")
-      ->check(tokens)
-      ->needs(profile)
-      ->group(heads);
+  add_parallel_flag(app, f.job, group);
+  add_chunk_flag(app, f.job, group);
+  add_head_flags(app, f.heads, "Retrieval and streaming heads");
   const std::string memory = "Memory";
-  add_cache_type_options(app, f.cache_types, memory);
-  add_weights_flag(app, f.weights, memory);
-  app.add_option("--block-size", f.workload.block_size, "Tokens of a cache block")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
-      ->capture_default_str()
-      ->group(memory);
+  add_cache_flags(app, f.job, memory);
+  add_weights_flag(app, f.job, memory);
 }
 
-ClusterSpec cluster_of(const PlanFlags& flags) {
-  if (!flags.cluster.empty()) return read_cluster(flags.cluster);
-  require(!flags.memory.empty(),
-          "which cluster? Give --cluster FILE, or --ranks N --memory 16G for equal ranks");
-  const auto memory = static_cast<std::int64_t>(parse_byte_size(flags.memory));
-  return equal_cluster(flags.n_ranks, memory, flags.ranks_per_host);
+ClusterSpec cluster_of(const PlanFlags& flags, JobRanks& ranks, ModelSource& model) {
+  if (!flags.job.cluster.empty()) return read_cluster(flags.job.cluster);
+  if (flags.memory_bytes)
+    return equal_cluster(flags.n_ranks, *flags.memory_bytes, flags.ranks_per_host);
+  require(ranks.n_ranks > 1,
+          "which cluster? Give --cluster FILE, or --ranks N --memory 16G for equal ranks, or start "
+          "the ranks with mpirun or srun");
+  return ranks.find_cluster(model);
 }
 
-void read_roles(const PlanFlags& flags, PlanRequest& request) {
-  const ModelSpec& spec = request.spec;
-  if (flags.head_profile.empty()) {
-    request.roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
-    return;
-  }
-  HeadProfile profile = read_head_profile(flags.head_profile);
-  check_profile_fits(profile, spec);
-  profile.sink = flags.sink.value_or(profile.sink);
-  profile.recent = flags.recent.value_or(profile.recent);
-  request.roles = choose_roles(profile, flags.retrieval_ratio);
-  request.options.profile = std::move(profile);
+std::shared_ptr<ModelSource> open_source(const PlanFlags& flags) {
+  return source_of(std::make_shared<const ModelFolder>(find_model_folder(flags.model, hub_cache())),
+                   flags.job.weights);
 }
 
-PlanRequest read_request(const PlanFlags& flags) {
-  const ModelFolder folder(find_model_folder(flags.model, hub_cache()));
+PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
+  const auto model = open_source(flags);
   PlanRequest request;
-  request.spec = folder.config().spec;
-  request.cluster = cluster_of(flags);
-  request.workload = flags.workload;
-  request.workload.document_tokens = flags.document_tokens.value_or(
-      std::max<std::int64_t>(0, request.spec.max_seq_len - flags.workload.tail_tokens));
-  request.workload.weight_dtype = weights_in_memory(flags.weights, folder);
-  const DType weights = request.workload.weights(request.spec);
-  request.workload.k_type = cache_type(flags.cache_types.k, weights);
-  request.workload.v_type = cache_type(flags.cache_types.v, weights);
-  request.options.n_stages = flags.n_stages;
-  request.options.n_replicas = flags.n_replicas;
-  request.options.balance =
-      flags.balance == "phases" ? DecodeBalance::kEachPhase : DecodeBalance::kTotalBytes;
-  read_roles(flags, request);
+  request.spec = model->spec();
+  request.cluster = cluster_of(flags, ranks, *model);
+  ChosenHeads heads = choose_heads(flags.heads, request.spec);
+  request.heads = duo_attention_heads(request.spec, heads.roles);
+  Workload& workload = request.workload;
+  workload.tail_tokens = flags.tail_tokens;
+  workload.document_tokens = flags.document_tokens.value_or(
+      std::max<std::int64_t>(0, request.spec.max_seq_len - flags.tail_tokens));
+  workload.n_sequences = flags.job.n_parallel;
+  workload.chunk_len = flags.job.chunk_len.value_or(default_chunk_len(request.cluster.n_ranks()));
+  workload.block_size = flags.job.block_size;
+  workload.weight_dtype = model->weight_dtype();
+  const KvType natural = natural_kv_type(workload.weights(request.spec));
+  workload.k_type = flags.job.k_type.value_or(natural);
+  workload.v_type = flags.job.v_type.value_or(natural);
+  request.options = plan_options(flags.job);
+  request.options.profile = std::move(heads.profile);
   return request;
 }
 
@@ -201,8 +158,8 @@ void print(const PlanFlags& flags, const std::string& text, const Json& json) {
   if (!flags.json.empty()) replace_file(flags.json, to_text(json) + "\n");
 }
 
-int run_plan(const PlanFlags& flags) {
-  const PlanRequest request = read_request(flags);
+int run_plan(const PlanFlags& flags, JobRanks& ranks) {
+  const PlanRequest request = read_request(flags, ranks);
   const PlanResult result = make_plan(request);
   if (const auto* refusal = std::get_if<NotFitting>(&result)) {
     print(flags, explain(*refusal, request.cluster), refusal_to_json(*refusal));
@@ -225,11 +182,9 @@ Command add_plan_command(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("plan", "Show what would run where, whether it fits, and how long");
   const auto flags = std::make_shared<PlanFlags>();
-  app->add_option("-m,--model", flags->model,
-                  "Model: a Hugging Face folder (weights may be missing), or org/name[@revision] "
-                  "from the local hub cache")
-      ->required();
-  add_cluster_flags(*app, *flags);
+  flags->job.n_parallel = Workload{}.n_sequences;
+  add_model_flag(*app, flags->model);
+  add_plan_cluster_flags(*app, *flags);
   add_workload_flags(*app, *flags);
   app->add_option("--json", flags->json, "Write the plan to this file too; -: only to stdout");
   name_environment_variables(*app);
@@ -240,8 +195,20 @@ Command add_plan_command(CLI::App& program) {
     longhaul plan -m models/llama --cluster cluster.toml --document-tokens 1000000 \
       --head-profile profile --retrieval-ratio 0.5 --json plan.json
 
+  For the ranks that a job would have:
+    mpirun -n 8 longhaul plan -m models/llama --document-tokens 1000000
+
+The model's weights may be missing: its config.json is enough.
 Exit status: 0 fits, 2 wrong flags, 3 does not fit, 5 bad model, profile or cluster file.)");
-  return {app, [flags] { return run_plan(*flags); }};
+  return {app, [flags] {
+            // The ranks that there are, not those that a file describes.
+            JobConfig config;
+            config.device = flags->job.device;
+            config.n_threads = flags->job.n_threads;
+            return run_job(
+                config, [&] { return open_source(*flags); },
+                [&](JobRanks& ranks) { return run_plan(*flags, ranks); });
+          }};
 }
 
 }  // namespace longhaul

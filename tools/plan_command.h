@@ -2,7 +2,7 @@
 // not exist yet. Reads config.json and the headers of the weights; needs neither MPI nor the
 // cluster.
 #pragma once
-#include "tools/commands.h"
+#include "tools/flags/commands.h"
 
 namespace longhaul {
 

@@ -13,13 +13,13 @@
 #include "coordinator/documents.h"
 #include "coordinator/journal.h"
 #include "coordinator/requests.h"
-#include "kernels/isa.h"
-#include "tools/exit_status.h"
+#include "kernels/cpu/isa.h"
+#include "tools/job/exit_status.h"
+#include "tools/job/run_groups.h"
+#include "tools/job/run_session.h"
+#include "tools/job/stop_signal.h"
 #include "tools/progress_display.h"
-#include "tools/run_groups.h"
 #include "tools/run_modes.h"
-#include "tools/run_session.h"
-#include "tools/stop_signal.h"
 
 namespace longhaul {
 namespace {
@@ -80,13 +80,24 @@ std::int64_t unix_time() {
       .count();
 }
 
-Json manifest_of(const RunSession& session, const RunOptions& options) {
+// Conversations need a template; where there is none, each of them is a problem of the file.
+void refuse_chats_without_template(const InputBatch& batch, const PreparationConfig& preparation,
+                                   const std::string& source) {
+  if (preparation.chat != nullptr) return;
+  std::vector<Problem> problems;
+  for (const Request& request : batch.requests) {
+    if (request.chat() != nullptr) problems.push_back({request.line, preparation.no_chat_reason});
+  }
+  if (!problems.empty()) refuse_input(std::move(problems), source);
+}
+
+Json manifest_of(const RunSession& session, const RunOptions& options, std::int64_t started) {
   return JsonObject{{"format", "longhaul-results"},
                     {"format_version", 1},
-                    {"created", unix_time()},
+                    {"created", started},
                     {"producer", fmt::format("longhaul {}", build_info::kVersion)},
                     {"isa", std::string(name_of(active_isa()))},
-                    {"model", options.model},
+                    {"model", options.answers.model},
                     {"requests", options.input.string()},
                     {"system_fingerprint", session.system_fingerprint},
                     {"fingerprint", session.fingerprint}};
@@ -125,15 +136,19 @@ int report(const Journal::ToDo& todo, std::int64_t n_ok, std::int64_t n_failed, 
 
 }  // namespace
 
-int run_batch(const RunOptions& options, const Launch& launch) {
+int run_batch(const RunOptions& options, JobRanks& ranks) {
   refuse_output_over_input(options);
   const InputBatch batch = read_batch(options.input);
-  const RunSession session = open_session(options);
+  const JournalPaths paths = journal_paths(options.output);
+  const OpenMode mode = options.overwrite ? OpenMode::kOverwrite : OpenMode::kResume;
+  const std::int64_t started = first_start(paths, mode).value_or(unix_time());
+  AnswerConfig answers = options.answers;
+  answers.chat.started = started;  // a run that goes on writes the same date into its prompts
+  const RunSession session = open_session(options.job, answers);
+  refuse_chats_without_template(batch, session.preparation, options.input.string());
   print_summary(session);
 
-  const JournalPaths paths = journal_paths(options.output);
-  Journal journal(paths, manifest_of(session, options),
-                  options.overwrite ? OpenMode::kOverwrite : OpenMode::kResume);
+  Journal journal(paths, manifest_of(session, options, started), mode);
   const Journal::ToDo todo = journal.plan(batch.identities, options.retry_errors);
   if (todo.n_done + todo.n_failed > 0) {
     fmt::print(stderr, "longhaul: continuing: {} of {} requests are done, {} failed earlier\n",
@@ -143,12 +158,12 @@ int run_batch(const RunOptions& options, const Launch& launch) {
 
   auto groups =
       group_by_documents(batch.requests, todo.requests, batch.documents, folder_of(options.input));
-  if (launch.n_ranks > 1) sort_longest_first(groups);
+  if (ranks.n_ranks > 1) sort_longest_first(groups);
   ProgressTotals totals{.group_bytes = {},
                         .n_requests = static_cast<std::int64_t>(todo.requests.size())};
   for (const RequestGroup& group : groups) totals.group_bytes.push_back(group.n_bytes);
   Progress progress(std::move(totals));
-  ProgressDisplay display(!options.no_progress, options.log_file.empty());
+  ProgressDisplay display(!options.log.no_progress, options.log.file.empty());
 
   std::int64_t n_ok = 0;
   std::int64_t n_failed = 0;
@@ -157,7 +172,7 @@ int run_batch(const RunOptions& options, const Launch& launch) {
     journal.add_result(result_line({.identity = &batch.identities[prepared.index],
                                     .prepared = &prepared,
                                     .answer = &answer,
-                                    .model = options.model,
+                                    .model = options.answers.model,
                                     .system_fingerprint = session.system_fingerprint,
                                     .created = unix_time()}));
     ++n_ok;
@@ -169,12 +184,14 @@ int run_batch(const RunOptions& options, const Launch& launch) {
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
   const bool complete = run_groups({.session = &session,
-                                    .options = &options,
+                                    .config = &options.job,
                                     .groups = &groups,
                                     .requests = &batch.requests,
                                     .progress = &progress,
-                                    .callbacks = std::move(callbacks)},
-                                   launch);
+                                    .callbacks = std::move(callbacks),
+                                    .report = options.report,
+                                    .explains_plan = options.verbose},
+                                   ranks);
   display.finish(progress);
   return report(todo, n_ok, n_failed, complete, paths);
 }

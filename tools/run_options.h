@@ -1,67 +1,33 @@
 // The flags of `longhaul run`.
 #pragma once
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "coordinator/sampling.h"
-#include "tools/cache_types.h"
-#include "tools/cli_app.h"
+#include "tools/flags/cli_app.h"
+#include "tools/flags/log_flags.h"
+#include "tools/job/job_config.h"
+#include "tools/job/run_session.h"
 
 namespace longhaul {
 
 struct RunOptions {
-  std::string model;
   std::filesystem::path input;                   // batch
   std::filesystem::path output;                  // batch
+  bool retry_errors = false;                     // batch: failed requests of an earlier run again
+  bool overwrite = false;                        // batch: start over
   std::optional<std::string> prompt;             // one question
-  std::vector<std::filesystem::path> documents;  // one question
+  std::vector<std::filesystem::path> documents;  // one question; "-": standard input
+  bool no_chat = false;                          // one question: raw text, without the template
+  std::string system_prompt;                     // one question
 
-  std::optional<std::int64_t> ctx_size;
-  SamplingFlags sampling;
-
-  std::string device = "cpu";  // cpu, cuda or auto
-  int n_threads = 0;
-  std::optional<std::int64_t> chunk_len;  // default_chunk_len when not given
-  std::int64_t parallel = 8;
-  std::string weights = "auto";
-  CacheTypeFlags cache_types;
-  std::string kv_limit;
-  std::int64_t block_size = 64;
-  std::filesystem::path save_kv;  // a folder; empty: documents' caches are not saved
-
-  std::filesystem::path head_profile;
-  std::optional<double> retrieval_ratio;
-  std::optional<std::int64_t> sink;
-  std::optional<std::int64_t> recent;
-
-  // Several ranks.
-  std::optional<std::int64_t> n_ranks;  // threads of this process; under mpirun: not given
-  std::filesystem::path cluster;        // TOML; empty: found out at start
-  std::filesystem::path plan;           // JSON; empty: made at start
-  std::optional<std::int64_t> n_stages;
-  std::optional<std::int64_t> n_replicas;
-  std::string history = "auto";
-  std::string decode_balance = "total";
-  double dead_after_seconds = 30;
-  std::string control_address;
-  std::filesystem::path report;
-  std::filesystem::path trace;
-  bool verbose = false;
-
-  bool retry_errors = false;
-  bool overwrite = false;
-  bool parse_special = false;
-  double step_timeout_seconds = 86400;
-  bool no_progress = false;
-  std::string log_level = "warning";
-  std::filesystem::path log_file;
+  AnswerConfig answers;
+  JobConfig job;
+  std::filesystem::path report;  // JSON; empty: none
+  bool verbose = false;          // the whole plan is printed
+  LogFlags log;
 };
-
-// Tokens of a prefill step when nothing is said: results do not depend on it, speed does.
-std::int64_t default_chunk_len(std::int64_t n_ranks);
 
 // Declares the flags; values are in `options` after parsing, which must outlive `app`.
 void add_run_options(CLI::App& app, RunOptions& options);

@@ -3,25 +3,53 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
 #include <string>
 
 #include "coordinator/documents.h"
-#include "tools/exit_status.h"
+#include "tools/job/exit_status.h"
+#include "tools/job/run_groups.h"
+#include "tools/job/run_session.h"
+#include "tools/job/stop_signal.h"
 #include "tools/progress_display.h"
-#include "tools/run_groups.h"
 #include "tools/run_modes.h"
-#include "tools/run_session.h"
-#include "tools/stop_signal.h"
 
 namespace longhaul {
 namespace {
+
+// A file, or standard input for "-".
+DocumentRef document_of(const std::filesystem::path& path) {
+  if (path != "-") return {.path = path, .sha256 = {}};
+  return {
+      .path = {}, .sha256 = {}, .text = std::string(std::istreambuf_iterator<char>(std::cin), {})};
+}
+
+// With a template, the question is a conversation; else it is text as it is. Says which.
+void chat_if_possible(const RunOptions& options, const RunSession& session, Request& request) {
+  const ChatSetup* chat = session.preparation.chat.get();
+  if (options.no_chat || chat == nullptr) {
+    require(options.system_prompt.empty(), "--sys needs a chat template, and no --no-chat");
+    fmt::print(stderr, "  the model reads the text as it is ({})\n",
+               options.no_chat ? "--no-chat" : session.preparation.no_chat_reason);
+    return;
+  }
+  JsonArray messages;
+  if (!options.system_prompt.empty())
+    messages.emplace_back(JsonObject{{"role", "system"}, {"content", options.system_prompt}});
+  messages.emplace_back(
+      JsonObject{{"role", "user"}, {"content", std::get<std::string>(request.prompt)}});
+  request.prompt = ChatPrompt{.variables = JsonObject{{"messages", std::move(messages)}}};
+  fmt::print(stderr, "  chat template: {}\n", chat->usual.source());
+}
 
 Request question_of(const RunOptions& options) {
   Request request;
   request.custom_id = "question";
   request.prompt = options.prompt.value_or("");
-  for (const auto& path : options.documents) request.documents.push_back({path, {}});
-  request.seed = options.sampling.seed.value_or(0);
+  for (const auto& path : options.documents) request.documents.push_back(document_of(path));
+  request.seed = options.answers.sampling.seed.value_or(0);
   return request;
 }
 
@@ -42,17 +70,18 @@ int status_of_failure(const FailedRequest& failure) {
 
 }  // namespace
 
-int run_question(const RunOptions& options, const Launch& launch) {
-  const std::vector<Request> requests = {question_of(options)};
+int run_question(const RunOptions& options, JobRanks& ranks) {
+  std::vector<Request> requests = {question_of(options)};
   const CheckedDocuments documents = check_documents(requests, ".");
   if (!documents.problems.empty())
     throw Error(ErrorCode::kCorruptData, documents.problems.front().message);
-  const RunSession session = open_session(options);
+  const RunSession session = open_session(options.job, options.answers);
   print_summary(session);
+  chat_if_possible(options, session, requests.front());
 
   const auto groups = group_by_documents(requests, {0}, documents, ".");
   Progress progress({.group_bytes = {groups.front().n_bytes}, .n_requests = 1});
-  ProgressDisplay display(!options.no_progress, options.log_file.empty());
+  ProgressDisplay display(!options.log.no_progress, options.log.file.empty());
   int status = kExitDone;
   EngineCallbacks callbacks;
   callbacks.on_text = [&](std::size_t, std::string_view text) {
@@ -73,12 +102,14 @@ int run_question(const RunOptions& options, const Launch& launch) {
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
   const bool complete = run_groups({.session = &session,
-                                    .options = &options,
+                                    .config = &options.job,
                                     .groups = &groups,
                                     .requests = &requests,
                                     .progress = &progress,
-                                    .callbacks = std::move(callbacks)},
-                                   launch);
+                                    .callbacks = std::move(callbacks),
+                                    .report = options.report,
+                                    .explains_plan = options.verbose},
+                                   ranks);
   if (!complete) {
     fmt::print(stderr, "\nlonghaul: stopped early; the answer is not complete\n");
     return kExitStopped;

@@ -12,9 +12,9 @@
 namespace longhaul {
 
 struct BatchSegment {
-  SequenceCache* cache = nullptr;   // must outlive the pass; no two segments share one
-  Extent rows;                      // of the batch
-  std::int64_t first_position = 0;  // of rows.begin in the sequence: what the cache holds so far
+  SequenceCache* cache = nullptr;  // must outlive the pass; no two segments share one
+  Extent rows;                     // of the batch
+  TokenPos first_position{0};      // of rows.begin in the sequence: what the cache holds so far
 };
 
 struct Batch {

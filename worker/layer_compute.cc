@@ -1,10 +1,8 @@
 #include "worker/layer_compute.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/embedding.h"
-#include "kernels/linear.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/softmax_state.h"
@@ -16,7 +14,6 @@ LayerCompute::LayerCompute(const Weights& weights, StreamRef stream)
     : weights_(weights),
       frequencies_(rope_frequencies(weights.spec())),
       norm_eps_(static_cast<float>(weights.spec().norm_eps)),
-      sm_scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(weights.spec().head_dim)))),
       stream_(stream),
       buffers_(weights.spec(), stream),
       times_(stream) {}
@@ -35,43 +32,54 @@ void LayerCompute::set_angles() {
                         .sin = buffers_.sin});
 }
 
-void LayerCompute::project_keys_values(const LayerWeights& layer) {
+void LayerCompute::norm_for_attention(const LayerWeights& layer) {
   const PhaseTimer timer(times_, Phase::kProject);
-  const StepBuffers& b = buffers_;
-  rms_norm(stream_,
-           {.x = b.hidden, .weight = layer.attention_norm, .eps = norm_eps_, .out = b.normed});
-  linear(stream_, {.x = b.normed, .weight = layer.k, .bias = layer.k_bias, .out = as_matrix(b.k)});
-  linear(stream_, {.x = b.normed, .weight = layer.v, .bias = layer.v_bias, .out = as_matrix(b.v)});
-  if (spec().qk_norm) {
-    rms_norm(stream_,
-             {.x = as_heads(b.k), .weight = layer.k_norm, .eps = norm_eps_, .out = as_heads(b.k)});
-  }
-  rope(stream_, {.x = b.k, .cos = b.cos, .sin = b.sin});
+  rms_norm(stream_, {.x = buffers_.hidden,
+                     .weight = layer.attention_norm,
+                     .eps = norm_eps_,
+                     .out = buffers_.normed});
 }
 
-void LayerCompute::project_queries(const LayerWeights& layer) {
+void LayerCompute::project_keys_values(const LayerWeights& layer, const TensorView<float, 3>& k,
+                                       const TensorView<float, 3>& v) {
   const PhaseTimer timer(times_, Phase::kProject);
   const StepBuffers& b = buffers_;
-  linear(stream_, {.x = b.normed, .weight = layer.q, .bias = layer.q_bias, .out = as_matrix(b.q)});
-  if (spec().qk_norm) {
-    rms_norm(stream_,
-             {.x = as_heads(b.q), .weight = layer.q_norm, .eps = norm_eps_, .out = as_heads(b.q)});
-  }
-  rope(stream_, {.x = b.q, .cos = b.cos, .sin = b.sin});
+  linear(stream_, {.x = b.normed, .weight = layer.k, .bias = layer.k_bias, .out = as_matrix(k)});
+  linear(stream_, {.x = b.normed, .weight = layer.v, .bias = layer.v_bias, .out = as_matrix(v)});
+  rotate(k, layer.k_norm);
 }
 
-void LayerCompute::finish(const LayerWeights& layer) {
+void LayerCompute::project_queries(const LayerWeights& layer, const TensorView<float, 3>& q) {
+  const PhaseTimer timer(times_, Phase::kProject);
+  linear(stream_,
+         {.x = buffers_.normed, .weight = layer.q, .bias = layer.q_bias, .out = as_matrix(q)});
+  rotate(q, layer.q_norm);
+}
+
+// Norm, where the model has one, and RoPE of queries or keys.
+void LayerCompute::rotate(const TensorView<float, 3>& x, std::span<const float> norm) {
+  if (!norm.empty()) {
+    rms_norm(stream_, {.x = as_heads(x), .weight = norm, .eps = norm_eps_, .out = as_heads(x)});
+  }
+  rope(stream_, {.x = x, .cos = buffers_.cos, .sin = buffers_.sin});
+}
+
+void LayerCompute::finish_states(const LayerWeights& layer, const SoftmaxStateView& state) {
   const PhaseTimer timer(times_, Phase::kFinish);
-  const StepBuffers& b = buffers_;
-  finish_attention(stream_, {.state = b.state, .sink_logits = {}, .out = b.state.o});
-  linear(stream_, {.x = as_matrix(b.state.o),
+  finish_attention(stream_, {.state = state, .sink_logits = layer.sink_logits, .out = state.o});
+}
+
+void LayerCompute::project_outputs(const LayerWeights& layer, const TensorView<float, 3>& o,
+                                   const Output& to) {
+  const PhaseTimer timer(times_, Phase::kFinish);
+  linear(stream_, {.x = as_matrix(o),
                    .weight = layer.o,
                    .bias = layer.o_bias,
-                   .out = b.hidden,
-                   .output = LinearOutput::kAccumulate});
+                   .out = to.out,
+                   .output = to.how});
 }
 
-void LayerCompute::feed_forward(const LayerWeights& layer) {
+void LayerCompute::feed_forward(const LayerWeights& layer, const Output& to) {
   const PhaseTimer timer(times_, Phase::kFeedForward);
   const StepBuffers& b = buffers_;
   rms_norm(stream_, {.x = b.hidden, .weight = layer.ffn_norm, .eps = norm_eps_, .out = b.normed});
@@ -79,16 +87,16 @@ void LayerCompute::feed_forward(const LayerWeights& layer) {
   for (std::int64_t begin = 0; begin < n_rows; begin += StepBuffers::kFfnTileRows) {
     const Extent rows{begin, std::min(n_rows, begin + StepBuffers::kFfnTileRows)};
     const TensorView<float, 2> x = b.normed.slice(0, rows);
-    const TensorView<float, 2> gate = b.gate.slice(0, {0, rows.size()});
-    const TensorView<float, 2> up = b.up.slice(0, {0, rows.size()});
+    const TensorView<float, 2> gate(b.gate.data(), {rows.size(), layer.gate.n_out});
+    const TensorView<float, 2> up(b.up.data(), {rows.size(), layer.up.n_out});
     linear(stream_, {.x = x, .weight = layer.gate, .bias = layer.gate_bias, .out = gate});
     linear(stream_, {.x = x, .weight = layer.up, .bias = layer.up_bias, .out = up});
     swiglu(stream_, {.gate = gate, .up = up, .out = gate});
     linear(stream_, {.x = gate,
                      .weight = layer.down,
                      .bias = layer.down_bias,
-                     .out = b.hidden.slice(0, rows),
-                     .output = LinearOutput::kAccumulate});
+                     .out = to.out.slice(0, rows),
+                     .output = to.how});
   }
 }
 

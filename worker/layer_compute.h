@@ -1,11 +1,14 @@
 // The arithmetic of this worker's layers on rows of activations: everything but attention, which
 // depends on where the keys are (worker/attention, worker/ring). A row is one token; the rows'
-// positions and hidden states are set first, then each layer is a row of visible steps.
+// positions and hidden states are set first, then each layer is a row of visible steps. The weights
+// that a step is given say how much of the layer it computes: all of it, or a part
+// (layer_slice.h). What a model's layers have beyond this is added here, once.
 #pragma once
 #include <cstdint>
 #include <span>
 
-#include "base/device.h"
+#include "base/device/device.h"
+#include "kernels/linear.h"
 #include "kernels/tensor.h"
 #include "model/rope_frequencies.h"
 #include "worker/phase_clock.h"
@@ -28,13 +31,28 @@ class LayerCompute {
   // the vocabulary.
   void embed(std::span<const std::int32_t> tokens);
 
-  // Norm, K and V of all rows, K after RoPE, into buffers().k and v.
-  void project_keys_values(const LayerWeights& layer);
-  // Q of all rows, after RoPE, into buffers().q; after project_keys_values, whose norm it reads.
-  void project_queries(const LayerWeights& layer);
-  // From the merged softmax state to the residual stream.
-  void finish(const LayerWeights& layer);
-  void feed_forward(const LayerWeights& layer);
+  // What all projections of the rows read: buffers().normed.
+  void norm_for_attention(const LayerWeights& layer);
+  // K, after RoPE, and V of all rows: [n_rows, the weights' KV heads, head_dim], contiguous.
+  void project_keys_values(const LayerWeights& layer, const TensorView<float, 3>& k,
+                           const TensorView<float, 3>& v);
+  // Q of all rows, after RoPE: [n_rows, the weights' heads, head_dim], contiguous.
+  void project_queries(const LayerWeights& layer, const TensorView<float, 3>& q);
+
+  // Where the outputs of attention and of the feed-forward network go: [n_rows, d_model].
+  struct Output {
+    TensorView<float, 2> out;
+    LinearOutput how = LinearOutput::kOverwrite;
+  };
+  // The residual stream, which a whole layer's outputs are added to.
+  Output residual() const { return {buffers_.hidden, LinearOutput::kAccumulate}; }
+  // Merged softmax states of the weights' heads, which become their outputs. With learned sinks
+  // (ModelSpec::sink_logits) these are in them then, once.
+  void finish_states(const LayerWeights& layer, const SoftmaxStateView& state);
+  // From the heads' outputs [n_rows, the weights' heads, head_dim] to `to`.
+  void project_outputs(const LayerWeights& layer, const TensorView<float, 3>& o, const Output& to);
+  // From buffers().hidden to `to`, by the weights' columns.
+  void feed_forward(const LayerWeights& layer, const Output& to);
 
   // Final norm and vocabulary projection of such rows, contiguous: [n_rows, vocab_size], valid
   // until the next call. The caller takes as many rows at a time as it has memory for.
@@ -47,18 +65,17 @@ class LayerCompute {
   StepBuffers& buffers() { return buffers_; }
   PhaseClock& times() { return times_; }
   StreamRef stream() const { return stream_; }
-  float sm_scale() const { return sm_scale_; }
-  float norm_eps() const { return norm_eps_; }
   // Of the activations, for reports.
   std::size_t buffer_bytes() const {
     return buffers_.bytes() + logits_normed_memory_.bytes() + logits_memory_.bytes();
   }
 
  private:
+  void rotate(const TensorView<float, 3>& x, std::span<const float> norm);
+
   const Weights& weights_;
   RopeFrequencies frequencies_;
   float norm_eps_;
-  float sm_scale_;
   StreamRef stream_;
   StepBuffers buffers_;
   DeviceTensor<float, 2> logits_normed_memory_;

@@ -16,6 +16,11 @@ bool is_sampled(const LogitsQuestion& q) {
   return q.token == LogitsQuestion::kPick && q.sampling->temperature > 0;
 }
 
+// More than the most likely tokens is looked at.
+bool needs_row(const LogitsQuestion& q) {
+  return q.token == LogitsQuestion::kPick && (q.sampling->temperature > 0 || q.allowed != nullptr);
+}
+
 }  // namespace
 
 void LogitsReader::answer(const TensorView<const float, 2>& hidden,
@@ -60,7 +65,9 @@ void LogitsReader::read(const TensorView<const float, 2>& logits,
       answer.token = q.token;
     } else if (is_sampled(q)) {
       answer.token = sampler_.sample({row_logits, static_cast<std::size_t>(vocab_size)},
-                                     *q.sampling, q.position);
+                                     *q.sampling, q.position, q.allowed);
+    } else if (q.allowed != nullptr) {
+      answer.token = likeliest({row_logits, static_cast<std::size_t>(vocab_size)}, *q.allowed);
     } else {
       answer.token = ids_[first];
     }
@@ -94,15 +101,15 @@ void LogitsReader::fetch(const TensorView<const float, 2>& logits,
     for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i] = row_there(i);
     return;
   }
-  const auto n_sampled =
-      static_cast<std::size_t>(std::count_if(questions.begin(), questions.end(), is_sampled));
-  row_memory_.resize(n_sampled * vocab_size);
+  const auto n_rows_wanted =
+      static_cast<std::size_t>(std::count_if(questions.begin(), questions.end(), needs_row));
+  row_memory_.resize(n_rows_wanted * vocab_size);
   scored_.resize(questions.size());
   copies_.clear();
   float* next = row_memory_.data();
   for (std::size_t i = 0; i < questions.size(); ++i) {
     const LogitsQuestion& q = questions[i];
-    if (is_sampled(q)) {
+    if (needs_row(q)) {
       copies_.push_back({std::as_writable_bytes(std::span(next, vocab_size)),
                          reinterpret_cast<const std::byte*>(row_there(i))});
       rows_[i] = next;

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "base/device/device_memory.h"
 #include "cluster/wire/step.h"
-#include "kernels/device_memory.h"
 #include "kernels/tensor.h"
 #include "worker/layer_compute.h"
 #include "worker/sampler.h"
@@ -19,7 +19,8 @@ struct LogitsQuestion {
   SequenceId sequence;
   std::int32_t token = kPick;                // the token to score, or kPick
   const SamplingParams* sampling = nullptr;  // how to pick; not looked at when scoring
-  std::int64_t position = 0;                 // of the token in its sequence
+  const IdSet* allowed = nullptr;            // of what may be picked; null: all
+  TokenPos position{};                       // of the token in its sequence
   std::int64_t n_logprobs = -1;              // -1: none; more than the vocabulary has: all
 };
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/device.h"
-#include "kernels/device_cuda.h"
+#include "base/device/device.h"
+#include "base/device/device_cuda.h"
 #include "worker/phase_times.h"
 
 namespace longhaul {
@@ -24,7 +24,7 @@ class PhaseClock {
   // What is done or queued from now on is of this phase, or of none. Gives the one before: phases
   // nest, and the time of an inner one is not the outer one's. On a GPU work of no phase counts as
   // that of the phase before it, but not what follows a wait for other ranks: it saves events. Work
-  // that is noted (kernels/step_graph.h) is of the phase in which that began.
+  // that is noted (base/device/step_graph.h) is of the phase in which that began.
   std::optional<Phase> enter(std::optional<Phase> phase);
   // The step is over: what the GPU does not do until the next one is of no phase.
   void end_step();

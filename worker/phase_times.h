@@ -18,7 +18,7 @@ enum class Phase {
   kLogits,    // final norm, vocabulary projection
   kPick,      // top-k, sampling, log-probabilities
   kRingWait,  // for other ranks
-  kWhole,     // decode steps that a GPU does as a whole (kernels/step_graph.h)
+  kWhole,     // decode steps that a GPU does as a whole (base/device/step_graph.h)
 };
 inline constexpr std::size_t kNPhases = 11;
 

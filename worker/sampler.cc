@@ -54,19 +54,26 @@ void keep_min_p(std::vector<Candidate>& candidates, double min_p) {
 
 }  // namespace
 
-double uniform_draw(std::uint64_t seed, std::int64_t position) {
-  return static_cast<double>(split_mix(split_mix(seed) + static_cast<std::uint64_t>(position)) >>
-                             11) *
-         0x1p-53;
+double uniform_draw(std::uint64_t seed, TokenPos position) {
+  const auto offset = static_cast<std::uint64_t>(position.value);
+  return static_cast<double>(split_mix(split_mix(seed) + offset) >> 11) * 0x1p-53;
 }
 
 std::span<const Candidate> Sampler::candidates(std::span<const float> logits,
-                                               const SamplingParams& params) {
-  const double max = *std::max_element(logits.begin(), logits.end());
-  candidates_.resize(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    candidates_[i] = {.token = static_cast<std::int32_t>(i),
-                      .probability = std::exp((logits[i] - max) / params.temperature)};
+                                               const SamplingParams& params, const IdSet* allowed) {
+  const double max = allowed == nullptr
+                         ? *std::max_element(logits.begin(), logits.end())
+                         : logits[static_cast<std::size_t>(likeliest(logits, *allowed))];
+  candidates_.clear();
+  const auto add = [&](std::int64_t id) {
+    const double logit = logits[static_cast<std::size_t>(id)];
+    candidates_.push_back({.token = static_cast<std::int32_t>(id),
+                           .probability = std::exp((logit - max) / params.temperature)});
+  };
+  if (allowed == nullptr) {
+    for (std::size_t i = 0; i < logits.size(); ++i) add(static_cast<std::int64_t>(i));
+  } else {
+    allowed->for_each(add);
   }
   keep_top_k(candidates_, params.top_k);
   keep_top_p(candidates_, params.top_p);
@@ -77,9 +84,9 @@ std::span<const Candidate> Sampler::candidates(std::span<const float> logits,
 }
 
 std::int32_t Sampler::sample(std::span<const float> logits, const SamplingParams& params,
-                             std::int64_t position) {
+                             TokenPos position, const IdSet* allowed) {
   double left = uniform_draw(params.seed, position);
-  const std::span<const Candidate> from = candidates(logits, params);
+  const std::span<const Candidate> from = candidates(logits, params, allowed);
   std::int32_t token = -1;
   for (const Candidate& c : from) {
     if (c.probability <= 0) continue;
@@ -88,6 +95,16 @@ std::int32_t Sampler::sample(std::span<const float> logits, const SamplingParams
     left -= c.probability;
   }
   return token;
+}
+
+std::int32_t likeliest(std::span<const float> logits, const IdSet& allowed) {
+  std::int64_t best = -1;
+  allowed.for_each([&](std::int64_t id) {
+    if (best < 0 || logits[static_cast<std::size_t>(id)] > logits[static_cast<std::size_t>(best)]) {
+      best = id;
+    }
+  });
+  return static_cast<std::int32_t>(best);
 }
 
 void check_sampling(const SamplingParams& params) {

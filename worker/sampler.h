@@ -6,12 +6,14 @@
 #include <span>
 #include <vector>
 
+#include "base/id_set.h"
+#include "base/ids.h"
 #include "cluster/wire/step.h"
 
 namespace longhaul {
 
 // Uniform in [0, 1), with 53 bits: splitmix64 of seed and position.
-double uniform_draw(std::uint64_t seed, std::int64_t position);
+double uniform_draw(std::uint64_t seed, TokenPos position);
 
 struct Candidate {
   std::int32_t token = -1;
@@ -21,22 +23,26 @@ struct Candidate {
 // Used by one thread; keeps its list between calls.
 class Sampler {
  public:
-  // The tokens that pass the filters of `params` (temperature > 0), with their probabilities.
+  // Of the `allowed` tokens (null: of all) those that pass the filters of `params` (temperature >
+  // 0), with their probabilities.
   //   top_k   the k largest logits; equal logits: the lower ids
   //   top_p   of those, the fewest most likely ones whose probabilities reach top_p together
   //   min_p   of those, the ones at least min_p times as likely as the most likely
   // Never empty. By descending probability when top_k or top_p filters, else by ascending id. Valid
   // until the next call.
-  std::span<const Candidate> candidates(std::span<const float> logits,
-                                        const SamplingParams& params);
+  std::span<const Candidate> candidates(std::span<const float> logits, const SamplingParams& params,
+                                        const IdSet* allowed = nullptr);
 
   // The token at `position` of its sequence; temperature > 0.
   std::int32_t sample(std::span<const float> logits, const SamplingParams& params,
-                      std::int64_t position);
+                      TokenPos position, const IdSet* allowed = nullptr);
 
  private:
   std::vector<Candidate> candidates_;
 };
+
+// The allowed token with the largest logit, of equal ones the lowest id.
+std::int32_t likeliest(std::span<const float> logits, const IdSet& allowed);
 
 // Throws kInvalidArgument naming the field: NaN, infinite or negative where that makes no sense.
 void check_sampling(const SamplingParams& params);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "kernels/device_memory.h"
+#include "kernels/device_tensor.h"
 #include "kernels/softmax_state.h"
 #include "kernels/tensor.h"
 #include "model/model_spec.h"

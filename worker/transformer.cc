@@ -12,7 +12,7 @@ Transformer::Transformer(LayerCompute& compute, const CacheLayout& layout)
     : compute_(compute),
       layout_(layout),
       own_blocks_(layout),
-      in_cache_sinks_(compute.spec(), layout) {
+      work_(compute.spec(), layout, compute.stream()) {
   const Extent loaded = compute.weights().layers();
   require(loaded.begin <= layout.layers().begin && layout.layers().end <= loaded.end,
           "Transformer: caches of layers without weights");
@@ -20,36 +20,46 @@ Transformer::Transformer(LayerCompute& compute, const CacheLayout& layout)
 
 TensorView<const float, 2> Transformer::forward(const Batch& batch) {
   begin(batch);
-  for (std::int64_t number = layout_.layers().begin; number < layout_.layers().end; ++number) {
-    run_layer(number, batch);
-  }
+  for (const LayerId number : layout_.layer_ids()) run_layer(number, batch);
   return buffers().hidden;
 }
 
-void Transformer::run_layer(std::int64_t number, const Batch& batch) {
+void Transformer::run_layer(LayerId number, const Batch& batch) {
   const LayerWeights& layer = compute_.weights().layer(number);
-  compute_.project_keys_values(layer);
+  compute_.norm_for_attention(layer);
+  compute_.project_keys_values(layer, buffers().k, buffers().v);
   {
     const PhaseTimer timer(compute_.times(), Phase::kAppend);
     own_blocks_.append(compute_.stream(), number, batch, buffers().k, buffers().v);
   }
-  const bool is_last = number + 1 == compute_.spec().n_layers;
+  const bool is_last = number.value + 1 == compute_.spec().n_layers;
   const Batch queries = is_last && batch.wanted ? keep_wanted(batch) : batch;
   if (queries.n_rows() > 0) {
-    compute_.project_queries(layer);
-    {
-      const PhaseTimer timer(compute_.times(), Phase::kAttend);
-      clear(compute_.stream(), buffers().state);
-      own_blocks_.attend(compute_.stream(), number, queries, buffers().q, buffers().positions,
-                         compute_.sm_scale(), buffers().state);
-      in_cache_sinks_.attend(compute_.stream(), number, queries, buffers().q, buffers().positions,
-                             compute_.sm_scale(), buffers().state);
-    }
-    compute_.finish(layer);
-    compute_.feed_forward(layer);
+    compute_.project_queries(layer, buffers().q);
+    attend(number, queries);
+    compute_.finish_states(layer, buffers().state);
+    compute_.project_outputs(layer, buffers().state.o, compute_.residual());
+    compute_.feed_forward(layer, compute_.residual());
   }
   const PhaseTimer timer(compute_.times(), Phase::kTrim);
   for (const BatchSegment& segment : batch.segments) segment.cache->trim(number);
+}
+
+void Transformer::attend(LayerId number, const Batch& batch) {
+  const PhaseTimer timer(compute_.times(), Phase::kAttend);
+  clear(compute_.stream(), buffers().state);
+  const QueryRows queries{.kv_heads = {0, layout_.n_kv_heads()},
+                          .positions = buffers().positions,
+                          .q = buffers().q,
+                          .state = buffers().state};
+  work_.begin(number);
+  // Heads outside, so that the work of all sequences' retrieval heads starts first and the short
+  // streaming heads fill the gaps at the end.
+  for (const KvHeadId kv_head : layout_.order(number)) {
+    for (const BatchSegment& segment : batch.segments)
+      work_.add(queries, kv_head, segment.rows, segment.cache->head(number, kv_head).blocks());
+  }
+  work_.run();
 }
 
 // Narrows the buffers to the wanted rows and says whose they are.
@@ -64,7 +74,7 @@ Batch Transformer::keep_wanted(const Batch& batch) {
     wanted_segments_.push_back(
         {.cache = segment.cache,
          .rows = {rows.begin - wanted.begin, rows.end - wanted.begin},
-         .first_position = segment.first_position + rows.begin - segment.rows.begin});
+         .first_position = {segment.first_position.value + rows.begin - segment.rows.begin}});
   }
   return {.tokens = batch.tokens.subspan(static_cast<std::size_t>(wanted.begin),
                                          static_cast<std::size_t>(wanted.size())),
@@ -75,7 +85,7 @@ void Transformer::begin(const Batch& batch) {
   compute_.set_rows(batch.n_rows());
   for (const BatchSegment& segment : batch.segments) {
     std::iota(buffers().positions.begin() + segment.rows.begin,
-              buffers().positions.begin() + segment.rows.end, segment.first_position);
+              buffers().positions.begin() + segment.rows.end, segment.first_position.value);
   }
   compute_.embed(batch.tokens);
   compute_.set_angles();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
-#include "worker/attention/in_cache_sinks.h"
+#include "worker/attention/attention_work.h"
 #include "worker/attention/own_blocks.h"
 #include "worker/batch.h"
 #include "worker/kv/cache_layout.h"
@@ -28,14 +28,15 @@ class Transformer {
 
  private:
   void begin(const Batch& batch);
-  void run_layer(std::int64_t number, const Batch& batch);
+  void run_layer(LayerId number, const Batch& batch);
+  void attend(LayerId number, const Batch& batch);
   Batch keep_wanted(const Batch& batch);
   StepBuffers& buffers() { return compute_.buffers(); }
 
   LayerCompute& compute_;
   const CacheLayout& layout_;
   OwnBlocks own_blocks_;
-  InCacheSinks in_cache_sinks_;
+  AttentionWork work_;
   std::vector<BatchSegment> wanted_segments_;
 };
 

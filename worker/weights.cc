@@ -14,8 +14,8 @@
 
 #include "base/error.h"
 #include "base/split_mix.h"
+#include "kernels/cuda/upload_weight.h"
 #include "kernels/int8_weights.h"
-#include "kernels/upload_weight.h"
 
 namespace longhaul {
 namespace {
@@ -321,6 +321,7 @@ Weights::Weights(const ModelSpec& spec, Extent layers, const DeviceId& device, S
     layer.o_bias = vector(spec.attention_output_bias, "self_attn.o_proj.bias", d_model);
     layer.q_norm = vector(spec.qk_norm, "self_attn.q_norm.weight", spec.head_dim);
     layer.k_norm = vector(spec.qk_norm, "self_attn.k_norm.weight", spec.head_dim);
+    layer.sink_logits = vector(spec.sink_logits, "self_attn.sinks", spec.n_heads);
     layer.ffn_norm = vector(true, "post_attention_layernorm.weight", d_model);
     layer.gate = matrix("mlp.gate_proj", spec.d_ff, d_model);
     layer.up = matrix("mlp.up_proj", spec.d_ff, d_model);
@@ -357,9 +358,14 @@ Weights Weights::load(const ModelFolder& folder, std::optional<DType> dtype,
   return load(folder, {0, folder.config().spec.n_layers}, dtype, device);
 }
 
+Weights Weights::synthetic(const ModelSpec& spec, Extent layers, DType dtype, std::uint64_t seed,
+                           const DeviceId& device) {
+  return Weights(spec, layers, device, SyntheticSource(dtype, seed));
+}
+
 Weights Weights::synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed,
                            const DeviceId& device) {
-  return Weights(spec, {0, spec.n_layers}, device, SyntheticSource(dtype, seed));
+  return synthetic(spec, {0, spec.n_layers}, dtype, seed, device);
 }
 
 std::size_t Weights::matrix_bytes() const {

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "base/device/device_memory.h"
 #include "base/ids.h"
-#include "kernels/device_memory.h"
 #include "kernels/tensor.h"
 #include "model/model_folder.h"
 #include "model/model_spec.h"
@@ -28,6 +28,7 @@ struct LayerWeights {
   WeightView o;                           // [d_model, n_heads * head_dim]
   std::span<const float> q_bias, k_bias, v_bias, o_bias;
   std::span<const float> q_norm, k_norm;  // [head_dim]
+  std::span<const float> sink_logits;     // [n_heads]
   std::span<const float> ffn_norm;        // [d_model]
   WeightView gate;                        // [d_ff, d_model]
   WeightView up;                          // [d_ff, d_model]
@@ -47,9 +48,11 @@ class Weights {
   static Weights load(const ModelFolder& folder, std::optional<DType> dtype = std::nullopt,
                       const DeviceId& device = {});  // all layers
   // Random weights of the right scale for tests and benchmarks: the same for the same seed, spec
-  // and `dtype` (kF32, kBf16 or kI8) of the matrices.
-  static Weights synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed,
+  // and `dtype` (kF32, kBf16 or kI8) of the matrices, whichever layers are made.
+  static Weights synthetic(const ModelSpec& spec, Extent layers, DType dtype, std::uint64_t seed,
                            const DeviceId& device = {});
+  static Weights synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed,
+                           const DeviceId& device = {});  // all layers
 
   Weights(Weights&&) noexcept;
   Weights& operator=(Weights&&) noexcept;
@@ -58,8 +61,8 @@ class Weights {
   const ModelSpec& spec() const { return spec_; }
   const DeviceId& device() const { return device_; }
   Extent layers() const { return layers_; }
-  const LayerWeights& layer(std::int64_t layer) const {
-    return layer_weights_[static_cast<std::size_t>(layer - layers_.begin)];
+  const LayerWeights& layer(LayerId layer) const {
+    return layer_weights_[static_cast<std::size_t>(layer.value - layers_.begin)];
   }
   // [vocab_size, d_model]; what a stage does not need is empty, and so are final_norm and lm_head.
   const WeightView& embedding() const { return embedding_; }

@@ -9,12 +9,14 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/device/step_graph.h"
 #include "base/error.h"
 #include "cluster/comm/gpu_communicator.h"
-#include "kernels/isa.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/kv_block_check.h"
-#include "kernels/step_graph.h"
 #include "kernels/sum_rows.h"
+#include "worker/alone_forward.h"
+#include "worker/ring/ring_forward.h"
 #include "worker/snapshot/save_sequence.h"
 
 namespace longhaul {
@@ -59,68 +61,79 @@ class StepMark {
   PhaseBoard* board_;
 };
 
-HeadRoles roles_of(const WorkerConfig& config) {
-  if (config.place) return config.place->plan->roles;
+HeadTable heads_of(const WorkerConfig& config) {
   const ModelSpec& spec = config.weights->spec();
-  return config.roles ? *config.roles : HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  HeadTable heads = config.place   ? config.place->plan->heads
+                    : config.heads ? *config.heads
+                                   : dense_heads(spec);
+  require_fits(heads, spec);
+  if (config.place && config.place->comm->size() > 1) require_runnable(heads, RunsOn::kRing);
+  return heads;
+}
+
+std::optional<RingStage> stage_of(const WorkerConfig& config) {
+  if (!config.place) return std::nullopt;
+  const RingPlace& place = *config.place;
+  require(place.plan != nullptr && place.comm != nullptr,
+          "RingPlace: the plan or the communicator is missing");
+  return RingStage(*place.plan, place.replica, Rank{place.comm->job_rank()});
 }
 
 // Those that this worker serves: its stage's, or all that it has weights of.
-Extent layers_of(const WorkerConfig& config) {
+Extent layers_of(const WorkerConfig& config, const std::optional<RingStage>& stage) {
   const Extent loaded = config.weights->layers();
-  if (!config.place) return loaded;
-  const RingPlace& place = *config.place;
-  const Extent layers =
-      RingStage(*place.plan, place.replica, Rank{place.comm->job_rank()}, config.weights->spec())
-          .stage()
-          .layers;
+  if (!stage) return loaded;
+  const Extent layers = stage->stage().layers;
   require(loaded.begin <= layers.begin && layers.end <= loaded.end,
           fmt::format("Worker: weights of layers [{}, {}) for a stage of layers [{}, {})",
                       loaded.begin, loaded.end, layers.begin, layers.end));
   return layers;
 }
 
-// Collective over the place's communicator where NCCL may be used. Null where none is needed.
-std::unique_ptr<Communicator> gpu_communicator(const WorkerConfig& config, StreamRef stream) {
-  if (!config.place || config.place->comm->size() == 1) return nullptr;
+// SumRows of communicators.
+void add_rows(CudaStream& stream, float* sum, const float* rows, std::int64_t n_rows,
+              std::int64_t n) {
+  sum_rows(StreamRef::cuda(stream), {.rows = {rows, {n_rows, n}}, .sum = {sum, {n}}});
+}
+
+// Collective over the place's communicator where NCCL may be used. Null where that one will do.
+std::unique_ptr<Communicator> own_communicator(const WorkerConfig& config, StreamRef stream) {
+  if (!config.place) return make_communicator({});
+  if (config.place->comm->size() == 1) return nullptr;
   const bool has_gpu = stream.device() == Device::kCuda;
   if (!has_gpu && !config.place->uses_nccl) return nullptr;
   return make_gpu_communicator(
       *config.place->comm, {.stream = has_gpu ? &stream.cuda_stream() : nullptr,
                             .transport = config.place->uses_nccl ? GpuTransport::kNcclWherePossible
                                                                  : GpuTransport::kStaged,
-                            .sum_rows = cuda::sum_rows});
+                            .sum_rows = add_rows});
 }
 
 }  // namespace
 
 Worker::Worker(const WorkerConfig& config)
     : weights_((checked_weights(config), config.weights)),
+      place_(config.place),
+      stage_(stage_of(config)),
       queue_(config.device),
-      gpu_comm_(gpu_communicator(config, queue_.stream())),
-      comm_(gpu_comm_      ? gpu_comm_.get()
-            : config.place ? config.place->comm
-                           : nullptr),
+      own_comm_(own_communicator(config, queue_.stream())),
+      comm_(own_comm_ ? *own_comm_ : *config.place->comm),
       n_threads_(config.n_threads),
       decode_graphs_(config.decode_graphs),
-      layout_(weights_->spec(), roles_of(config), layers_of(config), block_shape(config)),
+      layout_(heads_of(config), layers_of(config, stage_), block_shape(config)),
       pool_(layout_.shape(), config.cache_limit_bytes, queue_.stream()),
       compute_(*weights_, queue_.stream()),
-      transformer_(compute_, layout_),
       logits_reader_(compute_),
-      board_(config.board) {
+      board_(config.board),
+      rank_(comm_.job_rank()) {
   require(n_threads_ >= 0, fmt::format("{} threads", n_threads_));
-  if (!config.place) return;
-  rank_ = config.place->comm->job_rank();
-  if (config.place->comm->size() == 1) return;
-  if (config.place->plan->roles.sink_positions != SinkPositions::kAbsolute) {
-    throw Error(ErrorCode::kUnsupported,
-                "StreamingLLM's positions in the cache work on one rank; with more ranks streaming "
-                "heads see their sinks at their own positions only");
+  if (comm_.size() == 1) {
+    forward_ = std::make_unique<AloneForward>(compute_, layout_);
+    return;
   }
-  RingPlace place = *config.place;
-  place.comm = comm_;
-  ring_ = std::make_unique<RingWorker>(place, compute_, layout_, board_, config.trace);
+  const RingForwardConfig ring{
+      .place = *place_, .stage = *stage_, .comm = comm_, .board = board_, .trace = config.trace};
+  forward_ = std::make_unique<RingForward>(ring, compute_, layout_);
 }
 
 StepResult Worker::step(const StepCommand& command) {
@@ -181,7 +194,7 @@ StepDone Worker::run(const DropSequences& command) {
 }
 
 StepDone Worker::run(const Shutdown& /*command*/) {
-  if (ring_) ring_->drain();
+  forward_->drain();
   return {};
 }
 
@@ -194,15 +207,13 @@ StepDone Worker::run(const ReportRank& /*command*/) {
     report.phase_seconds.push_back({std::string(name_of(phase)), spent[phase]});
   }
   report.ring_wait_seconds = spent[Phase::kRingWait];
-  if (ring_) {
-    const TrafficCounters traffic = ring_->traffic();
-    for (int i = 0; i < kTrafficKinds; ++i) {
-      const auto kind = static_cast<Traffic>(i);
-      if (traffic[kind].bytes == 0) continue;
-      report.sent_bytes.push_back({std::string(name_of(kind)), traffic[kind].bytes});
-    }
-    report.buffer_bytes = static_cast<std::int64_t>(ring_->buffer_bytes());
+  const TrafficCounters traffic = forward_->traffic();
+  for (int i = 0; i < kTrafficKinds; ++i) {
+    const auto kind = static_cast<Traffic>(i);
+    if (traffic[kind].bytes == 0) continue;
+    report.sent_bytes.push_back({std::string(name_of(kind)), traffic[kind].bytes});
   }
+  report.buffer_bytes = static_cast<std::int64_t>(forward_->buffer_bytes());
   report.weight_bytes = static_cast<std::int64_t>(weights_->matrix_bytes());
   report.kv_retrieval_bytes = static_cast<std::int64_t>(pool_.bytes_in_use(BlockUse::kRetrieval));
   report.kv_streaming_bytes = static_cast<std::int64_t>(pool_.bytes_in_use(BlockUse::kStreaming));
@@ -222,12 +233,11 @@ StepDone Worker::run(const SaveSequence& command) {
 }
 
 std::string Worker::describe_memory() const {
-  const std::size_t ring_bytes = ring_ ? ring_->buffer_bytes() : 0;
   std::string text = fmt::format(
       "{} of this worker: weights {} bytes, KV caches {} in use of {} taken, activations {}, ring "
       "buffers {}",
       name_of(queue_.device()), weights_->matrix_bytes(), pool_.bytes_in_use(),
-      pool_.bytes_reserved(), compute_.buffer_bytes(), ring_bytes);
+      pool_.bytes_reserved(), compute_.buffer_bytes(), forward_->buffer_bytes());
   if (queue_.device().kind != Device::kCpu) {
     const cuda::DeviceInfo gpu = cuda::device_info(queue_.device().ordinal);
     text +=
@@ -243,7 +253,7 @@ std::int64_t Worker::n_graph_steps() const {
   return steps == nullptr ? 0 : steps->n_launched();
 }
 
-void Worker::throw_cache_full(const Batch& batch, std::string_view detail) const {
+void Worker::throw_cache_full(std::size_t n_tokens, std::string_view detail) const {
   std::vector<std::pair<std::size_t, SequenceId>> sizes;
   for (const auto& [id, sequence] : sequences_) sizes.emplace_back(sequence.cache.bytes(), id);
   std::sort(sizes.rbegin(), sizes.rend());
@@ -261,7 +271,7 @@ void Worker::throw_cache_full(const Batch& batch, std::string_view detail) const
           "the KV cache is full in a step of {} tokens: {}. In use: {} bytes in blocks of {}, "
           "limit {} ({}; shared blocks counted for each). Drop sequences, take fewer at a "
           "time, or raise the limit",
-          batch.n_rows(), detail, pool_.bytes_in_use(), pool_.shape().bytes(),
+          n_tokens, detail, pool_.bytes_in_use(), pool_.shape().bytes(),
           pool_.limit_bytes() ? fmt::format("{} bytes", *pool_.limit_bytes())
                               : std::string("what the system gives"),
           items));
@@ -286,6 +296,13 @@ Worker::Sequence& Worker::find_whole(SequenceId id) {
 void Worker::add(SequenceId id, Sequence sequence) {
   require(!sequences_.contains(id), fmt::format("there is a sequence {} already", id.value));
   sequences_.emplace(id, std::move(sequence));
+}
+
+void Worker::check_allowed(const AllowedTokens& allowed) const {
+  if (allowed == nullptr) return;
+  require(allowed->size() <= weights_->spec().vocab_size && allowed->count() > 0,
+          fmt::format("{} allowed tokens of a vocabulary of {}; the model's has {}",
+                      allowed->count(), allowed->size(), weights_->spec().vocab_size));
 }
 
 void Worker::check_token(std::int32_t token) const {

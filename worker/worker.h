@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,18 +11,22 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/device/device_memory.h"
 #include "cluster/wire/link.h"
 #include "cluster/wire/phase.h"
 #include "cluster/wire/step.h"
-#include "kernels/device_memory.h"
-#include "model/head_profile.h"
+#include "kernels/device_tensor.h"
+#include "kernels/probes/device_probes.h"
+#include "model/heads/head_table.h"
+#include "worker/forward.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/sequence_cache.h"
+#include "worker/layer_compute.h"
 #include "worker/logits_reader.h"
 #include "worker/ring/ring_place.h"
-#include "worker/ring/ring_worker.h"
-#include "worker/transformer.h"
+#include "worker/ring/ring_stage.h"
+#include "worker/ring/trace.h"
 #include "worker/weights.h"
 
 namespace longhaul {
@@ -29,7 +34,8 @@ namespace longhaul {
 struct WorkerConfig {
   std::shared_ptr<const Weights> weights = nullptr;  // ranks of one process may share them
   DeviceId device = {};  // what computes and holds caches and activations; the weights are there
-  std::optional<HeadRoles> roles = std::nullopt;  // of the KV heads; all retrieval when empty
+  std::optional<HeadTable> heads = std::nullopt;  // none: every head sees every token, but for
+                                                  // the model's own windows
   KvType k_type = KvType::kF32;                   // of cached keys
   KvType v_type = KvType::kF32;                   // of cached values
   std::int64_t block_size = 64;                   // tokens of a cache block
@@ -37,7 +43,7 @@ struct WorkerConfig {
       std::nullopt;           // of slabs; none: what the system or the GPU gives
   int n_threads = 0;          // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
   bool decode_graphs = true;  // decode steps of a GPU that is alone are CUDA graphs
-  // With other ranks: where this one stands. Roles, cache types and block size are then the plan's;
+  // With other ranks: where this one stands. Heads, cache types and block size are then the plan's;
   // `weights` include those of its stage.
   std::optional<RingPlace> place = std::nullopt;
   PhaseBoard* board = nullptr;  // told what the worker is doing; must outlive it; may be null
@@ -90,51 +96,52 @@ class Worker {
   StepDone run(const Shutdown& command);
   StepDone run(const ReportRank&);
   StepDone run(const SaveSequence& command);
+  StepDone run(const MeasureRates& command);
 
   Sequence& find(SequenceId id);
   Sequence& find_whole(SequenceId id);
   void add(SequenceId id, Sequence sequence);
   void check_token(std::int32_t token) const;
+  void check_allowed(const AllowedTokens& allowed) const;
   // Row i of `hidden` is of rows[i].
   void keep_last_hidden(std::span<Sequence* const> rows, const TensorView<const float, 2>& hidden);
-  TensorView<const float, 2> forward(const Batch& batch);
   template <typename Work>
   StepDone together(const Work& work);
-  StepDone prefill_alone(const PrefillChunk& command, Sequence& sequence);
-  StepDone prefill_on_ring(const PrefillChunk& command, Sequence& sequence);
-  void decode_alone(const DecodeBatch& command, std::span<Sequence* const> rows,
-                    std::span<const std::int32_t> tokens, StepDone& done);
-  void decode_on_ring(const DecodeBatch& command, std::span<Sequence* const> rows,
-                      std::span<const std::int32_t> tokens, StepDone& done);
+  template <typename Pass>
+  auto forward(std::size_t n_tokens, const Pass& pass);
+  StepDone prefill(const PrefillChunk& command, Sequence& sequence);
+  StepDone decode(const DecodeBatch& command, std::span<Sequence* const> rows);
   std::vector<LogitsQuestion> picks(const DecodeBatch& command, std::span<Sequence* const> rows);
   void answer_last(const PrefillChunk& command, Sequence& sequence,
                    const TensorView<const float, 2>& hidden, StepDone& done);
-  std::vector<PickedToken> score_own_slabs(const PrefillChunk& command, const Sequence& sequence,
-                                           const RingChunk& chunk,
-                                           const TensorView<const float, 2>& hidden);
   LogitsQuestion score_question(const PrefillChunk& command, const Sequence& sequence,
                                 std::int64_t i) const;
   std::vector<PickedToken> score(const PrefillChunk& command, const Sequence& sequence,
-                                 const TensorView<const float, 2>& hidden);
-  [[noreturn]] void throw_cache_full(const Batch& batch, std::string_view detail) const;
+                                 const HiddenRows& hidden);
+  [[noreturn]] void throw_cache_full(std::size_t n_tokens, std::string_view detail) const;
 
   std::shared_ptr<const Weights> weights_;
+  std::optional<RingPlace> place_;
+  std::optional<RingStage> stage_;  // with a place: what it is in the plan, which place_ owns
   DeviceQueue queue_;
-  std::unique_ptr<Communicator> gpu_comm_;  // takes spans of the GPU; null without one, and alone
-  Communicator* comm_;                      // of the replica; null: alone
+  // A communicator of its own: of one rank when it has no place, and with a GPU one that takes
+  // spans of its memory; null where the place's is used as it is.
+  std::unique_ptr<Communicator> own_comm_;
+  Communicator& comm_;  // of the replica
   int n_threads_;
   bool decode_graphs_;
   CacheLayout layout_;
   BlockPool pool_;
   LayerCompute compute_;
-  Transformer transformer_;
   LogitsReader logits_reader_;
-  std::unique_ptr<RingWorker> ring_;  // with other ranks
+  std::unique_ptr<Forward> forward_;
   PhaseBoard* board_;
-  std::int64_t rank_ = 0;
+  std::int64_t rank_;
   std::int64_t n_steps_ = 0;
   std::size_t kv_peak_bytes_ = 0;
   std::unordered_map<SequenceId, Sequence> sequences_;
+  DeviceProbeArgs probe_args_;
+  std::function<Rates()> probes_;  // by probe_args_; empty until rates are asked for
 };
 
 }  // namespace longhaul

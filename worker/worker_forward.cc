@@ -1,13 +1,15 @@
-// The worker's steps that run the model: prefill and decode, alone or on a ring, and what is asked
-// of their last hidden states.
+// The worker's steps that run the model, prefill and decode, and what is asked of their last hidden
+// states.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
 #include "kernels/copy_rows.h"
+#include "kernels/cpu/isa.h"
 #include "worker/worker.h"
 
 namespace longhaul {
@@ -18,8 +20,19 @@ StepDone Worker::together(const Work& work) {
   try {
     return work();
   } catch (const std::exception& error) {
-    if (ring_) ring_->abort(ErrorCode::kPeerFailed, error.what());
+    if (comm_.size() > 1) comm_.abort(ErrorCode::kPeerFailed, error.what());
     throw;
+  }
+}
+
+// Runs a pass over so many tokens; a full cache is told with what fills it.
+template <typename Pass>
+auto Worker::forward(std::size_t n_tokens, const Pass& pass) {
+  try {
+    return pass(*forward_);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    throw_cache_full(n_tokens, error.what());
   }
 }
 
@@ -28,49 +41,25 @@ StepDone Worker::run(const PrefillChunk& command) {
   require(!command.tokens.empty(),
           fmt::format("sequence {}: a chunk without tokens", command.sequence.value));
   for (const std::int32_t token : command.tokens) check_token(token);
+  check_allowed(command.allowed);
   sequence.is_whole = false;
-  StepDone done = together([&] {
-    return ring_ ? prefill_on_ring(command, sequence) : prefill_alone(command, sequence);
-  });
+  StepDone done = together([&] { return prefill(command, sequence); });
   sequence.is_whole = true;
   return done;
 }
 
-StepDone Worker::prefill_alone(const PrefillChunk& command, Sequence& sequence) {
-  const auto n_new = static_cast<std::int64_t>(command.tokens.size());
-  const BatchSegment segment{
-      .cache = &sequence.cache, .rows = {0, n_new}, .first_position = sequence.n_tokens};
+StepDone Worker::prefill(const PrefillChunk& command, Sequence& sequence) {
   const bool scores = command.score_logprobs >= 0;
-  const auto hidden = forward({.tokens = command.tokens,
-                               .segments = {&segment, 1},
-                               .wanted = Extent{scores ? 0 : n_new - 1, n_new}});
+  const ForwardChunk chunk{.cache = sequence.cache,
+                           .first_position = {sequence.n_tokens},
+                           .tokens = command.tokens,
+                           .wanted = scores ? WantedRows::kAll : WantedRows::kLast};
+  const HiddenRows hidden =
+      forward(command.tokens.size(), [&](Forward& pass) { return pass.prefill(chunk); });
   StepDone done;
   if (scores) done.scored = score(command, sequence, hidden);
-  sequence.n_tokens += n_new;
-  answer_last(command, sequence, hidden, done);
-  return done;
-}
-
-StepDone Worker::prefill_on_ring(const PrefillChunk& command, Sequence& sequence) {
-  const auto n_new = static_cast<std::int64_t>(command.tokens.size());
-  const bool scores = command.score_logprobs >= 0;
-  const WantedRows wanted = scores ? WantedRows::kAll : WantedRows::kLast;
-  const std::int64_t first = sequence.n_tokens;
-  const auto hidden = ring_->prefill(sequence.cache, first, command.tokens, wanted);
-  StepDone done;
-  if (scores && ring_->is_last_stage()) {
-    const RingChunk chunk = ring_->chunk_of(first, n_new, wanted);
-    done.scored = ring_->gather_scored(chunk, score_own_slabs(command, sequence, chunk, hidden));
-    if (ring_->answers() && first > 0) {
-      const TensorView<const float, 2> before = sequence.last_hidden->view();
-      const LogitsQuestion question = score_question(command, sequence, 0);
-      std::vector<PickedToken> of_first;
-      logits_reader_.answer(before, {&question, 1}, of_first);
-      done.scored.insert(done.scored.begin(), std::move(of_first.front()));
-    }
-  }
-  sequence.n_tokens += n_new;
-  if (ring_->answers()) answer_last(command, sequence, hidden, done);
+  sequence.n_tokens = chunk.positions().end;
+  if (forward_->answers()) answer_last(command, sequence, hidden.rows, done);
   return done;
 }
 
@@ -83,7 +72,8 @@ void Worker::answer_last(const PrefillChunk& command, Sequence& sequence,
   if (command.after != AfterPrefill::kSample) return;
   const LogitsQuestion question{.sequence = command.sequence,
                                 .sampling = &sequence.sampling,
-                                .position = sequence.n_tokens,
+                                .allowed = command.allowed.get(),
+                                .position = {sequence.n_tokens},
                                 .n_logprobs = sequence.sampling.n_logprobs};
   logits_reader_.answer(hidden.slice(0, last), {&question, 1}, done.picked);
 }
@@ -91,59 +81,40 @@ void Worker::answer_last(const PrefillChunk& command, Sequence& sequence,
 StepDone Worker::run(const DecodeBatch& command) {
   if (command.rows.empty()) return {};
   std::vector<Sequence*> rows;
-  std::vector<std::int32_t> tokens;
   std::unordered_set<SequenceId> seen;
   for (const DecodeBatch::Row& row : command.rows) {
     check_token(row.token);
+    check_allowed(row.allowed);
     require(seen.insert(row.sequence).second,
             fmt::format("sequence {} is twice in the batch", row.sequence.value));
     rows.push_back(&find_whole(row.sequence));
-    tokens.push_back(row.token);
   }
   for (Sequence* sequence : rows) sequence->is_whole = false;
-  StepDone done = together([&] {
-    StepDone answer;
-    if (ring_) {
-      decode_on_ring(command, rows, tokens, answer);
-    } else {
-      decode_alone(command, rows, tokens, answer);
-    }
-    return answer;
-  });
+  StepDone done = together([&] { return decode(command, rows); });
   for (Sequence* sequence : rows) sequence->is_whole = true;
   return done;
 }
 
-void Worker::decode_alone(const DecodeBatch& command, std::span<Sequence* const> rows,
-                          std::span<const std::int32_t> tokens, StepDone& done) {
-  std::vector<BatchSegment> segments;
-  for (Sequence* sequence : rows) {
-    const auto i = static_cast<std::int64_t>(segments.size());
-    segments.push_back(
-        {.cache = &sequence->cache, .rows = {i, i + 1}, .first_position = sequence->n_tokens});
+StepDone Worker::decode(const DecodeBatch& command, std::span<Sequence* const> rows) {
+  std::vector<DecodeRow> decode_rows;
+  std::vector<std::int32_t> tokens;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    decode_rows.push_back({&rows[i]->cache, {rows[i]->n_tokens}});
+    tokens.push_back(command.rows[i].token);
   }
   std::optional<PhaseTimer> whole;
   std::optional<NotedStep> noted;
-  if (decode_graphs_ && queue_.device().kind == Device::kCuda) {
+  if (decode_graphs_ && queue_.device().kind == Device::kCuda && forward_->may_be_noted()) {
     whole.emplace(compute_.times(), Phase::kWhole);
     noted.emplace(queue_.stream());
   }
-  const auto hidden = forward({.tokens = tokens, .segments = segments});
+  const auto hidden =
+      forward(tokens.size(), [&](Forward& pass) { return pass.decode(decode_rows, tokens); });
   for (Sequence* row : rows) ++row->n_tokens;
-  keep_last_hidden(rows, hidden);
-  logits_reader_.answer(hidden, picks(command, rows), done.picked);
-}
-
-void Worker::decode_on_ring(const DecodeBatch& command, std::span<Sequence* const> rows,
-                            std::span<const std::int32_t> tokens, StepDone& done) {
-  std::vector<DecodeRow> decode_rows;
-  for (Sequence* sequence : rows) decode_rows.push_back({&sequence->cache, sequence->n_tokens});
-  const auto hidden = ring_->decode(decode_rows, tokens);
-  for (Sequence* row : rows) ++row->n_tokens;
-  if (ring_->answers()) keep_last_hidden(rows, hidden);
-  if (ring_->is_last_stage()) {
-    ring_->pick(hidden, picks(command, rows), logits_reader_, done.picked);
-  }
+  if (forward_->answers()) keep_last_hidden(rows, hidden);
+  StepDone done;
+  forward_->pick(hidden, picks(command, rows), logits_reader_, done.picked);
+  return done;
 }
 
 // What is asked of each row after its token was appended.
@@ -153,7 +124,8 @@ std::vector<LogitsQuestion> Worker::picks(const DecodeBatch& command,
   for (std::size_t i = 0; i < rows.size(); ++i) {
     questions.push_back({.sequence = command.rows[i].sequence,
                          .sampling = &rows[i]->sampling,
-                         .position = rows[i]->n_tokens,
+                         .allowed = command.rows[i].allowed.get(),
+                         .position = {rows[i]->n_tokens},
                          .n_logprobs = rows[i]->sampling.n_logprobs});
   }
   return questions;
@@ -164,52 +136,53 @@ LogitsQuestion Worker::score_question(const PrefillChunk& command, const Sequenc
                                       std::int64_t i) const {
   return {.sequence = command.sequence,
           .token = command.tokens[static_cast<std::size_t>(i)],
-          .position = sequence.n_tokens + i,
+          .position = {sequence.n_tokens + i},
           .n_logprobs = command.score_logprobs};
 }
 
-// The tokens after those of this rank's slabs.
-std::vector<PickedToken> Worker::score_own_slabs(const PrefillChunk& command,
-                                                 const Sequence& sequence, const RingChunk& chunk,
-                                                 const TensorView<const float, 2>& hidden) {
-  std::vector<PickedToken> scored;
+// The chunk's tokens, each by the hidden row of the token before it, in token order on the rank
+// that answers. The first one's is of the chunk before.
+std::vector<PickedToken> Worker::score(const PrefillChunk& command, const Sequence& sequence,
+                                       const HiddenRows& hidden) {
+  const Extent chunk{sequence.n_tokens,
+                     sequence.n_tokens + static_cast<std::int64_t>(command.tokens.size())};
+  std::vector<PickedToken> own;
   std::int64_t row = 0;
-  for (const Extent& slab : chunk.made[static_cast<std::size_t>(ring_->stage().position())]) {
+  for (const Extent& tokens : hidden.tokens) {
     std::vector<LogitsQuestion> questions;
-    for (std::int64_t t = slab.begin; t < std::min(slab.end, chunk.tokens.end - 1); ++t) {
-      questions.push_back(score_question(command, sequence, t + 1 - chunk.tokens.begin));
+    for (std::int64_t t = tokens.begin; t < std::min(tokens.end, chunk.end - 1); ++t) {
+      questions.push_back(score_question(command, sequence, t + 1 - chunk.begin));
     }
     const auto n = static_cast<std::int64_t>(questions.size());
-    logits_reader_.answer(hidden.slice(0, {row, row + n}), questions, scored);
-    row += slab.size();
+    logits_reader_.answer(hidden.rows.slice(0, {row, row + n}), questions, own);
+    row += tokens.size();
   }
-  return scored;
-}
-
-// Token i of the chunk is scored by the hidden row of the token before it.
-std::vector<PickedToken> Worker::score(const PrefillChunk& command, const Sequence& sequence,
-                                       const TensorView<const float, 2>& hidden) {
-  const auto n_new = static_cast<std::int64_t>(command.tokens.size());
-  std::vector<LogitsQuestion> questions;
-  for (std::int64_t i = 0; i < n_new; ++i) {
-    questions.push_back(score_question(command, sequence, i));
-  }
+  std::vector<PickedToken> rest = forward_->gather_scored(chunk, std::move(own));
+  if (!forward_->answers() || chunk.begin == 0) return rest;
   std::vector<PickedToken> scored;
-  if (sequence.n_tokens > 0) {
-    const TensorView<const float, 2> before = sequence.last_hidden->view();
-    logits_reader_.answer(before, std::span(questions).first(1), scored);
-  }
-  logits_reader_.answer(hidden.slice(0, {0, n_new - 1}), std::span(questions).subspan(1), scored);
+  const TensorView<const float, 2> before = sequence.last_hidden->view();
+  const LogitsQuestion first = score_question(command, sequence, 0);
+  logits_reader_.answer(before, {&first, 1}, scored);
+  std::move(rest.begin(), rest.end(), std::back_inserter(scored));
   return scored;
 }
 
-TensorView<const float, 2> Worker::forward(const Batch& batch) {
-  try {
-    return transformer_.forward(batch);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kOutOfMemory) throw;
-    throw_cache_full(batch, error.what());
-  }
+StepDone Worker::run(const MeasureRates& command) {
+  return together([&] {
+    const DeviceProbeArgs args{.device = queue_.device(),
+                               .clock = command.clock,
+                               .cpu_read_bytes = command.cpu_read_bytes};
+    require(args.cpu_read_bytes >= 1 << 20, "rates of reading need memory to read");
+    if (!probes_ || !(args == probe_args_)) {
+      probes_ = {};  // its memory first
+      probes_ = make_probes(args);
+      probe_args_ = args;
+    }
+    comm_.barrier();  // ranks that share a host then share its memory
+    StepDone done;
+    done.rates.push_back({.rank = rank_, .n_threads = kernel_threads(), .rates = probes_()});
+    return done;
+  });
 }
 
 void Worker::keep_last_hidden(std::span<Sequence* const> rows,

@@ -174,23 +174,6 @@ std::vector<std::vector<std::byte>> Communicator::all_gather_varying(
   return all;
 }
 
-void Communicator::all_to_all(std::span<const std::span<const std::byte>> out,
-                              std::span<const std::span<std::byte>> in) {
-  const std::size_t n = static_cast<std::size_t>(size());
-  const std::size_t self = static_cast<std::size_t>(rank());
-  require(out.size() == n && in.size() == n, "all_to_all: one buffer for each rank");
-  require(out[self].size() == in[self].size(), "all_to_all: own parts differ in size");
-  std::vector<HostCopy> sent, received;
-  std::vector<std::span<const std::byte>> host_out;
-  std::vector<std::span<std::byte>> host_in;
-  for (std::size_t r = 0; r < n; ++r) {
-    host_out.push_back(sent.emplace_back(host_copy(out[r], Use::kRead)).bytes);
-    host_in.push_back(received.emplace_back(host_copy(in[r], Use::kWrite)).bytes);
-  }
-  exchange(Traffic::kAllToAll, host_out, host_in);
-  for (std::size_t r = 0; r < n; ++r) put_back(received[r], in[r]);
-}
-
 // rows: [size, values.size()]; combines them by rank, whatever rank this is.
 template <typename T, typename Combine>
 void Communicator::reduce_rows(std::span<T> values, std::span<const T> rows, Combine combine) {

@@ -86,18 +86,6 @@ Transfer Communicator::start_receive(int from, Tag tag, std::span<std::byte> buf
   return started(Transfer::Direction::kReceive, from, tag, buffer.size(), ticket);
 }
 
-RingTransfer Communicator::start_ring_shift(std::span<const std::byte> out, std::span<std::byte> in,
-                                            Tag tag) {
-  RingTransfer transfer;
-  transfer.receive = start_receive(previous(), tag, in);
-  transfer.send = start_send(next(), tag, out);
-  return transfer;
-}
-
-void Communicator::ring_shift(std::span<const std::byte> out, std::span<std::byte> in, Tag tag) {
-  start_ring_shift(out, in, tag).wait();
-}
-
 // "keys (stream 1, 4096 bytes) from rank 2"; a group's ranks also by their number in the job.
 std::string Communicator::describe(const Transfer& request) const {
   const bool receives = request.direction_ == Transfer::Direction::kReceive;

@@ -1,9 +1,8 @@
-// How the ranks of a job, or of one ring of it, exchange data. Interface 1 of 4 (docs/design.md).
-// The collectives are written once, over point-to-point transfers, in collectives.cc; an
-// implementation (in_process.cc, mpi_communicator.cc) only moves messages. So every implementation
-// sums in the same order and gives the same bits, and a collective that hangs names the rank that
-// it waits for. Spans are host memory, unless make_gpu_communicator (gpu_communicator.h) made the
-// communicator.
+// How the ranks of a job, or of one ring of it, exchange data. The collectives are written once,
+// over point-to-point transfers, in collectives.cc; an implementation (in_process.cc,
+// mpi_communicator.cc) only moves messages. So every implementation sums in the same order and
+// gives the same bits, and a collective that hangs names the rank that it waits for. Spans are host
+// memory, unless make_gpu_communicator (gpu_communicator.h) made the communicator.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -91,20 +90,6 @@ class Communicator {
   // a rank has aborted.
   virtual void progress() = 0;
 
-  // Collective over comm. Sends `out` to the next rank and receives `in` from the previous one;
-  // returns when `in` is complete and `out` may be used again. The sizes may differ from rank to
-  // rank: `in` has the size of the previous rank's `out`. They must not overlap.
-  //
-  // 4 ranks, each holding its own keys:      after one shift:      after three:
-  //   rank   0   1   2   3                     0   1   2   3         0   1   2   3
-  //   holds  K0  K1  K2  K3                    K3  K0  K1  K2        K1  K2  K3  K0
-  void ring_shift(std::span<const std::byte> out, std::span<std::byte> in,
-                  Tag tag = {Traffic::kKeys});
-  // The same without waiting. With two buffers, transfer and compute overlap:
-  //   transfer = start_ring_shift(visiting, arriving); attend(visiting); transfer.wait(); swap.
-  RingTransfer start_ring_shift(std::span<const std::byte> out, std::span<std::byte> in,
-                                Tag tag = {Traffic::kKeys});
-
   // --- Collectives. All are collective over comm and block until this rank's part is done. ---
 
   // Returns when every rank has called it.
@@ -135,9 +120,6 @@ class Communicator {
                   std::span<std::byte> all);
   // Sizes that only their ranks know: [size] byte strings. One round more than the others.
   std::vector<std::vector<std::byte>> all_gather_varying(std::span<const std::byte> mine);
-  // out[r] goes to rank r; in[r] is filled by what rank r has for this one, and has its size.
-  void all_to_all(std::span<const std::span<const std::byte>> out,
-                  std::span<const std::span<std::byte>> in);
 
   // Communicators over the ranks that gave the same color, ordered by (key, rank). Null for a
   // negative color.

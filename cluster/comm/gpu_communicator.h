@@ -1,11 +1,12 @@
 // Exchanging data that lies in GPU memory: a communicator that stands before a communicator of
 // hosts (MPI or in-process) and takes spans of either memory.
 //
-//   auto ring = job.split(...);                                       // hosts
-//   auto comm = make_gpu_communicator(*ring, {.stream = &stream});    // this rank's tensors
-//   RingTransfer moving = comm->start_ring_shift(visiting, arriving); // GPU memory
-//   attention(stream.ref(), ...);                                     // queued on `stream`
-//   moving.wait();                                                    // copies overlapped with it
+//   auto ring = job.split(...);                                      // hosts
+//   auto comm = make_gpu_communicator(*ring, {.stream = &stream});   // this rank's tensors
+//   auto in = comm->start_receive(comm->previous(), tag, arriving);  // GPU memory
+//   auto out = comm->start_send(comm->next(), tag, visiting);
+//   attention(stream.ref(), ...);                                    // queued on `stream`
+//   in.wait(), out.wait();                                           // copies overlapped with it
 //
 // What holds of spans in this rank's GPU memory, beside the contract of Communicator:
 //   * A send starts when the work that was queued on the compute stream before start_send is done.
@@ -16,8 +17,7 @@
 //     stream.)
 //   * A collective stands in the compute stream's order, like an operator.
 //   * split() comes after the transfers of GPU memory that were started before it: with NCCL it
-//   waits
-//     for them.
+//     waits for them.
 // The host waits in the calls only for peers and, in sends and collectives, for the work queued
 // before them.
 //
@@ -35,8 +35,8 @@
 #include <memory>
 #include <string>
 
+#include "base/device/device_cuda.h"
 #include "cluster/comm/communicator.h"
-#include "kernels/device_cuda.h"
 
 namespace longhaul {
 

@@ -1,12 +1,12 @@
-// What communicators ask of CUDA beside kernels/device_cuda.h: which memory a pointer names, copies
-// that do not wait, and which GPU a rank has. Needs no CUDA to include; in a build without it no
-// memory is a GPU's, and everything else throws kUnsupported.
+// What communicators ask of CUDA beside base/device/device_cuda.h: which memory a pointer names,
+// copies that do not wait, and which GPU a rank has. Needs no CUDA to include; in a build without
+// it no memory is a GPU's, and everything else throws kUnsupported.
 #pragma once
 #include <array>
 #include <compare>
 #include <cstddef>
 
-#include "kernels/device_cuda.h"
+#include "base/device/device_cuda.h"
 
 namespace longhaul::cuda {
 

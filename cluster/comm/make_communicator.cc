@@ -1,3 +1,4 @@
+// The one place that knows all kinds of communicators (communicator.h).
 #include "cluster/comm/communicator.h"
 #include "cluster/comm/in_process.h"
 #include "cluster/comm/mpi_communicator.h"

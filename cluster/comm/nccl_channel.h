@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "base/device/device_cuda.h"
 #include "cluster/comm/nccl_library.h"
-#include "kernels/device_cuda.h"
 
 namespace longhaul {
 

@@ -23,8 +23,8 @@
 #include <string>
 #include <vector>
 
+#include "base/device/device_cuda.h"
 #include "cluster/comm/communicator.h"
-#include "kernels/device_cuda.h"
 
 namespace longhaul {
 

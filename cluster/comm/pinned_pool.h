@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/device_cuda.h"
+#include "base/device/device_cuda.h"
 
 namespace longhaul {
 

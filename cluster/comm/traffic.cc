@@ -24,8 +24,6 @@ std::string_view name_of(Traffic traffic) {
       return "all_reduce";
     case Traffic::kAllGather:
       return "all_gather";
-    case Traffic::kAllToAll:
-      return "all_to_all";
     case Traffic::kAgree:
       return "agree";
     case Traffic::kSplit:

@@ -8,7 +8,7 @@
 namespace longhaul {
 
 enum class Traffic : std::uint8_t {
-  // Chosen by callers of start_send, start_receive and ring_shift.
+  // Chosen by callers of start_send and start_receive.
   kKeys,     // K and V blocks that travel round the ring
   kQueries,  // queries and their softmax state that travel round the ring
   kHalo,     // the recent keys before a slab, for streaming heads
@@ -20,13 +20,12 @@ enum class Traffic : std::uint8_t {
   kBroadcast,
   kAllReduce,
   kAllGather,
-  kAllToAll,
   kAgree,
   kSplit,
   // Used by GPU communicators.
   kHandshake,
 };
-inline constexpr int kTrafficKinds = 14;
+inline constexpr int kTrafficKinds = 13;
 
 // "keys", "all_reduce", ...
 std::string_view name_of(Traffic traffic);

@@ -8,12 +8,13 @@
 #include "base/error.h"
 #include "cluster/wire/bytes.h"
 #include "cluster/wire/crc32c.h"
+#include "cluster/wire/token_set_codec.h"
 
 namespace longhaul {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x3157484c;  // "LHW1"
-constexpr std::uint16_t kVersion = 3;
+constexpr std::uint16_t kVersion = 5;
 
 // The commands' numbers on the wire are their places in the variant; the assertions notice a change
 // of order.
@@ -25,6 +26,7 @@ static_assert(std::is_same_v<std::variant_alternative_t<4, StepCommand>, DecodeB
 static_assert(std::is_same_v<std::variant_alternative_t<5, StepCommand>, Shutdown>);
 static_assert(std::is_same_v<std::variant_alternative_t<6, StepCommand>, ReportRank>);
 static_assert(std::is_same_v<std::variant_alternative_t<7, StepCommand>, SaveSequence>);
+static_assert(std::is_same_v<std::variant_alternative_t<8, StepCommand>, MeasureRates>);
 
 void write(ByteWriter& out, const SamplingParams& sampling) {
   out.number(sampling.temperature);
@@ -67,6 +69,7 @@ void write(ByteWriter& out, const PrefillChunk& command) {
   out.list(std::span<const std::int32_t>(command.tokens));
   out.number(static_cast<std::uint8_t>(command.after));
   out.number(command.score_logprobs);
+  write(out, command.allowed);
 }
 
 void write(ByteWriter& out, const DecodeBatch& command) {
@@ -74,6 +77,7 @@ void write(ByteWriter& out, const DecodeBatch& command) {
   for (const auto& row : command.rows) {
     out.number(row.sequence.value);
     out.number(row.token);
+    write(out, row.allowed);
   }
 }
 
@@ -93,6 +97,11 @@ void write(ByteWriter& out, const SaveSequence& command) {
   }
 }
 
+void write(ByteWriter& out, const MeasureRates& command) {
+  out.number(static_cast<std::uint8_t>(command.clock));
+  out.number(command.cpu_read_bytes);
+}
+
 SequenceId read_sequence(ByteReader& in) { return {in.number<std::int64_t>()}; }
 
 PrefillChunk read_prefill(ByteReader& in) {
@@ -100,10 +109,11 @@ PrefillChunk read_prefill(ByteReader& in) {
   command.sequence = read_sequence(in);
   command.tokens = in.list<std::int32_t>();
   const auto after = in.number<std::uint8_t>();
-  if (after > static_cast<std::uint8_t>(AfterPrefill::kSample))
+  if (after > static_cast<std::uint8_t>(AfterPrefill::kPromptEnd))
     in.fail("unknown action after prefill");
   command.after = static_cast<AfterPrefill>(after);
   command.score_logprobs = in.number<std::int64_t>();
+  command.allowed = read_allowed_tokens(in);
   return command;
 }
 
@@ -116,10 +126,11 @@ DropSequences read_drop(ByteReader& in) {
 
 DecodeBatch read_decode(ByteReader& in) {
   DecodeBatch command;
-  command.rows.resize(in.count(sizeof(std::int64_t) + sizeof(std::int32_t)));
+  command.rows.resize(in.count(sizeof(std::int64_t) + sizeof(std::int32_t) + 1));
   for (auto& row : command.rows) {
     row.sequence = read_sequence(in);
     row.token = in.number<std::int32_t>();
+    row.allowed = read_allowed_tokens(in);
   }
   return command;
 }
@@ -135,6 +146,15 @@ SaveSequence read_save(ByteReader& in) {
     name = in.text();
     text = in.text();
   }
+  return command;
+}
+
+MeasureRates read_measure(ByteReader& in) {
+  MeasureRates command;
+  const auto clock = in.number<std::uint8_t>();
+  if (clock > static_cast<std::uint8_t>(WorkClock::kProcessCpu)) in.fail("unknown clock");
+  command.clock = static_cast<WorkClock>(clock);
+  command.cpu_read_bytes = in.number<std::int64_t>();
   return command;
 }
 
@@ -212,6 +232,31 @@ std::vector<RankReport> read_reports(ByteReader& in) {
     }
   }
   return reports;
+}
+
+void write(ByteWriter& out, const std::vector<RankRates>& all) {
+  out.number(static_cast<std::uint64_t>(all.size()));
+  for (const auto& [rank, n_threads, rates] : all) {
+    out.number(rank);
+    out.number(n_threads);
+    for (const double rate :
+         {rates.float_flops, rates.pair_flops, rates.int8_ops, rates.read_bytes}) {
+      out.number(rate);
+    }
+  }
+}
+
+std::vector<RankRates> read_rates(ByteReader& in) {
+  std::vector<RankRates> all(in.count(2 * sizeof(std::int64_t) + 4 * sizeof(double)));
+  for (auto& [rank, n_threads, rates] : all) {
+    rank = in.number<std::int64_t>();
+    n_threads = in.number<std::int64_t>();
+    for (double* rate :
+         {&rates.float_flops, &rates.pair_flops, &rates.int8_ops, &rates.read_bytes}) {
+      *rate = in.number<double>();
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -315,6 +360,9 @@ StepCommand decode_command(std::span<const std::byte> bytes) {
     case 7:
       command = read_save(in);
       break;
+    case 8:
+      command = read_measure(in);
+      break;
     default:
       in.fail("unknown command");
   }
@@ -332,6 +380,7 @@ std::vector<std::byte> encode(const StepResult& result) {
     out.number(done->seconds);
     out.number(static_cast<std::uint64_t>(done->reports.size()));
     for (const RankReport& report : done->reports) write(out, report);
+    write(out, done->rates);
   } else {
     const auto& failed = std::get<StepFailed>(result);
     out.number(std::uint8_t{1});
@@ -352,6 +401,7 @@ StepResult decode_result(std::span<const std::byte> bytes) {
       done.kv_bytes_in_use = static_cast<std::size_t>(in.number<std::uint64_t>());
       done.seconds = in.number<double>();
       done.reports = read_reports(in);
+      done.rates = read_rates(in);
       result = std::move(done);
       break;
     }

@@ -65,9 +65,11 @@ class ControlServer {
   // Blocks until all workers have connected and proved themselves; throws kTimeout naming the ranks
   // that are missing.
   void wait_for_workers(Deadline deadline);
-  // The link to one worker; the server must outlive it. Once any worker has failed, every link's
-  // calls throw kPeerFailed with the message that names that worker; at its deadline receive throws
-  // kTimeout naming the suspects.
+  // The link to one worker; the server must outlive it. A worker that was told to shut down may get
+  // a new link for new work; throws kPeerFailed when it is gone. Once any worker has failed, every
+  // link's calls throw kPeerFailed with the message that names that worker; at its deadline receive
+  // throws kTimeout naming the suspects. A worker may go once it has answered Shutdown; one that
+  // goes or falls silent before is lost like any other.
   std::unique_ptr<Link> link(Rank rank);
   std::vector<WorkerStatus> statuses() const;
   // Tells every worker to leave at once.

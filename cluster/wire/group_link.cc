@@ -36,6 +36,8 @@ StepDone merge_done(std::vector<RankResult>& results) {
     merged.seconds = std::max(merged.seconds, done.seconds);
     for (RankReport& report : done.reports) report.rank = r.from.rank.value;
     append_all(merged.reports, done.reports);
+    for (RankRates& rates : done.rates) rates.rank = r.from.rank.value;
+    append_all(merged.rates, done.rates);
   }
   std::stable_sort(merged.reports.begin(), merged.reports.end(),
                    [](const RankReport& a, const RankReport& b) { return a.rank < b.rank; });

@@ -1,6 +1,6 @@
 // The way between the coordinator and one worker: ordered messages of step commands and results.
-// Interface 2 of 4 (docs/design.md). In one process the two ends are a pair of queues that pass
-// values; between processes the messages are framed and encoded.
+// In one process the two ends are a pair of queues that pass values; between processes the messages
+// are framed and encoded.
 #pragma once
 #include <memory>
 #include <optional>

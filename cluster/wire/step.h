@@ -4,12 +4,16 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/error.h"
+#include "base/id_set.h"
 #include "base/ids.h"
+#include "base/rates.h"
+#include "base/work_clock.h"
 
 namespace longhaul {
 
@@ -26,6 +30,12 @@ struct SamplingParams {
   std::int64_t n_logprobs = -1;  // -1: none; n >= 0: of the picked token and the n most likely,
                                  // under the unmodified distribution
 };
+
+// The tokens that may be picked, where an answer has a given form; null: all of them. Never empty,
+// and no larger than the vocabulary. What is not in it counts as if the model never said it: it is
+// taken away before temperature, top_k, top_p and min_p; log-probabilities stay those of the
+// unmodified distribution. Each step says it anew, so that ranks keep nothing of it.
+using AllowedTokens = std::shared_ptr<const IdSet>;
 
 // A figure or a text with its name, such as {"attend", 12.5} or {"keys", 8192}.
 template <typename T>
@@ -51,9 +61,13 @@ struct ForkSequence {
 struct DropSequences {
   std::vector<SequenceId> sequences;
 };
+// What comes after a chunk's last token, so that every rank knows when a text is whole: what is
+// decided at the end of a document or of a prompt hangs on it.
 enum class AfterPrefill {
-  kNothing,  // more chunks follow, or the sequence is only forked
-  kSample,   // pick the next token after the last one
+  kNothing,      // more chunks of the same text
+  kSample,       // the prompt is whole: pick the next token
+  kDocumentEnd,  // the document is whole: from here on it is forked
+  kPromptEnd,    // the prompt is whole, and nothing is picked: it was only to be read or scored
 };
 // Appends tokens to one sequence. With score_logprobs >= 0, the result scores each of them given
 // those before it (the sequence's very first token has no score), with that many most likely
@@ -63,6 +77,7 @@ struct PrefillChunk {
   std::vector<std::int32_t> tokens;
   AfterPrefill after = AfterPrefill::kNothing;
   std::int64_t score_logprobs = -1;
+  AllowedTokens allowed = nullptr;  // of the token that kSample picks
 };
 // Appends the given token to each sequence and picks the next one: one token for each of many
 // sequences.
@@ -70,12 +85,20 @@ struct DecodeBatch {
   struct Row {
     SequenceId sequence;
     std::int32_t token;
+    AllowedTokens allowed = nullptr;  // of the next one
   };
   std::vector<Row> rows;
 };
+// The last command; answered like every other, so that a rank that is lost on its way out is known.
 struct Shutdown {};
 // Asks every rank what it has done and holds; changes nothing.
 struct ReportRank {};
+// Asks every rank what its device attains at best at this moment, with the threads that its steps
+// take. All ranks measure at the same time: those of one host share its memory. Changes nothing.
+struct MeasureRates {
+  WorkClock clock = WorkClock::kWall;  // of CPUs
+  std::int64_t cpu_read_bytes = 0;     // that each rank reads: far more than caches hold
+};
 // Writes a sequence's caches to files (docs/kv_files.md): every rank a part, then one rank NAME.h5,
 // which presents them as one. Does nothing where NAME.h5 holds the same already. Changes no
 // sequence, also when it fails.
@@ -88,7 +111,7 @@ struct SaveSequence {
 };
 
 using StepCommand = std::variant<OpenSequence, ForkSequence, DropSequences, PrefillChunk,
-                                 DecodeBatch, Shutdown, ReportRank, SaveSequence>;
+                                 DecodeBatch, Shutdown, ReportRank, SaveSequence, MeasureRates>;
 
 // --- Results: one for each command, in order ---
 
@@ -115,6 +138,12 @@ struct RankReport {
   std::int64_t kv_peak_bytes = 0;  // the most in use at the end of any step, both kinds
   std::int64_t buffer_bytes = 0;   // activations and ring buffers
 };
+// What one rank attains.
+struct RankRates {
+  std::int64_t rank = 0;
+  std::int64_t n_threads = 1;  // of its kernels on CPUs
+  Rates rates;
+};
 struct StepDone {
   std::vector<PickedToken> picked;  // in the order of the command's rows
   std::vector<PickedToken>
@@ -122,6 +151,7 @@ struct StepDone {
   std::size_t kv_bytes_in_use = 0;  // on all ranks, after the step
   double seconds = 0.0;             // of the slowest rank
   std::vector<RankReport> reports;  // ReportRank: one per rank, by rank
+  std::vector<RankRates> rates;     // MeasureRates: one per rank, by rank
 };
 // The step failed as a whole; the sequences whose caches it was changing are in an undefined state
 // and must be dropped. A failed OpenSequence or ForkSequence has made nothing: there is nothing to

@@ -31,13 +31,26 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
+// When a worker may go without being taken for lost.
+enum class MayGo {
+  kNever,
+  kWhenAllIsAnswered,  // it was told to shut down, which it answers like every command
+  kAtOnce,             // it was let go in another way
+};
+
 // What is known of one worker.
 struct Peer {
   WorkerStatus status;
   Clock::time_point last_heard = Clock::now();
   std::deque<StepResult> results;
   std::shared_ptr<TcpChannel> channel;  // control thread only
-  bool leaving = false;                 // it was told to shut down: its going is no failure
+  std::int64_t n_unanswered = 0;        // commands
+  MayGo may_go = MayGo::kNever;
+  bool gone = false;  // its connection has ended
+
+  bool is_free_to_go() const {
+    return may_go == MayGo::kAtOnce || (may_go == MayGo::kWhenAllIsAnswered && n_unanswered == 0);
+  }
 };
 
 struct Shared {
@@ -64,7 +77,7 @@ struct Shared {
     {
       const std::lock_guard lock(mutex);
       Peer& peer = peers.at(rank);
-      if (failure.empty() && !shutting_down && !peer.leaving) {
+      if (failure.empty() && !shutting_down && !peer.is_free_to_go()) {
         WorkerStatus status = peer.status;
         status.connected = true;  // for the text: the reason says what happened
         status.silent_ms = 0;
@@ -72,6 +85,7 @@ struct Shared {
         first = failure;
       }
       peer.status.connected = false;
+      peer.gone = true;
       changed.notify_all();
     }
     if (!first.empty() && on_failure) on_failure(first);
@@ -245,6 +259,7 @@ struct ControlServer::Impl {
         peer.status.phase = decode_phase(frame.payload);
       } else if (frame.header.type == MessageType::kResult) {
         peer.results.push_back(decode_result(frame.payload));
+        peer.n_unanswered -= 1;
         shared->changed.notify_all();
       } else {
         throw Error(ErrorCode::kCorruptData,
@@ -288,7 +303,9 @@ class TcpLink final : public Link {
     {
       const std::lock_guard lock(shared_->mutex);
       throw_if_failed();
-      if (std::holds_alternative<Shutdown>(command)) shared_->peers.at(rank_).leaving = true;
+      Peer& peer = shared_->peers.at(rank_);
+      peer.n_unanswered += 1;
+      if (std::holds_alternative<Shutdown>(command)) peer.may_go = MayGo::kWhenAllIsAnswered;
     }
     asio::post(context_, [shared = shared_, rank = rank_, bytes = encode(command)] {
       const auto& channel = shared->peers.at(rank).channel;
@@ -312,7 +329,7 @@ class TcpLink final : public Link {
   }
 
  private:
-  static bool gone(const Peer& peer) { return peer.leaving && !peer.status.connected; }
+  static bool gone(const Peer& peer) { return peer.is_free_to_go() && peer.gone; }
   void throw_if_failed() const {
     if (!shared_->failure.empty()) throw Error(ErrorCode::kPeerFailed, shared_->failure);
   }
@@ -352,6 +369,13 @@ void ControlServer::wait_for_workers(Deadline deadline) {
 std::unique_ptr<Link> ControlServer::link(Rank rank) {
   require(rank.value >= 0 && rank.value < impl_->config.n_workers,
           fmt::format("there is no rank {}", rank.value));
+  {
+    const std::lock_guard lock(impl_->shared->mutex);
+    Peer& peer = impl_->shared->peers.at(rank.value);
+    if (peer.gone)
+      throw Error(ErrorCode::kPeerFailed, fmt::format("rank {} has shut down", rank.value));
+    if (peer.may_go == MayGo::kWhenAllIsAnswered) peer.may_go = MayGo::kNever;  // new work
+  }
   return std::make_unique<TcpLink>(impl_->context, impl_->shared, rank.value);
 }
 
@@ -362,7 +386,7 @@ std::vector<WorkerStatus> ControlServer::statuses() const {
 
 void ControlServer::let_workers_go() {
   const std::lock_guard lock(impl_->shared->mutex);
-  for (auto& [rank, peer] : impl_->shared->peers) peer.leaving = true;
+  for (auto& [rank, peer] : impl_->shared->peers) peer.may_go = MayGo::kAtOnce;
 }
 
 void ControlServer::abort_workers() {

@@ -1,162 +1,129 @@
-// Operators that work row by row, on one thread. See kernels/cpu/kernels.h.
-#include "kernels/cpu/rows.h"
+// Operators on CPUs that work row by row, cut for the threads of the rank.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/isa/kernels.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/operators.h"
 
-namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
-namespace {
+namespace longhaul::cpu {
 
-// Calls body(i, load, store) for whole vectors, then for the rest with partial ones.
-struct Whole {
-  LONGHAUL_INLINE Vec load(const float* p) const { return LONGHAUL_ISA_NAMESPACE::load(p); }
-  LONGHAUL_INLINE void store(float* p, Vec v) const { LONGHAUL_ISA_NAMESPACE::store(p, v); }
-};
-struct Partial {
-  std::int64_t n;
-  LONGHAUL_INLINE Vec load(const float* p) const { return load_first(p, n); }
-  LONGHAUL_INLINE void store(float* p, Vec v) const { store_first(p, v, n); }
-};
-template <typename Body>
-LONGHAUL_INLINE void for_vectors(std::int64_t n, const Body& body) {
-  std::int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) body(i, Whole{});
-  if (i < n) body(i, Partial{n - i});
-}
-
-}  // namespace
-
-void rms_norm(const RmsNormTask& t) {
-  for (std::int64_t row = 0; row < t.n_rows; ++row) {
-    const float* x = t.x + row * t.x_stride;
-    float* out = t.out + row * t.out_stride;
-    Vec squares{};
-    for_vectors(t.width, [&](std::int64_t i, auto access) {
-      const Vec v = access.load(x + i);
-      squares += v * v;
-    });
-    const float mean = sum_of(squares) / static_cast<float>(t.width);
-    const Vec factor = broadcast(1.0F / __builtin_sqrtf(mean + t.eps));
-    for_vectors(t.width, [&](std::int64_t i, auto access) {
-      access.store(out + i, access.load(x + i) * factor * access.load(t.weight + i));
-    });
-  }
-}
-
-void swiglu(const SwigluTask& t) {
-  for_vectors(t.n, [&](std::int64_t i, auto access) {
-    const Vec x = access.load(t.gate + i);
-    access.store(t.out + i, x / (1.0F + exp(-x)) * access.load(t.up + i));
-  });
-}
-
-void rope(const RopeTask& t) {
-  for (std::int64_t head = 0; head < t.n_heads; ++head) {
-    float* first = t.x + head * t.head_stride;
-    float* second = first + t.half;
-    for_vectors(t.half, [&](std::int64_t i, auto access) {
-      const Vec a = access.load(first + i);
-      const Vec b = access.load(second + i);
-      const Vec cos = access.load(t.cos + i);
-      const Vec sin = access.load(t.sin + i);
-      access.store(first + i, a * cos - b * sin);
-      access.store(second + i, b * cos + a * sin);
-    });
-  }
-}
-
-void widen_bf16(const std::uint16_t* in, std::int64_t n, float* out) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    std::uint16_t half;
-    __builtin_memcpy(&half, in + i, sizeof half);
-    const std::uint32_t bits = static_cast<std::uint32_t>(half) << 16;
-    __builtin_memcpy(out + i, &bits, sizeof bits);
-  }
-}
-
-void combine(const CombineTask& t) {
-  const Vec a = broadcast(t.a);
-  const Vec b = broadcast(t.b);
-  if (t.y == nullptr) {
-    for_vectors(t.n, [&](std::int64_t i, auto access) {
-      access.store(t.out + i, a * access.load(t.x + i));
-    });
-    return;
-  }
-  for_vectors(t.n, [&](std::int64_t i, auto access) {
-    access.store(t.out + i, a * access.load(t.x + i) + b * access.load(t.y + i));
-  });
-}
-
-RowStatistics row_statistics(const float* x, std::int64_t n) {
-  Vec best = broadcast(-kInfinity);
-  Ints nans{};
-  std::int64_t whole = 0;
-  for (; whole + kWidth <= n; whole += kWidth) {
-    const Vec v = load(x + whole);
-    best = max(best, v);
-    nans |= v != v;
-  }
-  float max = max_of(best);
-  bool has_nan = false;
-  for (int lane = 0; lane < kWidth; ++lane) has_nan = has_nan || nans[lane] != 0;
-  for (std::int64_t i = whole; i < n; ++i) {
-    max = x[i] > max ? x[i] : max;
-    has_nan = has_nan || x[i] != x[i];
-  }
-  RowStatistics out{max, 0.0, has_nan};
-  if (has_nan || max == -kInfinity) return out;
-  constexpr std::int64_t kRun = 4096;  // floats add up within a run, doubles over the runs
-  for (std::int64_t begin = 0; begin < n; begin += kRun) {
-    const std::int64_t end = n - begin < kRun ? n : begin + kRun;
-    Vec sum{};
-    std::int64_t i = begin;
-    for (; i + kWidth <= end; i += kWidth) sum += exp(load(x + i) - max);
-    float rest[kWidth];
-    for (int lane = 0; lane < kWidth; ++lane) rest[lane] = -kInfinity;
-    for (int lane = 0; i + lane < end; ++lane) rest[lane] = x[i + lane] - max;
-    out.sum_of_exp += static_cast<double>(sum_of(sum + exp(load(rest))));
-  }
-  return out;
-}
-
-std::int64_t find_first(const float* x, std::int64_t n, float value) {
-  constexpr std::int64_t kStep = 8 * kWidth;
-  std::int64_t i = 0;
-  for (; i + kStep <= n; i += kStep) {
-    Ints equal{};
-    for (std::int64_t j = 0; j < kStep; j += kWidth) equal |= load(x + i + j) == value;
-    int found = 0;
-    for (int lane = 0; lane < kWidth; ++lane) found |= equal[lane];
-    if (found != 0) break;
-  }
-  for (; i < n; ++i) {
-    if (x[i] == value) return i;
-  }
-  return n;
-}
-
-// Word and half of element (token, dim): see kernels/kv_block.h.
-void kv_append(const KvAppendTask& t) {
-  const std::int64_t lanes = t.is_bf16 ? 2 : 1;
-  auto* floats = reinterpret_cast<float*>(t.to);
-  auto* halves = reinterpret_cast<std::uint16_t*>(t.to);
-  for (std::int64_t token = 0; token < t.n_tokens; ++token) {
-    const float* x = t.x + token * t.token_stride;
-    const std::int64_t slot = t.first_slot + token;
-    const std::int64_t run = (t.is_k ? t.block_size : 1) * lanes;  // between groups of dims
-    const std::int64_t begin =
-        t.is_k ? slot * lanes : slot / lanes * t.head_dim * lanes + slot % lanes;
-    if (!t.is_bf16) {
-      for (std::int64_t d = 0; d < t.head_dim; ++d) floats[begin + d * run] = x[d];
-    } else if (t.is_k) {
-      for (std::int64_t d = 0; d < t.head_dim; d += 2) {
-        halves[begin + d / 2 * run] = to_bf16_bits(x[d]);
-        halves[begin + d / 2 * run + 1] = to_bf16_bits(x[d + 1]);
-      }
-    } else {
-      for (std::int64_t d = 0; d < t.head_dim; ++d) halves[begin + d * run] = to_bf16_bits(x[d]);
+void copy_rows(std::span<const CopyRowsItem> items) {
+  for (const CopyRowsItem& item : items) {
+    if (item.row_bytes == 0) continue;
+    for (std::int64_t row = 0; row < item.n_rows; ++row) {
+      const auto i = static_cast<std::size_t>(row);
+      std::memcpy(item.to + i * item.to_stride, item.from + i * item.from_stride, item.row_bytes);
     }
   }
 }
 
-}  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE
+void embedding(const EmbeddingArgs& args) {
+  const std::int64_t d_model = args.table.n_in;
+  const auto n_tokens = static_cast<std::int64_t>(args.tokens.size());
+  parallel_rows(n_tokens, d_model, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t at = args.tokens[static_cast<std::size_t>(i)] * args.table.stride();
+      float* out = args.out[i].data();
+      if (args.table.dtype == DType::kF32) {
+        std::memcpy(out, static_cast<const float*>(args.table.data) + at,
+                    static_cast<std::size_t>(d_model) * sizeof(float));
+      } else {
+        kernels().widen_bf16(static_cast<const std::uint16_t*>(args.table.data) + at, d_model, out);
+      }
+    }
+  });
+}
+
+void residual_add(const ResidualAddArgs& args) {
+  for (std::int64_t row = 0; row < args.hidden.dim(0); ++row) {
+    float* h = args.hidden[row].data();
+    const float* p = args.part[row].data();
+    for (std::int64_t i = 0; i < args.hidden.dim(1); ++i) {
+      h[i] += p[i] + (args.bias.empty() ? 0.0F : args.bias[static_cast<std::size_t>(i)]);
+    }
+  }
+}
+
+void rms_norm(const RmsNormArgs& args) {
+  parallel_rows(args.x.dim(0), args.x.dim(1), [&](std::int64_t begin, std::int64_t end) {
+    kernels().rms_norm({.x = args.x.data() + begin * args.x.stride(0),
+                        .x_stride = args.x.stride(0),
+                        .weight = args.weight.data(),
+                        .eps = args.eps,
+                        .out = args.out.data() + begin * args.out.stride(0),
+                        .out_stride = args.out.stride(0),
+                        .n_rows = end - begin,
+                        .width = args.x.dim(1)});
+  });
+}
+
+void rope_angles(const RopeAnglesArgs& args) {
+  const auto half = static_cast<std::int64_t>(args.inverse_frequencies.size());
+  constexpr std::int64_t kCostOfAngle = 16;  // a sine and a cosine, in elements of other operators
+  parallel_rows(args.cos.dim(0), half * kCostOfAngle, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t token = begin; token < end; ++token) {
+      const auto position = static_cast<double>(args.positions[static_cast<std::size_t>(token)]);
+      const auto cos = args.cos[token];
+      const auto sin = args.sin[token];
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double angle = position * args.inverse_frequencies[static_cast<std::size_t>(i)];
+        cos[i] = static_cast<float>(std::cos(angle) * args.attention_scale);
+        sin[i] = static_cast<float>(std::sin(angle) * args.attention_scale);
+      }
+    }
+  });
+}
+
+void rope(const RopeArgs& args) {
+  const std::int64_t n_heads = args.x.dim(1);
+  parallel_rows(args.x.dim(0), n_heads * args.x.dim(2), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t token = begin; token < end; ++token) {
+      kernels().rope({.x = args.x[token].data(),
+                      .head_stride = args.x.stride(1),
+                      .cos = args.cos[token].data(),
+                      .sin = args.sin[token].data(),
+                      .n_heads = n_heads,
+                      .half = args.cos.dim(1)});
+    }
+  });
+}
+
+// Rows are cut too: in decode there is one long row.
+void swiglu(const SwigluArgs& args) {
+  constexpr std::int64_t kPiece = 4096;
+  const std::int64_t n_pieces = ceil_div(args.gate.dim(1), kPiece);
+  parallel_rows(args.gate.dim(0) * n_pieces, kPiece, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = i / n_pieces;
+      const std::int64_t column = i % n_pieces * kPiece;
+      kernels().swiglu({.gate = args.gate[row].data() + column,
+                        .up = args.up[row].data() + column,
+                        .out = args.out[row].data() + column,
+                        .n = std::min(kPiece, args.gate.dim(1) - column)});
+    }
+  });
+}
+
+void sum_rows(const SumRowsArgs& args) {
+  const std::int64_t n = args.rows.dim(1);
+  parallel_rows(n, args.rows.dim(0), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      float total = args.rows[0][i];
+      for (std::int64_t row = 1; row < args.rows.dim(0); ++row) total += args.rows[row][i];
+      args.sum[i] = total;
+    }
+  });
+}
+
+void read_all(const ReadAllArgs& args) {
+  const auto* from = reinterpret_cast<const float*>(args.from);
+  parallel_rows(
+      static_cast<std::int64_t>(args.n_bytes / 16), 4, [&](std::int64_t begin, std::int64_t end) {
+        const ProbeResult read = kernels().probe_read(from + 4 * begin, 4 * (end - begin));
+        if (read.value == 0x1.234567p-99F) std::memcpy(args.unused, &read.value, 4);
+      });
+}
+
+}  // namespace longhaul::cpu

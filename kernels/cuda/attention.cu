@@ -5,10 +5,10 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_schedule.h"
-#include "kernels/cuda/operators.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/parcel.h"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/hopper_attention.h"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {

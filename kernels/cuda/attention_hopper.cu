@@ -4,8 +4,8 @@
 // A thread block has 128 rows. One thread of a third warpgroup copies units of keys to shared
 // memory by bulk copies, kStages ahead; two warpgroups multiply 64 rows each. A unit's `full`
 // barrier ends when its bytes have come, its `empty` one when all warps have read it.
+#include "base/device/gpu_memory.h"
 #include "base/error.h"
-#include "base/gpu_memory.h"
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_hopper_schedule.h"
 #include "kernels/cuda/attention_mma_compute.cuh"

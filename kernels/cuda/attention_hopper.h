@@ -1,8 +1,8 @@
 // Prefill attention on Hopper's tensor cores.
 #pragma once
+#include "base/device/device_cuda.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_hopper_schedule.h"
-#include "kernels/device_cuda.h"
 
 namespace longhaul::cuda {
 

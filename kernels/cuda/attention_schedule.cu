@@ -5,8 +5,8 @@
 #include <span>
 #include <unordered_map>
 
+#include "base/device/gpu_memory.h"
 #include "base/error.h"
-#include "base/gpu_memory.h"
 
 namespace longhaul::cuda {
 namespace {

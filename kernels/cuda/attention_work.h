@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "base/gpu_memory.h"
+#include "base/device/gpu_memory.h"
 #include "kernels/cuda/kv_words.cuh"
 #include "kernels/cuda/state_ref.h"
 #include "kernels/kv_block.h"

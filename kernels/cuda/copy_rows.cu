@@ -1,10 +1,9 @@
 // copy_rows: items along y, the words of an item along x; neighbours copy neighbours.
-#include "kernels/copy_rows.h"
-
 #include <algorithm>
 
 #include "base/error.h"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <tuple>
 
-#include "kernels/cuda/check.h"
-#include "kernels/step_graph.h"
+#include "base/device/check_cuda.h"
+#include "base/device/step_graph.h"
 
 namespace longhaul::cuda {
 
@@ -22,7 +22,7 @@ struct Grid {
   bool operator==(const Grid&) const = default;
 };
 
-// Work (kernels/step_graph.h). Parameters are compared by value, so they have operator==.
+// Work (base/device/step_graph.h). Parameters are compared by value, so they have operator==.
 template <typename... Params>
 struct KernelCall {
   const char* name;

@@ -2,8 +2,8 @@
 // number of rows. Groups of other sizes than kInt8Group, which only tests use, take a plain kernel.
 #include "base/error.h"
 #include "kernels/cuda/int8_linear.cuh"
-#include "kernels/cuda/operators.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {

@@ -11,6 +11,7 @@
 #include "base/int8_format.h"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/kv_words.cuh"
+#include "kernels/linear.h"
 
 namespace longhaul::cuda {
 
@@ -72,5 +73,8 @@ __device__ __forceinline__ void store_output(const Int8Work& work, std::int64_t 
 constexpr std::int64_t kInt8FewRows = 32;
 void int8_few_rows(Stream& stream, const Int8Work& work);
 void int8_tiles(Stream& stream, const Int8Work& work);
+
+// Of int8_linear.cu: linear() with int8 weights.
+void int8_linear(Stream& stream, const LinearArgs& args);
 
 }  // namespace longhaul::cuda

@@ -7,9 +7,9 @@
 
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/kv_words.cuh"
-#include "kernels/cuda/operators.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/softmax_state.cuh"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/kv_words.cuh"
-#include "kernels/cuda/operators.h"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {

@@ -9,10 +9,11 @@
 #include <memory>
 #include <string>
 
+#include "base/device/gpu_memory.h"
 #include "base/error.h"
-#include "base/gpu_memory.h"
 #include "kernels/cuda/instructions.cuh"
-#include "kernels/cuda/operators.h"
+#include "kernels/cuda/int8_linear.cuh"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -134,7 +135,7 @@ class LinearState {
  private:
   struct Recipe;
 
-  // Work (kernels/step_graph.h); recipes stay where they are as long as the state.
+  // Work (base/device/step_graph.h); recipes stay where they are as long as the state.
   struct Multiply {
     const LinearState& state;
     const Recipe& recipe;

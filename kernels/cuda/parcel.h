@@ -1,6 +1,6 @@
 // Parts of one upload: a copy each would cost more than its bytes. Parts grow in strides, so that
 // their places, and the grids of kernels with a thread block for each element, stay the same for
-// many steps (kernels/step_graph.h): there are zeros behind the elements, which kernels skip.
+// many steps (base/device/step_graph.h): there are zeros behind the elements, which kernels skip.
 #pragma once
 #include <algorithm>
 #include <bit>

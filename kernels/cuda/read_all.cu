@@ -1,6 +1,6 @@
-#include "kernels/read_all.h"
-
+// read_all: each thread has several reads of 16 bytes under way at once.
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -27,11 +27,11 @@ __global__ void read_kernel(const std::byte* from, std::size_t bytes, std::uint3
 
 }  // namespace
 
-void read_all(Stream& stream, const std::byte* from, std::size_t bytes, std::byte* unused) {
+void read_all(Stream& stream, const ReadAllArgs& args) {
   constexpr std::int64_t kPiece = std::int64_t{kThreads} * kReads * 16;
   launch(stream, "read", read_kernel,
-         {.x = (static_cast<std::int64_t>(bytes) + kPiece - 1) / kPiece, .block = kThreads}, from,
-         bytes, reinterpret_cast<std::uint32_t*>(unused));
+         {.x = (static_cast<std::int64_t>(args.n_bytes) + kPiece - 1) / kPiece, .block = kThreads},
+         args.from, args.n_bytes, reinterpret_cast<std::uint32_t*>(args.unused));
 }
 
 }  // namespace longhaul::cuda

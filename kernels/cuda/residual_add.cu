@@ -1,9 +1,8 @@
 // residual_add: rows along y; neighbours read neighbours.
-#include "kernels/residual_add.h"
-
 #include <algorithm>
 
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {

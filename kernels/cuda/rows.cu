@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/instructions.cuh"
-#include "kernels/cuda/operators.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {

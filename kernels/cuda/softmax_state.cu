@@ -1,8 +1,8 @@
 // clear, merge and finish_attention: a warp for each (token, head), lanes along head_dim.
 #include "kernels/cuda/softmax_state.cuh"
 
-#include "kernels/cuda/operators.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {

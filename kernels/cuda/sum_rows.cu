@@ -1,9 +1,8 @@
 // sum_rows: a thread for each column; neighbours read neighbours.
-#include "kernels/sum_rows.h"
-
 #include <algorithm>
 
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -26,10 +25,11 @@ __global__ void sum_rows_kernel(float* sum,         // [n]
 
 }  // namespace
 
-void sum_rows(Stream& stream, float* sum, const float* rows, std::int64_t n_rows, std::int64_t n) {
+void sum_rows(Stream& stream, const SumRowsArgs& args) {
+  const std::int64_t n = args.rows.dim(1);
   const std::int64_t n_blocks = std::min(kMostBlocks, (n + kThreads - 1) / kThreads);
-  launch(stream, "sum_rows", sum_rows_kernel, {.x = n_blocks, .block = kThreads}, sum, rows, n_rows,
-         n);
+  launch(stream, "sum_rows", sum_rows_kernel, {.x = n_blocks, .block = kThreads}, args.sum.data(),
+         args.rows.data(), args.rows.dim(0), n);
 }
 
 }  // namespace longhaul::cuda

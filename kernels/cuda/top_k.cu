@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "kernels/cuda/instructions.cuh"
-#include "kernels/cuda/operators.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/softmax_state.cuh"
+#include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {

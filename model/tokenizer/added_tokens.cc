@@ -74,7 +74,16 @@ std::size_t space_end(std::string_view text, std::size_t end) {
 
 }  // namespace
 
-std::vector<TextPart> AddedTokenSet::split(std::string_view text, bool parse_special) const {
+bool SpecialTokens::counts(std::size_t begin, std::size_t end) const {
+  if (!parse) return false;
+  const auto after =
+      std::partition_point(literal.begin(), literal.end(),
+                           [&](const TextRange& range) { return range.end <= begin + offset; });
+  return after == literal.end() || after->begin >= end + offset;
+}
+
+std::vector<TextPart> AddedTokenSet::split(std::string_view text,
+                                           const SpecialTokens& special) const {
   std::vector<TextPart> parts;
   std::size_t done = 0;
   for (std::size_t at = tokens_.empty() ? text.size() : next_candidate(text, 0); at < text.size();
@@ -88,7 +97,7 @@ std::vector<TextPart> AddedTokenSet::split(std::string_view text, bool parse_spe
     std::size_t end = at + found.length;
     at = end;  // white space that a token takes along is still searched for tokens
     const AddedToken& token = tokens_[found.token];
-    if (token.special && !parse_special) continue;
+    if (token.special && !special.counts(begin, end)) continue;
     if (token.single_word && !stands_alone(text, begin, end)) continue;
     if (token.lstrip) begin = std::max(space_begin(text, begin), done);
     if (token.rstrip) end = space_end(text, end);

@@ -4,11 +4,13 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "model/tokenizer/normalizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace longhaul::tokenization {
 
@@ -20,6 +22,15 @@ struct AddedToken {
   bool rstrip = false;
   bool normalized = false;
   bool special = false;
+};
+
+// Which special tokens that are written in a text count as such.
+struct SpecialTokens {
+  bool parse = false;                       // none otherwise
+  std::span<const TextRange> literal = {};  // those that touch one of these stay text
+  std::size_t offset = 0;                   // of the text at hand in that of `literal`
+  // Of the token at [begin, end).
+  bool counts(std::size_t begin, std::size_t end) const;
 };
 
 // A part of a text: an added token, or text between.
@@ -37,9 +48,9 @@ class AddedTokenSet {
   AddedTokenSet() = default;
   AddedTokenSet(std::vector<AddedToken> tokens, const std::vector<std::string>& texts);
 
-  // Covers `text` with parts, none empty. A special token that is found while `parse_special` is
-  // off is text, together with what it hides.
-  std::vector<TextPart> split(std::string_view text, bool parse_special) const;
+  // Covers `text` with parts, none empty. A special token that is found but does not count
+  // is text, together with what it hides.
+  std::vector<TextPart> split(std::string_view text, const SpecialTokens& special) const;
 
  private:
   struct Found {

@@ -133,10 +133,25 @@ class TaskList {
 
 }  // namespace
 
-Prepared prepare(const TokenizerParts& parts, std::string_view text, bool parse_special) {
+namespace {
+
+// For the part of a text that begins at `begin` and was normalized: where that moved bytes, nobody
+// knows any more what was literal, and a part that touches it has no special tokens.
+SpecialTokens special_of_part(const SpecialTokens& all, const TextPart& part, bool bytes_moved) {
+  SpecialTokens special = all;
+  special.offset += part.begin;
+  if (!bytes_moved || all.literal.empty()) return special;
+  special.parse = all.counts(part.begin, part.end);
+  special.literal = {};
+  return special;
+}
+
+}  // namespace
+
+Prepared prepare(const TokenizerParts& parts, std::string_view text, const SpecialTokens& special) {
   Prepared prepared;
   const auto add_token = [&](std::int32_t id) { prepared.pieces.emplace_back().id = id; };
-  for (const TextPart& raw : parts.raw_added.split(text, parse_special)) {
+  for (const TextPart& raw : parts.raw_added.split(text, special)) {
     if (raw.id != TextPart::kText) {
       add_token(raw.id);
       continue;
@@ -148,7 +163,9 @@ Prepared prepare(const TokenizerParts& parts, std::string_view text, bool parse_
       is_first &= !normalized.front_removed;
       part = prepared.buffers.emplace_back(std::move(normalized.text));
     }
-    for (const TextPart& inner : parts.normalized_added.split(part, parse_special)) {
+    const SpecialTokens inner_special =
+        special_of_part(special, raw, /*bytes_moved=*/!parts.normalizer.is_identity());
+    for (const TextPart& inner : parts.normalized_added.split(part, inner_special)) {
       if (inner.id != TextPart::kText) {
         add_token(inner.id);
       } else {

@@ -18,7 +18,7 @@ struct Prepared {
 };
 
 // The pieces of `text`, which is valid UTF-8 and must outlive them.
-Prepared prepare(const TokenizerParts& parts, std::string_view text, bool parse_special);
+Prepared prepare(const TokenizerParts& parts, std::string_view text, const SpecialTokens& special);
 
 enum class TaskKind {
   kPieces,  // whole pieces [first_piece, last_piece)

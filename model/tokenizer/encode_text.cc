@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "model/tokenizer/encode_tasks.h"
 #include "model/tokenizer/utf8.h"
 
@@ -123,13 +124,14 @@ class Assembly {
 }  // namespace
 
 std::vector<std::int32_t> encode_text(const TokenizerParts& parts, std::string_view text,
-                                      bool parse_special, const EncodePlan& plan) {
+                                      const SpecialTokens& special, const EncodePlan& plan) {
   std::string replaced;
   if (valid_prefix(text) < text.size()) {
+    require(special.literal.empty(), "a text with literal ranges must be valid UTF-8");
     replaced = replace_invalid(text);
     text = replaced;
   }
-  const Prepared prepared = prepare(parts, text, parse_special);
+  const Prepared prepared = prepare(parts, text, special);
   std::size_t n_threads = plan.n_threads > 0 ? static_cast<std::size_t>(plan.n_threads)
                                              : std::max(1U, std::thread::hardware_concurrency());
   const std::vector<Task> tasks =

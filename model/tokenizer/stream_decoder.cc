@@ -1,3 +1,4 @@
+// StreamDecoder of tokenizer.h: text of ids as they come, never in the middle of a character.
 #include "model/tokenizer/decoder.h"
 #include "model/tokenizer/tokenizer_impl.h"
 

@@ -32,8 +32,10 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view source) {
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options,
                                             int n_threads) const {
   const auto& parts = impl_->parts;
+  const tokenization::SpecialTokens special{.parse = options.parse_special,
+                                            .literal = options.literal};
   std::vector<std::int32_t> ids =
-      tokenization::encode_text(parts, text, options.parse_special, {.n_threads = n_threads});
+      tokenization::encode_text(parts, text, special, {.n_threads = n_threads});
   if (options.add_special_tokens) {
     const auto& [before, after] = parts.post_processor;
     ids.insert(ids.begin(), before.begin(), before.end());
@@ -69,6 +71,11 @@ std::string_view Tokenizer::token_text(std::int32_t id) const {
 bool Tokenizer::is_special(std::int32_t id) const {
   const auto* token = impl_->token(id);
   return token != nullptr && token->special;
+}
+
+bool Tokenizer::has_text(std::int32_t id) const {
+  const auto* token = impl_->token(id);
+  return token != nullptr && !token->special;
 }
 
 std::int64_t Tokenizer::vocab_size() const {

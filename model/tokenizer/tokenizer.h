@@ -13,6 +13,12 @@
 
 namespace longhaul {
 
+// Half-open, in bytes of a text.
+struct TextRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
 struct EncodeOptions {
   // What the post-processor of tokenizer.json adds, such as <s> in front. It alone rules:
   // add_bos_token of tokenizer_config.json is not looked at.
@@ -20,6 +26,9 @@ struct EncodeOptions {
   // Special tokens written in the text become their ids. Off for documents and prompts by default:
   // text is data.
   bool parse_special = false;
+  // With parse_special: where a special token that is written stays text all the same. In order and
+  // disjoint; the text must then be valid UTF-8. Must live until encode returns.
+  std::span<const TextRange> literal = {};
 };
 
 class Tokenizer {
@@ -47,6 +56,8 @@ class Tokenizer {
   // The token as written in the vocabulary; throws kInvalidArgument outside it.
   std::string_view token_text(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
+  // A token of the vocabulary that is not special; false also for ids that no token has.
+  bool has_text(std::int32_t id) const;
   std::int64_t vocab_size() const;  // one more than the greatest id, added tokens included
 
  private:

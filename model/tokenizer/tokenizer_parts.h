@@ -52,6 +52,6 @@ struct EncodePlan {
 
 // The ids of `text` without what the post-processor adds.
 std::vector<std::int32_t> encode_text(const TokenizerParts& parts, std::string_view text,
-                                      bool parse_special, const EncodePlan& plan);
+                                      const SpecialTokens& special, const EncodePlan& plan);
 
 }  // namespace longhaul::tokenization

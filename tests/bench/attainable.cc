@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cpu/kernels.h"
-#include "kernels/isa.h"
-#include "kernels/parallel.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/isa/kernels.h"
+#include "kernels/cpu/parallel.h"
 
 namespace longhaul::bench {
 namespace {

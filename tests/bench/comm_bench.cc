@@ -13,11 +13,15 @@
 #include "base/clock.h"
 #include "cluster/comm/in_process.h"
 #include "cluster/comm/mpi_environment.h"
-#include "kernels/meanwhile.h"
-#include "kernels/parallel.h"
+#include "kernels/cpu/meanwhile.h"
+#include "kernels/cpu/parallel.h"
+#include "tests/multirank/support/ring_shift.h"
 
 namespace longhaul {
 namespace {
+
+using test::ring_shift;
+using test::start_ring_shift;
 
 // The best of several batches: other work on the machine only ever adds time.
 template <typename Work>
@@ -54,7 +58,7 @@ void bench_ring_shift(Communicator& comm) {
     std::vector<std::byte> out(n, std::byte{1});
     std::vector<std::byte> in(n, std::byte{2});
     const int n_per_batch = static_cast<int>(std::clamp<std::size_t>((16 << 20) / n, 1, 500));
-    const double seconds = best_seconds(comm, n_per_batch, [&] { comm.ring_shift(out, in); });
+    const double seconds = best_seconds(comm, n_per_batch, [&] { ring_shift(comm, out, in); });
     print(comm, fmt::format("{:<16}{:>12}{:>14.1f}{:>16.3f}", "", n, seconds * 1e6,
                             static_cast<double>(n) / seconds / 1e9));
   }
@@ -87,13 +91,13 @@ void bench_meanwhile(Communicator& comm) {
   constexpr std::size_t kBytes = 32 << 20;
   std::vector<std::byte> out(kBytes, std::byte{1});
   std::vector<std::byte> in(kBytes, std::byte{2});
-  const double alone = best_seconds(comm, 4, [&] { comm.ring_shift(out, in); });
+  const double alone = best_seconds(comm, 4, [&] { ring_shift(comm, out, in); });
   const auto waited = [&](const std::function<void(RingTransfer&)>& kernel) {
     double best = 1e9;
     for (int i = 0; i < 9; ++i) {
       comm.barrier();
       const Stopwatch watch;
-      RingTransfer transfer = comm.start_ring_shift(out, in);
+      RingTransfer transfer = start_ring_shift(comm, out, in);
       if (comm.rank() == 0) kernel(transfer);
       transfer.receive.wait();
       std::vector<double> seconds = {comm.rank() == 1 ? watch.seconds() : 0.0};

@@ -11,10 +11,10 @@
 #include <functional>
 #include <string>
 
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/linear_paths.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/int8_weights.h"
-#include "kernels/isa.h"
-#include "kernels/linear_paths.h"
-#include "kernels/onednn.h"
 #include "tests/bench/attainable.h"
 #include "tests/bench/onednn_int8.h"
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "kernels/isa.h"
+#include "kernels/cpu/isa.h"
 #include "tools/bench/kernel_cases.h"
 
 int main(int argc, char** argv) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "tests/cuda_on_host/graphs.h"
+#include "tests/cuda_on_host/streams.h"
 
 // cuBLASLt's names for what its pointers point at.
 struct cublasLtContext {};

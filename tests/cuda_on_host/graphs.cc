@@ -1,11 +1,12 @@
-#include "tests/cuda_on_host/graphs.h"
-
+// CUDA's graphs on the emulated GPU: what a stream captured (streams.h), to be launched any number
+// of times.
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <utility>
+#include <memory>
+
+#include "tests/cuda_on_host/fail.h"
+#include "tests/cuda_on_host/streams.h"
 
 namespace longhaul::cuda_on_host {
 namespace {
@@ -14,25 +15,15 @@ thread_local int captures_of_this_thread = 0;
 
 }  // namespace
 
-void queue(CUstream_st* stream, const void* kind, std::function<void()> work) {
-  if (stream == nullptr) forbid_in_capture("work on the default stream");
-  if (stream != nullptr && stream->captured) {
-    stream->captured->nodes.push_back({kind, std::move(work)});
-  } else {
-    work();
-  }
-}
-
 void forbid_in_capture(const char* call) {
-  if (captures_of_this_thread == 0) return;
-  std::fprintf(stderr, "cuda_on_host: %s while a stream captures\n", call);
-  std::abort();
+  if (captures_of_this_thread > 0) fail(call, " while a stream captures");
 }
 
 }  // namespace longhaul::cuda_on_host
 
 using longhaul::cuda_on_host::captures_of_this_thread;
 using longhaul::cuda_on_host::forbid_in_capture;
+using longhaul::cuda_on_host::queue;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream == nullptr || stream->captured) return cudaErrorInvalidValue;
@@ -56,7 +47,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   forbid_in_capture("cudaGraphInstantiate");
-  *exec = new CUgraphExec_st{*graph};
+  *exec = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
   return cudaSuccess;
 }
 
@@ -67,10 +58,10 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
   const auto same_kind = [](const CUgraph_st::Node& a, const CUgraph_st::Node& b) {
     return a.kind == b.kind;
   };
-  if (!std::ranges::equal(exec->graph.nodes, graph->nodes, same_kind)) {
+  if (!std::ranges::equal(exec->graph->nodes, graph->nodes, same_kind)) {
     return cudaErrorGraphExecUpdateFailure;
   }
-  exec->graph = *graph;
+  exec->graph = std::make_shared<const CUgraph_st>(*graph);
   return cudaSuccess;
 }
 
@@ -81,6 +72,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (stream == nullptr || stream->captured) return cudaErrorInvalidValue;
-  for (const CUgraph_st::Node& node : exec->graph.nodes) node.work();
+  queue(stream, nullptr, [graph = exec->graph] {
+    for (const CUgraph_st::Node& node : graph->nodes) node.work();
+  });
   return cudaSuccess;
 }

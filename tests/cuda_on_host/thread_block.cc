@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "tests/cuda_on_host/fail.h"
 #include "tests/cuda_on_host/warpgroup.h"
 
 namespace longhaul::cuda_on_host {
@@ -91,11 +92,6 @@ struct Block {
 Block block;  // kernels run one after another: launches have a DeviceMemoryAccess
 
 Thread& running() { return block.threads[block.running]; }
-
-[[noreturn]] void fail(const char* what) {
-  std::fprintf(stderr, "cuda_on_host: %s\n", what);
-  std::abort();
-}
 
 void release(State waiting) {
   for (std::size_t i = 0; i < block.n_threads; ++i) {

@@ -42,17 +42,4 @@ void defer_copy(void* to, const void* from, std::size_t bytes);
 void commit_copies();
 void finish_copies(std::size_t n_pending_groups);
 
-// Device memory: an arena that cannot be touched unless this is in scope, so that host code that
-// reads GPU memory crashes in tests as it would on a GPU. One thread of the process at a time has
-// it; others wait. A thread may nest it.
-class DeviceMemoryAccess {
- public:
-  DeviceMemoryAccess();
-  ~DeviceMemoryAccess();
-  DeviceMemoryAccess(const DeviceMemoryAccess&) = delete;
-  DeviceMemoryAccess& operator=(const DeviceMemoryAccess&) = delete;
-};
-// Whether a byte lies in the arena, in memory that is taken.
-bool is_device_memory(const void* at);
-
 }  // namespace longhaul::cuda_on_host

@@ -1,5 +1,5 @@
 // A library with the calls of NCCL that cluster/comm uses, on the made-up GPUs of
-// tests/streams_on_host: ranks are threads of one process. As strict as NCCL is and as late as it
+// tests/cuda_on_host: ranks are threads of one process. As strict as NCCL is and as late as it
 // may be: communicators need several polls before they are ready, a call on one that is not ready
 // is an error, nothing is in a stream before its call has been polled to its end, a group blocks
 // its stream until all of its parts have met their peers, and messages of other sizes than expected
@@ -16,15 +16,16 @@
 #include <string>
 #include <vector>
 
-#include "tests/streams_on_host/stream_queues.h"
+#include "tests/cuda_on_host/device_memory.h"
+#include "tests/cuda_on_host/streams.h"
 
 struct ncclComm;
 
 namespace longhaul::fake_nccl {
 namespace {
 
-using streams_on_host::reachable;
-using streams_on_host::runtime_lock;
+using cuda_on_host::DeviceMemoryAccess;
+using cuda_on_host::runtime_lock;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 enum Result {
@@ -110,7 +111,10 @@ bool meet(ncclComm* comm) {
       Part& send = *sends.front();
       Part& receive = *receives.front();
       if (send.bytes != receive.bytes) return false;
-      std::memmove(reachable(receive.data), reachable(send.data), send.bytes);
+      {
+        const DeviceMemoryAccess access;
+        std::memmove(receive.data, send.data, send.bytes);
+      }
       send.met = receive.met = true;
       sends.pop_front();
       receives.pop_front();
@@ -257,9 +261,9 @@ int ncclCommGetAsyncError(ncclComm* comm, int* result) {
   comm->is_initialising = false;
   if (comm->op) {
     ++comm->n_in_flight;
-    longhaul::streams_on_host::enqueue(
-        comm->stream,
-        [comm, aborted = comm->aborted, op = comm->op] { return run(comm, aborted, *op); });
+    longhaul::cuda_on_host::enqueue(comm->stream, [comm, aborted = comm->aborted, op = comm->op] {
+      return run(comm, aborted, *op);
+    });
     comm->op = nullptr;
   }
   *result = kSuccess;

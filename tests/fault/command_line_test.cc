@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "tests/fault/child_process.h"
+#include "tests/fault/mpirun.h"
 #include "tests/support/paths.h"
 
 namespace longhaul {
@@ -32,8 +33,13 @@ void write_files(const fs::path& folder) {
                    request_line("a", R"({"prompt":"Hi"})") +
                    request_line("b", R"({"prompt":"Hi","documents":[{"path":"gone.txt"}]})"));
   replace_file(folder / "chat.jsonl",
-               R"({"custom_id":"c","method":"POST","url":"/v1/chat/completions","body":{}})"
+               R"({"custom_id":"c","method":"POST","url":"/v1/chat/completions",)"
+               R"("body":{"messages":[{"role":"user","content":"Hi"}],"max_tokens":2}})"
                "\n");
+  replace_file(folder / "chat.jinja",
+               "{% for m in messages %}{{ m.role + ': ' + m.content }}\n{% endfor %}"
+               "{{ raise_exception('no') if not add_generation_prompt }}assistant:");
+  replace_file(folder / "broken.jinja", "{% for m in messages %}");
   replace_file(folder / "empty.jsonl", "\n");
   replace_file(folder / "long.jsonl",
                request_line("a", R"({"prompt":"Hi","max_tokens":2})") +
@@ -134,7 +140,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"LineOfSyntax", batch("bad.jsonl"), 5, "bad.jsonl:2: "},
         Case{"LineOfTwice", batch("bad.jsonl"), 5, "bad.jsonl:3: custom_id \"a\" was already used"},
         Case{"LineOfDocument", batch("bad.jsonl"), 5, "bad.jsonl:4: body.documents[0]: "},
-        Case{"Chat", batch("chat.jsonl"), 5, "chat comes later; use /v1/completions"},
+        Case{"ChatWithoutTemplate", batch("chat.jsonl"), 5, "chat.jsonl:1: the model "},
+        Case{"ChatTemplate", batch("chat.jsonl", {"--chat-template", "DIR/chat.jinja"}), 0,
+             "1 done in"},
+        Case{"ChatTemplateBroken", batch("chat.jsonl", {"--chat-template", "DIR/broken.jinja"}), 5,
+             "broken.jinja"},
+        Case{"ChatQuestion", question({"--chat-template", "DIR/chat.jinja", "-sys", "Be brief."}),
+             0, "chat template: "},
+        Case{"SystemMessageAlone", question({"--sys", "Be brief."}), 2, "--sys needs"},
         Case{"SomeFail", batch("long.jsonl"), 1, "1 done in"},
         Case{"DoesNotFit", question({"--kv-limit", "1K"}), 3, "the limit is 0.0 MiB"},
         Case{"ContextTooSmall", question({"-c", "3"}), 2, "context_length_exceeded"}),
@@ -213,6 +226,27 @@ TEST(CommandLineRun, EchoScoresAPrompt) {
   ASSERT_GT(scores.size(), 2U);
   EXPECT_TRUE(scores.at(0).json().is_null());
   EXPECT_LT(scores.at(1).as_number(), 0);
+}
+
+// Each rank would print it, were it not for the one that leads.
+TEST(CommandLinePlan, UnderMpirunPrintsOnce) {
+  LONGHAUL_SKIP_WITHOUT_MPIRUN();
+  const test::TemporaryFolder folder;
+  const auto plan = [&](const Words& more) {
+    Words words = {"plan", "-m", model(), "--document-tokens", "64K"};
+    words.insert(words.end(), more.begin(), more.end());
+    ChildProcess process(folder.path(), words, test::mpirun_variables(), test::mpirun(3));
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    return process.output();
+  };
+  const std::string found = plan({});
+  EXPECT_THAT(found, testing::StartsWith("Plan "));
+  EXPECT_THAT(found, HasSubstr("3 ranks in all"));
+  EXPECT_THAT(found, HasSubstr("documents of 65536 tokens"));
+  EXPECT_EQ(found.find("ranks in all"), found.rfind("ranks in all")) << found;
+  const std::string described = plan({"--ranks", "8", "--memory", "1G"});
+  EXPECT_THAT(described, HasSubstr("8 ranks in all"));
+  EXPECT_EQ(described.find("ranks in all"), described.rfind("ranks in all")) << described;
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// A file of requests, as `run -i` reads it.
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/read_inputs.h"
 

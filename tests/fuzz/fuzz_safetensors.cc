@@ -1,3 +1,4 @@
+// A safetensors file: its header, and what it says of the data.
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/read_inputs.h"
 

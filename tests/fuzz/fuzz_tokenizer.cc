@@ -1,3 +1,4 @@
+// A tokenizer.json; what it makes is used to encode and decode a text.
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/read_inputs.h"
 

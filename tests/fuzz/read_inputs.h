@@ -17,5 +17,7 @@ void read_head_profile_tsv(std::string_view bytes);
 void read_head_profile_config(std::string_view bytes);
 void read_tokenizer(std::string_view bytes);
 void read_requests(std::string_view bytes);
+void read_chat_template(std::string_view bytes);
+void read_form(std::string_view bytes);
 
 }  // namespace longhaul::test

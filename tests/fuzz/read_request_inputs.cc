@@ -1,3 +1,4 @@
+// The reader of requests (read_inputs.h).
 #include "base/error.h"
 #include "coordinator/requests.h"
 #include "tests/fuzz/read_inputs.h"

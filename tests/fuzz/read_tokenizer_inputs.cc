@@ -1,3 +1,4 @@
+// The reader of tokenizer.json, with laws that hold for whatever it accepts (read_inputs.h).
 #include <algorithm>
 #include <stdexcept>
 #include <string>

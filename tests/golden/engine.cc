@@ -8,8 +8,8 @@
 namespace longhaul::test {
 namespace {
 
-HeadRoles roles_or_all(const ModelSpec& spec, const std::optional<HeadRoles>& roles) {
-  return roles ? *roles : HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+HeadTable heads_of(const ModelSpec& spec, const std::optional<HeadRoles>& roles) {
+  return roles ? duo_attention_heads(spec, *roles) : dense_heads(spec);
 }
 
 }  // namespace
@@ -17,7 +17,7 @@ HeadRoles roles_or_all(const ModelSpec& spec, const std::optional<HeadRoles>& ro
 Engine::Engine(const std::filesystem::path& model_folder, const std::optional<HeadRoles>& roles,
                KvType kv_type, std::optional<DType> weights)
     : weights_(Weights::load(ModelFolder(model_folder), weights)),
-      layout_(spec(), roles_or_all(spec(), roles), weights_.layers(),
+      layout_(heads_of(spec(), roles), weights_.layers(),
               {.head_dim = spec().head_dim, .k_type = kv_type, .v_type = kv_type}),
       pool_(layout_.shape()),
       compute_(weights_),
@@ -30,7 +30,8 @@ Logits Engine::append(std::span<const std::int32_t> tokens, std::int64_t chunk_l
              .values = {}};
   for (std::int64_t begin = 0; begin < out.n_tokens; begin += chunk_len) {
     const std::int64_t n_rows = std::min(chunk_len, out.n_tokens - begin);
-    const BatchSegment segment{.cache = &cache_, .rows = {0, n_rows}, .first_position = n_tokens_};
+    const BatchSegment segment{
+        .cache = &cache_, .rows = {0, n_rows}, .first_position = {n_tokens_}};
     const auto chunk =
         tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n_rows));
     const auto hidden = transformer_.forward({.tokens = chunk, .segments = {&segment, 1}});

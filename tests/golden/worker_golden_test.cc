@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/dtype.h"
-#include "kernels/isa.h"
+#include "kernels/cpu/isa.h"
 #include "model/model_folder.h"
 #include "tests/golden/engine.h"
 #include "tests/golden/golden_models.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/isa.h"
+#include "kernels/cpu/isa.h"
 #include "model/head_profile.h"
 #include "model/model_folder.h"
 #include "model/tokenizer/tokenizer.h"
@@ -41,12 +41,17 @@ struct GreedyArgs {
   std::int64_t n_tokens = 0;  // at most; an end-of-text token ends it before
 };
 
+std::optional<HeadTable> heads_of(const ModelSpec& spec, const std::optional<HeadRoles>& roles) {
+  if (!roles) return std::nullopt;
+  return duo_attention_heads(spec, *roles);
+}
+
 // What the worker answers to a prompt, through the commands that the coordinator sends.
 std::vector<std::int32_t> greedy(const GreedyArgs& args) {
   const ModelFolder folder(args.model);
   const std::vector<std::int32_t>& eos = folder.config().eos_token_ids;
   Worker worker({.weights = std::make_shared<const Weights>(Weights::load(folder)),
-                 .roles = args.roles,
+                 .heads = heads_of(folder.config().spec, args.roles),
                  .k_type = args.kv_type,
                  .v_type = args.kv_type,
                  .cache_limit_bytes = std::nullopt,

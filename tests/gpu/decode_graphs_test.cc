@@ -51,7 +51,7 @@ TEST_P(GoldenModelGraphs, GiveTheSameBits) {
   const auto make = [&](const DeviceId& device) -> WorkerConfig {
     return {.weights = std::make_shared<const Weights>(Weights::load(folder, std::nullopt, device)),
             .device = device,
-            .roles = mixed_roles(folder.config().spec),
+            .heads = duo_attention_heads(folder.config().spec, mixed_roles(folder.config().spec)),
             .block_size = 16,
             .n_threads = 1};
   };
@@ -148,7 +148,9 @@ TEST_F(DecodeGraphs, LeaveSamplingAsItIs) {
 TEST_F(DecodeGraphs, WorkWithSinksAtPositionsInTheCache) {
   const auto make = [](const DeviceId& device) {
     WorkerConfig config = wide_model(KvType::kF32)(device);
-    config.roles->sink_positions = SinkPositions::kInCache;
+    HeadRoles roles = mixed_roles(wide_spec());
+    roles.sink_positions = SinkPositions::kInCache;
+    config.heads = duo_attention_heads(wide_spec(), roles);
     return config;
   };
   const auto play = [](Player& player) {

@@ -77,7 +77,7 @@ TEST_P(NeedleOnGpu, AnswersAreTheCpusAndRight) {
       return {
           .weights = std::make_shared<const Weights>(Weights::load(folder_, std::nullopt, device)),
           .device = device,
-          .roles = roles,
+          .heads = duo_attention_heads(spec, roles),
           .k_type = GetParam(),
           .v_type = GetParam(),
           .n_threads = 1};

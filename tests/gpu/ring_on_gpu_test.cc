@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/isa.h"
+#include "kernels/cpu/isa.h"
 #include "partition/check_plan.h"
 #include "partition/homes.h"
 #include "tests/multirank/ring_cases.h"
@@ -40,12 +40,12 @@ ModelSpec ring_spec(Random& random, const RingCase& c) {
   return spec;
 }
 
-HeadRoles ring_roles(const ModelSpec& spec) {
+HeadTable ring_heads(const ModelSpec& spec) {
   HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
   for (std::size_t i = 1; i < roles.roles.size(); i += 3) roles.roles[i] = HeadRole::kStreaming;
   roles.sink = 5;
   roles.recent = 37;
-  return roles;
+  return duo_attention_heads(spec, roles);
 }
 
 // Two documents, one with forks; chunks that begin and end inside blocks; decode in a batch of rows
@@ -122,10 +122,10 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
   const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(n_ranks);
   Random random(seed);
   const ModelSpec spec = ring_spec(random, c);
-  const HeadRoles roles = ring_roles(spec);
+  const HeadTable heads = ring_heads(spec);
   const auto weights = tiny_weights(spec, c.weights, seed);
   Worker alone({.weights = weights,
-                .roles = roles,
+                .heads = heads,
                 .k_type = c.kv,
                 .v_type = c.kv,
                 .block_size = 16,
@@ -135,7 +135,7 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
 
   const KvFormat kv{.k_type = c.kv, .v_type = c.kv, .block_size = 16, .head_dim = spec.head_dim};
   const auto draw_plan = [&] {
-    return random_plan(random, spec, roles, n_ranks, c.n_stages, kv,
+    return random_plan(random, spec, heads, n_ranks, c.n_stages, kv,
                        c.weights == DType::kI8 ? kInt8Group : 1);
   };
   // With more ranks than stages some head lies in parts, which are attended to apart and merged.

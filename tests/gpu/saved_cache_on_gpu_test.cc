@@ -39,7 +39,7 @@ fs::path save(const fs::path& folder, KvType type, const DeviceId& device) {
   Player player({.weights = std::make_shared<const Weights>(
                      Weights::synthetic(tiny_spec(), DType::kF32, 7, device)),
                  .device = device,
-                 .roles = roles,
+                 .heads = duo_attention_heads(tiny_spec(), roles),
                  .k_type = type,
                  .v_type = type,
                  .block_size = 16,

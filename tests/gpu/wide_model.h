@@ -21,7 +21,7 @@ inline MakeConfig wide_model(KvType type, DType weights = DType::kF32) {
     return {.weights = std::make_shared<const Weights>(
                 Weights::synthetic(wide_spec(), weights, 7, device)),
             .device = device,
-            .roles = mixed_roles(wide_spec()),
+            .heads = duo_attention_heads(wide_spec(), mixed_roles(wide_spec())),
             .k_type = type,
             .v_type = type,
             .block_size = 16,

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "base/clock.h"
-#include "base/gpu_memory.h"
-#include "kernels/hopper_attention.h"
+#include "base/device/gpu_memory.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "model/model_folder.h"
 #include "partition/memory_model.h"
 #include "tests/golden/golden_models.h"
@@ -45,7 +45,7 @@ TEST_P(GoldenModels, AnswerAsOnTheCpu) {
   const auto make = [&](const DeviceId& device) -> WorkerConfig {
     return {.weights = std::make_shared<const Weights>(Weights::load(folder, std::nullopt, device)),
             .device = device,
-            .roles = mixed_roles(folder.config().spec),
+            .heads = duo_attention_heads(folder.config().spec, mixed_roles(folder.config().spec)),
             .block_size = 16,
             .n_threads = 1};
   };
@@ -165,7 +165,9 @@ TEST_F(OnGpu, ScoresAreTheCpus) {
 TEST_F(OnGpu, SinksAtPositionsInTheCacheAreTheCpus) {
   const auto make = [](const DeviceId& device) {
     WorkerConfig config = wide_model(KvType::kF32)(device);
-    config.roles->sink_positions = SinkPositions::kInCache;
+    HeadRoles roles = mixed_roles(wide_spec());
+    roles.sink_positions = SinkPositions::kInCache;
+    config.heads = duo_attention_heads(wide_spec(), roles);
     return config;
   };
   expect_the_cpus_answers(make, read_and_write, kFloat32);

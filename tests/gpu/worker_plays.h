@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/device_memory.h"
-#include "kernels/isa.h"
+#include "base/device/device_memory.h"
+#include "kernels/cpu/isa.h"
 #include "tests/unit/worker/tiny_models.h"
 #include "worker/worker.h"
 

@@ -9,6 +9,7 @@
 
 #include "tests/multirank/support/faulty_communicator.h"
 #include "tests/multirank/support/ranks.h"
+#include "tests/multirank/support/ring_shift.h"
 
 namespace longhaul::test {
 namespace {
@@ -196,7 +197,7 @@ TEST_P(Faults, AMessageOfAnotherSizeIsRefused) {
   run([](Communicator& comm) {
     const std::vector<std::byte> out(comm.rank() % 2 == 0 ? 8 : 32);
     std::vector<std::byte> in(16);
-    RingTransfer transfer = comm.start_ring_shift(out, in);
+    RingTransfer transfer = start_ring_shift(comm, out, in);
     // A rank that gives up at once may take its own message back, if it had to be copied first.
     const Deadline soon = deadline_in(std::chrono::seconds(1));
     while (!transfer.send.test() && Clock::now() < soon) comm.progress();
@@ -222,11 +223,11 @@ TEST_P(Faults, ALostMessageIsATimeoutThatNamesTheSender) {
             {{.kind = Fault::Kind::kDrop, .job_rank = 0, .traffic = Traffic::kKeys, .nth = 1}});
         std::vector<std::byte> out(100);
         std::vector<std::byte> in(100);
-        comm.ring_shift(out, in);
+        ring_shift(comm, out, in);
         if (comm.rank() == 1 % comm.size()) {
-          EXPECT_FAILS(comm.ring_shift(out, in), kTimeout, "from rank 0");
+          EXPECT_FAILS(ring_shift(comm, out, in), kTimeout, "from rank 0");
         } else {
-          comm.ring_shift(out, in);
+          ring_shift(comm, out, in);
         }
       },
       impatient());
@@ -251,7 +252,7 @@ TEST_P(Faults, AFailingSendReachesEverybodyAsOneVerdict) {
     std::vector<std::byte> out(50'000);
     std::vector<std::byte> in(50'000);
     const auto error = error_of([&] {
-      for (int step = 0; step < 1000; ++step) comm.ring_shift(out, in);
+      for (int step = 0; step < 1000; ++step) ring_shift(comm, out, in);
     });
     if (comm.rank() == 0 && error) comm.abort(error->code(), error->what());
     EXPECT_TRUE(error.has_value());
@@ -268,7 +269,7 @@ TEST_P(Faults, ReachGroupsSplitFromTheFaultyOne) {
     const auto group = comm.split(0, 0);
     const std::vector<std::byte> out(9);
     std::vector<std::byte> in(9);
-    group->ring_shift(out, in, {Traffic::kHidden});
+    ring_shift(*group, out, in, {Traffic::kHidden});
     EXPECT_EQ(in[4], comm.previous() == 0 ? std::byte{1} : std::byte{0});
   });
 }

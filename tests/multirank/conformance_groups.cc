@@ -5,6 +5,7 @@
 
 #include "cluster/comm/host_info.h"
 #include "tests/multirank/support/ranks.h"
+#include "tests/multirank/support/ring_shift.h"
 
 namespace longhaul::test {
 namespace {
@@ -68,10 +69,10 @@ TEST_P(Groups, SeveralAreUsedAtTheSameTime) {
     int in_job = -1;
     const int mine_in_stage = 100 + comm.rank();
     const int mine_in_job = 200 + comm.rank();
-    RingTransfer first = stage->start_ring_shift(std::as_bytes(std::span(&mine_in_stage, 1)),
-                                                 std::as_writable_bytes(std::span(&in_stage, 1)));
-    RingTransfer second = comm.start_ring_shift(std::as_bytes(std::span(&mine_in_job, 1)),
-                                                std::as_writable_bytes(std::span(&in_job, 1)));
+    RingTransfer first = start_ring_shift(*stage, std::as_bytes(std::span(&mine_in_stage, 1)),
+                                          std::as_writable_bytes(std::span(&in_stage, 1)));
+    RingTransfer second = start_ring_shift(comm, std::as_bytes(std::span(&mine_in_job, 1)),
+                                           std::as_writable_bytes(std::span(&in_job, 1)));
     stage->barrier();
     comm.barrier();
     second.wait();
@@ -113,7 +114,8 @@ TEST_P(Counters, RingShiftsCountTheirBytes) {
     const std::vector<std::byte> out(1000);
     std::vector<std::byte> in(1000);
     const TrafficCounters before = comm.traffic();
-    for (int step = 1; step < comm.size(); ++step) comm.ring_shift(out, in, {Traffic::kQueries, 2});
+    for (int step = 1; step < comm.size(); ++step)
+      ring_shift(comm, out, in, {Traffic::kQueries, 2});
     const TrafficCounters sent = comm.traffic() - before;
     const std::int64_t hops = comm.size() - 1;
     EXPECT_EQ(sent[Traffic::kQueries], (TrafficCount{.messages = hops, .bytes = 1000 * hops}));

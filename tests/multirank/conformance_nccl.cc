@@ -12,6 +12,7 @@
 #include "tests/multirank/support/gpu_values.h"
 #include "tests/multirank/support/ranks.h"
 #include "tests/multirank/support/ranks_on_gpus.h"
+#include "tests/multirank/support/ring_shift.h"
 
 namespace longhaul::test {
 namespace {
@@ -58,7 +59,7 @@ TEST_P(Nccl, CarriesTransfersAndCollectivesOfGpuMemory) {
     cuda::Stream& stream = stream_of_this_rank();
     const Floats out(stream, constants(static_cast<float>(comm.rank())));
     const Floats in(stream, constants(-1));
-    comm.ring_shift(out.bytes(), in.bytes());
+    ring_shift(comm, out.bytes(), in.bytes());
     EXPECT_EQ(in.values(), constants(static_cast<float>(comm.previous())));
     comm.all_reduce_sum(out.span());
     EXPECT_EQ(out.values(), constants(static_cast<float>(comm.size() * (comm.size() - 1) / 2)));
@@ -108,11 +109,11 @@ TEST_P(Nccl, AnErrorOfNcclNamesRankPeerAndOperation) {
   run([](Communicator& comm) {
     cuda::Stream& stream = stream_of_this_rank();
     const Floats out(stream, constants(1)), in(stream, constants(-1));
-    comm.ring_shift(out.bytes(), in.bytes());
+    ring_shift(comm, out.bytes(), in.bytes());
     const auto error = error_of([&] {
       comm.barrier();
       if (comm.rank() == 0) fake<decltype(fake_nccl_fail_after)>("fake_nccl_fail_after")(20);
-      for (int i = 0; i < 1000; ++i) comm.ring_shift(out.bytes(), in.bytes());
+      for (int i = 0; i < 1000; ++i) ring_shift(comm, out.bytes(), in.bytes());
     });
     ASSERT_TRUE(error);
     EXPECT_TRUE(comm.broken());
@@ -132,10 +133,10 @@ TEST_P(Nccl, TransfersThatStallAreTimeouts) {
       [](Communicator& comm) {
         cuda::Stream& stream = stream_of_this_rank();
         const Floats out(stream, constants(1)), in(stream, constants(-1));
-        comm.ring_shift(out.bytes(), in.bytes());
+        ring_shift(comm, out.bytes(), in.bytes());
         comm.barrier();
         fake<decltype(fake_nccl_stall)>("fake_nccl_stall")(1);
-        const auto error = error_of([&] { comm.ring_shift(out.bytes(), in.bytes()); });
+        const auto error = error_of([&] { ring_shift(comm, out.bytes(), in.bytes()); });
         ASSERT_TRUE(error);
         // The first one to give up ends its communicators, which others may see before their own
         // deadlines.
@@ -154,7 +155,7 @@ TEST_P(Nccl, IsNotNeeded) {
                                                    .nccl_library = "libno_such_nccl.so.2"});
     const Floats out(stream, constants(static_cast<float>(host.rank())));
     const Floats in(stream, constants(-1));
-    comm->ring_shift(out.bytes(), in.bytes());
+    ring_shift(*comm, out.bytes(), in.bytes());
     EXPECT_EQ(in.values(), constants(static_cast<float>(host.previous())));
   });
 }

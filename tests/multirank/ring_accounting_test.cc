@@ -21,10 +21,10 @@ struct Case {
   explicit Case(std::uint64_t case_seed, std::int64_t ranks)
       : seed(case_seed), random(case_seed), n_ranks(ranks) {
     spec = random_spec(random);
-    roles = random_roles(random, spec);
+    heads = duo_attention_heads(spec, random_roles(random, spec));
     kv = {.block_size = kBlock, .head_dim = spec.head_dim};
     const std::int64_t most = std::min<std::int64_t>({3, n_ranks, spec.n_layers});
-    plan = random_plan(random, spec, roles, n_ranks, random.integer(1, most), kv);
+    plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most), kv);
     for (std::int64_t n : {random.integer(1, 150), random.integer(1, 150), std::int64_t{33}}) {
       chunks.push_back(n);
     }
@@ -43,36 +43,36 @@ struct Case {
                        script);
   }
   // The stage and ring position of a rank.
-  std::pair<const Stage*, std::int64_t> place_of(std::int64_t rank) const {
+  std::pair<const Stage*, RingPos> place_of(Rank rank) const {
     for (const Stage& stage : plan.replicas.front().stages) {
-      if (const auto position = stage.ring_position(Rank{rank})) return {&stage, *position};
+      if (const auto position = stage.ring_position(rank)) return {&stage, *position};
     }
-    return {nullptr, -1};
+    return {nullptr, {}};
   }
 
   std::uint64_t seed;
   Random random;
   std::int64_t n_ranks;
   ModelSpec spec;
-  HeadRoles roles;
+  HeadTable heads;
   KvFormat kv;
   Plan plan;
   std::vector<std::int64_t> chunks;
 };
 
 // Bytes of retrieval and of streaming heads at a rank, for a document of n tokens.
-std::pair<std::int64_t, std::int64_t> planned_bytes(const Case& c, std::int64_t rank,
+std::pair<std::int64_t, std::int64_t> planned_bytes(const Case& c, Rank rank,
                                                     std::int64_t n_tokens) {
   const Stage& stage = *c.place_of(rank).first;
   std::int64_t retrieval = 0;
   std::int64_t streaming = 0;
-  for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
-    for (std::int64_t head = 0; head < c.spec.n_kv_heads; ++head) {
+  for (const LayerId layer : stage.layer_ids()) {
+    for (const KvHeadId head : IdRange<KvHeadId>(c.spec.n_kv_heads)) {
       const Home& home = stage.home_of(layer, head);
-      const KeptKeys kept = kept_keys(c.spec, c.roles, layer, head);
-      if (kept.all) {
-        retrieval += blocks_at(home, Rank{rank}, ceil_div(n_tokens, kBlock));
-      } else if (home.shares.front().rank == Rank{rank}) {
+      const KeyWindow kept = c.heads.window(layer, head);
+      if (kept.is_unlimited()) {
+        retrieval += blocks_at(home, rank, ceil_div(n_tokens, kBlock));
+      } else if (home.shares.front().rank == rank) {
         streaming += kept_blocks(kept, kBlock, n_tokens);
       }
     }
@@ -93,39 +93,39 @@ struct Planned {
   std::int64_t queries = 0;
   std::int64_t windows = 0;
 };
-Planned planned_traffic(const Case& c, const Stage& stage, std::int64_t position,
-                        std::int64_t layer, Extent tokens, bool keys_travel) {
+Planned planned_traffic(const Case& c, const Stage& stage, RingPos position, LayerId layer,
+                        Extent tokens, bool keys_travel) {
   Planned planned;
-  const auto n_ranks = static_cast<std::int64_t>(stage.ring.size());
+  const std::int64_t n_ranks = stage.ring.n();
   if (n_ranks == 1) return planned;
-  const auto at = static_cast<std::size_t>(position);
-  const std::int64_t next = (position + 1) % n_ranks;
+  const RingPos next{(position.value + 1) % n_ranks};
   const auto slabs = slabs_of_chunk(stage.token_share, tokens, kBlock);
   const auto made = slabs_by_owner(slabs);
-  const LayerHeads heads = layer_heads(c.spec, c.roles, layer);
-  planned.keys = chunk_key_bytes_sent(slabs, heads.n_all, c.kv)[at];
-  std::vector<std::int64_t> window_homes;
+  const LayerHeads heads = layer_heads(c.heads, layer);
+  planned.keys = chunk_key_bytes_sent(slabs, heads.n_all, c.kv)[position];
+  std::vector<RingPos> window_homes;
   const std::int64_t state = 4 * (c.spec.head_dim + 2);
   const std::int64_t query = 4 * c.spec.head_dim;
-  for (std::int64_t head = 0; head < c.spec.n_kv_heads; ++head) {
+  for (const KvHeadId head : IdRange<KvHeadId>(c.spec.n_kv_heads)) {
     const Home& home = stage.home_of(layer, head);
-    if (!kept_keys(c.spec, c.roles, layer, head).all) {
+    if (!c.heads.window(layer, head).is_unlimited()) {
       window_homes.push_back(*stage.ring_position(home.shares.front().rank));
     } else if (tokens.begin > 0 && keys_travel) {
       // All trains but that of the next rank, which has come all the way round.
       const std::int64_t n_blocks = ceil_div(tokens.begin, kBlock);
-      const Rank next_rank = stage.ring[static_cast<std::size_t>(next)];
+      const Rank next_rank = stage.ring[next];
       planned.keys += (n_blocks - blocks_at(home, next_rank, n_blocks)) * c.kv.block_bytes();
     } else if (tokens.begin > 0) {
-      for (std::int64_t origin = 0; origin < n_ranks; ++origin) {
+      for (const RingPos origin : made.ids()) {
         std::int64_t n = 0;
-        for (const Extent& slab : made[static_cast<std::size_t>(origin)]) n += slab.size();
+        for (const Extent& slab : made[origin]) n += slab.size();
         planned.queries += n * c.spec.gqa_group() * (origin == next ? state : query + state);
       }
     }
   }
   const WindowChunk window{slabs, made, heads.window, kBlock};
-  if (!window_homes.empty()) planned.windows = window_bytes_sent(window, window_homes, c.kv)[at];
+  if (!window_homes.empty())
+    planned.windows = window_bytes_sent(window, window_homes, c.kv)[position];
   return planned;
 }
 
@@ -148,7 +148,7 @@ TEST(RingAccounting, CachesAreWhereThePlanSays) {
     for (std::size_t i = 0; i < c.chunks.size(); ++i) {
       n_tokens += c.chunks[i];
       for (const RankReport& report : run.reports[i + 1]) {
-        const auto [retrieval, streaming] = planned_bytes(c, report.rank, n_tokens);
+        const auto [retrieval, streaming] = planned_bytes(c, Rank{report.rank}, n_tokens);
         EXPECT_EQ(report.kv_retrieval_bytes, retrieval) << "rank " << report.rank;
         EXPECT_EQ(report.kv_streaming_bytes, streaming) << "rank " << report.rank;
       }
@@ -168,12 +168,12 @@ TEST(RingAccounting, OnlyWhatMustTravelTravels) {
       for (std::size_t i = 0; i < c.chunks.size(); ++i) {
         const Extent tokens{begin, begin + c.chunks[i]};
         begin = tokens.end;
-        for (std::int64_t rank = 0; rank < c.n_ranks; ++rank) {
-          const auto r = static_cast<std::size_t>(rank);
+        for (const Rank rank : IdRange<Rank>(c.n_ranks)) {
+          const auto r = static_cast<std::size_t>(rank.value);
           const auto [stage, position] = c.place_of(rank);
           Planned planned;
-          for (std::int64_t l = stage->layers.begin; l < stage->layers.end; ++l) {
-            const Planned one = planned_traffic(c, *stage, position, l, tokens, keys_travel);
+          for (const LayerId layer : stage->layer_ids()) {
+            const Planned one = planned_traffic(c, *stage, position, layer, tokens, keys_travel);
             planned.keys += one.keys;
             planned.queries += one.queries;
             planned.windows += one.windows;
@@ -194,12 +194,11 @@ TEST(RingAccounting, TheTotalsAreThoseOfThePlanner) {
   for_cases(4, [](Case& c) {
     const Extent tokens{150, 290};
     for (const Stage& stage : c.plan.replicas.front().stages) {
-      for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+      for (const LayerId layer : stage.layer_ids()) {
         const ChunkTraffic want = chunk_traffic(c.plan, stage, c.spec, layer, tokens);
         Planned keys;
         Planned queries;
-        for (std::size_t p = 0; p < stage.ring.size(); ++p) {
-          const auto position = static_cast<std::int64_t>(p);
+        for (const RingPos position : stage.ring.ids()) {
           const Planned by_keys = planned_traffic(c, stage, position, layer, tokens, true);
           const Planned by_queries = planned_traffic(c, stage, position, layer, tokens, false);
           keys.keys += by_keys.keys;
@@ -218,7 +217,7 @@ TEST(RingAccounting, TheTotalsAreThoseOfThePlanner) {
 
 TEST(RingAccounting, LayersWithoutRetrievalHeadsSendNothingRoundTheRing) {
   for_cases(2, [](Case& c) {
-    for (HeadRole& role : c.plan.roles.roles) role = HeadRole::kStreaming;
+    c.plan.heads = streaming_heads(c.spec, {4, 12});
     for (auto& stage : c.plan.replicas.front().stages) {
       for (auto& homes : stage.home) {
         for (Home& home : homes) home.shares.resize(1);
@@ -249,7 +248,7 @@ TEST(RingAccounting, DecodeSendsSumsAndTheScalesOfSplitHeads) {
       std::int64_t want = 0;
       std::int64_t got = 0;
       for (const Stage& stage : c.plan.replicas.front().stages) {
-        for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+        for (const LayerId layer : stage.layer_ids()) {
           want += decode_traffic(stage, c.spec, layer, 1, weights).total;
         }
       }

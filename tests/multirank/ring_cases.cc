@@ -14,17 +14,17 @@ namespace longhaul::test {
 namespace {
 
 // n cut into `parts` consecutive extents at multiples of `unit`, some possibly empty.
-std::vector<Extent> random_slices(Random& random, std::int64_t n, std::size_t parts,
-                                  std::int64_t unit = 1) {
+IndexedVector<RingPos, Extent> random_slices(Random& random, std::int64_t n, std::size_t parts,
+                                             std::int64_t unit = 1) {
   std::vector<std::int64_t> cuts{0, n};
   for (std::size_t i = 1; i < parts; ++i) cuts.push_back(random.integer(0, n / unit) * unit);
   std::sort(cuts.begin(), cuts.end());
-  std::vector<Extent> slices;
+  IndexedVector<RingPos, Extent> slices;
   for (std::size_t i = 0; i < parts; ++i) slices.push_back({cuts[i], cuts[i + 1]});
   return slices;
 }
 
-std::vector<std::int64_t> random_shares(Random& random, std::size_t n) {
+IndexedVector<RingPos, std::int64_t> random_shares(Random& random, std::size_t n) {
   std::vector<std::int64_t> shares(n, 0);
   std::int64_t left = Stage::kTokenShareTotal;
   for (std::size_t i = 0; i + 1 < n; ++i) {
@@ -34,7 +34,7 @@ std::vector<std::int64_t> random_shares(Random& random, std::size_t n) {
   }
   shares.back() = left;
   std::shuffle(shares.begin(), shares.end(), random.engine());
-  return shares;
+  return IndexedVector<RingPos, std::int64_t>(std::move(shares));
 }
 
 Home random_home(Random& random, const std::vector<Rank>& ring, bool may_split) {
@@ -48,16 +48,17 @@ Home random_home(Random& random, const std::vector<Rank>& ring, bool may_split) 
   return home;
 }
 
-Stage random_stage(Random& random, const ModelSpec& spec, const HeadRoles& roles,
+Stage random_stage(Random& random, const ModelSpec& spec, const HeadTable& heads,
                    std::vector<Rank> ring, Extent layers, std::int64_t ffn_unit) {
   Stage stage;
   stage.layers = layers;
-  stage.ring = std::move(ring);
+  stage.ring = IndexedVector<RingPos, Rank>(std::move(ring));
   stage.token_share = random_shares(random, stage.ring.size());
-  for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
+  for (const LayerId layer : stage.layer_ids()) {
     auto& homes = stage.home.emplace_back();
-    for (std::int64_t head = 0; head < spec.n_kv_heads; ++head) {
-      homes.push_back(random_home(random, stage.ring, kept_keys(spec, roles, layer, head).all));
+    for (const KvHeadId head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+      homes.push_back(
+          random_home(random, stage.ring.values(), heads.window(layer, head).is_unlimited()));
     }
   }
   stage.ffn_slice = random_slices(random, spec.d_ff, stage.ring.size(), ffn_unit);
@@ -118,13 +119,13 @@ std::string compare(const std::vector<PickedToken>& want, const std::vector<Pick
 
 }  // namespace
 
-Plan random_plan(Random& random, const ModelSpec& spec, const HeadRoles& roles,
+Plan random_plan(Random& random, const ModelSpec& spec, const HeadTable& heads,
                  std::int64_t n_ranks, std::int64_t n_stages, const KvFormat& kv,
                  std::int64_t ffn_unit) {
   Plan plan;
   plan.kv = kv;
   plan.chunk_len = 64;
-  plan.roles = roles;
+  plan.heads = heads;
   std::vector<Rank> ranks;
   for (std::int64_t r = 0; r < n_ranks; ++r) ranks.push_back(Rank{r});
   std::shuffle(ranks.begin(), ranks.end(), random.engine());
@@ -139,7 +140,7 @@ Plan random_plan(Random& random, const ModelSpec& spec, const HeadRoles& roles,
     const std::int64_t n = left == 0 ? n_left : random.integer(1, n_left - left);
     const auto begin = ranks.begin() + static_cast<std::ptrdiff_t>(first);
     replica.stages.push_back(
-        random_stage(random, spec, roles, {begin, begin + n}, layers, ffn_unit));
+        random_stage(random, spec, heads, {begin, begin + n}, layers, ffn_unit));
     first += static_cast<std::size_t>(n);
   }
   plan.replicas.push_back(std::move(replica));

@@ -17,7 +17,7 @@ namespace longhaul::test {
 // A plan of one replica that check_structure accepts, good or bad: stages cut anywhere, any token
 // shares (zeros too), homes of any weights, columns anywhere (those of the FFN at multiples of
 // ffn_unit).
-Plan random_plan(Random& random, const ModelSpec& spec, const HeadRoles& roles,
+Plan random_plan(Random& random, const ModelSpec& spec, const HeadTable& heads,
                  std::int64_t n_ranks, std::int64_t n_stages, const KvFormat& kv,
                  std::int64_t ffn_unit = 1);
 

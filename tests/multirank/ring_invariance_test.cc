@@ -2,9 +2,12 @@
 // of commands on rings of in-process ranks against one worker alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "partition/check_plan.h"
 #include "tests/multirank/ring_cases.h"
 #include "tests/property/worker_cases.h"
+#include "tests/support/compare.h"
 #include "tests/support/tolerance.h"
 #include "tests/unit/worker/tiny_models.h"
 
@@ -30,22 +33,33 @@ HistoryChoice random_history(Random& random) {
                        : HistoryChoice::kQueriesTravel;
 }
 
+// What the random models and roles have besides.
+struct Variant {
+  DType weights = DType::kF32;
+  SinkPositions sink_positions = SinkPositions::kAbsolute;  // of streaming heads
+  bool sink_logits = false;                                 // learned ones, of all heads
+};
+
 // One random case on n_ranks ranks. With int8 weights the FFN is wide enough for several ranks to
 // have columns: whole groups of activations.
-void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, DType weight_dtype) {
+void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, const Variant& variant) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << n_ranks << " ranks");
   Random random(seed);
   ModelSpec spec = random_spec(random);
+  const DType weight_dtype = variant.weights;
   const bool is_int8 = weight_dtype == DType::kI8;
+  spec.sink_logits = variant.sink_logits;
   if (is_int8) spec.d_ff += random.integer(0, 4) * kInt8Group;
-  const HeadRoles roles = random_roles(random, spec);
+  HeadRoles roles = random_roles(random, spec);
+  roles.sink_positions = variant.sink_positions;
+  const HeadTable heads = duo_attention_heads(spec, roles);
   const auto weights = tiny_weights(spec, weight_dtype, seed);
   const KvFormat kv{.k_type = is_int8 ? KvType::kF32 : random_type(random, spec.head_dim),
                     .v_type = is_int8 ? KvType::kF32 : random_type(random, spec.head_dim),
                     .block_size = 16 * random.integer(1, 2),
                     .head_dim = spec.head_dim};
   Worker alone({.weights = weights,
-                .roles = roles,
+                .heads = heads,
                 .k_type = kv.k_type,
                 .v_type = kv.v_type,
                 .block_size = kv.block_size,
@@ -56,7 +70,7 @@ void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, DType weight
       random_script(random, alone, exact && !is_int8 ? Draws::kSome : Draws::kNone, want);
 
   const std::int64_t most_stages = std::min<std::int64_t>({3, n_ranks, spec.n_layers});
-  const Plan plan = random_plan(random, spec, roles, n_ranks, random.integer(1, most_stages), kv,
+  const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv,
                                 is_int8 ? kInt8Group : 1);
   const std::vector<std::string> wrong = check_structure(plan, spec, n_ranks);
   ASSERT_TRUE(wrong.empty()) << wrong.front();
@@ -67,21 +81,55 @@ void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, DType weight
 
 class RingInvariance : public testing::TestWithParam<std::int64_t> {};
 
-void expect_equal_results_of_all(std::int64_t n_ranks, DType weights) {
+void expect_equal_results_of_all(std::int64_t n_ranks, const Variant& variant) {
   for (int round = 0; round < 8 * intensity(); ++round) {
     expect_equal_results(base_seed() * 1000 + static_cast<std::uint64_t>(round) +
                              static_cast<std::uint64_t>(n_ranks) * 100'000,
-                         n_ranks, weights);
+                         n_ranks, variant);
     if (testing::Test::HasFailure()) return;
   }
 }
 
 TEST_P(RingInvariance, RandomPlansGiveTheResultsOfOneRank) {
-  expect_equal_results_of_all(GetParam(), DType::kF32);
+  expect_equal_results_of_all(GetParam(), {});
 }
 
 TEST_P(RingInvariance, AndSoTheyDoWithInt8Weights) {
-  expect_equal_results_of_all(GetParam(), DType::kI8);
+  expect_equal_results_of_all(GetParam(), {.weights = DType::kI8});
+}
+
+TEST_P(RingInvariance, AndSoTheyDoWithSinksAtPositionsInTheCache) {
+  expect_equal_results_of_all(GetParam(), {.sink_positions = SinkPositions::kInCache});
+}
+
+TEST_P(RingInvariance, AndSoTheyDoWithLearnedSinkLogits) {
+  expect_equal_results_of_all(GetParam(), {.sink_logits = true});
+  expect_equal_results_of_all(
+      GetParam(),
+      {.weights = DType::kI8, .sink_positions = SinkPositions::kInCache, .sink_logits = true});
+}
+
+// That the variants above are different from a model without them.
+TEST(RingVariants, SinkLogitsAndPositionsInTheCacheChangeWhatARankAnswers) {
+  Random random(base_seed());
+  const ModelSpec spec = tiny_spec();
+  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  std::ranges::fill(roles.roles, HeadRole::kStreaming);
+  roles.sink = 4;
+  roles.recent = 20;
+  const std::vector<std::int32_t> tokens = random_tokens(random, 80, spec.vocab_size);
+  const auto scores = [&](bool sink_logits, SinkPositions positions) {
+    ModelSpec with = spec;
+    with.sink_logits = sink_logits;
+    roles.sink_positions = positions;
+    Worker worker(
+        {.weights = tiny_weights(with), .heads = duo_attention_heads(with, roles), .n_threads = 1});
+    return log_probabilities(worker, tokens, equal_chunks(80, 33));
+  };
+  const auto plain = scores(false, SinkPositions::kAbsolute);
+  const Tolerance tolerance = logits_tolerance(DType::kF32);
+  EXPECT_FALSE(close(scores(true, SinkPositions::kAbsolute), plain, tolerance));
+  EXPECT_FALSE(close(scores(false, SinkPositions::kInCache), plain, tolerance));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RingInvariance, testing::Values(1, 2, 3, 4, 5, 8),

@@ -44,7 +44,7 @@ HeadRoles few_retrieval_heads(const ModelSpec& spec) {
 PlanRequest request_for(const ClusterSpec& cluster, std::int64_t n_layers) {
   PlanRequest request;
   request.spec = model(n_layers);
-  request.roles = few_retrieval_heads(request.spec);
+  request.heads = duo_attention_heads(request.spec, few_retrieval_heads(request.spec));
   request.cluster = cluster;
   request.workload = {.document_tokens = 600,
                       .tail_tokens = 100,
@@ -71,7 +71,7 @@ Plan planned(const PlanRequest& request) {
 RingRun expect_results_of_one_rank(const PlanRequest& request, const Plan& plan) {
   Random random(base_seed());
   const auto weights = tiny_weights(request.spec);
-  Worker alone({.weights = weights, .roles = request.roles, .block_size = 16, .n_threads = 1});
+  Worker alone({.weights = weights, .heads = request.heads, .block_size = 16, .n_threads = 1});
   std::vector<StepResult> want;
   std::vector<StepCommand> script;
   const auto add = [&](StepCommand command) {
@@ -102,7 +102,7 @@ RingRun expect_results_of_one_rank(const PlanRequest& request, const Plan& plan)
 void expect_buffers_within_plan(const PlanRequest& request, const Plan& plan, const RingRun& run) {
   const auto bytes = memory_of(plan, request.spec, request.cluster, request.workload);
   for (const RankReport& report : run.reports.back()) {
-    const RankBytes& reckoned = bytes[static_cast<std::size_t>(report.rank)];
+    const RankBytes& reckoned = bytes[Rank{report.rank}];
     EXPECT_LE(report.buffer_bytes, reckoned.activations + reckoned.ring_buffers)
         << "rank " << report.rank;
     EXPECT_LE(report.kv_retrieval_bytes, reckoned.kv_retrieval) << "rank " << report.rank;
@@ -143,8 +143,8 @@ TEST_P(RingPlanned, OneRankThreeTimesSlower) {
   const Plan plan = planned(request);
   if (GetParam() > 1) {
     const Stage& stage = plan.replicas.front().stages.front();
-    const auto slow = static_cast<std::size_t>(*stage.ring_position(Rank{0}));
-    const std::size_t fast = slow == 0 ? 1 : 0;
+    const RingPos slow = *stage.ring_position(Rank{0});
+    const RingPos fast{slow == RingPos{0} ? 1 : 0};
     EXPECT_LT(stage.token_share[slow], stage.token_share[fast]);
   }
   expect_buffers_within_plan(request, plan, expect_results_of_one_rank(request, plan));
@@ -203,11 +203,11 @@ TEST(RingTrace, TransfersRunUnderCompute) {
                                        span.layer == transfer.layer && span.hop == transfer.hop &&
                                        transfer.begin <= span.begin;
                               }))
-          << "rank " << rank << ", layer " << transfer.layer << ", hop " << transfer.hop;
+          << "rank " << rank << ", layer " << transfer.layer.value << ", hop " << transfer.hop;
     }
     EXPECT_EQ(n_transfers, 2);  // one layer with a retrieval head, two hops
     const std::filesystem::path path = testing::TempDir() + "ring_trace.json";
-    traces[rank].write(path, static_cast<std::int64_t>(rank));
+    traces[rank].write(path, {static_cast<std::int64_t>(rank)});
     const Json json = parse_json(read_file(path, std::size_t{1} << 20), path.string());
     EXPECT_EQ(std::get<JsonArray>(json.value()).size(), traces[rank].spans().size() + 4);
   }

@@ -63,7 +63,7 @@ TEST(InCachePositions, EqualEvictionAndNewRotationForAnyChunks) {
     const std::vector<std::int32_t> tokens =
         random_tokens(random, random.integer(2, 200), c.spec.vocab_size);
     Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
-                   .roles = c.roles,
+                   .heads = duo_attention_heads(c.spec, c.roles),
                    .block_size = 16 * random.integer(1, 4),
                    .n_threads = 2});
     const std::vector<float> got = log_probabilities(
@@ -86,7 +86,7 @@ TEST(InCachePositions, HoldInBatchesOfForks) {
     const Case c(random, seed);
     const ModelFolder model(c.folder.path());
     Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
-                   .roles = c.roles,
+                   .heads = duo_attention_heads(c.spec, c.roles),
                    .block_size = 16,
                    .n_threads = 1});
     const ReferenceModel reference(model);
@@ -138,7 +138,7 @@ TEST(InCachePositions, DifferFromAbsoluteOnesOnlyOnceSinksHaveMoved) {
     roles.sink = sink;
     roles.recent = 60 - sink;
     roles.sink_positions = positions;
-    Worker worker({.weights = weights, .roles = roles, .n_threads = 1});
+    Worker worker({.weights = weights, .heads = duo_attention_heads(spec, roles), .n_threads = 1});
     return log_probabilities(worker, tokens, equal_chunks(120, 50));
   };
   const auto in_cache = scores(5, SinkPositions::kInCache);

@@ -90,7 +90,7 @@ Workload random_workload(Random& random) {
 PlanRequest random_request(Random& random) {
   PlanRequest request;
   request.spec = random_model(random);
-  request.roles = random_roles(random, request.spec);
+  request.heads = duo_attention_heads(request.spec, random_roles(random, request.spec));
   request.cluster = random_cluster(random);
   request.workload = random_workload(random);
   if (random.chance(0.3)) {
@@ -183,8 +183,8 @@ TEST(PlanProperty, RanksOnOneGpuStayWithinItsMemoryTogether) {
     EXPECT_EQ(listed(check_plan(*plan, request.spec, request.cluster, request.workload)), "");
     const auto bytes = memory_of(*plan, request.spec, request.cluster, request.workload);
     std::map<std::pair<std::string, int>, std::pair<std::int64_t, std::int64_t>> gpus;
-    for (std::size_t r = 0; r < bytes.size(); ++r) {
-      const RankSpec& rank = request.cluster.ranks[r];
+    for (const Rank r : bytes.ids()) {
+      const RankSpec& rank = request.cluster.rank(r);
       auto& [used, limit] = gpus[{rank.host, rank.device == Device::kCuda ? rank.gpu : -1}];
       used += bytes[r].total();
       limit += rank.memory_bytes;
@@ -228,8 +228,9 @@ TEST(PlanProperty, EveryBlockHasOneHomeAndPrefixesFollowWeights) {
     const auto& stages = plan.replicas.back().stages;
     const Stage& stage = stages[static_cast<std::size_t>(
         random.integer(0, static_cast<std::int64_t>(stages.size()) - 1))];
-    const std::int64_t layer = random.integer(stage.layers.begin, stage.layers.end - 1);
-    const Home& home = stage.home_of(layer, random.integer(0, request.spec.n_kv_heads - 1));
+    const LayerId layer{random.integer(stage.layers.begin, stage.layers.end - 1)};
+    const KvHeadId kv_head{random.integer(0, request.spec.n_kv_heads - 1)};
+    const Home& home = stage.home_of(layer, kv_head);
     std::int64_t whole = 0;
     for (const HomeShare& share : home.shares) whole += share.weight;
     std::vector<std::int64_t> counts(home.shares.size(), 0);
@@ -257,27 +258,29 @@ TEST(PlanProperty, SlabsCoverEveryTokenOnce) {
     const std::uint64_t seed = test::base_seed() * 7919 + static_cast<std::uint64_t>(i);
     SCOPED_TRACE("case seed " + std::to_string(seed));
     Random random(seed);
-    std::vector<std::int64_t> shares;
+    IndexedVector<RingPos, std::int64_t> shares;
     for (std::int64_t p = random.integer(1, 12); p > 0; --p) {
       shares.push_back(random.chance(0.2) ? 0 : random.integer(1, 1000));
     }
-    shares[0] += shares == std::vector<std::int64_t>(shares.size(), 0) ? 1 : 0;
+    if (std::ranges::all_of(shares, [](std::int64_t share) { return share == 0; })) {
+      shares.front() = 1;
+    }
     const std::int64_t block_size = random.integer(1, 70);
     const std::int64_t begin = random.integer(0, 5000);
     const Extent tokens = {begin, begin + random.integer(1, 5000)};
     const auto slabs = slabs_of_chunk(shares, tokens, block_size);
-    const auto n_ranks = static_cast<std::int64_t>(shares.size());
+    const std::int64_t n_ranks = shares.n();
     ASSERT_EQ(slabs.size(), 2 * shares.size());
     std::int64_t next = tokens.begin;
     for (std::int64_t s = 0; s < 2 * n_ranks; ++s) {
       const Slab& slab = slabs[static_cast<std::size_t>(s)];
-      ASSERT_EQ(slab.owner, s < n_ranks ? s : 2 * n_ranks - 1 - s);
+      ASSERT_EQ(slab.owner.value, s < n_ranks ? s : 2 * n_ranks - 1 - s);
       ASSERT_EQ(slab.tokens.begin, next);
       ASSERT_LE(slab.tokens.begin, slab.tokens.end);
       if (s + 1 < 2 * n_ranks && slab.tokens.end != tokens.begin) {
         ASSERT_EQ(slab.tokens.end % block_size, 0) << "an edge inside a block";
       }
-      if (shares[static_cast<std::size_t>(slab.owner)] == 0 && s + 1 < 2 * n_ranks) {
+      if (shares[slab.owner] == 0 && s + 1 < 2 * n_ranks) {
         ASSERT_TRUE(slab.tokens.empty());
       }
       next = slab.tokens.end;
@@ -296,14 +299,12 @@ TEST(PlanProperty, NoChunkGivesARankMoreBlocksThanItsBuffersHold) {
       const std::int64_t start = random.integer(0, 10000);
       const auto slabs =
           slabs_of_chunk(stage, random.integer(1, workload.chunk_len), start, workload.block_size);
-      std::vector<std::int64_t> own(stage.ring.size(), 0);
+      IndexedVector<RingPos, std::int64_t> own(stage.ring.size(), 0);
       for (const Slab& slab : slabs) {
-        own[static_cast<std::size_t>(slab.owner)] +=
-            blocks_of(slab.tokens, workload.block_size).size();
+        own[slab.owner] += blocks_of(slab.tokens, workload.block_size).size();
       }
-      for (std::size_t i = 0; i < own.size(); ++i) {
-        ASSERT_LE(own[i], max_own_blocks(workload, static_cast<std::int64_t>(own.size()),
-                                         static_cast<std::int64_t>(i), stage.token_share[i]));
+      for (const RingPos i : own.ids()) {
+        ASSERT_LE(own[i], max_own_blocks(workload, own.n(), i, stage.token_share[i]));
       }
     }
   });

@@ -71,14 +71,14 @@ TEST_P(PublishedProfile, Fits) {
   request.spec.n_kv_heads = profile.n_kv_heads;
   request.options.profile = profile;
   for (const double ratio : {0.25, 0.5, 0.75}) {
-    request.roles = choose_roles(profile, ratio);
+    request.heads = duo_attention_heads(request.spec, choose_roles(profile, ratio));
     // 32 KV heads in 32 layers are 512 GiB of bf16 for a million tokens.
     request.workload.document_tokens = profile.n_kv_heads == 32 ? 1 << 18 : 1 << 20;
     EXPECT_TRUE(plan_and_check(GetParam(), request).empty()) << ratio;
   }
   // What does not fit names a ratio that would.
   request.cluster = equal_cluster(2, 40 * kGiB, 2);
-  request.roles = choose_roles(profile, 0.75);
+  request.heads = duo_attention_heads(request.spec, choose_roles(profile, 0.75));
   const PlanResult refused = make_plan(request);
   ASSERT_TRUE(std::holds_alternative<NotFitting>(refused));
   std::string all;

@@ -7,11 +7,11 @@
 #include <optional>
 #include <vector>
 
+#include "model/heads/kept_blocks.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
 #include "tests/support/random.h"
 #include "tests/unit/worker/tiny_models.h"
-#include "worker/kv/cache_size.h"
 
 namespace longhaul::test {
 namespace {
@@ -25,10 +25,14 @@ struct Case {
   std::vector<std::int32_t> tokens(std::int64_t n) {
     return random_tokens(random, n, spec.vocab_size);
   }
+  std::optional<HeadTable> heads_of(const std::optional<HeadRoles>& with_roles) const {
+    if (!with_roles) return std::nullopt;
+    return duo_attention_heads(spec, *with_roles);
+  }
   Worker worker(const std::optional<HeadRoles>& with_roles, std::int64_t block_size = 32,
                 int n_threads = 1) const {
     return Worker({.weights = weights,
-                   .roles = with_roles,
+                   .heads = heads_of(with_roles),
                    .block_size = block_size,
                    .n_threads = n_threads});
   }
@@ -199,10 +203,16 @@ TEST_F(WorkerProperty, ABatchDecodesAsOneByOne) {
 
 TEST_F(WorkerProperty, BytesInUseFollowTheFormula) {
   for_cases(10, [](Case& c) {
-    const CacheSizeArgs size{.spec = c.spec,
-                             .roles = c.roles,
-                             .layers = {0, c.spec.n_layers},
-                             .shape = {.block_size = 32, .head_dim = c.spec.head_dim}};
+    const HeadTable heads = duo_attention_heads(c.spec, c.roles);
+    const Extent layers{0, c.spec.n_layers};
+    const KvBlockShape shape{.block_size = 32, .head_dim = c.spec.head_dim};
+    const auto whole_bytes = [&](std::int64_t n_tokens) {
+      return static_cast<std::size_t>(sequence_blocks(heads, layers, 32, n_tokens)) * shape.bytes();
+    };
+    const auto fork_bytes = [&](std::int64_t n_shared, std::int64_t n_tokens) {
+      return static_cast<std::size_t>(fork_blocks(heads, layers, 32, n_shared, n_tokens)) *
+             shape.bytes();
+    };
     Worker worker = c.worker(c.roles);
     const SequenceId parent{1};
     const SequenceId child{2};
@@ -212,16 +222,15 @@ TEST_F(WorkerProperty, BytesInUseFollowTheFormula) {
       const StepDone result =
           done(worker.step(PrefillChunk{.sequence = parent, .tokens = c.tokens(chunk)}));
       n += chunk;
-      ASSERT_EQ(result.kv_bytes_in_use, sequence_cache_bytes(size, n)) << n << " tokens";
+      ASSERT_EQ(result.kv_bytes_in_use, whole_bytes(n)) << n << " tokens";
     }
     done(worker.step(ForkSequence{.parent = parent, .child = child, .sampling = {}}));
     for (std::int64_t grown = n; grown < n + 70; ++grown) {
-      ASSERT_EQ(worker.kv_bytes_in_use(),
-                sequence_cache_bytes(size, n) + fork_cache_bytes(size, n, grown));
+      ASSERT_EQ(worker.kv_bytes_in_use(), whole_bytes(n) + fork_bytes(n, grown));
       done(worker.step(DecodeBatch{.rows = {{child, 1}}}));
     }
     done(worker.step(DropSequences{.sequences = {parent}}));
-    ASSERT_EQ(worker.kv_bytes_in_use(), sequence_cache_bytes(size, n + 70));
+    ASSERT_EQ(worker.kv_bytes_in_use(), whole_bytes(n + 70));
     done(worker.step(DropSequences{.sequences = {child}}));
     ASSERT_EQ(worker.kv_bytes_in_use(), 0U);
     ASSERT_EQ(worker.kv_bytes_reserved(), 0U);

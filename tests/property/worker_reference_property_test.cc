@@ -45,7 +45,7 @@ TEST(WorkerEqualsReference, ForRandomModelsRolesAndChunks) {
         random_tokens(random, random.integer(2, 180), spec.vocab_size);
 
     Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
-                   .roles = roles,
+                   .heads = duo_attention_heads(spec, roles),
                    .block_size = 16 * random.integer(1, 4),
                    .n_threads = 2});
     const std::vector<float> got = log_probabilities(
@@ -71,7 +71,7 @@ TEST(WorkerEqualsReference, WithBf16WeightsAndCachesWithinTheTable) {
     const ModelFolder model(folder.path());
     const std::vector<std::int32_t> tokens = random_tokens(random, 100, spec.vocab_size);
     Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
-                   .roles = roles,
+                   .heads = duo_attention_heads(spec, roles),
                    .k_type = KvType::kBf16,
                    .v_type = KvType::kBf16,
                    .n_threads = 1});

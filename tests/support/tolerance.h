@@ -2,11 +2,11 @@
 // reference, by the type that it was computed from. An element passes when |got - want| <= absolute
 // + relative * |want|; a tensor also needs the cosine.
 #pragma once
-#include "base/device.h"
+#include "base/device/device.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/kv_type.h"
-#include "kernels/isa.h"
+#include "kernels/cpu/isa.h"
 
 namespace longhaul::test {
 

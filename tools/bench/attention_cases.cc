@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "kernels/kv_append.h"
+#include "kernels/probes/random_values.h"
+#include "model/heads/kept_blocks.h"
 #include "partition/flops.h"
-#include "partition/kept_keys.h"
 #include "tools/bench/kernel_cases.h"
-#include "tools/bench/random_values.h"
 #include "tools/eval/number_lists.h"
 
 namespace longhaul::bench {
@@ -39,10 +39,9 @@ std::int64_t n_heads(const AttentionCase& c) { return c.n_kv_heads * c.gqa_group
 
 Work attention_work(const AttentionCase& c, KvType type) {
   const Extent queries{c.kv_len - c.q_len, c.kv_len};
-  const KeptKeys kept =
-      keeps_all(c.mask) ? KeptKeys{} : KeptKeys{false, c.mask.sink, c.mask.recent};
+  const KeyWindow kept{c.mask.sink, c.mask.recent};
   const std::int64_t n_keys =
-      kept.all ? c.kv_len : std::min(c.kv_len, kept.sink + kept.recent + c.q_len - 1);
+      kept.is_unlimited() ? c.kv_len : std::min(c.kv_len, kept.n_keys(c.kv_len) + c.q_len - 1);
   const std::int64_t cache_bytes = c.n_kv_heads * n_keys * 2 * kv_token_bytes(type, c.head_dim);
   const std::int64_t query_bytes = 4 * c.q_len * n_heads(c) * c.head_dim;
   return {.flops = 4 * visible_keys(kept, queries) * static_cast<double>(n_heads(c) * c.head_dim),

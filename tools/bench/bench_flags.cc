@@ -9,9 +9,9 @@
 #include "base/error.h"
 #include "tools/bench/number_ranges.h"
 #include "tools/bench/shapes.h"
-#include "tools/commands.h"
-#include "tools/device_flag.h"
-#include "tools/weights_flag.h"
+#include "tools/flags/choice_flag.h"
+#include "tools/flags/commands.h"
+#include "tools/flags/job_flags.h"
 
 namespace longhaul::bench {
 namespace {
@@ -36,7 +36,7 @@ void add_model_flags(CLI::App& app, BenchFlags& f) {
       ->check(kCount)
       ->needs(shape)
       ->group(group);
-  add_weights_flag(app, f.weights, group);
+  add_weights_flag(app, f.job, group);
 }
 
 void add_test_flags(CLI::App& app, BenchFlags& f) {
@@ -63,48 +63,31 @@ void add_test_flags(CLI::App& app, BenchFlags& f) {
 }
 
 void add_engine_flags(CLI::App& app, BenchFlags& f) {
+  f.job.n_replicas = 1;  // all ranks work on the same tokens
+  f.job.after_loss = "run the same command again";
   const std::string engine = "Engine";
-  add_device_flag(app, f.device, engine);
+  add_device_flag(app, f.job, engine);
   app.add_option("-t,--threads", f.threads,
-                 "Threads, one number or several (0: OMP_NUM_THREADS, else all cores)")
+                 "Threads of each rank, one number or several (0: OMP_NUM_THREADS, else all cores, "
+                 "divided among the host's ranks)")
       ->capture_default_str()
       ->group(engine);
-  app.add_option("-b,--chunk-len,--batch-size", f.chunk_len, "Tokens of one prefill step")
-      ->check(kCount)
-      ->capture_default_str()
-      ->group(engine);
-  add_cache_type_options(app, f.cache_types, engine);
-  app.add_option("--block-size", f.block_size, "Tokens of a cache block")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
-      ->capture_default_str()
-      ->group(engine);
-  const std::string heads = "Retrieval and streaming heads (default: every head keeps every token)";
-  app.add_option("--head-profile", f.head_profile,
-                 "Folder with full_attention_heads.tsv and config.json (DuoAttention)")
-      ->group(heads);
-  app.add_option("--retrieval-ratio", f.retrieval_ratio,
-                 "Share of heads that keep every token: the profile's best, or without a profile "
-                 "heads scattered at random")
-      ->check(CLI::Range(0.0, 1.0))
-      ->group(heads);
-  app.add_option("--sink", f.sink,
-                 "First tokens that streaming heads keep (default: the profile's, else 128)")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{std::numeric_limits<std::int32_t>::max()}))
-      ->group(heads);
-  app.add_option("--recent", f.recent,
-                 "Last tokens that streaming heads keep (default: the profile's, else 256)")
-      ->check(kCount)
-      ->group(heads);
+  add_chunk_flag(app, f.job, engine);
+  add_cache_flags(app, f.job, engine);
+  add_step_timeout_flag(app, f.job, engine);
+  add_rank_flags(app, f.job);
+  add_head_flags(app, f.heads,
+                 "Retrieval and streaming heads (a ratio without a profile: heads scattered at "
+                 "random, with 128 first and 256 last tokens)");
 }
 
 void add_output_flags(CLI::App& app, BenchFlags& f) {
   app.add_option("-o,--output", f.output, "md, csv, json or jsonl")
       ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
       ->capture_default_str();
-  app.add_option("--clock", f.clock,
-                 "wall, or cpu: CPU time of the one thread, which a busy machine spoils less")
-      ->check(CLI::IsMember({"wall", "cpu"}))
-      ->capture_default_str();
+  add_choice<WorkClock>(
+      app, "--clock", f.clock, {{"wall", WorkClock::kWall}, {"cpu", WorkClock::kProcessCpu}},
+      "wall, or cpu: CPU time of the one thread of one rank, which a busy machine spoils less");
   app.add_flag("--no-progress", f.no_progress, "Show no progress on stderr");
 }
 
@@ -123,8 +106,9 @@ time. Tokens are random; tokenising is not measured, picking the likeliest token
 
 of bound: speed over what this machine allows at best. A prompt's bound is its arithmetic over the
 rate of multiply-adds from registers; a generated token's is the bytes of weights and cache that it
-must read over the rate of reading 512 MiB. Both rates are measured in the same process, with the
-same threads, right before and after each repetition. Models that fit the caches can exceed 1. On a
+must read over the rate of reading 512 MiB. Both rates are measured by the ranks themselves, with the
+same threads, right before and after each repetition. With several ranks, all measure at the same
+time and the bound is what they allow together: work split perfectly, and no time to exchange it. Models that fit the caches can exceed 1. On a
 GPU the rates are that of cuBLAS's bf16 products, twice that for int8, and that of a kernel that reads
 1.6 GiB.
 
@@ -133,6 +117,7 @@ Examples:
   longhaul bench --shape llama-3.1-8b --layers 4 -p 512 -n 32 -d 0,4K,16K
   longhaul bench --shape llama-3.2-1b --retrieval-ratio 0.25 -d 32K -o json
   longhaul bench --shape llama-3.1-8b --device cuda --weights int8 -ctk int4 -ctv int4 -d 128K
+  mpirun longhaul bench --shape llama-3.1-8b -d 128K
 
 Exit status: 0 done, 2 wrong flags, 3 does not fit memory, 5 bad model.)");
 }
@@ -141,10 +126,10 @@ void check_bench_flags(const BenchFlags& f) {
   require(!f.model.empty() || !f.shape.empty(),
           "which model? Give -m MODEL, or --shape NAME for random weights, such as --shape "
           "llama-3.2-1b");
-  require(f.device == "cpu" || f.clock == "wall",
+  require(f.job.device == DeviceChoice::kCpu || f.clock == WorkClock::kWall,
           "--clock cpu counts the time of a CPU: a GPU's is --clock wall");
-  const bool has_streaming = !f.head_profile.empty() || f.retrieval_ratio;
-  require((!f.sink && !f.recent) || has_streaming,
+  const bool has_streaming = !f.heads.profile.empty() || f.heads.retrieval_ratio;
+  require((!f.heads.sink && !f.heads.recent) || has_streaming,
           "--sink and --recent are of streaming heads: give --retrieval-ratio or --head-profile");
 }
 

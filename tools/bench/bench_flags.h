@@ -1,14 +1,15 @@
 // The flags of `longhaul bench`, named as llama-bench names them where it has them.
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/work_clock.h"
 #include "tools/bench/model_results.h"
-#include "tools/cache_types.h"
-#include "tools/cli_app.h"
+#include "tools/flags/cli_app.h"
+#include "tools/job/head_settings.h"
+#include "tools/job/job_config.h"
 
 namespace longhaul::bench {
 
@@ -16,7 +17,6 @@ struct BenchFlags {
   std::string model;
   std::string shape;
   std::optional<std::int64_t> n_layers;
-  std::string weights = "auto";  // the files', or the shape's
 
   std::string n_prompt = "512";
   std::string n_gen = "128";
@@ -25,18 +25,11 @@ struct BenchFlags {
   int n_repetitions = 5;
   bool no_warmup = false;
 
-  std::string device = "cpu";  // cpu, cuda or auto
-  std::string threads = "0";
-  std::int64_t chunk_len = 2048;
-  CacheTypeFlags cache_types;
-  std::int64_t block_size = 64;
+  JobConfig job;              // all but its n_threads
+  std::string threads = "0";  // of each rank: numbers, one after the other
+  HeadSettings heads;         // a ratio without a profile: heads scattered at random
 
-  std::filesystem::path head_profile;
-  std::optional<double> retrieval_ratio;
-  std::optional<std::int64_t> sink;
-  std::optional<std::int64_t> recent;
-
-  std::string clock = "wall";
+  WorkClock clock = WorkClock::kWall;  // or kProcessCpu
   std::string output = "md";
   bool no_progress = false;
 };

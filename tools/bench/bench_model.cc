@@ -2,47 +2,54 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
+#include <algorithm>
 
 #include "base/error.h"
-#include "partition/byte_size.h"
+#include "base/sizes.h"
+#include "kernels/probes/cpu_probes.h"
 #include "partition/weight_bytes.h"
 #include "tools/bench/shapes.h"
-#include "tools/device_flag.h"
-#include "tools/environment.h"
 #include "tools/eval/head_choice.h"
 #include "tools/eval/random_draws.h"
-#include "tools/rank_probe.h"
-#include "tools/weights_flag.h"
+#include "tools/job/device_choice.h"
+#include "tools/job/memory_probe.h"
 
 namespace longhaul::bench {
 namespace {
 
 constexpr std::uint64_t kSeed = 1;
-constexpr std::int64_t kProbeBytes = std::int64_t{1} << 29;      // as probes.h says
 constexpr std::int64_t kGpuProbeBytes = std::int64_t{17} << 27;  // gpu_probes.h, and its scratch
 
-std::optional<std::int64_t> free_bytes_of(const DeviceId& device) {
-  if (device.kind == Device::kCuda) {
-    return static_cast<std::int64_t>(cuda::device_info(device.ordinal).free_bytes);
-  }
-  std::ifstream in("/proc/meminfo");  // has no size and cannot be mapped
-  return available_bytes_of(std::string(std::istreambuf_iterator<char>(in), {}));
+std::int64_t free_bytes_of(const DeviceId& device) {
+  if (device.kind == Device::kCpu) return free_memory_bytes();
+  return static_cast<std::int64_t>(cuda::device_info(device.ordinal).free_bytes);
 }
 
-void check_memory(const ModelShape& shape, DType dtype, const DeviceId& device) {
-  const auto free_bytes = free_bytes_of(device);
-  const std::int64_t probe_bytes = device.kind == Device::kCpu ? kProbeBytes : kGpuProbeBytes;
-  const std::int64_t needed =
-      stage_weight_bytes(shape.spec, dtype, {0, shape.spec.n_layers}) + probe_bytes;
-  if (!free_bytes || needed <= *free_bytes) return;
+// Ranks of one process share what the first of them makes; those of other processes look at the
+// same moment, before any of them has made its own.
+void check_memory(const ModelShape& shape, DType dtype, Extent layers, const DeviceId& device) {
+  const std::int64_t free_bytes = free_bytes_of(device);
+  const std::int64_t probe_bytes =
+      device.kind == Device::kCpu ? CpuProbes::kReadBytes : kGpuProbeBytes;
+  const std::int64_t needed = stage_weight_bytes(shape.spec, dtype, layers) + probe_bytes;
+  if (needed <= free_bytes) return;
   throw Error(
       ErrorCode::kOutOfMemory,
       fmt::format("{}: {} layers take {} with the probe's memory, {} are free; bench fewer: "
                   "--layers",
-                  shape.name, shape.spec.n_layers, format_byte_size(needed),
-                  format_byte_size(*free_bytes)));
+                  shape.name, layers.size(), format_byte_size(needed),
+                  format_byte_size(free_bytes)));
+}
+
+// The same on every rank: a part of a model is made as it is in the whole one.
+std::shared_ptr<ModelSource> random_source(const ModelShape& shape, std::optional<DType> asked) {
+  const DType own = shape.spec.weight_dtype == DType::kF32 ? DType::kF32 : DType::kBf16;
+  const DType dtype = asked.value_or(own);
+  return std::make_shared<ModelSource>(
+      shape.spec, dtype, [shape, dtype](Extent layers, const DeviceId& device) {
+        check_memory(shape, dtype, layers, device);
+        return Weights::synthetic(shape.spec, layers, dtype, kSeed, device);
+      });
 }
 
 // A profile whose gates say nothing: heads are ordered at random, the same every time.
@@ -61,82 +68,83 @@ HeadProfile scattered_profile(const ModelSpec& spec) {
 
 HeadRoles bench_roles(const BenchFlags& flags, const ModelSpec& spec,
                       std::int64_t n_layers_of_model) {
+  const HeadSettings& heads = flags.heads;
   HeadChoice choice{
-      .retrieval_ratio = flags.retrieval_ratio, .sink = flags.sink, .recent = flags.recent};
-  if (flags.head_profile.empty()) {
-    if (flags.retrieval_ratio) choice.profile = scattered_profile(spec);
+      .retrieval_ratio = heads.retrieval_ratio, .sink = heads.sink, .recent = heads.recent};
+  if (heads.profile.empty()) {
+    if (heads.retrieval_ratio) choice.profile = scattered_profile(spec);
     return choose_head_roles(choice, spec.n_layers, spec.n_kv_heads);
   }
-  choice.profile = read_head_profile(flags.head_profile);
+  choice.profile = read_head_profile(heads.profile);
   HeadRoles roles = choose_head_roles(choice, n_layers_of_model, spec.n_kv_heads);
   roles.n_layers = spec.n_layers;
   roles.roles.resize(static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads));
   return roles;
 }
 
-BenchModel::BenchModel(const BenchFlags& flags)
-    : flags_(flags), device_(chosen_device(flags.device)) {
+BenchModel::BenchModel(const BenchFlags& flags, const std::filesystem::path& hub_cache)
+    : flags_(flags), device_(chosen_device(flags.job.device)) {
   if (!flags.model.empty()) {
-    const ModelFolder folder(find_model_folder(flags.model, hub_cache()));
-    name_ = std::filesystem::absolute(folder.path()).lexically_normal().filename().string();
-    n_layers_of_model_ = folder.config().spec.n_layers;
-    roles_ = bench_roles(flags, folder.config().spec, n_layers_of_model_);
-    weights_ = std::make_shared<const Weights>(
-        Weights::load(folder, asked_weights(flags.weights), device_));
+    const auto folder =
+        std::make_shared<const ModelFolder>(find_model_folder(flags.model, hub_cache));
+    name_ = std::filesystem::absolute(folder->path()).lexically_normal().filename().string();
+    n_layers_of_model_ = folder->config().spec.n_layers;
+    source_ = source_of(folder, flags.job.weights);
   } else {
     ModelShape shape = model_shape(flags.shape);
     name_ = shape.name;
     n_layers_of_model_ = shape.spec.n_layers;
     if (flags.n_layers) shape.spec = with_layers(shape.spec, *flags.n_layers);
-    roles_ = bench_roles(flags, shape.spec, n_layers_of_model_);
-    const DType own = shape.spec.weight_dtype == DType::kF32 ? DType::kF32 : DType::kBf16;
-    const DType dtype = asked_weights(flags.weights).value_or(own);
-    check_memory(shape, dtype, device_);
-    weights_ =
-        std::make_shared<const Weights>(Weights::synthetic(shape.spec, dtype, kSeed, device_));
+    source_ = random_source(shape, flags.job.weights);
   }
-  weight_dtype_ = weights_->layer(0).q.dtype;
-  k_type_ = cache_type(flags.cache_types.k, weight_dtype_);
-  v_type_ = cache_type(flags.cache_types.v, weight_dtype_);
+  roles_ = bench_roles(flags, spec(), n_layers_of_model_);
+  heads_ = duo_attention_heads(spec(), roles_);
+  const KvType natural = natural_kv_type(source_->weight_dtype());
+  k_type_ = flags.job.k_type.value_or(natural);
+  v_type_ = flags.job.v_type.value_or(natural);
 }
 
-WorkerConfig BenchModel::worker_config(int n_threads) const {
-  WorkerConfig config;
-  config.weights = weights_;
-  config.device = device_;
-  config.roles = roles_;
-  config.k_type = k_type_;
-  config.v_type = v_type_;
-  config.block_size = flags_.block_size;
-  config.n_threads = n_threads;
-  return config;
+Workload BenchModel::workload(std::span<const ModelTest> tests, std::int64_t n_ranks) const {
+  Workload workload;
+  workload.k_type = k_type_;
+  workload.v_type = v_type_;
+  workload.block_size = flags_.job.block_size;
+  workload.weight_dtype = source_->weight_dtype();
+  workload.document_tokens = 0;
+  workload.tail_tokens = 0;
+  for (const ModelTest& test : tests) {
+    workload.document_tokens = std::max(workload.document_tokens, test.n_depth);
+    workload.tail_tokens = std::max(workload.tail_tokens, test.n_tokens());
+  }
+  workload.chunk_len = flags_.job.chunk_len.value_or(default_chunk_len(n_ranks));
+  return workload;
 }
 
 ModelWorkArgs BenchModel::work_args() const {
-  return {.spec = weights_->spec(),
-          .roles = roles_,
-          .weight_dtype = weight_dtype_,
+  return {.spec = spec(),
+          .heads = heads_,
+          .weight_dtype = source_->weight_dtype(),
           .kv = {.k_type = k_type_,
                  .v_type = v_type_,
-                 .block_size = flags_.block_size,
-                 .head_dim = weights_->spec().head_dim}};
+                 .block_size = flags_.job.block_size,
+                 .head_dim = spec().head_dim}};
 }
 
 ModelFacts BenchModel::facts() const {
-  const ModelSpec& spec = weights_->spec();
+  const ModelSpec& spec = source_->spec();
+  const DType weight_dtype = source_->weight_dtype();
   ModelFacts facts;
-  facts.model = fmt::format("{} {}", name_, name_of(weight_dtype_));
+  facts.model = fmt::format("{} {}", name_, name_of(weight_dtype));
   if (spec.n_layers < n_layers_of_model_) {
     facts.model += fmt::format(", {}/{} layers", spec.n_layers, n_layers_of_model_);
   }
   if (device_.kind == Device::kCuda) facts.gpu = describe(device_);
   facts.model_type = spec.model_type;
-  facts.weight_type = name_of(weight_dtype_);
-  facts.size_bytes = stage_weight_bytes(spec, weight_dtype_, {0, spec.n_layers});
+  facts.weight_type = name_of(weight_dtype);
+  facts.size_bytes = stage_weight_bytes(spec, weight_dtype, {0, spec.n_layers});
   facts.n_params = n_parameters(spec);
   facts.n_layers = spec.n_layers;
   facts.n_layers_of_model = n_layers_of_model_;
-  facts.chunk_len = flags_.chunk_len;
   facts.type_k = name_of(k_type_);
   facts.type_v = name_of(v_type_);
   facts.n_heads = spec.n_layers * spec.n_kv_heads;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "base/rates.h"
 
 namespace longhaul::bench {
 
@@ -16,19 +17,6 @@ struct Work {
   double bytes = 0;     // that must come from memory
   double operations() const { return flops + int8_ops; }
 };
-
-// What the machine attains, a second; measured by Probes.
-struct Rates {
-  double float_flops = 0;  // multiply-adds of floats from registers
-  double pair_flops = 0;   // of pairs of bf16 where the machine has them, else as floats
-  double int8_ops = 0;  // multiply-adds of int8 from registers, by VPDPBUSD or AMX if there is one
-  double read_bytes = 0;  // of memory far larger than the caches
-
-  // Of products of floats with weights or keys of this type: bf16 can always be widened.
-  double flops(DType dtype) const;
-};
-// The better of both for each figure.
-Rates better_of(const Rates& a, const Rates& b);
 
 enum class Limit { kArithmetic, kMemory };
 std::string_view name_of(Limit limit);  // "arithmetic", "memory"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench/bench_clock.h"
+#include "base/work_clock.h"
 #include "tools/bench/kernel_cases.h"
 #include "tools/bench/statistics.h"
 #include "tools/bench/table.h"
@@ -22,7 +22,7 @@ struct KernelSettings {
   std::string cpu;
   std::string isa;
   int n_threads = 1;
-  BenchClock clock = BenchClock::kWall;
+  WorkClock clock = WorkClock::kWall;
 };
 
 // Slopes of time over length, family by family, while results come in.

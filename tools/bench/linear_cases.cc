@@ -1,15 +1,16 @@
+// The matrix products that `bench kernels` times (kernel_cases.h): every path that takes a shape.
 #include <fmt/format.h>
 
 #include <array>
 #include <memory>
 #include <optional>
 
+#include "kernels/cpu/linear_paths.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/int8_weights.h"
-#include "kernels/linear_paths.h"
-#include "kernels/onednn.h"
+#include "kernels/probes/random_values.h"
 #include "partition/weight_bytes.h"
 #include "tools/bench/kernel_cases.h"
-#include "tools/bench/random_values.h"
 
 namespace longhaul::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "partition/byte_size.h"
+#include "base/sizes.h"
 #include "tools/bench/statistics.h"
 
 namespace longhaul::bench {
@@ -55,6 +55,7 @@ std::vector<Column> model_columns(const ShownColumns& shown) {
           {.key = "n_layers_of_model"},
           {.key = "weight_type"},
           {.key = "backends", .title = "backend", .width = 10},
+          {.key = "n_ranks", .title = title(shown.ranks, "ranks"), .align = kRight},
           {.key = "n_threads", .title = "threads", .align = kRight},
           {.key = "n_batch", .title = title(shown.chunk_len, "chunk_len"), .align = kRight},
           {.key = "type_k", .title = title(shown.cache_types, "type_k"), .align = kRight},
@@ -112,6 +113,7 @@ std::vector<Cell> model_cells(const ModelFacts& f, const ModelTest& test,
           {"", f.n_layers_of_model},
           {"", f.weight_type},
           {on_gpu ? "CUDA" : fmt::format("CPU {}", f.isa), on_gpu ? "CUDA" : "CPU"},
+          {fmt::format("{}", f.n_ranks), f.n_ranks},
           {fmt::format("{}", f.n_threads), f.n_threads},
           {fmt::format("{}", f.chunk_len), f.chunk_len},
           {f.type_k, f.type_k},

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench/bench_clock.h"
+#include "base/work_clock.h"
 #include "tools/bench/bound.h"
 #include "tools/bench/table.h"
 
@@ -39,7 +39,8 @@ struct ModelFacts {
   std::int64_t n_params = 0;
   std::int64_t n_layers = 0;
   std::int64_t n_layers_of_model = 0;
-  std::int64_t n_threads = 1;
+  std::int64_t n_ranks = 1;
+  std::int64_t n_threads = 1;  // of each rank
   std::int64_t chunk_len = 0;
   std::string type_k;
   std::string type_v;
@@ -47,18 +48,19 @@ struct ModelFacts {
   std::int64_t n_retrieval = 0;
   std::int64_t sink = 0;
   std::int64_t recent = 0;
-  BenchClock clock = BenchClock::kWall;
+  WorkClock clock = WorkClock::kWall;
 };
 
 // Columns that say the same in every row and what is usual are left out of the Markdown.
 struct ShownColumns {
   std::size_t model_width = 20;
+  bool ranks = false;
   bool chunk_len = false;
   bool cache_types = false;
   bool heads = false;
 };
 std::vector<Column> model_columns(const ShownColumns& shown);
-// `limit` is what bounds the test, `rates` what the machine attained best meanwhile.
+// `limit` is what bounds the test, `rates` what all ranks attained best meanwhile.
 std::vector<Cell> model_cells(const ModelFacts& facts, const ModelTest& test,
                               const std::vector<ModelSample>& samples, Limit limit,
                               const Rates& rates);

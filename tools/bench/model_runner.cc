@@ -10,12 +10,20 @@ constexpr SequenceId kDepth{0};
 
 }  // namespace
 
-ModelRunner::ModelRunner(const WorkerConfig& config, std::int64_t chunk_len, BenchClock clock)
-    : vocab_size_(config.weights->spec().vocab_size),
-      chunk_len_(chunk_len),
-      clock_(clock),
-      steps_(config) {
+ModelRunner::ModelRunner(const ModelRunnerArgs& args) : args_(args), steps_(args.link, args.steps) {
   steps_.run(OpenSequence{.sequence = kDepth, .sampling = {}});
+}
+
+RingRates ModelRunner::rates() {
+  const WorkClock clock =
+      args_.clock == WorkClock::kWall ? WorkClock::kWall : WorkClock::kThreadCpu;
+  const std::vector<RankRates> ranks =
+      steps_.run(MeasureRates{.clock = clock, .cpu_read_bytes = args_.cpu_read_bytes}).rates;
+  RingRates ring{.n_ranks = static_cast<std::int64_t>(ranks.size()),
+                 .n_threads = ranks.at(0).n_threads,
+                 .together = {}};
+  for (const RankRates& rank : ranks) ring.together = sum_of(ring.together, rank.rates);
+  return ring;
 }
 
 double ModelRunner::run(const ModelTest& test) {
@@ -24,35 +32,28 @@ double ModelRunner::run(const ModelTest& test) {
   const auto generated = random_tokens(test.n_gen);
   const SequenceId sequence{next_++};
   steps_.run(ForkSequence{.parent = kDepth, .child = sequence, .sampling = {}});
-  const double begin = now_seconds(clock_);
-  prefill(sequence, prompt);
+  const double begin = now_seconds(args_.clock);
+  if (!prompt.empty()) {
+    steps_.prefill({.sequence = sequence, .tokens = prompt, .after = AfterPrefill::kSample});
+  }
   decode(sequence, generated);
-  const double seconds = now_seconds(clock_) - begin;
+  const double seconds = now_seconds(args_.clock) - begin;
   steps_.run(DropSequences{.sequences = {sequence}});
   return std::max(seconds, 1e-9);
 }
 
 void ModelRunner::fill_to(std::int64_t depth) {
-  if (depth < depth_) {
+  if (depth == depth_) return;
+  if (depth_ > 0) {  // a document that is whole does not grow
     steps_.run(DropSequences{.sequences = {kDepth}});
     steps_.run(OpenSequence{.sequence = kDepth, .sampling = {}});
     depth_ = 0;
   }
-  if (depth == depth_) return;
-  prefill(kDepth, random_tokens(depth - depth_));
+  if (depth == 0) return;
+  const std::vector<std::int32_t> tokens = random_tokens(depth);
+  steps_.prefill({.sequence = kDepth, .tokens = tokens, .after = AfterPrefill::kDocumentEnd});
   steps_.run(ReportRank{});  // which waits until a GPU has done it
   depth_ = depth;
-}
-
-void ModelRunner::prefill(SequenceId sequence, std::span<const std::int32_t> tokens) {
-  while (!tokens.empty()) {
-    const auto chunk = tokens.first(std::min(tokens.size(), static_cast<std::size_t>(chunk_len_)));
-    tokens = tokens.subspan(chunk.size());
-    steps_.run(
-        PrefillChunk{.sequence = sequence,
-                     .tokens = {chunk.begin(), chunk.end()},
-                     .after = tokens.empty() ? AfterPrefill::kSample : AfterPrefill::kNothing});
-  }
 }
 
 void ModelRunner::decode(SequenceId sequence, std::span<const std::int32_t> tokens) {
@@ -65,7 +66,7 @@ std::vector<std::int32_t> ModelRunner::random_tokens(std::int64_t n) {
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < n; ++i) {
     tokens.push_back(
-        static_cast<std::int32_t>(draws_.below(static_cast<std::size_t>(vocab_size_))));
+        static_cast<std::int32_t>(draws_.below(static_cast<std::size_t>(args_.vocab_size))));
   }
   return tokens;
 }

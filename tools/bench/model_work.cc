@@ -3,22 +3,22 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/heads/kept_blocks.h"
 #include "partition/flops.h"
-#include "partition/kept_keys.h"
 #include "partition/weight_bytes.h"
 
 namespace longhaul::bench {
 namespace {
 
 double attention_flops(const ModelWorkArgs& args, std::int64_t layer, Extent queries) {
-  const LayerHeads heads = layer_heads(args.spec, args.roles, layer);
+  const LayerHeads heads = layer_heads(args.heads, {layer});
   const double keys = static_cast<double>(heads.n_all) * visible_keys({}, queries) +
                       static_cast<double>(heads.n_windowed) * visible_keys(heads.window, queries);
   return keys * static_cast<double>(args.spec.gqa_group()) * attention_flops_per_key(args.spec);
 }
 
 double cache_bytes(const ModelWorkArgs& args, std::int64_t layer, Extent tokens) {
-  const LayerHeads heads = layer_heads(args.spec, args.roles, layer);
+  const LayerHeads heads = layer_heads(args.heads, {layer});
   const std::int64_t seen =
       std::min(tokens.end, heads.window.sink + heads.window.recent + tokens.size() - 1);
   return static_cast<double>(heads.n_all * tokens.end + heads.n_windowed * seen) *

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "model/head_profile.h"
+#include "model/heads/head_table.h"
 #include "model/model_spec.h"
 #include "partition/kv_format.h"
 #include "tools/bench/bound.h"
@@ -14,7 +14,7 @@ namespace longhaul::bench {
 
 struct ModelWorkArgs {
   const ModelSpec& spec;
-  const HeadRoles& roles;
+  const HeadTable& heads;
   DType weight_dtype = DType::kBf16;
   KvFormat kv = {};
 };

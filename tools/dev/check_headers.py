@@ -13,9 +13,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ("base", "kernels", "model", "partition", "cluster", "worker", "coordinator", "tools", "tests/support")
 # Included by one .cc per instruction set, inside a namespace that it names; not headers in their own right.
-NOT_ALONE = ("kernels/cpu/", "kernels/cuda/")
+NOT_ALONE = ("kernels/cpu/isa/", "kernels/cuda/")
 # Private headers of a part that is built only where its package is.
-OPTIONAL = ("hdf5.h: No such file", "nccl.h: No such file")
+OPTIONAL = ("hdf5.h: No such file", "nccl.h: No such file", "cuda_runtime.h: No such file")
 
 
 def is_first_in_its_source(header):

@@ -2,78 +2,55 @@
 
 #include <CLI/CLI.hpp>
 
-#include <limits>
-#include <string>
-
-#include "tools/device_flag.h"
-#include "tools/weights_flag.h"
+#include "tools/flags/environment.h"
+#include "tools/flags/job_flags.h"
 
 namespace longhaul {
-namespace {
 
-constexpr const char* kGroup = "Retrieval and streaming heads";
-
-}  // namespace
-
-void add_eval_model_flags(CLI::App& app, EvalModelFlags& f) {
-  app.add_option("-m,--model", f.model,
-                 "Model: a Hugging Face folder, or org/name[@revision] from the local hub cache")
-      ->required();
+void add_eval_flags(CLI::App& app, EvalFlags& f) {
+  f.job.n_replicas = 1;  // an evaluation drives one
+  f.job.after_loss = "nothing is written; run the same command again";
+  add_model_flag(app, f.model);
+  app.add_flag("--no-progress", f.no_progress, "Show no progress on stderr");
   const std::string group = "Speed and memory";
-  add_device_flag(app, f.device, group);
-  app.add_option("-t,--threads", f.n_threads, "Threads (default: all cores)")
-      ->check(CLI::Range(0, 4096))
-      ->group(group);
-  app.add_option("-b,--chunk-len,--batch-size", f.chunk_len, "Tokens of one prefill step")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 26))
-      ->capture_default_str()
-      ->group(group);
-  add_weights_flag(app, f.weights, group);
-  add_cache_type_options(app, f.cache_types, group);
-  app.add_option("--block-size", f.block_size, "Tokens of a cache block")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--kv-limit", f.kv_limit, "Most memory of KV caches, such as 8G (default: none)")
-      ->group(group);
+  add_device_flags(app, f.job, group);
+  add_chunk_flag(app, f.job, group);
+  add_weights_flag(app, f.job, group);
+  add_cache_flags(app, f.job, group);
+  add_kv_limit_flag(app, f.job, group);
+  add_step_timeout_flag(app, f.job, group);
+  add_rank_flags(app, f.job);
 }
 
-void add_profile_flags(CLI::App& app, HeadFlags& f) {
-  app.add_option("--head-profile", f.head_profile,
-                 "Folder with full_attention_heads.tsv and config.json (DuoAttention)")
-      ->group(kGroup);
-  app.add_option("--retrieval-ratio", f.choice.retrieval_ratio,
-                 "Share of heads that keep every token (default: those with a gate of 0.5 or more)")
-      ->check(CLI::Range(0.0, 1.0))
-      ->group(kGroup);
+std::shared_ptr<const ModelFolder> open_folder(const EvalFlags& flags) {
+  return std::make_shared<const ModelFolder>(find_model_folder(flags.model, hub_cache()));
+}
+
+std::shared_ptr<ModelSource> open_source(const EvalFlags& flags) {
+  return source_of(open_folder(flags), flags.job.weights);
 }
 
 void add_single_head_flags(CLI::App& app, HeadFlags& f) {
-  const std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  app.add_option("--sink", f.choice.sink,
-                 "First tokens that streaming heads keep (default: the profile's)")
-      ->check(CLI::Range(std::int64_t{0}, most))
-      ->group(kGroup);
-  app.add_option("--recent", f.choice.recent,
-                 "Last tokens that streaming heads keep (default: the profile's)")
-      ->check(CLI::Range(std::int64_t{1}, most))
-      ->group(kGroup);
+  const std::string group = kHeadGroup;
   app.add_flag("--all-dense", f.choice.all_dense,
                "Every head keeps every token, whatever the profile says")
-      ->group(kGroup);
+      ->group(group);
   app.add_flag("--all-streaming", f.choice.all_streaming, "No head keeps every token")
-      ->group(kGroup);
+      ->group(group);
   app.add_option("--streaming-head", f.choice.streaming_heads,
                  "LAYER:KV_HEAD that becomes a streaming head; may be given again")
-      ->group(kGroup);
+      ->group(group);
   app.add_option("--only-retrieval-head", f.choice.only_retrieval_head,
                  "LAYER:KV_HEAD that alone keeps every token")
-      ->group(kGroup);
+      ->group(group);
 }
 
 HeadChoice read_head_choice(const HeadFlags& flags) {
   HeadChoice choice = flags.choice;
-  if (!flags.head_profile.empty()) choice.profile = read_head_profile(flags.head_profile);
+  if (!flags.settings.profile.empty()) choice.profile = read_head_profile(flags.settings.profile);
+  choice.retrieval_ratio = flags.settings.retrieval_ratio;
+  choice.sink = flags.settings.sink;
+  choice.recent = flags.settings.recent;
   return choice;
 }
 

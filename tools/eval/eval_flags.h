@@ -1,23 +1,35 @@
 // The flags that both evaluations have.
 #pragma once
-#include <filesystem>
+#include <memory>
+#include <string>
 
-#include "tools/cli_app.h"
-#include "tools/eval/eval_model.h"
 #include "tools/eval/head_choice.h"
+#include "tools/flags/cli_app.h"
+#include "tools/job/head_settings.h"
+#include "tools/job/job_config.h"
+#include "tools/job/model_source.h"
 
 namespace longhaul {
 
-void add_eval_model_flags(CLI::App& app, EvalModelFlags& flags);
-
-struct HeadFlags {
-  std::filesystem::path head_profile;
-  HeadChoice choice;  // without the profile, which is read after parsing
+struct EvalFlags {
+  std::string model;
+  JobConfig job;
+  std::string output_prefix;
+  bool no_progress = false;
 };
 
-// --head-profile, --retrieval-ratio: as in `longhaul run`.
-void add_profile_flags(CLI::App& app, HeadFlags& flags);
-// --sink, --recent, and the flags that change heads one by one.
+void add_eval_flags(CLI::App& app, EvalFlags& flags);
+
+// The model's folder; and, for the ranks that only serve, its weights.
+std::shared_ptr<const ModelFolder> open_folder(const EvalFlags& flags);
+std::shared_ptr<ModelSource> open_source(const EvalFlags& flags);
+
+struct HeadFlags {
+  HeadSettings settings;
+  HeadChoice choice;  // what the settings do not say
+};
+
+// The flags that change heads one by one.
 void add_single_head_flags(CLI::App& app, HeadFlags& flags);
 
 // The choice with its profile read. Throws Error naming the file.

@@ -6,22 +6,18 @@
 
 #include "coordinator/fingerprint.h"
 #include "coordinator/preparation.h"
-#include "tools/byte_size.h"
-#include "tools/device_flag.h"
-#include "tools/environment.h"
-#include "tools/weights_flag.h"
+#include "tools/job/device_choice.h"
 
 namespace longhaul {
 
-EvalModel::EvalModel(const EvalModelFlags& flags)
-    : flags_(flags),
-      folder_(find_model_folder(flags.model, hub_cache())),
-      tokenizer_(Tokenizer::from_file(folder_.tokenizer_path())),
-      weights_(std::make_shared<const Weights>(
-          Weights::load(folder_, asked_weights(flags.weights), chosen_device(flags.device)))),
+EvalModel::EvalModel(std::shared_ptr<const ModelFolder> folder, const JobConfig& config)
+    : config_(config),
+      folder_(std::move(folder)),
+      tokenizer_(Tokenizer::from_file(folder_->tokenizer_path())),
+      source_(source_of(folder_, config.weights)),
       start_(leading_special_tokens(tokenizer_)),
-      ends_(folder_.config().eos_token_ids) {
-  const auto& more = folder_.generation().eos_token_ids;
+      ends_(folder_->config().eos_token_ids) {
+  const auto& more = folder_->generation().eos_token_ids;
   ends_.insert(ends_.end(), more.begin(), more.end());
 }
 
@@ -31,47 +27,42 @@ bool EvalModel::is_end(std::int32_t token) const {
 
 std::vector<std::int32_t> EvalModel::encode(std::string_view text, bool parse_special) const {
   return tokenizer_.encode(text, {.add_special_tokens = false, .parse_special = parse_special},
-                           flags_.n_threads);
+                           config_.n_threads);
 }
 
-WorkerConfig EvalModel::worker_config(const HeadRoles& roles) const {
-  WorkerConfig config;
-  config.weights = weights_;
-  config.device = weights_->device();
-  config.roles = roles;
-  config.k_type = cache_type(flags_.cache_types.k, weight_dtype());
-  config.v_type = cache_type(flags_.cache_types.v, weight_dtype());
-  config.block_size = flags_.block_size;
-  if (!flags_.kv_limit.empty()) config.cache_limit_bytes = parse_byte_size(flags_.kv_limit);
-  config.n_threads = flags_.n_threads;
-  return config;
+Workload EvalModel::workload(const EvalLengths& lengths, std::int64_t n_ranks) const {
+  const KvType natural = natural_kv_type(source_->weight_dtype());
+  Workload workload;
+  workload.k_type = config_.k_type.value_or(natural);
+  workload.v_type = config_.v_type.value_or(natural);
+  workload.block_size = config_.block_size;
+  workload.weight_dtype = source_->weight_dtype();
+  workload.document_tokens = lengths.document_tokens;
+  workload.tail_tokens = lengths.tail_tokens;
+  workload.n_sequences = lengths.n_sequences;
+  workload.chunk_len = config_.chunk_len.value_or(default_chunk_len(n_ranks));
+  return workload;
 }
 
 std::string EvalModel::description() const {
-  std::string text =
-      fmt::format("{} ({}, {} layers of {} KV heads, weights {})", folder_.path().string(),
-                  spec().model_type, spec().n_layers, spec().n_kv_heads, name_of(weight_dtype()));
-  if (weights_->device() != DeviceId{}) text += " on " + describe(weights_->device());
+  std::string text = fmt::format("{} ({}, {} layers of {} KV heads, weights {})",
+                                 folder_->path().string(), spec().model_type, spec().n_layers,
+                                 spec().n_kv_heads, name_of(source_->weight_dtype()));
+  const DeviceId device = chosen_device(config_.device);
+  if (device.kind != Device::kCpu) text += " on " + describe(device);
   return text;
 }
 
-Json EvalModel::settings() const {
-  return JsonObject{
-      {"folder", folder_.path().string()},
-      {"fingerprint", model_fingerprint(folder_)},
-      {"weights", std::string(name_of(weight_dtype()))},
-      {"cache_type_k", std::string(name_of(cache_type(flags_.cache_types.k, weight_dtype())))},
-      {"cache_type_v", std::string(name_of(cache_type(flags_.cache_types.v, weight_dtype())))},
-      {"chunk_len", flags_.chunk_len},
-      {"block_size", flags_.block_size}};
-}
-
-StepDone StepRunner::run(const StepCommand& command) {
-  StepResult result = worker_.step(command);
-  if (const auto* failed = std::get_if<StepFailed>(&result)) {
-    throw Error(failed->code, failed->message);
-  }
-  return std::get<StepDone>(std::move(result));
+Json EvalModel::settings(std::int64_t n_ranks) const {
+  const Workload formats = workload({}, n_ranks);
+  return JsonObject{{"folder", folder_->path().string()},
+                    {"fingerprint", model_fingerprint(*folder_)},
+                    {"weights", std::string(name_of(source_->weight_dtype()))},
+                    {"cache_type_k", std::string(name_of(formats.k_type))},
+                    {"cache_type_v", std::string(name_of(formats.v_type))},
+                    {"chunk_len", formats.chunk_len},
+                    {"block_size", formats.block_size},
+                    {"n_ranks", n_ranks}};
 }
 
 }  // namespace longhaul

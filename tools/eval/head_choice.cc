@@ -86,18 +86,4 @@ HeadRoles with_only_retrieval_head(HeadRoles roles, HeadId head) {
   return roles;
 }
 
-Json to_json(const HeadRoles& roles) {
-  JsonArray mask;
-  for (std::int64_t layer = 0; layer < roles.n_layers; ++layer) {
-    std::string row;
-    for (std::int64_t head = 0; head < roles.n_kv_heads; ++head)
-      row += roles.role(layer, head) == HeadRole::kRetrieval ? '1' : '0';
-    mask.emplace_back(std::move(row));
-  }
-  return JsonObject{{"sink", roles.sink},
-                    {"recent", roles.recent},
-                    {"n_retrieval", roles.n_retrieval()},
-                    {"retrieval_mask", std::move(mask)}};
-}
-
 }  // namespace longhaul

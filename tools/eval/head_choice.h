@@ -7,8 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
-#include "model/head_profile.h"
+#include "model/heads/heads_json.h"
 
 namespace longhaul {
 
@@ -39,8 +38,5 @@ HeadId parse_head(std::string_view text, std::int64_t n_layers, std::int64_t n_k
 
 HeadRoles with_head_streaming(HeadRoles roles, HeadId head);
 HeadRoles with_only_retrieval_head(HeadRoles roles, HeadId head);
-
-// {"sink", "recent", "n_retrieval", "retrieval_mask": a string of 0 and 1 for each layer}
-Json to_json(const HeadRoles& roles);
 
 }  // namespace longhaul

@@ -68,23 +68,34 @@ Haystack NeedleRunner::make_document(const PlannedDocument& planned) const {
 
 // Returns whether it came to the end.
 bool NeedleRunner::prefill(StepRunner& steps, const PlannedDocument& planned,
-                           const Haystack& document, NeedleReading& reading) {
+                           const Haystack& document, NeedleReading& reading) const {
   const Stopwatch watch;
+  const auto n_tokens = static_cast<std::int64_t>(document.tokens.size());
   steps.run(OpenSequence{.sequence = kDocument, .sampling = {}});
-  for (auto left = std::span(document.tokens); !left.empty();) {
-    if (args_.stop_requested()) return false;
-    const auto chunk_len = static_cast<std::size_t>(args_.model.flags().chunk_len);
-    const auto chunk = left.first(std::min(left.size(), chunk_len));
-    left = left.subspan(chunk.size());
-    const StepDone done =
-        steps.run(PrefillChunk{.sequence = kDocument, .tokens = {chunk.begin(), chunk.end()}});
-    reading.kv_bytes = done.kv_bytes_in_use;
-    const std::size_t n_read = document.tokens.size() - left.size();
-    args_.on_progress(fmt::format("document {} of {} tokens: read {} in {:.0f} s", planned.number,
-                                  planned.length, n_read, watch.seconds()));
-  }
+  const std::int64_t n_read = steps.prefill(
+      {.sequence = kDocument, .tokens = document.tokens, .after = AfterPrefill::kDocumentEnd},
+      [&](const StepDone& done, std::int64_t n_done) {
+        reading.kv_bytes = done.kv_bytes_in_use;
+        args_.on_progress(fmt::format("document {} of {} tokens: read {} in {:.0f} s",
+                                      planned.number, planned.length, n_done, watch.seconds()));
+        return !args_.stop_requested();
+      });
   reading.prefill_seconds = watch.seconds();
-  return true;
+  return n_read == n_tokens;
+}
+
+std::vector<std::int32_t> NeedleRunner::question_about(const PlannedNeedle& needle) const {
+  return args_.model.encode(fill_template(args_.texts.question, needle.record),
+                            args_.texts.parse_special);
+}
+
+std::int64_t NeedleRunner::tail_tokens(std::span<const PlannedDocument> documents) const {
+  std::size_t longest = 0;
+  for (const PlannedDocument& document : documents) {
+    for (const PlannedNeedle& needle : document.needles)
+      longest = std::max(longest, question_about(needle).size());
+  }
+  return static_cast<std::int64_t>(longest) + args_.max_answer_tokens;
 }
 
 bool NeedleRunner::is_answered(std::span<const std::int32_t> tokens) const {
@@ -96,9 +107,9 @@ bool NeedleRunner::is_answered(std::span<const std::int32_t> tokens) const {
 }
 
 std::vector<std::string> NeedleRunner::ask(StepRunner& steps,
-                                           std::span<const PlannedNeedle> needles) {
+                                           std::span<const PlannedNeedle> needles) const {
   std::vector<std::vector<std::int32_t>> answers(needles.size());
-  std::vector<SequenceId> open;
+  DropSequences open;
   DecodeBatch batch;
   const auto take = [&](const PickedToken& picked) {
     auto& answer = answers[static_cast<std::size_t>(picked.sequence.value - kFirstQuestion)];
@@ -108,11 +119,10 @@ std::vector<std::string> NeedleRunner::ask(StepRunner& steps,
   for (std::size_t i = 0; i < needles.size(); ++i) {
     const SequenceId id{kFirstQuestion + static_cast<std::int64_t>(i)};
     steps.run(ForkSequence{.parent = kDocument, .child = id, .sampling = {}});
-    open.push_back(id);
-    const auto question = args_.model.encode(fill_template(args_.texts.question, needles[i].record),
-                                             args_.texts.parse_special);
+    open.sequences.push_back(id);
+    const std::vector<std::int32_t> question = question_about(needles[i]);
     const StepDone done =
-        steps.run(PrefillChunk{.sequence = id, .tokens = question, .after = AfterPrefill::kSample});
+        steps.prefill({.sequence = id, .tokens = question, .after = AfterPrefill::kSample});
     take(done.picked.at(0));
   }
   while (!batch.rows.empty()) {
@@ -120,41 +130,46 @@ std::vector<std::string> NeedleRunner::ask(StepRunner& steps,
     batch.rows.clear();
     for (const PickedToken& picked : done.picked) take(picked);
   }
-  steps.run(DropSequences{.sequences = open});
+  steps.run(open);
   std::vector<std::string> texts;
   for (const auto& answer : answers) texts.push_back(args_.model.tokenizer().decode(answer));
   return texts;
 }
 
-NeedleRun NeedleRunner::run(const std::string& name, const HeadRoles& roles,
-                            std::span<const PlannedDocument> documents) {
+// A few questions at a time.
+void NeedleRunner::ask_all(StepRunner& steps, const PlannedDocument& planned,
+                           const Haystack& document, NeedleRun& run) const {
+  const std::span<const PlannedNeedle> needles = planned.needles;
+  for (std::size_t begin = 0; begin < needles.size();) {
+    const auto group = needles.subspan(
+        begin, std::min(needles.size() - begin, static_cast<std::size_t>(args_.n_parallel)));
+    const std::vector<std::string> answers = ask(steps, group);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const std::string expected = fill_template(args_.texts.answer, group[i].record);
+      run.cases.push_back({.length = planned.length,
+                           .depth = group[i].depth,
+                           .document = planned.number,
+                           .position = document.positions[begin + i],
+                           .key = group[i].record.key,
+                           .expected = expected,
+                           .answer = answers[i],
+                           .is_right = is_exact_match(answers[i], expected)});
+    }
+    begin += group.size();
+  }
+}
+
+NeedleRun NeedleRunner::run(StepRunner& steps, const std::string& name, const HeadRoles& roles,
+                            std::span<const PlannedDocument> documents) const {
   NeedleRun run{.name = name, .roles = roles};
   for (const PlannedDocument& planned : documents) {
-    // A new worker for each document: it gives all memory back.
-    StepRunner steps(args_.model.worker_config(roles));
     const Haystack document = make_document(planned);
     NeedleReading reading{.length = planned.length, .document = planned.number};
     if (!prefill(steps, planned, document, reading)) return run;
     const Stopwatch watch;
-    const std::span<const PlannedNeedle> needles = planned.needles;
-    for (std::size_t begin = 0; begin < needles.size();) {
-      const auto group = needles.subspan(
-          begin, std::min(needles.size() - begin, static_cast<std::size_t>(args_.n_parallel)));
-      const std::vector<std::string> answers = ask(steps, group);
-      for (std::size_t i = 0; i < group.size(); ++i) {
-        const std::string expected = fill_template(args_.texts.answer, group[i].record);
-        run.cases.push_back({.length = planned.length,
-                             .depth = group[i].depth,
-                             .document = planned.number,
-                             .position = document.positions[begin + i],
-                             .key = group[i].record.key,
-                             .expected = expected,
-                             .answer = answers[i],
-                             .is_right = is_exact_match(answers[i], expected)});
-      }
-      begin += group.size();
-    }
+    ask_all(steps, planned, document, run);
     reading.answer_seconds = watch.seconds();
+    steps.run(DropSequences{.sequences = {kDocument}});
     run.readings.push_back(reading);
   }
   return run;

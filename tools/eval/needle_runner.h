@@ -13,6 +13,7 @@
 #include "tools/eval/haystack.h"
 #include "tools/eval/needle_plan.h"
 #include "tools/eval/needle_results.h"
+#include "tools/eval/step_runner.h"
 
 namespace longhaul {
 
@@ -40,16 +41,22 @@ class NeedleRunner {
   // Reads the haystacks; `longest` is the length of the longest document to come.
   NeedleRunner(const NeedleRunnerArgs& args, std::int64_t longest);
 
-  // Asks for every record of every document. Returns early, with what is done, when a stop is
-  // requested. Throws Error of every kind.
-  NeedleRun run(const std::string& name, const HeadRoles& roles,
-                std::span<const PlannedDocument> documents);
+  // The longest question on these documents, with the longest answer, in tokens.
+  std::int64_t tail_tokens(std::span<const PlannedDocument> documents) const;
+
+  // Asks for every record of every document, with ranks whose heads have these roles. Returns
+  // early, with what is done, when a stop is requested. Throws Error of every kind.
+  NeedleRun run(StepRunner& steps, const std::string& name, const HeadRoles& roles,
+                std::span<const PlannedDocument> documents) const;
 
  private:
   Haystack make_document(const PlannedDocument& planned) const;
+  std::vector<std::int32_t> question_about(const PlannedNeedle& needle) const;
   bool prefill(StepRunner& steps, const PlannedDocument& planned, const Haystack& document,
-               NeedleReading& reading);
-  std::vector<std::string> ask(StepRunner& steps, std::span<const PlannedNeedle> needles);
+               NeedleReading& reading) const;
+  std::vector<std::string> ask(StepRunner& steps, std::span<const PlannedNeedle> needles) const;
+  void ask_all(StepRunner& steps, const PlannedDocument& planned, const Haystack& document,
+               NeedleRun& run) const;
   bool is_answered(std::span<const std::int32_t> tokens) const;
 
   NeedleRunnerArgs args_;

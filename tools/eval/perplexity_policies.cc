@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "model/heads/long_gen.h"
 
 namespace longhaul {
 namespace {
@@ -15,6 +16,7 @@ constexpr std::array kAllPolicies = {PerplexityPolicy::kDense,
                                      PerplexityPolicy::kRecompute,
                                      PerplexityPolicy::kStreaming,
                                      PerplexityPolicy::kStreamingAbsolute,
+                                     PerplexityPolicy::kLongGen,
                                      PerplexityPolicy::kDuo};
 
 PerplexityPolicy policy_named(std::string_view name) {
@@ -41,6 +43,8 @@ std::string_view name_of(PerplexityPolicy policy) {
       return "streaming";
     case PerplexityPolicy::kStreamingAbsolute:
       return "streaming-absolute";
+    case PerplexityPolicy::kLongGen:
+      return "longgen";
     case PerplexityPolicy::kDuo:
       return "duo";
   }
@@ -81,6 +85,8 @@ HeadRoles roles_of(PerplexityPolicy policy, const PolicyWindow& window, const He
       return all_streaming(window.sink, SinkPositions::kInCache);
     case PerplexityPolicy::kStreamingAbsolute:
       return all_streaming(window.sink, SinkPositions::kAbsolute);
+    case PerplexityPolicy::kLongGen:
+      return long_gen_roles(duo.n_layers, duo.n_kv_heads, window.sink, window.window - window.sink);
     case PerplexityPolicy::kDuo:
       return duo;
     case PerplexityPolicy::kRecompute:
@@ -103,6 +109,10 @@ std::string describe(PerplexityPolicy policy, const PolicyWindow& window, const 
                          window.sink, recent);
     case PerplexityPolicy::kStreamingAbsolute:
       return fmt::format("the first {} and the last {} tokens, cached, at their own positions",
+                         window.sink, recent);
+    case PerplexityPolicy::kLongGen:
+      return fmt::format("layers {} to {} every token, the others the first {} and the last {}",
+                         long_gen_layers(duo.n_layers).begin, long_gen_layers(duo.n_layers).end - 1,
                          window.sink, recent);
     case PerplexityPolicy::kDuo:
       return describe(duo);

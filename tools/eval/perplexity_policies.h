@@ -9,7 +9,15 @@
 
 namespace longhaul {
 
-enum class PerplexityPolicy { kDense, kWindow, kRecompute, kStreaming, kStreamingAbsolute, kDuo };
+enum class PerplexityPolicy {
+  kDense,
+  kWindow,
+  kRecompute,
+  kStreaming,
+  kStreamingAbsolute,
+  kLongGen,
+  kDuo
+};
 
 // "dense,streaming": at least one, none twice. Throws kInvalidArgument naming what is wrong.
 std::vector<PerplexityPolicy> parse_policies(std::string_view text);

@@ -134,11 +134,16 @@ LinePlot to_plot(const PerplexityReport& report) {
 std::string to_table(const PerplexityReport& report) {
   std::string out = fmt::format("{}: mean negative log-likelihood (nats) by position\n\n{:>20}",
                                 report.title, "positions");
-  for (const PolicyCurve& curve : report.curves) out += fmt::format(" {:>18}", curve.name);
+  const auto width = [](const PolicyCurve& curve) {
+    return std::max<std::size_t>(10, curve.name.size());
+  };
+  for (const PolicyCurve& curve : report.curves)
+    out += fmt::format(" {:>{}}", curve.name, width(curve));
   out += '\n';
   const auto row = [&](const std::string& name, auto value) {
     out += fmt::format("{:>20}", name);
-    for (const PolicyCurve& curve : report.curves) out += fmt::format(" {:>18}", value(curve));
+    for (const PolicyCurve& curve : report.curves)
+      out += fmt::format(" {:>{}}", value(curve), width(curve));
     out += '\n';
   };
   for (const Extent range : doubling_ranges(report.n_tokens, kFirstRange)) {

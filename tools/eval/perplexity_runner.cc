@@ -18,60 +18,49 @@ void add_scores(PolicyCurve& curve, const StepDone& done, std::int64_t end) {
     curve.tokens.push_back({.position = position++, .nll = -static_cast<double>(token.logprob)});
 }
 
-// Runs a step and counts its time and memory.
-StepDone counted(StepRunner& steps, const StepCommand& command, PolicyCurve& curve) {
-  StepDone done = steps.run(command);
-  curve.seconds += done.seconds;
-  curve.kv_bytes = std::max(curve.kv_bytes, done.kv_bytes_in_use);
-  return done;
-}
-
-std::vector<std::int32_t> copy_of(std::span<const std::int32_t> tokens) {
-  return {tokens.begin(), tokens.end()};
+std::span<const std::int32_t> part_of(std::span<const std::int32_t> tokens, Extent positions) {
+  return tokens.subspan(static_cast<std::size_t>(positions.begin),
+                        static_cast<std::size_t>(positions.size()));
 }
 
 }  // namespace
 
-PolicyCurve score_with_cache(const ScoreArgs& args, const HeadRoles& roles) {
+PolicyCurve score_with_cache(StepRunner& steps, const ScoreArgs& args) {
   PolicyCurve curve;
-  StepRunner steps(args.model.worker_config(roles));
   steps.run(OpenSequence{.sequence = kText, .sampling = {}});
-  const auto n_tokens = static_cast<std::int64_t>(args.tokens.size());
-  const std::int64_t chunk_len = args.model.flags().chunk_len;
-  for (std::int64_t begin = 0; begin < n_tokens && !args.stop_requested(); begin += chunk_len) {
-    const std::int64_t end = std::min(n_tokens, begin + chunk_len);
-    const auto chunk =
-        args.tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-    const StepDone done = counted(
-        steps, PrefillChunk{.sequence = kText, .tokens = copy_of(chunk), .score_logprobs = 0},
-        curve);
-    add_scores(curve, done, end);
-    args.on_progress(fmt::format("scored {} of {} tokens", end, n_tokens));
-  }
+  const Stopwatch watch;
+  steps.prefill(
+      {.sequence = kText,
+       .tokens = args.tokens,
+       .after = AfterPrefill::kPromptEnd,
+       .score_logprobs = 0},
+      [&](const StepDone& done, std::int64_t n_read) {
+        add_scores(curve, done, n_read);
+        curve.kv_bytes = std::max(curve.kv_bytes, done.kv_bytes_in_use);
+        args.on_progress(fmt::format("scored {} of {} tokens", n_read, args.tokens.size()));
+        return !args.stop_requested();
+      });
+  curve.seconds = watch.seconds();
+  steps.run(DropSequences{.sequences = {kText}});
   return curve;
 }
 
-PolicyCurve score_with_recompute(const ScoreArgs& args, std::int64_t window, std::int64_t stride) {
+PolicyCurve score_with_recompute(StepRunner& steps, const ScoreArgs& args, std::int64_t window,
+                                 std::int64_t stride) {
   require(window >= 1 && stride >= 1, fmt::format("window {}, stride {}", window, stride));
-  const ModelSpec& spec = args.model.spec();
   PolicyCurve curve;
-  StepRunner steps(
-      args.model.worker_config(HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads)));
   const auto n_tokens = static_cast<std::int64_t>(args.tokens.size());
-  const std::int64_t chunk_len = args.model.flags().chunk_len;
   for (std::int64_t t = 1; t < n_tokens && !args.stop_requested(); t += stride) {
+    const Extent before{std::max<std::int64_t>(0, t - window), t};
+    const Stopwatch watch;
     steps.run(OpenSequence{.sequence = kText, .sampling = {}});
-    for (std::int64_t begin = std::max<std::int64_t>(0, t - window); begin < t;
-         begin += chunk_len) {
-      const auto chunk =
-          args.tokens.subspan(static_cast<std::size_t>(begin),
-                              static_cast<std::size_t>(std::min(t - begin, chunk_len)));
-      counted(steps, PrefillChunk{.sequence = kText, .tokens = copy_of(chunk)}, curve);
-    }
-    const auto token = args.tokens.subspan(static_cast<std::size_t>(t), 1);
-    const StepDone done = counted(
-        steps, PrefillChunk{.sequence = kText, .tokens = copy_of(token), .score_logprobs = 0},
-        curve);
+    steps.prefill({.sequence = kText, .tokens = part_of(args.tokens, before)});
+    const StepDone done = steps.prefill({.sequence = kText,
+                                         .tokens = part_of(args.tokens, {t, t + 1}),
+                                         .after = AfterPrefill::kPromptEnd,
+                                         .score_logprobs = 0});
+    curve.seconds += watch.seconds();
+    curve.kv_bytes = std::max(curve.kv_bytes, done.kv_bytes_in_use);
     add_scores(curve, done, t + 1);
     steps.run(DropSequences{.sequences = {kText}});
     args.on_progress(fmt::format("recomputed the window of token {} of {}", t, n_tokens));
@@ -79,20 +68,16 @@ PolicyCurve score_with_recompute(const ScoreArgs& args, std::int64_t window, std
   return curve;
 }
 
-std::vector<std::int32_t> sample_text(const SampleTextArgs& args) {
+std::vector<std::int32_t> sample_text(StepRunner& steps, const SampleTextArgs& args) {
   const std::vector<std::int32_t>& start = args.model.start();
   const auto n_start = static_cast<std::int64_t>(start.size());
   require(n_start > 0,
           "this tokenizer puts nothing in front of a text: the model cannot begin one");
   require(n_start < args.max_length, fmt::format("pieces of {} tokens", args.max_length));
-  const ModelSpec& spec = args.model.spec();
-  StepRunner steps(
-      args.model.worker_config(HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads)));
-  constexpr std::int64_t kTogether = 16;
   std::vector<std::int32_t> text;
   for (std::int64_t first = 0; static_cast<std::int64_t>(text.size()) < args.n_tokens;
-       first += kTogether) {
-    std::vector<std::vector<std::int32_t>> pieces(kTogether, start);
+       first += kPiecesTogether) {
+    std::vector<std::vector<std::int32_t>> pieces(kPiecesTogether, start);
     DecodeBatch batch;
     const auto take = [&](const PickedToken& picked) {
       auto& piece = pieces[static_cast<std::size_t>(picked.sequence.value)];
@@ -103,13 +88,13 @@ std::vector<std::int32_t> sample_text(const SampleTextArgs& args) {
         batch.rows.push_back({picked.sequence, picked.token});
     };
     DropSequences drop;
-    for (std::int64_t i = 0; i < kTogether; ++i) {
+    for (std::int64_t i = 0; i < kPiecesTogether; ++i) {
       const SequenceId id{i};
       SamplingParams sampling;
       sampling.temperature = 1;
       sampling.seed = args.seed * 1'000'003 + static_cast<std::uint64_t>(first + i);
       steps.run(OpenSequence{.sequence = id, .sampling = sampling});
-      take(steps.run(PrefillChunk{.sequence = id, .tokens = start, .after = AfterPrefill::kSample})
+      take(steps.prefill({.sequence = id, .tokens = start, .after = AfterPrefill::kSample})
                .picked.at(0));
       drop.sequences.push_back(id);
     }

@@ -1,103 +1,96 @@
 #include "worker/attention/in_cache_sinks.h"
 
 #include <algorithm>
-#include <optional>
 
+#include "base/error.h"
 #include "kernels/rope.h"
 
 namespace longhaul {
-namespace {
 
-bool is_in_cache(const KvPolicy& policy) {
-  return policy.sink_positions() == SinkPositions::kInCache;
-}
-
-}  // namespace
-
-InCacheSinks::InCacheSinks(const ModelSpec& spec, const CacheLayout& layout)
-    : layout_(layout), frequencies_(rope_frequencies(spec)) {
+InCacheSinks::InCacheSinks(const ModelSpec& spec) : frequencies_(rope_frequencies(spec)) {
   frequencies_.attention_scale = 1.0;  // q has it already
 }
 
-// All heads with in-cache positions share one window (HeadRoles), so one set of angles serves them.
-void InCacheSinks::set_angles(StreamRef stream, std::span<const std::int64_t> positions,
-                              const AttentionMask& mask) {
-  if (std::ranges::equal(positions, positions_)) return;
-  positions_.assign(positions.begin(), positions.end());
-  const auto n_rows = static_cast<std::int64_t>(positions.size());
+void InCacheSinks::clear() {
+  positions_ = {};
+  turned_.clear();
+  moved_.clear();
+  blocks_.clear();
+}
+
+void InCacheSinks::add(const InCacheQueries& queries) {
+  const auto is_other = [&](std::span<const std::int64_t> positions) {
+    return positions.data() != positions_.data() || positions.size() != positions_.size();
+  };
+  if (positions_.empty()) {
+    positions_ = queries.positions;
+    mask_ = queries.mask;
+    sink_positions_.clear();
+    for (const std::int64_t position : positions_)
+      sink_positions_.push_back(position - mask_.recent);
+  }
+  require(!is_other(queries.positions) && queries.mask == mask_,
+          "InCacheSinks: one list takes queries of one window at the same positions");
+  // The first rows may still have all sinks among their recent tokens.
+  Extent rows = queries.rows;
+  while (!rows.empty() && positions_[static_cast<std::size_t>(rows.begin)] < mask_.recent)
+    ++rows.begin;
+  const std::size_t first_block = blocks_.size();
+  for (KvBlockRef block : queries.blocks) {
+    if (block.first_position >= mask_.sink) continue;
+    block.n_tokens = std::min(block.n_tokens, mask_.sink - block.first_position);
+    blocks_.push_back(block);
+  }
+  const std::size_t n_blocks = blocks_.size() - first_block;
+  if (rows.empty() || n_blocks == 0) return;
+  if (turned_.empty() || turned_.back().data() != queries.q.data()) turned_.push_back(queries.q);
+  const Extent of_state{rows.begin - queries.rows.begin, rows.end - queries.rows.begin};
+  moved_.push_back({.item = {.q = queries.q.slice(0, rows).slice(1, queries.heads),
+                             .q_positions = std::span<const std::int64_t>(sink_positions_)
+                                                .subspan(static_cast<std::size_t>(rows.begin),
+                                                         static_cast<std::size_t>(rows.size())),
+                             .blocks = {},
+                             .mask = {},
+                             .state = queries.state.tokens(of_state)},
+                    .first_block = first_block,
+                    .n_blocks = n_blocks});
+}
+
+// All heads with in-cache positions share one window (require_runnable), so one set of angles
+// serves them.
+void InCacheSinks::set_angles(StreamRef stream) {
+  if (std::ranges::equal(positions_, angle_positions_)) return;
+  angle_positions_.assign(positions_.begin(), positions_.end());
+  const auto n_rows = static_cast<std::int64_t>(positions_.size());
   const auto half = static_cast<std::int64_t>(frequencies_.inverse_frequencies.size());
   if (cos_.data() == nullptr || cos_.dim(0) < n_rows) {
     cos_ = DeviceTensor<float, 2>(stream, {n_rows, half});
     sin_ = DeviceTensor<float, 2>(stream, {n_rows, half});
   }
-  const std::int64_t last_in_cache = mask.sink + mask.recent - 1;
-  turns_.clear();
-  sink_positions_.clear();
-  for (const std::int64_t position : positions) {
-    turns_.push_back(std::min(position, last_in_cache) - position);
-    sink_positions_.push_back(position - mask.recent);
-  }
-  rope_angles(stream, {.positions = turns_,
+  const std::int64_t last_in_cache = mask_.sink + mask_.recent - 1;
+  std::vector<std::int64_t> turns;
+  for (const std::int64_t position : positions_)
+    turns.push_back(std::min(position, last_in_cache) - position);
+  rope_angles(stream, {.positions = turns,
                        .inverse_frequencies = frequencies_.inverse_frequencies,
                        .attention_scale = frequencies_.attention_scale,
                        .cos = cos_.view().slice(0, {0, n_rows}),
                        .sin = sin_.view().slice(0, {0, n_rows})});
 }
 
-void InCacheSinks::add_items(const BatchSegment& segment, std::int64_t layer, std::int64_t kv_head,
-                             std::int64_t gqa_group, const TensorView<float, 3>& q,
-                             std::span<const std::int64_t> positions,
-                             const SoftmaxStateView& state) {
-  const AttentionMask mask = layout_.policy(layer, kv_head).mask();
-  // The segment's first rows may still have all sinks among their recent tokens.
-  Extent rows = segment.rows;
-  while (!rows.empty() && positions[static_cast<std::size_t>(rows.begin)] < mask.recent)
-    ++rows.begin;
-  if (rows.empty()) return;
-  const std::size_t first_block = blocks_.size();
-  for (KvBlockRef block : segment.cache->head(layer, kv_head).blocks()) {
-    if (block.first_position >= mask.sink) break;
-    block.n_tokens = std::min(block.n_tokens, mask.sink - block.first_position);
-    blocks_.push_back(block);
-  }
-  const Extent q_heads{kv_head * gqa_group, (kv_head + 1) * gqa_group};
-  items_.push_back({.q = q.slice(0, rows).slice(1, q_heads),
-                    .q_positions = std::span(sink_positions_)
-                                       .subspan(static_cast<std::size_t>(rows.begin),
-                                                static_cast<std::size_t>(rows.size())),
-                    .blocks = std::span(blocks_).subspan(first_block),
-                    .mask = {},
-                    .state = state.tokens(rows).heads(q_heads)});
-}
-
-void InCacheSinks::attend(StreamRef stream, std::int64_t layer, const Batch& batch,
-                          const TensorView<float, 3>& q, std::span<const std::int64_t> positions,
-                          float sm_scale, const SoftmaxStateView& state) {
-  // Items point into blocks_, so it must not move while it is filled.
-  std::size_t max_blocks = 0;
-  std::optional<AttentionMask> mask;
-  for (const std::int64_t kv_head : layout_.order(layer)) {
-    const KvPolicy& policy = layout_.policy(layer, kv_head);
-    if (!is_in_cache(policy)) continue;
-    mask = policy.mask();
-    for (const BatchSegment& segment : batch.segments)
-      max_blocks += segment.cache->head(layer, kv_head).blocks().size();
-  }
-  if (!mask) return;
-  set_angles(stream, positions, *mask);
-  blocks_.clear();
-  blocks_.reserve(max_blocks);
+std::span<const AttentionItem> InCacheSinks::turn_back(StreamRef stream) {
   items_.clear();
-  const std::int64_t gqa_group = q.dim(1) / layout_.n_kv_heads();
-  for (const std::int64_t kv_head : layout_.order(layer)) {
-    if (!is_in_cache(layout_.policy(layer, kv_head))) continue;
-    for (const BatchSegment& segment : batch.segments)
-      add_items(segment, layer, kv_head, gqa_group, q, positions, state);
+  if (moved_.empty()) return items_;
+  set_angles(stream);
+  for (const TensorView<float, 3>& q : turned_) {
+    const Extent rows{0, q.dim(0)};
+    rope(stream, {.x = q, .cos = cos_.view().slice(0, rows), .sin = sin_.view().slice(0, rows)});
   }
-  if (items_.empty()) return;
-  const Extent rows{0, q.dim(0)};
-  rope(stream, {.x = q, .cos = cos_.view().slice(0, rows), .sin = sin_.view().slice(0, rows)});
-  attention(stream, {.shape = layout_.shape(), .sm_scale = sm_scale, .items = items_});
+  for (const Moved& moved : moved_) {
+    items_.push_back(moved.item);
+    items_.back().blocks = std::span(blocks_).subspan(moved.first_block, moved.n_blocks);
+  }
+  return items_;
 }
 
 }  // namespace longhaul

@@ -6,56 +6,70 @@
 // the query's own included, the query stands at c = sink + recent - 1 in it: recent keys keep their
 // true distance, and sink key j, cached as rotated at j, must meet the query rotated at c. So no
 // key is kept unrotated and none is ever rotated again: recent keys are attended to with the query
-// at its own position p (own_blocks.h), and what has left the recent ones, j < sink and p - j >=
-// recent, here with the query turned back by p - min(p, c). Both add to the same softmax state.
+// at its own position p (attention_work.h), and what has left the recent ones, j < sink and p - j
+// >= recent, here with the query turned back by p - min(p, c). Both add to the same softmax state.
 //
 //   sink 2, recent 3, query p = 7:     position  0 1 . . . 5 6 7
 //                                      in cache  0 1       2 3 4     c = 4, turned back by 3
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "kernels/attention.h"
-#include "kernels/device_memory.h"
+#include "kernels/device_tensor.h"
 #include "kernels/tensor.h"
 #include "model/model_spec.h"
 #include "model/rope_frequencies.h"
-#include "worker/batch.h"
-#include "worker/kv/cache_layout.h"
 
 namespace longhaul {
 
-// Used by one thread; the layout must outlive it. Local.
+// Queries of one KV head with in-cache positions.
+struct InCacheQueries {
+  TensorView<float, 3> q;                   // of which they are a part: turned back as a whole
+  std::span<const std::int64_t> positions;  // of all rows of q: the same for all of one list
+  Extent rows;                              // of q; their positions ascend
+  Extent heads;                             // of q
+  AttentionMask mask;                       // sink and recent: the same for all of one list
+  std::span<const KvBlockRef> blocks;       // that hold the sinks, among others
+  SoftmaxStateView state;                   // of these rows and heads
+};
+
+// The part of a layer's attention work that AttentionWork leaves to it. Used by one thread. Local.
 class InCacheSinks {
  public:
-  InCacheSinks(const ModelSpec& spec, const CacheLayout& layout);
+  explicit InCacheSinks(const ModelSpec& spec);
 
-  // Merges into `state` [n_rows, n_heads(, head_dim)] what the sinks of the layer's heads with
-  // in-cache positions give for q [n_rows, n_heads, head_dim], rotated at `positions` [n_rows].
-  // Leaves q turned back: nothing else of the layer may read it afterwards. Does nothing for a
-  // layer without such heads.
-  void attend(StreamRef stream, std::int64_t layer, const Batch& batch,
-              const TensorView<float, 3>& q, std::span<const std::int64_t> positions,
-              float sm_scale, const SoftmaxStateView& state);
+  // Starts an empty list.
+  void clear();
+  void add(const InCacheQueries& queries);
+  // Turns the queries back and returns what is to be attended to with them: nothing, and every
+  // query stays as it is, while all sinks are among the recent tokens. Valid until the next call.
+  std::span<const AttentionItem> turn_back(StreamRef stream);
 
  private:
-  void set_angles(StreamRef stream, std::span<const std::int64_t> positions,
-                  const AttentionMask& mask);
-  void add_items(const BatchSegment& segment, std::int64_t layer, std::int64_t kv_head,
-                 std::int64_t gqa_group, const TensorView<float, 3>& q,
-                 std::span<const std::int64_t> positions, const SoftmaxStateView& state);
+  // An item whose blocks are [first_block, first_block + n_blocks) of blocks_.
+  struct Moved {
+    AttentionItem item;
+    std::size_t first_block = 0;
+    std::size_t n_blocks = 0;
+  };
+  void set_angles(StreamRef stream);
 
-  const CacheLayout& layout_;
   RopeFrequencies frequencies_;
-  // Of the last call; kept while positions stay the same, from layer to layer.
-  std::vector<std::int64_t> positions_;
-  DeviceTensor<float, 2> cos_, sin_;  // [n_rows or more, head_dim / 2], of the turn back
-  std::vector<std::int64_t> turns_;
-  std::vector<std::int64_t> sink_positions_;  // [n_rows]: p - recent, the last sink key to be seen
+  // Of the list.
+  std::span<const std::int64_t> positions_;
+  AttentionMask mask_;
+  std::vector<TensorView<float, 3>> turned_;  // what is turned back: different tensors
+  std::vector<Moved> moved_;
   std::vector<KvBlockRef> blocks_;
   std::vector<AttentionItem> items_;
+  std::vector<std::int64_t> sink_positions_;  // [n_rows]: p - recent, the last sink key to be seen
+  // Of the turn back; kept while positions stay the same, from layer to layer.
+  std::vector<std::int64_t> angle_positions_;
+  DeviceTensor<float, 2> cos_, sin_;  // [n_rows or more, head_dim / 2]
 };
 
 }  // namespace longhaul

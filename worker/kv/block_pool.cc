@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/device/device_memory.h"
 #include "base/error.h"
-#include "kernels/device_memory.h"
 
 namespace longhaul {
 namespace {
@@ -112,6 +112,10 @@ std::optional<BlockId> BlockPool::take(BlockUse use, BlockContent content) {
 
 void BlockPool::copy(BlockId to, BlockId from) const {
   copy_bytes(stream_, data(to), data(from), bytes_);
+}
+
+void BlockPool::copy_slots(std::span<const KvCopyItem> items) const {
+  kv_copy(stream_, {.shape = shape_, .items = items});
 }
 
 void BlockPool::share(BlockId id) { ++slab_of(id).counts[static_cast<std::size_t>(slot_of(id))]; }

@@ -8,11 +8,13 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "base/ids.h"
 #include "kernels/kv_block.h"
+#include "kernels/kv_copy.h"
 
 namespace longhaul {
 
@@ -46,6 +48,8 @@ class BlockPool {
   std::byte* data(BlockId id) const;
   // Makes the bytes of `to` those of `from`.
   void copy(BlockId to, BlockId from) const;
+  // Moves slots between blocks of this pool, bit for bit (kernels/kv_copy.h).
+  void copy_slots(std::span<const KvCopyItem> items) const;
 
   const KvBlockShape& shape() const { return shape_; }
   std::optional<std::size_t> limit_bytes() const { return limit_bytes_; }

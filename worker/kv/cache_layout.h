@@ -3,55 +3,58 @@
 // groups them (retrieval heads first), so no weight is ever permuted.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/ids.h"
+#include "kernels/attention.h"
 #include "kernels/kv_block.h"
-#include "model/head_profile.h"
-#include "model/model_spec.h"
-#include "worker/kv/policy.h"
+#include "model/heads/head_table.h"
 
 namespace longhaul {
 
+// A window in the kernels' words: the one place where they are made from a policy.
+AttentionMask attention_mask(const KeyWindow& window);
+
 class CacheLayout {
  public:
-  // `layers` of the model. Retrieval heads keep everything, streaming heads roles.sink and
-  // roles.recent; in a layer where the model itself has a window, every head keeps that window and
-  // roles say nothing. Throws kInvalidArgument when roles and spec differ in shape.
-  CacheLayout(const ModelSpec& spec, const HeadRoles& roles, Extent layers,
-              const KvBlockShape& shape);
+  // `layers` of the model, whose heads the table names. Throws kInvalidArgument for layers that the
+  // table has not, kUnsupported for heads that cannot be run.
+  CacheLayout(const HeadTable& heads, Extent layers, const KvBlockShape& shape);
 
+  const HeadTable& heads() const { return heads_; }
   Extent layers() const { return layers_; }
-  std::int64_t n_kv_heads() const { return n_kv_heads_; }
+  std::int64_t n_kv_heads() const { return heads_.n_kv_heads(); }
+  IdRange<LayerId> layer_ids() const { return IdRange<LayerId>(layers_); }
+  IdRange<KvHeadId> kv_head_ids() const { return IdRange<KvHeadId>(n_kv_heads()); }
   const KvBlockShape& shape() const { return shape_; }
-  const KvPolicy& policy(std::int64_t layer, std::int64_t kv_head) const {
-    return *heads_[index(layer, kv_head)];
+  const HeadPolicy& policy(LayerId layer, KvHeadId kv_head) const {
+    return heads_.at(layer, kv_head);
+  }
+  KeyWindow window(LayerId layer, KvHeadId kv_head) const { return heads_.window(layer, kv_head); }
+  // What the head's queries see.
+  AttentionMask mask(LayerId layer, KvHeadId kv_head) const {
+    return attention_mask(window(layer, kv_head));
+  }
+  // Whether its queries meet sinks at positions in the cache.
+  bool is_in_cache(LayerId layer, KvHeadId kv_head) const {
+    return sink_positions_of(policy(layer, kv_head)) == SinkPositions::kInCache;
   }
   // Whether the head keeps every token.
-  bool keeps_all(std::int64_t layer, std::int64_t kv_head) const {
-    return policy(layer, kv_head).mask().recent == AttentionMask::kUnlimited;
+  bool keeps_all(LayerId layer, KvHeadId kv_head) const {
+    return window(layer, kv_head).is_unlimited();
   }
-  // The layer's KV heads in order of work: a permutation of [0, n_kv_heads).
-  std::span<const std::int64_t> order(std::int64_t layer) const {
-    return {order_.data() + index(layer, 0), static_cast<std::size_t>(n_kv_heads_)};
+  // The layer's KV heads in order of work: a permutation of kv_head_ids().
+  std::span<const KvHeadId> order(LayerId layer) const {
+    return {order_.data() + (layer.value - layers_.begin) * n_kv_heads(),
+            static_cast<std::size_t>(n_kv_heads())};
   }
 
  private:
-  std::size_t index(std::int64_t layer, std::int64_t kv_head) const {
-    return static_cast<std::size_t>((layer - layers_.begin) * n_kv_heads_ + kv_head);
-  }
+  HeadTable heads_;
   Extent layers_;
-  std::int64_t n_kv_heads_;
   KvBlockShape shape_;
-  std::vector<std::unique_ptr<const KvPolicy>> policies_;
-  std::vector<const KvPolicy*> heads_;  // [layers, n_kv_heads]
-  std::vector<std::int64_t> order_;     // [layers, n_kv_heads]
+  std::vector<KvHeadId> order_;  // [layers, n_kv_heads]
 };
-
-// What a query of a head of this layer sees, by the model's window or by the head's role.
-AttentionMask head_mask(const ModelSpec& spec, const HeadRoles& roles, std::int64_t layer,
-                        std::int64_t kv_head);
 
 }  // namespace longhaul

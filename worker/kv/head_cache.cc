@@ -14,9 +14,10 @@ HeadCache::~HeadCache() {
 HeadCache::HeadCache(HeadCache&& other) noexcept
     : pool_(other.pool_),
       use_(other.use_),
-      n_tokens_(std::exchange(other.n_tokens_, 0)),
+      next_position_(std::exchange(other.next_position_, TokenPos{0})),
       blocks_(std::exchange(other.blocks_, {})),
-      ids_(std::exchange(other.ids_, {})) {}
+      ids_(std::exchange(other.ids_, {})),
+      listed_(std::exchange(other.listed_, nullptr)) {}
 
 std::int64_t HeadCache::n_free_slots() const {
   return blocks_.empty() ? 0 : pool_->shape().block_size - blocks_.back().n_tokens;
@@ -49,7 +50,7 @@ std::optional<HeadCache::AppendPlace> HeadCache::extend(std::int64_t n_tokens) {
   }
 
   AppendPlace place;
-  place.first_slot = fills_partial ? block_size - n_free : 0;
+  place.first_slot = {fills_partial ? block_size - n_free : 0};
   place.n_blocks = n_fresh + (fills_partial ? 1 : 0);
   std::int64_t n_left = n_tokens;
   if (fills_partial) {
@@ -60,11 +61,11 @@ std::optional<HeadCache::AppendPlace> HeadCache::extend(std::int64_t n_tokens) {
   for (std::size_t j = n_before; j < ids_.size(); ++j) {
     const std::int64_t n_here = std::min(block_size, n_left);
     blocks_.push_back({.data = pool_->data(ids_[j]),
-                       .first_position = n_tokens_ + n_tokens - n_left,
+                       .first_position = next_position_.value + n_tokens - n_left,
                        .n_tokens = n_here});
     n_left -= n_here;
   }
-  n_tokens_ += n_tokens;
+  next_position_.value += n_tokens;
   return place;
 }
 
@@ -79,52 +80,57 @@ bool HeadCache::own_block(std::size_t index) {
   return true;
 }
 
-std::optional<HeadCache::StorePlace> HeadCache::store(Extent tokens) {
+std::optional<HeadCache::StorePlace> HeadCache::store(Extent positions) {
+  require(!is_compacted(), "HeadCache: slots were kept of a head that other ranks share");
   const std::int64_t block_size = pool_->shape().block_size;
-  const std::int64_t first_position = tokens.begin / block_size * block_size;
-  const std::int64_t first_slot = tokens.begin - first_position;
-  require(!tokens.empty() && first_slot + tokens.size() <= block_size,
+  const std::int64_t first_position = positions.begin / block_size * block_size;
+  const BlockSlot first_slot{positions.begin - first_position};
+  require(!positions.empty() && first_slot.value + positions.size() <= block_size,
           "HeadCache: the tokens to store are not of one block");
   auto at = blocks_.end();  // new blocks are among the last
   while (at != blocks_.begin() && (at - 1)->first_position >= first_position) --at;
   const auto index = static_cast<std::size_t>(at - blocks_.begin());
   if (at != blocks_.end() && at->first_position == first_position) {
-    require(at->n_tokens == first_slot, "HeadCache: tokens of a block are missing or there twice");
+    require(at->n_tokens == first_slot.value,
+            "HeadCache: tokens of a block are missing or there twice");
     if (!own_block(index)) return std::nullopt;
-    blocks_[index].n_tokens += tokens.size();
+    blocks_[index].n_tokens += positions.size();
     return StorePlace{pool_->data(ids_[index]), first_slot};
   }
-  require(first_slot == 0, "HeadCache: the first tokens of a block are missing");
+  require(first_slot == BlockSlot{0}, "HeadCache: the first tokens of a block are missing");
   const std::optional<BlockId> id = pool_->take(use_);
   if (!id) return std::nullopt;
   blocks_.insert(
-      at, {.data = pool_->data(*id), .first_position = first_position, .n_tokens = tokens.size()});
+      at,
+      {.data = pool_->data(*id), .first_position = first_position, .n_tokens = positions.size()});
   ids_.insert(ids_.begin() + static_cast<std::ptrdiff_t>(index), *id);
-  return StorePlace{pool_->data(*id), 0};
+  return StorePlace{pool_->data(*id), first_slot};
 }
 
-std::byte* HeadCache::writable_block(std::int64_t n_blocks, std::int64_t i) const {
-  return pool_->data(ids_[ids_.size() - static_cast<std::size_t>(n_blocks - i)]);
+std::byte* HeadCache::writable_block(const AppendPlace& place, std::int64_t i) const {
+  return pool_->data(ids_[ids_.size() - static_cast<std::size_t>(place.n_blocks - i)]);
 }
 
 HeadCache HeadCache::fork() const {
   HeadCache child(*pool_, use_);
-  child.n_tokens_ = n_tokens_;
+  child.next_position_ = next_position_;
   child.blocks_ = blocks_;
   child.ids_ = ids_;
+  child.listed_ = listed_;
   for (const BlockId id : ids_) pool_->share(id);
   return child;
 }
 
 void HeadCache::free_hidden(Extent hidden) {
   if (hidden.empty() || blocks_.empty()) return;
+  require(!is_compacted(), "HeadCache: slots were kept of a head that sees a window");
   const std::int64_t block_size = pool_->shape().block_size;
   const auto begin = std::lower_bound(blocks_.begin(), blocks_.end(), hidden.begin,
                                       [](const KvBlockRef& block, std::int64_t position) {
                                         return block.first_position < position;
                                       });
   auto end = begin;
-  while (end != blocks_.end() && end->first_position + block_size <= n_tokens_ &&
+  while (end != blocks_.end() && end->first_position + block_size <= next_position_.value &&
          end->first_position + block_size <= hidden.end) {
     pool_->release(ids_[static_cast<std::size_t>(end - blocks_.begin())]);
     ++end;

@@ -1,9 +1,21 @@
 // The cache of one (sequence, layer, KV head) on this rank: its blocks in ascending order of
 // position, shared with forks where they are equal. In a ring of ranks it holds only the blocks
 // that are at home here. Knows bytes and positions, not what is computed with them.
+//
+// A sequence counts positions (TokenPos), a cache counts slots (SlotIndex): its tokens in order of
+// their positions. They are the same until tokens go. When a method keeps some slots (keep()), the
+// tokens that stay fill blocks anew and no longer stand at consecutive positions; the cache lists
+// theirs. All of them are in the past of every later query, so attention may take any positions for
+// them that are in the past as well: blocks() says that they are the sequence's last ones, and
+// attention without a window, which only asks whether a key is in the past, needs to know no list:
+//
+//   positions 0..9 in blocks of 4, keep 1 2 6 9      slots      0 1 2 3 | 4 5
+//   then 10 and 11 are appended                      positions  1 2 6 9 | 10 11
+//                                                    blocks()   6 7 8 9 | 10 11
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -24,31 +36,30 @@ class HeadCache {
   HeadCache& operator=(HeadCache&&) = delete;
   HeadCache(const HeadCache&) = delete;
 
-  // Where new tokens go: slots from first_slot on, counted from the first of the last n_blocks
-  // blocks.
+  // Where new tokens go: the last n_blocks blocks, from a slot of the first of them on.
   struct AppendPlace {
-    std::int64_t first_slot = 0;
+    BlockSlot first_slot{0};
     std::int64_t n_blocks = 0;
   };
-  // Makes room for n_tokens more at positions n_tokens(), n_tokens() + 1, ... and counts them as
-  // there: the caller writes them next (kernels/kv_append.h). A partial last block that others
-  // share is replaced by a copy first. Empty, and nothing changed, when the pool has too few
-  // blocks.
+  // Makes room for n_tokens more at next_position() and after it, and counts them as there: the
+  // caller writes them next (kernels/kv_append.h). A partial last block that others share is
+  // replaced by a copy first. Empty, and nothing changed, when the pool has too few blocks.
   std::optional<AppendPlace> extend(std::int64_t n_tokens);
-  // Block number i of the last n_blocks, for writing.
-  std::byte* writable_block(std::int64_t n_blocks, std::int64_t i) const;
+  // Block number i of those of the newest place, for writing.
+  std::byte* writable_block(const AppendPlace& place, std::int64_t i) const;
 
   // Where the tokens of one block go.
   struct StorePlace {
     std::byte* block = nullptr;
-    std::int64_t first_slot = 0;
+    BlockSlot first_slot{0};
   };
-  // Makes room for `tokens`, which all lie in one block (position / block_size): the cache holds
-  // those before them in that block, or the block starts with them. The caller writes them next.
-  // Blocks may come in any order. Empty, and nothing changed, when the pool has no block.
-  std::optional<StorePlace> store(Extent tokens);
-  // The sequence has n_tokens tokens now, wherever they are stored.
-  void advance_to(std::int64_t n_tokens) { n_tokens_ = n_tokens; }
+  // Makes room for the tokens at `positions`, which all lie in one block (position / block_size):
+  // the cache holds those before them in that block, or the block starts with them. The caller
+  // writes them next. Blocks may come in any order. Empty, and nothing changed, when the pool has
+  // no block.
+  std::optional<StorePlace> store(Extent positions);
+  // The sequence has the tokens before this position now, wherever they are stored.
+  void advance_to(TokenPos next) { next_position_ = next; }
 
   // The same tokens, sharing all blocks.
   HeadCache fork() const;
@@ -56,19 +67,33 @@ class HeadCache {
   // token goes to.
   void free_hidden(Extent hidden);
 
-  // Of the sequence so far: appended here, freed, or stored elsewhere.
-  std::int64_t n_tokens() const { return n_tokens_; }
+  // Keeps the tokens in `slots`, which ascend, and forgets the others. Their keys and values move
+  // bit for bit into blocks that they fill, or stay where a whole block does; what is no longer
+  // used goes back to the pool, but for what forks share. For heads that see every token; not for
+  // caches of which other ranks hold blocks. Takes the new blocks before it frees the old. False,
+  // and nothing changed, when the pool has too few.
+  bool keep(std::span<const SlotIndex> slots);
+  bool is_compacted() const { return listed_ != nullptr; }
+  std::int64_t n_slots() const;  // tokens that are here
+  // The positions of all slots, ascending.
+  std::vector<TokenPos> positions() const;
+
+  // Of the sequence's next token: after all so far, appended here, freed, or stored elsewhere.
+  TokenPos next_position() const { return next_position_; }
   std::span<const KvBlockRef> blocks() const { return blocks_; }
 
  private:
   std::int64_t n_free_slots() const;  // of the last block
   bool own_block(std::size_t index);
+  std::optional<std::vector<BlockId>> gather(std::span<const SlotIndex> slots);
 
   BlockPool* pool_;
   BlockUse use_;
-  std::int64_t n_tokens_ = 0;
+  TokenPos next_position_{0};
   std::vector<KvBlockRef> blocks_;  // as attention reads them
   std::vector<BlockId> ids_;        // the same blocks in the pool
+  // True positions of the first slots, since some were kept and others not; shared with forks.
+  std::shared_ptr<const std::vector<TokenPos>> listed_;
 };
 
 }  // namespace longhaul

@@ -1,6 +1,7 @@
 #include "worker/kv/sequence_cache.h"
 
 #include "base/error.h"
+#include "model/heads/kept_blocks.h"
 
 namespace longhaul {
 
@@ -8,8 +9,8 @@ SequenceCache::SequenceCache(const CacheLayout& layout, BlockPool& pool)
     : layout_(&layout), block_bytes_(pool.shape().bytes()) {
   require(pool.shape() == layout.shape(), "SequenceCache: pool and layout differ in block shape");
   heads_.reserve(static_cast<std::size_t>(layout.layers().size() * layout.n_kv_heads()));
-  for (std::int64_t layer = layout.layers().begin; layer < layout.layers().end; ++layer) {
-    for (std::int64_t kv_head = 0; kv_head < layout.n_kv_heads(); ++kv_head) {
+  for (const LayerId layer : layout.layer_ids()) {
+    for (const KvHeadId kv_head : layout.kv_head_ids()) {
       heads_.emplace_back(
           pool, layout.keeps_all(layer, kv_head) ? BlockUse::kRetrieval : BlockUse::kStreaming);
     }
@@ -24,15 +25,21 @@ SequenceCache SequenceCache::fork() const {
 }
 
 std::int64_t SequenceCache::n_tokens() const {
-  return heads_.empty() ? 0 : heads_.back().n_tokens();
+  return heads_.empty() ? 0 : heads_.back().next_position().value;
 }
 
-void SequenceCache::trim(std::int64_t layer) {
-  for (std::int64_t kv_head = 0; kv_head < layout_->n_kv_heads(); ++kv_head) {
+void SequenceCache::trim(LayerId layer) {
+  for (const KvHeadId kv_head : layout_->kv_head_ids()) {
     HeadCache& cache = head(layer, kv_head);
     cache.free_hidden(
-        layout_->policy(layer, kv_head).decide({.n_tokens = cache.n_tokens()}).hidden);
+        hidden_positions(layout_->window(layer, kv_head), cache.next_position().value));
   }
+}
+
+bool SequenceCache::keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots) {
+  require(layout_->keeps_all(layer, kv_head),
+          "SequenceCache: slots can be kept of heads that see every token only");
+  return head(layer, kv_head).keep(slots);
 }
 
 std::size_t SequenceCache::bytes() const {

@@ -4,8 +4,10 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "base/ids.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/head_cache.h"
@@ -19,17 +21,18 @@ class SequenceCache {
   SequenceCache fork() const;
 
   const CacheLayout& layout() const { return *layout_; }
-  HeadCache& head(std::int64_t layer, std::int64_t kv_head) {
-    return heads_[index(layer, kv_head)];
-  }
-  const HeadCache& head(std::int64_t layer, std::int64_t kv_head) const {
+  HeadCache& head(LayerId layer, KvHeadId kv_head) { return heads_[index(layer, kv_head)]; }
+  const HeadCache& head(LayerId layer, KvHeadId kv_head) const {
     return heads_[index(layer, kv_head)];
   }
   // Tokens whose K and V all layers have.
   std::int64_t n_tokens() const;
   // Frees the layer's blocks that its policies give up. Call when the layer's newest tokens have
   // been attended to: in a long chunk, only one layer then holds more than it keeps.
-  void trim(std::int64_t layer);
+  void trim(LayerId layer);
+  // Keeps the slots of one head that sees every token, and forgets its others (HeadCache::keep).
+  // Throws kInvalidArgument for a head with a window.
+  bool keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots);
   // Bytes of the blocks that it reads; blocks shared with others are counted whole.
   std::size_t bytes() const;
 
@@ -37,9 +40,9 @@ class SequenceCache {
   struct Empty {};
   SequenceCache(const CacheLayout& layout, std::size_t block_bytes, Empty)
       : layout_(&layout), block_bytes_(block_bytes) {}
-  std::size_t index(std::int64_t layer, std::int64_t kv_head) const {
-    return static_cast<std::size_t>((layer - layout_->layers().begin) * layout_->n_kv_heads() +
-                                    kv_head);
+  std::size_t index(LayerId layer, KvHeadId kv_head) const {
+    return static_cast<std::size_t>(
+        (layer.value - layout_->layers().begin) * layout_->n_kv_heads() + kv_head.value);
   }
   const CacheLayout* layout_;
   std::size_t block_bytes_;

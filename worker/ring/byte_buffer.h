@@ -3,7 +3,7 @@
 #pragma once
 #include <cstddef>
 
-#include "kernels/device_memory.h"
+#include "kernels/device_tensor.h"
 
 namespace longhaul {
 

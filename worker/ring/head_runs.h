@@ -10,10 +10,10 @@
 namespace longhaul {
 
 // {0, 1, 2, 5, 6} -> [0, 3), [5, 7). `heads` ascend.
-inline std::vector<Extent> head_runs(std::span<const std::int64_t> heads) {
+inline std::vector<Extent> head_runs(std::span<const KvHeadId> heads) {
   std::vector<Extent> runs;
-  for (const std::int64_t head : heads) {
-    if (runs.empty() || runs.back().end != head) runs.push_back({head, head});
+  for (const KvHeadId head : heads) {
+    if (runs.empty() || runs.back().end != head.value) runs.push_back({head.value, head.value});
     ++runs.back().end;
   }
   return runs;

@@ -2,12 +2,6 @@
 
 namespace longhaul {
 
-// The train that is here after `hop` steps.
-const Train& KeyRing::train_at(std::int64_t hop) const {
-  const std::int64_t n_ranks = context_.comm.size();
-  return trains_[static_cast<std::size_t>((context_.comm.rank() - hop + n_ranks) % n_ranks)];
-}
-
 // Sends on what is visiting at `hop` and receives the next train.
 void KeyRing::shift(std::int64_t hop) {
   const Tag tag{Traffic::kKeys};
@@ -31,8 +25,8 @@ void KeyRing::progress() {
   if (is_moving_ && receive_.test() && send_.test()) note_arrival();
 }
 
-void KeyRing::start(std::span<const Train> trains, const std::byte* own) {
-  trains_ = trains;
+void KeyRing::start(const OfRing<Train>& trains, const std::byte* own) {
+  trains_ = &trains;
   visiting_ = own;
   if (context_.comm.size() > 1) shift(0);
 }

@@ -11,18 +11,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <vector>
 
 #include "base/ids.h"
 #include "worker/ring/byte_buffer.h"
+#include "worker/ring/of_ring.h"
 #include "worker/ring/ring_context.h"
 
 namespace longhaul {
 
 // One block of a train: the tokens in its first slots, of one KV head.
 struct TrainBlock {
-  std::int64_t kv_head = 0;
+  KvHeadId kv_head;
   Extent tokens;
 };
 // By KV head, then by position; the blocks' bytes follow each other in the same order.
@@ -36,9 +36,9 @@ class KeyRing {
 
   using Visit = std::function<void(const Train& train, const std::byte* bytes)>;
 
-  // Collective over the ring. trains[p] is what ring position p sends, known to all; `own` are the
-  // bytes of this rank's, which stay until run() returns. Starts the first transfer.
-  void start(std::span<const Train> trains, const std::byte* own);
+  // Collective over the ring. `trains` are what each rank sends, known to all; `own` are the bytes
+  // of this one's. Both stay until run() returns. Starts the first transfer.
+  void start(const OfRing<Train>& trains, const std::byte* own);
   // Collective over the ring. Calls visit with every train, the own one first. Blocks.
   void run(const Visit& visit);
   // Lets the transfer under way advance: call it between kernels.
@@ -47,14 +47,15 @@ class KeyRing {
   std::size_t buffer_bytes() const { return buffers_[0].capacity() + buffers_[1].capacity(); }
 
  private:
-  const Train& train_at(std::int64_t hop) const;
+  // The train that is here after so many hops.
+  const Train& train_at(std::int64_t hop) const { return (*trains_)[context_.origin(hop)]; }
   std::size_t bytes_of(const Train& train) const { return train.size() * block_bytes_; }
   void shift(std::int64_t hop);
   void note_arrival();
 
   RingContext& context_;
   std::size_t block_bytes_;
-  std::span<const Train> trains_;
+  const OfRing<Train>* trains_ = nullptr;
   const std::byte* visiting_ = nullptr;
   std::array<ByteBuffer, 2> buffers_;
   Transfer send_;

@@ -12,8 +12,8 @@ namespace {
 struct CarLayout {
   CarLayout(const QueryRingArgs& args, Extent queries)
       : n(queries.size()),
-        group(args.gqa_group),
-        head_dim(args.q.dim(2)),
+        group(args.own.q.dim(1) / args.own.kv_heads.size()),
+        head_dim(args.own.q.dim(2)),
         n_kv_heads(static_cast<std::int64_t>(args.kv_heads.size())) {}
   std::int64_t rows() const { return n_kv_heads * n * group; }
   std::int64_t q_floats() const { return rows() * head_dim; }
@@ -52,9 +52,7 @@ Extent own_rows(std::span<const Extent> queries, std::size_t car) {
 
 // Positions of the queries in the car that is here after `hop` hops; empty when there is none.
 Extent QueryRing::queries_of(const QueryRingArgs& args, std::int64_t hop, std::size_t car) const {
-  const std::int64_t n_ranks = context_.comm.size();
-  const std::int64_t origin = ((context_.comm.rank() - hop) % n_ranks + n_ranks) % n_ranks;
-  const auto& queries = args.queries[static_cast<std::size_t>(origin)];
+  const auto& queries = args.queries[context_.origin(hop)];
   return car < queries.size() ? queries[car] : Extent{};
 }
 
@@ -64,19 +62,20 @@ void QueryRing::load(const QueryRingArgs& args, std::size_t car) {
   if (queries.empty()) return;
   const CarLayout layout(args, queries);
   std::byte* here = cars_[car].buffers[0].reserve(context_.stream, layout.bytes());
-  const auto& own = args.queries[static_cast<std::size_t>(context_.comm.rank())];
+  const auto& own = args.queries[context_.position()];
   const Extent rows = own_rows(own, car);
   const auto row_bytes = static_cast<std::size_t>(layout.group * layout.head_dim) * sizeof(float);
   pieces_.clear();
   for (std::int64_t i = 0; i < layout.n_kv_heads; ++i) {
-    const std::int64_t first_head = args.kv_heads[static_cast<std::size_t>(i)] * layout.group;
-    const float* first = args.q[rows.begin][first_head].data();
-    pieces_.push_back({.to = reinterpret_cast<std::byte*>(layout.q(here, i).data()),
-                       .to_stride = row_bytes,
-                       .from = reinterpret_cast<const std::byte*>(first),
-                       .from_stride = static_cast<std::size_t>(args.q.stride(0)) * sizeof(float),
-                       .row_bytes = row_bytes,
-                       .n_rows = layout.n});
+    const KvHeadId kv_head = args.kv_heads[static_cast<std::size_t>(i)];
+    const float* first = args.own.q[rows.begin][args.own.heads_of(kv_head).begin].data();
+    pieces_.push_back(
+        {.to = reinterpret_cast<std::byte*>(layout.q(here, i).data()),
+         .to_stride = row_bytes,
+         .from = reinterpret_cast<const std::byte*>(first),
+         .from_stride = static_cast<std::size_t>(args.own.q.stride(0)) * sizeof(float),
+         .row_bytes = row_bytes,
+         .n_rows = layout.n});
     clear(context_.stream, layout.state(here, i));
   }
   copy_rows(context_.stream, pieces_);
@@ -92,9 +91,10 @@ void QueryRing::work(const QueryRingArgs& args, std::int64_t hop, std::size_t ca
   std::iota(positions_.begin(), positions_.end(), queries.begin);
   visiting_.clear();
   for (std::int64_t i = 0; i < layout.n_kv_heads; ++i) {
-    visiting_.push_back({.kv_head = args.kv_heads[static_cast<std::size_t>(i)],
-                         .q = layout.q(here, i),
+    const std::int64_t kv_head = args.kv_heads[static_cast<std::size_t>(i)].value;
+    visiting_.push_back({.kv_heads = {kv_head, kv_head + 1},
                          .positions = positions_,
+                         .q = layout.q(here, i),
                          .state = layout.state(here, i)});
   }
   visit(visiting_);
@@ -137,13 +137,12 @@ void QueryRing::merge_home(const QueryRingArgs& args, std::size_t car) {
   const Extent queries = queries_of(args, 0, car);
   if (queries.empty()) return;
   const CarLayout layout(args, queries);
-  const auto& own = args.queries[static_cast<std::size_t>(context_.comm.rank())];
-  const SoftmaxStateView rows = args.state.tokens(own_rows(own, car));
+  const auto& own = args.queries[context_.position()];
+  const SoftmaxStateView rows = args.own.state.tokens(own_rows(own, car));
   std::byte* here = cars_[car].buffers[cars_[car].here].data();
   for (std::int64_t i = 0; i < layout.n_kv_heads; ++i) {
-    const std::int64_t first_head = args.kv_heads[static_cast<std::size_t>(i)] * layout.group;
-    merge(context_.stream, rows.heads({first_head, first_head + layout.group}),
-          layout.state(here, i));
+    const KvHeadId kv_head = args.kv_heads[static_cast<std::size_t>(i)];
+    merge(context_.stream, rows.heads(args.own.heads_of(kv_head)), layout.state(here, i));
   }
 }
 

@@ -18,25 +18,17 @@
 #include "kernels/copy_rows.h"
 #include "kernels/softmax_state.h"
 #include "kernels/tensor.h"
+#include "worker/attention/attention_work.h"
 #include "worker/ring/byte_buffer.h"
+#include "worker/ring/of_ring.h"
 #include "worker/ring/ring_context.h"
 
 namespace longhaul {
 
-// Queries of one KV head and their state, wherever they come from.
-struct VisitingQueries {
-  std::int64_t kv_head = 0;
-  TensorView<const float, 3> q;             // [n, gqa_group, head_dim]
-  std::span<const std::int64_t> positions;  // [n]
-  SoftmaxStateView state;                   // [n, gqa_group(, head_dim)]
-};
-
 struct QueryRingArgs {
-  std::span<const std::int64_t> kv_heads;        // whose queries travel
-  std::span<const std::vector<Extent>> queries;  // [ring] positions of each rank's, at most 2
-  TensorView<const float, 3> q;                  // own, [n_rows, n_heads, head_dim]
-  SoftmaxStateView state;                        // own; what comes home is merged in
-  std::int64_t gqa_group = 1;
+  std::span<const KvHeadId> kv_heads;          // whose queries travel
+  const OfRing<std::vector<Extent>>& queries;  // positions of each rank's, at most 2
+  const QueryRows& own;                        // of all heads; what comes home is merged in
 };
 
 // Used by one thread.
@@ -44,9 +36,10 @@ class QueryRing {
  public:
   explicit QueryRing(RingContext& context) : context_(context) {}
 
-  using Visit = std::function<void(std::span<const VisitingQueries>)>;
+  using Visit = std::function<void(std::span<const QueryRows>)>;
 
-  // Collective over the ring. `visit` merges what this rank's blocks give into the states. Blocks.
+  // Collective over the ring. `visit` gets a car's queries, each KV head once, and merges what this
+  // rank's blocks give into the states. Blocks.
   void run(const QueryRingArgs& args, const Visit& visit);
 
   std::size_t buffer_bytes() const;
@@ -70,7 +63,7 @@ class QueryRing {
   RingContext& context_;
   std::array<Car, kCars> cars_;
   std::vector<std::int64_t> positions_;
-  std::vector<VisitingQueries> visiting_;
+  std::vector<QueryRows> visiting_;
   std::vector<CopyRowsItem> pieces_;
 };
 

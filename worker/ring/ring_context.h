@@ -4,7 +4,8 @@
 #pragma once
 #include <cstdint>
 
-#include "base/device.h"
+#include "base/device/device.h"
+#include "base/ids.h"
 #include "cluster/comm/communicator.h"
 #include "cluster/wire/phase.h"
 #include "worker/phase_clock.h"
@@ -17,7 +18,7 @@ struct RingContext {
   PhaseClock& times;
   PhaseBoard* board = nullptr;
   Trace* trace = nullptr;
-  std::int64_t layer = -1;
+  LayerId layer{};
   std::int64_t hop = -1;
   StreamRef stream = StreamRef::cpu();
 
@@ -27,29 +28,39 @@ struct RingContext {
   void add_span(TraceLane lane, const char* name, Clock::time_point begin, std::int64_t of_hop) {
     if (trace != nullptr) trace->add({lane, name, layer, of_hop, begin, Clock::now()});
   }
+  // Where on the ring, whose communicator this is, stands this rank, and where what is here after
+  // so many hops set out.
+  RingPos position() const { return {comm.rank()}; }
+  RingPos origin(std::int64_t n_hops) const {
+    const std::int64_t n_ranks = comm.size();
+    return {((comm.rank() - n_hops) % n_ranks + n_ranks) % n_ranks};
+  }
+
   // Blocks until the transfer is complete; the time counts as waiting for rank `peer` of comm.
-  void wait(Transfer& transfer, std::int64_t peer) {
+  void wait(Transfer& transfer, int peer) {
     if (transfer.test()) return;
     const PhaseTimer timer(times, Phase::kRingWait);
-    const WaitMark mark(board, comm.job_rank_of(static_cast<int>(peer)));
+    const WaitMark mark(board, Rank{comm.job_rank_of(peer)});
     const auto begin = Clock::now();
     transfer.wait();
     add_span(TraceLane::kWait, "wait", begin);
   }
-  void set_layer(std::int64_t number) {
+  // The same on a ring.
+  void wait(Transfer& transfer, RingPos peer) { wait(transfer, static_cast<int>(peer.value)); }
+  void set_layer(LayerId number) {
     layer = number;
-    if (board != nullptr) board->set_layer(number);
+    if (board != nullptr) board->set_layer(number.value);
   }
   void set_hop(std::int64_t number) {
     hop = number;
     if (board != nullptr) board->set_hop(number);
   }
 
-  // Says on the board that this rank waits for job rank `peer` (-1: for all), until its scope ends.
+  // Says on the board that this rank waits for `peer` (none: for all), until its scope ends.
   class WaitMark {
    public:
-    WaitMark(PhaseBoard* to, std::int64_t peer) : board_(to) {
-      if (board_ != nullptr) board_->enter(Activity::kWaiting, peer);
+    WaitMark(PhaseBoard* to, Rank peer = {}) : board_(to) {
+      if (board_ != nullptr) board_->enter(Activity::kWaiting, peer.value);
     }
     ~WaitMark() {
       if (board_ != nullptr) board_->enter(Activity::kComputing);

@@ -9,7 +9,7 @@
 
 namespace longhaul {
 
-// How retrieval heads work over the blocks of earlier chunks (DESIGN 4.5). Both give the same
+// How retrieval heads work over the blocks of earlier chunks (docs/ring.md). Both give the same
 // result.
 enum class HistoryChoice {
   kByCost,         // what the cost model predicts to be faster, per chunk and layer

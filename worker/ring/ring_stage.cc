@@ -5,23 +5,24 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "partition/standing.h"
 
 namespace longhaul {
 namespace {
 
-LayerHomes layer_homes(const Plan& plan, const Stage& stage, const ModelSpec& spec,
-                       std::int64_t layer) {
+LayerHomes layer_homes(const Plan& plan, const Stage& stage, LayerId layer) {
   LayerHomes at;
-  for (std::int64_t kv_head = 0; kv_head < spec.n_kv_heads; ++kv_head) {
-    Home home = stage.home_of(layer, kv_head);
-    for (HomeShare& share : home.shares) share.rank = Rank{*stage.ring_position(share.rank)};
-    const KeptKeys kept = kept_keys(spec, plan.roles, layer, kv_head);
-    if (kept.all) {
+  for (const KvHeadId kv_head : IdRange<KvHeadId>(plan.heads.n_kv_heads())) {
+    RingHome home{.home = stage.home_of(layer, kv_head), .positions = {}};
+    for (const HomeShare& share : home.home.shares)
+      home.positions.push_back(*stage.ring_position(share.rank));
+    const KeyWindow window = plan.heads.window(layer, kv_head);
+    if (window.is_unlimited()) {
       at.retrieval.push_back(kv_head);
     } else {
       at.windowed.push_back(kv_head);
-      at.windowed_homes.push_back(home.shares.front().rank.value);
-      at.window = kept;
+      at.windowed_homes.push_back(home.positions.front());
+      at.window = window;
     }
     at.homes.push_back(std::move(home));
   }
@@ -30,27 +31,20 @@ LayerHomes layer_homes(const Plan& plan, const Stage& stage, const ModelSpec& sp
 
 }  // namespace
 
-RingStage::RingStage(const Plan& plan, std::int64_t replica, Rank rank, const ModelSpec& spec)
+RingStage::RingStage(const Plan& plan, std::int64_t replica, Rank rank)
     : plan_(&plan), replica_(&plan.replicas.at(static_cast<std::size_t>(replica))) {
-  for (std::size_t i = 0; i < replica_->stages.size(); ++i) {
-    const Stage& stage = replica_->stages[i];
-    if (const auto position = stage.ring_position(rank)) {
-      stage_ = &stage;
-      number_ = static_cast<std::int64_t>(i);
-      position_ = *position;
-    }
-  }
-  require(stage_ != nullptr,
+  const auto standing = standing_of(plan, rank);
+  require(standing && standing->replica == replica,
           fmt::format("rank {} has no place in replica {} of the plan", rank.value, replica));
-  for (std::int64_t layer = stage_->layers.begin; layer < stage_->layers.end; ++layer) {
-    layers_.push_back(layer_homes(plan, *stage_, spec, layer));
-  }
+  stage_ = &standing->stage_of(plan);
+  number_ = standing->stage;
+  position_ = standing->position;
+  for (const LayerId layer : layer_ids()) layers_.push_back(layer_homes(plan, *stage_, layer));
 }
 
-bool RingStage::is_home(std::int64_t layer, std::int64_t kv_head) const {
-  const Home& home = this->layer(layer).homes[static_cast<std::size_t>(kv_head)];
-  return std::any_of(home.shares.begin(), home.shares.end(),
-                     [&](const HomeShare& share) { return share.rank.value == position_; });
+bool RingStage::is_home(LayerId layer, KvHeadId kv_head) const {
+  const RingHome& home = this->layer(layer).homes[kv_head];
+  return std::ranges::find(home.positions, position_) != home.positions.end();
 }
 
 }  // namespace longhaul

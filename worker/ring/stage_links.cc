@@ -4,8 +4,9 @@
 #include <span>
 #include <utility>
 
+#include "base/device/device_memory.h"
 #include "base/error.h"
-#include "kernels/device_memory.h"
+#include "worker/ring/ring_chunk.h"
 
 namespace longhaul {
 namespace {
@@ -35,8 +36,7 @@ std::vector<Extent> common_rows(const std::vector<Extent>& of, const std::vector
   return rows;
 }
 
-std::vector<std::vector<Extent>> slabs_in(const Stage& stage, Extent chunk,
-                                          std::int64_t block_size) {
+OfRing<std::vector<Extent>> slabs_in(const Stage& stage, Extent chunk, std::int64_t block_size) {
   return slabs_by_owner(slabs_of_chunk(stage.token_share, chunk, block_size));
 }
 
@@ -46,10 +46,10 @@ StageLinks::StageLinks(const RingStage& stage, RingContext& replica)
     : stage_(stage), context_(replica) {}
 
 // Rank of the replica's communicator.
-std::int64_t StageLinks::peer(const Stage& stage, std::int64_t position) const {
-  const std::int64_t rank = stage.ring[static_cast<std::size_t>(position)].value;
+int StageLinks::peer(const Stage& stage, RingPos position) const {
+  const Rank rank = stage.ring[position];
   for (int i = 0; i < context_.comm.size(); ++i) {
-    if (context_.comm.job_rank_of(i) == rank) return i;
+    if (Rank{context_.comm.job_rank_of(i)} == rank) return i;
   }
   throw Error(ErrorCode::kInvalidArgument, "a rank of the plan is not in the communicator");
 }
@@ -57,17 +57,15 @@ std::int64_t StageLinks::peer(const Stage& stage, std::int64_t position) const {
 void StageLinks::receive_chunk(Extent chunk, const TensorView<float, 2>& hidden) {
   const Stage& before = stage_.replica().stages[static_cast<std::size_t>(stage_.number() - 1)];
   const auto theirs = slabs_in(before, chunk, stage_.block_size());
-  const auto own = slabs_in(stage_.stage(), chunk,
-                            stage_.block_size())[static_cast<std::size_t>(stage_.position())];
+  const auto own = slabs_in(stage_.stage(), chunk, stage_.block_size())[stage_.position()];
   const std::size_t row_bytes = static_cast<std::size_t>(hidden.dim(1)) * sizeof(float);
-  for (std::size_t from = 0; from < theirs.size(); ++from) {
+  for (const RingPos from : theirs.ids()) {
     const std::vector<Extent> common = common_rows(own, theirs[from]);
     const std::size_t n_bytes = static_cast<std::size_t>(total_size(common)) * row_bytes;
     if (n_bytes == 0) continue;
     std::byte* at = received_.reserve(context_.stream, n_bytes);
-    const std::int64_t rank = peer(before, static_cast<std::int64_t>(from));
-    Transfer receive =
-        context_.comm.start_receive(static_cast<int>(rank), {Traffic::kHidden}, {at, n_bytes});
+    const int rank = peer(before, from);
+    Transfer receive = context_.comm.start_receive(rank, {Traffic::kHidden}, {at, n_bytes});
     context_.wait(receive, rank);
     for (const Extent& extent : common) {
       const std::size_t n = static_cast<std::size_t>(extent.size()) * row_bytes;
@@ -80,15 +78,14 @@ void StageLinks::receive_chunk(Extent chunk, const TensorView<float, 2>& hidden)
 void StageLinks::send_chunk(Extent chunk, const TensorView<const float, 2>& hidden) {
   const Stage& after = stage_.replica().stages[static_cast<std::size_t>(stage_.number() + 1)];
   const auto theirs = slabs_in(after, chunk, stage_.block_size());
-  const auto own = slabs_in(stage_.stage(), chunk,
-                            stage_.block_size())[static_cast<std::size_t>(stage_.position())];
+  const auto own = slabs_in(stage_.stage(), chunk, stage_.block_size())[stage_.position()];
   const std::size_t row_bytes = static_cast<std::size_t>(hidden.dim(1)) * sizeof(float);
   Sending sending;
-  for (std::size_t to = 0; to < theirs.size(); ++to) {
+  for (const RingPos to : theirs.ids()) {
     const std::vector<Extent> common = common_rows(own, theirs[to]);
     if (common.empty()) continue;
-    std::byte* at = add(sending, peer(after, static_cast<std::int64_t>(to)),
-                        static_cast<std::size_t>(total_size(common)) * row_bytes);
+    std::byte* at =
+        add(sending, peer(after, to), static_cast<std::size_t>(total_size(common)) * row_bytes);
     for (const Extent& extent : common) {
       const std::size_t n = static_cast<std::size_t>(extent.size()) * row_bytes;
       copy_bytes(context_.stream, at, as_bytes(hidden[extent.begin].data()), n);
@@ -100,10 +97,9 @@ void StageLinks::send_chunk(Extent chunk, const TensorView<const float, 2>& hidd
 
 void StageLinks::receive_rows(const TensorView<float, 2>& hidden) {
   const Stage& before = stage_.replica().stages[static_cast<std::size_t>(stage_.number() - 1)];
-  const auto n_before = static_cast<std::int64_t>(before.ring.size());
-  const std::int64_t rank = peer(before, stage_.position() % n_before);
+  const int rank = peer(before, RingPos{stage_.position().value % before.ring.n()});
   Transfer receive = context_.comm.start_receive(
-      static_cast<int>(rank), {Traffic::kHidden},
+      rank, {Traffic::kHidden},
       std::as_writable_bytes(std::span(hidden.data(), static_cast<std::size_t>(hidden.size()))));
   context_.wait(receive, rank);
 }
@@ -111,17 +107,16 @@ void StageLinks::receive_rows(const TensorView<float, 2>& hidden) {
 void StageLinks::send_rows(const TensorView<const float, 2>& hidden) {
   const Stage& after = stage_.replica().stages[static_cast<std::size_t>(stage_.number() + 1)];
   Sending sending;
-  for (auto to = stage_.position(); to < static_cast<std::int64_t>(after.ring.size());
-       to += stage_.n_ranks()) {
+  for (auto to = stage_.position().value; to < after.ring.n(); to += stage_.n_ranks()) {
     const std::size_t n_bytes = static_cast<std::size_t>(hidden.size()) * sizeof(float);
-    copy_bytes(context_.stream, add(sending, peer(after, to), n_bytes), as_bytes(hidden.data()),
-               n_bytes);
+    copy_bytes(context_.stream, add(sending, peer(after, RingPos{to}), n_bytes),
+               as_bytes(hidden.data()), n_bytes);
   }
   send(std::move(sending));
 }
 
 // Room for what goes to a peer.
-std::byte* StageLinks::add(Sending& sending, std::int64_t peer, std::size_t n_bytes) {
+std::byte* StageLinks::add(Sending& sending, int peer, std::size_t n_bytes) {
   Rows& rows = sending.emplace_back();
   rows.peer = peer;
   rows.n_bytes = n_bytes;
@@ -140,8 +135,8 @@ void StageLinks::send(Sending sending) {
   }
   while (sending_.size() >= kChunksInFlight) wait_for_oldest();
   for (Rows& rows : sending) {
-    rows.transfer = context_.comm.start_send(static_cast<int>(rows.peer), {Traffic::kHidden},
-                                             {rows.memory.data(), rows.n_bytes});
+    rows.transfer =
+        context_.comm.start_send(rows.peer, {Traffic::kHidden}, {rows.memory.data(), rows.n_bytes});
   }
   sending_.push_back(std::move(sending));
 }

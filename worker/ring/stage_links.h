@@ -34,14 +34,14 @@ class StageLinks {
   static constexpr std::size_t kChunksInFlight = 2;
   // On their way to one receiver.
   struct Rows {
-    std::int64_t peer = 0;
+    int peer = 0;  // of the replica's communicator
     ByteBuffer memory;
     std::size_t n_bytes = 0;
     Transfer transfer;
   };
   using Sending = std::vector<Rows>;
-  std::int64_t peer(const Stage& stage, std::int64_t position) const;
-  std::byte* add(Sending& sending, std::int64_t peer, std::size_t n_bytes);
+  int peer(const Stage& stage, RingPos position) const;
+  std::byte* add(Sending& sending, int peer, std::size_t n_bytes);
   void send(Sending sending);
   void end_oldest();
   void wait_for_oldest();

@@ -27,24 +27,25 @@ double microseconds(Clock::duration time) {
 
 }  // namespace
 
-void Trace::write(const std::filesystem::path& path, std::int64_t rank) const {
+void Trace::write(const std::filesystem::path& path, Rank rank) const {
   std::ofstream out(path);
   out << "[\n"
       << fmt::format(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})",
-                     rank, rank);
+                     rank.value, rank.value);
   for (const TraceLane lane : {TraceLane::kCompute, TraceLane::kTransfer, TraceLane::kWait}) {
     out << fmt::format(
         ",\n"
         R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
-        rank, static_cast<int>(lane), name_of(lane));
+        rank.value, static_cast<int>(lane), name_of(lane));
   }
   for (const Span& span : spans_) {
     out << fmt::format(
         ",\n"
         R"({{"ph":"X","name":"{}","pid":{},"tid":{},"ts":{:.1f},"dur":{:.1f},)"
         R"("args":{{"layer":{},"hop":{}}}}})",
-        span.name, rank, static_cast<int>(span.lane), microseconds(span.begin.time_since_epoch()),
-        microseconds(span.end - span.begin), span.layer, span.hop);
+        span.name, rank.value, static_cast<int>(span.lane),
+        microseconds(span.begin.time_since_epoch()), microseconds(span.end - span.begin),
+        span.layer.value, span.hop);
   }
   out << "\n]\n";
   out.close();

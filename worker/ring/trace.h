@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ids.h"
 
 namespace longhaul {
 
@@ -18,7 +19,7 @@ class Trace {
   struct Span {
     TraceLane lane;
     const char* name;  // a literal
-    std::int64_t layer;
+    LayerId layer;
     std::int64_t hop;
     Clock::time_point begin;
     Clock::time_point end;
@@ -32,7 +33,7 @@ class Trace {
   const std::vector<Span>& spans() const { return spans_; }
   // One process `rank` with a thread for each lane; times in microseconds of the machine's
   // monotonic clock, so that the files of ranks on one host fit together. Throws kIo.
-  void write(const std::filesystem::path& path, std::int64_t rank) const;
+  void write(const std::filesystem::path& path, Rank rank) const;
 
  private:
   std::vector<Span> spans_;

@@ -9,47 +9,47 @@ namespace longhaul {
 namespace {
 
 // The cached block that holds the token at `position`.
-const KvBlockRef& block_with(std::span<const KvBlockRef> blocks, std::int64_t position) {
+const KvBlockRef& block_with(std::span<const KvBlockRef> blocks, TokenPos position) {
   const auto at = std::partition_point(blocks.begin(), blocks.end(), [&](const KvBlockRef& b) {
-    return b.first_position + b.n_tokens <= position;
+    return b.first_position + b.n_tokens <= position.value;
   });
-  require(at != blocks.end() && at->first_position <= position,
+  require(at != blocks.end() && at->first_position <= position.value,
           "a streaming head's home does not hold a block that others need");
   return *at;
 }
 
 }  // namespace
 
-void WindowExchange::start(std::int64_t layer, const WindowChunk& chunk, const SequenceCache& cache,
+void WindowExchange::start(LayerId layer, const WindowChunk& chunk, const SequenceCache& cache,
                            const OwnPieces& own) {
   layer_ = layer;
   peers_.resize(static_cast<std::size_t>(stage_.n_ranks()));
   const LayerHomes& homes = stage_.layer(layer);
   blocks_.resize(std::max(blocks_.size(), homes.windowed.size()));
   for (auto& blocks : blocks_) blocks.clear();
-  const std::int64_t me = stage_.position();
-  for (std::int64_t from = 0; from < stage_.n_ranks(); ++from) {
+  const RingPos me = stage_.position();
+  for (const RingPos from : peers_.ids()) {
     if (from == me) continue;
-    Peer& peer = peers_[static_cast<std::size_t>(from)];
+    Peer& peer = peers_[from];
     peer.expected = window_pieces(chunk, homes.windowed_homes, from, me);
     if (peer.expected.empty()) continue;
     const std::size_t n_bytes = peer.expected.size() * shape_.bytes();
     std::byte* in = peer.in.reserve(context_.stream, n_bytes);
     peer.receive =
-        context_.comm.start_receive(static_cast<int>(from), {Traffic::kHalo}, {in, n_bytes});
+        context_.comm.start_receive(static_cast<int>(from.value), {Traffic::kHalo}, {in, n_bytes});
   }
-  for (std::int64_t to = 0; to < stage_.n_ranks(); ++to) {
+  for (const RingPos to : peers_.ids()) {
     if (to != me) send_to(to, chunk, cache, own);
   }
   add_own(cache, chunk, own);
 }
 
-void WindowExchange::send_to(std::int64_t to, const WindowChunk& chunk, const SequenceCache& cache,
+void WindowExchange::send_to(RingPos to, const WindowChunk& chunk, const SequenceCache& cache,
                              const OwnPieces& own) {
   const LayerHomes& homes = stage_.layer(layer_);
   const auto pieces = window_pieces(chunk, homes.windowed_homes, stage_.position(), to);
   if (pieces.empty()) return;
-  Peer& peer = peers_[static_cast<std::size_t>(to)];
+  Peer& peer = peers_[to];
   const std::size_t n_bytes = pieces.size() * shape_.bytes();
   std::byte* out = peer.out.reserve(context_.stream, n_bytes);
   std::vector<CopyRowsItem> copies;
@@ -59,15 +59,16 @@ void WindowExchange::send_to(std::int64_t to, const WindowChunk& chunk, const Se
                       .row_bytes = shape_.bytes()});
   }
   copy_rows(context_.stream, copies);
-  peer.send = context_.comm.start_send(static_cast<int>(to), {Traffic::kHalo}, {out, n_bytes});
+  peer.send =
+      context_.comm.start_send(static_cast<int>(to.value), {Traffic::kHalo}, {out, n_bytes});
 }
 
 const std::byte* WindowExchange::find(const WindowPiece& piece, const SequenceCache& cache,
                                       const OwnPieces& own) const {
   if (piece.from_home) {
     const auto& windowed = stage_.layer(layer_).windowed;
-    const std::int64_t kv_head = windowed[static_cast<std::size_t>(piece.head)];
-    return block_with(cache.head(layer_, kv_head).blocks(), piece.tokens.begin).data;
+    const KvHeadId kv_head = windowed[static_cast<std::size_t>(piece.head)];
+    return block_with(cache.head(layer_, kv_head).blocks(), {piece.tokens.begin}).data;
   }
   const auto at = std::lower_bound(own.pieces.begin(), own.pieces.end(), piece.tokens);
   const auto index = static_cast<std::size_t>(piece.head) * own.pieces.size() +
@@ -94,9 +95,9 @@ void WindowExchange::add_own(const SequenceCache& cache, const WindowChunk& chun
 }
 
 void WindowExchange::finish() {
-  for (std::size_t from = 0; from < peers_.size(); ++from) {
+  for (const RingPos from : peers_.ids()) {
     Peer& peer = peers_[from];
-    context_.wait(peer.receive, static_cast<std::int64_t>(from));
+    context_.wait(peer.receive, from);
     for (std::size_t j = 0; j < peer.expected.size(); ++j) {
       const WindowPiece& piece = peer.expected[j];
       blocks_[static_cast<std::size_t>(piece.head)].push_back(
@@ -106,9 +107,7 @@ void WindowExchange::finish() {
     }
     peer.expected.clear();
   }
-  for (std::size_t to = 0; to < peers_.size(); ++to) {
-    context_.wait(peers_[to].send, static_cast<std::int64_t>(to));
-  }
+  for (const RingPos to : peers_.ids()) context_.wait(peers_[to].send, to);
 }
 
 std::size_t WindowExchange::buffer_bytes() const {

@@ -6,10 +6,12 @@
 #include <span>
 #include <vector>
 
+#include "base/ids.h"
 #include "kernels/kv_block.h"
 #include "partition/window_pieces.h"
 #include "worker/kv/sequence_cache.h"
 #include "worker/ring/byte_buffer.h"
+#include "worker/ring/ring_chunk.h"
 #include "worker/ring/ring_context.h"
 #include "worker/ring/ring_stage.h"
 
@@ -31,7 +33,7 @@ class WindowExchange {
 
   // Collective over the ring. Starts all transfers of one layer; `cache` holds the earlier chunks,
   // and it, the chunk and the own pieces stay as they are until finish() returns.
-  void start(std::int64_t layer, const WindowChunk& chunk, const SequenceCache& cache,
+  void start(LayerId layer, const WindowChunk& chunk, const SequenceCache& cache,
              const OwnPieces& own);
   // Blocks until everything is here.
   void finish();
@@ -51,7 +53,7 @@ class WindowExchange {
     Transfer receive;
   };
   void add_own(const SequenceCache& cache, const WindowChunk& chunk, const OwnPieces& own);
-  void send_to(std::int64_t to, const WindowChunk& chunk, const SequenceCache& cache,
+  void send_to(RingPos to, const WindowChunk& chunk, const SequenceCache& cache,
                const OwnPieces& own);
   const std::byte* find(const WindowPiece& piece, const SequenceCache& cache,
                         const OwnPieces& own) const;
@@ -59,8 +61,8 @@ class WindowExchange {
   RingContext& context_;
   const RingStage& stage_;
   KvBlockShape shape_;
-  std::int64_t layer_ = -1;
-  std::vector<Peer> peers_;                      // [ring]
+  LayerId layer_;
+  OfRing<Peer> peers_;
   std::vector<std::vector<KvBlockRef>> blocks_;  // [windowed heads of the layer]
 };
 

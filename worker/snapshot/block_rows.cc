@@ -18,9 +18,10 @@ void copy_key_rows(const BlockRowsArgs& args) {
   const auto [block_size, head_dim] = std::pair(args.shape.block_size, args.shape.head_dim);
   for (std::int64_t group = 0; group < head_dim / kLanes; ++group) {
     const std::byte* from =
-        args.block + static_cast<std::size_t>(group * block_size + args.first_slot) * sizeof(Lanes);
+        args.block +
+        static_cast<std::size_t>(group * block_size + args.slots.begin) * sizeof(Lanes);
     std::byte* to = args.to + static_cast<std::size_t>(group) * sizeof(Lanes);
-    for (std::int64_t token = 0; token < args.n_tokens; ++token) {
+    for (std::int64_t token = 0; token < args.slots.size(); ++token) {
       std::memcpy(to, from, sizeof(Lanes));
       from += sizeof(Lanes);
       to += static_cast<std::size_t>(head_dim) * sizeof(T);
@@ -32,7 +33,7 @@ template <typename T, std::int64_t kLanes>
 void copy_value_rows(const BlockRowsArgs& args) {
   const std::int64_t head_dim = args.shape.head_dim;
   std::byte* to = args.to;
-  for (std::int64_t slot = args.first_slot; slot < args.first_slot + args.n_tokens; ++slot) {
+  for (std::int64_t slot = args.slots.begin; slot < args.slots.end; ++slot) {
     const std::byte* from =
         args.block + args.shape.k_bytes() +
         static_cast<std::size_t>(slot / kLanes * head_dim * kLanes + slot % kLanes) * sizeof(T);
@@ -49,7 +50,7 @@ void copy_codes(const BlockRowsArgs& args) {
   const KvType type = kv_type_of(args.shape, args.side);
   const std::byte* part = args.block + (keys ? 0 : args.shape.k_bytes());
   std::byte* to = args.to;
-  for (std::int64_t slot = args.first_slot; slot < args.first_slot + args.n_tokens; ++slot) {
+  for (std::int64_t slot = args.slots.begin; slot < args.slots.end; ++slot) {
     const auto code = [&](std::int64_t dim) {
       return unsigned{read_code(
           type, part,
@@ -66,9 +67,9 @@ void copy_codes(const BlockRowsArgs& args) {
 void copy_ranges(const BlockRowsArgs& args) {
   const bool keys = args.side == KvSide::kKeys;
   const KvPartLayout layout = args.shape.part(kv_type_of(args.shape, args.side));
-  const std::byte* from = args.block + (keys ? 0 : args.shape.k_bytes()) + 2 * args.first_slot +
+  const std::byte* from = args.block + (keys ? 0 : args.shape.k_bytes()) + 2 * args.slots.begin +
                           (args.part == RowPart::kScales ? layout.scales_at() : layout.minima_at());
-  std::memcpy(args.to, from, static_cast<std::size_t>(2 * args.n_tokens));
+  std::memcpy(args.to, from, static_cast<std::size_t>(2 * args.slots.size()));
 }
 
 }  // namespace
@@ -89,9 +90,9 @@ std::size_t row_bytes(const KvBlockShape& shape, KvSide side, RowPart part) {
 }
 
 void copy_block_rows(const BlockRowsArgs& args) {
-  require(args.first_slot >= 0 && args.first_slot + args.n_tokens <= args.shape.block_size,
-          fmt::format("slots [{}, {}) of a block of {}", args.first_slot,
-                      args.first_slot + args.n_tokens, args.shape.block_size));
+  require(args.slots.begin >= 0 && args.slots.end <= args.shape.block_size,
+          fmt::format("slots [{}, {}) of a block of {}", args.slots.begin, args.slots.end,
+                      args.shape.block_size));
   const bool keys = args.side == KvSide::kKeys;
   if (args.part != RowPart::kValues) return copy_ranges(args);
   switch (kv_type_of(args.shape, args.side)) {

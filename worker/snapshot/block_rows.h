@@ -24,15 +24,14 @@ std::vector<RowPart> row_parts(KvType type);
 std::int64_t row_elements(const KvBlockShape& shape, KvSide side, RowPart part);
 std::size_t row_bytes(const KvBlockShape& shape, KvSide side, RowPart part);
 
-// Copies the tokens in slots [first_slot, first_slot + n_tokens) of one block to rows. Local.
+// Copies the tokens in some slots of one block to rows. Local.
 struct BlockRowsArgs {
   const KvBlockShape& shape;
   KvSide side = KvSide::kKeys;
   RowPart part = RowPart::kValues;
   const std::byte* block = nullptr;
-  std::int64_t first_slot = 0;
-  std::int64_t n_tokens = 0;
-  std::byte* to = nullptr;  // n_tokens rows
+  Extent slots;             // of the block
+  std::byte* to = nullptr;  // a row for each
 };
 void copy_block_rows(const BlockRowsArgs& args);
 

@@ -13,13 +13,13 @@ fs::path SavedSequence::part_path(std::int64_t part) const {
   return folder / fmt::format("{}.part-{:04}.h5", name, part);
 }
 
-std::string_view name_of(SavedRole role) {
-  switch (role) {
-    case SavedRole::kRetrieval:
+std::string_view role_name(HeadKind kind) {
+  switch (kind) {
+    case HeadKind::kRetrieval:
       return "retrieval";
-    case SavedRole::kStreaming:
+    case HeadKind::kStreaming:
       return "streaming";
-    case SavedRole::kWindow:
+    case HeadKind::kModelWindow:
       return "window";
   }
   throw Error(ErrorCode::kInternal, "a role without a name");

@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/device.h"
+#include "base/device/device.h"
+#include "base/ids.h"
 #include "cluster/wire/step.h"
-#include "kernels/attention.h"
 #include "kernels/kv_block.h"
+#include "model/heads/head_policy.h"
 #include "model/model_spec.h"
 
 namespace longhaul {
@@ -31,20 +32,15 @@ struct SavedSequence {
   std::filesystem::path part_path(std::int64_t part) const;  // NAME.part-0003.h5
 };
 
-// Why a head keeps what it keeps. Numbered because files hold them; never renumber.
-enum class SavedRole : std::uint8_t {
-  kRetrieval = 0,  // every token
-  kStreaming = 1,  // sink and recent tokens, by its role
-  kWindow = 2,     // recent tokens, by the model's own sliding window
-};
-std::string_view name_of(SavedRole role);  // "retrieval", "streaming", "window"
+// A head's role as files name it: "retrieval", "streaming", "window" (the model's own).
+std::string_view role_name(HeadKind kind);
 
 // What one rank holds of one head.
 struct HeadPiece {
-  std::int64_t layer = 0;
-  std::int64_t kv_head = 0;
-  SavedRole role = SavedRole::kRetrieval;
-  AttentionMask mask;
+  LayerId layer;
+  KvHeadId kv_head;
+  HeadKind kind = HeadKind::kRetrieval;
+  KeyWindow window;
   std::span<const KvBlockRef> blocks;  // ascending; not empty
 };
 

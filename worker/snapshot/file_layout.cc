@@ -8,8 +8,8 @@
 
 namespace longhaul {
 
-std::string head_path(std::int64_t layer, std::int64_t kv_head) {
-  return fmt::format("/layers/{:02}/kv_heads/{:02}", layer, kv_head);
+std::string head_path(LayerId layer, KvHeadId kv_head) {
+  return fmt::format("/layers/{:02}/kv_heads/{:02}", layer.value, kv_head.value);
 }
 
 std::string dataset_name(KvSide side, RowPart part) {
@@ -91,7 +91,7 @@ void write_position_rows(const Hdf5File& file, const std::string& name,
   file.write_attribute(dataset, "units", std::string("tokens"));
   file.write_attribute(dataset, "long_name",
                        std::string("position of each row's token in the sequence, from 0"));
-  file.write_rows(dataset, 0, n, positions.data());
+  file.write_rows(dataset, {0, n}, positions.data());
 }
 
 }  // namespace longhaul

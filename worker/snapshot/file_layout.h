@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/ids.h"
 #include "worker/snapshot/block_rows.h"
 #include "worker/snapshot/cache_files.h"
 #include "worker/snapshot/hdf5_file.h"
@@ -14,8 +15,8 @@ namespace longhaul {
 inline constexpr std::int64_t kCacheFileVersion = 1;
 inline constexpr std::int64_t kKeepsAll = -1;  // "recent" of a head that keeps every token
 
-std::string head_path(std::int64_t layer, std::int64_t kv_head);  // "/layers/00/kv_heads/00"
-std::string dataset_name(KvSide side, RowPart part);  // "k", "v", "k_scale", "v_minimum"
+std::string head_path(LayerId layer, KvHeadId kv_head);  // "/layers/00/kv_heads/00"
+std::string dataset_name(KvSide side, RowPart part);     // "k", "v", "k_scale", "v_minimum"
 // The type of a row's elements in files.
 Hdf5Id file_type(KvType type, RowPart part);
 // Rows of a chunk: at most about 1 MiB, the size of HDF5's cache of a data set, and so many that

@@ -57,7 +57,7 @@ void write_files_table(const Hdf5File& file, std::span<const WrittenFile> parts)
       {.name = "/files", .type = type, .n_rows = n, .n_columns = 0, .chunk_rows = n});
   file.write_attribute(table, "long_name",
                        std::string("the files beside this one that hold the rows"));
-  file.write_rows(table, 0, n, rows.data());
+  file.write_rows(table, {0, n}, rows.data());
 }
 
 std::vector<WrittenFile> read_files_table(const Hdf5File& file) {

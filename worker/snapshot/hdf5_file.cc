@@ -182,14 +182,13 @@ Hdf5Id Hdf5File::make_rows(const RowsSpec& spec) const {
           H5Dclose};
 }
 
-void Hdf5File::write_rows(hid_t dataset, std::int64_t first, std::int64_t n,
-                          const void* data) const {
+void Hdf5File::write_rows(hid_t dataset, Extent rows, const void* data) const {
   const Hdf5Id space(check(H5Dget_space(dataset), "cannot write"), H5Sclose);
   const Hdf5Id type(check(H5Dget_type(dataset), "cannot write"), H5Tclose);
   std::array<hsize_t, 2> shape{};
   const int rank = check(H5Sget_simple_extent_dims(space, shape.data(), nullptr), "cannot write");
-  const std::array<hsize_t, 2> start = {size_from(first), 0};
-  const std::array<hsize_t, 2> count = {size_from(n), shape[1]};
+  const std::array<hsize_t, 2> start = {size_from(rows.begin), 0};
+  const std::array<hsize_t, 2> count = {size_from(rows.size()), shape[1]};
   check(H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
         "cannot write");
   const Hdf5Id memory(check(H5Screate_simple(rank, count.data(), nullptr), "cannot set up"),

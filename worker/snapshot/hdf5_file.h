@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/ids.h"
 
 namespace longhaul {
 
@@ -84,7 +85,7 @@ class Hdf5File {
     std::int64_t chunk_rows = 0;
   };
   Hdf5Id make_rows(const RowsSpec& spec) const;
-  void write_rows(hid_t dataset, std::int64_t first, std::int64_t n, const void* data) const;
+  void write_rows(hid_t dataset, Extent rows, const void* data) const;
 
   // --- Reading ---
 

@@ -9,8 +9,8 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "worker/snapshot/cache_files.h"
-#include "worker/snapshot/durable_file.h"
 #include "worker/snapshot/file_layout.h"
 #include "worker/snapshot/files_table.h"
 #include "worker/snapshot/part_pieces.h"
@@ -41,9 +41,9 @@ class MasterWriter {
     file_.write_attribute(file_.id(), "created_utc", utc_now());
     write_files_table(file_, parts_);
     write_tokens();
-    for (std::int64_t layer = 0; layer < saved_.spec.n_layers; ++layer) {
-      for (std::int64_t head = 0; head < saved_.spec.n_kv_heads; ++head)
-        write_head(reader_.read(layer, head));
+    for (const LayerId layer : IdRange<LayerId>(saved_.spec.n_layers)) {
+      for (const KvHeadId kv_head : IdRange<KvHeadId>(saved_.spec.n_kv_heads))
+        write_head(reader_.read(layer, kv_head));
     }
     write_roles();
     file_.write_attribute(file_.id(), "complete", std::int64_t{1});
@@ -62,7 +62,7 @@ class MasterWriter {
     file_.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"position"});
     file_.write_attribute(dataset, "long_name",
                           std::string("the sequence's token ids, by position"));
-    file_.write_rows(dataset, 0, n, saved_.tokens.data());
+    file_.write_rows(dataset, {0, n}, saved_.tokens.data());
   }
 
   void write_head(const SavedHead& head) {
@@ -167,17 +167,17 @@ class MasterWriter {
   }
 
   static std::uint8_t role_number(const std::string& role) {
-    for (const SavedRole known : kSavedRoles) {
-      if (name_of(known) == role) return static_cast<std::uint8_t>(known);
+    for (const HeadKind known : kHeadKinds) {
+      if (role_name(known) == role) return static_cast<std::uint8_t>(known);
     }
     throw Error(ErrorCode::kCorruptData, "a part holds a head of the unknown role " + role);
   }
 
   void write_roles() {
     const Hdf5Id type(file_.check(H5Tenum_create(H5T_STD_U8LE), "cannot set up"), H5Tclose);
-    for (const SavedRole role : kSavedRoles) {
-      const auto number = static_cast<std::uint8_t>(role);
-      file_.check(H5Tenum_insert(type, std::string(name_of(role)).c_str(), &number),
+    for (const HeadKind kind : kHeadKinds) {
+      const auto number = static_cast<std::uint8_t>(kind);
+      file_.check(H5Tenum_insert(type, std::string(role_name(kind)).c_str(), &number),
                   "cannot set up");
     }
     const Hdf5Id dataset = file_.make_rows({.name = "/head_roles",
@@ -187,11 +187,11 @@ class MasterWriter {
                                             .chunk_rows = saved_.spec.n_layers});
     file_.write_attribute(dataset, "DIMENSION_LABELS",
                           std::vector<std::string>{"layer", "kv_head"});
-    file_.write_rows(dataset, 0, saved_.spec.n_layers, roles_.data());
+    file_.write_rows(dataset, {0, saved_.spec.n_layers}, roles_.data());
   }
 
-  static constexpr std::array kSavedRoles = {SavedRole::kRetrieval, SavedRole::kStreaming,
-                                             SavedRole::kWindow};
+  static constexpr std::array kHeadKinds = {HeadKind::kRetrieval, HeadKind::kStreaming,
+                                            HeadKind::kModelWindow};
   const SavedSequence& saved_;
   std::span<const WrittenFile> parts_;
   PartReader reader_;

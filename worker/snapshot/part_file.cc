@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <map>
 
+#include "base/device/device_memory.h"
 #include "base/error.h"
-#include "kernels/device_memory.h"
+#include "base/file.h"
+#include "base/sha256.h"
 #include "worker/snapshot/block_rows.h"
 #include "worker/snapshot/cache_files.h"
-#include "worker/snapshot/durable_file.h"
 #include "worker/snapshot/file_layout.h"
+#include "worker/snapshot/free_space.h"
 #include "worker/snapshot/hdf5_file.h"
 
 namespace longhaul {
@@ -42,13 +44,12 @@ void write_rows(const Hdf5File& file, const SavedSequence& saved, const HeadPiec
                        .side = side,
                        .part = part,
                        .block = block.data,
-                       .first_slot = slot,
-                       .n_tokens = n,
+                       .slots = {slot, slot + n},
                        .to = rows.data() + static_cast<std::size_t>(n_filled) * n_bytes});
       slot += n;
       n_filled += n;
       if (n_filled < chunk && n_written + n_filled < n_tokens) continue;
-      file.write_rows(dataset, n_written, n_filled, rows.data());
+      file.write_rows(dataset, {n_written, n_written + n_filled}, rows.data());
       n_written += n_filled;
       n_filled = 0;
     }
@@ -86,10 +87,10 @@ class PartWriter {
     piece.blocks = on_host.blocks();
     const std::string path = head_path(piece.layer, piece.kv_head);
     const Hdf5Id group = file_.make_group(path);
-    file_.write_attribute(group, "role", std::string(name_of(piece.role)));
-    file_.write_attribute(group, "sink", piece.mask.sink);
+    file_.write_attribute(group, "role", std::string(role_name(piece.kind)));
+    file_.write_attribute(group, "sink", piece.window.sink);
     file_.write_attribute(group, "recent",
-                          piece.role == SavedRole::kRetrieval ? kKeepsAll : piece.mask.recent);
+                          piece.window.is_unlimited() ? kKeepsAll : piece.window.recent);
     write_positions(path, piece.blocks);
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       for (const RowPart part : row_parts(kv_type_of(saved_.shape, side)))

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/heads/kept_blocks.h"
 #include "worker/snapshot/file_layout.h"
 
 namespace longhaul {
@@ -52,8 +53,9 @@ std::int64_t SavedHead::n_rows() const {
 
 void check_head(const SavedHead& head, std::int64_t n_tokens) {
   const auto fail = [&](std::string_view what) {
-    throw Error(ErrorCode::kInternal, fmt::format("saving caches: layer {}, KV head {} ({}): {}",
-                                                  head.layer, head.kv_head, head.role, what));
+    throw Error(ErrorCode::kInternal,
+                fmt::format("saving caches: layer {}, KV head {} ({}): {}", head.layer.value,
+                            head.kv_head.value, head.role, what));
   };
   std::vector<Extent> sorted = head.runs();
   std::sort(sorted.begin(), sorted.end(),
@@ -67,9 +69,8 @@ void check_head(const SavedHead& head, std::int64_t n_tokens) {
     fail(fmt::format("positions up to {} in a sequence of {}", sorted.back().end, n_tokens));
   std::vector<Extent> kept = {{0, n_tokens}};
   if (head.recent != kKeepsAll) {
-    // What a query at n_tokens sees: j < sink, or n_tokens - j < recent.
-    kept = {{0, std::min(head.sink, n_tokens)},
-            {std::max<std::int64_t>(0, n_tokens - head.recent + 1), n_tokens}};
+    const Extent hidden = hidden_positions({head.sink, head.recent}, n_tokens);
+    kept = {{0, std::min(hidden.begin, n_tokens)}, {hidden.end, n_tokens}};
   }
   for (const Extent& wanted : kept) {
     if (!wanted.empty() && !covers(sorted, wanted)) {
@@ -115,7 +116,7 @@ const std::vector<Extent>& PartReader::runs_of(Part& part, const std::string& na
   return known->second;
 }
 
-SavedHead PartReader::read(std::int64_t layer, std::int64_t kv_head) {
+SavedHead PartReader::read(LayerId layer, KvHeadId kv_head) {
   SavedHead head{.layer = layer, .kv_head = kv_head, .role = {}, .pieces = {}};
   const std::string path = head_path(layer, kv_head);
   for (Part& part : parts_) {

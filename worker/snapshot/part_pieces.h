@@ -23,8 +23,8 @@ struct PartPiece {
 
 // One head, over all parts.
 struct SavedHead {
-  std::int64_t layer = 0;
-  std::int64_t kv_head = 0;
+  LayerId layer;
+  KvHeadId kv_head;
   std::string role;
   std::int64_t sink = 0;
   std::int64_t recent = 0;        // kKeepsAll: every token
@@ -44,7 +44,7 @@ class PartReader {
   // sequence.
   PartReader(const SavedSequence& saved, std::span<const WrittenFile> parts);
   // Checked. Throws kInternal when no part holds it.
-  SavedHead read(std::int64_t layer, std::int64_t kv_head);
+  SavedHead read(LayerId layer, KvHeadId kv_head);
 
  private:
   struct Part {

@@ -18,16 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs local work on all ranks; if it fails on one, all throw its error.
-template <typename Work>
-void together(Communicator* comm, Work&& work) {
-  if (comm == nullptr) {
-    work();
-  } else {
-    agree_on(*comm, work);
-  }
-}
-
 void check_name(const std::string& name) {
   constexpr std::size_t kLongest = 100;
   const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
@@ -40,39 +30,35 @@ void check_name(const std::string& name) {
                       name, kLongest));
 }
 
-SavedRole role_of(const ModelSpec& spec, std::int64_t layer, const AttentionMask& mask) {
-  const auto window = spec.attention_window.empty()
-                          ? ModelSpec::kNoWindow
-                          : spec.attention_window[static_cast<std::size_t>(layer)];
-  if (window != ModelSpec::kNoWindow) return SavedRole::kWindow;
-  return mask.recent == ModelSpec::kNoWindow ? SavedRole::kRetrieval : SavedRole::kStreaming;
-}
-
 std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args) {
   const CacheLayout& layout = args.cache.layout();
   std::vector<HeadPiece> pieces;
-  for (std::int64_t layer = layout.layers().begin; layer < layout.layers().end; ++layer) {
-    for (std::int64_t head = 0; head < layout.n_kv_heads(); ++head) {
-      const AttentionMask mask = layout.policy(layer, head).mask();
+  for (const LayerId layer : layout.layer_ids()) {
+    for (const KvHeadId kv_head : layout.kv_head_ids()) {
+      if (args.cache.head(layer, kv_head).is_compacted()) {
+        throw Error(ErrorCode::kUnsupported,
+                    fmt::format("layer {}, KV head {}: caches of which a method kept some tokens "
+                                "cannot be saved yet",
+                                layer.value, kv_head.value));
+      }
       const HeadPiece piece{.layer = layer,
-                            .kv_head = head,
-                            .role = role_of(args.spec, layer, mask),
-                            .mask = mask,
-                            .blocks = args.cache.head(layer, head).blocks()};
+                            .kv_head = kv_head,
+                            .kind = kind_of(layout.policy(layer, kv_head)),
+                            .window = layout.window(layer, kv_head),
+                            .blocks = args.cache.head(layer, kv_head).blocks()};
       if (n_tokens_in(piece.blocks) > 0) pieces.push_back(piece);
     }
   }
   return pieces;
 }
 
-std::vector<WrittenFile> gather(Communicator* comm, const WrittenFile& mine) {
-  if (comm == nullptr) return {mine};
+std::vector<WrittenFile> gather(Communicator& comm, const WrittenFile& mine) {
   ByteWriter out;
   out.text(mine.name);
   out.number(mine.n_bytes);
   out.text(mine.sha256);
   std::vector<WrittenFile> all;
-  for (const auto& bytes : comm->all_gather_varying(out.take())) {
+  for (const auto& bytes : comm.all_gather_varying(out.take())) {
     ByteReader in(bytes, "a rank's cache file");
     WrittenFile file;
     file.name = in.text();
@@ -110,8 +96,8 @@ bool prepare(const SavedSequence& saved, std::optional<AppendFile>& lock) {
 
 void save_sequence(const SaveSequenceArgs& args) {
   const SaveSequence& command = args.command;
-  Communicator* comm = args.comm;
-  const bool is_first = comm == nullptr || comm->rank() == 0;
+  Communicator& comm = args.comm;
+  const bool is_first = comm.rank() == 0;
   const SavedSequence saved{.folder = command.folder,
                             .name = command.name,
                             .spec = args.spec,
@@ -121,7 +107,7 @@ void save_sequence(const SaveSequenceArgs& args) {
                             .facts = command.facts};
   std::optional<AppendFile> lock;
   std::int64_t is_wanted = 0;
-  together(comm, [&] {
+  agree_on(comm, [&] {
     check_name(command.name);
     require(!command.tokens.empty() &&
                 static_cast<std::int64_t>(command.tokens.size()) == args.cache.n_tokens(),
@@ -129,12 +115,12 @@ void save_sequence(const SaveSequenceArgs& args) {
                         args.cache.n_tokens(), command.tokens.size()));
     if (is_first) is_wanted = prepare(saved, lock) ? 1 : 0;
   });
-  if (comm != nullptr) comm->all_reduce_max(std::span(&is_wanted, 1));
+  comm.all_reduce_max(std::span(&is_wanted, 1));
   if (is_wanted == 1) {
-    const std::int64_t part = comm == nullptr ? 0 : comm->rank();
+    const std::int64_t part = comm.rank();
     WrittenFile mine;
     try {
-      together(comm, [&] { mine = write_part_file(saved, part, pieces_of(args)); });
+      agree_on(comm, [&] { mine = write_part_file(saved, part, pieces_of(args)); });
     } catch (...) {
       std::error_code ignored;
       fs::remove(saved.part_path(part), ignored);
@@ -142,7 +128,7 @@ void save_sequence(const SaveSequenceArgs& args) {
     }
     const std::vector<WrittenFile> parts = gather(comm, mine);
     // If it fails it removes all parts.
-    together(comm, [&] {
+    agree_on(comm, [&] {
       if (is_first) write_master_file(saved, parts);
     });
   }

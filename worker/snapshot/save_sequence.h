@@ -1,7 +1,7 @@
 // What the step command SaveSequence does on one rank: writes its part of a sequence's caches, and
 // on the first rank also the file that presents all parts as one. docs/kv_files.md describes both.
 #pragma once
-#include "base/device.h"
+#include "base/device/device.h"
 #include "cluster/comm/communicator.h"
 #include "cluster/wire/step.h"
 #include "model/model_spec.h"
@@ -14,7 +14,7 @@ struct SaveSequenceArgs {
   const SequenceCache& cache;           // what this rank holds of it
   StreamRef stream = StreamRef::cpu();  // that worked on the cache
   const ModelSpec& spec;
-  Communicator* comm = nullptr;  // the ranks of the replica; null: this one alone
+  Communicator& comm;  // the ranks of the replica
 };
 
 // Collective over comm; blocks while it writes. Fails on all ranks with the same error: files of

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/probes/gpu_probes.h"
 #include "tests/bench/gpu/gpu_report.h"
 #include "tests/bench/gpu/model_bench.h"
-#include "tools/bench/gpu_probes.h"
 
 namespace longhaul::bench {
 namespace {

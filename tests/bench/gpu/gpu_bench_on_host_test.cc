@@ -2,9 +2,9 @@
 // they run to their end and count what they say.
 #include <gtest/gtest.h>
 
+#include "kernels/probes/gpu_probes.h"
 #include "tests/bench/gpu/model_bench.h"
 #include "tests/unit/worker/tiny_models.h"
-#include "tools/bench/gpu_probes.h"
 
 namespace longhaul::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "kernels/device_cuda.h"
+#include "base/device/device_cuda.h"
 #include "tools/bench/bound.h"
 
 namespace longhaul::bench {

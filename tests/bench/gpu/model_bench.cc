@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/device/gpu_memory.h"
 #include "base/error.h"
-#include "base/gpu_memory.h"
 #include "partition/nearest_fit.h"
 #include "tools/bench/model_work.h"
 #include "tools/bench/shapes.h"
@@ -30,12 +30,12 @@ constexpr KvType kCache = KvType::kInt4;
 constexpr std::int64_t kBlockSize = 64;
 constexpr std::uint64_t kSeed = 1;
 
-HeadRoles every_other_streaming(const ModelSpec& spec) {
+HeadTable every_other_streaming(const ModelSpec& spec) {
   HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
   for (std::size_t i = 1; i < roles.roles.size(); i += 2) roles.roles[i] = HeadRole::kStreaming;
   roles.sink = 128;
   roles.recent = 256;
-  return roles;
+  return duo_attention_heads(spec, roles);
 }
 
 std::vector<std::int32_t> some_tokens(std::int64_t n, std::int64_t vocab_size) {
@@ -64,8 +64,8 @@ void run_step(Worker& worker, const StepCommand& command) {
 }
 
 std::vector<Work> work_of_prefill(const ModelSpec& spec, const ModelBenchCase& c) {
-  const HeadRoles roles = every_other_streaming(spec);
-  const ModelWorkArgs args = {spec, roles, kWeights, {kCache, kCache, kBlockSize, spec.head_dim}};
+  const HeadTable heads = every_other_streaming(spec);
+  const ModelWorkArgs args = {spec, heads, kWeights, {kCache, kCache, kBlockSize, spec.head_dim}};
   return prefill_work(args, {0, c.document_tokens}, c.chunk_len);
 }
 
@@ -75,7 +75,7 @@ double bench_prefill(const Rates& rates, const ModelBenchCase& c) {
   Worker worker(
       {.weights = std::make_shared<const Weights>(Weights::synthetic(spec, kWeights, kSeed, kGpu)),
        .device = kGpu,
-       .roles = every_other_streaming(spec),
+       .heads = every_other_streaming(spec),
        .k_type = kCache,
        .v_type = kCache,
        .block_size = kBlockSize});
@@ -117,8 +117,8 @@ class FilledModel {
       : stream_(kGpu.ordinal),
         n_free_(static_cast<std::int64_t>(stream_.device().free_bytes)),
         weights_(Weights::synthetic(c.spec, kWeights, kSeed, kGpu)),
-        roles_(every_other_streaming(c.spec)),
-        layout_(c.spec, roles_, {0, c.spec.n_layers},
+        heads_(every_other_streaming(c.spec)),
+        layout_(heads_, {0, c.spec.n_layers},
                 {.block_size = kBlockSize,
                  .head_dim = c.spec.head_dim,
                  .k_type = kCache,
@@ -140,9 +140,9 @@ class FilledModel {
     compute_.set_rows(n);
     const StepBuffers& b = compute_.buffers();
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
-    const BatchSegment segment = {&cache_, {0, n}, n_tokens_};
+    const BatchSegment segment = {&cache_, {0, n}, {n_tokens_}};
     try {
-      for (std::int64_t layer = 0; layer < weights_.spec().n_layers; ++layer) {
+      for (const LayerId layer : layout_.layer_ids()) {
         own_blocks_.append(stream_.ref(), layer, {.tokens = tokens, .segments = {&segment, 1}}, b.k,
                            b.v);
         cache_.trim(layer);
@@ -160,7 +160,7 @@ class FilledModel {
     const TensorView<const float, 2> hidden = forward({1});
     const SamplingParams greedy;
     const LogitsQuestion question = {
-        .sequence = SequenceId{0}, .sampling = &greedy, .position = n_tokens_};
+        .sequence = SequenceId{0}, .sampling = &greedy, .position = {n_tokens_}};
     std::vector<PickedToken> picked;
     reader_.answer(hidden, {&question, 1}, picked);
     compute_.times().end_step();
@@ -171,16 +171,16 @@ class FilledModel {
 
   std::int64_t n_tokens() const { return n_tokens_; }
   std::int64_t n_free_at_first() const { return n_free_; }
-  const HeadRoles& roles() const { return roles_; }
+  const HeadTable& heads() const { return heads_; }
   ModelWorkArgs work_args() const {
     return {
-        weights_.spec(), roles_, kWeights, {kCache, kCache, kBlockSize, weights_.spec().head_dim}};
+        weights_.spec(), heads_, kWeights, {kCache, kCache, kBlockSize, weights_.spec().head_dim}};
   }
 
  private:
   TensorView<const float, 2> forward(const std::vector<std::int32_t>& tokens) {
     const auto n = static_cast<std::int64_t>(tokens.size());
-    const BatchSegment segment = {&cache_, {0, n}, n_tokens_};
+    const BatchSegment segment = {&cache_, {0, n}, {n_tokens_}};
     const auto hidden = transformer_.forward(
         {.tokens = tokens, .segments = {&segment, 1}, .wanted = Extent{n - 1, n}});
     n_tokens_ += n;
@@ -190,7 +190,7 @@ class FilledModel {
   cuda::Stream stream_;
   std::int64_t n_free_;
   Weights weights_;
-  HeadRoles roles_;
+  HeadTable heads_;
   CacheLayout layout_;
   BlockPool pool_;
   LayerCompute compute_;
@@ -228,7 +228,7 @@ double bench_decode(const Rates& rates, const ModelBenchCase& c, FilledModel& mo
 // byte.
 std::int64_t promised_tokens(const ModelBenchCase& c, const FilledModel& model) {
   PlanRequest request = {
-      .spec = c.spec, .roles = model.roles(), .cluster = {}, .workload = {}, .options = {}};
+      .spec = c.spec, .heads = model.heads(), .cluster = {}, .workload = {}, .options = {}};
   RankSpec rank;
   rank.memory_bytes = model.n_free_at_first();
   rank.device = Device::kCuda;

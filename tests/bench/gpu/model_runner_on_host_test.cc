@@ -4,6 +4,7 @@
 #include "tests/support/paths.h"
 #include "tools/bench/bench_model.h"
 #include "tools/bench/model_runner.h"
+#include "tools/eval/one_replica.h"
 
 namespace longhaul::bench {
 namespace {
@@ -11,13 +12,24 @@ namespace {
 TEST(BenchOnAGpu, RunsAModelsTests) {
   BenchFlags flags;
   flags.model = test::source_path("examples/needle/model").string();
-  flags.device = "cuda";
-  const BenchModel model(flags);
-  EXPECT_EQ(model.device().kind, Device::kCuda);
+  flags.job.device = DeviceChoice::kCuda;
+  flags.job.chunk_len = 16;
+  const BenchModel model(flags, /*hub_cache=*/{});
   EXPECT_EQ(model.facts().gpu, "cuda:0, host");
-  ModelRunner runner(model.worker_config(/*n_threads=*/1), /*chunk_len=*/16, BenchClock::kWall);
-  EXPECT_GT(runner.run({.n_prompt = 20, .n_gen = 0, .n_depth = 0}), 0);
-  EXPECT_GT(runner.run({.n_prompt = 0, .n_gen = 2, .n_depth = 30}), 0);
+  const std::vector<ModelTest> tests = {{.n_prompt = 20}, {.n_gen = 2, .n_depth = 30}};
+  run_job(flags.job, {}, [&](JobRanks& ranks) {
+    const JobWork work{.model = model.source().get(),
+                       .roles = model.roles(),
+                       .profile = {},
+                       .workload = model.workload(tests, ranks.n_ranks),
+                       .n_threads = 1};
+    on_one_replica(ranks, flags.job, work, [&](const ReplicaRun& replica) {
+      ModelRunner runner(
+          {.link = replica.link, .steps = replica.steps, .vocab_size = model.spec().vocab_size});
+      for (const ModelTest& test : tests) EXPECT_GT(runner.run(test), 0);
+    });
+    return 0;
+  });
 }
 
 }  // namespace

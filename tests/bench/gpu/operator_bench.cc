@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/hopper_attention.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "kernels/int8_weights.h"
 #include "kernels/kv_append.h"
 #include "kernels/linear.h"
+#include "kernels/probes/gpu_values.h"
 #include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
 #include "kernels/top_k.h"
 #include "tests/bench/gpu/gpu_report.h"
-#include "tools/bench/gpu_values.h"
 
 namespace longhaul::bench {
 namespace {

@@ -1,8 +1,8 @@
-// As much of CUDA's runtime as kernels/ uses, on the CPU: memory is host memory that only copies
-// and kernels may touch, work is done before the call returns. For tests of kernels without a GPU;
-// it shadows CUDA's header of this name.
+// As much of CUDA's runtime as Longhaul uses, on the CPU: memory is host memory that only copies
+// and kernels may touch, and streams work as late as CUDA allows (tests/cuda_on_host/streams.h).
+// For tests without a GPU, of kernels and of transfers between ranks; it shadows CUDA's header of
+// this name.
 #pragma once
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -32,11 +32,9 @@ enum cudaError_t {
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
 constexpr unsigned cudaStreamNonBlocking = 1;
-struct CUstream_st;  // tests/cuda_on_host/graphs.h
+struct CUstream_st;  // tests/cuda_on_host/streams.h; likewise the next ones
 using cudaStream_t = CUstream_st*;
-struct CUevent_st {
-  std::chrono::steady_clock::time_point at;
-};
+struct CUevent_st;
 using cudaEvent_t = CUevent_st*;
 struct CUgraph_st;
 using cudaGraph_t = CUgraph_st*;
@@ -44,8 +42,16 @@ struct CUgraphExec_st;
 using cudaGraphExec_t = CUgraphExec_st*;
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
 struct cudaGraphExecUpdateResultInfo {};
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+};
+struct cudaUUID_t {
+  char bytes[16];
+};
 struct cudaDeviceProp {
   char name[32];
+  cudaUUID_t uuid;
   int major, minor, multiProcessorCount;
 };
 
@@ -54,6 +60,8 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int ordinal);
+cudaError_t cudaGetDevice(int* ordinal);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int ordinal);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);

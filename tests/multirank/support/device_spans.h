@@ -5,9 +5,9 @@
 #include <memory>
 #include <span>
 
+#include "base/device/device_cuda.h"
 #include "cluster/comm/communicator.h"
 #include "cluster/comm/slot_table.h"
-#include "kernels/device_cuda.h"
 
 namespace longhaul::test {
 

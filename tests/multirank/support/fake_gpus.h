@@ -1,4 +1,4 @@
-// Tests over the made-up GPUs of tests/streams_on_host: how many there are, and a kernel.
+// Tests over the made-up GPUs of tests/cuda_on_host: how many there are, and a kernel.
 #pragma once
 #include "cluster/comm/gpu_communicator.h"
 

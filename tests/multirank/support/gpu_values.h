@@ -5,8 +5,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/device/device_cuda.h"
 #include "cluster/comm/gpu_copies.h"
-#include "kernels/device_cuda.h"
 
 namespace longhaul::test {
 

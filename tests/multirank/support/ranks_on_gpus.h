@@ -2,7 +2,7 @@
 // bodies a communicator that puts every span into GPU memory first; otherwise they get the GPU
 // communicator itself.
 #pragma once
-#include "kernels/device_cuda.h"
+#include "base/device/device_cuda.h"
 
 namespace longhaul::test {
 

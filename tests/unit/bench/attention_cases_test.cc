@@ -10,7 +10,8 @@
 
 #include "base/error.h"
 #include "kernels/kv_append.h"
-#include "tools/bench/random_values.h"
+#include "kernels/probes/random_values.h"
+#include "kernels/reference/kv_read.h"
 #include "tools/bench/statistics.h"
 
 namespace longhaul::bench {

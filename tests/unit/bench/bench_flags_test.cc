@@ -64,13 +64,14 @@ TEST(BenchModel, TakesTheProfilesFirstLayers) {
   const BenchFlags flags =
       parsed(fmt::format("--shape {} --layers 3 --head-profile {}", needle,
                          test::source_path("examples/needle/profile").string()));
-  const BenchModel model(flags);
-  const HeadRoles whole = choose_roles(read_head_profile(flags.head_profile), std::nullopt);
-  const HeadRoles roles = model.worker_config(1).roles.value();
-  EXPECT_EQ(roles.n_layers, 3);
+  const BenchModel model(flags, /*hub_cache=*/{});
+  const HeadRoles whole = choose_roles(read_head_profile(flags.heads.profile), std::nullopt);
+  const HeadTable heads = model.heads();
+  EXPECT_EQ(heads.n_layers(), 3);
   for (std::int64_t layer = 0; layer < 3; ++layer) {
-    for (std::int64_t head = 0; head < roles.n_kv_heads; ++head) {
-      EXPECT_EQ(roles.role(layer, head), whole.role(layer, head));
+    for (std::int64_t head = 0; head < heads.n_kv_heads(); ++head) {
+      EXPECT_EQ(heads.window({layer}, {head}).is_unlimited(),
+                whole.role(layer, head) == HeadRole::kRetrieval);
     }
   }
   EXPECT_EQ(model.facts().n_layers, 3);
@@ -80,7 +81,8 @@ TEST(BenchModel, TakesTheProfilesFirstLayers) {
 
 TEST(BenchModel, RefusesWhatDoesNotFit) {
   try {
-    const BenchModel model(parsed("--shape llama-3.1-70b --weights f32"));
+    const BenchModel model(parsed("--shape llama-3.1-70b --weights f32"), /*hub_cache=*/{});
+    model.source()->all_layers({});
     GTEST_SKIP() << "skipped: this machine has 263 GiB of free memory";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);

@@ -35,6 +35,14 @@ TEST(Bound, OfStepsIsTheirSum) {
   EXPECT_EQ(bound.limit, Limit::kArithmetic);
 }
 
+TEST(Bound, RanksAttainTogetherWhatEachAttains) {
+  const Rates sum = sum_of({1, 5, 9, 3}, {2, 4, 8, 3.5});
+  EXPECT_EQ(sum.float_flops, 3);
+  EXPECT_EQ(sum.pair_flops, 9);
+  EXPECT_EQ(sum.int8_ops, 17);
+  EXPECT_EQ(sum.read_bytes, 6.5);
+}
+
 TEST(Bound, TakesTheBetterProbe) {
   const Rates better = better_of({1, 5, 9, 3}, {2, 4, 8, 3.5});
   EXPECT_EQ(better.float_flops, 2);

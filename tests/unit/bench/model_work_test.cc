@@ -14,20 +14,17 @@ class ModelWork : public testing::Test {
  protected:
   ModelWorkArgs args(DType weights = DType::kBf16) const {
     return {.spec = spec_,
-            .roles = roles_,
+            .heads = heads_,
             .weight_dtype = weights,
             .kv = {.k_type = KvType::kBf16, .v_type = KvType::kBf16, .head_dim = 64}};
   }
   // One head of each layer keeps everything, seven the first 128 and the last 256 tokens.
   void make_streaming() {
-    for (std::size_t i = 0; i < roles_.roles.size(); ++i) {
-      if (i % 8 != 0) roles_.roles[i] = HeadRole::kStreaming;
-    }
-    roles_.sink = 128;
-    roles_.recent = 256;
+    heads_ = streaming_heads(spec_, {128, 256});
+    for (const LayerId layer : IdRange<LayerId>(spec_.n_layers)) heads_.set(layer, {0}, {});
   }
   ModelSpec spec_ = model_shape("llama-3.2-1b").spec;
-  HeadRoles roles_ = HeadRoles::all_retrieval(16, 8);
+  HeadTable heads_ = dense_heads(spec_);
 };
 
 TEST_F(ModelWork, OfAPrompt) {

@@ -37,7 +37,7 @@ TEST(Shapes, CountWhatTheWeightsHold) {
   std::int64_t n =
       static_cast<std::int64_t>(weights.matrix_bytes() / 4 + weights.final_norm().size());
   for (std::int64_t i = 0; i < shape.spec.n_layers; ++i) {
-    const LayerWeights& w = weights.layer(i);
+    const LayerWeights& w = weights.layer({i});
     for (const auto* v :
          {&w.attention_norm, &w.ffn_norm, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm,
           &w.k_norm, &w.gate_bias, &w.up_bias, &w.down_bias}) {

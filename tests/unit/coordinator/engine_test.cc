@@ -80,6 +80,7 @@ class EngineTest : public testing::Test {
     EngineCallbacks callbacks;
     callbacks.on_done = [&](const PreparedRequest& prepared, const Answer& answer) {
       EXPECT_TRUE(texts_.emplace(prepared.index, answer.text()).second);
+      reasons_[prepared.index] = answer.finish_reason();
       cached_[prepared.index] = prepared.n_cached_tokens;
     };
     callbacks.on_failed = [&](const FailedRequest& failure) {
@@ -113,6 +114,7 @@ class EngineTest : public testing::Test {
   EngineConfig config_;
   std::vector<Request> requests_;
   std::map<std::size_t, std::string> texts_;
+  std::map<std::size_t, std::string> reasons_;
   std::map<std::size_t, std::int64_t> cached_;
   std::map<std::size_t, std::string> failures_;
   std::size_t stop_after_ = 1000000;
@@ -145,6 +147,28 @@ TEST_F(EngineTest, SpecialTokensInTextsAreText) {
   add("0", R"({"prompt":"</s><s>"})");
   EXPECT_TRUE(run());
   EXPECT_EQ(texts_[0], expected({"</s><s>"}, 6));
+}
+
+TEST_F(EngineTest, AnswersHaveTheFormsThatTheirRequestsGive) {
+  add("0", R"({"prompt":"x","max_tokens":90,"guided_choice":["yes","no way","été"]})");
+  add("1", R"({"prompt":"x","max_tokens":90,"guided_regex":"[0-9]{3}-[a-f]{2}","stop":["zz"]})");
+  add("2", R"({"prompt":"x","max_tokens":900,"structured_outputs":{"json":{"type":"object",)"
+           R"("properties":{"a":{"type":"integer","maximum":9,"minimum":0}},"required":["a"]}}})");
+  add("3", R"({"prompt":"x"})");
+  add("4", R"({"prompt":"x","max_tokens":3,"guided_regex":"Q{50}"})");
+  add("5", R"({"prompt":"x","max_tokens":20,"guided_regex":"(?:ab)*"})");
+  add("6", R"({"prompt":"x","max_tokens":90,"guided_choice":["yes","no way","été"]})");
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(failures_.empty());
+  EXPECT_THAT(texts_[0], testing::AnyOf("yes", "no way", "été"));
+  EXPECT_EQ(texts_[6], texts_[0]);
+  EXPECT_THAT(texts_[1], testing::ContainsRegex("^[0-9]{3}-[a-f]{2}$"));
+  EXPECT_EQ(std::get<JsonObject>(parse_json(texts_[2], "answer").value()).size(), 1U);
+  EXPECT_EQ(texts_[3], expected({"x"}, 6));  // as without others' forms
+  for (const std::size_t i : {0, 1, 2, 6}) EXPECT_EQ(reasons_[i], "stop") << i;
+  EXPECT_EQ(reasons_[4], "length");
+  EXPECT_THAT(texts_[4], testing::MatchesRegex("Q+"));
+  EXPECT_THAT(texts_[5], testing::MatchesRegex("(ab)*a?"));
 }
 
 TEST_F(EngineTest, NamesWhatCannotBeDone) {

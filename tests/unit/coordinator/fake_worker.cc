@@ -57,7 +57,9 @@ StepDone FakeWorker::run(const ForkSequence& command) {
     ADD_FAILURE() << "fork of a sequence that is not there or broken";
     return {};
   }
+  EXPECT_EQ(parent->second.after, AfterPrefill::kDocumentEnd) << "fork before the document's end";
   Sequence child = parent->second;
+  child.after = AfterPrefill::kNothing;
   child.n_shared = child.tokens.size();
   child.picked.reset();
   EXPECT_TRUE(sequences_.emplace(command.child, std::move(child)).second) << "child exists";
@@ -78,6 +80,8 @@ StepDone FakeWorker::run(const PrefillChunk& command) {
     ADD_FAILURE() << "prefill of a sequence that cannot take it";
     return {};
   }
+  EXPECT_EQ(at->second.after, AfterPrefill::kNothing) << "a chunk after its text's end";
+  at->second.after = command.after;
   StepDone done;
   for (const std::int32_t token : command.tokens) {
     if (command.score_logprobs >= 0 && !at->second.tokens.empty())
@@ -85,7 +89,8 @@ StepDone FakeWorker::run(const PrefillChunk& command) {
     at->second.tokens.push_back(token);
   }
   n_prefilled_ += static_cast<std::int64_t>(command.tokens.size());
-  if (command.after == AfterPrefill::kSample) done.picked.push_back(pick(command.sequence));
+  if (command.after == AfterPrefill::kSample)
+    done.picked.push_back(pick(command.sequence, command.allowed));
   return done;
 }
 
@@ -100,7 +105,7 @@ StepDone FakeWorker::run(const DecodeBatch& command) {
       return done;
     }
     at->second.tokens.push_back(row.token);
-    done.picked.push_back(pick(row.sequence));
+    done.picked.push_back(pick(row.sequence, row.allowed));
   }
   return done;
 }
@@ -115,9 +120,18 @@ StepDone FakeWorker::run(const SaveSequence& command) {
   return {};
 }
 
-PickedToken FakeWorker::pick(SequenceId id) {
+// Of allowed tokens one whose place among them depends on the tokens before.
+PickedToken FakeWorker::pick(SequenceId id, const AllowedTokens& allowed) {
   Sequence& sequence = sequences_.at(id);
-  sequence.picked = token_after(sequence.tokens, range_);
+  if (allowed == nullptr) {
+    sequence.picked = token_after(sequence.tokens, range_);
+  } else {
+    std::vector<std::int32_t> ids;
+    allowed->for_each([&](std::int64_t token) { ids.push_back(static_cast<std::int32_t>(token)); });
+    EXPECT_FALSE(ids.empty());
+    const TokenRange places{0, static_cast<std::int32_t>(ids.size())};
+    sequence.picked = ids.at(static_cast<std::size_t>(token_after(sequence.tokens, places)));
+  }
   return {id, *sequence.picked, -0.25F, {{*sequence.picked, -0.25F}}};
 }
 

@@ -42,6 +42,7 @@ class FakeWorker {
     std::size_t n_shared = 0;
     std::optional<std::int32_t> picked;  // must be the next token to come
     bool broken = false;
+    AfterPrefill after = AfterPrefill::kNothing;  // of its newest chunk
   };
   StepDone run(const OpenSequence& command);
   StepDone run(const ForkSequence& command);
@@ -51,8 +52,9 @@ class FakeWorker {
   StepDone run(const Shutdown&) { return {}; }
   StepDone run(const ReportRank&) { return {}; }
   StepDone run(const SaveSequence& command);
+  StepDone run(const MeasureRates&) { return {}; }
   void break_sequences(const StepCommand& command);
-  PickedToken pick(SequenceId id);
+  PickedToken pick(SequenceId id, const AllowedTokens& allowed);
 
   TokenRange range_;
   std::map<SequenceId, Sequence> sequences_;

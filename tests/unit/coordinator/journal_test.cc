@@ -64,6 +64,15 @@ TEST_F(JournalTest, ContinuesWhereItStopped) {
   EXPECT_EQ(todo.n_failed, 1);
 }
 
+TEST_F(JournalTest, KnowsWhenItBegan) {
+  EXPECT_EQ(first_start(paths_, OpenMode::kResume), std::nullopt);
+  Json dated = manifest();
+  std::get<JsonObject>(dated.value()).emplace_back("created", std::int64_t{1700000000});
+  const Journal journal(paths_, dated, OpenMode::kResume);
+  EXPECT_EQ(first_start(paths_, OpenMode::kResume), 1700000000);
+  EXPECT_EQ(first_start(paths_, OpenMode::kOverwrite), std::nullopt);
+}
+
 TEST_F(JournalTest, RetriesFailedRequestsOnce) {
   {
     Journal journal = open();

@@ -32,7 +32,10 @@ TEST(Progress, ShowsWhatWasDone) {
   progress.set_unread({{0, 1000}});
   EXPECT_THAT(progress.line(), testing::HasSubstr("documents 0/2  requests 0/4"));
   progress.sent(PrefillChunk{SequenceId{0}, std::vector<std::int32_t>(1000)});
-  progress.received(StepDone{{}, {}, 1 << 20, 2.0, {}});
+  StepDone step;
+  step.kv_bytes_in_use = 1 << 20;
+  step.seconds = 2;
+  progress.received(step);
   progress.set_unread({});
   EXPECT_NEAR(progress.eta_seconds(), 4.0, 1e-9);  // 8000 bytes left, 4 bytes a token
   progress.request_ended(true, 5);

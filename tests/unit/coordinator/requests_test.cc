@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
-#include "coordinator/sha256.h"
+#include "base/sha256.h"
 #include "tests/support/paths.h"
 
 namespace longhaul {
@@ -47,6 +47,51 @@ TEST(Requests, ReadsEveryField) {
   EXPECT_EQ(r.n_logprobs, 3);
   EXPECT_TRUE(r.echo);
   EXPECT_EQ(r.line, 1);
+}
+
+TEST(Requests, ReadsTheFormOfAnAnswer) {
+  using forms::FormKind;
+  const auto form = [](std::string_view fields) {
+    const auto r = only_request(line_of("a", fmt::format(R"({{"prompt":"x",{}}})", fields)));
+    return r.form.value_or(forms::FormSource{FormKind::kRegex, "none"});
+  };
+  EXPECT_EQ(form(R"("response_format":{"type":"json_object"})").kind, FormKind::kJsonObject);
+  EXPECT_EQ(form(R"("response_format":{"type":"text"})").text, "none");
+  EXPECT_EQ(form(R"("guided_json":null,"guided_decoding_backend":"auto")").text, "none");
+  const forms::FormSource schema{FormKind::kJsonSchema, R"({"type":"null"})"};
+  for (
+      const char* fields :
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type": "null"}}})",
+       R"("guided_json":{"type":"null"})", R"("guided_json":"{\"type\":\"null\"}")",
+       R"("structured_outputs":{"json":{"type":"null"}})"}) {
+    EXPECT_TRUE(form(fields) == schema) << fields;
+  }
+  EXPECT_TRUE(form(R"("guided_regex":"a+")") == (forms::FormSource{FormKind::kRegex, "a+"}));
+  EXPECT_TRUE(form(R"("guided_choice":["a", "b"])") ==
+              (forms::FormSource{FormKind::kChoice, R"(["a","b"])"}));
+}
+
+TEST(Requests, RefusesFormsByName) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"("guided_grammar":"root ::= x")", "body.guided_grammar: is not supported"},
+      {R"("guided_whitespace_pattern":" ")", "body.guided_whitespace_pattern: is not supported"},
+      {R"("response_format":{"type":"structural_tag"})",
+       "body.response_format.type: \"structural_tag\""},
+      {R"("guided_json":{"type":"array","uniqueItems":true})", "\"uniqueItems\" is not supported"},
+      {R"("guided_json":"{")", "body.guided_json: "},
+      {R"x("guided_regex":"a(?=b)")x", "look-around"},
+      {R"("guided_choice":[])", "body.guided_choice"},
+      {R"("guided_choice":"x")", "body.guided_choice"},
+      {R"("guided_regex":"a","guided_choice":["a"])",
+       "body.guided_choice: a second form beside body.guided_regex"},
+      {R"("structured_outputs":{"grammar":"x"})", "body.structured_outputs.grammar: not supported"},
+  };
+  for (const auto& [fields, reason] : cases) {
+    const ParsedRequests parsed =
+        parse_requests(line_of("a", fmt::format(R"({{"prompt":"x",{}}})", fields)), "r");
+    ASSERT_EQ(parsed.problems.size(), 1U) << fields;
+    EXPECT_THAT(parsed.problems[0].message, HasSubstr(reason)) << fields;
+  }
 }
 
 TEST(Requests, LeavesOpenWhatIsNotSaid) {
@@ -100,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"Chat",
                 R"({"custom_id":"c","method":"POST","url":"/v1/chat/completions","body":{}})"
                 "\n",
-                "chat comes later; use /v1/completions"},
+                "body.messages is missing"},
         BadLine{"Url",
                 R"({"custom_id":"c","method":"POST","url":"/v1/embeddings","body":{}})"
                 "\n",
@@ -118,9 +163,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"PromptIds", line_of("c", R"({"prompt":[1,-2]})"), "body.prompt[1]: expected a"},
         BadLine{"PromptFraction", line_of("c", R"({"prompt":[1.5]})"), "body.prompt[0]: expected"},
         BadLine{"Prompts", line_of("c", R"({"prompt":["a","b"]})"), "one line per prompt"},
-        BadLine{"Unknown", line_of("c", R"({"prompt":"x","presence_penalty":1})"),
-                "unknown field \"presence_penalty\"; accepted are prompt, documents"},
-        BadLine{"Messages", line_of("c", R"({"messages":[]})"), "messages belong to"},
+        BadLine{"Unknown", line_of("c", R"({"prompt":"x","colour":1})"),
+                "unknown field \"colour\"; accepted are prompt, documents"},
+        BadLine{"Misspelt", line_of("c", R"({"prompt":"x","temprature":1})"),
+                "unknown field \"temprature\"; did you mean \"temperature\"?"},
+        BadLine{"NotNeutral", line_of("c", R"({"prompt":"x","length_penalty":2.0})"),
+                "body.length_penalty: is not supported; accepted without effect is null or 1"},
+        BadLine{"Messages", line_of("c", R"({"messages":[]})"),
+                "\"messages\" is a field of /v1/chat/completions, not of /v1/completions"},
         BadLine{"N", line_of("c", R"({"prompt":"x","n":2})"), "body.n: only 1 answer"},
         BadLine{"Stream", line_of("c", R"({"prompt":"x","stream":true})"), "body.stream: results"},
         BadLine{"TopP", line_of("c", R"({"prompt":"x","top_p":1.5})"), "1.5 is outside [0, 1]"},

@@ -193,7 +193,9 @@ TEST(Scheduler, StaysWithinItsMemory) {
     SchedulerConfig config;
     config.chunk_len = random.integer(1, 20);
     config.max_sequences = random.integer(1, 6);
-    config.budget.retrieval_bytes_per_token = 1;
+    config.budget.heads = HeadTable(1, 1);
+    config.budget.bytes_per_head_and_token = 1;
+    config.budget.chunk_len = config.chunk_len;
     config.budget.limit_bytes = static_cast<std::size_t>(random.integer(30, 150));
     FakeWorker worker;
     const Outcome outcome = Harness(config, worker, 2).run(groups);
@@ -201,13 +203,35 @@ TEST(Scheduler, StaysWithinItsMemory) {
     for (const JobGroup& group : groups) {
       const auto n_document = static_cast<std::int64_t>(group.document.size());
       for (const Job& job : group.jobs) {
-        std::size_t need =
-            config.budget.bytes_for(static_cast<std::int64_t>(job.prompt.size()) + job.max_tokens);
-        if (n_document > 0) need += config.budget.bytes_for(n_document);
+        const auto n_own = static_cast<std::int64_t>(job.prompt.size()) + job.max_tokens;
+        const std::size_t need = config.budget.bytes_for({0, n_document}) +
+                                 config.budget.bytes_for({n_document, n_document + n_own});
         EXPECT_EQ(outcome.failures.contains(job.request.value), need > config.budget.limit_bytes);
       }
     }
   }
+}
+
+// A document of 1000 tokens and a window of 10: the cache never holds more than the window and a
+// chunk, and a request on it is accepted by a limit far below 1000.
+TEST(Scheduler, AcceptsADocumentThatAModelsWindowsMakeSmall) {
+  ModelSpec spec;
+  spec.n_layers = 1;
+  spec.n_kv_heads = 1;
+  spec.attention_window = {10};
+  SchedulerConfig config;
+  config.chunk_len = 8;
+  config.budget = {.limit_bytes = 60,
+                   .heads = dense_heads(spec),
+                   .bytes_per_head_and_token = 1,
+                   .chunk_len = config.chunk_len};
+  FakeWorker worker;
+  const JobGroup group{Ids(1000, 7), {{RequestId{0}, {1, 2}, {}, 5, -1}}};
+  EXPECT_TRUE(Harness(config, worker, 2).run({group}).failures.empty());
+  spec.attention_window.clear();
+  config.budget.heads = dense_heads(spec);
+  FakeWorker other;
+  EXPECT_EQ(Harness(config, other, 2).run({group}).failures.size(), 1U);
 }
 
 TEST(Scheduler, ReadsADocumentOnceAndSharesIt) {
@@ -353,6 +377,33 @@ TEST(Scheduler, SendsChunksOfALongPromptAheadToo) {
   StepDone done;
   done.picked.push_back({{}, 7, 0.0F, {}});
   EXPECT_EQ(scheduler.consume(done).size(), 1U);
+}
+
+// The kind of end that each of the chunks brings which the scheduler sends, answered at once.
+std::vector<AfterPrefill> ends_of_chunks(const JobGroup& group) {
+  Scheduler scheduler({.chunk_len = 2, .max_sequences = 4, .budget = {}});
+  scheduler.add(group);
+  std::vector<AfterPrefill> ends;
+  while (const auto command = scheduler.next()) {
+    const auto* chunk = std::get_if<PrefillChunk>(&*command);
+    if (std::holds_alternative<DecodeBatch>(*command)) break;
+    StepDone done;
+    if (chunk != nullptr) ends.push_back(chunk->after);
+    if (chunk != nullptr && chunk->after == AfterPrefill::kSample) done.picked = {{{}, 7, 0, {}}};
+    scheduler.consume(done);
+  }
+  return ends;
+}
+
+TEST(Scheduler, SaysWhereADocumentAndAPromptEnd) {
+  using enum AfterPrefill;
+  const JobGroup answered{{1, 2, 3, 4, 5}, {{RequestId{0}, {6, 7, 8}, {}, 1, -1}}};
+  EXPECT_EQ(ends_of_chunks(answered),
+            (std::vector{kNothing, kNothing, kDocumentEnd, kNothing, kSample}));
+  const JobGroup only_read{{1, 2}, {{RequestId{0}, {6, 7}, {}, 0, -1}}};
+  EXPECT_EQ(ends_of_chunks(only_read), (std::vector{kDocumentEnd, kPromptEnd}));
+  const JobGroup without_document{{}, {{RequestId{0}, {6, 7, 8}, {}, 0, 0}}};
+  EXPECT_EQ(ends_of_chunks(without_document), (std::vector{kNothing, kPromptEnd}));
 }
 
 TEST(Scheduler, ALostDocumentWithChunksUnderWayIsLostOnce) {

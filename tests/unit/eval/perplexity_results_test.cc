@@ -64,8 +64,8 @@ TEST(PerplexityResults, AreWrittenAsJson) {
 TEST(PerplexityResults, AreShown) {
   const PerplexityReport report = small_report();
   const std::string table = to_table(report);
-  EXPECT_THAT(table, HasSubstr("512 - 599              3.000                  -"));
-  EXPECT_THAT(table, HasSubstr("times the fastest               1.00              59.90"));
+  EXPECT_THAT(table, HasSubstr("512 - 599      3.000          -"));
+  EXPECT_THAT(table, HasSubstr("times the fastest       1.00      59.90"));
   EXPECT_EQ(test::xml_problem(to_svg(to_plot(report))), "");
   EXPECT_EQ(to_plot(report).y_axis, LinePlot::Axis::kLinear);
   PerplexityReport lost = report;
@@ -90,6 +90,12 @@ TEST(PerplexityPolicies, HaveNamesAndRoles) {
   EXPECT_EQ(roles_of(PerplexityPolicy::kStreamingAbsolute, window, duo).sink_positions,
             SinkPositions::kAbsolute);
   EXPECT_EQ(roles_of(PerplexityPolicy::kDense, window, duo), duo);
+  const HeadRoles long_gen =
+      roles_of(PerplexityPolicy::kLongGen, window, HeadRoles::all_retrieval(6, 2));
+  EXPECT_EQ(long_gen.n_retrieval(), 2 * 2);
+  EXPECT_EQ(long_gen.recent, 96);
+  EXPECT_EQ(describe(PerplexityPolicy::kLongGen, window, long_gen),
+            "layers 2 to 3 every token, the others the first 4 and the last 96");
   EXPECT_THROW(roles_of(PerplexityPolicy::kStreaming, {.window = 4, .sink = 4}, duo), Error);
   EXPECT_THROW(roles_of(PerplexityPolicy::kRecompute, window, duo), Error);
 }

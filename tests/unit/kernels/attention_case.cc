@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include "kernels/kv_append.h"
+#include "kernels/reference/kv_read.h"
 
 namespace longhaul::test {
 

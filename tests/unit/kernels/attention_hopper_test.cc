@@ -1,7 +1,7 @@
 // Attention by the kernel for Hopper's tensor cores: every item goes there, however small. On a GPU
 // of another kind the same tests run the kernels that it has.
 #include "kernels/attention.h"
-#include "kernels/hopper_attention.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "tests/support/compare.h"
 #include "tests/unit/kernels/attention_case.h"
 #include "tests/unit/kernels/each_device.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/bf16_pairs.h"
+#include "kernels/cpu/bf16_pairs.h"
 #include "kernels/kv_append.h"
 #include "tests/support/compare.h"
 #include "tests/unit/kernels/attention_case.h"

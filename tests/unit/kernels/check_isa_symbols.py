@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails when object files of an instruction set share functions with other code.
 
-The files under kernels/cpu are compiled once per instruction set. A weak symbol (an inline function or a template
+The files under kernels/cpu/isa are compiled once per instruction set. A weak symbol (an inline function or a template
 instantiation) that several object files define is kept once by the linker: a machine without AVX-512 could then run the
 AVX-512 copy and die of SIGILL. So these objects may define only symbols inside their own namespace.
 

@@ -1,11 +1,14 @@
-// copy_rows and residual_add against loops over their elements.
+// copy_rows, residual_add and sum_rows against loops over their elements; read_all.
 #include "kernels/copy_rows.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "base/error.h"
+#include "kernels/read_all.h"
 #include "kernels/residual_add.h"
+#include "kernels/sum_rows.h"
 #include "tests/support/random.h"
 #include "tests/unit/kernels/each_device.h"
 
@@ -75,6 +78,56 @@ TEST_P(ResidualAdd, AddsInOrder) {
     }
     EXPECT_EQ(hidden_there.values(), want);
   }
+}
+
+class SumRows : public EachDevice {};
+LONGHAUL_ON_EACH_DEVICE(SumRows);
+
+// The same bits everywhere; sizes around a thread block, and more columns than threads.
+TEST_P(SumRows, AddsRowsInTheirOrder) {
+  Random random(base_seed());
+  for (const std::int64_t n : {1, 255, 257, 5000, 1'100'000}) {
+    const std::int64_t n_rows = n > 100'000 ? 2 : 5;
+    std::vector<float> rows;
+    for (std::int64_t r = 0; r < n_rows; ++r) {
+      const auto row = random.normals(n, r % 2 == 0 ? 1.0 : 1000.0);
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    std::vector<float> want(rows.begin(), rows.begin() + n);
+    for (std::size_t i = static_cast<std::size_t>(n); i < rows.size(); ++i) {
+      want[i % static_cast<std::size_t>(n)] += rows[i];
+    }
+    const Memory<float> there(stream(), rows);
+    const Memory<float> sum(stream(), n, 0.0F);
+    sum_rows(stream(), {.rows = {there.data(), {n_rows, n}}, .sum = {sum.data(), {n}}});
+    EXPECT_EQ(sum.values(), want) << "n = " << n << ", seed " << base_seed();
+  }
+}
+
+TEST_P(SumRows, RefusesSizesThatDoNotFit) {
+  const Memory<float> some(stream(), std::int64_t{12});
+  EXPECT_THROW(sum_rows(stream(), {.rows = {some.data(), {2, 4}}, .sum = {some.data() + 8, {3}}}),
+               Error);
+  EXPECT_THROW(sum_rows(stream(), {.rows = {some.data(), {0, 4}}, .sum = {some.data() + 8, {4}}}),
+               Error);
+}
+
+class ReadAll : public EachDevice {};
+LONGHAUL_ON_EACH_DEVICE(ReadAll);
+
+TEST_P(ReadAll, LeavesMemoryAsItIs) {
+  Random random(base_seed());
+  const std::vector<float> values = random.normals(100'004);
+  const Memory<float> there(stream(), values);
+  const Memory<float> unused(stream(), std::int64_t{4}, 7.0F);
+  const auto* from = reinterpret_cast<const std::byte*>(there.data());
+  auto* to = reinterpret_cast<std::byte*>(unused.data());
+  for (const std::size_t n_bytes : {0, 16, 400'016}) {
+    read_all(stream(), {.from = from, .n_bytes = n_bytes, .unused = to});
+  }
+  EXPECT_EQ(there.values(), values);
+  EXPECT_EQ(unused.values(), std::vector<float>(4, 7.0F));
+  EXPECT_THROW(read_all(stream(), {.from = from, .n_bytes = 15, .unused = to}), Error);
 }
 
 }  // namespace

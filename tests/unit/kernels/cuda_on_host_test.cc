@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "tests/cuda_on_host/graphs.h"
+#include "tests/cuda_on_host/streams.h"
 #include "tests/cuda_on_host/thread_block.h"
 #include "tests/cuda_on_host/warpgroup.h"
 
@@ -133,6 +133,90 @@ TEST(CudaOnHostDeathTest, ACopyThatNobodyWaitsForIsSeen) {
                "nobody waited for");
 }
 
+// --- Streams ------------------------------------------------------------------------------------
+
+TEST(CudaOnHost, WorkIsDoneWhenSomebodyWaitsForItAndNotBefore) {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  int n_done = 0;
+  for (int i = 0; i < 3; ++i) queue(stream, nullptr, [&] { ++n_done; });
+  EXPECT_EQ(n_done, 0);
+  EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+  EXPECT_EQ(n_done, 1);
+  cudaStreamSynchronize(stream);
+  EXPECT_EQ(n_done, 3);
+  EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
+  cudaStreamDestroy(stream);
+}
+
+// Also where one stream waits for another, whichever of the two is looked at first.
+TEST(CudaOnHost, MemoryIsFreedAfterAllThatWasQueued) {
+  cudaStream_t streams[2] = {};
+  for (cudaStream_t& stream : streams) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  cudaEvent_t event = nullptr;
+  cudaEventCreate(&event);
+  for (const int first : {0, 1}) {
+    void* there = nullptr;
+    cudaMalloc(&there, 1);
+    int n_before = 0;
+    int n_seen_behind = 0;
+    for (int i = 0; i < 3; ++i) queue(streams[first], nullptr, [&] { ++n_before; });
+    cudaEventRecord(event, streams[first]);
+    cudaStreamWaitEvent(streams[1 - first], event, 0);
+    queue(streams[1 - first], nullptr, [&] { n_seen_behind = n_before; });
+    cudaFree(there);
+    EXPECT_EQ(n_seen_behind, 3);
+  }
+  cudaEventDestroy(event);
+  for (const cudaStream_t stream : streams) cudaStreamDestroy(stream);
+}
+
+// What goes from pinned memory must stay there until the copy is made; other memory need not.
+TEST(CudaOnHost, PinnedMemoryIsReadLateAndOtherMemoryAtOnce) {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  void* there = nullptr;
+  void* pinned = nullptr;
+  cudaMalloc(&there, 2 * sizeof(int));
+  cudaMallocHost(&pinned, sizeof(int));
+  auto& from_pinned = *static_cast<int*>(pinned);
+  int from_other = from_pinned = 1;
+  cudaMemcpyAsync(there, &from_pinned, sizeof(int), cudaMemcpyHostToDevice, stream);
+  cudaMemcpyAsync(static_cast<int*>(there) + 1, &from_other, sizeof(int), cudaMemcpyHostToDevice,
+                  stream);
+  from_other = from_pinned = 2;
+  int got[2] = {};
+  cudaMemcpyAsync(got, there, sizeof got, cudaMemcpyDeviceToHost, stream);  // and waits
+  EXPECT_EQ(got[0], 2);
+  EXPECT_EQ(got[1], 1);
+  cudaFree(there);
+  cudaFreeHost(pinned);
+  cudaStreamDestroy(stream);
+}
+
+TEST(CudaOnHostDeathTest, MemoryIsWhatACopySaysAndTheHostDoesNotTouchTheGpus) {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  void* there = nullptr;
+  cudaMalloc(&there, 256);
+  std::byte here[512] = {};
+  EXPECT_DEATH(cudaMemcpyAsync(here, there, 256, cudaMemcpyHostToDevice, stream), "not that of");
+  EXPECT_DEATH(cudaMemcpyAsync(there, here, 257, cudaMemcpyHostToDevice, stream), "not that of");
+  EXPECT_DEATH(queue(nullptr, nullptr, [] {}), "default stream");
+  EXPECT_DEATH(static_cast<volatile std::byte*>(there)[0] = std::byte{1}, "");
+  EXPECT_DEATH(
+      {
+        {
+          const DeviceMemoryAccess access;
+          static_cast<std::byte*>(there)[256] = std::byte{1};
+        }
+        cudaFree(there);
+      },
+      "written behind its memory");
+  cudaFree(there);
+  cudaStreamDestroy(stream);
+}
+
 // --- Graphs -------------------------------------------------------------------------------------
 
 TEST(CudaOnHost, NodesOfAGraphHaveTheirArgumentsOfThenAndReadMemoryWhenTheyRun) {
@@ -151,7 +235,10 @@ TEST(CudaOnHost, NodesOfAGraphHaveTheirArgumentsOfThenAndReadMemoryWhenTheyRun) 
   cudaGraphInstantiate(&exec, graph, 0);
   cudaGraphDestroy(graph);
   more = 20;
-  for (step = 1; step < 3; ++step) cudaGraphLaunch(exec, stream);
+  for (step = 1; step < 3; ++step) {
+    cudaGraphLaunch(exec, stream);
+    cudaStreamSynchronize(stream);
+  }
   EXPECT_EQ(sum, 11 + 12);
   cudaGraphExecDestroy(exec);
   cudaStreamDestroy(stream);

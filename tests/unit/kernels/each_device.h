@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/device_cuda.h"
-#include "kernels/isa.h"
+#include "base/device/device_cuda.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/softmax_state.h"
 #include "tests/unit/kernels/each_isa.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "kernels/isa.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/tensor.h"
 #include "tests/support/random.h"
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/linear_paths.h"
+#include "kernels/cuda/upload_weight.h"
 #include "kernels/int8_weights.h"
-#include "kernels/linear_paths.h"
 #include "kernels/reference/operators.h"
-#include "kernels/upload_weight.h"
 #include "tests/support/compare.h"
 #include "tests/unit/kernels/each_device.h"
 

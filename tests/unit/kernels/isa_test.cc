@@ -1,12 +1,12 @@
 // Choosing instruction sets and threads; work on several threads.
-#include "kernels/isa.h"
+#include "kernels/cpu/isa.h"
 
 #include <algorithm>
 #include <atomic>
 #include <thread>
 
 #include "base/error.h"
-#include "kernels/parallel.h"
+#include "kernels/cpu/parallel.h"
 #include "tests/unit/kernels/each_isa.h"
 
 namespace longhaul::test {

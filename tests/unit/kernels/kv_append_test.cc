@@ -1,5 +1,6 @@
 // Cache writes: what is appended is read back, and lies where kernels/kv_block.h says.
 #include "kernels/kv_append.h"
+#include "kernels/reference/kv_read.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "kernels/kv_append.h"
+#include "kernels/reference/kv_read.h"
 #include "tests/support/random.h"
 #include "tests/unit/kernels/each_device.h"
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "kernels/linear_paths.h"
-#include "kernels/onednn.h"
+#include "kernels/cpu/linear_paths.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/reference/operators.h"
 #include "tests/support/compare.h"
 #include "tests/unit/kernels/each_device.h"

@@ -1,11 +1,11 @@
-#include "kernels/meanwhile.h"
+#include "kernels/cpu/meanwhile.h"
 
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 #include <thread>
 
-#include "kernels/parallel.h"
+#include "kernels/cpu/parallel.h"
 
 namespace longhaul {
 namespace {

@@ -50,42 +50,46 @@ TEST_F(CheckPlan, Layers) {
 }
 
 TEST_F(CheckPlan, Ranks) {
-  EXPECT_THAT(after([](Plan& p) { stage(p, 1).ring[0] = {0}; }), HasSubstr("two places"));
-  EXPECT_THAT(after([](Plan& p) { stage(p, 1).ring[0] = {6}; }), HasSubstr("not in the cluster"));
+  EXPECT_THAT(after([](Plan& p) { stage(p, 1).ring[RingPos{0}] = Rank{0}; }),
+              HasSubstr("two places"));
+  EXPECT_THAT(after([](Plan& p) { stage(p, 1).ring[RingPos{0}] = Rank{6}; }),
+              HasSubstr("not in the cluster"));
 }
 
 TEST_F(CheckPlan, TokenShares) {
-  EXPECT_THAT(after([](Plan& p) { ++stage(p, 0).token_share[0]; }), HasSubstr("sum to"));
+  EXPECT_THAT(after([](Plan& p) { ++stage(p, 0).token_share[RingPos{0}]; }), HasSubstr("sum to"));
   EXPECT_THAT(after([](Plan& p) { stage(p, 0).token_share.pop_back(); }),
               HasSubstr("2 token shares for 3 ranks"));
 }
 
 TEST_F(CheckPlan, Homes) {
-  EXPECT_THAT(after([](Plan& p) { stage(p, 0).home[2][1].shares.clear(); }),
+  EXPECT_THAT(after([](Plan& p) { stage(p, 0).home[2][KvHeadId{1}].shares.clear(); }),
               HasSubstr("layer 2 head 1: no home"));
   EXPECT_THAT(after([](Plan& p) {
-                stage(p, 0).home[2][1].shares = {{Rank{5}, 1}};
+                stage(p, 0).home[2][KvHeadId{1}].shares = {{Rank{5}, 1}};
               }),
               HasSubstr("home 5 is not in the ring"));
   EXPECT_THAT(after([](Plan& p) {
-                stage(p, 0).home[0][0].shares = {{Rank{0}, 1}, {Rank{0}, 1}};
+                stage(p, 0).home[0][KvHeadId{0}].shares = {{Rank{0}, 1}, {Rank{0}, 1}};
               }),
               HasSubstr("home 0 twice"));
   EXPECT_THAT(after([](Plan& p) {
-                stage(p, 0).home[0][0].shares = {{Rank{0}, 0}};
+                stage(p, 0).home[0][KvHeadId{0}].shares = {{Rank{0}, 0}};
               }),
               HasSubstr("weight 0"));
   EXPECT_THAT(after([](Plan& p) {
-                stage(p, 0).home[0][7].shares = {{Rank{0}, 1}, {Rank{1}, 1}};
+                stage(p, 0).home[0][KvHeadId{7}].shares = {{Rank{0}, 1}, {Rank{1}, 1}};
               }),
               HasSubstr("windowed head with 2 homes"));
 }
 
 TEST_F(CheckPlan, Slices) {
-  EXPECT_THAT(after([](Plan& p) { ++stage(p, 0).ffn_slice[1].begin; }), HasSubstr("FFN slice"));
-  EXPECT_THAT(after([](Plan& p) { --stage(p, 0).ffn_slice[2].end; }), HasSubstr("FFN slices end"));
+  EXPECT_THAT(after([](Plan& p) { ++stage(p, 0).ffn_slice[RingPos{1}].begin; }),
+              HasSubstr("FFN slice"));
+  EXPECT_THAT(after([](Plan& p) { --stage(p, 0).ffn_slice[RingPos{2}].end; }),
+              HasSubstr("FFN slices end"));
   EXPECT_THAT(after([](Plan& p) {
-                stage(p, 0).vocab_slice[0] = {0, 8};
+                stage(p, 0).vocab_slice[RingPos{0}] = {0, 8};
               }),
               HasSubstr("vocabulary slices end at 8 instead of 0"));
 }
@@ -95,8 +99,8 @@ TEST_F(CheckPlan, Int8WeightsNeedWholeGroupsOfColumns) {
   plan_ = std::get<Plan>(make_plan(request_));
   EXPECT_EQ(after([](Plan&) {}), "nothing");
   const auto move = [](Plan& p, std::int64_t by) {
-    stage(p, 0).ffn_slice[0].end += by;
-    stage(p, 0).ffn_slice[1].begin += by;
+    stage(p, 0).ffn_slice[RingPos{0}].end += by;
+    stage(p, 0).ffn_slice[RingPos{1}].begin += by;
   };
   EXPECT_EQ(after([&](Plan& p) { move(p, 128); }), "nothing");
   EXPECT_THAT(after([&](Plan& p) { move(p, 64); }), HasSubstr("at multiples of 128"));
@@ -111,7 +115,7 @@ TEST_F(CheckPlan, MemoryIsItemised) {
 TEST_F(CheckPlan, Format) {
   EXPECT_THAT(after([](Plan& p) { p.kv.head_dim = 64; }), HasSubstr("head_dim"));
   EXPECT_THAT(after([](Plan& p) { p.kv.k_type = KvType::kF32; }), HasSubstr("KV format"));
-  EXPECT_THAT(after([](Plan& p) { p.roles.n_layers = 3; }), HasSubstr("roles of 3 layers"));
+  EXPECT_THAT(after([](Plan& p) { p.heads = HeadTable(3, 8); }), HasSubstr("heads of 3 layers"));
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "partition/byte_size.h"
 #include "tests/support/paths.h"
 #include "tests/unit/partition/models.h"
 
@@ -105,26 +104,6 @@ TEST(ClusterSpec, ReadsNodesWithGpus) {
   EXPECT_THAT(error_of("[[node]]\ngpus = 1\nmemory = \"1G\"\n"),
               HasSubstr("line 3: node 0: memory of a node with gpus"));
   EXPECT_THAT(error_of("[[node]]\ngpus = 1\n"), HasSubstr("gpu_memory is missing"));
-}
-
-TEST(ByteSize, ReadsWhatPeopleWrite) {
-  EXPECT_EQ(byte_size_from("16G"), 16 * kGiB);
-  EXPECT_EQ(byte_size_from("16 GiB"), 16 * kGiB);
-  EXPECT_EQ(byte_size_from("1.5 gib"), 3 * kGiB / 2);
-  EXPECT_EQ(byte_size_from("2GB"), 2'000'000'000);
-  EXPECT_EQ(byte_size_from("4096"), 4096);
-  EXPECT_EQ(byte_size_from("7 B"), 7);
-  for (const char* wrong : {"", "G", "-1G", "1 Gibi", "inf", "nan", "1e300", "1 G B"}) {
-    EXPECT_EQ(byte_size_from(wrong), std::nullopt) << wrong;
-  }
-}
-
-TEST(ByteSize, WritesThreeDigits) {
-  EXPECT_EQ(format_byte_size(512), "512 B");
-  EXPECT_EQ(format_byte_size(3 * kGiB / 2), "1.50 GiB");
-  EXPECT_EQ(format_byte_size(64 * kGiB), "64.0 GiB");
-  EXPECT_EQ(format_byte_size(1023), "1.00 KiB");
-  EXPECT_EQ(format_byte_size(-2 * kGiB), "-2.00 GiB");
 }
 
 }  // namespace

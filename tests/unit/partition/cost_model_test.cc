@@ -21,13 +21,13 @@ TEST(Flops, OfLlama3) {
 }
 
 TEST(Flops, VisibleKeysEqualACount) {
-  for (const KeptKeys& kept : {KeptKeys{}, KeptKeys{.all = false, .sink = 3, .recent = 5}}) {
+  for (const KeyWindow& kept : {KeyWindow{}, KeyWindow{.sink = 3, .recent = 5}}) {
     for (const Extent tokens : {Extent{0, 4}, {0, 20}, {2, 9}, {7, 30}, {25, 26}}) {
       double all = 0;
       double history = 0;
       for (std::int64_t t = tokens.begin; t < tokens.end; ++t) {
         for (std::int64_t j = 0; j <= t; ++j) {
-          if (!kept.all && j >= kept.sink && t - j >= kept.recent) continue;
+          if (!kept.is_unlimited() && j >= kept.sink && t - j >= kept.recent) continue;
           ++all;
           if (j < tokens.begin) ++history;
         }
@@ -58,9 +58,8 @@ TEST(CostModel, ShortChunksSendQueriesLongChunksSendKeys) {
   request.cluster.link.between_hosts_gb_per_s = 0.1;  // so that the wire decides
   const Plan plan = plan_of(request);
   const Stage& stage = plan.replicas[0].stages[0];
-  const auto mode = [&](Extent tokens) {
-    return choose_history_mode(plan, stage, request.spec, request.cluster, 0, tokens);
-  };
+  const StageCost cost(plan, stage, request.spec, request.cluster);
+  const auto mode = [&](Extent tokens) { return cost.history(LayerId{0}, tokens).cheaper(); };
   EXPECT_EQ(mode({1 << 20, (1 << 20) + 512}), HistoryMode::kQueriesTravel);
   EXPECT_EQ(mode({1024, 1024 + 65536}), HistoryMode::kKeysTravel);
 }
@@ -74,9 +73,8 @@ TEST(CostModel, ASlowHomeMakesKeysTravel) {
   for (auto& layer : plan.replicas[0].stages[0].home) {
     for (Home& home : layer) home.shares = {{Rank{1}, 1}};
   }
-  EXPECT_EQ(choose_history_mode(plan, plan.replicas[0].stages[0], request.spec, request.cluster, 0,
-                                {500000, 508192}),
-            HistoryMode::kKeysTravel);
+  const StageCost cost(plan, plan.replicas[0].stages[0], request.spec, request.cluster);
+  EXPECT_EQ(cost.history(LayerId{0}, {500000, 508192}).cheaper(), HistoryMode::kKeysTravel);
 }
 
 TEST(CostModel, LaterChunksCostMoreAndDocumentsAddUp) {
@@ -112,7 +110,7 @@ TEST(CostModel, DecodeReadsWhatLiesOnTheRank) {
   // All matrices but the embedding, 64 GiB of retrieval heads, 384 tokens of 128 streaming heads.
   const double bytes =
       2.0 * (32 * 218103808.0 + 525336576.0) + 64.0 * static_cast<double>(kGiB) + 128.0 * 384 * 512;
-  EXPECT_DOUBLE_EQ(one.bytes_read[0], bytes);
+  EXPECT_DOUBLE_EQ(one.bytes_read[Rank{0}], bytes);
   EXPECT_NEAR(one.seconds, bytes / (request.cluster.ranks[0].memory_gb_per_s * 1e9), 1e-9);
   EXPECT_EQ(one.wire_s, 0);
 }

@@ -34,16 +34,17 @@ Plan good_plan(const PlanRequest& request) {
 }
 
 // Blocks of all retrieval heads by rank, at the full document.
-std::vector<std::int64_t> retrieval_blocks_by_rank(const Plan& plan, const PlanRequest& request) {
-  std::vector<std::int64_t> blocks(request.cluster.ranks.size(), 0);
+IndexedVector<Rank, std::int64_t> retrieval_blocks_by_rank(const Plan& plan,
+                                                           const PlanRequest& request) {
+  IndexedVector<Rank, std::int64_t> blocks(request.cluster.ranks.size(), 0);
   for (const Stage& stage : plan.replicas[0].stages) {
-    for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
-      for (std::int64_t h = 0; h < request.spec.n_kv_heads; ++h) {
-        if (plan.roles.role(layer, h) != HeadRole::kRetrieval) continue;
+    for (const LayerId layer : stage.layer_ids()) {
+      for (const KvHeadId h : IdRange<KvHeadId>(request.spec.n_kv_heads)) {
+        if (!plan.heads.window(layer, h).is_unlimited()) continue;
         const Home& home = stage.home_of(layer, h);
         const auto counts = blocks_by_share(home, request.workload.document_blocks());
         for (std::size_t i = 0; i < counts.size(); ++i) {
-          blocks[static_cast<std::size_t>(home.shares[i].rank.value)] += counts[i];
+          blocks[home.shares[i].rank] += counts[i];
         }
       }
     }
@@ -58,8 +59,8 @@ TEST(MakePlan, OneRankDoesEverything) {
   ASSERT_EQ(plan.replicas[0].stages.size(), 1U);
   const Stage& stage = plan.replicas[0].stages[0];
   EXPECT_EQ(stage.layers, (Extent{0, 32}));
-  EXPECT_EQ(stage.ffn_slice, (std::vector<Extent>{{0, 14336}}));
-  EXPECT_EQ(stage.vocab_slice, (std::vector<Extent>{{0, 128256}}));
+  EXPECT_EQ(stage.ffn_slice, (IndexedVector<RingPos, Extent>{{0, 14336}}));
+  EXPECT_EQ(stage.vocab_slice, (IndexedVector<RingPos, Extent>{{0, 128256}}));
 }
 
 TEST(MakePlan, EqualRanksGetEqualParts) {
@@ -70,8 +71,9 @@ TEST(MakePlan, EqualRanksGetEqualParts) {
   EXPECT_THAT(stage.token_share, Each(Stage::kTokenShareTotal / 4));
   // Four retrieval heads a layer, four ranks: one whole head each.
   EXPECT_THAT(retrieval_blocks_by_rank(plan, request), Each(32 * 16384));
-  for (std::int64_t layer = 0; layer < 32; ++layer) {
-    for (std::int64_t h = 0; h < 8; ++h) EXPECT_EQ(stage.home_of(layer, h).shares.size(), 1U);
+  for (const LayerId layer : IdRange<LayerId>(32)) {
+    for (const KvHeadId h : IdRange<KvHeadId>(8))
+      EXPECT_EQ(stage.home_of(layer, h).shares.size(), 1U);
   }
   for (const Extent& slice : stage.ffn_slice) EXPECT_EQ(slice.size(), 14336 / 4);
 }
@@ -84,8 +86,8 @@ TEST(MakePlan, ThreeRanksShareTheFourthHead) {
   for (const std::int64_t b : blocks)
     EXPECT_NEAR(static_cast<double>(b), 32 * 4 * 16384 / 3.0, 1.0);
   int n_split = 0;
-  for (std::int64_t h = 0; h < 4; ++h) {
-    n_split += plan.replicas[0].stages[0].home_of(0, h).shares.size() > 1 ? 1 : 0;
+  for (const KvHeadId h : IdRange<KvHeadId>(4)) {
+    n_split += plan.replicas[0].stages[0].home_of(LayerId{0}, h).shares.size() > 1 ? 1 : 0;
   }
   EXPECT_EQ(n_split, 1);
 }
@@ -94,18 +96,18 @@ TEST(MakePlan, CachesFollowMemoryAndComputeFollowsSpeed) {
   const auto path = test::source_path("tests/unit/partition/clusters/lopsided.toml");
   PlanRequest request =
       million_tokens(parse_cluster_toml(read_file(path, 1 << 20), "lopsided.toml"));
-  request.roles = HeadRoles::all_retrieval(32, 8);  // 128 GiB: the fast ranks cannot have it
+  request.heads = dense_heads(request.spec);  // 128 GiB: the fast ranks cannot have it
   request.options.n_replicas = 1;
   request.options.n_stages = 1;
   const Plan plan = good_plan(request);
   const Stage& stage = plan.replicas[0].stages[0];
-  EXPECT_GT(stage.token_share[0], 5 * stage.token_share[2]);
+  EXPECT_GT(stage.token_share[RingPos{0}], 5 * stage.token_share[RingPos{2}]);
   const auto blocks = retrieval_blocks_by_rank(plan, request);
-  EXPECT_GT(blocks[2], 5 * blocks[0]);
-  EXPECT_GT(blocks[0], 0);
+  EXPECT_GT(blocks[Rank{2}], 5 * blocks[Rank{0}]);
+  EXPECT_GT(blocks[Rank{0}], 0);
   EXPECT_EQ(std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}), 32LL * 8 * 16384);
   // Who reads many KV bytes gets no columns.
-  EXPECT_TRUE(stage.ffn_slice[2].empty());
+  EXPECT_TRUE(stage.ffn_slice[RingPos{2}].empty());
 }
 
 // Two GPUs that compute, and a node with much memory that keeps the caches.
@@ -124,14 +126,14 @@ TEST(MakePlan, ACpuNodeIsHomeOfTheCachesOfGpuRanks) {
     gb_per_s = 300.0
   )",
                                                           "mixed.toml"));
-  request.roles = HeadRoles::all_retrieval(32, 8);  // 128 GiB
+  request.heads = dense_heads(request.spec);  // 128 GiB
   request.options.n_replicas = 1;
   request.options.n_stages = 1;
   const Plan plan = good_plan(request);
   const Stage& stage = plan.replicas[0].stages[0];
   const auto blocks = retrieval_blocks_by_rank(plan, request);
-  EXPECT_GT(blocks[2], 10 * blocks[0]);
-  EXPECT_GT(stage.token_share[0], 20 * stage.token_share[2]);
+  EXPECT_GT(blocks[Rank{2}], 10 * blocks[Rank{0}]);
+  EXPECT_GT(stage.token_share[RingPos{0}], 20 * stage.token_share[RingPos{2}]);
   const std::string text = explain(plan, request.spec, request.cluster, request.workload);
   EXPECT_THAT(text, HasSubstr("GPU 1"));
   EXPECT_THAT(text, HasSubstr("CPU"));
@@ -142,27 +144,29 @@ TEST(MakePlan, ARankWithoutRoomGetsNoRetrievalBlocks) {
   request.options.n_replicas = 1;
   // Just enough for the weights and buffers, and nothing else: streaming heads go elsewhere, too.
   const Plan before = good_plan(request);
-  const RankBytes fixed = memory_of(before, request.spec, request.cluster, request.workload)[1];
+  const RankBytes fixed =
+      memory_of(before, request.spec, request.cluster, request.workload)[Rank{1}];
   request.cluster.headroom = 0;
   request.cluster.ranks[1].memory_bytes =
       fixed.weights + fixed.activations + fixed.ring_buffers + 1000;
   const Plan plan = good_plan(request);
-  EXPECT_EQ(retrieval_blocks_by_rank(plan, request)[1], 0);
-  EXPECT_EQ(memory_of(plan, request.spec, request.cluster, request.workload)[1].kv_streaming, 0);
-  EXPECT_GT(plan.replicas[0].stages[0].token_share[1], 0);
+  EXPECT_EQ(retrieval_blocks_by_rank(plan, request)[Rank{1}], 0);
+  EXPECT_EQ(memory_of(plan, request.spec, request.cluster, request.workload)[Rank{1}].kv_streaming,
+            0);
+  EXPECT_GT(plan.replicas[0].stages[0].token_share[RingPos{1}], 0);
 }
 
 TEST(MakePlan, StreamingHeadsGoWhereRetrievalHeadsAreNot) {
   PlanRequest request = million_tokens(equal_cluster(2, 120 * kGiB, 2));
-  request.roles = first_heads(request.spec, 1);
+  request.heads = first_heads(request.spec, 1);
   request.options.n_replicas = 1;
   Plan plan = good_plan(request);
   // Rank 1 has no room for retrieval heads: all are at rank 0, all others go to rank 1.
   request.cluster.ranks[1].memory_bytes = 18 * kGiB;
   plan = good_plan(request);
   const auto bytes = memory_of(plan, request.spec, request.cluster, request.workload);
-  EXPECT_GT(bytes[0].kv_retrieval, 3 * bytes[1].kv_retrieval);
-  EXPECT_GT(bytes[1].kv_streaming, 3 * bytes[0].kv_streaming);
+  EXPECT_GT(bytes[Rank{0}].kv_retrieval, 3 * bytes[Rank{1}].kv_retrieval);
+  EXPECT_GT(bytes[Rank{1}].kv_streaming, 3 * bytes[Rank{0}].kv_streaming);
 }
 
 TEST(MakePlan, FewestStagesThatFit) {
@@ -174,7 +178,7 @@ TEST(MakePlan, FewestStagesThatFit) {
   const Plan plan = good_plan(request);
   ASSERT_EQ(plan.replicas[0].stages.size(), 2U);
   EXPECT_EQ(plan.replicas[0].stages[0].layers, (Extent{0, 16}));
-  EXPECT_TRUE(plan.replicas[0].stages[0].vocab_slice[0].empty());
+  EXPECT_TRUE(plan.replicas[0].stages[0].vocab_slice[RingPos{0}].empty());
   request.options.n_stages = 5;
   EXPECT_EQ(good_plan(request).replicas[0].stages.size(), 5U);
 }
@@ -194,7 +198,7 @@ TEST(MakePlan, HostsStayTogetherInStages) {
   request.options.n_replicas = 1;
   const Plan plan = good_plan(request);
   ASSERT_EQ(plan.replicas[0].stages.size(), 2U);
-  EXPECT_EQ(plan.replicas[0].stages[1].ring, (std::vector<Rank>{{4}, {5}, {6}, {7}}));
+  EXPECT_EQ(plan.replicas[0].stages[1].ring, (IndexedVector<RingPos, Rank>{{4}, {5}, {6}, {7}}));
 }
 
 TEST(MakePlan, ShortDocumentsOnManyRanksMakeReplicas) {
@@ -219,12 +223,12 @@ TEST(MakePlan, LayersWithoutRetrievalHeads) {
   PlanRequest request = million_tokens(equal_cluster(3, 80 * kGiB));
   request.options.n_replicas = 1;
   for (std::int64_t h = 0; h < 8; ++h) {
-    request.roles.roles[static_cast<std::size_t>(3 * 8 + h)] = HeadRole::kStreaming;
+    request.heads.set({3}, {h}, {.see = SeeSinkRecent{128, 256}});
   }
   const Plan plan = good_plan(request);
   const StageCost cost(plan, plan.replicas[0].stages[0], request.spec, request.cluster);
-  EXPECT_EQ(cost.history(3, {8192, 16384}).keys_travel_s, 0);
-  EXPECT_GT(cost.history(2, {8192, 16384}).keys_travel_s, 0);
+  EXPECT_EQ(cost.history(LayerId{3}, {8192, 16384}).keys_travel_s, 0);
+  EXPECT_GT(cost.history(LayerId{2}, {8192, 16384}).keys_travel_s, 0);
 }
 
 TEST(MakePlan, RefusesWithBytesAndChangesThatWork) {
@@ -235,7 +239,7 @@ TEST(MakePlan, RefusesWithBytesAndChangesThatWork) {
   const auto& refusal = std::get<NotFitting>(result);
   ASSERT_EQ(refusal.bytes.size(), 2U);
   EXPECT_GT(refusal.missing_bytes, 0);
-  EXPECT_LT(refusal.bytes[0].free() + refusal.bytes[1].free(), 0);
+  EXPECT_LT(refusal.bytes[Rank{0}].free() + refusal.bytes[Rank{1}].free(), 0);
   EXPECT_THAT(refusal.changes, testing::Contains(HasSubstr("documents of up to")));
   EXPECT_THAT(refusal.changes, testing::Contains(HasSubstr("more ranks like the last one")));
   request.cluster = equal_cluster(4, 36 * kGiB);
@@ -247,7 +251,7 @@ TEST(MakePlan, RefusesRequestsThatMakeNoSense) {
   request.options.n_stages = 3;
   EXPECT_THROW(make_plan(request), Error);
   request.options.n_stages.reset();
-  request.roles.n_kv_heads = 4;
+  request.heads = HeadTable(32, 4);
   EXPECT_THROW(make_plan(request), Error);
   request = million_tokens(equal_cluster(2, 40 * kGiB));
   request.workload.chunk_len = 0;
@@ -267,8 +271,8 @@ TEST(MakePlan, RanksReadAboutTheSameInDecode) {
   const Plan plan = good_plan(request);
   const auto cost = decode_step(plan, plan.replicas[0], request.spec, request.cluster,
                                 request.workload, 1, (1 << 17) + 2048);
-  EXPECT_NEAR(cost.bytes_read[0] / cost.bytes_read[2], 1.0, 0.02);
-  EXPECT_NEAR(cost.bytes_read[0] / cost.bytes_read[1], 1.0, 0.02);
+  EXPECT_NEAR(cost.bytes_read[Rank{0}] / cost.bytes_read[Rank{2}], 1.0, 0.02);
+  EXPECT_NEAR(cost.bytes_read[Rank{0}] / cost.bytes_read[Rank{1}], 1.0, 0.02);
 }
 
 }  // namespace

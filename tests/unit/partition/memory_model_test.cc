@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "partition/kept_keys.h"
 #include "partition/weight_bytes.h"
 #include "tests/unit/partition/models.h"
 
@@ -23,35 +22,6 @@ TEST(KvFormat, TokenBytes) {
   EXPECT_EQ(kv_token_bytes(KvType::kInt8, 128), 132);
   // DuoAttention's demo: 64 B + 4 B for K and as much for V.
   EXPECT_EQ((KvFormat{KvType::kInt4, KvType::kInt4, 64, 128}.token_bytes()), 136);
-}
-
-TEST(KeptKeys, FollowTheCachesOwnFormula) {
-  const KeptKeys kept{.all = false, .sink = 4, .recent = 8};
-  // Blocks of 4. After 20 tokens the query at 20 sees 13..: block 3 (12..15) stays, 1 and 2 are
-  // gone.
-  EXPECT_EQ(kept_blocks(kept, 4, 20), 1 + 2);
-  EXPECT_EQ(kept_blocks(kept, 4, 19), 1 + 2);  // sees 12..: blocks 3 and 4
-  EXPECT_EQ(kept_blocks(kept, 4, 18), 1 + 3);  // sees 11..: blocks 2, 3 and 4
-  EXPECT_EQ(kept_blocks(kept, 4, 3), 1);
-  EXPECT_EQ(kept_blocks(kept, 4, 0), 0);
-  EXPECT_EQ(kept_blocks(kept, 4, 20, 5), 0);
-  EXPECT_EQ(kept_blocks(kept, 4, 22, 5), 1);
-  EXPECT_EQ(kept_blocks({}, 4, 21), 6);
-  for (std::int64_t n = 0; n < 100; ++n) {
-    ASSERT_LE(kept_blocks(kept, 4, n), max_kept_blocks(kept, 4, n));
-  }
-}
-
-TEST(KeptKeys, AWindowOfTheModelRulesOverTheRole) {
-  ModelSpec spec = llama3_8b();
-  spec.attention_window[3] = 4096;
-  const HeadRoles roles = first_heads(spec, 4);
-  EXPECT_TRUE(kept_keys(spec, roles, 2, 0).all);
-  EXPECT_EQ(kept_keys(spec, roles, 2, 7).recent, 256);
-  EXPECT_FALSE(kept_keys(spec, roles, 3, 0).all);
-  EXPECT_EQ(kept_keys(spec, roles, 3, 7).recent, 4096);
-  EXPECT_EQ(layer_heads(spec, roles, 2).n_all, 4);
-  EXPECT_EQ(layer_heads(spec, roles, 3).n_all, 0);
 }
 
 TEST(WeightBytes, Llama3OfEightBillion) {
@@ -82,22 +52,22 @@ TEST(MemoryModel, AMillionTokensOfHalfTheHeadsAre64GiB) {
   PlanRequest request = million_tokens(equal_cluster(1, 200 * kGiB));
   request.workload.tail_tokens = 0;
   const auto bytes = memory_of(plan_of(request), request.spec, request.cluster, request.workload);
-  EXPECT_EQ(bytes[0].kv_retrieval, 64 * kGiB);
+  EXPECT_EQ(bytes[Rank{0}].kv_retrieval, 64 * kGiB);
   // 128 heads; of each 2 sink blocks, and 5 blocks that 256 tokens can touch; no forks' own tokens.
-  EXPECT_EQ(bytes[0].kv_streaming, 128LL * 7 * 64 * 512);
-  EXPECT_EQ(bytes[0].ring_buffers, 0);
-  EXPECT_EQ(bytes[0].weights, stage_weight_bytes(request.spec, DType::kBf16, {0, 32}));
-  EXPECT_EQ(bytes[0].headroom, 10 * kGiB);
+  EXPECT_EQ(bytes[Rank{0}].kv_streaming, 128LL * 7 * 64 * 512);
+  EXPECT_EQ(bytes[Rank{0}].ring_buffers, 0);
+  EXPECT_EQ(bytes[Rank{0}].weights, stage_weight_bytes(request.spec, DType::kBf16, {0, 32}));
+  EXPECT_EQ(bytes[Rank{0}].headroom, 10 * kGiB);
 }
 
 TEST(MemoryModel, DenseIs128GiBAndForksAddTheirTails) {
   PlanRequest request = million_tokens(equal_cluster(1, 400 * kGiB));
-  request.roles = HeadRoles::all_retrieval(32, 8);
+  request.heads = dense_heads(request.spec);
   request.workload.tail_tokens = 129;  // touches at most 3 blocks
   request.workload.n_sequences = 2;
   const auto bytes = memory_of(plan_of(request), request.spec, request.cluster, request.workload);
-  EXPECT_EQ(bytes[0].kv_retrieval, 128 * kGiB + 2LL * 3 * 64 * 131072);
-  EXPECT_EQ(bytes[0].kv_streaming, 0);
+  EXPECT_EQ(bytes[Rank{0}].kv_retrieval, 128 * kGiB + 2LL * 3 * 64 * 131072);
+  EXPECT_EQ(bytes[Rank{0}].kv_streaming, 0);
 }
 
 TEST(MemoryModel, GpusNeedScratchMemory) {
@@ -123,7 +93,7 @@ TEST(MemoryModel, RanksWithoutAPartHoldNothing) {
   Plan plan = plan_of(request);
   plan.replicas.clear();
   const auto bytes = memory_of(plan, request.spec, request.cluster, request.workload);
-  EXPECT_EQ(bytes[1].total(), bytes[1].headroom);
+  EXPECT_EQ(bytes[Rank{1}].total(), bytes[Rank{1}].headroom);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ inline ModelSpec tiny_model(std::int64_t n_layers = 4, std::int64_t n_kv_heads =
 }
 
 // The first `n_retrieval` heads of every layer keep everything.
-inline HeadRoles first_heads(const ModelSpec& spec, std::int64_t n_retrieval,
+inline HeadTable first_heads(const ModelSpec& spec, std::int64_t n_retrieval,
                              std::int64_t sink = 128, std::int64_t recent = 256) {
   HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
   for (std::int64_t i = 0; i < spec.n_layers * spec.n_kv_heads; ++i) {
@@ -49,7 +49,7 @@ inline HeadRoles first_heads(const ModelSpec& spec, std::int64_t n_retrieval,
   }
   roles.sink = sink;
   roles.recent = recent;
-  return roles;
+  return duo_attention_heads(spec, roles);
 }
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
@@ -58,7 +58,7 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 inline PlanRequest million_tokens(ClusterSpec cluster) {
   PlanRequest request;
   request.spec = llama3_8b();
-  request.roles = first_heads(request.spec, 4);
+  request.heads = first_heads(request.spec, 4);
   request.cluster = std::move(cluster);
   request.workload.document_tokens = 1 << 20;
   return request;

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 Plan small_plan() {
   PlanRequest request;
   request.spec = tiny_model();
-  request.roles = first_heads(request.spec, 1, 4, 16);
+  request.heads = first_heads(request.spec, 1, 4, 16);
   request.cluster = equal_cluster(3, 1 << 26);
   request.workload.document_tokens = 1000;
   request.workload.tail_tokens = 100;
@@ -63,10 +63,10 @@ TEST(PlanJson, TheHashSeesEveryField) {
   const Plan plan = small_plan();
   Plan other = plan;
   EXPECT_EQ(plan_hash(other), plan_hash(plan));
-  ++other.replicas[0].stages[0].home[1][0].shares[0].weight;
+  ++other.replicas[0].stages[0].home[1][KvHeadId{0}].shares[0].weight;
   EXPECT_NE(plan_hash(other), plan_hash(plan));
   other = plan;
-  ++other.roles.recent;
+  other.heads.set({0}, {1}, {.see = SeeSinkRecent{4, 17}});
   EXPECT_NE(plan_hash(other), plan_hash(plan));
 }
 
@@ -76,15 +76,18 @@ TEST(PlanJson, RefusesWhatIsNotAPlan) {
   EXPECT_THAT(error_of("{}"), HasSubstr("plan.json: format"));
   EXPECT_THAT(error_of("[]"), HasSubstr("expected an object"));
   EXPECT_THAT(error_of(replaced(good, "longhaul-plan", "plan")), HasSubstr("longhaul-plan"));
-  EXPECT_THAT(error_of(replaced(good, "\"version\":1", "\"version\":2")), HasSubstr("version"));
+  EXPECT_THAT(error_of(replaced(good, "\"version\":2", "\"version\":1")),
+              HasSubstr("make the plan again"));
   EXPECT_THAT(error_of(replaced(good, "\"chunk_len\":256", "\"chunk_len\":257")),
               HasSubstr("changed after it was written"));
   EXPECT_THAT(error_of(replaced(good, "\"chunk_len\"", "\"chunklen\"")),
               HasSubstr("unknown key \"chunklen\""));
   EXPECT_THAT(error_of(replaced(good, "\"k_type\":\"bf16\"", "\"k_type\":\"q8_0\"")),
               HasSubstr("kv.k_type: \"q8_0\" is none of"));
-  EXPECT_THAT(error_of(replaced(good, "\"RS\"", "\"RX\"")), HasSubstr("R and S only"));
-  EXPECT_THAT(error_of(replaced(good, "\"RS\"", "\"RSS\"")), HasSubstr("as many heads"));
+  EXPECT_THAT(error_of(replaced(good, "\"layers\":[[0,1]", "\"layers\":[[0,2]")),
+              HasSubstr("heads.layers[0][1]"));
+  EXPECT_THAT(error_of(replaced(good, "\"layers\":[[0,1]", "\"layers\":[[0,1,1]")),
+              HasSubstr("as many heads"));
   EXPECT_THAT(error_of(replaced(good, "\"ring\":[0", "\"ring\":[-1")), HasSubstr("ring"));
   EXPECT_THAT(error_of(replaced(good, "\"layers\":[0,4]", "\"layers\":[4,0]")),
               HasSubstr("backwards"));

@@ -24,7 +24,7 @@ Stage equal_ring(std::int64_t n_ranks) {
   }
   // Every head at home with rank 1 of 4.
   const Home home{{{Rank{std::min<std::int64_t>(1, n_ranks - 1)}, 1}}};
-  stage.home.assign(32, std::vector<Home>(8, home));
+  stage.home.assign(32, IndexedVector<KvHeadId, Home>(8, home));
   return stage;
 }
 
@@ -32,8 +32,8 @@ Stage equal_ring(std::int64_t n_ranks) {
 ChunkTraffic traffic_of(std::int64_t n_ranks, std::int64_t n_retrieval, Extent tokens) {
   Plan plan;
   plan.kv = kBf16;
-  plan.roles = first_heads(llama3_8b(), n_retrieval);
-  return chunk_traffic(plan, equal_ring(n_ranks), llama3_8b(), /*layer=*/0, tokens);
+  plan.heads = first_heads(llama3_8b(), n_retrieval);
+  return chunk_traffic(plan, equal_ring(n_ranks), llama3_8b(), LayerId{0}, tokens);
 }
 
 TEST(RingBytes, ChunkKeysMakeEveryHop) {
@@ -76,26 +76,26 @@ TEST(RingBytes, OneRankSendsNothing) {
   const auto traffic = traffic_of(1, 4, {64, 128});
   EXPECT_EQ(traffic.chunk_keys + traffic.windows + traffic.history_keys + traffic.history_queries,
             0);
-  EXPECT_EQ(decode_traffic(equal_ring(1), llama3_8b(), 0, 8, DType::kBf16).total, 0);
+  EXPECT_EQ(decode_traffic(equal_ring(1), llama3_8b(), LayerId{0}, 8, DType::kBf16).total, 0);
 }
 
 TEST(RingBytes, Decode) {
   Stage stage = equal_ring(4);
-  const DecodeTraffic whole = decode_traffic(stage, llama3_8b(), 0, 2, DType::kBf16);
+  const DecodeTraffic whole = decode_traffic(stage, llama3_8b(), LayerId{0}, 2, DType::kBf16);
   EXPECT_EQ(whole.gather_bytes, 0);  // every head has one home
   EXPECT_EQ(whole.reduce_bytes, 2 * 4096 * 4);
   EXPECT_EQ(whole.total, 2 * 4 * 3 * 32768);  // in one round
-  stage.home[0][2].shares.push_back({Rank{3}, 1});
-  const DecodeTraffic split = decode_traffic(stage, llama3_8b(), 0, 8, DType::kBf16);
+  stage.home[0][KvHeadId{2}].shares.push_back({Rank{3}, 1});
+  const DecodeTraffic split = decode_traffic(stage, llama3_8b(), LayerId{0}, 8, DType::kBf16);
   EXPECT_EQ(split.gather_bytes, 8 * 4 * 2 * 4);
   EXPECT_EQ(split.total, 4 * 3 * 256 + 2 * 2 * 3 * 131072);  // in two rounds
 }
 
 TEST(RingBytes, Int8WeightsAddUpTheHeadsThatHaveSeveralHomes) {
   Stage stage = equal_ring(4);
-  EXPECT_EQ(decode_traffic(stage, llama3_8b(), 0, 2, DType::kI8).join_bytes, 0);
-  stage.home[0][2].shares.push_back({Rank{3}, 1});
-  const DecodeTraffic traffic = decode_traffic(stage, llama3_8b(), 0, 2, DType::kI8);
+  EXPECT_EQ(decode_traffic(stage, llama3_8b(), LayerId{0}, 2, DType::kI8).join_bytes, 0);
+  stage.home[0][KvHeadId{2}].shares.push_back({Rank{3}, 1});
+  const DecodeTraffic traffic = decode_traffic(stage, llama3_8b(), LayerId{0}, 2, DType::kI8);
   EXPECT_EQ(traffic.join_bytes, 2 * 4 * 128 * 4);  // o of 4 query heads of 2 sequences
   EXPECT_EQ(traffic.total, 4 * 3 * (64 + 2 * 32768 + 4096));
 }

@@ -8,7 +8,7 @@
 namespace longhaul {
 namespace {
 
-using Shares = std::vector<std::int64_t>;
+using Shares = IndexedVector<RingPos, std::int64_t>;
 
 std::vector<Slab> slabs(const Shares& shares, Extent tokens, std::int64_t block_size) {
   return slabs_of_chunk(shares, tokens, block_size);
@@ -50,7 +50,8 @@ TEST(Slabs, RefusesNonsense) {
 
 TEST(Slabs, ByOwnerInTokenOrder) {
   const auto made = slabs_by_owner(slabs({1, 0, 1}, {0, 16}, 4));
-  EXPECT_EQ(made, (std::vector<std::vector<Extent>>{{{0, 4}, {12, 16}}, {}, {{4, 8}, {8, 12}}}));
+  using Made = IndexedVector<RingPos, std::vector<Extent>>;
+  EXPECT_EQ(made, (Made{{{0, 4}, {12, 16}}, {}, {{4, 8}, {8, 12}}}));
 }
 
 }  // namespace

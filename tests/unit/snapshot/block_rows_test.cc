@@ -8,13 +8,14 @@
 
 #include "base/error.h"
 #include "kernels/kv_append.h"
+#include "kernels/reference/kv_read.h"
 #include "tests/support/random.h"
 
 namespace longhaul {
 namespace {
 
 std::vector<std::byte> rows_of(const BlockRowsArgs& wanted) {
-  std::vector<std::byte> rows(static_cast<std::size_t>(wanted.n_tokens) *
+  std::vector<std::byte> rows(static_cast<std::size_t>(wanted.slots.size()) *
                               row_bytes(wanted.shape, wanted.side, wanted.part));
   BlockRowsArgs args = wanted;
   args.to = rows.data();
@@ -43,7 +44,7 @@ std::vector<float> floats_of(BlockRowsArgs args) {
     minima = rows_of(args);
   }
   std::vector<float> values;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(args.n_tokens) * head_dim; ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(args.slots.size()) * head_dim; ++i) {
     if (type == KvType::kF32) {
       values.push_back(element<float>(rows, i));
     } else if (type == KvType::kBf16) {
@@ -81,12 +82,10 @@ TEST(BlockRows, AreWhatKvReadSays) {
       std::vector<float> want(static_cast<std::size_t>(n * shape.head_dim));
       const TensorView<float, 2> view(want.data(), {n, shape.head_dim});
       (side == KvSide::kKeys ? kv_read_k : kv_read_v)(shape, block.data(), first, view);
-      EXPECT_EQ(floats_of({.shape = shape,
-                           .side = side,
-                           .block = block.data(),
-                           .first_slot = first,
-                           .n_tokens = n}),
-                want)
+      EXPECT_EQ(
+          floats_of(
+              {.shape = shape, .side = side, .block = block.data(), .slots = {first, first + n}}),
+          want)
           << "round " << round;
     }
   }
@@ -94,8 +93,8 @@ TEST(BlockRows, AreWhatKvReadSays) {
 
 TEST(BlockRows, RefusesSlotsOutsideTheBlock) {
   const KvBlockShape shape{.block_size = 16, .head_dim = 4};
-  EXPECT_THROW(copy_block_rows({.shape = shape, .first_slot = 10, .n_tokens = 7}), Error);
-  EXPECT_THROW(copy_block_rows({.shape = shape, .first_slot = -1, .n_tokens = 1}), Error);
+  EXPECT_THROW(copy_block_rows({.shape = shape, .slots = {10, 17}}), Error);
+  EXPECT_THROW(copy_block_rows({.shape = shape, .slots = {-1, 0}}), Error);
 }
 
 TEST(BlockRows, RunsJoinNeighbours) {

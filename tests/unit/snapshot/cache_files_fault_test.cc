@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "tests/support/paths.h"
 #include "tests/unit/snapshot/dealt_caches.h"
-#include "worker/snapshot/durable_file.h"
+#include "worker/snapshot/free_space.h"
 
 namespace longhaul {
 namespace {

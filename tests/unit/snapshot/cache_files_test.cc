@@ -6,10 +6,10 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "tests/support/paths.h"
 #include "tests/unit/model/expect_error.h"
 #include "tests/unit/snapshot/dealt_caches.h"
-#include "worker/snapshot/durable_file.h"
 
 namespace longhaul {
 namespace {

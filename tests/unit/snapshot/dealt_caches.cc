@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "kernels/kv_append.h"
+#include "kernels/reference/kv_read.h"
 #include "tests/support/paths.h"
 
 namespace longhaul::test {
@@ -49,11 +50,11 @@ DealtCaches::DealtCaches(const DealtSpec& spec, Random& random) : spec_(spec), p
   const std::int64_t block_size = spec.shape.block_size;
   for (std::int64_t i = 0; i < spec.n_layers * spec.n_kv_heads; ++i) {
     Head head;
-    head.layer = i / spec.n_kv_heads;
-    head.kv_head = i % spec.n_kv_heads;
-    const bool streams = (head.layer + head.kv_head) % 2 == 1;
-    head.role = streams ? SavedRole::kStreaming : SavedRole::kRetrieval;
-    if (streams) head.mask = {.sink = spec.sink, .recent = spec.recent};
+    head.layer = {i / spec.n_kv_heads};
+    head.kv_head = {i % spec.n_kv_heads};
+    const bool streams = (head.layer.value + head.kv_head.value) % 2 == 1;
+    head.kind = streams ? HeadKind::kStreaming : HeadKind::kRetrieval;
+    if (streams) head.window = {.sink = spec.sink, .recent = spec.recent};
     head.blocks.resize(static_cast<std::size_t>(spec.n_ranks));
     const auto home = random.integer(0, spec.n_ranks - 1);
     for (std::int64_t first = 0; first < spec.n_tokens; first += block_size) {
@@ -101,8 +102,8 @@ std::vector<HeadPiece> DealtCaches::pieces(int rank) const {
     if (blocks.empty()) continue;
     pieces.push_back({.layer = head.layer,
                       .kv_head = head.kv_head,
-                      .role = head.role,
-                      .mask = head.mask,
+                      .kind = head.kind,
+                      .window = head.window,
                       .blocks = blocks});
   }
   return pieces;
@@ -142,7 +143,8 @@ void DealtCaches::write_expectation(const fs::path& folder) const {
       for (std::int64_t i = 0; i < block.n_tokens; ++i)
         positions.push_back(block.first_position + i);
     }
-    const std::string stem = fmt::format("{}-{}-{}-", head.layer, head.kv_head, name_of(head.role));
+    const std::string stem =
+        fmt::format("{}-{}-{}-", head.layer.value, head.kv_head.value, role_name(head.kind));
     write_array(folder / (stem + "positions"), positions);
     write_array(folder / (stem + "k"), k);
     write_array(folder / (stem + "v"), v);

@@ -43,10 +43,10 @@ class DealtCaches {
 
  private:
   struct Head {
-    std::int64_t layer = 0;
-    std::int64_t kv_head = 0;
-    SavedRole role = SavedRole::kRetrieval;
-    AttentionMask mask;
+    LayerId layer;
+    KvHeadId kv_head;
+    HeadKind kind = HeadKind::kRetrieval;
+    KeyWindow window;
     std::vector<std::vector<KvBlockRef>> blocks;  // [rank]
   };
   std::vector<KvBlockRef> all_blocks(const Head& head) const;  // by position

@@ -22,7 +22,7 @@ TEST_P(SaveOnRing, IsWhatOneRankSaves) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
     const ModelSpec spec = random_spec(random);
-    const HeadRoles roles = random_roles(random, spec);
+    const HeadTable heads = duo_attention_heads(spec, random_roles(random, spec));
     const auto weights = tiny_weights(spec, DType::kF32, seed);
     const KvFormat kv{.block_size = 16, .head_dim = spec.head_dim};
     const auto tokens = random_tokens(random, random.integer(30, 400), spec.vocab_size);
@@ -34,10 +34,10 @@ TEST_P(SaveOnRing, IsWhatOneRankSaves) {
               PrefillChunk{.sequence = {1}, .tokens = {tokens.begin() + half, tokens.end()}},
               SaveSequence{{1}, folder.path().string(), name, tokens, {{"content_id", "1"}}}};
     };
-    Worker alone({.weights = weights, .roles = roles, .block_size = 16, .n_threads = 1});
+    Worker alone({.weights = weights, .heads = heads, .block_size = 16, .n_threads = 1});
     for (const StepCommand& command : script("alone")) done(alone.step(command));
     const std::int64_t most_stages = std::min<std::int64_t>({3, n_ranks, spec.n_layers});
-    const Plan plan = random_plan(random, spec, roles, n_ranks, random.integer(1, most_stages), kv);
+    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
     run_on_ring({.weights = weights, .plan = plan}, script("ring"));
     EXPECT_EQ(run_check({"close", (folder.path() / "alone.h5").string(),
                          (folder.path() / "ring.h5").string()}),

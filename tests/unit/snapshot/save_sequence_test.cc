@@ -38,8 +38,9 @@ TEST(SaveSequence, AWorkerSavesWhatItPrefilled) {
   roles.recent = 20;
   roles.roles[1] = roles.roles[5] = HeadRole::kStreaming;
   for (const KvType type : kKvTypes) {
-    Worker worker({.weights = test::tiny_weights(),
-                   .roles = roles,
+    const auto weights = test::tiny_weights();
+    Worker worker({.weights = weights,
+                   .heads = duo_attention_heads(weights->spec(), roles),
                    .k_type = type,
                    .block_size = 16,
                    .n_threads = 1});
@@ -70,21 +71,20 @@ TEST(SaveSequence, AWorkerSavesWhatItPrefilled) {
 // Rank 0 of three holds the whole sequence; the others hold nothing but write their (empty) parts.
 void save_on_three_ranks(const fs::path& folder, const Weights& weights) {
   const KvBlockShape shape{.block_size = 16, .head_dim = 16};
-  const HeadRoles roles = HeadRoles::all_retrieval(3, 3);
-  const CacheLayout layout(weights.spec(), roles, weights.layers(), shape);
+  const CacheLayout layout(dense_heads(weights.spec()), weights.layers(), shape);
   const SaveSequence command = save_command(folder, std::vector<std::int32_t>(40, 7));
   run_in_process(3, [&](Communicator& comm) {
     BlockPool pool(shape);
     SequenceCache cache(layout, pool);
     for (std::int64_t i = 0; i < 9; ++i) {
-      HeadCache& head = cache.head(i / 3, i % 3);
+      HeadCache& head = cache.head({i / 3}, {i % 3});
       if (comm.rank() == 0) {
         EXPECT_TRUE(head.extend(40));
       } else {
-        head.advance_to(40);
+        head.advance_to({40});
       }
     }
-    save_sequence({.command = command, .cache = cache, .spec = weights.spec(), .comm = &comm});
+    save_sequence({.command = command, .cache = cache, .spec = weights.spec(), .comm = comm});
   });
 }
 

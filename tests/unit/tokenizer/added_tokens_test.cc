@@ -16,7 +16,7 @@ std::vector<std::string> parts(std::vector<AddedToken> tokens, std::string_view 
   std::vector<std::string> texts;
   for (const AddedToken& token : tokens) texts.push_back(token.content);
   std::vector<std::string> out;
-  for (const TextPart& part : AddedTokenSet(tokens, texts).split(text, parse_special)) {
+  for (const TextPart& part : AddedTokenSet(tokens, texts).split(text, {.parse = parse_special})) {
     const std::string piece(text.substr(part.begin, part.end - part.begin));
     out.push_back(part.id == TextPart::kText ? piece : std::to_string(part.id) + ":" + piece);
   }

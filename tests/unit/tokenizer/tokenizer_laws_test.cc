@@ -85,10 +85,10 @@ TEST(TokenizerLaw, ThreadsAndChunksChangeNothing) {
     const TokenizerParts parts = load_parts(name);
     for (const char* between : {"", "\n"}) {
       const std::string text = mixed_text(100, 150, between);
-      const Ids want = encode_text(parts, text, false, {1, text.size() * 8});
+      const Ids want = encode_text(parts, text, {}, {1, text.size() * 8});
       for (const std::size_t chunk_bytes : {1U, 2U, 7U, 64U, 1000U, 5000U}) {
         for (const int n_threads : {1, 2, 5}) {
-          ASSERT_EQ(encode_text(parts, text, false, {n_threads, chunk_bytes}), want)
+          ASSERT_EQ(encode_text(parts, text, {}, {n_threads, chunk_bytes}), want)
               << name << ", chunks of " << chunk_bytes << ", " << n_threads << " threads";
         }
       }

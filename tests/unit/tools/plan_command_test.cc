@@ -10,7 +10,7 @@
 #include "partition/check_plan.h"
 #include "partition/plan_json.h"
 #include "tests/support/paths.h"
-#include "tools/exit_status.h"
+#include "tools/job/exit_status.h"
 
 namespace longhaul {
 namespace {
@@ -81,7 +81,7 @@ TEST(PlanCommand, RefusesWhatDoesNotFit) {
 TEST(PlanCommand, SaysWhatIsMissing) {
   EXPECT_THROW(call("-m " + needle()), Error);
   EXPECT_THROW(call("-m " + needle() + " --ranks 2 --memory much"), Error);
-  EXPECT_THROW(call("-m " + needle() + " --memory 1G --retrieval-ratio 0.5"), CLI::ParseError);
+  EXPECT_THROW(call("-m " + needle() + " --memory 1G --retrieval-ratio 0.5"), Error);
   EXPECT_THROW(call("-m " + needle() + " --memory 1G --cluster x.toml"), CLI::ParseError);
   EXPECT_THROW(call("-m " + needle() + " --cluster /no/such/file.toml"), Error);
 }

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstring>
+#include <initializer_list>
+#include <memory>
 
 #include "base/error.h"
 #include "cluster/wire/crc32c.h"
@@ -12,6 +14,18 @@
 
 namespace longhaul {
 namespace {
+
+AllowedTokens token_set(std::int64_t size, std::initializer_list<std::int64_t> ids) {
+  auto set = std::make_shared<IdSet>(size);
+  for (const std::int64_t id : ids) set->insert(id);
+  return set;
+}
+
+AllowedTokens all_tokens(std::int64_t size) {
+  auto set = std::make_shared<IdSet>(size);
+  for (std::int64_t id = 0; id < size; ++id) set->insert(id);
+  return set;
+}
 
 std::vector<StepCommand> some_commands() {
   SamplingParams sampling{.temperature = 0.7,
@@ -23,11 +37,12 @@ std::vector<StepCommand> some_commands() {
   return {OpenSequence{{7}, sampling},
           ForkSequence{{7}, {8}, sampling},
           DropSequences{{{1}, {2}, {3}}},
-          PrefillChunk{{7}, {1, 2, 3, 100000}, AfterPrefill::kSample, 20},
-          DecodeBatch{{{{7}, 5}, {{8}, 6}}},
+          PrefillChunk{{7}, {1, 2, 3, 100000}, AfterPrefill::kSample, 20, token_set(200, {0, 199})},
+          DecodeBatch{{{{7}, 5}, {{8}, 6, token_set(70, {3, 64})}, {{9}, 6, all_tokens(1000)}}},
           Shutdown{},
           ReportRank{},
-          SaveSequence{{7}, "caches", "0123abcd", {5, 6}, {{"model_id", "tiny"}, {"note", ""}}}};
+          SaveSequence{{7}, "caches", "0123abcd", {5, 6}, {{"model_id", "tiny"}, {"note", ""}}},
+          MeasureRates{WorkClock::kThreadCpu, std::int64_t{1} << 29}};
 }
 
 std::vector<StepResult> some_results() {
@@ -46,6 +61,8 @@ std::vector<StepResult> some_results() {
                    .kv_peak_bytes = 4,
                    .buffer_bytes = 5},
                   {.rank = 4, .phase_seconds = {}, .sent_bytes = {}}};
+  done.rates = {{.rank = 3, .n_threads = 2, .rates = {1e9, 2e9, 4e9, 1e10}},
+                {.rank = 4, .rates = {}}};
   return {done, StepFailed{ErrorCode::kOutOfMemory, "no cache block is free"}};
 }
 
@@ -57,9 +74,17 @@ TEST(Codec, CommandsSurviveTheRoundTrip) {
   const auto decoded = std::get<PrefillChunk>(decode_command(encode(some_commands()[3])));
   EXPECT_EQ(decoded.tokens.back(), 100000);
   EXPECT_EQ(decoded.after, AfterPrefill::kSample);
+  for (const auto after : {AfterPrefill::kNothing, AfterPrefill::kSample,
+                           AfterPrefill::kDocumentEnd, AfterPrefill::kPromptEnd}) {
+    const StepCommand chunk = PrefillChunk{{7}, {1}, after, -1};
+    EXPECT_EQ(std::get<PrefillChunk>(decode_command(encode(chunk))).after, after);
+  }
   const auto save = std::get<SaveSequence>(decode_command(encode(some_commands()[7])));
   EXPECT_EQ(save.name, "0123abcd");
   EXPECT_EQ(save.facts.at(0).value, "tiny");
+  const auto measure = std::get<MeasureRates>(decode_command(encode(some_commands()[8])));
+  EXPECT_EQ(measure.clock, WorkClock::kThreadCpu);
+  EXPECT_EQ(measure.cpu_read_bytes, std::int64_t{1} << 29);
 }
 
 TEST(Codec, ResultsSurviveTheRoundTrip) {
@@ -67,6 +92,10 @@ TEST(Codec, ResultsSurviveTheRoundTrip) {
     const auto bytes = encode(result);
     EXPECT_EQ(encode(decode_result(bytes)), bytes) << result.index();
   }
+  const auto done = std::get<StepDone>(decode_result(encode(some_results()[0])));
+  EXPECT_EQ(done.rates.at(0).rank, 3);
+  EXPECT_EQ(done.rates.at(0).n_threads, 2);
+  EXPECT_EQ(done.rates.at(0).rates.read_bytes, 1e10);
   EXPECT_EQ(std::get<StepFailed>(decode_result(encode(some_results()[1]))).message,
             "no cache block is free");
 }
@@ -86,6 +115,38 @@ TEST(Codec, RefusesTruncatedAndLengthenedMessages) {
     for (std::size_t n = 0; n < bytes.size(); ++n)
       EXPECT_THROW(decode_result(std::span(bytes).first(n)), Error);
   }
+}
+
+TEST(Codec, RefusesAnUnknownActionAfterPrefill) {
+  auto bytes = encode(StepCommand(PrefillChunk{{7}, {1}, AfterPrefill::kPromptEnd, -1}));
+  bytes[bytes.size() - sizeof(std::int64_t) - 2] = std::byte{4};
+  EXPECT_THROW(decode_command(bytes), Error);
+}
+
+TEST(Codec, AllowedTokensTravelInTheShorterWay) {
+  const auto size_of = [](const AllowedTokens& tokens) {
+    const StepCommand command = DecodeBatch{{{{1}, 2, tokens}}};
+    const auto bytes = encode(command);
+    const AllowedTokens back = std::get<DecodeBatch>(decode_command(bytes)).rows.at(0).allowed;
+    EXPECT_EQ(back == nullptr, tokens == nullptr);
+    EXPECT_TRUE(tokens == nullptr || back == nullptr || *back == *tokens);
+    return bytes.size();
+  };
+  const std::size_t without = size_of(nullptr);
+  EXPECT_EQ(size_of(token_set(150'000, {7, 149'999})), without + 2 * 8 + 2 * 4);
+  EXPECT_EQ(size_of(all_tokens(150'001)), without + 2 * 8 + 2344 * 8);
+}
+
+TEST(Codec, RefusesAllowedTokensThatMakeNoSense) {
+  const auto refuses = [](std::size_t at_from_end, std::uint8_t value) {
+    auto bytes = encode(StepCommand(DecodeBatch{{{{1}, 2, token_set(1000, {5})}}}));
+    bytes[bytes.size() - at_from_end] = static_cast<std::byte>(value);
+    EXPECT_THROW(decode_command(bytes), Error) << at_from_end;
+  };
+  refuses(3, 0xFF);   // a token outside the vocabulary
+  refuses(12, 0);     // no token
+  refuses(13, 0x7F);  // an absurd vocabulary
+  refuses(21, 9);     // an unknown form
 }
 
 TEST(Codec, AbsurdCountsAllocateNothing) {

@@ -8,6 +8,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
+#include <functional>
 #include <thread>
 
 #include "base/error.h"
@@ -38,6 +39,12 @@ ControlClientConfig client_config(const ControlServer& server, const ControlServ
   return client;
 }
 
+// Whether it comes true: at once, or on a busy machine in time.
+bool eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 60000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
+  return condition();
+}
+
 std::string error_of(const std::function<void()>& call, ErrorCode code) {
   try {
     call();
@@ -57,7 +64,10 @@ TEST(ControlPlane, CarriesCommandsAndResultsOfEveryWorker) {
       const auto link =
           connect_to_coordinator(client_config(server, config, rank), deadline_in(60s));
       while (const auto command = link->next()) {
-        if (std::holds_alternative<Shutdown>(*command)) break;
+        if (std::holds_alternative<Shutdown>(*command)) {
+          link->answer(StepDone{});
+          break;
+        }
         StepDone done;
         done.kv_bytes_in_use =
             static_cast<std::size_t>(rank) + std::get<PrefillChunk>(*command).tokens.size();
@@ -74,6 +84,7 @@ TEST(ControlPlane, CarriesCommandsAndResultsOfEveryWorker) {
       EXPECT_EQ(std::get<StepDone>(result).kv_bytes_in_use, n + static_cast<std::size_t>(rank));
     }
     link->send(Shutdown{});
+    EXPECT_NO_THROW(link->receive(deadline_in(60s)));
   }
   for (auto& worker : workers) worker.join();
 }
@@ -98,7 +109,7 @@ TEST(ControlPlane, NamesAWorkerThatIsGoneToWhoeverWaitsForAnother) {
   const auto stays = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
   auto leaves = connect_to_coordinator(client, deadline_in(60s));
   server.wait_for_workers(deadline_in(60s));
-  std::this_thread::sleep_for(100ms);  // for a heartbeat
+  ASSERT_TRUE(eventually([&] { return server.statuses().at(1).phase.step == 812; }));
   leaves.reset();
   const auto link = server.link(Rank{0});
   const std::string text =
@@ -114,10 +125,93 @@ TEST(ControlPlane, TakesASilentWorkerForDead) {
   auto client = client_config(server, config, 0);
   client.times.heartbeat_period = 1h;  // as if it were stopped
   const auto worker = connect_to_coordinator(client, deadline_in(60s));
-  server.wait_for_workers(deadline_in(60s));
   const auto link = server.link(Rank{0});
   EXPECT_THAT(error_of([&] { link->receive(deadline_in(60s)); }, ErrorCode::kPeerFailed),
               HasSubstr("rank 0 has not been heard of"));
+}
+
+TEST(ControlPlane, NamesAWorkerThatFallsSilentBeforeItAnswersShutdown) {
+  auto config = server_config(1);
+  config.times.dead_after = 300ms;
+  ControlServer server(config);
+  auto client = client_config(server, config, 0);
+  client.times.heartbeat_period = 1h;  // as if it were stopped
+  const auto worker = connect_to_coordinator(client, deadline_in(60s));
+  const auto link = server.link(Rank{0});
+  EXPECT_THAT(error_of(
+                  [&] {
+                    link->send(Shutdown{});
+                    link->receive(deadline_in(60s));
+                  },
+                  ErrorCode::kPeerFailed),
+              HasSubstr("rank 0 has not been heard of"));
+}
+
+TEST(ControlPlane, NamesAWorkerThatGoesBeforeItAnswersShutdown) {
+  const auto config = server_config(1);
+  ControlServer server(config);
+  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  const auto link = server.link(Rank{0});
+  link->send(Shutdown{});
+  ASSERT_TRUE(worker->next().has_value());
+  worker.reset();
+  EXPECT_THAT(error_of([&] { link->receive(deadline_in(60s)); }, ErrorCode::kPeerFailed),
+              HasSubstr("rank 0 is gone"));
+}
+
+TEST(ControlPlane, AWorkerThatHasAnsweredShutdownMayGo) {
+  auto config = server_config(1);
+  std::atomic<bool> told = false;
+  config.on_failure = [&](const std::string&) { told = true; };
+  ControlServer server(config);
+  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  const auto link = server.link(Rank{0});
+  link->send(Shutdown{});
+  ASSERT_TRUE(worker->next().has_value());
+  worker->answer(StepDone{});
+  EXPECT_NO_THROW(link->receive(deadline_in(60s)));
+  worker.reset();
+  EXPECT_TRUE(eventually([&] { return !server.statuses().front().connected; }));
+  EXPECT_FALSE(told);
+}
+
+TEST(ControlPlane, AWorkerThatHasAnsweredShutdownMayGetNewWork) {
+  const auto config = server_config(1);
+  ControlServer server(config);
+  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  for (int i = 0; i < 2; ++i) {
+    const auto link = server.link(Rank{0});
+    link->send(Shutdown{});
+    ASSERT_TRUE(worker->next());
+    worker->answer(StepDone{});
+    EXPECT_NO_THROW(link->receive(deadline_in(60s)));
+  }
+  const auto link = server.link(Rank{0});
+  link->send(ReportRank{});
+  worker.reset();  // now it is a loss again
+  EXPECT_THAT(error_of([&] { link->receive(deadline_in(60s)); }, ErrorCode::kPeerFailed),
+              HasSubstr("rank 0"));
+}
+
+TEST(ControlPlane, ThereIsNoNewWorkForAWorkerThatWent) {
+  const auto config = server_config(1);
+  ControlServer server(config);
+  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  {
+    const auto link = server.link(Rank{0});
+    link->send(Shutdown{});
+    ASSERT_TRUE(worker->next());
+    worker->answer(StepDone{});
+    EXPECT_NO_THROW(link->receive(deadline_in(60s)));
+  }
+  worker.reset();
+  EXPECT_TRUE(eventually([&] { return !server.statuses().front().connected; }));
+  EXPECT_THAT(error_of([&] { server.link(Rank{0}); }, ErrorCode::kPeerFailed),
+              HasSubstr("rank 0 has shut down"));
 }
 
 TEST(ControlPlane, NamesWhoHoldsAStepUp) {
@@ -137,7 +231,10 @@ TEST(ControlPlane, NamesWhoHoldsAStepUp) {
   const auto a = connect_to_coordinator(first, deadline_in(60s));
   const auto b = connect_to_coordinator(second, deadline_in(60s));
   server.wait_for_workers(deadline_in(60s));
-  std::this_thread::sleep_for(100ms);
+  ASSERT_TRUE(eventually([&] {
+    const auto statuses = server.statuses();
+    return statuses.at(0).phase.step == 5 && statuses.at(1).phase.step == 5;
+  }));
   const auto link = server.link(Rank{0});
   const std::string text =
       error_of([&] { link->receive(deadline_in(200ms)); }, ErrorCode::kTimeout);
@@ -160,7 +257,7 @@ TEST(ControlPlane, RefusesWhoDoesNotKnowTheSecret) {
 
 TEST(ControlPlane, DropsStrangersAndTheSilentWithoutHarm) {
   auto config = server_config(1);
-  config.times.handshake_limit = 300ms;
+  config.times.handshake_limit = 2s;  // also what the right worker has, on a busy machine
   ControlServer server(config);
   boost::asio::io_context context;
   boost::asio::ip::tcp::socket stranger(context);
@@ -177,7 +274,6 @@ TEST(ControlPlane, DropsStrangersAndTheSilentWithoutHarm) {
                       error);  // ends when the server hangs up
     EXPECT_TRUE(error);
   }
-  config.times.handshake_limit = 10s;
   const auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
   server.wait_for_workers(deadline_in(60s));
 }
@@ -192,8 +288,7 @@ TEST(ControlPlane, TellsTheWorkerThatTheCoordinatorIsGone) {
   server->wait_for_workers(deadline_in(60s));
   server.reset();
   EXPECT_FALSE(worker->next().has_value());
-  for (int i = 0; i < 500 && !told; ++i) std::this_thread::sleep_for(1ms);
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(eventually([&] { return told.load(); }));
 }
 
 TEST(ControlPlane, TellsThePeopleOfTheFirstLossOnce) {
@@ -208,7 +303,7 @@ TEST(ControlPlane, TellsThePeopleOfTheFirstLossOnce) {
   auto leaves = connect_to_coordinator(client_config(server, config, 1), deadline_in(60s));
   server.wait_for_workers(deadline_in(60s));
   leaves.reset();
-  for (int i = 0; i < 5000 && n_told == 0; ++i) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(eventually([&] { return n_told > 0; }));
   stays.reset();
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(n_told, 1);
@@ -223,8 +318,7 @@ TEST(ControlPlane, WorkersThatWereLetGoAreNoFailure) {
   server.wait_for_workers(deadline_in(60s));
   server.let_workers_go();
   worker.reset();
-  for (int i = 0; i < 5000 && server.statuses().front().connected; ++i)
-    std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(eventually([&] { return !server.statuses().front().connected; }));
   EXPECT_FALSE(told);
 }
 
@@ -243,8 +337,7 @@ TEST(ControlPlane, TakesASilentCoordinatorForDead) {
   };
   const auto worker = connect_to_coordinator(client, deadline_in(60s));
   EXPECT_FALSE(worker->next().has_value());
-  for (int i = 0; i < 500 && !told; ++i) std::this_thread::sleep_for(1ms);
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(eventually([&] { return told.load(); }));
 }
 
 TEST(ControlPlane, AWorkerKnowsAnAbortFromALoss) {
@@ -260,8 +353,7 @@ TEST(ControlPlane, AWorkerKnowsAnAbortFromALoss) {
   server.wait_for_workers(deadline_in(60s));
   server.abort_workers();
   EXPECT_FALSE(worker->next().has_value());
-  for (int i = 0; i < 500 && !told; ++i) std::this_thread::sleep_for(1ms);
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(eventually([&] { return told.load(); }));
 }
 
 }  // namespace

@@ -71,6 +71,22 @@ TEST(MergeResults, OrdersAndNamesReportsByRank) {
   }
 }
 
+TEST(MergeResults, OrdersAndNamesRatesByRank) {
+  std::vector<RankResult> results;
+  for (const std::int64_t rank : {4, 1}) {
+    StepDone done;
+    done.rates.push_back({.rates = {.read_bytes = 10.0 * static_cast<double>(rank)}});
+    results.push_back(from(rank, done));
+  }
+  const StepResult merged = merge_results(std::move(results));
+  const auto& rates = std::get<StepDone>(merged).rates;
+  ASSERT_EQ(rates.size(), 2U);
+  EXPECT_EQ(rates[0].rank, 1);
+  EXPECT_EQ(rates[0].rates.read_bytes, 10);
+  EXPECT_EQ(rates[1].rank, 4);
+  EXPECT_EQ(rates[1].rates.read_bytes, 40);
+}
+
 TEST(MergeResults, AFailureThatAllAgreeOnIsAFailedStep) {
   const auto full = failure(ErrorCode::kOutOfMemory, "the KV cache is full");
   const StepResult merged = merge_results({from(0, full), from(1, full)});

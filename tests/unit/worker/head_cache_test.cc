@@ -15,31 +15,31 @@ constexpr KvBlockShape kShape{.block_size = 16, .head_dim = 4};
 // A byte of a slot that tests write and read: block layouts do not matter here.
 std::byte& mark(HeadCache& cache, std::int64_t block) {
   const auto n = static_cast<std::int64_t>(cache.blocks().size());
-  return *cache.writable_block(n, block);
+  return *cache.writable_block({.n_blocks = n}, block);
 }
 
 TEST(HeadCache, AppendsFillTheLastBlockFirst) {
   BlockPool pool(kShape);
   HeadCache cache(pool);
   auto place = *cache.extend(5);
-  EXPECT_EQ(place.first_slot, 0);
+  EXPECT_EQ(place.first_slot, BlockSlot{0});
   EXPECT_EQ(place.n_blocks, 1);
   place = *cache.extend(30);
-  EXPECT_EQ(place.first_slot, 5);
+  EXPECT_EQ(place.first_slot, BlockSlot{5});
   EXPECT_EQ(place.n_blocks, 3);
   ASSERT_EQ(cache.blocks().size(), 3U);
   EXPECT_EQ(cache.blocks()[0].n_tokens, 16);
   EXPECT_EQ(cache.blocks()[1].first_position, 16);
   EXPECT_EQ(cache.blocks()[2].first_position, 32);
   EXPECT_EQ(cache.blocks()[2].n_tokens, 3);
-  EXPECT_EQ(cache.n_tokens(), 35);
+  EXPECT_EQ(cache.next_position(), TokenPos{35});
   place = *cache.extend(13);  // fills the block exactly
   EXPECT_EQ(place.n_blocks, 1);
   place = *cache.extend(1);
-  EXPECT_EQ(place.first_slot, 0);
+  EXPECT_EQ(place.first_slot, BlockSlot{0});
   EXPECT_EQ(place.n_blocks, 1);
   EXPECT_EQ(cache.extend(0)->n_blocks, 0);
-  EXPECT_EQ(cache.writable_block(1, 0), cache.blocks()[3].data);
+  EXPECT_EQ(cache.writable_block(place, 0), cache.blocks()[3].data);
 }
 
 TEST(HeadCache, AForkSharesAndCopiesOnlyThePartialBlock) {
@@ -51,7 +51,7 @@ TEST(HeadCache, AForkSharesAndCopiesOnlyThePartialBlock) {
     HeadCache child = parent.fork();
     EXPECT_EQ(pool.n_blocks_in_use(), 2);
     const auto place = *child.extend(3);
-    EXPECT_EQ(place.first_slot, 4);
+    EXPECT_EQ(place.first_slot, BlockSlot{4});
     EXPECT_EQ(pool.n_blocks_in_use(), 3);
     EXPECT_EQ(child.blocks()[0].data, parent.blocks()[0].data);
     EXPECT_NE(child.blocks()[1].data, parent.blocks()[1].data);
@@ -97,7 +97,7 @@ TEST(HeadCache, AFullPoolChangesNothing) {
   HeadCache child = parent.fork();
   EXPECT_FALSE(child.extend(13));  // needs a copy and one more
   EXPECT_EQ(pool.n_blocks_in_use(), 2);
-  EXPECT_EQ(child.n_tokens(), 20);
+  EXPECT_EQ(child.next_position(), TokenPos{20});
   EXPECT_EQ(child.blocks()[1].data, parent.blocks()[1].data);
   EXPECT_TRUE(child.extend(12));
 }
@@ -118,7 +118,7 @@ TEST(HeadCache, FreesWholeFullBlocksOnly) {
   EXPECT_EQ(pool.n_blocks_in_use(), 1);
   ASSERT_TRUE(cache.extend(11));
   EXPECT_EQ(cache.blocks()[1].first_position, 80);
-  EXPECT_EQ(cache.n_tokens(), 81);
+  EXPECT_EQ(cache.next_position(), TokenPos{81});
 }
 
 TEST(HeadCache, AForkMayFreeWhatItsParentKeeps) {

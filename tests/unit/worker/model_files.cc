@@ -151,7 +151,7 @@ void write_model(const std::filesystem::path& folder, const ModelFiles& files) {
   writer.add("model.norm.weight", weights.final_norm());
   if (!files.spec.tied_embeddings) writer.add("lm_head.weight", weights.lm_head());
   for (std::int64_t number = 0; number < files.spec.n_layers; ++number) {
-    const LayerWeights& w = weights.layer(number);
+    const LayerWeights& w = weights.layer({number});
     const std::string prefix = fmt::format("model.layers.{}.", number);
     writer.add(prefix + "input_layernorm.weight", w.attention_norm);
     writer.add(prefix + "self_attn.q_proj.weight", w.q);

@@ -84,21 +84,22 @@ TEST(Sampler, MinusInfinityIsNeverDrawn) {
   Sampler sampler;
   for (std::int64_t position = 0; position < 200; ++position) {
     EXPECT_EQ(sampler.sample(std::vector<float>{minus_infinity, 0, minus_infinity},
-                             {.temperature = 2, .seed = 3}, position),
+                             {.temperature = 2, .seed = 3}, {position}),
               1);
   }
 }
 
 // Pearson's statistic of many draws against the candidates' probabilities.
-double chi_square(const std::vector<float>& logits, const SamplingParams& params, int n_draws) {
+double chi_square(const std::vector<float>& logits, const SamplingParams& params, int n_draws,
+                  const IdSet* allowed = nullptr) {
   Sampler sampler;
   std::vector<double> counts(logits.size());
   for (int i = 0; i < n_draws; ++i) {
-    ++counts[static_cast<std::size_t>(sampler.sample(logits, params, i))];
+    ++counts[static_cast<std::size_t>(sampler.sample(logits, params, {i}, allowed))];
   }
   double statistic = 0;
   double n_expected = 0;
-  for (const Candidate& c : sampler.candidates(logits, params)) {
+  for (const Candidate& c : sampler.candidates(logits, params, allowed)) {
     const double want = c.probability * n_draws;
     const double got = counts[static_cast<std::size_t>(c.token)];
     statistic += (got - want) * (got - want) / want;
@@ -119,19 +120,67 @@ TEST(Sampler, DrawsFollowTheDistribution) {
   }
 }
 
+IdSet set_of(std::int64_t size, const std::vector<std::int64_t>& ids) {
+  IdSet set(size);
+  for (const std::int64_t id : ids) set.insert(id);
+  return set;
+}
+
+TEST(Sampler, FormsTakeTokensAwayBeforeAllFilters) {
+  Sampler sampler;
+  const IdSet allowed = set_of(5, {0, 2, 4});
+  const auto left = sampler.candidates(kLogits, {.temperature = 1, .top_k = 2}, &allowed);
+  ASSERT_EQ(left.size(), 2U);
+  EXPECT_EQ(left[0].token, 4);
+  EXPECT_NEAR(left[0].probability, 0.2 / 0.3, 1e-7);
+  EXPECT_EQ(left[1].token, 0);
+  EXPECT_EQ(likeliest(kLogits, allowed), 4);
+  EXPECT_EQ(likeliest(kLogits, set_of(5, {2})), 2);
+  EXPECT_EQ(likeliest(std::vector<float>{1, 3, 3}, set_of(3, {0, 1, 2})), 1);
+  for (const std::uint64_t seed : {0U, 1U, 12345U}) {
+    EXPECT_LT(chi_square(kLogits, {.temperature = 1, .seed = seed}, 20000, &allowed), 30);
+  }
+}
+
+// Bit for bit: the same candidates, the same draws.
+TEST(Sampler, AFormThatAllowsAllTokensChangesNothing) {
+  std::vector<float> logits;
+  for (int i = 0; i < 1000; ++i) logits.push_back(static_cast<float>((i * 7919) % 1009) * 0.01F);
+  IdSet all(1000);
+  for (int id = 0; id < 1000; ++id) all.insert(id);
+  Sampler one;
+  Sampler other;
+  for (const SamplingParams& params :
+       {SamplingParams{.temperature = 1}, SamplingParams{.temperature = 0.6, .top_k = 50},
+        SamplingParams{.temperature = 1.3, .top_p = 0.9},
+        SamplingParams{.temperature = 1, .min_p = 0.02}}) {
+    const auto plain = one.candidates(logits, params);
+    const auto masked = other.candidates(logits, params, &all);
+    ASSERT_EQ(plain.size(), masked.size());
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(plain[i].token, masked[i].token);
+      EXPECT_EQ(plain[i].probability, masked[i].probability);
+    }
+    for (std::int64_t position = 0; position < 300; ++position) {
+      EXPECT_EQ(one.sample(logits, params, {position}),
+                other.sample(logits, params, {position}, &all));
+    }
+  }
+}
+
 TEST(Sampler, DrawsDependOnSeedAndPositionOnly) {
   std::set<double> draws;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     for (std::int64_t position = 0; position < 30; ++position) {
-      const double u = uniform_draw(seed, position);
+      const double u = uniform_draw(seed, {position});
       EXPECT_GE(u, 0);
       EXPECT_LT(u, 1);
-      EXPECT_EQ(u, uniform_draw(seed, position));
+      EXPECT_EQ(u, uniform_draw(seed, {position}));
       draws.insert(u);
     }
   }
   EXPECT_EQ(draws.size(), 900U);
-  EXPECT_NE(uniform_draw(1, 5'000'000'000), uniform_draw(1, 5'000'000'000 - (1LL << 32)));
+  EXPECT_NE(uniform_draw(1, {5'000'000'000}), uniform_draw(1, {5'000'000'000 - (1LL << 32)}));
 }
 
 TEST(Sampler, RefusesWhatMakesNoSense) {

@@ -7,18 +7,25 @@
 #include <vector>
 
 #include "base/error.h"
+#include "model/heads/kept_blocks.h"
 #include "tests/support/random.h"
-#include "worker/kv/cache_size.h"
 
 namespace longhaul {
 namespace {
 
 struct Model {
   ModelSpec spec;
-  HeadRoles roles;
+  HeadTable heads;
   KvBlockShape shape;
-  CacheSizeArgs args() const {
-    return {.spec = spec, .roles = roles, .layers = {0, spec.n_layers}, .shape = shape};
+  Extent layers() const { return {0, spec.n_layers}; }
+  std::size_t sequence_bytes(std::int64_t n_tokens) const {
+    return static_cast<std::size_t>(sequence_blocks(heads, layers(), shape.block_size, n_tokens)) *
+           shape.bytes();
+  }
+  std::size_t fork_bytes(std::int64_t n_shared, std::int64_t n_tokens) const {
+    return static_cast<std::size_t>(
+               fork_blocks(heads, layers(), shape.block_size, n_shared, n_tokens)) *
+           shape.bytes();
   }
 };
 
@@ -32,12 +39,13 @@ Model random_model(test::Random& random) {
     m.spec.attention_window.push_back(random.chance(0.3) ? random.integer(1, 60)
                                                          : ModelSpec::kNoWindow);
   }
-  m.roles = HeadRoles::all_retrieval(m.spec.n_layers, m.spec.n_kv_heads);
-  for (HeadRole& role : m.roles.roles) {
+  HeadRoles roles = HeadRoles::all_retrieval(m.spec.n_layers, m.spec.n_kv_heads);
+  for (HeadRole& role : roles.roles) {
     if (random.chance(0.6)) role = HeadRole::kStreaming;
   }
-  m.roles.sink = random.integer(0, 40);
-  m.roles.recent = random.integer(1, 70);
+  roles.sink = random.integer(0, 40);
+  roles.recent = random.integer(1, 70);
+  m.heads = duo_attention_heads(m.spec, roles);
   m.shape = {.block_size = random.chance(0.5) ? 16 : 32,
              .head_dim = 4,
              .k_type = random.chance(0.5) ? KvType::kF32 : KvType::kBf16,
@@ -45,30 +53,30 @@ Model random_model(test::Random& random) {
   return m;
 }
 
+// Ids in the wrong order, or of another kind, and plain numbers do not compile.
+template <typename... Ids>
+concept NamesAHead = requires(const SequenceCache& cache, Ids... ids) {
+  cache.head(ids...);
+};
+static_assert(NamesAHead<LayerId, KvHeadId>);
+static_assert(!NamesAHead<KvHeadId, LayerId>);
+static_assert(!NamesAHead<std::int64_t, std::int64_t>);
+template <typename Position>
+concept NamesANextToken = requires(HeadCache& cache, Position next) {
+  cache.advance_to(next);
+};
+static_assert(NamesANextToken<TokenPos>);
+static_assert(!NamesANextToken<SlotIndex> && !NamesANextToken<std::int64_t>);
+
 // What a step does to the caches.
 void append(SequenceCache& cache, std::int64_t n_tokens) {
   const CacheLayout& layout = cache.layout();
-  for (std::int64_t layer = 0; layer < layout.layers().end; ++layer) {
-    for (std::int64_t head = 0; head < layout.n_kv_heads(); ++head) {
+  for (const LayerId layer : layout.layer_ids()) {
+    for (const KvHeadId head : layout.kv_head_ids()) {
       ASSERT_TRUE(cache.head(layer, head).extend(n_tokens));
     }
     cache.trim(layer);
   }
-}
-
-TEST(CacheSize, HandCases) {
-  const AttentionMask all;
-  EXPECT_EQ(head_cache_blocks(all, 16, 0), 0);
-  EXPECT_EQ(head_cache_blocks(all, 16, 16), 1);
-  EXPECT_EQ(head_cache_blocks(all, 16, 17), 2);
-  EXPECT_EQ(head_cache_blocks(all, 16, 1'000'000'000'000), 62'500'000'000);
-  const AttentionMask window{.sink = 4, .recent = 16};
-  // At 33 tokens the next query sees 18..33: blocks 0 (sink), 1, 2. At 48 it sees 33..: block 1
-  // goes.
-  EXPECT_EQ(head_cache_blocks(window, 16, 33), 3);
-  EXPECT_EQ(head_cache_blocks(window, 16, 47), 2);
-  EXPECT_EQ(head_cache_blocks(window, 16, 46), 3);
-  EXPECT_EQ(head_cache_blocks(window, 16, 1'000'000), 2);
 }
 
 TEST(CacheSize, FormulaEqualsBytesInUseThroughForksAndDrops) {
@@ -77,7 +85,7 @@ TEST(CacheSize, FormulaEqualsBytesInUseThroughForksAndDrops) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     test::Random random(seed);
     const Model m = random_model(random);
-    const CacheLayout layout(m.spec, m.roles, {0, m.spec.n_layers}, m.shape);
+    const CacheLayout layout(m.heads, m.layers(), m.shape);
     BlockPool pool(m.shape);
     {
       SequenceCache document(layout, pool);
@@ -86,16 +94,16 @@ TEST(CacheSize, FormulaEqualsBytesInUseThroughForksAndDrops) {
         const std::int64_t n_new = random.chance(0.5) ? 1 : random.integer(1, 150);
         append(document, n_new);
         n += n_new;
-        ASSERT_EQ(pool.bytes_in_use(), sequence_cache_bytes(m.args(), n)) << n << " tokens";
+        ASSERT_EQ(pool.bytes_in_use(), m.sequence_bytes(n)) << n << " tokens";
         ASSERT_EQ(document.n_tokens(), n);
         ASSERT_EQ(document.bytes(), pool.bytes_in_use());
       }
       std::vector<std::optional<SequenceCache>> forks(3);
       std::vector<std::int64_t> lengths(3, n);
       const auto expected = [&] {
-        std::size_t sum = sequence_cache_bytes(m.args(), n);
+        std::size_t sum = m.sequence_bytes(n);
         for (std::size_t f = 0; f < forks.size(); ++f) {
-          if (forks[f]) sum += fork_cache_bytes(m.args(), n, lengths[f]);
+          if (forks[f]) sum += m.fork_bytes(n, lengths[f]);
         }
         return sum;
       };
@@ -107,7 +115,7 @@ TEST(CacheSize, FormulaEqualsBytesInUseThroughForksAndDrops) {
         append(*forks[f], n_new);
         lengths[f] += n_new;
         ASSERT_EQ(pool.bytes_in_use(), expected());
-        ASSERT_EQ(forks[f]->bytes(), sequence_cache_bytes(m.args(), lengths[f]));
+        ASSERT_EQ(forks[f]->bytes(), m.sequence_bytes(lengths[f]));
       }
       forks[1].reset();
       ASSERT_EQ(pool.bytes_in_use(), expected());
@@ -116,7 +124,7 @@ TEST(CacheSize, FormulaEqualsBytesInUseThroughForksAndDrops) {
       SequenceCache only = std::move(*forks[0]);
       document = SequenceCache(layout, pool);
       forks[0].reset();
-      ASSERT_EQ(pool.bytes_in_use(), sequence_cache_bytes(m.args(), lengths[0]));
+      ASSERT_EQ(pool.bytes_in_use(), m.sequence_bytes(lengths[0]));
     }
     ASSERT_EQ(pool.bytes_in_use(), 0U);
     ASSERT_EQ(pool.bytes_reserved(), 0U);
@@ -127,20 +135,20 @@ TEST(SequenceCache, TrimmedHeadsKeepWhatTheNextQuerySees) {
   test::Random random(test::base_seed());
   for (int round = 0; round < 20; ++round) {
     const Model m = random_model(random);
-    const CacheLayout layout(m.spec, m.roles, {0, m.spec.n_layers}, m.shape);
+    const CacheLayout layout(m.heads, m.layers(), m.shape);
     BlockPool pool(m.shape);
     SequenceCache cache(layout, pool);
     append(cache, random.integer(1, 300));
     const std::int64_t query = cache.n_tokens();
-    for (std::int64_t layer = 0; layer < m.spec.n_layers; ++layer) {
-      for (std::int64_t head = 0; head < m.spec.n_kv_heads; ++head) {
+    for (const LayerId layer : layout.layer_ids()) {
+      for (const KvHeadId head : layout.kv_head_ids()) {
         std::vector<bool> is_there(static_cast<std::size_t>(query));
         for (const KvBlockRef& block : cache.head(layer, head).blocks()) {
           for (std::int64_t i = 0; i < block.n_tokens; ++i) {
             is_there[static_cast<std::size_t>(block.first_position + i)] = true;
           }
         }
-        const AttentionMask mask = layout.policy(layer, head).mask();
+        const AttentionMask mask = layout.mask(layer, head);
         for (std::int64_t key = 0; key < query; ++key) {
           if (key < mask.sink || query - key < mask.recent) {
             EXPECT_TRUE(is_there[static_cast<std::size_t>(key)]) << "position " << key;

@@ -48,8 +48,8 @@ TEST(Weights, F32AndBf16AreUsedWhereTheyAreMapped) {
     const ModelFolder model(folder.path());
     const void* mapped = model.tensor(kQ1).bytes.data();
     const Weights weights = Weights::load(model);
-    EXPECT_EQ(weights.layer(1).q.dtype, dtype);
-    EXPECT_EQ(weights.layer(1).q.data, mapped);
+    EXPECT_EQ(weights.layer({1}).q.dtype, dtype);
+    EXPECT_EQ(weights.layer({1}).q.data, mapped);
     EXPECT_EQ(weights.embedding().data, model.tensor("model.embed_tokens.weight").bytes.data());
   }
 }
@@ -60,9 +60,9 @@ TEST(Weights, StayMappedWithoutTheFolderObject) {
   const Weights weights = Weights::load(ModelFolder(folder.path()));
   const Weights want = Weights::synthetic(test::tiny_spec(), DType::kF32, 7);
   for (std::int64_t i = 0; i < 100; ++i) {
-    EXPECT_EQ(element(weights.layer(2).down, i), element(want.layer(2).down, i));
+    EXPECT_EQ(element(weights.layer({2}).down, i), element(want.layer({2}).down, i));
   }
-  EXPECT_THAT(weights.layer(0).attention_norm, ElementsAreArray(want.layer(0).attention_norm));
+  EXPECT_THAT(weights.layer({0}).attention_norm, ElementsAreArray(want.layer({0}).attention_norm));
   EXPECT_THAT(weights.final_norm(), ElementsAreArray(want.final_norm()));
 }
 
@@ -79,10 +79,10 @@ TEST(Weights, F16F64AndMisalignedTensorsAreConvertedOnce) {
     write_model(folder.path(),
                 {.spec = test::tiny_spec(), .dtype = c.dtype, .n_header_spaces = c.n_spaces});
     const Weights weights = Weights::load(ModelFolder(folder.path()));
-    EXPECT_EQ(weights.layer(1).gate.dtype, DType::kF32);
+    EXPECT_EQ(weights.layer({1}).gate.dtype, DType::kF32);
     for (std::int64_t i = 0; i < 500; ++i) {
-      const float w = element(want.layer(1).gate, i);
-      EXPECT_NEAR(element(weights.layer(1).gate, i), w,
+      const float w = element(want.layer({1}).gate, i);
+      EXPECT_NEAR(element(weights.layer({1}).gate, i), w,
                   c.relative * std::abs(w) + 1e-7 * (c.relative > 0));
     }
   }
@@ -128,10 +128,10 @@ TEST(Weights, BiasesAndQkNormsAreReadWhenTheModelHasThem) {
   write_model(folder.path(), {.spec = spec});
   const Weights weights = Weights::load(ModelFolder(folder.path()));
   const Weights want = Weights::synthetic(spec, DType::kF32, 7);
-  EXPECT_THAT(weights.layer(1).k_bias, ElementsAreArray(want.layer(1).k_bias));
-  EXPECT_THAT(weights.layer(1).o_bias, ElementsAreArray(want.layer(1).o_bias));
-  EXPECT_THAT(weights.layer(1).down_bias, ElementsAreArray(want.layer(1).down_bias));
-  EXPECT_TRUE(weights.layer(1).q_norm.empty());
+  EXPECT_THAT(weights.layer({1}).k_bias, ElementsAreArray(want.layer({1}).k_bias));
+  EXPECT_THAT(weights.layer({1}).o_bias, ElementsAreArray(want.layer({1}).o_bias));
+  EXPECT_THAT(weights.layer({1}).down_bias, ElementsAreArray(want.layer({1}).down_bias));
+  EXPECT_TRUE(weights.layer({1}).q_norm.empty());
 }
 
 TEST(Weights, AStageHasItsLayersOnly) {
@@ -140,7 +140,7 @@ TEST(Weights, AStageHasItsLayersOnly) {
               {.spec = test::tiny_spec(), .left_out = "model.layers.0.mlp.up_proj.weight"});
   const Weights weights = Weights::load(ModelFolder(folder.path()), {1, 3});
   EXPECT_EQ(weights.layers(), (Extent{1, 3}));
-  EXPECT_EQ(weights.layer(2).q.n_out, 96);
+  EXPECT_EQ(weights.layer({2}).q.n_out, 96);
   EXPECT_THROW(Weights::load(ModelFolder(folder.path()), {1, 4}), Error);
 }
 
@@ -150,11 +150,11 @@ TEST(Weights, SyntheticOnesDependOnTheSeedAndHaveTheRightScale) {
   const Weights c = Weights::synthetic(test::tiny_spec(), DType::kBf16, 2);
   double square = 0;
   bool differs = false;
-  const std::int64_t n = a.layer(0).q.n_out * a.layer(0).q.n_in;
+  const std::int64_t n = a.layer({0}).q.n_out * a.layer({0}).q.n_in;
   for (std::int64_t i = 0; i < n; ++i) {
-    EXPECT_EQ(element(a.layer(0).q, i), element(b.layer(0).q, i));
-    differs = differs || std::abs(element(a.layer(0).q, i) - element(c.layer(0).q, i)) > 0.01;
-    square += element(a.layer(0).q, i) * element(a.layer(0).q, i);
+    EXPECT_EQ(element(a.layer({0}).q, i), element(b.layer({0}).q, i));
+    differs = differs || std::abs(element(a.layer({0}).q, i) - element(c.layer({0}).q, i)) > 0.01;
+    square += element(a.layer({0}).q, i) * element(a.layer({0}).q, i);
   }
   EXPECT_TRUE(differs);
   EXPECT_NEAR(square / static_cast<double>(n), 1.0 / 48, 0.1 / 48);
@@ -169,12 +169,12 @@ TEST(Weights, AreConvertedToTheTypeThatIsAskedFor) {
     write_model(folder.path(), {.spec = spec, .dtype = in_files});
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       const Weights weights = Weights::load(ModelFolder(folder.path()), dtype);
-      EXPECT_EQ(weights.layer(0).up.dtype, dtype);
+      EXPECT_EQ(weights.layer({0}).up.dtype, dtype);
       EXPECT_EQ(weights.embedding().dtype, dtype);
       for (std::int64_t i = 0; i < 500; ++i) {
-        const float w = element(want.layer(0).up, i);
+        const float w = element(want.layer({0}).up, i);
         // Rounded to bf16, after f16 where that is in the files.
-        EXPECT_NEAR(element(weights.layer(0).up, i), w, (0x1p-8 + 0x1p-11) * std::abs(w) + 1e-7);
+        EXPECT_NEAR(element(weights.layer({0}).up, i), w, (0x1p-8 + 0x1p-11) * std::abs(w) + 1e-7);
       }
     }
   }
@@ -188,8 +188,8 @@ TEST(Weights, AsInt8TheyAreWithinHalfAStepAndTheEmbeddingIsBf16) {
     write_model(folder.path(), {.spec = spec, .dtype = in_files});
     const Weights weights = Weights::load(ModelFolder(folder.path()), DType::kI8);
     EXPECT_EQ(weights.embedding().dtype, DType::kBf16);
-    EXPECT_EQ(weights.layer(1).o.group, spec.gqa_group() * spec.head_dim);
-    EXPECT_EQ(weights.layer(1).down.group, kInt8Group);
+    EXPECT_EQ(weights.layer({1}).o.group, spec.gqa_group() * spec.head_dim);
+    EXPECT_EQ(weights.layer({1}).down.group, kInt8Group);
     const auto expect_close = [](const WeightView& got, const WeightView& exact) {
       ASSERT_EQ(got.dtype, DType::kI8);
       for (std::int64_t o = 0; o < exact.n_out; ++o) {
@@ -199,9 +199,9 @@ TEST(Weights, AsInt8TheyAreWithinHalfAStepAndTheEmbeddingIsBf16) {
         }
       }
     };
-    expect_close(weights.layer(0).q, want.layer(0).q);
-    expect_close(weights.layer(2).o, want.layer(2).o);
-    expect_close(weights.layer(2).down, want.layer(2).down);
+    expect_close(weights.layer({0}).q, want.layer({0}).q);
+    expect_close(weights.layer({2}).o, want.layer({2}).o);
+    expect_close(weights.layer({2}).down, want.layer({2}).down);
     expect_close(weights.lm_head(), want.lm_head());
   }
 }
@@ -217,8 +217,8 @@ TEST(Weights, Int8FilesAreReadAsTheyAre) {
   EXPECT_EQ(weights.lm_head().dtype, DType::kI8);
   const Weights widened = Weights::load(model, DType::kF32);
   for (const auto& [got, wide, w] :
-       {std::tuple{&weights.layer(1).down, &widened.layer(1).down, &want.layer(1).down},
-        std::tuple{&weights.layer(2).o, &widened.layer(2).o, &want.layer(2).o}}) {
+       {std::tuple{&weights.layer({1}).down, &widened.layer({1}).down, &want.layer({1}).down},
+        std::tuple{&weights.layer({2}).o, &widened.layer({2}).o, &want.layer({2}).o}}) {
     ASSERT_EQ(got->dtype, DType::kI8);
     ASSERT_EQ(wide->dtype, DType::kF32);
     EXPECT_EQ(got->group, w->group);
@@ -263,7 +263,7 @@ TEST(Weights, AWeightThatIsNoNumberIsNamed) {
 std::int64_t vector_bytes(const Weights& weights) {
   std::size_t n = weights.final_norm().size();
   for (std::int64_t number = weights.layers().begin; number < weights.layers().end; ++number) {
-    const LayerWeights& w = weights.layer(number);
+    const LayerWeights& w = weights.layer({number});
     for (const auto* vector :
          {&w.attention_norm, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm, &w.k_norm,
           &w.ffn_norm, &w.gate_bias, &w.up_bias, &w.down_bias}) {
@@ -300,8 +300,18 @@ TEST(Weights, SyntheticOnesOfSomeLayersAreTheFirstOfTheWholeModel) {
   const Weights whole = Weights::synthetic(test::tiny_spec(), DType::kBf16, 5);
   const Weights some = Weights::synthetic(part, DType::kBf16, 5);
   for (std::int64_t i = 0; i < 1000; ++i) {
-    EXPECT_EQ(element(some.layer(1).up, i), element(whole.layer(1).up, i));
+    EXPECT_EQ(element(some.layer({1}).up, i), element(whole.layer({1}).up, i));
     EXPECT_EQ(element(some.lm_head(), i), element(whole.lm_head(), i));
+  }
+}
+
+TEST(Weights, SyntheticOnesOfAStageAreThoseOfTheWholeModel) {
+  const Weights whole = Weights::synthetic(test::tiny_spec(), DType::kBf16, 5);
+  const Weights stage = Weights::synthetic(test::tiny_spec(), {1, 2}, DType::kBf16, 5);
+  EXPECT_EQ(stage.layers(), (Extent{1, 2}));
+  EXPECT_EQ(stage.embedding().data, nullptr);
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    EXPECT_EQ(element(stage.layer({1}).up, i), element(whole.layer({1}).up, i));
   }
 }
 

@@ -67,7 +67,7 @@ void report(const std::string& what, std::int64_t n_tokens, const Start& start,
 void measure(const std::string& model, int n_threads, std::int64_t n_prompt, std::int64_t chunk_len,
              std::int64_t n_decode, std::int64_t batch_size) {
   const auto weights = std::make_shared<const Weights>(make_weights(model));
-  const KvType kv_type = natural_kv_type(weights->layer(0).q.dtype);
+  const KvType kv_type = natural_kv_type(weights->layer({0}).q.dtype);
   Worker worker({.weights = weights, .k_type = kv_type, .v_type = kv_type, .n_threads = n_threads});
   test::Random random(1);
   const auto prompt = test::random_tokens(random, n_prompt, weights->spec().vocab_size);

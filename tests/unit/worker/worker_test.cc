@@ -6,9 +6,9 @@
 
 #include <thread>
 
+#include "model/heads/kept_blocks.h"
 #include "tests/support/compare.h"
 #include "tests/unit/worker/tiny_models.h"
-#include "worker/kv/cache_size.h"
 
 namespace longhaul {
 namespace {
@@ -109,7 +109,8 @@ TEST(Worker, DrawsWithTheSeedAndThePositionOfThePickedToken) {
   for (std::int64_t position = 3; position < 20; ++position) {
     std::vector<float> logits(97);
     for (const TokenLogprob& t : picked.top) logits[static_cast<std::size_t>(t.token)] = t.logprob;
-    ASSERT_EQ(picked.token, sampler.sample(logits, sampling, position)) << "position " << position;
+    ASSERT_EQ(picked.token, sampler.sample(logits, sampling, {position}))
+        << "position " << position;
     picked = done(worker.step(DecodeBatch{.rows = {{kA, picked.token}}})).picked.at(0);
   }
 }
@@ -217,14 +218,27 @@ TEST(Worker, AFullCacheIsAFailedStepThatItemises) {
   decode(worker, kB, 1, 3);
 }
 
+TEST(Worker, MeasuresWhatItsDeviceAttains) {
+  Worker worker = make_worker();
+  constexpr std::int64_t kBytes = std::int64_t{4} << 20;
+  for (const WorkClock clock : {WorkClock::kWall, WorkClock::kThreadCpu}) {
+    const StepDone result = done(worker.step(MeasureRates{clock, kBytes}));
+    ASSERT_EQ(result.rates.size(), 1U);
+    EXPECT_EQ(result.rates[0].n_threads, 1);
+    EXPECT_GT(result.rates[0].rates.float_flops, 0);
+    EXPECT_GT(result.rates[0].rates.int8_ops, 0);
+    EXPECT_GT(result.rates[0].rates.read_bytes, 0);
+  }
+  EXPECT_THAT(failed(worker.step(MeasureRates{})).message, HasSubstr("memory to read"));
+}
+
 TEST(Worker, RefusesConfigurationsByName) {
   EXPECT_THROW(Worker({.weights = nullptr}), Error);
   ModelSpec narrow = test::tiny_spec();
   narrow.head_dim = 12;
   EXPECT_THROW(Worker({.weights = test::tiny_weights(narrow), .k_type = KvType::kInt4}), Error);
   EXPECT_THROW(Worker({.weights = test::tiny_weights(), .block_size = 24}), Error);
-  EXPECT_THROW(Worker({.weights = test::tiny_weights(), .roles = HeadRoles::all_retrieval(1, 1)}),
-               Error);
+  EXPECT_THROW(Worker({.weights = test::tiny_weights(), .heads = HeadTable(1, 1)}), Error);
 }
 
 TEST(Worker, ServesALinkUntilShutdown) {

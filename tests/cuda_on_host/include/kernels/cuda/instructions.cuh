@@ -6,10 +6,10 @@
 #include <cstring>
 #include <tuple>
 
+#include "base/device/check_cuda.h"
+#include "base/device/step_graph.h"
 #include "base/dtype.h"
-#include "kernels/cuda/check.h"
-#include "kernels/step_graph.h"
-#include "tests/cuda_on_host/graphs.h"
+#include "tests/cuda_on_host/streams.h"
 #include "tests/cuda_on_host/thread_block.h"
 
 namespace longhaul::cuda {

@@ -1,0 +1,171 @@
+// Owners of a GPU's memory, queues and events, and copies between host and device. The header needs
+// no CUDA; in a build without it device_count() is 0 and everything else throws kUnsupported.
+//
+// There is no global state beside CUDA's own: which GPU a thread uses is set by the Stream that it
+// makes, so a thread makes its Stream first and keeps to one GPU.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/device/device.h"
+#include "base/device/gpu_memory.h"
+
+namespace longhaul::cuda {
+
+class StepGraph;  // base/device/step_graph.h
+
+// GPUs that this process can use. 0 where there is no driver or no GPU, and in a build without
+// CUDA.
+int device_count();
+// "absent from this build", "no driver", ... : why device_count() is 0, for messages.
+std::string why_no_device();
+
+struct DeviceInfo {
+  std::string name;
+  int major = 0;  // compute capability
+  int minor = 0;
+  int n_multiprocessors = 0;
+  std::size_t shared_bytes = 0;  // that one thread block can have
+  std::size_t memory_bytes = 0;
+  std::size_t free_bytes = 0;
+};
+DeviceInfo device_info(int ordinal);
+
+// Memory of the calling thread's GPU, aligned to 256 bytes, not initialised. Move-only.
+class Buffer {
+ public:
+  Buffer() = default;
+  // Throws kOutOfMemory with what was asked for and what is free.
+  explicit Buffer(std::size_t bytes);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Host memory that copies from and to GPUs need not stage. Move-only.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  explicit PinnedBuffer(std::size_t bytes);
+  ~PinnedBuffer();
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// A point in a stream's work. Move-only.
+class Event {
+ public:
+  Event();
+  ~Event();
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+
+  void record(const Stream& stream);
+  bool is_done() const;  // also before the first record
+  void wait() const;     // Blocks the calling thread.
+  // From that event to this one; both recorded and done.
+  double milliseconds_since(const Event& earlier) const;
+  void* native() const { return event_; }
+
+ private:
+  void* event_ = nullptr;  // a cudaEvent_t
+};
+
+// A queue of work on one GPU, and the memory that operators on it use besides their arguments:
+// scratch, and staging for the descriptions of their work. Used by one thread. Not movable: work
+// refers to it.
+class Stream {
+ public:
+  explicit Stream(int ordinal);  // and makes that GPU the calling thread's
+  ~Stream();                     // waits for the work
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  StreamRef ref() { return StreamRef::cuda(*this); }
+  // A cudaStream_t, never null. For work that is queued next: submits what was noted.
+  void* native() const {
+    submit();
+    return queue_;
+  }
+  const DeviceInfo& device() const { return device_; }
+
+  // Blocks until all work so far is done; throws kCuda if any of it failed.
+  void synchronise() const;
+  // Throws kCuda if the work so far has failed; does not block.
+  bool is_idle() const;
+  // Work after this call starts when `event` is done.
+  void wait_for(const Event& event) const;
+
+  // From now on work is noted (base/device/step_graph.h), until it is submitted: by submit(), or by
+  // whatever waits for the stream's work or hands it to others. Noted work that is dropped is never
+  // done. Memory that it uses must not be freed meanwhile.
+  void note_step();
+  void submit() const;
+  void drop_step();
+  // What is noted now; null when work is queued at once.
+  StepGraph* open_step() const;
+  // Null before the first note_step().
+  const StepGraph* steps() const { return steps_.get(); }
+
+  // For operators. Memory of the GPU that holds until the next call of scratch on this stream, as
+  // seen by its work.
+  std::byte* scratch(std::size_t bytes);
+  // For operators. A copy of `bytes` on the GPU, 16-byte aligned, for work that is queued next.
+  // Does not block, unless very much was queued; `from` may go away at once.
+  const std::byte* upload(std::span<const std::byte> from);
+  // For operators. Copies from the GPU to host memory of the stream and waits; holds until the next
+  // call.
+  const std::byte* download(const std::byte* from, std::size_t bytes);
+  // For kernels/cuda/linear.cu: the state of the library for matrix products, empty at first.
+  std::shared_ptr<void>& linear_state() { return linear_state_; }
+  // GPU memory that it holds for operators, without the state of the library.
+  std::size_t own_bytes() const;
+
+ private:
+  // Part of the staging memory; may be written again when its copies have been made.
+  struct Stage {
+    PinnedBuffer host;
+    Buffer device;
+    Event copied;
+    std::size_t used = 0;
+  };
+  Stage& stage_with(std::size_t bytes);
+
+  void* queue_ = nullptr;
+  DeviceInfo device_;
+  std::unique_ptr<StepGraph> steps_;
+  Buffer scratch_;
+  std::array<Stage, kNUploadStages> stages_;
+  std::size_t stage_ = 0;
+  PinnedBuffer results_;
+  std::shared_ptr<void> linear_state_;
+};
+
+// Queue copies and fills. The host memory of copy_to_device may be written again after the call;
+// what copy_to_host reads is there after the call.
+void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> from);
+void copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from);
+// What it reads is there after the stream's next synchronise().
+void queue_copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from);
+void copy_on_device(Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes);
+void fill_with_zeros(Stream& stream, std::byte* to, std::size_t bytes);
+
+}  // namespace longhaul::cuda

@@ -1,0 +1,25 @@
+// What operators on a GPU take of its memory besides their arguments: kernels take it, planning
+// counts with it.
+#pragma once
+#include <cstdint>
+
+namespace longhaul {
+
+// Keys and values that attention on Hopper converts for one pass, at most.
+inline constexpr std::int64_t kConvertedKeysBytes = std::int64_t{512} << 20;
+// The workspace of the library for matrix products; as cuBLAS itself takes on Hopper.
+inline constexpr std::int64_t kProductWorkspaceBytes = std::int64_t{32} << 20;
+// Attention of few rows cuts an item's keys into so many ranges at most, of so many keys at least,
+// each with a partial state of so many rows.
+inline constexpr std::int64_t kMostKeyRanges = 128;
+inline constexpr std::int64_t kMinKeysOfRange = 512;
+inline constexpr std::int64_t kRowsOfRange = 16;
+// Descriptions of work are uploaded through so many pieces of memory, of so many bytes at least.
+inline constexpr std::int64_t kNUploadStages = 4;
+inline constexpr std::int64_t kUploadStageBytes = std::int64_t{1} << 20;
+
+// Those of a decode step that is queued as a whole (base/device/step_graph.h) lie in memory of
+// their own, of so many bytes at most.
+inline constexpr std::int64_t kMostStepBytes = std::int64_t{64} << 20;
+
+}  // namespace longhaul

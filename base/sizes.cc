@@ -1,0 +1,75 @@
+#include "base/sizes.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+namespace longhaul {
+namespace {
+
+// The factor of a unit written in lower case, or 0.
+double factor_of(std::string_view unit) {
+  if (unit.empty() || unit == "b") return 1;
+  constexpr std::string_view kLetters = "kmgtp";
+  const auto power = kLetters.find(unit.front());
+  if (power == std::string_view::npos) return 0;
+  const std::string_view rest = unit.substr(1);
+  const double exponent = static_cast<double>(power) + 1;
+  if (rest.empty() || rest == "ib" || rest == "i") return std::pow(1024.0, exponent);
+  if (rest == "b") return std::pow(1000.0, exponent);
+  return 0;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> byte_size_from(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
+  std::string unit;
+  for (const char c : text.substr(static_cast<std::size_t>(end - text.data()))) {
+    if (c == ' ' && unit.empty()) continue;
+    unit += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  const double factor = factor_of(unit);
+  const double bytes = number * factor;
+  if (factor == 0 || bytes > std::ldexp(1.0, 62)) return std::nullopt;
+  return static_cast<std::int64_t>(bytes);
+}
+
+std::optional<std::int64_t> count_from(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || value < 0) return std::nullopt;
+  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  int shift = 0;
+  if (!unit.empty()) {
+    constexpr std::string_view kLetters = "kmg";
+    const auto power =
+        kLetters.find(static_cast<char>(std::tolower(static_cast<unsigned char>(unit.front()))));
+    if (unit.size() > 1 || power == std::string_view::npos) return std::nullopt;
+    shift = 10 * (static_cast<int>(power) + 1);
+  }
+  if (value > (std::int64_t{1} << 62) >> shift) return std::nullopt;
+  return value << shift;
+}
+
+std::string format_byte_size(std::int64_t bytes) {
+  constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (std::abs(value) >= 1000 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  if (unit == 0) return fmt::format("{} B", bytes);
+  const int decimals = std::abs(value) >= 99.95 ? 0 : std::abs(value) >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", value, decimals, kUnits[unit]);
+}
+
+}  // namespace longhaul

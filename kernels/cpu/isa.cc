@@ -1,0 +1,171 @@
+#include "kernels/cpu/isa.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <string>
+
+#include <fmt/format.h>
+#include "base/error.h"
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/bf16_pairs.h"
+#include "kernels/cpu/isa/kernels.h"
+
+namespace longhaul {
+namespace cpu {
+
+namespace baseline {
+extern const Kernels kernels;
+}
+#if defined(LONGHAUL_KERNELS_X86)
+namespace avx2 {
+extern const Kernels kernels;
+}
+namespace avx512 {
+extern const Kernels kernels;
+}
+namespace avx512_vnni {
+extern const Kernels kernels;
+}
+namespace avx512_bf16 {
+extern const Kernels kernels;
+}
+namespace amx {
+Kernels with_amx(const Kernels& others);
+}
+#endif
+
+}  // namespace cpu
+
+namespace {
+
+// What there is to know of an instruction set.
+struct IsaEntry {
+  Isa isa;
+  std::string_view name;
+  bool (*machine_has)();             // what it needs beside those that stand above it
+  const cpu::Kernels& (*kernels)();  // null in a build for other processors, as machine_has
+};
+
+template <const cpu::Kernels& kKernels>
+const cpu::Kernels& table() {
+  return kKernels;
+}
+
+#if defined(LONGHAUL_KERNELS_X86)
+#define LONGHAUL_ON_X86(...) __VA_ARGS__
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+         __builtin_cpu_supports("f16c") != 0;
+}
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+         __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+}
+bool has_vnni() { return __builtin_cpu_supports("avx512vnni") != 0; }
+bool has_bf16() { return __builtin_cpu_supports("avx512bf16") != 0; }
+const cpu::Kernels& amx_table() {
+  static const cpu::Kernels with_amx = cpu::amx::with_amx(cpu::avx512_bf16::kernels);
+  return with_amx;
+}
+#else
+#define LONGHAUL_ON_X86(...) nullptr
+#endif
+
+// In the order of Isa.
+constexpr IsaEntry kIsas[] = {
+    {Isa::kBaseline, "baseline", [] { return true; }, table<cpu::baseline::kernels>},
+    {Isa::kAvx2, "avx2", LONGHAUL_ON_X86(has_avx2), LONGHAUL_ON_X86(table<cpu::avx2::kernels>)},
+    {Isa::kAvx512, "avx512", LONGHAUL_ON_X86(has_avx512),
+     LONGHAUL_ON_X86(table<cpu::avx512::kernels>)},
+    {Isa::kAvx512Vnni, "avx512_vnni", LONGHAUL_ON_X86(has_vnni),
+     LONGHAUL_ON_X86(table<cpu::avx512_vnni::kernels>)},
+    {Isa::kAvx512Bf16, "avx512_bf16", LONGHAUL_ON_X86(has_bf16),
+     LONGHAUL_ON_X86(table<cpu::avx512_bf16::kernels>)},
+    {Isa::kAmx, "amx", LONGHAUL_ON_X86(may_use_amx), LONGHAUL_ON_X86(amx_table)}};
+
+const IsaEntry& entry(Isa isa) { return kIsas[static_cast<std::size_t>(isa)]; }
+
+struct Active {
+  explicit Active(Isa first) { set(first); }
+  void set(Isa to) {
+    isa.store(to, std::memory_order_relaxed);
+    kernels.store(&entry(to).kernels(), std::memory_order_relaxed);
+  }
+  std::atomic<Isa> isa;
+  std::atomic<const cpu::Kernels*> kernels;
+};
+
+Active& active() {
+  static Active the_active(supported_isas().back());
+  return the_active;
+}
+
+std::atomic<bool>& multiplies_pairs() {
+#if defined(LONGHAUL_KERNELS_X86)
+  static std::atomic<bool> pairs{__builtin_cpu_is("intel") == 0};
+#else
+  static std::atomic<bool> pairs{false};
+#endif
+  return pairs;
+}
+
+// What OpenMP starts with on this thread, before set_kernel_threads changes it.
+int default_threads() {
+  thread_local const int n_threads = omp_get_max_threads();
+  return n_threads;
+}
+
+}  // namespace
+
+std::string_view name_of(Isa isa) { return entry(isa).name; }
+
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> out;
+  for (const IsaEntry& each : kIsas) {
+    if (each.machine_has == nullptr || !each.machine_has()) break;
+    out.push_back(each.isa);
+  }
+  return out;
+}
+
+Isa active_isa() { return active().isa.load(std::memory_order_relaxed); }
+
+void set_active_isa(Isa isa) {
+  const std::vector<Isa> supported = supported_isas();
+  if (std::find(supported.begin(), supported.end(), isa) == supported.end()) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("instruction set {} was asked for, but this machine has only up to {}",
+                            name_of(isa), name_of(supported.back())));
+  }
+  active().set(isa);
+}
+
+Isa isa_named(std::string_view name) {
+  std::string known;
+  for (const IsaEntry& each : kIsas) {
+    if (name == each.name) return each.isa;
+    if (!known.empty()) known += &each == std::end(kIsas) - 1 ? " or " : ", ";
+    known += each.name;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' is no instruction set; choose {}", name, known));
+}
+
+bool bf16_pairs() { return multiplies_pairs().load(std::memory_order_relaxed); }
+
+void set_bf16_pairs(bool pairs) { multiplies_pairs().store(pairs, std::memory_order_relaxed); }
+
+void set_kernel_threads(int n_threads) {
+  require(n_threads >= 0, fmt::format("set_kernel_threads: {} threads", n_threads));
+  const int before = default_threads();  // reads OpenMP's own number before it is changed
+  omp_set_num_threads(n_threads == 0 ? before : n_threads);
+}
+
+int kernel_threads() { return omp_get_max_threads(); }
+
+const cpu::Kernels& cpu::kernels() { return *active().kernels.load(std::memory_order_relaxed); }
+
+}  // namespace longhaul

@@ -1,0 +1,122 @@
+// Attention of one tile of queries over paged blocks, on one thread: online softmax (Milakov &
+// Gimelshein 2018; FlashAttention, Dao et al. 2022).
+//
+// Keys are taken in panels of at most kPanelKeys, each a few runs of neighbouring slots of blocks.
+// A panel's scores are one matrix product, the softmax goes over whole rows of the panel, and its
+// values are a second product that adds to the outputs. Blocks that the mask hides from the whole
+// tile never enter a panel; runs that every query sees are not masked.
+//
+// Few rows wait for memory: products read the blocks in place (attention_products.h). For many rows
+// a panel is packed first (attention_packed.h), unless its words multiply as they are: pairs of
+// bf16 by VDPBF16PS, codes by integer products.
+#include "kernels/cpu/isa/attention.h"
+
+#include "kernels/cpu/isa/attention_packed.h"
+#include "kernels/cpu/isa/attention_panels.h"
+#include "kernels/cpu/isa/attention_products.h"
+#include "kernels/cpu/isa/attention_softmax.h"
+#include "kernels/cpu/isa/attention_tile.h"
+
+namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
+namespace {
+
+void load_query(const AttentionTask& task, const Tile& tile, std::int64_t row, const float* q) {
+  const std::int64_t dim = task.head_dim;
+  float* to = tile.q + row * q_words(task);
+  if (holds_codes(task.k_type)) {
+    float largest = 0.0F;
+    float sum = 0.0F;
+    for (std::int64_t d = 0; d < dim; ++d) {
+      largest = larger_of(largest, q[d] < 0.0F ? -q[d] : q[d]);
+      sum += q[d];
+    }
+    const LeftUnit unit = left_unit(largest);
+    tile.q_sums[row] = sum;
+    tile.q_units[row] = unit.unit + 0.0F * sum;  // not a number where an element is none
+    float padded[kMostCodes] = {};
+    __builtin_memcpy(padded, q, static_cast<std::size_t>(dim) * sizeof(float));
+    pack_left(padded, round_up(dim, 16), unit.inverse, to);
+  } else if (multiplies_pairs(task, task.k_type)) {
+    pack_bf16_pairs(q, dim, to);
+  } else {
+    __builtin_memcpy(to, q, static_cast<std::size_t>(dim) * sizeof(float));
+  }
+}
+
+void score_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
+  switch (task.k_type) {
+    case KvType::kF32:
+      tile.packs_k ? compute_packed_scores<KvType::kF32>(task, tile, panel)
+                   : compute_scores<FloatProduct>(task, tile, panel);
+      break;
+    case KvType::kBf16:
+      if (multiplies_pairs(task, KvType::kBf16)) {
+        compute_scores<PairedBf16Product>(task, tile, panel);
+      } else {
+        tile.packs_k ? compute_packed_scores<KvType::kBf16>(task, tile, panel)
+                     : compute_scores<WidenedBf16Product>(task, tile, panel);
+      }
+      break;
+    case KvType::kInt8:
+      compute_scores<Int8Product>(task, tile, panel);
+      break;
+    case KvType::kInt4:
+      compute_scores<Int4Product>(task, tile, panel);
+  }
+}
+
+void add_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
+  switch (task.v_type) {
+    case KvType::kF32:
+      tile.packs_v ? add_packed_values<KvType::kF32>(task, tile, panel)
+                   : add_values<FloatProduct>(task, tile, panel);
+      break;
+    case KvType::kBf16:
+      if (multiplies_pairs(task, KvType::kBf16)) {
+        add_values<PairedBf16Product>(task, tile, panel);
+      } else {
+        tile.packs_v ? add_packed_values<KvType::kBf16>(task, tile, panel)
+                     : add_values<WidenedBf16Product>(task, tile, panel);
+      }
+      break;
+    case KvType::kInt8:
+      add_values<Int8Product>(task, tile, panel);
+      break;
+    case KvType::kInt4:
+      add_values<Int4Product>(task, tile, panel);
+  }
+}
+
+void attend_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
+  score_panel(task, tile, panel);
+  hide_scores(task, tile, panel);
+  if (tile.n_rows <= kFewRows) prefetch_next_values(task, panel, 0);
+  if (multiplies_pairs(task, task.v_type)) {
+    softmax<kHasBf16Pairs ? Into::kBf16Pairs : Into::kFloats>(task, tile, panel.n_keys);
+  } else if (holds_codes(task.v_type)) {
+    softmax<Into::kCodeWeights>(task, tile, panel.n_keys);
+  } else {
+    softmax<Into::kFloats>(task, tile, panel.n_keys);
+  }
+  add_panel(task, tile, panel);
+}
+
+}  // namespace
+
+std::size_t attend_scratch_bytes(std::int64_t head_dim) {
+  const std::int64_t wide = round_up(head_dim, kDimUnit);
+  const std::int64_t floats =
+      kRows * (head_dim + kScoreStride + wide + 11) + packed_floats(head_dim) + 16 * 14;
+  return static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+void attend(const AttentionTask& task) {
+  const FlushDenormals flush;
+  Tile tile = divide_scratch(task);
+  load_states(task, tile);
+  for (std::int64_t r = 0; r < tile.n_rows; ++r) load_query(task, tile, r, query_of(task, r));
+  for_each_panel(task, tile, [&](const Panel& panel) { attend_panel(task, tile, panel); });
+  store_tile(task, tile);
+}
+
+}  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

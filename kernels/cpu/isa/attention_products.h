@@ -1,0 +1,121 @@
+// The two matrix products of attention, in place: scores of a panel's keys, and what its values add
+// to the outputs. See kernels/cpu/isa/attention.cc.
+#pragma once
+#include <cstdint>
+
+#include "kernels/cpu/isa/attention_tile.h"
+
+namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
+namespace {
+
+// Products with codes -> products with keys.
+void scale_scores(const Tile& tile, const Run& run, float* scores) {
+  for (std::int64_t i = 0; i < run.n_keys; i += kWidth) {
+    const Vec scale = load_halves(run.k_scales + i);
+    const Vec minimum = load_halves(run.k_minima + i);
+    for (std::int64_t r = 0; r < tile.n_rows; ++r) {
+      float* s = scores + r * kScoreStride + i;
+      store(s, load(s) * scale + minimum * broadcast(tile.q_sums[r]));
+    }
+  }
+}
+
+// Where run `i` of the next panel will read: at byte `at` of its block, as panels of decode take
+// whole blocks. The next panel is that far ahead that memory has answered when its turn comes.
+const float* next_part(const AttentionTask& task, const Panel& panel, std::int64_t i,
+                       std::size_t at) {
+  const std::int64_t b = panel.next_block + i;
+  if (b >= task.n_blocks) return nullptr;
+  return reinterpret_cast<const float*>(task.blocks[b].data + at);
+}
+
+// Few rows wait for memory, which must not idle while they compute weights: before that they ask
+// for the first bytes of the values of the next panel, about as many as arrive in the meantime.
+constexpr std::int64_t kFewRows = 8;
+constexpr std::int64_t kPrefetchBytes = 2048;
+void prefetch_next_values(const AttentionTask& task, const Panel& panel, std::int64_t from) {
+  const float* next = next_part(task, panel, 0, task.v_at);
+  for (std::int64_t i = from; next != nullptr && i < from + kPrefetchBytes; i += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(next) + i, /*rw=*/0, /*locality=*/2);
+  }
+}
+
+template <typename Format>
+void compute_scores(const AttentionTask& task, const Tile& tile, const Panel& panel) {
+  std::int64_t column = 0;
+  for (std::int64_t i = 0; i < panel.n_runs; ++i) {
+    const Run& run = panel.runs[i];
+    const Segment segment = {run.k, task.head_dim / Format::kLanes, next_part(task, panel, i, 0)};
+    const Product product = {.a = tile.q,
+                             .a_stride = q_words(task),
+                             .segments = &segment,
+                             .n_segments = 1,
+                             .b_stride = task.block_size,
+                             .c = tile.scores + column,
+                             .c_stride = kScoreStride,
+                             .row_scale = nullptr,
+                             .left_units = holds_codes(task.k_type) ? tile.q_units : nullptr};
+    multiply<Format, Start::kZero>(tile.n_rows, run.n_keys, product);
+    if constexpr (Format::kLanes > 2) scale_scores(tile, run, tile.scores + column);
+    column += run.n_keys;
+  }
+}
+
+// Probabilities -> the weights of the values' codes, packed.
+void weigh_codes(const Tile& tile, const Panel& panel) {
+  for (std::int64_t r = 0; r < tile.n_rows; ++r) {
+    float* row = tile.scores + r * kScoreStride;
+    float* p = row;
+    Vec minima{};
+    Vec largest{};
+    for (std::int64_t i = 0; i < panel.n_runs; ++i) {
+      const Run& run = panel.runs[i];
+      for (std::int64_t j = 0; j < run.n_keys; j += kWidth, p += kWidth) {
+        const Vec probability = load(p);
+        const Vec weight = probability * load_halves(run.v_scales + j);
+        minima += probability * load_halves(run.v_minima + j);
+        largest = max(largest, weight);
+        store(p, weight);
+      }
+    }
+    const LeftUnit unit = left_unit(max_of(largest));
+    tile.minima[r] = sum_of(minima);
+    tile.left_units[r] = unit.unit;
+    pack_left(row, panel.n_keys, unit.inverse, row);
+  }
+}
+
+void add_minima(const AttentionTask& task, const Tile& tile) {
+  for (std::int64_t r = 0; r < tile.n_rows; ++r) {
+    float* o = tile.o + r * tile.o_stride;
+    for (std::int64_t d = 0; d < task.head_dim; ++d) o[d] += tile.minima[r];
+  }
+}
+
+template <typename Format>
+void add_values(const AttentionTask& task, const Tile& tile, const Panel& panel) {
+  constexpr bool kCodes = Format::kLanes > 2;
+  if constexpr (kCodes) {
+    if (tile.n_rows <= kFewRows) prefetch_next_values(task, panel, kPrefetchBytes);
+    weigh_codes(tile, panel);
+  }
+  Segment segments[kMostRuns];
+  for (std::int64_t i = 0; i < panel.n_runs; ++i) {
+    segments[i] = {panel.runs[i].v, panel.runs[i].n_keys / Format::kLanes,
+                   next_part(task, panel, i, task.v_at)};
+  }
+  const Product product = {.a = tile.scores,
+                           .a_stride = kScoreStride,
+                           .segments = segments,
+                           .n_segments = panel.n_runs,
+                           .b_stride = task.head_dim,
+                           .c = tile.o,
+                           .c_stride = tile.o_stride,
+                           .row_scale = tile.factor,
+                           .left_units = kCodes ? tile.left_units : nullptr};
+  multiply<Format, Start::kScale>(tile.n_rows, task.head_dim, product);
+  if constexpr (kCodes) add_minima(task, tile);
+}
+
+}  // namespace
+}  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

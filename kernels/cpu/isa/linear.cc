@@ -1,0 +1,203 @@
+// Matrix products with weights, on one thread: a kernel for few rows, which reads the weights once
+// at the speed of memory, and a tiled one for any number of rows.
+#include "kernels/cpu/isa/linear.h"
+
+#include "kernels/cpu/isa/pack_columns.h"
+#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/tile.h"
+
+namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
+namespace {
+
+constexpr std::int64_t kChunk =
+    512;  // elements of a weight row, packed at once: 128 KiB for 64 rows
+
+// How few_rows_linear multiplies one vector of weight words with kXVectors vectors of x.
+struct FloatDot {
+  static constexpr std::int64_t kLanes = 1;
+  static constexpr std::int64_t kXVectors = 1;
+  static LONGHAUL_INLINE Vec add(Vec sum, Words w, const float* x) {
+    return sum + reinterpret_cast<Vec>(w) * load(x);
+  }
+};
+struct Bf16Dot {  // x: the even elements of 2 kWidth, then the odd ones
+  static constexpr std::int64_t kLanes = 2;
+  static constexpr std::int64_t kXVectors = 2;
+  static LONGHAUL_INLINE Vec add(Vec sum, Words w, const float* x) {
+    return sum + low_halves(w) * load(x) + high_halves(w) * load(x + kWidth);
+  }
+};
+std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+void finish_output(const FewRowsLinearTask& t, std::int64_t row, std::int64_t output, Vec sums) {
+  float* out = t.out + row * t.out_stride + output;
+  float sum = sum_of(sums);
+  if (t.bias != nullptr) sum += t.bias[output];
+  *out = t.accumulate ? *out + sum : sum;
+}
+
+// kOutputs neighbouring outputs of kRows rows.
+template <typename Dot, int kRows, int kOutputs>
+void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row,
+              std::int64_t first_output) {
+  const std::int64_t bytes = t.n_in * (t.weights_are_bf16 ? 2 : 4);
+  const std::int64_t step_bytes = kWidth * 4;
+  const std::int64_t n_whole = bytes / step_bytes;
+  const std::int64_t row_bytes = t.weight_stride * (t.weights_are_bf16 ? 2 : 4);
+  const std::byte* w = static_cast<const std::byte*>(t.weight) + first_output * row_bytes;
+  Vec sums[kOutputs][kRows] = {};
+  for (std::int64_t i = 0; i < n_whole; ++i) {
+#pragma GCC unroll 8
+    for (int o = 0; o < kOutputs; ++o) {
+      const Words words = load_words(w + o * row_bytes + i * step_bytes);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        sums[o][r] = Dot::add(sums[o][r], words, x + r * t.x_stride + i * kWidth * Dot::kXVectors);
+      }
+    }
+  }
+  if (const std::int64_t rest = bytes - n_whole * step_bytes; rest > 0) {
+    for (int o = 0; o < kOutputs; ++o) {
+      Words words{};
+      __builtin_memcpy(&words, w + o * row_bytes + n_whole * step_bytes,
+                       static_cast<std::size_t>(rest));
+      for (int r = 0; r < kRows; ++r) {
+        sums[o][r] =
+            Dot::add(sums[o][r], words, x + r * t.x_stride + n_whole * kWidth * Dot::kXVectors);
+      }
+    }
+  }
+  for (int o = 0; o < kOutputs; ++o) {
+    for (int r = 0; r < kRows; ++r) finish_output(t, first_row + r, first_output + o, sums[o][r]);
+  }
+}
+
+// The most outputs at once: several weight streams keep memory busy, and their sums fit into
+// registers.
+template <int kRows>
+constexpr int kOutputsAtOnce = kWidth == 16 || kRows <= 2 ? 4 : 2;
+
+template <typename Dot, int kRows>
+void dot_outputs(const FewRowsLinearTask& t, std::int64_t first_row, std::int64_t begin,
+                 std::int64_t end) {
+  constexpr int kOutputs = kOutputsAtOnce<kRows>;
+  const float* x = t.x + first_row * t.x_stride;
+  std::int64_t output = begin;
+  for (; output + kOutputs <= end; output += kOutputs) {
+    dot_rows<Dot, kRows, kOutputs>(t, x, first_row, output);
+  }
+  for (; output < end; ++output) dot_rows<Dot, kRows, 1>(t, x, first_row, output);
+}
+
+// Four weight rows at a time: the second half of x's rows finds them in the cache.
+template <typename Dot>
+void dot_all(const FewRowsLinearTask& t) {
+  for (std::int64_t begin = t.output_begin; begin < t.output_end; begin += 4) {
+    const std::int64_t end = begin + 4 < t.output_end ? begin + 4 : t.output_end;
+    for (std::int64_t row = 0; row < t.n_rows; row += 4) {
+      switch (t.n_rows - row) {
+        case 1:
+          dot_outputs<Dot, 1>(t, row, begin, end);
+          break;
+        case 2:
+          dot_outputs<Dot, 2>(t, row, begin, end);
+          break;
+        case 3:
+          dot_outputs<Dot, 3>(t, row, begin, end);
+          break;
+        default:
+          dot_outputs<Dot, 4>(t, row, begin, end);
+      }
+    }
+  }
+}
+
+void start_outputs(const TiledLinearTask& t, std::int64_t output, std::int64_t n_outputs) {
+  for (std::int64_t row = 0; row < t.n_rows; ++row) {
+    float* out = t.out + row * t.out_stride + output;
+    for (std::int64_t o = 0; o < n_outputs; ++o) {
+      const float before = t.accumulate ? out[o] : 0.0F;
+      out[o] = t.bias != nullptr ? before + t.bias[output + o] : before;
+    }
+  }
+}
+
+template <typename Source>
+void multiply_tiles(const TiledLinearTask& t) {
+  auto* packed = reinterpret_cast<float*>(t.scratch);
+  for (std::int64_t output = t.output_begin; output < t.output_end; output += kTiledOutputs) {
+    const std::int64_t left = t.output_end - output;
+    const std::int64_t n_outputs = left < kTiledOutputs ? left : kTiledOutputs;
+    start_outputs(t, output, n_outputs);
+    for (std::int64_t begin = 0; begin < t.n_in; begin += kChunk) {
+      const std::int64_t n_steps = t.n_in - begin < kChunk ? t.n_in - begin : kChunk;
+      const auto* rows = static_cast<const typename Source::Element*>(t.weight);
+      pack_columns<Source>({.rows = rows + output * t.weight_stride + begin,
+                            .row_stride = t.weight_stride,
+                            .n_rows = n_outputs,
+                            .n_elements = n_steps},
+                           kTiledOutputs, packed);
+      const Segment segment = {packed, n_steps};
+      const Product product = {.a = t.x + begin,
+                               .a_stride = t.n_in,
+                               .segments = &segment,
+                               .n_segments = 1,
+                               .b_stride = kTiledOutputs,
+                               .c = t.out + output,
+                               .c_stride = t.out_stride,
+                               .row_scale = nullptr,
+                               .left_units = nullptr};
+      multiply<FloatProduct, Start::kAdd>(t.n_rows, n_outputs, product);
+    }
+  }
+}
+
+float rounded_to_bf16(float x) {
+  const std::uint16_t half = to_bf16_bits(x);
+  return WidenedBf16::word(&half, 0, 1);
+}
+
+}  // namespace
+
+std::int64_t few_rows_x_floats(std::int64_t n_in, bool weights_are_bf16) {
+  return round_up(n_in, weights_are_bf16 ? 2 * kWidth : kWidth);
+}
+
+void pack_few_rows_x(const PackTask& t) {
+  const std::int64_t n_floats = few_rows_x_floats(t.n_in, t.weights_are_bf16);
+  for (std::int64_t row = 0; row < t.n_rows; ++row) {
+    const float* x = t.x + row * t.n_in;
+    float* out = t.out + row * n_floats;
+    for (std::int64_t i = 0; i < n_floats; ++i) {
+      const float value = i < t.n_in ? x[i] : 0.0F;
+      if (!t.weights_are_bf16) {
+        out[i] = value;
+        continue;
+      }
+      const std::int64_t within = i % (2 * kWidth);  // even elements first
+      out[i - within + within % 2 * kWidth + within / 2] = rounded_to_bf16(value);
+    }
+  }
+}
+
+void round_x_to_bf16(const float* x, std::int64_t n, float* out) {
+  std::int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) store(out + i, round_to_bf16(load(x + i)));
+  for (; i < n; ++i) out[i] = rounded_to_bf16(x[i]);
+}
+
+void few_rows_linear(const FewRowsLinearTask& t) {
+  if (t.weights_are_bf16) return dot_all<Bf16Dot>(t);
+  dot_all<FloatDot>(t);
+}
+
+std::size_t tiled_linear_scratch_bytes() {
+  return static_cast<std::size_t>(kChunk * kTiledOutputs) * sizeof(float);
+}
+
+void tiled_linear(const TiledLinearTask& t) {
+  if (t.weights_are_bf16) return multiply_tiles<WidenedBf16>(t);
+  multiply_tiles<Floats>(t);
+}
+
+}  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

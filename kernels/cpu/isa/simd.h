@@ -1,0 +1,154 @@
+// Vectors of floats for the CPU kernels: one set of names, three implementations, chosen by the
+// instruction set that a file is compiled for. Only files under kernels/cpu include this.
+//
+// Everything in here and in those files is in an anonymous namespace or in the namespace of its
+// instruction set. An inline function with external linkage would be merged by the linker with its
+// twins of other instruction sets, and a machine without AVX-512 would then run the AVX-512 copy
+// (tests/unit/kernels/check_isa_symbols.py looks for such symbols).
+#pragma once
+#include <cstdint>
+
+#ifndef LONGHAUL_ISA_NAMESPACE  // set by kernels/CMakeLists.txt
+#define LONGHAUL_ISA_NAMESPACE baseline
+#endif
+
+#define LONGHAUL_INLINE inline __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+#include "kernels/cpu/isa/simd_avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__)
+#include "kernels/cpu/isa/simd_avx2.h"
+#else
+#include "kernels/cpu/isa/simd_baseline.h"
+#endif
+
+namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
+namespace {
+
+// A vector of 32-bit words: floats' bit patterns, or pairs of bf16 (the lower half first).
+typedef std::uint32_t Words __attribute__((vector_size(kWidth * 4)));
+typedef std::int32_t Ints __attribute__((vector_size(kWidth * 4)));
+
+constexpr float kInfinity = __builtin_inff();
+
+// While it lives, this thread takes numbers too small for a normal float for zero. Far from the
+// best key, probabilities fall into that range, where every multiply-add costs a hundred times as
+// much.
+class FlushDenormals {
+ public:
+#if defined(__SSE2__)
+  FlushDenormals() : before_(__builtin_ia32_stmxcsr()) {
+    __builtin_ia32_ldmxcsr(before_ | 0x8040U);  // results (FTZ) and operands (DAZ)
+  }
+  ~FlushDenormals() { __builtin_ia32_ldmxcsr(before_); }
+
+ private:
+  unsigned before_;
+
+ public:
+#else
+  FlushDenormals() {}
+#endif
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+};
+
+LONGHAUL_INLINE Vec load(const void* p) {
+  Vec v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+LONGHAUL_INLINE Words load_words(const void* p) {
+  Words v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+LONGHAUL_INLINE void store(void* p, Vec v) { __builtin_memcpy(p, &v, sizeof v); }
+LONGHAUL_INLINE Vec broadcast(float x) { return x - Vec{}; }
+LONGHAUL_INLINE Words broadcast_word(const void* p) {
+  std::uint32_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return word - Words{};
+}
+
+// The lanes at a distance, so that v and this hold each pair once in each half. V: Vec or Ints.
+template <int kDistance, typename V>
+LONGHAUL_INLINE V exchanged(V v) {
+  Ints other;
+  for (int lane = 0; lane < kWidth; ++lane) other[lane] = lane ^ kDistance;
+  return __builtin_shuffle(v, other);
+}
+template <int kDistance = kWidth / 2, typename V>
+LONGHAUL_INLINE auto sum_of(V v) {
+  v += exchanged<kDistance>(v);
+  if constexpr (kDistance > 1) return sum_of<kDistance / 2>(v);
+  return v[0];
+}
+template <int kDistance = kWidth / 2>
+LONGHAUL_INLINE float max_of(Vec v) {
+  v = max(v, exchanged<kDistance>(v));
+  if constexpr (kDistance > 1) return max_of<kDistance / 2>(v);
+  return v[0];
+}
+
+// sum + a_low b_low + a_high b_high of signed halves.
+LONGHAUL_INLINE Ints add_products(Ints sum, Words a, Words b) {
+#if defined(__AVX512VNNI__)
+  return reinterpret_cast<Ints>(_mm512_dpwssd_epi32(
+      reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX512BW__)
+  return sum + reinterpret_cast<Ints>(
+                   _mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+  return sum + reinterpret_cast<Ints>(
+                   _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#else
+  const Ints low =
+      (reinterpret_cast<Ints>(a << 16) >> 16) * (reinterpret_cast<Ints>(b << 16) >> 16);
+  return sum + low + (reinterpret_cast<Ints>(a) >> 16) * (reinterpret_cast<Ints>(b) >> 16);
+#endif
+}
+
+// The two floats of each pair of bf16.
+LONGHAUL_INLINE Vec low_halves(Words pairs) { return reinterpret_cast<Vec>(pairs << 16); }
+LONGHAUL_INLINE Vec high_halves(Words pairs) { return reinterpret_cast<Vec>(pairs & 0xffff0000U); }
+
+// float -> bf16 bits in the lower half of each word, to nearest even; NaN stays NaN. The same bits
+// as to_bf16 of base/dtype.h.
+LONGHAUL_INLINE Words to_bf16_bits(Vec x) {
+  const Words bits = reinterpret_cast<Words>(x);
+  const Words rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const Words quiet = (bits >> 16) | 0x40U;
+  return (bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded;
+}
+LONGHAUL_INLINE Vec round_to_bf16(Vec x) { return reinterpret_cast<Vec>(to_bf16_bits(x) << 16); }
+LONGHAUL_INLINE std::uint16_t to_bf16_bits(float x) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>((bits >> 16) | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+}
+
+// e^x to about 1e-7 relative for x of at most 89: x = n ln 2 + r (Cody & Waite), a polynomial in r,
+// times 2^n. exp(-inf) = 0, NaN stays NaN.
+LONGHAUL_INLINE Vec exp_below(Vec x) {
+  constexpr float kShift = 0x1.8p23F;  // plus it, a float is an integer; minus it, the nearest one
+  x = max(broadcast(-104.0F), x);
+  const Vec n = (x * 1.44269504088896341F + kShift) - kShift;
+  Vec r = x - n * 0.693145751953125F;
+  r = r - n * 1.42860682030941723212e-6F;
+  Vec p = broadcast(1.9875691500e-4F);
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  return scale_by_power_of_two(p, n);
+}
+
+// For any x; exp(+inf) = inf.
+LONGHAUL_INLINE Vec exp(Vec x) { return exp_below(min(broadcast(89.0F), x)); }
+
+}  // namespace
+}  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

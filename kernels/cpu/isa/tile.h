@@ -1,0 +1,283 @@
+// The register-blocked matrix product under attention and linear:
+//   c[r][j] = start + sum_i a[r][i] b[i][j]
+// for a left side of few rows (queries, probabilities or activations) and a right side laid out
+// as vectors of columns (keys of a K block, dims of a V block, packed weights). Both sides come in
+// 32-bit words: the right side's words are floats, or pairs of bf16 along i.
+//
+//          columns: kTileVectors vectors          one step i: load the vectors of b[i] once,
+//   rows   +-----+-----+-----+-----+              broadcast a[r][i] row by row, multiply-add.
+//   kTile- | acc | acc | acc | acc |              Everything but a and b stays in registers.
+//   Rows   | ... | ... | ... | ... |
+//
+// The right side may lie in several segments, such as the blocks of a cache, that follow each other
+// along the sum.
+#pragma once
+#include <cstdint>
+
+#include "kernels/cpu/isa/simd.h"
+
+namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
+namespace {
+
+enum class Start { kZero, kAdd, kScale };  // c starts as 0, as it is, or as c[r] * row_scale[r]
+
+constexpr std::int64_t kPrefetchSteps = 16;
+constexpr std::int64_t kPrefetchGroups = 4;  // of rows, from which on there is time to prefetch
+
+struct Segment {
+  const float* b;  // [n_steps, b_stride] words
+  std::int64_t n_steps;
+  // Of the same shape: what will be read next; null: what follows in memory.
+  const float* next = nullptr;
+};
+
+struct Product {
+  const float* a;  // [n_rows, a_stride]; kLeftWords words a step, of all segments' steps
+  std::int64_t a_stride;
+  const Segment* segments;
+  std::int64_t n_segments;
+  std::int64_t b_stride;
+  float* c;  // [n_rows, c_stride]
+  std::int64_t c_stride;
+  const float* row_scale;   // [n_rows], for kScale
+  const float* left_units;  // [n_rows], for codes: what 1 on the left is worth
+  std::int64_t column = 0;  // of b and c: where to begin
+};
+
+// How a step multiplies. kLanes: elements of the sum a step covers. kLeftWords: words of a it
+// reads. value(): what a sum is worth.
+struct FloatProduct {
+  using Sum = Vec;
+  static constexpr int kLanes = 1;
+  static constexpr int kLeftWords = 1;
+  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
+  template <int kRows, int kVectors>
+  static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
+                                   std::int64_t a_stride, const Vec (&b)[kVectors]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Vec x = broadcast(a[r * a_stride]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sums[r][v] += x * b[v];
+    }
+  }
+};
+
+// bf16 on the right, floats on the left (rounded to bf16 or not: the caller's choice).
+struct WidenedBf16Product {
+  using Sum = Vec;
+  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
+  static constexpr int kLanes = 2;
+  static constexpr int kLeftWords = 2;
+  template <int kRows, int kVectors>
+  static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
+                                   std::int64_t a_stride, const Vec (&b)[kVectors]) {
+    Vec half[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) half[v] = low_halves(reinterpret_cast<Words>(b[v]));
+    FloatProduct::step(sums, a, a_stride, half);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) half[v] = high_halves(reinterpret_cast<Words>(b[v]));
+    FloatProduct::step(sums, a + 1, a_stride, half);
+  }
+};
+
+#if defined(__AVX512BF16__)
+// Pairs of bf16 on both sides, multiplied by VDPBF16PS.
+struct PairedBf16Product {
+  using Sum = Vec;
+  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
+  static constexpr int kLanes = 2;
+  static constexpr int kLeftWords = 1;
+  template <int kRows, int kVectors>
+  static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
+                                   std::int64_t a_stride, const Vec (&b)[kVectors]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Words x = broadcast_word(a + r * a_stride);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = add_pair_products(sums[r][v], x, reinterpret_cast<Words>(b[v]));
+      }
+    }
+  }
+};
+#else
+using PairedBf16Product = WidenedBf16Product;  // never chosen: kHasBf16Pairs is false
+#endif
+
+// Words of kCount unsigned codes of 8 or 4 bits on the right, as kernels/kv_block.h orders them;
+// signed 16 bits on the left (pack_left). Sums are exact: 256 products with codes of 8 bits stay
+// below 2^31. The caller applies scales and minima of the codes.
+template <int kCount>
+struct CodeProduct {
+  using Sum = Ints;
+  static constexpr int kLanes = kCount;
+  static constexpr int kLeftWords = kCount / 2;
+  static constexpr std::uint32_t kMask = kCount == 4 ? 0x00ff00ffU : 0x000f000fU;
+  static LONGHAUL_INLINE Vec value(Ints sum, float left_unit) {
+    return __builtin_convertvector(sum, Vec) * left_unit;
+  }
+  template <int kRows, int kVectors>
+  static LONGHAUL_INLINE void step(Ints (&sums)[kRows][kVectors], const float* a,
+                                   std::int64_t a_stride, const Vec (&b)[kVectors]) {
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kLeftWords; ++pair) {  // codes 0 and 2, 1 and 3, 4 and 6, 5 and 7
+      const int shift = 8 * (pair % 2) + 4 * (pair / 2);
+      Words codes[kVectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        codes[v] = (reinterpret_cast<Words>(b[v]) >> shift) & kMask;
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Words x = broadcast_word(a + r * a_stride + pair);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) sums[r][v] = add_products(sums[r][v], x, codes[v]);
+      }
+    }
+  }
+};
+using Int8Product = CodeProduct<4>;
+using Int4Product = CodeProduct<8>;
+
+// n floats -> 16-bit integers for CodeProduct, n / 2 words; `out` may be `x`. n is a multiple of
+// 16; 1 / unit is what the largest magnitude takes to stay within 32767.
+LONGHAUL_INLINE void pack_left(const float* x, std::int64_t n, float inverse_unit, float* out) {
+  Ints evens;  // lanes 0 and 1 of each 4
+  for (int lane = 0; lane < kWidth; ++lane) evens[lane] = lane / 2 * 4 % kWidth + lane % 2;
+  for (std::int64_t i = 0; i < n; i += kWidth) {
+    const Words values =
+        reinterpret_cast<Words>(__builtin_convertvector(round(load(x + i) * inverse_unit), Ints));
+    const Words second = reinterpret_cast<Words>(exchanged<2>(reinterpret_cast<Vec>(values)));
+    const Words pairs = (values & 0xffffU) | (second << 16);
+    const Words packed = __builtin_shuffle(pairs, evens);
+    __builtin_memcpy(out + i / 2, &packed, sizeof packed / 2);
+  }
+}
+
+template <bool kPartial>
+LONGHAUL_INLINE Vec load_columns(const float* p, std::int64_t n_last) {
+  if constexpr (kPartial) return load_first(p, n_last);
+  return load(p);
+}
+
+// One tile; kPartial: a single vector of which only the first n_last columns exist.
+template <typename Format, Start kStart, int kRows, int kVectors, bool kPartial>
+void multiply_tile(const Product& product, std::int64_t n_last) {
+  const Product p = product;  // a copy: stores to c cannot change it
+  typename Format::Sum sums[kRows][kVectors] = {};
+  const float* a = p.a;
+  const std::int64_t a_stride = p.a_stride;
+  for (std::int64_t s = 0; s < p.n_segments; ++s) {
+    const float* b = p.segments[s].b + p.column;
+    const float* ahead = p.segments[s].next == nullptr ? b + kPrefetchSteps * p.b_stride
+                                                       : p.segments[s].next + p.column;
+    for (std::int64_t i = p.segments[s].n_steps; i > 0; --i) {
+      Vec right[kVectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) right[v] = load_columns<kPartial>(b + v * kWidth, n_last);
+      // Few rows wait for memory, and the hardware's prefetcher stops at page ends and at jumps
+      // from block to block. Into the second cache, for the first one does not hold two panels.
+      // Prefetching past the end is harmless.
+      if constexpr (kRows <= 4 && kVectors * kWidth >= 16) {
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors * kWidth / 16; ++v) {
+          __builtin_prefetch(ahead + v * 16, /*rw=*/0, /*locality=*/2);
+        }
+        ahead += p.b_stride;
+      }
+      Format::step(sums, a, a_stride, right);
+      a += Format::kLeftWords;
+      b += p.b_stride;
+    }
+  }
+  float* row = p.c + p.column;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r, row += p.c_stride) {
+    const float unit = p.left_units == nullptr ? 1.0F : p.left_units[r];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = row + v * kWidth;
+      Vec out = Format::value(sums[r][v], unit);
+      if constexpr (kStart == Start::kAdd) out += load_columns<kPartial>(to, n_last);
+      if constexpr (kStart == Start::kScale)
+        out += load_columns<kPartial>(to, n_last) * p.row_scale[r];
+      if constexpr (kPartial) {
+        store_first(to, out, n_last);
+      } else {
+        store(to, out);
+      }
+    }
+  }
+}
+
+template <typename Format, Start kStart, int kRows, int kVectors, bool kPartial>
+LONGHAUL_INLINE void multiply_rows(std::int64_t n_rows, const Product& p, std::int64_t n_last) {
+  if (n_rows == kRows) {
+    multiply_tile<Format, kStart, kRows, kVectors, kPartial>(p, n_last);
+  } else if constexpr (kRows > 1) {
+    multiply_rows<Format, kStart, kRows - 1, kVectors, kPartial>(n_rows, p, n_last);
+  }
+}
+
+// One part of n_parts of what the segments name as next, into the second cache: while a group of
+// columns meets many rows there is time for it, and rows that lie apart are not foreseen by the
+// hardware.
+template <int kVectors>
+LONGHAUL_INLINE void prefetch_part(const Product& p, std::int64_t part, std::int64_t n_parts) {
+  for (std::int64_t s = 0; s < p.n_segments; ++s) {
+    const Segment& segment = p.segments[s];
+    if (segment.next == nullptr) continue;
+    const std::int64_t end = (part + 1) * segment.n_steps / n_parts;
+    for (std::int64_t i = part * segment.n_steps / n_parts; i < end; ++i) {
+      const float* words = segment.next + p.column + i * p.b_stride;
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors * kWidth; v += 16) {
+        __builtin_prefetch(words + v, /*rw=*/0, /*locality=*/2);
+      }
+    }
+  }
+}
+
+// All rows, in groups of nearly equal size, against one group of columns.
+template <typename Format, Start kStart, int kVectors, bool kPartial>
+void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t n_last) {
+  const std::int64_t n_groups = (n_rows + kTileRows - 1) / kTileRows;
+  Product part = p;
+  for (std::int64_t group = 0; group < n_groups; ++group) {
+    const std::int64_t begin = group * n_rows / n_groups;
+    const std::int64_t end = (group + 1) * n_rows / n_groups;
+    part.a = p.a + begin * p.a_stride;
+    part.c = p.c + begin * p.c_stride;
+    if constexpr (kStart == Start::kScale) part.row_scale = p.row_scale + begin;
+    if (p.left_units != nullptr) part.left_units = p.left_units + begin;
+    if (n_groups >= kPrefetchGroups) prefetch_part<kVectors>(p, group, n_groups);
+    multiply_rows<Format, kStart, kTileRows, kVectors, kPartial>(end - begin, part, n_last);
+  }
+}
+
+// c[n_rows][n_columns]; reads of b stay within its n_columns words.
+template <typename Format, Start kStart>
+void multiply(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
+  constexpr int kMost = kTileVectors * kWidth;
+  Product part = p;
+  std::int64_t left = n_columns;
+  for (; left >= kMost; left -= kMost, part.column += kMost) {
+    multiply_columns<Format, kStart, kTileVectors, false>(n_rows, part, 0);
+  }
+  if constexpr (kTileVectors >= 4) {
+    if (left >= 2 * kWidth) {
+      multiply_columns<Format, kStart, 2, false>(n_rows, part, 0);
+      left -= 2 * kWidth, part.column += 2 * kWidth;
+    }
+  }
+  if (left >= kWidth) {
+    multiply_columns<Format, kStart, 1, false>(n_rows, part, 0);
+    left -= kWidth, part.column += kWidth;
+  }
+  if (left > 0) multiply_columns<Format, kStart, 1, true>(n_rows, part, left);
+}
+
+}  // namespace
+}  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

@@ -1,0 +1,82 @@
+// kv_append on CPUs: rows of K and V into the blocks of each item, converted or quantised.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/isa/kernels.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/kv_quantise.h"
+#include "kernels/operators.h"
+
+namespace longhaul::cpu {
+namespace {
+
+// K or V of some tokens, to neighbouring slots of one block.
+struct PartAppend {
+  TensorView<const float, 2> x;
+  KvType type = KvType::kF32;
+  std::byte* part = nullptr;
+  std::int64_t first_slot = 0;
+  bool is_k = false;
+};
+
+void append_quantised(const KvBlockShape& shape, const PartAppend& append) {
+  const KvPartLayout layout = shape.part(append.type);
+  const auto head_dim = static_cast<std::size_t>(shape.head_dim);
+  thread_local std::vector<std::uint8_t> codes;
+  codes.resize(head_dim);
+  for (std::int64_t token = 0; token < append.x.dim(0); ++token) {
+    const std::int64_t slot = append.first_slot + token;
+    const KvGroupRange range = quantise(append.type, {append.x[token].data(), head_dim}, codes);
+    for (std::int64_t d = 0; d < shape.head_dim; ++d) {
+      const KvCodePlace place =
+          append.is_k ? k_code_place(shape, slot, d) : v_code_place(shape, slot, d);
+      write_code(append.type, append.part, place, codes[static_cast<std::size_t>(d)]);
+    }
+    const auto at = static_cast<std::size_t>(2 * slot);
+    std::memcpy(append.part + layout.scales_at() + at, &range.scale, 2);
+    std::memcpy(append.part + layout.minima_at() + at, &range.minimum, 2);
+  }
+}
+
+void append_part(const KvBlockShape& shape, const PartAppend& append) {
+  if (is_quantised(append.type)) return append_quantised(shape, append);
+  kernels().kv_append({.x = append.x.data(),
+                       .token_stride = append.x.stride(0),
+                       .n_tokens = append.x.dim(0),
+                       .head_dim = shape.head_dim,
+                       .to = append.part,
+                       .block_size = shape.block_size,
+                       .first_slot = append.first_slot,
+                       .is_bf16 = append.type == KvType::kBf16,
+                       .is_k = append.is_k});
+}
+
+void append_item(const KvBlockShape& shape, const KvAppendItem& item) {
+  for (std::int64_t token = 0; token < item.k.dim(0);) {
+    const std::int64_t slot = item.first_slot + token;
+    const std::int64_t within = slot % shape.block_size;
+    const Extent tokens{token, std::min(token + shape.block_size - within, item.k.dim(0))};
+    std::byte* block = item.blocks[static_cast<std::size_t>(slot / shape.block_size)];
+    if (within == 0 && tokens.size() < shape.block_size) std::memset(block, 0, shape.bytes());
+    append_part(shape, {item.k.slice(0, tokens), shape.k_type, block, within, true});
+    append_part(shape,
+                {item.v.slice(0, tokens), shape.v_type, block + shape.k_bytes(), within, false});
+    token = tokens.end;
+  }
+}
+
+}  // namespace
+
+void kv_append(const KvAppendArgs& args) {
+  std::int64_t most_tokens = 1;
+  for (const KvAppendItem& item : args.items) most_tokens = std::max(most_tokens, item.k.dim(0));
+  parallel_rows(static_cast<std::int64_t>(args.items.size()), 2 * most_tokens * args.shape.head_dim,
+                [&](std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t i = begin; i < end; ++i) {
+                    append_item(args.shape, args.items[static_cast<std::size_t>(i)]);
+                  }
+                });
+}
+
+}  // namespace longhaul::cpu

@@ -1,0 +1,119 @@
+// Work on all threads of the calling rank, and scratch memory that lives as long as its thread.
+// For operators only.
+#pragma once
+#include <omp.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <new>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/meanwhile.h"
+#if defined(__SANITIZE_THREAD__)
+#include <atomic>
+#endif
+
+namespace longhaul {
+
+namespace parallel_detail {
+// OpenMP's own synchronisation is invisible to ThreadSanitizer; an atomic that is written before
+// and read after says the same.
+class Fence {
+ public:
+#if defined(__SANITIZE_THREAD__)
+  void release() { edge_.fetch_add(1, std::memory_order_acq_rel); }
+  void acquire() { edge_.fetch_add(1, std::memory_order_acq_rel); }
+
+ private:
+  std::atomic<int> edge_{0};
+#else
+  void release() {}
+  void acquire() {}
+#endif
+};
+}  // namespace parallel_detail
+
+// Runs body(i) for every i in [0, n_tasks) on up to kernel_threads() threads, in any order; returns
+// when all are done. The first exception of a body is thrown here. One task, or one thread, runs on
+// the caller. The caller looks after its Meanwhile between tasks.
+template <typename Body>
+void parallel_for(std::int64_t n_tasks, const Body& body) {
+  const auto n_threads = static_cast<int>(std::min<std::int64_t>(kernel_threads(), n_tasks));
+  if (n_threads <= 1) {
+    for (std::int64_t i = 0; i < n_tasks; ++i) {
+      body(i);
+      Meanwhile::look();
+    }
+    return;
+  }
+  std::exception_ptr failure;
+  parallel_detail::Fence begin;
+  parallel_detail::Fence end;
+  begin.release();
+#pragma omp parallel num_threads(n_threads)
+  {
+    begin.acquire();
+#pragma omp for schedule(dynamic, 1) nowait
+    for (std::int64_t i = 0; i < n_tasks; ++i) {
+      try {
+        body(i);
+        Meanwhile::look();
+      } catch (...) {
+#pragma omp critical(longhaul_parallel_for)
+        if (!failure) failure = std::current_exception();
+      }
+    }
+    end.release();
+  }
+  end.acquire();
+  if (failure) std::rethrow_exception(failure);
+}
+
+// How many tasks to cut `n_rows` rows into, so that a task is worth its start: at least
+// `min_elements` each, at most four for each thread.
+inline std::int64_t n_row_tasks(std::int64_t n_rows, std::int64_t row_elements,
+                                std::int64_t min_elements = 16384) {
+  const std::int64_t by_size = n_rows * row_elements / min_elements;
+  return std::clamp<std::int64_t>(std::min<std::int64_t>(by_size, 4L * kernel_threads()), 1,
+                                  std::max<std::int64_t>(n_rows, 1));
+}
+
+// Runs body(begin, end) over [0, n_rows), cut as n_row_tasks says.
+template <typename Body>
+void parallel_rows(std::int64_t n_rows, std::int64_t row_elements, const Body& body) {
+  if (n_rows == 0) return;
+  const std::int64_t n_tasks = n_row_tasks(n_rows, row_elements);
+  parallel_for(n_tasks, [&](std::int64_t task) {
+    body(task * n_rows / n_tasks, (task + 1) * n_rows / n_tasks);
+  });
+}
+
+// Memory that grows and is reused; aligned to 64 bytes. Contents do not survive `bytes`.
+class Scratch {
+ public:
+  std::byte* bytes(std::size_t n) {
+    if (n > size_) {
+      data_.reset();
+      size_ = 0;
+      data_.reset(static_cast<std::byte*>(::operator new(n, kAlignment)));
+      size_ = n;
+    }
+    return data_.get();
+  }
+  float* floats(std::int64_t n) {
+    return reinterpret_cast<float*>(bytes(static_cast<std::size_t>(n) * sizeof(float)));
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(std::byte* p) const { ::operator delete(p, kAlignment); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace longhaul

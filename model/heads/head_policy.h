@@ -1,0 +1,167 @@
+// What one KV head keeps and what its queries see: the one word for it. Head roles in saved files,
+// masks of kernels, blocks of caches, bytes in plans and budgets are derived from it and said
+// nowhere else. Plain values; nothing here knows a cache.
+//
+// A policy has six parts. An engine that cannot do what a part asks refuses it by name
+// (require_runnable), so no field is ever passed over in silence.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "base/kv_type.h"
+#include "model/head_profile.h"
+#include "model/model_spec.h"
+
+namespace longhaul {
+
+// The key at position j is in the window of the query at position p if and only if
+//   j <= p  and  (j < sink  or  p - j < recent)
+// so `recent` counts the query's own token. The default is plain causal attention.
+struct KeyWindow {
+  static constexpr std::int64_t kUnlimited = ModelSpec::kNoWindow;
+  std::int64_t sink = 0;
+  std::int64_t recent = kUnlimited;
+
+  bool is_unlimited() const { return recent == kUnlimited; }
+  // Of a sequence of n_tokens tokens: how many its last query sees.
+  std::int64_t n_keys(std::int64_t n_tokens) const;
+  bool operator==(const KeyWindow&) const = default;
+};
+
+// --- see: which keys a query sees ---
+
+// All before it, and itself: retrieval heads, dense models.
+struct SeeAll {
+  bool operator==(const SeeAll&) const = default;
+};
+// An exact window, however the text was cut into chunks: streaming heads. With absolute positions
+// it is DuoAttention's training mask (Xiao et al. 2024, arXiv 2410.10819); with positions in the
+// cache StreamingLLM (Xiao et al. 2023, arXiv 2309.17453), whose published code counts `recent`
+// without the query's own token: one less than here.
+struct SeeSinkRecent {
+  std::int64_t sink = 0;    // tokens
+  std::int64_t recent = 1;  // tokens, the query's own included
+  SinkPositions positions = SinkPositions::kAbsolute;
+  bool operator==(const SeeSinkRecent&) const = default;
+};
+// A cache of `capacity` tokens which, when it is full, forgets the `slide` oldest ones behind the
+// sink at once. With slide 1 it is SeeSinkRecent with recent = capacity - sink.
+struct SeeSinkSlide {
+  std::int64_t sink = 0;
+  std::int64_t capacity = 1;
+  std::int64_t slide = 1;
+  bool operator==(const SeeSinkSlide&) const = default;
+};
+// The window that the model itself has in this layer (Mistral, Qwen2): no method changes it.
+struct SeeModelWindow {
+  std::int64_t recent = 1;
+  bool operator==(const SeeModelWindow&) const = default;
+};
+using See = std::variant<SeeAll, SeeSinkRecent, SeeSinkSlide, SeeModelWindow>;
+
+// --- choose: which pages of what is kept a query reads ---
+
+struct ReadEveryPage {
+  bool operator==(const ReadEveryPage&) const = default;
+};
+// The pages with the highest bound of q.k, and the last one (Quest, Tang et al. 2024, arXiv
+// 2406.10774).
+struct ReadTopPages {
+  std::int64_t page_tokens = 16;
+  std::int64_t budget_tokens = 1024;
+  bool operator==(const ReadTopPages&) const = default;
+};
+using Choose = std::variant<ReadEveryPage, ReadTopPages>;
+
+// --- keep: which tokens stay ---
+
+// What some later query can see: everything, or the window's.
+struct KeepSeen {
+  bool operator==(const KeepSeen&) const = default;
+};
+enum class KeepWhen : std::uint8_t { kAfterDocument, kAfterPrompt, kAfterChunk, kAfterToken };
+// Whose attention a token's score sums up.
+struct ObserveLast {  // of the last n queries
+  std::int64_t n_queries = 1;
+  bool operator==(const ObserveLast&) const = default;
+};
+struct ObserveAll {  // of all queries so far
+  bool operator==(const ObserveAll&) const = default;
+};
+using Observe = std::variant<ObserveLast, ObserveAll>;
+// Scores are smoothed over `kernel` neighbours; an odd number.
+enum class PoolKind : std::uint8_t { kNone, kAverage, kMax };
+struct Pool {
+  PoolKind kind = PoolKind::kNone;
+  std::int64_t kernel = 1;
+  bool operator==(const Pool&) const = default;
+};
+// How the scores of the query heads that share the KV head become one.
+enum class GroupScore : std::uint8_t { kMean, kMax };
+// Whose tokens compete: a head's own; those of a layer, all heads keeping the same; those of a
+// layer, heads sharing the budget (Ada-KV).
+enum class SelectAmong : std::uint8_t { kHead, kLayerAlike, kLayerShared };
+// The n_tokens with the highest scores, equal ones by the lower position; the first n_sink and the
+// last n_recent stay whatever their scores (SnapKV, H2O, TOVA, PyramidKV, Ada-KV).
+struct KeepBudget {
+  std::int64_t n_tokens = 1;
+  std::int64_t n_sink = 0;
+  std::int64_t n_recent = 0;
+  KeepWhen when = KeepWhen::kAfterPrompt;
+  Observe observe = ObserveLast{};
+  Pool pool = {};
+  GroupScore group = GroupScore::kMean;
+  SelectAmong select = SelectAmong::kHead;
+  bool operator==(const KeepBudget&) const = default;
+};
+using Keep = std::variant<KeepSeen, KeepBudget>;
+
+// --- write, rest, store ---
+
+// How a new token enters: into a slot of its own, or merged into the open one (DMC, Nawrot et al.
+// 2024, arXiv 2403.09636).
+enum class Write : std::uint8_t { kAppend, kMergeIntoOpenSlot };
+// What tokens leave behind that go: nothing, or one key and value that stands for their mean, with
+// their number as its weight (RazorAttention, Tang et al. 2024, arXiv 2407.15891).
+enum class Rest : std::uint8_t { kNothing, kCompensationKey };
+// Types of this head's keys and values; none: those of the run.
+struct Store {
+  std::optional<KvType> k = std::nullopt;
+  std::optional<KvType> v = std::nullopt;
+  bool operator==(const Store&) const = default;
+};
+
+struct HeadPolicy {
+  See see = SeeAll{};
+  Choose choose = ReadEveryPage{};
+  Keep keep = KeepSeen{};
+  Write write = Write::kAppend;
+  Rest rest = Rest::kNothing;
+  Store store = {};
+  bool operator==(const HeadPolicy&) const = default;
+};
+
+// Throws kInvalidArgument naming the field that makes no sense.
+void validate(const HeadPolicy& policy);
+
+// The window of `see`; of SeeSinkSlide the smallest one that holds whatever a query sees.
+KeyWindow window_of(const HeadPolicy& policy);
+
+// At which positions queries meet sinks that are no longer among their recent tokens.
+SinkPositions sink_positions_of(const HeadPolicy& policy);
+
+// What kind of head it is, for people and files. Numbered because files hold them.
+enum class HeadKind : std::uint8_t {
+  kRetrieval = 0,    // sees every token
+  kStreaming = 1,    // sees sinks and recent tokens, because a method says so
+  kModelWindow = 2,  // sees recent tokens, because the model says so
+};
+HeadKind kind_of(const HeadPolicy& policy);
+
+// The part that the engine cannot do yet, in words: "pages chosen for each query (Quest)"; nullopt
+// when it can do all.
+std::optional<std::string> unsupported_part(const HeadPolicy& policy);
+
+}  // namespace longhaul

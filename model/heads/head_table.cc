@@ -1,0 +1,173 @@
+#include "model/heads/head_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+std::int64_t own_window(const ModelSpec& spec, LayerId layer) {
+  const auto i = static_cast<std::size_t>(layer.value);
+  return i < spec.attention_window.size() ? spec.attention_window[i] : ModelSpec::kNoWindow;
+}
+
+// A table from what `policy_of(layer, kv_head)` says where the model leaves the choice.
+template <typename PolicyOf>
+HeadTable make_table(const ModelSpec& spec, const PolicyOf& policy_of) {
+  HeadTable table(spec.n_layers, spec.n_kv_heads);
+  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+    const std::int64_t window = own_window(spec, layer);
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+      table.set(layer, kv_head,
+                window == ModelSpec::kNoWindow ? policy_of(layer, kv_head)
+                                               : HeadPolicy{.see = SeeModelWindow{window}});
+    }
+  }
+  return table;
+}
+
+std::string name_of_head(LayerId layer, KvHeadId kv_head) {
+  return fmt::format("layer {}, KV head {}", layer.value, kv_head.value);
+}
+
+std::int64_t layer_count(const HeadTable& heads, LayerId layer) {
+  std::int64_t n = 0;
+  for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+    n += heads.window(layer, kv_head).is_unlimited() ? 1 : 0;
+  }
+  return n;
+}
+
+// One set of angles turns all queries back (worker/attention/in_cache_sinks.h).
+void require_one_in_cache_window(const HeadTable& heads) {
+  std::optional<KeyWindow> window;
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      if (sink_positions_of(heads.at(layer, kv_head)) != SinkPositions::kInCache) continue;
+      const KeyWindow here = heads.window(layer, kv_head);
+      if (window && *window != here) {
+        throw Error(ErrorCode::kUnsupported,
+                    fmt::format("{}: heads with positions in the cache must all keep one window",
+                                name_of_head(layer, kv_head)));
+      }
+      window = here;
+    }
+  }
+}
+
+// What a ring of ranks cannot do with a layer's heads: each rank gets one set of window blocks.
+void require_ring_layer(const HeadTable& heads, LayerId layer) {
+  std::optional<KeyWindow> window;
+  for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+    const KeyWindow here = heads.window(layer, kv_head);
+    if (here.is_unlimited()) continue;
+    if (window && *window != here) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{}: sees {} + {} tokens, another head of the layer {} + {}; with "
+                              "more than one rank all windows of a layer must be equal",
+                              name_of_head(layer, kv_head), here.sink, here.recent, window->sink,
+                              window->recent));
+    }
+    window = here;
+  }
+}
+
+}  // namespace
+
+HeadTable::HeadTable(std::int64_t n_layers, std::int64_t n_kv_heads, const HeadPolicy& policy)
+    : n_layers_(n_layers), n_kv_heads_(n_kv_heads) {
+  require(n_layers >= 0 && n_kv_heads >= 0,
+          fmt::format("heads of {} layers of {} KV heads", n_layers, n_kv_heads));
+  validate(policy);
+  policies_.assign(static_cast<std::size_t>(n_layers * n_kv_heads), policy);
+}
+
+void HeadTable::set(LayerId layer, KvHeadId kv_head, const HeadPolicy& policy) {
+  validate(policy);
+  policies_[index(layer, kv_head)] = policy;
+}
+
+std::int64_t HeadTable::count(HeadKind kind) const {
+  return std::count_if(policies_.begin(), policies_.end(),
+                       [&](const HeadPolicy& policy) { return kind_of(policy) == kind; });
+}
+
+std::vector<KeyWindow> HeadTable::windows() const {
+  std::vector<KeyWindow> windows;
+  for (const HeadPolicy& policy : policies_) {
+    const KeyWindow window = window_of(policy);
+    if (window.is_unlimited()) continue;
+    if (std::find(windows.begin(), windows.end(), window) == windows.end())
+      windows.push_back(window);
+  }
+  return windows;
+}
+
+HeadTable dense_heads(const ModelSpec& spec) {
+  return make_table(spec, [](LayerId, KvHeadId) { return HeadPolicy{}; });
+}
+
+HeadTable streaming_heads(const ModelSpec& spec, const SeeSinkRecent& see) {
+  return make_table(spec, [&](LayerId, KvHeadId) { return HeadPolicy{.see = see}; });
+}
+
+HeadTable duo_attention_heads(const ModelSpec& spec, const HeadRoles& roles) {
+  require(roles.n_layers == spec.n_layers && roles.n_kv_heads == spec.n_kv_heads &&
+              roles.roles.size() == static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads),
+          fmt::format("head roles are for {} layers of {} KV heads, the model has {} of {}",
+                      roles.n_layers, roles.n_kv_heads, spec.n_layers, spec.n_kv_heads));
+  const SeeSinkRecent window{roles.sink, roles.recent, roles.sink_positions};
+  return make_table(spec, [&](LayerId layer, KvHeadId kv_head) {
+    return roles.role(layer.value, kv_head.value) == HeadRole::kRetrieval
+               ? HeadPolicy{}
+               : HeadPolicy{.see = window};
+  });
+}
+
+void require_runnable(const HeadTable& heads, RunsOn where) {
+  require_one_in_cache_window(heads);
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      if (const auto part = unsupported_part(heads.at(layer, kv_head))) {
+        throw Error(ErrorCode::kUnsupported,
+                    fmt::format("{}: {} cannot be run yet", name_of_head(layer, kv_head), *part));
+      }
+    }
+    if (where == RunsOn::kRing) require_ring_layer(heads, layer);
+  }
+}
+
+void require_fits(const HeadTable& heads, const ModelSpec& spec) {
+  require(heads.n_layers() == spec.n_layers && heads.n_kv_heads() == spec.n_kv_heads,
+          fmt::format("the heads' table is for {} layers of {} KV heads, the model has {} of {}",
+                      heads.n_layers(), heads.n_kv_heads(), spec.n_layers, spec.n_kv_heads));
+}
+
+std::string describe_briefly(const HeadTable& heads) {
+  const std::int64_t n_heads = heads.n_layers() * heads.n_kv_heads();
+  const std::int64_t n_all = heads.count(HeadKind::kRetrieval);
+  if (n_all == n_heads) return fmt::format("all {} KV heads keep every token", n_heads);
+  std::string text = fmt::format("{} of {} KV heads keep every token", n_all, n_heads);
+  std::string_view joint = ", the others";
+  for (const KeyWindow& window : heads.windows()) {
+    text += fmt::format("{} the first {} and last {}", std::exchange(joint, " or"), window.sink,
+                        window.recent);
+  }
+  return text;
+}
+
+std::string describe(const HeadTable& heads) {
+  std::string text = describe_briefly(heads) + "; per layer:";
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    text += fmt::format(" {}", layer_count(heads, layer));
+  }
+  return text;
+}
+
+}  // namespace longhaul

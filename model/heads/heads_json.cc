@@ -1,0 +1,133 @@
+#include "model/heads/heads_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxHeads = std::int64_t{1} << 24;  // of a model
+constexpr std::string_view kAbsolute = "absolute";
+constexpr std::string_view kInCache = "in the cache";
+
+struct SeeJson {
+  JsonObject operator()(const SeeAll&) const { return {{"see", Json("all")}}; }
+  JsonObject operator()(const SeeSinkRecent& see) const {
+    const auto positions = see.positions == SinkPositions::kAbsolute ? kAbsolute : kInCache;
+    return {{"see", Json("sink and recent")},
+            {"sink", Json(see.sink)},
+            {"recent", Json(see.recent)},
+            {"positions", Json(std::string(positions))}};
+  }
+  JsonObject operator()(const SeeModelWindow& see) const {
+    return {{"see", Json("model window")}, {"recent", Json(see.recent)}};
+  }
+  JsonObject operator()(const SeeSinkSlide&) const {
+    throw Error(ErrorCode::kInternal, "a sliding cache has no JSON");  // refused before
+  }
+};
+
+void allow(const JsonField& field, std::initializer_list<std::string_view> keys) {
+  if (!field.json().is_object()) {
+    field.fail(fmt::format("expected an object, found {}", field.json().kind_name()));
+  }
+  for (const auto& [key, value] : std::get<JsonObject>(field.json().value())) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+      field.fail(fmt::format("unknown key \"{}\"; known are {}", key, fmt::join(keys, ", ")));
+    }
+  }
+}
+
+SinkPositions read_positions(const JsonField& field) {
+  if (field.as_string() == kAbsolute) return SinkPositions::kAbsolute;
+  if (field.as_string() != kInCache) {
+    field.fail(fmt::format("expected \"{}\" or \"{}\"", kAbsolute, kInCache));
+  }
+  return SinkPositions::kInCache;
+}
+
+HeadPolicy read_policy(const JsonField& field) {
+  allow(field, {"see", "sink", "recent", "positions"});
+  const std::string& see = field.at("see").as_string();
+  if (see == "all") return {};
+  if (see != "sink and recent" && see != "model window") {
+    field.at("see").fail("expected \"all\", \"sink and recent\" or \"model window\"");
+  }
+  const std::int64_t recent = field.at("recent").as_integer(1, kMaxTokens);
+  if (see == "model window") return {.see = SeeModelWindow{recent}};
+  return {.see = SeeSinkRecent{field.at("sink").as_integer(0, kMaxTokens), recent,
+                               read_positions(field.at("positions"))}};
+}
+
+}  // namespace
+
+Json to_json(const HeadRoles& roles) {
+  JsonArray mask;
+  for (std::int64_t layer = 0; layer < roles.n_layers; ++layer) {
+    std::string row;
+    for (std::int64_t head = 0; head < roles.n_kv_heads; ++head)
+      row += roles.role(layer, head) == HeadRole::kRetrieval ? '1' : '0';
+    mask.emplace_back(std::move(row));
+  }
+  return JsonObject{{"sink", roles.sink},
+                    {"recent", roles.recent},
+                    {"n_retrieval", roles.n_retrieval()},
+                    {"retrieval_mask", std::move(mask)}};
+}
+
+Json to_json(const HeadTable& heads) {
+  require_runnable(heads, RunsOn::kOneRank);
+  std::vector<HeadPolicy> different;
+  JsonArray policies;
+  JsonArray layers;
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    JsonArray numbers;
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const HeadPolicy& policy = heads.at(layer, kv_head);
+      const auto known = std::find(different.begin(), different.end(), policy);
+      numbers.emplace_back(static_cast<std::int64_t>(known - different.begin()));
+      if (known != different.end()) continue;
+      different.push_back(policy);
+      policies.emplace_back(std::visit(SeeJson{}, policy.see));
+    }
+    layers.emplace_back(std::move(numbers));
+  }
+  return Json(
+      JsonObject{{"policies", Json(std::move(policies))}, {"layers", Json(std::move(layers))}});
+}
+
+HeadTable heads_from_json(const JsonField& field) {
+  allow(field, {"policies", "layers"});
+  std::vector<HeadPolicy> policies;
+  const JsonField list = field.at("policies");
+  for (std::size_t i = 0; i < list.size(); ++i) policies.push_back(read_policy(list.at(i)));
+  const JsonField layers = field.at("layers");
+  const auto n_layers = static_cast<std::int64_t>(layers.size());
+  const auto n_kv_heads =
+      n_layers == 0 ? 0 : static_cast<std::int64_t>(layers.at(std::size_t{0}).size());
+  if (n_layers * std::max<std::int64_t>(1, n_kv_heads) > kMaxHeads) layers.fail("too many heads");
+  HeadTable heads(n_layers, n_kv_heads);
+  for (const LayerId layer : IdRange<LayerId>(n_layers)) {
+    const JsonField row = layers.at(static_cast<std::size_t>(layer.value));
+    if (static_cast<std::int64_t>(row.size()) != n_kv_heads || n_kv_heads == 0) {
+      row.fail("expected as many heads as in the first layer, at least one");
+    }
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(n_kv_heads)) {
+      const std::int64_t number =
+          row.at(static_cast<std::size_t>(kv_head.value))
+              .as_integer(0, static_cast<std::int64_t>(policies.size()) - 1);
+      heads.set(layer, kv_head, policies[static_cast<std::size_t>(number)]);
+    }
+  }
+  return heads;
+}
+
+}  // namespace longhaul

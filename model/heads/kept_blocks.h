@@ -1,0 +1,59 @@
+// How many blocks of cache a head takes: closed formulas, said once for the cache that is tested
+// against them, the planner and the coordinator's budget. Pure.
+//
+// Block b of a head holds positions [b * block_size, (b + 1) * block_size). A full block is kept
+// while a query at n_tokens or later can see one of its tokens; the partial last one always.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/heads/head_table.h"
+
+namespace longhaul {
+
+// Positions that no query from position n_tokens on sees: whole blocks of them are freed.
+Extent hidden_positions(const KeyWindow& window, std::int64_t n_tokens);
+
+// Blocks held after n_tokens tokens, counting only those from number first_block on. Exact after
+// every step.
+std::int64_t kept_blocks(const KeyWindow& window, std::int64_t block_size, std::int64_t n_tokens,
+                         std::int64_t first_block = 0);
+
+// The most blocks held at any time up to n_tokens tokens, also in the middle of a decode step, when
+// the new token is there and the oldest not yet gone.
+std::int64_t max_kept_blocks(const KeyWindow& window, std::int64_t block_size,
+                             std::int64_t n_tokens);
+
+// Blocks of a head that was cut down to n_kept slots when its sequence had n_cut tokens, and has
+// n_tokens since: slots, not positions, fill its blocks.
+std::int64_t compacted_blocks(std::int64_t n_kept, std::int64_t n_cut, std::int64_t block_size,
+                              std::int64_t n_tokens);
+
+// Over `layers` of a table, of a sequence of n_tokens tokens that shares nothing.
+std::int64_t sequence_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
+                             std::int64_t n_tokens);
+
+// What a fork adds to its parent, which it left at n_shared tokens, when it has grown to n_tokens:
+// nothing at first; then its copy of the partial last block and all after it.
+std::int64_t fork_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
+                         std::int64_t n_shared, std::int64_t n_tokens);
+
+// The most blocks of all heads that a sequence owns at any time when it made the tokens at
+// positions `made` itself, computing at most chunk_len tokens in a step: a layer's heads hold the
+// chunk beside what they keep while that layer is computed, one layer at a time. A whole sequence
+// made [0, n); a fork made what comes after its parent's, and owns a copy of the block that both
+// are in.
+std::int64_t max_owned_blocks(const HeadTable& heads, std::int64_t block_size, Extent made,
+                              std::int64_t chunk_len);
+
+// The heads of one layer, by what they keep.
+struct LayerHeads {
+  std::int64_t n_all = 0;       // keep everything: their keys travel round the ring
+  std::int64_t n_windowed = 0;  // keep a window
+  KeyWindow window = {};        // the largest of them
+};
+LayerHeads layer_heads(const HeadTable& heads, LayerId layer);
+
+}  // namespace longhaul

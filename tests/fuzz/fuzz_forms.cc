@@ -1,0 +1,7 @@
+// libFuzzer over given forms: schemas, regular expressions, choices.
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/read_inputs.h"
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return longhaul::test::fuzz_one(data, size, longhaul::test::read_form);
+}

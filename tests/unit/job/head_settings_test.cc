@@ -1,0 +1,42 @@
+#include "tools/job/head_settings.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "model/model_folder.h"
+#include "tests/support/paths.h"
+
+namespace longhaul {
+namespace {
+
+ModelSpec spec() { return ModelFolder(test::source_path("examples/needle/model")).config().spec; }
+
+TEST(HeadSettings, WithoutAProfileEveryHeadKeepsAll) {
+  const ChosenHeads heads = choose_heads({}, spec());
+  EXPECT_EQ(heads.roles.n_retrieval(), spec().n_layers * spec().n_kv_heads);
+  EXPECT_FALSE(heads.profile);
+}
+
+TEST(HeadSettings, WhatIsNotSaidIsTheProfiles) {
+  HeadSettings settings;
+  settings.profile = test::source_path("examples/needle/profile");
+  const ChosenHeads own = choose_heads(settings, spec());
+  ASSERT_TRUE(own.profile);
+  EXPECT_EQ(own.roles.sink, own.profile->sink);
+  settings.sink = 3;
+  settings.recent = 77;
+  settings.retrieval_ratio = 0.0;
+  const ChosenHeads said = choose_heads(settings, spec());
+  EXPECT_EQ(said.roles.sink, 3);
+  EXPECT_EQ(said.roles.recent, 77);
+  EXPECT_EQ(said.roles.n_retrieval(), 0);
+}
+
+TEST(HeadSettings, RefusesSettingsWithoutAProfile) {
+  HeadSettings settings;
+  settings.sink = 4;
+  EXPECT_THROW(choose_heads(settings, spec()), Error);
+}
+
+}  // namespace
+}  // namespace longhaul

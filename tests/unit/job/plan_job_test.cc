@@ -1,0 +1,151 @@
+// Which plan a job gets, and when it gets none.
+#include "tools/job/plan_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "partition/plan_json.h"
+#include "tests/support/paths.h"
+#include "tests/unit/job/plans.h"
+#include "tools/job/plan_files.h"
+
+namespace longhaul {
+namespace {
+
+using testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& work, ErrorCode code) {
+  try {
+    work();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+// The least memory, of 16 MiB steps, with which a request fits two ranks.
+std::int64_t least_memory(PlanRequest request) {
+  std::int64_t memory = std::int64_t{1} << 24;
+  for (;; memory += std::int64_t{1} << 24) {
+    request.cluster = equal_cluster(2, memory, 2);
+    if (plan_fits(request)) return memory;
+  }
+}
+
+class PlanJob : public testing::Test {
+ protected:
+  PlanJob() : model_(test::spec_alone(test::tiny_model())) {
+    const PlanRequest request = test::plan_request(model_.spec(), {});
+    work_.model = &model_;
+    work_.roles = HeadRoles::all_retrieval(request.spec.n_layers, request.spec.n_kv_heads);
+    work_.workload = request.workload;
+  }
+  PlanRequest request(std::int64_t chunk_len, std::int64_t memory) const {
+    PlanRequest request = test::plan_request(model_.spec(), equal_cluster(2, memory, 2));
+    request.workload.document_tokens = 100'000;
+    request.workload.chunk_len = chunk_len;
+    return request;
+  }
+
+  test::TemporaryFolder folder_;
+  ModelSource model_;
+  JobWork work_;
+};
+
+TEST_F(PlanJob, ChunksStayAsLongAsTheyFit) {
+  EXPECT_EQ(chunk_len_that_fits(request(8192, std::int64_t{1} << 40)), 8192);
+}
+
+TEST_F(PlanJob, ChunksAreHalvedUntilThePlanFits) {
+  const std::int64_t memory = least_memory(request(2048, 1 << 24));
+  const PlanRequest tight = request(65536, memory);
+  ASSERT_FALSE(plan_fits(tight)) << "a chunk of 65536 tokens fits as well";
+  const std::int64_t chunk_len = chunk_len_that_fits(tight);
+  EXPECT_GE(chunk_len, 2048);
+  EXPECT_LT(chunk_len, 65536);
+  EXPECT_TRUE(plan_fits(request(chunk_len, memory)));
+  EXPECT_FALSE(plan_fits(request(2 * chunk_len, memory)));
+}
+
+TEST_F(PlanJob, ChunksThatNeverFitStayAsTheyAre) {
+  EXPECT_EQ(chunk_len_that_fits(request(8192, 1 << 20)), 8192);
+  EXPECT_EQ(chunk_len_that_fits(request(100, 1 << 20)), 100);
+}
+
+TEST_F(PlanJob, AChunkThatWasAskedForDoesNotGiveWay) {
+  const std::int64_t memory = least_memory(request(2048, 1 << 24));
+  work_.workload = request(65536, memory).workload;
+  JobConfig config;
+  EXPECT_LT(new_plan(config, work_, equal_cluster(2, memory, 2)).chunk_len, 65536);
+  config.chunk_len = 65536;
+  EXPECT_THAT(message_of([&] { new_plan(config, work_, equal_cluster(2, memory, 2)); },
+                         ErrorCode::kOutOfMemory),
+              HasSubstr("does not fit"));
+}
+
+TEST_F(PlanJob, TakesStagesAndReplicasFromTheConfig) {
+  JobConfig config;
+  config.n_replicas = 2;
+  config.n_stages = 2;
+  const Plan plan = new_plan(config, work_, equal_cluster(4, std::int64_t{1} << 34, 4));
+  EXPECT_EQ(plan.replicas.size(), 2U);
+  EXPECT_EQ(plan.replicas[0].stages.size(), 2U);
+}
+
+TEST_F(PlanJob, RefusesAClusterFileOfOtherRanks) {
+  JobConfig config;
+  config.cluster = test::source_path("tests/unit/partition/clusters/lopsided.toml");
+  const std::int64_t n_ranks = read_cluster(config.cluster).n_ranks();
+  const ClusterSpec found = equal_cluster(n_ranks + 1, std::int64_t{1} << 34, 1);
+  EXPECT_THAT(message_of([&] { plan_job(config, work_, found); }, ErrorCode::kInvalidArgument),
+              HasSubstr("start as many as it describes"));
+}
+
+TEST_F(PlanJob, TakesAPlanFromAFileUnlessItIsOfOtherHeads) {
+  const ClusterSpec found = equal_cluster(2, std::int64_t{1} << 34, 2);
+  JobConfig config;
+  const Plan made = new_plan(config, work_, found);
+  config.plan = folder_.path() / "plan.json";
+  replace_file(config.plan, to_text(plan_to_json(made)));
+  work_.n_threads = 3;
+  const JobPlan job = plan_job(config, work_, found);
+  EXPECT_EQ(*job.plan, made);
+  EXPECT_EQ(job.n_threads, 3);
+
+  work_.roles.roles.front() = HeadRole::kStreaming;
+  work_.roles.recent = 64;
+  EXPECT_THAT(message_of([&] { plan_job(config, work_, found); }, ErrorCode::kInvalidArgument),
+              HasSubstr("was made for other head roles"));
+}
+
+TEST_F(PlanJob, RefusesAPlanThatDoesNotCarryTheWork) {
+  const ClusterSpec found = equal_cluster(2, std::int64_t{1} << 34, 2);
+  JobConfig config;
+  config.plan = folder_.path() / "plan.json";
+  replace_file(config.plan, to_text(plan_to_json(new_plan(JobConfig{}, work_, found))));
+  const ClusterSpec small = equal_cluster(2, 1 << 20, 2);
+  EXPECT_THAT(message_of([&] { plan_job(config, work_, small); }, ErrorCode::kInvalidArgument),
+              HasSubstr("is no plan for this run"));
+}
+
+TEST_F(PlanJob, ThreadsComeFromFlagsThenClusterThenPlan) {
+  JobConfig config;
+  EXPECT_EQ(thread_ranks(config), std::nullopt);
+  const Plan plan = new_plan(config, work_, equal_cluster(3, std::int64_t{1} << 34, 3));
+  EXPECT_EQ(ranks_of(plan), 3);
+  config.plan = folder_.path() / "plan.json";
+  replace_file(config.plan, to_text(plan_to_json(plan)));
+  EXPECT_EQ(thread_ranks(config), 3);
+  config.cluster = test::source_path("tests/unit/partition/clusters/lopsided.toml");
+  EXPECT_EQ(thread_ranks(config), read_cluster(config.cluster).n_ranks());
+  config.n_ranks = 7;
+  EXPECT_EQ(thread_ranks(config), 7);
+  config = {};
+  config.n_ranks = 1;  // asked for: planned like several
+  EXPECT_EQ(thread_ranks(config), 1);
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,47 @@
+#include "tools/job/run_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace longhaul {
+namespace {
+
+using testing::HasSubstr;
+
+RankOutcome some_rank() {
+  RankOutcome rank{.host = "node7", .report = {}, .planned = {}};
+  rank.report.rank = 3;
+  rank.report.phase_seconds = {{"embed", 0.25}, {"attend", 12.5}, {"trim", 0.0}};
+  rank.report.ring_wait_seconds = 1.5;
+  rank.report.sent_bytes = {{"keys", 3 << 20}, {"halo", 512}};
+  rank.report.weight_bytes = 1 << 30;
+  rank.report.kv_peak_bytes = 2 << 20;
+  rank.planned.kv_retrieval = 3 << 20;
+  rank.planned.kv_streaming = 1 << 20;
+  rank.planned.limit = std::int64_t{1} << 32;
+  return rank;
+}
+
+TEST(RunReport, TellsWhatARankDidBesideWhatWasPlanned) {
+  const std::string text = report_table({some_rank()});
+  EXPECT_THAT(text, HasSubstr("3 node7"));
+  EXPECT_THAT(text, HasSubstr("1.00 GiB"));
+  EXPECT_THAT(text, HasSubstr("2.00 MiB   4.00 MiB"));  // peak, planned
+  EXPECT_THAT(text, HasSubstr("attend 12.5, embed 0.25; keys 3.00 MiB, halo 512 B"));
+}
+
+TEST(RunReport, JsonHasEveryFigure) {
+  const std::string text = to_text(report_json({some_rank()}));
+  EXPECT_THAT(text, HasSubstr(R"("phase_seconds":{"embed":0.25,"attend":12.5,"trim":0})"));
+  EXPECT_THAT(text, HasSubstr(R"("sent_bytes":{"keys":3145728,"halo":512})"));
+  EXPECT_THAT(text, HasSubstr(R"("planned_bytes":{"weights":0,"kv_retrieval":3145728)"));
+}
+
+TEST(RunReport, WithoutAPlanNothingIsCompared) {
+  RankOutcome rank = some_rank();
+  rank.planned = {};
+  EXPECT_THAT(to_text(report_json({rank})), testing::Not(HasSubstr("planned_bytes")));
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,94 @@
+// Words of the command line become values, once.
+#include "tools/flags/job_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "tools/flags/sizes.h"
+
+namespace longhaul {
+namespace {
+
+class JobFlags : public testing::Test {
+ protected:
+  JobFlags() {
+    add_device_flags(app_, job_, "a");
+    add_chunk_flag(app_, job_, "a");
+    add_parallel_flag(app_, job_, "a");
+    add_kv_limit_flag(app_, job_, "a");
+    add_weights_flag(app_, job_, "a");
+    add_cache_flags(app_, job_, "a");
+    add_rank_flags(app_, job_);
+    add_step_timeout_flag(app_, job_, "a");
+    add_head_flags(app_, heads_, "a");
+  }
+  void parse(const std::string& arguments) { app_.parse(arguments); }
+
+  CLI::App app_{"test"};
+  JobConfig job_;
+  HeadSettings heads_;
+};
+
+TEST_F(JobFlags, NothingSaidChangesNothing) {
+  parse("");
+  const JobConfig preset;
+  EXPECT_EQ(job_.device, preset.device);
+  EXPECT_EQ(job_.weights, std::nullopt);
+  EXPECT_EQ(job_.k_type, std::nullopt);
+  EXPECT_EQ(job_.kv_limit_bytes, std::nullopt);
+  EXPECT_EQ(job_.history, preset.history);
+  EXPECT_EQ(job_.decode_balance, preset.decode_balance);
+  EXPECT_EQ(job_.step_timeout, preset.step_timeout);
+  EXPECT_EQ(job_.dead_after, preset.dead_after);
+}
+
+TEST_F(JobFlags, WordsBecomeValues) {
+  parse(
+      "--device auto --weights int8 --ctk q8_0 --cache-type-v int4 --history queries "
+      "--decode-balance phases --kv-limit 2G --step-timeout 1.5 --dead-after 7 --ranks 3 -b 4K");
+  EXPECT_EQ(job_.device, DeviceChoice::kAuto);
+  EXPECT_EQ(job_.weights, DType::kI8);
+  EXPECT_EQ(job_.k_type, KvType::kInt8);
+  EXPECT_EQ(job_.v_type, KvType::kInt4);
+  EXPECT_EQ(job_.history, HistoryChoice::kQueriesTravel);
+  EXPECT_EQ(job_.decode_balance, DecodeBalance::kEachPhase);
+  EXPECT_EQ(job_.kv_limit_bytes, std::size_t{2} << 30);
+  EXPECT_EQ(job_.step_timeout, std::chrono::milliseconds(1500));
+  EXPECT_EQ(job_.dead_after, std::chrono::seconds(7));
+  EXPECT_EQ(job_.n_ranks, 3);
+  EXPECT_EQ(job_.chunk_len, 4096);
+}
+
+TEST_F(JobFlags, HelpShowsTheDefaults) {
+  const std::string help = app_.help();
+  for (const char* preset : {"}=cpu", "}=auto", "}=total", "=30", "=86400", "=64"})
+    EXPECT_THAT(help, testing::HasSubstr(preset));
+}
+
+TEST_F(JobFlags, RefusesOtherWords) {
+  for (const char* wrong :
+       {"--device gpu", "--weights f16", "--ctk q5_1", "--history all", "--dead-after 0", "-b many",
+        "-b 0K", "--block-size 0", "--retrieval-ratio 2"}) {
+    EXPECT_THROW(parse(wrong), CLI::ParseError) << wrong;
+  }
+  EXPECT_THROW(parse("--kv-limit much"), Error);
+}
+
+TEST_F(JobFlags, APlanSaysItsOwnStages) {
+  EXPECT_THROW(parse("--plan p.json --stages 2"), CLI::ParseError);
+}
+
+TEST(Sizes, LettersAreBinaryAndWithABDecimal) {
+  EXPECT_EQ(parse_byte_size("8G"), std::size_t{8} << 30);
+  EXPECT_EQ(parse_byte_size("8GiB"), std::size_t{8} << 30);
+  EXPECT_EQ(parse_byte_size("8GB"), 8'000'000'000U);
+  EXPECT_EQ(parse_byte_size("512m"), std::size_t{512} << 20);
+  EXPECT_EQ(parse_byte_size("1000"), 1000U);
+  EXPECT_THROW(parse_byte_size("-1G"), Error);
+  EXPECT_THROW(parse_byte_size("8X"), Error);
+}
+
+}  // namespace
+}  // namespace longhaul

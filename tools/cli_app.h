@@ -1,7 +1,0 @@
-// CLI11's class by name only: its header takes a compiler ten seconds, and only sources that define
-// flags need it.
-#pragma once
-
-namespace CLI {
-class App;
-}  // namespace CLI

@@ -1,9 +1,0 @@
-// `longhaul eval needle`.
-#pragma once
-#include "tools/commands.h"
-
-namespace longhaul {
-
-Command add_eval_needle_command(CLI::App& eval);
-
-}  // namespace longhaul

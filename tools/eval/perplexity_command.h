@@ -1,9 +1,0 @@
-// `longhaul eval perplexity`.
-#pragma once
-#include "tools/commands.h"
-
-namespace longhaul {
-
-Command add_eval_perplexity_command(CLI::App& eval);
-
-}  // namespace longhaul

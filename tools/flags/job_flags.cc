@@ -1,0 +1,197 @@
+#include "tools/flags/job_flags.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <limits>
+
+#include "tools/flags/choice_flag.h"
+#include "tools/flags/count_flag.h"
+#include "tools/flags/sizes.h"
+
+namespace longhaul {
+namespace {
+
+const auto kCount =
+    CLI::Range(std::int64_t{1}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
+const auto kFromZero =
+    CLI::Range(std::int64_t{0}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
+
+CLI::Option* add_seconds(CLI::App& app, const std::string& name, std::chrono::milliseconds& value,
+                         double longest, const std::string& help) {
+  return app
+      .add_option_function<double>(
+          name,
+          [&value](const double& seconds) {
+            value = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+          },
+          help)
+      ->check(CLI::Range(1.0, longest))
+      ->default_str(fmt::format("{}", static_cast<double>(value.count()) / 1e3));
+}
+
+}  // namespace
+
+void add_model_flag(CLI::App& app, std::string& model) {
+  app.add_option("-m,--model", model,
+                 "Model: a Hugging Face folder, or org/name[@revision] from the local hub cache")
+      ->required();
+}
+
+void add_device_flag(CLI::App& app, JobConfig& job, const std::string& group) {
+  add_choice<DeviceChoice>(
+      app, "--device", job.device,
+      {{"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}, {"auto", DeviceChoice::kAuto}},
+      "What computes: cpu; cuda, a GPU for each rank of a host in turn; auto: "
+      "GPUs where there are any")
+      ->group(group);
+}
+
+void add_device_flags(CLI::App& app, JobConfig& job, const std::string& group) {
+  add_device_flag(app, job, group);
+  app.add_option("-t,--threads", job.n_threads,
+                 "Threads of each rank (default: all cores of the host, divided "
+                 "among its ranks)")
+      ->check(CLI::Range(0, 4096))
+      ->group(group);
+}
+
+void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group) {
+  app.add_option("-b,--chunk-len,--batch-size", job.chunk_len,
+                 "Tokens of one prefill step, over all ranks of a ring (default: 2048 for each of "
+                 "up to 4 ranks)")
+      ->transform(with_letters())
+      ->check(kCount)
+      ->group(group);
+}
+
+void add_parallel_flag(CLI::App& app, JobConfig& job, const std::string& group) {
+  app.add_option("--parallel", job.n_parallel, "Requests answered at the same time")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group) {
+  app.add_option_function<std::string>(
+         "--kv-limit",
+         [&job](const std::string& text) { job.kv_limit_bytes = parse_byte_size(text); },
+         "Most memory of KV caches, such as 8G (default: none)")
+      ->group(group);
+}
+
+void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group) {
+  add_choice<std::optional<DType>>(
+      app, "--weights", job.weights,
+      {{"auto", std::nullopt}, {"f32", DType::kF32}, {"bf16", DType::kBf16}, {"int8", DType::kI8}},
+      "Type of weights in memory; auto: the files'. int8 halves bf16's memory and reads, "
+      "and quantises what enters a product (the embedding stays bf16)")
+      ->group(group);
+}
+
+void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group) {
+  // q8_0, q4_0 and q4_1 are llama.cpp's names for types of so many bits.
+  const FlagWords<std::optional<KvType>> types = {{"auto", std::nullopt},  {"f32", KvType::kF32},
+                                                  {"bf16", KvType::kBf16}, {"int8", KvType::kInt8},
+                                                  {"int4", KvType::kInt4}, {"q8_0", KvType::kInt8},
+                                                  {"q4_0", KvType::kInt4}, {"q4_1", KvType::kInt4}};
+  add_choice(app, "--cache-type-k,--ctk", job.k_type, types,
+             "Type of cached keys: f32, bf16, int8 (q8_0), int4 (q4_0, q4_1); auto: as the weights")
+      ->group(group);
+  add_choice(app, "--cache-type-v,--ctv", job.v_type, types, "Type of cached values")->group(group);
+  app.add_option("--block-size", job.block_size, "Tokens of a cache block")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_profile_flags(CLI::App& app, HeadSettings& heads, const std::string& group) {
+  app.add_option("--head-profile", heads.profile,
+                 "Folder with full_attention_heads.tsv and config.json (DuoAttention); without it "
+                 "every head keeps every token")
+      ->group(group);
+  app.add_option("--retrieval-ratio", heads.retrieval_ratio,
+                 "Share of heads that keep every token (default: those with a gate of 0.5 or more)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(group);
+}
+
+void add_head_flags(CLI::App& app, HeadSettings& heads, const std::string& group) {
+  add_profile_flags(app, heads, group);
+  app.add_option("--sink", heads.sink,
+                 "First tokens that streaming heads keep (default: the profile's)")
+      ->transform(with_letters())
+      ->check(kFromZero)
+      ->group(group);
+  app.add_option("--recent", heads.recent,
+                 "Last tokens that streaming heads keep (default: the profile's)")
+      ->transform(with_letters())
+      ->check(kCount)
+      ->group(group);
+}
+
+CLI::Option* add_cluster_flag(CLI::App& app, JobConfig& job, const std::string& group) {
+  return app
+      .add_option("--cluster", job.cluster,
+                  "TOML file of nodes, memory, speeds and links (the form is in "
+                  "partition/cluster_spec.h); without it the ranks find out themselves")
+      ->group(group);
+}
+
+std::vector<CLI::Option*> add_layout_flags(CLI::App& app, JobConfig& job,
+                                           const std::string& group) {
+  return {app.add_option("--stages", job.n_stages,
+                         "Stages of each replica (default: the fewest that fit)")
+              ->check(kCount)
+              ->group(group),
+          app.add_option("--replicas", job.n_replicas, "Replicas (default: as many as make sense)")
+              ->check(kCount)
+              ->group(group),
+          add_choice<DecodeBalance>(
+              app, "--decode-balance", job.decode_balance,
+              {{"total", DecodeBalance::kTotalBytes}, {"phases", DecodeBalance::kEachPhase}},
+              "total: ranks that read many KV bytes compute fewer columns; phases: columns by "
+              "reading speed alone")
+              ->group(group)};
+}
+
+void add_rank_flags(CLI::App& app, JobConfig& job) {
+  const std::string group = "Several ranks (under mpirun or srun every process is one)";
+  app.add_option("--ranks", job.n_ranks, "Without mpirun: so many ranks as threads of this process")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1024}))
+      ->group(group);
+  add_cluster_flag(app, job, group);
+  CLI::Option* plan =
+      app.add_option("--plan", job.plan,
+                     "Run this plan, written by longhaul plan --json, instead of making one")
+          ->group(group);
+  for (CLI::Option* option : add_layout_flags(app, job, group)) option->excludes(plan);
+  add_choice<HistoryChoice>(app, "--history", job.history,
+                            {{"auto", HistoryChoice::kByCost},
+                             {"keys", HistoryChoice::kKeysTravel},
+                             {"queries", HistoryChoice::kQueriesTravel}},
+                            "What travels for retrieval heads over earlier chunks: keys, queries, "
+                            "or what costs less")
+      ->group(group);
+  add_seconds(app, "--dead-after", job.dead_after, 1e6,
+              "Seconds of silence after which a rank counts as dead")
+      ->group(group);
+  app.add_option("--control-address", job.control_address,
+                 "Address of rank 0's node on which it takes the other nodes' control connections "
+                 "(default: 127.0.0.1 on one node, else its first network interface)")
+      ->group(group);
+  app.add_option(
+         "--trace", job.trace,
+         "Write the work, transfers and waits of each rank's first chunks to this file, its "
+         "number before the extension (trace.json: trace.0.json, ...), for Perfetto or "
+         "chrome://tracing")
+      ->group(group);
+}
+
+void add_step_timeout_flag(CLI::App& app, JobConfig& job, const std::string& group) {
+  add_seconds(app, "--step-timeout", job.step_timeout, 1e7,
+              "Seconds after which a step that has no result counts as hung")
+      ->group(group);
+}
+
+}  // namespace longhaul

@@ -1,0 +1,47 @@
+// The flags that commands share, a function for each group; each command takes those that mean
+// something to it. Values go straight into a JobConfig, as values: nothing below reads words.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tools/flags/cli_app.h"
+#include "tools/job/head_settings.h"
+#include "tools/job/job_config.h"
+
+namespace longhaul {
+
+// Everything must outlive `app`; `group` is the heading in the help text.
+
+// -m, --model, which is required.
+void add_model_flag(CLI::App& app, std::string& model);
+// --device.
+void add_device_flag(CLI::App& app, JobConfig& job, const std::string& group);
+// --device and --threads.
+void add_device_flags(CLI::App& app, JobConfig& job, const std::string& group);
+// --chunk-len.
+void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group);
+// --parallel.
+void add_parallel_flag(CLI::App& app, JobConfig& job, const std::string& group);
+// --kv-limit.
+void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group);
+// --weights.
+void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group);
+// --cache-type-k, --cache-type-v and --block-size.
+void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group);
+constexpr const char* kHeadGroup = "Retrieval and streaming heads";
+// --head-profile and --retrieval-ratio.
+void add_profile_flags(CLI::App& app, HeadSettings& heads, const std::string& group);
+// These, --sink and --recent.
+void add_head_flags(CLI::App& app, HeadSettings& heads, const std::string& group);
+
+// --cluster.
+CLI::Option* add_cluster_flag(CLI::App& app, JobConfig& job, const std::string& group);
+// --stages, --replicas and --decode-balance.
+std::vector<CLI::Option*> add_layout_flags(CLI::App& app, JobConfig& job, const std::string& group);
+// These, --ranks, --plan, --history, and how ranks find and wait for each other.
+void add_rank_flags(CLI::App& app, JobConfig& job);
+// --step-timeout.
+void add_step_timeout_flag(CLI::App& app, JobConfig& job, const std::string& group);
+
+}  // namespace longhaul

@@ -1,0 +1,41 @@
+#include "tools/flags/log_flags.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <string_view>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace longhaul {
+namespace {
+
+int log_descriptor = -1;
+
+void write_to_log_file(std::string_view line) {
+  [[maybe_unused]] const auto written = ::write(log_descriptor, line.data(), line.size());
+}
+
+}  // namespace
+
+void add_log_flags(CLI::App& app, LogFlags& flags, const std::string& group) {
+  app.add_flag("--no-progress", flags.no_progress, "Show no progress on stderr")->group(group);
+  app.add_option("--log-level", flags.level,
+                 "debug, info, warning, error, off; also per part: info,kv=debug")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--log-file", flags.file, "Write log lines to this file instead of stderr")
+      ->group(group);
+}
+
+void open_log(const LogFlags& flags) {
+  set_log_levels(flags.level);
+  if (flags.file.empty()) return;
+  log_descriptor = ::open(flags.file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log_descriptor < 0) throw_errno("cannot open", flags.file.string());
+  set_log_sink(write_to_log_file);
+}
+
+}  // namespace longhaul

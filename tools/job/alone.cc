@@ -1,0 +1,61 @@
+// One rank, alone: a worker on a thread of its own behind the in-memory link, without a plan.
+#include "cluster/comm/host_info.h"
+#include "cluster/comm/in_process.h"
+#include "cluster/comm/mpi_environment.h"
+#include "tools/job/job_end.h"
+#include "tools/job/launch.h"
+#include "tools/job/local_replica.h"
+#include "tools/job/rank_server.h"
+
+namespace longhaul {
+namespace {
+
+WorkerConfig worker_config(const JobConfig& config, const JobWork& work) {
+  WorkerConfig worker;
+  worker.device = chosen_device(config.device);
+  worker.weights = work.model->all_layers(worker.device);
+  worker.heads = duo_attention_heads(work.model->spec(), work.roles);
+  worker.k_type = work.workload.k_type;
+  worker.v_type = work.workload.v_type;
+  worker.block_size = work.workload.block_size;
+  worker.cache_limit_bytes = config.kv_limit_bytes;
+  worker.n_threads = work.n_threads > 0 ? work.n_threads : config.n_threads;
+  return worker;
+}
+
+void run(const JobConfig& config, JobEnd& end, const JobWork& work, const Drive& drive) {
+  LocalReplica replica(worker_config(config, work));
+  JobRun alone{.job = nullptr,
+               .workload = work.workload,
+               .replicas = {&replica.link()},
+               .hosts = {hostname()},
+               .writing = &end.writing(),
+               .fail = [&](std::exception_ptr why) { end.fail(why); }};
+  try {
+    drive(alone);
+  } catch (const Error& error) {
+    // A worker's thread that hangs cannot be joined; what is done is on disk.
+    if (error.code() == ErrorCode::kTimeout) end.fail(std::current_exception());
+    throw;
+  }
+}
+
+}  // namespace
+
+int run_alone(const JobConfig& config, const Lead& lead) {
+  JobEnd end(config.after_loss);
+  std::optional<ClusterSpec> found;
+  JobRanks ranks;
+  ranks.run = [&](const JobWork& work, const Drive& drive) { run(config, end, work, drive); };
+  ranks.find_cluster = [&](ModelSource& model) {
+    if (!found) {
+      const auto comm = make_communicator({.hub = make_in_process_hub(1)});
+      PhaseBoard board;
+      found = RankServer(*comm, config, board).find_cluster(model);
+    }
+    return *found;
+  };
+  return lead(ranks);
+}
+
+}  // namespace longhaul

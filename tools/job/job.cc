@@ -1,0 +1,21 @@
+#include "tools/job/job.h"
+
+#include "base/error.h"
+#include "cluster/comm/mpi_environment.h"
+#include "tools/job/launch.h"
+#include "tools/job/plan_files.h"
+
+namespace longhaul {
+
+int run_job(const JobConfig& config, const OpenModel& open_model,
+            const std::function<int(JobRanks&)>& lead) {
+  if (started_by_mpi_launcher()) {
+    require(!config.n_ranks,
+            "--ranks makes threads of one process; under mpirun and srun every process is a rank");
+    return run_on_processes(config, open_model, lead);
+  }
+  if (const auto n_ranks = thread_ranks(config)) return run_on_threads(config, *n_ranks, lead);
+  return run_alone(config, lead);
+}
+
+}  // namespace longhaul

@@ -1,0 +1,56 @@
+// How a job runs: what computes, what it may hold, how its ranks come together. Made once, from the
+// flags (tools/flags); everything below reads values, never words.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "base/dtype.h"
+#include "base/kv_type.h"
+#include "partition/decode_slices.h"
+#include "tools/job/device_choice.h"
+#include "worker/ring/ring_place.h"
+
+namespace longhaul {
+
+struct JobConfig {
+  // --- What computes ---
+  DeviceChoice device = DeviceChoice::kCpu;
+  int n_threads = 0;  // of each rank; 0: OMP_NUM_THREADS, else the host's cores, divided
+  // Tokens of a prefill step, over all ranks of a ring. Not given: default_chunk_len, and fewer
+  // where a plan does not fit otherwise.
+  std::optional<std::int64_t> chunk_len;
+  std::int64_t n_parallel = 8;  // sequences that are answered at the same time
+
+  // --- What memory holds ---
+  std::optional<DType> weights;  // kF32, kBf16 or kI8; not given: as the model's files
+  std::optional<KvType> k_type;  // of cached keys; not given: what such weights compute
+  std::optional<KvType> v_type;  // of cached values; likewise
+  std::int64_t block_size = 64;  // tokens of a cache block
+  std::optional<std::size_t> kv_limit_bytes;  // of all KV caches of a replica; not given: no limit
+
+  // --- Ranks (under mpirun or srun every process is one) ---
+  std::optional<std::int64_t> n_ranks;  // as threads of this process; not given: see thread_ranks()
+  std::filesystem::path cluster;        // TOML; empty: the ranks find out themselves
+  std::filesystem::path plan;           // JSON; empty: made at start
+  std::optional<std::int64_t> n_stages;    // of each replica; not given: the fewest that fit
+  std::optional<std::int64_t> n_replicas;  // not given: as many as make sense
+  HistoryChoice history = HistoryChoice::kByCost;  // what travels for retrieval heads
+  DecodeBalance decode_balance = DecodeBalance::kTotalBytes;
+
+  // --- Operation ---
+  std::chrono::milliseconds step_timeout = std::chrono::hours(24);  // then a step counts as hung
+  std::chrono::milliseconds dead_after = std::chrono::seconds(30);  // silence of a dead rank
+  std::string control_address;  // of rank 0's node; empty: 127.0.0.1, or its first interface
+  std::filesystem::path trace;  // of the first chunks, a file for each rank; empty: none
+  // What people are told after ranks were lost: what is kept, and what to do.
+  std::string after_loss = "run the same command again";
+};
+
+// Tokens of a prefill step when nothing is said: results do not depend on it, speed does.
+std::int64_t default_chunk_len(std::int64_t n_ranks);
+
+}  // namespace longhaul

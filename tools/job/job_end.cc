@@ -1,0 +1,79 @@
+#include "tools/job/job_end.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "cluster/comm/mpi_environment.h"
+#include "tools/job/exit_status.h"
+
+namespace longhaul {
+namespace {
+
+bool is_of_ranks(ErrorCode code) {
+  return code == ErrorCode::kPeerFailed || code == ErrorCode::kTimeout || code == ErrorCode::kMpi;
+}
+
+void print_error(std::string_view message) {
+  // Whole, in one call: other ranks print to the same terminal.
+  const std::string line = fmt::format("longhaul: error: {}\n", message);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+int report_error(const Error& error, std::string_view after_loss) {
+  if (!after_loss.empty() && is_of_ranks(error.code())) {
+    print_error(fmt::format("{}; {}", error.what(), after_loss));
+    return kExitStopped;
+  }
+  print_error(error.what());
+  const int status = exit_status_of(error.code());
+  if (status == kExitInternal)
+    fmt::print(stderr, "longhaul: ({}, {}:{})\n", name_of(error.code()), error.where().file_name(),
+               error.where().line());
+  return status;
+}
+
+}  // namespace
+
+int report_failure(std::exception_ptr failure, std::string_view after_loss) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return report_error(error, after_loss);
+  } catch (const std::bad_alloc&) {
+    print_error("the system gave no memory; see --kv-limit, --parallel");
+    return kExitDoesNotFit;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "longhaul: internal error: {}\n", error.what());
+    return kExitInternal;
+  }
+}
+
+void JobEnd::end(const std::function<int()>& report) {
+  ending_.lock();  // whoever comes second waits here until the process is gone
+  const int status = report();
+  if (tell_) tell_();
+  // A writer that hangs in the disk must not keep the job alive.
+  for (int i = 0; i < 100 && !writing_.try_lock(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  MpiEnvironment::exit_now(status);
+}
+
+void JobEnd::fail(std::exception_ptr failure) {
+  end([&] { return report_failure(failure, after_loss_); });
+}
+
+void JobEnd::fail(std::string_view message) {
+  fail(std::make_exception_ptr(Error(ErrorCode::kPeerFailed, std::string(message))));
+}
+
+void JobEnd::leave(int status) {
+  end([status] { return status; });
+}
+
+}  // namespace longhaul

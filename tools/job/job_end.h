@@ -1,0 +1,42 @@
+// The way out of a job of several ranks after a failure: other threads and ranks may be stuck in
+// transfers that never end, so the process says why and leaves at once. What is finished is on disk
+// by then, line by line.
+#pragma once
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace longhaul {
+
+// Prints what went wrong as the program does for every error, and returns the exit status. With
+// `after_loss`, what people are told after ranks were lost, losing them is kExitStopped.
+int report_failure(std::exception_ptr failure, std::string_view after_loss = {});
+
+// One per process; thread-safe.
+class JobEnd {
+ public:
+  explicit JobEnd(std::string after_loss) : after_loss_(std::move(after_loss)) {}
+
+  // Held while results are written: the process does not end in the middle of a line.
+  std::mutex& writing() { return writing_; }
+  // Called before the process ends, to tell other ranks.
+  void before(std::function<void()> tell) { tell_ = std::move(tell); }
+
+  // The first caller prints and ends the process; others wait for that.
+  [[noreturn]] void fail(std::exception_ptr failure);
+  [[noreturn]] void fail(std::string_view message);  // of a lost rank
+  // Without a message: somebody else tells people.
+  [[noreturn]] void leave(int status);
+
+ private:
+  [[noreturn]] void end(const std::function<int()>& report);
+  std::mutex ending_;  // never released
+  std::mutex writing_;
+  std::function<void()> tell_;
+  std::string after_loss_;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,73 @@
+#include "tools/job/job_order.h"
+
+#include <limits>
+
+#include "base/json.h"
+#include "partition/plan_json.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::string_view kSource = "the order of rank 0";
+
+Json cluster_to_json(const ClusterSpec& cluster) {
+  JsonArray ranks;
+  for (const RankSpec& rank : cluster.ranks) {
+    ranks.emplace_back(JsonObject{{"host", rank.host},
+                                  {"memory_bytes", rank.memory_bytes},
+                                  {"gflops", rank.gflops},
+                                  {"memory_gb_per_s", rank.memory_gb_per_s},
+                                  {"on_gpu", rank.device == Device::kCuda},
+                                  {"gpu", rank.gpu}});
+  }
+  const LinkSpec& link = cluster.link;
+  return JsonObject{{"ranks", std::move(ranks)},
+                    {"within_host_gb_per_s", link.within_host_gb_per_s},
+                    {"within_host_latency_us", link.within_host_latency_us},
+                    {"between_hosts_gb_per_s", link.between_hosts_gb_per_s},
+                    {"between_hosts_latency_us", link.between_hosts_latency_us},
+                    {"headroom", cluster.headroom},
+                    {"speeds_known", cluster.speeds_known}};
+}
+
+ClusterSpec cluster_from_json(const JsonField& json) {
+  ClusterSpec cluster;
+  const JsonField ranks = json.at("ranks");
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const JsonField rank = ranks.at(i);
+    cluster.ranks.push_back(
+        {.host = rank.at("host").as_string(),
+         .memory_bytes =
+             rank.at("memory_bytes").as_integer(0, std::numeric_limits<std::int64_t>::max()),
+         .gflops = rank.at("gflops").as_number(),
+         .memory_gb_per_s = rank.at("memory_gb_per_s").as_number(),
+         .device = rank.at("on_gpu").as_bool() ? Device::kCuda : Device::kCpu,
+         .gpu = static_cast<int>(rank.at("gpu").as_integer(0, std::numeric_limits<int>::max()))});
+  }
+  cluster.link.within_host_gb_per_s = json.at("within_host_gb_per_s").as_number();
+  cluster.link.within_host_latency_us = json.at("within_host_latency_us").as_number();
+  cluster.link.between_hosts_gb_per_s = json.at("between_hosts_gb_per_s").as_number();
+  cluster.link.between_hosts_latency_us = json.at("between_hosts_latency_us").as_number();
+  cluster.headroom = json.at("headroom").as_number();
+  cluster.speeds_known = json.at("speeds_known").as_bool();
+  cluster.validate();
+  return cluster;
+}
+
+}  // namespace
+
+std::string encode_order(const JobPlan& job) {
+  return to_text(JsonObject{{"plan", plan_to_json(*job.plan)},
+                            {"cluster", cluster_to_json(*job.cluster)},
+                            {"n_threads", job.n_threads}});
+}
+
+JobPlan decode_order(std::string_view text) {
+  const Json json = parse_json(text, kSource);
+  const JsonField root(json, std::string(kSource));
+  return {std::make_shared<const Plan>(plan_from_json(root.at("plan").json(), kSource)),
+          std::make_shared<const ClusterSpec>(cluster_from_json(root.at("cluster"))),
+          static_cast<int>(root.at("n_threads").as_integer(0, std::numeric_limits<int>::max()))};
+}
+
+}  // namespace longhaul

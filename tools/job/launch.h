@@ -1,0 +1,21 @@
+// The three ways in which run_job (tools/job/job.h) comes to its ranks.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+#include "tools/job/job.h"
+
+namespace longhaul {
+
+using Lead = std::function<int(JobRanks&)>;
+
+// One rank, which is a thread of this process; nothing is planned.
+int run_alone(const JobConfig& config, const Lead& lead);
+
+// So many ranks as threads of this process.
+int run_on_threads(const JobConfig& config, std::int64_t n_ranks, const Lead& lead);
+
+// For a process that mpirun or srun started: `lead` is called on rank 0 only.
+int run_on_processes(const JobConfig& config, const OpenModel& open_model, const Lead& lead);
+
+}  // namespace longhaul

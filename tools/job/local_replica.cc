@@ -1,0 +1,50 @@
+#include "tools/job/local_replica.h"
+
+#include <exception>
+#include <future>
+
+#include "base/log.h"
+
+namespace longhaul {
+namespace {
+
+void serve(const WorkerConfig& config, std::unique_ptr<WorkerLink> link,
+           std::promise<void> started) {
+  std::unique_ptr<Worker> worker;
+  try {
+    worker = std::make_unique<Worker>(config);
+  } catch (...) {
+    started.set_exception(std::current_exception());
+    return;
+  }
+  started.set_value();
+  try {
+    worker->serve(*link);
+  } catch (const std::exception& error) {
+    // The link closes with this thread; the coordinator then reports a lost worker.
+    LONGHAUL_LOG(kError, kStep, "the worker failed: {}", error.what());
+  }
+}
+
+}  // namespace
+
+LocalReplica::LocalReplica(const WorkerConfig& config) {
+  LinkPair ends = make_in_memory_link();
+  link_ = std::move(ends.coordinator);
+  std::promise<void> started;
+  std::future<void> start = started.get_future();
+  thread_ = std::thread(serve, config, std::move(ends.worker), std::move(started));
+  try {
+    start.get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+LocalReplica::~LocalReplica() {
+  link_.reset();
+  thread_.join();
+}
+
+}  // namespace longhaul

@@ -1,0 +1,44 @@
+#include "tools/job/model_source.h"
+
+#include <filesystem>
+#include <string_view>
+
+namespace longhaul {
+
+ModelSource::ModelSource(ModelSpec spec, DType weight_dtype, Load load)
+    : spec_(std::move(spec)), weight_dtype_(weight_dtype), load_(std::move(load)) {}
+
+std::shared_ptr<const Weights> ModelSource::layers(Extent layers, const DeviceId& device) {
+  const std::lock_guard lock(mutex_);
+  auto& weights = shelf_[{layers, name_of(device)}];
+  if (!weights) weights = std::make_shared<const Weights>(load_(layers, device));
+  return weights;
+}
+
+std::shared_ptr<const Weights> ModelSource::all_layers(const DeviceId& device) {
+  return layers({0, spec_.n_layers}, device);
+}
+
+std::shared_ptr<ModelSource> source_of(std::shared_ptr<const ModelFolder> folder,
+                                       std::optional<DType> asked) {
+  const ModelSpec& spec = folder->config().spec;
+  const DType weights = weights_in_memory(asked, *folder);
+  return std::make_shared<ModelSource>(
+      spec, weights, [folder = std::move(folder), asked](Extent layers, const DeviceId& device) {
+        return Weights::load(*folder, layers, asked, device);
+      });
+}
+
+DType weights_in_memory(std::optional<DType> asked, const ModelFolder& folder) {
+  if (asked) return *asked;
+  const bool has_files = std::filesystem::exists(folder.path() / "model.safetensors") ||
+                         std::filesystem::exists(folder.path() / "model.safetensors.index.json");
+  // The files' types may differ from what config.json says.
+  constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
+  DType dtype = folder.config().spec.weight_dtype;
+  if (has_files && folder.has_tensor(kSomeMatrix)) dtype = folder.tensor(kSomeMatrix).dtype;
+  if (dtype == DType::kI8) return dtype;
+  return dtype == DType::kBf16 ? DType::kBf16 : DType::kF32;  // others are converted to f32
+}
+
+}  // namespace longhaul

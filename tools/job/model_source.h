@@ -1,0 +1,49 @@
+// Where the ranks of a job get their weights from: a model's folder, or whatever else can make
+// layers of one. Every process of a job has its own, of the same model.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/dtype.h"
+#include "base/ids.h"
+#include "model/model_folder.h"
+#include "worker/weights.h"
+
+namespace longhaul {
+
+// Keeps what it has read: ranks of one process, and one run after the other, share the weights of
+// the same layers on the same device. Thread-safe.
+class ModelSource {
+ public:
+  using Load = std::function<Weights(Extent layers, const DeviceId&)>;
+  // `weight_dtype`: of the matrices, in memory. `load` is called by one thread at a time.
+  ModelSource(ModelSpec spec, DType weight_dtype, Load load);
+
+  const ModelSpec& spec() const { return spec_; }
+  DType weight_dtype() const { return weight_dtype_; }
+  // Blocks while they are read; throws what `load` throws.
+  std::shared_ptr<const Weights> layers(Extent layers, const DeviceId& device);
+  std::shared_ptr<const Weights> all_layers(const DeviceId& device);
+
+ private:
+  ModelSpec spec_;
+  DType weight_dtype_;
+  Load load_;
+  std::mutex mutex_;  // guards shelf_; held while reading
+  std::map<std::pair<Extent, std::string>, std::shared_ptr<const Weights>> shelf_;  // by device
+};
+
+// A folder's weights, converted to `asked` where given.
+std::shared_ptr<ModelSource> source_of(std::shared_ptr<const ModelFolder> folder,
+                                       std::optional<DType> asked);
+
+// As the matrices will be in memory: asked for, or of the files if they are there, or as
+// config.json says.
+DType weights_in_memory(std::optional<DType> asked, const ModelFolder& folder);
+
+}  // namespace longhaul

@@ -1,0 +1,275 @@
+// Ranks as the processes that mpirun or srun started. Every process' main thread is a worker's step
+// thread and owns MPI; on rank 0 the coordinator runs on threads of its own. All ranks, rank 0's
+// worker too, hold a control connection to rank 0, whose address and secret travel over MPI.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <optional>
+#include <span>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cluster/comm/host_info.h"
+#include "cluster/comm/mpi_environment.h"
+#include "tools/job/deadlines.h"
+#include "tools/job/exit_status.h"
+#include "tools/job/job_end.h"
+#include "tools/job/launch.h"
+#include "tools/job/plan_job.h"
+#include "tools/job/rank_links.h"
+#include "tools/job/rank_server.h"
+#include "tools/job/stop_signal.h"
+
+namespace longhaul {
+namespace {
+
+constexpr auto kConnectDeadline = std::chrono::seconds(30);
+
+// What rank 0 tells the others to do next, by broadcast.
+constexpr std::string_view kServe = "serve";  // a plan
+constexpr std::string_view kFind = "find";    // out what cluster they are
+constexpr std::string_view kLeave = "leave";
+
+// Where the coordinator listens, as bytes that are broadcast.
+struct ControlPoint {
+  std::array<char, 64> address{};  // ends with 0
+  std::uint16_t port = 0;
+  Secret secret{};
+};
+
+// This node's first network interface that is up and not the loopback.
+std::string first_interface_address() {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) throw_errno("cannot list", "network interfaces");
+  std::string found;
+  for (const ifaddrs* at = all; at != nullptr && found.empty(); at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
+    if ((at->ifa_flags & IFF_UP) == 0 || (at->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    sockaddr_in address{};
+    std::memcpy(&address, at->ifa_addr, sizeof address);
+    std::array<char, INET_ADDRSTRLEN> text{};
+    if (::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size()) != nullptr)
+      found = text.data();
+  }
+  ::freeifaddrs(all);
+  if (found.empty()) {
+    throw Error(ErrorCode::kIo,
+                "rank 0's node has no network interface for the control connections of the other "
+                "nodes; --control-address names one");
+  }
+  return found;
+}
+
+class ProcessRank {
+ public:
+  explicit ProcessRank(const JobConfig& config)
+      : config_(config), end_(config.after_loss), environment_(nullptr, nullptr) {
+    CommunicatorConfig comm;
+    comm.kind = CommunicatorKind::kMpi;
+    comm.default_deadline = transfer_deadline(config);
+    comm_ = make_communicator(comm);
+    hosts_ = host_info(*comm_);
+    set_log_rank(fmt::format("{}:{}", hosts_.hostname, comm_->rank()));
+    if (comm_->size() > 1) connect();
+    server_of_rank_ = std::make_unique<RankServer>(*comm_, config_, board_);
+  }
+
+  int rank() const { return comm_->rank(); }
+  int size() const { return comm_->size(); }
+
+  // Rank 0, one of several.
+  int lead(const Lead& lead);
+  // The only rank: leads as one that no launcher started, and ends MPI.
+  int lead_alone(const Lead& lead);
+  // The other ranks: until rank 0 says that it is over.
+  int serve(const OpenModel& open_model);
+
+ private:
+  void connect();
+  void on_lost(LostCoordinator how, const std::string& reason);
+  void run(const JobWork& work, const Drive& drive);
+  int finish(int status);
+
+  // The server outlives MPI_Finalize, and so the other ranks' connections.
+  const JobConfig& config_;
+  JobEnd end_;
+  PhaseBoard board_;
+  std::atomic<bool> served_ = false;  // from then on a closed connection is no loss
+  MpiEnvironment environment_;
+  std::unique_ptr<Communicator> comm_;
+  HostInfo hosts_;
+  std::unique_ptr<ControlServer> server_;  // on rank 0
+  std::unique_ptr<WorkerLink> link_;
+  std::unique_ptr<RankServer> server_of_rank_;
+};
+
+// Collective over all ranks.
+void ProcessRank::connect() {
+  const ControlTimes times = control_times(config_);
+  ControlPoint point;
+  if (rank() == 0) {
+    std::string address = config_.control_address;
+    if (address.empty()) address = hosts_.n_hosts == 1 ? "127.0.0.1" : first_interface_address();
+    require(address.size() < point.address.size(), "--control-address is no address");
+    std::memcpy(point.address.data(), address.data(), address.size());
+    point.secret = random_secret();
+    ControlServer::Config config;
+    config.bind_address = address;
+    config.secret = point.secret;
+    config.n_workers = size();
+    config.times = times;
+    // On a thread of its own: the control thread has aborts to send.
+    config.on_failure = [this](const std::string& reason) {
+      std::thread([this, reason] { end_.fail(reason); }).detach();
+    };
+    server_ = std::make_unique<ControlServer>(config);
+    point.port = server_->port();
+    end_.before([this] {
+      server_->abort_workers();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for them to be sent
+    });
+  }
+  comm_->broadcast(std::as_writable_bytes(std::span(&point, 1)), 0);
+  ControlClientConfig client;
+  client.address = point.address.data();
+  client.port = point.port;
+  client.secret = point.secret;
+  client.rank = rank();
+  client.host = hosts_.hostname;
+  client.times = times;
+  client.board = &board_;
+  client.on_lost = [this](LostCoordinator how, const std::string& reason) { on_lost(how, reason); };
+  link_ = connect_to_coordinator(std::move(client), deadline_in(kConnectDeadline));
+  if (server_) server_->wait_for_workers(deadline_in(kConnectDeadline));
+}
+
+// On the control thread; the step thread may be stuck.
+void ProcessRank::on_lost(LostCoordinator how, const std::string& reason) {
+  if (served_) return;
+  constexpr int kSpeakers = 4;  // ranks that tell people; the others would say the same
+  if (how == LostCoordinator::kGone && rank() < kSpeakers) {
+    end_.fail(fmt::format("rank {} on {} has lost the coordinator, rank 0 on {}: {}", rank(),
+                          hosts_.hostname, hosts_.hostnames.front(), reason));
+  }
+  // Rank 0 tells people and leaves first, so that its exit status becomes the job's.
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  end_.leave(kExitStopped);
+}
+
+int ProcessRank::finish(int status) {
+  served_ = true;
+  link_.reset();
+  server_of_rank_.reset();
+  comm_.reset();
+  return environment_.finish(status);
+}
+
+int ProcessRank::lead(const Lead& lead) {
+  JobRanks ranks;
+  ranks.n_ranks = size();
+  ranks.plans = true;
+  ranks.run = [this](const JobWork& work, const Drive& drive) { run(work, drive); };
+  ranks.find_cluster = [this](ModelSource& model) {
+    comm_->broadcast_text(std::string(kFind), 0);
+    return server_of_rank_->find_cluster(model);
+  };
+  int status = kExitInternal;
+  try {
+    status = lead(ranks);
+  } catch (...) {
+    status = report_failure(std::current_exception());
+  }
+  server_->let_workers_go();
+  comm_->broadcast_text(std::string(kLeave), 0);
+  return finish(status);
+}
+
+int ProcessRank::lead_alone(const Lead& lead) {
+  int status = kExitInternal;
+  try {
+    status = run_alone(config_, lead);
+  } catch (...) {
+    status = report_failure(std::current_exception());
+  }
+  return finish(status);
+}
+
+// The main thread is rank 0's step thread; `drive` runs on one of its own.
+void ProcessRank::run(const JobWork& work, const Drive& drive) {
+  comm_->broadcast_text(std::string(kServe), 0);
+  RankLinks links;
+  links.hosts = hosts_.hostnames;
+  links.link = [this](Rank rank) { return server_->link(rank); };
+  std::promise<JobPlan> planned;
+  std::exception_ptr refusal;
+  std::jthread coordinator([&] {
+    JobPlan plan;
+    try {
+      plan = planned.get_future().get();
+    } catch (...) {
+      refusal = std::current_exception();
+      return;
+    }
+    try {
+      drive_ranks(plan, work.workload, links, end_, drive);
+    } catch (...) {
+      end_.fail(std::current_exception());
+    }
+  });
+  try {
+    server_of_rank_->serve(
+        *work.model, *link_,
+        {.make_plan = [&](const ClusterSpec& found) { return plan_job(config_, work, found); },
+         .planned = [&](const JobPlan& plan) { planned.set_value(plan); },
+         .refused = [&](std::exception_ptr why) { planned.set_exception(why); }});
+  } catch (...) {
+    end_.fail(std::current_exception());
+  }
+  coordinator.join();
+  if (refusal) std::rethrow_exception(refusal);
+}
+
+int ProcessRank::serve(const OpenModel& open_model) {
+  ignore_stop_signals();  // rank 0 decides when to stop
+  try {
+    std::shared_ptr<ModelSource> model;
+    for (;;) {
+      const std::string order = comm_->broadcast_text("", 0);
+      if (order == kLeave) return finish(kExitDone);
+      if (!model) model = open_model();
+      if (order == kFind) {
+        server_of_rank_->find_cluster(*model);
+      } else {
+        server_of_rank_->serve(*model, *link_, {});
+      }
+    }
+  } catch (const Error& error) {
+    comm_->abort(error.code(), error.what());
+    LONGHAUL_LOG(kError, kRun, "event=rank_failed reason=\"{}\"", error.what());
+    std::this_thread::sleep_for(std::chrono::seconds(2));  // rank 0 tells people and leaves first
+    end_.leave(exit_status_of(error.code()));
+  }
+}
+
+}  // namespace
+
+int run_on_processes(const JobConfig& config, const OpenModel& open_model, const Lead& lead) {
+  try {
+    ProcessRank rank(config);
+    if (rank.size() == 1) return rank.lead_alone(lead);
+    return rank.rank() == 0 ? rank.lead(lead) : rank.serve(open_model);
+  } catch (...) {
+    // The start failed on this rank; the others wait for it in vain.
+    MpiEnvironment::exit_now(report_failure(std::current_exception(), config.after_loss));
+  }
+}
+
+}  // namespace longhaul

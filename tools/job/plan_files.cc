@@ -1,0 +1,48 @@
+#include "tools/job/plan_files.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "partition/plan_json.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::size_t kMaxClusterFile = std::size_t{16} << 20;
+constexpr std::size_t kMaxPlanFile = std::size_t{1} << 30;
+
+}  // namespace
+
+ClusterSpec read_cluster(const std::filesystem::path& file) {
+  return parse_cluster_toml(read_file(file, kMaxClusterFile), file.string());
+}
+
+Plan read_plan(const std::filesystem::path& file) {
+  const std::string source = file.string();
+  const JsonLimits limits{.max_bytes = kMaxPlanFile};
+  return plan_from_json(parse_json(read_file(file, kMaxPlanFile), source, limits), source);
+}
+
+std::int64_t ranks_of(const Plan& plan) {
+  std::int64_t n_ranks = 1;
+  for (const Replica& replica : plan.replicas) {
+    for (const Stage& stage : replica.stages) {
+      for (const Rank rank : stage.ring) n_ranks = std::max(n_ranks, rank.value + 1);
+    }
+  }
+  return n_ranks;
+}
+
+std::optional<std::int64_t> thread_ranks(const JobConfig& config) {
+  if (config.n_ranks) return config.n_ranks;
+  if (!config.cluster.empty()) {
+    const std::int64_t n_ranks = read_cluster(config.cluster).n_ranks();
+    if (n_ranks > 1 || !config.plan.empty()) return n_ranks;
+    return std::nullopt;
+  }
+  if (!config.plan.empty()) return ranks_of(read_plan(config.plan));
+  return std::nullopt;
+}
+
+}  // namespace longhaul

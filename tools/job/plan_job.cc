@@ -1,0 +1,103 @@
+#include "tools/job/plan_job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "partition/check_plan.h"
+#include "partition/explain.h"
+#include "tools/job/plan_files.h"
+
+namespace longhaul {
+namespace {
+
+ClusterSpec cluster_of(const JobConfig& config, const ClusterSpec& found) {
+  if (config.cluster.empty()) return found;
+  ClusterSpec cluster = read_cluster(config.cluster);
+  if (cluster.n_ranks() != found.n_ranks()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} describes {} ranks, but this job has {}: start as many as it "
+                            "describes, or describe those that there are",
+                            config.cluster.string(), cluster.n_ranks(), found.n_ranks()));
+  }
+  return cluster;
+}
+
+Plan plan_of_file(const JobConfig& config, const JobWork& work, const ClusterSpec& cluster) {
+  const std::string source = config.plan.string();
+  Plan plan = read_plan(config.plan);
+  require(plan.heads == duo_attention_heads(work.model->spec(), work.roles),
+          fmt::format("{} was made for other head roles than this run's: give both commands the "
+                      "same --head-profile, --retrieval-ratio, --sink and --recent",
+                      source));
+  const auto violations =
+      check_plan(plan, work.model->spec(), cluster, as_planned(work.workload, plan));
+  if (!violations.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is no plan for this run:\n  {}",
+                                                         source, fmt::join(violations, "\n  ")));
+  }
+  return plan;
+}
+
+}  // namespace
+
+Workload as_planned(Workload workload, const Plan& plan) {
+  workload.chunk_len = plan.chunk_len;
+  workload.block_size = plan.kv.block_size;
+  return workload;
+}
+
+PlanOptions plan_options(const JobConfig& config) {
+  PlanOptions options;
+  options.n_stages = config.n_stages;
+  options.n_replicas = config.n_replicas;
+  options.balance = config.decode_balance;
+  return options;
+}
+
+std::int64_t chunk_len_that_fits(PlanRequest request) {
+  constexpr std::int64_t kShortest = 256;
+  const std::int64_t asked = request.workload.chunk_len;
+  while (!plan_fits(request)) {
+    if (request.workload.chunk_len <= kShortest) return asked;
+    request.workload.chunk_len /= 2;
+  }
+  return request.workload.chunk_len;
+}
+
+Plan new_plan(const JobConfig& config, const JobWork& work, const ClusterSpec& cluster) {
+  PlanRequest request;
+  request.spec = work.model->spec();
+  request.heads = duo_attention_heads(request.spec, work.roles);
+  request.cluster = cluster;
+  request.workload = work.workload;
+  request.options = plan_options(config);
+  request.options.profile = work.profile;
+  if (!config.chunk_len) request.workload.chunk_len = chunk_len_that_fits(request);
+  PlanResult result = make_plan(request);
+  if (const auto* refusal = std::get_if<NotFitting>(&result)) {
+    std::string text = explain(*refusal, cluster);
+    while (text.ends_with('\n')) text.pop_back();
+    throw Error(ErrorCode::kOutOfMemory, text);
+  }
+  Plan& plan = std::get<Plan>(result);
+  const auto violations = check_plan(plan, request.spec, cluster, request.workload);
+  if (!violations.empty()) {
+    throw Error(ErrorCode::kInternal,
+                fmt::format("the planner made a wrong plan, please report it: {}",
+                            fmt::join(violations, "; ")));
+  }
+  return std::move(plan);
+}
+
+JobPlan plan_job(const JobConfig& config, const JobWork& work, const ClusterSpec& found) {
+  auto cluster = std::make_shared<const ClusterSpec>(cluster_of(config, found));
+  Plan plan =
+      config.plan.empty() ? new_plan(config, work, *cluster) : plan_of_file(config, work, *cluster);
+  return {std::make_shared<const Plan>(std::move(plan)), std::move(cluster), work.n_threads};
+}
+
+}  // namespace longhaul

@@ -1,0 +1,35 @@
+// The plan of a job: made once for each work, on rank 0, when the cluster is known and before any
+// weights are read.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "partition/cluster_spec.h"
+#include "partition/make_plan.h"
+#include "partition/plan.h"
+#include "partition/workload.h"
+#include "tools/job/job.h"
+#include "tools/job/job_config.h"
+#include "tools/job/job_order.h"
+
+namespace longhaul {
+
+// A workload with what a plan chooses itself: its chunks and blocks. Pure.
+Workload as_planned(Workload workload, const Plan& plan);
+
+// What the config asks of the planner. Pure.
+PlanOptions plan_options(const JobConfig& config);
+
+// Buffers grow with the chunk: the length of chunks, halved as often as it takes until the plan
+// fits, but not below 256 tokens; the workload's own where none of these fits. Pure.
+std::int64_t chunk_len_that_fits(PlanRequest request);
+
+// The plan for the work on this cluster; where the config says no length of chunks, they become
+// shorter until it fits. Throws kOutOfMemory with everything itemised when it does not fit. Pure.
+Plan new_plan(const JobConfig& config, const JobWork& work, const ClusterSpec& cluster);
+
+// The plan of config.plan, or one made for `found` (or for config.cluster). Throws kInvalidArgument
+// for plans and cluster files that are not for this job, and what new_plan throws. Reads the files.
+JobPlan plan_job(const JobConfig& config, const JobWork& work, const ClusterSpec& found);
+
+}  // namespace longhaul

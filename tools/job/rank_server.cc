@@ -1,0 +1,129 @@
+#include "tools/job/rank_server.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "cluster/comm/host_info.h"
+#include "partition/standing.h"
+#include "worker/worker.h"
+
+namespace longhaul {
+namespace {
+
+// Collective over comm. Rank 0's plan, or nullopt when it could not make one.
+std::optional<JobPlan> learn_plan(Communicator& comm, const PlanMaker& maker,
+                                  const ClusterSpec& found) {
+  constexpr std::string_view kRefused = "refused";
+  JobPlan plan;
+  std::string order;
+  std::exception_ptr refusal;
+  if (comm.rank() == 0) {
+    try {
+      plan = maker.make_plan(found);
+      order = encode_order(plan);
+    } catch (...) {
+      refusal = std::current_exception();
+      order = kRefused;
+    }
+  }
+  order = comm.broadcast_text(std::move(order), 0);
+  if (order == kRefused) {
+    if (refusal) maker.refused(refusal);
+    return std::nullopt;
+  }
+  if (comm.rank() != 0) return decode_order(order);
+  maker.planned(plan);
+  return plan;
+}
+
+// A rank without a part in the plan: it only waits for the end.
+void serve_idle(WorkerLink& link) {
+  while (const auto command = link.next()) {
+    link.answer(StepDone{});
+    if (std::holds_alternative<Shutdown>(*command)) return;
+  }
+}
+
+// trace.json -> trace.3.json
+std::filesystem::path trace_path(const std::filesystem::path& path, int rank) {
+  return path.parent_path() /
+         fmt::format("{}.{}{}", path.stem().string(), rank, path.extension().string());
+}
+
+}  // namespace
+
+template <typename Work>
+void RankServer::or_abort(const Work& work) {
+  try {
+    work();
+  } catch (...) {
+    const Verdict verdict = verdict_of(std::current_exception(), comm_.job_rank());
+    comm_.abort(verdict.code, verdict.message);
+    throw;
+  }
+}
+
+const ClusterSpec& RankServer::find_cluster(const ModelSource& model) {
+  or_abort([&] { probed(model); });
+  return probed_->cluster;
+}
+
+void RankServer::serve(ModelSource& model, WorkerLink& link, const PlanMaker& maker) {
+  or_abort([&] { serve_plan(model, link, maker); });
+}
+
+const ProbedCluster& RankServer::probed(const ModelSource& model) {
+  if (probed_) return *probed_;
+  const int local_rank = host_info(comm_).local_rank;
+  agree_on(comm_, [&] { device_ = chosen_device(config_.device, local_rank); });
+  probed_ = probe_cluster(comm_, {.measure_speed = config_.cluster.empty(),
+                                  .weight_dtype = model.weight_dtype(),
+                                  .n_threads = config_.n_threads,
+                                  .gpu = device_.kind == Device::kCuda ? device_.ordinal : -1});
+  return *probed_;
+}
+
+void RankServer::serve_plan(ModelSource& model, WorkerLink& link, const PlanMaker& maker) {
+  const ProbedCluster& found = probed(model);
+  const auto job = learn_plan(comm_, maker, found.cluster);
+  if (!job) return;
+  const Plan& plan = *job->plan;
+  const auto standing = standing_of(plan, Rank{comm_.job_rank()});
+  const auto replica =
+      comm_.split(standing ? static_cast<int>(standing->replica) : -1, comm_.rank());
+  board_.enter(Activity::kLoading);
+  WorkerConfig worker;
+  agree_on(comm_, [&] {
+    if (standing) worker.weights = model.layers(standing->stage_of(plan).layers, device_);
+  });
+  board_.enter(Activity::kIdle);
+  if (!standing) return serve_idle(link);
+  worker.device = device_;
+  worker.n_threads = job->n_threads > 0 ? job->n_threads : found.n_threads;
+  worker.board = &board_;
+  worker.place = RingPlace{.plan = job->plan,
+                           .cluster = job->cluster,
+                           .replica = standing->replica,
+                           .comm = replica.get(),
+                           .history = config_.history,
+                           .uses_nccl = job->cluster->has_gpus()};
+  serve_worker(worker, link);
+}
+
+void RankServer::serve_worker(const WorkerConfig& config, WorkerLink& link) const {
+  WorkerConfig worker_config = config;
+  Trace trace;
+  if (!config_.trace.empty()) worker_config.trace = &trace;
+  Worker worker(worker_config);
+  worker.serve(link);
+  if (!config_.trace.empty()) {
+    trace.write(trace_path(config_.trace, comm_.job_rank()), Rank{comm_.job_rank()});
+  }
+}
+
+}  // namespace longhaul

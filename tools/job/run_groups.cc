@@ -1,0 +1,98 @@
+#include "tools/job/run_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "base/file.h"
+#include "partition/explain.h"
+#include "partition/memory_model.h"
+#include "tools/job/engine_config.h"
+#include "tools/job/engine_team.h"
+#include "tools/job/plan_summary.h"
+#include "tools/job/run_report.h"
+#include "tools/job/workload_estimate.h"
+
+namespace longhaul {
+namespace {
+
+std::vector<EngineConfig> engine_configs(const RunWork& work, const JobRun& run) {
+  if (run.job == nullptr) return {work.session->engine};
+  std::vector<EngineConfig> configs;
+  for (std::size_t r = 0; r < run.replicas.size(); ++r) {
+    configs.push_back(
+        engine_config(work.session->engine, work.session->spec(), *run.job, run.workload, r));
+  }
+  return configs;
+}
+
+// Every rank of the job, those without a part in the plan too.
+std::vector<RankOutcome> outcomes_of(const RunWork& work, const JobRun& run,
+                                     const std::vector<RankReport>& reports) {
+  std::vector<RankOutcome> outcomes(run.hosts.size());
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    if (run.job != nullptr) outcomes[r].host = run.hosts[r];
+    outcomes[r].report.rank = static_cast<std::int64_t>(r);
+  }
+  for (const RankReport& report : reports)
+    outcomes.at(static_cast<std::size_t>(report.rank)).report = report;
+  if (run.job == nullptr) return outcomes;
+  const auto bytes =
+      memory_of(*run.job->plan, work.session->spec(), *run.job->cluster, run.workload);
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    outcomes[r].planned = bytes[Rank{static_cast<std::int64_t>(r)}];
+  }
+  return outcomes;
+}
+
+void print_plan(const RunWork& work, const JobRun& run) {
+  const ModelSpec& spec = work.session->spec();
+  fmt::print(stderr, "{}",
+             work.explains_plan ? explain(*run.job->plan, spec, *run.job->cluster, run.workload)
+                                : summary(*run.job, spec, run.workload));
+}
+
+}  // namespace
+
+void sort_longest_first(std::vector<RequestGroup>& groups) {
+  std::stable_sort(groups.begin(), groups.end(), [](const RequestGroup& a, const RequestGroup& b) {
+    return a.n_bytes > b.n_bytes;
+  });
+}
+
+bool run_groups(const RunWork& work, JobRanks& ranks) {
+  const RunSession& session = *work.session;
+  const Workload workload = ranks.plans ? estimate_workload(session, *work.config, *work.groups,
+                                                            *work.requests, ranks.n_ranks)
+                                        : formats_of(session, *work.config);
+  bool complete = false;
+  ranks.run({.model = session.weights.get(),
+             .roles = session.heads.roles,
+             .profile = session.heads.profile,
+             .workload = workload},
+            [&](JobRun& run) {
+              if (run.job != nullptr) print_plan(work, run);
+              GroupFeed feed(work.groups->size(), [&](std::size_t i) {
+                return prepare((*work.groups)[i], *work.requests, session.tokenizer,
+                               session.preparation);
+              });
+              const TeamResult result = run_engines({.configs = engine_configs(work, run),
+                                                     .links = run.replicas,
+                                                     .tokenizer = &session.tokenizer,
+                                                     .feed = &feed,
+                                                     .progress = work.progress,
+                                                     .callbacks = work.callbacks,
+                                                     .writing = run.writing,
+                                                     .fail = run.fail});
+              complete = result.complete;
+              const auto outcomes = outcomes_of(work, run, result.reports);
+              if (run.job != nullptr) fmt::print(stderr, "{}", report_table(outcomes));
+              if (!work.report.empty())
+                replace_file(work.report, to_text(report_json(outcomes)) + "\n");
+            });
+  return complete;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,35 @@
+// The middle of a run, the same for a file of requests and for one question: the groups of requests
+// go through however many ranks and replicas there are.
+#pragma once
+#include <filesystem>
+#include <vector>
+
+#include "coordinator/documents.h"
+#include "coordinator/engine.h"
+#include "coordinator/requests.h"
+#include "tools/job/job.h"
+#include "tools/job/run_session.h"
+
+namespace longhaul {
+
+// What is to be done and who hears of it. Everything must outlive run_groups. With several replicas
+// the callbacks come from their threads, one at a time.
+struct RunWork {
+  const RunSession* session = nullptr;
+  const JobConfig* config = nullptr;
+  const std::vector<RequestGroup>* groups = nullptr;
+  const std::vector<Request>* requests = nullptr;
+  Progress* progress = nullptr;
+  EngineCallbacks callbacks;
+  std::filesystem::path report;  // what each rank did and held, as JSON; empty: none
+  bool explains_plan = false;    // the whole plan goes to stderr, not only its summary
+};
+
+// Longest documents first, so that replicas end at about the same time; equal ones stay in order.
+void sort_longest_first(std::vector<RequestGroup>& groups);
+
+// Blocks until all groups are done or a stop was asked for: returns whether nothing is left. Throws
+// what opening and planning throw; failures as JobRanks::run.
+bool run_groups(const RunWork& work, JobRanks& ranks);
+
+}  // namespace longhaul

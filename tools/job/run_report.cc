@@ -1,0 +1,95 @@
+#include "tools/job/run_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/sizes.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::size_t kMostRanks = 64;  // of the table; JSON has all
+constexpr std::size_t kMainPhases = 3;  // named in a row
+
+// "attend 12.5, feed_forward 8.1, project 2.0"
+std::string main_phases(const RankReport& report) {
+  auto phases = report.phase_seconds;
+  std::erase_if(phases, [](const auto& phase) { return phase.name == "ring wait"; });  // a column
+  std::stable_sort(phases.begin(), phases.end(),
+                   [](const auto& a, const auto& b) { return a.value > b.value; });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMainPhases, phases.size()); ++i) {
+    if (phases[i].value <= 0) break;
+    text += fmt::format("{}{} {:.3g}", i == 0 ? "" : ", ", phases[i].name, phases[i].value);
+  }
+  return text;
+}
+
+std::string sent(const RankReport& report) {
+  std::string text;
+  for (const auto& kind : report.sent_bytes) {
+    if (kind.value == 0) continue;
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : ", ", kind.name, format_byte_size(kind.value));
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+Json planned_json(const RankBytes& bytes) {
+  return JsonObject{{"weights", bytes.weights},
+                    {"kv_retrieval", bytes.kv_retrieval},
+                    {"kv_streaming", bytes.kv_streaming},
+                    {"buffers", bytes.activations + bytes.ring_buffers},
+                    {"limit", bytes.limit}};
+}
+
+template <typename T>
+Json named_json(const std::vector<Named<T>>& values) {
+  JsonObject object;
+  for (const Named<T>& value : values) object.emplace_back(value.name, value.value);
+  return object;
+}
+
+}  // namespace
+
+std::string report_table(const std::vector<RankOutcome>& ranks) {
+  std::string text =
+      fmt::format("  {:<16}{:>10}{:>11}{:>11}{:>11}{:>10}  {}\n", "rank", "weights", "KV peak",
+                  "KV plan", "buffers", "ring wait", "seconds; bytes sent");
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMostRanks); ++i) {
+    const auto& [host, report, planned] = ranks[i];
+    const std::int64_t kv_planned = planned.kv_retrieval + planned.kv_streaming;
+    text +=
+        fmt::format("  {:<16}{:>10}{:>11}{:>11}{:>11}{:>9.3g}s  {}; {}\n",
+                    fmt::format("{} {}", report.rank, host), format_byte_size(report.weight_bytes),
+                    format_byte_size(report.kv_peak_bytes),
+                    planned.limit == 0 ? "-" : format_byte_size(kv_planned),
+                    format_byte_size(report.buffer_bytes), report.ring_wait_seconds,
+                    main_phases(report), sent(report));
+  }
+  if (ranks.size() > kMostRanks)
+    text += fmt::format("  and {} more; --report FILE has them all\n", ranks.size() - kMostRanks);
+  return text;
+}
+
+Json report_json(const std::vector<RankOutcome>& ranks) {
+  JsonArray list;
+  for (const auto& [host, report, planned] : ranks) {
+    JsonObject rank{{"rank", report.rank},
+                    {"host", host},
+                    {"phase_seconds", named_json(report.phase_seconds)},
+                    {"ring_wait_seconds", report.ring_wait_seconds},
+                    {"sent_bytes", named_json(report.sent_bytes)},
+                    {"weight_bytes", report.weight_bytes},
+                    {"kv_retrieval_bytes", report.kv_retrieval_bytes},
+                    {"kv_streaming_bytes", report.kv_streaming_bytes},
+                    {"kv_peak_bytes", report.kv_peak_bytes},
+                    {"buffer_bytes", report.buffer_bytes}};
+    if (planned.limit > 0) rank.emplace_back("planned_bytes", planned_json(planned));
+    list.emplace_back(std::move(rank));
+  }
+  return JsonObject{{"format", "longhaul-report"}, {"version", 1}, {"ranks", std::move(list)}};
+}
+
+}  // namespace longhaul

@@ -1,0 +1,173 @@
+#include "tools/job/run_session.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <set>
+#include <utility>
+
+#include "base/sha256.h"
+#include "build_info.h"
+#include "coordinator/fingerprint.h"
+#include "model/heads/heads_json.h"
+
+namespace longhaul {
+namespace {
+
+KvBudget kv_budget(const JobConfig& job, const HeadTable& heads,
+                   std::int64_t bytes_per_head_and_token) {
+  KvBudget budget;
+  budget.limit_bytes = job.kv_limit_bytes.value_or(KvBudget::kNoLimit);
+  budget.heads = heads;
+  budget.bytes_per_head_and_token = static_cast<std::size_t>(bytes_per_head_and_token);
+  budget.block_size = job.block_size;
+  budget.chunk_len = job.chunk_len.value_or(default_chunk_len(1));
+  return budget;
+}
+
+std::int64_t context_size(const AnswerConfig& answers, const ModelSpec& spec) {
+  const std::int64_t size = answers.ctx_size.value_or(spec.max_seq_len);
+  if (size > spec.max_seq_len) {
+    fmt::print(stderr,
+               "longhaul: warning: --ctx-size {} is more than the {} tokens that the model was "
+               "made for; answers about later tokens may be poor\n",
+               size, spec.max_seq_len);
+  }
+  return size;
+}
+
+std::vector<std::int32_t> end_tokens(const ModelFolder& model) {
+  std::set<std::int32_t> ids(model.config().eos_token_ids.begin(),
+                             model.config().eos_token_ids.end());
+  ids.insert(model.generation().eos_token_ids.begin(), model.generation().eos_token_ids.end());
+  return {ids.begin(), ids.end()};
+}
+
+// Only where the files' type was changed: results of runs that leave it alone are as they were.
+void add_weights(const JobConfig& job, JsonObject& object) {
+  if (job.weights) object.emplace_back("weights", std::string(name_of(*job.weights)));
+}
+
+Json fingerprint_of(const RunSession& session, const JobConfig& job) {
+  Json sampling = to_json(session.preparation.defaults.params);
+  JsonArray eos;
+  for (const std::int32_t id : session.preparation.eos) eos.emplace_back(id);
+  JsonObject settings{{"default_sampling", std::move(sampling)},
+                      {"default_max_tokens", session.preparation.defaults.max_tokens},
+                      {"end_tokens", std::move(eos)},
+                      {"parse_special", session.preparation.parse_special},
+                      {"cache_type_k", std::string(name_of(session.k_type))},
+                      {"cache_type_v", std::string(name_of(session.v_type))},
+                      {"heads", to_json(session.heads.roles)}};
+  if (const ChatSetup* chat = session.preparation.chat.get())
+    settings.emplace_back("chat_template_sha256", sha256_of(chat->usual.text()));
+  add_weights(job, settings);
+  return JsonObject{{"model", model_fingerprint(*session.model)},
+                    {"settings", std::move(settings)}};
+}
+
+// Documents' caches go to --save-kv DIR; what cannot work is refused before anything is computed.
+std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job,
+                                 const AnswerConfig& answers) {
+  if (answers.save_kv.empty()) return std::nullopt;
+  if (!build_info::kHasHdf5) {
+    throw Error(ErrorCode::kUnsupported,
+                "--save-kv writes HDF5, and this build of Longhaul has no HDF5; install its "
+                "development files (Debian: libhdf5-openmpi-dev) and build again");
+  }
+  std::error_code error;
+  std::filesystem::create_directories(answers.save_kv, error);
+  if (error || ::access(answers.save_kv.c_str(), W_OK | X_OK) != 0) {
+    throw Error(ErrorCode::kIo, fmt::format("--save-kv {}: files cannot be made in this folder",
+                                            answers.save_kv.string()));
+  }
+  const Json& model = *session.fingerprint.find("model");
+  const JsonField settings = JsonField(session.fingerprint, "fingerprint").at("settings");
+  JsonObject what{{"model", model},
+                  {"cache_type_k", settings.at("cache_type_k").json()},
+                  {"cache_type_v", settings.at("cache_type_v").json()},
+                  {"heads", settings.at("heads").json()}};
+  add_weights(job, what);
+  const std::string identity = to_text(Json(std::move(what)));
+  const Json* tokenizer = model.find("tokenizer_sha256");
+  return SaveCaches{
+      .folder = answers.save_kv.string(),
+      .identity = identity,
+      .facts = {{"model_id", answers.model},
+                {"model_sha256", sha256_of(to_text(model))},
+                {"tokenizer_sha256", JsonField(*tokenizer, "tokenizer_sha256").as_string()},
+                {"settings", identity}}};
+}
+
+void warn_about_generation_config(const RunSession& session, const AnswerConfig& answers) {
+  const GenerationConfig& generation = session.model->generation();
+  if (!generation.do_sample || generation.unsupported.empty() || answers.sampling.temperature)
+    return;
+  fmt::print(stderr,
+             "longhaul: warning: generation_config.json asks for {}, which Longhaul does not have; "
+             "answers are sampled without it\n",
+             fmt::join(generation.unsupported, ", "));
+}
+
+}  // namespace
+
+std::shared_ptr<const ModelFolder> open_folder(const AnswerConfig& answers) {
+  return std::make_shared<const ModelFolder>(find_model_folder(answers.model, answers.hub_cache));
+}
+
+RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
+  auto folder = open_folder(answers);
+  const ModelSpec& spec = folder->config().spec;
+  RunSession session{.model = folder,
+                     .weights = {},
+                     .tokenizer = Tokenizer::from_file(folder->tokenizer_path()),
+                     .heads = choose_heads(answers.heads, spec),
+                     .preparation = {},
+                     .engine = {},
+                     .fingerprint = {},
+                     .system_fingerprint = {}};
+  session.device = describe(chosen_device(job.device));
+  session.weights = source_of(folder, job.weights);
+  const KvType natural = natural_kv_type(session.weights->weight_dtype());
+  session.k_type = job.k_type.value_or(natural);
+  session.v_type = job.v_type.value_or(natural);
+  session.preparation = {.defaults = sampling_defaults(answers.sampling, folder->generation()),
+                         .eos = end_tokens(*folder),
+                         .vocab_size = spec.vocab_size,
+                         .ctx_size = context_size(answers, spec),
+                         .parse_special = answers.parse_special,
+                         .n_threads = job.n_threads};
+  set_up_chat(folder->path(), answers.chat, session.preparation);
+  session.engine.scheduler = {
+      .chunk_len = job.chunk_len.value_or(default_chunk_len(1)),
+      .max_sequences = job.n_parallel,
+      .budget = kv_budget(job, duo_attention_heads(spec, session.heads.roles),
+                          kv_token_bytes(session.k_type, spec.head_dim) +
+                              kv_token_bytes(session.v_type, spec.head_dim))};
+  session.engine.step_timeout = job.step_timeout;
+  session.fingerprint = fingerprint_of(session, job);
+  session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
+                                           sha256_of(to_text(session.fingerprint)).substr(0, 12));
+  session.engine.scheduler.save = saving(session, job, answers);
+  warn_about_generation_config(session, answers);
+  return session;
+}
+
+void print_summary(const RunSession& session) {
+  const ModelSpec& spec = session.spec();
+  const HeadTable heads = duo_attention_heads(spec, session.heads.roles);
+  fmt::print(stderr,
+             "longhaul {}: {} ({}, {} layers), context {} tokens, weights {}, caches {}/{}, "
+             "{}\n"
+             "  heads: {}\n"
+             "  unless a request says otherwise: {}, at most {} new tokens\n",
+             build_info::kVersion, session.model->path().string(), spec.model_type, spec.n_layers,
+             session.preparation.ctx_size, name_of(session.weights->weight_dtype()),
+             name_of(session.k_type), name_of(session.v_type), session.device,
+             describe_briefly(heads), describe(session.preparation.defaults.params),
+             session.preparation.defaults.max_tokens);
+}
+
+}  // namespace longhaul

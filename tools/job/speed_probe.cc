@@ -1,0 +1,100 @@
+#include "tools/job/speed_probe.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/device/device_cuda.h"
+#include "kernels/int8_weights.h"
+#include "kernels/linear.h"
+#include "kernels/tensor.h"
+
+namespace longhaul {
+namespace {
+
+// Repeats `work` for about a tenth of a second and returns the shortest time of one.
+template <typename Work>
+double shortest_seconds(const Work& work) {
+  constexpr double kBudget = 0.1;
+  work();  // threads start, pages are touched
+  const Stopwatch all;
+  double shortest = 1e30;
+  do {
+    const Stopwatch one;
+    work();
+    shortest = std::min(shortest, one.seconds());
+  } while (all.seconds() < kBudget);
+  return std::max(shortest, 1e-9);
+}
+
+// A product with `n_rows` rows of a weight matrix, in seconds.
+double seconds_of_product(DType dtype, std::int64_t n_rows, std::int64_t n_out, std::int64_t n_in) {
+  const bool is_int8 = dtype == DType::kI8;
+  const auto element = static_cast<std::int64_t>(size_of(dtype));
+  const Tensor<std::byte, 1> floats({is_int8 ? 1 : n_out * n_in * element});
+  const Int8Matrix integers = Int8Matrix::quantise(
+      is_int8 ? Int8Shape{n_out, n_in} : Int8Shape{1, 1},
+      [&](std::int64_t, float* row) { std::fill_n(row, is_int8 ? n_in : 1, 1.0F); });
+  const Tensor<float, 2> x({n_rows, n_in});
+  Tensor<float, 2> out({n_rows, n_out});
+  const LinearArgs args{
+      .x = x.view(),
+      .weight = is_int8 ? integers.view() : WeightView{floats.data(), dtype, n_out, n_in},
+      .bias = {},
+      .out = out.view()};
+  return shortest_seconds([&] { linear(StreamRef::cpu(), args); });
+}
+
+// The same on the stream's GPU. Int8 weights are measured as bf16.
+double seconds_of_product(cuda::Stream& stream, DType dtype, std::int64_t n_rows,
+                          std::int64_t n_out, std::int64_t n_in) {
+  if (dtype == DType::kI8) dtype = DType::kBf16;
+  const auto bytes = [](std::int64_t n, std::size_t each) {
+    return static_cast<std::size_t>(n) * each;
+  };
+  const cuda::Buffer weight(bytes(n_out * n_in, size_of(dtype)));
+  const cuda::Buffer x(bytes(n_rows * n_in, sizeof(float)));
+  const cuda::Buffer out(bytes(n_rows * n_out, sizeof(float)));
+  cuda::fill_with_zeros(stream, weight.data(), weight.bytes());
+  cuda::fill_with_zeros(stream, x.data(), x.bytes());
+  const LinearArgs args{.x = {reinterpret_cast<float*>(x.data()), {n_rows, n_in}},
+                        .weight = WeightView{weight.data(), dtype, n_out, n_in},
+                        .bias = {},
+                        .out = {reinterpret_cast<float*>(out.data()), {n_rows, n_out}}};
+  return shortest_seconds([&] {
+    linear(stream.ref(), args);
+    stream.synchronise();
+  });
+}
+
+MeasuredSpeed measure_gpu(DType weight_dtype, int gpu) {
+  cuda::Stream stream(gpu);
+  constexpr std::int64_t kRows = 2048, kSide = 4096;
+  const double product = seconds_of_product(stream, weight_dtype, kRows, kSide, kSide);
+  MeasuredSpeed speed;
+  speed.gflops = 2.0 * kRows * kSide * kSide / product / 1e9;
+  constexpr std::int64_t kOut = 32'768;  // with kSide inputs several times a cache
+  const double reading = seconds_of_product(stream, weight_dtype, 1, kOut, kSide);
+  const double element = weight_dtype == DType::kF32 ? 4.0 : 2.0;
+  speed.memory_gb_per_s = element * kOut * kSide / reading / 1e9;
+  return speed;
+}
+
+}  // namespace
+
+MeasuredSpeed measure_speed(DType weight_dtype, int gpu) {
+  if (gpu >= 0) return measure_gpu(weight_dtype, gpu);
+  // Many rows on a matrix that caches hold: arithmetic. One row on one that they do not: memory.
+  constexpr std::int64_t kRows = 128, kSide = 1024;
+  const double product = seconds_of_product(weight_dtype, kRows, kSide, kSide);
+  MeasuredSpeed speed;
+  speed.gflops = 2.0 * kRows * kSide * kSide / product / 1e9;
+  const auto n_out =
+      static_cast<std::int64_t>((std::size_t{64} << 20) / (4096 * size_of(weight_dtype)));
+  const double reading = seconds_of_product(weight_dtype, 1, n_out, 4096);
+  speed.memory_gb_per_s = static_cast<double>(std::size_t{64} << 20) / reading / 1e9;
+  return speed;
+}
+
+}  // namespace longhaul

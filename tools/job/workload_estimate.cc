@@ -1,0 +1,121 @@
+#include "tools/job/workload_estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::size_t kSampleBytes = std::size_t{64} << 10;
+
+std::int64_t with_margin(double n_tokens) {
+  return static_cast<std::int64_t>(std::ceil(n_tokens * 1.1)) + 16;
+}
+
+std::int64_t count_tokens(const Tokenizer& tokenizer, std::string_view text) {
+  return static_cast<std::int64_t>(
+      tokenizer.encode(std::string(text), {.add_special_tokens = true}).size());
+}
+
+// Estimated from its begin, middle and end; all of a short one.
+std::int64_t estimate_tokens(const Tokenizer& tokenizer, std::string_view text) {
+  if (text.size() <= 3 * kSampleBytes) return count_tokens(tokenizer, text);
+  double densest = 0;
+  for (const std::size_t at : {std::size_t{0}, text.size() / 2, text.size() - kSampleBytes}) {
+    // Samples begin and end between characters.
+    std::size_t begin = at;
+    std::size_t end = at + kSampleBytes;
+    const auto in_character = [&](std::size_t i) {
+      return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0U) == 0x80U;
+    };
+    while (in_character(begin)) ++begin;
+    while (in_character(end)) --end;
+    const auto n = static_cast<double>(count_tokens(tokenizer, text.substr(begin, end - begin)));
+    densest = std::max(densest, n / static_cast<double>(end - begin));
+  }
+  return static_cast<std::int64_t>(densest * static_cast<double>(text.size()));
+}
+
+std::int64_t longest_document(const Tokenizer& tokenizer, const std::vector<RequestGroup>& groups) {
+  const auto longest =
+      std::max_element(groups.begin(), groups.end(),
+                       [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; });
+  if (longest == groups.end() || longest->documents.empty()) return 0;
+  double n_tokens = 0;
+  for (const DocumentRef& document : longest->documents) {
+    n_tokens += static_cast<double>(
+        document.text ? estimate_tokens(tokenizer, *document.text)
+                      : estimate_tokens(tokenizer, MappedFile(document.path).text()));
+  }
+  return with_margin(n_tokens);
+}
+
+// Without its documents; "" for one that the template refuses, which will fail.
+std::string conversation_text(const ChatPrompt& chat, const PreparationConfig& preparation) {
+  if (preparation.chat == nullptr) return "";
+  try {
+    return chat_text(chat, "", *preparation.chat).bytes();
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+std::int64_t longest_tail(const Tokenizer& tokenizer, const PreparationConfig& preparation,
+                          const std::vector<RequestGroup>& groups,
+                          const std::vector<Request>& requests) {
+  std::string longest_text;
+  std::int64_t n_ids = 0;
+  std::int64_t n_new = 0;
+  for (const RequestGroup& group : groups) {
+    for (const std::size_t index : group.requests) {
+      const Request& request = requests[index];
+      n_new = std::max(n_new, max_tokens_of(request, preparation.defaults));
+      if (const auto* text = std::get_if<std::string>(&request.prompt)) {
+        if (text->size() > longest_text.size()) longest_text = *text;
+      } else if (const ChatPrompt* chat = request.chat()) {
+        std::string conversation = conversation_text(*chat, preparation);
+        if (conversation.size() > longest_text.size()) longest_text = std::move(conversation);
+      } else {
+        n_ids = std::max(n_ids, static_cast<std::int64_t>(std::get<1>(request.prompt).size()));
+      }
+    }
+  }
+  const std::int64_t n_text = estimate_tokens(tokenizer, longest_text);
+  return std::max(n_ids, with_margin(static_cast<double>(n_text))) + n_new;
+}
+
+}  // namespace
+
+Workload formats_of(const RunSession& session, const JobConfig& job) {
+  Workload workload;
+  workload.k_type = session.k_type;
+  workload.v_type = session.v_type;
+  workload.block_size = job.block_size;
+  workload.weight_dtype = session.weights->weight_dtype();
+  return workload;
+}
+
+Workload estimate_workload(const RunSession& session, const JobConfig& job,
+                           const std::vector<RequestGroup>& groups,
+                           const std::vector<Request>& requests, std::int64_t n_ranks) {
+  std::int64_t n_requests = 0;
+  for (const RequestGroup& group : groups)
+    n_requests += static_cast<std::int64_t>(group.requests.size());
+  const std::int64_t ctx_size = session.preparation.ctx_size;
+  Workload workload = formats_of(session, job);
+  workload.document_tokens = std::min(longest_document(session.tokenizer, groups), ctx_size);
+  workload.tail_tokens =
+      std::min(longest_tail(session.tokenizer, session.preparation, groups, requests), ctx_size);
+  workload.n_sequences = std::clamp<std::int64_t>(n_requests, 1, job.n_parallel);
+  workload.chunk_len = job.chunk_len.value_or(default_chunk_len(n_ranks));
+  return workload;
+}
+
+}  // namespace longhaul

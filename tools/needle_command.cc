@@ -1,0 +1,264 @@
+// `longhaul eval needle`: records hidden in documents of given lengths, at given depths, and how
+// many of them a model finds.
+#include "tools/needle_command.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "build_info.h"
+#include "tools/eval/eval_flags.h"
+#include "tools/eval/needle_runner.h"
+#include "tools/eval/number_lists.h"
+#include "tools/eval/one_replica.h"
+#include "tools/eval/output_files.h"
+#include "tools/flags/commands.h"
+#include "tools/flags/job_flags.h"
+#include "tools/job/exit_status.h"
+#include "tools/job/job.h"
+#include "tools/job/stop_signal.h"
+#include "tools/progress_line.h"
+
+namespace longhaul {
+namespace {
+
+struct NeedleFlags {
+  EvalFlags eval;
+  HeadFlags heads;
+  std::string each_head;
+  std::string lengths = "1K,4K,16K";
+  std::string depths = "0,10,20,30,40,50,60,70,80,90,100";
+  std::int64_t n_documents = 1;
+  std::int64_t records_per_document = 0;
+  int n_digits = 6;
+  bool may_share_words = false;
+  std::uint64_t seed = 1;
+  NeedleTexts texts;
+  std::int64_t max_answer_tokens = 32;
+};
+
+const auto kCount = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
+
+void add_grid_flags(CLI::App& app, NeedleFlags& f) {
+  const std::string group = "Grid";
+  app.add_option("--lengths", f.lengths,
+                 "Tokens of the documents, records included; K is 1024, M is 1024 K")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--depths", f.depths, "Where records stand, in percent of the text before them")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--documents", f.n_documents, "Questions for each length and depth")
+      ->check(kCount)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--records-per-document", f.records_per_document,
+                 "How many of the depths share a document; fewer take longer (default: all)")
+      ->check(kCount)
+      ->group(group);
+  app.add_option("--seed", f.seed, "Of names, values, and where the haystack begins")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--each-head", f.each_head,
+                 "The whole grid once for each head: with that head made streaming, or as the "
+                 "only one that keeps every token")
+      ->check(CLI::IsMember({"streaming", "only"}))
+      ->group(group);
+}
+
+void add_text_flags(CLI::App& app, NeedleFlags& f) {
+  const std::string group = "Texts ({key} and {value} are filled in; \\n is a new line)";
+  app.add_option("--haystack", f.texts.haystacks,
+                 "Text file to hide records in, repeated if it is short; may be given again "
+                 "(default: made-up prose)")
+      ->group(group);
+  app.add_option("--document-start", f.texts.document_start, "Stands in front of the haystack")
+      ->group(group);
+  app.add_option("--needle-template", f.texts.needle, "A record")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--question-template", f.texts.question, "What follows the document")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--answer-template", f.texts.answer,
+                 "The first line of a right answer, white space aside")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--digits", f.n_digits, "Of a value")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--names-may-share-words", f.may_share_words,
+               "Allow 'amber falcon' and 'amber river' in one document")
+      ->group(group);
+  app.add_flag("--parse-special", f.texts.parse_special,
+               "Special tokens written in the templates (not in the haystack) count as such")
+      ->group(group);
+  app.add_option("--max-tokens", f.max_answer_tokens, "Most tokens of an answer")
+      ->check(kCount)
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_flags(CLI::App& app, NeedleFlags& f) {
+  add_eval_flags(app, f.eval);
+  app.add_option("-o,--output-prefix", f.eval.output_prefix,
+                 "Write PREFIX.json (every question), PREFIX.csv (the grid), PREFIX.svg");
+  add_parallel_flag(app, f.eval.job, "Speed and memory");
+  add_grid_flags(app, f);
+  add_text_flags(app, f);
+  add_head_flags(app, f.heads.settings, kHeadGroup);
+  add_single_head_flags(app, f.heads);
+  name_environment_variables(app);
+}
+
+// What is asked once: a name, the roles, and the head that was changed.
+struct Variant {
+  std::string name;
+  std::optional<HeadId> head;
+  HeadRoles roles;
+};
+
+std::vector<Variant> variants_of(const NeedleFlags& flags, const ModelSpec& spec) {
+  const HeadChoice choice = read_head_choice(flags.heads);
+  const HeadRoles base = choose_head_roles(choice, spec.n_layers, spec.n_kv_heads);
+  if (flags.each_head.empty()) return {{describe(base), std::nullopt, base}};
+  std::vector<Variant> variants;
+  for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    for (std::int64_t kv_head = 0; kv_head < spec.n_kv_heads; ++kv_head) {
+      const HeadId head{layer, kv_head};
+      const bool is_only = flags.each_head == "only";
+      variants.push_back(
+          {fmt::format("{} {}:{}", flags.each_head, layer, kv_head), head,
+           is_only ? with_only_retrieval_head(base, head) : with_head_streaming(base, head)});
+    }
+  }
+  return variants;
+}
+
+std::string title_of(const NeedleFlags& flags, const std::vector<Variant>& variants) {
+  if (flags.each_head == "only") return "Needle: one head alone keeps every token";
+  if (flags.each_head == "streaming") return "Needle: one head made a streaming head";
+  return fmt::format("Needle: {}", variants.front().name);
+}
+
+Json settings_of(const NeedleFlags& flags, const EvalModel& model, std::int64_t n_ranks) {
+  JsonArray haystacks;
+  for (const auto& path : flags.texts.haystacks) haystacks.emplace_back(path.string());
+  return JsonObject{{"longhaul", std::string(build_info::kVersion)},
+                    {"model", model.settings(n_ranks)},
+                    {"seed", flags.seed},
+                    {"records_per_document", flags.records_per_document},
+                    {"names_may_share_words", flags.may_share_words},
+                    {"haystacks", std::move(haystacks)},
+                    {"document_start", flags.texts.document_start},
+                    {"needle_template", flags.texts.needle},
+                    {"question_template", flags.texts.question},
+                    {"answer_template", flags.texts.answer},
+                    {"max_tokens", flags.max_answer_tokens}};
+}
+
+std::string summary_of(const NeedleRun& run) {
+  const NeedleScore score = score_of(run);
+  double seconds = 0;
+  std::int64_t n_tokens = 0;
+  for (const NeedleReading& reading : run.readings) {
+    seconds += reading.prefill_seconds;
+    n_tokens += reading.length;
+  }
+  return fmt::format("{}: {} of {} right; {} tokens read in {:.1f} s", run.name, score.n_right,
+                     score.n_asked, n_tokens, seconds);
+}
+
+NeedlePlanArgs grid_of(const NeedleFlags& flags) {
+  return {.lengths = parse_counts(flags.lengths, "--lengths"),
+          .depths = parse_percentages(flags.depths, "--depths"),
+          .n_documents = flags.n_documents,
+          .records_per_document = flags.records_per_document,
+          .n_digits = flags.n_digits,
+          .words = flags.may_share_words ? NameWords::kMayRepeat : NameWords::kNeverShared,
+          .seed = flags.seed};
+}
+
+void write_report(const NeedleFlags& flags, const NeedleReport& report) {
+  fmt::print("{}", to_table(report));
+  write_outputs(flags.eval.output_prefix, {.json = to_text(to_json(report)) + "\n",
+                                           .csv = to_csv(report),
+                                           .svg = to_svg(to_heat_map(report))});
+}
+
+// On rank 0; every variant is planned and asked by itself.
+int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
+  check_output_prefix(flags.eval.output_prefix);
+  const NeedlePlanArgs grid = grid_of(flags);
+  const std::vector<PlannedDocument> documents = plan_documents(grid);
+  const EvalModel model(open_folder(flags.eval), flags.eval.job);
+  const std::vector<Variant> variants = variants_of(flags, model.spec());
+  NeedleReport report{.title = title_of(flags, variants),
+                      .settings = settings_of(flags, model, ranks.n_ranks),
+                      .lengths = grid.lengths,
+                      .depths = grid.depths,
+                      .runs = {}};
+  ProgressLine progress(!flags.eval.no_progress);
+  progress.print(fmt::format("longhaul eval needle: {}", model.description()));
+  const std::int64_t longest = *std::max_element(grid.lengths.begin(), grid.lengths.end());
+  const NeedleRunner runner({.model = model,
+                             .texts = flags.texts,
+                             .seed = flags.seed,
+                             .max_answer_tokens = flags.max_answer_tokens,
+                             .n_parallel = flags.eval.job.n_parallel,
+                             .on_progress = [&](const std::string& t) { progress.update(t); },
+                             .stop_requested = stop_requested},
+                            longest);
+  const Workload workload = model.workload({.document_tokens = longest,
+                                            .tail_tokens = runner.tail_tokens(documents),
+                                            .n_sequences = flags.eval.job.n_parallel},
+                                           ranks.n_ranks);
+  for (const Variant& variant : variants) {
+    const JobWork work{
+        .model = &model.source(), .roles = variant.roles, .profile = {}, .workload = workload};
+    on_one_replica(ranks, flags.eval.job, work, [&](const ReplicaRun& replica) {
+      StepRunner steps(replica.link, replica.steps);
+      report.runs.push_back(runner.run(steps, variant.name, variant.roles, documents));
+    });
+    report.runs.back().head = variant.head;
+    progress.print(summary_of(report.runs.back()));
+    report.is_complete = !stop_requested();
+    if (stop_requested()) break;
+  }
+  progress.clear();
+  write_report(flags, report);
+  return report.is_complete ? kExitDone : kExitStopped;
+}
+
+}  // namespace
+
+Command add_eval_needle_command(CLI::App& eval) {
+  CLI::App* app = eval.add_subcommand(
+      "needle", "How many records hidden in long documents a model finds, by length and depth");
+  const auto flags = std::make_shared<NeedleFlags>();
+  add_flags(*app, *flags);
+  app->footer(R"(Examples:
+  The embedded model over made-up prose:
+    longhaul eval needle -m examples/needle/model --head-profile examples/needle/profile \
+      --lengths 1K,4K,16K -o needle
+  Which heads does it need?
+    longhaul eval needle -m examples/needle/model --lengths 4K --sink 16 --recent 128 \
+      --each-head only -o heads
+  On the ranks of a cluster, with the same answers:
+    mpirun longhaul eval needle -m models/llama --lengths 256K,1M
+
+Exit status: 0 all asked (right or not), 2 wrong flags, 3 does not fit memory, 5 bad model or
+haystack, 75 stopped early: what was done is written.)");
+  return {app, [flags] {
+            install_stop_signals();
+            return run_job(
+                flags->eval.job, [&] { return open_source(flags->eval); },
+                [&](JobRanks& ranks) { return run_needle(*flags, ranks); });
+          }};
+}
+
+}  // namespace longhaul

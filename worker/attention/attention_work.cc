@@ -1,0 +1,53 @@
+#include "worker/attention/attention_work.h"
+
+#include <cmath>
+
+namespace longhaul {
+
+AttentionWork::AttentionWork(const ModelSpec& spec, const CacheLayout& layout, StreamRef stream)
+    : layout_(layout),
+      stream_(stream),
+      sm_scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)))),
+      in_cache_sinks_(spec) {}
+
+void AttentionWork::begin(LayerId layer) {
+  layer_ = layer;
+  items_.clear();
+  in_cache_sinks_.clear();
+}
+
+void AttentionWork::add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
+                        std::span<const KvBlockRef> blocks) {
+  if (blocks.empty() || rows.empty()) return;
+  const Extent heads = queries.heads_of(kv_head);
+  AttentionItem item{
+      .q = queries.q.slice(0, rows).slice(1, heads),
+      .q_positions = queries.positions.subspan(static_cast<std::size_t>(rows.begin),
+                                               static_cast<std::size_t>(rows.size())),
+      .blocks = blocks,
+      .mask = layout_.mask(layer_, kv_head),
+      .state = queries.state.tokens(rows).heads(heads)};
+  if (layout_.is_in_cache(layer_, kv_head)) {
+    in_cache_sinks_.add({.q = queries.q,
+                         .positions = queries.positions,
+                         .rows = rows,
+                         .heads = heads,
+                         .mask = item.mask,
+                         .blocks = blocks,
+                         .state = item.state});
+    item.mask.sink = 0;  // but for those among the recent tokens they are attended to apart
+  }
+  items_.push_back(item);
+}
+
+void AttentionWork::run() {
+  if (items_.empty()) return;
+  const KvBlockShape& shape = layout_.shape();
+  attention(stream_, {.shape = shape, .sm_scale = sm_scale_, .items = items_});
+  const std::span<const AttentionItem> moved = in_cache_sinks_.turn_back(stream_);
+  if (!moved.empty()) {
+    attention(stream_, {.shape = shape, .sm_scale = sm_scale_, .items = moved});
+  }
+}
+
+}  // namespace longhaul

@@ -1,0 +1,62 @@
+// In decode: KV heads whose blocks lie with several ranks of the ring. Every home attends to its
+// own blocks; here these partial results become parts of one.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/copy_rows.h"
+#include "worker/attention/attention_work.h"
+#include "worker/layer_compute.h"
+#include "worker/ring/byte_buffer.h"
+#include "worker/ring/ring_context.h"
+#include "worker/ring/ring_stage.h"
+
+namespace longhaul {
+
+// Used by one thread; what it is given must outlive it.
+class SplitHeads {
+ public:
+  SplitHeads(LayerCompute& compute, const RingStage& stage, RingContext& context);
+
+  // Both take this rank's heads of a layer in runs of neighbours, the same rows in each, and do
+  // nothing in a layer without split heads. Collective over the ring.
+
+  // Before states are finished: m and l of a split head's states become those of all its homes'
+  // keys, so that each home's finished output is its part of a sum.
+  void share_scales(LayerId layer, std::span<const QueryRows> own);
+  // Products with int8 weights quantise each KV head's outputs together, and parts of them cannot
+  // be quantised apart: adds up the parts. A head's first home goes on with the sum, the others
+  // with zeros. After states are finished.
+  void join_outputs(LayerId layer, std::span<const QueryRows> own);
+
+ private:
+  const std::vector<KvHeadId>& split(LayerId layer) const {
+    return split_[static_cast<std::size_t>(layer.value - stage_.stage().layers.begin)];
+  }
+  template <typename Body>
+  void for_each_state(LayerId layer, std::span<const QueryRows> own, const Body& body) const;
+  template <typename Give>
+  void copy_outputs(LayerId layer, std::span<const QueryRows> own, const Give& give);
+  void fetch(std::span<const QueryRows> own);
+  void gather(LayerId layer, std::span<const QueryRows> own);
+  void set_to_others(LayerId layer, std::span<const QueryRows> own);
+  void merge_others(std::span<const QueryRows> own);
+  float* zeros(std::int64_t n);
+
+  LayerCompute& compute_;
+  const RingStage& stage_;
+  RingContext& context_;
+  std::vector<std::vector<KvHeadId>> split_;  // [layers]
+  // m of all own states, then l of all, run after run, each [n_rows, its heads]; host memory.
+  std::vector<float> scales_;
+  std::vector<float> gathered_;  // [ring][n_rows][split heads x gqa_group][m, l]
+  ByteBuffer others_;            // scales_ on the device
+  ByteBuffer zeros_;
+  std::size_t n_zeros_ = 0;
+  ByteBuffer joined_;  // [n_rows, split heads, gqa_group, head_dim]
+  std::vector<CopyRowsItem> copies_;
+};
+
+}  // namespace longhaul
