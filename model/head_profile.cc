@@ -152,8 +152,8 @@ std::int64_t HeadRoles::n_retrieval() const {
   return std::count(roles.begin(), roles.end(), HeadRole::kRetrieval);
 }
 
-std::int64_t HeadRoles::n_retrieval(std::int64_t layer) const {
-  const auto row = roles.begin() + layer * n_kv_heads;
+std::int64_t HeadRoles::n_retrieval(LayerId layer) const {
+  const auto row = roles.begin() + layer.value * n_kv_heads;
   return std::count(row, row + n_kv_heads, HeadRole::kRetrieval);
 }
 
@@ -188,7 +188,7 @@ std::string describe(const HeadRoles& roles) {
   std::string text = fmt::format(
       "{} of {} KV heads keep every token, the others {} first and {} last tokens; per layer:",
       roles.n_retrieval(), n, roles.sink, roles.recent);
-  for (std::int64_t layer = 0; layer < roles.n_layers; ++layer) {
+  for (const LayerId layer : IdRange<LayerId>(roles.n_layers)) {
     fmt::format_to(std::back_inserter(text), " {}", roles.n_retrieval(layer));
   }
   return text;

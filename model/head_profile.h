@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/ids.h"
+
 namespace longhaul {
 
 struct ModelSpec;
@@ -20,8 +22,8 @@ struct HeadProfile {
   std::vector<double> gates = {};  // [n_layers, n_kv_heads], clipped to [0, 1]
   std::int64_t sink = 0;           // tokens
   std::int64_t recent = 0;         // tokens, the query's own included
-  double gate(std::int64_t layer, std::int64_t kv_head) const {
-    return gates[static_cast<std::size_t>(layer * n_kv_heads + kv_head)];
+  double gate(LayerId layer, KvHeadId kv_head) const {
+    return gates[static_cast<std::size_t>(layer.value * n_kv_heads + kv_head.value)];
   }
 };
 
@@ -50,11 +52,11 @@ struct HeadRoles {
   SinkPositions sink_positions = SinkPositions::kAbsolute;
 
   static HeadRoles all_retrieval(std::int64_t n_layers, std::int64_t n_kv_heads);
-  HeadRole role(std::int64_t layer, std::int64_t kv_head) const {
-    return roles[static_cast<std::size_t>(layer * n_kv_heads + kv_head)];
+  HeadRole role(LayerId layer, KvHeadId kv_head) const {
+    return roles[static_cast<std::size_t>(layer.value * n_kv_heads + kv_head.value)];
   }
   std::int64_t n_retrieval() const;
-  std::int64_t n_retrieval(std::int64_t layer) const;
+  std::int64_t n_retrieval(LayerId layer) const;
   bool operator==(const HeadRoles&) const = default;
 };
 

@@ -125,7 +125,7 @@ Worker::Worker(const WorkerConfig& config)
       compute_(*weights_, queue_.stream()),
       logits_reader_(compute_),
       board_(config.board),
-      rank_(comm_.job_rank()) {
+      rank_{comm_.job_rank()} {
   require(n_threads_ >= 0, fmt::format("{} threads", n_threads_));
   if (comm_.size() == 1) {
     forward_ = std::make_unique<AloneForward>(compute_, layout_);

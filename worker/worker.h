@@ -136,7 +136,7 @@ class Worker {
   LogitsReader logits_reader_;
   std::unique_ptr<Forward> forward_;
   PhaseBoard* board_;
-  std::int64_t rank_;
+  Rank rank_;
   std::int64_t n_steps_ = 0;
   std::size_t kv_peak_bytes_ = 0;
   std::unordered_map<SequenceId, Sequence> sequences_;

@@ -207,7 +207,7 @@ std::vector<Named<T>> read_named(ByteReader& in) {
 }
 
 void write(ByteWriter& out, const RankReport& report) {
-  out.number(report.rank);
+  out.number(report.rank.value);
   write(out, report.phase_seconds);
   out.number(report.ring_wait_seconds);
   write(out, report.sent_bytes);
@@ -221,7 +221,7 @@ void write(ByteWriter& out, const RankReport& report) {
 std::vector<RankReport> read_reports(ByteReader& in) {
   std::vector<RankReport> reports(in.count(72));
   for (RankReport& report : reports) {
-    report.rank = in.number<std::int64_t>();
+    report.rank = {in.number<std::int64_t>()};
     report.phase_seconds = read_named<double>(in);
     report.ring_wait_seconds = in.number<double>();
     report.sent_bytes = read_named<std::int64_t>(in);
@@ -237,7 +237,7 @@ std::vector<RankReport> read_reports(ByteReader& in) {
 void write(ByteWriter& out, const std::vector<RankRates>& all) {
   out.number(static_cast<std::uint64_t>(all.size()));
   for (const auto& [rank, n_threads, rates] : all) {
-    out.number(rank);
+    out.number(rank.value);
     out.number(n_threads);
     for (const double rate :
          {rates.float_flops, rates.pair_flops, rates.int8_ops, rates.read_bytes}) {
@@ -249,7 +249,7 @@ void write(ByteWriter& out, const std::vector<RankRates>& all) {
 std::vector<RankRates> read_rates(ByteReader& in) {
   std::vector<RankRates> all(in.count(2 * sizeof(std::int64_t) + 4 * sizeof(double)));
   for (auto& [rank, n_threads, rates] : all) {
-    rank = in.number<std::int64_t>();
+    rank = {in.number<std::int64_t>()};
     n_threads = in.number<std::int64_t>();
     for (double* rate :
          {&rates.float_flops, &rates.pair_flops, &rates.int8_ops, &rates.read_bytes}) {
@@ -422,9 +422,9 @@ std::vector<std::byte> encode(const PhaseReport& phase) {
   ByteWriter out;
   out.number(static_cast<std::uint8_t>(phase.activity));
   out.number(phase.step);
-  out.number(phase.layer);
+  out.number(phase.layer.value);
   out.number(phase.hop);
-  out.number(phase.peer);
+  out.number(phase.peer.value);
   out.number(phase.since_ms);
   return out.take();
 }
@@ -436,9 +436,9 @@ PhaseReport decode_phase(std::span<const std::byte> bytes) {
   if (activity > static_cast<std::uint8_t>(Activity::kSaving)) in.fail("unknown activity");
   phase.activity = static_cast<Activity>(activity);
   phase.step = in.number<std::int64_t>();
-  phase.layer = in.number<std::int64_t>();
+  phase.layer = {in.number<std::int64_t>()};
   phase.hop = in.number<std::int64_t>();
-  phase.peer = in.number<std::int64_t>();
+  phase.peer = {in.number<std::int64_t>()};
   phase.since_ms = in.number<std::int64_t>();
   in.finish();
   return phase;

@@ -29,7 +29,7 @@ struct ControlTimes {
 
 // What the coordinator knows of one rank.
 struct WorkerStatus {
-  std::int64_t rank = -1;
+  Rank rank;
   std::string host;
   bool connected = false;
   PhaseReport phase;           // as last told
@@ -39,7 +39,7 @@ struct WorkerStatus {
 std::string to_text(const WorkerStatus& status);
 // Whom to blame when a step does not end: ranks that others wait for and that do not wait
 // themselves, else all that are busy.
-std::vector<std::int64_t> suspects(const std::vector<WorkerStatus>& statuses);
+std::vector<Rank> suspects(const std::vector<WorkerStatus>& statuses);
 // "a step did not end before its deadline; rank 3 on node17: ...; raise --step-timeout ..."
 std::string describe_hang(const std::vector<WorkerStatus>& statuses);
 
@@ -92,7 +92,7 @@ struct ControlClientConfig {
   std::string address;  // of the coordinator
   std::uint16_t port = 0;
   Secret secret{};
-  std::int64_t rank = -1;
+  Rank rank;
   std::string host;  // this one's name, for messages
   ControlTimes times;
   const PhaseBoard* board = nullptr;  // must outlive the link; nullptr: heartbeats say "starting"

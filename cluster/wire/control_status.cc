@@ -10,16 +10,16 @@ namespace longhaul {
 std::string to_text(const WorkerStatus& status) {
   const std::string where = status.host.empty() ? "" : fmt::format(" on {}", status.host);
   if (!status.connected)
-    return fmt::format("rank {}{}: not connected; last known {}", status.rank, where,
+    return fmt::format("rank {}{}: not connected; last known {}", status.rank.value, where,
                        to_text(status.phase));
-  std::string text = fmt::format("rank {}{}: {}", status.rank, where, to_text(status.phase));
+  std::string text = fmt::format("rank {}{}: {}", status.rank.value, where, to_text(status.phase));
   if (status.silent_ms >= 5000)
     text += fmt::format(", not heard of for {} s", status.silent_ms / 1000);
   return text;
 }
 
-std::vector<std::int64_t> suspects(const std::vector<WorkerStatus>& statuses) {
-  std::vector<std::int64_t> found;
+std::vector<Rank> suspects(const std::vector<WorkerStatus>& statuses) {
+  std::vector<Rank> found;
   const auto waits = [](const WorkerStatus& s) { return s.phase.activity == Activity::kWaiting; };
   for (const WorkerStatus& status : statuses) {
     const bool waited_for = std::any_of(
@@ -36,7 +36,7 @@ std::vector<std::int64_t> suspects(const std::vector<WorkerStatus>& statuses) {
 
 std::string describe_hang(const std::vector<WorkerStatus>& statuses) {
   std::string text = "a step did not end before its deadline; ";
-  for (const std::int64_t rank : suspects(statuses)) {
+  for (const Rank rank : suspects(statuses)) {
     for (const WorkerStatus& status : statuses) {
       if (status.rank == rank) text += to_text(status) + "; ";
     }

@@ -34,9 +34,9 @@ StepDone merge_done(std::vector<RankResult>& results) {
     if (merged.scored.empty()) merged.scored = std::move(done.scored);
     merged.kv_bytes_in_use += done.kv_bytes_in_use;
     merged.seconds = std::max(merged.seconds, done.seconds);
-    for (RankReport& report : done.reports) report.rank = r.from.rank.value;
+    for (RankReport& report : done.reports) report.rank = r.from.rank;
     append_all(merged.reports, done.reports);
-    for (RankRates& rates : done.rates) rates.rank = r.from.rank.value;
+    for (RankRates& rates : done.rates) rates.rank = r.from.rank;
     append_all(merged.rates, done.rates);
   }
   std::stable_sort(merged.reports.begin(), merged.reports.end(),
@@ -53,9 +53,8 @@ std::string to_text(const RankName& name) {
 
 StepResult merge_results(std::vector<RankResult> results) {
   require(!results.empty(), "results of no rank");
-  std::sort(results.begin(), results.end(), [](const RankResult& a, const RankResult& b) {
-    return a.from.rank.value < b.from.rank.value;
-  });
+  std::sort(results.begin(), results.end(),
+            [](const RankResult& a, const RankResult& b) { return a.from.rank < b.from.rank; });
   const RankResult* cause = nullptr;
   bool is_broken = false;
   for (const RankResult& r : results) {

@@ -38,20 +38,20 @@ std::string to_text(const PhaseReport& phase) {
     if (value >= 0) place += fmt::format("{}{} {}", place.empty() ? "" : ", ", name, value);
   };
   add("step", phase.step);
-  add("layer", phase.layer);
+  add("layer", phase.layer.value);
   add("hop", phase.hop);
   std::string doing(name_of(phase.activity));
-  if (phase.activity == Activity::kWaiting && phase.peer >= 0)
-    doing += fmt::format(" for rank {}", phase.peer);
+  if (phase.activity == Activity::kWaiting && phase.peer.value >= 0)
+    doing += fmt::format(" for rank {}", phase.peer.value);
   return fmt::format("{}{}{} since {} s", place, place.empty() ? "" : ": ", doing,
                      phase.since_ms / 1000);
 }
 
 PhaseBoard::PhaseBoard() { touch(); }
 
-void PhaseBoard::enter(Activity activity, std::int64_t peer) {
+void PhaseBoard::enter(Activity activity, Rank peer) {
   activity_.store(activity, std::memory_order_relaxed);
-  peer_.store(peer, std::memory_order_relaxed);
+  peer_.store(peer.value, std::memory_order_relaxed);
   touch();
 }
 
@@ -62,8 +62,8 @@ void PhaseBoard::set_step(std::int64_t step) {
   touch();
 }
 
-void PhaseBoard::set_layer(std::int64_t layer) {
-  layer_.store(layer, std::memory_order_relaxed);
+void PhaseBoard::set_layer(LayerId layer) {
+  layer_.store(layer.value, std::memory_order_relaxed);
   hop_.store(-1, std::memory_order_relaxed);
   touch();
 }
@@ -79,9 +79,9 @@ PhaseReport PhaseBoard::read() const {
   PhaseReport phase;
   phase.activity = activity_.load(std::memory_order_relaxed);
   phase.step = step_.load(std::memory_order_relaxed);
-  phase.layer = layer_.load(std::memory_order_relaxed);
+  phase.layer = {layer_.load(std::memory_order_relaxed)};
   phase.hop = hop_.load(std::memory_order_relaxed);
-  phase.peer = peer_.load(std::memory_order_relaxed);
+  phase.peer = {peer_.load(std::memory_order_relaxed)};
   phase.since_ms = (now_ns() - since_ns_.load(std::memory_order_relaxed)) / 1'000'000;
   return phase;
 }

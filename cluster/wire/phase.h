@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/ids.h"
+
 namespace longhaul {
 
 // Numbered because they travel; never renumber.
@@ -22,9 +24,9 @@ std::string_view name_of(Activity activity);
 struct PhaseReport {
   Activity activity = Activity::kStarting;
   std::int64_t step = -1;
-  std::int64_t layer = -1;
+  LayerId layer;
   std::int64_t hop = -1;      // of the ring
-  std::int64_t peer = -1;     // rank that is waited for
+  Rank peer;                  // that is waited for
   std::int64_t since_ms = 0;  // how long this phase has lasted
   bool operator==(const PhaseReport&) const = default;
 };
@@ -37,9 +39,9 @@ std::string to_text(const PhaseReport& phase);
 class PhaseBoard {
  public:
   PhaseBoard();
-  void enter(Activity activity, std::int64_t peer = -1);  // keeps step, layer and hop
-  void set_step(std::int64_t step);                       // and clears layer and hop
-  void set_layer(std::int64_t layer);
+  void enter(Activity activity, Rank peer = {});  // keeps step, layer and hop
+  void set_step(std::int64_t step);               // and clears layer and hop
+  void set_layer(LayerId layer);
   void set_hop(std::int64_t hop);
   PhaseReport read() const;
 

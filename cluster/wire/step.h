@@ -128,7 +128,7 @@ struct PickedToken {
 };
 // What one rank has done since it started, and what it holds now.
 struct RankReport {
-  std::int64_t rank = 0;
+  Rank rank;
   std::vector<Named<double>> phase_seconds;     // where its time went
   double ring_wait_seconds = 0.0;               // of that: waiting for other ranks
   std::vector<Named<std::int64_t>> sent_bytes;  // by kind of traffic; kinds never sent left out
@@ -140,7 +140,7 @@ struct RankReport {
 };
 // What one rank attains.
 struct RankRates {
-  std::int64_t rank = 0;
+  Rank rank;
   std::int64_t n_threads = 1;  // of its kernels on CPUs
   Rates rates;
 };

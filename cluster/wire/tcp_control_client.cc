@@ -39,7 +39,7 @@ class TcpWorkerLink final : public WorkerLink {
     lock.unlock();
     stop();
     throw Error(settled ? ErrorCode::kPeerFailed : ErrorCode::kTimeout,
-                fmt::format("rank {} cannot reach the coordinator at {}:{}: {}", config_.rank,
+                fmt::format("rank {} cannot reach the coordinator at {}:{}: {}", config_.rank.value,
                             config_.address, config_.port, settled ? reason : "no answer in time"));
   }
 
@@ -115,7 +115,7 @@ class TcpWorkerLink final : public WorkerLink {
   asio::awaitable<void> handshake() {
     const Nonce nonce = random_nonce();
     ByteWriter hello;
-    hello.number(config_.rank);
+    hello.number(config_.rank.value);
     hello.text(config_.host);
     for (const std::byte b : nonce) hello.number(static_cast<std::uint8_t>(b));
     channel_->post(MessageType::kHello, hello.take());
@@ -128,12 +128,12 @@ class TcpWorkerLink final : public WorkerLink {
     in.finish();
     if (challenge.header.type != MessageType::kChallenge ||
         !proofs_equal(proof, make_proof(config_.secret, Role::kCoordinator, nonce,
-                                        coordinator_nonce, config_.rank))) {
+                                        coordinator_nonce, config_.rank.value))) {
       throw Error(ErrorCode::kPeerFailed, "whoever listens there does not know this job's secret");
     }
     ByteWriter answer;
     for (const std::byte b :
-         make_proof(config_.secret, Role::kWorker, nonce, coordinator_nonce, config_.rank)) {
+         make_proof(config_.secret, Role::kWorker, nonce, coordinator_nonce, config_.rank.value)) {
       answer.number(static_cast<std::uint8_t>(b));
     }
     channel_->post(MessageType::kProof, answer.take());

@@ -56,7 +56,7 @@ struct Peer {
 struct Shared {
   mutable std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::int64_t, Peer> peers;
+  std::map<Rank, Peer> peers;
   std::string failure;  // of the first worker that failed; then nothing goes on
   bool shutting_down = false;
   std::function<void(const std::string&)> on_failure;
@@ -72,7 +72,7 @@ struct Shared {
     return out;
   }
 
-  void fail(std::int64_t rank, std::string_view reason) {
+  void fail(Rank rank, std::string_view reason) {
     std::string first;
     {
       const std::lock_guard lock(mutex);
@@ -110,7 +110,7 @@ struct ControlServer::Impl {
 
   explicit Impl(const Config& c) : config(c) {
     shared->on_failure = c.on_failure;
-    for (std::int64_t rank = 0; rank < c.n_workers; ++rank) shared->peers[rank].status.rank = rank;
+    for (const Rank rank : IdRange<Rank>(c.n_workers)) shared->peers[rank].status.rank = rank;
     try {
       const tcp::endpoint endpoint(asio::ip::make_address(c.bind_address), c.port);
       acceptor.open(endpoint.protocol());
@@ -176,7 +176,7 @@ struct ControlServer::Impl {
     limit->async_wait([channel](boost::system::error_code error) {
       if (!error) channel->close();
     });
-    std::optional<std::int64_t> rank;
+    std::optional<Rank> rank;
     std::string reason = "its connection was closed";
     try {
       rank = co_await handshake(*channel);
@@ -191,7 +191,7 @@ struct ControlServer::Impl {
     }
     limit->cancel();
     channel->close();
-    if (rank) shared->fail(*rank, fmt::format("rank {} is gone: {}", *rank, reason));
+    if (rank) shared->fail(*rank, fmt::format("rank {} is gone: {}", rank->value, reason));
   }
 
   static asio::awaitable<void> write_all(std::shared_ptr<TcpChannel> channel) {
@@ -202,12 +202,12 @@ struct ControlServer::Impl {
     }
   }
 
-  asio::awaitable<std::int64_t> handshake(TcpChannel& channel) {
+  asio::awaitable<Rank> handshake(TcpChannel& channel) {
     const Frame hello = co_await channel.read();
     if (hello.header.type != MessageType::kHello)
       throw Error(ErrorCode::kCorruptData, "a connection did not begin with hello");
     ByteReader in(hello.payload, "hello");
-    const auto rank = in.number<std::int64_t>();
+    const Rank rank{in.number<std::int64_t>()};
     const std::string host = in.text();
     const auto worker_nonce = read_array<32>(in);
     in.finish();
@@ -215,7 +215,7 @@ struct ControlServer::Impl {
     ByteWriter challenge;
     for (const std::byte b : nonce) challenge.number(static_cast<std::uint8_t>(b));
     for (const std::byte b :
-         make_proof(config.secret, Role::kCoordinator, worker_nonce, nonce, rank)) {
+         make_proof(config.secret, Role::kCoordinator, worker_nonce, nonce, rank.value)) {
       challenge.number(static_cast<std::uint8_t>(b));
     }
     channel.post(MessageType::kChallenge, challenge.take());
@@ -224,21 +224,23 @@ struct ControlServer::Impl {
     const auto proof = read_array<32>(proof_in);
     proof_in.finish();
     if (answer.header.type != MessageType::kProof ||
-        !proofs_equal(proof, make_proof(config.secret, Role::kWorker, worker_nonce, nonce, rank))) {
+        !proofs_equal(proof,
+                      make_proof(config.secret, Role::kWorker, worker_nonce, nonce, rank.value))) {
       throw Error(ErrorCode::kPeerFailed,
                   fmt::format("somebody on {} does not know this job's secret", host));
     }
     const std::lock_guard lock(shared->mutex);
     const auto peer = shared->peers.find(rank);
     if (peer == shared->peers.end() || peer->second.channel) {
-      throw Error(ErrorCode::kPeerFailed,
-                  fmt::format("rank {} on {} is not expected, or is there already", rank, host));
+      throw Error(
+          ErrorCode::kPeerFailed,
+          fmt::format("rank {} on {} is not expected, or is there already", rank.value, host));
     }
     peer->second.status.host = host;
     co_return rank;
   }
 
-  void admit(std::int64_t rank, const std::shared_ptr<TcpChannel>& channel) {
+  void admit(Rank rank, const std::shared_ptr<TcpChannel>& channel) {
     channel->welcome();
     channel->post(MessageType::kWelcome, {});
     const std::lock_guard lock(shared->mutex);
@@ -249,7 +251,7 @@ struct ControlServer::Impl {
     shared->changed.notify_all();
   }
 
-  asio::awaitable<void> read_all(std::int64_t rank, TcpChannel& channel) {
+  asio::awaitable<void> read_all(Rank rank, TcpChannel& channel) {
     for (;;) {
       const Frame frame = co_await channel.read();
       const std::lock_guard lock(shared->mutex);
@@ -269,7 +271,7 @@ struct ControlServer::Impl {
   }
 
   // Tells a worker that the coordinator is there; declares a silent one dead.
-  asio::awaitable<void> watch(std::int64_t rank, std::shared_ptr<TcpChannel> channel) {
+  asio::awaitable<void> watch(Rank rank, std::shared_ptr<TcpChannel> channel) {
     asio::steady_timer timer(context);
     while (!channel->closed()) {
       channel->post(MessageType::kAlive, {});
@@ -284,8 +286,9 @@ struct ControlServer::Impl {
       const auto silence = Clock::now() - last_heard;
       if (silence > config.times.dead_after && !channel->closed()) {
         shared->fail(
-            rank, fmt::format("rank {} has not been heard of for {} s; it is taken for dead", rank,
-                              std::chrono::duration_cast<std::chrono::seconds>(silence).count()));
+            rank,
+            fmt::format("rank {} has not been heard of for {} s; it is taken for dead", rank.value,
+                        std::chrono::duration_cast<std::chrono::seconds>(silence).count()));
         channel->close();
       }
     }
@@ -296,7 +299,7 @@ namespace {
 
 class TcpLink final : public Link {
  public:
-  TcpLink(asio::io_context& context, std::shared_ptr<Shared> shared, std::int64_t rank)
+  TcpLink(asio::io_context& context, std::shared_ptr<Shared> shared, Rank rank)
       : context_(context), shared_(std::move(shared)), rank_(rank) {}
 
   void send(StepCommand command) override {
@@ -321,7 +324,7 @@ class TcpLink final : public Link {
     });
     throw_if_failed();
     if (woken && peer.results.empty())
-      throw Error(ErrorCode::kPeerFailed, fmt::format("rank {} has shut down", rank_));
+      throw Error(ErrorCode::kPeerFailed, fmt::format("rank {} has shut down", rank_.value));
     if (!woken) throw Error(ErrorCode::kTimeout, describe_hang(shared_->statuses_locked()));
     StepResult result = std::move(peer.results.front());
     peer.results.pop_front();
@@ -335,7 +338,7 @@ class TcpLink final : public Link {
   }
   asio::io_context& context_;
   std::shared_ptr<Shared> shared_;
-  std::int64_t rank_;
+  Rank rank_;
 };
 
 }  // namespace
@@ -357,7 +360,7 @@ void ControlServer::wait_for_workers(Deadline deadline) {
   if (all_there()) return;
   std::vector<std::int64_t> missing;
   for (const auto& [rank, peer] : shared.peers) {
-    if (!peer.status.connected) missing.push_back(rank);
+    if (!peer.status.connected) missing.push_back(rank.value);
   }
   throw Error(ErrorCode::kTimeout,
               fmt::format("{} of {} workers did not connect to the coordinator in time: ranks {}; "
@@ -371,12 +374,12 @@ std::unique_ptr<Link> ControlServer::link(Rank rank) {
           fmt::format("there is no rank {}", rank.value));
   {
     const std::lock_guard lock(impl_->shared->mutex);
-    Peer& peer = impl_->shared->peers.at(rank.value);
+    Peer& peer = impl_->shared->peers.at(rank);
     if (peer.gone)
       throw Error(ErrorCode::kPeerFailed, fmt::format("rank {} has shut down", rank.value));
     if (peer.may_go == MayGo::kWhenAllIsAnswered) peer.may_go = MayGo::kNever;  // new work
   }
-  return std::make_unique<TcpLink>(impl_->context, impl_->shared, rank.value);
+  return std::make_unique<TcpLink>(impl_->context, impl_->shared, rank);
 }
 
 std::vector<WorkerStatus> ControlServer::statuses() const {

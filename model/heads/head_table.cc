@@ -124,9 +124,8 @@ HeadTable duo_attention_heads(const ModelSpec& spec, const HeadRoles& roles) {
                       roles.n_layers, roles.n_kv_heads, spec.n_layers, spec.n_kv_heads));
   const SeeSinkRecent window{roles.sink, roles.recent, roles.sink_positions};
   return make_table(spec, [&](LayerId layer, KvHeadId kv_head) {
-    return roles.role(layer.value, kv_head.value) == HeadRole::kRetrieval
-               ? HeadPolicy{}
-               : HeadPolicy{.see = window};
+    return roles.role(layer, kv_head) == HeadRole::kRetrieval ? HeadPolicy{}
+                                                              : HeadPolicy{.see = window};
   });
 }
 

@@ -71,9 +71,9 @@ HeadPolicy read_policy(const JsonField& field) {
 
 Json to_json(const HeadRoles& roles) {
   JsonArray mask;
-  for (std::int64_t layer = 0; layer < roles.n_layers; ++layer) {
+  for (const LayerId layer : IdRange<LayerId>(roles.n_layers)) {
     std::string row;
-    for (std::int64_t head = 0; head < roles.n_kv_heads; ++head)
+    for (const KvHeadId head : IdRange<KvHeadId>(roles.n_kv_heads))
       row += roles.role(layer, head) == HeadRole::kRetrieval ? '1' : '0';
     mask.emplace_back(std::move(row));
   }

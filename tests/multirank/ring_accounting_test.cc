@@ -148,9 +148,9 @@ TEST(RingAccounting, CachesAreWhereThePlanSays) {
     for (std::size_t i = 0; i < c.chunks.size(); ++i) {
       n_tokens += c.chunks[i];
       for (const RankReport& report : run.reports[i + 1]) {
-        const auto [retrieval, streaming] = planned_bytes(c, Rank{report.rank}, n_tokens);
-        EXPECT_EQ(report.kv_retrieval_bytes, retrieval) << "rank " << report.rank;
-        EXPECT_EQ(report.kv_streaming_bytes, streaming) << "rank " << report.rank;
+        const auto [retrieval, streaming] = planned_bytes(c, report.rank, n_tokens);
+        EXPECT_EQ(report.kv_retrieval_bytes, retrieval) << "rank " << report.rank.value;
+        EXPECT_EQ(report.kv_streaming_bytes, streaming) << "rank " << report.rank.value;
       }
     }
     for (const RankReport& report : run.reports.back()) {

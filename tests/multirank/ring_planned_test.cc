@@ -102,11 +102,11 @@ RingRun expect_results_of_one_rank(const PlanRequest& request, const Plan& plan)
 void expect_buffers_within_plan(const PlanRequest& request, const Plan& plan, const RingRun& run) {
   const auto bytes = memory_of(plan, request.spec, request.cluster, request.workload);
   for (const RankReport& report : run.reports.back()) {
-    const RankBytes& reckoned = bytes[Rank{report.rank}];
+    const RankBytes& reckoned = bytes[report.rank];
     EXPECT_LE(report.buffer_bytes, reckoned.activations + reckoned.ring_buffers)
-        << "rank " << report.rank;
-    EXPECT_LE(report.kv_retrieval_bytes, reckoned.kv_retrieval) << "rank " << report.rank;
-    EXPECT_LE(report.kv_streaming_bytes, reckoned.kv_streaming) << "rank " << report.rank;
+        << "rank " << report.rank.value;
+    EXPECT_LE(report.kv_retrieval_bytes, reckoned.kv_retrieval) << "rank " << report.rank.value;
+    EXPECT_LE(report.kv_streaming_bytes, reckoned.kv_streaming) << "rank " << report.rank.value;
   }
 }
 

@@ -68,7 +68,7 @@ std::vector<KeyMask> key_masks(const ModelSpec& spec, const HeadRoles& roles) {
     const std::int64_t window = spec.attention_window.at(static_cast<std::size_t>(layer));
     for (std::int64_t head = 0; head < spec.n_kv_heads; ++head) {
       const bool streams =
-          window == ModelSpec::kNoWindow && roles.role(layer, head) == HeadRole::kStreaming;
+          window == ModelSpec::kNoWindow && roles.role({layer}, {head}) == HeadRole::kStreaming;
       const bool in_cache = roles.sink_positions == SinkPositions::kInCache;
       masks.push_back(streams ? KeyMask{roles.sink, roles.recent, in_cache}
                               : KeyMask{.sink = 0, .recent = window});

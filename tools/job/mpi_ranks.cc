@@ -142,7 +142,7 @@ void ProcessRank::connect() {
   client.address = point.address.data();
   client.port = point.port;
   client.secret = point.secret;
-  client.rank = rank();
+  client.rank = {rank()};
   client.host = hosts_.hostname;
   client.times = times;
   client.board = &board_;

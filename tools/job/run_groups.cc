@@ -34,10 +34,10 @@ std::vector<RankOutcome> outcomes_of(const RunWork& work, const JobRun& run,
   std::vector<RankOutcome> outcomes(run.hosts.size());
   for (std::size_t r = 0; r < outcomes.size(); ++r) {
     if (run.job != nullptr) outcomes[r].host = run.hosts[r];
-    outcomes[r].report.rank = static_cast<std::int64_t>(r);
+    outcomes[r].report.rank = {static_cast<std::int64_t>(r)};
   }
   for (const RankReport& report : reports)
-    outcomes.at(static_cast<std::size_t>(report.rank)).report = report;
+    outcomes.at(static_cast<std::size_t>(report.rank.value)).report = report;
   if (run.job == nullptr) return outcomes;
   const auto bytes =
       memory_of(*run.job->plan, work.session->spec(), *run.job->cluster, run.workload);

@@ -62,8 +62,8 @@ std::string report_table(const std::vector<RankOutcome>& ranks) {
     const std::int64_t kv_planned = planned.kv_retrieval + planned.kv_streaming;
     text +=
         fmt::format("  {:<16}{:>10}{:>11}{:>11}{:>11}{:>9.3g}s  {}; {}\n",
-                    fmt::format("{} {}", report.rank, host), format_byte_size(report.weight_bytes),
-                    format_byte_size(report.kv_peak_bytes),
+                    fmt::format("{} {}", report.rank.value, host),
+                    format_byte_size(report.weight_bytes), format_byte_size(report.kv_peak_bytes),
                     planned.limit == 0 ? "-" : format_byte_size(kv_planned),
                     format_byte_size(report.buffer_bytes), report.ring_wait_seconds,
                     main_phases(report), sent(report));
@@ -76,7 +76,7 @@ std::string report_table(const std::vector<RankOutcome>& ranks) {
 Json report_json(const std::vector<RankOutcome>& ranks) {
   JsonArray list;
   for (const auto& [host, report, planned] : ranks) {
-    JsonObject rank{{"rank", report.rank},
+    JsonObject rank{{"rank", report.rank.value},
                     {"host", host},
                     {"phase_seconds", named_json(report.phase_seconds)},
                     {"ring_wait_seconds", report.ring_wait_seconds},

@@ -83,7 +83,7 @@ std::vector<std::jthread> ThreadRanks::start_on_each_rank(std::function<void(std
 std::vector<WorkerStatus> ThreadRanks::statuses() const {
   std::vector<WorkerStatus> statuses;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    statuses.push_back({.rank = static_cast<std::int64_t>(r),
+    statuses.push_back({.rank = {static_cast<std::int64_t>(r)},
                         .host = host_,
                         .connected = true,
                         .phase = ranks_[r].board.read(),

@@ -49,7 +49,7 @@ struct RingContext {
   void wait(Transfer& transfer, RingPos peer) { wait(transfer, static_cast<int>(peer.value)); }
   void set_layer(LayerId number) {
     layer = number;
-    if (board != nullptr) board->set_layer(number.value);
+    if (board != nullptr) board->set_layer(number);
   }
   void set_hop(std::int64_t number) {
     hop = number;
@@ -60,7 +60,7 @@ struct RingContext {
   class WaitMark {
    public:
     WaitMark(PhaseBoard* to, Rank peer = {}) : board_(to) {
-      if (board_ != nullptr) board_->enter(Activity::kWaiting, peer.value);
+      if (board_ != nullptr) board_->enter(Activity::kWaiting, peer);
     }
     ~WaitMark() {
       if (board_ != nullptr) board_->enter(Activity::kComputing);

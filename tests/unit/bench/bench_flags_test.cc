@@ -54,7 +54,8 @@ TEST(BenchModel, ScattersRetrievalHeadsTheSameWayEveryTime) {
   EXPECT_EQ(roles.recent, 100);
   EXPECT_EQ(roles, bench_roles(flags, spec, 32));
   std::int64_t n_layers_with = 0;
-  for (std::int64_t layer = 0; layer < 32; ++layer) n_layers_with += roles.n_retrieval(layer) > 0;
+  for (std::int64_t layer = 0; layer < 32; ++layer)
+    n_layers_with += roles.n_retrieval(LayerId{layer}) > 0;
   EXPECT_GT(n_layers_with, 20);
   EXPECT_EQ(bench_roles(parsed("--shape llama-3.1-8b"), spec, 32).n_retrieval(), 256);
 }
@@ -71,7 +72,7 @@ TEST(BenchModel, TakesTheProfilesFirstLayers) {
   for (std::int64_t layer = 0; layer < 3; ++layer) {
     for (std::int64_t head = 0; head < heads.n_kv_heads(); ++head) {
       EXPECT_EQ(heads.window({layer}, {head}).is_unlimited(),
-                whole.role(layer, head) == HeadRole::kRetrieval);
+                whole.role({layer}, {head}) == HeadRole::kRetrieval);
     }
   }
   EXPECT_EQ(model.facts().n_layers, 3);

@@ -14,7 +14,8 @@ TEST(LongGen, TheMiddleThirdSeesEverything) {
   EXPECT_EQ(long_gen_layers(2), (Extent{0, 2}));     // no third to spare
   const HeadRoles roles = long_gen_roles(6, 2, 4, 1020);
   for (std::int64_t layer = 0; layer < 6; ++layer) {
-    EXPECT_EQ(roles.n_retrieval(layer), layer == 2 || layer == 3 ? 2 : 0) << "layer " << layer;
+    EXPECT_EQ(roles.n_retrieval(LayerId{layer}), layer == 2 || layer == 3 ? 2 : 0)
+        << "layer " << layer;
   }
 }
 

@@ -33,7 +33,7 @@ class Replica {
             if (!command) break;
             StepResult result = worker_.step(*command);
             if (std::holds_alternative<ReportRank>(*command))
-              std::get<StepDone>(result).reports.emplace_back().rank = rank;
+              std::get<StepDone>(result).reports.emplace_back().rank = {rank};
             end->answer(std::move(result));
           }
           end.reset();
@@ -110,7 +110,7 @@ TEST_F(EngineTeamTest, OneReplicaDoesEverything) {
   EXPECT_TRUE(result.complete);
   EXPECT_EQ(done_.size(), 12U);
   ASSERT_EQ(result.reports.size(), 1U);
-  EXPECT_EQ(result.reports[0].rank, 4);
+  EXPECT_EQ(result.reports[0].rank, Rank{4});
 }
 
 TEST_F(EngineTeamTest, ThreeReplicasShareTheRequests) {
@@ -119,7 +119,7 @@ TEST_F(EngineTeamTest, ThreeReplicasShareTheRequests) {
   EXPECT_TRUE(result.complete);
   EXPECT_EQ(done_.size(), 12U);
   std::vector<std::int64_t> ranks;
-  for (const RankReport& report : result.reports) ranks.push_back(report.rank);
+  for (const RankReport& report : result.reports) ranks.push_back(report.rank.value);
   EXPECT_THAT(ranks, testing::ElementsAre(0, 1, 2));
   EXPECT_FALSE(failure_);
 }

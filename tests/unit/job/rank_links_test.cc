@@ -56,7 +56,7 @@ class DriveRanks : public testing::Test {
         while (const auto command = link->next()) {
           ++n_commands_[r];
           StepDone done;
-          done.reports.emplace_back().rank = static_cast<std::int64_t>(r);
+          done.reports.emplace_back().rank = {static_cast<std::int64_t>(r)};
           link->answer(done);
           if (std::holds_alternative<Shutdown>(*command)) {
             was_told_[r] = true;

@@ -10,7 +10,7 @@ using testing::HasSubstr;
 
 RankOutcome some_rank() {
   RankOutcome rank{.host = "node7", .report = {}, .planned = {}};
-  rank.report.rank = 3;
+  rank.report.rank = {3};
   rank.report.phase_seconds = {{"embed", 0.25}, {"attend", 12.5}, {"trim", 0.0}};
   rank.report.ring_wait_seconds = 1.5;
   rank.report.sent_bytes = {{"keys", 3 << 20}, {"halo", 512}};

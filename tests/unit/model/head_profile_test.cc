@@ -39,9 +39,9 @@ TEST(HeadProfile, ReadsRowsAsLayersAndClipsGates) {
   EXPECT_EQ(profile.n_kv_heads, 2);
   EXPECT_EQ(profile.sink, 128);
   EXPECT_EQ(profile.recent, 256);
-  EXPECT_EQ(profile.gate(0, 0), 0.0);
-  EXPECT_EQ(profile.gate(1, 1), 0.125);
-  EXPECT_EQ(profile.gate(2, 1), 1.0);
+  EXPECT_EQ(profile.gate({0}, {0}), 0.0);
+  EXPECT_EQ(profile.gate({1}, {1}), 0.125);
+  EXPECT_EQ(profile.gate({2}, {1}), 1.0);
 }
 
 TEST(HeadProfile, SaysLineAndColumn) {
@@ -83,16 +83,16 @@ TEST(HeadProfile, FindsBothFilesFromTheFolderOrTheTsv) {
   EXPECT_THAT(message_of(ErrorCode::kInvalidArgument, [&] { read_head_profile(folder.path()); }),
               HasSubstr("config.json is not there"));
   std::ofstream(folder.path() / "config.json") << kConfig;
-  EXPECT_EQ(read_head_profile(folder.path()).gate(0, 0), 0.75);
-  EXPECT_EQ(read_head_profile(tsv).gate(0, 0), 0.75);
+  EXPECT_EQ(read_head_profile(folder.path()).gate({0}, {0}), 0.75);
+  EXPECT_EQ(read_head_profile(tsv).gate({0}, {0}), 0.75);
 }
 
 TEST(ChooseRoles, WithoutRatioKeepsGatesOfHalfAndMore) {
   const HeadRoles roles = choose_roles(parse("0.5\t0.49999\n0\t1\n"), std::nullopt);
-  EXPECT_EQ(roles.role(0, 0), HeadRole::kRetrieval);
-  EXPECT_EQ(roles.role(0, 1), HeadRole::kStreaming);
+  EXPECT_EQ(roles.role({0}, {0}), HeadRole::kRetrieval);
+  EXPECT_EQ(roles.role({0}, {1}), HeadRole::kStreaming);
   EXPECT_EQ(roles.n_retrieval(), 2);
-  EXPECT_EQ(roles.n_retrieval(1), 1);
+  EXPECT_EQ(roles.n_retrieval(LayerId{1}), 1);
   EXPECT_EQ(roles.sink, 128);
   EXPECT_EQ(roles.recent, 256);
 }
@@ -123,9 +123,9 @@ TEST(ChooseRoles, RatiosOutsideZeroToOneAreNoneAndAll) {
 TEST(ChooseRoles, TiesGoToTheLowerLayerThenTheLowerHead) {
   const HeadRoles roles = choose_roles(parse("0\t1\t1\n1\t1\t1\n"), 0.5);  // 3 of 5 that tie
   ASSERT_EQ(roles.n_retrieval(), 3);
-  EXPECT_EQ(roles.role(0, 1), HeadRole::kRetrieval);
-  EXPECT_EQ(roles.role(0, 2), HeadRole::kRetrieval);
-  EXPECT_EQ(roles.role(1, 0), HeadRole::kRetrieval);
+  EXPECT_EQ(roles.role({0}, {1}), HeadRole::kRetrieval);
+  EXPECT_EQ(roles.role({0}, {2}), HeadRole::kRetrieval);
+  EXPECT_EQ(roles.role({1}, {0}), HeadRole::kRetrieval);
 }
 
 TEST(ChooseRoles, NearlyIntegralRatiosAreTakenAsIntegral) {
@@ -207,10 +207,10 @@ TEST(HeadProfile, PublishedFilesGiveThePublishedCounts) {
     for (std::int64_t layer = 0; layer < 32; ++layer) {
       std::int64_t above = 0;
       for (std::int64_t head = 0; head < published.n_kv_heads; ++head) {
-        const double gate = profile.gate(layer, head);
+        const double gate = profile.gate({layer}, {head});
         above += gate > median ? 1 : 0;
-        EXPECT_FALSE(gate > median && roles.role(layer, head) == HeadRole::kStreaming);
-        EXPECT_FALSE(gate < median && roles.role(layer, head) == HeadRole::kRetrieval);
+        EXPECT_FALSE(gate > median && roles.role({layer}, {head}) == HeadRole::kStreaming);
+        EXPECT_FALSE(gate < median && roles.role({layer}, {head}) == HeadRole::kRetrieval);
       }
       EXPECT_EQ(above, published.above_per_layer[static_cast<std::size_t>(layer)]) << layer;
       n_above += above;

@@ -51,7 +51,7 @@ std::vector<StepResult> some_results() {
   done.scored = {{{7}, 1, -1.5F, {}}, {{7}, 2, -2.5F, {{9, 0.0F}}}};
   done.kv_bytes_in_use = std::size_t{1} << 40;
   done.seconds = 1.25;
-  done.reports = {{.rank = 3,
+  done.reports = {{.rank = {3},
                    .phase_seconds = {{"attend", 0.5}, {"finish", 0.25}},
                    .ring_wait_seconds = 0.125,
                    .sent_bytes = {{"keys", std::int64_t{1} << 40}},
@@ -60,9 +60,9 @@ std::vector<StepResult> some_results() {
                    .kv_streaming_bytes = 3,
                    .kv_peak_bytes = 4,
                    .buffer_bytes = 5},
-                  {.rank = 4, .phase_seconds = {}, .sent_bytes = {}}};
-  done.rates = {{.rank = 3, .n_threads = 2, .rates = {1e9, 2e9, 4e9, 1e10}},
-                {.rank = 4, .rates = {}}};
+                  {.rank = {4}, .phase_seconds = {}, .sent_bytes = {}}};
+  done.rates = {{.rank = {3}, .n_threads = 2, .rates = {1e9, 2e9, 4e9, 1e10}},
+                {.rank = {4}, .rates = {}}};
   return {done, StepFailed{ErrorCode::kOutOfMemory, "no cache block is free"}};
 }
 
@@ -93,7 +93,7 @@ TEST(Codec, ResultsSurviveTheRoundTrip) {
     EXPECT_EQ(encode(decode_result(bytes)), bytes) << result.index();
   }
   const auto done = std::get<StepDone>(decode_result(encode(some_results()[0])));
-  EXPECT_EQ(done.rates.at(0).rank, 3);
+  EXPECT_EQ(done.rates.at(0).rank.value, 3);
   EXPECT_EQ(done.rates.at(0).n_threads, 2);
   EXPECT_EQ(done.rates.at(0).rates.read_bytes, 1e10);
   EXPECT_EQ(std::get<StepFailed>(decode_result(encode(some_results()[1]))).message,
@@ -213,13 +213,13 @@ TEST(PhaseReport, ReadsWell) {
   EXPECT_EQ(decode_phase(encode(phase)), phase);
   PhaseBoard board;
   board.set_step(3);
-  board.set_layer(2);
-  board.enter(Activity::kWaiting, 1);
+  board.set_layer({2});
+  board.enter(Activity::kWaiting, {1});
   const PhaseReport read = board.read();
   EXPECT_EQ(read.step, 3);
-  EXPECT_EQ(read.layer, 2);
+  EXPECT_EQ(read.layer, LayerId{2});
   EXPECT_EQ(read.hop, -1);
-  EXPECT_EQ(read.peer, 1);
+  EXPECT_EQ(read.peer, Rank{1});
 }
 
 }  // namespace

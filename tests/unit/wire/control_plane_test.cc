@@ -33,7 +33,7 @@ ControlClientConfig client_config(const ControlServer& server, const ControlServ
   client.address = "127.0.0.1";
   client.port = server.port();
   client.secret = config.secret;
-  client.rank = rank;
+  client.rank = {rank};
   client.host = "node" + std::to_string(rank);
   client.times = config.times;
   return client;
@@ -102,7 +102,7 @@ TEST(ControlPlane, NamesAWorkerThatIsGoneToWhoeverWaitsForAnother) {
   ControlServer server(config);
   PhaseBoard board;
   board.set_step(812);
-  board.set_layer(12);
+  board.set_layer({12});
   board.enter(Activity::kComputing);
   auto client = client_config(server, config, 1);
   client.board = &board;
@@ -128,6 +128,15 @@ TEST(ControlPlane, TakesASilentWorkerForDead) {
   const auto link = server.link(Rank{0});
   EXPECT_THAT(error_of([&] { link->receive(deadline_in(60s)); }, ErrorCode::kPeerFailed),
               HasSubstr("rank 0 has not been heard of"));
+}
+
+// A piece of work of rank 0 that ends as it should: told to shut down, it answers.
+void end_work(ControlServer& server, WorkerLink& worker) {
+  const auto link = server.link(Rank{0});
+  link->send(Shutdown{});
+  EXPECT_TRUE(worker.next().has_value());
+  worker.answer(StepDone{});
+  EXPECT_NO_THROW(link->receive(deadline_in(60s)));
 }
 
 TEST(ControlPlane, NamesAWorkerThatFallsSilentBeforeItAnswersShutdown) {
@@ -167,11 +176,7 @@ TEST(ControlPlane, AWorkerThatHasAnsweredShutdownMayGo) {
   ControlServer server(config);
   auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
   server.wait_for_workers(deadline_in(60s));
-  const auto link = server.link(Rank{0});
-  link->send(Shutdown{});
-  ASSERT_TRUE(worker->next().has_value());
-  worker->answer(StepDone{});
-  EXPECT_NO_THROW(link->receive(deadline_in(60s)));
+  end_work(server, *worker);
   worker.reset();
   EXPECT_TRUE(eventually([&] { return !server.statuses().front().connected; }));
   EXPECT_FALSE(told);
@@ -182,13 +187,7 @@ TEST(ControlPlane, AWorkerThatHasAnsweredShutdownMayGetNewWork) {
   ControlServer server(config);
   auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
   server.wait_for_workers(deadline_in(60s));
-  for (int i = 0; i < 2; ++i) {
-    const auto link = server.link(Rank{0});
-    link->send(Shutdown{});
-    ASSERT_TRUE(worker->next());
-    worker->answer(StepDone{});
-    EXPECT_NO_THROW(link->receive(deadline_in(60s)));
-  }
+  for (int i = 0; i < 2; ++i) end_work(server, *worker);
   const auto link = server.link(Rank{0});
   link->send(ReportRank{});
   worker.reset();  // now it is a loss again
@@ -201,13 +200,7 @@ TEST(ControlPlane, ThereIsNoNewWorkForAWorkerThatWent) {
   ControlServer server(config);
   auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
   server.wait_for_workers(deadline_in(60s));
-  {
-    const auto link = server.link(Rank{0});
-    link->send(Shutdown{});
-    ASSERT_TRUE(worker->next());
-    worker->answer(StepDone{});
-    EXPECT_NO_THROW(link->receive(deadline_in(60s)));
-  }
+  end_work(server, *worker);
   worker.reset();
   EXPECT_TRUE(eventually([&] { return !server.statuses().front().connected; }));
   EXPECT_THAT(error_of([&] { server.link(Rank{0}); }, ErrorCode::kPeerFailed),
@@ -219,10 +212,10 @@ TEST(ControlPlane, NamesWhoHoldsAStepUp) {
   ControlServer server(config);
   PhaseBoard waits;
   waits.set_step(5);
-  waits.enter(Activity::kWaiting, 1);
+  waits.enter(Activity::kWaiting, {1});
   PhaseBoard computes;
   computes.set_step(5);
-  computes.set_layer(3);
+  computes.set_layer({3});
   computes.enter(Activity::kComputing);
   auto first = client_config(server, config, 0);
   first.board = &waits;

@@ -66,8 +66,8 @@ TEST(MergeResults, OrdersAndNamesReportsByRank) {
   const auto& reports = std::get<StepDone>(merged).reports;
   ASSERT_EQ(reports.size(), 3U);
   for (const std::size_t i : {0U, 1U, 2U}) {
-    EXPECT_EQ(reports[i].rank, std::vector<std::int64_t>({1, 3, 4})[i]);
-    EXPECT_EQ(reports[i].weight_bytes, 100 + reports[i].rank);
+    EXPECT_EQ(reports[i].rank.value, std::vector<std::int64_t>({1, 3, 4})[i]);
+    EXPECT_EQ(reports[i].weight_bytes, 100 + reports[i].rank.value);
   }
 }
 
@@ -75,15 +75,15 @@ TEST(MergeResults, OrdersAndNamesRatesByRank) {
   std::vector<RankResult> results;
   for (const std::int64_t rank : {4, 1}) {
     StepDone done;
-    done.rates.push_back({.rates = {.read_bytes = 10.0 * static_cast<double>(rank)}});
+    done.rates.push_back({.rank = {}, .rates = {.read_bytes = 10.0 * static_cast<double>(rank)}});
     results.push_back(from(rank, done));
   }
   const StepResult merged = merge_results(std::move(results));
   const auto& rates = std::get<StepDone>(merged).rates;
   ASSERT_EQ(rates.size(), 2U);
-  EXPECT_EQ(rates[0].rank, 1);
+  EXPECT_EQ(rates[0].rank.value, 1);
   EXPECT_EQ(rates[0].rates.read_bytes, 10);
-  EXPECT_EQ(rates[1].rank, 4);
+  EXPECT_EQ(rates[1].rank.value, 4);
   EXPECT_EQ(rates[1].rates.read_bytes, 40);
 }
 
