@@ -10,17 +10,20 @@
 namespace longhaul::bench {
 namespace {
 
-double attention_flops(const ModelWorkArgs& args, std::int64_t layer, Extent queries) {
-  const LayerHeads heads = layer_heads(args.heads, {layer});
+double attention_flops(const ModelWorkArgs& args, LayerId layer, Extent queries) {
+  const LayerHeads heads = layer_heads(args.heads, layer);
   const double keys = static_cast<double>(heads.n_all) * visible_keys({}, queries) +
                       static_cast<double>(heads.n_windowed) * visible_keys(heads.window, queries);
   return keys * static_cast<double>(args.spec.gqa_group()) * attention_flops_per_key(args.spec);
 }
 
-double cache_bytes(const ModelWorkArgs& args, std::int64_t layer, Extent tokens) {
-  const LayerHeads heads = layer_heads(args.heads, {layer});
+double cache_bytes(const ModelWorkArgs& args, LayerId layer, Extent tokens) {
+  const LayerHeads heads = layer_heads(args.heads, layer);
+  const KeyWindow& window = heads.window;
   const std::int64_t seen =
-      std::min(tokens.end, heads.window.sink + heads.window.recent + tokens.size() - 1);
+      window.is_unlimited()
+          ? tokens.end
+          : std::min(tokens.end, window.sink + window.recent + tokens.size() - 1);
   return static_cast<double>(heads.n_all * tokens.end + heads.n_windowed * seen) *
          static_cast<double>(args.kv.token_bytes());
 }
@@ -34,11 +37,11 @@ Work step_work(const ModelWorkArgs& args, Extent tokens, AfterStep after) {
   const double linear = linear_flops_per_token(spec);
   const double keys_and_values =
       4 * static_cast<double>(spec.d_model * spec.n_kv_heads * spec.head_dim);
-  const std::int64_t last_layer = spec.n_layers - 1;
+  const LayerId last_layer{spec.n_layers - 1};
   const Extent last_token{tokens.end - 1, tokens.end};
   Work work;
   double products = 0;  // with weights
-  for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
+  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
     const bool is_last = layer == last_layer;
     products +=
         is_last ? n_tokens * keys_and_values + (linear - keys_and_values) : n_tokens * linear;
