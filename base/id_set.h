@@ -21,6 +21,12 @@ class IdSet {
     if (size % 64 != 0) words_.back() &= (std::uint64_t{1} << (size % 64)) - 1;
   }
 
+  // All ids in [0, size).
+  static IdSet full(std::int64_t size) {
+    return {size, std::vector<std::uint64_t>(static_cast<std::size_t>((size + 63) / 64),
+                                             ~std::uint64_t{0})};
+  }
+
   std::int64_t size() const { return size_; }
   // False for ids outside [0, size).
   bool contains(std::int64_t id) const {

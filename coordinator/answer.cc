@@ -1,6 +1,7 @@
 #include "coordinator/answer.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -14,6 +15,17 @@ Answer::Answer(const Tokenizer& tokenizer, AnswerSpec spec)
 
 void Answer::add_prompt_scores(std::vector<PickedToken> scored) {
   std::move(scored.begin(), scored.end(), std::back_inserter(prompt_scores_));
+}
+
+AllowedTokens Answer::allowed() {
+  AllowedTokens tokens = guide_ ? guide_->allowed() : nullptr;
+  if (n_generated_ >= spec_.min_tokens) return tokens;
+  IdSet longer = tokens ? *tokens : IdSet::full(spec_.vocab_size);
+  for (const std::int32_t id : spec_.not_before_min) {
+    if (longer.contains(id)) longer.erase(id);
+  }
+  // A form that can only end ends.
+  return longer.count() == 0 ? tokens : std::make_shared<const IdSet>(std::move(longer));
 }
 
 // The prompt's part of the answer, once its scores are complete.
@@ -58,7 +70,7 @@ bool Answer::add(const PickedToken& token) {
   if (spec_.n_logprobs >= 0) logprobs_.add(token, n_characters_);
   const std::string piece = decoder_.push(token.token);
   n_characters_ += count_characters(piece);
-  text_ += matcher_.push(piece);
+  text_ += n_generated_ > spec_.min_tokens ? matcher_.push(piece) : matcher_.pass(piece);
   if (guide_) guide_->add(token.token);
   // A form that is complete ends the answer, also where the last token was the last one allowed.
   if (matcher_.stopped() || (guide_ && guide_->must_end())) {
@@ -76,7 +88,10 @@ void Answer::complete_prompt_only() {
 
 void Answer::close(std::string_view reason) {
   finish_reason_ = reason;
-  if (!matcher_.stopped() && n_generated_ > 0) text_ += matcher_.push(decoder_.finish());
+  if (!matcher_.stopped() && n_generated_ > 0) {
+    const std::string rest = decoder_.finish();
+    text_ += n_generated_ > spec_.min_tokens ? matcher_.push(rest) : matcher_.pass(rest);
+  }
   if (matcher_.stopped()) {
     finish_reason_ = "stop";
     stop_reason_ = matcher_.found();

@@ -26,10 +26,16 @@ struct AnswerSpec {
   bool echo = false;
   std::int64_t n_logprobs = -1;
   std::int64_t max_tokens = 0;
+  // Before so many tokens neither stop strings nor `not_before_min` end the answer (the latter are
+  // not picked), as in vLLM; only a given form that is complete does.
+  std::int64_t min_tokens = 0;
+  std::vector<std::int32_t> not_before_min = {};
+  std::int64_t vocab_size = 0;  // of the model, for min_tokens
   std::vector<std::string> stop = {};
   std::vector<std::int32_t> eos = {};  // any of these ends the answer and is no part of its text
   std::vector<std::int32_t> stop_tokens = {};  // so do these, and they are the stop_reason
   std::optional<FormSpec> form = {};           // that the answer must have
+  std::vector<std::int32_t> form_ends = {};    // may be picked where the form may end, as ends
 };
 
 class Answer {
@@ -39,8 +45,10 @@ class Answer {
 
   // The way through spec.form, which the answer's owner makes.
   void follow(FormGuide guide) { guide_ = std::move(guide); }
-  // Of the next token; null where there is no form. Throws what FormGuide::allowed does.
-  AllowedTokens allowed() { return guide_ ? guide_->allowed() : nullptr; }
+  // Of the next token; null where all are. Throws what FormGuide::allowed does.
+  AllowedTokens allowed();
+  // Whether allowed() may ever be anything but null.
+  bool may_restrict() const { return spec_.form.has_value() || spec_.min_tokens > 0; }
 
   // Scores of prompt tokens, in order; call before the first add.
   void add_prompt_scores(std::vector<PickedToken> scored);

@@ -69,9 +69,10 @@ void Engine::add_group(PreparedGroup group) {
 
 void Engine::add_request(PreparedRequest request, std::vector<Job>& jobs) {
   Answer answer(*tokenizer_, request.answer);
-  if (request.answer.form) {
+  if (answer.may_restrict()) {
     try {
-      answer.follow(forms_.guide(*request.answer.form, request.answer.eos));
+      if (request.answer.form)
+        answer.follow(forms_.guide(*request.answer.form, request.answer.form_ends));
       request.job.allowed = answer.allowed();
     } catch (const Error& error) {
       fail({request.index, code_name(error.code()), error.what()});
@@ -124,7 +125,7 @@ void Engine::add_token(RequestId request, const PickedToken& token) {
       if (!text.empty()) callbacks_.on_text(active.prepared.index, text);
     }
     if (!complete) {
-      if (active.prepared.answer.form) scheduler_.allow(request, active.answer.allowed());
+      if (active.answer.may_restrict()) scheduler_.allow(request, active.answer.allowed());
       return;
     }
   } catch (const Error& error) {

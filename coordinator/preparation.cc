@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/id_set.h"
 #include "coordinator/shared_prefix.h"
 #include "model/tokenizer/utf8.h"
 
@@ -96,11 +98,53 @@ Ids last_tokens(const Ids& document, const Ids& prompt) {
 void set_end_tokens(const Request& request, const PreparationConfig& config, AnswerSpec& answer) {
   if (!request.ignore_eos) answer.eos = config.eos;
   answer.stop_tokens = request.stop_token_ids;
+  answer.form_ends = answer.eos;
+  answer.form_ends.insert(answer.form_ends.end(), request.stop_token_ids.begin(),
+                          request.stop_token_ids.end());
+  if (request.min_tokens == 0) return;
+  if (request.min_tokens > answer.max_tokens) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("min_tokens is {}, more than the {} that max_tokens allows",
+                            request.min_tokens, answer.max_tokens));
+  }
+  answer.min_tokens = request.min_tokens;
+  answer.vocab_size = config.vocab_size;
+  answer.not_before_min = config.eos;  // with ignore_eos too, as in vLLM
+  answer.not_before_min.insert(answer.not_before_min.end(), request.stop_token_ids.begin(),
+                               request.stop_token_ids.end());
+}
+
+void insert_all(const Ids& ids, IdSet& set) {
+  for (const std::int32_t id : ids) {
+    if (id < set.size()) set.insert(id);  // others are refused when they are read
+  }
+}
+
+// Null where nothing is asked for. `of_document` is filled with the document's tokens when they are
+// first wanted: all requests of a group share them.
+LogitRulesRef rules_of(const Request& request, const Ids& document, const Ids& prompt,
+                       const PreparationConfig& config, IdSet& of_document) {
+  LogitRules rules = logit_rules_of(request, config.defaults);
+  if (rules == LogitRules{}) return nullptr;
+  if (!rules.bias.empty() && rules.bias.back().token >= config.vocab_size) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("logit_bias names token id {}; the model's ids end at {}",
+                            rules.bias.back().token, config.vocab_size - 1));
+  }
+  if (rules.repetition_penalty != 1) {
+    if (of_document.size() == 0) {
+      of_document = IdSet(config.vocab_size);
+      insert_all(document, of_document);
+    }
+    rules.prompt_tokens = of_document;
+    insert_all(prompt, rules.prompt_tokens);
+  }
+  return std::make_shared<const LogitRules>(std::move(rules));
 }
 
 PreparedRequest prepare_request(std::size_t index, const Request& request, const Ids& document,
                                 Ids prompt, const Tokenizer& tokenizer,
-                                const PreparationConfig& config) {
+                                const PreparationConfig& config, IdSet& of_document) {
   PreparedRequest prepared;
   prepared.index = index;
   prepared.is_chat = request.chat() != nullptr;
@@ -110,6 +154,7 @@ PreparedRequest prepare_request(std::size_t index, const Request& request, const
   if (job.prompt.empty() && document.empty())
     throw Error(ErrorCode::kInvalidArgument, "the prompt is empty and there is no document");
   job.sampling = sampling_of(request, config.defaults);
+  job.rules = rules_of(request, document, job.prompt, config, of_document);
   job.max_tokens = max_tokens_of(request, config.defaults);
   if (request.echo) job.score_logprobs = request.n_logprobs;
 
@@ -221,10 +266,11 @@ PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& req
   }
   prepared.document = std::move(ids.document);
   const auto n_document = static_cast<std::int64_t>(prepared.document.size());
+  IdSet of_document;
   for (auto& [index, prompt] : ids.prompts) {
     try {
       PreparedRequest request = prepare_request(index, requests[index], prepared.document,
-                                                std::move(prompt), tokenizer, config);
+                                                std::move(prompt), tokenizer, config, of_document);
       if (request.n_prompt_tokens + request.job.max_tokens > config.ctx_size) {
         prepared.failures.push_back({index, "context_length_exceeded",
                                      context_error(n_document, request.n_prompt_tokens - n_document,

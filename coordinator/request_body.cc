@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -137,6 +138,41 @@ void parse_sampling(const JsonField& body, Request& request) {
   }
 }
 
+// {"TOKEN ID": bias}. As in vLLM, biases beyond +-100 count as +-100.
+std::vector<TokenBias> parse_logit_bias(const JsonField& field) {
+  if (!field.json().is_object())
+    field.fail(fmt::format("expected an object of token ids and biases, found {}",
+                           field.json().kind_name()));
+  std::vector<TokenBias> biases;
+  for (const auto& [name, value] : std::get<JsonObject>(field.json().value())) {
+    std::int32_t token = -1;
+    const char* const end = name.data() + name.size();
+    const auto read = std::from_chars(name.data(), end, token);
+    if (read.ec != std::errc() || read.ptr != end || token < 0)
+      field.fail(fmt::format("\"{}\" is not a token id", name));
+    const double bias = field.at(name).as_number();
+    biases.push_back({token, static_cast<float>(std::clamp(bias, -100.0, 100.0))});
+  }
+  std::sort(biases.begin(), biases.end(),
+            [](const TokenBias& a, const TokenBias& b) { return a.token < b.token; });
+  const auto twice =
+      std::adjacent_find(biases.begin(), biases.end(),
+                         [](const TokenBias& a, const TokenBias& b) { return a.token == b.token; });
+  if (twice != biases.end()) field.fail(fmt::format("token id {} is there twice", twice->token));
+  return biases;
+}
+
+// What changes logits before a token is picked, with vLLM's ranges.
+void parse_logit_rules(const JsonField& body, Request& request) {
+  if (const auto field = body.find("presence_penalty"))
+    request.presence_penalty = number_between(*field, -2.0, 2.0);
+  if (const auto field = body.find("frequency_penalty"))
+    request.frequency_penalty = number_between(*field, -2.0, 2.0);
+  if (const auto field = body.find("repetition_penalty"))
+    request.repetition_penalty = number_between(*field, 1e-3, 1e3);
+  if (const auto field = body.find("logit_bias")) request.logit_bias = parse_logit_bias(*field);
+}
+
 std::vector<std::int32_t> parse_token_ids(const JsonField& field) {
   std::vector<std::int32_t> ids;
   for (std::size_t i = 0; i < field.size(); ++i)
@@ -160,6 +196,9 @@ Request parse_common(const JsonField& body, Endpoint endpoint) {
   if (const auto field = body.find("max_tokens"))
     request.max_tokens = field->as_integer(0, kAnyCount);
   parse_sampling(body, request);
+  parse_logit_rules(body, request);
+  if (const auto field = body.find("min_tokens"))
+    request.min_tokens = field->as_integer(0, kAnyCount);
   if (const auto field = body.find("stop")) request.stop = parse_stop(*field);
   if (const auto field = body.find("stop_token_ids"))
     request.stop_token_ids = parse_token_ids(*field);

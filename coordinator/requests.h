@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "cluster/wire/logit_rules.h"
 #include "model/forms/form.h"
 
 namespace longhaul {
@@ -54,6 +55,12 @@ struct Request {
   std::optional<double> top_p;
   std::optional<double> min_p;
   std::optional<std::uint64_t> seed;
+  std::optional<double> repetition_penalty;  // LogitRules say what these four do
+  std::optional<double> frequency_penalty;
+  std::optional<double> presence_penalty;
+  std::vector<TokenBias> logit_bias;
+  std::int64_t min_tokens = 0;  // before these are there, nothing but max_tokens or the end of a
+                                // given form ends the answer
   std::vector<std::string> stop;
   std::optional<forms::FormSource> form;
   std::vector<std::int32_t> stop_token_ids;  // these end the answer too

@@ -31,12 +31,16 @@ Json usage_of(const ResultLine& parts) {
 }
 
 Json settings_of(const PreparedRequest& prepared) {
-  Json settings = to_json(prepared.job.sampling);
+  static const LogitRules kNone;
+  const LogitRulesRef& rules = prepared.job.rules;
+  Json settings = to_json(prepared.job.sampling, rules == nullptr ? kNone : *rules);
   auto& members = std::get<JsonObject>(settings.value());
   members.emplace_back("max_tokens", prepared.job.max_tokens);
   JsonArray stop;
   for (const std::string& text : prepared.answer.stop) stop.emplace_back(text);
   members.emplace_back("stop", std::move(stop));
+  if (prepared.answer.min_tokens > 0)
+    members.emplace_back("min_tokens", prepared.answer.min_tokens);
   return settings;
 }
 

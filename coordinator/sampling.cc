@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/sha256.h"
@@ -37,12 +39,20 @@ SamplingDefaults sampling_defaults(const SamplingFlags& flags, const GenerationC
     params.top_k = generation.top_k;
     params.top_p = generation.top_p;
     params.min_p = generation.min_p;
+    defaults.rules.repetition_penalty = generation.repetition_penalty;
   }
   params.temperature = flags.temperature.value_or(params.temperature);
   params.top_k = flags.top_k.value_or(params.top_k);
   params.top_p = flags.top_p.value_or(params.top_p);
   params.min_p = flags.min_p.value_or(params.min_p);
   params.seed = flags.seed.value_or(0);
+  LogitRules& rules = defaults.rules;
+  rules.repetition_penalty = flags.repetition_penalty.value_or(rules.repetition_penalty);
+  rules.frequency_penalty = flags.frequency_penalty.value_or(0);
+  rules.presence_penalty = flags.presence_penalty.value_or(0);
+  check_range("repetition_penalty", rules.repetition_penalty, 1e-3, 1e3);
+  check_range("frequency_penalty", rules.frequency_penalty, -2, 2);
+  check_range("presence_penalty", rules.presence_penalty, -2, 2);
   check_range("temperature", params.temperature, 0, 1000);
   check_range("top_p", params.top_p, 0, 1);
   check_range("min_p", params.min_p, 0, 1);
@@ -68,22 +78,58 @@ SamplingParams sampling_of(const Request& request, const SamplingDefaults& defau
   return params;
 }
 
+LogitRules logit_rules_of(const Request& request, const SamplingDefaults& defaults) {
+  const LogitRules& usual = defaults.rules;
+  return {.bias = request.logit_bias,
+          .repetition_penalty = request.repetition_penalty.value_or(usual.repetition_penalty),
+          .frequency_penalty = request.frequency_penalty.value_or(usual.frequency_penalty),
+          .presence_penalty = request.presence_penalty.value_or(usual.presence_penalty)};
+}
+
 std::int64_t max_tokens_of(const Request& request, const SamplingDefaults& defaults) {
   return request.max_tokens.value_or(defaults.max_tokens);
 }
 
-Json to_json(const SamplingParams& params) {
-  return JsonObject{{"temperature", params.temperature},
-                    {"top_k", params.top_k},
-                    {"top_p", params.top_p},
-                    {"min_p", params.min_p},
-                    {"seed", static_cast<std::int64_t>(params.seed)}};
+namespace {
+
+// With their names, those that do something.
+std::vector<std::pair<std::string, double>> penalties_in(const LogitRules& rules) {
+  std::vector<std::pair<std::string, double>> found;
+  if (rules.repetition_penalty != 1)
+    found.emplace_back("repetition_penalty", rules.repetition_penalty);
+  if (rules.frequency_penalty != 0)
+    found.emplace_back("frequency_penalty", rules.frequency_penalty);
+  if (rules.presence_penalty != 0) found.emplace_back("presence_penalty", rules.presence_penalty);
+  return found;
 }
 
-std::string describe(const SamplingParams& params) {
-  if (params.temperature <= 0) return "greedy";
-  return fmt::format("temperature {}, top_k {}, top_p {}, min_p {}, seed {}", params.temperature,
-                     params.top_k, params.top_p, params.min_p, params.seed);
+}  // namespace
+
+Json to_json(const SamplingParams& params, const LogitRules& rules) {
+  JsonObject json{{"temperature", params.temperature},
+                  {"top_k", params.top_k},
+                  {"top_p", params.top_p},
+                  {"min_p", params.min_p},
+                  {"seed", static_cast<std::int64_t>(params.seed)}};
+  for (const auto& [name, value] : penalties_in(rules)) json.emplace_back(name, value);
+  if (!rules.bias.empty()) {
+    JsonObject biases;
+    for (const auto& [token, bias] : rules.bias) biases.emplace_back(fmt::format("{}", token), bias);
+    json.emplace_back("logit_bias", std::move(biases));
+  }
+  return json;
+}
+
+std::string describe(const SamplingDefaults& defaults) {
+  const SamplingParams& params = defaults.params;
+  std::string text =
+      params.temperature <= 0
+          ? std::string("greedy")
+          : fmt::format("temperature {}, top_k {}, top_p {}, min_p {}, seed {}", params.temperature,
+                        params.top_k, params.top_p, params.min_p, params.seed);
+  for (const auto& [name, value] : penalties_in(defaults.rules))
+    text += fmt::format(", {} {}", name, value);
+  return text;
 }
 
 }  // namespace longhaul

@@ -18,12 +18,16 @@ struct SamplingFlags {
   std::optional<std::int64_t> top_k;
   std::optional<double> top_p;
   std::optional<double> min_p;
+  std::optional<double> repetition_penalty = {};
+  std::optional<double> frequency_penalty = {};
+  std::optional<double> presence_penalty = {};
   std::optional<std::uint64_t> seed;
   std::optional<std::int64_t> max_tokens;
 };
 
 struct SamplingDefaults {
   SamplingParams params;
+  LogitRules rules = {};  // the penalties
   std::int64_t max_tokens = 256;
 };
 
@@ -35,10 +39,13 @@ SamplingDefaults sampling_defaults(const SamplingFlags& flags, const GenerationC
 // Defaults overridden by what the request says. A request without a seed gets one from the run's
 // seed and its custom_id: requests draw differently, and the same again after a restart.
 SamplingParams sampling_of(const Request& request, const SamplingDefaults& defaults);
+// What the request's next tokens' logits undergo, without LogitRules::prompt_tokens.
+LogitRules logit_rules_of(const Request& request, const SamplingDefaults& defaults);
 std::int64_t max_tokens_of(const Request& request, const SamplingDefaults& defaults);
 
-Json to_json(const SamplingParams& params);
+// Rules that change nothing are left out.
+Json to_json(const SamplingParams& params, const LogitRules& rules);
 // "greedy" or "temperature 0.7, top_k 40, top_p 0.9, min_p 0, seed 7"
-std::string describe(const SamplingParams& params);
+std::string describe(const SamplingDefaults& defaults);
 
 }  // namespace longhaul

@@ -141,8 +141,9 @@ std::optional<StepCommand> Scheduler::create_command() {
     ++sequence.n_outstanding;
     outstanding_.push_back({.kind = Outstanding::Kind::kCreate, .requests = {request}});
     const Group& group = groups_.at(running.group);
-    if (!group.has_document) return OpenSequence{sequence.id, running.job.sampling};
-    return ForkSequence{group.document_sequence.id, sequence.id, running.job.sampling};
+    const Job& job = running.job;
+    if (!group.has_document) return OpenSequence{sequence.id, job.sampling, job.rules};
+    return ForkSequence{group.document_sequence.id, sequence.id, job.sampling, job.rules};
   }
   return std::nullopt;
 }

@@ -37,6 +37,7 @@ struct Job {
   std::int64_t max_tokens = 0;       // 0: the prompt is only read (and scored)
   std::int64_t score_logprobs = -1;  // as PrefillChunk::score_logprobs
   AllowedTokens allowed = nullptr;   // of the first token
+  LogitRulesRef rules = nullptr;     // with the tokens of document and prompt where they count
 };
 struct JobGroup {
   std::vector<std::int32_t> document;  // the shared prefix; empty: none

@@ -17,6 +17,16 @@ std::string StopMatcher::push(std::string_view piece) {
       return std::exchange(held_, {});
     }
   }
+  return take_certain();
+}
+
+std::string StopMatcher::pass(std::string_view piece) {
+  if (stopped_) return {};
+  held_ += piece;
+  return take_certain();
+}
+
+std::string StopMatcher::take_certain() {
   const std::size_t n_certain = held_.size() - length_to_hold();
   std::string certain = held_.substr(0, n_certain);
   held_.erase(0, n_certain);

@@ -24,6 +24,8 @@ GenerationConfig parse_generation_config(std::string_view text, std::string_view
   result.top_k = config.integer("top_k", result.top_k, 0, kMaxIds);
   result.top_p = config.number("top_p", result.top_p, 0, 1);
   result.min_p = config.number("min_p", result.min_p, 0, 1);
+  result.repetition_penalty =
+      config.number("repetition_penalty", result.repetition_penalty, 1e-3, 1e3);
   if (const auto tokens = config.find("max_new_tokens")) {
     result.max_new_tokens = tokens->as_integer(1, kMaxTokens);
   }

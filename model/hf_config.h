@@ -30,10 +30,11 @@ struct GenerationConfig {
   std::int64_t top_k = 50;
   double top_p = 1.0;
   double min_p = 0.0;
+  double repetition_penalty = 1.0;
   std::optional<std::int64_t> max_new_tokens;
   std::vector<std::int32_t> eos_token_ids;  // empty: those of config.json
   // Settings of the file that change what is sampled and that Longhaul does not have, such as
-  // "repetition_penalty 1.05". Not refused here, because a request may set its own sampling; a
+  // "no_repeat_ngram_size 3". Not refused here, because a request may set its own sampling; a
   // request that takes its sampling from this file must be refused or warned with these.
   std::vector<std::string> unsupported;
 };

@@ -60,7 +60,6 @@ constexpr Unsupported kModelFields[] = {
 };
 
 constexpr Unsupported kGenerationFields[] = {
-    {"repetition_penalty", {}, 1.0},
     {"encoder_repetition_penalty", {}, 1.0},
     {"no_repeat_ngram_size", {}, {}},
     {"encoder_no_repeat_ngram_size", {}, {}},

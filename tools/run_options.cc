@@ -73,6 +73,16 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
   app.add_option("--min-p", o.answers.sampling.min_p,
                  "Only tokens at least this likely, relative to the likeliest; 0 = off")
       ->group(group);
+  app.add_option("--repetition-penalty,--repeat-penalty", o.answers.sampling.repetition_penalty,
+                 "Makes tokens of the prompt, its documents included, and of the answer unlikelier "
+                 "above 1 (default: generation_config.json if it samples, else 1 = off)")
+      ->group(group);
+  app.add_option("--frequency-penalty", o.answers.sampling.frequency_penalty,
+                 "Taken off a token's logit for each time that the answer has it (default 0)")
+      ->group(group);
+  app.add_option("--presence-penalty", o.answers.sampling.presence_penalty,
+                 "Taken off the logits of tokens that the answer has (default 0)")
+      ->group(group);
   app.add_option("-s,--seed", o.answers.sampling.seed, "Of random draws (default 0)")
       ->check(CLI::Range(std::uint64_t{0},
                          static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())))

@@ -12,13 +12,12 @@ namespace {
 constexpr std::int64_t kTileBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kMinTileRows = 16;
 
-bool is_sampled(const LogitsQuestion& q) {
-  return q.token == LogitsQuestion::kPick && q.sampling->temperature > 0;
-}
+bool has_rules(const LogitsQuestion& q) { return q.rules != nullptr && q.rules->is_active(); }
 
 // More than the most likely tokens is looked at.
 bool needs_row(const LogitsQuestion& q) {
-  return q.token == LogitsQuestion::kPick && (q.sampling->temperature > 0 || q.allowed != nullptr);
+  return q.token == LogitsQuestion::kPick &&
+         (q.sampling->temperature > 0 || q.allowed != nullptr || has_rules(q));
 }
 
 }  // namespace
@@ -63,11 +62,8 @@ void LogitsReader::read(const TensorView<const float, 2>& logits,
     answer.sequence = q.sequence;
     if (q.token != LogitsQuestion::kPick) {
       answer.token = q.token;
-    } else if (is_sampled(q)) {
-      answer.token = sampler_.sample({row_logits, static_cast<std::size_t>(vocab_size)},
-                                     *q.sampling, q.position, q.allowed);
-    } else if (q.allowed != nullptr) {
-      answer.token = likeliest({row_logits, static_cast<std::size_t>(vocab_size)}, *q.allowed);
+    } else if (needs_row(q)) {
+      answer.token = pick(q, {row_logits, static_cast<std::size_t>(vocab_size)});
     } else {
       answer.token = ids_[first];
     }
@@ -88,6 +84,16 @@ void LogitsReader::read(const TensorView<const float, 2>& logits,
     }
     answers.push_back(std::move(answer));
   }
+}
+
+std::int32_t LogitsReader::pick(const LogitsQuestion& q, std::span<const float> logits) {
+  if (has_rules(q)) logits = q.rules->apply(logits, adjusted_);
+  if (q.sampling->temperature > 0) {
+    return sampler_.sample(logits, *q.sampling, q.position, q.allowed);
+  }
+  if (q.allowed != nullptr) return likeliest(logits, *q.allowed);
+  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
+                                   logits.begin());
 }
 
 void LogitsReader::fetch(const TensorView<const float, 2>& logits,

@@ -9,6 +9,7 @@
 #include "cluster/wire/step.h"
 #include "kernels/tensor.h"
 #include "worker/layer_compute.h"
+#include "worker/logit_adjuster.h"
 #include "worker/sampler.h"
 
 namespace longhaul {
@@ -20,6 +21,7 @@ struct LogitsQuestion {
   std::int32_t token = kPick;                // the token to score, or kPick
   const SamplingParams* sampling = nullptr;  // how to pick; not looked at when scoring
   const IdSet* allowed = nullptr;            // of what may be picked; null: all
+  const LogitAdjuster* rules = nullptr;      // of the sequence, for picking; null: none
   TokenPos position{};                       // of the token in its sequence
   std::int64_t n_logprobs = -1;              // -1: none; more than the vocabulary has: all
 };
@@ -39,12 +41,14 @@ class LogitsReader {
 
  private:
   void fetch(const TensorView<const float, 2>& logits, std::span<const LogitsQuestion> questions);
+  std::int32_t pick(const LogitsQuestion& question, std::span<const float> logits);
 
   LayerCompute& compute_;
   Sampler sampler_;
   std::vector<std::int32_t> ids_;
   std::vector<float> values_;
   std::vector<float> log_sum_exp_;
+  std::vector<float> adjusted_;
   // What fetch() brings to the host, for each row: all its logits where a token is sampled (from a
   // CPU's logits always, as they are), else that of a token to score.
   std::vector<const float*> rows_;

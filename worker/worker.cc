@@ -172,16 +172,21 @@ void Worker::serve(WorkerLink& link) {
 
 StepDone Worker::run(const OpenSequence& command) {
   check_sampling(command.sampling);
-  add(command.sequence,
-      {.cache = SequenceCache(layout_, pool_), .sampling = command.sampling, .last_hidden = {}});
+  check_logit_rules(command.rules, weights_->spec().vocab_size);
+  add(command.sequence, {.cache = SequenceCache(layout_, pool_),
+                         .sampling = command.sampling,
+                         .rules = LogitAdjuster(command.rules),
+                         .last_hidden = {}});
   return {};
 }
 
 StepDone Worker::run(const ForkSequence& command) {
   check_sampling(command.sampling);
+  check_logit_rules(command.rules, weights_->spec().vocab_size);
   const Sequence& parent = find_whole(command.parent);
   add(command.child, {.cache = parent.cache.fork(),
                       .sampling = command.sampling,
+                      .rules = LogitAdjuster(command.rules),
                       .n_tokens = parent.n_tokens,
                       .last_hidden = parent.last_hidden});
   return {};

@@ -23,6 +23,7 @@
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/sequence_cache.h"
 #include "worker/layer_compute.h"
+#include "worker/logit_adjuster.h"
 #include "worker/logits_reader.h"
 #include "worker/ring/ring_place.h"
 #include "worker/ring/ring_stage.h"
@@ -81,6 +82,7 @@ class Worker {
   struct Sequence {
     SequenceCache cache;
     SamplingParams sampling;
+    LogitAdjuster rules;
     std::int64_t n_tokens = 0;
     // Of its newest token, [1, d_model]: scores the next chunk's first. Forks share it until they
     // have a newer one; null before the first chunk.

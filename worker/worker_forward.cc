@@ -73,6 +73,7 @@ void Worker::answer_last(const PrefillChunk& command, Sequence& sequence,
   const LogitsQuestion question{.sequence = command.sequence,
                                 .sampling = &sequence.sampling,
                                 .allowed = command.allowed.get(),
+                                .rules = &sequence.rules,
                                 .position = {sequence.n_tokens},
                                 .n_logprobs = sequence.sampling.n_logprobs};
   logits_reader_.answer(hidden.slice(0, last), {&question, 1}, done.picked);
@@ -110,7 +111,10 @@ StepDone Worker::decode(const DecodeBatch& command, std::span<Sequence* const> r
   }
   const auto hidden =
       forward(tokens.size(), [&](Forward& pass) { return pass.decode(decode_rows, tokens); });
-  for (Sequence* row : rows) ++row->n_tokens;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    ++rows[i]->n_tokens;
+    rows[i]->rules.add(tokens[i]);
+  }
   if (forward_->answers()) keep_last_hidden(rows, hidden);
   StepDone done;
   forward_->pick(hidden, picks(command, rows), logits_reader_, done.picked);
@@ -125,6 +129,7 @@ std::vector<LogitsQuestion> Worker::picks(const DecodeBatch& command,
     questions.push_back({.sequence = command.rows[i].sequence,
                          .sampling = &rows[i]->sampling,
                          .allowed = command.rows[i].allowed.get(),
+                         .rules = &rows[i]->rules,
                          .position = {rows[i]->n_tokens},
                          .n_logprobs = rows[i]->sampling.n_logprobs});
   }

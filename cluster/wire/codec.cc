@@ -8,13 +8,14 @@
 #include "base/error.h"
 #include "cluster/wire/bytes.h"
 #include "cluster/wire/crc32c.h"
+#include "cluster/wire/logit_rules_codec.h"
 #include "cluster/wire/token_set_codec.h"
 
 namespace longhaul {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x3157484c;  // "LHW1"
-constexpr std::uint16_t kVersion = 5;
+constexpr std::uint16_t kVersion = 6;
 
 // The commands' numbers on the wire are their places in the variant; the assertions notice a change
 // of order.
@@ -51,12 +52,14 @@ SamplingParams read_sampling(ByteReader& in) {
 void write(ByteWriter& out, const OpenSequence& command) {
   out.number(command.sequence.value);
   write(out, command.sampling);
+  write(out, command.rules);
 }
 
 void write(ByteWriter& out, const ForkSequence& command) {
   out.number(command.parent.value);
   out.number(command.child.value);
   write(out, command.sampling);
+  write(out, command.rules);
 }
 
 void write(ByteWriter& out, const DropSequences& command) {
@@ -333,13 +336,15 @@ StepCommand decode_command(std::span<const std::byte> bytes) {
   switch (in.number<std::uint8_t>()) {
     case 0: {
       const SequenceId sequence = read_sequence(in);
-      command = OpenSequence{sequence, read_sampling(in)};
+      const SamplingParams sampling = read_sampling(in);
+      command = OpenSequence{sequence, sampling, read_logit_rules(in)};
       break;
     }
     case 1: {
       const SequenceId parent = read_sequence(in);
       const SequenceId child = read_sequence(in);
-      command = ForkSequence{parent, child, read_sampling(in)};
+      const SamplingParams sampling = read_sampling(in);
+      command = ForkSequence{parent, child, sampling, read_logit_rules(in)};
       break;
     }
     case 2:

@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/rates.h"
 #include "base/work_clock.h"
+#include "cluster/wire/logit_rules.h"
 
 namespace longhaul {
 
@@ -50,12 +51,15 @@ struct Named {
 struct OpenSequence {
   SequenceId sequence;
   SamplingParams sampling;
+  LogitRulesRef rules = nullptr;
 };
-// A new sequence that starts with all tokens of `parent`, sharing its cache.
+// A new sequence that starts with all tokens of `parent`, sharing its cache, and has rules of its
+// own.
 struct ForkSequence {
   SequenceId parent;
   SequenceId child;
   SamplingParams sampling;
+  LogitRulesRef rules = nullptr;
 };
 // Forgets sequences; their cache blocks are freed when nobody else shares them.
 struct DropSequences {
@@ -80,7 +84,7 @@ struct PrefillChunk {
   AllowedTokens allowed = nullptr;  // of the token that kSample picks
 };
 // Appends the given token to each sequence and picks the next one: one token for each of many
-// sequences.
+// sequences. These tokens are the answers, which penalties count.
 struct DecodeBatch {
   struct Row {
     SequenceId sequence;

@@ -153,6 +153,13 @@ std::vector<StepCommand> random_script(Random& random, Worker& worker, Draws dra
   const auto tokens = [&](std::int64_t n) { return random_tokens(random, n, kVocab); };
   const SamplingParams greedy{.n_logprobs = 3};
   const SamplingParams sampled{.temperature = 0.8, .top_p = 0.9, .seed = 5, .n_logprobs = 0};
+  LogitRules penalties{.bias = {{3, -2.0F}, {17, 1.5F}},
+                       .repetition_penalty = 1.3,
+                       .frequency_penalty = 0.4,
+                       .presence_penalty = 0.2,
+                       .prompt_tokens = IdSet(kVocab)};
+  for (const std::int32_t token : tokens(10)) penalties.prompt_tokens.insert(token);
+  const auto rules = std::make_shared<const LogitRules>(std::move(penalties));
   Script script(worker, results);
   std::vector<DecodeBatch::Row> rows;
   const auto pick_into_row = [&](const StepDone& answer) {
@@ -176,8 +183,9 @@ std::vector<StepCommand> random_script(Random& random, Worker& worker, Draws dra
     }
     for (std::int64_t f = 0; f < random.integer(1, 3); ++f) {
       const SequenceId fork{next_id++};
-      script.add(
-          ForkSequence{doc, fork, draws == Draws::kSome && random.chance(0.3) ? sampled : greedy});
+      const bool draws_this = draws == Draws::kSome && random.chance(0.3);
+      script.add(ForkSequence{doc, fork, draws_this ? sampled : greedy,
+                              draws == Draws::kSome && random.chance(0.5) ? rules : nullptr});
       pick_into_row(script.add(PrefillChunk{fork, tokens(random.integer(1, 40)),
                                             AfterPrefill::kSample, random.chance(0.3) ? 1 : -1}));
     }

@@ -51,7 +51,7 @@ void add_weights(const JobConfig& job, JsonObject& object) {
 }
 
 Json fingerprint_of(const RunSession& session, const JobConfig& job) {
-  Json sampling = to_json(session.preparation.defaults.params);
+  Json sampling = to_json(session.preparation.defaults.params, session.preparation.defaults.rules);
   JsonArray eos;
   for (const std::int32_t id : session.preparation.eos) eos.emplace_back(id);
   JsonObject settings{{"default_sampling", std::move(sampling)},
@@ -166,7 +166,7 @@ void print_summary(const RunSession& session) {
              build_info::kVersion, session.model->path().string(), spec.model_type, spec.n_layers,
              session.preparation.ctx_size, name_of(session.weights->weight_dtype()),
              name_of(session.k_type), name_of(session.v_type), session.device,
-             describe_briefly(heads), describe(session.preparation.defaults.params),
+             describe_briefly(heads), describe(session.preparation.defaults),
              session.preparation.defaults.max_tokens);
 }
 

@@ -21,6 +21,7 @@ namespace longhaul {
 namespace {
 
 using testing::HasSubstr;
+using Ids = std::vector<std::int32_t>;
 constexpr test::TokenRange kWords{260, 1000};
 
 class EngineTest : public testing::Test {
@@ -81,6 +82,7 @@ class EngineTest : public testing::Test {
     callbacks.on_done = [&](const PreparedRequest& prepared, const Answer& answer) {
       EXPECT_TRUE(texts_.emplace(prepared.index, answer.text()).second);
       reasons_[prepared.index] = answer.finish_reason();
+      generated_[prepared.index] = answer.n_generated();
       cached_[prepared.index] = prepared.n_cached_tokens;
     };
     callbacks.on_failed = [&](const FailedRequest& failure) {
@@ -116,6 +118,7 @@ class EngineTest : public testing::Test {
   std::map<std::size_t, std::string> texts_;
   std::map<std::size_t, std::string> reasons_;
   std::map<std::size_t, std::int64_t> cached_;
+  std::map<std::size_t, std::int64_t> generated_;
   std::map<std::size_t, std::string> failures_;
   std::size_t stop_after_ = 1000000;
 };
@@ -169,6 +172,65 @@ TEST_F(EngineTest, AnswersHaveTheFormsThatTheirRequestsGive) {
   EXPECT_EQ(reasons_[4], "length");
   EXPECT_THAT(texts_[4], testing::MatchesRegex("Q+"));
   EXPECT_THAT(texts_[5], testing::MatchesRegex("(ab)*a?"));
+}
+
+TEST_F(EngineTest, MinTokensKeepEndsAway) {
+  Ids prompt = tokenizer_.encode("word", {.add_special_tokens = false});
+  prompt.insert(prompt.begin(), 0);
+  const std::int32_t first = test::token_after(prompt, kWords);
+  add("0", fmt::format(R"({{"prompt":"word","stop_token_ids":[{}]}})", first));
+  add("1", fmt::format(R"({{"prompt":"word","stop_token_ids":[{}],"min_tokens":4}})", first));
+  add("2", R"({"prompt":"word","min_tokens":7})");
+  add("3", R"({"prompt":"word","min_tokens":5,"guided_choice":["yes"]})");
+  const std::string stop = tokenizer_.decode({first});
+  add("4", fmt::format(R"({{"prompt":"word","stop":["{}"],"min_tokens":4}})", stop));
+  EXPECT_TRUE(run());
+  EXPECT_EQ(generated_[0], 1);
+  EXPECT_GE(generated_[1], 4);
+  EXPECT_THAT(failures_[2], HasSubstr("invalid_argument: min_tokens is 7, more than the 6"));
+  EXPECT_EQ(texts_[3], "yes");  // a form that is complete ends
+  EXPECT_EQ(reasons_[3], "stop");
+  EXPECT_GE(generated_[4], 4);
+}
+
+TEST_F(EngineTest, StopTokensEndAFormWhereItMayEnd) {
+  const std::int32_t q = tokenizer_.encode("q", {.add_special_tokens = false}).back();
+  add("0", R"({"prompt":"x","max_tokens":500,"ignore_eos":true,"guided_regex":"q{3,}"})");
+  add("1", R"({"prompt":"x","max_tokens":500,"ignore_eos":true,"guided_regex":"q{3,}",)"
+           R"("stop_token_ids":[0]})");
+  add("2", fmt::format(R"({{"prompt":"x","max_tokens":9,"guided_regex":"q{{3}}",)"
+                       R"("stop_token_ids":[{}]}})",
+                       q));
+  EXPECT_TRUE(run());
+  EXPECT_EQ(reasons_[0], "length");
+  EXPECT_EQ(reasons_[1], "stop");
+  EXPECT_THAT(texts_[1], testing::MatchesRegex("qqq+"));
+  EXPECT_EQ(reasons_[2], "stop");  // where its text is picked, it ends the answer, as in vLLM
+  EXPECT_EQ(texts_[2], "");
+}
+
+TEST_F(EngineTest, RulesForLogitsKnowDocumentAndPrompt) {
+  add("0", R"({"prompt":"Question?","documents":[{"path":"a.txt"}],"repetition_penalty":1.2,)"
+           R"("logit_bias":{"1535":-100}})");
+  add("1", R"({"prompt":"Question?","documents":[{"path":"a.txt"}],"presence_penalty":1})");
+  add("2", R"({"prompt":"Question?","documents":[{"path":"a.txt"}]})");
+  add("3", R"({"prompt":"x","logit_bias":{"1536":1}})");
+  EXPECT_TRUE(run());
+  EXPECT_THAT(failures_[3], HasSubstr("logit_bias names token id 1536; the model's ids end at 1535"));
+  ASSERT_EQ(worker_.forked().size(), 3U);
+  const auto& forked = worker_.forked();
+  ASSERT_NE(forked[0].rules, nullptr);
+  IdSet want(1536);
+  want.insert(0);  // <s>
+  for (const std::string& part : {document("a.txt"), std::string("Question?")}) {
+    for (const std::int32_t id : tokenizer_.encode(part, {.add_special_tokens = false}))
+      want.insert(id);
+  }
+  EXPECT_EQ(*forked[0].rules, (LogitRules{.bias = {{1535, -100}},
+                                          .repetition_penalty = 1.2,
+                                          .prompt_tokens = want}));
+  EXPECT_EQ(*forked[1].rules, (LogitRules{.presence_penalty = 1}));
+  EXPECT_EQ(forked[2].rules, nullptr);
 }
 
 TEST_F(EngineTest, NamesWhatCannotBeDone) {

@@ -52,6 +52,7 @@ StepDone FakeWorker::run(const OpenSequence& command) {
 }
 
 StepDone FakeWorker::run(const ForkSequence& command) {
+  forked_.push_back(command);
   const auto parent = sequences_.find(command.parent);
   if (parent == sequences_.end() || parent->second.broken) {
     ADD_FAILURE() << "fork of a sequence that is not there or broken";

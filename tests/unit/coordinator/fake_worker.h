@@ -34,6 +34,7 @@ class FakeWorker {
   std::size_t most_tokens() const { return most_tokens_; }
   std::size_t largest_batch() const { return largest_batch_; }
   std::int64_t n_prefilled() const { return n_prefilled_; }
+  const std::vector<ForkSequence>& forked() const { return forked_; }
   const std::vector<SaveSequence>& saved() const { return saved_; }
 
  private:
@@ -61,6 +62,7 @@ class FakeWorker {
   std::size_t most_tokens_ = 0;
   std::size_t largest_batch_ = 0;
   std::int64_t n_prefilled_ = 0;
+  std::vector<ForkSequence> forked_;
   std::vector<SaveSequence> saved_;
 };
 

@@ -49,6 +49,17 @@ TEST(Requests, ReadsEveryField) {
   EXPECT_EQ(r.line, 1);
 }
 
+TEST(Requests, ReadsWhatChangesLogits) {
+  const Request r = only_request(line_of(
+      "a", R"({"prompt":"x","presence_penalty":-2,"frequency_penalty":0.5,"min_tokens":3,)"
+           R"("repetition_penalty":1.1,"logit_bias":{"12":-1000,"3":1.5}})"));
+  EXPECT_EQ(r.presence_penalty, -2);
+  EXPECT_EQ(r.frequency_penalty, 0.5);
+  EXPECT_EQ(r.repetition_penalty, 1.1);
+  EXPECT_THAT(r.logit_bias, testing::ElementsAre(TokenBias{3, 1.5F}, TokenBias{12, -100}));
+  EXPECT_EQ(r.min_tokens, 3);
+}
+
 TEST(Requests, ReadsTheFormOfAnAnswer) {
   using forms::FormKind;
   const auto form = [](std::string_view fields) {
@@ -172,6 +183,18 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"Messages", line_of("c", R"({"messages":[]})"),
                 "\"messages\" is a field of /v1/chat/completions, not of /v1/completions"},
         BadLine{"N", line_of("c", R"({"prompt":"x","n":2})"), "body.n: only 1 answer"},
+        BadLine{"Presence", line_of("c", R"({"prompt":"x","presence_penalty":2.5})"),
+                "body.presence_penalty: 2.5 is outside [-2, 2]"},
+        BadLine{"Repetition", line_of("c", R"({"prompt":"x","repetition_penalty":0})"),
+                "body.repetition_penalty: 0 is outside [0.001, 1000]"},
+        BadLine{"BiasList", line_of("c", R"({"prompt":"x","logit_bias":[1]})"),
+                "body.logit_bias: expected an object of token ids"},
+        BadLine{"BiasName", line_of("c", R"({"prompt":"x","logit_bias":{"the":1}})"),
+                "body.logit_bias: \"the\" is not a token id"},
+        BadLine{"BiasTwice", line_of("c", R"({"prompt":"x","logit_bias":{"7":1,"07":2}})"),
+                "token id 7 is there twice"},
+        BadLine{"BiasKind", line_of("c", R"({"prompt":"x","logit_bias":{"7":"up"}})"),
+                "body.logit_bias.7: expected a number"},
         BadLine{"Stream", line_of("c", R"({"prompt":"x","stream":true})"), "body.stream: results"},
         BadLine{"TopP", line_of("c", R"({"prompt":"x","top_p":1.5})"), "1.5 is outside [0, 1]"},
         BadLine{"MaxTokens", line_of("c", R"({"prompt":"x","max_tokens":-1})"),

@@ -8,7 +8,7 @@ namespace longhaul {
 namespace {
 
 TEST(Sampling, IsGreedyUnlessTheModelSamples) {
-  EXPECT_EQ(describe(sampling_defaults({}, {}).params), "greedy");
+  EXPECT_EQ(describe(sampling_defaults({}, {})), "greedy");
   EXPECT_EQ(sampling_defaults({}, {}).max_tokens, 256);
   GenerationConfig generation;
   generation.temperature = 0.6;  // ignored: do_sample is false
@@ -36,6 +36,33 @@ TEST(Sampling, FlagsBeatTheModelAndRequestsBeatFlags) {
   EXPECT_EQ(params.top_k, 0);
   EXPECT_EQ(params.top_p, 0.9);
   EXPECT_EQ(max_tokens_of(request, defaults), 1);
+}
+
+TEST(Sampling, PenaltiesOfRequestsBeatThoseOfFlagsAndModel) {
+  GenerationConfig generation;
+  generation.repetition_penalty = 1.05;
+  EXPECT_EQ(sampling_defaults({}, generation).rules, LogitRules{});  // it does not sample
+  generation.do_sample = true;
+  SamplingFlags flags;
+  flags.presence_penalty = 0.5;
+  flags.seed = 5;
+  const SamplingDefaults defaults = sampling_defaults(flags, generation);
+  EXPECT_EQ(describe(defaults),
+            "temperature 1, top_k 50, top_p 1, min_p 0, seed 5, repetition_penalty 1.05, "
+            "presence_penalty 0.5");
+  Request request;
+  request.repetition_penalty = 1.0;
+  request.frequency_penalty = -0.25;
+  request.logit_bias = {{7, -100}};
+  const LogitRules rules = logit_rules_of(request, defaults);
+  EXPECT_EQ(rules, (LogitRules{.bias = {{7, -100}},
+                               .frequency_penalty = -0.25,
+                               .presence_penalty = 0.5}));
+  EXPECT_EQ(to_text(to_json({}, rules)),
+            R"({"temperature":0.0,"top_k":0,"top_p":1.0,"min_p":0.0,"seed":0,)"
+            R"("frequency_penalty":-0.25,"presence_penalty":0.5,"logit_bias":{"7":-100.0}})");
+  flags.presence_penalty = 3;
+  EXPECT_THROW(sampling_defaults(flags, {}), Error);
 }
 
 TEST(Sampling, SeedsDifferByRequestAndStayTheSame) {

@@ -31,6 +31,17 @@ TEST(StopMatcher, CutsAtTheStopString) {
   EXPECT_EQ(cut({"c", "abc"}, {"abc"}), (Cut{"", true}));   // of two that end together, the longest
 }
 
+// What min_tokens asks for: a stop string may begin in text that was passed, not end there.
+TEST(StopMatcher, StopStringsThatEndInPassedTextDoNotCount) {
+  StopMatcher matcher({"END", "aa"});
+  EXPECT_EQ(matcher.pass("1END2 EN"), "1END2 ");
+  EXPECT_EQ(matcher.push("x"), "ENx");
+  EXPECT_EQ(matcher.pass("aab EN"), "aab ");
+  EXPECT_EQ(matcher.push("D3"), "");
+  EXPECT_TRUE(matcher.stopped());
+  EXPECT_EQ(matcher.found(), "END");
+}
+
 TEST(StopMatcher, HoldsBackOnlyWhatMayBecomeAStopString) {
   StopMatcher matcher({"\n\n", "STOP"});
   EXPECT_EQ(matcher.push("one\n"), "one");

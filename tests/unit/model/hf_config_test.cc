@@ -213,24 +213,26 @@ TEST(GenerationConfig, ReadsWhatIsThereAndKeepsDefaults) {
   EXPECT_TRUE(defaults.unsupported.empty());
   const auto given = parse_generation_config(
       R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.1,
-          "max_new_tokens": 12, "eos_token_id": [1, 2], "transformers_version": "5.0"})",
+          "max_new_tokens": 12, "eos_token_id": [1, 2], "repetition_penalty": 1.05,
+          "transformers_version": "5.0"})",
       "g");
   EXPECT_TRUE(given.do_sample);
   EXPECT_EQ(given.temperature, 0.6);
   EXPECT_EQ(given.top_k, 20);
   EXPECT_EQ(given.top_p, 0.95);
   EXPECT_EQ(given.min_p, 0.1);
+  EXPECT_EQ(given.repetition_penalty, 1.05);
   EXPECT_EQ(given.max_new_tokens, 12);
   EXPECT_THAT(given.eos_token_ids, testing::ElementsAre(1, 2));
 }
 
 TEST(GenerationConfig, ListsSettingsThatLonghaulDoesNotHave) {
   const auto config = parse_generation_config(
-      R"({"repetition_penalty": 1.05, "num_beams": 1, "no_repeat_ngram_size": 0,
+      R"({"encoder_repetition_penalty": 1.05, "num_beams": 1, "no_repeat_ngram_size": 0,
           "typical_p": 1.0, "suppress_tokens": [3], "guidance_scale": null})",
       "g");
   EXPECT_THAT(config.unsupported,
-              testing::ElementsAre("repetition_penalty 1.05", "suppress_tokens a list"));
+              testing::ElementsAre("encoder_repetition_penalty 1.05", "suppress_tokens a list"));
 }
 
 TEST(GenerationConfig, SaysWhichFieldIsWrong) {

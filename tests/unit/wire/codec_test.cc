@@ -27,6 +27,14 @@ AllowedTokens all_tokens(std::int64_t size) {
   return set;
 }
 
+LogitRulesRef some_rules() {
+  return std::make_shared<const LogitRules>(LogitRules{.bias = {{3, -100.0F}, {9, 1.5F}},
+                                                       .repetition_penalty = 1.1,
+                                                       .frequency_penalty = -0.5,
+                                                       .presence_penalty = 2,
+                                                       .prompt_tokens = *token_set(70, {3, 69})});
+}
+
 std::vector<StepCommand> some_commands() {
   SamplingParams sampling{.temperature = 0.7,
                           .top_k = 40,
@@ -35,7 +43,7 @@ std::vector<StepCommand> some_commands() {
                           .seed = 1ULL << 63,
                           .n_logprobs = 5};
   return {OpenSequence{{7}, sampling},
-          ForkSequence{{7}, {8}, sampling},
+          ForkSequence{{7}, {8}, sampling, some_rules()},
           DropSequences{{{1}, {2}, {3}}},
           PrefillChunk{{7}, {1, 2, 3, 100000}, AfterPrefill::kSample, 20, token_set(200, {0, 199})},
           DecodeBatch{{{{7}, 5}, {{8}, 6, token_set(70, {3, 64})}, {{9}, 6, all_tokens(1000)}}},
@@ -147,6 +155,16 @@ TEST(Codec, RefusesAllowedTokensThatMakeNoSense) {
   refuses(12, 0);     // no token
   refuses(13, 0x7F);  // an absurd vocabulary
   refuses(21, 9);     // an unknown form
+}
+
+TEST(Codec, RulesForLogitsTravelWhole) {
+  for (const LogitRulesRef& rules :
+       {LogitRulesRef(), std::make_shared<const LogitRules>(), some_rules()}) {
+    const auto bytes = encode(StepCommand(OpenSequence{{1}, {}, rules}));
+    const auto back = std::get<OpenSequence>(decode_command(bytes)).rules;
+    ASSERT_EQ(back == nullptr, rules == nullptr);
+    EXPECT_TRUE(rules == nullptr || *back == *rules);
+  }
 }
 
 TEST(Codec, AbsurdCountsAllocateNothing) {
