@@ -51,7 +51,7 @@ const Reader& reader() {
   static const Reader kReader{
       .name = "chat template",
       .source = std::string(kInputName),
-      .good = {published("mistral-v3"), published("qwen2.5"), published("llama-3.1")},
+      .good = {published("mistral-v3-tekken"), published("qwen2.5"), published("own-header")},
       .parse = read_chat_template,
       .targeted = add_bad_tags,
       .n_random = 150};

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/sha256.h"
 #include "model/chat/chat_template.h"
 #include "model/chat/conversation.h"
 #include "tests/support/paths.h"
@@ -98,6 +99,33 @@ INSTANTIATE_TEST_SUITE_P(Templates, PublishedTemplates, testing::ValuesIn(templa
                              if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
                            return name;
                          });
+
+// Templates whose licences do not let them lie here: only hashes do, of them and of what
+// transformers renders. fetch_restricted_templates.py brings the templates.
+TEST(RestrictedTemplates, RenderAsTransformersDoes) {
+  if (!fs::is_directory(folder() / "fetched"))
+    GTEST_SKIP() << "run tests/golden/chat/fetch_restricted_templates.py to check these too";
+  const Json all = stored("restricted");
+  const Json conversations = stored("conversations");
+  const auto& list = std::get<JsonArray>(conversations.value());
+  for (const auto& [name, golden] : std::get<JsonObject>(all.value())) {
+    SCOPED_TRACE(name);
+    const fs::path path = folder() / "fetched" / (name + ".jinja");
+    const std::string text = read_file(path, kMaxBytes);
+    ASSERT_EQ(sha256_of(text), JsonField(golden, name).at("sha256").as_string());
+    const ChatTemplate chat = ChatTemplate::parse(text, path.string());
+    const auto& hashes = std::get<JsonArray>(golden.find("rendering_sha256")->value());
+    ASSERT_EQ(list.size(), hashes.size());
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      SCOPED_TRACE(fmt::format("conversation {}", i));
+      const Outcome outcome = outcome_of(chat, list[i], golden);
+      ASSERT_EQ(outcome.text.has_value(), hashes[i].is_string()) << outcome.error;
+      if (outcome.text) {
+        EXPECT_EQ(sha256_of(*outcome.text), std::get<std::string>(hashes[i].value()));
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace longhaul::chat

@@ -5,9 +5,14 @@ Run: pip install transformers==5.23.0 jinja2; python make_chat_goldens.py. The s
 stored/conversations.json  the conversations: messages, and what else the template is told
 stored/NAME.json           {"bos_token", "eos_token", "renderings"}: per conversation a text, or null where the
                            template raises an exception
-stored/ids.json            token ids of some renderings by tokenizers of ../tokenizer/stored"""
+stored/ids.json            token ids of some renderings by tokenizers of ../tokenizer/stored
+stored/restricted.json     templates that may not lie here (README.md): SHA-256 of each and of its renderings; made
+                           again only where fetch_restricted_templates.py has put them into the folder `fetched`
+stored/shared_document.json  ten questions on one document: the ids that the conversations share, and the rest of each"""
 import datetime
+import hashlib
 import json
+import os
 import pathlib
 
 import transformers.utils.chat_template_utils as chat_template_utils
@@ -19,10 +24,13 @@ from conversations import CONVERSATIONS
 FOLDER = pathlib.Path(__file__).resolve().parent
 TOKENIZERS = FOLDER.parent / "tokenizer" / "stored"
 BOS_EOS = {"llama-3": ("<|begin_of_text|>", "<|eot_id|>"), "qwen": ("", "<|im_end|>"), "chatml": ("", "<|im_end|>"),
-           "gemma": ("<bos>", "<eos>"), "gpt": ("<|startoftext|>", "<|return|>")}
+           "gemma": ("<bos>", "<eos>"), "gpt": ("<|startoftext|>", "<|return|>"),
+           "own-header": ("<|begin_of_text|>", "<|eot_id|>"), "own-turns": ("<bos>", "<eos>")}
 # template: the tokenizer of its family, which has its special tokens
-WITH_IDS = {"llama-3": "llama3", "llama-3.1": "llama3", "qwen2.5": "qwen2", "qwen3": "qwen2", "chatml": "qwen2",
-            "llama-2": "llama2", "mistral-v1": "mistral", "mistral-v3": "mistral"}
+WITH_IDS = {"own-header": "llama3", "qwen2.5": "qwen2", "qwen3": "qwen2", "chatml": "qwen2",
+            "llama-2": "llama2", "mistral-v1": "mistral", "mistral-v3-tekken": "mistral"}
+DOCUMENT = "".join(f"Line {i}: the harbour of Zürich holds {i * 37 % 101} boats <|im_end|>\n" for i in range(150))
+QUESTIONS = [f"How many boats does line {i} name?" for i in range(0, 150, 15)]
 
 
 class FixedClock(datetime.datetime):
@@ -64,6 +72,46 @@ def write(name, value):
     path.write_text(json.dumps(value, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 
+def sha256(text):
+    return None if text is None else hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def restricted_templates():
+    entries = {}
+    for path in sorted((FOLDER / "fetched").glob("*.jinja")):
+        print(path.stem)
+        template = path.read_text(encoding="utf-8")
+        bos, eos = special_tokens(path.stem)
+        tokenizer = tokenizer_for(path.stem, template)
+        entries[path.stem] = {"sha256": sha256(template), "bos_token": bos, "eos_token": eos,
+                              "rendering_sha256": [sha256(rendered(tokenizer, c)) for c in CONVERSATIONS]}
+    return entries
+
+
+def shared_document():
+    """The special tokens that the document writes are text: the tokenizer is told so, as our engine does by itself."""
+    name = "qwen2.5"
+    tokenizer = tokenizer_for(name, (FOLDER / "templates" / f"{name}.jinja").read_text(encoding="utf-8"))
+    marker = "\ue000"
+    ids = []
+    for question in QUESTIONS:
+        text = rendered(tokenizer, {"messages": [{"role": "user", "content": marker + question}]})
+        head, tail = text.split(marker + question)
+        backend = tokenizer.backend_tokenizer
+        # What stands between special tokens is one text for the tokenizer.
+        start = head.rindex("<|im_start|>") + len("<|im_start|>")
+        end = tail.index("<|im_end|>")
+        whole = backend.encode(head[:start], add_special_tokens=False).ids
+        backend.encode_special_tokens = True  # words of special tokens are text now
+        whole += backend.encode(head[start:] + DOCUMENT + "\n\n" + question + tail[:end], add_special_tokens=False).ids
+        backend.encode_special_tokens = False
+        whole += backend.encode(tail[end:], add_special_tokens=False).ids
+        ids.append(whole)
+    shared = os.path.commonprefix(ids)
+    return {"template": name, "tokenizer": WITH_IDS[name], "document": DOCUMENT, "questions": QUESTIONS,
+            "shared_ids": shared, "rests": [one[len(shared):] for one in ids]}
+
+
 def main():
     chat_template_utils.datetime = FixedClock
     write("conversations", CONVERSATIONS)
@@ -78,6 +126,9 @@ def main():
             ids[path.stem] = {"tokenizer": WITH_IDS[path.stem],
                               "ids": [rendered(tokenizer, c, tokenize=True) for c in CONVERSATIONS]}
     (FOLDER / "stored" / "ids.json").write_text(json.dumps(ids) + "\n", encoding="utf-8")
+    (FOLDER / "stored" / "shared_document.json").write_text(json.dumps(shared_document()) + "\n", encoding="utf-8")
+    if (FOLDER / "fetched").is_dir():
+        write("restricted", restricted_templates())
 
 
 if __name__ == "__main__":
