@@ -59,6 +59,7 @@ bool Answer::add(const PickedToken& token) {
   require(!complete(), "answer: a token after its end");
   start();
   ++n_generated_;
+  sum_logprob_ += static_cast<double>(token.logprob);
   const auto is_one_of = [&](const std::vector<std::int32_t>& ids) {
     return std::find(ids.begin(), ids.end(), token.token) != ids.end();
   };
@@ -107,18 +108,22 @@ std::string Answer::take_new_text() {
   return piece;
 }
 
-Json Answer::choice() const {
+double Answer::mean_logprob() const {
+  return n_generated_ == 0 ? 0 : sum_logprob_ / static_cast<double>(n_generated_);
+}
+
+Json Answer::choice(std::int64_t index) const {
   return JsonObject{
-      {"index", std::int64_t{0}},
+      {"index", index},
       {"text", text_},
       {"finish_reason", finish_reason_},
       {"stop_reason", stop_reason_},
       {"logprobs", spec_.n_logprobs >= 0 ? logprobs_.to_json(*tokenizer_) : Json(nullptr)}};
 }
 
-Json Answer::chat_choice() const {
+Json Answer::chat_choice(std::int64_t index) const {
   return JsonObject{
-      {"index", std::int64_t{0}},
+      {"index", index},
       {"message", JsonObject{{"role", "assistant"}, {"content", text_}}},
       {"finish_reason", finish_reason_},
       {"stop_reason", stop_reason_},

@@ -65,10 +65,13 @@ class Answer {
   std::int64_t n_generated() const { return n_generated_; }  // an end token included
   // What ended it, as vLLM says it: a stop string, the id of a stop token, or null.
   const Json& stop_reason() const { return stop_reason_; }
+  // Log-probability per token, the end token's included; meaningful only where log-probabilities
+  // were asked for.
+  double mean_logprob() const;
   // {"index", "text", "finish_reason", "stop_reason", "logprobs"}
-  Json choice() const;
+  Json choice(std::int64_t index = 0) const;
   // {"index", "message", "finish_reason", "stop_reason", "logprobs"}
-  Json chat_choice() const;
+  Json chat_choice(std::int64_t index = 0) const;
 
  private:
   void start();
@@ -86,6 +89,7 @@ class Answer {
   std::int64_t n_characters_ = 0;  // decoded so far, what is held back included
   std::size_t n_prompt_entries_ = 0;
   std::int64_t n_generated_ = 0;
+  double sum_logprob_ = 0;
   bool started_ = false;
   std::optional<FormGuide> guide_;
   std::string finish_reason_;

@@ -68,7 +68,7 @@ CheckedDocuments check_documents(const std::vector<Request>& requests,
       const Content& content = contents.of(document, folder);
       const auto report = [&](const std::string& reason) {
         checked.problems.push_back(
-            {request.line, fmt::format("body.documents[{}]: {}", i, reason)});
+            {request.line, fmt::format("body.documents[{}]: {}", i, reason), request.custom_id});
       };
       if (!content.error.empty()) {
         report(content.error);

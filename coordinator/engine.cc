@@ -61,28 +61,35 @@ void Engine::add_group(PreparedGroup group) {
   progress_->group_prepared(group.document.size());
   for (const FailedRequest& failure : group.failures) fail(failure);
   if (group.requests.empty()) return;
-  JobGroup jobs{std::move(group.document), {}};
-  for (PreparedRequest& request : group.requests) add_request(std::move(request), jobs.jobs);
-  if (jobs.jobs.empty()) return;
+  JobGroup jobs{.document = std::move(group.document), .jobs = {}};
+  for (PreparedRequest& request : group.requests) add_request(std::move(request), jobs);
+  if (jobs.jobs.empty() && jobs.parts.empty()) return;
   for (SchedulerEvent& failure : scheduler_.add(std::move(jobs))) handle(std::move(failure));
 }
 
-void Engine::add_request(PreparedRequest request, std::vector<Job>& jobs) {
-  Answer answer(*tokenizer_, request.answer);
-  if (answer.may_restrict()) {
-    try {
-      if (request.answer.form)
-        answer.follow(forms_.guide(*request.answer.form, request.answer.form_ends));
-      request.job.allowed = answer.allowed();
-    } catch (const Error& error) {
-      fail({request.index, code_name(error.code()), error.what()});
-      return;
+void Engine::add_request(PreparedRequest request, JobGroup& jobs) {
+  std::vector<Answer> answers;
+  std::vector<AllowedTokens> allowed;
+  try {
+    for (std::size_t i = 0; i < count_answers(request); ++i) {
+      const AnswerSpec& spec = prompt_of(request, i).answer;
+      Answer& answer = answers.emplace_back(*tokenizer_, spec);
+      if (spec.form) answer.follow(forms_.guide(*spec.form, spec.form_ends));
+      allowed.push_back(answer.allowed());
     }
+  } catch (const Error& error) {
+    fail({request.index, code_name(error.code()), error.what()});
+    return;
   }
-  jobs.push_back(request.job);
-  request.job.prompt.clear();  // the scheduler's copy is the one that is used
-  const RequestId id = request.job.request;
-  active_.emplace(id, Active{std::move(request), std::move(answer)});
+  add_jobs(request, RequestId{n_jobs_}, std::move(allowed), jobs);
+  for (std::size_t i = 0; i < answers.size(); ++i)
+    places_.emplace(RequestId{n_jobs_++}, Place{.request = request.index, .answer = i});
+  for (PreparedPrompt& prompt : request.prompts) prompt.ids = {};  // the scheduler has them
+  const std::size_t index = request.index;
+  const std::size_t n_left = answers.size();
+  active_.emplace(
+      index,
+      Active{.prepared = std::move(request), .answers = std::move(answers), .n_left = n_left});
 }
 
 bool Engine::send_commands() {
@@ -103,52 +110,71 @@ void Engine::receive_result() {
 
 void Engine::handle(SchedulerEvent event) {
   if (auto* scored = std::get_if<PromptScored>(&event)) {
-    active_.at(scored->request).answer.add_prompt_scores(std::move(scored->tokens));
+    answer_of(scored->request).add_prompt_scores(std::move(scored->tokens));
   } else if (const auto* read = std::get_if<PromptRead>(&event)) {
-    active_.at(read->request).answer.complete_prompt_only();
+    answer_of(read->request).complete_prompt_only();
     finish(read->request);
   } else if (const auto* added = std::get_if<TokenAdded>(&event)) {
     add_token(added->request, added->token);
   } else {
     const auto& failed = std::get<RequestFailed>(event);
-    fail({static_cast<std::size_t>(failed.request.value), code_name(failed.code), failed.message});
-    active_.erase(failed.request);
+    fail_job(failed.request, failed.code, failed.message);
+    end_job(failed.request);
   }
 }
 
-void Engine::add_token(RequestId request, const PickedToken& token) {
-  Active& active = active_.at(request);
+void Engine::add_token(RequestId job, const PickedToken& token) {
+  const Active& active = active_of(job);
+  if (active.failed) return finish(job);
+  Answer& answer = answer_of(job);
   try {
-    const bool complete = active.answer.add(token);
-    if (callbacks_.on_text) {
-      const std::string text = active.answer.take_new_text();
+    const bool complete = answer.add(token);
+    if (callbacks_.on_text && places_.at(job).answer == 0) {
+      const std::string text = answer.take_new_text();
       if (!text.empty()) callbacks_.on_text(active.prepared.index, text);
     }
     if (!complete) {
-      if (active.answer.may_restrict()) scheduler_.allow(request, active.answer.allowed());
+      if (answer.may_restrict()) scheduler_.allow(job, answer.allowed());
       return;
     }
   } catch (const Error& error) {
     // Such as an id that the tokenizer does not have: this request's trouble alone.
-    scheduler_.finish(request);
-    fail({active.prepared.index, code_name(error.code()), error.what()});
-    active_.erase(request);
-    return;
+    fail_job(job, error.code(), error.what());
   }
-  finish(request);
+  finish(job);
 }
 
-void Engine::finish(RequestId request) {
-  scheduler_.finish(request);
-  const auto at = active_.find(request);
-  progress_->request_ended(/*ok=*/true, at->second.answer.n_generated());
-  callbacks_.on_done(at->second.prepared, at->second.answer);
+void Engine::finish(RequestId job) {
+  scheduler_.finish(job);
+  end_job(job);
+}
+
+// The scheduler has forgotten it.
+void Engine::end_job(RequestId job) {
+  const auto at = active_.find(places_.at(job).request);
+  places_.erase(job);
+  Active& active = at->second;
+  if (--active.n_left > 0) return;
+  if (!active.failed) {
+    std::int64_t n_generated = 0;
+    for (const Answer& answer : active.answers) n_generated += answer.n_generated();
+    progress_->request_ended(/*ok=*/true, n_generated);
+    callbacks_.on_done(active.prepared, active.answers);
+  }
   active_.erase(at);
 }
 
 void Engine::fail(const FailedRequest& failure) {
   progress_->request_ended(/*ok=*/false, 0);
   callbacks_.on_failed(failure);
+}
+
+// With one answer the whole request fails.
+void Engine::fail_job(RequestId job, ErrorCode code, std::string_view message) {
+  Active& active = active_of(job);
+  if (active.failed) return;
+  active.failed = true;
+  fail({active.prepared.index, code_name(code), std::string(message)});
 }
 
 }  // namespace longhaul

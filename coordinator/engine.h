@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "coordinator/group_feed.h"
 #include "coordinator/preparation.h"
 #include "coordinator/progress.h"
+#include "coordinator/request_jobs.h"
 #include "coordinator/scheduler.h"
 
 namespace longhaul {
@@ -32,10 +34,12 @@ struct EngineConfig {
 
 // All called on the engine's thread.
 struct EngineCallbacks {
-  std::function<void(const PreparedRequest&, const Answer&)> on_done;
+  // With all answers that were made (coordinator/request_jobs.h says which of them count).
+  std::function<void(const PreparedRequest&, const std::vector<Answer>&)> on_done;
   std::function<void(const FailedRequest&)> on_failed;
-  std::function<void(std::size_t request, std::string_view text)> on_text;  // may be empty
-  std::function<void(const Progress&)> on_progress;                         // after every step
+  // Of a request's first answer, while it grows. May be empty.
+  std::function<void(std::size_t request, std::string_view text)> on_text;
+  std::function<void(const Progress&)> on_progress;  // after every step
   std::function<bool()> stop_requested;  // true: finish the steps under way, then return
 };
 
@@ -52,17 +56,27 @@ class Engine {
  private:
   struct Active {
     PreparedRequest prepared;
-    Answer answer;
+    std::vector<Answer> answers;
+    std::size_t n_left = 0;  // answers that are not complete
+    bool failed = false;     // what is left of it only ends
+  };
+  struct Place {
+    std::size_t request = 0;
+    std::size_t answer = 0;  // of it
   };
   void take_groups();
   void add_group(PreparedGroup group);
-  void add_request(PreparedRequest request, std::vector<Job>& jobs);
+  void add_request(PreparedRequest request, JobGroup& jobs);
   bool send_commands();
   void receive_result();
   void handle(SchedulerEvent event);
-  void add_token(RequestId request, const PickedToken& token);
-  void finish(RequestId request);
+  void add_token(RequestId job, const PickedToken& token);
+  Active& active_of(RequestId job) { return active_.at(places_.at(job).request); }
+  Answer& answer_of(RequestId job) { return active_of(job).answers.at(places_.at(job).answer); }
+  void finish(RequestId job);
+  void end_job(RequestId job);
   void fail(const FailedRequest& failure);
+  void fail_job(RequestId job, ErrorCode code, std::string_view message);
 
   EngineConfig config_;
   const Tokenizer* tokenizer_;
@@ -72,7 +86,10 @@ class Engine {
   EngineCallbacks callbacks_;
   Scheduler scheduler_;
   FormLibrary forms_;
-  std::unordered_map<RequestId, Active> active_;
+  std::unordered_map<std::size_t, Active> active_;  // by the request's index
+  // By what the scheduler calls a request: here, one answer of one.
+  std::unordered_map<RequestId, Place> places_;
+  std::int64_t n_jobs_ = 0;
 };
 
 }  // namespace longhaul

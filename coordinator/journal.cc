@@ -39,7 +39,7 @@ std::size_t whole_bytes(std::string_view text, const std::string& source) {
     if (!is_last) return;
     bool ok = text.ends_with('\n');
     try {
-      if (ok) identity_of_line(line, source);
+      if (ok && !is_bad_line_record(line)) identity_of_line(line, source);
     } catch (const Error&) {
       ok = false;
     }
@@ -129,6 +129,10 @@ void Journal::check_manifest(const Json& manifest) {
 void Journal::read_lines(const fs::path& path, bool failed) {
   const MappedFile file(path);
   for_each_line(file.text(), [&](std::string_view line, std::int64_t number, std::size_t, bool) {
+    if (failed && is_bad_line_record(line)) {
+      bad_lines_.push_back(std::string(line) + "\n");
+      return;
+    }
     const std::string source = fmt::format("{}:{}", path.string(), number);
     RequestIdentity identity = identity_of_line(line, source);
     std::string id = identity.custom_id;
@@ -181,13 +185,32 @@ void Journal::drop_error_lines(const std::vector<std::string>& custom_ids) {
   {
     const MappedFile file(paths_.errors);
     for_each_line(file.text(), [&](std::string_view line, std::int64_t, std::size_t, bool) {
-      if (!dropped.contains(identity_of_line(line, paths_.errors.string()).custom_id))
+      if (is_bad_line_record(line) ||
+          !dropped.contains(identity_of_line(line, paths_.errors.string()).custom_id))
         (kept += line) += '\n';
     });
   }
-  errors_.reset();  // the file that it holds open is about to be replaced
-  replace_file(paths_.errors, kept);
+  replace_errors(kept);
   for (const std::string& id : custom_ids) known_.erase(id);
+}
+
+void Journal::replace_errors(const std::string& text) {
+  errors_.reset();  // the file that it holds open is about to be replaced
+  replace_file(paths_.errors, text);
+}
+
+void Journal::set_bad_lines(const std::vector<std::string>& records) {
+  if (records == bad_lines_) return;
+  std::string kept;
+  if (has_content(paths_.errors)) {
+    const MappedFile file(paths_.errors);
+    for_each_line(file.text(), [&](std::string_view line, std::int64_t, std::size_t, bool) {
+      if (!is_bad_line_record(line)) (kept += line) += '\n';
+    });
+  }
+  for (const std::string& record : records) kept += record;
+  replace_errors(kept);
+  bad_lines_ = records;
 }
 
 void Journal::add_result(std::string_view line) {

@@ -1,7 +1,8 @@
 // The results of a run on disk, which are also its journal: OUT.jsonl with finished requests,
 // OUT.errors.jsonl with failed ones, OUT.manifest.json with what they depend on. A line is written
 // whole and synced when its request is done; a restart reads the files and continues. Every
-// custom_id stands in at most one line over both files.
+// custom_id stands in at most one line over both files, beside records of skipped lines
+// (bad_line_record), which are no requests.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -53,6 +54,10 @@ class Journal {
   // too, and their lines are removed (in one atomic replacement of the errors file).
   ToDo plan(const std::vector<RequestIdentity>& requests, bool retry_errors);
 
+  // Makes the records of skipped lines in the errors file be these, each with its line break: those
+  // of an earlier run, whose requests file may have been corrected since, go.
+  void set_bad_lines(const std::vector<std::string>& records);
+
   // Appends a line that ends in a line break and syncs it. Durable when it returns.
   void add_result(std::string_view line);
   void add_error(std::string_view line);
@@ -65,11 +70,13 @@ class Journal {
   void check_manifest(const Json& manifest);
   void read_lines(const std::filesystem::path& path, bool failed);
   void drop_error_lines(const std::vector<std::string>& custom_ids);
+  void replace_errors(const std::string& text);
 
   JournalPaths paths_;
   AppendFile results_;
   std::optional<AppendFile> errors_;  // made when the first request fails
   std::unordered_map<std::string, Known> known_;
+  std::vector<std::string> bad_lines_;  // their records in the errors file
 };
 
 }  // namespace longhaul

@@ -42,6 +42,7 @@ bool is_whole_utf8(std::string_view bytes) {
 }  // namespace
 
 std::string logprob_text(const Tokenizer& tokenizer, std::int32_t token) {
+  if (token >= tokenizer.vocab_size()) return fmt::format("token_id:{}", token);
   if (tokenizer.is_special(token)) return std::string(tokenizer.token_text(token));
   std::string bytes = tokenizer.token_bytes(token);
   if (is_whole_utf8(bytes)) return bytes;
@@ -108,8 +109,10 @@ namespace {
 
 JsonObject chat_entry(const Tokenizer& tokenizer, std::int32_t token, float logprob) {
   JsonArray bytes;
-  const std::string raw = tokenizer.is_special(token) ? std::string(tokenizer.token_text(token))
-                                                      : tokenizer.token_bytes(token);
+  const bool is_known = token < tokenizer.vocab_size();
+  const std::string raw = !is_known                     ? std::string()
+                          : tokenizer.is_special(token) ? std::string(tokenizer.token_text(token))
+                                                        : tokenizer.token_bytes(token);
   for (const char c : raw) bytes.emplace_back(std::int64_t{static_cast<unsigned char>(c)});
   return {{"token", logprob_text(tokenizer, token)},
           {"logprob", short_number(logprob)},

@@ -11,7 +11,9 @@
 
 namespace longhaul {
 
-// A token as these lists write it: its text; "bytes:\xe2\x80" when it is a part of a character.
+// A token as these lists write it: its text; "bytes:\xe2\x80" when it is a part of a character;
+// "token_id:151700", as vLLM writes ids, of those that the tokenizer does not have: models often
+// have more rows than it has tokens.
 std::string logprob_text(const Tokenizer& tokenizer, std::int32_t token);
 
 // Unicode characters of UTF-8 text: the unit of text_offset.

@@ -2,38 +2,27 @@
 // and what does not fit the context is told before it costs anything.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "coordinator/answer.h"
-#include "coordinator/chat_preparation.h"
 #include "coordinator/documents.h"
-#include "coordinator/sampling.h"
-#include "coordinator/scheduler.h"
+#include "coordinator/prompt_preparation.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace longhaul {
 
-struct PreparationConfig {
-  SamplingDefaults defaults;
-  std::vector<std::int32_t> eos;
-  std::int64_t vocab_size = 0;  // of the model
-  std::int64_t ctx_size = 0;    // tokens: documents, prompt and answer together
-  bool parse_special = false;   // special tokens written in texts become their ids
-  int n_threads = 0;            // for long documents; 0 = all cores
-  // For chat requests; without it they fail with `no_chat_reason`.
-  std::shared_ptr<const ChatSetup> chat = nullptr;
-  std::string no_chat_reason = {};
-};
-
+// Its answers are numbered prompt by prompt; answer i is drawn with the seed of `sampling` plus i.
 struct PreparedRequest {
-  std::size_t index = 0;  // of the request
-  bool is_chat = false;   // answered in the form of /v1/chat/completions
-  Job job;                // job.request.value == index
-  AnswerSpec answer;
-  std::int64_t n_prompt_tokens = 0;  // documents included
-  std::int64_t n_cached_tokens = 0;  // of these, shared with an earlier request of the group
+  std::size_t index = 0;    // of the request
+  bool is_chat = false;     // answered in the form of /v1/chat/completions
+  SamplingParams sampling;  // of the first answer
+  std::int64_t max_tokens = 0;
+  std::int64_t score_logprobs = -1;  // as PrefillChunk::score_logprobs
+  std::int64_t n_answers = 1;        // that are made to each prompt
+  std::int64_t n_kept = 1;           // and given back, those that the model finds likeliest
+  std::vector<PreparedPrompt> prompts;
+  std::int64_t n_prompt_tokens = 0;  // of all prompts, documents included
+  std::int64_t n_cached_tokens = 0;  // of these, shared with an earlier prompt of the group
 };
 // One request that cannot be done, as the errors file says it.
 struct FailedRequest {

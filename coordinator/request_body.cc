@@ -20,17 +20,23 @@ constexpr std::size_t kMaxStops = 16;
 constexpr std::int64_t kMaxLogprobs = 20;
 constexpr std::int64_t kAnyCount = std::numeric_limits<std::int32_t>::max();
 
-// Fields that exist in the interface and are accepted only with the value that means "nothing
-// special".
-void refuse_unsupported_values(const JsonField& body) {
-  for (const std::string_view name : {"n", "best_of"}) {
-    if (const auto field = body.find(name); field && field->as_integer(0, kAnyCount) != 1)
-      field->fail(
-          "only 1 answer per request is supported; write one line per answer, each with "
-          "its own seed");
-  }
+constexpr std::int64_t kMaxAnswers = 128;  // to one prompt: OpenAI's limit of n
+constexpr std::size_t kMaxPrompts = 2048;  // of one request
+
+void refuse_streaming(const JsonField& body) {
   if (const auto stream = body.find("stream"); stream && stream->as_bool())
     stream->fail("results go to a file, they cannot be streamed; remove it or say false");
+}
+
+void parse_counts(const JsonField& body, Request& request) {
+  if (const auto field = body.find("n")) request.n = field->as_integer(1, kMaxAnswers);
+  request.best_of = request.n;
+  if (const auto field = body.find("best_of")) {
+    request.best_of = field->as_integer(1, kMaxAnswers);
+    if (request.best_of < request.n)
+      field->fail(fmt::format("is {}, less than the {} answers that n asks for", request.best_of,
+                              request.n));
+  }
 }
 
 double number_between(const JsonField& field, double min, double max) {
@@ -40,22 +46,40 @@ double number_between(const JsonField& field, double min, double max) {
   return value;
 }
 
-Prompt parse_prompt(const JsonField& field) {
-  if (field.json().is_string()) return field.as_string();
-  if (!field.json().is_array())
-    field.fail(fmt::format("expected a string or a list of token ids, found {}",
-                           field.json().kind_name()));
+std::vector<std::int32_t> parse_prompt_ids(const JsonField& field) {
   std::vector<std::int32_t> ids(field.size());
   const auto& list = std::get<JsonArray>(field.json().value());
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (list[i].is_string() || list[i].is_array())
-      field.fail("several prompts in one request are not supported; write one line per prompt");
     const auto* id = std::get_if<std::int64_t>(&list[i].value());
     if (id == nullptr || *id < 0 || *id > std::numeric_limits<std::int32_t>::max())
       field.at(i).fail("expected a token id (an integer from 0)");
     ids[i] = static_cast<std::int32_t>(*id);
   }
   return ids;
+}
+
+// A text, a list of ids, or a list of either.
+std::vector<Prompt> parse_prompts(const JsonField& field) {
+  if (field.json().is_string()) return {field.as_string()};
+  if (!field.json().is_array())
+    field.fail(fmt::format("expected a string, a list of token ids, or a list of these, found {}",
+                           field.json().kind_name()));
+  const std::size_t n = field.size();
+  const auto& list = std::get<JsonArray>(field.json().value());
+  const bool is_text = n > 0 && list[0].is_string();
+  if (!is_text && (n == 0 || !list[0].is_array())) return {parse_prompt_ids(field)};
+  if (n > kMaxPrompts)
+    field.fail(fmt::format("{} prompts; at most {} are accepted", n, kMaxPrompts));
+  std::vector<Prompt> prompts;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (is_text) {
+      prompts.emplace_back(field.at(i).as_string());
+    } else {
+      if (!list[i].is_array()) field.at(i).fail("expected a list of token ids, as before it");
+      prompts.emplace_back(parse_prompt_ids(field.at(i)));
+    }
+  }
+  return prompts;
 }
 
 std::vector<std::string> parse_stop(const JsonField& field) {
@@ -186,8 +210,9 @@ Request parse_common(const JsonField& body, Endpoint endpoint) {
   if (!body.json().is_object())
     body.fail(fmt::format("expected an object, found {}", body.json().kind_name()));
   check_fields(body, endpoint);
-  refuse_unsupported_values(body);
+  refuse_streaming(body);
   Request request;
+  parse_counts(body, request);
   request.body_sha256 = sha256_of(to_text(sorted_by_key(body.json())));
   if (const auto field = body.find("documents")) {
     for (std::size_t i = 0; i < field->size(); ++i)
@@ -211,7 +236,7 @@ Request parse_common(const JsonField& body, Endpoint endpoint) {
 
 Request parse_completion_body(const JsonField& body) {
   Request request = parse_common(body, Endpoint::kCompletions);
-  request.prompt = parse_prompt(body.at("prompt"));
+  request.prompts = parse_prompts(body.at("prompt"));
   if (const auto field = body.find("logprobs")) {
     if (std::holds_alternative<bool>(field->json().value()))
       field->fail(fmt::format("/v1/completions takes a number from 0 to {}", kMaxLogprobs));
@@ -223,7 +248,7 @@ Request parse_completion_body(const JsonField& body) {
 
 Request parse_chat_body(const JsonField& body) {
   Request request = parse_common(body, Endpoint::kChat);
-  request.prompt = parse_chat_prompt(body, !request.documents.empty());
+  request.prompts = {parse_chat_prompt(body, !request.documents.empty())};
   // OpenAI's newer name for the same.
   if (const auto field = body.find("max_completion_tokens"))
     request.max_tokens = field->as_integer(0, kAnyCount);

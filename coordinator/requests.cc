@@ -52,6 +52,19 @@ Request parse_line(std::string_view text, const std::string& source) {
   return request;
 }
 
+// Of a line with a problem, which may be anything.
+std::string custom_id_in(std::string_view line) {
+  try {
+    const Json json = parse_json(line, "");
+    const Json* id = json.is_object() ? json.find("custom_id") : nullptr;
+    const bool is_good = id != nullptr && id->is_string() &&
+                         std::get<std::string>(id->value()).size() <= kMaxIdBytes;
+    return is_good ? std::get<std::string>(id->value()) : "";
+  } catch (const Error&) {
+    return "";
+  }
+}
+
 }  // namespace
 
 std::string describe(const Problem& problem, std::string_view source) {
@@ -76,16 +89,19 @@ ParsedRequests parse_requests(std::string_view text, std::string_view source) {
       request.line = number;
       const auto [first, is_new] = line_of_id.emplace(request.custom_id, number);
       if (!is_new) {
-        parsed.problems.push_back(
-            {number, fmt::format("custom_id \"{}\" was already used in line {}", request.custom_id,
-                                 first->second)});
+        parsed.problems.push_back({number,
+                                   fmt::format("custom_id \"{}\" was already used in line {}",
+                                               request.custom_id, first->second),
+                                   request.custom_id});
         continue;
       }
       parsed.requests.push_back(std::move(request));
     } catch (const Error& error) {
       std::string_view reason = error.what();
       if (reason.starts_with(place + ": ")) reason.remove_prefix(place.size() + 2);
-      parsed.problems.push_back({number, std::string(reason)});
+      const bool is_sane = line.size() <= kMaxLineBytes;
+      parsed.problems.push_back(
+          {number, std::string(reason), is_sane ? custom_id_in(line) : std::string()});
     }
   }
   return parsed;

@@ -46,8 +46,10 @@ using Prompt = std::variant<std::string, std::vector<std::int32_t>, ChatPrompt>;
 struct Request {
   std::int64_t line = 0;  // in the requests file, from 1; 0: not from a file
   std::string custom_id;
-  std::string body_sha256;  // of the body's canonical text: keys sorted, no spaces
-  Prompt prompt;
+  std::string body_sha256;      // of the body's canonical text: keys sorted, no spaces
+  std::vector<Prompt> prompts;  // each is answered by itself; a conversation is the only one
+  std::int64_t n = 1;           // answers to each prompt that are given back
+  std::int64_t best_of = 1;     // answers to each prompt that are made; at least n
   std::vector<DocumentRef> documents;
   std::optional<std::int64_t> max_tokens;
   std::optional<double> temperature;
@@ -68,12 +70,14 @@ struct Request {
   std::int64_t n_logprobs = -1;              // -1: none wanted
   bool echo = false;
 
-  const ChatPrompt* chat() const { return std::get_if<ChatPrompt>(&prompt); }
+  // Null for texts and ids. There must be a prompt.
+  const ChatPrompt* chat() const { return std::get_if<ChatPrompt>(&prompts.at(0)); }
 };
 
 struct Problem {
   std::int64_t line = 0;
   std::string message;
+  std::string custom_id = {};  // of the line; empty when it cannot be told
 };
 // "requests.jsonl:7: body.top_p: 1.5 is outside [0, 1]"
 std::string describe(const Problem& problem, std::string_view source);

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/sha256.h"
+#include "coordinator/request_jobs.h"
 
 namespace longhaul {
 namespace {
@@ -22,7 +24,8 @@ Json identity_json(const RequestIdentity& identity) {
 
 Json usage_of(const ResultLine& parts) {
   const std::int64_t n_prompt = parts.prepared->n_prompt_tokens;
-  const std::int64_t n_new = parts.answer->n_generated();
+  std::int64_t n_new = 0;  // of answers that are not given back, too
+  for (const Answer& answer : *parts.answers) n_new += answer.n_generated();
   return JsonObject{
       {"prompt_tokens", n_prompt},
       {"completion_tokens", n_new},
@@ -32,15 +35,16 @@ Json usage_of(const ResultLine& parts) {
 
 Json settings_of(const PreparedRequest& prepared) {
   static const LogitRules kNone;
-  const LogitRulesRef& rules = prepared.job.rules;
-  Json settings = to_json(prepared.job.sampling, rules == nullptr ? kNone : *rules);
+  const auto& [ids, rules, answer] = prepared.prompts.front();
+  Json settings = to_json(prepared.sampling, rules == nullptr ? kNone : *rules);
   auto& members = std::get<JsonObject>(settings.value());
-  members.emplace_back("max_tokens", prepared.job.max_tokens);
+  members.emplace_back("max_tokens", prepared.max_tokens);
   JsonArray stop;
-  for (const std::string& text : prepared.answer.stop) stop.emplace_back(text);
+  for (const std::string& text : answer.stop) stop.emplace_back(text);
   members.emplace_back("stop", std::move(stop));
-  if (prepared.answer.min_tokens > 0)
-    members.emplace_back("min_tokens", prepared.answer.min_tokens);
+  if (answer.min_tokens > 0) members.emplace_back("min_tokens", answer.min_tokens);
+  if (prepared.n_answers > 1) members.emplace_back("n", prepared.n_kept);
+  if (prepared.n_answers > prepared.n_kept) members.emplace_back("best_of", prepared.n_answers);
   return settings;
 }
 
@@ -50,7 +54,10 @@ std::string result_line(const ResultLine& parts) {
   const std::string id = short_id(*parts.identity);
   JsonArray choices;
   const bool is_chat = parts.prepared->is_chat;
-  choices.emplace_back(is_chat ? parts.answer->chat_choice() : parts.answer->choice());
+  for (const Answer* answer : kept_answers(*parts.prepared, *parts.answers)) {
+    const auto index = static_cast<std::int64_t>(choices.size());
+    choices.emplace_back(is_chat ? answer->chat_choice(index) : answer->choice(index));
+  }
   JsonObject body{{"id", (is_chat ? "chatcmpl-" : "cmpl-") + id},
                   {"object", is_chat ? "chat.completion" : "text_completion"},
                   {"created", parts.created},
@@ -77,6 +84,29 @@ std::string error_line(const RequestIdentity& identity, std::string_view code,
       {"error", JsonObject{{"code", std::string(code)}, {"message", std::string(message)}}},
       {"longhaul", identity_json(identity)}};
   return to_text(line) + "\n";
+}
+
+std::string bad_line_record(const Problem& problem) {
+  const std::string id = sha256_of(fmt::format("{}:{}", problem.line, problem.message));
+  const Json line = JsonObject{
+      {"id", "batch-" + id.substr(0, 24)},
+      {"custom_id", problem.custom_id.empty() ? Json(nullptr) : Json(problem.custom_id)},
+      {"response", nullptr},
+      {"error",
+       JsonObject{{"code", "bad_line"}, {"message", problem.message}, {"line", problem.line}}},
+      {"longhaul", JsonObject{{"bad_line", problem.line}}}};
+  return to_text(line) + "\n";
+}
+
+bool is_bad_line_record(std::string_view line) {
+  if (line.find("\"bad_line\"") == std::string_view::npos) return false;  // most of them
+  try {
+    const Json json = parse_json(line, "");
+    const Json* own = json.is_object() ? json.find("longhaul") : nullptr;
+    return own != nullptr && own->is_object() && own->find("bad_line") != nullptr;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 RequestIdentity identity_of_line(std::string_view line, std::string_view source) {

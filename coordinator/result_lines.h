@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "coordinator/answer.h"
@@ -22,7 +23,7 @@ struct RequestIdentity {
 struct ResultLine {
   const RequestIdentity* identity = nullptr;
   const PreparedRequest* prepared = nullptr;
-  const Answer* answer = nullptr;
+  const std::vector<Answer>* answers = nullptr;  // all that were made
   std::string_view model;
   std::string_view system_fingerprint;
   std::int64_t created = 0;  // Unix time
@@ -31,6 +32,10 @@ struct ResultLine {
 std::string result_line(const ResultLine& parts);
 std::string error_line(const RequestIdentity& identity, std::string_view code,
                        std::string_view message);
+
+// A line of the requests file that was skipped.
+std::string bad_line_record(const Problem& problem);
+bool is_bad_line_record(std::string_view line);
 
 // The identity that a line of either file carries; throws kCorruptData when it is no such line.
 RequestIdentity identity_of_line(std::string_view line, std::string_view source);

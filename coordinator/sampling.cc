@@ -114,7 +114,8 @@ Json to_json(const SamplingParams& params, const LogitRules& rules) {
   for (const auto& [name, value] : penalties_in(rules)) json.emplace_back(name, value);
   if (!rules.bias.empty()) {
     JsonObject biases;
-    for (const auto& [token, bias] : rules.bias) biases.emplace_back(fmt::format("{}", token), bias);
+    for (const auto& [token, bias] : rules.bias)
+      biases.emplace_back(fmt::format("{}", token), bias);
     json.emplace_back("logit_bias", std::move(biases));
   }
   return json;

@@ -8,6 +8,9 @@
 //   open D | prefill D 4 | prefill D 2 | fork D->A | fork D->B | prefill A | prefill B |
 //   decode A B | decode A B | ... A ends: drop A | decode B | ... B ends: drop B, D
 //
+// Answers to one prompt are a group in the group: its document is the prompt but for its last
+// token, forked from the document and prefilled once, and every answer is a fork of that.
+//
 // Short prompts go before everything, because they fill the batch; chunks of documents and long
 // prompts take turns with decode steps, so a long document delays nobody's answer for long. Chunks
 // need no results of earlier ones, so as many as the caller takes may be under way: they fill the
@@ -15,6 +18,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <optional>
 #include <string>
@@ -41,7 +45,9 @@ struct Job {
 };
 struct JobGroup {
   std::vector<std::int32_t> document;  // the shared prefix; empty: none
-  std::vector<Job> jobs;               // not empty
+  std::vector<Job> jobs;
+  // Of jobs that share more than this: their documents come after this one, and are not empty.
+  std::vector<JobGroup> parts = {};  // there are jobs or parts
 };
 
 // --- Events ---
@@ -112,15 +118,22 @@ class Scheduler {
   struct Group {
     std::vector<std::int32_t> document;
     std::deque<Job> waiting;
+    std::list<Group> parts;    // that wait
+    std::int64_t parent = -1;  // the group that this one is a part of
     bool admitted = false;
     bool has_document = false;
     Sequence document_sequence;
-    std::int64_t n_running = 0;
-    std::int64_t n_document = 0;  // tokens, also when the document is read and forgotten
+    std::int64_t n_running = 0;  // requests, and parts that were admitted
+    std::int64_t n_document =
+        0;  // tokens before the prompts, also when they are read and forgotten
     std::size_t document_bytes = 0;
-    std::size_t headroom_bytes = 0;  // of its largest request
-    std::size_t running_bytes = 0;   // of its running requests
+    std::size_t headroom_bytes = 0;  // of its largest request or part
+    std::size_t running_bytes = 0;   // of its running requests and admitted parts
+    bool is_part() const { return parent >= 0; }
+    bool has_waiting() const { return !waiting.empty() || !parts.empty(); }
+    std::int64_t n_waiting() const;
     std::size_t bytes_for_requests(std::size_t more) const;
+    std::size_t bytes() const { return document_bytes + bytes_for_requests(0); }
   };
   struct Running {
     Job job;
@@ -137,9 +150,15 @@ class Scheduler {
     std::int64_t n_tokens = 0;
   };
 
+  Group group_of(JobGroup jobs, std::int64_t n_before, std::size_t bytes_before,
+                 std::vector<SchedulerEvent>& failures) const;
   void admit_groups();
   void admit_requests();
+  void admit_jobs(std::int64_t number, Group& group);
+  void admit_parts(std::int64_t number, Group& group);
   std::size_t bytes_free() const;
+  bool fits(const Group& group, std::size_t more) const;
+  void follow_change(const Group& group, std::size_t bytes_before);
   std::size_t bytes_of(const Job& job, std::int64_t n_document) const;
   std::int64_t n_waiting() const;
 
@@ -149,6 +168,7 @@ class Scheduler {
   std::optional<StepCommand> long_prefill_command();
   std::optional<StepCommand> decode_command();
   StepCommand prefill_request(RequestId request, Running& running);
+  StepCommand prefill_document(std::int64_t number, Group& group);
 
   void consume_done(const Outstanding& step, StepDone& done, std::vector<SchedulerEvent>& events);
   void consume_prefill(const Outstanding& step, StepDone& done,
@@ -157,6 +177,7 @@ class Scheduler {
                        std::vector<SchedulerEvent>& events);
   void fail_group(std::int64_t group, const StepFailed& failure,
                   std::vector<SchedulerEvent>& events);
+  void fail_waiting(Group& group, const StepFailed& failure, std::vector<SchedulerEvent>& events);
   void forget(RequestId request);
   void forget_group_if_done(std::int64_t group);
   Sequence& sequence_of(const Outstanding& step);

@@ -75,9 +75,10 @@ void Scheduler::consume_prefill(const Outstanding& step, StepDone& done,
   if (step.group >= 0) {
     Group& group = groups_.at(step.group);
     if (sequence.n_prefilled == static_cast<std::int64_t>(group.document.size())) {
-      sequence.stage = config_.save ? Stage::kToSave : Stage::kReady;
+      const bool saves = config_.save && !group.is_part();
+      sequence.stage = saves ? Stage::kToSave : Stage::kReady;
       // The workers have it; ids of long documents are worth freeing.
-      if (!config_.save) group.document = {};
+      if (!saves) group.document = {};
     }
     return;
   }
@@ -124,10 +125,19 @@ void Scheduler::consume_failure(const Outstanding& step, const StepFailed& failu
 void Scheduler::fail_group(std::int64_t number, const StepFailed& failure,
                            std::vector<SchedulerEvent>& events) {
   Group& group = groups_.at(number);
+  const std::size_t before = group.bytes();
+  fail_waiting(group, failure, events);
+  follow_change(group, before);
+  forget_group_if_done(number);
+}
+
+void Scheduler::fail_waiting(Group& group, const StepFailed& failure,
+                             std::vector<SchedulerEvent>& events) {
   for (const Job& job : group.waiting)
     events.push_back(RequestFailed{job.request, failure.code, failure.message});
   group.waiting.clear();
-  forget_group_if_done(number);
+  for (Group& part : group.parts) fail_waiting(part, failure, events);
+  group.parts.clear();
 }
 
 void Scheduler::allow(RequestId request, AllowedTokens allowed) {
@@ -147,18 +157,30 @@ void Scheduler::forget(RequestId request) {
   const std::size_t bytes = at->second.bytes;
   if (at->second.sequence.id != SequenceId{}) drops_.push_back(at->second.sequence.id);
   running_.erase(at);
-  --groups_.at(group).n_running;
-  groups_.at(group).running_bytes -= bytes;
+  Group& of_request = groups_.at(group);
+  const std::size_t before = of_request.bytes();
+  --of_request.n_running;
+  of_request.running_bytes -= bytes;
+  follow_change(of_request, before);
   forget_group_if_done(group);
 }
 
 void Scheduler::forget_group_if_done(std::int64_t number) {
   const auto at = groups_.find(number);
   const Group& group = at->second;
-  if (!group.waiting.empty() || group.n_running > 0) return;
+  if (group.has_waiting() || group.n_running > 0) return;
   const SequenceId document = group.document_sequence.id;
   if (group.has_document && document != SequenceId{}) drops_.push_back(document);
+  const std::int64_t parent = group.parent;
+  const std::size_t bytes = group.bytes();
   groups_.erase(at);
+  if (parent < 0) return;
+  Group& whole = groups_.at(parent);
+  const std::size_t before = whole.bytes();
+  --whole.n_running;
+  whole.running_bytes -= bytes;
+  follow_change(whole, before);
+  forget_group_if_done(parent);
 }
 
 }  // namespace longhaul

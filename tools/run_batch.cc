@@ -1,24 +1,26 @@
 // `longhaul run -i requests.jsonl -o results.jsonl`: everything is read and checked before anything
-// is computed; every finished request is on disk before the next result is looked at.
+// is computed; every finished request is on disk, or written to standard output, before the next
+// result is looked at.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/file.h"
 #include "build_info.h"
 #include "coordinator/documents.h"
 #include "coordinator/journal.h"
 #include "coordinator/requests.h"
 #include "kernels/cpu/isa.h"
+#include "tools/batch_input.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/run_groups.h"
 #include "tools/job/run_session.h"
 #include "tools/job/stop_signal.h"
 #include "tools/progress_display.h"
+#include "tools/result_writer.h"
 #include "tools/run_modes.h"
 
 namespace longhaul {
@@ -26,69 +28,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct InputBatch {
-  std::vector<Request> requests;
-  CheckedDocuments documents;
-  std::vector<RequestIdentity> identities;
-};
-
-[[noreturn]] void refuse_input(std::vector<Problem> problems, const std::string& source) {
-  constexpr std::size_t kShown = 100;
-  std::stable_sort(problems.begin(), problems.end(),
-                   [](const Problem& a, const Problem& b) { return a.line < b.line; });
-  std::string text = fmt::format("{} problems in {}; nothing was run\n", problems.size(), source);
-  for (std::size_t i = 0; i < std::min(problems.size(), kShown); ++i)
-    text += fmt::format("  {}\n", describe(problems[i], source));
-  if (problems.size() > kShown) text += fmt::format("  and {} more\n", problems.size() - kShown);
-  text.pop_back();
-  throw Error(ErrorCode::kCorruptData, text);
-}
-
-MappedFile open_input(const fs::path& path) {
-  try {
-    return MappedFile(path);
-  } catch (const Error& error) {
-    throw Error(ErrorCode::kCorruptData, error.what());
-  }
-}
-
-fs::path folder_of(const fs::path& file) {
-  return file.has_parent_path() ? file.parent_path() : fs::path(".");
-}
-
-InputBatch read_batch(const fs::path& input) {
-  const std::string source = input.string();
-  const MappedFile file = open_input(input);
-  ParsedRequests parsed = parse_requests(file.text(), source);
-  InputBatch batch;
-  batch.documents = check_documents(parsed.requests, folder_of(input));
-  auto& problems = parsed.problems;
-  problems.insert(problems.end(), batch.documents.problems.begin(), batch.documents.problems.end());
-  if (!problems.empty()) refuse_input(std::move(problems), source);
-  if (parsed.requests.empty()) throw Error(ErrorCode::kCorruptData, source + " holds no requests");
-  batch.requests = std::move(parsed.requests);
-  for (std::size_t i = 0; i < batch.requests.size(); ++i) {
-    batch.identities.push_back(
-        {batch.requests[i].custom_id, batch.requests[i].body_sha256, batch.documents.digests[i]});
-  }
-  return batch;
-}
+bool is_stream(const fs::path& path) { return path == "-"; }
 
 std::int64_t unix_time() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-// Conversations need a template; where there is none, each of them is a problem of the file.
-void refuse_chats_without_template(const InputBatch& batch, const PreparationConfig& preparation,
-                                   const std::string& source) {
-  if (preparation.chat != nullptr) return;
-  std::vector<Problem> problems;
-  for (const Request& request : batch.requests) {
-    if (request.chat() != nullptr) problems.push_back({request.line, preparation.no_chat_reason});
-  }
-  if (!problems.empty()) refuse_input(std::move(problems), source);
 }
 
 Json manifest_of(const RunSession& session, const RunOptions& options, std::int64_t started) {
@@ -103,61 +48,87 @@ Json manifest_of(const RunSession& session, const RunOptions& options, std::int6
                     {"fingerprint", session.fingerprint}};
 }
 
-void refuse_output_over_input(const RunOptions& options) {
+void refuse_bad_output(const RunOptions& options) {
+  if (is_stream(options.output)) return;
   std::error_code ignored;
   require(!fs::equivalent(options.input, options.output, ignored),
           "the results would be written over the requests: give -o another name");
-  const fs::path folder = folder_of(options.output);
+  const fs::path folder =
+      options.output.has_parent_path() ? options.output.parent_path() : fs::path(".");
   require(fs::is_directory(folder),
           fmt::format("-o {}: there is no folder {}", options.output.string(), folder.string()));
 }
 
+struct Counts {
+  std::int64_t n_ok = 0;
+  std::int64_t n_failed = 0;
+  std::size_t n_bad_lines = 0;
+};
+
 // The last line of a run, and its exit status.
-int report(const Journal::ToDo& todo, std::int64_t n_ok, std::int64_t n_failed, bool complete,
-           const JournalPaths& paths) {
-  const std::int64_t failed = n_failed + todo.n_failed;
+int report(const Journal::ToDo& todo, const Counts& counts, bool complete,
+           const ResultWriter& writer) {
+  const std::int64_t n_done = counts.n_ok + todo.n_done;
+  const std::int64_t n_failed = counts.n_failed + todo.n_failed;
   if (!complete) {
-    fmt::print(stderr,
-               "longhaul: stopped early: {} done, {} failed, {} left; run the same command again "
-               "to go on\n",
-               n_ok + todo.n_done, failed,
-               static_cast<std::int64_t>(todo.requests.size()) - n_ok - n_failed);
+    const std::int64_t n_left =
+        static_cast<std::int64_t>(todo.requests.size()) - counts.n_ok - counts.n_failed;
+    fmt::print(stderr, "longhaul: stopped early: {} done, {} failed, {} left{}\n", n_done, n_failed,
+               n_left, writer.is_resumable() ? "; run the same command again to go on" : "");
     return kExitStopped;
   }
-  if (failed > 0) {
-    fmt::print(stderr,
-               "longhaul: {} done in {}, {} failed: see {} (--retry-errors runs them again)\n",
-               n_ok + todo.n_done, paths.results.string(), failed, paths.errors.string());
-    return kExitSomeFailed;
-  }
-  fmt::print(stderr, "longhaul: {} done in {}\n", n_ok + todo.n_done, paths.results.string());
-  return kExitDone;
+  std::string text = fmt::format("longhaul: {} done{}", n_done, writer.place_of_results());
+  if (n_failed > 0) text += fmt::format(", {} failed", n_failed);
+  if (counts.n_bad_lines > 0)
+    text += fmt::format(", {} bad line{} skipped", counts.n_bad_lines,
+                        counts.n_bad_lines == 1 ? "" : "s");
+  const bool all_good = n_failed == 0 && counts.n_bad_lines == 0;
+  if (!all_good) text += writer.place_of_errors();
+  if (n_failed > 0 && writer.is_resumable()) text += " (--retry-errors runs them again)";
+  fmt::print(stderr, "{}\n", text);
+  return all_good ? kExitDone : kExitSomeFailed;
+}
+
+ResultWriter open_writer(const RunSession& session, const RunOptions& options, OpenMode mode,
+                         std::int64_t started) {
+  if (is_stream(options.output)) return {};
+  return {journal_paths(options.output), manifest_of(session, options, started), mode};
+}
+
+std::vector<std::string> records_of(const std::vector<Problem>& problems) {
+  std::vector<std::string> records;
+  for (const Problem& problem : problems) records.push_back(bad_line_record(problem));
+  return records;
 }
 
 }  // namespace
 
 int run_batch(const RunOptions& options, JobRanks& ranks) {
-  refuse_output_over_input(options);
-  const InputBatch batch = read_batch(options.input);
-  const JournalPaths paths = journal_paths(options.output);
+  refuse_bad_output(options);
+  InputBatch batch = read_batch(options.input);
+  if (!options.skip_bad_lines) refuse_problems(batch);
   const OpenMode mode = options.overwrite ? OpenMode::kOverwrite : OpenMode::kResume;
-  const std::int64_t started = first_start(paths, mode).value_or(unix_time());
+  const std::optional<std::int64_t> first =
+      is_stream(options.output) ? std::nullopt : first_start(journal_paths(options.output), mode);
+  const std::int64_t started = first.value_or(unix_time());
   AnswerConfig answers = options.answers;
   answers.chat.started = started;  // a run that goes on writes the same date into its prompts
   const RunSession session = open_session(options.job, answers);
-  refuse_chats_without_template(batch, session.preparation, options.input.string());
+  add_missing_templates(session.preparation, batch);
+  options.skip_bad_lines ? skip_bad_lines(batch) : refuse_problems(batch);
   print_summary(session);
 
-  Journal journal(paths, manifest_of(session, options, started), mode);
-  const Journal::ToDo todo = journal.plan(batch.identities, options.retry_errors);
+  ResultWriter writer = open_writer(session, options, mode, started);
+  const Journal::ToDo todo = writer.plan(batch.identities, options.retry_errors);
+  Counts counts{.n_bad_lines = batch.problems.size()};
+  writer.set_bad_lines(records_of(batch.problems));
   if (todo.n_done + todo.n_failed > 0) {
     fmt::print(stderr, "longhaul: continuing: {} of {} requests are done, {} failed earlier\n",
                todo.n_done, batch.requests.size(), todo.n_failed);
   }
-  if (todo.requests.empty()) return report(todo, 0, 0, /*complete=*/true, paths);
+  if (todo.requests.empty()) return report(todo, counts, /*complete=*/true, writer);
 
-  auto groups =
-      group_by_documents(batch.requests, todo.requests, batch.documents, folder_of(options.input));
+  auto groups = group_by_documents(batch.requests, todo.requests, batch.documents, batch.folder);
   if (ranks.n_ranks > 1) sort_longest_first(groups);
   ProgressTotals totals{.group_bytes = {},
                         .n_requests = static_cast<std::int64_t>(todo.requests.size())};
@@ -165,21 +136,21 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
   Progress progress(std::move(totals));
   ProgressDisplay display(!options.log.no_progress, options.log.file.empty());
 
-  std::int64_t n_ok = 0;
-  std::int64_t n_failed = 0;
   EngineCallbacks callbacks;
-  callbacks.on_done = [&](const PreparedRequest& prepared, const Answer& answer) {
-    journal.add_result(result_line({.identity = &batch.identities[prepared.index],
-                                    .prepared = &prepared,
-                                    .answer = &answer,
-                                    .model = options.answers.model,
-                                    .system_fingerprint = session.system_fingerprint,
-                                    .created = unix_time()}));
-    ++n_ok;
+  callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& made) {
+    display.clear();  // lines and progress may go to one terminal
+    writer.add_result(result_line({.identity = &batch.identities[prepared.index],
+                                   .prepared = &prepared,
+                                   .answers = &made,
+                                   .model = options.answers.model,
+                                   .system_fingerprint = session.system_fingerprint,
+                                   .created = unix_time()}));
+    ++counts.n_ok;
   };
   callbacks.on_failed = [&](const FailedRequest& failure) {
-    journal.add_error(error_line(batch.identities[failure.index], failure.code, failure.message));
-    ++n_failed;
+    display.clear();
+    writer.add_error(error_line(batch.identities[failure.index], failure.code, failure.message));
+    ++counts.n_failed;
   };
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
@@ -193,7 +164,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
                                     .explains_plan = options.verbose},
                                    ranks);
   display.finish(progress);
-  return report(todo, n_ok, n_failed, complete, paths);
+  return report(todo, counts, complete, writer);
 }
 
 }  // namespace longhaul

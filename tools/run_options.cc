@@ -23,14 +23,19 @@ void add_work_options(CLI::App& app, RunOptions& o) {
   add_model_flag(app, o.answers.model);
   const std::string batch = "Many requests";
   app.add_option("-i,--input-file", o.input,
-                 "Requests, one JSON object per line (OpenAI Batch form).\n"
+                 "Requests, one JSON object per line (OpenAI Batch form); - is standard input.\n"
                  "Body fields of /v1/chat/completions: " +
                      accepted_body_fields(Endpoint::kChat) +
                      "\nOf /v1/completions: " + accepted_body_fields(Endpoint::kCompletions))
       ->group(batch);
   app.add_option("-o,--output-file", o.output,
                  "Results, one line per finished request. Failed ones go to OUT.errors.jsonl. "
-                 "Running the same command again continues where it stopped")
+                 "Running the same command again continues where it stopped. - is standard output: "
+                 "results and failures, and no continuing")
+      ->group(batch);
+  app.add_flag("--skip-bad-lines", o.skip_bad_lines,
+               "Write lines that cannot be understood to OUT.errors.jsonl, with their reasons, and "
+               "run the others (default: nothing is run). The exit status is then 1")
       ->group(batch);
   app.add_flag("--retry-errors", o.retry_errors, "Run failed requests of an earlier run again")
       ->group(batch);
@@ -164,8 +169,11 @@ void check_run_options(const RunOptions& o) {
   }
   require(!(o.overwrite && o.retry_errors),
           "--overwrite starts over, --retry-errors keeps what is done: use one of them");
-  require(is_batch || !(o.overwrite || o.retry_errors),
-          "--overwrite and --retry-errors are for -i and -o");
+  require(is_batch || !(o.overwrite || o.retry_errors || o.skip_bad_lines),
+          "--overwrite, --retry-errors and --skip-bad-lines are for -i and -o");
+  require(o.output != "-" || !(o.overwrite || o.retry_errors),
+          "-o - writes to standard output, where nothing is kept: --overwrite and --retry-errors "
+          "need a file");
 }
 
 }  // namespace longhaul

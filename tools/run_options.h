@@ -13,8 +13,9 @@
 namespace longhaul {
 
 struct RunOptions {
-  std::filesystem::path input;                   // batch
-  std::filesystem::path output;                  // batch
+  std::filesystem::path input;                   // batch; "-": standard input
+  std::filesystem::path output;                  // batch; "-": standard output
+  bool skip_bad_lines = false;                   // batch: run what is left without them
   bool retry_errors = false;                     // batch: failed requests of an earlier run again
   bool overwrite = false;                        // batch: start over
   std::optional<std::string> prompt;             // one question

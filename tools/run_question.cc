@@ -39,15 +39,15 @@ void chat_if_possible(const RunOptions& options, const RunSession& session, Requ
   if (!options.system_prompt.empty())
     messages.emplace_back(JsonObject{{"role", "system"}, {"content", options.system_prompt}});
   messages.emplace_back(
-      JsonObject{{"role", "user"}, {"content", std::get<std::string>(request.prompt)}});
-  request.prompt = ChatPrompt{.variables = JsonObject{{"messages", std::move(messages)}}};
+      JsonObject{{"role", "user"}, {"content", std::get<std::string>(request.prompts.front())}});
+  request.prompts = {ChatPrompt{.variables = JsonObject{{"messages", std::move(messages)}}}};
   fmt::print(stderr, "  chat template: {}\n", chat->usual.source());
 }
 
 Request question_of(const RunOptions& options) {
   Request request;
   request.custom_id = "question";
-  request.prompt = options.prompt.value_or("");
+  request.prompts = {options.prompt.value_or("")};
   for (const auto& path : options.documents) request.documents.push_back(document_of(path));
   request.seed = options.answers.sampling.seed.value_or(0);
   return request;
@@ -90,9 +90,9 @@ int run_question(const RunOptions& options, JobRanks& ranks) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   };
-  callbacks.on_done = [&](const PreparedRequest& prepared, const Answer& answer) {
+  callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& answers) {
     display.clear();
-    print_answer_end(prepared, answer, progress);
+    print_answer_end(prepared, answers.front(), progress);
   };
   callbacks.on_failed = [&](const FailedRequest& failure) {
     display.clear();

@@ -43,9 +43,9 @@ void check_logit_rules(const LogitRulesRef& rules, std::int64_t vocab_size) {
     require(std::isfinite(value), fmt::format("sampling: {} is {}", field, value));
   };
   for (const auto& [token, bias] : rules->bias) {
-    require(0 <= token && token < vocab_size,
-            fmt::format("logit_bias names token {}; the model's ids end at {}", token,
-                        vocab_size - 1));
+    require(
+        0 <= token && token < vocab_size,
+        fmt::format("logit_bias names token {}; the model's ids end at {}", token, vocab_size - 1));
     require_finite("logit_bias", bias);
   }
   require_finite("repetition_penalty", rules->repetition_penalty);

@@ -92,8 +92,7 @@ std::int32_t LogitsReader::pick(const LogitsQuestion& q, std::span<const float> 
     return sampler_.sample(logits, *q.sampling, q.position, q.allowed);
   }
   if (q.allowed != nullptr) return likeliest(logits, *q.allowed);
-  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
-                                   logits.begin());
+  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 void LogitsReader::fetch(const TensorView<const float, 2>& logits,

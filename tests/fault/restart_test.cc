@@ -37,10 +37,10 @@ class Restart : public testing::Test {
     for (int i = 0; i < kRequests; ++i) {
       requests += fmt::format(
           R"({{"custom_id":"request-{}","method":"POST","url":"/v1/completions","body":)"
-          R"({{"prompt":"\nQuestion {}:","max_tokens":{},"temperature":{},)"
+          R"({{"prompt":"\nQuestion {}:","max_tokens":{},"temperature":{},"n":{},)"
           R"("documents":[{{"path":"{}.txt"}}]}}}})"
           "\n",
-          i, i, 2 + i % 7, i % 3 == 0 ? "0.8" : "0", i % kDocuments);
+          i, i, 2 + i % 7, i % 3 == 0 ? "0.8" : "0", i % 6 == 0 ? 3 : 1, i % kDocuments);
     }
     replace_file(folder_.path() / "requests.jsonl", requests);
   }

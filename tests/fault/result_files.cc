@@ -24,8 +24,11 @@ std::map<std::string, std::string> texts_of(const std::filesystem::path& path) {
     const Json line = parse_json(std::string_view(all).substr(begin, end - begin), path.string());
     const JsonField root(line, path.string());
     const std::string id = root.at("custom_id").as_string();
-    const JsonField choice = root.at("response").at("body").at("choices").at(0);
-    EXPECT_TRUE(texts.emplace(id, choice.at("text").as_string()).second) << id << " comes twice";
+    const JsonField choices = root.at("response").at("body").at("choices");
+    std::string text = choices.at(0).at("text").as_string();
+    for (std::size_t i = 1; i < choices.size(); ++i)
+      text += "\n--\n" + choices.at(i).at("text").as_string();
+    EXPECT_TRUE(texts.emplace(id, text).second) << id << " comes twice";
     begin = end + 1;
   }
   return texts;

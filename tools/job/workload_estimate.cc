@@ -77,13 +77,15 @@ std::int64_t longest_tail(const Tokenizer& tokenizer, const PreparationConfig& p
     for (const std::size_t index : group.requests) {
       const Request& request = requests[index];
       n_new = std::max(n_new, max_tokens_of(request, preparation.defaults));
-      if (const auto* text = std::get_if<std::string>(&request.prompt)) {
-        if (text->size() > longest_text.size()) longest_text = *text;
-      } else if (const ChatPrompt* chat = request.chat()) {
-        std::string conversation = conversation_text(*chat, preparation);
-        if (conversation.size() > longest_text.size()) longest_text = std::move(conversation);
-      } else {
-        n_ids = std::max(n_ids, static_cast<std::int64_t>(std::get<1>(request.prompt).size()));
+      for (const Prompt& prompt : request.prompts) {
+        if (const auto* text = std::get_if<std::string>(&prompt)) {
+          if (text->size() > longest_text.size()) longest_text = *text;
+        } else if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) {
+          std::string conversation = conversation_text(*chat, preparation);
+          if (conversation.size() > longest_text.size()) longest_text = std::move(conversation);
+        } else {
+          n_ids = std::max(n_ids, static_cast<std::int64_t>(std::get<1>(prompt).size()));
+        }
       }
     }
   }
@@ -105,15 +107,21 @@ Workload formats_of(const RunSession& session, const JobConfig& job) {
 Workload estimate_workload(const RunSession& session, const JobConfig& job,
                            const std::vector<RequestGroup>& groups,
                            const std::vector<Request>& requests, std::int64_t n_ranks) {
-  std::int64_t n_requests = 0;
-  for (const RequestGroup& group : groups)
-    n_requests += static_cast<std::int64_t>(group.requests.size());
+  std::int64_t n_answers = 0;
+  std::int64_t n_shared = 0;  // sequences beside the answers': a prompt of several of them
+  for (const RequestGroup& group : groups) {
+    for (const std::size_t index : group.requests) {
+      const Request& request = requests[index];
+      n_answers += static_cast<std::int64_t>(request.prompts.size()) * request.best_of;
+      if (request.best_of > 1) n_shared = 1;
+    }
+  }
   const std::int64_t ctx_size = session.preparation.ctx_size;
   Workload workload = formats_of(session, job);
   workload.document_tokens = std::min(longest_document(session.tokenizer, groups), ctx_size);
   workload.tail_tokens =
       std::min(longest_tail(session.tokenizer, session.preparation, groups, requests), ctx_size);
-  workload.n_sequences = std::clamp<std::int64_t>(n_requests, 1, job.n_parallel);
+  workload.n_sequences = std::clamp<std::int64_t>(n_answers, 1, job.n_parallel) + n_shared;
   workload.chunk_len = job.chunk_len.value_or(default_chunk_len(n_ranks));
   return workload;
 }

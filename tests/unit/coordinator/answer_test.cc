@@ -124,6 +124,17 @@ TEST(Logprobs, WritePartsOfCharactersAsBytes) {
   EXPECT_EQ(logprob_text(tokenizer(), 1), "</s>");
 }
 
+// A run ended when the list of likely tokens had an id beyond the tokenizer's.
+TEST(Logprobs, WriteIdsThatTheTokenizerDoesNotHave) {
+  const auto beyond = static_cast<std::int32_t>(tokenizer().vocab_size());
+  LogprobList list;
+  list.add({SequenceId{0}, 300, -0.5F, {{beyond, -0.25F}}}, 0);
+  const std::string name = "\"token_id:" + std::to_string(beyond) + "\"";
+  EXPECT_THAT(to_text(list.to_json(tokenizer())), testing::HasSubstr(name + ":-0.25"));
+  EXPECT_THAT(to_text(list.to_chat_json(tokenizer())),
+              testing::HasSubstr(name + ",\"logprob\":-0.25,\"bytes\":[]"));
+}
+
 TEST(Logprobs, HaveNoKeyTwice) {
   LogprobList list;
   list.add({SequenceId{0}, 300, -0.5F, {{300, -0.5F}, {301, -1.0F}}}, 0);

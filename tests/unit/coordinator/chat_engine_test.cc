@@ -96,6 +96,42 @@ TEST(ChatIds, OfSpecialTokensThatAUserWroteAreText) {
   EXPECT_EQ(count(true), 5);
 }
 
+// Ten questions on one document, with the ids that transformers gives: what they share is prefilled
+// once, the rest by each. Words of special tokens in the document are text.
+TEST(ChatPreparation, GivesTransformersIdsOnceForWhatQuestionsShare) {
+  const Json shared = stored("shared_document");
+  const JsonField golden(shared, "shared_document");
+  const Tokenizer tokenizer = tokenizer_of(golden.at("tokenizer").as_string());
+  const PreparationConfig config{.defaults = {.params = {}, .max_tokens = 4},
+                                 .eos = {1},
+                                 .vocab_size = 100000,
+                                 .ctx_size = 100000,
+                                 .n_threads = 1,
+                                 .chat = setup_of(golden.at("template").as_string())};
+  std::string lines;
+  const std::size_t n = golden.at("questions").size();
+  ASSERT_EQ(n, 10U);
+  std::vector<std::size_t> all;
+  for (std::size_t i = 0; i < n; ++i) {
+    lines += fmt::format(
+        R"({{"custom_id":"{}","method":"POST","url":"/v1/chat/completions","body":{{"documents":[{{"text":{}}}],)"
+        R"("messages":[{{"role":"user","content":{}}}]}}}})"
+        "\n",
+        i, to_text(golden.at("document").json()), to_text(golden.at("questions").at(i).json()));
+    all.push_back(i);
+  }
+  const ParsedRequests parsed = parse_requests(lines, "r");
+  ASSERT_EQ(parsed.requests.size(), n);
+  const CheckedDocuments checked = check_documents(parsed.requests, ".");
+  const auto groups = group_by_documents(parsed.requests, all, checked, ".");
+  ASSERT_EQ(groups.size(), 1U);
+  const PreparedGroup group = prepare(groups[0], parsed.requests, tokenizer, config);
+  EXPECT_EQ(group.document, ids_in(golden.at("shared_ids").json()));
+  ASSERT_EQ(group.requests.size(), n);
+  for (std::size_t i = 0; i < n; ++i)
+    EXPECT_EQ(group.requests[i].prompts.at(0).ids, ids_in(golden.at("rests").at(i).json()));
+}
+
 // Ten questions on one document: its tokens are prefilled once, with the template's header.
 TEST(ChatPreparation, SharesTheDocumentAndWhatStandsBeforeIt) {
   const Tokenizer tokenizer = tokenizer_of("llama3");
@@ -104,7 +140,7 @@ TEST(ChatPreparation, SharesTheDocumentAndWhatStandsBeforeIt) {
                                  .vocab_size = 100000,
                                  .ctx_size = 100000,
                                  .n_threads = 1,
-                                 .chat = setup_of("llama-3.1")};
+                                 .chat = setup_of("own-header")};
   std::string lines;
   const std::string document =
       "A long document. <|eot_id|> " + std::string(3000, 'x') + " The end.";
@@ -127,11 +163,11 @@ TEST(ChatPreparation, SharesTheDocumentAndWhatStandsBeforeIt) {
   std::size_t n_prefilled = group.document.size();
   for (const PreparedRequest& request : group.requests) {
     Ids whole = group.document;
-    whole.insert(whole.end(), request.job.prompt.begin(), request.job.prompt.end());
+    whole.insert(whole.end(), request.prompts.at(0).ids.begin(), request.prompts.at(0).ids.end());
     const ChatPrompt& chat = *parsed.requests[request.index].chat();
     EXPECT_EQ(whole, chat_ids(chat, document + "\n\n", *config.chat, tokenizer, false, 1).ids);
-    EXPECT_LT(request.job.prompt.size(), 40U);
-    n_prefilled += request.job.prompt.size();
+    EXPECT_LT(request.prompts.at(0).ids.size(), 40U);
+    n_prefilled += request.prompts.at(0).ids.size();
   }
   EXPECT_LT(n_prefilled, group.document.size() + 400);
 }

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -79,8 +81,12 @@ class EngineTest : public testing::Test {
     });
     Progress progress({});
     EngineCallbacks callbacks;
-    callbacks.on_done = [&](const PreparedRequest& prepared, const Answer& answer) {
+    callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& answers) {
+      const Answer& answer = answers.front();
       EXPECT_TRUE(texts_.emplace(prepared.index, answer.text()).second);
+      for (const Answer* kept : kept_answers(prepared, answers))
+        choices_[prepared.index].push_back(kept->text());
+      n_prompt_tokens_[prepared.index] = prepared.n_prompt_tokens;
       reasons_[prepared.index] = answer.finish_reason();
       generated_[prepared.index] = answer.n_generated();
       cached_[prepared.index] = prepared.n_cached_tokens;
@@ -119,6 +125,8 @@ class EngineTest : public testing::Test {
   std::map<std::size_t, std::string> reasons_;
   std::map<std::size_t, std::int64_t> cached_;
   std::map<std::size_t, std::int64_t> generated_;
+  std::map<std::size_t, std::int64_t> n_prompt_tokens_;
+  std::map<std::size_t, std::vector<std::string>> choices_;
   std::map<std::size_t, std::string> failures_;
   std::size_t stop_after_ = 1000000;
 };
@@ -174,6 +182,61 @@ TEST_F(EngineTest, AnswersHaveTheFormsThatTheirRequestsGive) {
   EXPECT_THAT(texts_[5], testing::MatchesRegex("(ab)*a?"));
 }
 
+TEST_F(EngineTest, SeveralPromptsAndAnswersAreOneRequest) {
+  add("0", R"({"prompt":["one","two",""],"n":2,"documents":[{"path":"a.txt"}]})");
+  add("1", R"({"prompt":["Alone","w"],"n":3,"max_tokens":2})");
+  add("2", R"({"prompt":[[300,301],[302]]})");
+  add("3", R"({"prompt":"Best","n":1,"best_of":3})");
+  add("4", R"({"prompt":"Scored","n":2,"echo":true,"logprobs":0})");
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(failures_.empty());
+  const std::string a = document("a.txt");
+  const std::string one = expected({a, "one"}, 6);
+  const std::string two = expected({a, "two"}, 6);
+  const std::string none = expected({a}, 6);
+  EXPECT_THAT(choices_[0], testing::ElementsAre(one, one, two, two, none, none));
+  const std::string alone = expected({"Alone"}, 2);
+  const std::string w = expected({"w"}, 2);
+  EXPECT_THAT(choices_[1], testing::ElementsAre(alone, alone, alone, w, w, w));
+  EXPECT_EQ(choices_[2].size(), 2U);
+  EXPECT_THAT(choices_[3], testing::ElementsAre(expected({"Best"}, 6)));
+  const std::string scored = "Scored" + expected({"Scored"}, 6);
+  EXPECT_THAT(choices_[4], testing::ElementsAre(scored, scored));
+  EXPECT_EQ(n_prompt_tokens_[2], 3);
+  const auto n_document = static_cast<std::int64_t>(
+      tokenizer_.encode(a, {.add_special_tokens = false}).size());  // and <s>, less the last token
+  EXPECT_EQ(cached_[0], 2 * n_document);
+  EXPECT_EQ(worker_.n_sequences(), 0U);
+}
+
+// Each answer has a seed of its own, the request's and those after it.
+TEST_F(EngineTest, AnswersToOnePromptHaveTheSeedsAfterTheRequests) {
+  add("0", R"({"prompt":"x y z","n":3,"seed":40,"temperature":1})");
+  add("1", R"({"prompt":"x y z","n":2,"temperature":1})");
+  EXPECT_TRUE(run());
+  std::vector<std::uint64_t> seeds;
+  for (const ForkSequence& fork : worker_.forked()) seeds.push_back(fork.sampling.seed);
+  ASSERT_EQ(seeds.size(), 5U);
+  std::sort(seeds.begin(), seeds.end());
+  EXPECT_THAT(std::span(seeds).first(3), testing::ElementsAre(40U, 41U, 42U));
+  EXPECT_EQ(seeds[4], seeds[3] + 1);
+}
+
+TEST_F(EngineTest, AnAnswerThatFailsIsItsRequestsFailure) {
+  add("0", R"({"prompt":"one two three","n":4})");
+  add("1", R"({"prompt":"fine"})");
+  bool failed = false;
+  worker_.fails = [&](const StepCommand& command) {
+    const auto* fork = std::get_if<ForkSequence>(&command);
+    return fork != nullptr && !std::exchange(failed, true);
+  };
+  EXPECT_TRUE(run());
+  EXPECT_EQ(failures_.size(), 1U);
+  EXPECT_EQ(failures_[0], "out_of_memory: made to fail");
+  EXPECT_EQ(texts_[1], expected({"fine"}, 6));
+  EXPECT_EQ(worker_.n_sequences(), 0U);
+}
+
 TEST_F(EngineTest, MinTokensKeepEndsAway) {
   Ids prompt = tokenizer_.encode("word", {.add_special_tokens = false});
   prompt.insert(prompt.begin(), 0);
@@ -182,7 +245,7 @@ TEST_F(EngineTest, MinTokensKeepEndsAway) {
   add("1", fmt::format(R"({{"prompt":"word","stop_token_ids":[{}],"min_tokens":4}})", first));
   add("2", R"({"prompt":"word","min_tokens":7})");
   add("3", R"({"prompt":"word","min_tokens":5,"guided_choice":["yes"]})");
-  const std::string stop = tokenizer_.decode({first});
+  const std::string stop = tokenizer_.decode(Ids{first});
   add("4", fmt::format(R"({{"prompt":"word","stop":["{}"],"min_tokens":4}})", stop));
   EXPECT_TRUE(run());
   EXPECT_EQ(generated_[0], 1);
@@ -216,8 +279,9 @@ TEST_F(EngineTest, RulesForLogitsKnowDocumentAndPrompt) {
   add("2", R"({"prompt":"Question?","documents":[{"path":"a.txt"}]})");
   add("3", R"({"prompt":"x","logit_bias":{"1536":1}})");
   EXPECT_TRUE(run());
-  EXPECT_THAT(failures_[3], HasSubstr("logit_bias names token id 1536; the model's ids end at 1535"));
-  ASSERT_EQ(worker_.forked().size(), 3U);
+  EXPECT_THAT(failures_[3],
+              HasSubstr("logit_bias names token id 1536; the model's ids end at 1535"));
+  ASSERT_EQ(worker_.forked().size(), 3U);  // in the order of the requests
   const auto& forked = worker_.forked();
   ASSERT_NE(forked[0].rules, nullptr);
   IdSet want(1536);
@@ -226,9 +290,8 @@ TEST_F(EngineTest, RulesForLogitsKnowDocumentAndPrompt) {
     for (const std::int32_t id : tokenizer_.encode(part, {.add_special_tokens = false}))
       want.insert(id);
   }
-  EXPECT_EQ(*forked[0].rules, (LogitRules{.bias = {{1535, -100}},
-                                          .repetition_penalty = 1.2,
-                                          .prompt_tokens = want}));
+  EXPECT_EQ(*forked[0].rules,
+            (LogitRules{.bias = {{1535, -100}}, .repetition_penalty = 1.2, .prompt_tokens = want}));
   EXPECT_EQ(*forked[1].rules, (LogitRules{.presence_penalty = 1}));
   EXPECT_EQ(forked[2].rules, nullptr);
 }
@@ -296,9 +359,9 @@ TEST_F(EngineTest, TwoReplicasShareTheWorkAndAnswerAlike) {
     config.lane = lane;
     config.max_unread = 2;
     EngineCallbacks callbacks;
-    callbacks.on_done = [&](const PreparedRequest& prepared, const Answer& answer) {
+    callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& answers) {
       const std::lock_guard lock(mutex);
-      EXPECT_TRUE(texts_.emplace(prepared.index, answer.text()).second);
+      EXPECT_TRUE(texts_.emplace(prepared.index, answers.front().text()).second);
       ++n_done[lane];
     };
     callbacks.on_failed = [](const FailedRequest& failure) { ADD_FAILURE() << failure.message; };

@@ -50,6 +50,32 @@ TEST_F(JournalTest, NamesItsFilesBesideTheOutput) {
   EXPECT_EQ(journal_paths("x/results").errors, "x/results.errors.jsonl");
 }
 
+TEST_F(JournalTest, KeepsRecordsOfSkippedLinesApart) {
+  const std::string first = bad_line_record({.line = 2, .message = "no", .custom_id = "a"});
+  const std::string second = bad_line_record({.line = 5, .message = "syntax"});
+  const auto errors = [&] { return read_file(paths_.errors, 1 << 20); };
+  {
+    Journal journal = open();
+    EXPECT_EQ(journal.plan({a_, c_}, false).requests.size(), 2U);  // "a" is another line's too
+    journal.set_bad_lines({first, second});
+    journal.add_result(line(a_));
+    journal.add_error(line(c_));
+  }
+  EXPECT_EQ(errors(), first + second + line(c_));
+  {
+    Journal journal = open();
+    journal.set_bad_lines({first, second});
+    EXPECT_EQ(errors(), first + second + line(c_));
+    EXPECT_EQ(journal.plan({a_, c_}, true).requests.size(), 1U);  // c again
+    EXPECT_EQ(errors(), first + second);
+    journal.set_bad_lines({second});
+    journal.add_error(line(c_));
+  }
+  EXPECT_EQ(errors(), second + line(c_));
+  open().set_bad_lines({});
+  EXPECT_EQ(errors(), line(c_));
+}
+
 TEST_F(JournalTest, ContinuesWhereItStopped) {
   {
     Journal journal = open();

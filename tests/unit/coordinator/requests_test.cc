@@ -33,7 +33,7 @@ TEST(Requests, ReadsEveryField) {
            R"("max_tokens":5,"temperature":0.5,"top_p":0.9,"top_k":-1,"min_p":0.1,"seed":7,)"
            R"("stop":["\n","END"],"n":1,"logprobs":3,"echo":true,"user":"u",)"
            R"("metadata":{"a":1},"stream":false})"));
-  EXPECT_EQ(std::get<std::string>(r.prompt), "Hi");
+  EXPECT_EQ(std::get<std::string>(r.prompts.at(0)), "Hi");
   ASSERT_EQ(r.documents.size(), 2U);
   EXPECT_EQ(r.documents[0].path, "x.txt");
   EXPECT_EQ(r.documents[1].sha256->substr(62), "ab");
@@ -49,10 +49,22 @@ TEST(Requests, ReadsEveryField) {
   EXPECT_EQ(r.line, 1);
 }
 
+TEST(Requests, ReadsSeveralPromptsAndAnswers) {
+  const Request texts = only_request(line_of("a", R"({"prompt":["x","y"],"n":2,"best_of":3})"));
+  ASSERT_EQ(texts.prompts.size(), 2U);
+  EXPECT_EQ(std::get<std::string>(texts.prompts[1]), "y");
+  EXPECT_EQ(texts.n, 2);
+  EXPECT_EQ(texts.best_of, 3);
+  const Request ids = only_request(line_of("a", R"({"prompt":[[1,2],[3]],"n":4})"));
+  ASSERT_EQ(ids.prompts.size(), 2U);
+  EXPECT_THAT(std::get<std::vector<std::int32_t>>(ids.prompts[0]), testing::ElementsAre(1, 2));
+  EXPECT_EQ(ids.best_of, 4);
+}
+
 TEST(Requests, ReadsWhatChangesLogits) {
-  const Request r = only_request(line_of(
-      "a", R"({"prompt":"x","presence_penalty":-2,"frequency_penalty":0.5,"min_tokens":3,)"
-           R"("repetition_penalty":1.1,"logit_bias":{"12":-1000,"3":1.5}})"));
+  const Request r = only_request(
+      line_of("a", R"({"prompt":"x","presence_penalty":-2,"frequency_penalty":0.5,"min_tokens":3,)"
+                   R"("repetition_penalty":1.1,"logit_bias":{"12":-1000,"3":1.5}})"));
   EXPECT_EQ(r.presence_penalty, -2);
   EXPECT_EQ(r.frequency_penalty, 0.5);
   EXPECT_EQ(r.repetition_penalty, 1.1);
@@ -107,7 +119,7 @@ TEST(Requests, RefusesFormsByName) {
 
 TEST(Requests, LeavesOpenWhatIsNotSaid) {
   const Request r = only_request(line_of("a", R"({"prompt":[1,2,3],"seed":null})"));
-  EXPECT_THAT(std::get<std::vector<std::int32_t>>(r.prompt), testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(std::get<std::vector<std::int32_t>>(r.prompts.at(0)), testing::ElementsAre(1, 2, 3));
   EXPECT_FALSE(r.max_tokens || r.temperature || r.top_k || r.top_p || r.min_p || r.seed);
   EXPECT_TRUE(r.documents.empty() && r.stop.empty() && !r.echo);
   EXPECT_EQ(r.n_logprobs, -1);
@@ -170,10 +182,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "\n",
                 "unknown field \"x\"; a line has"},
         BadLine{"NoPrompt", line_of("c", "{}"), "body.prompt is missing"},
-        BadLine{"PromptKind", line_of("c", R"({"prompt":3})"), "expected a string or a list"},
+        BadLine{"PromptKind", line_of("c", R"({"prompt":3})"),
+                "expected a string, a list of token ids"},
         BadLine{"PromptIds", line_of("c", R"({"prompt":[1,-2]})"), "body.prompt[1]: expected a"},
         BadLine{"PromptFraction", line_of("c", R"({"prompt":[1.5]})"), "body.prompt[0]: expected"},
-        BadLine{"Prompts", line_of("c", R"({"prompt":["a","b"]})"), "one line per prompt"},
+        BadLine{"Prompts", line_of("c", R"({"prompt":["a",[1]]})"),
+                "body.prompt[1]: expected a string"},
+        BadLine{"PromptLists", line_of("c", R"({"prompt":[[1],2]})"),
+                "body.prompt[1]: expected a list of token ids"},
+        BadLine{"PromptIdsThenText", line_of("c", R"({"prompt":[1,"a"]})"),
+                "body.prompt[1]: expected a token id"},
         BadLine{"Unknown", line_of("c", R"({"prompt":"x","colour":1})"),
                 "unknown field \"colour\"; accepted are prompt, documents"},
         BadLine{"Misspelt", line_of("c", R"({"prompt":"x","temprature":1})"),
@@ -182,7 +200,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "body.length_penalty: is not supported; accepted without effect is null or 1"},
         BadLine{"Messages", line_of("c", R"({"messages":[]})"),
                 "\"messages\" is a field of /v1/chat/completions, not of /v1/completions"},
-        BadLine{"N", line_of("c", R"({"prompt":"x","n":2})"), "body.n: only 1 answer"},
+        BadLine{"N", line_of("c", R"({"prompt":"x","n":0})"), "body.n: 0 is outside [1, 128]"},
+        BadLine{"BestOf", line_of("c", R"({"prompt":"x","n":3,"best_of":2})"),
+                "body.best_of: is 2, less than the 3 answers"},
         BadLine{"Presence", line_of("c", R"({"prompt":"x","presence_penalty":2.5})"),
                 "body.presence_penalty: 2.5 is outside [-2, 2]"},
         BadLine{"Repetition", line_of("c", R"({"prompt":"x","repetition_penalty":0})"),
@@ -218,6 +238,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"TwoKeys", line_of("c", R"({"prompt":"x","prompt":"y"})"), "appears twice"},
         BadLine{"Utf8", line_of("c", "{\"prompt\":\"\xff\"}"), "UTF-8"}),
     [](const auto& param) { return param.param.name; });
+
+TEST(Requests, ProblemsTellTheCustomIdWhereThereIsOne) {
+  const ParsedRequests parsed =
+      parse_requests(line_of("a", R"({"prompt":"x"})") + line_of("b", "{}") + "nothing\n" +
+                         line_of("a", R"({"prompt":"y"})") + "{\"custom_id\":7}\n",
+                     "r");
+  std::vector<std::string> ids;
+  for (const Problem& problem : parsed.problems) ids.push_back(problem.custom_id);
+  EXPECT_THAT(ids, testing::ElementsAre("b", "", "a", ""));
+}
 
 TEST(Requests, SkipsEmptyLinesAByteOrderMarkAndCarriageReturns) {
   const ParsedRequests parsed =

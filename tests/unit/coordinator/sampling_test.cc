@@ -55,12 +55,11 @@ TEST(Sampling, PenaltiesOfRequestsBeatThoseOfFlagsAndModel) {
   request.frequency_penalty = -0.25;
   request.logit_bias = {{7, -100}};
   const LogitRules rules = logit_rules_of(request, defaults);
-  EXPECT_EQ(rules, (LogitRules{.bias = {{7, -100}},
-                               .frequency_penalty = -0.25,
-                               .presence_penalty = 0.5}));
+  EXPECT_EQ(rules,
+            (LogitRules{.bias = {{7, -100}}, .frequency_penalty = -0.25, .presence_penalty = 0.5}));
   EXPECT_EQ(to_text(to_json({}, rules)),
-            R"({"temperature":0.0,"top_k":0,"top_p":1.0,"min_p":0.0,"seed":0,)"
-            R"("frequency_penalty":-0.25,"presence_penalty":0.5,"logit_bias":{"7":-100.0}})");
+            R"({"temperature":0,"top_k":0,"top_p":1,"min_p":0,"seed":0,)"
+            R"("frequency_penalty":-0.25,"presence_penalty":0.5,"logit_bias":{"7":-100}})");
   flags.presence_penalty = 3;
   EXPECT_THROW(sampling_defaults(flags, {}), Error);
 }

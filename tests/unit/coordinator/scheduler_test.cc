@@ -21,6 +21,18 @@ struct Outcome {
   std::map<std::int64_t, std::int64_t> n_scored;
 };
 
+// Calls visit(the documents before the job, the job) for each job, those of parts included.
+template <typename Visit>
+void for_jobs(const std::vector<JobGroup>& groups, const Visit& visit,
+              const std::vector<Ids>& before = {}) {
+  for (const JobGroup& group : groups) {
+    std::vector<Ids> documents = before;
+    documents.push_back(group.document);
+    for (const Job& job : group.jobs) visit(documents, job);
+    for_jobs(group.parts, visit, documents);
+  }
+}
+
 // Plays the engine's part: sends ahead, consumes in order, finishes at max_tokens.
 class Harness {
  public:
@@ -32,8 +44,9 @@ class Harness {
     std::deque<StepCommand> commands;
     while (true) {
       while (next_group < groups.size() && scheduler_.wants_more()) {
-        for (const Job& job : groups[next_group].jobs)
+        for_jobs({groups[next_group]}, [&](const auto&, const Job& job) {
           max_tokens_[job.request.value] = job.max_tokens;
+        });
         handle(scheduler_.add(std::move(groups[next_group++])));
       }
       while (commands.size() < n_ahead_) {
@@ -94,6 +107,17 @@ Ids random_ids(test::Random& random, std::int64_t n) {
   return ids;
 }
 
+std::vector<Job> random_jobs(test::Random& random, std::int64_t n_jobs, std::int64_t& n_requests) {
+  std::vector<Job> jobs(static_cast<std::size_t>(n_jobs));
+  for (Job& job : jobs) {
+    job.request = RequestId{n_requests++};
+    job.prompt = random_ids(random, random.chance(0.2) ? random.integer(1, 50) : 3);
+    job.max_tokens = random.integer(0, 9);
+    if (random.chance(0.2)) job.score_logprobs = 2;
+  }
+  return jobs;
+}
+
 std::vector<JobGroup> random_groups(test::Random& random) {
   std::vector<JobGroup> groups;
   std::int64_t n_requests = 0;
@@ -101,22 +125,21 @@ std::vector<JobGroup> random_groups(test::Random& random) {
   for (std::int64_t g = 0; g < n_groups; ++g) {
     JobGroup group;
     if (random.chance(0.7)) group.document = random_ids(random, random.integer(1, 60));
-    const std::int64_t n_jobs = random.integer(1, 7);
-    for (std::int64_t j = 0; j < n_jobs; ++j) {
-      Job job;
-      job.request = RequestId{n_requests++};
-      job.prompt = random_ids(random, random.chance(0.2) ? random.integer(1, 50) : 3);
-      job.max_tokens = random.integer(0, 9);
-      if (random.chance(0.2)) job.score_logprobs = 2;
-      group.jobs.push_back(std::move(job));
+    for (std::int64_t n = random.chance(0.4) ? random.integer(1, 3) : 0; n > 0; --n) {
+      group.parts.push_back({random_ids(random, random.integer(1, 30)),
+                             random_jobs(random, random.integer(1, 5), n_requests)});
     }
+    const std::int64_t fewest = group.parts.empty() ? 1 : 0;
+    group.jobs = random_jobs(random, random.integer(fewest, 7), n_requests);
     groups.push_back(std::move(group));
   }
   return groups;
 }
 
-Ids expected_answer(const JobGroup& group, const Job& job) {
-  Ids tokens = group.document;
+Ids expected_answer(const std::vector<Ids>& documents, const Job& job) {
+  Ids tokens;
+  for (const Ids& document : documents)
+    tokens.insert(tokens.end(), document.begin(), document.end());
   tokens.insert(tokens.end(), job.prompt.begin(), job.prompt.end());
   const auto n_before = static_cast<std::ptrdiff_t>(tokens.size());
   for (std::int64_t i = 0; i < job.max_tokens; ++i) tokens.push_back(test::token_after(tokens));
@@ -137,18 +160,17 @@ TEST(Scheduler, EveryRequestEndsOnceWithItsOwnAnswer) {
         Harness(config, worker, static_cast<std::size_t>(random.integer(1, 6))).run(groups);
     EXPECT_LE(worker.largest_batch(), static_cast<std::size_t>(config.max_sequences));
     EXPECT_TRUE(outcome.failures.empty());
-    for (const JobGroup& group : groups) {
-      for (const Job& job : group.jobs) {
-        ASSERT_TRUE(outcome.answers.contains(job.request.value));
-        EXPECT_EQ(outcome.answers.at(job.request.value), expected_answer(group, job));
-        if (job.score_logprobs >= 0) {
-          const auto n = static_cast<std::int64_t>(job.prompt.size());
-          const auto at = outcome.n_scored.find(job.request.value);
-          EXPECT_EQ(at == outcome.n_scored.end() ? 0 : at->second,
-                    group.document.empty() ? n - 1 : n);
-        }
+    for_jobs(groups, [&](const std::vector<Ids>& documents, const Job& job) {
+      ASSERT_TRUE(outcome.answers.contains(job.request.value));
+      EXPECT_EQ(outcome.answers.at(job.request.value), expected_answer(documents, job));
+      if (job.score_logprobs >= 0) {
+        const auto n = static_cast<std::int64_t>(job.prompt.size());
+        const auto at = outcome.n_scored.find(job.request.value);
+        EXPECT_EQ(at == outcome.n_scored.end() ? 0 : at->second,
+                  documents.back().empty() ? n - 1 : n);
       }
-    }
+    });
+    EXPECT_EQ(worker.n_sequences(), 0U);
   }
 }
 
@@ -172,15 +194,13 @@ TEST(Scheduler, AFailedStepCostsItsOwnRequestsOnly) {
     const Outcome outcome =
         Harness(config, worker, static_cast<std::size_t>(random.integer(1, 6))).run(groups);
     EXPECT_LE(n_decode_failures, outcome.failures.size());
-    for (const JobGroup& group : groups) {
-      for (const Job& job : group.jobs) {
-        const bool failed = outcome.failures.contains(job.request.value);
-        EXPECT_NE(failed, outcome.answers.contains(job.request.value));
-        if (!failed) {
-          EXPECT_EQ(outcome.answers.at(job.request.value), expected_answer(group, job));
-        }
+    for_jobs(groups, [&](const std::vector<Ids>& documents, const Job& job) {
+      const bool failed = outcome.failures.contains(job.request.value);
+      EXPECT_NE(failed, outcome.answers.contains(job.request.value));
+      if (!failed) {
+        EXPECT_EQ(outcome.answers.at(job.request.value), expected_answer(documents, job));
       }
-    }
+    });
   }
 }
 
@@ -200,15 +220,17 @@ TEST(Scheduler, StaysWithinItsMemory) {
     FakeWorker worker;
     const Outcome outcome = Harness(config, worker, 2).run(groups);
     EXPECT_LE(worker.most_tokens(), config.budget.limit_bytes);
-    for (const JobGroup& group : groups) {
-      const auto n_document = static_cast<std::int64_t>(group.document.size());
-      for (const Job& job : group.jobs) {
-        const auto n_own = static_cast<std::int64_t>(job.prompt.size()) + job.max_tokens;
-        const std::size_t need = config.budget.bytes_for({0, n_document}) +
-                                 config.budget.bytes_for({n_document, n_document + n_own});
-        EXPECT_EQ(outcome.failures.contains(job.request.value), need > config.budget.limit_bytes);
-      }
-    }
+    for_jobs(groups, [&](const std::vector<Ids>& documents, const Job& job) {
+      std::int64_t n = 0;
+      std::size_t need = 0;
+      const auto add = [&](std::int64_t n_more) {
+        need += config.budget.bytes_for({n, n + n_more});
+        n += n_more;
+      };
+      for (const Ids& document : documents) add(static_cast<std::int64_t>(document.size()));
+      add(static_cast<std::int64_t>(job.prompt.size()) + job.max_tokens);
+      EXPECT_EQ(outcome.failures.contains(job.request.value), need > config.budget.limit_bytes);
+    });
   }
 }
 
@@ -246,6 +268,26 @@ TEST(Scheduler, ReadsADocumentOnceAndSharesIt) {
   EXPECT_EQ(outcome.answers.size(), 10U);
   EXPECT_EQ(worker.n_prefilled(), 100 + 10 * 2);
   EXPECT_EQ(worker.largest_batch(), 4U);
+}
+
+// Answers to two prompts on one document: each prompt is read once, beside its last token.
+TEST(Scheduler, ReadsThePromptOfSeveralAnswersOnce) {
+  JobGroup group{Ids(100, 7), {}};
+  std::int64_t n_requests = 0;
+  for (const std::int32_t prompt : {1, 2}) {
+    JobGroup part{Ids(30, prompt), {}};
+    for (int i = 0; i < 6; ++i) part.jobs.push_back({RequestId{n_requests++}, {9}, {}, 5, -1});
+    group.parts.push_back(std::move(part));
+  }
+  FakeWorker worker;
+  SchedulerConfig config;
+  config.chunk_len = 16;
+  config.max_sequences = 4;
+  const Outcome outcome = Harness(config, worker, 2).run({group});
+  EXPECT_EQ(outcome.answers.size(), 12U);
+  EXPECT_EQ(worker.n_prefilled(), 100 + 2 * 30 + 12);
+  EXPECT_EQ(worker.largest_batch(), 4U);
+  EXPECT_EQ(worker.n_sequences(), 0U);
 }
 
 TEST(Scheduler, DecodesWhileTheNextDocumentIsRead) {

@@ -86,7 +86,7 @@ class EngineTeamTest : public testing::Test {
       team.configs[r].lane = r;
       team.configs[r].max_unread = 2;
     }
-    team.callbacks.on_done = [&](const PreparedRequest& prepared, const Answer&) {
+    team.callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>&) {
       EXPECT_FALSE(writing_.try_lock()) << "the answer is not written under the lock";
       EXPECT_TRUE(done_.insert(prepared.index).second);
     };

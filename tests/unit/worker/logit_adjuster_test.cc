@@ -39,7 +39,8 @@ std::vector<double> reference(const std::vector<float>& logits, const LogitRules
       return std::count(ids.begin(), ids.end(), static_cast<std::int32_t>(id));
     };
     if (n_in(text.prompt) + n_in(text.answer) > 0)
-      out[id] = out[id] > 0 ? out[id] / rules.repetition_penalty : out[id] * rules.repetition_penalty;
+      out[id] =
+          out[id] > 0 ? out[id] / rules.repetition_penalty : out[id] * rules.repetition_penalty;
     const auto n = static_cast<double>(n_in(text.answer));
     out[id] -= rules.frequency_penalty * n;
     if (n > 0) out[id] -= rules.presence_penalty;
@@ -133,10 +134,10 @@ TEST(LogitAdjuster, InAWorkerChangesPicksAndNotLogprobs) {
                                         .child = child,
                                         .sampling = sampling,
                                         .rules = std::make_shared<const LogitRules>(rules)}));
-    PickedToken picked = test::done(worker.step(PrefillChunk{.sequence = child,
-                                                             .tokens = {8},
-                                                             .after = AfterPrefill::kSample}))
-                             .picked.at(0);
+    PickedToken picked =
+        test::done(worker.step(PrefillChunk{
+                       .sequence = child, .tokens = {8}, .after = AfterPrefill::kSample}))
+            .picked.at(0);
     Sampler sampler;
     Text text{.prompt = {5, 6, 7, 8}, .answer = {}};
     std::map<std::int32_t, int> counts;

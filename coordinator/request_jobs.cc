@@ -1,0 +1,56 @@
+#include "coordinator/request_jobs.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace longhaul {
+
+std::size_t count_answers(const PreparedRequest& request) {
+  return request.prompts.size() * static_cast<std::size_t>(request.n_answers);
+}
+
+const PreparedPrompt& prompt_of(const PreparedRequest& request, std::size_t answer) {
+  return request.prompts.at(answer / static_cast<std::size_t>(request.n_answers));
+}
+
+void add_jobs(const PreparedRequest& request, RequestId first, std::vector<AllowedTokens> allowed,
+              JobGroup& group) {
+  const auto n_answers = static_cast<std::size_t>(request.n_answers);
+  std::size_t i = 0;
+  for (const PreparedPrompt& prompt : request.prompts) {
+    const bool shares = n_answers > 1 && prompt.ids.size() > 1 && request.max_tokens > 0 &&
+                        request.score_logprobs < 0;
+    JobGroup part;
+    if (shares) part.document.assign(prompt.ids.begin(), prompt.ids.end() - 1);
+    for (const std::size_t end = i + n_answers; i < end; ++i) {
+      Job job{.request = RequestId{first.value + static_cast<std::int64_t>(i)},
+              .prompt = shares ? std::vector{prompt.ids.back()} : prompt.ids,
+              .sampling = request.sampling,
+              .max_tokens = request.max_tokens,
+              .score_logprobs = request.score_logprobs,
+              .allowed = std::move(allowed.at(i)),
+              .rules = prompt.rules};
+      job.sampling.seed += i;
+      (shares ? part : group).jobs.push_back(std::move(job));
+    }
+    if (shares) group.parts.push_back(std::move(part));
+  }
+}
+
+std::vector<const Answer*> kept_answers(const PreparedRequest& request,
+                                        const std::vector<Answer>& answers) {
+  std::vector<const Answer*> kept;
+  for (auto first = answers.begin(); first != answers.end(); first += request.n_answers) {
+    std::vector<const Answer*> of_prompt;
+    for (auto at = first; at != first + request.n_answers; ++at) of_prompt.push_back(&*at);
+    if (request.n_kept < request.n_answers) {
+      std::stable_sort(of_prompt.begin(), of_prompt.end(), [](const Answer* a, const Answer* b) {
+        return a->mean_logprob() > b->mean_logprob();
+      });
+    }
+    kept.insert(kept.end(), of_prompt.begin(), of_prompt.begin() + request.n_kept);
+  }
+  return kept;
+}
+
+}  // namespace longhaul

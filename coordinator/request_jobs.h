@@ -1,0 +1,26 @@
+// The jobs of one request's answers, and which of the answers are given back. Pure.
+#pragma once
+#include <vector>
+
+#include "coordinator/answer.h"
+#include "coordinator/preparation.h"
+#include "coordinator/scheduler.h"
+
+namespace longhaul {
+
+std::size_t count_answers(const PreparedRequest& request);
+// The prompt that an answer is to.
+const PreparedPrompt& prompt_of(const PreparedRequest& request, std::size_t answer);
+
+// Adds a job for each answer: answer i is RequestId{first.value + i} and may begin with what
+// `allowed[i]` says. Several answers to one prompt are a part of the group, so that the prompt is
+// read once; not where its tokens are scored, which each answer's job does.
+void add_jobs(const PreparedRequest& request, RequestId first, std::vector<AllowedTokens> allowed,
+              JobGroup& group);
+
+// In the order in which they are given back. Of more answers than are wanted, those with the
+// highest log-probability per token, best first, as OpenAI's best_of says; else as they were made.
+std::vector<const Answer*> kept_answers(const PreparedRequest& request,
+                                        const std::vector<Answer>& answers);
+
+}  // namespace longhaul
