@@ -19,7 +19,4 @@ void check_fields(const JsonField& body, Endpoint endpoint);
 // and --help.
 std::string accepted_body_fields(Endpoint endpoint);
 
-// Insertions, deletions and changes of one letter that make `b` of `a`.
-int edit_distance(std::string_view a, std::string_view b);
-
 }  // namespace longhaul

@@ -4,6 +4,7 @@
 
 #include "base/device/gpu_memory.h"
 #include "base/int8_format.h"
+#include "model/heads/select_tokens.h"
 #include "partition/weight_bytes.h"
 
 namespace longhaul {
@@ -11,6 +12,16 @@ namespace {
 
 constexpr std::int64_t kActivationBytes = 4;  // activations, queries and partial sums are f32
 constexpr std::int64_t kFfnTileRows = 512;    // the FFN works through a chunk in tiles of rows
+
+// Blocks that chosen tokens are gathered in, while those that they come from are still there: once
+// for a document, or for each request beside its document.
+std::int64_t gathered_blocks(const HeadPolicy& policy, const Workload& workload) {
+  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+  if (keep == nullptr) return 0;
+  const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
+  const std::int64_t blocks = ceil_div(budget_of(*keep, n_tokens), workload.block_size);
+  return keep->when == KeepWhen::kAfterPrompt ? workload.n_sequences * blocks : blocks;
+}
 
 void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec,
                      const Workload& workload, IndexedVector<Rank, RankBytes>& bytes) {
@@ -25,8 +36,10 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
         continue;
       }
       const auto blocks = retrieval_blocks(home, workload);
+      const std::int64_t gathered = gathered_blocks(plan.heads.at(layer, kv_head), workload);
       for (std::size_t i = 0; i < blocks.size(); ++i) {
-        bytes[home.shares[i].rank].kv_retrieval += blocks[i] * block_bytes;
+        bytes[home.shares[i].rank].kv_retrieval +=
+            (blocks[i] + std::min(blocks[i], gathered)) * block_bytes;
       }
     }
   }

@@ -69,7 +69,7 @@ int run_bench(const BenchFlags& flags, JobRanks& ranks) {
   bool has_begun = false;
   for (const int n_threads : threads) {
     const JobWork work{.model = model.source().get(),
-                       .roles = model.roles(),
+                       .heads = model.heads(),
                        .profile = {},
                        .workload = model.workload(tests, ranks.n_ranks),
                        .n_threads = n_threads};

@@ -120,20 +120,28 @@ struct Variant {
   std::string name;
   std::optional<HeadId> head;
   HeadRoles roles;
+  HeadTable heads;
 };
 
 std::vector<Variant> variants_of(const NeedleFlags& flags, const ModelSpec& spec) {
   const HeadChoice choice = read_head_choice(flags.heads);
   const HeadRoles base = choose_head_roles(choice, spec.n_layers, spec.n_kv_heads);
-  if (flags.each_head.empty()) return {{describe(base), std::nullopt, base}};
+  const HeadMethods& methods = flags.heads.settings.methods;
+  const auto table = [&](const HeadRoles& roles) { return method_heads(spec, roles, methods); };
+  if (flags.each_head.empty()) {
+    const std::string name = methods.empty() ? describe(base) : describe_briefly(table(base));
+    return {{name, std::nullopt, base, table(base)}};
+  }
+  require(methods.empty(), "--each-head changes one head at a time: give no --policy with it");
   std::vector<Variant> variants;
   for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
     for (std::int64_t kv_head = 0; kv_head < spec.n_kv_heads; ++kv_head) {
       const HeadId head{layer, kv_head};
       const bool is_only = flags.each_head == "only";
+      const HeadRoles roles =
+          is_only ? with_only_retrieval_head(base, head) : with_head_streaming(base, head);
       variants.push_back(
-          {fmt::format("{} {}:{}", flags.each_head, layer, kv_head), head,
-           is_only ? with_only_retrieval_head(base, head) : with_head_streaming(base, head)});
+          {fmt::format("{} {}:{}", flags.each_head, layer, kv_head), head, roles, table(roles)});
     }
   }
   return variants;
@@ -145,20 +153,24 @@ std::string title_of(const NeedleFlags& flags, const std::vector<Variant>& varia
   return fmt::format("Needle: {}", variants.front().name);
 }
 
-Json settings_of(const NeedleFlags& flags, const EvalModel& model, std::int64_t n_ranks) {
+Json settings_of(const NeedleFlags& flags, const EvalModel& model,
+                 const std::vector<Variant>& variants, std::int64_t n_ranks) {
   JsonArray haystacks;
   for (const auto& path : flags.texts.haystacks) haystacks.emplace_back(path.string());
-  return JsonObject{{"longhaul", std::string(build_info::kVersion)},
-                    {"model", model.settings(n_ranks)},
-                    {"seed", flags.seed},
-                    {"records_per_document", flags.records_per_document},
-                    {"names_may_share_words", flags.may_share_words},
-                    {"haystacks", std::move(haystacks)},
-                    {"document_start", flags.texts.document_start},
-                    {"needle_template", flags.texts.needle},
-                    {"question_template", flags.texts.question},
-                    {"answer_template", flags.texts.answer},
-                    {"max_tokens", flags.max_answer_tokens}};
+  JsonObject settings{{"longhaul", std::string(build_info::kVersion)},
+                      {"model", model.settings(n_ranks)},
+                      {"seed", flags.seed},
+                      {"records_per_document", flags.records_per_document},
+                      {"names_may_share_words", flags.may_share_words},
+                      {"haystacks", std::move(haystacks)},
+                      {"document_start", flags.texts.document_start},
+                      {"needle_template", flags.texts.needle},
+                      {"question_template", flags.texts.question},
+                      {"answer_template", flags.texts.answer},
+                      {"max_tokens", flags.max_answer_tokens}};
+  const HeadMethods& methods = flags.heads.settings.methods;
+  if (!methods.empty()) settings.emplace_back("head_policies", to_json(variants.front().heads));
+  return settings;
 }
 
 std::string summary_of(const NeedleRun& run) {
@@ -198,7 +210,7 @@ int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
   const EvalModel model(open_folder(flags.eval), flags.eval.job);
   const std::vector<Variant> variants = variants_of(flags, model.spec());
   NeedleReport report{.title = title_of(flags, variants),
-                      .settings = settings_of(flags, model, ranks.n_ranks),
+                      .settings = settings_of(flags, model, variants, ranks.n_ranks),
                       .lengths = grid.lengths,
                       .depths = grid.depths,
                       .runs = {}};
@@ -219,7 +231,7 @@ int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
                                            ranks.n_ranks);
   for (const Variant& variant : variants) {
     const JobWork work{
-        .model = &model.source(), .roles = variant.roles, .profile = {}, .workload = workload};
+        .model = &model.source(), .heads = variant.heads, .profile = {}, .workload = workload};
     on_one_replica(ranks, flags.eval.job, work, [&](const ReplicaRun& replica) {
       StepRunner steps(replica.link, replica.steps);
       report.runs.push_back(runner.run(steps, variant.name, variant.roles, documents));

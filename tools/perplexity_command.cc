@@ -138,7 +138,7 @@ struct Trial {
   void run(const HeadRoles& roles, const EvalLengths& lengths,
            const std::function<void(StepRunner&)>& drive) const {
     const JobWork work{.model = &model.source(),
-                       .roles = roles,
+                       .heads = duo_attention_heads(model.spec(), roles),
                        .profile = {},
                        .workload = model.workload(lengths, ranks.n_ranks)};
     on_one_replica(ranks, flags.eval.job, work, [&](const ReplicaRun& replica) {

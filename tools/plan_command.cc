@@ -111,7 +111,7 @@ PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
   request.spec = model->spec();
   request.cluster = cluster_of(flags, ranks, *model);
   ChosenHeads heads = choose_heads(flags.heads, request.spec);
-  request.heads = duo_attention_heads(request.spec, heads.roles);
+  request.heads = heads.table;
   Workload& workload = request.workload;
   workload.tail_tokens = flags.tail_tokens;
   workload.document_tokens = flags.document_tokens.value_or(
@@ -124,7 +124,7 @@ PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
   workload.k_type = flags.job.k_type.value_or(natural);
   workload.v_type = flags.job.v_type.value_or(natural);
   request.options = plan_options(flags.job);
-  request.options.profile = std::move(heads.profile);
+  if (flags.heads.methods.empty()) request.options.profile = std::move(heads.profile);
   return request;
 }
 

@@ -56,10 +56,12 @@ void add_work_options(CLI::App& app, RunOptions& o) {
 
 void add_generation_options(CLI::App& app, RunOptions& o) {
   const std::string group = "Answers (defaults for requests that say nothing themselves)";
-  app.add_option("-n,--n-predict,--max-tokens", o.answers.sampling.max_tokens,
-                 "Most tokens of an answer (default: the model's max_new_tokens, else 256)")
+  app.add_option(
+         "-n,--n-predict,--max-tokens", o.answers.sampling.max_tokens,
+         "Most tokens of an answer (default: the model's max_new_tokens, else 256); -1: until "
+         "it ends by itself or you stop it, with heads that all forget (--policy streaming)")
       ->transform(with_letters())
-      ->check(kFromZero)
+      ->check(kFromZero | CLI::IsMember({"-1"}))
       ->group(group);
   app.add_option("-c,--ctx-size,--max-model-len", o.answers.ctx_size,
                  "Most tokens of documents, prompt and answer together (default: the model's)")

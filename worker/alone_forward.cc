@@ -1,15 +1,27 @@
 #include "worker/alone_forward.h"
 
+#include <algorithm>
+
+#include "worker/attention/compaction.h"
+
 namespace longhaul {
+
+AloneForward::AloneForward(LayerCompute& compute, const CacheLayout& layout)
+    : spec_(compute.spec()),
+      layout_(layout),
+      n_observed_(n_observed_queries(layout)),
+      transformer_(compute, layout) {}
 
 HiddenRows AloneForward::prefill(const ForwardChunk& chunk) {
   const auto n_new = static_cast<std::int64_t>(chunk.tokens.size());
   const BatchSegment segment{
       .cache = &chunk.cache, .rows = {0, n_new}, .first_position = chunk.first_position};
-  const bool wants_all = chunk.wanted == WantedRows::kAll;
+  const std::int64_t n_wanted =
+      chunk.wanted == WantedRows::kAll ? n_new : std::clamp<std::int64_t>(n_observed_, 1, n_new);
   const auto rows = transformer_.forward({.tokens = chunk.tokens,
                                           .segments = {&segment, 1},
-                                          .wanted = Extent{wants_all ? 0 : n_new - 1, n_new}});
+                                          .wanted = Extent{n_new - n_wanted, n_new},
+                                          .is_prompt = true});
   const std::int64_t end = chunk.positions().end;
   return {.rows = rows, .tokens = {{end - rows.dim(0), end}}};
 }
@@ -22,6 +34,13 @@ TensorView<const float, 2> AloneForward::decode(std::span<const DecodeRow> rows,
     segments_.push_back({.cache = row.cache, .rows = {i, i + 1}, .first_position = row.position});
   }
   return transformer_.forward({.tokens = tokens, .segments = segments_});
+}
+
+void AloneForward::compact(SequenceCache& cache, KeepWhen when) {
+  const GatherBytes alone = [](std::span<const std::byte> mine) {
+    return std::vector<std::vector<std::byte>>{{mine.begin(), mine.end()}};
+  };
+  longhaul::compact({.spec = spec_, .layout = layout_, .when = when, .gather = alone}, cache);
 }
 
 }  // namespace longhaul

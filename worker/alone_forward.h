@@ -10,11 +10,12 @@ namespace longhaul {
 // Used by one thread; compute and layout must outlive it. Local.
 class AloneForward final : public Forward {
  public:
-  AloneForward(LayerCompute& compute, const CacheLayout& layout) : transformer_(compute, layout) {}
+  AloneForward(LayerCompute& compute, const CacheLayout& layout);
 
   HiddenRows prefill(const ForwardChunk& chunk) override;
   TensorView<const float, 2> decode(std::span<const DecodeRow> rows,
                                     std::span<const std::int32_t> tokens) override;
+  void compact(SequenceCache& cache, KeepWhen when) override;
   bool answers() const override { return true; }
   void pick(const TensorView<const float, 2>& hidden, std::span<const LogitsQuestion> questions,
             LogitsReader& reader, std::vector<PickedToken>& answers) override {
@@ -29,6 +30,9 @@ class AloneForward final : public Forward {
   std::size_t buffer_bytes() const override { return 0; }
 
  private:
+  const ModelSpec& spec_;
+  const CacheLayout& layout_;
+  std::int64_t n_observed_;  // last queries of a text that are kept
   Transformer transformer_;
   std::vector<BatchSegment> segments_;
 };

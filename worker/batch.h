@@ -24,6 +24,8 @@ struct Batch {
   // others only fill caches, so their queries, attention and feed-forward of that layer are never
   // computed.
   std::optional<Extent> wanted = std::nullopt;
+  // Whether these are tokens of a text whose last queries methods ask for (observed_queries.h).
+  bool is_prompt = false;
   std::int64_t n_rows() const { return static_cast<std::int64_t>(tokens.size()); }
 };
 

@@ -47,8 +47,8 @@ struct HiddenRows {
   std::vector<Extent> tokens;       // their positions, ascending
 };
 
-// Used by one thread. With other ranks prefill, decode, pick and gather_scored are collective over
-// the replica.
+// Used by one thread. With other ranks prefill, decode, compact, pick and gather_scored are
+// collective over the replica.
 class Forward {
  public:
   virtual ~Forward() = default;
@@ -62,6 +62,10 @@ class Forward {
   // pass, on every rank that has the model's last layer. Throws as prefill does.
   virtual TensorView<const float, 2> decode(std::span<const DecodeRow> rows,
                                             std::span<const std::int32_t> tokens) = 0;
+
+  // Cuts caches down to what methods keep that choose at this time (worker/attention/compaction.h).
+  // Throws kOutOfMemory; the caches can then only be dropped.
+  virtual void compact(SequenceCache& cache, KeepWhen when) = 0;
 
   // Whether this rank answers for the replica.
   virtual bool answers() const = 0;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/softmax_state.h"
+#include "worker/attention/compaction.h"
 
 namespace longhaul {
 
@@ -36,6 +37,7 @@ void Transformer::run_layer(LayerId number, const Batch& batch) {
   const Batch queries = is_last && batch.wanted ? keep_wanted(batch) : batch;
   if (queries.n_rows() > 0) {
     compute_.project_queries(layer, buffers().q);
+    if (batch.is_prompt) observe(number, queries);
     attend(number, queries);
     compute_.finish_states(layer, buffers().state);
     compute_.project_outputs(layer, buffers().state.o, compute_.residual());
@@ -43,6 +45,17 @@ void Transformer::run_layer(LayerId number, const Batch& batch) {
   }
   const PhaseTimer timer(compute_.times(), Phase::kTrim);
   for (const BatchSegment& segment : batch.segments) segment.cache->trim(number);
+}
+
+// Before attention, which may turn queries (worker/attention/in_cache_sinks.h).
+void Transformer::observe(LayerId number, const Batch& batch) {
+  const std::int64_t n_last = n_observed_queries(layout_, number);
+  if (n_last == 0) return;
+  for (const BatchSegment& segment : batch.segments) {
+    const Extent rows{std::max(segment.rows.begin, segment.rows.end - n_last), segment.rows.end};
+    segment.cache->observed().add(
+        number, rows_on_host(compute_.stream(), buffers().q, buffers().positions, rows), n_last);
+  }
 }
 
 void Transformer::attend(LayerId number, const Batch& batch) {
@@ -78,7 +91,8 @@ Batch Transformer::keep_wanted(const Batch& batch) {
   }
   return {.tokens = batch.tokens.subspan(static_cast<std::size_t>(wanted.begin),
                                          static_cast<std::size_t>(wanted.size())),
-          .segments = wanted_segments_};
+          .segments = wanted_segments_,
+          .is_prompt = batch.is_prompt};
 }
 
 void Transformer::begin(const Batch& batch) {

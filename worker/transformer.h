@@ -29,6 +29,7 @@ class Transformer {
  private:
   void begin(const Batch& batch);
   void run_layer(LayerId number, const Batch& batch);
+  void observe(LayerId number, const Batch& batch);
   void attend(LayerId number, const Batch& batch);
   Batch keep_wanted(const Batch& batch);
   StepBuffers& buffers() { return compute_.buffers(); }

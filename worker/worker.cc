@@ -68,6 +68,11 @@ HeadTable heads_of(const WorkerConfig& config) {
                                    : dense_heads(spec);
   require_fits(heads, spec);
   if (config.place && config.place->comm->size() > 1) require_runnable(heads, RunsOn::kRing);
+  if (config.device.kind != Device::kCpu && heads.count_chosen() > 0) {
+    throw Error(ErrorCode::kUnsupported,
+                "heads that keep the tokens with most attention run on CPUs only so far: "
+                "--device cpu");
+  }
   return heads;
 }
 
@@ -286,6 +291,13 @@ Worker::Sequence& Worker::find(SequenceId id) {
   const auto found = sequences_.find(id);
   require(found != sequences_.end(), fmt::format("there is no sequence {}", id.value));
   return found->second;
+}
+
+std::vector<TokenPos> Worker::held_positions(SequenceId sequence, LayerId layer, KvHeadId kv_head) {
+  const SequenceCache& cache = find(sequence).cache;
+  const Extent layers = layout_.layers();
+  if (layer.value < layers.begin || layer.value >= layers.end) return {};
+  return cache.head(layer, kv_head).positions();
 }
 
 Worker::Sequence& Worker::find_whole(SequenceId id) {

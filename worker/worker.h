@@ -71,6 +71,9 @@ class Worker {
   // What it has of the device's memory: "weights 5 bytes, KV caches ..., ... bytes are free".
   std::string describe_memory() const;
 
+  // Where in the text the tokens stand that this rank holds of a head; none of layers that it does
+  // not serve. Throws kInvalidArgument for a sequence that there is not.
+  std::vector<TokenPos> held_positions(SequenceId sequence, LayerId layer, KvHeadId kv_head);
   std::size_t kv_bytes_in_use() const { return pool_.bytes_in_use(); }
   std::size_t kv_bytes_reserved() const { return pool_.bytes_reserved(); }
   // Decode steps that went to the GPU as one CUDA graph.

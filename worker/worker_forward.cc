@@ -14,6 +14,24 @@
 
 namespace longhaul {
 
+namespace {
+
+// What is whole after a chunk, if anything.
+std::optional<KeepWhen> end_of(AfterPrefill after) {
+  switch (after) {
+    case AfterPrefill::kNothing:
+      return std::nullopt;
+    case AfterPrefill::kDocumentEnd:
+      return KeepWhen::kAfterDocument;
+    case AfterPrefill::kSample:
+    case AfterPrefill::kPromptEnd:
+      return KeepWhen::kAfterPrompt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 // Runs what the ranks do together. When it fails here, the others are told: nobody waits.
 template <typename Work>
 StepDone Worker::together(const Work& work) {
@@ -59,6 +77,9 @@ StepDone Worker::prefill(const PrefillChunk& command, Sequence& sequence) {
   StepDone done;
   if (scores) done.scored = score(command, sequence, hidden);
   sequence.n_tokens = chunk.positions().end;
+  if (const auto when = end_of(command.after)) {
+    forward(command.tokens.size(), [&](Forward& pass) { pass.compact(sequence.cache, *when); });
+  }
   if (forward_->answers()) answer_last(command, sequence, hidden.rows, done);
   return done;
 }

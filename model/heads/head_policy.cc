@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ids.h"
 
 namespace longhaul {
 namespace {
@@ -45,23 +46,41 @@ void check(const KeepSeen&) {}
 
 void check(const KeepBudget& keep) {
   require(keep.n_sink >= 0 && keep.n_recent >= 0 && keep.n_tokens >= 1 &&
-              keep.n_sink + keep.n_recent <= keep.n_tokens,
+              (keep.share > 0 || keep.n_sink + keep.n_recent <= keep.n_tokens),
           fmt::format("cache budget: {} first and {} last tokens of {}", keep.n_sink, keep.n_recent,
                       keep.n_tokens));
   if (const auto* last = std::get_if<ObserveLast>(&keep.observe)) {
     require(last->n_queries >= 1,
             fmt::format("cache budget: scores of the last {} queries", last->n_queries));
   }
+  require(0 <= keep.share && keep.share <= 1 && 0 <= keep.head_floor && keep.head_floor <= 1,
+          fmt::format("cache budget: a share of {} with a floor of {}; give 0 to 1", keep.share,
+                      keep.head_floor));
   require(keep.pool.kernel >= 1 && keep.pool.kernel % 2 == 1,
           fmt::format("cache budget: scores are pooled over {} neighbours; give an odd number",
                       keep.pool.kernel));
 }
 
+std::optional<std::string> unsupported_budget(const KeepBudget& keep, const See& see) {
+  if (!std::holds_alternative<SeeAll>(see)) return "tokens kept by their scores beside a window";
+  if (!std::holds_alternative<ObserveLast>(keep.observe)) return "scores of all queries (H2O)";
+  const bool at_end = keep.when == KeepWhen::kAfterDocument || keep.when == KeepWhen::kAfterPrompt;
+  if (!at_end) return "tokens chosen anew after every chunk or token";
+  return std::nullopt;
+}
+
+struct PositionsOf {
+  SinkPositions operator()(const SeeSinkRecent& see) const { return see.positions; }
+  SinkPositions operator()(const SeeSinkSlide& see) const { return see.positions; }
+  SinkPositions operator()(const SeeAll&) const { return SinkPositions::kAbsolute; }
+  SinkPositions operator()(const SeeModelWindow&) const { return SinkPositions::kAbsolute; }
+};
+
 struct WindowOf {
   KeyWindow operator()(const SeeAll&) const { return {}; }
   KeyWindow operator()(const SeeSinkRecent& see) const { return {see.sink, see.recent}; }
   KeyWindow operator()(const SeeSinkSlide& see) const {
-    return {see.sink, see.capacity - see.sink};
+    return {see.sink, see.capacity - see.sink, see.slide};
   }
   KeyWindow operator()(const SeeModelWindow& see) const { return {0, see.recent}; }
 };
@@ -70,6 +89,18 @@ struct WindowOf {
 
 std::int64_t KeyWindow::n_keys(std::int64_t n_tokens) const {
   return is_unlimited() ? n_tokens : std::min(n_tokens, sink + recent);
+}
+
+std::int64_t KeyWindow::n_gone(std::int64_t position) const {
+  if (is_unlimited()) return 0;
+  const std::int64_t n_over = position - sink - recent + 1;
+  return n_over <= 0 ? 0 : ceil_div(n_over, slide) * slide;
+}
+
+std::int64_t KeyWindow::first_recent(std::int64_t position) const {
+  if (slide == 1) return position - recent + 1;
+  const std::int64_t n = n_gone(position);
+  return n == 0 ? 0 : sink + n;
 }
 
 void validate(const HeadPolicy& policy) {
@@ -82,8 +113,7 @@ void validate(const HeadPolicy& policy) {
 KeyWindow window_of(const HeadPolicy& policy) { return std::visit(WindowOf{}, policy.see); }
 
 SinkPositions sink_positions_of(const HeadPolicy& policy) {
-  const auto* see = std::get_if<SeeSinkRecent>(&policy.see);
-  return see == nullptr ? SinkPositions::kAbsolute : see->positions;
+  return std::visit(PositionsOf{}, policy.see);
 }
 
 HeadKind kind_of(const HeadPolicy& policy) {
@@ -93,11 +123,12 @@ HeadKind kind_of(const HeadPolicy& policy) {
 }
 
 std::optional<std::string> unsupported_part(const HeadPolicy& policy) {
-  if (std::holds_alternative<SeeSinkSlide>(policy.see)) return "a cache that slides in steps";
   if (!std::holds_alternative<ReadEveryPage>(policy.choose)) {
     return "pages chosen for each query (Quest)";
   }
-  if (!std::holds_alternative<KeepSeen>(policy.keep)) return "tokens kept by their scores";
+  if (const auto* keep = std::get_if<KeepBudget>(&policy.keep)) {
+    if (const auto part = unsupported_budget(*keep, policy.see)) return part;
+  }
   if (policy.write != Write::kAppend) return "tokens merged into the open slot (DMC)";
   if (policy.rest != Rest::kNothing) return "a key that stands for dropped ones (RazorAttention)";
   if (policy.store.k || policy.store.v) return "cache types of its own";

@@ -18,13 +18,24 @@ namespace longhaul {
 
 // The key at position j is in the window of the query at position p if and only if
 //   j <= p  and  (j < sink  or  p - j < recent)
-// so `recent` counts the query's own token. The default is plain causal attention.
+// so `recent` counts the query's own token. The default is plain causal attention. With slide > 1
+// the window does not move by one token a step: `slide` tokens leave it at once, behind the sink,
+// when it is full, so that a query sees between sink + recent - slide + 1 and sink + recent keys:
+//
+//   sink 1, recent 4, slide 3:   query  4: 0 1 2 3 4    5: 0 4 5    6: 0 4 5 6    7: 0 4 5 6 7
+//                                       8: 0 7 8
 struct KeyWindow {
   static constexpr std::int64_t kUnlimited = ModelSpec::kNoWindow;
   std::int64_t sink = 0;
   std::int64_t recent = kUnlimited;
+  std::int64_t slide = 1;
 
   bool is_unlimited() const { return recent == kUnlimited; }
+  // How many tokens behind the sink have left the window when the query at `position` is asked.
+  std::int64_t n_gone(std::int64_t position) const;
+  // The query sees the keys from this position to its own, besides sinks; not more than 0 where
+  // that is all.
+  std::int64_t first_recent(std::int64_t position) const;
   // Of a sequence of n_tokens tokens: how many its last query sees.
   std::int64_t n_keys(std::int64_t n_tokens) const;
   bool operator==(const KeyWindow&) const = default;
@@ -47,11 +58,12 @@ struct SeeSinkRecent {
   bool operator==(const SeeSinkRecent&) const = default;
 };
 // A cache of `capacity` tokens which, when it is full, forgets the `slide` oldest ones behind the
-// sink at once. With slide 1 it is SeeSinkRecent with recent = capacity - sink.
+// sink at once (KeyWindow). With slide 1 it is SeeSinkRecent with recent = capacity - sink.
 struct SeeSinkSlide {
   std::int64_t sink = 0;
-  std::int64_t capacity = 1;
+  std::int64_t capacity = 1;  // tokens, the query's own included
   std::int64_t slide = 1;
+  SinkPositions positions = SinkPositions::kInCache;
   bool operator==(const SeeSinkSlide&) const = default;
 };
 // The window that the model itself has in this layer (Mistral, Qwen2): no method changes it.
@@ -104,9 +116,12 @@ enum class GroupScore : std::uint8_t { kMean, kMax };
 // layer, heads sharing the budget (Ada-KV).
 enum class SelectAmong : std::uint8_t { kHead, kLayerAlike, kLayerShared };
 // The n_tokens with the highest scores, equal ones by the lower position; the first n_sink and the
-// last n_recent stay whatever their scores (SnapKV, H2O, TOVA, PyramidKV, Ada-KV).
+// last n_recent are among them whatever their scores (SnapKV, H2O, TOVA, PyramidKV, Ada-KV).
 struct KeepBudget {
   std::int64_t n_tokens = 1;
+  double share = 0;  // of the tokens that there are, rounded down, instead of n_tokens; 0: those
+  // Of kLayerShared: each head keeps at least this share of the budget by its own best scores.
+  double head_floor = 0;
   std::int64_t n_sink = 0;
   std::int64_t n_recent = 0;
   KeepWhen when = KeepWhen::kAfterPrompt;
@@ -146,7 +161,7 @@ struct HeadPolicy {
 // Throws kInvalidArgument naming the field that makes no sense.
 void validate(const HeadPolicy& policy);
 
-// The window of `see`; of SeeSinkSlide the smallest one that holds whatever a query sees.
+// The window of `see`.
 KeyWindow window_of(const HeadPolicy& policy);
 
 // At which positions queries meet sinks that are no longer among their recent tokens.

@@ -44,6 +44,29 @@ std::int64_t layer_count(const HeadTable& heads, LayerId layer) {
   return n;
 }
 
+// "512 of a text's tokens", "25 % of ...", or from the least to the most.
+std::string budgets_in_words(const HeadTable& heads) {
+  std::optional<KeepBudget> least;
+  std::optional<KeepBudget> most;
+  const auto size = [](const KeepBudget& keep) {
+    return keep.share > 0 ? keep.share : static_cast<double>(keep.n_tokens);
+  };
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
+      if (keep == nullptr) continue;
+      if (!least || size(*keep) < size(*least)) least = *keep;
+      if (!most || size(*keep) > size(*most)) most = *keep;
+    }
+  }
+  const auto words = [](const KeepBudget& keep) {
+    return keep.share > 0 ? fmt::format("{:.3g} %", 100 * keep.share)
+                          : fmt::format("{}", keep.n_tokens);
+  };
+  if (words(*least) == words(*most)) return words(*least) + " of a text's tokens";
+  return fmt::format("{} to {} of a text's tokens", words(*least), words(*most));
+}
+
 // One set of angles turns all queries back (worker/attention/in_cache_sinks.h).
 void require_one_in_cache_window(const HeadTable& heads) {
   std::optional<KeyWindow> window;
@@ -109,6 +132,12 @@ std::vector<KeyWindow> HeadTable::windows() const {
   return windows;
 }
 
+std::int64_t HeadTable::count_chosen() const {
+  return std::count_if(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
+    return std::holds_alternative<KeepBudget>(policy.keep);
+  });
+}
+
 HeadTable dense_heads(const ModelSpec& spec) {
   return make_table(spec, [](LayerId, KvHeadId) { return HeadPolicy{}; });
 }
@@ -151,12 +180,17 @@ void require_fits(const HeadTable& heads, const ModelSpec& spec) {
 std::string describe_briefly(const HeadTable& heads) {
   const std::int64_t n_heads = heads.n_layers() * heads.n_kv_heads();
   const std::int64_t n_all = heads.count(HeadKind::kRetrieval);
+  if (const std::int64_t n_chosen = heads.count_chosen(); n_chosen > 0) {
+    return fmt::format("{} of {} KV heads keep tokens that get most attention, {}", n_chosen,
+                       n_heads, budgets_in_words(heads));
+  }
   if (n_all == n_heads) return fmt::format("all {} KV heads keep every token", n_heads);
   std::string text = fmt::format("{} of {} KV heads keep every token", n_all, n_heads);
   std::string_view joint = ", the others";
   for (const KeyWindow& window : heads.windows()) {
     text += fmt::format("{} the first {} and last {}", std::exchange(joint, " or"), window.sink,
                         window.recent);
+    if (window.slide > 1) text += fmt::format(" ({} leave at once)", window.slide);
   }
   return text;
 }

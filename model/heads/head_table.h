@@ -28,6 +28,8 @@ class HeadTable {
   void set(LayerId layer, KvHeadId kv_head, const HeadPolicy& policy);
 
   std::int64_t count(HeadKind kind) const;
+  // Heads of which some tokens are chosen to stay (KeepBudget).
+  std::int64_t count_chosen() const;
   // The different windows, without the unlimited one, in order of appearance.
   std::vector<KeyWindow> windows() const;
   bool operator==(const HeadTable&) const = default;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "model/heads/keep_json.h"
 
 namespace longhaul {
 namespace {
@@ -18,20 +19,27 @@ constexpr std::int64_t kMaxHeads = std::int64_t{1} << 24;  // of a model
 constexpr std::string_view kAbsolute = "absolute";
 constexpr std::string_view kInCache = "in the cache";
 
+Json positions_of(SinkPositions positions) {
+  return Json(std::string(positions == SinkPositions::kAbsolute ? kAbsolute : kInCache));
+}
+
 struct SeeJson {
   JsonObject operator()(const SeeAll&) const { return {{"see", Json("all")}}; }
   JsonObject operator()(const SeeSinkRecent& see) const {
-    const auto positions = see.positions == SinkPositions::kAbsolute ? kAbsolute : kInCache;
     return {{"see", Json("sink and recent")},
             {"sink", Json(see.sink)},
             {"recent", Json(see.recent)},
-            {"positions", Json(std::string(positions))}};
+            {"positions", positions_of(see.positions)}};
   }
   JsonObject operator()(const SeeModelWindow& see) const {
     return {{"see", Json("model window")}, {"recent", Json(see.recent)}};
   }
-  JsonObject operator()(const SeeSinkSlide&) const {
-    throw Error(ErrorCode::kInternal, "a sliding cache has no JSON");  // refused before
+  JsonObject operator()(const SeeSinkSlide& see) const {
+    return {{"see", Json("sink and slide")},
+            {"sink", Json(see.sink)},
+            {"capacity", Json(see.capacity)},
+            {"slide", Json(see.slide)},
+            {"positions", positions_of(see.positions)}};
   }
 };
 
@@ -54,17 +62,32 @@ SinkPositions read_positions(const JsonField& field) {
   return SinkPositions::kInCache;
 }
 
-HeadPolicy read_policy(const JsonField& field) {
-  allow(field, {"see", "sink", "recent", "positions"});
+SeeSinkSlide read_slide(const JsonField& field) {
+  const std::int64_t sink = field.at("sink").as_integer(0, kMaxTokens);
+  const std::int64_t capacity = field.at("capacity").as_integer(sink + 1, kMaxTokens);
+  return {sink, capacity, field.at("slide").as_integer(1, capacity - sink),
+          read_positions(field.at("positions"))};
+}
+
+See read_see(const JsonField& field) {
   const std::string& see = field.at("see").as_string();
-  if (see == "all") return {};
+  if (see == "sink and slide") return read_slide(field);
+  if (see == "all") return SeeAll{};
   if (see != "sink and recent" && see != "model window") {
-    field.at("see").fail("expected \"all\", \"sink and recent\" or \"model window\"");
+    field.at("see").fail(
+        "expected \"all\", \"sink and recent\", \"sink and slide\" or \"model window\"");
   }
   const std::int64_t recent = field.at("recent").as_integer(1, kMaxTokens);
-  if (see == "model window") return {.see = SeeModelWindow{recent}};
-  return {.see = SeeSinkRecent{field.at("sink").as_integer(0, kMaxTokens), recent,
-                               read_positions(field.at("positions"))}};
+  if (see == "model window") return SeeModelWindow{recent};
+  return SeeSinkRecent{field.at("sink").as_integer(0, kMaxTokens), recent,
+                       read_positions(field.at("positions"))};
+}
+
+HeadPolicy read_policy(const JsonField& field) {
+  allow(field, {"see", "sink", "recent", "capacity", "slide", "positions", "keep"});
+  HeadPolicy policy{.see = read_see(field)};
+  if (const auto keep = field.find("keep")) policy.keep = keep_from_json(*keep);
+  return policy;
 }
 
 }  // namespace
@@ -96,7 +119,10 @@ Json to_json(const HeadTable& heads) {
       numbers.emplace_back(static_cast<std::int64_t>(known - different.begin()));
       if (known != different.end()) continue;
       different.push_back(policy);
-      policies.emplace_back(std::visit(SeeJson{}, policy.see));
+      JsonObject object = std::visit(SeeJson{}, policy.see);
+      if (const auto* keep = std::get_if<KeepBudget>(&policy.keep))
+        object.emplace_back("keep", keep_to_json(*keep));
+      policies.emplace_back(std::move(object));
     }
     layers.emplace_back(std::move(numbers));
   }

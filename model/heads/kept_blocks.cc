@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/heads/select_tokens.h"
+
 namespace longhaul {
 namespace {
 
@@ -27,6 +29,14 @@ std::int64_t max_blocks_of(const KeyWindow& window, std::int64_t block_size, Ext
   const std::int64_t sink =
       std::max<std::int64_t>(0, ceil_div(window.sink, block_size) - first_block);
   return std::min(all, sink + ceil_div(window.recent - 1, block_size) + 1);
+}
+
+// Blocks that tokens are gathered in which a method keeps, while those that they come from are
+// still there.
+std::int64_t gathered_blocks(const HeadPolicy& policy, std::int64_t block_size,
+                             std::int64_t n_tokens) {
+  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+  return keep == nullptr ? 0 : ceil_div(budget_of(*keep, n_tokens), block_size);
 }
 
 }  // namespace
@@ -66,6 +76,20 @@ std::int64_t sequence_blocks(const HeadTable& heads, Extent layers, std::int64_t
   });
 }
 
+std::int64_t document_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
+                             std::int64_t n_tokens) {
+  std::int64_t n = sequence_blocks(heads, layers, block_size, n_tokens);
+  for (const LayerId layer : IdRange<LayerId>(layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
+      if (keep == nullptr || keep->when != KeepWhen::kAfterDocument) continue;
+      n += compacted_blocks(budget_of(*keep, n_tokens), n_tokens, block_size, n_tokens) -
+           kept_blocks({}, block_size, n_tokens);
+    }
+  }
+  return n;
+}
+
 std::int64_t fork_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
                          std::int64_t n_shared, std::int64_t n_tokens) {
   if (n_tokens == n_shared) return 0;
@@ -83,7 +107,7 @@ std::int64_t max_owned_blocks(const HeadTable& heads, std::int64_t block_size, E
     std::int64_t of_chunk = 0;
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
       const std::int64_t kept = max_blocks_of(heads.window(layer, kv_head), block_size, made);
-      at_rest += kept;
+      at_rest += kept + gathered_blocks(heads.at(layer, kv_head), block_size, made.end);
       of_chunk += std::min(all - kept, ceil_div(chunk_len, block_size));
     }
     most_of_chunk = std::max(most_of_chunk, of_chunk);

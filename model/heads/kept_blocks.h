@@ -35,6 +35,11 @@ std::int64_t compacted_blocks(std::int64_t n_kept, std::int64_t n_cut, std::int6
 std::int64_t sequence_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
                              std::int64_t n_tokens);
 
+// The same of a document that is whole: methods that choose tokens then (KeepBudget) hold only
+// these any more. Where heads of a layer share a budget, as if each took its even part of it.
+std::int64_t document_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
+                             std::int64_t n_tokens);
+
 // What a fork adds to its parent, which it left at n_shared tokens, when it has grown to n_tokens:
 // nothing at first; then its copy of the partial last block and all after it.
 std::int64_t fork_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,

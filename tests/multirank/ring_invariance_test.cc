@@ -38,7 +38,24 @@ struct Variant {
   DType weights = DType::kF32;
   SinkPositions sink_positions = SinkPositions::kAbsolute;  // of streaming heads
   bool sink_logits = false;                                 // learned ones, of all heads
+  bool slides = false;  // tokens leave streaming heads' windows several at a time
 };
+
+// The same, but streaming heads slide.
+HeadTable sliding_heads(Random& random, HeadTable heads, const HeadRoles& roles) {
+  const std::int64_t slide = random.integer(1, roles.recent);
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      if (kind_of(heads.at(layer, kv_head)) != HeadKind::kStreaming) continue;
+      heads.set(layer, kv_head,
+                {.see = SeeSinkSlide{.sink = roles.sink,
+                                     .capacity = roles.sink + roles.recent,
+                                     .slide = slide,
+                                     .positions = roles.sink_positions}});
+    }
+  }
+  return heads;
+}
 
 // One random case on n_ranks ranks. With int8 weights the FFN is wide enough for several ranks to
 // have columns: whole groups of activations.
@@ -52,7 +69,8 @@ void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, const Varian
   if (is_int8) spec.d_ff += random.integer(0, 4) * kInt8Group;
   HeadRoles roles = random_roles(random, spec);
   roles.sink_positions = variant.sink_positions;
-  const HeadTable heads = duo_attention_heads(spec, roles);
+  HeadTable heads = duo_attention_heads(spec, roles);
+  if (variant.slides) heads = sliding_heads(random, heads, roles);
   const auto weights = tiny_weights(spec, weight_dtype, seed);
   const KvFormat kv{.k_type = is_int8 ? KvType::kF32 : random_type(random, spec.head_dim),
                     .v_type = is_int8 ? KvType::kF32 : random_type(random, spec.head_dim),
@@ -107,6 +125,12 @@ TEST_P(RingInvariance, AndSoTheyDoWithLearnedSinkLogits) {
   expect_equal_results_of_all(
       GetParam(),
       {.weights = DType::kI8, .sink_positions = SinkPositions::kInCache, .sink_logits = true});
+}
+
+TEST_P(RingInvariance, AndSoTheyDoWithWindowsThatSlideInSteps) {
+  expect_equal_results_of_all(GetParam(), {.slides = true});
+  expect_equal_results_of_all(GetParam(),
+                              {.sink_positions = SinkPositions::kInCache, .slides = true});
 }
 
 // That the variants above are different from a model without them.

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "model/heads/kept_blocks.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
 #include "tests/support/paths.h"
@@ -34,6 +35,30 @@ std::vector<double> log_softmax(const std::vector<double>& logits, std::int64_t 
     for (std::size_t i = 0; i < width; ++i) out[row + i] -= max + std::log(sum);
   }
   return out;
+}
+
+// The same heads, but tokens leave the window several at a time.
+struct Sliding {
+  HeadTable heads;
+  std::vector<KeyMask> masks;
+  std::int64_t slide = 1;
+};
+Sliding sliding(const ModelSpec& spec, HeadRoles roles, std::int64_t slide) {
+  Sliding result{duo_attention_heads(spec, roles), key_masks(spec, roles), slide};
+  std::size_t i = 0;
+  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+      KeyMask& mask = result.masks.at(i++);
+      if (kind_of(result.heads.at(layer, kv_head)) != HeadKind::kStreaming) continue;
+      mask.slide = std::min(slide, roles.recent);
+      result.heads.set(layer, kv_head,
+                       {.see = SeeSinkSlide{.sink = roles.sink,
+                                            .capacity = roles.sink + roles.recent,
+                                            .slide = mask.slide,
+                                            .positions = roles.sink_positions}});
+    }
+  }
+  return result;
 }
 
 HeadRoles random_in_cache_roles(Random& random, const ModelSpec& spec) {
@@ -74,6 +99,53 @@ TEST(InCachePositions, EqualEvictionAndNewRotationForAnyChunks) {
     EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32)))
         << c.spec.model_type << ", sink " << c.roles.sink << ", recent " << c.roles.recent << ", "
         << tokens.size() << " tokens";
+  }
+}
+
+// Bulk slide: a buffer that forgets several tokens at once, sinks at positions in it or in the
+// text.
+TEST(SlidingCaches, EqualABufferThatForgetsForAnyChunks) {
+  for (int round = 0; round < 25 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + 700 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    Case c(random, seed);
+    if (random.chance(0.3)) c.roles.sink_positions = SinkPositions::kAbsolute;
+    const Sliding slides = sliding(c.spec, c.roles, random.integer(2, 40));
+    const ModelFolder model(c.folder.path());
+    const std::vector<std::int32_t> tokens =
+        random_tokens(random, random.integer(2, 200), c.spec.vocab_size);
+    Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
+                   .heads = slides.heads,
+                   .block_size = 16 * random.integer(1, 4),
+                   .n_threads = 2});
+    const std::vector<float> got = log_probabilities(
+        worker, tokens, random_chunks(random, static_cast<std::int64_t>(tokens.size())));
+    const ReferenceModel reference(model);
+    const std::vector<double> want =
+        log_softmax(reference.logits(tokens, slides.masks), c.spec.vocab_size, 0, 1);
+    EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32)))
+        << c.spec.model_type << ", slide " << slides.slide << ", sink " << c.roles.sink
+        << ", recent " << c.roles.recent << ", " << tokens.size() << " tokens";
+  }
+}
+
+// One endless answer: what the cache takes stays what the formula says, at every token.
+TEST(SlidingCaches, TakeTheBytesOfTheFormulaAtEveryToken) {
+  ModelSpec spec = tiny_spec();
+  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  std::ranges::fill(roles.roles, HeadRole::kStreaming);
+  roles.sink = 5;
+  roles.recent = 60;
+  roles.sink_positions = SinkPositions::kInCache;
+  const HeadTable heads = sliding(spec, roles, 13).heads;
+  Worker worker({.weights = tiny_weights(spec), .heads = heads, .block_size = 16, .n_threads = 1});
+  const KvBlockShape shape{.block_size = 16, .head_dim = spec.head_dim};
+  done(worker.step(OpenSequence{.sequence = SequenceId{1}, .sampling = {}}));
+  for (std::int64_t n = 1; n <= 300; ++n) {
+    done(worker.step(DecodeBatch{.rows = {{SequenceId{1}, static_cast<std::int32_t>(n % 7)}}}));
+    const std::int64_t n_blocks = sequence_blocks(heads, {0, spec.n_layers}, 16, n);
+    ASSERT_EQ(worker.kv_bytes_in_use(), static_cast<std::size_t>(n_blocks) * shape.bytes()) << n;
   }
 }
 

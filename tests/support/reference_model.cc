@@ -60,6 +60,20 @@ void add_scaled(double* out, double scale, const double* x, std::int64_t n) {
 
 }  // namespace
 
+bool KeyMask::sees(std::int64_t query, std::int64_t key) const {
+  if (key > query) return false;
+  if (query >= n_cut && key < n_cut) return std::binary_search(kept.begin(), kept.end(), key);
+  if (slide == 1) return key < sink || query - key < recent;
+  std::int64_t n_here = 0;
+  std::int64_t first_here = sink;
+  for (std::int64_t token = 0; token <= query; ++token, ++n_here) {
+    if (n_here < sink + recent) continue;
+    n_here -= slide;
+    first_here += slide;
+  }
+  return key < sink || key >= first_here;
+}
+
 std::vector<KeyMask> key_masks(const ModelSpec& spec, const HeadRoles& roles) {
   require(roles.n_layers == spec.n_layers && roles.n_kv_heads == spec.n_kv_heads,
           "key_masks: roles and model differ in layers or KV heads");
@@ -268,13 +282,23 @@ void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std
   const double largest = *std::max_element(scores.begin(), scores.end());
   double sum = 0;
   for (double& score : scores) sum += score = std::exp(score - largest);
+  for (double& score : scores) score /= sum;
+  if (head.on_attention) {
+    head.on_attention({.layer = head.layer,
+                       .head = head.head,
+                       .query = position,
+                       .keys = keys,
+                       .weights = scores});
+  }
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    add_scaled(out, scores[i] / sum, head.v + keys[i] * head.stride, head_dim);
+    add_scaled(out, scores[i], head.v + keys[i] * head.stride, head_dim);
   }
 }
 
-ReferenceModel::Matrix ReferenceModel::attention(const Layer& layer, const Matrix& x,
-                                                 std::span<const KeyMask> masks) const {
+ReferenceModel::Matrix ReferenceModel::attention(std::int64_t number, const Matrix& x,
+                                                 std::span<const KeyMask> masks,
+                                                 const OnAttention& on_attention) const {
+  const Layer& layer = layers_[static_cast<std::size_t>(number)];
   Matrix q = apply(layer.q, x);
   Matrix k = apply(layer.k, x);
   const Matrix v = apply(layer.v, x);
@@ -291,7 +315,10 @@ ReferenceModel::Matrix ReferenceModel::attention(const Layer& layer, const Matri
     const HeadView view{.k = keys.row(0) + kv_head * spec_.head_dim,
                         .v = v.row(0) + kv_head * spec_.head_dim,
                         .stride = k.n_columns,
-                        .mask = mask};
+                        .mask = mask,
+                        .layer = number,
+                        .head = head,
+                        .on_attention = on_attention};
     for (std::int64_t position = 0; position < x.n_rows; ++position) {
       const std::int64_t begin = head * spec_.head_dim;
       attend(view, {queries.row(position) + begin, static_cast<std::size_t>(spec_.head_dim)},
@@ -318,6 +345,12 @@ std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens)
 
 std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens,
                                            std::span<const KeyMask> masks) const {
+  return logits(tokens, masks, {});
+}
+
+std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens,
+                                           std::span<const KeyMask> masks,
+                                           const OnAttention& on_attention) const {
   const auto n_kv_heads = static_cast<std::size_t>(spec_.n_kv_heads);
   require(!tokens.empty(), "reference model: no tokens");
   require(masks.size() == layers_.size() * n_kv_heads,
@@ -337,8 +370,8 @@ std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens,
   };
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    add(attention(layer, normalized(x, layer.attention_norm),
-                  masks.subspan(i * n_kv_heads, n_kv_heads)));
+    add(attention(static_cast<std::int64_t>(i), normalized(x, layer.attention_norm),
+                  masks.subspan(i * n_kv_heads, n_kv_heads), on_attention));
     add(feed_forward(layer, normalized(x, layer.ffn_norm)));
   }
   return apply(head_, normalized(x, final_norm_)).values;

@@ -4,6 +4,7 @@
 // check).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -13,7 +14,8 @@
 namespace longhaul::test {
 
 // Which keys a query sees: j <= p and (j < sink or p - j < recent). The default is plain causal
-// attention.
+// attention. With a slide > 1 the keys of a buffer of sink + recent slots, which forgets so many
+// tokens behind the sink each time before a token comes that it has no slot for.
 struct KeyMask {
   std::int64_t sink = 0;
   std::int64_t recent = ModelSpec::kNoWindow;
@@ -21,9 +23,11 @@ struct KeyMask {
   // (StreamingLLM: what is not seen is evicted, and the cache is rotated anew), not those in the
   // text.
   bool counts_kept_keys = false;
-  bool sees(std::int64_t query, std::int64_t key) const {
-    return key <= query && (key < sink || query - key < recent);
-  }
+  std::int64_t slide = 1;
+  // Queries from this position on see of the keys before it only those kept, ascending.
+  std::int64_t n_cut = ModelSpec::kNoWindow;
+  std::vector<std::int64_t> kept = {};
+  bool sees(std::int64_t query, std::int64_t key) const;
 };
 
 // The masks [n_layers, n_kv_heads] that `roles` ask for. A layer with a window of its own
@@ -48,6 +52,17 @@ class ReferenceModel {
   std::vector<double> logits(std::span<const std::int32_t> tokens) const;  // all heads see all
   std::vector<double> logits(std::span<const std::int32_t> tokens,
                              std::span<const KeyMask> masks) const;  // [n_layers, n_kv_heads]
+  // The same, telling the softmax weights of every query, by layer and query head.
+  struct Attention {
+    std::int64_t layer = 0;
+    std::int64_t head = 0;
+    std::int64_t query = 0;
+    std::span<const std::int64_t> keys;  // positions
+    std::span<const double> weights;     // of each
+  };
+  using OnAttention = std::function<void(const Attention&)>;
+  std::vector<double> logits(std::span<const std::int32_t> tokens, std::span<const KeyMask> masks,
+                             const OnAttention& on_attention) const;
 
  private:
   // A matrix [n_rows, n_columns]: activations have a row for each token.
@@ -98,10 +113,14 @@ class ReferenceModel {
     const double* v;
     std::int64_t stride;  // from one token's vector to the next one's
     KeyMask mask;
+    std::int64_t layer;
+    std::int64_t head;
+    const OnAttention& on_attention;
   };
   void attend(const HeadView& head, std::span<const double> q, std::int64_t position,
               double* out) const;
-  Matrix attention(const Layer& layer, const Matrix& x, std::span<const KeyMask> masks) const;
+  Matrix attention(std::int64_t number, const Matrix& x, std::span<const KeyMask> masks,
+                   const OnAttention& on_attention) const;
   Matrix feed_forward(const Layer& layer, const Matrix& x) const;
 
   ModelSpec spec_;

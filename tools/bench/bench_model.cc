@@ -98,7 +98,7 @@ BenchModel::BenchModel(const BenchFlags& flags, const std::filesystem::path& hub
     source_ = random_source(shape, flags.job.weights);
   }
   roles_ = bench_roles(flags, spec(), n_layers_of_model_);
-  heads_ = duo_attention_heads(spec(), roles_);
+  heads_ = method_heads(spec(), roles_, flags.heads.methods);
   const KvType natural = natural_kv_type(source_->weight_dtype());
   k_type_ = flags.job.k_type.value_or(natural);
   v_type_ = flags.job.v_type.value_or(natural);

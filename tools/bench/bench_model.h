@@ -23,7 +23,6 @@ class BenchModel {
   BenchModel(const BenchFlags& flags, const std::filesystem::path& hub_cache);
 
   const ModelSpec& spec() const { return source_->spec(); }
-  const HeadRoles& roles() const { return roles_; }
   const HeadTable& heads() const { return heads_; }
   // Every rank's weights: seconds for billions. Throws kOutOfMemory on a rank whose memory has no
   // room for random ones that stand beside the probes'.

@@ -27,7 +27,7 @@ ROOMS = {
     "coordinator": ("one per job: requests, documents, scheduling, results", ("base", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster")),
     "tools/job": ("what brings up ranks, measures them, plans, serves and ends a job",
                   ("base", "base/device", "kernels", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster", "worker", "coordinator")),
-    "tools/flags": ("flags that several commands have, each declared once", ("base", "kernels", "partition", "tools/job")),
+    "tools/flags": ("flags that several commands have, each declared once", ("base", "kernels", "model/heads", "partition", "tools/job")),
     "tools/eval": ("what measures how well a model reads: needles and perplexity, through a job's links",
                    ("base", "base/device", "model", "model/heads", "partition", "cluster", "coordinator", "tools/job", "tools/flags")),
     "tools/bench": ("what measures speed beside its bound: a model through a job's links, single operators",

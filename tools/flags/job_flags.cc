@@ -5,8 +5,10 @@
 
 #include <limits>
 
+#include "tools/flags/cache_method_words.h"
 #include "tools/flags/choice_flag.h"
 #include "tools/flags/count_flag.h"
+#include "tools/flags/method_flag.h"
 #include "tools/flags/sizes.h"
 
 namespace longhaul {
@@ -127,6 +129,11 @@ void add_head_flags(CLI::App& app, HeadSettings& heads, const std::string& group
                  "Last tokens that streaming heads keep (default: the profile's)")
       ->transform(with_letters())
       ->check(kCount)
+      ->group(group);
+  add_method_flag(app, "--policy", heads.methods.all, "What all heads keep: " + cache_method_help())
+      ->group(group);
+  add_method_flag(app, "--full-heads", heads.methods.full,
+                  "The same for those that a head profile lets see every token")
       ->group(group);
 }
 

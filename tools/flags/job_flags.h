@@ -32,7 +32,7 @@ void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group);
 constexpr const char* kHeadGroup = "Retrieval and streaming heads";
 // --head-profile and --retrieval-ratio.
 void add_profile_flags(CLI::App& app, HeadSettings& heads, const std::string& group);
-// These, --sink and --recent.
+// These, --sink, --recent, --policy and --full-heads.
 void add_head_flags(CLI::App& app, HeadSettings& heads, const std::string& group);
 
 // --cluster.

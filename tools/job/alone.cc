@@ -14,7 +14,7 @@ WorkerConfig worker_config(const JobConfig& config, const JobWork& work) {
   WorkerConfig worker;
   worker.device = chosen_device(config.device);
   worker.weights = work.model->all_layers(worker.device);
-  worker.heads = duo_attention_heads(work.model->spec(), work.roles);
+  worker.heads = work.heads;
   worker.k_type = work.workload.k_type;
   worker.v_type = work.workload.v_type;
   worker.block_size = work.workload.block_size;

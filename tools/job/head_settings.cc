@@ -10,14 +10,17 @@ ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec) {
   if (settings.profile.empty()) {
     require(!settings.retrieval_ratio && !settings.sink && !settings.recent,
             "--retrieval-ratio, --sink and --recent need --head-profile");
-    return {HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads), std::nullopt};
+    HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+    HeadTable table = method_heads(spec, roles, settings.methods);
+    return {std::move(roles), std::nullopt, std::move(table)};
   }
   HeadProfile profile = read_head_profile(settings.profile);
   check_profile_fits(profile, spec);
   profile.sink = settings.sink.value_or(profile.sink);
   profile.recent = settings.recent.value_or(profile.recent);
   HeadRoles roles = choose_roles(profile, settings.retrieval_ratio);
-  return {std::move(roles), std::move(profile)};
+  HeadTable table = method_heads(spec, roles, settings.methods);
+  return {std::move(roles), std::move(profile), std::move(table)};
 }
 
 }  // namespace longhaul

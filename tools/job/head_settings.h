@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "model/head_profile.h"
+#include "model/heads/cache_method.h"
 #include "model/model_spec.h"
 
 namespace longhaul {
@@ -14,15 +15,17 @@ struct HeadSettings {
   std::optional<double> retrieval_ratio;  // not given: heads with a gate of 0.5 or more
   std::optional<std::int64_t> sink;       // tokens; not given: the profile's
   std::optional<std::int64_t> recent;     // tokens; not given: the profile's
+  HeadMethods methods;                    // --policy and --full-heads
 };
 
 struct ChosenHeads {
   HeadRoles roles;
   std::optional<HeadProfile> profile;  // that they were chosen from
+  HeadTable table;                     // what roles and methods make of the model's heads
 };
 
 // Reads the profile. Throws kInvalidArgument for one of another model, or none where the settings
-// need one.
+// need one, and for methods that do not go with it.
 ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec);
 
 }  // namespace longhaul

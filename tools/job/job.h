@@ -4,10 +4,10 @@
 //
 //   return run_job(config, open_model, [&](JobRanks& ranks) {   // called once, on rank 0
 //     ...read, check, decide...
-//     ranks.run({.model = &model, .roles = roles, .workload = workload}, [&](JobRun& run) {
+//     ranks.run({.model = &model, .heads = heads, .workload = workload}, [&](JobRun& run) {
 //       ...send commands through *run.replicas[0] and receive their results, until done...
 //     });
-//     ...and again with other roles, as often as needed: weights stay, ranks are measured once...
+//     ...and again with other heads, as often as needed: weights stay, ranks are measured once...
 //     print_results();                                          // so there is one output
 //     return kExitDone;
 //   });
@@ -23,6 +23,7 @@
 
 #include "cluster/wire/link.h"
 #include "model/head_profile.h"
+#include "model/heads/head_table.h"
 #include "partition/cluster_spec.h"
 #include "partition/workload.h"
 #include "tools/job/job_config.h"
@@ -34,7 +35,7 @@ namespace longhaul {
 // What the ranks are made ready for.
 struct JobWork {
   ModelSource* model = nullptr;  // the one that open_model makes on the other ranks
-  HeadRoles roles = {};
+  HeadTable heads = {};
   std::optional<HeadProfile> profile = {};  // lets a refusal say which retrieval ratio would fit
   Workload workload = {};  // of one rank alone only types and block size are looked at
   int n_threads = 0;       // of each rank's kernels; 0: as JobConfig says

@@ -29,9 +29,10 @@ ClusterSpec cluster_of(const JobConfig& config, const ClusterSpec& found) {
 Plan plan_of_file(const JobConfig& config, const JobWork& work, const ClusterSpec& cluster) {
   const std::string source = config.plan.string();
   Plan plan = read_plan(config.plan);
-  require(plan.heads == duo_attention_heads(work.model->spec(), work.roles),
-          fmt::format("{} was made for other head roles than this run's: give both commands the "
-                      "same --head-profile, --retrieval-ratio, --sink and --recent",
+  require(plan.heads == work.heads,
+          fmt::format("{} was made for other heads than this run's: give both commands the same "
+                      "--head-profile, --retrieval-ratio, --sink, --recent, --policy and "
+                      "--full-heads",
                       source));
   const auto violations =
       check_plan(plan, work.model->spec(), cluster, as_planned(work.workload, plan));
@@ -71,7 +72,7 @@ std::int64_t chunk_len_that_fits(PlanRequest request) {
 Plan new_plan(const JobConfig& config, const JobWork& work, const ClusterSpec& cluster) {
   PlanRequest request;
   request.spec = work.model->spec();
-  request.heads = duo_attention_heads(request.spec, work.roles);
+  request.heads = work.heads;
   request.cluster = cluster;
   request.workload = work.workload;
   request.options = plan_options(config);

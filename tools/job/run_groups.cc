@@ -69,7 +69,7 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
                                         : formats_of(session, *work.config);
   bool complete = false;
   ranks.run({.model = session.weights.get(),
-             .roles = session.heads.roles,
+             .heads = session.heads.table,
              .profile = session.heads.profile,
              .workload = workload},
             [&](JobRun& run) {

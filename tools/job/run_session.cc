@@ -27,7 +27,26 @@ KvBudget kv_budget(const JobConfig& job, const HeadTable& heads,
   return budget;
 }
 
-std::int64_t context_size(const AnswerConfig& answers, const ModelSpec& spec) {
+// No head keeps every token, so neither memory nor, with positions in the cache, what the model has
+// learned bounds a text.
+bool all_forget(const HeadTable& heads) { return heads.count(HeadKind::kRetrieval) == 0; }
+
+constexpr std::int64_t kEndless = -1;  // as --max-tokens has it
+
+// An answer that nothing but a stop ends: of so many tokens that no machine comes to their end.
+SamplingFlags with_endless(SamplingFlags sampling, const HeadTable& heads) {
+  if (sampling.max_tokens != kEndless) return sampling;
+  require(all_forget(heads),
+          "--max-tokens -1: an answer without end needs heads that all forget, such as with "
+          "--policy streaming or --policy infinite");
+  sampling.max_tokens = Workload::kMaxTokens / 2;
+  return sampling;
+}
+
+std::int64_t context_size(const AnswerConfig& answers, const ModelSpec& spec,
+                          const HeadTable& heads) {
+  const bool by_method = !answers.heads.methods.empty() && all_forget(heads);
+  if (!answers.ctx_size && by_method) return Workload::kMaxTokens;
   const std::int64_t size = answers.ctx_size.value_or(spec.max_seq_len);
   if (size > spec.max_seq_len) {
     fmt::print(stderr,
@@ -45,12 +64,17 @@ std::vector<std::int32_t> end_tokens(const ModelFolder& model) {
   return {ids.begin(), ids.end()};
 }
 
+// Only where the user says a method: what runs without one wrote is as it was.
+void add_methods(const AnswerConfig& answers, const ChosenHeads& heads, JsonObject& object) {
+  if (!answers.heads.methods.empty()) object.emplace_back("head_policies", to_json(heads.table));
+}
+
 // Only where the files' type was changed: results of runs that leave it alone are as they were.
 void add_weights(const JobConfig& job, JsonObject& object) {
   if (job.weights) object.emplace_back("weights", std::string(name_of(*job.weights)));
 }
 
-Json fingerprint_of(const RunSession& session, const JobConfig& job) {
+Json fingerprint_of(const RunSession& session, const JobConfig& job, const AnswerConfig& answers) {
   Json sampling = to_json(session.preparation.defaults.params, session.preparation.defaults.rules);
   JsonArray eos;
   for (const std::int32_t id : session.preparation.eos) eos.emplace_back(id);
@@ -63,6 +87,7 @@ Json fingerprint_of(const RunSession& session, const JobConfig& job) {
                       {"heads", to_json(session.heads.roles)}};
   if (const ChatSetup* chat = session.preparation.chat.get())
     settings.emplace_back("chat_template_sha256", sha256_of(chat->usual.text()));
+  add_methods(answers, session.heads, settings);
   add_weights(job, settings);
   return JsonObject{{"model", model_fingerprint(*session.model)},
                     {"settings", std::move(settings)}};
@@ -77,6 +102,11 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
                 "--save-kv writes HDF5, and this build of Longhaul has no HDF5; install its "
                 "development files (Debian: libhdf5-openmpi-dev) and build again");
   }
+  if (session.heads.table.count_chosen() > 0) {
+    throw Error(ErrorCode::kUnsupported,
+                "--save-kv: caches of which tokens were chosen by attention cannot be saved yet; "
+                "leave out --save-kv, or give a --policy that keeps a window");
+  }
   std::error_code error;
   std::filesystem::create_directories(answers.save_kv, error);
   if (error || ::access(answers.save_kv.c_str(), W_OK | X_OK) != 0) {
@@ -89,6 +119,7 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
                   {"cache_type_k", settings.at("cache_type_k").json()},
                   {"cache_type_v", settings.at("cache_type_v").json()},
                   {"heads", settings.at("heads").json()}};
+  add_methods(answers, session.heads, what);
   add_weights(job, what);
   const std::string identity = to_text(Json(std::move(what)));
   const Json* tokenizer = model.find("tokenizer_sha256");
@@ -133,21 +164,23 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   const KvType natural = natural_kv_type(session.weights->weight_dtype());
   session.k_type = job.k_type.value_or(natural);
   session.v_type = job.v_type.value_or(natural);
-  session.preparation = {.defaults = sampling_defaults(answers.sampling, folder->generation()),
-                         .eos = end_tokens(*folder),
-                         .vocab_size = spec.vocab_size,
-                         .ctx_size = context_size(answers, spec),
-                         .parse_special = answers.parse_special,
-                         .n_threads = job.n_threads};
+  session.preparation = {
+      .defaults = sampling_defaults(with_endless(answers.sampling, session.heads.table),
+                                    folder->generation()),
+      .eos = end_tokens(*folder),
+      .vocab_size = spec.vocab_size,
+      .ctx_size = context_size(answers, spec, session.heads.table),
+      .parse_special = answers.parse_special,
+      .n_threads = job.n_threads};
   set_up_chat(folder->path(), answers.chat, session.preparation);
   session.engine.scheduler = {
       .chunk_len = job.chunk_len.value_or(default_chunk_len(1)),
       .max_sequences = job.n_parallel,
-      .budget = kv_budget(job, duo_attention_heads(spec, session.heads.roles),
+      .budget = kv_budget(job, session.heads.table,
                           kv_token_bytes(session.k_type, spec.head_dim) +
                               kv_token_bytes(session.v_type, spec.head_dim))};
   session.engine.step_timeout = job.step_timeout;
-  session.fingerprint = fingerprint_of(session, job);
+  session.fingerprint = fingerprint_of(session, job, answers);
   session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
                                            sha256_of(to_text(session.fingerprint)).substr(0, 12));
   session.engine.scheduler.save = saving(session, job, answers);
@@ -157,7 +190,6 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
 
 void print_summary(const RunSession& session) {
   const ModelSpec& spec = session.spec();
-  const HeadTable heads = duo_attention_heads(spec, session.heads.roles);
   fmt::print(stderr,
              "longhaul {}: {} ({}, {} layers), context {} tokens, weights {}, caches {}/{}, "
              "{}\n"
@@ -166,7 +198,7 @@ void print_summary(const RunSession& session) {
              build_info::kVersion, session.model->path().string(), spec.model_type, spec.n_layers,
              session.preparation.ctx_size, name_of(session.weights->weight_dtype()),
              name_of(session.k_type), name_of(session.v_type), session.device,
-             describe_briefly(heads), describe(session.preparation.defaults),
+             describe_briefly(session.heads.table), describe(session.preparation.defaults),
              session.preparation.defaults.max_tokens);
 }
 

@@ -14,6 +14,7 @@ void AttentionWork::begin(LayerId layer) {
   layer_ = layer;
   items_.clear();
   in_cache_sinks_.clear();
+  sliding_.clear();
 }
 
 void AttentionWork::add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
@@ -32,22 +33,27 @@ void AttentionWork::add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
                          .positions = queries.positions,
                          .rows = rows,
                          .heads = heads,
-                         .mask = item.mask,
+                         .window = layout_.window(layer_, kv_head),
                          .blocks = blocks,
                          .state = item.state});
     item.mask.sink = 0;  // but for those among the recent tokens they are attended to apart
   }
-  items_.push_back(item);
+  const KeyWindow window = layout_.window(layer_, kv_head);
+  if (window.slide == 1) {
+    items_.push_back(item);
+  } else {
+    sliding_.add(item, window, items_);
+  }
 }
 
 void AttentionWork::run() {
-  if (items_.empty()) return;
-  const KvBlockShape& shape = layout_.shape();
-  attention(stream_, {.shape = shape, .sm_scale = sm_scale_, .items = items_});
-  const std::span<const AttentionItem> moved = in_cache_sinks_.turn_back(stream_);
-  if (!moved.empty()) {
-    attention(stream_, {.shape = shape, .sm_scale = sm_scale_, .items = moved});
-  }
+  const auto attend = [&](std::span<const AttentionItem> items) {
+    if (items.empty()) return;
+    attention(stream_, {.shape = layout_.shape(), .sm_scale = sm_scale_, .items = items});
+  };
+  attend(items_);
+  attend(sliding_.edges());
+  attend(in_cache_sinks_.turn_back(stream_));
 }
 
 }  // namespace longhaul

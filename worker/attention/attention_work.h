@@ -12,6 +12,7 @@
 #include "kernels/attention.h"
 #include "kernels/tensor.h"
 #include "worker/attention/in_cache_sinks.h"
+#include "worker/attention/sliding_items.h"
 #include "worker/kv/cache_layout.h"
 
 namespace longhaul {
@@ -56,6 +57,7 @@ class AttentionWork {
   LayerId layer_;
   std::vector<AttentionItem> items_;
   InCacheSinks in_cache_sinks_;
+  SlidingItems sliding_;
 };
 
 }  // namespace longhaul

@@ -24,21 +24,20 @@ void InCacheSinks::add(const InCacheQueries& queries) {
   };
   if (positions_.empty()) {
     positions_ = queries.positions;
-    mask_ = queries.mask;
+    window_ = queries.window;
     sink_positions_.clear();
     for (const std::int64_t position : positions_)
-      sink_positions_.push_back(position - mask_.recent);
+      sink_positions_.push_back(window_.first_recent(position) - 1);
   }
-  require(!is_other(queries.positions) && queries.mask == mask_,
+  require(!is_other(queries.positions) && queries.window == window_,
           "InCacheSinks: one list takes queries of one window at the same positions");
   // The first rows may still have all sinks among their recent tokens.
   Extent rows = queries.rows;
-  while (!rows.empty() && positions_[static_cast<std::size_t>(rows.begin)] < mask_.recent)
-    ++rows.begin;
+  while (!rows.empty() && sink_positions_[static_cast<std::size_t>(rows.begin)] < 0) ++rows.begin;
   const std::size_t first_block = blocks_.size();
   for (KvBlockRef block : queries.blocks) {
-    if (block.first_position >= mask_.sink) continue;
-    block.n_tokens = std::min(block.n_tokens, mask_.sink - block.first_position);
+    if (block.first_position >= window_.sink) continue;
+    block.n_tokens = std::min(block.n_tokens, window_.sink - block.first_position);
     blocks_.push_back(block);
   }
   const std::size_t n_blocks = blocks_.size() - first_block;
@@ -67,10 +66,8 @@ void InCacheSinks::set_angles(StreamRef stream) {
     cos_ = DeviceTensor<float, 2>(stream, {n_rows, half});
     sin_ = DeviceTensor<float, 2>(stream, {n_rows, half});
   }
-  const std::int64_t last_in_cache = mask_.sink + mask_.recent - 1;
   std::vector<std::int64_t> turns;
-  for (const std::int64_t position : positions_)
-    turns.push_back(std::min(position, last_in_cache) - position);
+  for (const std::int64_t position : positions_) turns.push_back(-window_.n_gone(position));
   rope_angles(stream, {.positions = turns,
                        .inverse_frequencies = frequencies_.inverse_frequencies,
                        .attention_scale = frequencies_.attention_scale,

@@ -9,6 +9,8 @@
 // at its own position p (attention_work.h), and what has left the recent ones, j < sink and p - j
 // >= recent, here with the query turned back by p - min(p, c). Both add to the same softmax state.
 //
+// Where tokens leave several at a time (KeyWindow::slide), c is p less those that have left.
+//
 //   sink 2, recent 3, query p = 7:     position  0 1 . . . 5 6 7
 //                                      in cache  0 1       2 3 4     c = 4, turned back by 3
 #pragma once
@@ -21,6 +23,7 @@
 #include "kernels/attention.h"
 #include "kernels/device_tensor.h"
 #include "kernels/tensor.h"
+#include "model/heads/head_policy.h"
 #include "model/model_spec.h"
 #include "model/rope_frequencies.h"
 
@@ -32,7 +35,7 @@ struct InCacheQueries {
   std::span<const std::int64_t> positions;  // of all rows of q: the same for all of one list
   Extent rows;                              // of q; their positions ascend
   Extent heads;                             // of q
-  AttentionMask mask;                       // sink and recent: the same for all of one list
+  KeyWindow window;                         // the same for all of one list
   std::span<const KvBlockRef> blocks;       // that hold the sinks, among others
   SoftmaxStateView state;                   // of these rows and heads
 };
@@ -61,12 +64,13 @@ class InCacheSinks {
   RopeFrequencies frequencies_;
   // Of the list.
   std::span<const std::int64_t> positions_;
-  AttentionMask mask_;
+  KeyWindow window_;
   std::vector<TensorView<float, 3>> turned_;  // what is turned back: different tensors
   std::vector<Moved> moved_;
   std::vector<KvBlockRef> blocks_;
   std::vector<AttentionItem> items_;
-  std::vector<std::int64_t> sink_positions_;  // [n_rows]: p - recent, the last sink key to be seen
+  // [n_rows]: the last sink key to be seen, before the first recent one.
+  std::vector<std::int64_t> sink_positions_;
   // Of the turn back; kept while positions stay the same, from layer to layer.
   std::vector<std::int64_t> angle_positions_;
   DeviceTensor<float, 2> cos_, sin_;  // [n_rows or more, head_dim / 2]

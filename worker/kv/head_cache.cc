@@ -17,7 +17,8 @@ HeadCache::HeadCache(HeadCache&& other) noexcept
       next_position_(std::exchange(other.next_position_, TokenPos{0})),
       blocks_(std::exchange(other.blocks_, {})),
       ids_(std::exchange(other.ids_, {})),
-      listed_(std::exchange(other.listed_, nullptr)) {}
+      listed_(std::exchange(other.listed_, nullptr)),
+      first_unlisted_(std::exchange(other.first_unlisted_, TokenPos{0})) {}
 
 std::int64_t HeadCache::n_free_slots() const {
   return blocks_.empty() ? 0 : pool_->shape().block_size - blocks_.back().n_tokens;
@@ -81,9 +82,9 @@ bool HeadCache::own_block(std::size_t index) {
 }
 
 std::optional<HeadCache::StorePlace> HeadCache::store(Extent positions) {
-  require(!is_compacted(), "HeadCache: slots were kept of a head that other ranks share");
   const std::int64_t block_size = pool_->shape().block_size;
-  const std::int64_t first_position = positions.begin / block_size * block_size;
+  const std::int64_t first_position =
+      std::max(positions.begin / block_size * block_size, first_unlisted_.value);
   const BlockSlot first_slot{positions.begin - first_position};
   require(!positions.empty() && first_slot.value + positions.size() <= block_size,
           "HeadCache: the tokens to store are not of one block");
@@ -117,6 +118,7 @@ HeadCache HeadCache::fork() const {
   child.blocks_ = blocks_;
   child.ids_ = ids_;
   child.listed_ = listed_;
+  child.first_unlisted_ = first_unlisted_;
   for (const BlockId id : ids_) pool_->share(id);
   return child;
 }

@@ -54,8 +54,9 @@ class HeadCache {
     BlockSlot first_slot{0};
   };
   // Makes room for the tokens at `positions`, which all lie in one block (position / block_size):
-  // the cache holds those before them in that block, or the block starts with them. The caller
-  // writes them next. Blocks may come in any order. Empty, and nothing changed, when the pool has
+  // the cache holds those before them in that block, or the block starts with them; of slots that
+  // were kept the block's tokens before that are apart. The caller writes them next. Blocks may
+  // come in any order. Empty, and nothing changed, when the pool has
   // no block.
   std::optional<StorePlace> store(Extent positions);
   // The sequence has the tokens before this position now, wherever they are stored.
@@ -69,9 +70,9 @@ class HeadCache {
 
   // Keeps the tokens in `slots`, which ascend, and forgets the others. Their keys and values move
   // bit for bit into blocks that they fill, or stay where a whole block does; what is no longer
-  // used goes back to the pool, but for what forks share. For heads that see every token; not for
-  // caches of which other ranks hold blocks. Takes the new blocks before it frees the old. False,
-  // and nothing changed, when the pool has too few.
+  // used goes back to the pool, but for what forks share. For heads that see every token; where
+  // other ranks hold blocks too, each keeps slots of its own. Takes the new blocks before it frees
+  // the old. False, and nothing changed, when the pool has too few.
   bool keep(std::span<const SlotIndex> slots);
   bool is_compacted() const { return listed_ != nullptr; }
   std::int64_t n_slots() const;  // tokens that are here
@@ -94,6 +95,7 @@ class HeadCache {
   std::vector<BlockId> ids_;        // the same blocks in the pool
   // True positions of the first slots, since some were kept and others not; shared with forks.
   std::shared_ptr<const std::vector<TokenPos>> listed_;
+  TokenPos first_unlisted_{0};  // what comes from here on has no place in the listed ones' blocks
 };
 
 }  // namespace longhaul

@@ -125,6 +125,7 @@ bool HeadCache::keep(std::span<const SlotIndex> slots) {
   kept.reserve(slots.size());
   for (const SlotIndex slot : slots) kept.push_back(before[static_cast<std::size_t>(slot.value)]);
   listed_ = std::make_shared<const std::vector<TokenPos>>(std::move(kept));
+  first_unlisted_ = next_position_;
 
   for (const BlockId id : ids_) pool_->release(id);
   ids_ = std::move(*ids);

@@ -21,6 +21,7 @@ SequenceCache SequenceCache::fork() const {
   SequenceCache child(*layout_, block_bytes_, Empty{});
   child.heads_.reserve(heads_.size());
   for (const HeadCache& head : heads_) child.heads_.push_back(head.fork());
+  child.observed_ = observed_;
   return child;
 }
 

@@ -11,6 +11,7 @@
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/head_cache.h"
+#include "worker/kv/observed_queries.h"
 
 namespace longhaul {
 
@@ -33,6 +34,9 @@ class SequenceCache {
   // Keeps the slots of one head that sees every token, and forgets its others (HeadCache::keep).
   // Throws kInvalidArgument for a head with a window.
   bool keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots);
+  // The newest queries of each layer, for methods that choose tokens by them.
+  ObservedQueries& observed() { return observed_; }
+  const ObservedQueries& observed() const { return observed_; }
   // Bytes of the blocks that it reads; blocks shared with others are counted whole.
   std::size_t bytes() const;
 
@@ -47,6 +51,7 @@ class SequenceCache {
   const CacheLayout* layout_;
   std::size_t block_bytes_;
   std::vector<HeadCache> heads_;  // [layers, n_kv_heads], published order
+  ObservedQueries observed_;
 };
 
 }  // namespace longhaul

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cluster/wire/codec.h"
 #include "kernels/copy_rows.h"
+#include "worker/attention/compaction.h"
 
 namespace longhaul {
 namespace {
@@ -29,6 +30,7 @@ RingForward::RingForward(const RingForwardConfig& config, LayerCompute& compute,
                          const CacheLayout& layout)
     : stage_(config.stage),
       compute_(compute),
+      layout_(layout),
       ring_comm_(config.comm.split(static_cast<int>(stage_.number()),
                                    static_cast<int>(stage_.position().value))),
       replica_{.comm = config.comm,
@@ -62,7 +64,8 @@ void RingForward::set_positions(std::span<const Extent> slabs) {
 }
 
 HiddenRows RingForward::prefill(const ForwardChunk& wanted) {
-  const RingChunk chunk = chunk_of(wanted.positions(), wanted.wanted);
+  const bool observes = n_observed_queries(layout_) > 0;
+  const RingChunk chunk = chunk_of(wanted.positions(), observes ? WantedRows::kAll : wanted.wanted);
   const auto& slabs = chunk.made[stage_.position()];
   compute_.set_rows(chunk.n_rows(stage_.position()));
   set_positions(slabs);
@@ -95,6 +98,14 @@ TensorView<const float, 2> RingForward::decode(std::span<const DecodeRow> rows,
   const TensorView<const float, 2> hidden = compute_.buffers().hidden;
   if (!stage_.is_last()) links_.send_rows(hidden);
   return hidden;
+}
+
+void RingForward::compact(SequenceCache& cache, KeepWhen when) {
+  const GatherBytes gather = [this](std::span<const std::byte> mine) {
+    return ring_.comm.all_gather_varying(mine);
+  };
+  longhaul::compact({.spec = compute_.spec(), .layout = layout_, .when = when, .gather = gather},
+                    cache);
 }
 
 void RingForward::pick(const TensorView<const float, 2>& hidden,

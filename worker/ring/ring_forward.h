@@ -41,6 +41,7 @@ class RingForward final : public Forward {
   HiddenRows prefill(const ForwardChunk& chunk) override;
   TensorView<const float, 2> decode(std::span<const DecodeRow> rows,
                                     std::span<const std::int32_t> tokens) override;
+  void compact(SequenceCache& cache, KeepWhen when) override;
   // The last stage's first in the ring, where a chunk's last token is.
   bool answers() const override { return stage_.is_last() && stage_.position() == RingPos{0}; }
   // Each rank reads the logits of its slice of the vocabulary.
@@ -61,6 +62,7 @@ class RingForward final : public Forward {
 
   const RingStage& stage_;
   LayerCompute& compute_;
+  const CacheLayout& layout_;
   std::unique_ptr<Communicator> ring_comm_;
   RingContext replica_;
   RingContext ring_;

@@ -15,7 +15,17 @@ RingHistory::RingHistory(LayerCompute& compute, const CacheLayout& layout, const
   }
 }
 
+// Whether tokens may be gone in the middle of what homes hold, so that no other rank knows which
+// blocks these have.
+bool RingHistory::may_have_gaps(LayerId layer) const {
+  for (const KvHeadId kv_head : layout_.kv_head_ids()) {
+    if (std::holds_alternative<KeepBudget>(layout_.policy(layer, kv_head).keep)) return true;
+  }
+  return false;
+}
+
 HistoryMode RingHistory::mode(const PrefillLayer& layer) const {
+  if (may_have_gaps(layer.number)) return HistoryMode::kQueriesTravel;
   if (choice_ == HistoryChoice::kKeysTravel) return HistoryMode::kKeysTravel;
   if (choice_ == HistoryChoice::kQueriesTravel) return HistoryMode::kQueriesTravel;
   // One query is always smaller than the history.

@@ -33,6 +33,7 @@ class RingHistory {
 
  private:
   HistoryMode mode(const PrefillLayer& layer) const;
+  bool may_have_gaps(LayerId layer) const;
   void by_keys(const PrefillLayer& layer, OwnQueries& own, KeyRing& keys, std::size_t longest);
   const std::byte* load(const PrefillLayer& layer, const Train& train);
   void by_queries(const PrefillLayer& layer, OwnQueries& own);

@@ -1,6 +1,7 @@
 #include "worker/ring/ring_prefill.h"
 
 #include "kernels/cpu/meanwhile.h"
+#include "worker/attention/compaction.h"
 
 namespace longhaul {
 
@@ -55,9 +56,29 @@ void RingPrefill::run_layer(const PrefillLayer& layer) {
     attend_chunk(layer);
     history_.attend(layer, queries_, keys_, blocks_.trains());
   }
+  observe(layer);
   // Last, since it may turn queries back (worker/attention/in_cache_sinks.h).
   if (!layer.homes.windowed.empty()) attend_windows(layer, window);
   finish(layer);
+}
+
+// Every rank gets the chunk's last queries that methods ask for: a few rows, wherever they were
+// made.
+void RingPrefill::observe(const PrefillLayer& layer) {
+  const std::int64_t n_last = n_observed_queries(layout_, layer.number);
+  if (n_last == 0) return;
+  const std::int64_t first = layer.chunk.tokens.end - n_last;
+  const StepBuffers& b = compute_.buffers();
+  const auto n_rows = static_cast<std::int64_t>(queries_.empty() ? 0 : b.q.dim(0));
+  Extent rows{0, n_rows};  // in the order of positions, so the last ones
+  while (!rows.empty() && b.positions[static_cast<std::size_t>(rows.begin)] < first) ++rows.begin;
+  const ObservedQueries::Rows own = rows_on_host(compute_.stream(), b.q, b.positions, rows);
+  layer.cache.observed().add(layer.number,
+                             gather_rows(own,
+                                         [&](std::span<const std::byte> mine) {
+                                           return context_.comm.all_gather_varying(mine);
+                                         }),
+                             n_last);
 }
 
 void RingPrefill::attend_chunk(const PrefillLayer& layer) {

@@ -34,6 +34,7 @@ class RingPrefill {
 
  private:
   void run_layer(const PrefillLayer& layer);
+  void observe(const PrefillLayer& layer);
   void attend_chunk(const PrefillLayer& layer);
   void attend_windows(const PrefillLayer& layer, const WindowChunk& window);
   void finish(const PrefillLayer& layer);

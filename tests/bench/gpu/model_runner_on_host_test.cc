@@ -19,7 +19,7 @@ TEST(BenchOnAGpu, RunsAModelsTests) {
   const std::vector<ModelTest> tests = {{.n_prompt = 20}, {.n_gen = 2, .n_depth = 30}};
   run_job(flags.job, {}, [&](JobRanks& ranks) {
     const JobWork work{.model = model.source().get(),
-                       .roles = model.roles(),
+                       .heads = model.heads(),
                        .profile = {},
                        .workload = model.workload(tests, ranks.n_ranks),
                        .n_threads = 1};

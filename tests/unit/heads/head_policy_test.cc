@@ -51,8 +51,46 @@ TEST(HeadPolicy, CountsTheKeysOfAQuery) {
 
 TEST(HeadPolicy, ASlidingCacheSeesAtMostItsCapacity) {
   const HeadPolicy policy{.see = SeeSinkSlide{.sink = 4, .capacity = 20, .slide = 8}};
-  EXPECT_EQ(window_of(policy), (KeyWindow{4, 16}));
+  EXPECT_EQ(window_of(policy), (KeyWindow{4, 16, 8}));
   EXPECT_EQ(refusal_of(policy), "");
+  EXPECT_EQ(unsupported_part(policy), std::nullopt);
+  EXPECT_EQ(sink_positions_of(policy), SinkPositions::kInCache);
+}
+
+// The first key behind the sinks, for the example in head_policy.h and as a buffer would have it.
+TEST(HeadPolicy, SlidesInStepsAsABufferThatForgets) {
+  const KeyWindow example{.sink = 1, .recent = 4, .slide = 3};
+  const std::vector<std::int64_t> first = {4, 4, 4, 7, 7, 7, 10};  // of queries 5 to 11
+  for (std::size_t i = 0; i < first.size(); ++i)
+    EXPECT_EQ(example.first_recent(5 + static_cast<std::int64_t>(i)), first[i]);
+  EXPECT_LE(example.first_recent(4), 0);
+  for (std::int64_t slide = 1; slide <= 6; ++slide) {
+    const KeyWindow window{.sink = 3, .recent = 6, .slide = slide};
+    std::int64_t n_here = 0;
+    std::int64_t n_gone = 0;
+    for (std::int64_t token = 0; token < 100; ++token, ++n_here) {
+      if (n_here == window.sink + window.recent) {
+        n_here -= slide;
+        n_gone += slide;
+      }
+      EXPECT_EQ(window.n_gone(token), n_gone) << "slide " << slide << ", token " << token;
+      if (n_gone == 0) continue;
+      EXPECT_EQ(window.first_recent(token), window.sink + n_gone);
+    }
+  }
+}
+
+// Fed one at a time, StreamingLLM's published loop attends first and evicts then: with start_size 4
+// and recent_size 4 the ninth token sees all nine, the tenth the first four, the last four, and
+// itself. So `recent` is its recent_size and the query's own token.
+TEST(HeadPolicy, StreamingCountsTheQuerysOwnTokenBesideThePublishedRecentSize) {
+  const KeyWindow window{.sink = 4, .recent = 5};
+  EXPECT_EQ(window.n_gone(8), 0);
+  EXPECT_EQ(window.n_gone(9), 1);
+  EXPECT_EQ(window.first_recent(9), 5);
+  EXPECT_EQ(window.n_keys(10), 9);
+  // Its position in a full cache is start_size + recent_size.
+  EXPECT_EQ(100 - window.n_gone(100), 8);
 }
 
 TEST(HeadPolicy, RefusesWhatMakesNoSenseByName) {
@@ -72,9 +110,13 @@ TEST(HeadPolicy, RefusesWhatMakesNoSenseByName) {
 
 TEST(HeadPolicy, EveryPartThatCannotBeRunYetIsNamed) {
   const auto name = [](const HeadPolicy& policy) { return unsupported_part(policy); };
-  EXPECT_THAT(name({.see = SeeSinkSlide{4, 20, 8}}), Optional(HasSubstr("slides")));
   EXPECT_THAT(name({.choose = ReadTopPages{}}), Optional(HasSubstr("Quest")));
-  EXPECT_THAT(name({.keep = KeepBudget{}}), Optional(HasSubstr("scores")));
+  EXPECT_EQ(name({.keep = KeepBudget{}}), std::nullopt);
+  EXPECT_THAT(name({.see = SeeSinkRecent{4, 12}, .keep = KeepBudget{}}),
+              Optional(HasSubstr("beside a window")));
+  EXPECT_THAT(name({.keep = KeepBudget{.observe = ObserveAll{}}}), Optional(HasSubstr("H2O")));
+  EXPECT_THAT(name({.keep = KeepBudget{.when = KeepWhen::kAfterToken}}),
+              Optional(HasSubstr("every chunk or token")));
   EXPECT_THAT(name({.write = Write::kMergeIntoOpenSlot}), Optional(HasSubstr("DMC")));
   EXPECT_THAT(name({.rest = Rest::kCompensationKey}), Optional(HasSubstr("RazorAttention")));
   EXPECT_THAT(name({.store = {.k = KvType::kInt8}}), Optional(HasSubstr("types")));

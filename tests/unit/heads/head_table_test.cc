@@ -97,9 +97,9 @@ TEST(HeadTable, ARingNeedsOneWindowALayer) {
 
 TEST(HeadTable, ANewPartIsRefusedWithTheHeadThatAsksForIt) {
   HeadTable heads = dense_heads(three_layers());
-  heads.set({2}, {1}, {.keep = KeepBudget{.n_tokens = 1024}});
+  heads.set({2}, {1}, {.write = Write::kMergeIntoOpenSlot});
   EXPECT_THAT(refusal_of(heads, RunsOn::kOneRank),
-              HasSubstr("layer 2, KV head 1: tokens kept by their scores"));
+              HasSubstr("layer 2, KV head 1: tokens merged into the open slot"));
 }
 
 TEST(HeadTable, DescribesItselfInOneLine) {

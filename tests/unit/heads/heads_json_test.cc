@@ -41,6 +41,44 @@ TEST(HeadsJson, ATableReadsBackEqual) {
   EXPECT_EQ(heads_from_json(JsonField(json, "plan.json")), mixed_table());
 }
 
+TEST(HeadsJson, ASlidingCacheReadsBackEqual) {
+  HeadTable heads(1, 2);
+  heads.set({0}, {1}, {.see = SeeSinkSlide{.sink = 4, .capacity = 20, .slide = 8}});
+  const Json json = to_json(heads);
+  EXPECT_EQ(to_text(json), R"({"policies":[{"see":"all"},{"see":"sink and slide","sink":4,)"
+                           R"("capacity":20,"slide":8,"positions":"in the cache"}],)"
+                           R"("layers":[[0,1]]})");
+  EXPECT_EQ(heads_from_json(JsonField(json, "plan.json")), heads);
+  EXPECT_THAT(refusal_of(R"({"policies":[{"see":"sink and slide","sink":4,"capacity":9,"slide":6,)"
+                         R"("positions":"absolute"}],"layers":[[0]]})"),
+              HasSubstr("slide"));
+}
+
+TEST(HeadsJson, ABudgetReadsBackEqual) {
+  HeadTable heads(1, 2);
+  heads.set({0}, {1},
+            {.keep = KeepBudget{.n_tokens = 40,
+                                .share = 0.25,
+                                .head_floor = 0.5,
+                                .n_sink = 1,
+                                .n_recent = 7,
+                                .when = KeepWhen::kAfterDocument,
+                                .observe = ObserveLast{7},
+                                .pool = {PoolKind::kMax, 5},
+                                .group = GroupScore::kMax,
+                                .select = SelectAmong::kLayerShared}});
+  const Json json = to_json(heads);
+  EXPECT_EQ(to_text(json), R"({"policies":[{"see":"all"},{"see":"all","keep":{"tokens":40,)"
+                           R"("share":0.25,"head_floor":0.5,"sink":1,"recent":7,)"
+                           R"("when":"after the document","last_queries":7,"pool":"max",)"
+                           R"("kernel":5,"group":"max","among":"layer, shared"}}],)"
+                           R"("layers":[[0,1]]})");
+  EXPECT_EQ(heads_from_json(JsonField(json, "plan.json")), heads);
+  std::string damaged = to_text(json);
+  damaged.replace(damaged.find("\"max\""), 5, "\"big\"");
+  EXPECT_THAT(refusal_of(damaged), HasSubstr("pool"));
+}
+
 TEST(HeadsJson, WhatCannotBeRunIsNotWritten) {
   HeadTable heads = mixed_table();
   heads.set({0}, {0}, {.rest = Rest::kCompensationKey});

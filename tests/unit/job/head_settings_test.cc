@@ -32,6 +32,19 @@ TEST(HeadSettings, WhatIsNotSaidIsTheProfiles) {
   EXPECT_EQ(said.roles.n_retrieval(), 0);
 }
 
+TEST(HeadSettings, MethodsSayWhatTheHeadsOfTheTableKeep) {
+  HeadSettings settings;
+  settings.methods.all = StreamingMethod{.sink = 4, .window = 64};
+  const ChosenHeads all = choose_heads(settings, spec());
+  EXPECT_EQ(all.table.count(HeadKind::kStreaming), spec().n_layers * spec().n_kv_heads);
+  settings.profile = test::source_path("examples/needle/profile");
+  EXPECT_THROW(choose_heads(settings, spec()), Error);
+  settings.methods = {.all = std::nullopt, .full = WindowMethod{.window = 777}};
+  const ChosenHeads full = choose_heads(settings, spec());
+  EXPECT_EQ(full.table.count(HeadKind::kRetrieval), 0);
+  EXPECT_EQ(full.table.windows().size(), 2U);
+}
+
 TEST(HeadSettings, RefusesSettingsWithoutAProfile) {
   HeadSettings settings;
   settings.sink = 4;

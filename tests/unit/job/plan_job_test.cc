@@ -39,7 +39,7 @@ class PlanJob : public testing::Test {
   PlanJob() : model_(test::spec_alone(test::tiny_model())) {
     const PlanRequest request = test::plan_request(model_.spec(), {});
     work_.model = &model_;
-    work_.roles = HeadRoles::all_retrieval(request.spec.n_layers, request.spec.n_kv_heads);
+    work_.heads = dense_heads(request.spec);
     work_.workload = request.workload;
   }
   PlanRequest request(std::int64_t chunk_len, std::int64_t memory) const {
@@ -114,10 +114,9 @@ TEST_F(PlanJob, TakesAPlanFromAFileUnlessItIsOfOtherHeads) {
   EXPECT_EQ(*job.plan, made);
   EXPECT_EQ(job.n_threads, 3);
 
-  work_.roles.roles.front() = HeadRole::kStreaming;
-  work_.roles.recent = 64;
+  work_.heads.set({0}, {0}, {.see = SeeSinkRecent{0, 64}});
   EXPECT_THAT(message_of([&] { plan_job(config, work_, found); }, ErrorCode::kInvalidArgument),
-              HasSubstr("was made for other head roles"));
+              HasSubstr("was made for other heads"));
 }
 
 TEST_F(PlanJob, RefusesAPlanThatDoesNotCarryTheWork) {

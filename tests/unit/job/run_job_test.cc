@@ -56,10 +56,10 @@ class RunJob : public testing::Test {
     config_.n_replicas = 1;
   }
 
-  JobWork work(HeadRoles roles) {
+  JobWork work(const HeadRoles& roles) {
     JobWork work;
     work.model = &model_;
-    work.roles = std::move(roles);
+    work.heads = duo_attention_heads(test::tiny_spec(), roles);
     work.workload.document_tokens = 256;
     work.workload.tail_tokens = 64;
     work.workload.chunk_len = kChunk;

@@ -58,7 +58,7 @@ TEST(CacheLayout, RefusesLayersThatAreNotThereAndHeadsThatCannotBeRun) {
   const KvBlockShape shape{.block_size = 16, .head_dim = 16};
   EXPECT_THROW(CacheLayout(mixed_heads(), {0, 4}, shape), Error);
   HeadTable heads = mixed_heads();
-  heads.set({2}, {0}, {.keep = KeepBudget{.n_tokens = 64}});
+  heads.set({2}, {0}, {.write = Write::kMergeIntoOpenSlot});
   EXPECT_THROW(CacheLayout(heads, {0, 3}, shape), Error);
 }
 

@@ -1,0 +1,144 @@
+#include "model/heads/cache_method.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+void check_ratio(const char* method, double ratio) {
+  require(0 <= ratio && ratio < 1,
+          fmt::format("{}: ratio={} must be at least 0 and less than 1: it is the share of the "
+                      "tokens that go",
+                      method, ratio));
+}
+
+KeepBudget keep_of(const char* method, const ScoredBudget& m) {
+  check_ratio(method, m.ratio);
+  require(m.window >= 1 && (m.ratio > 0 || m.window <= m.capacity),
+          fmt::format("{}: window={} must be at least 1 and no more than capacity={}", method,
+                      m.window, m.capacity));
+  require(m.kernel >= 1 && m.kernel % 2 == 1,
+          fmt::format("{}: kernel={} must be an odd number", method, m.kernel));
+  return {.n_tokens = m.capacity,
+          .share = m.ratio > 0 ? 1 - m.ratio : 0,
+          .n_recent = m.window,
+          .when = m.after,
+          .observe = ObserveLast{m.window},
+          .pool = {m.pool, m.kernel},
+          .group = m.group};
+}
+
+struct PolicyOf {
+  LayerId layer;
+  std::int64_t n_layers;
+
+  HeadPolicy operator()(const DenseMethod&) const { return {}; }
+  HeadPolicy operator()(const StreamingMethod& m) const {
+    require(0 <= m.sink && m.sink < m.window,
+            fmt::format("streaming: sink={} must be less than window={}: a query sees its own "
+                        "token too",
+                        m.sink, m.window));
+    return {.see = SeeSinkRecent{m.sink, m.window - m.sink, m.positions}};
+  }
+  HeadPolicy operator()(const WindowMethod& m) const {
+    require(m.window >= 1, fmt::format("window: window={} must be at least 1", m.window));
+    return {.see = SeeSinkRecent{0, m.window}};
+  }
+  HeadPolicy operator()(const SlideMethod& m) const {
+    require(m.sink >= 0 && m.slide >= 1 && m.slide < m.cap - m.sink,
+            fmt::format("infinite: slide={} must be at least 1 and less than cap={} without "
+                        "sink={}",
+                        m.slide, m.cap, m.sink));
+    return {.see = SeeSinkSlide{m.sink, m.cap, m.slide, m.positions}};
+  }
+  HeadPolicy operator()(const SnapKvMethod& m) const { return {.keep = keep_of("snapkv", m)}; }
+  HeadPolicy operator()(const PyramidKvMethod& m) const {
+    KeepBudget keep = keep_of("pyramidkv", m);
+    require(m.beta >= 1, fmt::format("pyramidkv: beta={} must be at least 1", m.beta));
+    const double slope =
+        n_layers < 2 ? 0 : static_cast<double>(layer.value) / static_cast<double>(n_layers - 1);
+    const double least = 1 / static_cast<double>(m.beta);
+    const double of_mean = (2 - least) * (1 - slope) + least * slope;
+    if (keep.share > 0) {
+      keep.share = std::min(1.0, keep.share * of_mean);
+    } else {
+      keep.n_tokens = m.window + static_cast<std::int64_t>(
+                                     static_cast<double>(m.capacity - m.window) * of_mean);
+    }
+    return {.keep = keep};
+  }
+  HeadPolicy operator()(const AdaKvMethod& m) const {
+    KeepBudget keep = keep_of("adakv", m);
+    keep.select = SelectAmong::kLayerShared;
+    keep.head_floor = m.floor;
+    return {.keep = keep};
+  }
+  HeadPolicy operator()(const TovaMethod& m) const {
+    check_ratio("tova", m.ratio);
+    return {.keep = KeepBudget{.n_tokens = m.capacity,
+                               .share = m.ratio > 0 ? 1 - m.ratio : 0,
+                               .n_recent = 1,
+                               .when = m.after,
+                               .observe = ObserveLast{1},
+                               .select = SelectAmong::kLayerAlike}};
+  }
+};
+
+struct SetBudget {
+  std::int64_t n_tokens;
+
+  void operator()(DenseMethod&) const {}
+  void operator()(StreamingMethod& m) const { m.window = n_tokens; }
+  void operator()(WindowMethod& m) const { m.window = n_tokens; }
+  void operator()(SlideMethod& m) const {
+    m.cap = n_tokens;
+    m.slide = std::min(m.slide, std::max<std::int64_t>(1, (n_tokens - m.sink) / 2));
+  }
+  void operator()(ScoredBudget& m) const { set(m); }
+  void operator()(TovaMethod& m) const { set(m); }
+
+ private:
+  template <typename Method>
+  void set(Method& m) const {
+    m.capacity = n_tokens;
+    m.ratio = 0;
+  }
+};
+
+bool sees_all(const HeadPolicy& policy) { return kind_of(policy) == HeadKind::kRetrieval; }
+
+}  // namespace
+
+CacheMethod with_budget(CacheMethod method, std::int64_t n_tokens) {
+  std::visit([&](auto& m) { SetBudget{n_tokens}(m); }, method);
+  return method;
+}
+
+HeadPolicy policy_of(const CacheMethod& method, LayerId layer, std::int64_t n_layers) {
+  return std::visit(PolicyOf{layer, n_layers}, method);
+}
+
+HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const HeadMethods& methods) {
+  HeadTable heads = duo_attention_heads(spec, roles);
+  if (methods.empty()) return heads;
+  require(!(methods.all && methods.full),
+          "--policy says what all heads keep, --full-heads what those keep that a head profile "
+          "lets see every token: give one of them");
+  require(!methods.all || roles.n_retrieval() == roles.n_layers * roles.n_kv_heads,
+          "--policy says what all heads keep: beside streaming heads of a head profile give "
+          "--full-heads, for those that keep every token");
+  const CacheMethod& method = methods.all ? *methods.all : *methods.full;
+  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+    const HeadPolicy policy = policy_of(method, layer, spec.n_layers);
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+      if (sees_all(heads.at(layer, kv_head))) heads.set(layer, kv_head, policy);
+    }
+  }
+  return heads;
+}
+
+}  // namespace longhaul

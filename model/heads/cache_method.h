@@ -1,0 +1,108 @@
+// The published cache methods that users name, with the parameters that they publish, and the table
+// of heads that each is. Where a method differs from its published code, docs/methods.md says so.
+// Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "model/heads/head_table.h"
+
+namespace longhaul {
+
+// Every token stays.
+struct DenseMethod {
+  bool operator==(const DenseMethod&) const = default;
+};
+
+// StreamingLLM (Xiao et al. 2023, arXiv 2309.17453, section 3.2): the first tokens and the last
+// ones, at positions in the cache.
+struct StreamingMethod {
+  std::int64_t sink = 4;
+  std::int64_t window = 2048;  // tokens that a query sees, sinks and its own included
+  SinkPositions positions = SinkPositions::kInCache;
+  bool operator==(const StreamingMethod&) const = default;
+};
+
+// A sliding window alone, the paper's baseline: what is behind it is forgotten.
+struct WindowMethod {
+  std::int64_t window = 2048;  // tokens that a query sees, its own included
+  bool operator==(const WindowMethod&) const = default;
+};
+
+// A buffer of `cap` tokens which, when it is full, forgets the `slide` oldest ones behind the sinks
+// at once: StreamingLLM for endless answers, with one move in `slide` steps.
+struct SlideMethod {
+  std::int64_t sink = 4;
+  std::int64_t cap = 2048;
+  std::int64_t slide = 128;
+  SinkPositions positions = SinkPositions::kInCache;
+  bool operator==(const SlideMethod&) const = default;
+};
+
+// What methods have in common that keep the tokens with the highest attention from a text's last
+// queries.
+struct ScoredBudget {
+  std::int64_t capacity = 2048;  // tokens that a head keeps, those of the window included
+  double ratio = 0;              // not 0: the share of the tokens that go, instead of capacity
+  std::int64_t window = 32;      // last queries that are observed, and last tokens that stay
+  std::int64_t kernel = 5;       // neighbours over which scores are pooled
+  PoolKind pool = PoolKind::kAverage;
+  GroupScore group = GroupScore::kMean;  // of the query heads of a KV head
+  KeepWhen after = KeepWhen::kAfterDocument;
+  bool operator==(const ScoredBudget&) const = default;
+};
+
+// SnapKV (Li et al. 2024, arXiv 2404.14469, section 4).
+struct SnapKvMethod : ScoredBudget {
+  bool operator==(const SnapKvMethod&) const = default;
+};
+
+// PyramidKV (Cai et al. 2024, arXiv 2406.02069, section 4.2): SnapKV's choice with budgets that
+// fall linearly from layer to layer; `capacity` or 1 - ratio is their mean.
+struct PyramidKvMethod : ScoredBudget {
+  std::int64_t beta = 20;  // the last layer keeps a beta-th of the mean before the window
+  bool operator==(const PyramidKvMethod&) const = default;
+};
+
+// Ada-KV (Feng et al. 2024, arXiv 2407.11550, section 4): SnapKV's choice with a budget that the
+// heads of a layer share.
+struct AdaKvMethod : ScoredBudget {
+  double floor = 0.2;  // of its even share each head keeps at least so much
+  bool operator==(const AdaKvMethod&) const = default;
+};
+
+// TOVA (Oren et al. 2024, arXiv 2401.06104, section 3.2), once when the text is whole: what the
+// last query attends to, all heads of a layer keeping the same tokens.
+struct TovaMethod {
+  std::int64_t capacity = 2048;
+  double ratio = 0;
+  KeepWhen after = KeepWhen::kAfterDocument;
+  bool operator==(const TovaMethod&) const = default;
+};
+
+using CacheMethod = std::variant<DenseMethod, StreamingMethod, WindowMethod, SlideMethod,
+                                 SnapKvMethod, PyramidKvMethod, AdaKvMethod, TovaMethod>;
+
+// The same method with a cache of so many tokens for each head, whatever it says itself; of dense
+// itself. A slide is no longer than half of what it slides in.
+CacheMethod with_budget(CacheMethod method, std::int64_t n_tokens);
+
+// What the method says of a head of a model with so many layers. Throws kInvalidArgument for
+// parameters that make no sense, naming them as the user does.
+HeadPolicy policy_of(const CacheMethod& method, LayerId layer, std::int64_t n_layers);
+
+// Which methods keep which heads.
+struct HeadMethods {
+  std::optional<CacheMethod> all;   // of all heads; needs roles of which none streams
+  std::optional<CacheMethod> full;  // of heads that are retrieval heads; the others stream
+  bool operator==(const HeadMethods&) const = default;
+  bool empty() const { return !all && !full; }
+};
+
+// The heads of a model with these roles (duo_attention_heads), kept as the methods say. Throws
+// kInvalidArgument for both at once, for `all` beside streaming heads, and what policy_of throws.
+HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const HeadMethods& methods);
+
+}  // namespace longhaul

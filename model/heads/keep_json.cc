@@ -1,0 +1,88 @@
+#include "model/heads/keep_json.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::int64_t kMost = std::int64_t{1} << 40;
+
+template <typename T, std::size_t kSize>
+using Words = std::array<std::pair<T, std::string_view>, kSize>;
+
+constexpr Words<KeepWhen, 4> kTimes = {{{KeepWhen::kAfterDocument, "after the document"},
+                                        {KeepWhen::kAfterPrompt, "after the prompt"},
+                                        {KeepWhen::kAfterChunk, "after every chunk"},
+                                        {KeepWhen::kAfterToken, "after every token"}}};
+constexpr Words<PoolKind, 3> kPools = {
+    {{PoolKind::kNone, "none"}, {PoolKind::kAverage, "average"}, {PoolKind::kMax, "max"}}};
+constexpr Words<GroupScore, 2> kGroups = {{{GroupScore::kMean, "mean"}, {GroupScore::kMax, "max"}}};
+constexpr Words<SelectAmong, 3> kSelections = {{{SelectAmong::kHead, "head"},
+                                                {SelectAmong::kLayerAlike, "layer, alike"},
+                                                {SelectAmong::kLayerShared, "layer, shared"}}};
+
+template <typename T, std::size_t kSize>
+Json word_of(T value, const Words<T, kSize>& words) {
+  for (const auto& [meaning, word] : words) {
+    if (meaning == value) return Json(std::string(word));
+  }
+  throw Error(ErrorCode::kInternal, "a policy has a value without a word");
+}
+
+template <typename T, std::size_t kSize>
+T value_of(const JsonField& field, const Words<T, kSize>& words) {
+  for (const auto& [meaning, word] : words) {
+    if (field.as_string() == word) return meaning;
+  }
+  std::string known;
+  for (const auto& [meaning, word] : words)
+    known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", word);
+  field.fail(fmt::format("expected one of {}", known));
+}
+
+double share_in(const JsonField& field) {
+  const double share = field.as_number();
+  if (!(0 <= share && share <= 1)) field.fail("expected a share from 0 to 1");
+  return share;
+}
+
+}  // namespace
+
+Json keep_to_json(const KeepBudget& keep) {
+  const auto* last = std::get_if<ObserveLast>(&keep.observe);
+  require(last != nullptr, "scores of all queries have no JSON");
+  return JsonObject{{"tokens", Json(keep.n_tokens)},
+                    {"share", Json(keep.share)},
+                    {"head_floor", Json(keep.head_floor)},
+                    {"sink", Json(keep.n_sink)},
+                    {"recent", Json(keep.n_recent)},
+                    {"when", word_of(keep.when, kTimes)},
+                    {"last_queries", Json(last->n_queries)},
+                    {"pool", word_of(keep.pool.kind, kPools)},
+                    {"kernel", Json(keep.pool.kernel)},
+                    {"group", word_of(keep.group, kGroups)},
+                    {"among", word_of(keep.select, kSelections)}};
+}
+
+KeepBudget keep_from_json(const JsonField& field) {
+  KeepBudget keep;
+  keep.n_tokens = field.at("tokens").as_integer(1, kMost);
+  keep.share = share_in(field.at("share"));
+  keep.head_floor = share_in(field.at("head_floor"));
+  keep.n_sink = field.at("sink").as_integer(0, kMost);
+  keep.n_recent = field.at("recent").as_integer(0, kMost);
+  keep.when = value_of(field.at("when"), kTimes);
+  keep.observe = ObserveLast{field.at("last_queries").as_integer(1, kMost)};
+  keep.pool = {value_of(field.at("pool"), kPools), field.at("kernel").as_integer(1, kMost)};
+  keep.group = value_of(field.at("group"), kGroups);
+  keep.select = value_of(field.at("among"), kSelections);
+  return keep;
+}
+
+}  // namespace longhaul

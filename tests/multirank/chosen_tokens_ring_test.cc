@@ -1,0 +1,151 @@
+// Which tokens are chosen by attention depends neither on the number of ranks nor on homes, shares
+// and chunks, and what is answered then does not either.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "cluster/comm/in_process.h"
+#include "partition/check_plan.h"
+#include "tests/multirank/ring_cases.h"
+#include "tests/property/chosen_tokens.h"
+#include "tests/property/worker_cases.h"
+#include "tests/support/paths.h"
+#include "tests/support/tolerance.h"
+#include "tests/unit/worker/model_files.h"
+#include "tests/unit/worker/tiny_models.h"
+
+namespace longhaul::test {
+namespace {
+
+struct Outcome {
+  KeptTokens kept;  // by all ranks
+  std::vector<StepDone> results;
+};
+
+void add(KeptTokens& all, const KeptTokens& more) {
+  all.resize(std::max(all.size(), more.size()));
+  for (std::size_t layer = 0; layer < more.size(); ++layer) {
+    all[layer].resize(std::max(all[layer].size(), more[layer].size()));
+    for (std::size_t head = 0; head < more[layer].size(); ++head) {
+      auto& tokens = all[layer][head];
+      tokens.insert(tokens.end(), more[layer][head].begin(), more[layer][head].end());
+      std::sort(tokens.begin(), tokens.end());
+    }
+  }
+}
+
+Outcome run_alone(const std::shared_ptr<const Weights>& weights, const HeadTable& heads,
+                  std::int64_t block_size, std::span<const StepCommand> script,
+                  SequenceId looked_at) {
+  Worker worker({.weights = weights, .heads = heads, .block_size = block_size, .n_threads = 1});
+  Outcome run;
+  for (const StepCommand& command : script) run.results.push_back(done(worker.step(command)));
+  run.kept = held_by(worker, looked_at, weights->spec());
+  return run;
+}
+
+Outcome run_on_ranks(const std::shared_ptr<const Weights>& weights, const Plan& plan,
+                     std::int64_t n_ranks, std::span<const StepCommand> script,
+                     SequenceId looked_at) {
+  const auto shared_plan = std::make_shared<const Plan>(plan);
+  const auto cluster = std::make_shared<const ClusterSpec>(equal_cluster(n_ranks, 1 << 30));
+  Outcome run;
+  run.results.resize(script.size());
+  std::mutex mutex;
+  run_in_process(static_cast<int>(n_ranks), [&](Communicator& comm) {
+    Worker worker({.weights = weights,
+                   .n_threads = 1,
+                   .place = RingPlace{.plan = shared_plan, .cluster = cluster, .comm = &comm}});
+    for (std::size_t i = 0; i < script.size(); ++i) {
+      StepDone answer = done(worker.step(script[i]));
+      const std::lock_guard lock(mutex);
+      if (!answer.picked.empty()) run.results[i].picked = std::move(answer.picked);
+    }
+    const KeptTokens held = held_by(worker, looked_at, weights->spec());
+    const std::lock_guard lock(mutex);
+    add(run.kept, held);
+  });
+  return run;
+}
+
+class ChosenTokensOnRings : public testing::TestWithParam<std::int64_t> {};
+
+// A document, two forks with a question each, and answers in one batch.
+struct Dialogue {
+  std::vector<StepCommand> script;
+  std::vector<std::int32_t> looked_at_text;  // that was whole when its tokens were chosen
+  SequenceId looked_at{10};
+};
+
+Dialogue random_dialogue(Random& random, const ModelSpec& spec, KeepWhen when) {
+  const SequenceId document{10};
+  const std::int64_t n = random.integer(1, 160);
+  const auto text = random_tokens(random, n, spec.vocab_size);
+  Dialogue dialogue{
+      .script = read_document(document, text, random_chunks(random, n), AfterPrefill::kDocumentEnd),
+      .looked_at_text = text};
+  std::vector<DecodeBatch::Row> rows;
+  for (std::int64_t i = 1; i <= 2; ++i) {
+    const SequenceId fork{document.value + i};
+    const auto question = random_tokens(random, random.integer(1, 30), spec.vocab_size);
+    dialogue.script.push_back(
+        ForkSequence{.parent = document, .child = fork, .sampling = {.n_logprobs = 3}});
+    dialogue.script.push_back(
+        PrefillChunk{.sequence = fork, .tokens = question, .after = AfterPrefill::kSample});
+    rows.push_back({fork, 1});
+    if (i == 1 || when == KeepWhen::kAfterDocument) continue;
+    dialogue.looked_at = fork;
+    dialogue.looked_at_text.insert(dialogue.looked_at_text.end(), question.begin(), question.end());
+  }
+  for (std::int32_t token = 2; token < 22; ++token) {
+    for (auto& row : rows) row.token = token;
+    dialogue.script.push_back(DecodeBatch{rows});
+  }
+  return dialogue;
+}
+
+TEST_P(ChosenTokensOnRings, AreThoseOfOneRank) {
+  constexpr double kClear = 1e-4;  // closer scores may be changed by the order of sums
+  const std::int64_t n_ranks = GetParam();
+  int n_clear = 0;
+  for (int round = 0; round < 8 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
+                               static_cast<std::uint64_t>(n_ranks) * 100'000;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const ModelSpec spec = random_spec(random);
+    const KeepWhen when = random.chance(0.5) ? KeepWhen::kAfterDocument : KeepWhen::kAfterPrompt;
+    const HeadTable heads = heads_with(spec, random_budget(random, when));
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .seed = seed});
+    const ModelFolder model(folder.path());
+    const Dialogue dialogue = random_dialogue(random, spec, when);
+    double margin = 0;
+    kept_by_definition(ReferenceModel(model), dialogue.looked_at_text, heads, margin);
+    if (margin < kClear) continue;
+    ++n_clear;
+    const auto weights = std::make_shared<const Weights>(Weights::load(model));
+    const KvFormat kv{.k_type = KvType::kF32,
+                      .v_type = KvType::kF32,
+                      .block_size = 16 * random.integer(1, 2),
+                      .head_dim = spec.head_dim};
+    const Outcome want =
+        run_alone(weights, heads, kv.block_size, dialogue.script, dialogue.looked_at);
+    const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
+    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
+    ASSERT_TRUE(check_structure(plan, spec, n_ranks).empty());
+    const Outcome got = run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at);
+    EXPECT_EQ(got.kept, want.kept);
+    const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
+    EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
+    if (HasFailure()) return;
+  }
+  EXPECT_GE(n_clear, 2 * intensity());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ChosenTokensOnRings, testing::Values(1, 2, 3, 5, 8),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace longhaul::test

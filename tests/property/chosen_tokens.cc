@@ -1,0 +1,225 @@
+#include "tests/property/chosen_tokens.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace longhaul::test {
+namespace {
+
+// Scores of one KV head's tokens: of each query head the sum over queries, pooled; then the group.
+std::vector<double> scores_of(const KeepBudget& keep, std::vector<std::vector<double>> group) {
+  const auto n = static_cast<std::int64_t>(group.front().size());
+  const std::int64_t n_scored = std::max<std::int64_t>(0, n - keep.n_recent);
+  std::vector<double> scores(static_cast<std::size_t>(n), std::numeric_limits<double>::infinity());
+  for (std::int64_t i = 0; i < n_scored; ++i) {
+    std::vector<double> of_heads;
+    for (const auto& row : group) {
+      double sum = 0;
+      double max = 0;
+      const std::int64_t half = keep.pool.kind == PoolKind::kNone ? 0 : keep.pool.kernel / 2;
+      for (std::int64_t j = i - half; j <= i + half; ++j) {
+        if (j < 0 || j >= n_scored) continue;
+        sum += row[static_cast<std::size_t>(j)];
+        max = std::max(max, row[static_cast<std::size_t>(j)]);
+      }
+      of_heads.push_back(
+          keep.pool.kind == PoolKind::kMax ? max : sum / static_cast<double>(2 * half + 1));
+    }
+    scores[static_cast<std::size_t>(i)] =
+        keep.group == GroupScore::kMax ? *std::max_element(of_heads.begin(), of_heads.end())
+                                       : std::accumulate(of_heads.begin(), of_heads.end(), 0.0) /
+                                             static_cast<double>(of_heads.size());
+  }
+  return scores;
+}
+
+struct Entry {
+  double score;
+  std::int64_t token;
+  std::size_t head;
+};
+bool wins(const Entry& a, const Entry& b) {
+  if (a.score != b.score) return a.score > b.score;
+  return a.token != b.token ? a.token < b.token : a.head < b.head;
+}
+
+// The best n of these entries stay; how clearly is in margin.
+void keep_best(std::vector<Entry> entries, std::int64_t n,
+               std::vector<std::vector<std::int64_t>>& kept, double& margin) {
+  std::sort(entries.begin(), entries.end(), wins);
+  const auto count =
+      std::min(entries.size(), static_cast<std::size_t>(std::max<std::int64_t>(0, n)));
+  for (std::size_t i = 0; i < count; ++i) kept[entries[i].head].push_back(entries[i].token);
+  if (count == 0 || count == entries.size()) return;
+  const double last = entries[count - 1].score;
+  const double next = entries[count].score;
+  // Equal scores are decided by positions, not by rounding.
+  if (last != next && last < std::numeric_limits<double>::infinity())
+    margin = std::min(margin, (last - next) / last);
+}
+
+std::vector<std::vector<std::int64_t>> choose(const KeepBudget& keep,
+                                              std::vector<std::vector<double>> scores,
+                                              double& margin) {
+  const std::size_t n_heads = scores.size();
+  const auto n = static_cast<std::int64_t>(scores.front().size());
+  const std::int64_t wanted = keep.share > 0
+                                  ? static_cast<std::int64_t>(keep.share * static_cast<double>(n))
+                                  : keep.n_tokens;
+  const std::int64_t budget = std::clamp(wanted, std::min(n, keep.n_recent), n);
+  if (keep.select == SelectAmong::kLayerAlike) {
+    std::vector<double> mean(static_cast<std::size_t>(n), 0);
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      for (const auto& head : scores) mean[i] += head[i] / static_cast<double>(n_heads);
+    }
+    scores.assign(n_heads, mean);
+  }
+  std::vector<std::vector<std::int64_t>> kept(n_heads);
+  std::vector<Entry> shared;
+  for (std::size_t head = 0; head < n_heads; ++head) {
+    std::vector<Entry> entries;
+    for (std::int64_t i = 0; i < n; ++i)
+      entries.push_back({scores[head][static_cast<std::size_t>(i)], i, head});
+    if (keep.select != SelectAmong::kLayerShared) {
+      keep_best(entries, budget, kept, margin);
+      continue;
+    }
+    std::sort(entries.begin(), entries.end(), wins);
+    const auto floor = std::max(
+        static_cast<std::int64_t>(keep.head_floor * static_cast<double>(budget)), keep.n_recent);
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (i < floor) {
+        kept[head].push_back(entries[static_cast<std::size_t>(i)].token);
+      } else {
+        shared.push_back(entries[static_cast<std::size_t>(i)]);
+      }
+    }
+    if (floor < n && floor > keep.n_recent) {
+      const double last = entries[static_cast<std::size_t>(floor - 1)].score;
+      const double next = entries[static_cast<std::size_t>(floor)].score;
+      if (last != next) margin = std::min(margin, (last - next) / last);
+    }
+  }
+  if (keep.select == SelectAmong::kLayerShared) {
+    std::int64_t n_left = budget * static_cast<std::int64_t>(n_heads);
+    for (const auto& head : kept) n_left -= static_cast<std::int64_t>(head.size());
+    keep_best(std::move(shared), n_left, kept, margin);
+  }
+  for (auto& head : kept) std::sort(head.begin(), head.end());
+  return kept;
+}
+
+}  // namespace
+
+KeepBudget random_budget(Random& random, KeepWhen when) {
+  KeepBudget keep;
+  const std::int64_t window = random.integer(1, 12);
+  keep.n_recent = window;
+  keep.n_tokens = window + random.integer(0, 40);
+  if (random.chance(0.3)) keep.share = random.uniform(0.1, 0.9);
+  keep.when = when;
+  keep.observe = ObserveLast{window};
+  keep.pool = {static_cast<PoolKind>(random.integer(0, 2)), 2 * random.integer(0, 3) + 1};
+  keep.group = random.chance(0.5) ? GroupScore::kMean : GroupScore::kMax;
+  keep.select = static_cast<SelectAmong>(random.integer(0, 2));
+  if (random.chance(0.5)) keep.head_floor = random.uniform(0, 1);
+  return keep;
+}
+
+HeadTable heads_with(const ModelSpec& spec, const KeepBudget& keep) {
+  HeadTable heads = dense_heads(spec);
+  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+      if (kind_of(heads.at(layer, kv_head)) == HeadKind::kRetrieval)
+        heads.set(layer, kv_head, {.keep = keep});
+    }
+  }
+  return heads;
+}
+
+KeptTokens kept_by_definition(const ReferenceModel& model, std::span<const std::int32_t> document,
+                              const HeadTable& heads, double& margin) {
+  const ModelSpec& spec = model.spec();
+  const auto n = static_cast<std::int64_t>(document.size());
+  std::vector<std::vector<double>> masses(static_cast<std::size_t>(spec.n_layers * spec.n_heads),
+                                          std::vector<double>(document.size(), 0.0));
+  const auto budget_of = [&](std::int64_t layer, std::int64_t kv_head) {
+    return std::get_if<KeepBudget>(&heads.at(LayerId{layer}, KvHeadId{kv_head}).keep);
+  };
+  const auto roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  model.logits(document, key_masks(spec, roles), [&](const ReferenceModel::Attention& a) {
+    const KeepBudget* keep = budget_of(a.layer, a.head / spec.gqa_group());
+    if (keep == nullptr || a.query < n - std::get<ObserveLast>(keep->observe).n_queries) return;
+    auto& row = masses[static_cast<std::size_t>(a.layer * spec.n_heads + a.head)];
+    for (std::size_t i = 0; i < a.keys.size(); ++i)
+      row[static_cast<std::size_t>(a.keys[i])] += a.weights[i];
+  });
+  KeptTokens kept(static_cast<std::size_t>(spec.n_layers));
+  margin = std::numeric_limits<double>::infinity();
+  for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    auto& of_layer = kept[static_cast<std::size_t>(layer)];
+    const KeepBudget* keep = budget_of(layer, 0);
+    if (keep == nullptr) {  // the model's own window
+      of_layer.resize(static_cast<std::size_t>(spec.n_kv_heads));
+      continue;
+    }
+    std::vector<std::vector<double>> scores;
+    for (std::int64_t kv_head = 0; kv_head < spec.n_kv_heads; ++kv_head) {
+      const auto first = masses.begin() + layer * spec.n_heads + kv_head * spec.gqa_group();
+      scores.push_back(scores_of(*keep, {first, first + spec.gqa_group()}));
+    }
+    of_layer = choose(*keep, std::move(scores), margin);
+  }
+  return kept;
+}
+
+std::vector<KeyMask> masks_after(const HeadTable& heads, std::int64_t n_document,
+                                 const KeptTokens& kept) {
+  std::vector<KeyMask> masks;
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const KeyWindow window = heads.window(layer, kv_head);
+      KeyMask mask{.sink = window.sink, .recent = window.recent};
+      if (std::holds_alternative<KeepBudget>(heads.at(layer, kv_head).keep)) {
+        mask.n_cut = n_document;
+        mask.kept =
+            kept[static_cast<std::size_t>(layer.value)][static_cast<std::size_t>(kv_head.value)];
+      }
+      masks.push_back(std::move(mask));
+    }
+  }
+  return masks;
+}
+
+KeptTokens held_by(Worker& worker, SequenceId sequence, const ModelSpec& spec) {
+  KeptTokens held(static_cast<std::size_t>(spec.n_layers));
+  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+      auto& head = held[static_cast<std::size_t>(layer.value)].emplace_back();
+      for (const TokenPos position : worker.held_positions(sequence, layer, kv_head))
+        head.push_back(position.value);
+    }
+  }
+  return held;
+}
+
+std::vector<StepCommand> read_document(SequenceId id, std::span<const std::int32_t> tokens,
+                                       std::span<const std::int64_t> chunks, AfterPrefill after) {
+  std::vector<StepCommand> commands(chunks.size() + 1);
+  commands[0].emplace<OpenSequence>().sequence = id;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const auto part = tokens.subspan(at, static_cast<std::size_t>(chunks[i]));
+    at += part.size();
+    PrefillChunk& chunk = commands[i + 1].emplace<PrefillChunk>();
+    chunk.sequence = id;
+    chunk.tokens.assign(part.begin(), part.end());
+    chunk.after = at == tokens.size() ? after : AfterPrefill::kNothing;
+  }
+  return commands;
+}
+
+}  // namespace longhaul::test

@@ -1,0 +1,40 @@
+// Texts whose caches are cut down to the tokens with most attention: what stays by double
+// precision, and runs of a worker that tell what it kept.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/heads/head_table.h"
+#include "tests/support/random.h"
+#include "tests/support/reference_model.h"
+#include "worker/worker.h"
+
+namespace longhaul::test {
+
+// Small budgets of every kind that can be run, the same in all heads of a layer.
+KeepBudget random_budget(Random& random, KeepWhen when);
+HeadTable heads_with(const ModelSpec& spec, const KeepBudget& keep);
+
+// [n_layers][n_kv_heads] positions of the tokens that stay, ascending.
+using KeptTokens = std::vector<std::vector<std::vector<std::int64_t>>>;
+
+// By definition, in double precision: attention of the last queries of `document`, pooled,
+// combined, sorted. `margin` gets the smallest difference of scores between a token that stays and
+// one that goes, as a share of the former.
+KeptTokens kept_by_definition(const ReferenceModel& model, std::span<const std::int32_t> document,
+                              const HeadTable& heads, double& margin);
+
+// Masks of queries after a document of so many tokens that was cut down to these.
+std::vector<KeyMask> masks_after(const HeadTable& heads, std::int64_t n_document,
+                                 const KeptTokens& kept);
+
+// What one rank holds of a sequence.
+KeptTokens held_by(Worker& worker, SequenceId sequence, const ModelSpec& spec);
+
+// Commands that read a document in such chunks and say that it is whole.
+std::vector<StepCommand> read_document(SequenceId id, std::span<const std::int32_t> tokens,
+                                       std::span<const std::int64_t> chunks, AfterPrefill after);
+
+}  // namespace longhaul::test

@@ -1,0 +1,182 @@
+// Methods that keep the tokens with most attention (SnapKV and its kin): which stay, what questions
+// then see, and which bytes are free again. One rank; rings are in tests/multirank.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "model/heads/kept_blocks.h"
+#include "tests/property/chosen_tokens.h"
+#include "tests/property/worker_cases.h"
+#include "tests/support/compare.h"
+#include "tests/support/paths.h"
+#include "tests/unit/worker/model_files.h"
+#include "tests/unit/worker/tiny_models.h"
+
+namespace longhaul::test {
+namespace {
+
+constexpr double kClear = 1e-3;  // scores this far apart are not changed by rounding to float
+
+std::vector<double> log_softmax_of_last(const std::vector<double>& logits,
+                                        std::int64_t vocab_size) {
+  std::vector<double> row(logits.end() - vocab_size, logits.end());
+  const double max = *std::max_element(row.begin(), row.end());
+  double sum = 0;
+  for (const double x : row) sum += std::exp(x - max);
+  for (double& x : row) x -= max + std::log(sum);
+  return row;
+}
+
+struct Case {
+  explicit Case(Random& random, std::uint64_t seed, KeepWhen when = KeepWhen::kAfterDocument)
+      : spec(random_spec(random)) {
+    heads = heads_with(spec, random_budget(random, when));
+    write_model(folder.path(), {.spec = spec, .seed = seed});
+  }
+  Worker worker(Random& random) const {
+    return Worker(
+        {.weights = std::make_shared<const Weights>(Weights::load(ModelFolder(folder.path()))),
+         .heads = heads,
+         .block_size = 16 * random.integer(1, 3),
+         .n_threads = 1});
+  }
+  ModelSpec spec;
+  HeadTable heads;
+  TemporaryFolder folder;
+};
+
+// Only the heads that chose.
+bool same_choice(const HeadTable& heads, const KeptTokens& want, const KeptTokens& got) {
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto l = static_cast<std::size_t>(layer.value);
+      const auto h = static_cast<std::size_t>(kv_head.value);
+      if (std::holds_alternative<KeepBudget>(heads.at(layer, kv_head).keep) &&
+          want[l][h] != got[l][h]) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+TEST(ChosenTokens, AreThoseOfDoublePrecisionForAnyChunksAndSoAreTheAnswers) {
+  int n_clear = 0;
+  for (int round = 0; round < 25 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const Case c(random, seed);
+    const ReferenceModel reference(ModelFolder(c.folder.path()));
+    const std::int64_t n = random.integer(2, 150);
+    const std::vector<std::int32_t> document = random_tokens(random, n, c.spec.vocab_size);
+    double margin = 0;
+    const KeptTokens want = kept_by_definition(reference, document, c.heads, margin);
+    if (margin < kClear) continue;
+    ++n_clear;
+    Worker worker = c.worker(random);
+    const SequenceId id{1};
+    for (const StepCommand& command :
+         read_document(id, document, random_chunks(random, n), AfterPrefill::kDocumentEnd)) {
+      done(worker.step(command));
+    }
+    EXPECT_TRUE(same_choice(c.heads, want, held_by(worker, id, c.spec)));
+
+    // A question on a fork, in two chunks, and decode.
+    std::vector<std::int32_t> text = document;
+    const SequenceId fork{2};
+    done(worker.step(
+        ForkSequence{.parent = id, .child = fork, .sampling = {.n_logprobs = c.spec.vocab_size}}));
+    StepDone answer;
+    for (const std::int64_t chunk : {random.integer(1, 9), random.integer(1, 30)}) {
+      const auto more = random_tokens(random, chunk, c.spec.vocab_size);
+      text.insert(text.end(), more.begin(), more.end());
+      answer = done(worker.step(
+          PrefillChunk{.sequence = fork, .tokens = more, .after = AfterPrefill::kSample}));
+    }
+    for (int step = 0; step < 3; ++step) {
+      text.push_back(answer.picked.at(0).token);
+      answer = done(worker.step(DecodeBatch{.rows = {{fork, text.back()}}}));
+    }
+    std::vector<float> got(static_cast<std::size_t>(c.spec.vocab_size));
+    for (const TokenLogprob& t : answer.picked.at(0).top)
+      got[static_cast<std::size_t>(t.token)] = t.logprob;
+    const auto want_logits = reference.logits(text, masks_after(c.heads, n, want));
+    EXPECT_TRUE(close(got, log_softmax_of_last(want_logits, c.spec.vocab_size),
+                      logits_tolerance(DType::kF32)));
+  }
+  EXPECT_GT(n_clear, 5 * intensity());
+}
+
+TEST(ChosenTokens, DependNeitherOnChunksNorOnForks) {
+  Random random(base_seed() + 5);
+  const ModelSpec spec = tiny_spec();
+  KeepBudget keep{.n_tokens = 40, .n_recent = 9, .when = KeepWhen::kAfterPrompt};
+  keep.observe = ObserveLast{9};
+  keep.pool = {PoolKind::kAverage, 5};
+  const HeadTable heads = heads_with(spec, keep);
+  Worker worker({.weights = tiny_weights(), .heads = heads, .block_size = 16, .n_threads = 1});
+  const std::int64_t n = 1100;
+  const auto text = random_tokens(random, n, spec.vocab_size);
+  KeptTokens want;
+  std::int64_t next = 0;
+  for (const std::int64_t chunk_len : {n, std::int64_t{1000}, std::int64_t{64}, std::int64_t{1}}) {
+    const SequenceId id{next++};
+    for (const StepCommand& command :
+         read_document(id, text, equal_chunks(n, chunk_len), AfterPrefill::kSample)) {
+      done(worker.step(command));
+    }
+    const KeptTokens got = held_by(worker, id, spec);
+    if (want.empty()) want = got;
+    EXPECT_EQ(got, want) << "chunks of " << chunk_len;
+    done(worker.step(DropSequences{{id}}));
+  }
+  EXPECT_EQ(want.at(0).at(0).size(), 40U);
+  // The last four tokens are the fork's own: the window reaches back into the document.
+  const std::span<const std::int32_t> all = text;
+  for (const StepCommand& command : read_document(
+           SequenceId{90}, all.first(1096), equal_chunks(1096, 300), AfterPrefill::kDocumentEnd)) {
+    done(worker.step(command));
+  }
+  EXPECT_EQ(worker.held_positions(SequenceId{90}, {0}, {0}).size(), 1096U);
+  done(
+      worker.step(ForkSequence{.parent = SequenceId{90}, .child = SequenceId{91}, .sampling = {}}));
+  done(worker.step(PrefillChunk{.sequence = SequenceId{91},
+                                .tokens = {text.end() - 4, text.end()},
+                                .after = AfterPrefill::kPromptEnd}));
+  EXPECT_EQ(held_by(worker, SequenceId{91}, spec), want);
+  EXPECT_EQ(worker.held_positions(SequenceId{90}, {0}, {0}).size(), 1096U);
+}
+
+TEST(ChosenTokens, GiveBackTheBytesOfTheFormula) {
+  Random random(base_seed() + 6);
+  const ModelSpec spec = tiny_spec();
+  KeepBudget keep{.n_tokens = 50, .n_recent = 8, .when = KeepWhen::kAfterDocument};
+  keep.observe = ObserveLast{8};
+  const HeadTable heads = heads_with(spec, keep);
+  Worker worker({.weights = tiny_weights(), .heads = heads, .block_size = 16, .n_threads = 1});
+  const KvBlockShape shape{.block_size = 16, .head_dim = spec.head_dim};
+  const auto n_heads = static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads);
+  const auto bytes_of = [&](std::int64_t n_blocks) {
+    return static_cast<std::size_t>(n_blocks) * n_heads * shape.bytes();
+  };
+  const auto text = random_tokens(random, 300, spec.vocab_size);
+  auto commands =
+      read_document(SequenceId{1}, text, equal_chunks(300, 77), AfterPrefill::kDocumentEnd);
+  const StepCommand last = commands.back();
+  commands.pop_back();
+  for (const StepCommand& command : commands) done(worker.step(command));
+  EXPECT_EQ(worker.kv_bytes_in_use(), bytes_of(ceil_div(231, 16)));
+  done(worker.step(last));
+  EXPECT_EQ(worker.kv_bytes_in_use(), bytes_of(compacted_blocks(50, 300, 16, 300)));
+  for (std::int64_t n = 301; n < 340; ++n) {
+    done(worker.step(DecodeBatch{.rows = {{SequenceId{1}, 3}}}));
+    EXPECT_EQ(worker.kv_bytes_in_use(), bytes_of(compacted_blocks(50, 300, 16, n)));
+  }
+  done(worker.step(DropSequences{{SequenceId{1}}}));
+  EXPECT_EQ(worker.kv_bytes_in_use(), 0U);
+}
+
+}  // namespace
+}  // namespace longhaul::test

@@ -1,0 +1,44 @@
+// The table of methods: what a row takes from a run, and how it is written.
+#include "tools/eval/method_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace longhaul {
+namespace {
+
+using testing::HasSubstr;
+
+MethodTable table_of_one_run() {
+  NeedleRun run{.name = "snapkv:capacity=10,window=2"};
+  run.readings = {
+      {.length = 100, .document = 0, .prefill_seconds = 2, .answer_seconds = 1, .kv_bytes = 4096},
+      {.length = 100, .document = 1, .prefill_seconds = 3, .answer_seconds = 1, .kv_bytes = 2048}};
+  run.cases.resize(4);
+  run.cases[1].is_right = true;
+  MethodRow row = row_of(run);
+  row.budget = 10;
+  row.kv_predicted = 4096;
+  return {.settings = Json(JsonObject{}), .rows = {row}};
+}
+
+TEST(MethodTable, ARowSumsUpARun) {
+  const MethodRow row = table_of_one_run().rows.at(0);
+  EXPECT_EQ(row.length, 100);
+  EXPECT_EQ(row.n_documents, 2);
+  EXPECT_EQ(row.score.n_right, 1);
+  EXPECT_EQ(row.score.n_asked, 4);
+  EXPECT_EQ(row.kv_bytes, 4096U);
+  EXPECT_EQ(row.prefill_seconds, 5);
+}
+
+TEST(MethodTable, IsWrittenInThreeForms) {
+  const MethodTable table = table_of_one_run();
+  EXPECT_THAT(to_csv(table),
+              HasSubstr("\n\"snapkv:capacity=10,window=2\",100,10,4,1,4096,4096,40.0,0.5000\n"));
+  EXPECT_THAT(to_text(table), HasSubstr("1/4"));
+  EXPECT_THAT(to_text(to_json(table)), HasSubstr(R"("kv_bytes":4096,"kv_bytes_predicted":4096)"));
+}
+
+}  // namespace
+}  // namespace longhaul

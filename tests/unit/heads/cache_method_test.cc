@@ -1,0 +1,142 @@
+// Methods by name: the policies that they are, and which heads get them.
+#include "model/heads/cache_method.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+using testing::HasSubstr;
+
+ModelSpec spec_of(std::int64_t n_layers, std::int64_t n_kv_heads) {
+  ModelSpec spec;
+  spec.n_layers = n_layers;
+  spec.n_kv_heads = n_kv_heads;
+  return spec;
+}
+
+template <typename Call>
+std::string refusal_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+HeadPolicy policy_in_first_layer(const CacheMethod& method) { return policy_of(method, {0}, 4); }
+
+TEST(CacheMethod, WindowsCountTheQuerysOwnTokenAndTheSinks) {
+  EXPECT_EQ(policy_in_first_layer(DenseMethod{}), HeadPolicy{});
+  EXPECT_EQ(window_of(policy_in_first_layer(StreamingMethod{.sink = 4, .window = 64})),
+            (KeyWindow{4, 60}));
+  EXPECT_EQ(sink_positions_of(policy_in_first_layer(StreamingMethod{})), SinkPositions::kInCache);
+  EXPECT_EQ(window_of(policy_in_first_layer(WindowMethod{.window = 64})), (KeyWindow{0, 64}));
+  EXPECT_EQ(window_of(policy_in_first_layer(SlideMethod{.sink = 4, .cap = 64, .slide = 8})),
+            (KeyWindow{4, 60, 8}));
+}
+
+TEST(CacheMethod, RefusesParametersThatMakeNoSenseByTheirNames) {
+  const auto refusal = [](const CacheMethod& method) {
+    return refusal_of([&] { policy_in_first_layer(method); });
+  };
+  EXPECT_THAT(refusal(StreamingMethod{.sink = 64, .window = 64}), HasSubstr("sink=64"));
+  EXPECT_THAT(refusal(WindowMethod{.window = 0}), HasSubstr("window=0"));
+  EXPECT_THAT(refusal(SlideMethod{.sink = 4, .cap = 64, .slide = 60}), HasSubstr("slide=60"));
+  EXPECT_THAT(refusal(SlideMethod{.sink = 4, .cap = 64, .slide = 0}), HasSubstr("slide=0"));
+}
+
+SnapKvMethod snapkv(std::int64_t capacity, std::int64_t window) {
+  SnapKvMethod method;
+  method.capacity = capacity;
+  method.window = window;
+  return method;
+}
+
+TEST(CacheMethod, SnapKvObservesTheWindowThatItKeeps) {
+  const HeadPolicy policy = policy_in_first_layer(snapkv(100, 8));
+  const auto& keep = std::get<KeepBudget>(policy.keep);
+  EXPECT_EQ(keep.n_tokens, 100);
+  EXPECT_EQ(keep.n_recent, 8);
+  EXPECT_EQ(keep.observe, Observe(ObserveLast{8}));
+  EXPECT_EQ(keep.pool, (Pool{PoolKind::kAverage, 5}));
+  EXPECT_EQ(keep.when, KeepWhen::kAfterDocument);
+  EXPECT_EQ(unsupported_part(policy), std::nullopt);
+}
+
+// As published: from 2 - 1/beta of the mean down to 1/beta of it, behind the window.
+TEST(CacheMethod, PyramidKvKeepsLessInHigherLayersAndAsMuchInAll) {
+  PyramidKvMethod method;
+  method.capacity = 108;
+  method.window = 8;
+  method.beta = 10;
+  std::int64_t sum = 0;
+  std::vector<std::int64_t> budgets;
+  for (std::int64_t layer = 0; layer < 3; ++layer) {
+    const HeadPolicy policy = policy_of(method, {layer}, 3);
+    budgets.push_back(std::get<KeepBudget>(policy.keep).n_tokens);
+    sum += budgets.back();
+  }
+  EXPECT_EQ(budgets, (std::vector<std::int64_t>{198, 108, 18}));
+  EXPECT_EQ(sum, 3 * 108);
+}
+
+TEST(CacheMethod, RefusesBudgetsThatMakeNoSenseByTheirNames) {
+  const auto refusal = [](const CacheMethod& method) {
+    return refusal_of([&] { policy_in_first_layer(method); });
+  };
+  EXPECT_THAT(refusal(snapkv(10, 11)), HasSubstr("window=11"));
+  SnapKvMethod even = snapkv(100, 8);
+  even.kernel = 4;
+  EXPECT_THAT(refusal(even), HasSubstr("kernel=4 must be an odd number"));
+  AdaKvMethod all_gone;
+  all_gone.ratio = 1;
+  EXPECT_THAT(refusal(all_gone), HasSubstr("adakv: ratio=1"));
+}
+
+TEST(CacheMethod, TakesABudgetInPlaceOfItsOwn) {
+  EXPECT_EQ(with_budget(StreamingMethod{}, 77), CacheMethod(StreamingMethod{.window = 77}));
+  EXPECT_EQ(with_budget(SlideMethod{}, 77), CacheMethod(SlideMethod{.cap = 77, .slide = 36}));
+  EXPECT_EQ(with_budget(TovaMethod{.ratio = 0.5}, 77), CacheMethod(TovaMethod{.capacity = 77}));
+  EXPECT_EQ(with_budget(snapkv(9, 5), 77), CacheMethod(snapkv(77, 5)));
+  EXPECT_EQ(with_budget(DenseMethod{}, 77), CacheMethod(DenseMethod{}));
+}
+
+TEST(CacheMethod, IsForAllHeadsOrForThoseThatSeeEverything) {
+  const ModelSpec spec = spec_of(2, 2);
+  HeadRoles roles = HeadRoles::all_retrieval(2, 2);
+  const HeadTable all = method_heads(spec, roles, {.all = WindowMethod{.window = 9}, .full = {}});
+  EXPECT_EQ(all.windows(), std::vector<KeyWindow>{(KeyWindow{0, 9})});
+  EXPECT_EQ(all.count(HeadKind::kRetrieval), 0);
+  EXPECT_EQ(method_heads(spec, roles, {}), duo_attention_heads(spec, roles));
+
+  roles.roles[1] = HeadRole::kStreaming;
+  roles.sink = 1;
+  roles.recent = 2;
+  const HeadTable full = method_heads(spec, roles, {.all = {}, .full = WindowMethod{.window = 9}});
+  EXPECT_EQ(full.window({0}, {0}), (KeyWindow{0, 9}));
+  EXPECT_EQ(full.window({0}, {1}), (KeyWindow{1, 2}));
+  EXPECT_THAT(refusal_of([&] { method_heads(spec, roles, {.all = DenseMethod{}, .full = {}}); }),
+              HasSubstr("--full-heads"));
+  EXPECT_THAT(refusal_of([&] {
+                method_heads(spec, HeadRoles::all_retrieval(2, 2),
+                             {.all = DenseMethod{}, .full = DenseMethod{}});
+              }),
+              HasSubstr("give one of them"));
+}
+
+TEST(CacheMethod, LeavesLayersAloneThatHaveAWindowOfTheirOwn) {
+  ModelSpec spec = spec_of(2, 1);
+  spec.attention_window = {ModelSpec::kNoWindow, 100};
+  const HeadTable heads = method_heads(spec, HeadRoles::all_retrieval(2, 1),
+                                       {.all = WindowMethod{.window = 9}, .full = {}});
+  EXPECT_EQ(heads.window({0}, {0}), (KeyWindow{0, 9}));
+  EXPECT_EQ(heads.at({1}, {0}), (HeadPolicy{.see = SeeModelWindow{100}}));
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,131 @@
+// The share of attention that keys get: against double precision, in every cache type, for keys in
+// one place and in several.
+#include "kernels/key_scores.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/kv_append.h"
+#include "kernels/reference/kv_read.h"
+#include "tests/support/random.h"
+
+namespace longhaul::test {
+namespace {
+
+constexpr std::int64_t kHeadDim = 32;
+constexpr std::int64_t kGroup = 3;
+constexpr float kScale = 0.4F;
+
+struct Blocks {
+  KvBlockShape shape;
+  std::vector<std::vector<std::byte>> memory = {};
+  std::vector<KvBlockRef> refs = {};
+};
+
+Blocks random_blocks(Random& random, KvType type, std::int64_t n_tokens) {
+  Blocks blocks{.shape = {.block_size = 16, .head_dim = kHeadDim, .k_type = type, .v_type = type}};
+  for (std::int64_t first = 0; first < n_tokens; first += 16) {
+    const std::int64_t n = std::min<std::int64_t>(16, n_tokens - first);
+    Tensor<float, 2> k({n, kHeadDim});
+    std::ranges::copy(random.normals(n * kHeadDim), k.data());
+    auto& bytes = blocks.memory.emplace_back(blocks.shape.bytes());
+    std::byte* block = bytes.data();
+    const KvAppendItem item{.k = k.view(), .v = k.view(), .blocks = {&block, 1}, .first_slot = 0};
+    kv_append(StreamRef::cpu(), {.shape = blocks.shape, .items = {&item, 1}});
+    blocks.refs.push_back({.data = bytes.data(), .first_position = first, .n_tokens = n});
+  }
+  return blocks;
+}
+
+// [gqa_group, n_tokens]
+std::vector<double> want_masses(const Blocks& blocks, const TensorView<const float, 3>& q,
+                                std::span<const std::int64_t> positions, std::int64_t n_tokens) {
+  std::vector<std::vector<float>> keys;
+  for (const KvBlockRef& block : blocks.refs) {
+    for (std::int64_t slot = 0; slot < block.n_tokens; ++slot) {
+      keys.emplace_back(kHeadDim);
+      kv_read_k(blocks.shape, block.data, slot, {keys.back().data(), {1, kHeadDim}});
+    }
+  }
+  std::vector<double> masses(static_cast<std::size_t>(kGroup * n_tokens));
+  for (std::int64_t query = 0; query < q.dim(0); ++query) {
+    for (std::int64_t head = 0; head < kGroup; ++head) {
+      std::vector<double> weights;
+      double sum = 0;
+      for (std::int64_t j = 0; j <= positions[static_cast<std::size_t>(query)]; ++j) {
+        double score = 0;
+        for (std::int64_t d = 0; d < kHeadDim; ++d)
+          score +=
+              static_cast<double>(q[query][head][d]) *
+              static_cast<double>(keys[static_cast<std::size_t>(j)][static_cast<std::size_t>(d)]);
+        weights.push_back(std::exp(score * static_cast<double>(kScale)));
+        sum += weights.back();
+      }
+      for (std::size_t j = 0; j < weights.size(); ++j)
+        masses[static_cast<std::size_t>(head * n_tokens) + j] += weights[j] / sum;
+    }
+  }
+  return masses;
+}
+
+std::vector<ExpSum> merged_sums(const KeyScores& a, const KeyScores& b) {
+  std::vector<ExpSum> all;
+  for (std::size_t i = 0; i < a.sums.size(); ++i) all.push_back(merged(a.sums[i], b.sums[i]));
+  return all;
+}
+
+TEST(KeyScores, EqualDoublePrecisionWhereverKeysLie) {
+  for (const KvType type : kKvTypes) {
+    Random random(base_seed() + static_cast<std::uint64_t>(type));
+    constexpr std::int64_t kTokens = 71;
+    constexpr std::int64_t kQueries = 5;
+    const Blocks blocks = random_blocks(random, type, kTokens);
+    Tensor<float, 3> q({kQueries, kGroup, kHeadDim});
+    std::ranges::copy(random.normals(q.view().size()), q.data());
+    const std::vector<std::int64_t> positions = {66, 67, 68, 69, 70};
+    const auto args_of = [&](std::span<const KvBlockRef> refs) {
+      return KeyScoresArgs{.shape = blocks.shape,
+                           .sm_scale = kScale,
+                           .q = q.view(),
+                           .q_positions = positions,
+                           .blocks = refs};
+    };
+    const std::vector<double> want = want_masses(blocks, q.view(), positions, kTokens);
+    const KeyScores whole = score_keys(args_of(blocks.refs));
+    const std::vector<float> got = key_masses(whole, whole.sums);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(static_cast<double>(got[i]), want[i], 2e-5 * (1 + want[i])) << i;
+
+    const std::span<const KvBlockRef> refs = blocks.refs;
+    const KeyScores first = score_keys(args_of(refs.first(2)));
+    const KeyScores rest = score_keys(args_of(refs.subspan(2)));
+    const auto all = merged_sums(first, rest);
+    const std::vector<float> in_first = key_masses(first, all);
+    const std::vector<float> in_rest = key_masses(rest, all);
+    for (std::int64_t head = 0; head < kGroup; ++head) {
+      for (std::int64_t j = 0; j < kTokens; ++j) {
+        const float here = j < 32
+                               ? in_first[static_cast<std::size_t>(head * 32 + j)]
+                               : in_rest[static_cast<std::size_t>(head * (kTokens - 32) + j - 32)];
+        EXPECT_FLOAT_EQ(here, got[static_cast<std::size_t>(head * kTokens + j)]);
+      }
+    }
+  }
+}
+
+TEST(KeyScores, OfNoKeysAreNothing) {
+  const KvBlockShape shape{.block_size = 16, .head_dim = kHeadDim};
+  Tensor<float, 3> q({1, kGroup, kHeadDim});
+  const std::vector<std::int64_t> positions = {3};
+  const KeyScores none =
+      score_keys({.shape = shape, .q = q.view(), .q_positions = positions, .blocks = {}});
+  EXPECT_EQ(none.n_keys, 0);
+  EXPECT_EQ(none.sums.at(0).sum, 0);
+  EXPECT_EQ(merged(none.sums[0], ExpSum{2.0, 3.0}).sum, 3.0);
+  EXPECT_TRUE(key_masses(none, none.sums).empty());
+}
+
+}  // namespace
+}  // namespace longhaul::test

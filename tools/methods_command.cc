@@ -1,0 +1,236 @@
+// `longhaul eval methods`: one needle set under every cache method and budget, beside what the
+// caches take.
+#include "tools/methods_command.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "build_info.h"
+#include "model/heads/heads_json.h"
+#include "model/heads/kept_blocks.h"
+#include "tools/eval/eval_flags.h"
+#include "tools/eval/method_table.h"
+#include "tools/eval/needle_runner.h"
+#include "tools/eval/number_lists.h"
+#include "tools/eval/one_replica.h"
+#include "tools/eval/output_files.h"
+#include "tools/flags/cache_method_words.h"
+#include "tools/flags/job_flags.h"
+#include "tools/job/exit_status.h"
+#include "tools/job/job.h"
+#include "tools/job/stop_signal.h"
+#include "tools/progress_line.h"
+
+namespace longhaul {
+namespace {
+
+struct MethodsFlags {
+  EvalFlags eval;
+  std::vector<std::string> methods = {"dense",  "streaming", "window", "infinite",
+                                      "snapkv", "pyramidkv", "adakv",  "tova"};
+  std::string budgets = "50,25,12.5";
+  std::string lengths = "4K";
+  std::string depths = "0,10,20,30,40,50,60,70,80,90,100";
+  std::int64_t n_documents = 1;
+  std::int64_t max_answer_tokens = 32;
+  std::uint64_t seed = 1;
+  NeedleTexts texts;
+};
+
+void add_flags(CLI::App& app, MethodsFlags& f) {
+  add_eval_flags(app, f.eval);
+  app.add_option("-o,--output-prefix", f.eval.output_prefix, "Write PREFIX.json and PREFIX.csv");
+  add_parallel_flag(app, f.eval.job, "Speed and memory");
+  const std::string group = "What is compared";
+  app.add_option("--method", f.methods,
+                 "Methods as --policy of longhaul run has them; their budgets are those below")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--budgets", f.budgets, "Tokens that a head keeps, in percent of the document")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--lengths", f.lengths, "Tokens of the documents, records included")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--depths", f.depths, "Where records stand, in percent of the text before them")
+      ->capture_default_str()
+      ->group(group);
+  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
+  app.add_option("--documents", f.n_documents, "Questions for each length and depth")
+      ->check(count)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--seed", f.seed, "Of names, values, and where the haystack begins")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--haystack", f.texts.haystacks,
+                 "Text file to hide records in, repeated if it is short; may be given again "
+                 "(default: made-up prose)")
+      ->group(group);
+  app.add_option("--max-tokens", f.max_answer_tokens, "Most tokens of an answer")
+      ->check(count)
+      ->capture_default_str()
+      ->group(group);
+  name_environment_variables(app);
+}
+
+// A method with a budget, on documents of one length.
+struct Trial {
+  CacheMethod method;
+  std::int64_t length = 0;
+  std::int64_t budget = 0;
+};
+
+// A method that keeps everything is tried once a length.
+std::vector<Trial> trials_of(const MethodsFlags& flags) {
+  std::vector<CacheMethod> methods;
+  for (const std::string& text : flags.methods) methods.push_back(parse_cache_method(text));
+  std::vector<Trial> trials;
+  for (const std::int64_t length : parse_counts(flags.lengths, "--lengths")) {
+    for (const CacheMethod& method : methods) {
+      if (std::holds_alternative<DenseMethod>(method)) {
+        trials.push_back({method, length, length});
+        continue;
+      }
+      for (const double share : parse_percentages(flags.budgets, "--budgets")) {
+        const auto budget = static_cast<std::int64_t>(share * static_cast<double>(length));
+        require(budget >= 1, "--budgets: a budget of no token");
+        trials.push_back({with_budget(method, budget), length, budget});
+      }
+    }
+  }
+  return trials;
+}
+
+class MethodTrials {
+ public:
+  MethodTrials(const MethodsFlags& flags, JobRanks& ranks)
+      : flags_(flags),
+        ranks_(ranks),
+        model_(open_folder(flags.eval), flags.eval.job),
+        progress_(!flags.eval.no_progress) {}
+
+  int run() {
+    const std::vector<Trial> trials = trials_of(flags_);
+    for (const Trial& trial : trials) heads_of(trial);  // refused before anything starts
+    MethodTable table{.settings = settings()};
+    for (const Trial& trial : trials) {
+      table.rows.push_back(run(trial));
+      table.is_complete = !stop_requested();
+      if (stop_requested()) break;
+    }
+    progress_.clear();
+    fmt::print("{}", to_text(table));
+    const std::string& prefix = flags_.eval.output_prefix;
+    if (!prefix.empty()) {
+      replace_file(prefix + ".json", to_text(to_json(table)) + "\n");
+      replace_file(prefix + ".csv", to_csv(table));
+    }
+    return table.is_complete ? kExitDone : kExitStopped;
+  }
+
+ private:
+  HeadTable heads_of(const Trial& trial) const {
+    const ModelSpec& spec = model_.spec();
+    HeadTable heads = method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
+                                   {.all = trial.method, .full = std::nullopt});
+    require_runnable(heads, ranks_.n_ranks > 1 ? RunsOn::kRing : RunsOn::kOneRank);
+    return heads;
+  }
+
+  Json settings() const {
+    return JsonObject{{"longhaul", std::string(build_info::kVersion)},
+                      {"model", model_.settings(ranks_.n_ranks)},
+                      {"seed", flags_.seed},
+                      {"depths", flags_.depths},
+                      {"documents", flags_.n_documents},
+                      {"max_tokens", flags_.max_answer_tokens}};
+  }
+
+  MethodRow run(const Trial& trial) {
+    const std::string name = to_text(trial.method);
+    const std::vector<PlannedDocument> documents =
+        plan_documents({.lengths = {trial.length},
+                        .depths = parse_percentages(flags_.depths, "--depths"),
+                        .n_documents = flags_.n_documents,
+                        .seed = flags_.seed});
+    const NeedleRunner runner(
+        {.model = model_,
+         .texts = flags_.texts,
+         .seed = flags_.seed,
+         .max_answer_tokens = flags_.max_answer_tokens,
+         .n_parallel = flags_.eval.job.n_parallel,
+         .on_progress = [&](const std::string& t) { progress_.update(name + ": " + t); },
+         .stop_requested = stop_requested},
+        trial.length);
+    const Workload workload = model_.workload({.document_tokens = trial.length,
+                                               .tail_tokens = runner.tail_tokens(documents),
+                                               .n_sequences = flags_.eval.job.n_parallel},
+                                              ranks_.n_ranks);
+    const JobWork work{
+        .model = &model_.source(), .heads = heads_of(trial), .profile = {}, .workload = workload};
+    MethodRow row;
+    on_one_replica(ranks_, flags_.eval.job, work, [&](const ReplicaRun& replica) {
+      StepRunner steps(replica.link, replica.steps);
+      const ModelSpec& spec = model_.spec();
+      row = row_of(runner.run(steps, name, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
+                              documents));
+    });
+    row.length = trial.length;
+    row.budget = trial.budget;
+    row.heads = to_json(work.heads);
+    row.kv_predicted = predicted_bytes(work);
+    progress_.print(fmt::format("{}: {} of {} right", name, row.score.n_right, row.score.n_asked));
+    return row;
+  }
+
+  // Of a document that is whole, however many ranks share it.
+  std::size_t predicted_bytes(const JobWork& work) const {
+    const Workload& workload = work.workload;
+    const std::int64_t head_dim = model_.spec().head_dim;
+    const std::int64_t n_blocks = document_blocks(work.heads, {0, model_.spec().n_layers},
+                                                  workload.block_size, workload.document_tokens);
+    return static_cast<std::size_t>(
+        n_blocks * workload.block_size *
+        (kv_token_bytes(workload.k_type, head_dim) + kv_token_bytes(workload.v_type, head_dim)));
+  }
+
+  const MethodsFlags& flags_;
+  JobRanks& ranks_;
+  EvalModel model_;
+  ProgressLine progress_;
+};
+
+}  // namespace
+
+Command add_eval_methods_command(CLI::App& eval) {
+  CLI::App* app = eval.add_subcommand(
+      "methods", "Cache methods and budgets side by side: what they answer, and what they take");
+  const auto flags = std::make_shared<MethodsFlags>();
+  add_flags(*app, *flags);
+  app->footer(R"(Examples:
+  All methods at a half, a quarter and an eighth of a document's tokens:
+    longhaul eval methods -m examples/needle/model --lengths 4K -o methods
+  Two of them, with parameters of their own:
+    longhaul eval methods -m MODEL --method streaming:sink=8 snapkv:window=16,pool=max --budgets 10
+
+budget is what a head keeps of a document; KV bytes are measured when a document is whole, before
+questions on it; predicted is what the planner's formula says.
+Exit status: 0 all asked (right or not), 2 wrong flags, 3 does not fit memory, 5 bad model or
+haystack, 75 stopped early: what was done is written.)");
+  return {app, [flags] {
+            install_stop_signals();
+            check_output_prefix(flags->eval.output_prefix);
+            return run_job(
+                flags->eval.job, [&] { return open_source(flags->eval); },
+                [&](JobRanks& ranks) { return MethodTrials(*flags, ranks).run(); });
+          }};
+}
+
+}  // namespace longhaul

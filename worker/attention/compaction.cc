@@ -1,0 +1,224 @@
+#include "worker/attention/compaction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "base/device/device_memory.h"
+#include "base/error.h"
+#include "kernels/key_scores.h"
+#include "model/heads/select_tokens.h"
+
+namespace longhaul {
+namespace {
+
+template <typename T>
+std::vector<std::byte> bytes_of(std::span<const T> values) {
+  std::vector<std::byte> bytes(values.size_bytes());
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+template <typename T>
+std::vector<T> values_in(std::span<const std::byte> bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+const KeepBudget* budget_in(const HeadPolicy& policy) {
+  return std::get_if<KeepBudget>(&policy.keep);
+}
+
+// One head's tokens on all ranks.
+struct GatheredHead {
+  TokenScores scores;
+  std::vector<std::int64_t> own;  // this rank's slots among all tokens
+};
+
+class LayerCompaction {
+ public:
+  LayerCompaction(const CompactionArgs& args, LayerId layer, SequenceCache& cache)
+      : args_(args), layer_(layer), cache_(cache) {}
+
+  // Whether there are heads that choose now.
+  bool run() {
+    std::vector<KvHeadId> kv_heads;
+    std::vector<KeepBudget> budgets;
+    std::vector<TokenScores> scores;
+    std::vector<std::vector<std::int64_t>> own;
+    for (const KvHeadId kv_head : args_.layout.kv_head_ids()) {
+      const KeepBudget* budget = budget_in(args_.layout.policy(layer_, kv_head));
+      if (budget == nullptr || budget->when != args_.when) continue;
+      GatheredHead head = gather(kv_head, *budget);
+      if (head.scores.n_tokens == 0) continue;
+      kv_heads.push_back(kv_head);
+      budgets.push_back(*budget);
+      scores.push_back(std::move(head.scores));
+      own.push_back(std::move(head.own));
+    }
+    const auto kept = select_tokens(budgets, scores);
+    for (std::size_t i = 0; i < kv_heads.size(); ++i) keep(kv_heads[i], kept[i], own[i]);
+    return !kv_heads.empty();
+  }
+
+ private:
+  // The last queries of the layer that the budget asks for.
+  KeyScores score_own(KvHeadId kv_head, const KeepBudget& budget) const {
+    const ModelSpec& spec = args_.spec;
+    const ObservedQueries::Rows* rows = cache_.observed().of(layer_);
+    const auto n_there = rows == nullptr ? 0 : static_cast<std::int64_t>(rows->positions.size());
+    const std::int64_t n = std::min(n_there, std::get<ObserveLast>(budget.observe).n_queries);
+    const std::int64_t row_size = spec.n_heads * spec.head_dim;
+    const float* first = n == 0 ? nullptr
+                                : rows->q.data() + (n_there - n) * row_size +
+                                      kv_head.value * spec.gqa_group() * spec.head_dim;
+    return score_keys(
+        {.shape = args_.layout.shape(),
+         .sm_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim))),
+         .q = {first, {n, spec.gqa_group(), spec.head_dim}, {row_size, spec.head_dim, 1}},
+         .q_positions = n == 0 ? std::span<const std::int64_t>()
+                               : std::span(rows->positions).last(static_cast<std::size_t>(n)),
+         .blocks = cache_.head(layer_, kv_head).blocks()});
+  }
+
+  std::vector<ExpSum> sums_of_all(const KeyScores& own) const {
+    std::vector<ExpSum> all(own.sums.size());
+    for (const auto& bytes : args_.gather(bytes_of(std::span(std::as_const(own.sums))))) {
+      const std::vector<ExpSum> of_rank = values_in<ExpSum>(bytes);
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = merged(all[i], of_rank.at(i));
+    }
+    return all;
+  }
+
+  // Scores of all ranks' tokens by position.
+  GatheredHead gather(KvHeadId kv_head, const KeepBudget& budget) const {
+    const KeyScores keys = score_own(kv_head, budget);
+    const std::vector<float> masses = key_masses(keys, sums_of_all(keys));
+    const std::vector<TokenPos> positions = cache_.head(layer_, kv_head).positions();
+    std::vector<std::int64_t> mine;
+    for (const TokenPos position : positions) mine.push_back(position.value);
+
+    struct Token {
+      std::int64_t position;
+      std::size_t rank;
+      std::size_t index;
+    };
+    std::vector<Token> tokens;
+    const auto positions_of = args_.gather(bytes_of(std::span(std::as_const(mine))));
+    for (std::size_t rank = 0; rank < positions_of.size(); ++rank) {
+      const auto there = values_in<std::int64_t>(positions_of[rank]);
+      for (std::size_t i = 0; i < there.size(); ++i) tokens.push_back({there[i], rank, i});
+    }
+    std::sort(tokens.begin(), tokens.end(),
+              [](const Token& a, const Token& b) { return a.position < b.position; });
+
+    std::vector<std::vector<float>> masses_of;
+    for (const auto& bytes : args_.gather(bytes_of(std::span(masses))))
+      masses_of.push_back(values_in<float>(bytes));
+    const auto gqa_group = static_cast<std::size_t>(keys.gqa_group);
+    GatheredHead head;
+    head.scores.n_tokens = static_cast<std::int64_t>(tokens.size());
+    head.scores.masses.resize(tokens.size() * gqa_group);
+    std::size_t next_own = 0;
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const auto& of_rank = masses_of[tokens[t].rank];
+      const std::size_t n_there = of_rank.size() / gqa_group;
+      for (std::size_t g = 0; g < gqa_group; ++g)
+        head.scores.masses[g * tokens.size() + t] = of_rank[g * n_there + tokens[t].index];
+      if (next_own < mine.size() && mine[next_own] == tokens[t].position) {
+        head.own.push_back(static_cast<std::int64_t>(t));
+        ++next_own;
+      }
+    }
+    return head;
+  }
+
+  void keep(KvHeadId kv_head, std::span<const std::int64_t> kept,
+            std::span<const std::int64_t> own) {
+    std::vector<SlotIndex> slots;
+    for (std::size_t slot = 0; slot < own.size(); ++slot) {
+      if (std::binary_search(kept.begin(), kept.end(), own[slot]))
+        slots.push_back({static_cast<std::int64_t>(slot)});
+    }
+    if (cache_.keep(layer_, kv_head, slots)) return;
+    throw Error(ErrorCode::kOutOfMemory,
+                fmt::format("no cache block is free to gather the {} tokens that layer {}, KV "
+                            "head {} keeps",
+                            slots.size(), layer_.value, kv_head.value));
+  }
+
+  const CompactionArgs& args_;
+  LayerId layer_;
+  SequenceCache& cache_;
+};
+
+}  // namespace
+
+std::int64_t n_observed_queries(const CacheLayout& layout, LayerId layer) {
+  std::int64_t n = 0;
+  for (const KvHeadId kv_head : layout.kv_head_ids()) {
+    const KeepBudget* budget = budget_in(layout.policy(layer, kv_head));
+    if (budget == nullptr) continue;
+    if (const auto* last = std::get_if<ObserveLast>(&budget->observe))
+      n = std::max(n, last->n_queries);
+  }
+  return n;
+}
+
+std::int64_t n_observed_queries(const CacheLayout& layout) {
+  std::int64_t n = 0;
+  for (const LayerId layer : layout.layer_ids()) n = std::max(n, n_observed_queries(layout, layer));
+  return n;
+}
+
+ObservedQueries::Rows rows_on_host(StreamRef stream, const TensorView<const float, 3>& q,
+                                   std::span<const std::int64_t> positions, Extent rows) {
+  ObservedQueries::Rows result;
+  const auto first = positions.begin() + static_cast<std::ptrdiff_t>(rows.begin);
+  result.positions.assign(first, first + static_cast<std::ptrdiff_t>(rows.size()));
+  const TensorView<const float, 3> part = q.slice(0, rows);
+  result.q.resize(static_cast<std::size_t>(part.size()));
+  copy_to_host(stream, std::as_writable_bytes(std::span(result.q)),
+               reinterpret_cast<const std::byte*>(part.data()));
+  return result;
+}
+
+ObservedQueries::Rows gather_rows(const ObservedQueries::Rows& own, const GatherBytes& gather) {
+  const auto positions = gather(bytes_of(std::span(own.positions)));
+  const auto queries = gather(bytes_of(std::span(own.q)));
+  struct Row {
+    std::int64_t position;
+    std::size_t rank;
+    std::size_t index;
+  };
+  std::vector<Row> rows;
+  for (std::size_t rank = 0; rank < positions.size(); ++rank) {
+    const auto there = values_in<std::int64_t>(positions[rank]);
+    for (std::size_t i = 0; i < there.size(); ++i) rows.push_back({there[i], rank, i});
+  }
+  std::sort(rows.begin(), rows.end(),
+            [](const Row& a, const Row& b) { return a.position < b.position; });
+  ObservedQueries::Rows all;
+  for (const Row& row : rows) {
+    const std::size_t row_bytes =
+        queries[row.rank].size() / (positions[row.rank].size() / sizeof(std::int64_t));
+    const auto q =
+        values_in<float>(std::span(queries[row.rank]).subspan(row.index * row_bytes, row_bytes));
+    all.positions.push_back(row.position);
+    all.q.insert(all.q.end(), q.begin(), q.end());
+  }
+  return all;
+}
+
+void compact(const CompactionArgs& args, SequenceCache& cache) {
+  bool any = false;
+  for (const LayerId layer : args.layout.layer_ids())
+    any = LayerCompaction(args, layer, cache).run() || any;
+  if (any) cache.observed().clear();  // of a document they are also the prompt's first ones
+}
+
+}  // namespace longhaul
