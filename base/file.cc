@@ -7,7 +7,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
+#include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -15,12 +21,37 @@
 namespace longhaul {
 namespace {
 
+// Whether errno says that the name is wrong, and not that the machine is in trouble.
+bool is_about_the_name(int number) {
+  switch (number) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case EACCES:
+    case EPERM:
+    case ENAMETOOLONG:
+    case ENXIO:
+      return true;
+    default:
+      return false;
+  }
+}
+
+[[noreturn]] void throw_cannot_open(const std::filesystem::path& path) {
+  const int number = errno;
+  std::string text =
+      fmt::format("cannot open {}: {}", path.string(), std::generic_category().message(number));
+  if (number == EMFILE || number == ENFILE) text += "; raise the limit of open files (ulimit -n)";
+  throw Error(is_about_the_name(number) ? ErrorCode::kInvalidArgument : ErrorCode::kIo, text);
+}
+
 // Closes a descriptor at the end of a scope.
 class Descriptor {
  public:
   Descriptor(const std::filesystem::path& path, int flags, mode_t mode = 0)
       : value_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {
-    if (value_ < 0) throw_errno("cannot open", path.string());
+    if (value_ < 0) throw_cannot_open(path);
   }
   ~Descriptor() {
     if (value_ >= 0) ::close(value_);
@@ -34,14 +65,78 @@ class Descriptor {
   int value_;
 };
 
+std::string_view kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "of an unknown kind";
+}
+
 std::size_t regular_file_size(int descriptor, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) throw_errno("cannot stat", path.string());
   if (!S_ISREG(status.st_mode)) {
-    throw Error(ErrorCode::kIo,
-                fmt::format("cannot read {}: it is not a regular file", path.string()));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot read {}: it is {}, not a regular file", path.string(),
+                            kind_of(status.st_mode)));
   }
   return static_cast<std::size_t>(status.st_size);
+}
+
+// Where files are mapped, for the handler of SIGBUS, which may take no locks and no memory. What is
+// beyond the table is not named.
+struct Mapping {
+  std::atomic<const std::byte*> begin = nullptr;
+  std::atomic<std::size_t> size = 0;
+  std::array<char, 240> path{};  // ends with 0
+};
+constexpr std::size_t kMappings = 512;
+std::array<Mapping, kMappings> mappings;
+std::mutex mappings_mutex;  // of those who write
+int bus_error_status = 1;
+
+void remember_mapping(const std::byte* begin, std::size_t size, const std::string& path) {
+  const std::lock_guard lock(mappings_mutex);
+  for (Mapping& mapping : mappings) {
+    if (mapping.begin.load() != nullptr) continue;
+    mapping.path.fill('\0');
+    path.copy(mapping.path.data(), mapping.path.size() - 1);
+    mapping.size.store(size);
+    mapping.begin.store(begin);
+    return;
+  }
+}
+
+void forget_mapping(const std::byte* begin) {
+  const std::lock_guard lock(mappings_mutex);
+  for (Mapping& mapping : mappings) {
+    if (mapping.begin.load() == begin) mapping.begin.store(nullptr);
+  }
+}
+
+void say(std::string_view text) {
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+extern "C" void on_bus_error(int signal, siginfo_t* info, void*) {
+  const auto* at = static_cast<const std::byte*>(info->si_addr);
+  for (const Mapping& mapping : mappings) {
+    const std::byte* begin = mapping.begin.load();
+    if (begin == nullptr || at < begin || at >= begin + mapping.size.load()) continue;
+    say("\nlonghaul: error: ");
+    say(mapping.path.data());
+    say(" became shorter, or its disk failed, while it was used: what is finished is kept; put the "
+        "file back and run the same command again\n");
+    ::_exit(bus_error_status);
+  }
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+// Without O_NONBLOCK, opening a pipe would wait for its writer.
+Descriptor open_to_read(const std::filesystem::path& path) {
+  return Descriptor(path, O_RDONLY | O_NONBLOCK);
 }
 
 void write_all(int descriptor, std::string_view text, const std::filesystem::path& path) {
@@ -64,16 +159,28 @@ void sync_folder_of(const std::filesystem::path& path) {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const Descriptor descriptor(path, O_RDONLY);
+  const Descriptor descriptor = open_to_read(path);
   size_ = regular_file_size(descriptor.get(), path);
   if (size_ == 0) return;  // mmap refuses empty files; an empty span says the same
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
   if (address == MAP_FAILED) throw_errno("cannot map", path.string());
   data_ = static_cast<const std::byte*>(address);
+  remember_mapping(data_, size_, path.string());
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void explain_bus_errors(int exit_status) {
+  bus_error_status = exit_status;
+  struct sigaction action {};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGBUS, &action, nullptr);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -88,19 +195,50 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
-  const MappedFile file(path);
-  if (file.bytes().size() > max_bytes) {
+std::string read_file(const std::filesystem::path& path, std::size_t max_bytes,
+                      const std::function<bool()>& stop_requested) {
+  constexpr std::size_t kPart = std::size_t{16} << 20;
+  const Descriptor descriptor = open_to_read(path);
+  const std::size_t size = regular_file_size(descriptor.get(), path);
+  const auto refuse_size = [&](std::size_t n_bytes) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} has {} bytes; at most {} are accepted here", path.string(),
-                            file.bytes().size(), max_bytes));
+                fmt::format("{} has {} bytes; at most {} are accepted here", path.string(), n_bytes,
+                            max_bytes));
+  };
+  if (size > max_bytes) refuse_size(size);
+  std::string text;
+  for (;;) {
+    if (stop_requested && stop_requested())
+      throw Error(ErrorCode::kCancelled, "stopped while reading " + path.string());
+    // One byte more than there should be, to see the end.
+    const std::size_t begin = text.size();
+    const std::size_t wanted = std::min(kPart, std::max(size + 1, begin + 4096) - begin);
+    text.resize(begin + wanted);
+    const ssize_t n = ::read(descriptor.get(), text.data() + begin, wanted);
+    if (n < 0 && errno == EINTR) {
+      text.resize(begin);
+      continue;
+    }
+    if (n < 0) throw_errno("cannot read", path.string());
+    text.resize(begin + static_cast<std::size_t>(n));
+    if (n == 0) return text;
+    if (text.size() > max_bytes) refuse_size(text.size());
   }
-  return std::string(file.text());
 }
 
 AppendFile::AppendFile(const std::filesystem::path& path) : path_(path) {
-  const bool existed = std::filesystem::exists(path);
-  Descriptor descriptor(path, O_RDWR | O_CREAT | O_APPEND, 0644);
+  std::error_code ignored;
+  was_created_ = !std::filesystem::exists(path, ignored);
+  // Without O_NONBLOCK, a pipe would wait for its reader.
+  Descriptor descriptor(path, O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK, 0644);
+  struct stat status {};
+  if (::fstat(descriptor.get(), &status) != 0) throw_errno("cannot stat", path.string());
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot write to {}: it is {}; give the name of a regular file",
+                            path.string(), kind_of(status.st_mode)));
+  }
+  size_ = static_cast<std::size_t>(status.st_size);
   if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
       throw Error(
@@ -112,7 +250,7 @@ AppendFile::AppendFile(const std::filesystem::path& path) : path_(path) {
     // File systems without locks (some Lustre and NFS mounts) still work; two writers are then the
     // user's to avoid.
   }
-  if (!existed) sync_folder_of(path);
+  if (was_created_) sync_folder_of(path);
   descriptor_ = descriptor.release();
 }
 
@@ -121,9 +259,35 @@ AppendFile::~AppendFile() {
 }
 
 AppendFile::AppendFile(AppendFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_),
+      was_created_(other.was_created_) {}
 
-void AppendFile::append(std::string_view text) { write_all(descriptor_, text, path_); }
+void AppendFile::require_unchanged() const {
+  struct stat open_file {};
+  struct stat named {};
+  if (::fstat(descriptor_, &open_file) != 0) throw_errno("cannot stat", path_.string());
+  std::string what;
+  if (::stat(path_.c_str(), &named) != 0) {
+    what = fmt::format("it is gone ({})", std::generic_category().message(errno));
+  } else if (named.st_dev != open_file.st_dev || named.st_ino != open_file.st_ino) {
+    what = "another file has its name now";
+  } else if (static_cast<std::size_t>(open_file.st_size) != size_) {
+    what = fmt::format("it had {} bytes and has {}", size_, open_file.st_size);
+  } else {
+    return;
+  }
+  throw Error(ErrorCode::kIo,
+              fmt::format("{} was changed by somebody else while it was written: {}",
+                          path_.string(), what));
+}
+
+void AppendFile::append(std::string_view text) {
+  require_unchanged();
+  write_all(descriptor_, text, path_);
+  size_ += text.size();
+}
 
 void AppendFile::sync() {
   if (::fdatasync(descriptor_) != 0) throw_errno("cannot sync", path_.string());
@@ -132,6 +296,7 @@ void AppendFile::sync() {
 void AppendFile::truncate(std::size_t size) {
   if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0)
     throw_errno("cannot truncate", path_.string());
+  size_ = size;
 }
 
 std::filesystem::path partial_path(const std::filesystem::path& path) {

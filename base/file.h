@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,7 +11,8 @@
 namespace longhaul {
 
 // A regular file mapped read-only. The bytes stay valid while the object lives; moving keeps them
-// in place.
+// in place. Opening never waits: what is no regular file (a FIFO, a device) is refused. A name that
+// leads to no file that can be read throws kInvalidArgument, other failures kIo.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -30,28 +32,43 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// The whole file; throws kInvalidArgument when it is larger than `max_bytes` (checked before
-// anything is allocated).
-std::string read_file(const std::filesystem::path& path, std::size_t max_bytes);
+// From now on, a mapped file that is cut off while it is used ends the process with a message that
+// names it, and this exit status; without it the kernel ends the process with SIGBUS and no word.
+void explain_bus_errors(int exit_status);
 
-// Appends to a file and can make what was appended survive a crash. One writer at a time: the file
-// is locked (flock), and a second writer gets kFailedPrecondition with the path.
+// The whole file as a copy, so that what happens to the file later changes nothing; throws
+// kInvalidArgument when it is larger than `max_bytes` (checked before anything is allocated).
+// `stop_requested`, where given, is asked now and then: true throws kCancelled.
+std::string read_file(const std::filesystem::path& path, std::size_t max_bytes,
+                      const std::function<bool()>& stop_requested = {});
+
+// Appends to a regular file and can make what was appended survive a crash. One writer at a time:
+// the file is locked (flock), and a second writer gets kFailedPrecondition with the path. Others
+// may still remove, move or cut the file: that is noticed, and thrown as kIo.
 class AppendFile {
  public:
-  explicit AppendFile(const std::filesystem::path& path);  // creates it when missing
+  // Creates it when missing. Throws kInvalidArgument for a pipe, a device, a folder.
+  explicit AppendFile(const std::filesystem::path& path);
   ~AppendFile();
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&&) = delete;
   AppendFile(const AppendFile&) = delete;
 
-  void append(std::string_view text);  // all of it or throws
-  void sync();                         // fdatasync; a failure is final, it is never retried
+  // All of it or throws; nothing is written when the file is not what it was.
+  void append(std::string_view text);
+  // Throws kIo, saying what happened, unless the path still leads to the file that was opened and
+  // that has the size that it had after the last call.
+  void require_unchanged() const;
+  bool was_created() const { return was_created_; }  // by this object
+  void sync();  // fdatasync; a failure is final, it is never retried
   void truncate(std::size_t size);
   const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_;
   int descriptor_ = -1;
+  std::size_t size_ = 0;
+  bool was_created_ = false;
 };
 
 // NAME.partial, where a file that must be whole or absent is written before it gets its name.

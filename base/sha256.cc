@@ -43,6 +43,12 @@ std::string Sha256::finish() {
   return text;
 }
 
+std::string Sha256::so_far() const {
+  Sha256 copy;
+  check(EVP_MD_CTX_copy_ex(copy.state_->context, state_->context) == 1);
+  return copy.finish();
+}
+
 std::string sha256_of(std::string_view bytes) {
   Sha256 hash;
   hash.add(bytes);

@@ -15,7 +15,8 @@ class Sha256 {
   Sha256(const Sha256&) = delete;
   Sha256& operator=(const Sha256&) = delete;
   void add(std::string_view bytes);
-  std::string finish();  // 64 hexadecimal digits; call once, last
+  std::string finish();        // 64 hexadecimal digits; call once, last
+  std::string so_far() const;  // the same of what was added by now; more may be added
 
  private:
   struct State;

@@ -7,7 +7,6 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/sha256.h"
 #include "coordinator/chat_body.h"
 
@@ -30,36 +29,62 @@ struct Content {
 // Every document is read once, however many requests name it.
 class Contents {
  public:
+  explicit Contents(const TextLimits& limits) : limits_(limits) {}
+
   const Content& of(const DocumentRef& document, const std::filesystem::path& folder) {
     if (document.text) {
-      inline_ = {document.text->size(), sha256_of(*document.text), ""};
+      inline_ = look_at(document, "the text");
       return inline_;
     }
-    const std::filesystem::path path = resolve(document.path, folder);
-    const auto [at, is_new] = known_.try_emplace(path.string());
-    Content& content = at->second;
-    if (!is_new) return content;
+    DocumentRef resolved = document;
+    resolved.path = resolve(document.path, folder);
+    const auto [at, is_new] = known_.try_emplace(resolved.path.string());
+    if (is_new) at->second = look_at(resolved, resolved.path.string());
+    return at->second;
+  }
+
+  std::unordered_map<std::string, std::string> hashes() const {
+    std::unordered_map<std::string, std::string> hashes;
+    for (const auto& [path, content] : known_) hashes.emplace(path, content.sha256);
+    return hashes;
+  }
+  std::vector<std::string> take_warnings() { return std::move(warnings_); }
+
+ private:
+  Content look_at(const DocumentRef& document, const std::string& name) {
+    Content content;
     try {
-      const MappedFile file(path);
-      content.n_bytes = file.bytes().size();
-      content.sha256 = sha256_of(file.text());
+      const std::string text = read_document(document, limits_);
+      content.n_bytes = text.size();
+      content.sha256 = sha256_of(text);
+      const auto wrong = why_no_text(text);
+      if (wrong && !limits_.lossy) {
+        content.error = fmt::format(
+            "{} is no text but looks like {}. --lossy-text takes it as it "
+            "is, with U+FFFD for what is no UTF-8",
+            name, *wrong);
+      }
+      if (text.empty()) warnings_.push_back(fmt::format("{} is empty", name));
     } catch (const Error& error) {
+      // Of the machine, not of this document.
+      if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kCancelled) throw;
       content.error = error.what();
     }
     return content;
   }
 
- private:
+  const TextLimits& limits_;
   std::unordered_map<std::string, Content> known_;
   Content inline_;  // of the text that was asked for last
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace
 
 CheckedDocuments check_documents(const std::vector<Request>& requests,
-                                 const std::filesystem::path& folder) {
+                                 const std::filesystem::path& folder, const TextLimits& limits) {
   CheckedDocuments checked;
-  Contents contents;
+  Contents contents(limits);
   for (const Request& request : requests) {
     Sha256 digest;
     std::size_t n_bytes = 0;
@@ -83,6 +108,8 @@ CheckedDocuments check_documents(const std::vector<Request>& requests,
     checked.digests.push_back(request.documents.empty() ? "" : digest.finish());
     checked.n_bytes.push_back(n_bytes);
   }
+  checked.sha256_of_file = contents.hashes();
+  checked.warnings = contents.take_warnings();
   return checked;
 }
 
@@ -97,8 +124,14 @@ std::vector<RequestGroup> group_by_documents(const std::vector<Request>& request
     std::vector<std::string> key;
     std::vector<DocumentRef> documents = request.documents;
     for (DocumentRef& document : documents) {
-      if (!document.text) document.path = resolve(document.path, folder);
-      key.push_back(document.text ? "text " + sha256_of(*document.text) : document.path.string());
+      if (document.text) {
+        key.push_back("text " + sha256_of(*document.text));
+        continue;
+      }
+      document.path = resolve(document.path, folder);
+      key.push_back(document.path.string());
+      const auto known = checked.sha256_of_file.find(key.back());
+      if (known != checked.sha256_of_file.end()) document.sha256 = known->second;
     }
     if (request.chat() != nullptr && !key.empty()) key.push_back(before_documents(*request.chat()));
     const auto at = group_of.find(key);

@@ -4,29 +4,38 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "coordinator/document_text.h"
 #include "coordinator/requests.h"
 
 namespace longhaul {
 
 // Requests with the same list of documents, which is prefilled once for all of them.
 struct RequestGroup {
-  std::vector<DocumentRef> documents;  // their paths resolved; empty: no documents
-  std::size_t n_bytes = 0;             // of the documents
-  std::vector<std::size_t> requests;   // indices, in file order
+  // Their paths resolved, each with the SHA-256 that it had when it was checked; empty: no
+  // documents.
+  std::vector<DocumentRef> documents;
+  std::size_t n_bytes = 0;            // of the documents
+  std::vector<std::size_t> requests;  // indices, in file order
 };
 
 struct CheckedDocuments {
   // Of each request: SHA-256 over its documents' contents, "" without documents.
   std::vector<std::string> digests;
   std::vector<std::size_t> n_bytes;  // of each request's documents together
-  std::vector<Problem> problems;     // missing, unreadable, another SHA-256 than promised
+  // Missing, unreadable, no text, another SHA-256 than promised.
+  std::vector<Problem> problems;
+  std::vector<std::string> warnings;  // such as empty documents; each document is named once
+  std::unordered_map<std::string, std::string> sha256_of_file;  // by resolved path
 };
 
-// Reads every document once. Relative paths start at `folder`.
+// Reads every document once. Relative paths start at `folder`. Throws kIo when the machine fails
+// (no more open files, a broken disk), kCancelled when a stop was asked for.
 CheckedDocuments check_documents(const std::vector<Request>& requests,
-                                 const std::filesystem::path& folder);
+                                 const std::filesystem::path& folder,
+                                 const TextLimits& limits = {});
 
 // Groups in the order of their first request. `chosen` are the indices of the requests to be run.
 // Requests without documents come in groups of bounded size.

@@ -25,6 +25,8 @@ struct EngineConfig {
   // Commands sent ahead of results, so that the workers have work while results are written: one
   // more than there are stages.
   std::size_t n_ahead = 2;
+  // How many times the KV caches that the plan was made for the budget allows; 1: no plan.
+  double kv_scale = 1.0;
   // Of several engines that share a feed: which lane of the Progress is this one's, and how many
   // documents it takes that it has not read yet (so that none waits here while another engine is
   // idle).

@@ -38,7 +38,7 @@ std::string shown(const Json* value) {
 }
 
 void compare(const Json* before, const Json* now, const std::string& path,
-             std::vector<std::string>& found) {
+             std::vector<Difference>& found) {
   if (before != nullptr && now != nullptr && before->is_object() && now->is_object()) {
     std::vector<std::string> names;
     for (const Json* side : {before, now}) {
@@ -51,7 +51,7 @@ void compare(const Json* before, const Json* now, const std::string& path,
     return;
   }
   const bool equal = before != nullptr && now != nullptr && to_text(*before) == to_text(*now);
-  if (!equal) found.push_back(fmt::format("{}: was {}, now {}", path, shown(before), shown(now)));
+  if (!equal) found.push_back({path, shown(before), shown(now)});
 }
 
 }  // namespace
@@ -75,10 +75,17 @@ Json model_fingerprint(const ModelFolder& model) {
       {"weights", std::move(weights)}};
 }
 
-std::vector<std::string> differences(const Json& before, const Json& now) {
-  std::vector<std::string> found;
+std::vector<Difference> find_differences(const Json& before, const Json& now) {
+  std::vector<Difference> found;
   compare(&before, &now, "", found);
   return found;
+}
+
+std::vector<std::string> differences(const Json& before, const Json& now) {
+  std::vector<std::string> texts;
+  for (const Difference& d : find_differences(before, now))
+    texts.push_back(fmt::format("{}: was {}, now {}", d.path, d.before, d.now));
+  return texts;
 }
 
 }  // namespace longhaul

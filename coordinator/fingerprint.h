@@ -15,6 +15,13 @@ namespace longhaul {
 // would take minutes at every start).
 Json model_fingerprint(const ModelFolder& model);
 
+struct Difference {
+  std::string path;    // "settings.sampling.temperature"
+  std::string before;  // its value as text, shortened; "absent" where there is none
+  std::string now;
+};
+// One for each value that is not the same in both.
+std::vector<Difference> find_differences(const Json& before, const Json& now);
 // "settings.sampling.temperature: was 0, now 0.7", one for each difference.
 std::vector<std::string> differences(const Json& before, const Json& now);
 

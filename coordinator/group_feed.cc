@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/error.h"
+
 namespace longhaul {
 
 GroupFeed::GroupFeed(std::size_t n_groups, std::function<PreparedGroup(std::size_t)> prepare_next)
@@ -22,6 +24,9 @@ void GroupFeed::work() {
     std::exception_ptr failure;
     try {
       group = prepare_next_(i);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kCancelled) return;  // a stop was asked for: nobody takes more
+      failure = std::current_exception();
     } catch (...) {
       failure = std::current_exception();
     }

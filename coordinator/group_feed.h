@@ -13,7 +13,8 @@
 
 namespace longhaul {
 
-// Owns one thread, which calls `prepare_next(i)` for i = 0, 1, ... n_groups - 1 in order. The other
+// Owns one thread, which calls `prepare_next(i)` for i = 0, 1, ... n_groups - 1 in order, until one
+// throws; kCancelled says that nobody will take more, and is not handed on. The other
 // members are thread-safe.
 class GroupFeed {
  public:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <system_error>
 #include <unordered_set>
 #include <utility>
 
@@ -31,24 +32,27 @@ void for_each_line(std::string_view text, const Visit& visit) {
   }
 }
 
-// How many bytes of the text are whole lines: without a last line that has no line break or does
-// not parse.
+// Whether a text is JSON of any kind.
+bool is_json(std::string_view text, const std::string& source) {
+  try {
+    parse_json(text, source);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// How many bytes of the text are whole lines: without a last line that has no line break or is no
+// JSON. One that is JSON of somebody else was not torn by a crash, and is refused later.
 std::size_t whole_bytes(std::string_view text, const std::string& source) {
   std::size_t whole = text.size();
   for_each_line(text, [&](std::string_view line, std::int64_t, std::size_t offset, bool is_last) {
-    if (!is_last) return;
-    bool ok = text.ends_with('\n');
-    try {
-      if (ok && !is_bad_line_record(line)) identity_of_line(line, source);
-    } catch (const Error&) {
-      ok = false;
-    }
-    if (!ok) whole = offset;
+    if (is_last && !(text.ends_with('\n') && is_json(line, source))) whole = offset;
   });
   return whole;
 }
 
-void cut_torn_line(AppendFile& file) {
+void cut_torn_line(JournalFile& file) {
   std::size_t whole = 0;
   std::size_t size = 0;
   {
@@ -61,8 +65,7 @@ void cut_torn_line(AppendFile& file) {
                "{}: the last line is not whole ({} bytes, from a crash or a full disk); it is cut "
                "away and its request runs again",
                file.path().string(), size - whole);
-  file.truncate(whole);
-  file.sync();
+  file.cut(whole);
 }
 
 }  // namespace
@@ -83,22 +86,45 @@ std::optional<std::int64_t> first_start(const JournalPaths& paths, OpenMode mode
   return std::nullopt;
 }
 
-Journal::Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode)
+void JournalFile::holds(std::string_view text) { hash_.add(text); }
+
+void JournalFile::clear() { cut(0); }
+
+void JournalFile::cut(std::size_t size) {
+  file_.truncate(size);
+  file_.sync();
+}
+
+void JournalFile::add(std::string_view line) {
+  file_.append(line);
+  file_.sync();
+  hash_.add(line);
+}
+
+void JournalFile::verify() const {
+  file_.require_unchanged();
+  if (file_sha256(path()) == hash_.so_far()) return;
+  throw Error(ErrorCode::kIo,
+              fmt::format("{} does not hold what was written to it: somebody else wrote to it, or "
+                          "the disk is broken",
+                          path().string()));
+}
+
+Journal::Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode, EditedLines edited)
     : paths_(paths), results_(paths.results) {
   if (mode == OpenMode::kOverwrite) {
-    results_.truncate(0);
-    results_.sync();
+    results_.clear();
     fs::remove(paths_.errors);
     replace_file(paths_.manifest, to_text(manifest) + "\n");
     return;
   }
   check_manifest(manifest);
   cut_torn_line(results_);
-  read_lines(paths_.results, /*failed=*/false);
+  read_lines(results_, /*failed=*/false, edited);
   if (has_content(paths_.errors)) {
     errors_.emplace(paths_.errors);
     cut_torn_line(*errors_);
-    read_lines(paths_.errors, /*failed=*/true);
+    read_lines(*errors_, /*failed=*/true, edited);
   }
 }
 
@@ -112,6 +138,7 @@ void Journal::check_manifest(const Json& manifest) {
                               path.string(), paths_.manifest.string()));
     }
     replace_file(paths_.manifest, to_text(manifest) + "\n");
+    made_manifest_ = true;
     return;
   }
   const std::string source = paths_.manifest.string();
@@ -126,15 +153,26 @@ void Journal::check_manifest(const Json& manifest) {
                           paths_.results.string(), fmt::join(changes, "\n  ")));
 }
 
-void Journal::read_lines(const fs::path& path, bool failed) {
-  const MappedFile file(path);
-  for_each_line(file.text(), [&](std::string_view line, std::int64_t number, std::size_t, bool) {
+void Journal::read_lines(JournalFile& file, bool failed, EditedLines edited) {
+  const MappedFile mapped(file.path());
+  std::int64_t n_unverified = 0;
+  for_each_line(mapped.text(), [&](std::string_view line, std::int64_t number, std::size_t, bool) {
     if (failed && is_bad_line_record(line)) {
       bad_lines_.push_back(std::string(line) + "\n");
       return;
     }
-    const std::string source = fmt::format("{}:{}", path.string(), number);
+    const std::string source = fmt::format("{}:{}", file.path().string(), number);
     RequestIdentity identity = identity_of_line(line, source);
+    const LineState state = state_of_line(line);
+    if (state == LineState::kEdited && edited == EditedLines::kRefuse) {
+      throw Error(
+          ErrorCode::kFailedPrecondition,
+          fmt::format("{}: this line (\"{}\") was changed after it was written: its checksum "
+                      "is of another text. --accept-edited keeps such lines as they are; "
+                      "remove the line to have its request answered again",
+                      source, identity.custom_id));
+    }
+    if (state == LineState::kUnverified) ++n_unverified;
     std::string id = identity.custom_id;
     if (!known_.emplace(std::move(id), Known{std::move(identity), failed}).second) {
       throw Error(ErrorCode::kCorruptData,
@@ -142,7 +180,15 @@ void Journal::read_lines(const fs::path& path, bool failed) {
                               "one of them",
                               source, paths_.results.string()));
     }
+    has_lines_ = true;
   });
+  if (n_unverified > 0) {
+    LONGHAUL_LOG(kWarning, kRun,
+                 "{}: {} lines have no checksum (an early release wrote them): whether they were "
+                 "edited cannot be told",
+                 file.path().string(), n_unverified);
+  }
+  file.holds(mapped.text());
 }
 
 Journal::ToDo Journal::plan(const std::vector<RequestIdentity>& requests, bool retry_errors) {
@@ -197,6 +243,8 @@ void Journal::drop_error_lines(const std::vector<std::string>& custom_ids) {
 void Journal::replace_errors(const std::string& text) {
   errors_.reset();  // the file that it holds open is about to be replaced
   replace_file(paths_.errors, text);
+  errors_.emplace(paths_.errors);
+  errors_->holds(text);
 }
 
 void Journal::set_bad_lines(const std::vector<std::string>& records) {
@@ -211,17 +259,30 @@ void Journal::set_bad_lines(const std::vector<std::string>& records) {
   for (const std::string& record : records) kept += record;
   replace_errors(kept);
   bad_lines_ = records;
+  has_lines_ = has_lines_ || !records.empty();
 }
 
 void Journal::add_result(std::string_view line) {
-  results_.append(line);
-  results_.sync();
+  results_.add(line);
+  has_lines_ = true;
 }
 
 void Journal::add_error(std::string_view line) {
   if (!errors_) errors_.emplace(paths_.errors);
-  errors_->append(line);
-  errors_->sync();
+  errors_->add(line);
+  has_lines_ = true;
+}
+
+void Journal::verify() const {
+  results_.verify();
+  if (errors_) errors_->verify();
+}
+
+void Journal::remove_if_empty() {
+  if (has_lines_) return;
+  std::error_code ignored;
+  if (results_.was_created()) fs::remove(paths_.results, ignored);
+  if (made_manifest_) fs::remove(paths_.manifest, ignored);
 }
 
 }  // namespace longhaul

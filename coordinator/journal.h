@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/sha256.h"
 #include "coordinator/result_lines.h"
 
 namespace longhaul {
@@ -35,14 +36,39 @@ enum class OpenMode {
 // none. Throws kCorruptData for a manifest that cannot be read.
 std::optional<std::int64_t> first_start(const JournalPaths& paths, OpenMode mode);
 
+// What to do with lines whose checksum does not fit them.
+enum class EditedLines { kRefuse, kAccept };
+
+// A file of lines that knows what it holds: every byte is hashed when it is read or written.
+class JournalFile {
+ public:
+  explicit JournalFile(const std::filesystem::path& path) : file_(path) {}
+  const std::filesystem::path& path() const { return file_.path(); }
+  bool was_created() const { return file_.was_created(); }
+  // Tells what it holds; once, before lines are added.
+  void holds(std::string_view text);
+  void clear();
+  void cut(std::size_t size);  // before holds()
+  // Appends a line that ends in a line break and syncs it.
+  void add(std::string_view line);
+  // Reads the file back. Throws kIo unless it holds what was read and written, byte for byte.
+  void verify() const;
+
+ private:
+  AppendFile file_;
+  Sha256 hash_;
+};
+
 // Used by one thread. Holds a lock on the results file while it lives.
 class Journal {
  public:
   // Opens or creates the files. A last line that a crash tore is cut away with a warning. Throws
   // kFailedPrecondition when the files belong to another fingerprint (listing the differences), to
-  // no known one, or are being written; kCorruptData when a line in the middle is no result.
-  // `manifest` must hold "fingerprint"; it is written when there is none yet.
-  Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode);
+  // no known one, are being written, or hold a line that was edited (unless that is accepted);
+  // kCorruptData when a line is no result. `manifest` must hold "fingerprint"; it is written when
+  // there is none yet.
+  Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode,
+          EditedLines edited = EditedLines::kRefuse);
 
   struct ToDo {
     std::vector<std::size_t> requests;  // indices into the identities
@@ -58,9 +84,15 @@ class Journal {
   // of an earlier run, whose requests file may have been corrected since, go.
   void set_bad_lines(const std::vector<std::string>& records);
 
-  // Appends a line that ends in a line break and syncs it. Durable when it returns.
+  // Appends a line that ends in a line break and syncs it. Durable when it returns. Throws kIo when
+  // the file is not what it was: removed, moved, cut or written to by somebody else.
   void add_result(std::string_view line);
   void add_error(std::string_view line);
+
+  // Reads both files back and compares them with what was read and written. Throws kIo otherwise.
+  void verify() const;
+  // Removes files that this object made and that hold nothing: for a run that was refused.
+  void remove_if_empty();
 
  private:
   struct Known {
@@ -68,13 +100,15 @@ class Journal {
     bool failed = false;
   };
   void check_manifest(const Json& manifest);
-  void read_lines(const std::filesystem::path& path, bool failed);
+  void read_lines(JournalFile& file, bool failed, EditedLines edited);
   void drop_error_lines(const std::vector<std::string>& custom_ids);
   void replace_errors(const std::string& text);
 
   JournalPaths paths_;
-  AppendFile results_;
-  std::optional<AppendFile> errors_;  // made when the first request fails
+  JournalFile results_;
+  std::optional<JournalFile> errors_;  // made when the first request fails
+  bool made_manifest_ = false;
+  bool has_lines_ = false;
   std::unordered_map<std::string, Known> known_;
   std::vector<std::string> bad_lines_;  // their records in the errors file
 };

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/sha256.h"
 #include "coordinator/shared_prefix.h"
 #include "model/tokenizer/utf8.h"
 
@@ -22,23 +22,91 @@ Ids encode(const Tokenizer& tokenizer, std::string_view text, const PreparationC
       text, {.add_special_tokens = false, .parse_special = config.parse_special}, config.n_threads);
 }
 
-Ids read_documents(const RequestGroup& group, const Tokenizer& tokenizer,
-                   const PreparationConfig& config) {
-  if (group.documents.empty()) return {};
-  Ids ids = leading_special_tokens(tokenizer);
+void throw_if_stopped(const PreparationConfig& config) {
+  if (config.texts.stop_requested && config.texts.stop_requested())
+    throw Error(ErrorCode::kCancelled, "stopped while a document was prepared");
+}
+
+// What is read is what was hashed when the run began: results are kept under that hash.
+std::string unchanged_text(const DocumentRef& document, const PreparationConfig& config) {
+  std::string text = read_document(document, config.texts);
+  if (document.text || !document.sha256) return text;
+  const std::string now = sha256_of(text);
+  if (now == *document.sha256) return text;
+  throw Error(ErrorCode::kFailedPrecondition,
+              fmt::format("{} changed after the run began: its SHA-256 was {}, now it is {}; run "
+                          "again with --retry-errors when it is whole",
+                          document.path.string(), *document.sha256, now));
+}
+
+// Whether a text has more tokens than the context, found without tokenising all of a long one.
+// Parts are counted by themselves, which makes a few tokens more than there are.
+bool surely_exceeds(const Tokenizer& tokenizer, std::string_view text,
+                    const PreparationConfig& config) {
+  constexpr std::size_t kUsualBytesPerToken = 8;  // of prose it is 4 to 5: no double work for it
+  constexpr std::size_t kLeastPart = std::size_t{1} << 20;
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;  // of heads that forget, any number
+  const auto context =
+      static_cast<std::size_t>(std::clamp<std::int64_t>(config.ctx_size, 0, kMost));
+  const std::size_t part = std::max(kLeastPart, kUsualBytesPerToken * context);
+  if (text.size() <= part) return false;
+  const std::size_t enough = context + context / 10 + 1000;
+  std::size_t n_tokens = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    throw_if_stopped(config);
+    std::size_t end = std::min(text.size(), begin + part);
+    while (end < text.size() && end > begin + 1 && tokenization::is_continuation(text[end])) --end;
+    n_tokens += encode(tokenizer, text.substr(begin, end - begin), config).size();
+    if (n_tokens > enough) return true;
+    begin = end;
+  }
+  return false;
+}
+
+// Why a group's documents cannot be worked on, as the errors file says it.
+struct Refusal {
+  std::string code;
+  std::string message;
+};
+
+std::optional<Refusal> too_long(const Tokenizer& tokenizer, std::string_view text,
+                                const PreparationConfig& config) {
+  if (!surely_exceeds(tokenizer, text, config)) return std::nullopt;
+  return Refusal{"context_length_exceeded",
+                 fmt::format("a document of {} bytes has more tokens than the context of {}; "
+                             "shorten it, or raise --ctx-size if the model allows it",
+                             text.size(), config.ctx_size)};
+}
+
+// The tokens of each request that can be done, and what they share.
+struct GroupIds {
+  Ids document;
+  std::vector<std::pair<std::size_t, std::vector<Ids>>> prompts;  // by request
+  std::optional<Refusal> refusal;
+};
+
+GroupIds read_documents(const RequestGroup& group, const Tokenizer& tokenizer,
+                        const PreparationConfig& config) {
+  GroupIds ids;
+  if (group.documents.empty()) return ids;
+  ids.document = leading_special_tokens(tokenizer);
   for (const DocumentRef& document : group.documents) {
-    const Ids more = document.text ? encode(tokenizer, *document.text, config)
-                                   : encode(tokenizer, MappedFile(document.path).text(), config);
-    ids.insert(ids.end(), more.begin(), more.end());
+    throw_if_stopped(config);
+    const std::string text = unchanged_text(document, config);
+    if ((ids.refusal = too_long(tokenizer, text, config))) return ids;
+    const Ids more = encode(tokenizer, text, config);
+    ids.document.insert(ids.document.end(), more.begin(), more.end());
   }
   return ids;
 }
 
 // The documents' texts with the separator after each, as valid UTF-8.
-std::string text_of_documents(const RequestGroup& group, std::string_view separator) {
+std::string text_of_documents(const RequestGroup& group, std::string_view separator,
+                              const PreparationConfig& config) {
   std::string all;
   for (const DocumentRef& document : group.documents) {
-    all += document.text ? *document.text : std::string(MappedFile(document.path).text());
+    throw_if_stopped(config);
+    all += unchanged_text(document, config);
     all += separator;
   }
   return tokenization::replace_invalid(all);
@@ -138,16 +206,11 @@ std::vector<std::int32_t> leading_special_tokens(const Tokenizer& tokenizer) {
 
 namespace {
 
-// The tokens of each request that can be done, and what they share.
-struct GroupIds {
-  Ids document;
-  std::vector<std::pair<std::size_t, std::vector<Ids>>> prompts;  // by request
-};
-
 GroupIds completion_ids(const RequestGroup& group, const std::vector<Request>& requests,
                         const Tokenizer& tokenizer, const PreparationConfig& config,
                         std::vector<FailedRequest>& failures) {
-  GroupIds ids{.document = read_documents(group, tokenizer, config), .prompts = {}};
+  GroupIds ids = read_documents(group, tokenizer, config);
+  if (ids.refusal) return ids;
   for (const std::size_t index : group.requests) {
     try {
       std::vector<Ids> prompts;
@@ -166,8 +229,9 @@ GroupIds conversation_ids(const RequestGroup& group, const std::vector<Request>&
                           const Tokenizer& tokenizer, const PreparationConfig& config,
                           std::vector<FailedRequest>& failures) {
   const std::string documents =
-      text_of_documents(group, requests[group.requests.front()].chat()->separator);
+      text_of_documents(group, requests[group.requests.front()].chat()->separator, config);
   GroupIds ids;
+  if ((ids.refusal = too_long(tokenizer, documents, config))) return ids;
   SharedPrefix shared;
   for (const std::size_t index : group.requests) {
     try {
@@ -200,8 +264,14 @@ PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& req
     ids = (is_chat ? conversation_ids : completion_ids)(group, requests, tokenizer, config,
                                                         prepared.failures);
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kCancelled) throw;
+    const bool changed = error.code() == ErrorCode::kFailedPrecondition;
+    ids.refusal = {changed ? "document_changed" : "document_unreadable", error.what()};
+  }
+  if (ids.refusal) {
+    prepared.failures.clear();
     for (const std::size_t index : group.requests)
-      prepared.failures.push_back({index, "document_unreadable", error.what()});
+      prepared.failures.push_back({index, ids.refusal->code, ids.refusal->message});
     return prepared;
   }
   prepared.document = std::move(ids.document);

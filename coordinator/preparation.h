@@ -43,7 +43,9 @@ std::vector<std::int32_t> leading_special_tokens(const Tokenizer& tokenizer);
 // every text is tokenised by itself. A prompt given as ids and without documents is taken exactly
 // as it is. A conversation is tokenised as its template writes it, and what the requests of a group
 // share of that, the template's header and the documents, is their document. Reads the documents;
-// one that cannot be read fails all requests of the group. Local.
+// one that cannot be read, that is not what it was when it was checked (its DocumentRef's SHA-256),
+// or that surely does not fit the context fails all requests of the group. Throws kCancelled when a
+// stop was asked for while it reads. Local.
 PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& requests,
                       const Tokenizer& tokenizer, const PreparationConfig& config);
 

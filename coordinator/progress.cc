@@ -26,6 +26,12 @@ std::string as_bytes(std::size_t bytes) {
   return fmt::format("{:.1f} MiB", value / 0x1p20);
 }
 
+std::string joined(const auto& parts) {
+  std::string text;
+  for (const auto& part : parts) text += (text.empty() ? "" : "  ") + part.text;
+  return text;
+}
+
 std::string rate(std::int64_t n, double seconds) {
   return seconds > 0 ? fmt::format(", {}/s", with_unit(static_cast<double>(n) / seconds)) : "";
 }
@@ -159,8 +165,7 @@ double Progress::eta_locked() const {
   return seconds;
 }
 
-std::string Progress::line() const {
-  const std::lock_guard lock(mutex_);
+std::vector<Progress::Part> Progress::parts_locked() const {
   std::int64_t n_documents = 0;
   std::int64_t n_read = 0;
   for (std::size_t i = 0; i < totals_.group_bytes.size(); ++i) {
@@ -168,22 +173,45 @@ std::string Progress::line() const {
     ++n_documents;
     if (i < n_groups_prepared_) ++n_read;
   }
-  std::size_t kv_bytes = 0;
-  for (const Lane& lane : lanes_) {
-    n_read -= static_cast<std::int64_t>(lane.unread.size());
-    kv_bytes += lane.kv_bytes;
-  }
-  std::string text;
-  if (n_documents > 0) text += fmt::format("documents {}/{}  ", n_read, n_documents);
-  text += fmt::format("requests {}/{}", n_ok_ + n_failed_, totals_.n_requests);
-  if (n_failed_ > 0) text += fmt::format(" ({} failed)", n_failed_);
-  text += fmt::format("  prefill {} tokens{}", with_unit(static_cast<double>(n_prefilled_)),
-                      rate(n_prefilled_, seconds_of(&Lane::prefill_seconds)));
-  text += fmt::format("  decode {} tokens{}", with_unit(static_cast<double>(n_decoded_)),
-                      rate(n_decoded_, seconds_of(&Lane::decode_seconds)));
+  for (const Lane& lane : lanes_) n_read -= static_cast<std::int64_t>(lane.unread.size());
+  std::vector<Part> parts;
+  if (n_documents > 0) parts.push_back({fmt::format("documents {}/{}", n_read, n_documents), 3});
+  parts.push_back({fmt::format("requests {}/{}{}", n_ok_ + n_failed_, totals_.n_requests,
+                               n_failed_ > 0 ? fmt::format(" ({} failed)", n_failed_) : ""),
+                   0});
+  parts.push_back({fmt::format("prefill {} tokens{}", with_unit(static_cast<double>(n_prefilled_)),
+                               rate(n_prefilled_, seconds_of(&Lane::prefill_seconds))),
+                   2});
+  // A rate of a few tokens is noise.
+  constexpr std::int64_t kEnough = 16;
+  parts.push_back(
+      {fmt::format("decode {} tokens{}", with_unit(static_cast<double>(n_decoded_)),
+                   n_decoded_ < kEnough ? "" : rate(n_decoded_, seconds_of(&Lane::decode_seconds))),
+       4});
+  return parts;
+}
+
+std::string Progress::line(std::size_t width) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Part> parts = parts_locked();
   const double eta = eta_locked();
-  if (eta >= 0 && n_ok_ + n_failed_ < totals_.n_requests) text += "  ETA " + as_time(eta);
-  return text + "  kv " + as_bytes(kv_bytes);
+  if (eta >= 0 && n_ok_ + n_failed_ < totals_.n_requests)
+    parts.push_back({"ETA " + as_time(eta), 1});
+  std::size_t kv_bytes = 0;
+  for (const Lane& lane : lanes_) kv_bytes += lane.kv_bytes;
+  parts.push_back({"kv " + as_bytes(kv_bytes), 5});
+  std::string text = joined(parts);
+  while (text.size() > width && parts.size() > 1) {
+    parts.erase(std::max_element(parts.begin(), parts.end(),
+                                 [](const Part& a, const Part& b) { return a.drop < b.drop; }));
+    text = joined(parts);
+  }
+  return text;
+}
+
+std::string Progress::summary() const {
+  const std::lock_guard lock(mutex_);
+  return joined(parts_locked());
 }
 
 }  // namespace longhaul

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -47,8 +48,11 @@ class Progress {
 
   // Of what is left; negative while nothing was measured.
   double eta_seconds() const;
-  // "documents 3/20  requests 12/100 (1 failed)  prefill 412k tokens, 18.2k/s  ..."
-  std::string line() const;
+  // "documents 3/20  requests 12/100 (1 failed)  prefill 412k tokens, 18.2k/s  ...", without the
+  // parts that matter least where the whole does not fit so many columns.
+  std::string line(std::size_t width = std::numeric_limits<std::size_t>::max()) const;
+  // The same at the end: what was done, and nothing of what is left.
+  std::string summary() const;
 
  private:
   struct Sent {
@@ -64,6 +68,11 @@ class Progress {
     double prefill_seconds = 0;
     double decode_seconds = 0;
   };
+  struct Part {
+    std::string text;
+    int drop;  // the greatest goes first
+  };
+  std::vector<Part> parts_locked() const;
   double document_tokens_per_byte() const;
   double eta_locked() const;
   double seconds_of(double Lane::*kind) const;

@@ -10,6 +10,7 @@
 #include "cluster/wire/logit_rules.h"
 #include "coordinator/answer.h"
 #include "coordinator/chat_preparation.h"
+#include "coordinator/document_text.h"
 #include "coordinator/requests.h"
 #include "coordinator/sampling.h"
 #include "model/tokenizer/tokenizer.h"
@@ -26,6 +27,7 @@ struct PreparationConfig {
   // For chat requests; without it they fail with `no_chat_reason`.
   std::shared_ptr<const ChatSetup> chat = nullptr;
   std::string no_chat_reason = {};
+  TextLimits texts = {};  // of documents
 };
 
 struct PreparedPrompt {

@@ -48,6 +48,18 @@ Json settings_of(const PreparedRequest& prepared) {
   return settings;
 }
 
+constexpr std::string_view kChecksumKey = ",\"line_sha256\":\"";
+constexpr std::string_view kLineEnd = "}}";  // of "longhaul" and of the line
+constexpr std::size_t kDigits = 64;
+
+// The line's text with its checksum as the last member of "longhaul", which is the line's last one.
+std::string with_checksum(const Json& line) {
+  std::string text = to_text(line);
+  const std::string checksum = sha256_of(text);
+  text.resize(text.size() - kLineEnd.size());
+  return fmt::format("{}{}{}\"{}\n", text, kChecksumKey, checksum, kLineEnd);
+}
+
 }  // namespace
 
 std::string result_line(const ResultLine& parts) {
@@ -72,7 +84,7 @@ std::string result_line(const ResultLine& parts) {
                                {"response", std::move(response)},
                                {"error", nullptr},
                                {"longhaul", identity_json(*parts.identity)}};
-  return to_text(line) + "\n";
+  return with_checksum(line);
 }
 
 std::string error_line(const RequestIdentity& identity, std::string_view code,
@@ -83,7 +95,7 @@ std::string error_line(const RequestIdentity& identity, std::string_view code,
       {"response", nullptr},
       {"error", JsonObject{{"code", std::string(code)}, {"message", std::string(message)}}},
       {"longhaul", identity_json(identity)}};
-  return to_text(line) + "\n";
+  return with_checksum(line);
 }
 
 std::string bad_line_record(const Problem& problem) {
@@ -119,6 +131,21 @@ RequestIdentity identity_of_line(std::string_view line, std::string_view source)
   if (const auto documents = own.find("documents_sha256"))
     identity.documents_sha256 = documents->as_string();
   return identity;
+}
+
+LineState state_of_line(std::string_view line) {
+  const std::size_t tail = kChecksumKey.size() + kDigits + 1 + kLineEnd.size();
+  if (line.size() > tail && line.ends_with("\"}}")) {
+    const std::string_view end = line.substr(line.size() - tail);
+    if (end.starts_with(kChecksumKey)) {
+      const std::string text = fmt::format("{}{}", line.substr(0, line.size() - tail), kLineEnd);
+      return sha256_of(text) == end.substr(kChecksumKey.size(), kDigits) ? LineState::kAsWritten
+                                                                         : LineState::kEdited;
+    }
+  }
+  // With a checksum at another place it was written anew by some other program.
+  return line.find("\"line_sha256\"") == std::string_view::npos ? LineState::kUnverified
+                                                                : LineState::kEdited;
 }
 
 }  // namespace longhaul

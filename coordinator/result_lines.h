@@ -28,7 +28,8 @@ struct ResultLine {
   std::string_view system_fingerprint;
   std::int64_t created = 0;  // Unix time
 };
-// One line with its line break.
+// One line with its line break. Its last member, longhaul.line_sha256, is the SHA-256 of the line
+// as it would be without that member.
 std::string result_line(const ResultLine& parts);
 std::string error_line(const RequestIdentity& identity, std::string_view code,
                        std::string_view message);
@@ -39,5 +40,13 @@ bool is_bad_line_record(std::string_view line);
 
 // The identity that a line of either file carries; throws kCorruptData when it is no such line.
 RequestIdentity identity_of_line(std::string_view line, std::string_view source);
+
+enum class LineState {
+  kAsWritten,
+  kEdited,      // its checksum is of another text
+  kUnverified,  // it has none: it was written by an early release
+};
+// Of a line without its line break that identity_of_line takes.
+LineState state_of_line(std::string_view line);
 
 }  // namespace longhaul

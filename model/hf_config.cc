@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/config_fields.h"
+#include "model/config_keys.h"
 #include "model/hf_refusals.h"
 #include "model/hf_rope.h"
 
@@ -224,6 +225,7 @@ HfConfig parse_hf_config(std::string_view text, std::string_view source) {
                        fmt::format("{} is not supported; only silu is", shown(Json(act))));
   }
   HfConfig result;
+  result.unknown_keys = unknown_config_keys(config);
   ModelSpec& spec = result.spec;
   spec.model_type = family.model_type;
   read_dimensions(config, family, spec);

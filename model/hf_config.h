@@ -17,6 +17,7 @@ struct HfConfig {
   ModelSpec spec;
   std::optional<std::int32_t> bos_token_id;
   std::vector<std::int32_t> eos_token_ids;  // config.json allows one or a list
+  std::vector<std::string> unknown_keys;    // that nobody reads and that may mean something
 };
 
 // `source` names the text in errors. Throws kCorruptData (file, field, reason) or kUnsupported.

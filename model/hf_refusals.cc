@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -147,15 +150,43 @@ bool is_int8_per_output(const JsonField& config) {
   return true;
 }
 
+std::string text_of(const JsonField& object, std::string_view key) {
+  const auto field = object.find(key);
+  const auto* text = field ? std::get_if<std::string>(&field->json().value()) : nullptr;
+  return text == nullptr ? "" : *text;
+}
+
+// "AWQ with 4 bits", "FP8", "bitsandbytes": what made the files.
+std::string name_of_method(const JsonField& field) {
+  if (!field.json().is_object()) return shown(field.json());
+  std::string method = text_of(field, "quant_method");
+  if (method.empty()) return "quantised in a way that quant_method does not name";
+  if (const std::string format = text_of(field, "format"); !format.empty())
+    method += fmt::format(" ({})", format);
+  for (const std::string_view known : {"awq", "gptq", "fp8", "hqq", "eetq"}) {
+    if (method == known) {
+      std::transform(method.begin(), method.end(), method.begin(),
+                     [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    }
+  }
+  for (const std::string_view key : {"bits", "w_bit", "nbits"}) {
+    const auto bits = field.find(key);
+    const auto* n = bits ? std::get_if<std::int64_t>(&bits->json().value()) : nullptr;
+    if (n != nullptr) return fmt::format("{} with {} bits", method, *n);
+  }
+  return method;
+}
+
 void refuse_quantised_weights(const ConfigFields& config) {
   const auto field = config.find("quantization_config");
   if (!is_set(field) || (field->json().is_object() && is_int8_per_output(*field))) return;
   config.unsupported(
       "quantization_config",
-      fmt::format("is {}; of quantised weight files only compressed-tensors with int8 weights, a "
-                  "scale for each output and activations quantised per token are read; give the "
-                  "model in its original precision (Longhaul quantises on its own: --weights int8)",
-                  shown(field->json())));
+      fmt::format("the weights are {}; of quantised weight files only compressed-tensors with int8 "
+                  "weights, a scale for each output and activations quantised per token are read. "
+                  "Give the model in its original precision (Longhaul quantises on its own: "
+                  "--weights int8)",
+                  name_of_method(*field)));
 }
 
 }  // namespace
@@ -171,6 +202,11 @@ void refuse_unsupported_model_fields(const ConfigFields& config) {
   if (const auto causal = config.find("is_causal"); causal && !is_set(causal)) {
     config.unsupported("is_causal", "is false; only causal attention is supported");
   }
+}
+
+bool is_refused_model_field(std::string_view name) {
+  return std::any_of(std::begin(kModelFields), std::end(kModelFields),
+                     [&](const Unsupported& row) { return row.key == name; });
 }
 
 std::vector<std::string> unsupported_generation_fields(const ConfigFields& config) {

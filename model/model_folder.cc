@@ -128,7 +128,12 @@ fs::path find_model_folder(std::string_view model, const fs::path& hub_cache) {
   if (model.empty()) refuse(model, "empty; give a folder or org/name of a downloaded model");
   if (is_folder(model)) return fs::path(model);
   if (is_there(model)) {
-    refuse(model, "is a file; give the folder that holds config.json and the .safetensors files");
+    const bool is_gguf = fs::path(model).extension() == ".gguf";
+    refuse(model,
+           fmt::format("is a {}; give the folder that holds config.json and the .safetensors "
+                       "files of the {}",
+                       is_gguf ? "GGUF file, which Longhaul does not read" : "file",
+                       is_gguf ? "original model" : "model"));
   }
   const auto at = model.find('@');
   const std::string_view name = model.substr(0, at);
@@ -141,6 +146,11 @@ fs::path find_model_folder(std::string_view model, const fs::path& hub_cache) {
   }
   const fs::path repository = hub_cache / *folder;
   if (const auto snapshot = find_snapshot(model, repository, revision)) return *snapshot;
+  if (!is_folder(repository) && name.find('/') == std::string_view::npos) {
+    refuse(model,
+           "there is no such folder, and models of the hub are named org/name, such as "
+           "meta-llama/Llama-3.1-8B");
+  }
   if (!is_folder(repository)) {
     refuse(model,
            fmt::format("there is no such folder, and the hub cache has no {}; Longhaul "

@@ -73,6 +73,13 @@ std::string_view header_text(std::span<const std::byte> file, std::string_view s
                                 "copy or download it again",
                                 file.size()));
   }
+  const std::string_view head(reinterpret_cast<const char*>(file.data()), kLengthBytes);
+  if (head == "version ") {
+    corrupt(source,
+            "this is a git-lfs pointer and not the file itself; fetch it with `git lfs pull`");
+  }
+  if (head.starts_with("GGUF"))
+    corrupt(source, "this is a GGUF file; only safetensors are read: download the original model");
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
     length |= std::to_integer<std::uint64_t>(file[i]) << (8 * i);

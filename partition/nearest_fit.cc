@@ -29,13 +29,41 @@ std::optional<std::int64_t> search(std::int64_t least, std::int64_t most, Want w
   return value(good);
 }
 
-std::optional<std::string> smaller_caches(PlanRequest request) {
-  Workload& workload = request.workload;
-  if (workload.k_type != KvType::kF32 && workload.v_type != KvType::kF32) return std::nullopt;
-  workload.k_type = std::max(workload.k_type, KvType::kBf16);
-  workload.v_type = std::max(workload.v_type, KvType::kBf16);
-  if (!plan_fits(request)) return std::nullopt;
-  return "caches in bf16 (--cache-type-k bf16 --cache-type-v bf16)";
+// Caches and weights of fewer bytes; each step asks more of answers' quality than the one before.
+struct SmallerTypes {
+  KvType kv;
+  bool int8_weights;
+};
+constexpr SmallerTypes kSmallerTypes[] = {{KvType::kBf16, false}, {KvType::kInt8, false},
+                                          {KvType::kF32, true},   {KvType::kInt8, true},
+                                          {KvType::kInt4, false}, {KvType::kInt4, true}};
+
+// The first of them with which it fits: caches alone, weights alone, or both.
+std::optional<std::string> smaller_types(const PlanRequest& request) {
+  const auto bytes = [&](KvType type) { return kv_token_bytes(type, request.spec.head_dim); };
+  for (const SmallerTypes& types : kSmallerTypes) {
+    PlanRequest tried = request;
+    Workload& workload = tried.workload;
+    const KvType k = workload.k_type;
+    const KvType v = workload.v_type;
+    if (tried.spec.head_dim % kv_lanes(types.kv) != 0) continue;
+    const bool smaller_k = bytes(types.kv) < bytes(k);
+    const bool smaller_v = bytes(types.kv) < bytes(v);
+    const bool smaller_weights = types.int8_weights && workload.weights(tried.spec) != DType::kI8;
+    if (types.int8_weights && !smaller_weights) continue;
+    if (!smaller_k && !smaller_v && !smaller_weights) continue;
+    workload.k_type = smaller_k ? types.kv : k;
+    workload.v_type = smaller_v ? types.kv : v;
+    if (smaller_weights) workload.weight_dtype = DType::kI8;
+    if (!plan_fits(tried)) continue;
+    std::string flags = smaller_weights ? "--weights int8" : "";
+    if (smaller_k || smaller_v) {
+      flags += fmt::format("{}--cache-type-k {} --cache-type-v {}", flags.empty() ? "" : " ",
+                           name_of(workload.k_type), name_of(workload.v_type));
+    }
+    return "smaller types in memory: " + flags;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> fewer_sequences(PlanRequest request) {
@@ -134,7 +162,7 @@ std::optional<std::int64_t> max_document_tokens(const PlanRequest& request) {
 std::vector<std::string> changes_that_fit(const PlanRequest& request) {
   std::vector<std::string> changes;
   for (const auto& change :
-       {smaller_caches(request), fewer_sequences(request), shorter_chunks(request),
+       {smaller_types(request), fewer_sequences(request), shorter_chunks(request),
         lower_ratio(request), shorter_documents(request), more_ranks(request),
         more_memory(request)}) {
     if (change) changes.push_back(*change);

@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tools/job/input_errors.h"
+#include "tools/job/stop_signal.h"
 
 namespace longhaul {
 namespace {
@@ -22,12 +24,9 @@ ParsedRequests parse_input(const fs::path& input, const std::string& source) {
     const std::string text(std::istreambuf_iterator<char>(std::cin), {});
     return parse_requests(text, source);
   }
-  try {
-    const MappedFile file(input);
-    return parse_requests(file.text(), source);
-  } catch (const Error& error) {
-    throw Error(ErrorCode::kCorruptData, error.what());
-  }
+  constexpr std::size_t kMost = std::size_t{64} << 30;
+  return parse_requests(read_input([&] { return read_file(input, kMost, stop_requested); }),
+                        source);
 }
 
 void sort_by_line(std::vector<Problem>& problems) {
@@ -63,7 +62,7 @@ void join_problems(std::vector<Problem>& problems) {
 
 }  // namespace
 
-InputBatch read_batch(const fs::path& input) {
+InputBatch read_batch(const fs::path& input, const TextLimits& texts) {
   InputBatch batch;
   const bool is_file = input != "-";
   batch.source = is_file ? input.string() : "standard input";
@@ -73,7 +72,9 @@ InputBatch read_batch(const fs::path& input) {
     throw Error(ErrorCode::kCorruptData, batch.source + " holds no requests");
   batch.requests = std::move(parsed.requests);
   batch.problems = std::move(parsed.problems);
-  batch.documents = check_documents(batch.requests, batch.folder);
+  batch.documents = check_documents(batch.requests, batch.folder, texts);
+  for (const std::string& warning : batch.documents.warnings)
+    fmt::print(stderr, "longhaul: warning: {}\n", warning);
   std::vector<Problem>& missing = batch.documents.problems;
   batch.problems.insert(batch.problems.end(), std::make_move_iterator(missing.begin()),
                         std::make_move_iterator(missing.end()));

@@ -23,7 +23,7 @@ struct InputBatch {
 
 // "-" is standard input; documents are then looked for from the current folder. Throws kCorruptData
 // when there is nothing to read.
-InputBatch read_batch(const std::filesystem::path& input);
+InputBatch read_batch(const std::filesystem::path& input, const TextLimits& texts);
 
 // Conversations need a template; where there is none, each of them is a problem.
 void add_missing_templates(const PreparationConfig& preparation, InputBatch& batch);

@@ -16,6 +16,7 @@
 #include "tools/bench/machine.h"
 #include "tools/bench/number_ranges.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/given_flags.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
 #include "tools/kernels_command.h"
@@ -105,10 +106,15 @@ Command add_bench_command(CLI::App& program) {
   const auto flags = std::make_shared<BenchFlags>();
   add_bench_flags(*app, *flags);
   const Command kernels = add_bench_kernels_command(*app);
-  return {app, [flags, kernels] {
+  return {app, [app, flags, kernels] {
             if (kernels.app->parsed()) return kernels.run();
+            flags->job.flags_given = given_flags(*app);
             return run_job(
-                flags->job, [&] { return BenchModel(*flags, hub_cache()).source(); },
+                flags->job,
+                [&] {
+                  check_bench_flags(*flags);
+                  return BenchModel(*flags, hub_cache()).source();
+                },
                 [&](JobRanks& ranks) { return run_bench(*flags, ranks); });
           }};
 }

@@ -8,12 +8,16 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "build_info.h"
 #include "kernels/cpu/isa.h"
 #include "tools/bench_command.h"
+#include "tools/checksum_command.h"
 #include "tools/eval_command.h"
 #include "tools/flags/commands.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/help_text.h"
+#include "tools/flags/suggestion.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job_end.h"
 #include "tools/plan_command.h"
@@ -40,19 +44,34 @@ std::vector<std::string> arguments(int argc, char** argv) {
   return {args.rbegin(), args.rend()};  // CLI11 takes them last one first
 }
 
+// What CLI11 says of wrong flags goes to stderr in our form, with what may have been meant.
+int report_usage(const CLI::App& program, const CLI::ParseError& error,
+                 const std::vector<std::string>& words) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success))
+    return program.exit(error);  // --help, --version
+  const std::string meant = suggestion(program, words);
+  fmt::print(stderr, "longhaul: error: {}{}\n", error.what(),
+             meant.empty() ? std::string("\nRun with --help for what there is.")
+                           : "; did you mean " + meant + "?");
+  return kExitUsage;
+}
+
 int run_program(int argc, char** argv) {
   CLI::App program(
       "Longhaul answers questions about documents of up to millions of tokens with an LLM.",
       "longhaul");
   choose_isa();
-  program.set_version_flag("--version", version_text());
+  program.set_version_flag("-V,--version", version_text());
   program.require_subcommand(1);
   const std::vector<Command> commands = {add_run_command(program), add_plan_command(program),
-                                         add_eval_command(program), add_bench_command(program)};
+                                         add_eval_command(program), add_bench_command(program),
+                                         add_checksum_command(program)};
+  use_our_help(program);
+  const std::vector<std::string> words = arguments(argc, argv);
   try {
-    program.parse(arguments(argc, argv));
+    program.parse(std::vector<std::string>(words));
   } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? kExitDone : kExitUsage;
+    return report_usage(program, error, {words.rbegin(), words.rend()});
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();
@@ -65,6 +84,7 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace longhaul;
+  explain_bus_errors(kExitEnvironment);
   try {
     return run_program(argc, argv);
   } catch (...) {

@@ -21,6 +21,7 @@
 #include "tools/eval/one_replica.h"
 #include "tools/eval/output_files.h"
 #include "tools/flags/cache_method_words.h"
+#include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
@@ -222,10 +223,12 @@ Command add_eval_methods_command(CLI::App& eval) {
 
 budget is what a head keeps of a document; KV bytes are measured when a document is whole, before
 questions on it; predicted is what the planner's formula says.
-Exit status: 0 all asked (right or not), 2 wrong flags, 3 does not fit memory, 5 bad model or
-haystack, 75 stopped early: what was done is written.)");
-  return {app, [flags] {
+A stopped evaluation writes what was done.
+
+)" + exit_status_help());
+  return {app, [app, flags] {
             install_stop_signals();
+            flags->eval.job.flags_given = given_flags(*app);
             check_output_prefix(flags->eval.output_prefix);
             return run_job(
                 flags->eval.job, [&] { return open_source(flags->eval); },

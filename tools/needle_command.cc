@@ -16,6 +16,7 @@
 #include "tools/eval/one_replica.h"
 #include "tools/eval/output_files.h"
 #include "tools/flags/commands.h"
+#include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
@@ -59,7 +60,7 @@ void add_grid_flags(CLI::App& app, NeedleFlags& f) {
                  "How many of the depths share a document; fewer take longer (default: all)")
       ->check(kCount)
       ->group(group);
-  app.add_option("--seed", f.seed, "Of names, values, and where the haystack begins")
+  app.add_option("--seed", f.seed, "Random seed of names, values, and where the haystack begins")
       ->capture_default_str()
       ->group(group);
   app.add_option("--each-head", f.each_head,
@@ -87,7 +88,7 @@ void add_text_flags(CLI::App& app, NeedleFlags& f) {
                  "The first line of a right answer, white space aside")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--digits", f.n_digits, "Of a value")
+  app.add_option("--digits", f.n_digits, "Digits in each value")
       ->check(CLI::Range(1, 64))
       ->capture_default_str()
       ->group(group);
@@ -97,7 +98,7 @@ void add_text_flags(CLI::App& app, NeedleFlags& f) {
   app.add_flag("--parse-special", f.texts.parse_special,
                "Special tokens written in the templates (not in the haystack) count as such")
       ->group(group);
-  app.add_option("--max-tokens", f.max_answer_tokens, "Most tokens of an answer")
+  app.add_option("--max-tokens", f.max_answer_tokens, "Maximum tokens per answer")
       ->check(kCount)
       ->capture_default_str()
       ->group(group);
@@ -263,10 +264,11 @@ Command add_eval_needle_command(CLI::App& eval) {
   On the ranks of a cluster, with the same answers:
     mpirun longhaul eval needle -m models/llama --lengths 256K,1M
 
-Exit status: 0 all asked (right or not), 2 wrong flags, 3 does not fit memory, 5 bad model or
-haystack, 75 stopped early: what was done is written.)");
-  return {app, [flags] {
+A stopped evaluation writes what was done.
+)" + exit_status_help());
+  return {app, [app, flags] {
             install_stop_signals();
+            flags->eval.job.flags_given = given_flags(*app);
             return run_job(
                 flags->eval.job, [&] { return open_source(flags->eval); },
                 [&](JobRanks& ranks) { return run_needle(*flags, ranks); });

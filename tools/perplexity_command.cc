@@ -22,6 +22,7 @@
 #include "tools/eval/perplexity_policies.h"
 #include "tools/eval/perplexity_runner.h"
 #include "tools/flags/commands.h"
+#include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
@@ -66,7 +67,9 @@ void add_text_flags(CLI::App& app, PerplexityFlags& f) {
                  "Most tokens of such a piece (default: what the model was made for)")
       ->check(kCount)
       ->group(group);
-  app.add_option("--seed", f.seed, "Of self-sampled text")->capture_default_str()->group(group);
+  app.add_option("--seed", f.seed, "Random seed of self-sampled text")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--tokens", f.max_tokens, "Only the first so many tokens of the text")
       ->check(kCount)
       ->group(group);
@@ -88,7 +91,7 @@ void add_flags(CLI::App& app, PerplexityFlags& f) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
       ->capture_default_str();
   app.add_option("--recompute-stride", f.recompute_stride,
-                 "recompute scores every so manieth token only; it costs a window for each")
+                 "recompute scores only every Nth token; each costs one full window")
       ->check(kCount)
       ->capture_default_str();
   app.add_option("--bucket", f.bucket, "Positions that a point of the curves stands for")
@@ -286,10 +289,11 @@ Command add_eval_perplexity_command(CLI::App& eval) {
     longhaul eval perplexity -m MODEL --self-sampled 20000 --policy dense,recompute,streaming \
       --window 256 --recompute-stride 16 -o perplexity
 
-Exit status: 0 done, 2 wrong flags, 3 does not fit memory, 5 bad model or text, 75 stopped early:
-what was done is written.)");
-  return {app, [flags] {
+A stopped evaluation writes what was done.
+)" + exit_status_help());
+  return {app, [app, flags] {
             install_stop_signals();
+            flags->eval.job.flags_given = given_flags(*app);
             return run_job(
                 flags->eval.job, [&] { return open_source(flags->eval); },
                 [&](JobRanks& ranks) { return run_perplexity(*flags, ranks); });

@@ -20,10 +20,12 @@
 #include "partition/plan_json.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/flags/sizes.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/head_settings.h"
+#include "tools/job/input_errors.h"
 #include "tools/job/job.h"
 #include "tools/job/plan_files.h"
 #include "tools/job/plan_job.h"
@@ -101,8 +103,7 @@ ClusterSpec cluster_of(const PlanFlags& flags, JobRanks& ranks, ModelSource& mod
 }
 
 std::shared_ptr<ModelSource> open_source(const PlanFlags& flags) {
-  return source_of(std::make_shared<const ModelFolder>(find_model_folder(flags.model, hub_cache())),
-                   flags.job.weights);
+  return source_of(open_model_folder(flags.model, hub_cache()), flags.job.weights);
 }
 
 PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
@@ -199,12 +200,13 @@ Command add_plan_command(CLI::App& program) {
     mpirun -n 8 longhaul plan -m models/llama --document-tokens 1000000
 
 The model's weights may be missing: its config.json is enough.
-Exit status: 0 fits, 2 wrong flags, 3 does not fit, 5 bad model, profile or cluster file.)");
-  return {app, [flags] {
+)" + exit_status_help());
+  return {app, [app, flags] {
             // The ranks that there are, not those that a file describes.
             JobConfig config;
             config.device = flags->job.device;
             config.n_threads = flags->job.n_threads;
+            config.flags_given = given_flags(*app);
             return run_job(
                 config, [&] { return open_source(*flags); },
                 [&](JobRanks& ranks) { return run_plan(*flags, ranks); });

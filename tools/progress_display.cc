@@ -40,10 +40,13 @@ std::size_t terminal_width() {
 
 }  // namespace
 
-ProgressDisplay::ProgressDisplay(bool enabled, bool logs_to_stderr)
-    : enabled_(enabled), is_terminal_(::isatty(STDERR_FILENO) == 1), next_(Clock::now()) {
+ProgressDisplay::ProgressDisplay(const LogFlags& flags)
+    : enabled_(!flags.no_progress && !flags.quiet),
+      tells_(!flags.quiet),
+      is_terminal_(::isatty(STDERR_FILENO) == 1),
+      next_(Clock::now()) {
   if (!is_terminal_) next_ += kFilePeriod;
-  if (enabled_ && is_terminal_ && logs_to_stderr) set_log_sink(log_beside_progress);
+  if (enabled_ && is_terminal_ && flags.file.empty()) set_log_sink(log_beside_progress);
 }
 
 ProgressDisplay::~ProgressDisplay() { clear(); }
@@ -51,7 +54,7 @@ ProgressDisplay::~ProgressDisplay() { clear(); }
 void ProgressDisplay::update(const Progress& progress) {
   if (!enabled_ || Clock::now() < next_) return;
   if (is_terminal_) {
-    show_on_terminal(progress.line());
+    show_on_terminal(progress.line(terminal_width() - 1));
     next_ = Clock::now() + kTerminalPeriod;
   } else {
     write_all(progress.line() + "\n");
@@ -61,10 +64,15 @@ void ProgressDisplay::update(const Progress& progress) {
 
 void ProgressDisplay::finish(const Progress& progress) {
   clear();
-  if (enabled_) write_all(progress.line() + "\n");
+  if (enabled_) write_all(progress.summary() + "\n");
 }
 
 void ProgressDisplay::clear() { clear_line(); }
+
+void ProgressDisplay::tell(std::string_view lines) {
+  clear();
+  if (tells_) write_all(lines);
+}
 
 void ProgressDisplay::show_on_terminal(std::string_view line) {
   line_is_shown = true;

@@ -5,13 +5,14 @@
 
 #include "base/clock.h"
 #include "coordinator/progress.h"
+#include "tools/flags/log_flags.h"
 
 namespace longhaul {
 
 class ProgressDisplay {
  public:
   // Log lines are taken over when they go to the same terminal.
-  ProgressDisplay(bool enabled, bool logs_to_stderr);
+  explicit ProgressDisplay(const LogFlags& flags);
   ~ProgressDisplay();  // clears the line
   ProgressDisplay(const ProgressDisplay&) = delete;
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
@@ -19,12 +20,15 @@ class ProgressDisplay {
   void update(const Progress& progress);  // shows it when it is time to
   void finish(const Progress& progress);  // shows the end state, with a line break
   void clear();
+  // Whole lines for people that stay, beside the progress; silent where the display was made quiet.
+  void tell(std::string_view lines);
   void stop() { enabled_ = false; }  // clear first
 
  private:
   void show_on_terminal(std::string_view line);
 
   bool enabled_;
+  bool tells_;
   bool is_terminal_;
   Clock::time_point next_;
 };

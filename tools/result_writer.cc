@@ -42,6 +42,14 @@ void ResultWriter::add_error(std::string_view line) {
   journal_ ? journal_->add_error(line) : write_to_stdout(line);
 }
 
+void ResultWriter::verify() const {
+  if (journal_) journal_->verify();
+}
+
+void ResultWriter::remove_if_empty() {
+  if (journal_) journal_->remove_if_empty();
+}
+
 std::string ResultWriter::place_of_results() const {
   return journal_ ? " in " + paths_.results.string() : "";
 }

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +19,8 @@ class ResultWriter {
   // To standard output: results and failures, a line each.
   ResultWriter() = default;
   // To files; throws what Journal does.
-  ResultWriter(const JournalPaths& paths, const Json& manifest, OpenMode mode)
-      : paths_(paths), journal_(std::in_place, paths, manifest, mode) {}
+  ResultWriter(const JournalPaths& paths, const Json& manifest, OpenMode mode, EditedLines edited)
+      : paths_(paths), journal_(std::make_unique<Journal>(paths, manifest, mode, edited)) {}
 
   // What is left to do: of standard output, everything.
   Journal::ToDo plan(const std::vector<RequestIdentity>& requests, bool retry_errors);
@@ -30,14 +30,19 @@ class ResultWriter {
   void add_result(std::string_view line);
   void add_error(std::string_view line);
 
+  // Reads files back; throws kIo when they do not hold what was written.
+  void verify() const;
+  // Removes files that hold nothing, of a run that was refused.
+  void remove_if_empty();
+
   // " in out.jsonl", ": see out.errors.jsonl"; empty for standard output.
   std::string place_of_results() const;
   std::string place_of_errors() const;
-  bool is_resumable() const { return journal_.has_value(); }
+  bool is_resumable() const { return journal_ != nullptr; }
 
  private:
   JournalPaths paths_;
-  std::optional<Journal> journal_;
+  std::unique_ptr<Journal> journal_;
 };
 
 }  // namespace longhaul

@@ -92,7 +92,8 @@ int report(const Journal::ToDo& todo, const Counts& counts, bool complete,
 ResultWriter open_writer(const RunSession& session, const RunOptions& options, OpenMode mode,
                          std::int64_t started) {
   if (is_stream(options.output)) return {};
-  return {journal_paths(options.output), manifest_of(session, options, started), mode};
+  return {journal_paths(options.output), manifest_of(session, options, started), mode,
+          options.accept_edited ? EditedLines::kAccept : EditedLines::kRefuse};
 }
 
 std::vector<std::string> records_of(const std::vector<Problem>& problems) {
@@ -105,8 +106,6 @@ std::vector<std::string> records_of(const std::vector<Problem>& problems) {
 
 int run_batch(const RunOptions& options, JobRanks& ranks) {
   refuse_bad_output(options);
-  InputBatch batch = read_batch(options.input);
-  if (!options.skip_bad_lines) refuse_problems(batch);
   const OpenMode mode = options.overwrite ? OpenMode::kOverwrite : OpenMode::kResume;
   const std::optional<std::int64_t> first =
       is_stream(options.output) ? std::nullopt : first_start(journal_paths(options.output), mode);
@@ -114,9 +113,10 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
   AnswerConfig answers = options.answers;
   answers.chat.started = started;  // a run that goes on writes the same date into its prompts
   const RunSession session = open_session(options.job, answers);
+  InputBatch batch = read_batch(options.input, session.preparation.texts);
   add_missing_templates(session.preparation, batch);
   options.skip_bad_lines ? skip_bad_lines(batch) : refuse_problems(batch);
-  print_summary(session);
+  if (!options.log.quiet) print_summary(session);
 
   ResultWriter writer = open_writer(session, options, mode, started);
   const Journal::ToDo todo = writer.plan(batch.identities, options.retry_errors);
@@ -134,7 +134,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
                         .n_requests = static_cast<std::int64_t>(todo.requests.size())};
   for (const RequestGroup& group : groups) totals.group_bytes.push_back(group.n_bytes);
   Progress progress(std::move(totals));
-  ProgressDisplay display(!options.log.no_progress, options.log.file.empty());
+  ProgressDisplay display(options.log);
 
   EngineCallbacks callbacks;
   callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& made) {
@@ -154,16 +154,24 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
   };
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
-  const bool complete = run_groups({.session = &session,
-                                    .config = &options.job,
-                                    .groups = &groups,
-                                    .requests = &batch.requests,
-                                    .progress = &progress,
-                                    .callbacks = std::move(callbacks),
-                                    .report = options.report,
-                                    .explains_plan = options.verbose},
-                                   ranks);
+  bool complete = false;
+  try {
+    complete = run_groups({.session = &session,
+                           .config = &options.job,
+                           .groups = &groups,
+                           .requests = &batch.requests,
+                           .progress = &progress,
+                           .callbacks = std::move(callbacks),
+                           .report = options.report,
+                           .explains_plan = options.verbose,
+                           .tell = [&](std::string_view lines) { display.tell(lines); }},
+                          ranks);
+  } catch (...) {
+    writer.remove_if_empty();
+    throw;
+  }
   display.finish(progress);
+  writer.verify();
   return report(todo, counts, complete, writer);
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tools/flags/commands.h"
+#include "tools/flags/given_flags.h"
 #include "tools/flags/log_flags.h"
 #include "tools/job/job.h"
 #include "tools/job/stop_signal.h"
@@ -16,8 +17,9 @@ Command add_run_command(CLI::App& program) {
       "run", "Answer requests about documents: a file of them, or one question");
   const auto options = std::make_shared<RunOptions>();
   add_run_options(*app, *options);
-  return {app, [options] {
+  return {app, [app, options] {
             check_run_options(*options);
+            options->job.flags_given = given_flags(*app);
             open_log(options->log);
             install_stop_signals();
             const auto open_model = [&] {

@@ -10,6 +10,7 @@
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/job_flags.h"
+#include "tools/job/exit_status.h"
 
 namespace longhaul {
 namespace {
@@ -41,6 +42,9 @@ void add_work_options(CLI::App& app, RunOptions& o) {
       ->group(batch);
   app.add_flag("--overwrite", o.overwrite, "Start over: results that are there are lost")
       ->group(batch);
+  app.add_flag("--accept-edited", o.accept_edited,
+               "Keep results that were edited by hand (default: their checksums refuse them)")
+      ->group(batch);
   const std::string single = "One question";
   app.add_option("-p,--prompt", o.prompt, "The question; the answer goes to stdout as it grows")
       ->group(single);
@@ -58,7 +62,7 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
   const std::string group = "Answers (defaults for requests that say nothing themselves)";
   app.add_option(
          "-n,--n-predict,--max-tokens", o.answers.sampling.max_tokens,
-         "Most tokens of an answer (default: the model's max_new_tokens, else 256); -1: until "
+         "Maximum tokens per answer (default: the model's max_new_tokens, else 256); -1: until "
          "it ends by itself or you stop it, with heads that all forget (--policy streaming)")
       ->transform(with_letters())
       ->check(kFromZero | CLI::IsMember({"-1"}))
@@ -90,13 +94,17 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
   app.add_option("--presence-penalty", o.answers.sampling.presence_penalty,
                  "Taken off the logits of tokens that the answer has (default 0)")
       ->group(group);
-  app.add_option("-s,--seed", o.answers.sampling.seed, "Of random draws (default 0)")
+  app.add_option("-s,--seed", o.answers.sampling.seed,
+                 "Random seed (default 0: every run draws the same)")
       ->check(CLI::Range(std::uint64_t{0},
                          static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())))
       ->group(group);
   app.add_option("--chat-template", o.answers.chat.chat_template,
                  "Jinja file to use as chat template (default: the model's own)")
       ->check(CLI::ExistingFile)
+      ->group(group);
+  app.add_flag("--lossy-text", o.answers.lossy_text,
+               "Accept documents that are no UTF-8 text; U+FFFD stands for what cannot be read")
       ->group(group);
   app.add_flag("--parse-special", o.answers.parse_special,
                "Special tokens written in documents and prompts count as such; else they are text")
@@ -111,6 +119,7 @@ void add_job_options(CLI::App& app, RunOptions& o) {
   add_parallel_flag(app, o.job, memory);
   add_kv_limit_flag(app, o.job, memory);
   add_weights_flag(app, o.job, memory);
+  add_verify_flags(app, o.job, memory);
   add_cache_flags(app, o.job, memory);
   add_rank_flags(app, o.job);
 }
@@ -154,8 +163,7 @@ Examples:
     {"custom_id": "q1", "method": "POST", "url": "/v1/completions",
      "body": {"prompt": "Who wrote it?", "max_tokens": 50, "documents": [{"path": "report.txt"}]}}
 
-Exit status: 0 all done, 1 some requests failed, 2 wrong flags or settings, 3 does not fit memory,
-4 machine or build lacks something, 5 bad input, 70 internal error, 75 stopped early: run it again.)");
+)" + exit_status_help());
 }
 
 void check_run_options(const RunOptions& o) {
@@ -171,11 +179,11 @@ void check_run_options(const RunOptions& o) {
   }
   require(!(o.overwrite && o.retry_errors),
           "--overwrite starts over, --retry-errors keeps what is done: use one of them");
-  require(is_batch || !(o.overwrite || o.retry_errors || o.skip_bad_lines),
-          "--overwrite, --retry-errors and --skip-bad-lines are for -i and -o");
-  require(o.output != "-" || !(o.overwrite || o.retry_errors),
-          "-o - writes to standard output, where nothing is kept: --overwrite and --retry-errors "
-          "need a file");
+  require(is_batch || !(o.overwrite || o.retry_errors || o.skip_bad_lines || o.accept_edited),
+          "--overwrite, --retry-errors, --skip-bad-lines and --accept-edited are for -i and -o");
+  require(o.output != "-" || !(o.overwrite || o.retry_errors || o.accept_edited),
+          "-o - writes to standard output, where nothing is kept: --overwrite, --retry-errors and "
+          "--accept-edited need a file");
 }
 
 }  // namespace longhaul

@@ -18,6 +18,7 @@ struct RunOptions {
   bool skip_bad_lines = false;                   // batch: run what is left without them
   bool retry_errors = false;                     // batch: failed requests of an earlier run again
   bool overwrite = false;                        // batch: start over
+  bool accept_edited = false;                    // batch: results that were edited by hand stay
   std::optional<std::string> prompt;             // one question
   std::vector<std::filesystem::path> documents;  // one question; "-": standard input
   bool no_chat = false;                          // one question: raw text, without the template

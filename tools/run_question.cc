@@ -31,8 +31,10 @@ void chat_if_possible(const RunOptions& options, const RunSession& session, Requ
   const ChatSetup* chat = session.preparation.chat.get();
   if (options.no_chat || chat == nullptr) {
     require(options.system_prompt.empty(), "--sys needs a chat template, and no --no-chat");
-    fmt::print(stderr, "  the model reads the text as it is ({})\n",
-               options.no_chat ? "--no-chat" : session.preparation.no_chat_reason);
+    if (!options.log.quiet) {
+      fmt::print(stderr, "  the model reads the text as it is ({})\n",
+                 options.no_chat ? "--no-chat" : session.preparation.no_chat_reason);
+    }
     return;
   }
   JsonArray messages;
@@ -41,7 +43,7 @@ void chat_if_possible(const RunOptions& options, const RunSession& session, Requ
   messages.emplace_back(
       JsonObject{{"role", "user"}, {"content", std::get<std::string>(request.prompts.front())}});
   request.prompts = {ChatPrompt{.variables = JsonObject{{"messages", std::move(messages)}}}};
-  fmt::print(stderr, "  chat template: {}\n", chat->usual.source());
+  if (!options.log.quiet) fmt::print(stderr, "  chat template: {}\n", chat->usual.source());
 }
 
 Request question_of(const RunOptions& options) {
@@ -53,12 +55,14 @@ Request question_of(const RunOptions& options) {
   return request;
 }
 
+// Without `progress` nothing but the answer's line break.
 void print_answer_end(const PreparedRequest& prepared, const Answer& answer,
-                      const Progress& progress) {
+                      const Progress* progress) {
   if (!answer.text().ends_with('\n')) fmt::print("\n");
   std::fflush(stdout);
+  if (progress == nullptr) return;
   fmt::print(stderr, "longhaul: {} prompt tokens, {} new ones ({}); {}\n", prepared.n_prompt_tokens,
-             answer.n_generated(), answer.finish_reason(), progress.line());
+             answer.n_generated(), answer.finish_reason(), progress->summary());
 }
 
 int status_of_failure(const FailedRequest& failure) {
@@ -72,16 +76,21 @@ int status_of_failure(const FailedRequest& failure) {
 
 int run_question(const RunOptions& options, JobRanks& ranks) {
   std::vector<Request> requests = {question_of(options)};
-  const CheckedDocuments documents = check_documents(requests, ".");
-  if (!documents.problems.empty())
-    throw Error(ErrorCode::kCorruptData, documents.problems.front().message);
   const RunSession session = open_session(options.job, options.answers);
-  print_summary(session);
+  const CheckedDocuments documents = check_documents(requests, ".", session.preparation.texts);
+  if (!documents.problems.empty()) {
+    // The user said -f, and knows nothing of the request that it became.
+    const std::string& message = documents.problems.front().message;
+    throw Error(ErrorCode::kCorruptData, "-f: " + message.substr(message.find(": ") + 2));
+  }
+  for (const std::string& warning : documents.warnings)
+    fmt::print(stderr, "longhaul: warning: {}\n", warning);
+  if (!options.log.quiet) print_summary(session);
   chat_if_possible(options, session, requests.front());
 
   const auto groups = group_by_documents(requests, {0}, documents, ".");
   Progress progress({.group_bytes = {groups.front().n_bytes}, .n_requests = 1});
-  ProgressDisplay display(!options.log.no_progress, options.log.file.empty());
+  ProgressDisplay display(options.log);
   int status = kExitDone;
   EngineCallbacks callbacks;
   callbacks.on_text = [&](std::size_t, std::string_view text) {
@@ -92,7 +101,7 @@ int run_question(const RunOptions& options, JobRanks& ranks) {
   };
   callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& answers) {
     display.clear();
-    print_answer_end(prepared, answers.front(), progress);
+    print_answer_end(prepared, answers.front(), options.log.quiet ? nullptr : &progress);
   };
   callbacks.on_failed = [&](const FailedRequest& failure) {
     display.clear();
@@ -108,7 +117,8 @@ int run_question(const RunOptions& options, JobRanks& ranks) {
                                     .progress = &progress,
                                     .callbacks = std::move(callbacks),
                                     .report = options.report,
-                                    .explains_plan = options.verbose},
+                                    .explains_plan = options.verbose,
+                                    .tell = [&](std::string_view lines) { display.tell(lines); }},
                                    ranks);
   if (!complete) {
     fmt::print(stderr, "\nlonghaul: stopped early; the answer is not complete\n");

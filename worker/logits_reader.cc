@@ -41,6 +41,7 @@ void LogitsReader::read(const TensorView<const float, 2>& logits,
                         std::span<const LogitsQuestion> questions,
                         std::vector<PickedToken>& answers) {
   const PhaseTimer timer(compute_.times(), Phase::kPick);
+  is_reading_ = true;
   const std::int64_t n_rows = logits.dim(0);
   const std::int64_t vocab_size = logits.dim(1);
   std::int64_t k = 1;
@@ -84,6 +85,7 @@ void LogitsReader::read(const TensorView<const float, 2>& logits,
     }
     answers.push_back(std::move(answer));
   }
+  is_reading_ = false;
 }
 
 std::int32_t LogitsReader::pick(const LogitsQuestion& q, std::span<const float> logits) {

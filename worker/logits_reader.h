@@ -31,7 +31,8 @@ class LogitsReader {
  public:
   explicit LogitsReader(LayerCompute& compute) : compute_(compute) {}
 
-  // One answer for each row of `hidden` [n_rows, d_model]. Throws kInternal for NaN logits.
+  // One answer for each row of `hidden` [n_rows, d_model]. Throws kCorruptData for NaN
+  // logits.
   void answer(const TensorView<const float, 2>& hidden, std::span<const LogitsQuestion> questions,
               std::vector<PickedToken>& answers);
 
@@ -39,12 +40,18 @@ class LogitsReader {
   void read(const TensorView<const float, 2>& logits, std::span<const LogitsQuestion> questions,
             std::vector<PickedToken>& answers);
 
+  // Whether the last read() was left by an exception: then this rank failed at something that no
+  // other rank takes part in.
+  bool failed_to_read() const { return is_reading_; }
+  void forget_failure() { is_reading_ = false; }
+
  private:
   void fetch(const TensorView<const float, 2>& logits, std::span<const LogitsQuestion> questions);
   std::int32_t pick(const LogitsQuestion& question, std::span<const float> logits);
 
   LayerCompute& compute_;
   Sampler sampler_;
+  bool is_reading_ = false;
   std::vector<std::int32_t> ids_;
   std::vector<float> values_;
   std::vector<float> log_sum_exp_;

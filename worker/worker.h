@@ -111,7 +111,7 @@ class Worker {
   // Row i of `hidden` is of rows[i].
   void keep_last_hidden(std::span<Sequence* const> rows, const TensorView<const float, 2>& hidden);
   template <typename Work>
-  StepDone together(const Work& work);
+  StepDone together(const Work& work, bool reading_is_last);
   template <typename Pass>
   auto forward(std::size_t n_tokens, const Pass& pass);
   StepDone prefill(const PrefillChunk& command, Sequence& sequence);

@@ -32,13 +32,17 @@ std::optional<KeepWhen> end_of(AfterPrefill after) {
 
 }  // namespace
 
-// Runs what the ranks do together. When it fails here, the others are told: nobody waits.
+// Runs what the ranks do together. When it fails here, the others are told: nobody waits. Only
+// where reading the logits is the last thing that a step does (`reading_is_last`) nobody waits for
+// it: logits that are no numbers then fail the step as they do on one rank, and the job goes on.
 template <typename Work>
-StepDone Worker::together(const Work& work) {
+StepDone Worker::together(const Work& work, bool reading_is_last) {
+  logits_reader_.forget_failure();
   try {
     return work();
   } catch (const std::exception& error) {
-    if (comm_.size() > 1) comm_.abort(ErrorCode::kPeerFailed, error.what());
+    const bool fails_alone = reading_is_last && logits_reader_.failed_to_read();
+    if (comm_.size() > 1 && !fails_alone) comm_.abort(ErrorCode::kPeerFailed, error.what());
     throw;
   }
 }
@@ -61,7 +65,8 @@ StepDone Worker::run(const PrefillChunk& command) {
   for (const std::int32_t token : command.tokens) check_token(token);
   check_allowed(command.allowed);
   sequence.is_whole = false;
-  StepDone done = together([&] { return prefill(command, sequence); });
+  StepDone done = together([&] { return prefill(command, sequence); },
+                           /*reading_is_last=*/command.score_logprobs < 0);
   sequence.is_whole = true;
   return done;
 }
@@ -112,7 +117,7 @@ StepDone Worker::run(const DecodeBatch& command) {
     rows.push_back(&find_whole(row.sequence));
   }
   for (Sequence* sequence : rows) sequence->is_whole = false;
-  StepDone done = together([&] { return decode(command, rows); });
+  StepDone done = together([&] { return decode(command, rows); }, /*reading_is_last=*/true);
   for (Sequence* sequence : rows) sequence->is_whole = true;
   return done;
 }
@@ -194,21 +199,23 @@ std::vector<PickedToken> Worker::score(const PrefillChunk& command, const Sequen
 }
 
 StepDone Worker::run(const MeasureRates& command) {
-  return together([&] {
-    const DeviceProbeArgs args{.device = queue_.device(),
-                               .clock = command.clock,
-                               .cpu_read_bytes = command.cpu_read_bytes};
-    require(args.cpu_read_bytes >= 1 << 20, "rates of reading need memory to read");
-    if (!probes_ || !(args == probe_args_)) {
-      probes_ = {};  // its memory first
-      probes_ = make_probes(args);
-      probe_args_ = args;
-    }
-    comm_.barrier();  // ranks that share a host then share its memory
-    StepDone done;
-    done.rates.push_back({.rank = rank_, .n_threads = kernel_threads(), .rates = probes_()});
-    return done;
-  });
+  return together(
+      [&] {
+        const DeviceProbeArgs args{.device = queue_.device(),
+                                   .clock = command.clock,
+                                   .cpu_read_bytes = command.cpu_read_bytes};
+        require(args.cpu_read_bytes >= 1 << 20, "rates of reading need memory to read");
+        if (!probes_ || !(args == probe_args_)) {
+          probes_ = {};  // its memory first
+          probes_ = make_probes(args);
+          probe_args_ = args;
+        }
+        comm_.barrier();  // ranks that share a host then share its memory
+        StepDone done;
+        done.rates.push_back({.rank = rank_, .n_threads = kernel_threads(), .rates = probes_()});
+        return done;
+      },
+      /*reading_is_last=*/false);
 }
 
 void Worker::keep_last_hidden(std::span<Sequence* const> rows,

@@ -16,7 +16,7 @@ namespace {
 
 std::unique_ptr<Communicator> make_mpi_communicator(const CommunicatorConfig&) { throw_absent(); }
 
-MpiEnvironment::MpiEnvironment(int*, char***) { throw_absent(); }
+MpiEnvironment::MpiEnvironment(int*, char***, std::chrono::seconds) { throw_absent(); }
 MpiEnvironment::~MpiEnvironment() = default;
 int MpiEnvironment::finish(int exit_status) {
   finished_ = true;

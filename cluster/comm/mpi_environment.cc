@@ -19,7 +19,6 @@ namespace longhaul {
 namespace {
 
 // MPI has no deadlines of its own: a peer that hangs or has died holds it for ever.
-constexpr std::chrono::seconds kInitDeadline{300};
 constexpr std::chrono::seconds kFinalizeDeadline{30};
 
 // Ends the process unless the scope ends in time.
@@ -61,9 +60,9 @@ void check_mpi(int result, std::string_view what, std::source_location where) {
   throw Error(ErrorCode::kMpi, fmt::format("{}: {}", what, text), where);
 }
 
-MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
+MpiEnvironment::MpiEnvironment(int* argc, char*** argv, std::chrono::seconds deadline) {
   int provided = 0;
-  const Watchdog watchdog("MPI_Init", kInitDeadline, EX_TEMPFAIL);
+  const Watchdog watchdog("MPI_Init", deadline, EX_TEMPFAIL);
   check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED) {
     throw Error(ErrorCode::kUnsupported,

@@ -1,6 +1,7 @@
 // Start and end of MPI in this process. No <mpi.h> here, so programs need no #ifdef: in a build
 // without MPI the constructor throws kUnsupported.
 #pragma once
+#include <chrono>
 
 namespace longhaul {
 
@@ -9,11 +10,12 @@ bool started_by_mpi_launcher();
 
 // Create one, first thing in main(), on the thread that will own the communicators (or a thread
 // that hands MPI over to it completely: the thread level is MPI_THREAD_SERIALIZED). MPI returns
-// errors instead of aborting. If not all ranks start within five minutes, the process ends with
+// errors instead of aborting. If not all ranks start before the deadline, the process ends with
 // status 75 (EX_TEMPFAIL).
 class MpiEnvironment {
  public:
-  MpiEnvironment(int* argc, char*** argv);
+  MpiEnvironment(int* argc, char*** argv,
+                 std::chrono::seconds deadline = std::chrono::seconds(300));
   // Like finish(0) if nobody called it; leaves MPI as it is while an exception unwinds.
   ~MpiEnvironment();
   MpiEnvironment(const MpiEnvironment&) = delete;

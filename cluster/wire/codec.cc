@@ -302,6 +302,7 @@ FrameHeader decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> by
     case MessageType::kHeartbeat:
     case MessageType::kAbort:
     case MessageType::kAlive:
+    case MessageType::kStop:
       break;
     default:
       in.fail(fmt::format("unknown message type {}", static_cast<int>(header.type)));

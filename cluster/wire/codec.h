@@ -28,7 +28,8 @@ enum class MessageType : std::uint16_t {
   kResult = 11,
   kHeartbeat = 12,
   kAbort = 13,  // coordinator -> worker: leave at once
-  kAlive = 14,  // coordinator -> worker: it is there
+  kAlive = 14,  // coordinator -> worker: it is there, and what it is doing
+  kStop = 15,   // worker -> coordinator: somebody asked this rank to stop the job
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 24;

@@ -43,7 +43,8 @@ std::vector<Rank> suspects(const std::vector<WorkerStatus>& statuses);
 // "a step did not end before its deadline; rank 3 on node17: ...; raise --step-timeout ..."
 std::string describe_hang(const std::vector<WorkerStatus>& statuses);
 
-// The coordinator's side.
+// The coordinator's side. It listens until all workers are there, and takes only so many
+// connections at a time that have not proved themselves: the oldest give way.
 class ControlServer {
  public:
   struct Config {
@@ -52,6 +53,10 @@ class ControlServer {
     Secret secret{};
     std::int64_t n_workers = 0;
     ControlTimes times;
+    const PhaseBoard* board =
+        nullptr;  // of the coordinator's own rank: workers are told what it does
+    // Called on the control thread when somebody asked a worker to stop the job. May be empty.
+    std::function<void()> on_stop = {};
     // Called once, on the control thread, when the first worker is lost; the links then throw the
     // same message. For a process whose other threads may be stuck in a transfer. May be empty.
     std::function<void(const std::string& reason)> on_failure;
@@ -96,6 +101,8 @@ struct ControlClientConfig {
   std::string host;  // this one's name, for messages
   ControlTimes times;
   const PhaseBoard* board = nullptr;  // must outlive the link; nullptr: heartbeats say "starting"
+  // Asked with every heartbeat: true tells the coordinator, once, to stop the job. May be empty.
+  std::function<bool()> stop_requested = {};
   // Called once, on the control thread, when the coordinator is gone, silent for times.dead_after,
   // or says abort: the step thread may be stuck in a transfer then.
   std::function<void(LostCoordinator how, const std::string& reason)> on_lost;

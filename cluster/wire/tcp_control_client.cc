@@ -151,7 +151,10 @@ class TcpWorkerLink final : public WorkerLink {
     for (;;) {
       const Frame frame = co_await channel_->read();
       last_heard_ = Clock::now();
-      if (frame.header.type == MessageType::kAlive) continue;
+      if (frame.header.type == MessageType::kAlive) {
+        coordinator_phase_ = decode_phase(frame.payload);
+        continue;
+      }
       if (frame.header.type == MessageType::kAbort) {
         how_ = LostCoordinator::kAborted;
         co_return "the coordinator said abort";
@@ -168,7 +171,12 @@ class TcpWorkerLink final : public WorkerLink {
   asio::awaitable<void> beat() {
     const auto channel = channel_;
     asio::steady_timer timer(context_);
+    bool has_asked = false;
     while (!channel->closed()) {
+      if (!has_asked && config_.stop_requested && config_.stop_requested()) {
+        channel->post(MessageType::kStop, {});
+        has_asked = true;
+      }
       channel->post(MessageType::kHeartbeat,
                     encode(config_.board != nullptr ? config_.board->read() : PhaseReport{}));
       timer.expires_after(config_.times.heartbeat_period);
@@ -200,7 +208,10 @@ class TcpWorkerLink final : public WorkerLink {
       tell = welcome_ && !stopping_;
       changed_.notify_all();
     }
-    if (tell && config_.on_lost) config_.on_lost(how_, reason);
+    if (!tell || !config_.on_lost) return;
+    config_.on_lost(how_, coordinator_phase_ ? fmt::format("{}; last heard of it: {}", reason,
+                                                           to_text(*coordinator_phase_))
+                                             : reason);
   }
 
   ControlClientConfig config_;
@@ -208,6 +219,7 @@ class TcpWorkerLink final : public WorkerLink {
   // Control thread only, up to thread_.
   std::shared_ptr<TcpChannel> channel_;
   Clock::time_point last_heard_;
+  std::optional<PhaseReport> coordinator_phase_;
   std::string silence_;  // why watch() closed the channel
   LostCoordinator how_ = LostCoordinator::kGone;
   std::thread thread_;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -106,6 +107,8 @@ struct ControlServer::Impl {
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();
   asio::io_context context{1};
   tcp::acceptor acceptor{context};
+  std::uint16_t port = 0;
+  std::deque<std::weak_ptr<TcpChannel>> strangers;  // who have not proved themselves, oldest first
   std::thread thread;
 
   explicit Impl(const Config& c) : config(c) {
@@ -116,6 +119,7 @@ struct ControlServer::Impl {
       acceptor.open(endpoint.protocol());
       acceptor.bind(endpoint);
       acceptor.listen();
+      port = acceptor.local_endpoint().port();
     } catch (const boost::system::system_error& error) {
       throw Error(ErrorCode::kIo, fmt::format("cannot listen on {}:{} for the workers: {}",
                                               c.bind_address, c.port, error.code().message()));
@@ -163,9 +167,29 @@ struct ControlServer::Impl {
       boost::system::error_code error;
       tcp::socket socket =
           co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
-      if (error) co_return;
-      asio::co_spawn(context, session(std::make_shared<TcpChannel>(std::move(socket))),
-                     asio::detached);
+      if (!acceptor.is_open()) co_return;
+      if (error) {  // such as too many open files: some will be closed
+        asio::steady_timer timer(context, std::chrono::milliseconds(50));
+        co_await timer.async_wait(asio::use_awaitable);
+        continue;
+      }
+      auto channel = std::make_shared<TcpChannel>(std::move(socket));
+      make_room_for_strangers();
+      strangers.push_back(channel);
+      asio::co_spawn(context, session(std::move(channel)), asio::detached);
+    }
+  }
+
+  void make_room_for_strangers() {
+    constexpr std::size_t kBesideWorkers = 32;
+    const auto most = static_cast<std::size_t>(config.n_workers) + kBesideWorkers;
+    std::erase_if(strangers, [](const auto& stranger) {
+      const auto channel = stranger.lock();
+      return channel == nullptr || channel->closed();
+    });
+    while (strangers.size() >= most) {
+      if (const auto oldest = strangers.front().lock()) oldest->close();
+      strangers.pop_front();
     }
   }
 
@@ -249,6 +273,17 @@ struct ControlServer::Impl {
     peer.status.connected = true;
     peer.last_heard = Clock::now();
     shared->changed.notify_all();
+    std::erase_if(strangers, [&](const auto& stranger) { return stranger.lock() == channel; });
+    const bool all_there = std::all_of(shared->peers.begin(), shared->peers.end(),
+                                       [](const auto& p) { return p.second.channel != nullptr; });
+    if (!all_there) return;
+    // Nobody else is expected: whoever comes now finds no open port.
+    boost::system::error_code ignored;
+    acceptor.close(ignored);
+    for (const auto& stranger : strangers) {
+      if (const auto other = stranger.lock()) other->close();
+    }
+    strangers.clear();
   }
 
   asio::awaitable<void> read_all(Rank rank, TcpChannel& channel) {
@@ -263,6 +298,8 @@ struct ControlServer::Impl {
         peer.results.push_back(decode_result(frame.payload));
         peer.n_unanswered -= 1;
         shared->changed.notify_all();
+      } else if (frame.header.type == MessageType::kStop) {
+        if (config.on_stop) config.on_stop();
       } else {
         throw Error(ErrorCode::kCorruptData,
                     "a worker sent a message that only the coordinator sends");
@@ -274,7 +311,8 @@ struct ControlServer::Impl {
   asio::awaitable<void> watch(Rank rank, std::shared_ptr<TcpChannel> channel) {
     asio::steady_timer timer(context);
     while (!channel->closed()) {
-      channel->post(MessageType::kAlive, {});
+      channel->post(MessageType::kAlive,
+                    encode(config.board != nullptr ? config.board->read() : PhaseReport{}));
       timer.expires_after(config.times.heartbeat_period);
       co_await timer.async_wait(asio::use_awaitable);
       Clock::time_point last_heard;
@@ -346,7 +384,7 @@ class TcpLink final : public Link {
 ControlServer::ControlServer(const Config& config) : impl_(std::make_unique<Impl>(config)) {}
 ControlServer::~ControlServer() = default;
 
-std::uint16_t ControlServer::port() const { return impl_->acceptor.local_endpoint().port(); }
+std::uint16_t ControlServer::port() const { return impl_->port; }
 
 void ControlServer::wait_for_workers(Deadline deadline) {
   Shared& shared = *impl_->shared;
@@ -366,7 +404,7 @@ void ControlServer::wait_for_workers(Deadline deadline) {
               fmt::format("{} of {} workers did not connect to the coordinator in time: ranks {}; "
                           "can their nodes reach {}:{}?",
                           missing.size(), shared.peers.size(), fmt::join(missing, ", "),
-                          impl_->config.bind_address, impl_->acceptor.local_endpoint().port()));
+                          impl_->config.bind_address, impl_->port));
 }
 
 std::unique_ptr<Link> ControlServer::link(Rank rank) {

@@ -45,7 +45,7 @@ void top_k_row(const TopKArgs& args, std::int64_t row) {
   const std::int64_t vocab_size = args.logits.dim(1);
   const RowStatistics statistics = kernels().row_statistics(logits, vocab_size);
   if (statistics.has_nan) {
-    throw Error(ErrorCode::kInternal,
+    throw Error(ErrorCode::kCorruptData,
                 fmt::format("top_k: row {} of the logits has NaN; the model's weights or its "
                             "numerics are broken",
                             row));

@@ -124,7 +124,7 @@ __global__ void top_k_kernel(TopK t) {
 void finish_row(const TopKArgs& args, std::int64_t row, const Row& found, Candidate* candidates) {
   const std::int64_t k = args.ids.dim(1);
   if (found.has_nan != 0) {
-    throw Error(ErrorCode::kInternal,
+    throw Error(ErrorCode::kCorruptData,
                 "top_k: row " + std::to_string(row) +
                     " of the logits has NaN; the model's weights or its numerics are broken");
   }

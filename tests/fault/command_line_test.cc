@@ -46,6 +46,17 @@ void write_files(const fs::path& folder) {
                    request_line("b", R"({"prompt":"Hi","max_tokens":90000000})"));
   replace_file(folder / "foreign.jsonl", "precious\n");
   replace_file(folder / "text.txt", "A short text.");
+  replace_file(folder / "paper.pdf", "%PDF-1.7 \xff\xfe");
+  replace_file(folder / "nothing.txt", "");
+  replace_file(folder / "wrong.sha256", std::string(64, '0') + "  model.safetensors\n");
+  for (const auto& [name, field] :
+       {std::pair{"bare", R"("use_cache":true)"}, std::pair{"misspelt", R"("rmpe_theta":1e6)"},
+        std::pair{"awq", R"("quantization_config":)"
+                         R"({"quant_method":"awq","bits":4})"}}) {
+    fs::create_directory(folder / name);
+    replace_file(folder / name / "config.json",
+                 fmt::format(R"({{"model_type":"llama","num_hidden_layers":2,{}}})", field));
+  }
 }
 
 struct Case {
@@ -92,6 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Version", {"--version"}, 0, "longhaul 0."},
         Case{"Help", {"run", "--help"}, 0, "Examples:"},
         Case{"UnknownFlag", question({"--nonsense"}), 2, "--nonsense"},
+        Case{"NearlyAFlag", question({"--temprature", "0"}), 2, "did you mean --temperature?"},
+        Case{"NearlyACommand", {"rnu"}, 2, "did you mean run?"},
         Case{"NoModel", {"run", "-p", "Hi"}, 2, "--model is required"},
         Case{"NothingToDo", {"run", "-m", "MODEL"}, 2, "nothing to do: give -i"},
         Case{"TwoModes", batch("good.jsonl", {"-p", "Hi"}), 2, "use one or the other"},
@@ -112,8 +125,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Files, CommandLine,
     testing::Values(
-        Case{"ModelMissing", {"run", "-m", "DIR/none", "-p", "Hi"}, 2, "no such folder"},
-        Case{"ModelIsAFile", {"run", "-m", "DIR/text.txt", "-p", "Hi"}, 2, "is a file"},
+        Case{"ModelMissing", {"run", "-m", "DIR/none", "-p", "Hi"}, 5, "no such folder"},
+        Case{"ModelIsAFile", {"run", "-m", "DIR/text.txt", "-p", "Hi"}, 5, "is a file"},
         Case{"InputMissing", batch("none.jsonl"), 5, "none.jsonl: No such file"},
         Case{"InputEmpty", batch("empty.jsonl"), 5, "holds no requests"},
         Case{"DocumentMissing", question({"-f", "DIR/gone.txt"}), 5, "gone.txt: No such file"},
@@ -129,8 +142,27 @@ INSTANTIATE_TEST_SUITE_P(
              {"run", "-m", "MODEL", "-i", "DIR/good.jsonl", "-o", "DIR/foreign.jsonl"},
              2,
              "choose another output"},
-        Case{"ProfileMissing", question({"--head-profile", "DIR/none"}), 2,
-             "a profile is a folder"}),
+        Case{"ProfileMissing", question({"--head-profile", "DIR/none"}), 5,
+             "a profile is a folder"},
+        Case{"DocumentIsNoText", question({"-f", "DIR/paper.pdf"}), 5, "looks like a PDF file"},
+        Case{"DocumentIsTakenAsText", question({"-f", "DIR/paper.pdf", "--lossy-text"}), 0,
+             "prompt tokens"},
+        Case{"DocumentIsEmpty", question({"-f", "DIR/nothing.txt"}), 0, "nothing.txt is empty"},
+        Case{"DocumentIsADevice", question({"-f", "/dev/zero"}), 5, "it is a device"},
+        Case{"OutputIsADevice",
+             {"run", "-m", "MODEL", "-i", "DIR/good.jsonl", "-o", "/dev/full"},
+             2,
+             "cannot write to /dev/full: it is a device"},
+        Case{
+            "NoTokenizer", {"run", "-m", "DIR/bare", "-p", "Hi"}, 5, "tokenizer.json is not there"},
+        Case{"Quantised",
+             {"run", "-m", "DIR/awq", "-p", "Hi"},
+             5,
+             "the weights are AWQ with 4 bits"},
+        Case{"Misspelt", {"run", "-m", "DIR/misspelt", "-p", "Hi"}, 5, "did you mean rope_theta"},
+        Case{"NoChecksums", question({"--verify-weights"}), 2, "longhaul checksum -m"},
+        Case{"WrongChecksums", question({"--checksums", "DIR/wrong.sha256"}), 5,
+             "model.safetensors: SHA-256 should be"}),
     [](const auto& param) { return param.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(

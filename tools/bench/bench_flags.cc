@@ -12,6 +12,7 @@
 #include "tools/flags/choice_flag.h"
 #include "tools/flags/commands.h"
 #include "tools/flags/job_flags.h"
+#include "tools/job/exit_status.h"
 
 namespace longhaul::bench {
 namespace {
@@ -119,7 +120,7 @@ Examples:
   longhaul bench --shape llama-3.1-8b --device cuda --weights int8 -ctk int4 -ctv int4 -d 128K
   mpirun longhaul bench --shape llama-3.1-8b -d 128K
 
-Exit status: 0 done, 2 wrong flags, 3 does not fit memory, 5 bad model.)");
+)" + exit_status_help());
 }
 
 void check_bench_flags(const BenchFlags& f) {

@@ -12,6 +12,7 @@
 #include "tools/eval/head_choice.h"
 #include "tools/eval/random_draws.h"
 #include "tools/job/device_choice.h"
+#include "tools/job/input_errors.h"
 #include "tools/job/memory_probe.h"
 
 namespace longhaul::bench {
@@ -75,7 +76,7 @@ HeadRoles bench_roles(const BenchFlags& flags, const ModelSpec& spec,
     if (heads.retrieval_ratio) choice.profile = scattered_profile(spec);
     return choose_head_roles(choice, spec.n_layers, spec.n_kv_heads);
   }
-  choice.profile = read_head_profile(heads.profile);
+  choice.profile = read_input([&] { return read_head_profile(heads.profile); });
   HeadRoles roles = choose_head_roles(choice, n_layers_of_model, spec.n_kv_heads);
   roles.n_layers = spec.n_layers;
   roles.roles.resize(static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads));
@@ -85,8 +86,7 @@ HeadRoles bench_roles(const BenchFlags& flags, const ModelSpec& spec,
 BenchModel::BenchModel(const BenchFlags& flags, const std::filesystem::path& hub_cache)
     : flags_(flags), device_(chosen_device(flags.job.device)) {
   if (!flags.model.empty()) {
-    const auto folder =
-        std::make_shared<const ModelFolder>(find_model_folder(flags.model, hub_cache));
+    const auto folder = open_model_folder(flags.model, hub_cache);
     name_ = std::filesystem::absolute(folder->path()).lexically_normal().filename().string();
     n_layers_of_model_ = folder->config().spec.n_layers;
     source_ = source_of(folder, flags.job.weights);

@@ -4,6 +4,7 @@
 
 #include "tools/flags/environment.h"
 #include "tools/flags/job_flags.h"
+#include "tools/job/input_errors.h"
 
 namespace longhaul {
 
@@ -16,6 +17,7 @@ void add_eval_flags(CLI::App& app, EvalFlags& f) {
   add_device_flags(app, f.job, group);
   add_chunk_flag(app, f.job, group);
   add_weights_flag(app, f.job, group);
+  add_verify_flags(app, f.job, group);
   add_cache_flags(app, f.job, group);
   add_kv_limit_flag(app, f.job, group);
   add_step_timeout_flag(app, f.job, group);
@@ -23,7 +25,7 @@ void add_eval_flags(CLI::App& app, EvalFlags& f) {
 }
 
 std::shared_ptr<const ModelFolder> open_folder(const EvalFlags& flags) {
-  return std::make_shared<const ModelFolder>(find_model_folder(flags.model, hub_cache()));
+  return open_model_folder(flags.model, hub_cache());
 }
 
 std::shared_ptr<ModelSource> open_source(const EvalFlags& flags) {
@@ -47,7 +49,8 @@ void add_single_head_flags(CLI::App& app, HeadFlags& f) {
 
 HeadChoice read_head_choice(const HeadFlags& flags) {
   HeadChoice choice = flags.choice;
-  if (!flags.settings.profile.empty()) choice.profile = read_head_profile(flags.settings.profile);
+  if (!flags.settings.profile.empty())
+    choice.profile = read_input([&] { return read_head_profile(flags.settings.profile); });
   choice.retrieval_ratio = flags.settings.retrieval_ratio;
   choice.sink = flags.settings.sink;
   choice.recent = flags.settings.recent;

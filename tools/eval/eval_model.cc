@@ -7,13 +7,14 @@
 #include "coordinator/fingerprint.h"
 #include "coordinator/preparation.h"
 #include "tools/job/device_choice.h"
+#include "tools/job/input_errors.h"
 
 namespace longhaul {
 
 EvalModel::EvalModel(std::shared_ptr<const ModelFolder> folder, const JobConfig& config)
     : config_(config),
       folder_(std::move(folder)),
-      tokenizer_(Tokenizer::from_file(folder_->tokenizer_path())),
+      tokenizer_(open_tokenizer(*folder_)),
       source_(source_of(folder_, config.weights)),
       start_(leading_special_tokens(tokenizer_)),
       ends_(folder_->config().eos_token_ids) {

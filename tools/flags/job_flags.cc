@@ -91,6 +91,22 @@ void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group) {
       ->group(group);
 }
 
+void add_verify_flags(CLI::App& app, JobConfig& job, const std::string& group) {
+  app.add_flag(
+         "--verify-weights", job.verify_weights,
+         "Read the model's files whole first, and compare their SHA-256 with longhaul.sha256 in "
+         "its folder (longhaul checksum makes it) or with what the hub said")
+      ->group(group);
+  app.add_option_function<std::string>(
+         "--checksums",
+         [&job](const std::string& file) {
+           job.checksums = file;
+           job.verify_weights = true;
+         },
+         "The same with the SHA-256 in this file, in the form of sha256sum")
+      ->group(group);
+}
+
 void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group) {
   // q8_0, q4_0 and q4_1 are llama.cpp's names for types of so many bits.
   const FlagWords<std::optional<KvType>> types = {{"auto", std::nullopt},  {"f32", KvType::kF32},
@@ -139,9 +155,10 @@ void add_head_flags(CLI::App& app, HeadSettings& heads, const std::string& group
 
 CLI::Option* add_cluster_flag(CLI::App& app, JobConfig& job, const std::string& group) {
   return app
-      .add_option("--cluster", job.cluster,
-                  "TOML file of nodes, memory, speeds and links (the form is in "
-                  "partition/cluster_spec.h); without it the ranks find out themselves")
+      .add_option(
+          "--cluster", job.cluster,
+          "TOML file of nodes, memory, speeds and links (docs/clusters.md); without it the ranks "
+          "find out themselves")
       ->group(group);
 }
 
@@ -164,7 +181,7 @@ std::vector<CLI::Option*> add_layout_flags(CLI::App& app, JobConfig& job,
 
 void add_rank_flags(CLI::App& app, JobConfig& job) {
   const std::string group = "Several ranks (under mpirun or srun every process is one)";
-  app.add_option("--ranks", job.n_ranks, "Without mpirun: so many ranks as threads of this process")
+  app.add_option("--ranks", job.n_ranks, "Run N ranks as threads of this process (without mpirun)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1024}))
       ->group(group);
   add_cluster_flag(app, job, group);
@@ -182,6 +199,9 @@ void add_rank_flags(CLI::App& app, JobConfig& job) {
       ->group(group);
   add_seconds(app, "--dead-after", job.dead_after, 1e6,
               "Seconds of silence after which a rank counts as dead")
+      ->group(group);
+  add_seconds(app, "--start-timeout", job.start_timeout, 1e6,
+              "Seconds until all ranks must have come together")
       ->group(group);
   app.add_option("--control-address", job.control_address,
                  "Address of rank 0's node on which it takes the other nodes' control connections "

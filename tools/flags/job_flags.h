@@ -27,6 +27,8 @@ void add_parallel_flag(CLI::App& app, JobConfig& job, const std::string& group);
 void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --weights.
 void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group);
+// --verify-weights and --checksums.
+void add_verify_flags(CLI::App& app, JobConfig& job, const std::string& group);
 // --cache-type-k, --cache-type-v and --block-size.
 void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group);
 constexpr const char* kHeadGroup = "Retrieval and streaming heads";

@@ -22,6 +22,9 @@ void write_to_log_file(std::string_view line) {
 
 void add_log_flags(CLI::App& app, LogFlags& flags, const std::string& group) {
   app.add_flag("--no-progress", flags.no_progress, "Show no progress on stderr")->group(group);
+  app.add_flag("-q,--quiet", flags.quiet,
+               "Print nothing but answers, warnings, errors and the last line")
+      ->group(group);
   app.add_option("--log-level", flags.level,
                  "debug, info, warning, error, off; also per part: info,kv=debug")
       ->capture_default_str()

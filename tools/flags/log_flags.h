@@ -1,4 +1,4 @@
-// --log-level, --log-file and --no-progress: what goes to stderr besides answers.
+// --log-level, --log-file, --no-progress and --quiet: what goes to stderr besides answers.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -9,6 +9,7 @@ namespace longhaul {
 
 struct LogFlags {
   bool no_progress = false;
+  bool quiet = false;  // nothing but answers, warnings and errors
   std::string level = "warning";
   std::filesystem::path file;  // empty: stderr
 };

@@ -39,7 +39,16 @@ EngineConfig engine_config(EngineConfig config, const ModelSpec& spec, const Job
                          static_cast<double>(budget.bytes_for({fork, fork + workload.tail_tokens}));
   const double limit = std::min(all * std::max(1.0, scale), 0x1p62);
   budget.limit_bytes = std::min(budget.limit_bytes, static_cast<std::size_t>(limit));
+  config.kv_scale = all > 0 ? static_cast<double>(budget.limit_bytes) / all : 1.0;
   return config;
+}
+
+std::int64_t kv_limit_bytes(const RankBytes& planned, double kv_scale) {
+  const std::int64_t kv = planned.kv_retrieval + planned.kv_streaming;
+  const double limit = static_cast<double>(kv) * kv_scale;
+  // In doubles a limit far beyond the memory is no number of bytes.
+  return std::min(static_cast<std::int64_t>(std::min(limit, 0x1p62)),
+                  kv + std::max<std::int64_t>(0, planned.free()));
 }
 
 }  // namespace longhaul

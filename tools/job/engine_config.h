@@ -4,6 +4,7 @@
 
 #include "coordinator/engine.h"
 #include "model/model_spec.h"
+#include "partition/memory_model.h"
 #include "partition/workload.h"
 #include "tools/job/job_order.h"
 
@@ -14,5 +15,8 @@ namespace longhaul {
 // never beyond config's own limit. Where there are several replicas, none hoards documents.
 EngineConfig engine_config(EngineConfig config, const ModelSpec& spec, const JobPlan& job,
                            const Workload& workload, std::size_t replica);
+
+// The most that the budget lets a rank's KV caches be, and the free memory that they may take.
+std::int64_t kv_limit_bytes(const RankBytes& planned, double kv_scale);
 
 }  // namespace longhaul

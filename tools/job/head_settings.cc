@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "tools/job/input_errors.h"
 
 namespace longhaul {
 
@@ -14,7 +15,7 @@ ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec) {
     HeadTable table = method_heads(spec, roles, settings.methods);
     return {std::move(roles), std::nullopt, std::move(table)};
   }
-  HeadProfile profile = read_head_profile(settings.profile);
+  HeadProfile profile = read_input([&] { return read_head_profile(settings.profile); });
   check_profile_fits(profile, spec);
   profile.sink = settings.sink.value_or(profile.sink);
   profile.recent = settings.recent.value_or(profile.recent);

@@ -4,6 +4,7 @@
 #include "cluster/comm/mpi_environment.h"
 #include "tools/job/launch.h"
 #include "tools/job/plan_files.h"
+#include "tools/job/weight_check.h"
 
 namespace longhaul {
 
@@ -14,6 +15,7 @@ int run_job(const JobConfig& config, const OpenModel& open_model,
             "--ranks makes threads of one process; under mpirun and srun every process is a rank");
     return run_on_processes(config, open_model, lead);
   }
+  if (config.verify_weights && open_model) verify_if_asked(config, open_model().get());
   if (const auto n_ranks = thread_ranks(config)) return run_on_threads(config, *n_ranks, lead);
   return run_alone(config, lead);
 }

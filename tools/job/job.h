@@ -47,6 +47,8 @@ struct JobRun {
   Workload workload;               // with the plan's chunks and blocks
   std::vector<Link*> replicas;     // [replica] all its ranks as one; each used by one thread
   std::vector<std::string> hosts;  // [rank]
+  // [rank] of the CPU kernels, or empty where they are all the same process'.
+  std::vector<std::string> instruction_sets = {};
   // For threads that `drive` starts. Held while results are written: the process does not end in
   // the middle of a line.
   std::mutex* writing = nullptr;
@@ -69,7 +71,8 @@ struct JobRanks {
   std::function<ClusterSpec(ModelSource& model)> find_cluster;
 };
 
-// Called on ranks other than 0 when they are needed.
+// Called on every rank of a job of several processes when it starts; may be empty where no ranks
+// are needed.
 using OpenModel = std::function<std::shared_ptr<ModelSource>()>;
 
 // Calls `lead` in one process of the job, on the calling thread, and returns what it returned; the

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/json.h"
 #include "base/kv_type.h"
 #include "partition/decode_slices.h"
 #include "tools/job/device_choice.h"
@@ -26,10 +27,12 @@ struct JobConfig {
   std::int64_t n_parallel = 8;  // sequences that are answered at the same time
 
   // --- What memory holds ---
-  std::optional<DType> weights;  // kF32, kBf16 or kI8; not given: as the model's files
-  std::optional<KvType> k_type;  // of cached keys; not given: what such weights compute
-  std::optional<KvType> v_type;  // of cached values; likewise
-  std::int64_t block_size = 64;  // tokens of a cache block
+  std::optional<DType> weights;     // kF32, kBf16 or kI8; not given: as the model's files
+  bool verify_weights = false;      // their files are read whole and compared before they are used
+  std::filesystem::path checksums;  // with these; empty: with what is known (weight_check.h)
+  std::optional<KvType> k_type;     // of cached keys; not given: what such weights compute
+  std::optional<KvType> v_type;     // of cached values; likewise
+  std::int64_t block_size = 64;     // tokens of a cache block
   std::optional<std::size_t> kv_limit_bytes;  // of all KV caches of a replica; not given: no limit
 
   // --- Ranks (under mpirun or srun every process is one) ---
@@ -42,10 +45,12 @@ struct JobConfig {
   DecodeBalance decode_balance = DecodeBalance::kTotalBytes;
 
   // --- Operation ---
-  std::chrono::milliseconds step_timeout = std::chrono::hours(24);  // then a step counts as hung
-  std::chrono::milliseconds dead_after = std::chrono::seconds(30);  // silence of a dead rank
-  std::string control_address;  // of rank 0's node; empty: 127.0.0.1, or its first interface
-  std::filesystem::path trace;  // of the first chunks, a file for each rank; empty: none
+  std::chrono::milliseconds step_timeout = std::chrono::hours(24);    // then a step counts as hung
+  std::chrono::milliseconds start_timeout = std::chrono::minutes(2);  // until all ranks are there
+  std::chrono::milliseconds dead_after = std::chrono::seconds(30);    // silence of a dead rank
+  std::string control_address;      // of rank 0's node; empty: 127.0.0.1, or its first interface
+  std::filesystem::path trace;      // of the first chunks, a file for each rank; empty: none
+  Json flags_given = JsonObject{};  // that all processes of the job must share (given_flags)
   // What people are told after ranks were lost: what is kept, and what to do.
   std::string after_loss = "run the same command again";
 };

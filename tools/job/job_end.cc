@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <thread>
@@ -46,8 +47,14 @@ int report_failure(std::exception_ptr failure, std::string_view after_loss) {
   } catch (const Error& error) {
     return report_error(error, after_loss);
   } catch (const std::bad_alloc&) {
-    print_error("the system gave no memory; see --kv-limit, --parallel");
+    print_error(
+        "out of memory: take a shorter document, smaller types (--weights int8, --cache-type-k "
+        "int8 "
+        "--cache-type-v int8) or shorter chunks (--chunk-len)");
     return kExitDoesNotFit;
+  } catch (const std::filesystem::filesystem_error& error) {
+    print_error(error.what());
+    return kExitEnvironment;
   } catch (const std::exception& error) {
     fmt::print(stderr, "longhaul: internal error: {}\n", error.what());
     return kExitInternal;

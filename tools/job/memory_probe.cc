@@ -1,5 +1,7 @@
 #include "tools/job/memory_probe.h"
 
+#include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +24,13 @@ std::string kernel_text(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
+// The files of one version of control groups.
+struct GroupFiles {
+  const char* limit;
+  const char* used;
+  std::string_view cached;  // a line of memory.stat: used, but given back when it is needed
+};
+
 std::optional<std::int64_t> number_in(const fs::path& file) {
   const std::string text = kernel_text(file);  // "max": no limit
   std::int64_t value = 0;
@@ -30,37 +39,92 @@ std::optional<std::int64_t> number_in(const fs::path& file) {
   return value;
 }
 
-// What control groups leave to this process; nullopt without a limit.
-std::optional<std::int64_t> cgroup_bytes() {
-  const fs::path root = "/sys/fs/cgroup";
-  std::optional<std::int64_t> least;
-  const auto look_at = [&](const fs::path& limit_file, const fs::path& use_file) {
-    const auto limit = number_in(limit_file);
-    if (!limit) return;
-    const std::int64_t left = std::max<std::int64_t>(0, *limit - number_in(use_file).value_or(0));
-    if (!least || left < *least) least = left;
-  };
-  look_at(root / "memory.max", root / "memory.current");
-  look_at(root / "memory/memory.limit_in_bytes", root / "memory/memory.usage_in_bytes");
-  // Version 2: "0::/system.slice/slurm/job_7"; every group on the way down may have a limit.
-  const std::string groups = kernel_text("/proc/self/cgroup");
-  const std::size_t at = groups.find("0::/");
-  if (at == std::string::npos) return least;
-  const fs::path own = groups.substr(at + 4, groups.find('\n', at) - at - 4);
+// A number such as "total_inactive_file 123" in a text of lines.
+std::int64_t number_after(std::string_view text, std::string_view key) {
+  std::int64_t value = 0;
+  for (std::size_t at = text.find(key); at != std::string_view::npos; at = text.find(key, at + 1)) {
+    const bool begins_line = at == 0 || text[at - 1] == '\n';
+    const std::size_t number = at + key.size() + 1;
+    if (!begins_line || number >= text.size() || text[number - 1] != ' ') continue;
+    std::from_chars(text.data() + number, text.data() + text.size(), value);
+    return value;
+  }
+  return 0;
+}
+
+// Of one group: its limit less what it holds and cannot give back; nullopt without a limit.
+std::optional<std::int64_t> left_in_group(const fs::path& folder, const GroupFiles& files) {
+  const auto limit = number_in(folder / files.limit);
+  // Version 1 says "no limit" as a number near 2^63.
+  if (!limit || *limit >= std::int64_t{1} << 60) return std::nullopt;
+  // Files that were read stay in memory until somebody needs it.
+  const std::int64_t cached = number_after(kernel_text(folder / "memory.stat"), files.cached);
+  const std::int64_t used = number_in(folder / files.used).value_or(0) - cached;
+  return std::max<std::int64_t>(0, *limit - std::max<std::int64_t>(0, used));
+}
+
+// The least that any group on the way from `root` down to `group` leaves.
+std::optional<std::int64_t> left_on_the_way(const fs::path& root, const fs::path& group,
+                                            const GroupFiles& files) {
+  std::optional<std::int64_t> least = left_in_group(root, files);
   fs::path folder = root;
-  for (const fs::path& part : own) {
+  for (const fs::path& part : group.relative_path()) {
     folder /= part;
-    look_at(folder / "memory.max", folder / "memory.current");
+    const auto left = left_in_group(folder, files);
+    if (left && (!least || *left < *least)) least = left;
   }
   return least;
 }
 
+// What ulimit -v leaves of the address space, less what threads take of it without using it (stacks
+// of 8 MiB, an arena of malloc's); nullopt without a limit.
+std::optional<std::int64_t> address_space_left() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  constexpr std::int64_t kOfThreads = std::int64_t{96} << 20;
+  const std::int64_t pages = number_in("/proc/self/statm").value_or(0);
+  const auto bytes = static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 60));
+  return std::max<std::int64_t>(0, bytes - pages * ::sysconf(_SC_PAGESIZE) - kOfThreads);
+}
+
 }  // namespace
+
+std::optional<std::int64_t> cgroup_bytes_left(const fs::path& mount, std::string_view own_groups) {
+  constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                    "total_inactive_file"};
+  constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
+  std::optional<std::int64_t> least;
+  const auto look_at = [&](std::optional<std::int64_t> left) {
+    if (left && (!least || *left < *least)) least = left;
+  };
+  // Lines such as "0::/system.slice/job" (version 2) and "9:cpuset,memory:/slurm/job_7" (1).
+  while (!own_groups.empty()) {
+    const std::size_t end = std::min(own_groups.find('\n'), own_groups.size());
+    const std::string_view line = own_groups.substr(0, end);
+    own_groups.remove_prefix(std::min(end + 1, own_groups.size()));
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string_view::npos || second == std::string_view::npos) continue;
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
+    const fs::path group(std::string(line.substr(second + 1)));
+    if (controllers == ",,") {
+      look_at(left_on_the_way(mount, group, kVersion2));
+      look_at(left_on_the_way(mount / "unified", group, kVersion2));  // beside version 1
+    } else if (controllers.find(",memory,") != std::string::npos) {
+      look_at(left_on_the_way(mount / "memory", group, kVersion1));
+    }
+  }
+  // In a container the group's own path may not be there; its root is the container's group.
+  look_at(left_in_group(mount, kVersion2));
+  look_at(left_in_group(mount / "memory", kVersion1));
+  return least;
+}
 
 std::int64_t free_memory_bytes() {
   std::optional<std::int64_t> bytes = available_bytes_of(kernel_text("/proc/meminfo"));
   if (!bytes) bytes = std::int64_t{::sysconf(_SC_AVPHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
-  return std::min(*bytes, cgroup_bytes().value_or(*bytes));
+  const auto in_group = cgroup_bytes_left("/sys/fs/cgroup", kernel_text("/proc/self/cgroup"));
+  return std::min({*bytes, in_group.value_or(*bytes), address_space_left().value_or(*bytes)});
 }
 
 std::optional<std::int64_t> available_bytes_of(std::string_view meminfo) {

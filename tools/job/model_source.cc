@@ -3,10 +3,23 @@
 #include <filesystem>
 #include <string_view>
 
+#include "coordinator/fingerprint.h"
+#include "partition/model_fingerprint.h"
+#include "tools/job/input_errors.h"
+
 namespace longhaul {
 
-ModelSource::ModelSource(ModelSpec spec, DType weight_dtype, Load load)
-    : spec_(std::move(spec)), weight_dtype_(weight_dtype), load_(std::move(load)) {}
+ModelSource::ModelSource(ModelSpec spec, DType weight_dtype, Load load,
+                         std::shared_ptr<const ModelFolder> folder)
+    : spec_(std::move(spec)),
+      weight_dtype_(weight_dtype),
+      load_(std::move(load)),
+      folder_(std::move(folder)) {}
+
+Json ModelSource::fingerprint() const {
+  if (folder_) return model_fingerprint(*folder_);
+  return JsonObject{{"dimensions", model_fingerprint(spec_)}};
+}
 
 std::shared_ptr<const Weights> ModelSource::layers(Extent layers, const DeviceId& device) {
   const std::lock_guard lock(mutex_);
@@ -22,11 +35,13 @@ std::shared_ptr<const Weights> ModelSource::all_layers(const DeviceId& device) {
 std::shared_ptr<ModelSource> source_of(std::shared_ptr<const ModelFolder> folder,
                                        std::optional<DType> asked) {
   const ModelSpec& spec = folder->config().spec;
-  const DType weights = weights_in_memory(asked, *folder);
+  const DType weights = read_input([&] { return weights_in_memory(asked, *folder); });
   return std::make_shared<ModelSource>(
-      spec, weights, [folder = std::move(folder), asked](Extent layers, const DeviceId& device) {
-        return Weights::load(*folder, layers, asked, device);
-      });
+      spec, weights,
+      [folder, asked](Extent layers, const DeviceId& device) {
+        return read_input([&] { return Weights::load(*folder, layers, asked, device); });
+      },
+      folder);
 }
 
 DType weights_in_memory(std::optional<DType> asked, const ModelFolder& folder) {

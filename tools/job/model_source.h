@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/ids.h"
+#include "base/json.h"
 #include "model/model_folder.h"
 #include "worker/weights.h"
 
@@ -22,10 +23,16 @@ class ModelSource {
  public:
   using Load = std::function<Weights(Extent layers, const DeviceId&)>;
   // `weight_dtype`: of the matrices, in memory. `load` is called by one thread at a time.
-  ModelSource(ModelSpec spec, DType weight_dtype, Load load);
+  // `folder` is the one that they come from, if any.
+  ModelSource(ModelSpec spec, DType weight_dtype, Load load,
+              std::shared_ptr<const ModelFolder> folder = nullptr);
 
   const ModelSpec& spec() const { return spec_; }
   DType weight_dtype() const { return weight_dtype_; }
+  const ModelFolder* folder() const { return folder_.get(); }  // null: they come from elsewhere
+  // An object; equal in every process of a job that has the same model. Reads samples of the files.
+  // Of weights that come from no folder, the dimensions alone.
+  Json fingerprint() const;
   // Blocks while they are read; throws what `load` throws.
   std::shared_ptr<const Weights> layers(Extent layers, const DeviceId& device);
   std::shared_ptr<const Weights> all_layers(const DeviceId& device);
@@ -34,6 +41,7 @@ class ModelSource {
   ModelSpec spec_;
   DType weight_dtype_;
   Load load_;
+  std::shared_ptr<const ModelFolder> folder_;
   std::mutex mutex_;  // guards shelf_; held while reading
   std::map<std::pair<Extent, std::string>, std::shared_ptr<const Weights>> shelf_;  // by device
 };

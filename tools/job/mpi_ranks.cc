@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/mpi_environment.h"
+#include "tools/job/check_in.h"
 #include "tools/job/deadlines.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job_end.h"
@@ -26,12 +27,19 @@
 #include "tools/job/plan_job.h"
 #include "tools/job/rank_links.h"
 #include "tools/job/rank_server.h"
+#include "tools/job/start_watch.h"
 #include "tools/job/stop_signal.h"
+#include "tools/job/weight_check.h"
 
 namespace longhaul {
 namespace {
 
 constexpr auto kConnectDeadline = std::chrono::seconds(30);
+constexpr auto kWatchFirst = std::chrono::seconds(10);  // StartWatch says more than MPI's watchdog
+
+std::chrono::seconds whole_seconds(std::chrono::milliseconds time) {
+  return std::chrono::ceil<std::chrono::seconds>(time);
+}
 
 // What rank 0 tells the others to do next, by broadcast.
 constexpr std::string_view kServe = "serve";  // a plan
@@ -71,7 +79,9 @@ std::string first_interface_address() {
 class ProcessRank {
  public:
   explicit ProcessRank(const JobConfig& config)
-      : config_(config), end_(config.after_loss), environment_(nullptr, nullptr) {
+      : config_(config),
+        end_(config.after_loss),
+        environment_(nullptr, nullptr, whole_seconds(config.start_timeout) + kWatchFirst) {
     CommunicatorConfig comm;
     comm.kind = CommunicatorKind::kMpi;
     comm.default_deadline = transfer_deadline(config);
@@ -85,12 +95,15 @@ class ProcessRank {
   int rank() const { return comm_->rank(); }
   int size() const { return comm_->size(); }
 
+  // Collective over all ranks: they find that they run the same job, or all leave with the status
+  // that is returned, which rank 0 has explained.
+  std::optional<int> check_in(const OpenModel& open_model);
   // Rank 0, one of several.
   int lead(const Lead& lead);
   // The only rank: leads as one that no launcher started, and ends MPI.
   int lead_alone(const Lead& lead);
   // The other ranks: until rank 0 says that it is over.
-  int serve(const OpenModel& open_model);
+  int serve();
 
  private:
   void connect();
@@ -106,6 +119,7 @@ class ProcessRank {
   MpiEnvironment environment_;
   std::unique_ptr<Communicator> comm_;
   HostInfo hosts_;
+  CheckIn checked_in_;
   std::unique_ptr<ControlServer> server_;  // on rank 0
   std::unique_ptr<WorkerLink> link_;
   std::unique_ptr<RankServer> server_of_rank_;
@@ -126,6 +140,8 @@ void ProcessRank::connect() {
     config.secret = point.secret;
     config.n_workers = size();
     config.times = times;
+    config.board = &board_;
+    config.on_stop = request_stop;
     // On a thread of its own: the control thread has aborts to send.
     config.on_failure = [this](const std::string& reason) {
       std::thread([this, reason] { end_.fail(reason); }).detach();
@@ -146,6 +162,7 @@ void ProcessRank::connect() {
   client.host = hosts_.hostname;
   client.times = times;
   client.board = &board_;
+  if (rank() != 0) client.stop_requested = stop_requested;
   client.on_lost = [this](LostCoordinator how, const std::string& reason) { on_lost(how, reason); };
   link_ = connect_to_coordinator(std::move(client), deadline_in(kConnectDeadline));
   if (server_) server_->wait_for_workers(deadline_in(kConnectDeadline));
@@ -170,6 +187,20 @@ int ProcessRank::finish(int status) {
   server_of_rank_.reset();
   comm_.reset();
   return environment_.finish(status);
+}
+
+std::optional<int> ProcessRank::check_in(const OpenModel& open_model) {
+  try {
+    checked_in_ = longhaul::check_in(*comm_, hosts_, config_, open_model);
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (comm_->broken()) throw;  // a rank was lost: that is told in another way
+    const int status = rank() == 0 ? report_failure(std::current_exception())
+                                   : static_cast<int>(exit_status_of(error.code()));
+    if (server_) server_->let_workers_go();
+    comm_->barrier();  // nobody closes a connection before rank 0 has let it
+    return finish(status);
+  }
 }
 
 int ProcessRank::lead(const Lead& lead) {
@@ -207,6 +238,7 @@ void ProcessRank::run(const JobWork& work, const Drive& drive) {
   comm_->broadcast_text(std::string(kServe), 0);
   RankLinks links;
   links.hosts = hosts_.hostnames;
+  links.instruction_sets = checked_in_.instruction_sets;
   links.link = [this](Rank rank) { return server_->link(rank); };
   std::promise<JobPlan> planned;
   std::exception_ptr refusal;
@@ -237,14 +269,13 @@ void ProcessRank::run(const JobWork& work, const Drive& drive) {
   if (refusal) std::rethrow_exception(refusal);
 }
 
-int ProcessRank::serve(const OpenModel& open_model) {
-  ignore_stop_signals();  // rank 0 decides when to stop
+int ProcessRank::serve() {
+  hand_on_stop_signals();  // rank 0 hears of them with the next heartbeat, and decides
   try {
-    std::shared_ptr<ModelSource> model;
+    ModelSource* const model = checked_in_.model.get();
     for (;;) {
       const std::string order = comm_->broadcast_text("", 0);
       if (order == kLeave) return finish(kExitDone);
-      if (!model) model = open_model();
       if (order == kFind) {
         server_of_rank_->find_cluster(*model);
       } else {
@@ -263,9 +294,15 @@ int ProcessRank::serve(const OpenModel& open_model) {
 
 int run_on_processes(const JobConfig& config, const OpenModel& open_model, const Lead& lead) {
   try {
+    StartWatch watch(config.start_timeout);
     ProcessRank rank(config);
-    if (rank.size() == 1) return rank.lead_alone(lead);
-    return rank.rank() == 0 ? rank.lead(lead) : rank.serve(open_model);
+    watch.over();
+    if (rank.size() == 1) {
+      if (config.verify_weights && open_model) verify_if_asked(config, open_model().get());
+      return rank.lead_alone(lead);
+    }
+    if (const auto status = rank.check_in(open_model)) return *status;
+    return rank.rank() == 0 ? rank.lead(lead) : rank.serve();
   } catch (...) {
     // The start failed on this rank; the others wait for it in vain.
     MpiEnvironment::exit_now(report_failure(std::current_exception(), config.after_loss));

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "partition/plan_json.h"
+#include "tools/job/input_errors.h"
 
 namespace longhaul {
 namespace {
@@ -15,13 +16,16 @@ constexpr std::size_t kMaxPlanFile = std::size_t{1} << 30;
 }  // namespace
 
 ClusterSpec read_cluster(const std::filesystem::path& file) {
-  return parse_cluster_toml(read_file(file, kMaxClusterFile), file.string());
+  return read_input(
+      [&] { return parse_cluster_toml(read_file(file, kMaxClusterFile), file.string()); });
 }
 
 Plan read_plan(const std::filesystem::path& file) {
   const std::string source = file.string();
   const JsonLimits limits{.max_bytes = kMaxPlanFile};
-  return plan_from_json(parse_json(read_file(file, kMaxPlanFile), source, limits), source);
+  return read_input([&] {
+    return plan_from_json(parse_json(read_file(file, kMaxPlanFile), source, limits), source);
+  });
 }
 
 std::int64_t ranks_of(const Plan& plan) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -60,10 +61,10 @@ PlanOptions plan_options(const JobConfig& config) {
 }
 
 std::int64_t chunk_len_that_fits(PlanRequest request) {
-  constexpr std::int64_t kShortest = 256;
+  const std::int64_t shortest = std::max<std::int64_t>(64, request.workload.block_size);
   const std::int64_t asked = request.workload.chunk_len;
   while (!plan_fits(request)) {
-    if (request.workload.chunk_len <= kShortest) return asked;
+    if (request.workload.chunk_len / 2 < shortest) return asked;
     request.workload.chunk_len /= 2;
   }
   return request.workload.chunk_len;

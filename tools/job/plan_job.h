@@ -21,7 +21,7 @@ Workload as_planned(Workload workload, const Plan& plan);
 PlanOptions plan_options(const JobConfig& config);
 
 // Buffers grow with the chunk: the length of chunks, halved as often as it takes until the plan
-// fits, but not below 256 tokens; the workload's own where none of these fits. Pure.
+// fits, but not below 64 tokens or a block; the workload's own where none of these fits. Pure.
 std::int64_t chunk_len_that_fits(PlanRequest request);
 
 // The plan for the work on this cluster; where the config says no length of chunks, they become

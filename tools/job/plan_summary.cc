@@ -7,6 +7,7 @@
 #include "base/sizes.h"
 #include "partition/memory_model.h"
 #include "partition/plan_json.h"
+#include "tools/job/engine_config.h"
 #include "tools/job/plan_job.h"
 
 namespace longhaul {
@@ -18,7 +19,8 @@ std::string plural(std::size_t n, std::string_view what) {
 
 }  // namespace
 
-std::string summary(const JobPlan& job, const ModelSpec& spec, const Workload& workload) {
+std::string summary(const JobPlan& job, const ModelSpec& spec, const Workload& workload,
+                    const std::vector<double>& kv_scales) {
   const Plan& plan = *job.plan;
   const auto bytes = memory_of(plan, spec, *job.cluster, as_planned(workload, plan));
   std::string text = fmt::format(
@@ -33,6 +35,7 @@ std::string summary(const JobPlan& job, const ModelSpec& spec, const Workload& w
         if (++n_lines > kMostLines) continue;
         const Rank rank = stage.ring[i];
         const RankBytes& mine = bytes[rank];
+        const std::int64_t kv_limit = kv_limit_bytes(mine, kv_scales[r]);
         const std::string replica = plan.replicas.size() > 1 ? fmt::format("replica {}, ", r) : "";
         text += fmt::format(
             "  rank {} on {}: {}layers {}-{}, {:.3g}% of the tokens; weights {}, KV up to {}, free "
@@ -41,8 +44,8 @@ std::string summary(const JobPlan& job, const ModelSpec& spec, const Workload& w
             stage.layers.end - 1,
             100 * static_cast<double>(stage.token_share[i]) /
                 static_cast<double>(Stage::kTokenShareTotal),
-            format_byte_size(mine.weights), format_byte_size(mine.kv_retrieval + mine.kv_streaming),
-            format_byte_size(mine.free()));
+            format_byte_size(mine.weights), format_byte_size(kv_limit),
+            format_byte_size(mine.free() + mine.kv_retrieval + mine.kv_streaming - kv_limit));
       }
     }
   }

@@ -57,6 +57,7 @@ void drive_ranks(const JobPlan& job, const Workload& workload, const RankLinks& 
              .workload = as_planned(workload, *job.plan),
              .replicas = {},
              .hosts = ranks.hosts,
+             .instruction_sets = ranks.instruction_sets,
              .writing = &end.writing(),
              .fail = [&](std::exception_ptr why) { end.fail(with_phases(why, ranks)); }};
   for (const std::vector<Rank>& replica : groups.replicas) {

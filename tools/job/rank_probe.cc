@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "cluster/comm/gpu_copies.h"
 #include "cluster/comm/host_info.h"
+#include "cluster/comm/mpi_environment.h"
 #include "kernels/cpu/isa.h"
 #include "tools/job/memory_probe.h"
 #include "tools/job/numa_advice.h"
@@ -28,8 +29,9 @@ struct Probe {
   cpu_set_t cores{};
   std::int64_t process = 0;
   std::int64_t n_alone = 1;
-  std::int64_t n_threads = 1;     // that its kernels take
-  std::int64_t memory_bytes = 0;  // of the host, or what is left to this process
+  std::int64_t n_threads = 1;      // that its kernels take
+  std::int64_t memory_bytes = 0;   // of the host, or what is left to this process
+  std::int64_t process_bytes = 0;  // that the process takes of it, whatever the plan is
   double gflops = 0;
   double memory_gb_per_s = 0;
   std::int64_t gpu = -1;  // its number on the host; -1: none
@@ -56,6 +58,7 @@ Probe probe_identity(int gpu) {
   probe.n_alone = kernel_threads();
   if (gpu < 0) {
     probe.memory_bytes = free_memory_bytes();
+    probe.process_bytes = started_by_mpi_launcher() ? kMpiProcessBytes : kProcessBytes;
   } else {
     probe.gpu = gpu;
     probe.gpu_id = cuda::gpu_id(gpu);
@@ -96,6 +99,19 @@ void equalise_hosts(const std::vector<Probe>& probes, std::vector<double>& speed
   }
 }
 
+// What the processes of a rank's host take, all together.
+std::int64_t processes_of_host(const std::vector<Probe>& probes, const Probe& rank) {
+  std::int64_t bytes = 0;
+  std::vector<std::int64_t> seen;
+  for (const Probe& other : probes) {
+    if (!other.shares_memory_with(rank)) continue;
+    if (std::find(seen.begin(), seen.end(), other.process) != seen.end()) continue;
+    seen.push_back(other.process);
+    bytes += other.process_bytes;
+  }
+  return bytes;
+}
+
 ClusterSpec cluster_of(const std::vector<Probe>& probes, bool speeds_known) {
   ClusterSpec cluster;
   cluster.speeds_known = speeds_known;
@@ -111,7 +127,9 @@ ClusterSpec cluster_of(const std::vector<Probe>& probes, bool speeds_known) {
     }
     RankSpec& rank = cluster.ranks.emplace_back();
     rank.host = std::string(p.host_name());
-    rank.memory_bytes = std::max<std::int64_t>(1, memory / n_local);
+    // Threads of one process take what a process takes once.
+    rank.memory_bytes =
+        std::max<std::int64_t>(1, (memory - processes_of_host(probes, p)) / n_local);
     if (p.gpu >= 0) {
       rank.device = Device::kCuda;
       rank.gpu = static_cast<int>(p.gpu);

@@ -2,6 +2,8 @@
 // go through however many ranks and replicas there are.
 #pragma once
 #include <filesystem>
+#include <functional>
+#include <string_view>
 #include <vector>
 
 #include "coordinator/documents.h"
@@ -22,7 +24,9 @@ struct RunWork {
   Progress* progress = nullptr;
   EngineCallbacks callbacks;
   std::filesystem::path report;  // what each rank did and held, as JSON; empty: none
-  bool explains_plan = false;    // the whole plan goes to stderr, not only its summary
+  bool explains_plan = false;  // the whole plan and the long form of the table, not only summaries
+  // Says something to people, in whole lines, beside whatever progress is shown.
+  std::function<void(std::string_view)> tell;
 };
 
 // Longest documents first, so that replicas end at about the same time; equal ones stay in order.

@@ -53,20 +53,22 @@ Json named_json(const std::vector<Named<T>>& values) {
 
 }  // namespace
 
-std::string report_table(const std::vector<RankOutcome>& ranks) {
+std::string report_table(const std::vector<RankOutcome>& ranks, ReportForm form) {
+  const bool is_long = form == ReportForm::kLong;
   std::string text =
-      fmt::format("  {:<16}{:>10}{:>11}{:>11}{:>11}{:>10}  {}\n", "rank", "weights", "KV peak",
-                  "KV plan", "buffers", "ring wait", "seconds; bytes sent");
+      fmt::format("  {:<17}{:>10}{:>11}{:>11}{:>11}{:>10}  {}\n", "rank", "weights", "KV peak",
+                  "KV limit", "buffers", "waited", is_long ? "seconds; bytes sent" : "");
+  while (text.ends_with(" \n")) text.erase(text.size() - 2, 1);
   for (std::size_t i = 0; i < std::min(ranks.size(), kMostRanks); ++i) {
-    const auto& [host, report, planned] = ranks[i];
-    const std::int64_t kv_planned = planned.kv_retrieval + planned.kv_streaming;
+    const auto& [host, report, planned, kv_limit] = ranks[i];
     text +=
-        fmt::format("  {:<16}{:>10}{:>11}{:>11}{:>11}{:>9.3g}s  {}; {}\n",
+        fmt::format("  {:<17.17}{:>10}{:>11}{:>11}{:>11}{:>8.3g} s",
                     fmt::format("{} {}", report.rank.value, host),
                     format_byte_size(report.weight_bytes), format_byte_size(report.kv_peak_bytes),
-                    planned.limit == 0 ? "-" : format_byte_size(kv_planned),
-                    format_byte_size(report.buffer_bytes), report.ring_wait_seconds,
-                    main_phases(report), sent(report));
+                    planned.limit == 0 ? "-" : format_byte_size(kv_limit),
+                    format_byte_size(report.buffer_bytes), report.ring_wait_seconds);
+    if (is_long) text += fmt::format("  {}; {}", main_phases(report), sent(report));
+    text += "\n";
   }
   if (ranks.size() > kMostRanks)
     text += fmt::format("  and {} more; --report FILE has them all\n", ranks.size() - kMostRanks);
@@ -75,7 +77,7 @@ std::string report_table(const std::vector<RankOutcome>& ranks) {
 
 Json report_json(const std::vector<RankOutcome>& ranks) {
   JsonArray list;
-  for (const auto& [host, report, planned] : ranks) {
+  for (const auto& [host, report, planned, kv_limit] : ranks) {
     JsonObject rank{{"rank", report.rank.value},
                     {"host", host},
                     {"phase_seconds", named_json(report.phase_seconds)},
@@ -86,7 +88,10 @@ Json report_json(const std::vector<RankOutcome>& ranks) {
                     {"kv_streaming_bytes", report.kv_streaming_bytes},
                     {"kv_peak_bytes", report.kv_peak_bytes},
                     {"buffer_bytes", report.buffer_bytes}};
-    if (planned.limit > 0) rank.emplace_back("planned_bytes", planned_json(planned));
+    if (planned.limit > 0) {
+      rank.emplace_back("planned_bytes", planned_json(planned));
+      rank.emplace_back("kv_limit_bytes", kv_limit);
+    }
     list.emplace_back(std::move(rank));
   }
   return JsonObject{{"format", "longhaul-report"}, {"version", 1}, {"ranks", std::move(list)}};

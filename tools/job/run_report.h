@@ -12,10 +12,16 @@ namespace longhaul {
 struct RankOutcome {
   std::string host;
   RankReport report;
-  RankBytes planned;  // all zero when there was no plan
+  RankBytes planned;                // all zero when there was no plan
+  std::int64_t kv_limit_bytes = 0;  // the most that the budget lets this rank's KV caches be
 };
 
-std::string report_table(const std::vector<RankOutcome>& ranks);
+enum class ReportForm {
+  kShort,  // what fits 80 columns
+  kLong,   // where the time went, and what was sent, too
+};
+std::string report_table(const std::vector<RankOutcome>& ranks,
+                         ReportForm form = ReportForm::kShort);
 Json report_json(const std::vector<RankOutcome>& ranks);
 
 }  // namespace longhaul

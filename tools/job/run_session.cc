@@ -1,9 +1,11 @@
 #include "tools/job/run_session.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <set>
 #include <utility>
@@ -12,6 +14,8 @@
 #include "build_info.h"
 #include "coordinator/fingerprint.h"
 #include "model/heads/heads_json.h"
+#include "tools/job/input_errors.h"
+#include "tools/job/stop_signal.h"
 
 namespace longhaul {
 namespace {
@@ -55,6 +59,20 @@ std::int64_t context_size(const AnswerConfig& answers, const ModelSpec& spec,
                size, spec.max_seq_len);
   }
   return size;
+}
+
+// No text has so many bytes for each token that more than this fits into the context: such a file
+// is not even opened.
+TextLimits text_limits(const AnswerConfig& answers, std::int64_t ctx_size) {
+  constexpr std::size_t kBytesPerToken = 1024;
+  constexpr std::size_t kLeast = std::size_t{64} << 20;
+  TextLimits limits;
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // of heads that forget, any number
+  limits.max_bytes =
+      std::max(kLeast, kBytesPerToken * static_cast<std::size_t>(std::min(ctx_size, kMostTokens)));
+  limits.lossy = answers.lossy_text;
+  limits.stop_requested = stop_requested;
+  return limits;
 }
 
 std::vector<std::int32_t> end_tokens(const ModelFolder& model) {
@@ -132,6 +150,15 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
                 {"settings", identity}}};
 }
 
+void warn_about_config(const RunSession& session) {
+  const std::vector<std::string>& unknown = session.model->config().unknown_keys;
+  if (unknown.empty()) return;
+  fmt::print(stderr,
+             "longhaul: warning: {} has fields that Longhaul does not know and leaves out: {}. If "
+             "they change what the model computes, its answers are wrong\n",
+             (session.model->path() / "config.json").string(), fmt::join(unknown, ", "));
+}
+
 void warn_about_generation_config(const RunSession& session, const AnswerConfig& answers) {
   const GenerationConfig& generation = session.model->generation();
   if (!generation.do_sample || generation.unsupported.empty() || answers.sampling.temperature)
@@ -145,7 +172,7 @@ void warn_about_generation_config(const RunSession& session, const AnswerConfig&
 }  // namespace
 
 std::shared_ptr<const ModelFolder> open_folder(const AnswerConfig& answers) {
-  return std::make_shared<const ModelFolder>(find_model_folder(answers.model, answers.hub_cache));
+  return open_model_folder(answers.model, answers.hub_cache);
 }
 
 RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
@@ -153,7 +180,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   const ModelSpec& spec = folder->config().spec;
   RunSession session{.model = folder,
                      .weights = {},
-                     .tokenizer = Tokenizer::from_file(folder->tokenizer_path()),
+                     .tokenizer = open_tokenizer(*folder),
                      .heads = choose_heads(answers.heads, spec),
                      .preparation = {},
                      .engine = {},
@@ -172,6 +199,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
       .ctx_size = context_size(answers, spec, session.heads.table),
       .parse_special = answers.parse_special,
       .n_threads = job.n_threads};
+  session.preparation.texts = text_limits(answers, session.preparation.ctx_size);
   set_up_chat(folder->path(), answers.chat, session.preparation);
   session.engine.scheduler = {
       .chunk_len = job.chunk_len.value_or(default_chunk_len(1)),
@@ -184,6 +212,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
                                            sha256_of(to_text(session.fingerprint)).substr(0, 12));
   session.engine.scheduler.save = saving(session, job, answers);
+  warn_about_config(session);
   warn_about_generation_config(session, answers);
   return session;
 }

@@ -28,6 +28,7 @@ struct AnswerConfig {
   std::optional<std::int64_t> ctx_size;  // of documents, prompt and answer; not given: the model's
   SamplingFlags sampling;                // for requests that say nothing themselves
   bool parse_special = false;            // special tokens written in texts count as such
+  bool lossy_text = false;               // documents that are no UTF-8 are accepted
   std::filesystem::path save_kv;         // a folder; empty: documents' caches are not saved
   ChatConfig chat;
 };

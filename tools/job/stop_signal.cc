@@ -21,6 +21,8 @@ extern "C" void on_stop_signal(int signal) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
 }
 
+extern "C" void on_signal_of_follower(int) { requested = 1; }
+
 void handle_stop_signals(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -32,7 +34,8 @@ void handle_stop_signals(void (*handler)(int)) {
 }  // namespace
 
 void install_stop_signals() { handle_stop_signals(on_stop_signal); }
-void ignore_stop_signals() { handle_stop_signals(SIG_IGN); }
+void hand_on_stop_signals() { handle_stop_signals(on_signal_of_follower); }
+void request_stop() { requested = 1; }
 
 bool stop_requested() { return requested != 0; }
 

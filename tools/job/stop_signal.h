@@ -5,8 +5,11 @@
 namespace longhaul {
 
 void install_stop_signals();
-// For ranks whose coordinator is another process, which gets the same signals.
-void ignore_stop_signals();
+// For ranks whose coordinator is another process, which asks them whether a stop was requested and
+// tells people; they never end by themselves.
+void hand_on_stop_signals();
+// Set by a signal, or by request_stop(): another rank was told to stop.
 bool stop_requested();
+void request_stop();
 
 }  // namespace longhaul

@@ -327,6 +327,39 @@ TEST_F(EngineTest, StopsWhenAsked) {
   EXPECT_LT(texts_.size(), 20U);
 }
 
+// It was once answered under the old text's hash.
+TEST_F(EngineTest, ADocumentThatChangesBeforeItIsReadIsAnErrorOfItsRequests) {
+  add("a", R"({"prompt":"What?","documents":[{"path":"a.txt"}]})");
+  add("b", R"({"prompt":"What?","documents":[{"path":"b.txt"}]})");
+  const CheckedDocuments checked = check_documents(requests_, folder_.path());
+  const auto groups = group_by_documents(requests_, {0, 1}, checked, folder_.path());
+  replace_file(folder_.path() / "a.txt", "Another text.");
+  const PreparedGroup changed = prepare(groups[0], requests_, tokenizer_, preparation_);
+  EXPECT_TRUE(changed.requests.empty());
+  ASSERT_EQ(changed.failures.size(), 1U);
+  EXPECT_EQ(changed.failures[0].code, "document_changed");
+  EXPECT_THAT(changed.failures[0].message, HasSubstr("a.txt changed after the run began"));
+  EXPECT_EQ(prepare(groups[1], requests_, tokenizer_, preparation_).requests.size(), 1U);
+}
+
+// 40 GB were once tokenised for a context of a million tokens.
+TEST_F(EngineTest, AnEndlessDocumentIsNotTokenisedFurtherThanTheContextReaches) {
+  std::string text;
+  while (text.size() < std::size_t{24} << 20) text += "The harbour is closed for the winter. ";
+  replace_file(folder_.path() / "a.txt", text);
+  add("a", R"({"prompt":"What?","documents":[{"path":"a.txt"}]})");
+  const CheckedDocuments checked = check_documents(requests_, folder_.path());
+  const auto groups = group_by_documents(requests_, {0}, checked, folder_.path());
+  int n_looks = 0;
+  preparation_.texts.stop_requested = [&] { return ++n_looks > 20; };
+  const PreparedGroup refused = prepare(groups[0], requests_, tokenizer_, preparation_);
+  ASSERT_EQ(refused.failures.size(), 1U);
+  EXPECT_EQ(refused.failures[0].code, "context_length_exceeded");
+  EXPECT_LE(n_looks, 8);  // of the parts of one MiB the first was enough
+  preparation_.texts.stop_requested = [] { return true; };
+  EXPECT_THROW(prepare(groups[0], requests_, tokenizer_, preparation_), Error);
+}
+
 TEST_F(EngineTest, TwoReplicasShareTheWorkAndAnswerAlike) {
   for (int i = 0; i < 12; ++i) {
     const std::string name = "doc" + std::to_string(i) + ".txt";

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "tests/support/paths.h"
@@ -118,7 +120,7 @@ TEST_F(JournalTest, RetriesFailedRequestsOnce) {
 TEST_F(JournalTest, CutsATornLastLine) {
   const std::string whole = line(a_);
   for (const std::string& torn : {line(b_).substr(0, 30), line(b_).substr(0, line(b_).size() - 1),
-                                  std::string("\0\0\0\n", 4), std::string("{}\n")}) {
+                                  std::string("\0\0\0\n", 4)}) {
     {
       Journal journal = open(OpenMode::kOverwrite);
       journal.add_result(whole);
@@ -150,6 +152,69 @@ TEST_F(JournalTest, RefusesBrokenLinesInTheMiddle) {
   EXPECT_THAT(message_of([&] { open(); }), HasSubstr("out.jsonl:1"));
   replace_file(paths_.results, line(a_) + line(a_));
   EXPECT_THAT(message_of([&] { open(); }), HasSubstr("out.jsonl:2: its custom_id has a line"));
+}
+
+// It was once called torn, and cut away.
+TEST_F(JournalTest, RefusesAForeignLineAtTheEnd) {
+  { open().add_result(line(a_)); }
+  const std::string text = line(a_) + "{\"somebody\":\"else's\"}\n";
+  replace_file(paths_.results, text);
+  EXPECT_THAT(message_of([&] { open(); }), HasSubstr("out.jsonl:2"));
+  EXPECT_EQ(results(), text);
+}
+
+TEST_F(JournalTest, AnEditedAnswerIsNoticed) {
+  { open().add_result(line(a_)); }
+  std::string edited = line(a_);
+  edited.replace(edited.find("message\":\"m"), 11, "message\":\"M");
+  replace_file(paths_.results, edited + line(b_));
+  EXPECT_THAT(message_of([&] { open(); }),
+              HasSubstr("out.jsonl:1: this line (\"a\") was changed after it was written"));
+  Journal journal(paths_, manifest(), OpenMode::kResume, EditedLines::kAccept);
+  EXPECT_EQ(journal.plan({a_, b_}, false).n_done, 2);
+  journal.verify();
+}
+
+TEST_F(JournalTest, LinesOfAReleaseWithoutChecksumsAreTaken) {
+  { open(); }
+  std::string old = line(a_);
+  const std::size_t at = old.find(",\"line_sha256\"");
+  old.erase(at, old.find('}', at) - at);
+  replace_file(paths_.results, old);
+  set_log_sink([](std::string_view) {});
+  EXPECT_EQ(open().plan({a_}, false).n_done, 1);
+  set_log_sink(nullptr);
+}
+
+// A run once ended in "30 done" although its results were gone or overwritten.
+TEST_F(JournalTest, ResultsThatVanishDuringTheRunAreNoSuccess) {
+  {
+    Journal journal = open();
+    journal.add_result(line(a_));
+    journal.add_error(line(b_));
+    journal.verify();
+    std::string other = results();
+    other[5] ^= 1;
+    std::fstream(paths_.results, std::ios::in | std::ios::out) << other;  // the same file and size
+    EXPECT_THAT(message_of([&] { journal.verify(); }), HasSubstr("does not hold what was written"));
+    std::filesystem::remove(paths_.results);
+    EXPECT_THAT(message_of([&] { journal.verify(); }), HasSubstr("it is gone"));
+    EXPECT_THAT(message_of([&] { journal.add_result(line(c_)); }), HasSubstr("it is gone"));
+  }
+  std::filesystem::remove(paths_.errors);
+  Journal journal = open();
+  journal.add_result(line(a_));
+  std::filesystem::rename(paths_.results, folder_.path() / "elsewhere");
+  EXPECT_THAT(message_of([&] { journal.add_result(line(c_)); }), HasSubstr("it is gone"));
+}
+
+TEST_F(JournalTest, ARefusedRunLeavesNoEmptyFiles) {
+  open().remove_if_empty();
+  EXPECT_FALSE(std::filesystem::exists(paths_.results));
+  EXPECT_FALSE(std::filesystem::exists(paths_.manifest));
+  { open().add_result(line(a_)); }
+  open().remove_if_empty();
+  EXPECT_EQ(results(), line(a_));
 }
 
 TEST_F(JournalTest, RefusesOtherSettingsWithTheDifference) {

@@ -45,5 +45,24 @@ TEST(Progress, ShowsWhatWasDone) {
   EXPECT_THAT(progress.line(), testing::HasSubstr("kv 1.0 MiB"));
 }
 
+TEST(Progress, TellsTheTimeLeftOnANarrowTerminal) {
+  Progress progress({.group_bytes = {4000, 4000}, .n_requests = 4});
+  progress.group_prepared(1000);
+  progress.sent(PrefillChunk{.sequence = SequenceId{1}, .tokens = std::vector<std::int32_t>(1000)});
+  StepDone done;
+  done.seconds = 2;
+  progress.received(done);
+  const std::string whole = progress.line();
+  for (std::size_t width = 20; width <= 120; ++width) {
+    const std::string line = progress.line(width);
+    EXPECT_TRUE(line.size() <= width || line == "requests 0/4") << line;
+    if (width < 25) continue;
+    EXPECT_THAT(line, testing::HasSubstr("ETA ")) << width;
+  }
+  EXPECT_EQ(progress.line(whole.size()), whole);
+  EXPECT_THAT(progress.summary(), testing::Not(testing::HasSubstr("kv ")));
+  EXPECT_THAT(progress.summary(), testing::Not(testing::HasSubstr("ETA")));
+}
+
 }  // namespace
 }  // namespace longhaul

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/file.h"
 #include "cluster/comm/in_process.h"
+#include "tests/support/paths.h"
 #include "tools/job/memory_probe.h"
 
 namespace longhaul {
@@ -16,6 +18,39 @@ TEST(AvailableBytes, ReadsTheSystemsOwnEstimate) {
   EXPECT_EQ(available_bytes_of("MemAvailable: many kB\n"), std::nullopt);
   EXPECT_EQ(available_bytes_of("MemAvailable: -5 kB\n"), std::nullopt);
   EXPECT_EQ(available_bytes_of("MemAvailable:"), std::nullopt);
+}
+
+// A limit of version 1 was not looked at, and the kernel ended the job without a word.
+class ControlGroups : public testing::Test {
+ protected:
+  void put(const std::string& file, const std::string& text) {
+    const auto path = folder_.path() / file;
+    std::filesystem::create_directories(path.parent_path());
+    replace_file(path, text);
+  }
+  std::optional<std::int64_t> left(std::string_view groups) {
+    return cgroup_bytes_left(folder_.path(), groups);
+  }
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(ControlGroups, OfVersion1LimitTheJob) {
+  put("memory/slurm/job/memory.limit_in_bytes", "125829120\n");
+  put("memory/slurm/job/memory.usage_in_bytes", "50000000\n");
+  put("memory/slurm/job/memory.stat", "cache 9\ntotal_inactive_file 10000000\nx 1\n");
+  put("memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
+  EXPECT_EQ(left("9:cpuset:/a\n8:memory,hugetlb:/slurm/job/step\n"), 85829120);
+  EXPECT_EQ(left("9:cpuset:/slurm/job\n"), std::nullopt);
+}
+
+TEST_F(ControlGroups, OfVersion2CountWhatCanBeGivenBack) {
+  put("a/b/memory.max", "1000000\n");
+  put("a/b/memory.current", "900000\n");
+  put("a/b/memory.stat", "anon 100\ninactive_file 300000\n");
+  put("a/memory.max", "max\n");
+  EXPECT_EQ(left("0::/a/b\n"), 400000);
+  put("memory.max", "350000\n");  // the container's own
+  EXPECT_EQ(left("0::/elsewhere\n"), 350000);
 }
 
 TEST(Steadied, MakesEqualMachinesEqualAndLeavesOthersAlone) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 namespace longhaul {
 namespace {
 
@@ -19,15 +21,26 @@ RankOutcome some_rank() {
   rank.planned.kv_retrieval = 3 << 20;
   rank.planned.kv_streaming = 1 << 20;
   rank.planned.limit = std::int64_t{1} << 32;
+  rank.kv_limit_bytes = 5 << 20;
   return rank;
 }
 
 TEST(RunReport, TellsWhatARankDidBesideWhatWasPlanned) {
-  const std::string text = report_table({some_rank()});
+  const std::string text = report_table({some_rank()}, ReportForm::kLong);
   EXPECT_THAT(text, HasSubstr("3 node7"));
   EXPECT_THAT(text, HasSubstr("1.00 GiB"));
-  EXPECT_THAT(text, HasSubstr("2.00 MiB   4.00 MiB"));  // peak, planned
+  EXPECT_THAT(text, HasSubstr("2.00 MiB   5.00 MiB"));  // peak, and what it may be
   EXPECT_THAT(text, HasSubstr("attend 12.5, embed 0.25; keys 3.00 MiB, halo 512 B"));
+}
+
+TEST(RunReport, FitsATerminalOf80Columns) {
+  RankOutcome rank = some_rank();
+  rank.host = "a-host-with-a-very-long-name";
+  rank.report.weight_bytes = rank.report.kv_peak_bytes = rank.kv_limit_bytes = std::int64_t{1023}
+                                                                               << 30;
+  rank.report.ring_wait_seconds = 123456.7;
+  std::istringstream lines(report_table({rank}));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
 }
 
 TEST(RunReport, JsonHasEveryFigure) {

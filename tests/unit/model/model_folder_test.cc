@@ -148,7 +148,7 @@ TEST(FindModelFolder, TakesFoldersAsTheyAre) {
   EXPECT_THAT(
       message_of(ErrorCode::kInvalidArgument,
                  [&] { find_model_folder((folder.path() / "x.gguf").string(), "/nowhere"); }),
-      HasSubstr("is a file; give the folder"));
+      HasSubstr("is a GGUF file, which Longhaul does not read; give the folder"));
 }
 
 TEST(FindModelFolder, ReadsTheHubCache) {

@@ -271,6 +271,69 @@ TEST(ControlPlane, DropsStrangersAndTheSilentWithoutHarm) {
   server.wait_for_workers(deadline_in(60s));
 }
 
+// They once used up the process' open files.
+TEST(ControlPlane, StrangersCannotKeepWorkersOut) {
+  auto config = server_config(1);
+  config.times.handshake_limit = 1h;
+  ControlServer server(config);
+  boost::asio::io_context context;
+  const boost::asio::ip::tcp::endpoint endpoint(boost::asio::ip::make_address("127.0.0.1"),
+                                                server.port());
+  std::vector<boost::asio::ip::tcp::socket> strangers;
+  for (int i = 0; i < 100; ++i) strangers.emplace_back(context).connect(endpoint);
+  char byte = 0;
+  boost::system::error_code error;
+  boost::asio::read(strangers.front(), boost::asio::buffer(&byte, 1), error);
+  EXPECT_TRUE(error);  // the oldest gave way
+  const auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  // All are there: the others are gone, and nobody listens any more.
+  boost::asio::read(strangers.back(), boost::asio::buffer(&byte, 1), error);
+  EXPECT_TRUE(error);
+  boost::asio::ip::tcp::socket late(context);
+  late.connect(endpoint, error);
+  EXPECT_TRUE(error);
+}
+
+// Signals to ranks other than 0 were once swallowed.
+TEST(ControlPlane, AnyWorkerMayAskForAStop) {
+  auto config = server_config(2);
+  std::atomic<int> n_asked = 0;
+  config.on_stop = [&] { ++n_asked; };
+  ControlServer server(config);
+  std::atomic<bool> is_asked = false;
+  auto client = client_config(server, config, 1);
+  client.stop_requested = [&] { return is_asked.load(); };
+  const auto other = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
+  const auto asks = connect_to_coordinator(client, deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  EXPECT_EQ(n_asked, 0);
+  is_asked = true;
+  EXPECT_TRUE(eventually([&] { return n_asked > 0; }));
+  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(n_asked, 1);
+}
+
+TEST(ControlPlane, TellsWhatALostCoordinatorWasDoing) {
+  auto config = server_config(1);
+  PhaseBoard board;
+  board.set_step(812);
+  board.enter(Activity::kComputing);
+  config.board = &board;
+  auto server = std::make_unique<ControlServer>(config);
+  std::atomic<bool> told = false;
+  auto client = client_config(*server, config, 0);
+  client.on_lost = [&](LostCoordinator, const std::string& reason) {
+    EXPECT_THAT(reason, HasSubstr("last heard of it: step 812: computing"));
+    told = true;
+  };
+  const auto worker = connect_to_coordinator(client, deadline_in(60s));
+  server->wait_for_workers(deadline_in(60s));
+  std::this_thread::sleep_for(200ms);  // ten heartbeats
+  server.reset();
+  EXPECT_TRUE(eventually([&] { return told.load(); }));
+}
+
 TEST(ControlPlane, TellsTheWorkerThatTheCoordinatorIsGone) {
   const auto config = server_config(1);
   auto server = std::make_unique<ControlServer>(config);

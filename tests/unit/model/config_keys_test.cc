@@ -1,0 +1,64 @@
+// A misspelt field of config.json once changed the mathematics without a word.
+#include "model/config_keys.h"
+
+#include <fmt/format.h>
+
+#include "model/hf_config.h"
+#include "tests/unit/model/expect_error.h"
+
+namespace longhaul {
+namespace {
+
+using test::message_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string config(std::string_view fields) {
+  return fmt::format(R"({{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4,
+                          "num_hidden_layers": 2{}{}}})",
+                     fields.empty() ? "" : ", ", fields);
+}
+std::vector<std::string> unknown(std::string_view fields) {
+  return parse_hf_config(config(fields), "config.json").unknown_keys;
+}
+std::string refusal(std::string_view fields) {
+  return message_of(ErrorCode::kCorruptData, [&] { unknown(fields); });
+}
+
+TEST(ConfigKeys, AMisspeltFieldThatIsReadIsRefusedWithASuggestion) {
+  EXPECT_THAT(refusal(R"("rmpe_theta": 1e6)"),
+              HasSubstr("rmpe_theta: there is no such field; did you mean rope_theta?"));
+  EXPECT_THAT(refusal(R"("rms_norm_epsilon": 1e-5, "rms_nrom_eps": 1e-5)"),
+              HasSubstr("did you mean rms_norm_eps"));
+  EXPECT_THAT(refusal(R"("ropeTheta": 1e6)"), HasSubstr("did you mean rope_theta"));
+  EXPECT_THAT(refusal(R"("slidding_window": null)"), HasSubstr("did you mean sliding_window"));
+  EXPECT_THAT(refusal(R"("rope_scaling": {"rope_type": "yarn", "factor": 2, "beta_fats": 3})"),
+              HasSubstr("rope_scaling: beta_fats: there is no such field; did you mean beta_fast"));
+}
+
+TEST(ConfigKeys, OthersThatNobodyKnowsAreNamed) {
+  EXPECT_THAT(unknown(R"("secret_sauce": 1, "use_cache": true, "rope_theta": 1e6)"),
+              ElementsAre("secret_sauce"));
+  EXPECT_THAT(unknown(R"("rope_scaling": {"rope_type": "linear", "factor": 2, "spice": 3})"),
+              ElementsAre("rope_scaling.spice"));
+  // With the right one there, no default is taken.
+  EXPECT_THAT(unknown(R"("rmpe_theta": 1e6, "rope_theta": 1e6)"), ElementsAre("rmpe_theta"));
+}
+
+TEST(ConfigKeys, FieldsOfPublishedModelsAreKnown) {
+  EXPECT_THAT(
+      unknown(
+          R"("_name_or_path": "x", "architectures": ["LlamaForCausalLM"], "attention_bias": false,
+             "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": [2], "hidden_act": "silu",
+             "initializer_range": 0.02, "intermediate_size": 128, "max_position_embeddings": 4096,
+             "mlp_bias": false, "num_key_value_heads": 2, "pretraining_tp": 1, "rms_norm_eps": 1e-5,
+             "rope_theta": 5e5, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+             "transformers_version": "4.45.0", "use_cache": true, "vocab_size": 1000,
+             "rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                              "original_max_position_embeddings": 8192, "rope_type": "llama3"})"),
+      IsEmpty());
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,109 @@
+#include "tools/flags/help_text.h"
+
+#include <CLI/CLI.hpp>
+
+#include <array>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace longhaul {
+namespace {
+
+constexpr std::size_t kWidth = 80;
+constexpr std::size_t kTextColumn = 26;
+
+// What flags take whose type is only "text" to the parser.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kPlaceholders = {{
+    {"model", "MODEL"},         {"input-file", "FILE"},
+    {"output-file", "FILE"},    {"file", "FILE"},
+    {"report", "FILE"},         {"log-file", "FILE"},
+    {"plan", "FILE"},           {"cluster", "FILE"},
+    {"trace", "FILE"},          {"checksums", "FILE"},
+    {"json", "FILE"},           {"chat-template", "FILE"},
+    {"haystack", "FILE"},       {"token-ids", "FILE"},
+    {"head-profile", "FOLDER"}, {"save-kv", "FOLDER"},
+    {"kv-limit", "SIZE"},       {"memory", "SIZE"},
+    {"log-level", "LEVELS"},    {"control-address", "ADDRESS"},
+    {"system-prompt", "TEXT"},
+}};
+
+std::string placeholder(const CLI::Option& option) {
+  if (option.get_type_size() == 0) return "";
+  for (const auto& [name, word] : kPlaceholders) {
+    if (option.check_lname(std::string(name))) return std::string(word);
+  }
+  const std::string type = option.get_type_name();
+  if (type.find('{') != std::string::npos) return type.substr(type.find('{'));  // the choices
+  if (type.starts_with("TEXT")) return "TEXT";
+  return "N";
+}
+
+// Words of `text` in lines of kWidth, each but the first after `indent` spaces.
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t column) {
+  std::string out;
+  std::istringstream paragraphs(text);
+  bool is_first = true;
+  for (std::string paragraph; std::getline(paragraphs, paragraph);) {
+    if (!is_first) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    }
+    is_first = false;
+    std::istringstream words(paragraph);
+    bool begins_line = true;
+    for (std::string word; words >> word;) {
+      if (!begins_line && column + 1 + word.size() > kWidth) {
+        out += "\n" + std::string(indent, ' ');
+        column = indent;
+        begins_line = true;
+      }
+      if (!begins_line) {
+        out += ' ';
+        ++column;
+      }
+      out += word;
+      column += word.size();
+      begins_line = false;
+    }
+  }
+  return out;
+}
+
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    std::string names = "  " + make_option_name(option, is_positional);
+    const std::string what = placeholder(*option);
+    if (!what.empty()) names += " " + what;
+    names = wrapped(names.substr(2), 6, 2).insert(0, "  ");
+    std::string text = option->get_description();
+    if (!option->get_default_str().empty() && text.find("default") == std::string::npos)
+      text += " (default: " + option->get_default_str() + ")";
+    if (option->get_required()) text += " (required)";
+    const std::size_t last_line = names.size() - (names.rfind('\n') + 1);
+    if (last_line + 2 > kTextColumn || names.find('\n') != std::string::npos) {
+      names += "\n" + std::string(kTextColumn, ' ');
+    } else {
+      names += std::string(kTextColumn - last_line, ' ');
+    }
+    return names + wrapped(text, kTextColumn, kTextColumn) + "\n";
+  }
+  std::string make_description(const CLI::App* app) const override {
+    return wrapped(app->get_description(), 0, 0) + "\n";
+  }
+};
+
+void use_formatter(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter) {
+  app.formatter(formatter);
+  for (CLI::App* below : app.get_subcommands([](CLI::App*) { return true; }))
+    use_formatter(*below, formatter);
+}
+
+}  // namespace
+
+void use_our_help(CLI::App& program) { use_formatter(program, std::make_shared<HelpFormatter>()); }
+
+}  // namespace longhaul
