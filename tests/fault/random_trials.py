@@ -160,6 +160,8 @@ class Trials:
         return {GOOD, STOPPED, 1, 128 + number, -number}, ()
 
     def change_document(self, process, ranks, output, rng):
+        # Once it says what it runs, it has hashed the documents; a change before that is simply another document.
+        self.await_phase("reading", process, output, rng)
         path = self.folder / f"{rng.randrange(N_DOCUMENTS)}.txt"
         before = path.read_text()
         self.note = f"{path.name} changes"
