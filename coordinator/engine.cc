@@ -1,6 +1,9 @@
 #include "coordinator/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -16,6 +19,20 @@ std::string code_name(ErrorCode code) {
   return name;
 }
 
+std::string describe(const DocumentRestored& restored) {
+  const std::int64_t n_left = restored.n_document - restored.start.n_tokens;
+  std::string text = fmt::format(
+      "document of {} tokens: {} from {} ({:.1f} s), {}", restored.n_document,
+      n_left == 0 ? "all" : std::to_string(restored.start.n_tokens), restored.start.path(),
+      restored.seconds, n_left == 0 ? "none to read" : fmt::format("{} to read", n_left));
+  if (restored.start.n_computed > 0) {
+    text +=
+        fmt::format(", {} of them for the second time",
+                    std::max<std::int64_t>(0, restored.start.n_computed - restored.start.n_tokens));
+  }
+  return text;
+}
+
 }  // namespace
 
 Engine::Engine(const EngineConfig& config, const Tokenizer& tokenizer, Link& link, GroupFeed& feed,
@@ -27,12 +44,19 @@ Engine::Engine(const EngineConfig& config, const Tokenizer& tokenizer, Link& lin
       progress_(&progress),
       callbacks_(std::move(callbacks)),
       scheduler_(config.scheduler),
-      forms_(tokenizer) {}
+      forms_(tokenizer),
+      checkpoint_clock_(config.checkpoint_every) {}
 
 bool Engine::run() {
+  bool stopping = false;
   while (true) {
-    const bool stopping = callbacks_.stop_requested();
-    if (!stopping) {
+    if (!stopping && callbacks_.stop_requested()) {
+      stopping = true;
+      scheduler_.request_checkpoints();
+    }
+    if (stopping) {
+      while (auto checkpoint = scheduler_.next_checkpoint()) send(std::move(*checkpoint));
+    } else {
       take_groups();
       while (scheduler_.n_outstanding() < config_.n_ahead && send_commands()) {
       }
@@ -64,6 +88,10 @@ void Engine::add_group(PreparedGroup group) {
   JobGroup jobs{.document = std::move(group.document), .jobs = {}};
   for (PreparedRequest& request : group.requests) add_request(std::move(request), jobs);
   if (jobs.jobs.empty() && jobs.parts.empty()) return;
+  if (config_.find_starts && !jobs.document.empty()) {
+    const std::vector<SavedStart> starts = config_.find_starts(jobs.document);
+    jobs.starts.assign(starts.begin(), starts.end());
+  }
   for (SchedulerEvent& failure : scheduler_.add(std::move(jobs))) handle(std::move(failure));
 }
 
@@ -94,21 +122,51 @@ void Engine::add_request(PreparedRequest request, JobGroup& jobs) {
 
 bool Engine::send_commands() {
   auto command = scheduler_.next();
-  if (!command) return false;
-  progress_->sent(*command, config_.lane);
-  link_->send(std::move(*command));
-  return true;
+  if (command) send(std::move(*command));
+  return command.has_value();
+}
+
+void Engine::send(StepCommand command) {
+  progress_->sent(command, config_.lane);
+  link_->send(std::move(command));
 }
 
 void Engine::receive_result() {
   StepResult result = link_->receive(deadline_in(config_.step_timeout));
   progress_->received(result, config_.lane);
+  if (const auto* done = std::get_if<StepDone>(&result)) kv_bytes_ = done->kv_bytes_in_use;
   for (SchedulerEvent& event : scheduler_.consume(std::move(result))) handle(std::move(event));
   progress_->set_unread(scheduler_.unread_documents(), config_.lane);
   if (callbacks_.on_progress) callbacks_.on_progress(*progress_);
+  finish_checkpoints();
+}
+
+// Files of documents whose results are all on disk.
+void Engine::finish_checkpoints() {
+  for (const std::string& document : scheduler_.take_done_documents()) {
+    if (config_.checkpoints.on_done) config_.checkpoints.on_done(document);
+  }
+}
+
+bool Engine::handle_checkpoint(const SchedulerEvent& event) {
+  if (const auto* read = std::get_if<ChunkRead>(&event)) {
+    if (config_.checkpoints.on_read) config_.checkpoints.on_read(read->document, read->n_read);
+    checkpoint_clock_.chunk_done(read->seconds, kv_bytes_);
+    if (checkpoint_clock_.take_due()) scheduler_.request_checkpoints();
+  } else if (const auto* saved = std::get_if<Checkpointed>(&event)) {
+    checkpoint_clock_.checkpoint_done(saved->seconds);
+    if (config_.checkpoints.on_saved) config_.checkpoints.on_saved(*saved);
+  } else if (const auto* failed = std::get_if<CheckpointFailed>(&event)) {
+    scheduler_.stop_checkpoints();
+    note("warning: no more checkpoints are saved, the run goes on: " + failed->message);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 void Engine::handle(SchedulerEvent event) {
+  if (handle_checkpoint(event)) return;
   if (auto* scored = std::get_if<PromptScored>(&event)) {
     answer_of(scored->request).add_prompt_scores(std::move(scored->tokens));
   } else if (const auto* read = std::get_if<PromptRead>(&event)) {
@@ -116,6 +174,10 @@ void Engine::handle(SchedulerEvent event) {
     finish(read->request);
   } else if (const auto* added = std::get_if<TokenAdded>(&event)) {
     add_token(added->request, added->token);
+  } else if (const auto* restored = std::get_if<DocumentRestored>(&event)) {
+    note(describe(*restored));
+  } else if (const auto* refused = std::get_if<StartRefused>(&event)) {
+    note(fmt::format("warning: saved caches are not used: {}", refused->message));
   } else {
     const auto& failed = std::get<RequestFailed>(event);
     fail_job(failed.request, failed.code, failed.message);
@@ -162,6 +224,10 @@ void Engine::end_job(RequestId job) {
     callbacks_.on_done(active.prepared, active.answers);
   }
   active_.erase(at);
+}
+
+void Engine::note(const std::string& text) const {
+  if (callbacks_.on_note) callbacks_.on_note(text);
 }
 
 void Engine::fail(const FailedRequest& failure) {

@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "cluster/wire/link.h"
 #include "coordinator/answer.h"
+#include "coordinator/checkpoint_policy.h"
 #include "coordinator/group_feed.h"
 #include "coordinator/preparation.h"
 #include "coordinator/progress.h"
@@ -19,8 +22,18 @@
 
 namespace longhaul {
 
+// Who looks after the files of checkpoints. Called on the engine's thread, by several engines at
+// the same time; documents are named as their files. May be empty.
+struct CheckpointHooks {
+  std::function<void(const Checkpointed&)> on_saved;
+  std::function<void(const std::string& document, std::int64_t n_read)> on_read;  // after a chunk
+  std::function<void(const std::string& document)> on_done;  // its requests ended
+};
+
 struct EngineConfig {
   SchedulerConfig scheduler;
+  CheckpointEvery checkpoint_every;  // where the scheduler has a place for them
+  CheckpointHooks checkpoints = {};
   std::chrono::milliseconds step_timeout = std::chrono::hours(1);
   // Commands sent ahead of results, so that the workers have work while results are written: one
   // more than there are stages.
@@ -32,6 +45,10 @@ struct EngineConfig {
   // idle).
   std::size_t lane = 0;
   std::size_t max_unread = std::numeric_limits<std::size_t>::max();
+  // Saved caches that a document begins with, the best first; may be empty. Throws for those that
+  // the run was told to use and that differ from it. Called on the engine's thread; several engines
+  // call it at the same time.
+  std::function<std::vector<SavedStart>(std::span<const std::int32_t> document)> find_starts = {};
 };
 
 // All called on the engine's thread.
@@ -41,8 +58,11 @@ struct EngineCallbacks {
   std::function<void(const FailedRequest&)> on_failed;
   // Of a request's first answer, while it grows. May be empty.
   std::function<void(std::size_t request, std::string_view text)> on_text;
+  // What happened to documents, in words: where they come from. May be empty.
+  std::function<void(const std::string& text)> on_note;
   std::function<void(const Progress&)> on_progress;  // after every step
-  std::function<bool()> stop_requested;  // true: finish the steps under way, then return
+  // True: finish the steps under way, save documents that are not read whole, then return.
+  std::function<bool()> stop_requested;
 };
 
 class Engine {
@@ -70,6 +90,7 @@ class Engine {
   void add_group(PreparedGroup group);
   void add_request(PreparedRequest request, JobGroup& jobs);
   bool send_commands();
+  void send(StepCommand command);
   void receive_result();
   void handle(SchedulerEvent event);
   void add_token(RequestId job, const PickedToken& token);
@@ -79,6 +100,9 @@ class Engine {
   void end_job(RequestId job);
   void fail(const FailedRequest& failure);
   void fail_job(RequestId job, ErrorCode code, std::string_view message);
+  void note(const std::string& text) const;
+  bool handle_checkpoint(const SchedulerEvent& event);
+  void finish_checkpoints();
 
   EngineConfig config_;
   const Tokenizer* tokenizer_;
@@ -88,6 +112,8 @@ class Engine {
   EngineCallbacks callbacks_;
   Scheduler scheduler_;
   FormLibrary forms_;
+  CheckpointClock checkpoint_clock_;
+  std::size_t kv_bytes_ = 0;                        // on all ranks, after the newest step
   std::unordered_map<std::size_t, Active> active_;  // by the request's index
   // By what the scheduler calls a request: here, one answer of one.
   std::unordered_map<RequestId, Place> places_;

@@ -85,6 +85,8 @@ void Progress::sent(const StepCommand& command, std::size_t lane) {
     lengths[fork->child] = lengths[fork->parent];
   } else if (const auto* drop = std::get_if<DropSequences>(&command)) {
     for (const SequenceId sequence : drop->sequences) lengths.erase(sequence);
+  } else if (const auto* restore = std::get_if<RestoreSequence>(&command)) {
+    lengths[restore->sequence] = restore->n_tokens;
   } else if (const auto* prefill = std::get_if<PrefillChunk>(&command)) {
     std::int64_t& length = lengths[prefill->sequence];
     step = {true, static_cast<std::int64_t>(prefill->tokens.size()), length};

@@ -11,8 +11,15 @@ namespace longhaul {
 
 std::vector<SchedulerEvent> Scheduler::add(JobGroup group) {
   std::vector<SchedulerEvent> failures;
+  std::deque<SavedStart> starts = std::exchange(group.starts, {});
   Group added = group_of(std::move(group), 0, 0, failures);
-  if (added.has_waiting()) groups_.emplace(n_groups_++, std::move(added));
+  if (!added.has_waiting()) return failures;
+  added.starts = std::move(starts);
+  if (config_.checkpoint && added.has_document) {
+    added.checkpoint_name =
+        name_of_document(content_id_of(config_.checkpoint->identity, added.document));
+  }
+  groups_.emplace(n_groups_++, std::move(added));
   return failures;
 }
 
@@ -35,7 +42,8 @@ std::int64_t Scheduler::Group::n_waiting() const {
 std::vector<Extent> Scheduler::unread_documents() const {
   std::vector<Extent> unread;
   for (const auto& [number, group] : groups_) {
-    if (group.is_part() || group.document.empty()) continue;  // none, or read and forgotten
+    const bool is_read = group.document.empty() || group.document_sequence.stage == Stage::kReady;
+    if (group.is_part() || is_read) continue;
     unread.push_back(
         {group.document_sequence.n_prefilled, static_cast<std::int64_t>(group.document.size())});
   }
@@ -50,6 +58,7 @@ std::optional<StepCommand> Scheduler::next() {
   admit_groups();
   admit_requests();
   if (auto command = create_command()) return command;
+  if (auto command = next_checkpoint()) return command;
   if (auto command = save_document_command()) return command;
   if (auto command = short_prompt_command()) return command;
   if (decode_is_next_) {
@@ -64,11 +73,7 @@ std::optional<StepCommand> Scheduler::create_command() {
   for (auto& [number, group] : groups_) {
     Sequence& sequence = group.document_sequence;
     if (!group.admitted || sequence.stage != Stage::kToCreate || sequence.busy()) continue;
-    ++sequence.n_outstanding;
-    outstanding_.push_back({.kind = Outstanding::Kind::kCreate, .group = number, .requests = {}});
-    if (!group.is_part() || !groups_.at(group.parent).has_document)
-      return OpenSequence{sequence.id, {}};
-    return ForkSequence{groups_.at(group.parent).document_sequence.id, sequence.id, {}};
+    return create_document(number, group);
   }
   for (auto& [request, running] : running_) {
     Sequence& sequence = running.sequence;
@@ -81,6 +86,28 @@ std::optional<StepCommand> Scheduler::create_command() {
     return ForkSequence{group.document_sequence.id, sequence.id, job.sampling, job.rules};
   }
   return std::nullopt;
+}
+
+StepCommand Scheduler::create_document(std::int64_t number, Group& group) {
+  Sequence& sequence = group.document_sequence;
+  ++sequence.n_outstanding;
+  const bool is_saved = !group.starts.empty();
+  outstanding_.push_back(
+      {.kind = is_saved ? Outstanding::Kind::kRestore : Outstanding::Kind::kCreate,
+       .group = number,
+       .requests = {}});
+  if (!is_saved) {
+    if (!group.is_part() || !groups_.at(group.parent).has_document)
+      return OpenSequence{sequence.id, {}};
+    return ForkSequence{groups_.at(group.parent).document_sequence.id, sequence.id, {}};
+  }
+  const SavedStart& start = group.starts.front();
+  return RestoreSequence{.sequence = sequence.id,
+                         .folder = start.folder,
+                         .name = start.name,
+                         .content_id = start.content_id,
+                         .n_tokens = start.n_tokens,
+                         .converts = start.converts};
 }
 
 std::optional<StepCommand> Scheduler::save_document_command() {

@@ -5,6 +5,9 @@
 // prompt and then joins the one decode batch. Example with chunk_len 4, a document of 6 tokens and
 // two questions:
 //
+// A document that begins as saved caches is restored from them in place of being opened, and what
+// they lack is prefilled.
+//
 //   open D | prefill D 4 | prefill D 2 | fork D->A | fork D->B | prefill A | prefill B |
 //   decode A B | decode A B | ... A ends: drop A | decode B | ... B ends: drop B, D
 //
@@ -47,7 +50,8 @@ struct JobGroup {
   std::vector<std::int32_t> document;  // the shared prefix; empty: none
   std::vector<Job> jobs;
   // Of jobs that share more than this: their documents come after this one, and are not empty.
-  std::vector<JobGroup> parts = {};  // there are jobs or parts
+  std::vector<JobGroup> parts = {};    // there are jobs or parts
+  std::deque<SavedStart> starts = {};  // of the document, the best first; parts have none
 };
 
 // --- Events ---
@@ -68,7 +72,37 @@ struct RequestFailed {  // the scheduler has forgotten it already
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
 };
-using SchedulerEvent = std::variant<PromptScored, PromptRead, TokenAdded, RequestFailed>;
+// Of a document that came from saved caches, whole or its beginning.
+struct DocumentRestored {
+  SavedStart start;
+  std::int64_t n_document = 0;  // tokens
+  double seconds = 0.0;
+};
+// Saved caches that turned out to be unusable; others are tried, or the document is read.
+struct StartRefused {
+  SavedStart start;
+  std::string message;
+};
+// One more chunk of a document was read. Of runs with checkpoints.
+struct ChunkRead {
+  std::string document;     // as its checkpoint's files are named
+  std::int64_t n_read = 0;  // tokens, so far
+  double seconds = 0.0;     // that the chunk took
+};
+struct Checkpointed {
+  std::string document;
+  std::int64_t n_tokens = 0;  // that are saved
+  std::int64_t n_document = 0;
+  double seconds = 0.0;
+};
+// Nothing of what was saved before is lost. The owner now calls stop_checkpoints, or lets them go
+// on.
+struct CheckpointFailed {
+  std::string message;
+};
+using SchedulerEvent =
+    std::variant<PromptScored, PromptRead, TokenAdded, RequestFailed, DocumentRestored,
+                 StartRefused, ChunkRead, Checkpointed, CheckpointFailed>;
 
 struct SchedulerConfig {
   std::int64_t chunk_len = 2048;   // tokens of one prefill step
@@ -77,6 +111,8 @@ struct SchedulerConfig {
   // Documents' caches are saved when they are read, before requests on them start: so a request
   // that is done says that its document was saved.
   std::optional<SaveCaches> save = {};
+  // Where documents are saved as far as they are read, when the owner asks for it.
+  std::optional<SaveCaches> checkpoint = {};
 };
 
 class Scheduler {
@@ -96,6 +132,15 @@ class Scheduler {
   // sent ahead of results: no two outstanding ones name the same sequence, but for a fork's parent
   // and for chunks of one text, in order.
   std::optional<StepCommand> next();
+  // Documents of which more was read than was saved are saved next, each once, after the chunks
+  // that are under way.
+  void request_checkpoints();
+  // Of those, the next command alone: for a run that is to stop. nullopt when there is none.
+  std::optional<StepCommand> next_checkpoint();
+  void stop_checkpoints();
+  // Documents, as their checkpoints are named, that nobody needs any more since the last call: all
+  // of their requests ended.
+  std::vector<std::string> take_done_documents();
   // The result of the oldest outstanding command. Throws kInternal when it does not fit the command
   // or when sequences could not be dropped, and the error of caches that could not be saved.
   std::vector<SchedulerEvent> consume(StepResult result);
@@ -117,6 +162,11 @@ class Scheduler {
   };
   struct Group {
     std::vector<std::int32_t> document;
+    std::deque<SavedStart> starts;
+    std::string checkpoint_name;
+    std::int64_t n_checkpointed = 0;  // tokens
+    bool wants_checkpoint = false;
+    bool is_lost = false;  // the document failed
     std::deque<Job> waiting;
     std::list<Group> parts;    // that wait
     std::int64_t parent = -1;  // the group that this one is a part of
@@ -143,7 +193,7 @@ class Scheduler {
     std::size_t bytes = 0;
   };
   struct Outstanding {
-    enum class Kind { kCreate, kPrefill, kSave, kDecode, kDrop };
+    enum class Kind { kCreate, kRestore, kPrefill, kSave, kCheckpoint, kDecode, kDrop };
     Kind kind = Kind::kDrop;
     std::int64_t group = -1;          // of a document's command
     std::vector<RequestId> requests;  // of a request's command, or the rows
@@ -163,6 +213,7 @@ class Scheduler {
   std::int64_t n_waiting() const;
 
   std::optional<StepCommand> create_command();
+  StepCommand create_document(std::int64_t number, Group& group);
   std::optional<StepCommand> save_document_command();
   std::optional<StepCommand> short_prompt_command();
   std::optional<StepCommand> long_prefill_command();
@@ -173,6 +224,13 @@ class Scheduler {
   void consume_done(const Outstanding& step, StepDone& done, std::vector<SchedulerEvent>& events);
   void consume_prefill(const Outstanding& step, StepDone& done,
                        std::vector<SchedulerEvent>& events);
+  void consume_restore(const Outstanding& step, const StepDone& done,
+                       std::vector<SchedulerEvent>& events);
+  void consume_checkpoint(const Outstanding& step, const StepDone& done,
+                          std::vector<SchedulerEvent>& events);
+  bool try_another_start(const Outstanding& step, const StepFailed& failure,
+                         std::vector<SchedulerEvent>& events);
+  void document_is_read(Group& group) const;
   void consume_failure(const Outstanding& step, const StepFailed& failure,
                        std::vector<SchedulerEvent>& events);
   void fail_group(std::int64_t group, const StepFailed& failure,
@@ -189,6 +247,7 @@ class Scheduler {
   std::map<RequestId, Running> running_;
   std::deque<Outstanding> outstanding_;
   std::vector<SequenceId> drops_;  // to be sent
+  std::vector<std::string> done_documents_;
   std::int64_t n_groups_ = 0;
   std::int64_t n_sequences_ = 0;
   bool decode_is_next_ = false;  // long prefill and decode take turns

@@ -14,9 +14,10 @@ Scheduler::Sequence& Scheduler::sequence_of(const Outstanding& step) {
   return running_.at(step.requests.front()).sequence;
 }
 
-// Of a text that failed while later chunks of it were under way.
+// Of a text that failed, or ended, while later chunks or a checkpoint of it were under way.
 bool Scheduler::is_forgotten(const Outstanding& step) const {
-  if (step.kind != Outstanding::Kind::kPrefill) return false;
+  if (step.kind != Outstanding::Kind::kPrefill && step.kind != Outstanding::Kind::kCheckpoint)
+    return false;
   return step.group >= 0 ? !groups_.contains(step.group)
                          : !running_.contains(step.requests.front());
 }
@@ -46,11 +47,15 @@ void Scheduler::consume_done(const Outstanding& step, StepDone& done,
       sequence.stage = Stage::kToPrefill;
       return;
     }
+    case Outstanding::Kind::kRestore:
+      return consume_restore(step, done, events);
     case Outstanding::Kind::kPrefill:
       return consume_prefill(step, done, events);
     case Outstanding::Kind::kSave:
       sequence_of(step).stage = Stage::kReady;
       return;
+    case Outstanding::Kind::kCheckpoint:
+      return consume_checkpoint(step, done, events);
     case Outstanding::Kind::kDecode:
       break;
   }
@@ -67,6 +72,53 @@ void Scheduler::consume_done(const Outstanding& step, StepDone& done,
   }
 }
 
+// The document is read: it is saved first, or its requests start.
+void Scheduler::document_is_read(Group& group) const {
+  const bool saves = config_.save && !group.is_part();
+  group.document_sequence.stage = saves ? Stage::kToSave : Stage::kReady;
+  // The workers have it; ids of long documents are worth freeing.
+  if (!saves && group.checkpoint_name.empty()) group.document = {};
+}
+
+void Scheduler::consume_restore(const Outstanding& step, const StepDone& done,
+                                std::vector<SchedulerEvent>& events) {
+  Group& group = groups_.at(step.group);
+  Sequence& sequence = group.document_sequence;
+  const auto n_document = static_cast<std::int64_t>(group.document.size());
+  const SavedStart start = group.starts.front();
+  group.starts.clear();
+  --sequence.n_outstanding;
+  sequence.stage = Stage::kToPrefill;
+  sequence.n_sent = sequence.n_prefilled = start.n_tokens;
+  if (config_.checkpoint && start.folder == config_.checkpoint->folder)
+    group.n_checkpointed = start.n_tokens;
+  if (sequence.n_prefilled == n_document) {
+    const bool is_there = config_.save && start.folder == config_.save->folder && !start.converts;
+    if (is_there) sequence.stage = Stage::kReady;
+    if (!is_there) document_is_read(group);
+  }
+  events.push_back(DocumentRestored{start, n_document, done.seconds});
+}
+
+// Of a document whose saved caches cannot be used. Nothing was made of them.
+bool Scheduler::try_another_start(const Outstanding& step, const StepFailed& failure,
+                                  std::vector<SchedulerEvent>& events) {
+  const bool is_files_fault =
+      failure.code == ErrorCode::kCorruptData || failure.code == ErrorCode::kIo ||
+      failure.code == ErrorCode::kFailedPrecondition || failure.code == ErrorCode::kUnsupported;
+  if (!is_files_fault) return false;
+  Group& group = groups_.at(step.group);
+  SavedStart start = std::move(group.starts.front());
+  group.starts.pop_front();
+  if (start.must_work) {
+    throw Error(failure.code,
+                fmt::format("a document's saved KV cache cannot be used: {}", failure.message));
+  }
+  --group.document_sequence.n_outstanding;
+  events.push_back(StartRefused{std::move(start), failure.message});
+  return true;
+}
+
 void Scheduler::consume_prefill(const Outstanding& step, StepDone& done,
                                 std::vector<SchedulerEvent>& events) {
   Sequence& sequence = sequence_of(step);
@@ -74,12 +126,10 @@ void Scheduler::consume_prefill(const Outstanding& step, StepDone& done,
   sequence.n_prefilled += step.n_tokens;
   if (step.group >= 0) {
     Group& group = groups_.at(step.group);
-    if (sequence.n_prefilled == static_cast<std::int64_t>(group.document.size())) {
-      const bool saves = config_.save && !group.is_part();
-      sequence.stage = saves ? Stage::kToSave : Stage::kReady;
-      // The workers have it; ids of long documents are worth freeing.
-      if (!saves) group.document = {};
-    }
+    if (!group.checkpoint_name.empty())
+      events.push_back(ChunkRead{group.checkpoint_name, sequence.n_prefilled, done.seconds});
+    if (sequence.n_prefilled == static_cast<std::int64_t>(group.document.size()))
+      document_is_read(group);
     return;
   }
   const RequestId request = step.requests.front();
@@ -105,12 +155,20 @@ void Scheduler::consume_failure(const Outstanding& step, const StepFailed& failu
     throw Error(ErrorCode::kInternal,
                 fmt::format("sequences could not be dropped: {}", failure.message));
   }
+  if (step.kind == Outstanding::Kind::kCheckpoint) {
+    --sequence_of(step).n_outstanding;
+    events.push_back(CheckpointFailed{failure.message});
+    return;
+  }
   if (step.kind == Outstanding::Kind::kSave) {
     // The run was asked for these files: it must not end as if they were there.
     throw Error(failure.code,
                 fmt::format("a document's KV cache could not be saved: {}", failure.message));
   }
-  if (step.kind == Outstanding::Kind::kCreate) sequence_of(step).id = {};  // it was not made
+  if (step.kind == Outstanding::Kind::kRestore && try_another_start(step, failure, events)) return;
+  const bool makes =
+      step.kind == Outstanding::Kind::kCreate || step.kind == Outstanding::Kind::kRestore;
+  if (makes) sequence_of(step).id = {};  // it was not made
   if (step.group >= 0) {
     fail_group(step.group, failure, events);
     return;
@@ -127,6 +185,7 @@ void Scheduler::fail_group(std::int64_t number, const StepFailed& failure,
   Group& group = groups_.at(number);
   const std::size_t before = group.bytes();
   fail_waiting(group, failure, events);
+  group.is_lost = true;
   follow_change(group, before);
   forget_group_if_done(number);
 }
@@ -171,6 +230,8 @@ void Scheduler::forget_group_if_done(std::int64_t number) {
   if (group.has_waiting() || group.n_running > 0) return;
   const SequenceId document = group.document_sequence.id;
   if (group.has_document && document != SequenceId{}) drops_.push_back(document);
+  if (!group.checkpoint_name.empty() && !group.is_lost)
+    done_documents_.push_back(group.checkpoint_name);
   const std::int64_t parent = group.parent;
   const std::size_t bytes = group.bytes();
   groups_.erase(at);

@@ -20,6 +20,7 @@
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
 #include "tools/kernels_command.h"
+#include "tools/kv_speed_command.h"
 #include "tools/progress_line.h"
 
 namespace longhaul {
@@ -106,8 +107,10 @@ Command add_bench_command(CLI::App& program) {
   const auto flags = std::make_shared<BenchFlags>();
   add_bench_flags(*app, *flags);
   const Command kernels = add_bench_kernels_command(*app);
-  return {app, [app, flags, kernels] {
+  const Command kv = add_bench_kv_command(*app);
+  return {app, [app, flags, kernels, kv] {
             if (kernels.app->parsed()) return kernels.run();
+            if (kv.app->parsed()) return kv.run();
             flags->job.flags_given = given_flags(*app);
             return run_job(
                 flags->job,

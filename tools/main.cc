@@ -20,6 +20,7 @@
 #include "tools/flags/suggestion.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job_end.h"
+#include "tools/kv_command.h"
 #include "tools/plan_command.h"
 
 namespace longhaul {
@@ -63,9 +64,9 @@ int run_program(int argc, char** argv) {
   choose_isa();
   program.set_version_flag("-V,--version", version_text());
   program.require_subcommand(1);
-  const std::vector<Command> commands = {add_run_command(program), add_plan_command(program),
-                                         add_eval_command(program), add_bench_command(program),
-                                         add_checksum_command(program)};
+  const std::vector<Command> commands = {add_run_command(program),      add_plan_command(program),
+                                         add_eval_command(program),     add_bench_command(program),
+                                         add_checksum_command(program), add_kv_command(program)};
   use_our_help(program);
   const std::vector<std::string> words = arguments(argc, argv);
   try {

@@ -15,6 +15,7 @@
 #include "coordinator/requests.h"
 #include "kernels/cpu/isa.h"
 #include "tools/batch_input.h"
+#include "tools/job/checkpoints.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/run_groups.h"
 #include "tools/job/run_session.h"
@@ -65,6 +66,11 @@ struct Counts {
   std::size_t n_bad_lines = 0;
 };
 
+// out.jsonl -> out.checkpoints, as the other files beside the results.
+fs::path checkpoint_folder(const fs::path& results) {
+  return journal_paths(results).manifest.replace_extension().replace_extension(".checkpoints");
+}
+
 // The last line of a run, and its exit status.
 int report(const Journal::ToDo& todo, const Counts& counts, bool complete,
            const ResultWriter& writer) {
@@ -111,8 +117,12 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
       is_stream(options.output) ? std::nullopt : first_start(journal_paths(options.output), mode);
   const std::int64_t started = first.value_or(unix_time());
   AnswerConfig answers = options.answers;
+  if (answers.checkpoint_dir.empty() && !is_stream(options.output))
+    answers.checkpoint_dir = checkpoint_folder(options.output);
   answers.chat.started = started;  // a run that goes on writes the same date into its prompts
-  const RunSession session = open_session(options.job, answers);
+  Checkpoints checkpoints(answers.checkpoint_dir);
+  RunSession session = open_session(options.job, answers);
+  session.engine.checkpoints = checkpoints.hooks();
   InputBatch batch = read_batch(options.input, session.preparation.texts);
   add_missing_templates(session.preparation, batch);
   options.skip_bad_lines ? skip_bad_lines(batch) : refuse_problems(batch);
@@ -152,6 +162,10 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
     writer.add_error(error_line(batch.identities[failure.index], failure.code, failure.message));
     ++counts.n_failed;
   };
+  callbacks.on_note = [&](const std::string& text) {
+    display.clear();
+    fmt::print(stderr, "longhaul: {}\n", text);
+  };
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
   bool complete = false;
@@ -172,6 +186,8 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
   }
   display.finish(progress);
   writer.verify();
+  if (const std::string text = checkpoints.summary(); !text.empty())
+    fmt::print(stderr, "longhaul: {}\n", text);
   return report(todo, counts, complete, writer);
 }
 

@@ -20,6 +20,8 @@ Command add_run_command(CLI::App& program) {
   return {app, [app, options] {
             check_run_options(*options);
             options->job.flags_given = given_flags(*app);
+            if (!options->checkpoint_every.empty())
+              options->answers.checkpoint_every = checkpoint_every(options->checkpoint_every);
             open_log(options->log);
             install_stop_signals();
             const auto open_model = [&] {

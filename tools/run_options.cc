@@ -128,7 +128,24 @@ void add_operation_options(CLI::App& app, RunOptions& o) {
   const std::string group = "Operation";
   app.add_option("--save-kv", o.answers.save_kv,
                  "Write each document's KV caches to HDF5 files in this folder, before requests on "
-                 "it start (docs/kv_files.md)")
+                 "it start, unless they are there; documents that begin as one that is there go on "
+                 "from it (docs/kv_files.md)")
+      ->group(group);
+  app.add_option("--load-kv", o.answers.load_kv,
+                 "Take the beginnings of documents from saved KV caches in this folder, whatever "
+                 "ranks wrote them")
+      ->group(group);
+  app.add_flag("--kv-convert", o.answers.kv_convert,
+               "Convert saved caches of other types than this run's (else they are refused)")
+      ->group(group);
+  app.add_option("--checkpoint-every", o.checkpoint_every,
+                 "While documents are read, save them as far as they are, for a run that goes on: "
+                 "after so many chunks (16), after a time (10m), or so that it takes at most a "
+                 "share of the time (default 2%); never: also not when the run is stopped")
+      ->group(group);
+  app.add_option("--checkpoint-dir", o.answers.checkpoint_dir,
+                 "Folder for that, which all ranks see (default: OUT.checkpoints beside the "
+                 "results); a document's files go when its requests are done")
       ->group(group);
   add_step_timeout_flag(app, o.job, group);
   app.add_option("--report", o.report,
@@ -179,6 +196,8 @@ void check_run_options(const RunOptions& o) {
   }
   require(!(o.overwrite && o.retry_errors),
           "--overwrite starts over, --retry-errors keeps what is done: use one of them");
+  require(!o.answers.kv_convert || !o.answers.load_kv.empty() || !o.answers.save_kv.empty(),
+          "--kv-convert converts what --load-kv finds: give --load-kv FOLDER");
   require(is_batch || !(o.overwrite || o.retry_errors || o.skip_bad_lines || o.accept_edited),
           "--overwrite, --retry-errors, --skip-bad-lines and --accept-edited are for -i and -o");
   require(o.output != "-" || !(o.overwrite || o.retry_errors || o.accept_edited),

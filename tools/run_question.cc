@@ -9,6 +9,7 @@
 #include <string>
 
 #include "coordinator/documents.h"
+#include "tools/job/checkpoints.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/run_groups.h"
 #include "tools/job/run_session.h"
@@ -76,7 +77,9 @@ int status_of_failure(const FailedRequest& failure) {
 
 int run_question(const RunOptions& options, JobRanks& ranks) {
   std::vector<Request> requests = {question_of(options)};
-  const RunSession session = open_session(options.job, options.answers);
+  Checkpoints checkpoints(options.answers.checkpoint_dir);
+  RunSession session = open_session(options.job, options.answers);
+  session.engine.checkpoints = checkpoints.hooks();
   const CheckedDocuments documents = check_documents(requests, ".", session.preparation.texts);
   if (!documents.problems.empty()) {
     // The user said -f, and knows nothing of the request that it became.
@@ -107,6 +110,10 @@ int run_question(const RunOptions& options, JobRanks& ranks) {
     display.clear();
     fmt::print(stderr, "longhaul: error: {}: {}\n", failure.code, failure.message);
     status = status_of_failure(failure);
+  };
+  callbacks.on_note = [&](const std::string& text) {
+    display.clear();
+    fmt::print(stderr, "longhaul: {}\n", text);
   };
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;

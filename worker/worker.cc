@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "kernels/sum_rows.h"
 #include "worker/alone_forward.h"
 #include "worker/ring/ring_forward.h"
+#include "worker/snapshot/restore_sequence.h"
 #include "worker/snapshot/save_sequence.h"
 
 namespace longhaul {
@@ -234,11 +237,50 @@ StepDone Worker::run(const ReportRank& /*command*/) {
 }
 
 StepDone Worker::run(const SaveSequence& command) {
+  if (board_ != nullptr) board_->enter(Activity::kSaving);
+  const Sequence& sequence = find_whole(command.sequence);
+  std::vector<float> last_hidden;
+  if (forward_->answers() && sequence.last_hidden != nullptr) {
+    const TensorView<const float, 2> row = sequence.last_hidden->view();
+    last_hidden.resize(static_cast<std::size_t>(row.dim(1)));
+    copy_to_host(queue_.stream(), std::as_writable_bytes(std::span(last_hidden)),
+                 reinterpret_cast<const std::byte*>(row.data()));
+  }
   save_sequence({.command = command,
-                 .cache = find_whole(command.sequence).cache,
+                 .cache = sequence.cache,
+                 .last_hidden = last_hidden,
                  .stream = queue_.stream(),
                  .spec = weights_->spec(),
                  .comm = comm_});
+  return {};
+}
+
+StepDone Worker::run(const RestoreSequence& command) {
+  if (board_ != nullptr) board_->enter(Activity::kLoading);
+  require(!sequences_.contains(command.sequence),
+          fmt::format("there is a sequence {} already", command.sequence.value));
+  Sequence sequence{
+      .cache = SequenceCache(layout_, pool_), .sampling = {}, .rules = {}, .last_hidden = {}};
+  sequence.n_tokens = command.n_tokens;
+  const bool is_split = stage_ && comm_.size() > 1;
+  std::vector<float> last_hidden =
+      restore_sequence({.command = command,
+                        .cache = sequence.cache,
+                        .stream = queue_.stream(),
+                        .spec = weights_->spec(),
+                        .comm = comm_,
+                        .is_home = [&](LayerId layer, KvHeadId kv_head, std::int64_t block) {
+                          return !is_split || stage_->layer(layer).homes[kv_head].of_block(block) ==
+                                                  stage_->position();
+                        }});
+  if (forward_->answers() && !last_hidden.empty()) {
+    const auto n = static_cast<std::int64_t>(last_hidden.size());
+    sequence.last_hidden =
+        std::make_shared<DeviceTensor<float, 2>>(queue_.stream(), std::array{std::int64_t{1}, n});
+    copy_from_host(queue_.stream(), reinterpret_cast<std::byte*>(sequence.last_hidden->data()),
+                   std::as_bytes(std::span(last_hidden)));
+  }
+  add(command.sequence, std::move(sequence));
   return {};
 }
 

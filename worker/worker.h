@@ -101,6 +101,7 @@ class Worker {
   StepDone run(const Shutdown& command);
   StepDone run(const ReportRank&);
   StepDone run(const SaveSequence& command);
+  StepDone run(const RestoreSequence& command);
   StepDone run(const MeasureRates& command);
 
   Sequence& find(SequenceId id);

@@ -15,7 +15,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x3157484c;  // "LHW1"
-constexpr std::uint16_t kVersion = 6;
+constexpr std::uint16_t kVersion = 7;
 
 // The commands' numbers on the wire are their places in the variant; the assertions notice a change
 // of order.
@@ -28,6 +28,7 @@ static_assert(std::is_same_v<std::variant_alternative_t<5, StepCommand>, Shutdow
 static_assert(std::is_same_v<std::variant_alternative_t<6, StepCommand>, ReportRank>);
 static_assert(std::is_same_v<std::variant_alternative_t<7, StepCommand>, SaveSequence>);
 static_assert(std::is_same_v<std::variant_alternative_t<8, StepCommand>, MeasureRates>);
+static_assert(std::is_same_v<std::variant_alternative_t<9, StepCommand>, RestoreSequence>);
 
 void write(ByteWriter& out, const SamplingParams& sampling) {
   out.number(sampling.temperature);
@@ -98,6 +99,16 @@ void write(ByteWriter& out, const SaveSequence& command) {
     out.text(name);
     out.text(text);
   }
+  out.number(static_cast<std::uint8_t>(command.goes_on));
+}
+
+void write(ByteWriter& out, const RestoreSequence& command) {
+  out.number(command.sequence.value);
+  out.text(command.folder);
+  out.text(command.name);
+  out.text(command.content_id);
+  out.number(command.n_tokens);
+  out.number(static_cast<std::uint8_t>(command.converts));
 }
 
 void write(ByteWriter& out, const MeasureRates& command) {
@@ -106,6 +117,12 @@ void write(ByteWriter& out, const MeasureRates& command) {
 }
 
 SequenceId read_sequence(ByteReader& in) { return {in.number<std::int64_t>()}; }
+
+bool read_flag(ByteReader& in) {
+  const auto value = in.number<std::uint8_t>();
+  if (value > 1) in.fail("a flag is neither 0 nor 1");
+  return value == 1;
+}
 
 PrefillChunk read_prefill(ByteReader& in) {
   PrefillChunk command;
@@ -149,6 +166,18 @@ SaveSequence read_save(ByteReader& in) {
     name = in.text();
     text = in.text();
   }
+  command.goes_on = read_flag(in);
+  return command;
+}
+
+RestoreSequence read_restore(ByteReader& in) {
+  RestoreSequence command;
+  command.sequence = read_sequence(in);
+  command.folder = in.text();
+  command.name = in.text();
+  command.content_id = in.text();
+  command.n_tokens = in.number<std::int64_t>();
+  command.converts = read_flag(in);
   return command;
 }
 
@@ -368,6 +397,9 @@ StepCommand decode_command(std::span<const std::byte> bytes) {
       break;
     case 8:
       command = read_measure(in);
+      break;
+    case 9:
+      command = read_restore(in);
       break;
     default:
       in.fail("unknown command");

@@ -112,10 +112,25 @@ struct SaveSequence {
   std::string name;                       // of the files in it, without extension
   std::vector<std::int32_t> tokens;       // the sequence's: they are written too
   std::vector<Named<std::string>> facts;  // about model and run: attributes of NAME.h5
+  // Where NAME.h5 holds a beginning of these tokens, only what came later is written; it is
+  // replaced when that is whole. Else it is replaced by everything.
+  bool goes_on = false;
+};
+// A new sequence with the tokens of saved caches, as if they had been prefilled: every rank reads
+// what it is home of, whoever wrote it. Drawn from it are forks only, so it has no sampling. When
+// it fails nothing was made.
+struct RestoreSequence {
+  SequenceId sequence;
+  std::string folder;         // that all ranks of the replica see
+  std::string name;           // of the files in it, without extension
+  std::string content_id;     // that they must have
+  std::int64_t n_tokens = 0;  // that they must hold
+  bool converts = false;      // caches of other types become those of the run
 };
 
-using StepCommand = std::variant<OpenSequence, ForkSequence, DropSequences, PrefillChunk,
-                                 DecodeBatch, Shutdown, ReportRank, SaveSequence, MeasureRates>;
+using StepCommand =
+    std::variant<OpenSequence, ForkSequence, DropSequences, PrefillChunk, DecodeBatch, Shutdown,
+                 ReportRank, SaveSequence, MeasureRates, RestoreSequence>;
 
 // --- Results: one for each command, in order ---
 
@@ -158,8 +173,8 @@ struct StepDone {
   std::vector<RankRates> rates;     // MeasureRates: one per rank, by rank
 };
 // The step failed as a whole; the sequences whose caches it was changing are in an undefined state
-// and must be dropped. A failed OpenSequence or ForkSequence has made nothing: there is nothing to
-// drop, and a fork's parent is as it was.
+// and must be dropped. A failed OpenSequence, ForkSequence or RestoreSequence has made nothing:
+// there is nothing to drop, and a fork's parent is as it was.
 struct StepFailed {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;

@@ -24,6 +24,7 @@ EngineCallbacks locked(const EngineCallbacks& callbacks, std::mutex& writing) {
   return {.on_done = locked(callbacks.on_done, writing),
           .on_failed = locked(callbacks.on_failed, writing),
           .on_text = locked(callbacks.on_text, writing),
+          .on_note = locked(callbacks.on_note, writing),
           .on_progress = locked(callbacks.on_progress, writing),
           .stop_requested = callbacks.stop_requested};
 }

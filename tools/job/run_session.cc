@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/sha256.h"
@@ -15,6 +17,7 @@
 #include "coordinator/fingerprint.h"
 #include "model/heads/heads_json.h"
 #include "tools/job/input_errors.h"
+#include "tools/job/saved_documents.h"
 #include "tools/job/stop_signal.h"
 
 namespace longhaul {
@@ -111,43 +114,100 @@ Json fingerprint_of(const RunSession& session, const JobConfig& job, const Answe
                     {"settings", std::move(settings)}};
 }
 
+// What caches depend on besides the tokens.
+std::string identity_of(const RunSession& session, const JobConfig& job,
+                        const AnswerConfig& answers) {
+  const JsonField settings = JsonField(session.fingerprint, "fingerprint").at("settings");
+  JsonObject what{{"model", *session.fingerprint.find("model")},
+                  {"cache_type_k", settings.at("cache_type_k").json()},
+                  {"cache_type_v", settings.at("cache_type_v").json()},
+                  {"heads", settings.at("heads").json()}};
+  add_methods(answers, session.heads, what);
+  add_weights(job, what);
+  return to_text(Json(std::move(what)));
+}
+
+// What the queries before the cut have seen is not in files.
+void refuse_chosen(std::string_view flag, const RunSession& session) {
+  if (session.heads.table.count_chosen() == 0) return;
+  throw Error(
+      ErrorCode::kUnsupported,
+      fmt::format("{}: caches of which tokens were chosen by attention cannot be saved yet; "
+                  "leave out {}, or give a --policy that keeps a window",
+                  flag, flag));
+}
+
+void require_hdf5(std::string_view flag) {
+  if (build_info::kHasHdf5) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{} needs HDF5, and this build of Longhaul has none; install its "
+                          "development files (Debian: libhdf5-openmpi-dev) and build again",
+                          flag));
+}
+
+SaveCaches caches_in(const std::filesystem::path& folder, const RunSession& session,
+                     const JobConfig& job, const AnswerConfig& answers) {
+  const Json& model = *session.fingerprint.find("model");
+  const std::string identity = identity_of(session, job, answers);
+  const Json* tokenizer = model.find("tokenizer_sha256");
+  return SaveCaches{
+      .folder = folder.string(),
+      .identity = identity,
+      .facts = {{"model_id", answers.model},
+                {"model_sha256", sha256_of(to_text(model))},
+                {"tokenizer_sha256", JsonField(*tokenizer, "tokenizer_sha256").as_string()},
+                {"settings", identity}}};
+}
+
 // Documents' caches go to --save-kv DIR; what cannot work is refused before anything is computed.
 std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job,
                                  const AnswerConfig& answers) {
   if (answers.save_kv.empty()) return std::nullopt;
-  if (!build_info::kHasHdf5) {
-    throw Error(ErrorCode::kUnsupported,
-                "--save-kv writes HDF5, and this build of Longhaul has no HDF5; install its "
-                "development files (Debian: libhdf5-openmpi-dev) and build again");
-  }
-  if (session.heads.table.count_chosen() > 0) {
-    throw Error(ErrorCode::kUnsupported,
-                "--save-kv: caches of which tokens were chosen by attention cannot be saved yet; "
-                "leave out --save-kv, or give a --policy that keeps a window");
-  }
+  require_hdf5("--save-kv");
+  refuse_chosen("--save-kv", session);
   std::error_code error;
   std::filesystem::create_directories(answers.save_kv, error);
   if (error || ::access(answers.save_kv.c_str(), W_OK | X_OK) != 0) {
     throw Error(ErrorCode::kIo, fmt::format("--save-kv {}: files cannot be made in this folder",
                                             answers.save_kv.string()));
   }
-  const Json& model = *session.fingerprint.find("model");
-  const JsonField settings = JsonField(session.fingerprint, "fingerprint").at("settings");
-  JsonObject what{{"model", model},
-                  {"cache_type_k", settings.at("cache_type_k").json()},
-                  {"cache_type_v", settings.at("cache_type_v").json()},
-                  {"heads", settings.at("heads").json()}};
-  add_methods(answers, session.heads, what);
-  add_weights(job, what);
-  const std::string identity = to_text(Json(std::move(what)));
-  const Json* tokenizer = model.find("tokenizer_sha256");
-  return SaveCaches{
-      .folder = answers.save_kv.string(),
-      .identity = identity,
-      .facts = {{"model_id", answers.model},
-                {"model_sha256", sha256_of(to_text(model))},
-                {"tokenizer_sha256", JsonField(*tokenizer, "tokenizer_sha256").as_string()},
-                {"settings", identity}}};
+  return caches_in(answers.save_kv, session, job, answers);
+}
+
+bool has_checkpoints(const RunSession& session, const AnswerConfig& answers) {
+  return !answers.checkpoint_dir.empty() && build_info::kHasHdf5 &&
+         session.heads.table.count_chosen() == 0 &&
+         answers.checkpoint_every.unit != CheckpointEvery::Unit::kNever;
+}
+
+// Documents begin with saved caches of --load-kv DIR, which must fit, and of --save-kv DIR and
+// checkpoints, where they do.
+std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
+    const RunSession& session, const JobConfig& job, const AnswerConfig& answers) {
+  std::vector<SavedFolder> folders;
+  if (!answers.load_kv.empty()) {
+    require_hdf5("--load-kv");
+    refuse_chosen("--load-kv", session);
+    if (!std::filesystem::is_directory(answers.load_kv)) {
+      throw Error(ErrorCode::kIo,
+                  fmt::format("--load-kv {}: there is no such folder", answers.load_kv.string()));
+    }
+    folders.push_back({.path = answers.load_kv, .must_work = true});
+  }
+  std::error_code ignored;
+  if (!answers.save_kv.empty() &&
+      !std::filesystem::equivalent(answers.save_kv, answers.load_kv, ignored))
+    folders.push_back({.path = answers.save_kv});
+  if (has_checkpoints(session, answers))
+    folders.push_back({.path = answers.checkpoint_dir, .has_checkpoints = true});
+  if (folders.empty()) return {};
+  WantedCaches wanted{.identity = identity_of(session, job, answers),
+                      .k_type = session.k_type,
+                      .v_type = session.v_type,
+                      .rope_theta = session.spec().rope_theta,
+                      .converts = answers.kv_convert};
+  const auto saved = std::make_shared<SavedDocuments>(std::move(folders), std::move(wanted));
+  return [saved](std::span<const std::int32_t> document) { return saved->starts_of(document); };
 }
 
 void warn_about_config(const RunSession& session) {
@@ -212,6 +272,11 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
                                            sha256_of(to_text(session.fingerprint)).substr(0, 12));
   session.engine.scheduler.save = saving(session, job, answers);
+  if (has_checkpoints(session, answers)) {
+    session.engine.scheduler.checkpoint = caches_in(answers.checkpoint_dir, session, job, answers);
+    session.engine.checkpoint_every = answers.checkpoint_every;
+  }
+  session.engine.find_starts = loading(session, job, answers);
   warn_about_config(session);
   warn_about_generation_config(session, answers);
   return session;

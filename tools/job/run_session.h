@@ -30,6 +30,11 @@ struct AnswerConfig {
   bool parse_special = false;            // special tokens written in texts count as such
   bool lossy_text = false;               // documents that are no UTF-8 are accepted
   std::filesystem::path save_kv;         // a folder; empty: documents' caches are not saved
+  std::filesystem::path load_kv;         // a folder with saved caches; empty: none but save_kv's
+  bool kv_convert = false;               // saved caches of other types are converted
+  // Where documents are saved while they are read; empty: nowhere.
+  std::filesystem::path checkpoint_dir;
+  CheckpointEvery checkpoint_every;
   ChatConfig chat;
 };
 

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "base/error.h"
 #include "kernels/kv_quantise.h"
@@ -11,50 +12,72 @@
 namespace longhaul {
 namespace {
 
-// The layouts of kernels/kv_block.h. T holds one element; kLanes of them stand together.
-template <typename T, std::int64_t kLanes>
-void copy_key_rows(const BlockRowsArgs& args) {
-  using Lanes = std::array<T, kLanes>;
-  const auto [block_size, head_dim] = std::pair(args.shape.block_size, args.shape.head_dim);
-  for (std::int64_t group = 0; group < head_dim / kLanes; ++group) {
-    const std::byte* from =
-        args.block +
-        static_cast<std::size_t>(group * block_size + args.slots.begin) * sizeof(Lanes);
-    std::byte* to = args.to + static_cast<std::size_t>(group) * sizeof(Lanes);
-    for (std::int64_t token = 0; token < args.slots.size(); ++token) {
-      std::memcpy(to, from, sizeof(Lanes));
-      from += sizeof(Lanes);
-      to += static_cast<std::size_t>(head_dim) * sizeof(T);
+// The layouts of kernels/kv_block.h. T holds one element; kLanes of them stand together. Calls
+// move(offset in the block, offset in the rows, size) for what lies together in both.
+template <typename T, std::int64_t kLanes, typename Move>
+void walk_key_rows(const KvBlockShape& shape, Extent slots, const Move& move) {
+  constexpr std::integral_constant<std::size_t, sizeof(T) * kLanes> kSize;
+  for (std::int64_t group = 0; group < shape.head_dim / kLanes; ++group) {
+    std::size_t in_block = static_cast<std::size_t>(group * shape.block_size + slots.begin) * kSize;
+    std::size_t in_rows = static_cast<std::size_t>(group) * kSize;
+    for (std::int64_t token = 0; token < slots.size(); ++token) {
+      move(in_block, in_rows, kSize);
+      in_block += kSize;
+      in_rows += static_cast<std::size_t>(shape.head_dim) * sizeof(T);
     }
   }
 }
 
-template <typename T, std::int64_t kLanes>
-void copy_value_rows(const BlockRowsArgs& args) {
-  const std::int64_t head_dim = args.shape.head_dim;
-  std::byte* to = args.to;
-  for (std::int64_t slot = args.slots.begin; slot < args.slots.end; ++slot) {
-    const std::byte* from =
-        args.block + args.shape.k_bytes() +
-        static_cast<std::size_t>(slot / kLanes * head_dim * kLanes + slot % kLanes) * sizeof(T);
-    for (std::int64_t d = 0; d < head_dim; ++d) {
-      std::memcpy(to, from, sizeof(T));
-      from += kLanes * sizeof(T);
-      to += sizeof(T);
+template <typename T, std::int64_t kLanes, typename Move>
+void walk_value_rows(const KvBlockShape& shape, Extent slots, const Move& move) {
+  constexpr std::integral_constant<std::size_t, sizeof(T)> kSize;
+  std::size_t in_rows = 0;
+  for (std::int64_t slot = slots.begin; slot < slots.end; ++slot) {
+    std::size_t in_block =
+        shape.k_bytes() +
+        static_cast<std::size_t>(slot / kLanes * shape.head_dim * kLanes + slot % kLanes) * kSize;
+    for (std::int64_t d = 0; d < shape.head_dim; ++d) {
+      move(in_block, in_rows, kSize);
+      in_block += kLanes * kSize;
+      in_rows += kSize;
     }
   }
+}
+
+template <typename T, std::int64_t kLanes, typename Move>
+void walk_rows(const KvBlockShape& shape, KvSide side, Extent slots, const Move& move) {
+  if (side == KvSide::kKeys) return walk_key_rows<T, kLanes>(shape, slots, move);
+  walk_value_rows<T, kLanes>(shape, slots, move);
+}
+
+KvCodePlace code_place(const KvBlockShape& shape, KvSide side, std::int64_t slot,
+                       std::int64_t dim) {
+  return side == KvSide::kKeys ? k_code_place(shape, slot, dim) : v_code_place(shape, slot, dim);
+}
+
+std::size_t side_at(const KvBlockShape& shape, KvSide side) {
+  return side == KvSide::kKeys ? 0 : shape.k_bytes();
+}
+
+// Where scales or minima of the slots lie in a block.
+std::size_t ranges_at(const KvBlockShape& shape, KvSide side, RowPart part, Extent slots) {
+  const KvPartLayout layout = shape.part(kv_type_of(shape, side));
+  return side_at(shape, side) + static_cast<std::size_t>(2 * slots.begin) +
+         (part == RowPart::kScales ? layout.scales_at() : layout.minima_at());
+}
+
+void check_slots(const KvBlockShape& shape, Extent slots) {
+  require(slots.begin >= 0 && slots.end <= shape.block_size,
+          fmt::format("slots [{}, {}) of a block of {}", slots.begin, slots.end, shape.block_size));
 }
 
 void copy_codes(const BlockRowsArgs& args) {
-  const bool keys = args.side == KvSide::kKeys;
   const KvType type = kv_type_of(args.shape, args.side);
-  const std::byte* part = args.block + (keys ? 0 : args.shape.k_bytes());
+  const std::byte* part = args.block + side_at(args.shape, args.side);
   std::byte* to = args.to;
   for (std::int64_t slot = args.slots.begin; slot < args.slots.end; ++slot) {
     const auto code = [&](std::int64_t dim) {
-      return unsigned{read_code(
-          type, part,
-          keys ? k_code_place(args.shape, slot, dim) : v_code_place(args.shape, slot, dim))};
+      return unsigned{read_code(type, part, code_place(args.shape, args.side, slot, dim))};
     };
     for (std::int64_t d = 0; d < args.shape.head_dim; ++d) {
       unsigned byte = code(d);
@@ -64,12 +87,21 @@ void copy_codes(const BlockRowsArgs& args) {
   }
 }
 
-void copy_ranges(const BlockRowsArgs& args) {
-  const bool keys = args.side == KvSide::kKeys;
-  const KvPartLayout layout = args.shape.part(kv_type_of(args.shape, args.side));
-  const std::byte* from = args.block + (keys ? 0 : args.shape.k_bytes()) + 2 * args.slots.begin +
-                          (args.part == RowPart::kScales ? layout.scales_at() : layout.minima_at());
-  std::memcpy(args.to, from, static_cast<std::size_t>(2 * args.slots.size()));
+void fill_codes(const FillBlockArgs& args) {
+  const KvType type = kv_type_of(args.shape, args.side);
+  std::byte* part = args.block + side_at(args.shape, args.side);
+  const std::byte* from = args.rows;
+  for (std::int64_t slot = args.slots.begin; slot < args.slots.end; ++slot) {
+    const auto put = [&](std::int64_t dim, unsigned code) {
+      write_code(type, part, code_place(args.shape, args.side, slot, dim),
+                 static_cast<std::uint8_t>(code));
+    };
+    for (std::int64_t d = 0; d < args.shape.head_dim; ++d) {
+      const auto byte = static_cast<unsigned>(*from++);
+      put(d, type == KvType::kInt4 ? byte & 0xfU : byte);
+      if (type == KvType::kInt4) put(++d, byte >> 4);
+    }
+  }
 }
 
 }  // namespace
@@ -90,39 +122,80 @@ std::size_t row_bytes(const KvBlockShape& shape, KvSide side, RowPart part) {
 }
 
 void copy_block_rows(const BlockRowsArgs& args) {
-  require(args.slots.begin >= 0 && args.slots.end <= args.shape.block_size,
-          fmt::format("slots [{}, {}) of a block of {}", args.slots.begin, args.slots.end,
-                      args.shape.block_size));
-  const bool keys = args.side == KvSide::kKeys;
-  if (args.part != RowPart::kValues) return copy_ranges(args);
+  check_slots(args.shape, args.slots);
+  if (args.part != RowPart::kValues) {
+    std::memcpy(args.to, args.block + ranges_at(args.shape, args.side, args.part, args.slots),
+                static_cast<std::size_t>(2 * args.slots.size()));
+    return;
+  }
+  const auto move = [&](std::size_t in_block, std::size_t in_rows, auto size) {
+    std::memcpy(args.to + in_rows, args.block + in_block, size);
+  };
   switch (kv_type_of(args.shape, args.side)) {
     case KvType::kF32:
-      return keys ? copy_key_rows<std::uint32_t, 1>(args) : copy_value_rows<std::uint32_t, 1>(args);
+      return walk_rows<std::uint32_t, 1>(args.shape, args.side, args.slots, move);
     case KvType::kBf16:
-      return keys ? copy_key_rows<std::uint16_t, 2>(args) : copy_value_rows<std::uint16_t, 2>(args);
+      return walk_rows<std::uint16_t, 2>(args.shape, args.side, args.slots, move);
     case KvType::kInt8:
     case KvType::kInt4:
       return copy_codes(args);
   }
 }
 
-std::int64_t n_tokens_in(std::span<const KvBlockRef> blocks) {
-  std::int64_t n = 0;
-  for (const KvBlockRef& block : blocks) n += block.n_tokens;
-  return n;
+void fill_block_rows(const FillBlockArgs& args) {
+  check_slots(args.shape, args.slots);
+  if (args.part != RowPart::kValues) {
+    std::memcpy(args.block + ranges_at(args.shape, args.side, args.part, args.slots), args.rows,
+                static_cast<std::size_t>(2 * args.slots.size()));
+    return;
+  }
+  const auto move = [&](std::size_t in_block, std::size_t in_rows, auto size) {
+    std::memcpy(args.block + in_block, args.rows + in_rows, size);
+  };
+  switch (kv_type_of(args.shape, args.side)) {
+    case KvType::kF32:
+      return walk_rows<std::uint32_t, 1>(args.shape, args.side, args.slots, move);
+    case KvType::kBf16:
+      return walk_rows<std::uint16_t, 2>(args.shape, args.side, args.slots, move);
+    case KvType::kInt8:
+    case KvType::kInt4:
+      return fill_codes(args);
+  }
 }
 
-std::vector<Extent> position_runs(std::span<const KvBlockRef> blocks) {
-  std::vector<Extent> runs;
+std::vector<BlockRun> block_runs(std::span<const KvBlockRef> blocks, Extent without) {
+  std::vector<BlockRun> runs;
   for (const KvBlockRef& block : blocks) {
     const Extent here{block.first_position, block.first_position + block.n_tokens};
-    if (!runs.empty() && runs.back().end == here.begin) {
-      runs.back().end = here.end;
-    } else {
-      runs.push_back(here);
+    const Extent before{here.begin, std::min(here.end, without.begin)};
+    const Extent after{std::max(here.begin, without.end), here.end};
+    for (const Extent& kept : {before, after}) {
+      if (kept.empty()) continue;
+      runs.push_back({.block = block.data,
+                      .slots = {kept.begin - here.begin, kept.end - here.begin},
+                      .first_position = kept.begin});
     }
   }
   return runs;
+}
+
+std::int64_t n_tokens_in(std::span<const BlockRun> runs) {
+  std::int64_t n = 0;
+  for (const BlockRun& run : runs) n += run.slots.size();
+  return n;
+}
+
+std::vector<Extent> position_runs(std::span<const BlockRun> runs) {
+  std::vector<Extent> positions;
+  for (const BlockRun& run : runs) {
+    const Extent here = run.positions();
+    if (!positions.empty() && positions.back().end == here.begin) {
+      positions.back().end = here.end;
+    } else {
+      positions.push_back(here);
+    }
+  }
+  return positions;
 }
 
 }  // namespace longhaul

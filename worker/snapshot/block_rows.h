@@ -1,4 +1,5 @@
-// Turns cache blocks into plain rows, one for each token, bit for bit: the form that files have.
+// Turns cache blocks into plain rows, one for each token, and rows into blocks, bit for bit: rows
+// are the form that files have.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -35,8 +36,29 @@ struct BlockRowsArgs {
 };
 void copy_block_rows(const BlockRowsArgs& args);
 
-// Tokens that the blocks hold, and their positions as runs without gaps.
-std::int64_t n_tokens_in(std::span<const KvBlockRef> blocks);
-std::vector<Extent> position_runs(std::span<const KvBlockRef> blocks);
+// The other way: rows become the tokens in some slots of one block; its other slots stay as they
+// are. Local.
+struct FillBlockArgs {
+  const KvBlockShape& shape;
+  KvSide side = KvSide::kKeys;
+  RowPart part = RowPart::kValues;
+  const std::byte* rows = nullptr;  // one for each slot
+  Extent slots;                     // of the block
+  std::byte* block = nullptr;
+};
+void fill_block_rows(const FillBlockArgs& args);
+
+// Neighbouring tokens of one block.
+struct BlockRun {
+  const std::byte* block = nullptr;
+  Extent slots;
+  std::int64_t first_position = 0;
+  Extent positions() const { return {first_position, first_position + slots.size()}; }
+};
+// The tokens of `blocks`, which ascend, but for those at positions in `without`.
+std::vector<BlockRun> block_runs(std::span<const KvBlockRef> blocks, Extent without);
+// How many tokens they are, and their positions as runs without gaps.
+std::int64_t n_tokens_in(std::span<const BlockRun> runs);
+std::vector<Extent> position_runs(std::span<const BlockRun> runs);
 
 }  // namespace longhaul

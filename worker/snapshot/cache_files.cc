@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace longhaul {
@@ -10,7 +12,8 @@ namespace longhaul {
 namespace fs = std::filesystem;
 
 fs::path SavedSequence::part_path(std::int64_t part) const {
-  return folder / fmt::format("{}.part-{:04}.h5", name, part);
+  if (generation == 0) return folder / fmt::format("{}.part-{:04}.h5", name, part);
+  return folder / fmt::format("{}.part-{:04}.g{}.h5", name, part, generation);
 }
 
 std::string_view role_name(HeadKind kind) {
@@ -25,15 +28,23 @@ std::string_view role_name(HeadKind kind) {
   throw Error(ErrorCode::kInternal, "a role without a name");
 }
 
-void remove_saved(const SavedSequence& saved) {
+void remove_saved(const fs::path& folder, const std::string& name) {
   std::error_code ignored;
   // The master first: while it is there, so are its parts.
-  fs::remove(saved.master_path(), ignored);
+  fs::remove(folder / (name + ".h5"), ignored);
+  fs::remove(folder / (name + ".h5.partial"), ignored);
+  remove_parts_but(folder, name, {});
+}
+
+void remove_parts_but(const fs::path& folder, const std::string& name,
+                      std::span<const WrittenFile> used) {
+  std::error_code ignored;
   std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(saved.folder, ignored)) {
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string file = entry.path().filename().string();
-    if (file.starts_with(saved.name + ".part-") || file == saved.name + ".h5.partial")
-      found.push_back(entry.path());
+    const bool is_used = std::any_of(used.begin(), used.end(),
+                                     [&](const WrittenFile& part) { return part.name == file; });
+    if (file.starts_with(name + ".part-") && !is_used) found.push_back(entry.path());
   }
   for (const fs::path& path : found) fs::remove(path, ignored);
 }

@@ -18,6 +18,13 @@
 
 namespace longhaul {
 
+struct WrittenFile {
+  std::string name;  // within the folder
+  std::int64_t n_bytes = 0;
+  std::string sha256;
+  bool operator==(const WrittenFile&) const = default;
+};
+
 // What all files of one sequence have in common. Everything referred to must outlive it.
 struct SavedSequence {
   std::filesystem::path folder;
@@ -27,9 +34,14 @@ struct SavedSequence {
   StreamRef stream = StreamRef::cpu();  // whose device has the blocks
   std::span<const std::int32_t> tokens;
   std::span<const Named<std::string>> facts;  // one of them is content_id: equal for equal content
+  // Of files that go on from earlier ones of this name: those that hold the beginning, and how
+  // often they were gone on from.
+  std::span<const WrittenFile> earlier_parts = {};
+  std::int64_t generation = 0;
 
   std::filesystem::path master_path() const { return folder / (name + ".h5"); }
-  std::filesystem::path part_path(std::int64_t part) const;  // NAME.part-0003.h5
+  // NAME.part-0003.h5, NAME.part-0003.g2.h5
+  std::filesystem::path part_path(std::int64_t part) const;
 };
 
 // A head's role as files name it: "retrieval", "streaming", "window" (the model's own).
@@ -41,31 +53,32 @@ struct HeadPiece {
   KvHeadId kv_head;
   HeadKind kind = HeadKind::kRetrieval;
   KeyWindow window;
-  std::span<const KvBlockRef> blocks;  // ascending; not empty
+  std::span<const KvBlockRef> blocks;  // ascending
+  Extent without = {};                 // positions that are not written
 };
 
-struct WrittenFile {
-  std::string name;  // within the folder
-  std::int64_t n_bytes = 0;
-  std::string sha256;
-  bool operator==(const WrittenFile&) const = default;
-};
-
-// Writes one rank's part: to a temporary name, synced, renamed, the folder synced. Throws kIo with
-// file and remedy; nothing is left behind then.
+// Writes one rank's part: to a temporary name, synced, renamed, the folder synced. `last_hidden`,
+// [d_model], is empty but on the rank that answers. Throws kIo with file and remedy; nothing is
+// left behind then.
 WrittenFile write_part_file(const SavedSequence& saved, std::int64_t part,
-                            std::span<const HeadPiece> pieces);
+                            std::span<const HeadPiece> pieces,
+                            std::span<const float> last_hidden = {});
 
-// Writes the master over parts that are complete and can be read here; in the same manner. Throws
-// kInternal when the parts together lack tokens that a head keeps, or hold some twice.
+// Writes the master over the earlier parts and these, which are complete and can be read here; in
+// the same manner, and in the place of an earlier master. Throws kInternal when the parts together
+// lack tokens that a head keeps, or hold some twice; these parts are removed when it fails.
 void write_master_file(const SavedSequence& saved, std::span<const WrittenFile> parts);
 
-// True when the master is there with this content_id and all its parts have their sizes; false when
-// there is no master, or one of this content whose parts are damaged. Throws kFailedPrecondition
-// when the master holds something else, kCorruptData when it cannot be read.
+// True when the master is there with this content_id and all its parts are whole; false when there
+// is no master, one of another format version, or one of this content whose parts are damaged.
+// Throws kFailedPrecondition when the master holds something else, kCorruptData when it cannot be
+// read.
 bool is_saved(const SavedSequence& saved);
 
 // Removes master and parts, temporary ones too; what is not there is no error.
-void remove_saved(const SavedSequence& saved);
+void remove_saved(const std::filesystem::path& folder, const std::string& name);
+// Removes those parts, temporary ones too, that are not among `used`.
+void remove_parts_but(const std::filesystem::path& folder, const std::string& name,
+                      std::span<const WrittenFile> used);
 
 }  // namespace longhaul

@@ -53,6 +53,7 @@ void describe_file(const Hdf5File& file, const SavedSequence& saved, std::string
   number("head_dim", spec.head_dim);
   number("block_size", saved.shape.block_size);
   number("seq_len", static_cast<std::int64_t>(saved.tokens.size()));
+  number("generation", saved.generation);
   for (const auto& fact : saved.facts) text(fact.name.c_str(), fact.value);
 }
 

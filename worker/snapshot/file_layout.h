@@ -12,7 +12,8 @@
 
 namespace longhaul {
 
-inline constexpr std::int64_t kCacheFileVersion = 1;
+inline constexpr std::int64_t kCacheFileVersion = 2;
+inline constexpr const char* kLastHidden = "/last_hidden";
 inline constexpr std::int64_t kKeepsAll = -1;  // "recent" of a head that keeps every token
 
 std::string head_path(LayerId layer, KvHeadId kv_head);  // "/layers/00/kv_heads/00"

@@ -1,6 +1,8 @@
 // Compiled instead of the files that use HDF5 where it was not found.
 #include "base/error.h"
 #include "worker/snapshot/cache_files.h"
+#include "worker/snapshot/restore_sequence.h"
+#include "worker/snapshot/saved_header.h"
 
 namespace longhaul {
 namespace {
@@ -14,7 +16,8 @@ namespace {
 }  // namespace
 
 WrittenFile write_part_file(const SavedSequence& /*saved*/, std::int64_t /*part*/,
-                            std::span<const HeadPiece> /*pieces*/) {
+                            std::span<const HeadPiece> /*pieces*/,
+                            std::span<const float> /*last_hidden*/) {
   hdf5_absent();
 }
 
@@ -23,5 +26,27 @@ void write_master_file(const SavedSequence& /*saved*/, std::span<const WrittenFi
 }
 
 bool is_saved(const SavedSequence& /*saved*/) { hdf5_absent(); }
+
+SavedHeader read_saved_header(const std::filesystem::path& /*master*/) { hdf5_absent(); }
+
+std::vector<std::int32_t> read_saved_tokens(const SavedHeader& /*header*/) { hdf5_absent(); }
+
+std::vector<SavedRole> read_saved_roles(const SavedHeader& /*header*/) { hdf5_absent(); }
+
+std::int64_t SavedHeader::n_bytes() const { hdf5_absent(); }
+
+std::string sha256_of_tokens(std::span<const std::int32_t> /*tokens*/) { hdf5_absent(); }
+
+std::vector<std::filesystem::path> saved_masters(const std::filesystem::path& /*folder*/) {
+  hdf5_absent();
+}
+
+void check_part(const SavedHeader& /*header*/, const WrittenFile& /*part*/) { hdf5_absent(); }
+
+SavedRows read_saved_head(const SavedHeader& /*header*/, LayerId /*layer*/, KvHeadId /*kv_head*/) {
+  hdf5_absent();
+}
+
+std::vector<float> restore_sequence(const RestoreSequenceArgs& /*args*/) { hdf5_absent(); }
 
 }  // namespace longhaul

@@ -69,22 +69,26 @@ Hdf5Lock::Hdf5Lock() : lock_(hdf5_mutex()) {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
-Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode)
+Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode, std::size_t user_block_bytes)
     : path_(path.string()), mode_(mode) {
   const Hdf5Id access(check(H5Pcreate(H5P_FILE_ACCESS), "cannot set up"), H5Pclose);
   check(H5Pset_file_locking(access, /*use_file_locking=*/false, /*ignore_when_disabled=*/true),
         "cannot set up");
   check(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG), "cannot set up");
   if (mode == Mode::kCreate) {
-    id_ = {check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), "cannot create"),
+    const Hdf5Id create(check(H5Pcreate(H5P_FILE_CREATE), "cannot set up"), H5Pclose);
+    check(H5Pset_userblock(create, user_block_bytes), "cannot set up");
+    id_ = {check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, create, access), "cannot create"),
            H5Fclose};
   } else {
     id_ = {check(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, access), "cannot open"), H5Fclose};
   }
 }
 
-Hdf5File Hdf5File::create(const std::filesystem::path& path) { return {path, Mode::kCreate}; }
-Hdf5File Hdf5File::open(const std::filesystem::path& path) { return {path, Mode::kRead}; }
+Hdf5File Hdf5File::create(const std::filesystem::path& path, std::size_t user_block_bytes) {
+  return {path, Mode::kCreate, user_block_bytes};
+}
+Hdf5File Hdf5File::open(const std::filesystem::path& path) { return {path, Mode::kRead, 0}; }
 
 // HDF5 cannot give a file up: closing it writes what is left, and if that fails (the disk is full)
 // the library crashes when the program exits. So what is left goes to memory that is then dropped.
@@ -212,6 +216,10 @@ bool Hdf5File::has(const std::string& name) const {
   }
 }
 
+bool Hdf5File::has_attribute(hid_t object, const std::string& attribute) const {
+  return check(H5Aexists(object, attribute.c_str()), "cannot read") > 0;
+}
+
 std::string Hdf5File::read_text(hid_t object, const std::string& attribute) const {
   const Hdf5Id id(check(H5Aopen(object, attribute.c_str(), H5P_DEFAULT), "cannot read"), H5Aclose);
   const Hdf5Id stored(check(H5Aget_type(id), "cannot read"), H5Tclose);
@@ -235,6 +243,47 @@ std::int64_t Hdf5File::read_number(hid_t object, const std::string& attribute) c
   std::int64_t value = 0;
   check(H5Aread(id, H5T_NATIVE_INT64, &value), "cannot read");
   return value;
+}
+
+double Hdf5File::read_real(hid_t object, const std::string& attribute) const {
+  const Hdf5Id id(check(H5Aopen(object, attribute.c_str(), H5P_DEFAULT), "cannot read"), H5Aclose);
+  const Hdf5Id space(check(H5Aget_space(id), "cannot read"), H5Sclose);
+  if (check(H5Sget_simple_extent_npoints(space), "cannot read") != 1) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("{}: {} is no number", path_, attribute));
+  }
+  double value = 0;
+  check(H5Aread(id, H5T_NATIVE_DOUBLE, &value), "cannot read");
+  return value;
+}
+
+std::int64_t Hdf5File::chunk_rows(hid_t dataset) const {
+  const Hdf5Id create(check(H5Dget_create_plist(dataset), "cannot read"), H5Pclose);
+  if (H5Pget_layout(create) != H5D_CHUNKED) return std::max<std::int64_t>(1, shape(dataset).at(0));
+  std::array<hsize_t, 2> chunk{};
+  check(H5Pget_chunk(create, 2, chunk.data()), "cannot read");
+  return static_cast<std::int64_t>(chunk[0]);
+}
+
+void Hdf5File::read_rows(hid_t dataset, const std::string& name, hid_t type, Extent rows,
+                         void* to) const {
+  const std::string what = "cannot read " + name + " of";
+  const Hdf5Id stored(check(H5Dget_type(dataset), what), H5Tclose);
+  if (check(H5Tequal(stored, type), what) == 0) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{} {}: its elements are of another type", what, path_));
+  }
+  const Hdf5Id space(check(H5Dget_space(dataset), what), H5Sclose);
+  std::array<hsize_t, 2> shape{};
+  const int rank = check(H5Sget_simple_extent_ndims(space), what);
+  require(rank <= 2, "rows have at most two dimensions");
+  check(H5Sget_simple_extent_dims(space, shape.data(), nullptr), what);
+  const std::array<hsize_t, 2> start = {size_from(rows.begin), 0};
+  const std::array<hsize_t, 2> count = {size_from(rows.size()), shape[1]};
+  check(H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
+        what);
+  const Hdf5Id memory(check(H5Screate_simple(rank, count.data(), nullptr), "cannot set up"),
+                      H5Sclose);
+  check(H5Dread(dataset, type, memory, space, H5P_DEFAULT, to), what);
 }
 
 std::vector<std::int64_t> Hdf5File::shape(hid_t dataset) const {

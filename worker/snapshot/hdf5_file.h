@@ -1,5 +1,5 @@
-// HDF5 with errors as exceptions and handles that close themselves: what part_file.cc and
-// master_file.cc need, no more. Private to this folder. Callers hold an Hdf5Lock.
+// HDF5 with errors as exceptions and handles that close themselves: what the files of this
+// folder need, no more. Private to this folder. Callers hold an Hdf5Lock.
 #pragma once
 #include <hdf5.h>
 
@@ -55,7 +55,8 @@ class Hdf5File {
  public:
   // Replaces what is there. No HDF5 file locks: they fail on some cluster file systems, and each of
   // our files has one writer, which renames it when it is complete.
-  static Hdf5File create(const std::filesystem::path& path);
+  // HDF5's part of the file begins after `user_block_bytes` of the caller's (0, 512, 1024, ...).
+  static Hdf5File create(const std::filesystem::path& path, std::size_t user_block_bytes = 0);
   static Hdf5File open(const std::filesystem::path& path);
 
   hid_t id() const { return id_; }
@@ -92,13 +93,19 @@ class Hdf5File {
   Hdf5Id open_object(const std::string& name) const;
   Hdf5Id open_dataset(const std::string& name) const;
   bool has(const std::string& name) const;
+  bool has_attribute(hid_t object, const std::string& attribute) const;
   std::string read_text(hid_t object, const std::string& attribute) const;
   std::int64_t read_number(hid_t object, const std::string& attribute) const;
+  double read_real(hid_t object, const std::string& attribute) const;
   std::vector<std::int64_t> shape(hid_t dataset) const;
+  std::int64_t chunk_rows(hid_t dataset) const;  // all rows of one that has no chunks
+  // Rows as they are stored, which must be of `type`. `name` is for errors.
+  void read_rows(hid_t dataset, const std::string& name, hid_t type, Extent rows, void* to) const;
+  const std::string& path() const { return path_; }
 
  private:
   enum class Mode { kCreate, kRead };
-  Hdf5File(const std::filesystem::path& path, Mode mode);
+  Hdf5File(const std::filesystem::path& path, Mode mode, std::size_t user_block_bytes);
   [[noreturn]] void fail(std::string_view what) const;
   void abandon() const;
   std::string path_;

@@ -14,6 +14,8 @@
 #include "worker/snapshot/file_layout.h"
 #include "worker/snapshot/files_table.h"
 #include "worker/snapshot/part_pieces.h"
+#include "worker/snapshot/saved_header.h"
+#include "worker/snapshot/seal.h"
 
 namespace longhaul {
 namespace {
@@ -28,17 +30,28 @@ std::string utc_now() {
                      utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
 }
 
+const std::string& content_id(const SavedSequence& saved) {
+  for (const auto& fact : saved.facts) {
+    if (fact.name == "content_id") return fact.value;
+  }
+  throw Error(ErrorCode::kInvalidArgument, "saving caches needs a content_id among the facts");
+}
+
 class MasterWriter {
  public:
   MasterWriter(const SavedSequence& saved, std::span<const WrittenFile> parts)
       : saved_(saved),
         parts_(parts),
-        reader_(saved, parts),
-        file_(Hdf5File::create(partial_path(saved.master_path()))) {}
+        reader_({.folder = saved.folder,
+                 .content_id = content_id(saved),
+                 .n_tokens = static_cast<std::int64_t>(saved.tokens.size()),
+                 .parts = parts}),
+        file_(Hdf5File::create(partial_path(saved.master_path()), kSealBytes)) {}
 
   void write() {
     describe_file(file_, saved_, "longhaul-kv");
     file_.write_attribute(file_.id(), "created_utc", utc_now());
+    file_.write_attribute(file_.id(), "tokens_sha256", sha256_of_tokens(saved_.tokens));
     write_files_table(file_, parts_);
     write_tokens();
     for (const LayerId layer : IdRange<LayerId>(saved_.spec.n_layers)) {
@@ -46,6 +59,7 @@ class MasterWriter {
         write_head(reader_.read(layer, kv_head));
     }
     write_roles();
+    link_last_hidden();
     file_.write_attribute(file_.id(), "complete", std::int64_t{1});
     file_.close();
   }
@@ -65,6 +79,14 @@ class MasterWriter {
     file_.write_rows(dataset, {0, n}, saved_.tokens.data());
   }
 
+  void link_last_hidden() {
+    const std::string part = reader_.last_hidden_part();
+    if (part.empty()) return;
+    file_.check(H5Lcreate_external(part.c_str(), kLastHidden, file_.id(), kLastHidden, H5P_DEFAULT,
+                                   H5P_DEFAULT),
+                "cannot write");
+  }
+
   void write_head(const SavedHead& head) {
     const std::string path = head_path(head.layer, head.kv_head);
     const std::vector<Extent> runs = head.runs();
@@ -79,6 +101,7 @@ class MasterWriter {
     file_.write_attribute(group, "n_parts", static_cast<std::int64_t>(head.pieces.size()));
     file_.write_attribute(group, "in_order", std::int64_t{in_order ? 1 : 0});
     roles_.push_back(role_number(head.role));
+    if (head.pieces.empty()) return;
     write_positions(path + "/positions", runs);
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       for (const RowPart part : row_parts(kv_type_of(saved_.shape, side)))
@@ -201,20 +224,16 @@ class MasterWriter {
 };
 
 bool holds_the_same(const SavedSequence& saved) {
-  const Hdf5Lock lock;
-  const Hdf5File file = Hdf5File::open(saved.master_path());
-  const std::string id = file.read_text(file.id(), "content_id");
-  for (const auto& fact : saved.facts) {
-    if (fact.name == "content_id" && fact.value != id) {
-      throw Error(ErrorCode::kFailedPrecondition,
-                  fmt::format("{} holds other caches; remove it, or save to another folder",
-                              saved.master_path().string()));
-    }
+  const SavedHeader header = read_saved_header(saved.master_path());
+  if (header.content_id != content_id(saved)) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} holds other caches; remove it, or save to another folder",
+                            saved.master_path().string()));
   }
-  for (const WrittenFile& part : read_files_table(file)) {
-    std::error_code error;
-    const auto n_bytes = fs::file_size(saved.folder / part.name, error);
-    if (error || static_cast<std::int64_t>(n_bytes) != part.n_bytes) return false;
+  try {
+    for (const WrittenFile& part : header.parts) check_part(header, part);
+  } catch (const Error&) {
+    return false;
   }
   return true;
 }
@@ -223,14 +242,19 @@ bool holds_the_same(const SavedSequence& saved) {
 
 void write_master_file(const SavedSequence& saved, std::span<const WrittenFile> parts) {
   const fs::path path = saved.master_path();
+  std::vector<WrittenFile> all(saved.earlier_parts.begin(), saved.earlier_parts.end());
+  all.insert(all.end(), parts.begin(), parts.end());
   try {
     {
       const Hdf5Lock lock;
-      MasterWriter(saved, parts).write();
+      MasterWriter(saved, all).write();
     }
+    seal_file(partial_path(path));
     publish_file(path);
   } catch (...) {
-    remove_saved(saved);
+    std::error_code ignored;
+    fs::remove(partial_path(path), ignored);
+    for (const WrittenFile& part : parts) fs::remove(saved.folder / part.name, ignored);
     throw;
   }
 }
@@ -241,6 +265,7 @@ bool is_saved(const SavedSequence& saved) {
   try {
     return holds_the_same(saved);
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUnsupported) return false;  // another version: written anew
     if (error.code() != ErrorCode::kCorruptData) throw;
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("{}; remove it, or save to another folder", error.what()));

@@ -1,4 +1,5 @@
-// One rank's file: rows of K and V of each head piece, and their positions.
+// One rank's file: rows of K and V of each head piece, and their positions; on the rank that
+// answers also the last hidden row.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,11 +22,11 @@ namespace fs = std::filesystem;
 
 // Fills whole chunks from blocks and writes each with one call.
 void write_rows(const Hdf5File& file, const SavedSequence& saved, const HeadPiece& piece,
-                KvSide side, RowPart part) {
+                std::span<const BlockRun> runs, KvSide side, RowPart part) {
   const KvBlockShape& shape = saved.shape;
   const Hdf5Id type = file_type(kv_type_of(shape, side), part);
   const std::size_t n_bytes = row_bytes(shape, side, part);
-  const std::int64_t n_tokens = n_tokens_in(piece.blocks);
+  const std::int64_t n_tokens = n_tokens_in(runs);
   const std::int64_t chunk = chunk_rows(n_bytes, n_tokens);
   const Hdf5Id dataset = file.make_rows(
       {.name = head_path(piece.layer, piece.kv_head) + "/" + dataset_name(side, part),
@@ -37,13 +38,13 @@ void write_rows(const Hdf5File& file, const SavedSequence& saved, const HeadPiec
   std::vector<std::byte> rows(static_cast<std::size_t>(std::min(chunk, n_tokens)) * n_bytes);
   std::int64_t n_written = 0;
   std::int64_t n_filled = 0;
-  for (const KvBlockRef& block : piece.blocks) {
-    for (std::int64_t slot = 0; slot < block.n_tokens;) {
-      const std::int64_t n = std::min(block.n_tokens - slot, chunk - n_filled);
+  for (const BlockRun& run : runs) {
+    for (std::int64_t slot = run.slots.begin; slot < run.slots.end;) {
+      const std::int64_t n = std::min(run.slots.end - slot, chunk - n_filled);
       copy_block_rows({.shape = shape,
                        .side = side,
                        .part = part,
-                       .block = block.data,
+                       .block = run.block,
                        .slots = {slot, slot + n},
                        .to = rows.data() + static_cast<std::size_t>(n_filled) * n_bytes});
       slot += n;
@@ -82,34 +83,50 @@ class PartWriter {
  public:
   PartWriter(const SavedSequence& saved, Hdf5File& file) : saved_(saved), file_(file) {}
 
-  void write(HeadPiece piece) {
+  void write(const HeadPiece& piece) {
     const BlocksOnHost on_host(saved_, piece.blocks);
-    piece.blocks = on_host.blocks();
+    const std::vector<BlockRun> runs = block_runs(on_host.blocks(), piece.without);
     const std::string path = head_path(piece.layer, piece.kv_head);
     const Hdf5Id group = file_.make_group(path);
     file_.write_attribute(group, "role", std::string(role_name(piece.kind)));
     file_.write_attribute(group, "sink", piece.window.sink);
     file_.write_attribute(group, "recent",
                           piece.window.is_unlimited() ? kKeepsAll : piece.window.recent);
-    write_positions(path, piece.blocks);
+    if (runs.empty()) return;
+    write_positions(path, runs);
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       for (const RowPart part : row_parts(kv_type_of(saved_.shape, side)))
-        write_rows(file_, saved_, piece, side, part);
+        write_rows(file_, saved_, piece, runs, side, part);
     }
+  }
+
+  void write_last_hidden(std::span<const float> row) {
+    const auto n = static_cast<std::int64_t>(row.size());
+    const Hdf5Id dataset = file_.make_rows({.name = kLastHidden,
+                                            .type = H5T_IEEE_F32LE,
+                                            .n_rows = n,
+                                            .n_columns = 0,
+                                            .chunk_rows = n});
+    file_.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"dim"});
+    file_.write_attribute(dataset, "units", std::string("1"));
+    file_.write_attribute(dataset, "long_name",
+                          std::string("the last token's state after the model's last layer, before "
+                                      "the norm and the output head that make its logits"));
+    file_.write_rows(dataset, {0, n}, row.data());
   }
 
  private:
   // Heads that hold the same positions share one data set.
-  void write_positions(const std::string& path, std::span<const KvBlockRef> blocks) {
+  void write_positions(const std::string& path, std::span<const BlockRun> runs) {
     std::vector<std::int64_t> edges;
-    for (const Extent& run : position_runs(blocks)) edges.insert(edges.end(), {run.begin, run.end});
+    for (const Extent& run : position_runs(runs)) edges.insert(edges.end(), {run.begin, run.end});
     const std::string name = path + "/positions";
     const auto [known, is_first] = positions_.try_emplace(std::move(edges), name);
     if (is_first) {
       std::vector<std::int64_t> positions;
-      for (const KvBlockRef& block : blocks) {
-        for (std::int64_t i = 0; i < block.n_tokens; ++i)
-          positions.push_back(block.first_position + i);
+      for (const BlockRun& run : runs) {
+        for (std::int64_t i = run.positions().begin; i < run.positions().end; ++i)
+          positions.push_back(i);
       }
       write_position_rows(file_, name, positions);
     } else {
@@ -128,12 +145,14 @@ std::size_t estimated_bytes(const SavedSequence& saved, std::span<const HeadPiec
   std::size_t n_bytes = std::size_t{1} << 20;
   for (const HeadPiece& piece : pieces) {
     const auto token_bytes = saved.shape.bytes() / static_cast<std::size_t>(saved.shape.block_size);
-    n_bytes += static_cast<std::size_t>(n_tokens_in(piece.blocks)) * token_bytes;
+    n_bytes += static_cast<std::size_t>(n_tokens_in(block_runs(piece.blocks, piece.without))) *
+               token_bytes;
   }
   return n_bytes;
 }
 
-void write_part(const SavedSequence& saved, std::int64_t part, std::span<const HeadPiece> pieces) {
+void write_part(const SavedSequence& saved, std::int64_t part, std::span<const HeadPiece> pieces,
+                std::span<const float> last_hidden) {
   const Hdf5Lock lock;
   Hdf5File file = Hdf5File::create(partial_path(saved.part_path(part)));
   describe_file(file, saved, "longhaul-kv-part");
@@ -141,17 +160,18 @@ void write_part(const SavedSequence& saved, std::int64_t part, std::span<const H
   file.write_attribute(file.id(), "master", saved.master_path().filename().string());
   PartWriter writer(saved, file);
   for (const HeadPiece& piece : pieces) writer.write(piece);
+  if (!last_hidden.empty()) writer.write_last_hidden(last_hidden);
   file.close();
 }
 
 }  // namespace
 
 WrittenFile write_part_file(const SavedSequence& saved, std::int64_t part,
-                            std::span<const HeadPiece> pieces) {
+                            std::span<const HeadPiece> pieces, std::span<const float> last_hidden) {
   const fs::path path = saved.part_path(part);
   require_space(saved.folder, estimated_bytes(saved, pieces));
   try {
-    write_part(saved, part, pieces);
+    write_part(saved, part, pieces, last_hidden);
     publish_file(path);
     return {.name = path.filename().string(),
             .n_bytes = static_cast<std::int64_t>(fs::file_size(path)),

@@ -11,13 +11,6 @@
 namespace longhaul {
 namespace {
 
-const std::string& content_id(const SavedSequence& saved) {
-  for (const auto& fact : saved.facts) {
-    if (fact.name == "content_id") return fact.value;
-  }
-  throw Error(ErrorCode::kInvalidArgument, "saving caches needs a content_id among the facts");
-}
-
 void append_run(std::vector<Extent>& runs, Extent run) {
   if (!runs.empty() && runs.back().end == run.begin) {
     runs.back().end = run.end;
@@ -54,7 +47,7 @@ std::int64_t SavedHead::n_rows() const {
 void check_head(const SavedHead& head, std::int64_t n_tokens) {
   const auto fail = [&](std::string_view what) {
     throw Error(ErrorCode::kInternal,
-                fmt::format("saving caches: layer {}, KV head {} ({}): {}", head.layer.value,
+                fmt::format("saved caches: layer {}, KV head {} ({}): {}", head.layer.value,
                             head.kv_head.value, head.role, what));
   };
   std::vector<Extent> sorted = head.runs();
@@ -64,8 +57,8 @@ void check_head(const SavedHead& head, std::int64_t n_tokens) {
     if (sorted[i].begin < sorted[i - 1].end)
       fail(fmt::format("position {} is there twice", sorted[i].begin));
   }
-  if (sorted.empty()) fail("no rank holds it");
-  if (sorted.front().begin < 0 || sorted.back().end > n_tokens)
+  if (head.role.empty()) fail("no rank holds it");
+  if (!sorted.empty() && (sorted.front().begin < 0 || sorted.back().end > n_tokens))
     fail(fmt::format("positions up to {} in a sequence of {}", sorted.back().end, n_tokens));
   std::vector<Extent> kept = {{0, n_tokens}};
   if (head.recent != kKeepsAll) {
@@ -80,10 +73,9 @@ void check_head(const SavedHead& head, std::int64_t n_tokens) {
   }
 }
 
-PartReader::PartReader(const SavedSequence& saved, std::span<const WrittenFile> parts)
-    : n_tokens_(static_cast<std::int64_t>(saved.tokens.size())) {
-  for (const WrittenFile& part : parts) {
-    const std::filesystem::path path = saved.folder / part.name;
+PartReader::PartReader(const PartsOf& of) : n_tokens_(of.n_tokens) {
+  for (const WrittenFile& part : of.parts) {
+    const std::filesystem::path path = of.folder / part.name;
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) {
       throw Error(ErrorCode::kIo,
@@ -91,13 +83,34 @@ PartReader::PartReader(const SavedSequence& saved, std::span<const WrittenFile> 
                               "on a file system that all ranks share",
                               path.string()));
     }
-    parts_.push_back({.name = part.name, .file = Hdf5File::open(path), .runs = {}});
-    const Hdf5File& file = parts_.back().file;
-    if (file.read_text(file.id(), "content_id") != content_id(saved)) {
+    Hdf5File file = Hdf5File::open(path);
+    const bool is_newest = file.read_number(file.id(), "seq_len") == of.n_tokens;
+    if (is_newest && file.read_text(file.id(), "content_id") != of.content_id) {
       throw Error(ErrorCode::kCorruptData,
                   fmt::format("{} holds the caches of another sequence", path.string()));
     }
+    parts_.push_back(
+        {.name = part.name, .file = std::move(file), .is_newest = is_newest, .runs = {}});
   }
+}
+
+const Hdf5File& PartReader::file_of(const PartPiece& piece) const {
+  for (const Part& part : parts_) {
+    if (part.name == piece.file) return part.file;
+  }
+  throw Error(ErrorCode::kInternal, "a piece of no part");
+}
+
+const Hdf5File* PartReader::last_hidden_file() const {
+  for (const Part& part : parts_) {
+    if (part.is_newest && part.file.has(kLastHidden)) return &part.file;
+  }
+  return nullptr;
+}
+
+std::string PartReader::last_hidden_part() const {
+  const Hdf5File* file = last_hidden_file();
+  return file == nullptr ? "" : std::filesystem::path(file->path()).filename().string();
 }
 
 const std::vector<Extent>& PartReader::runs_of(Part& part, const std::string& name) {
@@ -122,9 +135,11 @@ SavedHead PartReader::read(LayerId layer, KvHeadId kv_head) {
   for (Part& part : parts_) {
     if (!part.file.has(path)) continue;
     const Hdf5Id group = part.file.open_object(path);
+    if (!part.is_newest && part.file.read_number(group, "recent") != kKeepsAll) continue;
     head.role = part.file.read_text(group, "role");
     head.sink = part.file.read_number(group, "sink");
     head.recent = part.file.read_number(group, "recent");
+    if (!part.file.has(path + "/k")) continue;  // it keeps nothing
     const Hdf5Id keys = part.file.open_dataset(path + "/k");
     head.pieces.push_back({.file = part.name,
                            .n_rows = part.file.shape(keys).at(0),

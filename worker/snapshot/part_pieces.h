@@ -2,6 +2,7 @@
 // this folder.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <span>
 #include <string>
@@ -38,18 +39,33 @@ struct SavedHead {
 // n_tokens, and all that the head keeps.
 void check_head(const SavedHead& head, std::int64_t n_tokens);
 
+// The parts of one sequence.
+struct PartsOf {
+  std::filesystem::path folder;
+  std::string content_id;
+  std::int64_t n_tokens = 0;
+  std::span<const WrittenFile> parts;
+};
+
+// Heads that keep every token have rows in parts of all generations, the others in those of the
+// newest one: its parts hold all that they keep.
 class PartReader {
  public:
   // Opens all parts. Throws kIo for one that cannot be read here, kCorruptData for one of another
   // sequence.
-  PartReader(const SavedSequence& saved, std::span<const WrittenFile> parts);
+  explicit PartReader(const PartsOf& of);
   // Checked. Throws kInternal when no part holds it.
   SavedHead read(LayerId layer, KvHeadId kv_head);
+  const Hdf5File& file_of(const PartPiece& piece) const;
+  // The part with the last hidden row; null when there is none.
+  const Hdf5File* last_hidden_file() const;
+  std::string last_hidden_part() const;  // its name; empty when there is none
 
  private:
   struct Part {
     std::string name;
     Hdf5File file;
+    bool is_newest = true;                              // of the generations
     std::map<std::uint64_t, std::vector<Extent>> runs;  // by the data set's place in the file
   };
   const std::vector<Extent>& runs_of(Part& part, const std::string& dataset);

@@ -17,11 +17,13 @@ std::int32_t token_after(const std::vector<std::int32_t>& tokens, TokenRange ran
 StepResult FakeWorker::step(const StepCommand& command) {
   if (fails(command)) {
     break_sequences(command);
-    return StepFailed{ErrorCode::kOutOfMemory, "made to fail"};
+    return StepFailed{failure, "made to fail"};
   }
-  if (const auto* prefill = std::get_if<PrefillChunk>(&command)) {
-    // A chunk that was sent before its text was known to be lost.
-    const auto at = sequences_.find(prefill->sequence);
+  // What was sent before its text was known to be lost.
+  const auto* prefill = std::get_if<PrefillChunk>(&command);
+  const auto* save = std::get_if<SaveSequence>(&command);
+  if (prefill != nullptr || save != nullptr) {
+    const auto at = sequences_.find(prefill != nullptr ? prefill->sequence : save->sequence);
     if (at != sequences_.end() && at->second.broken)
       return StepFailed{ErrorCode::kFailedPrecondition, "the sequence was in a step that failed"};
   }
@@ -58,9 +60,11 @@ StepDone FakeWorker::run(const ForkSequence& command) {
     ADD_FAILURE() << "fork of a sequence that is not there or broken";
     return {};
   }
-  EXPECT_EQ(parent->second.after, AfterPrefill::kDocumentEnd) << "fork before the document's end";
+  EXPECT_TRUE(parent->second.after == AfterPrefill::kDocumentEnd || parent->second.is_restored)
+      << "fork before the document's end";
   Sequence child = parent->second;
   child.after = AfterPrefill::kNothing;
+  child.is_restored = false;
   child.n_shared = child.tokens.size();
   child.picked.reset();
   EXPECT_TRUE(sequences_.emplace(command.child, std::move(child)).second) << "child exists";
@@ -83,6 +87,7 @@ StepDone FakeWorker::run(const PrefillChunk& command) {
   }
   EXPECT_EQ(at->second.after, AfterPrefill::kNothing) << "a chunk after its text's end";
   at->second.after = command.after;
+  at->second.is_restored = false;
   StepDone done;
   for (const std::int32_t token : command.tokens) {
     if (command.score_logprobs >= 0 && !at->second.tokens.empty())
@@ -118,6 +123,20 @@ StepDone FakeWorker::run(const SaveSequence& command) {
     return {};
   }
   saved_.push_back(command);
+  return {};
+}
+
+StepDone FakeWorker::run(const RestoreSequence& command) {
+  const auto tokens = files.find(command.name);
+  const auto [at, is_new] = sequences_.try_emplace(command.sequence);
+  EXPECT_TRUE(is_new) << "restored over a sequence";
+  if (tokens == files.end() ||
+      static_cast<std::int64_t>(tokens->second.size()) != command.n_tokens) {
+    ADD_FAILURE() << "restoring what is not there";
+    return {};
+  }
+  at->second.tokens = tokens->second;
+  at->second.is_restored = true;
   return {};
 }
 

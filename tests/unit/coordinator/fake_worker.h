@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cluster/wire/step.h"
@@ -29,6 +30,8 @@ class FakeWorker {
   // Asked before each command; true makes it a StepFailed.
   std::function<bool(const StepCommand&)> fails = [](const StepCommand&) { return false; };
 
+  ErrorCode failure = ErrorCode::kOutOfMemory;  // what it fails with
+
   std::size_t n_sequences() const { return sequences_.size(); }
   std::size_t n_tokens() const;  // cached now, shared ones counted once
   std::size_t most_tokens() const { return most_tokens_; }
@@ -36,6 +39,8 @@ class FakeWorker {
   std::int64_t n_prefilled() const { return n_prefilled_; }
   const std::vector<ForkSequence>& forked() const { return forked_; }
   const std::vector<SaveSequence>& saved() const { return saved_; }
+  // Files that a RestoreSequence finds, by name.
+  std::map<std::string, std::vector<std::int32_t>> files;
 
  private:
   struct Sequence {
@@ -43,6 +48,7 @@ class FakeWorker {
     std::size_t n_shared = 0;
     std::optional<std::int32_t> picked;  // must be the next token to come
     bool broken = false;
+    bool is_restored = false;                     // and nothing came since
     AfterPrefill after = AfterPrefill::kNothing;  // of its newest chunk
   };
   StepDone run(const OpenSequence& command);
@@ -53,6 +59,7 @@ class FakeWorker {
   StepDone run(const Shutdown&) { return {}; }
   StepDone run(const ReportRank&) { return {}; }
   StepDone run(const SaveSequence& command);
+  StepDone run(const RestoreSequence& command);
   StepDone run(const MeasureRates&) { return {}; }
   void break_sequences(const StepCommand& command);
   PickedToken pick(SequenceId id, const AllowedTokens& allowed);

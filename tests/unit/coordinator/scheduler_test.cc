@@ -79,11 +79,10 @@ class Harness {
       } else if (const auto* scored = std::get_if<PromptScored>(&event)) {
         outcome_.n_scored[scored->request.value] +=
             static_cast<std::int64_t>(scored->tokens.size());
-      } else {
-        const auto& failed = std::get<RequestFailed>(event);
-        EXPECT_TRUE(ended_.insert(failed.request.value).second) << "ended twice";
-        outcome_.answers.erase(failed.request.value);
-        outcome_.failures[failed.request.value] = failed.message;
+      } else if (const auto* failed = std::get_if<RequestFailed>(&event)) {
+        EXPECT_TRUE(ended_.insert(failed->request.value).second) << "ended twice";
+        outcome_.answers.erase(failed->request.value);
+        outcome_.failures[failed->request.value] = failed->message;
       }
     }
   }
@@ -354,6 +353,71 @@ TEST(Scheduler, AFailedSaveEndsTheRunWithItsReason) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
     EXPECT_THAT(error.what(), testing::HasSubstr("could not be saved: made to fail"));
+  }
+}
+
+SavedStart start_of(FakeWorker& worker, const std::string& name, const Ids& tokens) {
+  worker.files[name] = tokens;
+  return {.folder = "caches",
+          .name = name,
+          .content_id = "1",
+          .n_tokens = static_cast<std::int64_t>(tokens.size())};
+}
+
+std::vector<JobGroup> two_questions_on(const Ids& document, std::deque<SavedStart> starts) {
+  return {{.document = document,
+           .jobs = {{RequestId{0}, {9}, {}, 2, -1}, {RequestId{1}, {8, 7}, {}, 3, -1}},
+           .starts = std::move(starts)}};
+}
+
+TEST(Scheduler, WhatASavedDocumentHasIsNotReadAgain) {
+  const Ids document = {1, 2, 3, 4, 5, 6};
+  FakeWorker reads;
+  const Outcome want = Harness(saving_config(), reads, 2).run(two_questions_on(document, {}));
+  for (const std::size_t n_saved : {6U, 5U, 1U}) {
+    FakeWorker worker;
+    const Ids saved(document.begin(), document.begin() + static_cast<std::ptrdiff_t>(n_saved));
+    auto groups = two_questions_on(document, {start_of(worker, "a", saved)});
+    const Outcome got = Harness(saving_config(), worker, 2).run(std::move(groups));
+    EXPECT_EQ(got.answers, want.answers);
+    EXPECT_EQ(worker.n_prefilled(), reads.n_prefilled() - static_cast<std::int64_t>(n_saved));
+    EXPECT_EQ(worker.saved().size(), n_saved == 6 ? 0U : 1U) << "it is there";
+  }
+}
+
+TEST(Scheduler, AStartThatCannotBeUsedGivesWayToTheNextAndThenToReading) {
+  const Ids document = {1, 2, 3, 4, 5, 6};
+  FakeWorker reads;
+  const Outcome want = Harness(saving_config(), reads, 2).run(two_questions_on(document, {}));
+  for (const bool is_second_good : {true, false}) {
+    FakeWorker worker;
+    worker.failure = ErrorCode::kCorruptData;
+    worker.fails = [&](const StepCommand& command) {
+      const auto* restore = std::get_if<RestoreSequence>(&command);
+      return restore != nullptr && (restore->name == "a" || !is_second_good);
+    };
+    auto groups = two_questions_on(
+        document, {start_of(worker, "a", {1, 2, 3, 4}), start_of(worker, "b", {1, 2, 3})});
+    EXPECT_EQ(Harness(saving_config(), worker, 2).run(std::move(groups)).answers, want.answers);
+    EXPECT_EQ(worker.n_prefilled(), reads.n_prefilled() - (is_second_good ? 3 : 0));
+  }
+}
+
+TEST(Scheduler, AStartThatMustWorkEndsTheRunWithItsReason) {
+  FakeWorker worker;
+  worker.failure = ErrorCode::kCorruptData;
+  worker.fails = [](const StepCommand& command) {
+    return std::holds_alternative<RestoreSequence>(command);
+  };
+  SavedStart start = start_of(worker, "a", {1, 2});
+  start.must_work = true;
+  Harness harness(saving_config(), worker, 2);
+  try {
+    harness.run(two_questions_on({1, 2, 3}, {start}));
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorruptData);
+    EXPECT_THAT(error.what(), testing::HasSubstr("cannot be used: made to fail"));
   }
 }
 

@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <span>
 
 #include "base/error.h"
 #include "kernels/kv_append.h"
 #include "kernels/reference/kv_read.h"
 #include "tests/support/random.h"
+#include "worker/snapshot/convert_rows.h"
 
 namespace longhaul {
 namespace {
@@ -97,11 +100,78 @@ TEST(BlockRows, RefusesSlotsOutsideTheBlock) {
   EXPECT_THROW(copy_block_rows({.shape = shape, .slots = {-1, 0}}), Error);
 }
 
-TEST(BlockRows, RunsJoinNeighbours) {
+TEST(BlockRows, FillABlockWithTheBitsThatWereCopied) {
+  test::Random random(test::base_seed() + 1);
+  for (const KvType type : kKvTypes) {
+    const KvBlockShape shape{.block_size = 32, .head_dim = 24, .k_type = type, .v_type = type};
+    std::vector<std::byte> block(shape.bytes());
+    for (std::byte& byte : block) byte = static_cast<std::byte>(random.integer(0, 255));
+    std::vector<std::byte> filled(shape.bytes());
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      for (const RowPart part : row_parts(type)) {
+        for (const Extent slots : {Extent{0, 7}, Extent{7, 32}}) {
+          const auto rows = rows_of(
+              {.shape = shape, .side = side, .part = part, .block = block.data(), .slots = slots});
+          fill_block_rows({.shape = shape,
+                           .side = side,
+                           .part = part,
+                           .rows = rows.data(),
+                           .slots = slots,
+                           .block = filled.data()});
+        }
+      }
+    }
+    EXPECT_EQ(filled, block) << name_of(type);
+  }
+}
+
+TEST(BlockRows, RunsLeaveOutPositionsAndJoinNeighbours) {
   const std::vector<KvBlockRef> blocks = {{nullptr, 0, 16}, {nullptr, 16, 16}, {nullptr, 48, 3}};
-  EXPECT_EQ(n_tokens_in(blocks), 35);
-  EXPECT_THAT(position_runs(blocks), testing::ElementsAre(Extent{0, 32}, Extent{48, 51}));
-  EXPECT_TRUE(position_runs({}).empty());
+  EXPECT_EQ(n_tokens_in(block_runs(blocks, {})), 35);
+  EXPECT_THAT(position_runs(block_runs(blocks, {})),
+              testing::ElementsAre(Extent{0, 32}, Extent{48, 51}));
+  const auto some = block_runs(blocks, {4, 20});
+  EXPECT_THAT(position_runs(some),
+              testing::ElementsAre(Extent{0, 4}, Extent{20, 32}, Extent{48, 51}));
+  EXPECT_EQ(some[1].slots, (Extent{4, 16}));
+  EXPECT_EQ(n_tokens_in(block_runs(blocks, {0, 48})), 3);
+  EXPECT_TRUE(block_runs(blocks, {0, 51}).empty());
+}
+
+CacheRows rows_of_floats(const std::vector<float>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {.values = {bytes.begin(), bytes.end()}, .scales = {}, .minima = {}};
+}
+
+std::vector<float> floats_in(const CacheRows& rows) {
+  std::vector<float> values(rows.values.size() / sizeof(float));
+  std::memcpy(values.data(), rows.values.data(), rows.values.size());
+  return values;
+}
+
+TEST(ConvertRows, LoseWhatTheNewTypeCannotHoldAndNoMore) {
+  test::Random random(test::base_seed() + 2);
+  constexpr std::int64_t kTokens = 5;
+  constexpr std::int64_t kDims = 16;
+  const std::vector<float> values = random.normals(kTokens * kDims);
+  const CacheRows floats = rows_of_floats(values);
+  for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
+    const CacheRows there = convert_rows(floats, KvType::kF32, type, kTokens, kDims);
+    const auto back = floats_in(convert_rows(there, type, KvType::kF32, kTokens, kDims));
+    ASSERT_EQ(back.size(), values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      // Half a step: of bf16's 8 bits, the first of which is always 1; of codes, of a row that
+      // spans at most 10.
+      const double step = type == KvType::kBf16   ? std::abs(values[i]) / 128
+                          : type == KvType::kInt8 ? 10.0 / 255
+                                                  : 10.0 / 15;
+      EXPECT_NEAR(back[i], values[i], 0.51 * step) << name_of(type);
+      if (type == KvType::kBf16) {
+        EXPECT_EQ(back[i], to_float(to_bf16(values[i])));
+      }
+    }
+  }
+  EXPECT_EQ(convert_rows(floats, KvType::kF32, KvType::kF32, kTokens, kDims).values, floats.values);
 }
 
 }  // namespace

@@ -42,6 +42,23 @@ TEST_F(CacheFiles, ThreeRanksPartsAreOneFileForH5py) {
   EXPECT_TRUE(test::holds(saved_.master_path(), caches_));
 }
 
+// The script damages the master in the end.
+TEST_F(CacheFiles, ThePythonModuleReadsTheSameBitsOfEveryType) {
+  LONGHAUL_SKIP_UNLESS_H5PY();
+  for (const KvType type : kKvTypes) {
+    const DealtCaches caches(
+        {.shape = {.block_size = 16, .head_dim = 8, .k_type = type, .v_type = type}}, random_);
+    const test::TemporaryFolder folder;
+    const test::TemporaryFolder expected;
+    const SavedSequence saved = caches.saved_in(folder.path());
+    caches.save(saved);
+    caches.write_expectation(expected.path());
+    EXPECT_EQ(test::run_check({"module", saved.master_path().string(), expected.path().string()}),
+              "")
+        << name_of(type);
+  }
+}
+
 TEST_F(CacheFiles, TheSameCachesGiveTheSamePart) {
   const WrittenFile first = write_part_file(saved_, 0, caches_.pieces(0));
   EXPECT_EQ(write_part_file(saved_, 0, caches_.pieces(0)), first);
@@ -62,7 +79,7 @@ TEST_F(CacheFiles, KnowWhenTheyAreThere) {
   std::ofstream(saved_.master_path()) << "not HDF5";
   EXPECT_THAT(message_of(ErrorCode::kCorruptData, [&] { is_saved(saved_); }),
               HasSubstr("remove it"));
-  remove_saved(saved_);
+  remove_saved(saved_.folder, saved_.name);
   EXPECT_TRUE(files().empty());
 }
 

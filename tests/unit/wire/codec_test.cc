@@ -42,15 +42,17 @@ std::vector<StepCommand> some_commands() {
                           .min_p = 0.05,
                           .seed = 1ULL << 63,
                           .n_logprobs = 5};
-  return {OpenSequence{{7}, sampling},
-          ForkSequence{{7}, {8}, sampling, some_rules()},
-          DropSequences{{{1}, {2}, {3}}},
-          PrefillChunk{{7}, {1, 2, 3, 100000}, AfterPrefill::kSample, 20, token_set(200, {0, 199})},
-          DecodeBatch{{{{7}, 5}, {{8}, 6, token_set(70, {3, 64})}, {{9}, 6, all_tokens(1000)}}},
-          Shutdown{},
-          ReportRank{},
-          SaveSequence{{7}, "caches", "0123abcd", {5, 6}, {{"model_id", "tiny"}, {"note", ""}}},
-          MeasureRates{WorkClock::kThreadCpu, std::int64_t{1} << 29}};
+  return {
+      OpenSequence{{7}, sampling},
+      ForkSequence{{7}, {8}, sampling, some_rules()},
+      DropSequences{{{1}, {2}, {3}}},
+      PrefillChunk{{7}, {1, 2, 3, 100000}, AfterPrefill::kSample, 20, token_set(200, {0, 199})},
+      DecodeBatch{{{{7}, 5}, {{8}, 6, token_set(70, {3, 64})}, {{9}, 6, all_tokens(1000)}}},
+      Shutdown{},
+      ReportRank{},
+      SaveSequence{{7}, "caches", "0123abcd", {5, 6}, {{"model_id", "tiny"}, {"note", ""}}, true},
+      MeasureRates{WorkClock::kThreadCpu, std::int64_t{1} << 29},
+      RestoreSequence{{7}, "caches", "0123abcd", "0123abcdef", std::int64_t{1} << 40, true}};
 }
 
 std::vector<StepResult> some_results() {
@@ -90,6 +92,11 @@ TEST(Codec, CommandsSurviveTheRoundTrip) {
   const auto save = std::get<SaveSequence>(decode_command(encode(some_commands()[7])));
   EXPECT_EQ(save.name, "0123abcd");
   EXPECT_EQ(save.facts.at(0).value, "tiny");
+  EXPECT_TRUE(save.goes_on);
+  const auto restore = std::get<RestoreSequence>(decode_command(encode(some_commands()[9])));
+  EXPECT_EQ(restore.content_id, "0123abcdef");
+  EXPECT_EQ(restore.n_tokens, std::int64_t{1} << 40);
+  EXPECT_TRUE(restore.converts);
   const auto measure = std::get<MeasureRates>(decode_command(encode(some_commands()[8])));
   EXPECT_EQ(measure.clock, WorkClock::kThreadCpu);
   EXPECT_EQ(measure.cpu_read_bytes, std::int64_t{1} << 29);

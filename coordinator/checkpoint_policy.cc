@@ -1,0 +1,70 @@
+#include "coordinator/checkpoint_policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+// What a slow disk writes in a second: a guess until something was written.
+constexpr double kBytesPerSecond = 200e6;
+// Documents that are read in less are not worth a file.
+constexpr double kShortestSeconds = 30;
+
+}  // namespace
+
+CheckpointEvery checkpoint_every(const std::string& text) {
+  using Unit = CheckpointEvery::Unit;
+  if (text == "never") return {.unit = Unit::kNever, .n = 0};
+  char* end = nullptr;
+  const double n = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  require(end != text.c_str() && std::isfinite(n) && n > 0,
+          fmt::format("\"{}\" is no interval: give chunks (16), a time (90s, 10m, 2h), a share of "
+                      "the time (2%) or never",
+                      text));
+  if (unit == "%" && n < 100) return {.unit = Unit::kCost, .n = n / 100};
+  if (unit == "s") return {.unit = Unit::kSeconds, .n = n};
+  if (unit == "m") return {.unit = Unit::kSeconds, .n = 60 * n};
+  if (unit == "h") return {.unit = Unit::kSeconds, .n = 3600 * n};
+  require(unit.empty() && n == std::floor(n),
+          fmt::format("\"{}\": an interval ends in s, m, h or %, or is a whole number of chunks",
+                      text));
+  return {.unit = Unit::kChunks, .n = n};
+}
+
+void CheckpointClock::chunk_done(double seconds, std::size_t kv_bytes) {
+  ++n_chunks_;
+  seconds_ += seconds;
+  guessed_cost_ = static_cast<double>(kv_bytes) / kBytesPerSecond;
+}
+
+bool CheckpointClock::take_due() {
+  bool is_due = false;
+  switch (every_.unit) {
+    case CheckpointEvery::Unit::kNever:
+      return false;
+    case CheckpointEvery::Unit::kChunks:
+      is_due = static_cast<double>(n_chunks_) >= every_.n;
+      break;
+    case CheckpointEvery::Unit::kSeconds:
+      is_due = seconds_ >= every_.n;
+      break;
+    case CheckpointEvery::Unit::kCost: {
+      const double cost = last_cost_ >= 0 ? last_cost_ : guessed_cost_;
+      is_due = seconds_ >= std::max(kShortestSeconds, cost * (1 - every_.n) / every_.n);
+      break;
+    }
+  }
+  if (!is_due) return false;
+  n_chunks_ = 0;
+  seconds_ = 0;
+  return true;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,43 @@
+// When documents that are being read are saved, so that a run that ends early goes on from there.
+// Pure: knows no clock but the seconds that steps took.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace longhaul {
+
+struct CheckpointEvery {
+  enum class Unit {
+    kCost,     // so seldom that saving takes at most n of the time (0.02: 2 %)
+    kChunks,   // after n chunks
+    kSeconds,  // after n seconds of reading
+    kNever,    // also not when the run is stopped
+  };
+  Unit unit = Unit::kCost;
+  double n = 0.02;
+  bool operator==(const CheckpointEvery&) const = default;
+};
+
+// "16" (chunks), "90s", "10m", "2h", "2%" (of the time), "never". Throws kInvalidArgument.
+CheckpointEvery checkpoint_every(const std::string& text);
+
+class CheckpointClock {
+ public:
+  explicit CheckpointClock(CheckpointEvery every) : every_(every) {}
+
+  // A chunk of a document was read; all caches take so many bytes now.
+  void chunk_done(double seconds, std::size_t kv_bytes);
+  void checkpoint_done(double seconds) { last_cost_ = seconds; }
+  // Whether it is time; counts anew then.
+  bool take_due();
+
+ private:
+  CheckpointEvery every_;
+  std::int64_t n_chunks_ = 0;  // since the last time
+  double seconds_ = 0.0;       // of reading since then
+  double guessed_cost_ = 0.0;  // of the first one
+  double last_cost_ = -1.0;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,87 @@
+// `longhaul run --load-kv`: answers come from saved caches, on other ranks and in other blocks than
+// those that wrote them; what differs is refused by name, and files that are damaged are not used.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "base/file.h"
+#include "tests/fault/ranked_job.h"
+#include "tests/fault/result_files.h"
+#include "worker/snapshot/saved_header.h"
+
+namespace longhaul::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class LoadKv : public RankedJob {
+ protected:
+  fs::path caches() const { return folder() / "caches"; }
+  // Runs all requests; gives what the program printed.
+  std::string run(const std::string& name, const Words& more, int status = 0) {
+    ChildProcess process(folder(), command(folder() / name, more));
+    EXPECT_EQ(process.wait(), status) << process.errors();
+    return process.errors();
+  }
+  void save(const Words& more = {}) {
+    Words words = {"--save-kv", caches().string()};
+    words.insert(words.end(), more.begin(), more.end());
+    run("saved.jsonl", words);
+    ASSERT_EQ(saved_masters(caches()).size(), 3U);
+    EXPECT_EQ(texts_of(folder() / "saved.jsonl"), undisturbed_texts());
+  }
+  static std::size_t n_restored(const std::string& printed) {
+    std::size_t n = 0;
+    for (auto at = printed.find("none to read"); at != std::string::npos;
+         at = printed.find("none to read", at + 1))
+      ++n;
+    return n;
+  }
+};
+
+TEST_F(LoadKv, OtherRanksAnswerFromWhatSomeSaved) {
+  save({"--ranks", "2"});
+  for (const char* n_ranks : {"1", "3"}) {
+    const std::string name = fmt::format("loaded-{}.jsonl", n_ranks);
+    const std::string printed = run(name, {"--load-kv", caches().string(), "--ranks", n_ranks});
+    EXPECT_EQ(n_restored(printed), 3U) << printed;
+    EXPECT_EQ(texts_of(folder() / name), undisturbed_texts());
+  }
+  // By itself, where the documents are to be saved and are there.
+  EXPECT_EQ(n_restored(run("again.jsonl", {"--save-kv", caches().string()})), 3U);
+  EXPECT_EQ(texts_of(folder() / "again.jsonl"), undisturbed_texts());
+}
+
+TEST_F(LoadKv, AnotherCacheTypeIsRefusedByNameOrConverted) {
+  save();
+  const Words int8 = {"--load-kv", caches().string(), "--cache-type-k", "int8"};
+  EXPECT_THAT(run("int8.jsonl", int8, 2), HasSubstr("cache_type_k: was bf16, now int8"));
+  Words converts = int8;
+  converts.push_back("--kv-convert");
+  EXPECT_EQ(n_restored(run("int8.jsonl", converts)), 3U);
+  EXPECT_EQ(texts_of(folder() / "int8.jsonl"), undisturbed_texts());
+}
+
+TEST_F(LoadKv, OtherHeadsAreRefusedByName) {
+  save();
+  EXPECT_THAT(run("out.jsonl", {"--load-kv", caches().string(), "--recent", "200"}, 2),
+              HasSubstr("heads.recent: was 128, now 200"));
+}
+
+TEST_F(LoadKv, ADamagedFileEndsTheRunOrIsWrittenAnew) {
+  save();
+  const SavedHeader header = read_saved_header(saved_masters(caches()).front());
+  const fs::path part = header.folder() / header.parts.front().name;
+  std::fstream(part, std::ios::in | std::ios::out | std::ios::binary).seekp(5000).write("bad", 3);
+  EXPECT_THAT(run("refused.jsonl", {"--load-kv", caches().string()}, 5),
+              HasSubstr(part.filename().string()));
+  const std::string printed = run("saved-again.jsonl", {"--save-kv", caches().string()});
+  EXPECT_EQ(n_restored(printed), 2U) << printed;
+  EXPECT_THAT(printed, HasSubstr("saved caches are not used"));
+  EXPECT_EQ(texts_of(folder() / "saved-again.jsonl"), undisturbed_texts());
+}
+
+}  // namespace
+}  // namespace longhaul::test

@@ -1,0 +1,126 @@
+// Saved caches are found by what is in them: tokens, model, types, roles; what differs is named.
+#include "tools/job/saved_documents.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "base/error.h"
+#include "tests/support/paths.h"
+#include "tests/unit/model/expect_error.h"
+#include "tests/unit/worker/tiny_models.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+using Ids = std::vector<std::int32_t>;
+using test::done;
+using test::message_of;
+using testing::HasSubstr;
+
+class SavedDocumentsTest : public testing::Test {
+ protected:
+  static std::string identity(int recent = 20) {
+    return R"({"model":{"config":"a"},"cache_type_k":"f32","cache_type_v":"f32","heads":{"recent":)" +
+           std::to_string(recent) + "}}";
+  }
+  // Saves the first n of the tokens under this name.
+  void save(const std::string& name, std::int64_t n, KvType type = KvType::kF32, int recent = 20) {
+    Worker worker({.weights = test::tiny_weights(),
+                   .k_type = type,
+                   .v_type = type,
+                   .block_size = 16,
+                   .n_threads = 1});
+    const Ids tokens(tokens_.begin(), tokens_.begin() + n);
+    done(worker.step(OpenSequence{{1}, {}}));
+    test::prefill(worker, {1}, tokens, 40);
+    done(worker.step(
+        SaveSequence{{1},
+                     folder_.path().string(),
+                     name,
+                     tokens,
+                     {{"content_id", "id of " + name}, {"settings", identity(recent)}}}));
+  }
+  WantedCaches wanted() const {
+    return {.identity = identity(), .rope_theta = test::tiny_spec().rope_theta};
+  }
+  std::vector<SavedStart> find(const WantedCaches& wanted, bool must_work = true) const {
+    return SavedDocuments({{.path = folder_.path(), .must_work = must_work}}, wanted)
+        .starts_of(tokens_);
+  }
+
+  test::Random random_{test::base_seed()};
+  Ids tokens_ = test::random_tokens(random_, 100, 97);
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(SavedDocumentsTest, TheLongestBeginningComesFirstWhateverItIsCalled) {
+  save("some", 50);
+  save("all", 100);
+  save("few", 10);
+  const std::vector<SavedStart> starts = find(wanted());
+  ASSERT_EQ(starts.size(), 3U);
+  EXPECT_EQ(starts[0].name, "all");
+  EXPECT_EQ(starts[0].content_id, "id of all");
+  EXPECT_EQ(starts[1].n_tokens, 50);
+  EXPECT_EQ(starts[2].n_tokens, 10);
+  EXPECT_FALSE(starts[0].converts);
+}
+
+TEST_F(SavedDocumentsTest, OtherTextsAreNone) {
+  save("all", 100);
+  tokens_[99] = (tokens_[99] + 1) % 97;
+  EXPECT_TRUE(find(wanted()).empty());
+  tokens_.resize(99);
+  EXPECT_TRUE(find(wanted()).empty()) << "the saved document is longer";
+}
+
+TEST_F(SavedDocumentsTest, WhatDiffersIsNamedWhereTheUserAskedForIt) {
+  save("all", 100, KvType::kF32, 30);
+  EXPECT_THAT(
+      message_of(ErrorCode::kFailedPrecondition, [&] { find(wanted()); }),
+      testing::AllOf(HasSubstr("all.h5 (100 tokens)"), HasSubstr("heads.recent: was 30, now 20")));
+  EXPECT_TRUE(find(wanted(), /*must_work=*/false).empty());
+  WantedCaches other = wanted();
+  other.rope_theta = 5e5;
+  EXPECT_THAT(message_of(ErrorCode::kFailedPrecondition, [&] { find(other); }),
+              HasSubstr("rope_theta: was 10000, now 500000"));
+  // One that can be used is enough.
+  save("fewer", 60);
+  EXPECT_EQ(find(wanted()).at(0).name, "fewer");
+}
+
+TEST_F(SavedDocumentsTest, OtherCacheTypesAreConvertedOnlyIfAsked) {
+  save("int8", 100, KvType::kInt8);
+  EXPECT_THAT(message_of(ErrorCode::kFailedPrecondition, [&] { find(wanted()); }),
+              HasSubstr("cache_type_k: was int8, now f32 (--kv-convert converts)"));
+  WantedCaches converts = wanted();
+  converts.converts = true;
+  EXPECT_TRUE(find(converts).at(0).converts);
+  save("f32", 100);
+  EXPECT_EQ(find(converts).at(0).name, "f32") << "no conversion is better";
+}
+
+TEST_F(SavedDocumentsTest, AFileThatCannotBeReadIsRefusedOrLeftAlone) {
+  save("all", 100);
+  std::ofstream(folder_.path() / "bad.h5") << "no HDF5";
+  EXPECT_THAT(message_of(ErrorCode::kCorruptData, [&] { find(wanted()); }), HasSubstr("bad.h5"));
+  EXPECT_EQ(find(wanted(), /*must_work=*/false).size(), 1U);
+}
+
+TEST_F(SavedDocumentsTest, AFileThatChangesIsLookedAtAgain) {
+  SavedDocuments documents({{.path = folder_.path()}}, wanted());
+  save("one", 40);
+  EXPECT_EQ(documents.starts_of(tokens_).at(0).n_tokens, 40);
+  fs::remove(folder_.path() / "one.h5");
+  save("one", 60);
+  fs::last_write_time(folder_.path() / "one.h5",
+                      fs::file_time_type::clock::now() + std::chrono::seconds(2));
+  EXPECT_EQ(documents.starts_of(tokens_).at(0).n_tokens, 60);
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,218 @@
+// What was saved on some ranks comes back on others: the same bits whatever lies between, and the
+// same answers as if the document had been read there.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/multirank/ring_cases.h"
+#include "tests/property/worker_cases.h"
+#include "tests/support/paths.h"
+#include "tests/support/tolerance.h"
+#include "tests/unit/worker/tiny_models.h"
+#include "worker/snapshot/saved_header.h"
+
+namespace longhaul::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RestoreOnRing : public testing::TestWithParam<std::int64_t> {};
+
+// A random model, roles and document, and plans for any number of ranks.
+class RandomDocument {
+ public:
+  RandomDocument(std::uint64_t seed, KvType k_type, KvType v_type) : random_(seed) {
+    spec_ = random_spec(random_);
+    spec_.head_dim = 8 * random_.integer(1, 3);  // of whole words of every type
+    HeadRoles roles = random_roles(random_, spec_);
+    if (random_.chance(0.3)) roles.sink_positions = SinkPositions::kInCache;
+    heads_ = duo_attention_heads(spec_, roles);
+    weights_ = tiny_weights(spec_, DType::kF32, seed);
+    kv_ = {.k_type = k_type, .v_type = v_type, .block_size = 16, .head_dim = spec_.head_dim};
+    tokens_ = random_tokens(random_, random_.integer(30, 300), spec_.vocab_size);
+    more_ = random_tokens(random_, random_.integer(1, 60), spec_.vocab_size);
+  }
+  Plan plan(std::int64_t n_ranks, std::int64_t block_size) {
+    KvFormat kv = kv_;
+    kv.block_size = block_size;
+    const std::int64_t most_stages = std::min<std::int64_t>({3, n_ranks, spec_.n_layers});
+    return random_plan(random_, spec_, heads_, n_ranks, random_.integer(1, most_stages), kv);
+  }
+  RingRun run(const Plan& plan, const std::vector<StepCommand>& script) const {
+    return run_on_ring({.weights = weights_, .plan = plan}, script);
+  }
+  std::vector<StepCommand> read() const {
+    const auto half = static_cast<std::ptrdiff_t>(tokens_.size() / 2);
+    return {OpenSequence{{1}, {}},
+            PrefillChunk{.sequence = {1}, .tokens = {tokens_.begin(), tokens_.begin() + half}},
+            PrefillChunk{.sequence = {1}, .tokens = {tokens_.begin() + half, tokens_.end()}}};
+  }
+  SaveSequence save(const fs::path& folder) const {
+    return {{1}, folder.string(), "doc", tokens_, {{"content_id", "1"}}};
+  }
+  RestoreSequence restore(const fs::path& folder) const {
+    return {.sequence = {1},
+            .folder = folder.string(),
+            .name = "doc",
+            .content_id = "1",
+            .n_tokens = static_cast<std::int64_t>(tokens_.size())};
+  }
+  // A question on it, scored and answered; then more of the document itself.
+  std::vector<StepCommand> ask() const {
+    const SamplingParams sampling{.n_logprobs = spec_.vocab_size};
+    return {
+        ForkSequence{{1}, {2}, sampling},
+        PrefillChunk{
+            .sequence = {2}, .tokens = more_, .after = AfterPrefill::kSample, .score_logprobs = 3},
+        DecodeBatch{.rows = {{.sequence = {2}, .token = 5}}},
+        DecodeBatch{.rows = {{.sequence = {2}, .token = 7}}},
+        PrefillChunk{.sequence = {1}, .tokens = more_, .score_logprobs = 3}};
+  }
+  Worker alone() const {
+    return Worker({.weights = weights_,
+                   .heads = heads_,
+                   .k_type = kv_.k_type,
+                   .v_type = kv_.v_type,
+                   .block_size = 16,
+                   .n_threads = 1});
+  }
+  Random& random() { return random_; }
+  const KvFormat& kv() const { return kv_; }
+  void set_types(KvType k_type, KvType v_type) { kv_.k_type = k_type, kv_.v_type = v_type; }
+
+ private:
+  Random random_;
+  ModelSpec spec_;
+  HeadTable heads_;
+  std::shared_ptr<const Weights> weights_;
+  KvFormat kv_;
+  std::vector<std::int32_t> tokens_;
+  std::vector<std::int32_t> more_;
+};
+
+template <typename... Rest>
+std::vector<StepCommand> script_of(std::vector<StepCommand> begin, Rest... rest) {
+  (begin.push_back(std::move(rest)), ...);
+  return begin;
+}
+
+std::vector<WrittenFile> parts_in(const fs::path& folder) {
+  return read_saved_header(folder / "doc.h5").parts;
+}
+
+std::uint64_t seed_of(std::int64_t n_ranks, std::int64_t round) {
+  return base_seed() * 1000 + static_cast<std::uint64_t>(100 * n_ranks + round);
+}
+
+// Every pair of types that a round is for.
+std::pair<KvType, KvType> types_of(std::int64_t round) {
+  return {kKvTypes[static_cast<std::size_t>(round % 4)],
+          kKvTypes[static_cast<std::size_t>((round + round / 4) % 4)]};
+}
+
+TEST_P(RestoreOnRing, BitsComeBackWhateverRanksAndBlocksLieBetween) {
+  for (int round = 0; round < 4 * intensity(); ++round) {
+    const auto seed = seed_of(GetParam(), round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    RandomDocument document(seed, types_of(round).first, types_of(round).second);
+    const TemporaryFolder folder;
+    const Plan here = document.plan(GetParam(), 16);
+    document.run(here, script_of(document.read(), document.save(folder.path() / "first")));
+    for (const std::int64_t n_ranks : {1, 3, 5}) {
+      SCOPED_TRACE(testing::Message() << "over " << n_ranks << " ranks");
+      const Plan there = document.plan(n_ranks, 16 * document.random().integer(1, 3));
+      const fs::path between = folder.path() / fmt::format("between {}", n_ranks);
+      const fs::path last = folder.path() / fmt::format("last {}", n_ranks);
+      document.run(there, {document.restore(folder.path() / "first"), document.save(between)});
+      document.run(here, {document.restore(between), document.save(last)});
+      EXPECT_EQ(parts_in(last), parts_in(folder.path() / "first")) << "SHA-256 of the parts";
+    }
+  }
+}
+
+TEST_P(RestoreOnRing, AnswersAreThoseOfARankThatReadTheDocument) {
+  for (int round = 0; round < 4 * intensity(); ++round) {
+    const auto seed = seed_of(GetParam(), 50 + round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    RandomDocument document(seed, types_of(round).first, types_of(round).second);
+    const TemporaryFolder folder;
+    document.run(document.plan(GetParam(), 16),
+                 script_of(document.read(), document.save(folder.path())));
+    Worker alone = document.alone();
+    for (const StepCommand& command : document.read()) done(alone.step(command));
+    std::vector<StepResult> want = {StepDone{}};
+    for (const StepCommand& command : document.ask()) want.push_back(alone.step(command));
+    const bool is_exact =
+        document.kv().k_type == KvType::kF32 && document.kv().v_type == KvType::kF32;
+    const double tolerance = logits_tolerance(is_exact ? DType::kF32 : DType::kBf16).absolute;
+    for (const std::int64_t n_ranks : {1, 3, 5}) {
+      SCOPED_TRACE(testing::Message() << "on " << n_ranks << " ranks");
+      std::vector<StepCommand> script = document.ask();
+      script.insert(script.begin(), document.restore(folder.path()));
+      const Plan there = document.plan(n_ranks, 16 * document.random().integer(1, 3));
+      EXPECT_EQ(difference(want, document.run(there, script).results, tolerance), "");
+    }
+  }
+}
+
+TEST_P(RestoreOnRing, ConvertedRowsThatLoseNothingComeBackToo) {
+  const auto seed = seed_of(GetParam(), 99);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  RandomDocument document(seed, KvType::kBf16, KvType::kBf16);
+  const TemporaryFolder folder;
+  const Plan here = document.plan(GetParam(), 16);
+  document.run(here, script_of(document.read(), document.save(folder.path() / "first")));
+  document.set_types(KvType::kF32, KvType::kF32);
+  RestoreSequence restore = document.restore(folder.path() / "first");
+  restore.converts = true;
+  document.run(document.plan(3, 32), {restore, document.save(folder.path() / "f32")});
+  restore = document.restore(folder.path() / "f32");
+  restore.converts = true;
+  document.run(here, {restore, document.save(folder.path() / "last")});
+  EXPECT_EQ(parts_in(folder.path() / "last"), parts_in(folder.path() / "first"));
+}
+
+// Chunk by chunk, each on other ranks, which write only what came since.
+TEST_P(RestoreOnRing, FilesThatGoOnHoldWhatOneSaveHolds) {
+  for (int round = 0; round < 4 * intensity(); ++round) {
+    const auto seed = seed_of(GetParam(), 200 + round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    RandomDocument document(seed, types_of(round).first, types_of(round).second);
+    const TemporaryFolder folder;
+    const Plan here = document.plan(GetParam(), 16);
+    const std::vector<StepCommand> read = document.read();
+    SaveSequence begun = document.save(folder.path() / "on");
+    begun.tokens = std::get<PrefillChunk>(read[1]).tokens;
+    begun.facts = {{"content_id", "0"}};
+    begun.goes_on = true;
+    SaveSequence whole = document.save(folder.path() / "on");
+    whole.goes_on = true;
+    document.run(here, {read[0], read[1], begun});
+    const std::int64_t n_begun = read_saved_header(folder.path() / "on" / "doc.h5").n_bytes();
+    RestoreSequence restore = document.restore(folder.path() / "on");
+    restore.content_id = "0";
+    restore.n_tokens = static_cast<std::int64_t>(begun.tokens.size());
+    document.run(document.plan(3, 16), {restore, read[2], whole});
+    const SavedHeader header = read_saved_header(folder.path() / "on" / "doc.h5");
+    EXPECT_EQ(header.generation, 1);
+    EXPECT_EQ(header.parts.size(), static_cast<std::size_t>(3 + GetParam()));
+    EXPECT_GT(header.n_bytes(), n_begun);
+    Worker alone = document.alone();
+    for (const StepCommand& command : read) done(alone.step(command));
+    std::vector<StepResult> want = {StepDone{}};
+    for (const StepCommand& command : document.ask()) want.push_back(alone.step(command));
+    std::vector<StepCommand> script = document.ask();
+    script.insert(script.begin(), document.restore(folder.path() / "on"));
+    const bool is_exact =
+        document.kv().k_type == KvType::kF32 && document.kv().v_type == KvType::kF32;
+    const double tolerance = logits_tolerance(is_exact ? DType::kF32 : DType::kBf16).absolute;
+    EXPECT_EQ(difference(want, document.run(document.plan(2, 32), script).results, tolerance), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(SavedBy, RestoreOnRing, testing::Values(1, 2, 4),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace longhaul::test

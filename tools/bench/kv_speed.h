@@ -1,0 +1,32 @@
+// How fast caches are saved and restored, beside what the same disk takes and gives in the same
+// process: a plain file of as many bytes, written and synced, and read after the system forgot it.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+
+#include "kernels/kv_block.h"
+
+namespace longhaul::bench {
+
+struct KvSpeedCase {
+  std::filesystem::path folder;  // on the disk to be measured; made, and removed when it is empty
+  KvBlockShape shape;
+  std::int64_t n_layers = 1;
+  std::int64_t n_kv_heads = 8;  // that keep every token
+  std::int64_t n_tokens = 1024;
+};
+
+struct KvSpeed {
+  std::int64_t n_bytes = 0;  // of the saved files
+  // Seconds.
+  double plain_write = 0.0;  // the faster of two, before and after
+  double save = 0.0;         // with checksums, synced
+  double plain_read = 0.0;
+  double restore = 0.0;  // with checksums
+};
+
+// One rank's caches, of random bytes. Blocks; takes their memory twice, and their bytes on the disk
+// twice at a time.
+KvSpeed measure_kv_speed(const KvSpeedCase& c);
+
+}  // namespace longhaul::bench

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Interrupts a run again and again while it reads a document of 133 thousand tokens, goes on with other ranks each time, and
+compares the answers with an undisturbed run's; after every interruption all files of the checkpoint must be whole.
+
+  tools/dev/interrupt_reading.py build/release/tools/longhaul [--points 20] [--every 4] [--longest 8] [--seed 1]
+
+Prints a line for each interruption; exits 1 when anything is wrong. The short form of it is tests/fault/checkpoint_test.cc.
+"""
+import argparse
+import json
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "needle"
+SIGNALS = {"kill -9": signal.SIGKILL, "SIGUSR1": signal.SIGUSR1, "SIGTERM": signal.SIGTERM}
+
+
+def command(args, output, more=()):
+    return [args.program, "run", "-m", EXAMPLES / "model", "--head-profile", EXAMPLES / "profile",
+            "-i", EXAMPLES / "archive_128k.jsonl", "-o", output, "--no-progress", *more]
+
+
+def texts(output):
+    lines = map(json.loads, output.read_text().splitlines())
+    return {line["custom_id"]: line["response"]["body"]["choices"][0]["text"] for line in lines}
+
+
+def verify(args, folder):
+    """What `kv verify` says of the checkpoint: empty where there is none yet."""
+    if not folder.exists():
+        return ""
+    result = subprocess.run([args.program, "kv", "verify", folder], capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"a checkpoint is not whole: {result.stdout}{result.stderr}")
+    tokens = re.search(r"(\d+) tokens", result.stdout)
+    return tokens.group(1) if tokens else ""
+
+
+def interrupt(args, draw, output, log):
+    kind = draw.choice(list(SIGNALS))
+    n_ranks = draw.choice([1, 2, 3, 5])
+    with log.open("w") as stderr:
+        process = subprocess.Popen(command(args, output, ["--ranks", str(n_ranks), "--checkpoint-every", args.every]),
+                                   stderr=stderr, stdout=stderr)
+        try:
+            process.wait(draw.uniform(0.5, args.longest))
+        except subprocess.TimeoutExpired:
+            process.send_signal(SIGNALS[kind])
+            process.wait(120)
+    went_on = re.search(r"document of .*", log.read_text())
+    return kind, n_ranks, went_on.group(0) if went_on else "from the beginning"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--points", type=int, default=20)
+    parser.add_argument("--every", default="4", help="as --checkpoint-every")
+    parser.add_argument("--longest", type=float, default=8, help="seconds until an interruption")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    draw = random.Random(args.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        started = time.monotonic()
+        subprocess.run(command(args, folder / "undisturbed.jsonl", ["--checkpoint-every", "never"]), check=True,
+                       stderr=subprocess.DEVNULL)
+        want = texts(folder / "undisturbed.jsonl")
+        print(f"undisturbed: {len(want)} answers in {time.monotonic() - started:.0f} s", flush=True)
+        output, log, n_runs = folder / "out.jsonl", folder / "log", 0
+        for point in range(args.points):
+            kind, n_ranks, went_on = interrupt(args, draw, output, log)
+            saved = verify(args, folder / "out.checkpoints")
+            print(f"{point + 1:3} {kind:8} {n_ranks} ranks; saved {saved or 'nothing'}; {went_on}", flush=True)
+            if output.exists() and len(texts(output)) == len(want):  # it came to the end: once more from the start
+                n_runs += 1
+                if texts(output) != want:
+                    sys.exit("answers differ from the undisturbed run's")
+                for path in folder.glob("out.*"):
+                    path.unlink()
+        subprocess.run(command(args, output), check=True, stderr=subprocess.DEVNULL)
+        if texts(output) != want:
+            sys.exit("answers differ from the undisturbed run's")
+        if (folder / "out.checkpoints").exists():
+            sys.exit("files were left behind")
+        print(f"{args.points} interruptions, {n_runs + 1} whole runs: all answers equal the undisturbed run's")
+
+
+main()

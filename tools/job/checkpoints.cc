@@ -1,0 +1,83 @@
+#include "tools/job/checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/log.h"
+#include "worker/snapshot/cache_files.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path read_path(const fs::path& folder, const std::string& document) {
+  return folder / (document + ".read");
+}
+
+}  // namespace
+
+CheckpointHooks Checkpoints::hooks() {
+  return {.on_saved = [this](const Checkpointed& checkpoint) { saved(checkpoint); },
+          .on_read = [this](const std::string& document,
+                            std::int64_t n_read) { read(document, n_read); },
+          .on_done = [this](const std::string& document) { done(document); }};
+}
+
+void Checkpoints::saved(const Checkpointed& checkpoint) {
+  const std::int64_t n_bytes = bytes_in_folder();
+  LONGHAUL_LOG(kInfo, kSnapshot, "checkpoint {}: {} of {} tokens, {:.1f} s, {} bytes in {}",
+               checkpoint.document, checkpoint.n_tokens, checkpoint.n_document, checkpoint.seconds,
+               n_bytes, folder_.string());
+  const std::lock_guard lock(mutex_);
+  ++n_saved_;
+  seconds_ += checkpoint.seconds;
+  most_bytes_ = std::max(most_bytes_, n_bytes);
+}
+
+// Not synced, and no harm if it is lost: it only tells. Always as long, and so never seen half
+// written by a run that comes after a kill.
+void Checkpoints::read(const std::string& document, std::int64_t n_read) const {
+  if (!fs::is_directory(folder_)) return;  // nothing was saved yet
+  const fs::path path = read_path(folder_, document);
+  std::fstream file(path, std::ios::in | std::ios::out);
+  if (!file) file.open(path, std::ios::out);
+  file << fmt::format("{:020}\n", n_read);
+}
+
+void Checkpoints::done(const std::string& document) const {
+  std::error_code ignored;
+  if (!fs::is_directory(folder_, ignored)) return;
+  remove_saved(folder_, document);
+  fs::remove(read_path(folder_, document), ignored);
+  fs::remove(folder_ / (document + ".lock"), ignored);
+  fs::remove(folder_, ignored);  // if it is empty
+}
+
+std::int64_t Checkpoints::bytes_in_folder() const {
+  std::int64_t n = 0;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder_, ignored)) {
+    const auto size = entry.file_size(ignored);
+    if (!ignored) n += static_cast<std::int64_t>(size);
+  }
+  return n;
+}
+
+std::string Checkpoints::summary() const {
+  const std::lock_guard lock(mutex_);
+  if (n_saved_ == 0) return {};
+  return fmt::format("{} checkpoint{} in {} ({:.1f} s, at most {:.1f} MiB)", n_saved_,
+                     n_saved_ == 1 ? "" : "s", folder_.string(), seconds_,
+                     static_cast<double>(most_bytes_) / 0x1p20);
+}
+
+std::int64_t tokens_read_before(const fs::path& folder, const std::string& document) {
+  std::ifstream file(read_path(folder, document));
+  std::int64_t n = 0;
+  return file >> n ? n : 0;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,126 @@
+#include "tools/job/saved_documents.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "coordinator/fingerprint.h"
+#include "tools/job/checkpoints.h"
+
+namespace longhaul {
+namespace {
+
+// What a file's settings say besides the cache types, which are compared by themselves.
+Json without_types(const std::string& text, const std::string& source) {
+  Json json = parse_json(text, source);
+  if (auto* object = std::get_if<JsonObject>(&json.value())) {
+    std::erase_if(*object, [](const auto& member) {
+      return member.first == "cache_type_k" || member.first == "cache_type_v";
+    });
+  }
+  return json;
+}
+
+// Whether the document begins with the tokens of the caches.
+bool begins_with(std::span<const std::int32_t> document, const SavedHeader& header) {
+  const auto n = static_cast<std::size_t>(header.n_tokens);
+  const auto n_first = std::min(n, header.first_tokens.size());
+  return header.n_tokens > 0 && n <= document.size() &&
+         std::ranges::equal(document.first(n_first), header.first_tokens) &&
+         sha256_of_tokens(document.first(n)) == header.tokens_sha256;
+}
+
+struct Candidate {
+  SavedStart start;
+  bool operator<(const Candidate& other) const {
+    return std::tuple(-start.n_tokens, start.converts) <
+           std::tuple(-other.start.n_tokens, other.start.converts);
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> differences_of(const SavedHeader& header, const WantedCaches& wanted) {
+  if (header.settings.empty()) return {"it does not say what it was made with"};
+  std::vector<std::string> found =
+      differences(without_types(header.settings, header.master.string()),
+                  without_types(wanted.identity, "this run"));
+  if (header.rope_theta != wanted.rope_theta) {
+    found.push_back(
+        fmt::format("rope_theta: was {}, now {}", header.rope_theta, wanted.rope_theta));
+  }
+  if (wanted.converts) return found;
+  const auto compare = [&](std::string_view name, KvType before, KvType now) {
+    if (before != now) {
+      found.push_back(fmt::format("{}: was {}, now {} (--kv-convert converts)", name,
+                                  name_of(before), name_of(now)));
+    }
+  };
+  compare("cache_type_k", header.k_type, wanted.k_type);
+  compare("cache_type_v", header.v_type, wanted.v_type);
+  return found;
+}
+
+std::optional<SavedHeader> SavedDocuments::header_of(const std::filesystem::path& master,
+                                                     bool must_work) {
+  std::error_code ignored;
+  const auto written = std::filesystem::last_write_time(master, ignored);
+  const std::lock_guard lock(mutex_);
+  if (const auto known = known_.find(master);
+      known != known_.end() && known->second.written == written)
+    return known->second.header;
+  Known now{.written = written, .header = std::nullopt};
+  try {
+    now.header = read_saved_header(master);
+  } catch (const Error& error) {
+    if (must_work) throw;
+    LONGHAUL_LOG(kWarning, kSnapshot, "left alone: {}", error.what());
+  }
+  return known_.insert_or_assign(master, std::move(now)).first->second.header;
+}
+
+std::vector<SavedStart> SavedDocuments::starts_of(std::span<const std::int32_t> document) {
+  std::vector<Candidate> candidates;
+  std::string refused;
+  for (const SavedFolder& folder : folders_) {
+    for (const auto& master : saved_masters(folder.path)) {
+      const auto header = header_of(master, folder.must_work);
+      if (!header || !begins_with(document, *header)) continue;
+      const std::vector<std::string> different = differences_of(*header, wanted_);
+      if (!different.empty()) {
+        if (folder.must_work) {
+          refused += fmt::format("\n{} ({} tokens):\n  {}", master.string(), header->n_tokens,
+                                 fmt::join(different, "\n  "));
+        }
+        continue;
+      }
+      candidates.push_back(
+          {{.folder = folder.path.string(),
+            .name = header->name(),
+            .content_id = header->content_id,
+            .n_tokens = header->n_tokens,
+            .converts = header->k_type != wanted_.k_type || header->v_type != wanted_.v_type,
+            .must_work = folder.must_work,
+            .n_computed =
+                folder.has_checkpoints
+                    ? std::max(header->n_tokens, tokens_read_before(folder.path, header->name()))
+                    : 0}});
+    }
+  }
+  if (candidates.empty() && !refused.empty()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "the document's saved caches were made by another run than this one:" + refused);
+  }
+  std::stable_sort(candidates.begin(), candidates.end());
+  std::vector<SavedStart> starts;
+  for (Candidate& candidate : candidates) starts.push_back(std::move(candidate.start));
+  return starts;
+}
+
+}  // namespace longhaul

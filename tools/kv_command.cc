@@ -1,0 +1,219 @@
+#include "tools/kv_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "tools/flags/job_flags.h"
+#include "tools/job/exit_status.h"
+#include "tools/kv_compare.h"
+#include "tools/kv_convert.h"
+#include "worker/snapshot/saved_header.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kExitDifferent = 1;
+
+struct KvFlags {
+  std::vector<fs::path> paths;
+};
+
+// The masters that a path stands for: itself, or those in the folder.
+std::vector<fs::path> masters_of(const std::vector<fs::path>& paths) {
+  std::vector<fs::path> masters;
+  for (const fs::path& path : paths) {
+    if (!fs::is_directory(path)) {
+      masters.push_back(path);
+      continue;
+    }
+    const std::vector<fs::path> found = saved_masters(path);
+    masters.insert(masters.end(), found.begin(), found.end());
+  }
+  return masters;
+}
+
+std::string as_mib(std::int64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
+}
+
+int run_list(const KvFlags& flags) {
+  fmt::print("{:<20} {:>10}  {:<9} {:>12}  {:<20}  {}\n", "name", "tokens", "k/v", "size",
+             "saved (UTC)", "model");
+  int status = kExitDone;
+  for (const fs::path& master : masters_of(flags.paths)) {
+    try {
+      const SavedHeader header = read_saved_header(master);
+      fmt::print("{:<20} {:>10}  {:<9} {:>12}  {:<20}  {}\n", header.name(), header.n_tokens,
+                 fmt::format("{}/{}", name_of(header.k_type), name_of(header.v_type)),
+                 as_mib(header.n_bytes()), header.created_utc, header.model_id);
+    } catch (const Error& error) {
+      fmt::print(stderr, "longhaul: {}\n", error.what());
+      status = kExitBadInput;
+    }
+  }
+  return status;
+}
+
+// "2 retrieval, 14 streaming (sink 16, recent 128)"
+std::string describe_roles(const std::vector<SavedRole>& roles) {
+  std::vector<std::pair<SavedRole, int>> counts;
+  for (const SavedRole& role : roles) {
+    const auto known = std::find_if(counts.begin(), counts.end(),
+                                    [&](const auto& counted) { return counted.first == role; });
+    if (known == counts.end()) {
+      counts.emplace_back(role, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::string text;
+  for (const auto& [role, n] : counts) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, role.name);
+    if (role.recent >= 0) text += fmt::format(" (sink {}, recent {})", role.sink, role.recent);
+  }
+  return text;
+}
+
+void print_info(const SavedHeader& header) {
+  fmt::print("{}\n", header.master.string());
+  const auto line = [](std::string_view name, const std::string& value) {
+    fmt::print("  {:<14}{}\n", name, value);
+  };
+  line("content", header.content_id);
+  line("tokens", fmt::format("{}", header.n_tokens));
+  line("model", fmt::format("{} ({}, {} layers of {} KV heads, head_dim {}, rope_theta {})",
+                            header.model_id, header.model_type, header.n_layers, header.n_kv_heads,
+                            header.head_dim, header.rope_theta));
+  line("caches", fmt::format("keys {}, values {}", name_of(header.k_type), name_of(header.v_type)));
+  line("heads", describe_roles(read_saved_roles(header)));
+  line("saved", fmt::format("{} by {}, in blocks of {}", header.created_utc, header.producer,
+                            header.block_size));
+  line("size", as_mib(header.n_bytes()));
+  for (const WrittenFile& part : header.parts)
+    line("part", fmt::format("{} ({})", part.name, as_mib(part.n_bytes)));
+}
+
+int run_info(const KvFlags& flags) {
+  for (const fs::path& master : masters_of(flags.paths)) print_info(read_saved_header(master));
+  return kExitDone;
+}
+
+// Everything is read: checksums of whole files, then every row with its own.
+void verify(const fs::path& master) {
+  const SavedHeader header = read_saved_header(master);
+  for (const WrittenFile& part : header.parts) check_part(header, part);
+  if (sha256_of_tokens(read_saved_tokens(header)) != header.tokens_sha256) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: /tokens: not what tokens_sha256 says", master.string()));
+  }
+  std::int64_t n_rows = 0;
+  for (const LayerId layer : IdRange<LayerId>(header.n_layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(header.n_kv_heads))
+      n_rows += static_cast<std::int64_t>(read_saved_head(header, layer, kv_head).rows.size());
+  }
+  fmt::print("{}: whole: {} tokens, {} heads, {} rows, {} parts, {}\n", master.string(),
+             header.n_tokens, header.n_layers * header.n_kv_heads, n_rows, header.parts.size(),
+             as_mib(header.n_bytes()));
+}
+
+int run_verify(const KvFlags& flags) {
+  int status = kExitDone;
+  for (const fs::path& master : masters_of(flags.paths)) {
+    try {
+      verify(master);
+    } catch (const Error& error) {
+      fmt::print("{}: NOT whole: {}\n", master.string(), error.what());
+      status = kExitBadInput;
+    }
+  }
+  return status;
+}
+
+int run_diff(const KvFlags& flags) {
+  const SavedHeader a = read_saved_header(flags.paths.at(0));
+  const SavedHeader b = read_saved_header(flags.paths.at(1));
+  for (const SavedHeader* header : {&a, &b}) {
+    for (const WrittenFile& part : header->parts) check_part(*header, part);
+  }
+  const std::vector<std::string> lines = compare_saved(a, b);
+  for (const std::string& line : lines) fmt::print("{}\n", line);
+  if (lines.empty()) fmt::print("no difference: the same tokens, settings and bits\n");
+  return lines.empty() ? kExitDone : kExitDifferent;
+}
+
+struct ConvertFlags {
+  fs::path from;
+  fs::path to;
+  JobConfig types;
+};
+
+Command add_convert(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "convert",
+      "Write a saved document again: of other cache types, in one part in place of many");
+  const auto flags = std::make_shared<ConvertFlags>();
+  command->add_option("file", flags->from, "File NAME.h5")->required()->check(CLI::ExistingFile);
+  command->add_option("--to", flags->to, "Folder for the new files")->required();
+  add_cache_flags(*command, flags->types, "Cache types");
+  return {command, [flags] {
+            const SavedHeader header = read_saved_header(flags->from);
+            const fs::path master = convert_saved(header, flags->to,
+                                                  {.k_type = flags->types.k_type,
+                                                   .v_type = flags->types.v_type,
+                                                   .block_size = flags->types.block_size});
+            fmt::print("{}\n", master.string());
+            return kExitDone;
+          }};
+}
+
+Command add(CLI::App& app, const char* name, const char* help, int n_paths,
+            int (*run)(const KvFlags&)) {
+  CLI::App* command = app.add_subcommand(name, help);
+  const auto flags = std::make_shared<KvFlags>();
+  CLI::Option* paths =
+      command
+          ->add_option("paths", flags->paths,
+                       n_paths == 2 ? "Two files NAME.h5" : "Files NAME.h5, or folders of them")
+          ->required()
+          ->check(CLI::ExistingPath);
+  if (n_paths > 0) paths->expected(n_paths);
+  return {command, [flags, run] { return run(*flags); }};
+}
+
+}  // namespace
+
+Command add_kv_command(CLI::App& program) {
+  CLI::App* app = program.add_subcommand(
+      "kv", "Saved KV caches (--save-kv): list them, check them, compare two");
+  app->require_subcommand(1);
+  const std::vector<Command> commands = {
+      add(*app, "list", "One line for each saved document", -1, run_list),
+      add(*app, "info", "What a saved document was made with, and its files", -1, run_info),
+      add(*app, "verify",
+          "Read every byte and compare all checksums; exit status 5 if any is wrong", -1,
+          run_verify),
+      add(*app, "diff",
+          "What differs: settings, tokens, and for each head positions and values; "
+          "exit status 1 if anything does",
+          2, run_diff),
+      add_convert(*app)};
+  return {app, [commands]() -> int {
+            for (const Command& command : commands) {
+              if (command.app->parsed()) return command.run();
+            }
+            return kExitInternal;
+          }};
+}
+
+}  // namespace longhaul

@@ -1,0 +1,105 @@
+#include "tools/kv_convert.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cluster/comm/communicator.h"
+#include "coordinator/save_caches.h"
+#include "kernels/kv_block_check.h"
+#include "worker/kv/sequence_cache.h"
+#include "worker/snapshot/restore_sequence.h"
+#include "worker/snapshot/save_sequence.h"
+
+namespace longhaul {
+namespace {
+
+// As much of the model as files of caches know.
+ModelSpec spec_of(const SavedHeader& header) {
+  ModelSpec spec;
+  spec.model_type = header.model_type;
+  spec.n_layers = header.n_layers;
+  spec.n_kv_heads = header.n_kv_heads;
+  spec.head_dim = header.head_dim;
+  spec.rope_theta = header.rope_theta;
+  return spec;
+}
+
+HeadPolicy policy_of(const SavedRole& role) {
+  if (role.recent < 0) return {};
+  if (role.name == role_name(HeadKind::kModelWindow)) return {.see = SeeModelWindow{role.recent}};
+  return {.see = SeeSinkRecent{.sink = role.sink, .recent = role.recent}};
+}
+
+HeadTable heads_of(const SavedHeader& header) {
+  HeadTable heads(header.n_layers, header.n_kv_heads);
+  const std::vector<SavedRole> roles = read_saved_roles(header);
+  std::size_t i = 0;
+  for (const LayerId layer : IdRange<LayerId>(header.n_layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(header.n_kv_heads))
+      heads.set(layer, kv_head, policy_of(roles.at(i++)));
+  }
+  return heads;
+}
+
+// The settings of a run with these cache types.
+std::string settings_with(const SavedHeader& header, const KvBlockShape& shape) {
+  if (header.settings.empty()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} does not say what it was made with", header.master.string()));
+  }
+  Json settings = parse_json(header.settings, header.master.string());
+  if (auto* object = std::get_if<JsonObject>(&settings.value())) {
+    for (auto& [name, value] : *object) {
+      if (name == "cache_type_k") value = Json(std::string(name_of(shape.k_type)));
+      if (name == "cache_type_v") value = Json(std::string(name_of(shape.v_type)));
+    }
+  }
+  return to_text(settings);
+}
+
+}  // namespace
+
+std::filesystem::path convert_saved(const SavedHeader& header, const std::filesystem::path& folder,
+                                    const KvConversion& conversion) {
+  const KvBlockShape shape{.block_size = conversion.block_size,
+                           .head_dim = header.head_dim,
+                           .k_type = conversion.k_type.value_or(header.k_type),
+                           .v_type = conversion.v_type.value_or(header.v_type)};
+  check_kv_block_shape("kv convert", shape);
+  const ModelSpec spec = spec_of(header);
+  const CacheLayout layout(heads_of(header), {0, header.n_layers}, shape);
+  const auto comm = make_communicator({});
+  BlockPool pool(shape);
+  SequenceCache cache(layout, pool);
+  const std::vector<float> last_hidden =
+      restore_sequence({.command = {.sequence = SequenceId{0},
+                                    .folder = header.folder().string(),
+                                    .name = header.name(),
+                                    .content_id = header.content_id,
+                                    .n_tokens = header.n_tokens,
+                                    .converts = true},
+                        .cache = cache,
+                        .spec = spec,
+                        .comm = *comm,
+                        .is_home = [](LayerId, KvHeadId, std::int64_t) { return true; }});
+  const std::string settings = settings_with(header, shape);
+  const SaveCaches save{.folder = folder.string(),
+                        .identity = settings,
+                        .facts = {{"model_id", header.model_id},
+                                  {"model_sha256", header.model_sha256},
+                                  {"tokenizer_sha256", header.tokenizer_sha256},
+                                  {"settings", settings}}};
+  const SaveSequence command = save_command(save, SequenceId{0}, read_saved_tokens(header));
+  save_sequence({.command = command,
+                 .cache = cache,
+                 .last_hidden = last_hidden,
+                 .spec = spec,
+                 .comm = *comm});
+  return folder / (command.name + ".h5");
+}
+
+}  // namespace longhaul

@@ -1,0 +1,25 @@
+// Saved caches as other saved caches: of other types, in one part in place of many.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "base/kv_type.h"
+#include "worker/snapshot/saved_header.h"
+
+namespace longhaul {
+
+struct KvConversion {
+  std::optional<KvType> k_type;  // none: as they are
+  std::optional<KvType> v_type;
+  std::int64_t block_size = 64;  // tokens of a block in memory; rows in files do not depend on it
+};
+
+// Writes the document's caches to `folder`, in one part and under the name of what is in them, as a
+// run with these cache types would; does nothing where they are there. All of them are in memory
+// meanwhile. The new master. Throws as restoring and saving do, kFailedPrecondition for files that
+// do not say what they were made with.
+std::filesystem::path convert_saved(const SavedHeader& header, const std::filesystem::path& folder,
+                                    const KvConversion& conversion);
+
+}  // namespace longhaul

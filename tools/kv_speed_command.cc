@@ -1,0 +1,114 @@
+#include "tools/kv_speed_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/bench/kv_speed.h"
+#include "tools/bench/table.h"
+#include "tools/flags/count_flag.h"
+#include "tools/flags/job_flags.h"
+#include "tools/job/exit_status.h"
+
+namespace longhaul {
+namespace {
+
+struct KvSpeedFlags {
+  std::filesystem::path folder = "bench-kv";
+  std::int64_t n_layers = 4;
+  std::int64_t n_kv_heads = 8;
+  std::int64_t head_dim = 128;
+  std::int64_t n_tokens = 32768;
+  JobConfig types;
+  std::string output = "md";
+};
+
+std::vector<bench::Column> columns() {
+  using Align = bench::Column::Align;
+  return {{.key = "k_type", .title = "k", .width = 4},
+          {.key = "v_type", .title = "v", .width = 4},
+          {.key = "bytes", .title = "MiB", .align = Align::kRight, .width = 8},
+          {.key = "what", .title = "what", .width = 7},
+          {.key = "mb_per_s", .title = "MB/s", .align = Align::kRight, .width = 8},
+          {.key = "plain_mb_per_s", .title = "plain file", .align = Align::kRight, .width = 10},
+          {.key = "share", .title = "share", .align = Align::kRight, .width = 6}};
+}
+
+std::vector<bench::Cell> row(const bench::KvSpeedCase& c, const bench::KvSpeed& speed,
+                             const std::string& what, double seconds, double plain_seconds) {
+  const double rate = static_cast<double>(speed.n_bytes) / seconds / 1e6;
+  const double plain = static_cast<double>(speed.n_bytes) / plain_seconds / 1e6;
+  const std::string k(name_of(c.shape.k_type));
+  const std::string v(name_of(c.shape.v_type));
+  return {{k, k},
+          {v, v},
+          {fmt::format("{:.1f}", static_cast<double>(speed.n_bytes) / 0x1p20), speed.n_bytes},
+          {what, what},
+          {fmt::format("{:.0f}", rate), rate},
+          {fmt::format("{:.0f}", plain), plain},
+          {fmt::format("{:.2f}", rate / plain), rate / plain}};
+}
+
+int run(const KvSpeedFlags& flags) {
+  std::vector<std::pair<KvType, KvType>> types;
+  if (flags.types.k_type || flags.types.v_type) {
+    types.emplace_back(flags.types.k_type.value_or(KvType::kBf16),
+                       flags.types.v_type.value_or(KvType::kBf16));
+  } else {
+    for (const KvType type : kKvTypes) types.emplace_back(type, type);
+  }
+  bench::Table table(bench::table_format_from(flags.output), columns());
+  fmt::print("{}", table.begin());
+  for (const auto& [k_type, v_type] : types) {
+    const bench::KvSpeedCase c{.folder = flags.folder,
+                               .shape = {.block_size = flags.types.block_size,
+                                         .head_dim = flags.head_dim,
+                                         .k_type = k_type,
+                                         .v_type = v_type},
+                               .n_layers = flags.n_layers,
+                               .n_kv_heads = flags.n_kv_heads,
+                               .n_tokens = flags.n_tokens};
+    const bench::KvSpeed speed = bench::measure_kv_speed(c);
+    fmt::print("{}{}", table.row(row(c, speed, "save", speed.save, speed.plain_write)),
+               table.row(row(c, speed, "restore", speed.restore, speed.plain_read)));
+    std::fflush(stdout);
+  }
+  fmt::print("{}", table.end());
+  return kExitDone;
+}
+
+}  // namespace
+
+Command add_bench_kv_command(CLI::App& bench) {
+  CLI::App* app = bench.add_subcommand(
+      "kv", "Saving and restoring caches, beside writing and reading a plain file");
+  const auto flags = std::make_shared<KvSpeedFlags>();
+  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
+  app->add_option("--folder", flags->folder, "On the disk to be measured")->capture_default_str();
+  app->add_option("--layers", flags->n_layers, "Layers")->check(count)->capture_default_str();
+  app->add_option("--kv-heads", flags->n_kv_heads, "KV heads of a layer, that keep every token")
+      ->check(count)
+      ->capture_default_str();
+  app->add_option("--head-dim", flags->head_dim, "Dimensions of a head")
+      ->check(count)
+      ->capture_default_str();
+  app->add_option("--tokens", flags->n_tokens, "Tokens")
+      ->transform(with_letters())
+      ->check(count)
+      ->capture_default_str();
+  add_cache_flags(*app, flags->types, "Cache types (default: each of the four for both)");
+  app->add_option("-o,--output", flags->output, "md, csv, json or jsonl")->capture_default_str();
+  app->footer(
+      R"(Saving includes the sync and a checksum of the whole file, restoring the same checksum and those of
+all rows. The plain file has as many bytes; it is written and synced in the same process before and
+after, and read after the system was told to forget it. share: of the plain file's speed.)");
+  return {app, [flags] { return run(*flags); }};
+}
+
+}  // namespace longhaul

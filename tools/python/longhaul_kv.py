@@ -1,0 +1,144 @@
+"""Reads saved KV caches (docs/kv_files.md) as numpy arrays, at the speed of the files. Needs numpy and h5py.
+
+  import longhaul_kv
+  with longhaul_kv.open("caches/doc-0123456789abcdef.h5") as document:
+      head = document.head(layer=7, kv_head=2)
+      head.positions, head.k, head.v      # [n], [n, head_dim], [n, head_dim] float32, by position
+"""
+import dataclasses
+import hashlib
+import pathlib
+
+import h5py
+import numpy as np
+
+FORMAT_VERSION = 2
+SEAL_BYTES = 512
+SEAL_TITLE = b"longhaul-kv sealed; SHA-256 from byte 512 on: "
+
+
+class DamagedFile(Exception):
+    """A file is not what was written; the message names it."""
+
+
+@dataclasses.dataclass
+class Head:
+    """What one KV head keeps: a row for each token, by position. Keys are after RoPE at their own positions."""
+
+    role: str  # "retrieval", "streaming", "window"
+    sink: int
+    recent: int  # tokens; -1: all
+    positions: np.ndarray  # int64 [n_kept]
+    k: np.ndarray  # float32 [n_kept, head_dim]
+    v: np.ndarray  # float32 [n_kept, head_dim]
+
+
+def _sha256(path, begin=0):
+    digest = hashlib.sha256()
+    with builtin_open(path, "rb") as file:
+        file.seek(begin)
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _rows(group, name):
+    """Keys or values as float32, without HDF5's own conversion, which is slow."""
+    rows = group[name]
+    kind = rows.attrs["dtype"]
+    if kind in ("f32", "bf16"):
+        bits = np.empty(rows.shape, "u2" if kind == "bf16" else "u4")
+        rows.id.read(h5py.h5s.ALL, h5py.h5s.ALL, bits, rows.id.get_type())
+        return (bits.astype("u4") << 16 if kind == "bf16" else bits).view("f4")
+    codes = rows[...]
+    if kind == "int4":  # two codes to a byte, the even dim in the lower half
+        codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)
+    scale, minimum = (group[name + part][...].astype("f4")[:, None] for part in ("_scale", "_minimum"))
+    return codes.astype("f4") * scale + minimum
+
+
+class Document:
+    """A saved document. Not safe for threads, as h5py is not."""
+
+    def __init__(self, master):
+        self.path = pathlib.Path(master).resolve()  # parts are found beside it
+        self._file = h5py.File(self.path, "r")
+        version = int(self._file.attrs["format_version"])
+        if version != FORMAT_VERSION:
+            raise ValueError(f"{self.path} has format version {version}; this module reads {FORMAT_VERSION}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self._file.close()
+
+    @property
+    def attrs(self):
+        """The root's attributes: model_id, n_layers, n_kv_heads, head_dim, seq_len, k_dtype, ..."""
+        return dict(self._file.attrs)
+
+    @property
+    def n_layers(self):
+        return int(self._file.attrs["n_layers"])
+
+    @property
+    def n_kv_heads(self):
+        return int(self._file.attrs["n_kv_heads"])
+
+    @property
+    def tokens(self):
+        return self._file["tokens"][...]  # int32 [seq_len]
+
+    @property
+    def last_hidden(self):
+        """float32 [d_model] of the last token; None where the files have none."""
+        return self._file["last_hidden"][...] if "last_hidden" in self._file else None
+
+    def roles(self):
+        """Names, [n_layers][n_kv_heads]."""
+        roles = self._file["head_roles"]
+        names = {number: name for name, number in h5py.check_enum_dtype(roles.dtype).items()}
+        return [[names[number] for number in layer] for layer in roles[...]]
+
+    def _group(self, layer, kv_head):
+        return self._file[f"layers/{layer:02}/kv_heads/{kv_head:02}"]
+
+    def positions(self, layer, kv_head):
+        """int64, ascending; reads no keys or values."""
+        group = self._group(layer, kv_head)
+        return np.sort(group["positions"][...]) if group.attrs["n_kept"] else np.empty(0, "i8")
+
+    def head(self, layer, kv_head):
+        group = self._group(layer, kv_head)
+        facts = {"role": str(group.attrs["role"]), "sink": int(group.attrs["sink"]), "recent": int(group.attrs["recent"])}
+        if not group.attrs["n_kept"]:
+            empty = np.empty((0, int(self._file.attrs["head_dim"])), "f4")
+            return Head(positions=np.empty(0, "i8"), k=empty, v=empty, **facts)
+        positions, k, v = group["positions"][...], _rows(group, "k"), _rows(group, "v")
+        if not group.attrs["in_order"]:
+            order = np.argsort(positions)
+            positions, k, v = positions[order], k[order], v[order]
+        return Head(positions=positions, k=k, v=v, **facts)
+
+    def verify(self):
+        """Raises DamagedFile unless the master and all parts are whole, by their SHA-256."""
+        with builtin_open(self.path, "rb") as file:
+            seal = file.read(SEAL_BYTES)
+        want = SEAL_TITLE + _sha256(self.path, SEAL_BYTES).encode() + b"\n"
+        if seal != want.ljust(SEAL_BYTES, b"\0"):
+            raise DamagedFile(f"{self.path}: its checksum is wrong")
+        for name, n_bytes, digest in self._file["files"][...]:
+            part = self.path.parent / name.decode()
+            if not part.exists() or part.stat().st_size != n_bytes or _sha256(part) != digest.decode():
+                raise DamagedFile(f"{part}: missing, or not what was written")
+
+
+builtin_open = open
+
+
+def open(master):  # noqa: A001: as in h5py, gzip and others
+    return Document(master)

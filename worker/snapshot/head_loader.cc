@@ -1,0 +1,223 @@
+#include "worker/snapshot/head_loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "worker/snapshot/block_rows.h"
+#include "worker/snapshot/convert_rows.h"
+#include "worker/snapshot/file_layout.h"
+
+namespace longhaul {
+namespace {
+
+// Neighbouring rows of a piece that go to neighbouring slots of a block.
+struct RowsToBlock {
+  Extent rows;
+  Extent slots;
+  std::byte* block = nullptr;
+};
+
+// What the blocks take of a piece, in the order of its rows; nothing crosses a chunk.
+std::vector<RowsToBlock> rows_to_blocks(const PartPiece& piece, std::span<const BlockToFill> blocks,
+                                        std::int64_t chunk) {
+  std::vector<RowsToBlock> taken;
+  std::int64_t row = 0;  // of the run's first position
+  for (const Extent& run : piece.runs) {
+    auto block = std::lower_bound(
+        blocks.begin(), blocks.end(), run.begin,
+        [](const BlockToFill& b, std::int64_t position) { return b.positions.end <= position; });
+    for (; block != blocks.end() && block->positions.begin < run.end; ++block) {
+      Extent here{std::max(run.begin, block->positions.begin),
+                  std::min(run.end, block->positions.end)};
+      while (!here.empty()) {
+        const std::int64_t first = row + here.begin - run.begin;
+        const std::int64_t n = std::min(here.size(), (first / chunk + 1) * chunk - first);
+        const std::int64_t slot = here.begin - block->positions.begin;
+        taken.push_back(
+            {.rows = {first, first + n}, .slots = {slot, slot + n}, .block = block->data});
+        here.begin += n;
+      }
+    }
+    row += run.size();
+  }
+  return taken;
+}
+
+// Keys or values of one piece.
+class SideReader {
+ public:
+  SideReader(const Hdf5File& file, const std::string& head, const KvBlockShape& stored, KvSide side)
+      : file_(file), stored_(stored), side_(side) {
+    for (const RowPart part : row_parts(kv_type_of(stored, side))) {
+      const std::string name = head + "/" + dataset_name(side, part);
+      datasets_.push_back({.part = part, .name = name, .id = file.open_dataset(name)});
+    }
+  }
+  std::int64_t chunk_rows() const { return file_.chunk_rows(datasets_.front().id); }
+  void check_shape(std::int64_t n_rows) const {
+    for (const Dataset& dataset : datasets_) {
+      std::vector<std::int64_t> wanted = {n_rows};
+      if (dataset.part == RowPart::kValues)
+        wanted.push_back(row_elements(stored_, side_, dataset.part));
+      if (file_.shape(dataset.id) != wanted) {
+        throw Error(ErrorCode::kCorruptData,
+                    fmt::format("{} of {} has another shape than its head's positions",
+                                dataset.name, file_.path()));
+      }
+    }
+  }
+  CacheRows read(Extent rows) const {
+    CacheRows read;
+    for (const Dataset& dataset : datasets_) {
+      std::vector<std::byte>& to = dataset.part == RowPart::kValues   ? read.values
+                                   : dataset.part == RowPart::kScales ? read.scales
+                                                                      : read.minima;
+      to.resize(static_cast<std::size_t>(rows.size()) * row_bytes(stored_, side_, dataset.part));
+      const Hdf5Id type = file_type(kv_type_of(stored_, side_), dataset.part);
+      file_.read_rows(dataset.id, dataset.name, type, rows, to.data());
+    }
+    return read;
+  }
+
+ private:
+  struct Dataset {
+    RowPart part;
+    std::string name;
+    Hdf5Id id;
+  };
+  const Hdf5File& file_;
+  const KvBlockShape& stored_;
+  KvSide side_;
+  std::vector<Dataset> datasets_;
+};
+
+// Puts rows [first, ...) of one side, of the blocks' type, where they belong.
+void put(const CacheRows& read, std::int64_t first, std::span<const RowsToBlock> taken,
+         const KvBlockShape& shape, KvSide side) {
+  for (const RowPart part : row_parts(kv_type_of(shape, side))) {
+    const std::vector<std::byte>& from = part == RowPart::kValues   ? read.values
+                                         : part == RowPart::kScales ? read.scales
+                                                                    : read.minima;
+    for (const RowsToBlock& rows : taken) {
+      fill_block_rows({.shape = shape,
+                       .side = side,
+                       .part = part,
+                       .rows = from.data() + static_cast<std::size_t>(rows.rows.begin - first) *
+                                                 row_bytes(shape, side, part),
+                       .slots = rows.slots,
+                       .block = rows.block});
+    }
+  }
+}
+
+std::vector<float> floats_of(const CacheRows& rows) {
+  std::vector<float> floats(rows.values.size() / sizeof(float));
+  std::memcpy(floats.data(), rows.values.data(), rows.values.size());
+  return floats;
+}
+
+KvBlockShape stored_shape(const SavedHeader& header) {
+  return {.block_size = header.block_size,
+          .head_dim = header.head_dim,
+          .k_type = header.k_type,
+          .v_type = header.v_type};
+}
+
+}  // namespace
+
+HeadLoader::HeadLoader(const SavedHeader& header) : header_(header) {
+  const Hdf5Lock lock;
+  reader_ = std::make_unique<PartReader>(PartsOf{.folder = header.folder(),
+                                                 .content_id = header.content_id,
+                                                 .n_tokens = header.n_tokens,
+                                                 .parts = header.parts});
+}
+
+HeadLoader::~HeadLoader() {
+  const Hdf5Lock lock;
+  reader_.reset();
+}
+
+void HeadLoader::fill(LayerId layer, KvHeadId kv_head, const KvBlockShape& shape,
+                      std::span<const BlockToFill> blocks) {
+  const KvBlockShape stored = stored_shape(header_);
+  std::optional<Hdf5Lock> lock(std::in_place);
+  const SavedHead head = reader_->read(layer, kv_head);
+  for (const PartPiece& piece : head.pieces) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const SideReader reader(reader_->file_of(piece), head_path(layer, kv_head), stored, side);
+      reader.check_shape(piece.n_rows);
+      const std::int64_t chunk = reader.chunk_rows();
+      const std::vector<RowsToBlock> taken = rows_to_blocks(piece, blocks, chunk);
+      for (auto begin = taken.begin(); begin != taken.end();) {
+        const auto end = std::find_if(begin, taken.end(), [&](const RowsToBlock& rows) {
+          return rows.rows.begin / chunk != begin->rows.begin / chunk;
+        });
+        const Extent rows{begin->rows.begin, (end - 1)->rows.end};
+        CacheRows read = reader.read(rows);
+        lock.reset();
+        put(convert_rows(std::move(read), kv_type_of(stored, side), kv_type_of(shape, side),
+                         rows.size(), stored.head_dim),
+            rows.begin, {begin, end}, shape, side);
+        lock.emplace();
+        begin = end;
+      }
+    }
+  }
+}
+
+SavedRows HeadLoader::rows(LayerId layer, KvHeadId kv_head) {
+  const KvBlockShape stored = stored_shape(header_);
+  const Hdf5Lock lock;
+  const SavedHead head = reader_->read(layer, kv_head);
+  SavedRows all{.role = {head.role, head.sink, head.recent}, .rows = {}};
+  for (const PartPiece& piece : head.pieces) {
+    const Hdf5File& file = reader_->file_of(piece);
+    const SideReader keys(file, head_path(layer, kv_head), stored, KvSide::kKeys);
+    const SideReader values(file, head_path(layer, kv_head), stored, KvSide::kValues);
+    keys.check_shape(piece.n_rows);
+    values.check_shape(piece.n_rows);
+    const auto floats = [&](const SideReader& side, KvType type) {
+      return floats_of(convert_rows(side.read({0, piece.n_rows}), type, KvType::kF32, piece.n_rows,
+                                    stored.head_dim));
+    };
+    const std::vector<float> k = floats(keys, stored.k_type);
+    const std::vector<float> v = floats(values, stored.v_type);
+    std::size_t at = 0;
+    const auto n = static_cast<std::size_t>(stored.head_dim);
+    for (const Extent& run : piece.runs) {
+      for (std::int64_t position = run.begin; position < run.end; ++position, at += n) {
+        const auto first = static_cast<std::ptrdiff_t>(at);
+        const auto last = static_cast<std::ptrdiff_t>(at + n);
+        all.rows.push_back({position,
+                            {k.begin() + first, k.begin() + last},
+                            {v.begin() + first, v.begin() + last}});
+      }
+    }
+  }
+  std::sort(all.rows.begin(), all.rows.end(),
+            [](const SavedRow& a, const SavedRow& b) { return a.position < b.position; });
+  return all;
+}
+
+SavedRows read_saved_head(const SavedHeader& header, LayerId layer, KvHeadId kv_head) {
+  return HeadLoader(header).rows(layer, kv_head);
+}
+
+std::vector<float> HeadLoader::last_hidden() {
+  const Hdf5Lock lock;
+  const Hdf5File* file = reader_->last_hidden_file();
+  if (file == nullptr) return {};
+  const Hdf5Id dataset = file->open_dataset(kLastHidden);
+  std::vector<float> row(static_cast<std::size_t>(file->shape(dataset).at(0)));
+  file->read_rows(dataset, kLastHidden, H5T_IEEE_F32LE, {0, static_cast<std::int64_t>(row.size())},
+                  row.data());
+  return row;
+}
+
+}  // namespace longhaul

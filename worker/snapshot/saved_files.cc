@@ -1,0 +1,54 @@
+// The part of saved_header.h that looks at files as a whole.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "worker/snapshot/saved_header.h"
+
+namespace longhaul {
+
+namespace fs = std::filesystem;
+
+std::int64_t SavedHeader::n_bytes() const {
+  std::error_code error;
+  const auto own = fs::file_size(master, error);
+  std::int64_t n = error ? 0 : static_cast<std::int64_t>(own);
+  for (const WrittenFile& part : parts) n += part.n_bytes;
+  return n;
+}
+
+std::string sha256_of_tokens(std::span<const std::int32_t> tokens) {
+  return sha256_of({reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()});
+}
+
+std::vector<fs::path> saved_masters(const fs::path& folder) {
+  std::vector<fs::path> masters;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".h5") && name.find(".part-") == std::string::npos)
+      masters.push_back(entry.path());
+  }
+  std::sort(masters.begin(), masters.end());
+  return masters;
+}
+
+void check_part(const SavedHeader& header, const WrittenFile& part) {
+  const fs::path path = header.folder() / part.name;
+  const auto fail = [&](const std::string& what) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}, which {} is made of, {}; it cannot be used", path.string(),
+                            header.master.filename().string(), what));
+  };
+  if (part.name.find('/') != std::string::npos) fail("lies in another folder");
+  std::error_code error;
+  const auto n_bytes = fs::file_size(path, error);
+  if (error) fail("is missing");
+  if (static_cast<std::int64_t>(n_bytes) != part.n_bytes)
+    fail(fmt::format("has {} bytes in place of {}", n_bytes, part.n_bytes));
+  if (file_sha256(path) != part.sha256) fail("is damaged: its SHA-256 is wrong");
+}
+
+}  // namespace longhaul

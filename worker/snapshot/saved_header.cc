@@ -1,0 +1,106 @@
+#include "worker/snapshot/saved_header.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "worker/snapshot/file_layout.h"
+#include "worker/snapshot/files_table.h"
+#include "worker/snapshot/hdf5_file.h"
+#include "worker/snapshot/seal.h"
+
+namespace longhaul {
+namespace {
+
+[[noreturn]] void refuse_version(const std::filesystem::path& master, std::int64_t version) {
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{} has format version {}; this program reads version {}: save the "
+                          "document again with it",
+                          master.string(), version, kCacheFileVersion));
+}
+
+KvType read_type(const Hdf5File& file, const std::string& attribute) {
+  const std::string name = file.read_text(file.id(), attribute);
+  const auto type = kv_type_from(name);
+  if (!type) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("{}: {} is \"{}\", which is no cache type",
+                                                     file.path(), attribute, name));
+  }
+  return *type;
+}
+
+std::vector<std::int32_t> read_tokens(const Hdf5File& file, std::int64_t n) {
+  const Hdf5Id dataset = file.open_dataset("/tokens");
+  if (file.shape(dataset) != std::vector{file.read_number(file.id(), "seq_len")}) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: /tokens has not seq_len elements", file.path()));
+  }
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
+  if (n > 0) file.read_rows(dataset, "/tokens", H5T_STD_I32LE, {0, n}, tokens.data());
+  return tokens;
+}
+
+}  // namespace
+
+SavedHeader read_saved_header(const std::filesystem::path& master) {
+  const bool is_sealed = check_seal(master);
+  const Hdf5Lock lock;
+  const Hdf5File file = Hdf5File::open(master);
+  const auto text = [&](const char* name) { return file.read_text(file.id(), name); };
+  const auto fact = [&](const char* name) {  // of the run that saved it, if it gave one
+    return file.has_attribute(file.id(), name) ? text(name) : std::string();
+  };
+  const auto number = [&](const char* name) { return file.read_number(file.id(), name); };
+  if (text("format") != "longhaul-kv") {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{} is no master of saved caches", master.string()));
+  }
+  const std::int64_t version = number("format_version");
+  if (version != kCacheFileVersion || !is_sealed) refuse_version(master, version);
+  SavedHeader header;
+  header.master = master;
+  header.parts = read_files_table(file);
+  header.producer = text("producer");
+  header.created_utc = text("created_utc");
+  header.content_id = text("content_id");
+  header.model_id = fact("model_id");
+  header.model_sha256 = fact("model_sha256");
+  header.tokenizer_sha256 = fact("tokenizer_sha256");
+  header.settings = fact("settings");
+  header.tokens_sha256 = text("tokens_sha256");
+  header.model_type = text("model_type");
+  header.rope_theta = file.read_real(file.id(), "rope_theta");
+  header.k_type = read_type(file, "k_dtype");
+  header.v_type = read_type(file, "v_dtype");
+  header.n_layers = number("n_layers");
+  header.n_kv_heads = number("n_kv_heads");
+  header.head_dim = number("head_dim");
+  header.n_tokens = number("seq_len");
+  header.block_size = number("block_size");
+  header.generation = number("generation");
+  header.first_tokens = read_tokens(file, std::min<std::int64_t>(64, header.n_tokens));
+  return header;
+}
+
+std::vector<SavedRole> read_saved_roles(const SavedHeader& header) {
+  const Hdf5Lock lock;
+  const Hdf5File file = Hdf5File::open(header.master);
+  std::vector<SavedRole> roles;
+  for (const LayerId layer : IdRange<LayerId>(header.n_layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(header.n_kv_heads)) {
+      const Hdf5Id group = file.open_object(head_path(layer, kv_head));
+      roles.push_back({.name = file.read_text(group, "role"),
+                       .sink = file.read_number(group, "sink"),
+                       .recent = file.read_number(group, "recent")});
+    }
+  }
+  return roles;
+}
+
+std::vector<std::int32_t> read_saved_tokens(const SavedHeader& header) {
+  const Hdf5Lock lock;
+  return read_tokens(Hdf5File::open(header.master), header.n_tokens);
+}
+
+}  // namespace longhaul

@@ -1,0 +1,81 @@
+// What a saved sequence's master says of it: enough to decide whether a run can go on from it, and
+// to check its files before they are used.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/kv_type.h"
+#include "worker/snapshot/cache_files.h"
+
+namespace longhaul {
+
+struct SavedHeader {
+  std::filesystem::path master;
+  std::string producer;
+  std::string created_utc;
+  std::string content_id;
+  std::string model_id;
+  std::string model_sha256;
+  std::string tokenizer_sha256;
+  std::string settings;       // JSON: model, cache types, roles of the heads
+  std::string tokens_sha256;  // of int32, little-endian
+  std::string model_type;
+  double rope_theta = 0.0;
+  KvType k_type = KvType::kF32;
+  KvType v_type = KvType::kF32;
+  std::int64_t n_layers = 0;
+  std::int64_t n_kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t n_tokens = 0;
+  std::int64_t block_size = 0;
+  std::int64_t generation = 0;
+  std::vector<std::int32_t> first_tokens;  // up to 64: enough to tell most documents apart
+  std::vector<WrittenFile> parts;
+
+  std::filesystem::path folder() const { return master.parent_path(); }
+  std::string name() const { return master.stem().string(); }
+  std::int64_t n_bytes() const;  // of master and parts
+};
+
+// As tokens_sha256.
+std::string sha256_of_tokens(std::span<const std::int32_t> tokens);
+
+// The masters in a folder, by name; none where there is no folder.
+std::vector<std::filesystem::path> saved_masters(const std::filesystem::path& folder);
+
+// Checks the whole master (not its parts). Throws kCorruptData naming the file and what is wrong,
+// kUnsupported for another format version, by number; kIo.
+SavedHeader read_saved_header(const std::filesystem::path& master);
+std::vector<std::int32_t> read_saved_tokens(const SavedHeader& header);
+
+// Throws kCorruptData naming the part that is missing, too short or not what was written.
+void check_part(const SavedHeader& header, const WrittenFile& part);
+
+// What the master says that a head keeps.
+struct SavedRole {
+  std::string name;  // "retrieval", "streaming", "window"
+  std::int64_t sink = 0;
+  std::int64_t recent = -1;  // -1: every token
+  bool operator==(const SavedRole&) const = default;
+};
+std::vector<SavedRole> read_saved_roles(const SavedHeader& header);  // [n_layers, n_kv_heads]
+
+// What a head keeps: a row for each token, as floats.
+struct SavedRow {
+  std::int64_t position = 0;
+  std::vector<float> k;  // [head_dim], after RoPE
+  std::vector<float> v;  // [head_dim]
+};
+struct SavedRows {
+  SavedRole role;
+  std::vector<SavedRow> rows;  // by position
+};
+// All rows of one head; slow and large, for tools. Throws kCorruptData and kInternal for rows that
+// are damaged, missing, or there twice.
+SavedRows read_saved_head(const SavedHeader& header, LayerId layer, KvHeadId kv_head);
+
+}  // namespace longhaul
