@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
+#include <vector>
 
-#include "base/edit_distance.h"
+#include "base/spelling.h"
 
 namespace longhaul {
 namespace {
@@ -156,16 +158,11 @@ void check_neutral(const JsonField& value, const Field& field) {
     body.fail(
         fmt::format("\"{}\" is a field of {}, not of {}", name, url_of(other), url_of(endpoint)));
   }
-  std::string_view nearest;
-  int distance = name.size() < 5 ? 2 : 3;  // too far
+  std::vector<std::string_view> known;
   for (const Field& field : kFields) {
-    if (!belongs(field, endpoint)) continue;
-    const int d = edit_distance(name, field.name);
-    if (d >= distance) continue;
-    distance = d;
-    nearest = field.name;
+    if (belongs(field, endpoint)) known.push_back(field.name);
   }
-  if (!nearest.empty())
+  if (const std::string nearest = nearly(name, known); !nearest.empty())
     body.fail(fmt::format("unknown field \"{}\"; did you mean \"{}\"?", name, nearest));
   body.fail(
       fmt::format("unknown field \"{}\"; accepted are {}", name, accepted_body_fields(endpoint)));

@@ -21,9 +21,8 @@ double cache_bytes(const ModelWorkArgs& args, LayerId layer, Extent tokens) {
   const LayerHeads heads = layer_heads(args.heads, layer);
   const KeyWindow& window = heads.window;
   const std::int64_t seen =
-      window.is_unlimited()
-          ? tokens.end
-          : std::min(tokens.end, window.sink + window.recent + tokens.size() - 1);
+      window.is_unlimited() ? tokens.end
+                            : std::min(tokens.end, window.sink + window.recent + tokens.size() - 1);
   return static_cast<double>(heads.n_all * tokens.end + heads.n_windowed * seen) *
          static_cast<double>(args.kv.token_bytes());
 }

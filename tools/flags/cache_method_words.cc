@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/edit_distance.h"
 #include "base/error.h"
 #include "base/sizes.h"
+#include "base/spelling.h"
 
 namespace longhaul {
 namespace {
@@ -160,11 +160,8 @@ void for_each_method(const Visit& visit) {
 
 // ", did you mean ...?" where one of them is near.
 std::string suggestion(std::string_view said, const std::vector<std::string_view>& known) {
-  const auto nearest = std::min_element(known.begin(), known.end(), [&](auto a, auto b) {
-    return edit_distance(said, a) < edit_distance(said, b);
-  });
-  if (nearest == known.end() || edit_distance(said, *nearest) > 2) return "";
-  return fmt::format("; did you mean {}?", *nearest);
+  const std::string meant = nearly(said, known);
+  return meant.empty() ? "" : fmt::format("; did you mean {}?", meant);
 }
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
