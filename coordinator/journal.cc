@@ -56,7 +56,7 @@ void cut_torn_line(JournalFile& file) {
   std::size_t whole = 0;
   std::size_t size = 0;
   {
-    const MappedFile mapped(file.path());
+    const MappedFile mapped = file.map();
     size = mapped.text().size();
     whole = whole_bytes(mapped.text(), file.path().string());
   }
@@ -88,6 +88,16 @@ std::optional<std::int64_t> first_start(const JournalPaths& paths, OpenMode mode
 
 void JournalFile::holds(std::string_view text) { hash_.add(text); }
 
+MappedFile JournalFile::map() const {
+  file_.require_unchanged();
+  try {
+    return MappedFile(path());
+  } catch (const Error&) {
+    file_.require_unchanged();  // it may have gone just now
+    throw;
+  }
+}
+
 void JournalFile::clear() { cut(0); }
 
 void JournalFile::cut(std::size_t size) {
@@ -102,8 +112,7 @@ void JournalFile::add(std::string_view line) {
 }
 
 void JournalFile::verify() const {
-  file_.require_unchanged();
-  if (file_sha256(path()) == hash_.so_far()) return;
+  if (sha256_of(map().text()) == hash_.so_far()) return;
   throw Error(ErrorCode::kIo,
               fmt::format("{} does not hold what was written to it: somebody else wrote to it, or "
                           "the disk is broken",
@@ -154,7 +163,7 @@ void Journal::check_manifest(const Json& manifest) {
 }
 
 void Journal::read_lines(JournalFile& file, bool failed, EditedLines edited) {
-  const MappedFile mapped(file.path());
+  const MappedFile mapped = file.map();
   std::int64_t n_unverified = 0;
   for_each_line(mapped.text(), [&](std::string_view line, std::int64_t number, std::size_t, bool) {
     if (failed && is_bad_line_record(line)) {

@@ -47,6 +47,8 @@ class JournalFile {
   bool was_created() const { return file_.was_created(); }
   // Tells what it holds; once, before lines are added.
   void holds(std::string_view text);
+  // Its content. Throws kIo when the file was removed or replaced since it was opened.
+  MappedFile map() const;
   void clear();
   void cut(std::size_t size);  // before holds()
   // Appends a line that ends in a line break and syncs it.

@@ -18,7 +18,7 @@ struct TopKArgs {
 };
 
 // On a GPU the logits are its memory and all results are host memory: the call waits for them.
-// argmax is k = 1. NaN logits throw kInternal naming the row: a model that computes NaN must not
+// argmax is k = 1. NaN logits throw kCorruptData naming the row: a model that computes NaN must not
 // look as if it answered.
 void top_k(StreamRef stream, const TopKArgs& args);
 

@@ -119,7 +119,10 @@ std::vector<float> restore_sequence(const RestoreSequenceArgs& args) {
   std::optional<SavedHeader> header;
   agree_on(comm, [&] {
     check_file_name(command.name);
-    header = read_saved_header(std::filesystem::path(command.folder) / (command.name + ".h5"));
+    const auto master = std::filesystem::path(command.folder) / (command.name + ".h5");
+    if (!std::filesystem::exists(master))  // nobody's mistake: it was found before
+      throw Error(ErrorCode::kIo, fmt::format("{} is gone", master.string()));
+    header = read_saved_header(master);
     check_fits(args, *header);
   });
   agree_on(comm, [&] {

@@ -101,7 +101,7 @@ TEST_P(TopK, NanThrowsAndNamesTheRow) {
       run(stream(), logits, 3, 1);
       ADD_FAILURE() << at;
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kInternal);
+      EXPECT_EQ(error.code(), ErrorCode::kCorruptData);
       EXPECT_NE(std::string(error.what()).find("row 1 "), std::string::npos) << error.what();
     }
   }
