@@ -104,6 +104,20 @@ void fill_codes(const FillBlockArgs& args) {
   }
 }
 
+// What values of each type look like: elements that move() takes, or codes.
+template <typename Args, typename Move, typename Codes>
+void walk_values(const Args& args, const Move& move, const Codes& codes) {
+  switch (kv_type_of(args.shape, args.side)) {
+    case KvType::kF32:
+      return walk_rows<std::uint32_t, 1>(args.shape, args.side, args.slots, move);
+    case KvType::kBf16:
+      return walk_rows<std::uint16_t, 2>(args.shape, args.side, args.slots, move);
+    case KvType::kInt8:
+    case KvType::kInt4:
+      return codes(args);
+  }
+}
+
 }  // namespace
 
 std::vector<RowPart> row_parts(KvType type) {
@@ -128,18 +142,12 @@ void copy_block_rows(const BlockRowsArgs& args) {
                 static_cast<std::size_t>(2 * args.slots.size()));
     return;
   }
-  const auto move = [&](std::size_t in_block, std::size_t in_rows, auto size) {
-    std::memcpy(args.to + in_rows, args.block + in_block, size);
-  };
-  switch (kv_type_of(args.shape, args.side)) {
-    case KvType::kF32:
-      return walk_rows<std::uint32_t, 1>(args.shape, args.side, args.slots, move);
-    case KvType::kBf16:
-      return walk_rows<std::uint16_t, 2>(args.shape, args.side, args.slots, move);
-    case KvType::kInt8:
-    case KvType::kInt4:
-      return copy_codes(args);
-  }
+  walk_values(
+      args,
+      [&](std::size_t in_block, std::size_t in_rows, auto size) {
+        std::memcpy(args.to + in_rows, args.block + in_block, size);
+      },
+      copy_codes);
 }
 
 void fill_block_rows(const FillBlockArgs& args) {
@@ -149,18 +157,12 @@ void fill_block_rows(const FillBlockArgs& args) {
                 static_cast<std::size_t>(2 * args.slots.size()));
     return;
   }
-  const auto move = [&](std::size_t in_block, std::size_t in_rows, auto size) {
-    std::memcpy(args.block + in_block, args.rows + in_rows, size);
-  };
-  switch (kv_type_of(args.shape, args.side)) {
-    case KvType::kF32:
-      return walk_rows<std::uint32_t, 1>(args.shape, args.side, args.slots, move);
-    case KvType::kBf16:
-      return walk_rows<std::uint16_t, 2>(args.shape, args.side, args.slots, move);
-    case KvType::kInt8:
-    case KvType::kInt4:
-      return fill_codes(args);
-  }
+  walk_values(
+      args,
+      [&](std::size_t in_block, std::size_t in_rows, auto size) {
+        std::memcpy(args.block + in_block, args.rows + in_rows, size);
+      },
+      fill_codes);
 }
 
 std::vector<BlockRun> block_runs(std::span<const KvBlockRef> blocks, Extent without) {
