@@ -27,6 +27,10 @@ struct ControlTimes {
   std::chrono::milliseconds handshake_limit{3000};  // from connection to proof
 };
 
+// Of `waited`, a wait for one heartbeat_period as the clock measured it: how long this process did
+// not run itself (stopped, suspended with its machine). That time is nobody's silence. Pure.
+std::chrono::nanoseconds time_held_up(const ControlTimes& times, std::chrono::nanoseconds waited);
+
 // What the coordinator knows of one rank.
 struct WorkerStatus {
   Rank rank;

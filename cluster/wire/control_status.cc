@@ -7,6 +7,11 @@
 
 namespace longhaul {
 
+std::chrono::nanoseconds time_held_up(const ControlTimes& times, std::chrono::nanoseconds waited) {
+  return waited > 2 * times.heartbeat_period ? waited - times.heartbeat_period
+                                             : std::chrono::nanoseconds(0);
+}
+
 std::string to_text(const WorkerStatus& status) {
   const std::string where = status.host.empty() ? "" : fmt::format(" on {}", status.host);
   if (!status.connected)

@@ -190,8 +190,10 @@ class TcpWorkerLink final : public WorkerLink {
     asio::steady_timer timer(context_);
     last_heard_ = Clock::now();
     while (!channel->closed()) {
+      const Clock::time_point before = Clock::now();
       timer.expires_after(config_.times.heartbeat_period);
       co_await timer.async_wait(asio::use_awaitable);
+      last_heard_ += time_held_up(config_.times, Clock::now() - before);
       const auto silence = Clock::now() - last_heard_;
       if (silence <= config_.times.dead_after) continue;
       silence_ = fmt::format("it has not been heard of for {} s",

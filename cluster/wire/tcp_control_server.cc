@@ -313,13 +313,17 @@ struct ControlServer::Impl {
     while (!channel->closed()) {
       channel->post(MessageType::kAlive,
                     encode(config.board != nullptr ? config.board->read() : PhaseReport{}));
+      const Clock::time_point before = Clock::now();
       timer.expires_after(config.times.heartbeat_period);
       co_await timer.async_wait(asio::use_awaitable);
       Clock::time_point last_heard;
       {
         const std::lock_guard lock(shared->mutex);
         if (shared->shutting_down) co_return;
-        last_heard = shared->peers.at(rank).last_heard;
+        Peer& peer = shared->peers.at(rank);
+        peer.last_heard += time_held_up(config.times, Clock::now() - before);
+        if (peer.is_free_to_go()) continue;  // its silence is nobody's loss
+        last_heard = peer.last_heard;
       }
       const auto silence = Clock::now() - last_heard;
       if (silence > config.times.dead_after && !channel->closed()) {

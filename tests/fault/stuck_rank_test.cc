@@ -1,11 +1,15 @@
 // Ranks that are neither dead nor silent: one whose connection to the coordinator breaks, and one
-// whose step thread hangs while its heartbeats go on.
+// whose step thread hangs while its heartbeats go on; and a job that is suspended as a whole.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
+#include <algorithm>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "tests/fault/process_grip.h"
@@ -26,6 +30,8 @@ class StuckRank : public test::RankedJob, public testing::WithParamInterface<int
     EXPECT_EQ(test::texts_of(output), undisturbed_texts());
   }
 };
+
+class SuspendedJob : public test::RankedJob {};
 
 TEST_P(StuckRank, IsNamedWhenItsConnectionBreaks) {
   LONGHAUL_SKIP_WITHOUT_MPIRUN();
@@ -61,6 +67,25 @@ TEST_P(StuckRank, IsNamedWhenItsStepHangs) {
   EXPECT_THAT(mpirun->errors(), HasSubstr("a step did not end before its deadline; "));
   EXPECT_THAT(mpirun->errors(), HasSubstr(fmt::format("rank {} on ", GetParam())));
   expect_that_the_rest_completes(output);
+}
+
+// What `scontrol suspend` does, and a laptop's lid: all processes stand still for longer than
+// --dead-after, and each finds the others silent when it wakes.
+TEST_F(SuspendedJob, GoesOn) {
+  LONGHAUL_SKIP_WITHOUT_MPIRUN();
+  const fs::path output = folder() / "suspended.jsonl";
+  const auto mpirun = start_mpirun(3, output, {"--dead-after", "1"});
+  wait_for_lines(*mpirun, output, random().integer(1, 6));
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < 3; ++rank)
+    processes.push_back(test::process_of_rank(mpirun->pid(), rank));
+  ASSERT_THAT(processes, testing::Each(testing::Gt(0))) << mpirun->errors();
+  for (const pid_t process : processes) ::kill(process, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  std::shuffle(processes.begin(), processes.end(), random().engine());
+  for (const pid_t process : processes) ::kill(process, SIGCONT);
+  EXPECT_EQ(mpirun->wait(), 0) << mpirun->errors();
+  EXPECT_EQ(test::texts_of(output), undisturbed_texts());
 }
 
 INSTANTIATE_TEST_SUITE_P(Rank, StuckRank, testing::Values(0, 1, 2),

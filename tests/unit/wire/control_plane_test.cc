@@ -396,6 +396,31 @@ TEST(ControlPlane, TakesASilentCoordinatorForDead) {
   EXPECT_TRUE(eventually([&] { return told.load(); }));
 }
 
+TEST(ControlPlane, ItsOwnStandstillIsNobodysSilence) {
+  using std::chrono::seconds;
+  const ControlTimes times{.heartbeat_period = seconds(1), .dead_after = seconds(5)};
+  EXPECT_EQ(time_held_up(times, seconds(1)), seconds(0));
+  EXPECT_EQ(time_held_up(times, seconds(2)), seconds(0)) << "a busy machine";
+  EXPECT_EQ(time_held_up(times, seconds(60)), seconds(59)) << "a machine that slept";
+}
+
+TEST(ControlPlane, AWorkerThatWasLetGoIsNotCutOffForItsSilence) {
+  auto config = server_config(1);
+  config.times.dead_after = 100ms;
+  ControlServer server(config);
+  auto client = client_config(server, config, 0);
+  client.times.heartbeat_period = 1h;  // as if it were stopped
+  client.times.dead_after = 60s;
+  std::atomic<bool> lost = false;
+  client.on_lost = [&](LostCoordinator, const std::string&) { lost = true; };
+  const auto worker = connect_to_coordinator(client, deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  server.let_workers_go();
+  std::this_thread::sleep_for(500ms);
+  EXPECT_TRUE(server.statuses().front().connected);
+  EXPECT_FALSE(lost);
+}
+
 TEST(ControlPlane, AWorkerKnowsAnAbortFromALoss) {
   const auto config = server_config(1);
   ControlServer server(config);
