@@ -12,7 +12,8 @@ packages=(
   libfmt-dev nlohmann-json3-dev libpcre2-dev libicu-dev libssl-dev libcli11-dev libtomlplusplus-dev
 )
 if [[ "${1:-}" == --test ]]; then
-  packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-14 libclang-rt-14-dev clang-format git binutils python3-numpy python3-h5py python3-jsonschema)
+  packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-14 libclang-rt-14-dev clang-format git binutils python3-numpy python3-h5py python3-jsonschema
+    iproute2 nftables)  # hosts on one machine
 fi
 
 missing=()

@@ -22,6 +22,7 @@
 #include "tools/job/job_end.h"
 #include "tools/kv_command.h"
 #include "tools/plan_command.h"
+#include "tools/supervise_command.h"
 
 namespace longhaul {
 namespace {
@@ -66,7 +67,8 @@ int run_program(int argc, char** argv) {
   program.require_subcommand(1);
   const std::vector<Command> commands = {add_run_command(program),      add_plan_command(program),
                                          add_eval_command(program),     add_bench_command(program),
-                                         add_checksum_command(program), add_kv_command(program)};
+                                         add_checksum_command(program), add_kv_command(program),
+                                         add_supervise_command(program)};
   use_our_help(program);
   const std::vector<std::string> words = arguments(argc, argv);
   try {

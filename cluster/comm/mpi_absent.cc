@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "cluster/comm/mpi_communicator.h"
 #include "cluster/comm/mpi_environment.h"
+#include "cluster/comm/reach.h"
 
 namespace longhaul {
 namespace {
@@ -15,6 +16,8 @@ namespace {
 }  // namespace
 
 std::unique_ptr<Communicator> make_mpi_communicator(const CommunicatorConfig&) { throw_absent(); }
+
+Reach find_reach(const RankPlace&, std::chrono::seconds) { throw_absent(); }
 
 MpiEnvironment::MpiEnvironment(int*, char***, std::chrono::seconds) { throw_absent(); }
 MpiEnvironment::~MpiEnvironment() = default;

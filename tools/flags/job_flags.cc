@@ -9,6 +9,7 @@
 #include "tools/flags/choice_flag.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/method_flag.h"
+#include "tools/flags/seconds_flag.h"
 #include "tools/flags/sizes.h"
 
 namespace longhaul {
@@ -18,19 +19,6 @@ const auto kCount =
     CLI::Range(std::int64_t{1}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
 const auto kFromZero =
     CLI::Range(std::int64_t{0}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
-
-CLI::Option* add_seconds(CLI::App& app, const std::string& name, std::chrono::milliseconds& value,
-                         double longest, const std::string& help) {
-  return app
-      .add_option_function<double>(
-          name,
-          [&value](const double& seconds) {
-            value = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
-          },
-          help)
-      ->check(CLI::Range(1.0, longest))
-      ->default_str(fmt::format("{}", static_cast<double>(value.count()) / 1e3));
-}
 
 }  // namespace
 
@@ -205,7 +193,12 @@ void add_rank_flags(CLI::App& app, JobConfig& job) {
       ->group(group);
   app.add_option("--control-address", job.control_address,
                  "Address of rank 0's node on which it takes the other nodes' control connections "
-                 "(default: 127.0.0.1 on one node, else its first network interface)")
+                 "(default: 127.0.0.1 on one node, else that of a network that all nodes share)")
+      ->group(group);
+  app.add_option("--interfaces", job.interfaces,
+                 "Networks between the nodes that MPI, NCCL and the control connections use: names "
+                 "and subnets, as in ib0,10.1.0.0/16 (default: all but those of containers)")
+      ->type_name("LIST")
       ->group(group);
   app.add_option(
          "--trace", job.trace,

@@ -48,8 +48,9 @@ struct JobConfig {
   std::chrono::milliseconds step_timeout = std::chrono::hours(24);    // then a step counts as hung
   std::chrono::milliseconds start_timeout = std::chrono::minutes(2);  // until all ranks are there
   std::chrono::milliseconds dead_after = std::chrono::seconds(30);    // silence of a dead rank
-  std::string control_address;      // of rank 0's node; empty: 127.0.0.1, or its first interface
-  std::filesystem::path trace;      // of the first chunks, a file for each rank; empty: none
+  std::string interfaces;  // "ib0,10.1.0.0/16": of MPI, NCCL and control; empty: the hosts' own
+  std::string control_address;  // of rank 0's node; empty: 127.0.0.1, or one that all nodes reach
+  std::filesystem::path trace;  // of the first chunks, a file for each rank; empty: none
   Json flags_given = JsonObject{};  // that all processes of the job must share (given_flags)
   // What people are told after ranks were lost: what is kept, and what to do.
   std::string after_loss = "run the same command again";

@@ -1,11 +1,7 @@
 // Ranks as the processes that mpirun or srun started. Every process' main thread is a worker's step
 // thread and owns MPI; on rank 0 the coordinator runs on threads of its own. All ranks, rank 0's
 // worker too, hold a control connection to rank 0, whose address and secret travel over MPI.
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 
 #include <array>
 #include <atomic>
@@ -18,7 +14,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cluster/comm/host_info.h"
+#include "cluster/comm/interfaces.h"
 #include "cluster/comm/mpi_environment.h"
+#include "cluster/comm/reach.h"
 #include "tools/job/check_in.h"
 #include "tools/job/deadlines.h"
 #include "tools/job/exit_status.h"
@@ -53,27 +51,33 @@ struct ControlPoint {
   Secret secret{};
 };
 
-// This node's first network interface that is up and not the loopback.
-std::string first_interface_address() {
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) throw_errno("cannot list", "network interfaces");
-  std::string found;
-  for (const ifaddrs* at = all; at != nullptr && found.empty(); at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
-    if ((at->ifa_flags & IFF_UP) == 0 || (at->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    sockaddr_in address{};
-    std::memcpy(&address, at->ifa_addr, sizeof address);
-    std::array<char, INET_ADDRSTRLEN> text{};
-    if (::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size()) != nullptr)
-      found = text.data();
-  }
-  ::freeifaddrs(all);
-  if (found.empty()) {
+// Of all ranks' places, rank 0's address that the others most likely reach.
+std::string control_address(const std::vector<RankPlace>& places) {
+  std::vector<std::vector<NetworkInterface>> of_hosts;
+  for (const int rank : first_ranks_of(places))
+    of_hosts.push_back(places[static_cast<std::size_t>(rank)].interfaces);
+  std::string address = common_address(of_hosts);
+  if (address.empty()) {
     throw Error(ErrorCode::kIo,
                 "rank 0's node has no network interface for the control connections of the other "
-                "nodes; --control-address names one");
+                "nodes; --interfaces or --control-address names one");
   }
-  return found;
+  return address;
+}
+
+// Collective. Where the ranks are; none does anything else before all hosts are known to reach each
+// other. On rank 0 those of all ranks.
+std::vector<RankPlace> meet(const JobConfig& config) {
+  const std::vector<NetworkInterface> all = network_interfaces();
+  const RankPlace mine{hostname(), config.interfaces.empty()
+                                       ? between_hosts(all)
+                                       : named_interfaces(all, config.interfaces)};
+  constexpr int kParts = 4;  // of the time for the start: greeting, pairs, and what comes after
+  const Reach reach = find_reach(mine, whole_seconds(config.start_timeout / kParts));
+  if (reach.complete()) return reach.places;
+  if (!reach.places.empty()) throw Error(ErrorCode::kIo, explain_reach(reach));
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // rank 0 tells people and leaves first
+  MpiEnvironment::exit_now(kExitEnvironment);
 }
 
 class ProcessRank {
@@ -81,7 +85,8 @@ class ProcessRank {
   explicit ProcessRank(const JobConfig& config)
       : config_(config),
         end_(config.after_loss),
-        environment_(nullptr, nullptr, whole_seconds(config.start_timeout) + kWatchFirst) {
+        environment_(nullptr, nullptr, whole_seconds(config.start_timeout) + kWatchFirst),
+        places_(meet(config)) {
     CommunicatorConfig comm;
     comm.kind = CommunicatorKind::kMpi;
     comm.default_deadline = transfer_deadline(config);
@@ -117,6 +122,7 @@ class ProcessRank {
   PhaseBoard board_;
   std::atomic<bool> served_ = false;  // from then on a closed connection is no loss
   MpiEnvironment environment_;
+  std::vector<RankPlace> places_;  // on rank 0
   std::unique_ptr<Communicator> comm_;
   HostInfo hosts_;
   CheckIn checked_in_;
@@ -131,7 +137,7 @@ void ProcessRank::connect() {
   ControlPoint point;
   if (rank() == 0) {
     std::string address = config_.control_address;
-    if (address.empty()) address = hosts_.n_hosts == 1 ? "127.0.0.1" : first_interface_address();
+    if (address.empty()) address = hosts_.n_hosts == 1 ? "127.0.0.1" : control_address(places_);
     require(address.size() < point.address.size(), "--control-address is no address");
     std::memcpy(point.address.data(), address.data(), address.size());
     point.secret = random_secret();
@@ -294,6 +300,7 @@ int ProcessRank::serve() {
 
 int run_on_processes(const JobConfig& config, const OpenModel& open_model, const Lead& lead) {
   try {
+    tell_interfaces(config.interfaces);
     StartWatch watch(config.start_timeout);
     ProcessRank rank(config);
     watch.over();

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""The program on several hosts: answers, networks that lead nowhere, firewalls. See job_on_hosts.main."""
+import re
+import time
+
+from job_on_hosts import FAILED_ENVIRONMENT, ThreeHosts, main
+
+
+class Networks(ThreeHosts):
+    def test_answers_are_those_of_one_rank_beside_networks_of_containers(self):
+        status, _, errors = self.hosts[0].run(self.job("beside.jsonl", ranks=(1, 2, 1)))
+        self.assertEqual(status, 0, errors)
+        self.expect_all_answers("beside.jsonl")
+        for host in self.hosts:
+            self.assertIn(f"on {host.name}", errors)
+        self.assertNotIn("Open MPI", errors)
+
+    def test_named_interfaces_are_used(self):
+        for wanted in ("eth0", "10.77.0.0/16"):
+            status, _, errors = self.hosts[0].run(self.job("named.jsonl", "--interfaces", wanted, "--overwrite"))
+            self.assertEqual(status, 0, errors)
+            self.expect_all_answers("named.jsonl")
+
+    def test_an_interface_that_is_not_there_is_refused(self):
+        status, _, errors = self.hosts[0].run(self.job("none.jsonl", "--interfaces", "ib7"))
+        self.assertEqual(status, 2, errors)
+        self.assertRegex(errors, r"no network interface ib7; it has .*eth0 10\.77\.0\.1/24")
+
+    def test_a_network_that_leads_nowhere_is_named_with_the_flag_to_set(self):
+        start = time.monotonic()
+        status, _, errors = self.hosts[0].run(self.job("nowhere.jsonl", "--interfaces", "docker0", "--start-timeout", "20"))
+        self.assertEqual(status, FAILED_ENVIRONMENT, errors)
+        self.assertLess(time.monotonic() - start, 60)
+        self.assertIn("--interfaces", errors)
+        self.assertIn("docker0 172.17.0.1/16", errors)
+
+    def test_a_firewall_between_two_workers_is_shown_as_a_table(self):
+        second, third = self.hosts[1], self.hosts[2]
+        second.firewall(third)
+        third.firewall(second)
+        try:
+            status, _, errors = self.hosts[0].run(self.job("wall.jsonl", "--start-timeout", "20"))
+        finally:
+            second.no_firewall()
+            third.no_firewall()
+        self.assertEqual(status, FAILED_ENVIRONMENT, errors)
+        rows = [line.split() for line in errors.splitlines() if re.match(r" +node\d ", line)]
+        self.assertEqual(rows, [["node1", "-", "yes", "yes"], ["node2", "yes", "-", "NO"], ["node3", "yes", "NO", "-"]], errors)
+        self.assertIn("firewall", errors)
+
+    def test_ipv6_alone_does(self):
+        names = [(self.hosts.folder / f"names-{host.name}") for host in self.hosts]
+        before = [path.read_text() for path in names]
+        for host, path, text in zip(self.hosts, names, before):
+            host.do("ip", "addr", "del", f"{host.address}/24", "dev", "eth0")
+            for other in self.hosts:
+                text = text.replace(f"{other.address} ", f"{other.address6} ")
+            path.write_text(text)
+        try:
+            status, _, errors = self.hosts[0].run(self.job("six.jsonl"))
+        finally:
+            for host, path, text in zip(self.hosts, names, before):
+                host.do("ip", "addr", "add", f"{host.address}/24", "dev", "eth0")
+                path.write_text(text)
+        self.assertEqual(status, 0, errors)
+        self.expect_all_answers("six.jsonl")
+
+
+if __name__ == "__main__":
+    main()

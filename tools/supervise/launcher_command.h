@@ -1,0 +1,36 @@
+// What of `mpirun -n 8 --host a:4,b:4 longhaul run ...` is whose, and the same with other hosts.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longhaul {
+
+using Words = std::vector<std::string>;
+
+struct HostSlots {
+  std::string name;
+  int n_slots = 1;
+  bool operator==(const HostSlots&) const = default;
+};
+
+struct LauncherCommand {
+  Words launcher;  // its name and flags
+  Words program;   // what it starts
+};
+// The program is the first word that is `program_name`, with or without a path. Throws
+// kInvalidArgument when there is none, or nothing before it. Pure.
+LauncherCommand split_command(const Words& words, std::string_view program_name);
+
+// The hosts that an Open MPI launcher's flags name, --host and --hostfile in their spellings; empty
+// where they name none, and Slurm or this host alone decides. Reads the host file; throws kIo.
+std::vector<HostSlots> hosts_of(const Words& launcher);
+// "node01 slots=4 max_slots=8", "node01:4", comments after #. Pure.
+std::vector<HostSlots> parse_hostfile(std::string_view text);
+
+// The same launcher for these hosts alone, and for no more ranks than they have slots. Pure.
+Words with_hosts(const Words& launcher, const std::vector<HostSlots>& hosts);
+// Starts `true` on one of the hosts, in the way in which this launcher starts things. Pure.
+Words probe_of(const Words& launcher, const std::string& host);
+
+}  // namespace longhaul

@@ -1,0 +1,214 @@
+#include "tools/supervise/supervise.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "tools/job/exit_status.h"
+#include "tools/supervise/child_process_group.h"
+
+namespace longhaul {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(100);
+constexpr auto kLastWarning = std::chrono::seconds(10);  // between SIGTERM and SIGKILL
+constexpr auto kLongestPause = std::chrono::minutes(1);
+
+volatile std::sig_atomic_t g_signal = 0;  // the last that came and was not handed on yet
+extern "C" void note_signal(int number) { g_signal = number; }
+
+class SignalNotes {
+ public:
+  SignalNotes() {
+    struct sigaction action {};
+    action.sa_handler = note_signal;
+    for (std::size_t i = 0; i < kNumbers.size(); ++i)
+      ::sigaction(kNumbers[i], &action, &before_[i]);
+  }
+  ~SignalNotes() {
+    for (std::size_t i = 0; i < kNumbers.size(); ++i)
+      ::sigaction(kNumbers[i], &before_[i], nullptr);
+  }
+  SignalNotes(const SignalNotes&) = delete;
+  SignalNotes& operator=(const SignalNotes&) = delete;
+  // 0: none.
+  static int take() {
+    const int number = g_signal;
+    g_signal = 0;
+    return number;
+  }
+
+ private:
+  static constexpr std::array kNumbers = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  std::array<struct sigaction, kNumbers.size()> before_{};
+};
+
+template <typename... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string line =
+      fmt::format("longhaul supervise: {}\n", fmt::format(format, std::forward<Args>(args)...));
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+std::string names_of(const std::vector<HostSlots>& hosts) {
+  std::vector<std::string> names;
+  for (const HostSlots& host : hosts) names.push_back(host.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// Asks all hosts at the same time; those that started a process in time.
+std::vector<HostSlots> that_answer(const Words& launcher, const std::vector<HostSlots>& hosts,
+                                   std::chrono::milliseconds limit) {
+  std::vector<std::unique_ptr<ChildProcessGroup>> probes;
+  for (const HostSlots& host : hosts) {
+    probes.push_back(std::make_unique<ChildProcessGroup>(probe_of(launcher, host.name), "",
+                                                         ChildProcessGroup::Output::kNone));
+  }
+  const Deadline deadline = deadline_in(limit);
+  std::vector<HostSlots> found;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const auto rest =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (probes[i]->wait(std::max(rest, kLook)) == 0) found.push_back(hosts[i]);
+  }
+  return found;
+}
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SuperviseConfig& config)
+      : config_(config),
+        program_name_(own_name()),
+        command_(split_command(config.command, program_name_)),
+        hosts_(hosts_of(command_.launcher)),
+        mark_(fmt::format("LONGHAUL_SUPERVISED={}.{}", ::getpid(), std::random_device()())) {}
+
+  int run() {
+    auto pause = config_.first_pause;
+    Words launcher = command_.launcher;
+    for (int n_restarts = 0;; ++n_restarts) {
+      const int status = run_once(launcher);
+      // A launcher that was told to end does so with a status of its own.
+      if (signal_ != 0) return status == kExitDone ? kExitDone : kExitStopped;
+      if (ending_of(status) == Ending::kFinal) return status;
+      if (n_restarts == config_.max_restarts) {
+        say("stopped or lost {} times; gives up (--max-restarts)", n_restarts + 1);
+        return kExitStopped;
+      }
+      if (!wait(pause)) return kExitStopped;
+      pause = std::min<std::chrono::milliseconds>(2 * pause, kLongestPause);
+      const auto next = launcher_for_hosts_that_answer();
+      if (!next) return kExitStopped;
+      launcher = *next;
+      say("starts again ({} of {})", n_restarts + 1, config_.max_restarts);
+    }
+  }
+
+ private:
+  static std::string own_name() {
+    return std::filesystem::read_symlink("/proc/self/exe").filename().string();
+  }
+
+  // False when a signal came meanwhile.
+  bool wait(std::chrono::milliseconds time) {
+    for (const Deadline end = deadline_in(time); Clock::now() < end;) {
+      std::this_thread::sleep_for(kLook);
+      signal_ = SignalNotes::take();
+      if (signal_ != 0) return false;
+    }
+    return true;
+  }
+
+  int run_once(const Words& launcher) {
+    Words words = launcher;
+    words.insert(words.end(), command_.program.begin(), command_.program.end());
+    ChildProcessGroup job(words, mark_, ChildProcessGroup::Output::kOurs);
+    bool had_ranks = false;
+    Clock::time_point last_rank_seen = Clock::now();
+    for (;;) {
+      if (const auto status = job.wait(kLook)) {
+        if (ending_of(*status) == Ending::kLost)
+          say("{} ended with status {}", launcher.front(), *status);
+        return *status;
+      }
+      if (const int number = SignalNotes::take()) {
+        signal_ = number;
+        job.signal(number);
+      }
+      if (!processes_with(mark_, program_name_).empty()) {
+        had_ranks = true;
+        last_rank_seen = Clock::now();
+      } else if (had_ranks && Clock::now() - last_rank_seen > config_.grace) {
+        end_launcher(job, launcher.front());
+        return kExitStopped;
+      }
+    }
+  }
+
+  void end_launcher(ChildProcessGroup& job, const std::string& name) {
+    say("no rank is left on this host since {:.3g} s, but {} (process {}) has not ended: a host is "
+        "lost; ends it",
+        std::chrono::duration<double>(config_.grace).count(), name, job.pid());
+    job.signal_group(SIGTERM);
+    if (job.wait(kLastWarning)) return;
+    job.signal_group(SIGKILL);
+    job.wait(kLastWarning);
+  }
+
+  // Null: none does.
+  std::optional<Words> launcher_for_hosts_that_answer() {
+    if (hosts_.empty()) return command_.launcher;
+    const std::vector<HostSlots> there =
+        that_answer(command_.launcher, hosts_, config_.probe_limit);
+    if (there.size() == hosts_.size()) return command_.launcher;
+    std::vector<HostSlots> lost;
+    std::copy_if(hosts_.begin(), hosts_.end(), std::back_inserter(lost),
+                 [&](const HostSlots& host) {
+                   return std::find(there.begin(), there.end(), host) == there.end();
+                 });
+    if (there.empty()) {
+      say("none of the hosts answers ({}); gives up", names_of(lost));
+      return std::nullopt;
+    }
+    say("{} {} not answer; goes on with {}", names_of(lost), lost.size() == 1 ? "does" : "do",
+        names_of(there));
+    return with_hosts(command_.launcher, there);
+  }
+
+  const SuperviseConfig& config_;
+  std::string program_name_;
+  LauncherCommand command_;
+  std::vector<HostSlots> hosts_;
+  std::string mark_;  // in the environment of the job's processes on this host
+  int signal_ = 0;    // that somebody sent: the last
+};
+
+}  // namespace
+
+Ending ending_of(int status) {
+  if (status == kExitStopped) return Ending::kStopped;
+  for (const int own : {kExitDone, kExitSomeFailed, kExitUsage, kExitDoesNotFit, kExitEnvironment,
+                        kExitBadInput, kExitInternal}) {
+    if (status == own) return Ending::kFinal;
+  }
+  return Ending::kLost;
+}
+
+int supervise(const SuperviseConfig& config) {
+  const SignalNotes notes;
+  return Supervisor(config).run();
+}
+
+}  // namespace longhaul
