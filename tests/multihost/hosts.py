@@ -110,6 +110,9 @@ class Host(Network):
         done = subprocess.run(self.words("cat", f"{DISK}/{name}"), capture_output=True)
         return done.stdout if done.returncode == 0 else None
 
+    def has(self, path):
+        return subprocess.run(self.words("test", "-e", path)).returncode == 0
+
     def environment(self):
         return {**os.environ, "TMPDIR": f"{DISK}/tmp", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Jobs under Slurm on several hosts, by the script in examples/slurm. See job_on_hosts.main."""
+import pathlib
+
+import job_on_hosts
+from hosts import DISK
+from job_on_hosts import ThreeHosts, main, wait_for
+from slurm import Slurm, why_not
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "examples/slurm/longhaul.sbatch"
+
+
+class WithSlurm(ThreeHosts):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.slurm = Slurm(cls.hosts)
+        cls.hosts[0].put(SCRIPT, "longhaul.sbatch")
+
+    def submit(self, output, *more, nodes="3"):
+        """The job, which reads slowly."""
+        flags = self.words(output, "--chunk-len", "32", "--parallel", "1", "--dead-after", "3", *more)[2:]
+        return self.slurm.submit("-N", nodes, f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM}", f"{DISK}/longhaul.sbatch", *flags)
+
+    def expect_done(self, number, output, seconds=120):
+        self.slurm.await_state(number, ["COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"], seconds)
+        self.assertEqual(self.slurm.job(number, "JobState"), "COMPLETED", self.slurm.logs(number))
+        self.expect_all_answers(output)
+
+
+class Jobs(WithSlurm):
+    def test_srun_gives_the_answers_of_one_rank(self):
+        words = ["srun", "--mpi=pmix", "-N3", "--ntasks-per-node=1", *self.words("srun.jsonl")]
+        status, _, errors = self.slurm.run(*words)
+        self.assertEqual(status, 0, errors)
+        self.expect_all_answers("srun.jsonl")
+        for host in self.hosts:
+            self.assertIn(f"on {host.name}", errors)
+
+    def test_a_job_that_is_warned_twice_goes_on_twice(self):
+        number = self.submit("warned.jsonl")
+        done = 0
+        for restarts in range(2):
+            self.await_answers("warned.jsonl", done + 1)
+            self.slurm.command("scancel", "--signal=USR1", number)
+            wait_for(lambda: self.slurm.job(number, "Restarts") == str(restarts + 1), 60, "a restart")
+            done = (self.hosts[0].read("warned.jsonl") or b"").count(b"\n")
+            self.assertLess(done, len(self.want), "it was stopped before it was done")
+        self.expect_done(number, "warned.jsonl")
+        self.assertEqual(self.slurm.logs(number).count("stopped early"), 2, self.slurm.logs(number))
+
+    def test_a_cancelled_job_keeps_its_answers(self):
+        number = self.submit("cancelled.jsonl")
+        self.await_answers("cancelled.jsonl", 1)
+        self.slurm.command("scancel", number)
+        self.slurm.await_state(number, ["CANCELLED"])
+        self.expect_done(self.submit("cancelled.jsonl"), "cancelled.jsonl")
+
+
+class ANode(WithSlurm):
+    """Hosts of its own: one of them loses its power."""
+
+    def test_that_dies_leaves_the_job_to_the_others(self):
+        number = self.submit("died.jsonl", nodes="2-3")
+        self.await_answers("died.jsonl", 1)
+        self.hosts[2].power_off()
+        self.expect_done(number, "died.jsonl", 180)
+
+
+if __name__ == "__main__":
+    main(why_not)
