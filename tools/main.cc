@@ -13,6 +13,7 @@
 #include "kernels/cpu/isa.h"
 #include "tools/bench_command.h"
 #include "tools/checksum_command.h"
+#include "tools/doctor_command.h"
 #include "tools/eval_command.h"
 #include "tools/flags/commands.h"
 #include "tools/flags/environment.h"
@@ -65,10 +66,10 @@ int run_program(int argc, char** argv) {
   choose_isa();
   program.set_version_flag("-V,--version", version_text());
   program.require_subcommand(1);
-  const std::vector<Command> commands = {add_run_command(program),      add_plan_command(program),
-                                         add_eval_command(program),     add_bench_command(program),
-                                         add_checksum_command(program), add_kv_command(program),
-                                         add_supervise_command(program)};
+  const std::vector<Command> commands = {
+      add_run_command(program),    add_plan_command(program),     add_eval_command(program),
+      add_bench_command(program),  add_checksum_command(program), add_kv_command(program),
+      add_doctor_command(program), add_supervise_command(program)};
   use_our_help(program);
   const std::vector<std::string> words = arguments(argc, argv);
   try {

@@ -19,6 +19,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(const CommunicatorConfig&) {
 
 Reach find_reach(const RankPlace&, std::chrono::seconds) { throw_absent(); }
 
+std::string mpi_library() { return ""; }
+
 MpiEnvironment::MpiEnvironment(int*, char***, std::chrono::seconds) { throw_absent(); }
 MpiEnvironment::~MpiEnvironment() = default;
 int MpiEnvironment::finish(int exit_status) {

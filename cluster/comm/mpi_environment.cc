@@ -60,6 +60,14 @@ void check_mpi(int result, std::string_view what, std::source_location where) {
   throw Error(ErrorCode::kMpi, fmt::format("{}: {}", what, text), where);
 }
 
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  const std::string whole(text);
+  return whole.substr(0, whole.find(','));
+}
+
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv, std::chrono::seconds deadline) {
   int provided = 0;
   const Watchdog watchdog("MPI_Init", deadline, EX_TEMPFAIL);

@@ -2,11 +2,15 @@
 // without MPI the constructor throws kUnsupported.
 #pragma once
 #include <chrono>
+#include <string>
 
 namespace longhaul {
 
 // True when mpirun or srun started this process as one of several ranks (or of one).
 bool started_by_mpi_launcher();
+
+// What MPI says of itself, "Open MPI v4.1.4, ..."; "" in a build without MPI.
+std::string mpi_library();
 
 // Create one, first thing in main(), on the thread that will own the communicators (or a thread
 // that hands MPI over to it completely: the thread level is MPI_THREAD_SERIALIZED). MPI returns

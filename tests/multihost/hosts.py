@@ -141,6 +141,9 @@ class Host(Network):
         """Bandwidth of this host's link, out of the host (the bridge's side is set by Hosts)."""
         self.do("tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", f"{mbit}mbit", "burst", "256kb", "latency", "50ms")
 
+    def no_rate(self):
+        self.do("tc", "qdisc", "del", "dev", "eth0", "root")
+
     def firewall(self, *sources):
         """From now on drops whatever comes from these hosts, without a word."""
         self.do("nft", "add", "table", "inet", "drops")

@@ -167,6 +167,17 @@ std::vector<CLI::Option*> add_layout_flags(CLI::App& app, JobConfig& job,
               ->group(group)};
 }
 
+void add_network_flags(CLI::App& app, JobConfig& job, const std::string& group) {
+  add_seconds(app, "--start-timeout", job.start_timeout, 1e6,
+              "Seconds until all ranks must have come together")
+      ->group(group);
+  app.add_option("--interfaces", job.interfaces,
+                 "Networks between the nodes that MPI, NCCL and the control connections use: names "
+                 "and subnets, as in ib0,10.1.0.0/16 (default: all but those of containers)")
+      ->type_name("LIST")
+      ->group(group);
+}
+
 void add_rank_flags(CLI::App& app, JobConfig& job) {
   const std::string group = "Several ranks (under mpirun or srun every process is one)";
   app.add_option("--ranks", job.n_ranks, "Run N ranks as threads of this process (without mpirun)")
@@ -188,17 +199,10 @@ void add_rank_flags(CLI::App& app, JobConfig& job) {
   add_seconds(app, "--dead-after", job.dead_after, 1e6,
               "Seconds of silence after which a rank counts as dead")
       ->group(group);
-  add_seconds(app, "--start-timeout", job.start_timeout, 1e6,
-              "Seconds until all ranks must have come together")
-      ->group(group);
+  add_network_flags(app, job, group);
   app.add_option("--control-address", job.control_address,
                  "Address of rank 0's node on which it takes the other nodes' control connections "
                  "(default: 127.0.0.1 on one node, else that of a network that all nodes share)")
-      ->group(group);
-  app.add_option("--interfaces", job.interfaces,
-                 "Networks between the nodes that MPI, NCCL and the control connections use: names "
-                 "and subnets, as in ib0,10.1.0.0/16 (default: all but those of containers)")
-      ->type_name("LIST")
       ->group(group);
   app.add_option(
          "--trace", job.trace,

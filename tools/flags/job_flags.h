@@ -41,6 +41,8 @@ void add_head_flags(CLI::App& app, HeadSettings& heads, const std::string& group
 CLI::Option* add_cluster_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --stages, --replicas and --decode-balance.
 std::vector<CLI::Option*> add_layout_flags(CLI::App& app, JobConfig& job, const std::string& group);
+// --start-timeout and --interfaces; part of add_rank_flags.
+void add_network_flags(CLI::App& app, JobConfig& job, const std::string& group);
 // These, --ranks, --plan, --history, and how ranks find and wait for each other.
 void add_rank_flags(CLI::App& app, JobConfig& job);
 // --step-timeout.

@@ -29,19 +29,6 @@ struct Card {
   bool operator==(const Card& other) const { return identity == other.identity; }
 };
 
-Json program_identity() {
-  using namespace build_info;
-  Json executable = nullptr;
-  try {
-    executable = file_sha256("/proc/self/exe");
-  } catch (const Error&) {  // version and parts must do
-  }
-  return JsonObject{{"version", std::string(kVersion)},
-                    {"built_with", fmt::format("MPI {}, CUDA {}, NCCL {}, HDF5 {}, oneDNN {}",
-                                               kHasMpi, kHasCuda, kHasNccl, kHasHdf5, kHasOneDnn)},
-                    {"executable_sha256", std::move(executable)}};
-}
-
 std::string name_of_rank(const HostInfo& hosts, std::size_t rank) {
   return fmt::format("rank {} on {}", rank, hosts.hostnames[rank]);
 }
@@ -86,6 +73,19 @@ std::string ranges_of(const std::vector<std::size_t>& ranks) {
 }
 
 }  // namespace
+
+Json program_identity() {
+  using namespace build_info;
+  Json executable = nullptr;
+  try {
+    executable = file_sha256("/proc/self/exe");
+  } catch (const Error&) {  // version and parts must do
+  }
+  return JsonObject{{"version", std::string(kVersion)},
+                    {"built_with", fmt::format("MPI {}, CUDA {}, NCCL {}, HDF5 {}, oneDNN {}",
+                                               kHasMpi, kHasCuda, kHasNccl, kHasHdf5, kHasOneDnn)},
+                    {"executable_sha256", std::move(executable)}};
+}
 
 Json job_identity(const JobConfig& config, const ModelSource* model) {
   return JsonObject{{"program", program_identity()},

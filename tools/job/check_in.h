@@ -13,6 +13,9 @@
 
 namespace longhaul {
 
+// Version, parts that it was built with, and SHA-256 of this program, as an object.
+Json program_identity();
+
 // What must be equal on all ranks, as an object: the program (version, parts that it was built
 // with, SHA-256 of the executable), the flags, the model. `model` may be null. Reads samples of the
 // model's files. Paths, instruction set, threads and devices are no part of it.

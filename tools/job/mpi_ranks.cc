@@ -16,7 +16,6 @@
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/interfaces.h"
 #include "cluster/comm/mpi_environment.h"
-#include "cluster/comm/reach.h"
 #include "tools/job/check_in.h"
 #include "tools/job/deadlines.h"
 #include "tools/job/exit_status.h"
@@ -24,6 +23,7 @@
 #include "tools/job/launch.h"
 #include "tools/job/plan_job.h"
 #include "tools/job/rank_links.h"
+#include "tools/job/rank_place.h"
 #include "tools/job/rank_server.h"
 #include "tools/job/start_watch.h"
 #include "tools/job/stop_signal.h"
@@ -51,29 +51,10 @@ struct ControlPoint {
   Secret secret{};
 };
 
-// Of all ranks' places, rank 0's address that the others most likely reach.
-std::string control_address(const std::vector<RankPlace>& places) {
-  std::vector<std::vector<NetworkInterface>> of_hosts;
-  for (const int rank : first_ranks_of(places))
-    of_hosts.push_back(places[static_cast<std::size_t>(rank)].interfaces);
-  std::string address = common_address(of_hosts);
-  if (address.empty()) {
-    throw Error(ErrorCode::kIo,
-                "rank 0's node has no network interface for the control connections of the other "
-                "nodes; --interfaces or --control-address names one");
-  }
-  return address;
-}
-
 // Collective. Where the ranks are; none does anything else before all hosts are known to reach each
 // other. On rank 0 those of all ranks.
 std::vector<RankPlace> meet(const JobConfig& config) {
-  const std::vector<NetworkInterface> all = network_interfaces();
-  const RankPlace mine{hostname(), config.interfaces.empty()
-                                       ? between_hosts(all)
-                                       : named_interfaces(all, config.interfaces)};
-  constexpr int kParts = 4;  // of the time for the start: greeting, pairs, and what comes after
-  const Reach reach = find_reach(mine, whole_seconds(config.start_timeout / kParts));
+  const Reach reach = find_reach(place_of_this_rank(config.interfaces), greeting_limit(config));
   if (reach.complete()) return reach.places;
   if (!reach.places.empty()) throw Error(ErrorCode::kIo, explain_reach(reach));
   std::this_thread::sleep_for(std::chrono::seconds(2));  // rank 0 tells people and leaves first

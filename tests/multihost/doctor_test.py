@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""`longhaul doctor` on healthy hosts and on broken ones. See job_on_hosts.main."""
+import json
+import unittest
+
+import job_on_hosts
+from hosts import DISK, Hosts
+from job_on_hosts import FAILED_ENVIRONMENT, main
+
+
+class Doctor(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = Hosts(3)
+        cls.addClassCleanup(cls.hosts.__exit__)
+        cls.hosts.put(job_on_hosts.EXAMPLE, "needle")
+
+    def examine(self, *flags):
+        words = self.hosts.mpirun((1, 1, 1)) + [job_on_hosts.PROGRAM, "doctor", "--start-timeout", "20", *(flags if "--scratch" in flags else ("--scratch", DISK, *flags))]
+        return self.hosts[0].run(words)
+
+    def findings(self, *flags):
+        """(status, check -> finding)."""
+        status, out, errors = self.examine("--json", *flags)
+        try:
+            return status, {finding["check"]: finding for finding in json.loads(out)["findings"]}
+        except ValueError:
+            self.fail(f"status {status}: {out}{errors}")
+
+    def test_healthy_hosts_pass(self):
+        status, found = self.findings("-m", f"{DISK}/needle/model")
+        self.assertEqual(status, 0, found)
+        self.assertEqual([check for check, finding in found.items() if finding["result"] == "FAIL"], [])
+        self.assertIn("3 hosts reach each other", found["reach"]["text"])
+        self.assertEqual(found["model"]["result"], "PASS", found["model"])
+        # Each of these hosts has a disk of its own.
+        self.assertIn("node2, node3 and node1 do not share it", found["scratch"]["text"])
+
+    def test_a_slow_link_is_named(self):
+        self.hosts[2].rate(100)
+        try:
+            status, found = self.findings()
+        finally:
+            self.hosts[2].no_rate()
+        self.assertEqual((status, found["links"]["result"]), (0, "WARN"), found["links"])
+        self.assertRegex(found["links"]["text"], r"node2 - node3  0\.01\d* GB/s")
+
+    def test_a_firewall_is_named(self):
+        self.hosts[1].firewall(self.hosts[2])
+        try:
+            status, found = self.findings()
+        finally:
+            self.hosts[1].no_firewall()
+        self.assertEqual((status, found["reach"]["result"]), (FAILED_ENVIRONMENT, "FAIL"))
+        self.assertIn("node2           yes      -     NO", found["reach"]["text"])
+
+    def test_a_full_disk_is_named(self):
+        for host in self.hosts:
+            host.do("mkdir", "-p", f"{DISK}/scratch")
+        self.hosts[1].do("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", f"{DISK}/scratch")
+        try:
+            status, found = self.findings("--scratch", f"{DISK}/scratch")
+        finally:
+            self.hosts[1].do("umount", f"{DISK}/scratch")
+        self.assertEqual((status, found["scratch"]["result"]), (FAILED_ENVIRONMENT, "FAIL"))
+        self.assertRegex(found["scratch"]["text"], "on node2: cannot .* No space left")
+
+    def test_a_model_that_is_missing_or_differs_is_named(self):
+        folder = f"{DISK}/needle/model"
+        self.hosts[2].do("mv", folder, folder + "-away")
+        try:
+            status, found = self.findings("-m", folder)
+        finally:
+            self.hosts[2].do("mv", folder + "-away", folder)
+        self.assertEqual((status, found["model"]["result"]), (FAILED_ENVIRONMENT, "FAIL"))
+        self.assertIn("on node3: ", found["model"]["text"])
+        self.hosts[1].do("sh", "-c", f"cp {folder}/config.json {DISK}/kept; sed -i 's/\"rms_norm_eps\": [^,]*/\"rms_norm_eps\": 0.001/' {folder}/config.json")
+        try:
+            status, found = self.findings("-m", folder)
+        finally:
+            self.hosts[1].do("mv", f"{DISK}/kept", f"{folder}/config.json")
+        self.assertEqual((status, found["model"]["result"]), (FAILED_ENVIRONMENT, "FAIL"))
+        self.assertIn("node2 has another one than node1", found["model"]["text"])
+
+    def test_it_is_read_on_a_terminal(self):
+        status, out, _ = self.examine()
+        self.assertEqual(status, 0, out)
+        self.assertEqual([line for line in out.splitlines() if len(line) > 80], [])
+
+
+if __name__ == "__main__":
+    main()
