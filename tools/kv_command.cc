@@ -177,6 +177,37 @@ Command add_convert(CLI::App& app) {
           }};
 }
 
+struct MergeFlags {
+  std::vector<fs::path> from;
+  fs::path to;
+};
+
+Command add_merge(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "merge",
+      "Make one file of what several runs saved of a document, each perhaps with parts lost");
+  const auto flags = std::make_shared<MergeFlags>();
+  command
+      ->add_option("files", flags->from,
+                   "Files NAME.h5 of one document; shorter ones may hold its beginning")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command->add_option("--to", flags->to, "Folder for the new files")->required();
+  command->footer(
+      R"(Rows that several files have come from the longest document's, in the order given. Damaged and lost
+parts are named and left out; what no file has is refused by head and positions.)");
+  return {command, [flags] {
+            std::vector<SavedHeader> headers;
+            for (const fs::path& file : flags->from) headers.push_back(read_saved_header(file));
+            const fs::path master =
+                merge_saved_files(std::move(headers), flags->to, [](const std::string& note) {
+                  fmt::print(stderr, "longhaul: left out: {}\n", note);
+                });
+            fmt::print("{}\n", master.string());
+            return kExitDone;
+          }};
+}
+
 Command add(CLI::App& app, const char* name, const char* help, int n_paths,
             int (*run)(const KvFlags&)) {
   CLI::App* command = app.add_subcommand(name, help);
@@ -195,7 +226,7 @@ Command add(CLI::App& app, const char* name, const char* help, int n_paths,
 
 Command add_kv_command(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
-      "kv", "Saved KV caches (--save-kv): list them, check them, compare two");
+      "kv", "Saved KV caches (--save-kv): list, check, compare, convert, merge them");
   app->require_subcommand(1);
   const std::vector<Command> commands = {
       add(*app, "list", "One line for each saved document", -1, run_list),
@@ -207,7 +238,8 @@ Command add_kv_command(CLI::App& program) {
           "What differs: settings, tokens, and for each head positions and values; "
           "exit status 1 if anything does",
           2, run_diff),
-      add_convert(*app)};
+      add_convert(*app),
+      add_merge(*app)};
   return {app, [commands]() -> int {
             for (const Command& command : commands) {
               if (command.app->parsed()) return command.run();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "coordinator/save_caches.h"
 #include "kernels/kv_block_check.h"
 #include "worker/kv/sequence_cache.h"
+#include "worker/snapshot/merge_saved.h"
 #include "worker/snapshot/restore_sequence.h"
 #include "worker/snapshot/save_sequence.h"
 
@@ -61,32 +63,20 @@ std::string settings_with(const SavedHeader& header, const KvBlockShape& shape) 
   return to_text(settings);
 }
 
-}  // namespace
+using Fill = std::function<std::vector<float>(SequenceCache&, const ModelSpec&, Communicator&)>;
 
-std::filesystem::path convert_saved(const SavedHeader& header, const std::filesystem::path& folder,
-                                    const KvConversion& conversion) {
-  const KvBlockShape shape{.block_size = conversion.block_size,
-                           .head_dim = header.head_dim,
-                           .k_type = conversion.k_type.value_or(header.k_type),
-                           .v_type = conversion.v_type.value_or(header.v_type)};
-  check_kv_block_shape("kv convert", shape);
+// Writes what `fill` puts into an empty cache, and the last hidden row that it gives, as the
+// document of `header`.
+std::filesystem::path write_again(const SavedHeader& header, const std::filesystem::path& folder,
+                                  const KvBlockShape& shape, const Fill& fill) {
+  check_kv_block_shape("saved caches", shape);
+  const std::string settings = settings_with(header, shape);
   const ModelSpec spec = spec_of(header);
   const CacheLayout layout(heads_of(header), {0, header.n_layers}, shape);
   const auto comm = make_communicator({});
   BlockPool pool(shape);
   SequenceCache cache(layout, pool);
-  const std::vector<float> last_hidden =
-      restore_sequence({.command = {.sequence = SequenceId{0},
-                                    .folder = header.folder().string(),
-                                    .name = header.name(),
-                                    .content_id = header.content_id,
-                                    .n_tokens = header.n_tokens,
-                                    .converts = true},
-                        .cache = cache,
-                        .spec = spec,
-                        .comm = *comm,
-                        .is_home = [](LayerId, KvHeadId, std::int64_t) { return true; }});
-  const std::string settings = settings_with(header, shape);
+  const std::vector<float> last_hidden = fill(cache, spec, *comm);
   const SaveCaches save{.folder = folder.string(),
                         .identity = settings,
                         .facts = {{"model_id", header.model_id},
@@ -100,6 +90,47 @@ std::filesystem::path convert_saved(const SavedHeader& header, const std::filesy
                  .spec = spec,
                  .comm = *comm});
   return folder / (command.name + ".h5");
+}
+
+}  // namespace
+
+std::filesystem::path convert_saved(const SavedHeader& header, const std::filesystem::path& folder,
+                                    const KvConversion& conversion) {
+  const KvBlockShape shape{.block_size = conversion.block_size,
+                           .head_dim = header.head_dim,
+                           .k_type = conversion.k_type.value_or(header.k_type),
+                           .v_type = conversion.v_type.value_or(header.v_type)};
+  return write_again(
+      header, folder, shape, [&](SequenceCache& cache, const ModelSpec& spec, Communicator& comm) {
+        return restore_sequence({.command = {.sequence = SequenceId{0},
+                                             .folder = header.folder().string(),
+                                             .name = header.name(),
+                                             .content_id = header.content_id,
+                                             .n_tokens = header.n_tokens,
+                                             .converts = true},
+                                 .cache = cache,
+                                 .spec = spec,
+                                 .comm = comm,
+                                 .is_home = [](LayerId, KvHeadId, std::int64_t) { return true; }});
+      });
+}
+
+std::filesystem::path merge_saved_files(std::vector<SavedHeader> headers,
+                                        const std::filesystem::path& folder,
+                                        const std::function<void(const std::string&)>& on_note) {
+  require(!headers.empty(), "kv merge: no files");
+  std::stable_sort(headers.begin(), headers.end(), [](const SavedHeader& a, const SavedHeader& b) {
+    return a.n_tokens > b.n_tokens;
+  });
+  const SavedHeader& longest = headers.front();
+  const KvBlockShape shape{.block_size = longest.block_size,
+                           .head_dim = longest.head_dim,
+                           .k_type = longest.k_type,
+                           .v_type = longest.v_type};
+  return write_again(longest, folder, shape,
+                     [&](SequenceCache& cache, const ModelSpec&, Communicator&) {
+                       return merge_saved(headers, cache, on_note);
+                     });
 }
 
 }  // namespace longhaul

@@ -1,8 +1,12 @@
-// Saved caches as other saved caches: of other types, in one part in place of many.
+// Saved caches as other saved caches: of other types, in one part in place of many, or from what
+// several runs have of a document.
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/kv_type.h"
 #include "worker/snapshot/saved_header.h"
@@ -21,5 +25,12 @@ struct KvConversion {
 // do not say what they were made with.
 std::filesystem::path convert_saved(const SavedHeader& header, const std::filesystem::path& folder,
                                     const KvConversion& conversion);
+
+// Writes one document's caches, of which several files have parts, to `folder`, in one part: what
+// merge_saved (worker/snapshot/merge_saved.h) makes of them, the longest first. The same otherwise.
+// `on_note` hears of parts that are left out because they are damaged.
+std::filesystem::path merge_saved_files(std::vector<SavedHeader> headers,
+                                        const std::filesystem::path& folder,
+                                        const std::function<void(const std::string&)>& on_note);
 
 }  // namespace longhaul

@@ -190,6 +190,11 @@ std::vector<PickedToken> Worker::score(const PrefillChunk& command, const Sequen
   }
   std::vector<PickedToken> rest = forward_->gather_scored(chunk, std::move(own));
   if (!forward_->answers() || chunk.begin == 0) return rest;
+  if (sequence.last_hidden == nullptr) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "the next token cannot be scored: the saved caches that the sequence came from "
+                "have no hidden row of their last token");
+  }
   std::vector<PickedToken> scored;
   const TensorView<const float, 2> before = sequence.last_hidden->view();
   const LogitsQuestion first = score_question(command, sequence, 0);

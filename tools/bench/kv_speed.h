@@ -18,9 +18,10 @@ struct KvSpeedCase {
 
 struct KvSpeed {
   std::int64_t n_bytes = 0;  // of the saved files
-  // Seconds.
-  double plain_write = 0.0;  // the faster of two, before and after
-  double save = 0.0;         // with checksums, synced
+  // Seconds, the fastest of three, taken in turns: a system that gives memory for the first time is
+  // several times as slow, for either.
+  double plain_write = 0.0;
+  double save = 0.0;  // with checksums, synced
   double plain_read = 0.0;
   double restore = 0.0;  // with checksums
 };

@@ -56,7 +56,7 @@ FENCES = [
     (r"pcre2\.h", [r"model/tokenizer/"], "PCRE2"),
     (r"unicode/", [r"model/tokenizer/", r"model/chat/unicode\.cc$"], "ICU"),
     (r"nlohmann/", [r"base/json\.cc$"], "nlohmann::json"),
-    (r"openssl/", [r"base/sha256\.cc$", r"cluster/wire/"], "OpenSSL"),
+    (r"openssl/", [r"base/(sha256|tag128)\.cc$", r"cluster/wire/"], "OpenSSL"),
     (r"CLI/", [r"tools/(?!job/)", r"tests/unit/(tools|bench)/"], "CLI11"),
     (r"toml\+\+", [r"partition/"], "toml++"),
 ]

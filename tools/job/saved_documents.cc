@@ -27,13 +27,25 @@ Json without_types(const std::string& text, const std::string& source) {
   return json;
 }
 
-// Whether the document begins with the tokens of the caches.
-bool begins_with(std::span<const std::int32_t> document, const SavedHeader& header) {
+// How many of the document's first tokens come from these caches; 0: none, they are of another
+// text. Of caches of a longer text they are all but the last, whose hidden row no file has.
+std::int64_t n_tokens_from(const SavedHeader& header, std::span<const std::int32_t> document) {
   const auto n = static_cast<std::size_t>(header.n_tokens);
-  const auto n_first = std::min(n, header.first_tokens.size());
-  return header.n_tokens > 0 && n <= document.size() &&
-         std::ranges::equal(document.first(n_first), header.first_tokens) &&
-         sha256_of_tokens(document.first(n)) == header.tokens_sha256;
+  const auto n_first = std::min({n, document.size(), header.first_tokens.size()});
+  if (n == 0 ||
+      !std::equal(document.begin(), document.begin() + static_cast<std::ptrdiff_t>(n_first),
+                  header.first_tokens.begin()))
+    return 0;
+  if (n <= document.size())
+    return sha256_of_tokens(document.first(n)) == header.tokens_sha256 ? header.n_tokens : 0;
+  const std::vector<std::int32_t> saved = read_saved_tokens(header);
+  if (!std::equal(document.begin(), document.end(), saved.begin())) return 0;
+  if (keeps_beginnings(header)) return static_cast<std::int64_t>(document.size()) - 1;
+  LONGHAUL_LOG(kWarning, kSnapshot,
+               "{} has a longer document that begins with these {} tokens; heads with windows kept "
+               "the end of it only, so the document is read",
+               header.master.string(), document.size());
+  return 0;
 }
 
 struct Candidate {
@@ -91,7 +103,8 @@ std::vector<SavedStart> SavedDocuments::starts_of(std::span<const std::int32_t> 
   for (const SavedFolder& folder : folders_) {
     for (const auto& master : saved_masters(folder.path)) {
       const auto header = header_of(master, folder.must_work);
-      if (!header || !begins_with(document, *header)) continue;
+      const std::int64_t n_tokens = header ? n_tokens_from(*header, document) : 0;
+      if (n_tokens == 0) continue;
       const std::vector<std::string> different = differences_of(*header, wanted_);
       if (!different.empty()) {
         if (folder.must_work) {
@@ -104,13 +117,12 @@ std::vector<SavedStart> SavedDocuments::starts_of(std::span<const std::int32_t> 
           {{.folder = folder.path.string(),
             .name = header->name(),
             .content_id = header->content_id,
-            .n_tokens = header->n_tokens,
+            .n_tokens = n_tokens,
             .converts = header->k_type != wanted_.k_type || header->v_type != wanted_.v_type,
             .must_work = folder.must_work,
-            .n_computed =
-                folder.has_checkpoints
-                    ? std::max(header->n_tokens, tokens_read_before(folder.path, header->name()))
-                    : 0}});
+            .n_computed = folder.has_checkpoints
+                              ? std::max(n_tokens, tokens_read_before(folder.path, header->name()))
+                              : 0}});
     }
   }
   if (candidates.empty() && !refused.empty()) {

@@ -4,56 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
+#include <vector>
 
 #include "base/error.h"
-#include "kernels/kv_quantise.h"
+#include "worker/snapshot/block_words.h"
 
 namespace longhaul {
 namespace {
-
-// The layouts of kernels/kv_block.h. T holds one element; kLanes of them stand together. Calls
-// move(offset in the block, offset in the rows, size) for what lies together in both.
-template <typename T, std::int64_t kLanes, typename Move>
-void walk_key_rows(const KvBlockShape& shape, Extent slots, const Move& move) {
-  constexpr std::integral_constant<std::size_t, sizeof(T) * kLanes> kSize;
-  for (std::int64_t group = 0; group < shape.head_dim / kLanes; ++group) {
-    std::size_t in_block = static_cast<std::size_t>(group * shape.block_size + slots.begin) * kSize;
-    std::size_t in_rows = static_cast<std::size_t>(group) * kSize;
-    for (std::int64_t token = 0; token < slots.size(); ++token) {
-      move(in_block, in_rows, kSize);
-      in_block += kSize;
-      in_rows += static_cast<std::size_t>(shape.head_dim) * sizeof(T);
-    }
-  }
-}
-
-template <typename T, std::int64_t kLanes, typename Move>
-void walk_value_rows(const KvBlockShape& shape, Extent slots, const Move& move) {
-  constexpr std::integral_constant<std::size_t, sizeof(T)> kSize;
-  std::size_t in_rows = 0;
-  for (std::int64_t slot = slots.begin; slot < slots.end; ++slot) {
-    std::size_t in_block =
-        shape.k_bytes() +
-        static_cast<std::size_t>(slot / kLanes * shape.head_dim * kLanes + slot % kLanes) * kSize;
-    for (std::int64_t d = 0; d < shape.head_dim; ++d) {
-      move(in_block, in_rows, kSize);
-      in_block += kLanes * kSize;
-      in_rows += kSize;
-    }
-  }
-}
-
-template <typename T, std::int64_t kLanes, typename Move>
-void walk_rows(const KvBlockShape& shape, KvSide side, Extent slots, const Move& move) {
-  if (side == KvSide::kKeys) return walk_key_rows<T, kLanes>(shape, slots, move);
-  walk_value_rows<T, kLanes>(shape, slots, move);
-}
-
-KvCodePlace code_place(const KvBlockShape& shape, KvSide side, std::int64_t slot,
-                       std::int64_t dim) {
-  return side == KvSide::kKeys ? k_code_place(shape, slot, dim) : v_code_place(shape, slot, dim);
-}
 
 std::size_t side_at(const KvBlockShape& shape, KvSide side) {
   return side == KvSide::kKeys ? 0 : shape.k_bytes();
@@ -71,52 +28,68 @@ void check_slots(const KvBlockShape& shape, Extent slots) {
           fmt::format("slots [{}, {}) of a block of {}", slots.begin, slots.end, shape.block_size));
 }
 
-void copy_codes(const BlockRowsArgs& args) {
-  const KvType type = kv_type_of(args.shape, args.side);
-  const std::byte* part = args.block + side_at(args.shape, args.side);
-  std::byte* to = args.to;
-  for (std::int64_t slot = args.slots.begin; slot < args.slots.end; ++slot) {
-    const auto code = [&](std::int64_t dim) {
-      return unsigned{read_code(type, part, code_place(args.shape, args.side, slot, dim))};
-    };
-    for (std::int64_t d = 0; d < args.shape.head_dim; ++d) {
-      unsigned byte = code(d);
-      if (type == KvType::kInt4) byte |= code(++d) << 4;
-      *to++ = static_cast<std::byte>(byte);
+// Tokens of one side, in rows and in a block. Keys go word by word; values in groups of tokens that
+// share words, of which the first and the last may be there in part: a whole group of rows then
+// goes by way of a copy.
+class SideOfBlock {
+ public:
+  SideOfBlock(const KvBlockShape& shape, KvSide side, Extent slots)
+      : shape_(shape),
+        side_(side),
+        slots_(slots),
+        lanes_(kv_lanes(kv_type_of(shape, side))),
+        row_bytes_(row_bytes(shape, side, RowPart::kValues)) {}
+
+  void to_rows(const std::byte* block, std::byte* rows) const {
+    if (side_ == KvSide::kKeys) return keys_to_rows({shape_, slots_}, block, rows);
+    each_group([&](Extent group, std::int64_t first) {
+      const std::byte* words = block + words_at(first);
+      std::byte* to = rows + rows_at(group.begin);
+      if (group.size() == lanes_) return values_to_rows(shape_, words, to);
+      std::vector<std::byte> whole(group_bytes());
+      values_to_rows(shape_, words, whole.data());
+      std::memcpy(to, whole.data() + in_group(group.begin - first), in_group(group.size()));
+    });
+  }
+
+  void from_rows(const std::byte* rows, std::byte* block) const {
+    if (side_ == KvSide::kKeys) return keys_from_rows({shape_, slots_}, rows, block);
+    each_group([&](Extent group, std::int64_t first) {
+      std::byte* words = block + words_at(first);
+      const std::byte* from = rows + rows_at(group.begin);
+      if (group.size() == lanes_) return values_from_rows(shape_, from, words);
+      std::vector<std::byte> whole(group_bytes());
+      values_to_rows(shape_, words, whole.data());
+      std::memcpy(whole.data() + in_group(group.begin - first), from, in_group(group.size()));
+      values_from_rows(shape_, whole.data(), words);
+    });
+  }
+
+ private:
+  // Calls use(slots that are there, first slot of the group).
+  template <typename Use>
+  void each_group(const Use& use) const {
+    for (std::int64_t slot = slots_.begin; slot < slots_.end;) {
+      const std::int64_t first = slot / lanes_ * lanes_;
+      const std::int64_t end = std::min(first + lanes_, slots_.end);
+      use(Extent{slot, end}, first);
+      slot = end;
     }
   }
-}
-
-void fill_codes(const FillBlockArgs& args) {
-  const KvType type = kv_type_of(args.shape, args.side);
-  std::byte* part = args.block + side_at(args.shape, args.side);
-  const std::byte* from = args.rows;
-  for (std::int64_t slot = args.slots.begin; slot < args.slots.end; ++slot) {
-    const auto put = [&](std::int64_t dim, unsigned code) {
-      write_code(type, part, code_place(args.shape, args.side, slot, dim),
-                 static_cast<std::uint8_t>(code));
-    };
-    for (std::int64_t d = 0; d < args.shape.head_dim; ++d) {
-      const auto byte = static_cast<unsigned>(*from++);
-      put(d, type == KvType::kInt4 ? byte & 0xfU : byte);
-      if (type == KvType::kInt4) put(++d, byte >> 4);
-    }
+  std::size_t in_group(std::int64_t n_rows) const {
+    return static_cast<std::size_t>(n_rows) * row_bytes_;
   }
-}
+  std::size_t group_bytes() const { return in_group(lanes_); }
+  std::size_t rows_at(std::int64_t slot) const { return in_group(slot - slots_.begin); }
+  // A group's words take as many bytes as its rows.
+  std::size_t words_at(std::int64_t first) const { return shape_.k_bytes() + in_group(first); }
 
-// What values of each type look like: elements that move() takes, or codes.
-template <typename Args, typename Move, typename Codes>
-void walk_values(const Args& args, const Move& move, const Codes& codes) {
-  switch (kv_type_of(args.shape, args.side)) {
-    case KvType::kF32:
-      return walk_rows<std::uint32_t, 1>(args.shape, args.side, args.slots, move);
-    case KvType::kBf16:
-      return walk_rows<std::uint16_t, 2>(args.shape, args.side, args.slots, move);
-    case KvType::kInt8:
-    case KvType::kInt4:
-      return codes(args);
-  }
-}
+  const KvBlockShape& shape_;
+  KvSide side_;
+  Extent slots_;
+  std::int64_t lanes_;
+  std::size_t row_bytes_;
+};
 
 }  // namespace
 
@@ -142,12 +115,7 @@ void copy_block_rows(const BlockRowsArgs& args) {
                 static_cast<std::size_t>(2 * args.slots.size()));
     return;
   }
-  walk_values(
-      args,
-      [&](std::size_t in_block, std::size_t in_rows, auto size) {
-        std::memcpy(args.to + in_rows, args.block + in_block, size);
-      },
-      copy_codes);
+  SideOfBlock(args.shape, args.side, args.slots).to_rows(args.block, args.to);
 }
 
 void fill_block_rows(const FillBlockArgs& args) {
@@ -157,12 +125,7 @@ void fill_block_rows(const FillBlockArgs& args) {
                 static_cast<std::size_t>(2 * args.slots.size()));
     return;
   }
-  walk_values(
-      args,
-      [&](std::size_t in_block, std::size_t in_rows, auto size) {
-        std::memcpy(args.block + in_block, args.rows + in_rows, size);
-      },
-      fill_codes);
+  SideOfBlock(args.shape, args.side, args.slots).from_rows(args.rows, args.block);
 }
 
 std::vector<BlockRun> block_runs(std::span<const KvBlockRef> blocks, Extent without) {

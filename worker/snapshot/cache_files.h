@@ -21,7 +21,10 @@ namespace longhaul {
 struct WrittenFile {
   std::string name;  // within the folder
   std::int64_t n_bytes = 0;
-  std::string sha256;
+  // Of its bytes outside of the chunks that /chunks names: structure, positions, and its own table
+  // of chunks with their checksums, so that it stands for all of the file.
+  std::string sha256_between;
+  std::string sha256 = {};  // of all its bytes; files of version 2 only
   bool operator==(const WrittenFile&) const = default;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "build_info.h"
+#include "worker/snapshot/saved_header.h"
 
 namespace longhaul {
 

@@ -12,7 +12,6 @@
 
 namespace longhaul {
 
-inline constexpr std::int64_t kCacheFileVersion = 2;
 inline constexpr const char* kLastHidden = "/last_hidden";
 inline constexpr std::int64_t kKeepsAll = -1;  // "recent" of a head that keeps every token
 

@@ -12,6 +12,10 @@ namespace {
 struct Row {
   std::array<char, 128> name;
   std::int64_t n_bytes;
+  std::array<char, 64> sha256_between;
+};
+struct OldRow {  // of version 2
+  Row row;
   std::array<char, 64> sha256;
 };
 
@@ -22,11 +26,19 @@ Hdf5Id text_of(std::size_t n_bytes) {
   return type;
 }
 
-Hdf5Id row_type() {
-  Hdf5Id type(H5Tcreate(H5T_COMPOUND, sizeof(Row)), H5Tclose);
+Hdf5Id row_type(std::size_t n_bytes) {
+  Hdf5Id type(H5Tcreate(H5T_COMPOUND, n_bytes), H5Tclose);
   H5Tinsert(type, "name", offsetof(Row, name), text_of(sizeof(Row::name)));
   H5Tinsert(type, "bytes", offsetof(Row, n_bytes), H5T_STD_I64LE);
-  H5Tinsert(type, "sha256", offsetof(Row, sha256), text_of(sizeof(Row::sha256)));
+  H5Tinsert(type, "sha256_between", offsetof(Row, sha256_between),
+            text_of(sizeof(Row::sha256_between)));
+  return type;
+}
+
+// What files of either version have is read: members that a file lacks stay empty.
+Hdf5Id any_row_type() {
+  Hdf5Id type = row_type(sizeof(OldRow));
+  H5Tinsert(type, "sha256", offsetof(OldRow, sha256), text_of(sizeof(OldRow::sha256)));
   return type;
 }
 
@@ -49,10 +61,10 @@ void write_files_table(const Hdf5File& file, std::span<const WrittenFile> parts)
   for (std::size_t i = 0; i < parts.size(); ++i) {
     put(parts[i].name, rows[i].name);
     rows[i].n_bytes = parts[i].n_bytes;
-    put(parts[i].sha256, rows[i].sha256);
+    put(parts[i].sha256_between, rows[i].sha256_between);
   }
   const auto n = static_cast<std::int64_t>(rows.size());
-  const Hdf5Id type = row_type();
+  const Hdf5Id type = row_type(sizeof(Row));
   const Hdf5Id table = file.make_rows(
       {.name = "/files", .type = type, .n_rows = n, .n_columns = 0, .chunk_rows = n});
   file.write_attribute(table, "long_name",
@@ -62,12 +74,16 @@ void write_files_table(const Hdf5File& file, std::span<const WrittenFile> parts)
 
 std::vector<WrittenFile> read_files_table(const Hdf5File& file) {
   const Hdf5Id table = file.open_dataset("/files");
-  std::vector<Row> rows(static_cast<std::size_t>(file.shape(table).at(0)));
-  const Hdf5Id type = row_type();
+  std::vector<OldRow> rows(static_cast<std::size_t>(file.shape(table).at(0)));
+  const Hdf5Id type = any_row_type();
   file.check(H5Dread(table, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data()), "cannot read");
   std::vector<WrittenFile> parts;
-  for (const Row& row : rows)
-    parts.push_back({.name = get(row.name), .n_bytes = row.n_bytes, .sha256 = get(row.sha256)});
+  for (const auto& [row, sha256] : rows) {
+    parts.push_back({.name = get(row.name),
+                     .n_bytes = row.n_bytes,
+                     .sha256_between = get(row.sha256_between),
+                     .sha256 = get(sha256)});
+  }
   return parts;
 }
 

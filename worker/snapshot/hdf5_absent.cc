@@ -1,6 +1,7 @@
 // Compiled instead of the files that use HDF5 where it was not found.
 #include "base/error.h"
 #include "worker/snapshot/cache_files.h"
+#include "worker/snapshot/merge_saved.h"
 #include "worker/snapshot/restore_sequence.h"
 #include "worker/snapshot/saved_header.h"
 
@@ -33,6 +34,8 @@ std::vector<std::int32_t> read_saved_tokens(const SavedHeader& /*header*/) { hdf
 
 std::vector<SavedRole> read_saved_roles(const SavedHeader& /*header*/) { hdf5_absent(); }
 
+bool keeps_beginnings(const SavedHeader& /*header*/) { hdf5_absent(); }
+
 std::int64_t SavedHeader::n_bytes() const { hdf5_absent(); }
 
 std::string sha256_of_tokens(std::span<const std::int32_t> /*tokens*/) { hdf5_absent(); }
@@ -41,9 +44,17 @@ std::vector<std::filesystem::path> saved_masters(const std::filesystem::path& /*
   hdf5_absent();
 }
 
+void check_part_size(const SavedHeader& /*header*/, const WrittenFile& /*part*/) { hdf5_absent(); }
+
 void check_part(const SavedHeader& /*header*/, const WrittenFile& /*part*/) { hdf5_absent(); }
 
 SavedRows read_saved_head(const SavedHeader& /*header*/, LayerId /*layer*/, KvHeadId /*kv_head*/) {
+  hdf5_absent();
+}
+
+std::vector<float> merge_saved(const std::vector<SavedHeader>& /*sources*/,
+                               SequenceCache& /*cache*/,
+                               const std::function<void(const std::string&)>& /*on_note*/) {
   hdf5_absent();
 }
 

@@ -200,6 +200,30 @@ void Hdf5File::write_rows(hid_t dataset, Extent rows, const void* data) const {
   check(H5Dwrite(dataset, type, memory, space, H5P_DEFAULT, data), "cannot write");
 }
 
+std::int64_t Hdf5File::write_chunk(hid_t dataset, std::int64_t first_row,
+                                   std::span<const std::byte> chunk) const {
+  const std::array<hsize_t, 2> first = {size_from(first_row), 0};
+  check(
+      H5Dwrite_chunk(dataset, H5P_DEFAULT, /*filters=*/0, first.data(), chunk.size(), chunk.data()),
+      "cannot write");
+  unsigned filters = 0;
+  haddr_t place = HADDR_UNDEF;
+  hsize_t n_bytes = 0;
+  check(H5Dget_chunk_info_by_coord(dataset, first.data(), &filters, &place, &n_bytes),
+        "cannot write");
+  if (place == HADDR_UNDEF || n_bytes != chunk.size()) {
+    throw Error(ErrorCode::kInternal,
+                fmt::format("{}: a chunk is not where it was written", path_));
+  }
+  return static_cast<std::int64_t>(place);
+}
+
+void Hdf5File::begin_to_sync() const {
+  void* handle = nullptr;
+  if (H5Fget_vfd_handle(id_, H5P_DEFAULT, &handle) < 0 || handle == nullptr) return;
+  ::sync_file_range(*static_cast<const int*>(handle), 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 Hdf5Id Hdf5File::open_object(const std::string& name) const {
   return {check(H5Oopen(id_, name.c_str(), H5P_DEFAULT), "cannot read"), H5Oclose};
 }

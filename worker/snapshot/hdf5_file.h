@@ -87,6 +87,12 @@ class Hdf5File {
   };
   Hdf5Id make_rows(const RowsSpec& spec) const;
   void write_rows(hid_t dataset, Extent rows, const void* data) const;
+  // The chunk that begins with this row as it is to stand in the file, checksum included; where it
+  // stands there, from the file's first byte on.
+  std::int64_t write_chunk(hid_t dataset, std::int64_t first_row,
+                           std::span<const std::byte> chunk) const;
+  // What was written so far begins its way to the disk; nobody waits for it.
+  void begin_to_sync() const;
 
   // --- Reading ---
 

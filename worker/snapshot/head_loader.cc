@@ -15,39 +15,6 @@
 namespace longhaul {
 namespace {
 
-// Neighbouring rows of a piece that go to neighbouring slots of a block.
-struct RowsToBlock {
-  Extent rows;
-  Extent slots;
-  std::byte* block = nullptr;
-};
-
-// What the blocks take of a piece, in the order of its rows; nothing crosses a chunk.
-std::vector<RowsToBlock> rows_to_blocks(const PartPiece& piece, std::span<const BlockToFill> blocks,
-                                        std::int64_t chunk) {
-  std::vector<RowsToBlock> taken;
-  std::int64_t row = 0;  // of the run's first position
-  for (const Extent& run : piece.runs) {
-    auto block = std::lower_bound(
-        blocks.begin(), blocks.end(), run.begin,
-        [](const BlockToFill& b, std::int64_t position) { return b.positions.end <= position; });
-    for (; block != blocks.end() && block->positions.begin < run.end; ++block) {
-      Extent here{std::max(run.begin, block->positions.begin),
-                  std::min(run.end, block->positions.end)};
-      while (!here.empty()) {
-        const std::int64_t first = row + here.begin - run.begin;
-        const std::int64_t n = std::min(here.size(), (first / chunk + 1) * chunk - first);
-        const std::int64_t slot = here.begin - block->positions.begin;
-        taken.push_back(
-            {.rows = {first, first + n}, .slots = {slot, slot + n}, .block = block->data});
-        here.begin += n;
-      }
-    }
-    row += run.size();
-  }
-  return taken;
-}
-
 // Keys or values of one piece.
 class SideReader {
  public:
@@ -130,12 +97,27 @@ KvBlockShape stored_shape(const SavedHeader& header) {
 
 }  // namespace
 
-HeadLoader::HeadLoader(const SavedHeader& header) : header_(header) {
+HeadLoader::HeadLoader(const SavedHeader& header) : HeadLoader(header, header.parts) {
+  may_lack_rows_ = false;
+}
+
+HeadLoader::HeadLoader(const SavedHeader& header, std::span<const WrittenFile> parts)
+    : header_(header), may_lack_rows_(true) {
   const Hdf5Lock lock;
   reader_ = std::make_unique<PartReader>(PartsOf{.folder = header.folder(),
                                                  .content_id = header.content_id,
                                                  .n_tokens = header.n_tokens,
-                                                 .parts = header.parts});
+                                                 .parts = parts});
+}
+
+SavedHead HeadLoader::head(LayerId layer, KvHeadId kv_head) {
+  return may_lack_rows_ ? reader_->read_what_is_there(layer, kv_head)
+                        : reader_->read(layer, kv_head);
+}
+
+std::vector<Extent> HeadLoader::runs(LayerId layer, KvHeadId kv_head) {
+  const Hdf5Lock lock;
+  return head(layer, kv_head).runs();
 }
 
 HeadLoader::~HeadLoader() {
@@ -147,25 +129,23 @@ void HeadLoader::fill(LayerId layer, KvHeadId kv_head, const KvBlockShape& shape
                       std::span<const BlockToFill> blocks) {
   const KvBlockShape stored = stored_shape(header_);
   std::optional<Hdf5Lock> lock(std::in_place);
-  const SavedHead head = reader_->read(layer, kv_head);
+  const SavedHead head = this->head(layer, kv_head);
   for (const PartPiece& piece : head.pieces) {
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const SideReader reader(reader_->file_of(piece), head_path(layer, kv_head), stored, side);
       reader.check_shape(piece.n_rows);
       const std::int64_t chunk = reader.chunk_rows();
-      const std::vector<RowsToBlock> taken = rows_to_blocks(piece, blocks, chunk);
-      for (auto begin = taken.begin(); begin != taken.end();) {
-        const auto end = std::find_if(begin, taken.end(), [&](const RowsToBlock& rows) {
-          return rows.rows.begin / chunk != begin->rows.begin / chunk;
-        });
-        const Extent rows{begin->rows.begin, (end - 1)->rows.end};
+      for (std::int64_t first = 0; first < piece.n_rows; first += chunk) {
+        const std::vector<RowsToBlock> taken =
+            rows_to_blocks(piece.runs, {first, std::min(first + chunk, piece.n_rows)}, blocks);
+        if (taken.empty()) continue;
+        const Extent rows{taken.front().rows.begin, taken.back().rows.end};
         CacheRows read = reader.read(rows);
         lock.reset();
         put(convert_rows(std::move(read), kv_type_of(stored, side), kv_type_of(shape, side),
                          rows.size(), stored.head_dim),
-            rows.begin, {begin, end}, shape, side);
+            rows.begin, taken, shape, side);
         lock.emplace();
-        begin = end;
       }
     }
   }
@@ -174,7 +154,7 @@ void HeadLoader::fill(LayerId layer, KvHeadId kv_head, const KvBlockShape& shape
 SavedRows HeadLoader::rows(LayerId layer, KvHeadId kv_head) {
   const KvBlockShape stored = stored_shape(header_);
   const Hdf5Lock lock;
-  const SavedHead head = reader_->read(layer, kv_head);
+  const SavedHead head = this->head(layer, kv_head);
   SavedRows all{.role = {head.role, head.sink, head.recent}, .rows = {}};
   for (const PartPiece& piece : head.pieces) {
     const Hdf5File& file = reader_->file_of(piece);

@@ -8,21 +8,18 @@
 #include "base/ids.h"
 #include "kernels/kv_block.h"
 #include "worker/snapshot/part_pieces.h"
+#include "worker/snapshot/rows_to_blocks.h"
 #include "worker/snapshot/saved_header.h"
 
 namespace longhaul {
-
-// A block to be filled: zero but for what is written.
-struct BlockToFill {
-  Extent positions;           // of its tokens, which begin with its first slot
-  std::byte* data = nullptr;  // on the host
-};
 
 // The parts of one saved sequence, open for reading. Takes the HDF5 lock for each read, so that
 // threads of one process fill blocks at the same time.
 class HeadLoader {
  public:
   explicit HeadLoader(const SavedHeader& header);
+  // Of some parts of it only, which are whole: fills what they have, and no more.
+  HeadLoader(const SavedHeader& header, std::span<const WrittenFile> parts);
   ~HeadLoader();
   HeadLoader(const HeadLoader&) = delete;
   HeadLoader& operator=(const HeadLoader&) = delete;
@@ -33,13 +30,18 @@ class HeadLoader {
   // Throws kCorruptData naming part and data set.
   void fill(LayerId layer, KvHeadId kv_head, const KvBlockShape& shape,
             std::span<const BlockToFill> blocks);
+  // The positions of a head that the parts have, in no order.
+  std::vector<Extent> runs(LayerId layer, KvHeadId kv_head);
   // All rows of a head as floats, by position: what its codes stand for, where it has codes.
   SavedRows rows(LayerId layer, KvHeadId kv_head);
   // [d_model]; empty when the files have none.
   std::vector<float> last_hidden();
 
  private:
+  SavedHead head(LayerId layer, KvHeadId kv_head);
+
   const SavedHeader& header_;
+  bool may_lack_rows_ = false;
   std::unique_ptr<PartReader> reader_;
 };
 

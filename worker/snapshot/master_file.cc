@@ -7,10 +7,13 @@
 #include <ctime>
 #include <limits>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "worker/snapshot/cache_files.h"
+#include "worker/snapshot/chunk_table.h"
 #include "worker/snapshot/file_layout.h"
 #include "worker/snapshot/files_table.h"
 #include "worker/snapshot/part_pieces.h"
@@ -60,6 +63,7 @@ class MasterWriter {
     }
     write_roles();
     link_last_hidden();
+    write_chunks();
     file_.write_attribute(file_.id(), "complete", std::int64_t{1});
     file_.close();
   }
@@ -103,10 +107,28 @@ class MasterWriter {
     roles_.push_back(role_number(head.role));
     if (head.pieces.empty()) return;
     write_positions(path + "/positions", runs);
+    for (const PartPiece& piece : head.pieces) {
+      const auto chunks = reader_.chunks_of(piece, head.layer, head.kv_head);
+      chunks_.insert(chunks_.end(), chunks.begin(), chunks.end());
+    }
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       for (const RowPart part : row_parts(kv_type_of(saved_.shape, side)))
         write_rows(head, side, part);
     }
+  }
+
+  // Those of heads by their pieces, as positions have them; then those that are used no more.
+  void write_chunks() {
+    std::set<std::pair<std::int64_t, std::int64_t>> used;  // file, offset
+    for (const SavedChunk& chunk : chunks_) used.emplace(chunk.file, chunk.offset);
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      for (SavedChunk chunk : reader_.chunks_of_part(i)) {
+        if (used.contains({chunk.file, chunk.offset})) continue;
+        chunk.is_used = false;
+        chunks_.push_back(chunk);
+      }
+    }
+    write_chunk_table(file_, chunks_);
   }
 
   void write_rows(const SavedHead& head, KvSide side, RowPart part) {
@@ -219,7 +241,8 @@ class MasterWriter {
   std::span<const WrittenFile> parts_;
   PartReader reader_;
   Hdf5File file_;
-  std::vector<std::uint8_t> roles_;                             // [n_layers, n_kv_heads]
+  std::vector<std::uint8_t> roles_;  // [n_layers, n_kv_heads]
+  std::vector<SavedChunk> chunks_;
   std::map<std::vector<std::int64_t>, std::string> positions_;  // runs' edges -> where they stand
 };
 

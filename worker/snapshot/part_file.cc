@@ -8,97 +8,101 @@
 #include "base/device/device_memory.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/sha256.h"
 #include "worker/snapshot/block_rows.h"
 #include "worker/snapshot/cache_files.h"
+#include "worker/snapshot/chunk_table.h"
 #include "worker/snapshot/file_layout.h"
 #include "worker/snapshot/free_space.h"
 #include "worker/snapshot/hdf5_file.h"
+#include "worker/snapshot/in_order.h"
+#include "worker/snapshot/row_chunks.h"
 
 namespace longhaul {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Fills whole chunks from blocks and writes each with one call.
-void write_rows(const Hdf5File& file, const SavedSequence& saved, const HeadPiece& piece,
-                std::span<const BlockRun> runs, KvSide side, RowPart part) {
-  const KvBlockShape& shape = saved.shape;
-  const Hdf5Id type = file_type(kv_type_of(shape, side), part);
-  const std::size_t n_bytes = row_bytes(shape, side, part);
-  const std::int64_t n_tokens = n_tokens_in(runs);
-  const std::int64_t chunk = chunk_rows(n_bytes, n_tokens);
-  const Hdf5Id dataset = file.make_rows(
-      {.name = head_path(piece.layer, piece.kv_head) + "/" + dataset_name(side, part),
-       .type = type,
-       .n_rows = n_tokens,
-       .n_columns = part == RowPart::kValues ? row_elements(shape, side, part) : 0,
-       .chunk_rows = chunk});
-  describe_rows(file, dataset, saved, side, part);
-  std::vector<std::byte> rows(static_cast<std::size_t>(std::min(chunk, n_tokens)) * n_bytes);
-  std::int64_t n_written = 0;
-  std::int64_t n_filled = 0;
-  for (const BlockRun& run : runs) {
-    for (std::int64_t slot = run.slots.begin; slot < run.slots.end;) {
-      const std::int64_t n = std::min(run.slots.end - slot, chunk - n_filled);
-      copy_block_rows({.shape = shape,
-                       .side = side,
-                       .part = part,
-                       .block = run.block,
-                       .slots = {slot, slot + n},
-                       .to = rows.data() + static_cast<std::size_t>(n_filled) * n_bytes});
-      slot += n;
-      n_filled += n;
-      if (n_filled < chunk && n_written + n_filled < n_tokens) continue;
-      file.write_rows(dataset, {n_written, n_written + n_filled}, rows.data());
-      n_written += n_filled;
-      n_filled = 0;
-    }
-  }
-}
-
-// The blocks of one head as the host can read them: themselves, or copies of a GPU's.
+// The blocks of heads as the host can read them: themselves, or copies of a GPU's.
 class BlocksOnHost {
  public:
-  BlocksOnHost(const SavedSequence& saved, std::span<const KvBlockRef> blocks)
-      : blocks_(blocks.begin(), blocks.end()) {
+  BlocksOnHost(const SavedSequence& saved, std::span<const HeadPiece> pieces) {
+    std::size_t n_blocks = 0;
+    for (const HeadPiece& piece : pieces) {
+      blocks_.emplace_back(piece.blocks.begin(), piece.blocks.end());
+      n_blocks += piece.blocks.size();
+    }
     if (saved.stream.device() == Device::kCpu) return;
     const std::size_t n_bytes = saved.shape.bytes();
-    memory_.resize(blocks.size() * n_bytes);
+    memory_.resize(n_blocks * n_bytes);
     std::vector<HostCopy> copies;
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      copies.push_back({std::span(memory_).subspan(i * n_bytes, n_bytes), blocks[i].data});
-      blocks_[i].data = memory_.data() + i * n_bytes;
+    std::size_t at = 0;
+    for (std::vector<KvBlockRef>& blocks : blocks_) {
+      for (KvBlockRef& block : blocks) {
+        copies.push_back({std::span(memory_).subspan(at, n_bytes), block.data});
+        block.data = memory_.data() + at;
+        at += n_bytes;
+      }
     }
     copy_to_host(saved.stream, copies);
   }
-  std::span<const KvBlockRef> blocks() const { return blocks_; }
+  std::span<const KvBlockRef> blocks(std::size_t piece) const { return blocks_[piece]; }
 
  private:
-  std::vector<KvBlockRef> blocks_;
+  std::vector<std::vector<KvBlockRef>> blocks_;  // of each piece
   std::vector<std::byte> memory_;
+};
+
+// A head's rows and the chunks that they are written in.
+struct HeadRows {
+  const HeadPiece* piece = nullptr;
+  std::vector<BlockRun> runs;
+  struct Set {
+    RowSet set;
+    std::vector<RowChunk> chunks;
+  };
+  std::vector<Set> sets;
 };
 
 class PartWriter {
  public:
   PartWriter(const SavedSequence& saved, Hdf5File& file) : saved_(saved), file_(file) {}
 
-  void write(const HeadPiece& piece) {
-    const BlocksOnHost on_host(saved_, piece.blocks);
-    const std::vector<BlockRun> runs = block_runs(on_host.blocks(), piece.without);
-    const std::string path = head_path(piece.layer, piece.kv_head);
-    const Hdf5Id group = file_.make_group(path);
-    file_.write_attribute(group, "role", std::string(role_name(piece.kind)));
-    file_.write_attribute(group, "sink", piece.window.sink);
-    file_.write_attribute(group, "recent",
-                          piece.window.is_unlimited() ? kKeepsAll : piece.window.recent);
-    if (runs.empty()) return;
-    write_positions(path, runs);
-    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      for (const RowPart part : row_parts(kv_type_of(saved_.shape, side)))
-        write_rows(file_, saved_, piece, runs, side, part);
+  // Threads make chunks of rows, this one writes them.
+  void write(std::span<const HeadPiece> pieces) {
+    const BlocksOnHost on_host(saved_, pieces);
+    std::vector<HeadRows> heads;
+    std::vector<Place> places;  // of all chunks, in the order of the file
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      heads.push_back(rows_of(pieces[i], on_host.blocks(i)));
+      for (std::size_t set = 0; set < heads.back().sets.size(); ++set) {
+        for (std::size_t chunk = 0; chunk < heads.back().sets[set].chunks.size(); ++chunk)
+          places.push_back({i, set, chunk});
+      }
     }
+    std::vector<Tag128> tags(places.size());
+    std::size_t n_begun = 0;  // heads
+    const auto begin_heads = [&](std::size_t end) {
+      for (; n_begun < end; ++n_begun) begin_head(heads[n_begun]);
+    };
+    in_order(
+        static_cast<std::int64_t>(places.size()),
+        [&](std::int64_t i, Piece& to) {
+          const Place& place = places[static_cast<std::size_t>(i)];
+          const HeadRows& head = heads[place.head];
+          const HeadRows::Set& set = head.sets[place.set];
+          make_chunk(saved_.shape, set.set, head.runs, set.chunks[place.chunk], to);
+          tags[static_cast<std::size_t>(i)] = tag_of(to);
+        },
+        [&](std::int64_t i, const Piece& bytes) {
+          const Place& place = places[static_cast<std::size_t>(i)];
+          begin_heads(place.head + 1);
+          write_chunk(heads[place.head], place, bytes, tags[static_cast<std::size_t>(i)]);
+        });
+    begin_heads(heads.size());
   }
+
+  void finish() const { write_chunk_table(file_, chunks_); }
+  const std::vector<SavedChunk>& chunks() const { return chunks_; }
 
   void write_last_hidden(std::span<const float> row) {
     const auto n = static_cast<std::int64_t>(row.size());
@@ -116,6 +120,64 @@ class PartWriter {
   }
 
  private:
+  struct Place {
+    std::size_t head = 0;
+    std::size_t set = 0;
+    std::size_t chunk = 0;
+  };
+
+  HeadRows rows_of(const HeadPiece& piece, std::span<const KvBlockRef> blocks) const {
+    HeadRows head{.piece = &piece, .runs = block_runs(blocks, piece.without), .sets = {}};
+    if (head.runs.empty()) return head;
+    for (const RowSet& set : row_sets(saved_.shape)) {
+      const std::size_t n_bytes = row_bytes(saved_.shape, set.side, set.part);
+      head.sets.push_back(
+          {set, row_chunks(head.runs, chunk_rows(n_bytes, n_tokens_in(head.runs)))});
+    }
+    return head;
+  }
+
+  void begin_head(const HeadRows& head) {
+    const HeadPiece& piece = *head.piece;
+    const std::string path = head_path(piece.layer, piece.kv_head);
+    const Hdf5Id group = file_.make_group(path);
+    file_.write_attribute(group, "role", std::string(role_name(piece.kind)));
+    file_.write_attribute(group, "sink", piece.window.sink);
+    file_.write_attribute(group, "recent",
+                          piece.window.is_unlimited() ? kKeepsAll : piece.window.recent);
+    if (!head.runs.empty()) write_positions(path, head.runs);
+  }
+
+  void begin_set(const HeadRows& head, const HeadRows::Set& set) {
+    const auto [side, part] = set.set;
+    dataset_ = file_.make_rows(
+        {.name = head_path(head.piece->layer, head.piece->kv_head) + "/" + dataset_name(side, part),
+         .type = file_type(kv_type_of(saved_.shape, side), part),
+         .n_rows = set.chunks.back().rows.end,
+         .n_columns = part == RowPart::kValues ? row_elements(saved_.shape, side, part) : 0,
+         .chunk_rows = set.chunks.front().chunk_rows});
+    describe_rows(file_, dataset_, saved_, side, part);
+  }
+
+  void write_chunk(const HeadRows& head, const Place& place, const Piece& bytes,
+                   const Tag128& tag) {
+    constexpr std::int64_t kSyncBytes = std::int64_t{16} << 20;
+    const HeadRows::Set& set = head.sets[place.set];
+    const RowChunk& chunk = set.chunks[place.chunk];
+    if (place.chunk == 0) begin_set(head, set);
+    chunks_.push_back({.layer = head.piece->layer,
+                       .kv_head = head.piece->kv_head,
+                       .set = set.set,
+                       .rows = chunk.rows,
+                       .offset = file_.write_chunk(dataset_, chunk.rows.begin, bytes),
+                       .n_bytes = static_cast<std::int64_t>(bytes.size()),
+                       .tag = tag});
+    n_unsynced_ += chunks_.back().n_bytes;
+    if (n_unsynced_ < kSyncBytes) return;
+    n_unsynced_ = 0;
+    file_.begin_to_sync();
+  }
+
   // Heads that hold the same positions share one data set.
   void write_positions(const std::string& path, std::span<const BlockRun> runs) {
     std::vector<std::int64_t> edges;
@@ -138,6 +200,9 @@ class PartWriter {
 
   const SavedSequence& saved_;
   Hdf5File& file_;
+  Hdf5Id dataset_;  // that chunks go to
+  std::vector<SavedChunk> chunks_;
+  std::int64_t n_unsynced_ = 0;                                 // bytes
   std::map<std::vector<std::int64_t>, std::string> positions_;  // runs' edges -> where they stand
 };
 
@@ -151,17 +216,28 @@ std::size_t estimated_bytes(const SavedSequence& saved, std::span<const HeadPiec
   return n_bytes;
 }
 
-void write_part(const SavedSequence& saved, std::int64_t part, std::span<const HeadPiece> pieces,
-                std::span<const float> last_hidden) {
+// Gives where the chunks are in the file.
+std::vector<SavedChunk> write_part(const SavedSequence& saved, std::int64_t part,
+                                   std::span<const HeadPiece> pieces,
+                                   std::span<const float> last_hidden) {
   const Hdf5Lock lock;
   Hdf5File file = Hdf5File::create(partial_path(saved.part_path(part)));
   describe_file(file, saved, "longhaul-kv-part");
   file.write_attribute(file.id(), "part", part);
   file.write_attribute(file.id(), "master", saved.master_path().filename().string());
-  PartWriter writer(saved, file);
-  for (const HeadPiece& piece : pieces) writer.write(piece);
-  if (!last_hidden.empty()) writer.write_last_hidden(last_hidden);
+  std::vector<SavedChunk> chunks;
+  {
+    PartWriter writer(saved, file);
+    // A GPU's blocks are copied to the host head by head, so that few are there at a time.
+    const std::size_t at_once = saved.stream.device() == Device::kCpu ? pieces.size() : 1;
+    for (std::size_t i = 0; i < pieces.size(); i += at_once)
+      writer.write(pieces.subspan(i, at_once));
+    if (!last_hidden.empty()) writer.write_last_hidden(last_hidden);
+    writer.finish();
+    chunks = writer.chunks();
+  }
   file.close();
+  return chunks;
 }
 
 }  // namespace
@@ -171,11 +247,13 @@ WrittenFile write_part_file(const SavedSequence& saved, std::int64_t part,
   const fs::path path = saved.part_path(part);
   require_space(saved.folder, estimated_bytes(saved, pieces));
   try {
-    write_part(saved, part, pieces, last_hidden);
+    const std::vector<SavedChunk> chunks = write_part(saved, part, pieces, last_hidden);
+    const fs::path partial = partial_path(path);
+    WrittenFile written{.name = path.filename().string(),
+                        .n_bytes = static_cast<std::int64_t>(fs::file_size(partial)),
+                        .sha256_between = sha256_between(partial, bytes_of(chunks, 0))};
     publish_file(path);
-    return {.name = path.filename().string(),
-            .n_bytes = static_cast<std::int64_t>(fs::file_size(path)),
-            .sha256 = file_sha256(path)};
+    return written;
   } catch (...) {
     std::error_code ignored;
     fs::remove(partial_path(path), ignored);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 #include "model/heads/kept_blocks.h"
@@ -29,6 +30,19 @@ bool covers(const std::vector<Extent>& sorted, Extent wanted) {
 }
 
 }  // namespace
+
+Extent first_lacking(const std::vector<Extent>& sorted, std::int64_t sink, std::int64_t recent,
+                     std::int64_t n_tokens) {
+  std::vector<Extent> kept = {{0, n_tokens}};
+  if (recent != kKeepsAll) {
+    const Extent hidden = hidden_positions({sink, recent}, n_tokens);
+    kept = {{0, std::min(hidden.begin, n_tokens)}, {hidden.end, n_tokens}};
+  }
+  for (const Extent& wanted : kept) {
+    if (!wanted.empty() && !covers(sorted, wanted)) return wanted;
+  }
+  return {};
+}
 
 std::vector<Extent> SavedHead::runs() const {
   std::vector<Extent> all;
@@ -60,16 +74,10 @@ void check_head(const SavedHead& head, std::int64_t n_tokens) {
   if (head.role.empty()) fail("no rank holds it");
   if (!sorted.empty() && (sorted.front().begin < 0 || sorted.back().end > n_tokens))
     fail(fmt::format("positions up to {} in a sequence of {}", sorted.back().end, n_tokens));
-  std::vector<Extent> kept = {{0, n_tokens}};
-  if (head.recent != kKeepsAll) {
-    const Extent hidden = hidden_positions({head.sink, head.recent}, n_tokens);
-    kept = {{0, std::min(hidden.begin, n_tokens)}, {hidden.end, n_tokens}};
-  }
-  for (const Extent& wanted : kept) {
-    if (!wanted.empty() && !covers(sorted, wanted)) {
-      fail(fmt::format("the ranks together lack some of the positions [{}, {}) that it keeps",
-                       wanted.begin, wanted.end));
-    }
+  const Extent lacks = first_lacking(sorted, head.sink, head.recent, n_tokens);
+  if (!lacks.empty()) {
+    fail(fmt::format("the ranks together lack some of the positions [{}, {}) that it keeps",
+                     lacks.begin, lacks.end));
   }
 }
 
@@ -89,8 +97,13 @@ PartReader::PartReader(const PartsOf& of) : n_tokens_(of.n_tokens) {
       throw Error(ErrorCode::kCorruptData,
                   fmt::format("{} holds the caches of another sequence", path.string()));
     }
-    parts_.push_back(
-        {.name = part.name, .file = std::move(file), .is_newest = is_newest, .runs = {}});
+    std::vector<SavedChunk> chunks = read_chunk_table(file);
+    for (SavedChunk& chunk : chunks) chunk.file = static_cast<std::int64_t>(parts_.size());
+    parts_.push_back({.name = part.name,
+                      .file = std::move(file),
+                      .is_newest = is_newest,
+                      .chunks = std::move(chunks),
+                      .runs = {}});
   }
 }
 
@@ -99,6 +112,18 @@ const Hdf5File& PartReader::file_of(const PartPiece& piece) const {
     if (part.name == piece.file) return part.file;
   }
   throw Error(ErrorCode::kInternal, "a piece of no part");
+}
+
+std::vector<SavedChunk> PartReader::chunks_of(const PartPiece& piece, LayerId layer,
+                                              KvHeadId kv_head) const {
+  std::vector<SavedChunk> found;
+  for (const Part& part : parts_) {
+    if (part.name != piece.file) continue;
+    std::copy_if(
+        part.chunks.begin(), part.chunks.end(), std::back_inserter(found),
+        [&](const SavedChunk& chunk) { return chunk.layer == layer && chunk.kv_head == kv_head; });
+  }
+  return found;
 }
 
 const Hdf5File* PartReader::last_hidden_file() const {
@@ -130,6 +155,12 @@ const std::vector<Extent>& PartReader::runs_of(Part& part, const std::string& na
 }
 
 SavedHead PartReader::read(LayerId layer, KvHeadId kv_head) {
+  SavedHead head = read_what_is_there(layer, kv_head);
+  check_head(head, n_tokens_);
+  return head;
+}
+
+SavedHead PartReader::read_what_is_there(LayerId layer, KvHeadId kv_head) {
   SavedHead head{.layer = layer, .kv_head = kv_head, .role = {}, .pieces = {}};
   const std::string path = head_path(layer, kv_head);
   for (Part& part : parts_) {
@@ -148,7 +179,6 @@ SavedHead PartReader::read(LayerId layer, KvHeadId kv_head) {
   std::sort(head.pieces.begin(), head.pieces.end(), [](const PartPiece& a, const PartPiece& b) {
     return a.runs.front().begin < b.runs.front().begin;
   });
-  check_head(head, n_tokens_);
   return head;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/ids.h"
 #include "worker/snapshot/cache_files.h"
+#include "worker/snapshot/chunk_table.h"
 #include "worker/snapshot/hdf5_file.h"
 
 namespace longhaul {
@@ -35,6 +36,11 @@ struct SavedHead {
   std::int64_t n_rows() const;
 };
 
+// The first stretch of positions that a head of `n_tokens` keeps and `sorted` runs do not have all
+// of; empty where they have them all. Pure.
+Extent first_lacking(const std::vector<Extent>& sorted, std::int64_t sink, std::int64_t recent,
+                     std::int64_t n_tokens);
+
 // Local, pure. Throws kInternal unless the head's runs hold each position at most once, all below
 // n_tokens, and all that the head keeps.
 void check_head(const SavedHead& head, std::int64_t n_tokens);
@@ -56,7 +62,13 @@ class PartReader {
   explicit PartReader(const PartsOf& of);
   // Checked. Throws kInternal when no part holds it.
   SavedHead read(LayerId layer, KvHeadId kv_head);
+  // What these parts have of it, which others may have more of.
+  SavedHead read_what_is_there(LayerId layer, KvHeadId kv_head);
   const Hdf5File& file_of(const PartPiece& piece) const;
+  // Of a head in the part of a piece, or of all heads in part number i: `file` is the part's
+  // number.
+  std::vector<SavedChunk> chunks_of(const PartPiece& piece, LayerId layer, KvHeadId kv_head) const;
+  const std::vector<SavedChunk>& chunks_of_part(std::size_t i) const { return parts_[i].chunks; }
   // The part with the last hidden row; null when there is none.
   const Hdf5File* last_hidden_file() const;
   std::string last_hidden_part() const;  // its name; empty when there is none
@@ -65,7 +77,8 @@ class PartReader {
   struct Part {
     std::string name;
     Hdf5File file;
-    bool is_newest = true;                              // of the generations
+    bool is_newest = true;  // of the generations
+    std::vector<SavedChunk> chunks;
     std::map<std::uint64_t, std::vector<Extent>> runs;  // by the data set's place in the file
   };
   const std::vector<Extent>& runs_of(Part& part, const std::string& dataset);

@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <deque>
+#include <map>
 #include <optional>
+#include <utility>
 
-#include "base/device/device_memory.h"
 #include "base/error.h"
-#include "model/heads/kept_blocks.h"
+#include "worker/snapshot/fill_from_chunks.h"
 #include "worker/snapshot/head_loader.h"
+#include "worker/snapshot/head_to_fill.h"
 #include "worker/snapshot/save_sequence.h"
 #include "worker/snapshot/saved_header.h"
+#include "worker/snapshot/saved_index.h"
 
 namespace longhaul {
 namespace {
@@ -23,7 +27,8 @@ void check_fits(const RestoreSequenceArgs& args, const SavedHeader& header) {
     if (saved != now) differences.push_back(fmt::format("{} {} (this run: {})", what, saved, now));
   };
   compare("content", header.content_id, command.content_id);
-  compare("tokens", header.n_tokens, command.n_tokens);
+  if (header.n_tokens < command.n_tokens || !keeps_beginnings(header))
+    compare("tokens", header.n_tokens, command.n_tokens);
   compare("layers", header.n_layers, args.spec.n_layers);
   compare("KV heads", header.n_kv_heads, args.spec.n_kv_heads);
   compare("head_dim", header.head_dim, args.spec.head_dim);
@@ -38,77 +43,57 @@ void check_fits(const RestoreSequenceArgs& args, const SavedHeader& header) {
                           fmt::join(differences, ", ")));
 }
 
-// Whether some later query sees one of the block's tokens, or the next token goes to it.
-bool keeps_block(const KeyWindow& window, Extent block, std::int64_t n_tokens) {
-  const Extent hidden = hidden_positions(window, n_tokens);
-  return block.end > n_tokens || hidden.empty() || block.begin < hidden.begin ||
-         block.end > hidden.end;
-}
-
-// The cache's blocks of one head that are at home here, to be filled on the host; on a GPU they are
-// copied there afterwards.
-class HeadToFill {
- public:
-  HeadToFill(const RestoreSequenceArgs& args, LayerId layer, KvHeadId kv_head)
-      : stream_(args.stream), shape_(args.cache.layout().shape()) {
-    const std::int64_t n_tokens = args.command.n_tokens;
-    const KeyWindow window = args.cache.layout().window(layer, kv_head);
-    HeadCache& head = args.cache.head(layer, kv_head);
-    for (std::int64_t block = 0; block * shape_.block_size < n_tokens; ++block) {
-      const Extent whole{block * shape_.block_size, (block + 1) * shape_.block_size};
-      if (!keeps_block(window, whole, n_tokens) || !args.is_home(layer, kv_head, block)) continue;
-      const Extent positions{whole.begin, std::min(whole.end, n_tokens)};
-      const auto place = head.store(positions);
-      if (!place) {
-        throw Error(ErrorCode::kOutOfMemory,
-                    fmt::format("no cache block is free for tokens from {} on of layer {}, KV head "
-                                "{} of a saved document",
-                                positions.begin, layer.value, kv_head.value));
-      }
-      blocks_.push_back({.positions = positions, .data = place->block});
-    }
-    head.advance_to({n_tokens});
-    if (stream_.device() != Device::kCpu) move_to_host();
-  }
-
-  const KvBlockShape& shape() const { return shape_; }
-  std::span<const BlockToFill> blocks() const { return blocks_; }
-
-  void finish() {
-    for (std::size_t i = 0; i < on_device_.size(); ++i) {
-      copy_from_host(stream_, on_device_[i],
-                     std::span(memory_).subspan(i * shape_.bytes(), shape_.bytes()));
-    }
-  }
-
- private:
-  void move_to_host() {
-    memory_.resize(blocks_.size() * shape_.bytes());
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      on_device_.push_back(blocks_[i].data);
-      blocks_[i].data = memory_.data() + i * shape_.bytes();
-    }
-  }
-
-  StreamRef stream_;
-  const KvBlockShape& shape_;
-  std::vector<BlockToFill> blocks_;
-  std::vector<std::byte*> on_device_;  // of the same blocks, on a GPU
-  std::vector<std::byte> memory_;
-};
-
-std::vector<float> load(const RestoreSequenceArgs& args, const SavedHeader& header) {
-  HeadLoader loader(header);
+template <typename Use>
+void each_head(const RestoreSequenceArgs& args, const Use& use) {
   const CacheLayout& layout = args.cache.layout();
   for (const LayerId layer : layout.layer_ids()) {
-    for (const KvHeadId kv_head : layout.kv_head_ids()) {
-      HeadToFill head(args, layer, kv_head);
-      if (head.blocks().empty()) continue;
-      loader.fill(layer, kv_head, head.shape(), head.blocks());
-      head.finish();
-    }
+    for (const KvHeadId kv_head : layout.kv_head_ids()) use(layer, kv_head);
   }
-  return loader.last_hidden();
+}
+
+HeadToFill head_to_fill(const RestoreSequenceArgs& args, LayerId layer, KvHeadId kv_head) {
+  return {args.cache,  layer,
+          kv_head,     args.command.n_tokens,
+          args.stream, [&](std::int64_t block) { return args.is_home(layer, kv_head, block); }};
+}
+
+// Whether this rank checks the whole of a file: they take turns.
+bool checks(const Communicator& comm, std::size_t file) {
+  return static_cast<int>(file % static_cast<std::size_t>(comm.size())) == comm.rank();
+}
+
+// In one pass over the files, each chunk checked before its rows are taken.
+void load_chunks(const RestoreSequenceArgs& args, const SavedHeader& header) {
+  std::deque<HeadToFill> heads;
+  std::map<std::pair<LayerId, KvHeadId>, std::span<const BlockToFill>> blocks;
+  each_head(args, [&](LayerId layer, KvHeadId kv_head) {
+    const HeadToFill& head = heads.emplace_back(head_to_fill(args, layer, kv_head));
+    if (!head.blocks().empty()) blocks[{layer, kv_head}] = head.blocks();
+  });
+  fill_from_chunks({.header = header,
+                    .index = read_saved_index(header),
+                    .shape = args.cache.layout().shape(),
+                    .blocks = blocks,
+                    .checks = [&](std::size_t file) { return checks(args.comm, file); }});
+}
+
+// Head by head, of files that are whole.
+void load_heads(const RestoreSequenceArgs& args, const SavedHeader& header) {
+  HeadLoader loader(header);
+  each_head(args, [&](LayerId layer, KvHeadId kv_head) {
+    HeadToFill head = head_to_fill(args, layer, kv_head);
+    if (head.blocks().empty()) return;
+    loader.fill(layer, kv_head, head.shape(), head.blocks());
+    head.finish();
+  });
+}
+
+// Rows that are converted go the slower way, and so do those for a GPU, which are on the host a
+// head at a time, and those of old files.
+bool goes_by_chunks(const RestoreSequenceArgs& args, const SavedHeader& header) {
+  const KvBlockShape& shape = args.cache.layout().shape();
+  return header.version >= kCacheFileVersion && header.k_type == shape.k_type &&
+         header.v_type == shape.v_type && args.stream.device() == Device::kCpu;
 }
 
 }  // namespace
@@ -125,13 +110,19 @@ std::vector<float> restore_sequence(const RestoreSequenceArgs& args) {
     header = read_saved_header(master);
     check_fits(args, *header);
   });
+  const bool by_chunks = goes_by_chunks(args, *header);
   agree_on(comm, [&] {
+    if (by_chunks) return load_chunks(args, *header);
     for (std::size_t i = 0; i < header->parts.size(); ++i) {
-      if (static_cast<int>(i) % comm.size() == comm.rank()) check_part(*header, header->parts[i]);
+      if (checks(comm, i)) check_part(*header, header->parts[i]);
     }
   });
   std::vector<float> last_hidden;
-  agree_on(comm, [&] { last_hidden = load(args, *header); });
+  agree_on(comm, [&] {
+    if (!by_chunks) load_heads(args, *header);
+    // That of the saved document's last token is not that of an earlier one.
+    if (header->n_tokens == command.n_tokens) last_hidden = HeadLoader(*header).last_hidden();
+  });
   return last_hidden;
 }
 

@@ -56,14 +56,14 @@ std::vector<WrittenFile> gather(Communicator& comm, const WrittenFile& mine) {
   ByteWriter out;
   out.text(mine.name);
   out.number(mine.n_bytes);
-  out.text(mine.sha256);
+  out.text(mine.sha256_between);
   std::vector<WrittenFile> all;
   for (const auto& bytes : comm.all_gather_varying(out.take())) {
     ByteReader in(bytes, "a rank's cache file");
     WrittenFile file;
     file.name = in.text();
     file.n_bytes = in.number<std::int64_t>();
-    file.sha256 = in.text();
+    file.sha256_between = in.text();
     in.finish();
     all.push_back(std::move(file));
   }
@@ -84,7 +84,7 @@ std::optional<SavedHeader> earlier_files(const SavedSequence& saved) {
   try {
     SavedHeader header = read_saved_header(saved.master_path());
     const auto n_tokens = static_cast<std::size_t>(header.n_tokens);
-    if (n_tokens > saved.tokens.size() ||
+    if (header.version != kCacheFileVersion || n_tokens > saved.tokens.size() ||
         header.tokens_sha256 != sha256_of_tokens(saved.tokens.first(n_tokens)) ||
         header.k_type != saved.shape.k_type || header.v_type != saved.shape.v_type)
       return std::nullopt;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "worker/snapshot/fill_from_chunks.h"
 #include "worker/snapshot/saved_header.h"
 
 namespace longhaul {
@@ -35,20 +36,31 @@ std::vector<fs::path> saved_masters(const fs::path& folder) {
   return masters;
 }
 
-void check_part(const SavedHeader& header, const WrittenFile& part) {
-  const fs::path path = header.folder() / part.name;
-  const auto fail = [&](const std::string& what) {
-    throw Error(ErrorCode::kCorruptData,
-                fmt::format("{}, which {} is made of, {}; it cannot be used", path.string(),
-                            header.master.filename().string(), what));
-  };
-  if (part.name.find('/') != std::string::npos) fail("lies in another folder");
+namespace {
+
+[[noreturn]] void refuse(const SavedHeader& header, const WrittenFile& part,
+                         const std::string& what) {
+  throw Error(ErrorCode::kCorruptData, fmt::format("{}, which {} is made of, {}; it cannot be used",
+                                                   (header.folder() / part.name).string(),
+                                                   header.master.filename().string(), what));
+}
+
+}  // namespace
+
+void check_part_size(const SavedHeader& header, const WrittenFile& part) {
+  if (part.name.find('/') != std::string::npos) refuse(header, part, "lies in another folder");
   std::error_code error;
-  const auto n_bytes = fs::file_size(path, error);
-  if (error) fail("is missing");
+  const auto n_bytes = fs::file_size(header.folder() / part.name, error);
+  if (error) refuse(header, part, "is missing");
   if (static_cast<std::int64_t>(n_bytes) != part.n_bytes)
-    fail(fmt::format("has {} bytes in place of {}", n_bytes, part.n_bytes));
-  if (file_sha256(path) != part.sha256) fail("is damaged: its SHA-256 is wrong");
+    refuse(header, part, fmt::format("has {} bytes in place of {}", n_bytes, part.n_bytes));
+}
+
+void check_part(const SavedHeader& header, const WrittenFile& part) {
+  check_part_size(header, part);
+  if (header.version >= kCacheFileVersion) return check_chunks(header, part);
+  if (file_sha256(header.folder() / part.name) != part.sha256)
+    refuse(header, part, "is damaged: its SHA-256 is wrong");
 }
 
 }  // namespace longhaul

@@ -15,9 +15,9 @@ namespace {
 
 [[noreturn]] void refuse_version(const std::filesystem::path& master, std::int64_t version) {
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} has format version {}; this program reads version {}: save the "
-                          "document again with it",
-                          master.string(), version, kCacheFileVersion));
+              fmt::format("{} has format version {}; this program reads versions {} to {}: save "
+                          "the document again with it",
+                          master.string(), version, kOldestCacheFileVersion, kCacheFileVersion));
 }
 
 KvType read_type(const Hdf5File& file, const std::string& attribute) {
@@ -57,8 +57,10 @@ SavedHeader read_saved_header(const std::filesystem::path& master) {
                 fmt::format("{} is no master of saved caches", master.string()));
   }
   const std::int64_t version = number("format_version");
-  if (version != kCacheFileVersion || !is_sealed) refuse_version(master, version);
+  const bool is_known = kOldestCacheFileVersion <= version && version <= kCacheFileVersion;
+  if (!is_known || !is_sealed) refuse_version(master, version);
   SavedHeader header;
+  header.version = version;
   header.master = master;
   header.parts = read_files_table(file);
   header.producer = text("producer");
@@ -96,6 +98,12 @@ std::vector<SavedRole> read_saved_roles(const SavedHeader& header) {
     }
   }
   return roles;
+}
+
+bool keeps_beginnings(const SavedHeader& header) {
+  const std::vector<SavedRole> roles = read_saved_roles(header);
+  return std::all_of(roles.begin(), roles.end(),
+                     [](const SavedRole& role) { return role.recent == kKeepsAll; });
 }
 
 std::vector<std::int32_t> read_saved_tokens(const SavedHeader& header) {

@@ -13,7 +13,13 @@
 
 namespace longhaul {
 
+// What is written. Version 2 has no table of chunks; it is read, and written anew where it is gone
+// on from.
+inline constexpr std::int64_t kCacheFileVersion = 3;
+inline constexpr std::int64_t kOldestCacheFileVersion = 2;
+
 struct SavedHeader {
+  std::int64_t version = 0;
   std::filesystem::path master;
   std::string producer;
   std::string created_utc;
@@ -52,7 +58,8 @@ std::vector<std::filesystem::path> saved_masters(const std::filesystem::path& fo
 SavedHeader read_saved_header(const std::filesystem::path& master);
 std::vector<std::int32_t> read_saved_tokens(const SavedHeader& header);
 
-// Throws kCorruptData naming the part that is missing, too short or not what was written.
+// Throw kCorruptData naming the part that is missing, too short or not what was written.
+void check_part_size(const SavedHeader& header, const WrittenFile& part);  // opens no file
 void check_part(const SavedHeader& header, const WrittenFile& part);
 
 // What the master says that a head keeps.
@@ -63,6 +70,10 @@ struct SavedRole {
   bool operator==(const SavedRole&) const = default;
 };
 std::vector<SavedRole> read_saved_roles(const SavedHeader& header);  // [n_layers, n_kv_heads]
+
+// Whether every head keeps every token: then the caches of any beginning of the tokens are there
+// too. Heads with windows keep what stands before the document's end only.
+bool keeps_beginnings(const SavedHeader& header);
 
 // What a head keeps: a row for each token, as floats.
 struct SavedRow {

@@ -29,12 +29,17 @@ class SavedDocumentsTest : public testing::Test {
   }
   // Saves the first n of the tokens under this name.
   void save(const std::string& name, std::int64_t n, KvType type = KvType::kF32, int recent = 20) {
+    HeadRoles roles = HeadRoles::all_retrieval(3, 3);
+    roles.sink = 4;
+    roles.recent = 20;
+    if (streaming_head_) roles.roles[1] = HeadRole::kStreaming;
     Worker worker({.weights = test::tiny_weights(),
+                   .heads = duo_attention_heads(test::tiny_spec(), roles),
                    .k_type = type,
                    .v_type = type,
                    .block_size = 16,
                    .n_threads = 1});
-    const Ids tokens(tokens_.begin(), tokens_.begin() + n);
+    const Ids tokens(all_tokens_.begin(), all_tokens_.begin() + n);
     done(worker.step(OpenSequence{{1}, {}}));
     test::prefill(worker, {1}, tokens, 40);
     done(worker.step(
@@ -53,8 +58,10 @@ class SavedDocumentsTest : public testing::Test {
   }
 
   test::Random random_{test::base_seed()};
-  Ids tokens_ = test::random_tokens(random_, 100, 97);
+  const Ids all_tokens_ = test::random_tokens(random_, 100, 97);
+  Ids tokens_ = all_tokens_;  // of the document that is looked for
   test::TemporaryFolder folder_;
+  bool streaming_head_ = false;  // of what is saved
 };
 
 TEST_F(SavedDocumentsTest, TheLongestBeginningComesFirstWhateverItIsCalled) {
@@ -74,8 +81,21 @@ TEST_F(SavedDocumentsTest, OtherTextsAreNone) {
   save("all", 100);
   tokens_[99] = (tokens_[99] + 1) % 97;
   EXPECT_TRUE(find(wanted()).empty());
-  tokens_.resize(99);
-  EXPECT_TRUE(find(wanted()).empty()) << "the saved document is longer";
+}
+
+TEST_F(SavedDocumentsTest, ALongerTextServesItsBeginningWhereEveryHeadKeepsEveryToken) {
+  save("all", 100);
+  tokens_.resize(70);
+  const std::vector<SavedStart> starts = find(wanted());
+  ASSERT_EQ(starts.size(), 1U);
+  EXPECT_EQ(starts[0].n_tokens, 69) << "the last one's hidden row is computed";
+  save("same", 70);
+  EXPECT_EQ(find(wanted()).at(0).name, "same");
+  streaming_head_ = true;
+  save("windows", 100);
+  fs::remove(folder_.path() / "all.h5");
+  fs::remove(folder_.path() / "same.h5");
+  EXPECT_TRUE(find(wanted()).empty()) << "what its end does not see is gone";
 }
 
 TEST_F(SavedDocumentsTest, WhatDiffersIsNamedWhereTheUserAskedForIt) {

@@ -60,13 +60,20 @@ def heads(file):
 def check_whole(path):
     file = h5py.File(path, "r")
     check(file.attrs["format"] == "longhaul-kv", file.attrs["format"])
-    check(file.attrs["format_version"] == 2 and file.attrs["complete"] == 1, "version, complete")
+    check(file.attrs["format_version"] == 3 and file.attrs["complete"] == 1, "version, complete")
     n = file.attrs["seq_len"]
     check(file["tokens"].shape == (n,) and file["tokens"].dtype == np.int32, "tokens")
-    for name, size, digest in file["files"][...]:
+    chunks = file["chunks"][...]
+    for number, (name, size, digest) in enumerate(file["files"][...]):
         part = pathlib.Path(path).parent / name.decode()
         check(part.stat().st_size == size, part, "size")
-        check(hashlib.sha256(part.read_bytes()).hexdigest() == digest.decode(), part, "sha256")
+        data, between, at = part.read_bytes(), hashlib.sha256(), 0
+        for chunk in sorted(chunks[chunks["file"] == number], key=lambda row: row["offset"]):
+            check(chunk["offset"] >= at, part, "chunks overlap")
+            between.update(data[at:chunk["offset"]])
+            at = chunk["offset"] + chunk["bytes"]
+        between.update(data[at:])
+        check(between.hexdigest() == digest.decode(), part, "sha256_between")
     role_names = {v: k for k, v in h5py.check_enum_dtype(file["head_roles"].dtype).items()}
     total = 0
     for layer, head, group in heads(file):

@@ -126,7 +126,7 @@ TEST_P(RestoreOnRing, BitsComeBackWhateverRanksAndBlocksLieBetween) {
       const fs::path last = folder.path() / fmt::format("last {}", n_ranks);
       document.run(there, {document.restore(folder.path() / "first"), document.save(between)});
       document.run(here, {document.restore(between), document.save(last)});
-      EXPECT_EQ(parts_in(last), parts_in(folder.path() / "first")) << "SHA-256 of the parts";
+      EXPECT_EQ(parts_in(last), parts_in(folder.path() / "first")) << "checksums of the parts";
     }
   }
 }

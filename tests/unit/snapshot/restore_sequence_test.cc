@@ -82,6 +82,33 @@ TEST_F(RestoreFromFiles, TheNextTokenIsTheSameBits) {
   }
 }
 
+TEST_F(RestoreFromFiles, ABeginningOfADenseDocumentComesFromItsFiles) {
+  RestoreSequence shorter = command();
+  shorter.n_tokens = 77;
+  Worker reader = worker();
+  done(reader.step(shorter));
+  Worker writer = worker();
+  done(writer.step(OpenSequence{{9}, {}}));
+  test::prefill(writer, {9}, {tokens_.begin(), tokens_.begin() + 77}, 40);
+  EXPECT_EQ(reader.kv_bytes_in_use(), writer.kv_bytes_in_use());
+  // The next token's score comes from the hidden row before it, which no file has.
+  const PrefillChunk scored{.sequence = {9}, .tokens = {1, 2, 3}, .score_logprobs = 97};
+  const StepResult refused = reader.step(scored);
+  ASSERT_TRUE(std::holds_alternative<StepFailed>(refused));
+  EXPECT_THAT(std::get<StepFailed>(refused).message, HasSubstr("hidden row"));
+  done(reader.step(DropSequences{{{9}}}));
+  done(reader.step(shorter));
+  for (Worker* each : {&writer, &reader})
+    test::prefill(*each, {9}, std::span(tokens_).subspan(77, 1), 40);
+  const StepDone want = done(writer.step(scored));
+  const StepDone got = done(reader.step(scored));
+  ASSERT_EQ(got.scored.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t j = 0; j < 97; ++j)
+      EXPECT_EQ(got.scored[i].top[j].logprob, want.scored[i].top[j].logprob);
+  }
+}
+
 TEST_F(RestoreFromFiles, WhatDiffersIsNamed) {
   Worker same = worker();
   RestoreSequence other = command();

@@ -1,0 +1,72 @@
+// Threads that make pieces and the caller that takes them, and the checksum that HDF5 knows.
+#include "worker/snapshot/in_order.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+
+#include "tests/support/random.h"
+#include "worker/snapshot/fletcher32.h"
+
+namespace longhaul {
+namespace {
+
+TEST(InOrder, PiecesComeInOrderWhoeverMadeThem) {
+  for (const std::int64_t n : {0, 1, 2, 7, 500}) {
+    std::vector<std::int64_t> taken;
+    in_order(
+        n, [](std::int64_t i, Piece& to) { to.assign(static_cast<std::size_t>(i % 7), {}); },
+        [&](std::int64_t i, const Piece& piece) {
+          EXPECT_EQ(piece.size(), static_cast<std::size_t>(i % 7));
+          taken.push_back(i);
+        });
+    ASSERT_EQ(taken.size(), static_cast<std::size_t>(n));
+    for (std::int64_t i = 0; i < n; ++i) EXPECT_EQ(taken[static_cast<std::size_t>(i)], i);
+  }
+}
+
+TEST(InOrder, AFailureOfEitherSideEndsBoth) {
+  const auto fail_at = [](std::int64_t bad) {
+    return [bad](std::int64_t i, Piece&) {
+      if (i == bad) throw std::runtime_error("bad");
+    };
+  };
+  EXPECT_THROW(in_order(300, fail_at(40), fail_at(-1)), std::runtime_error);
+  EXPECT_THROW(in_order(300, fail_at(-1), fail_at(40)), std::runtime_error);
+  EXPECT_THROW(in_parallel(300, fail_at(40)), std::runtime_error);
+}
+
+TEST(InOrder, InParallelDoesEachOnce) {
+  std::vector<std::atomic<int>> done(300);
+  in_parallel(300, [&](std::int64_t i, Piece&) { ++done[static_cast<std::size_t>(i)]; });
+  for (const auto& n : done) EXPECT_EQ(n, 1);
+}
+
+// The definition, a word at a time.
+std::uint32_t plain_fletcher32(std::span<const std::byte> bytes) {
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
+  const auto fold = [](std::uint32_t sum) { return (sum & 0xffffU) + (sum >> 16); };
+  for (std::size_t i = 0; i < bytes.size(); i += 2) {
+    const auto second = i + 1 < bytes.size() ? static_cast<std::uint32_t>(bytes[i + 1]) : 0U;
+    low = fold(low + (static_cast<std::uint32_t>(bytes[i]) << 8 | second));
+    high = fold(high + low);
+  }
+  return high << 16 | low;
+}
+
+TEST(Fletcher32, IsWhatItsDefinitionSays) {
+  test::Random random(test::base_seed());
+  for (const std::int64_t n : {0, 1, 2, 3, 15, 16, 17, 5759, 5760, 5761, 100000}) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(n));
+    EXPECT_EQ(fletcher32(bytes), 0U) << n << " zeros";
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.integer(0, 255));
+    EXPECT_EQ(fletcher32(bytes), plain_fletcher32(bytes)) << n << " random bytes";
+    for (std::byte& byte : bytes) byte = std::byte{255};
+    EXPECT_EQ(fletcher32(bytes), plain_fletcher32(bytes)) << n << " times 255";
+  }
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,36 @@
+// The blocks of one head of an empty cache that saved rows go to. Private to this folder.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/device/device.h"
+#include "worker/kv/sequence_cache.h"
+#include "worker/snapshot/rows_to_blocks.h"
+
+namespace longhaul {
+
+// Those of the head's blocks that some later query sees and that are at home here. They are filled
+// on the host; of a GPU they are copied there afterwards.
+class HeadToFill {
+ public:
+  // Takes the blocks from the cache's pool; throws kOutOfMemory.
+  HeadToFill(SequenceCache& cache, LayerId layer, KvHeadId kv_head, std::int64_t n_tokens,
+             StreamRef stream, const std::function<bool(std::int64_t block)>& is_home);
+
+  const KvBlockShape& shape() const { return *shape_; }
+  std::span<const BlockToFill> blocks() const { return blocks_; }
+  void finish();  // they are filled
+
+ private:
+  void move_to_host();
+
+  StreamRef stream_;
+  const KvBlockShape* shape_;
+  std::vector<BlockToFill> blocks_;
+  std::vector<std::byte*> on_device_;  // of the same blocks, on a GPU
+  std::vector<std::byte> memory_;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,107 @@
+#include "worker/snapshot/merge_saved.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "worker/snapshot/head_loader.h"
+#include "worker/snapshot/head_to_fill.h"
+
+namespace longhaul {
+namespace {
+
+void check_agrees(const SavedHeader& first, std::span<const std::int32_t> tokens,
+                  const SavedHeader& other) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} and {} cannot be merged: {}", first.master.string(),
+                            other.master.string(), what));
+  };
+  if (first.settings != other.settings)
+    refuse("they were made with other settings (longhaul kv diff names them)");
+  if (first.k_type != other.k_type || first.v_type != other.v_type)
+    refuse("their cache types differ; longhaul kv convert makes them alike");
+  const auto n = static_cast<std::size_t>(other.n_tokens);
+  if (n > tokens.size() || sha256_of_tokens(tokens.first(n)) != other.tokens_sha256)
+    refuse("the second one's tokens are no beginning of the first one's");
+}
+
+// The parts of one source that are whole.
+class Source {
+ public:
+  Source(const SavedHeader& header, const std::function<void(const std::string&)>& on_note)
+      : header_(header) {
+    for (const WrittenFile& part : header.parts) {
+      try {
+        check_part(header, part);
+        parts_.push_back(part);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kCorruptData) throw;
+        on_note(error.what());
+      }
+    }
+    loader_ = std::make_unique<HeadLoader>(header, parts_);
+  }
+  const SavedHeader& header() const { return header_; }
+  HeadLoader& loader() { return *loader_; }
+
+ private:
+  const SavedHeader& header_;
+  std::vector<WrittenFile> parts_;
+  std::unique_ptr<HeadLoader> loader_;
+};
+
+// Fills one head from the last source to the first, whose rows so stand in the end.
+void fill_head(std::vector<Source>& sources, SequenceCache& cache, LayerId layer,
+               KvHeadId kv_head) {
+  const SavedHeader& first = sources.front().header();
+  const KeyWindow window = cache.layout().window(layer, kv_head);
+  HeadToFill head(cache, layer, kv_head, first.n_tokens, StreamRef::cpu(),
+                  [](std::int64_t) { return true; });
+  std::vector<Extent> found;
+  for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
+    if (source->header().n_tokens < first.n_tokens && !window.is_unlimited()) continue;
+    source->loader().fill(layer, kv_head, head.shape(), head.blocks());
+    const std::vector<Extent> runs = source->loader().runs(layer, kv_head);
+    found.insert(found.end(), runs.begin(), runs.end());
+  }
+  std::sort(found.begin(), found.end());
+  const Extent lacks = first_lacking(found, window.sink, window.is_unlimited() ? -1 : window.recent,
+                                     first.n_tokens);
+  if (!lacks.empty()) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("layer {}, KV head {}: none of the files has all of the positions "
+                            "[{}, {}) whole",
+                            layer.value, kv_head.value, lacks.begin, lacks.end));
+  }
+}
+
+}  // namespace
+
+std::vector<float> merge_saved(const std::vector<SavedHeader>& headers, SequenceCache& cache,
+                               const std::function<void(const std::string&)>& on_note) {
+  const SavedHeader& first = headers.front();
+  const std::vector<std::int32_t> tokens = read_saved_tokens(first);
+  for (const SavedHeader& header : headers) check_agrees(first, tokens, header);
+  std::vector<Source> sources;
+  for (const SavedHeader& header : headers) sources.emplace_back(header, on_note);
+  for (const LayerId layer : cache.layout().layer_ids()) {
+    for (const KvHeadId kv_head : cache.layout().kv_head_ids())
+      fill_head(sources, cache, layer, kv_head);
+  }
+  std::vector<float> last_hidden;
+  for (Source& source : sources) {
+    if (last_hidden.empty() && source.header().n_tokens == first.n_tokens)
+      last_hidden = source.loader().last_hidden();
+  }
+  if (last_hidden.empty()) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("none of the files has the hidden row of token {}, the last one, whole",
+                            first.n_tokens - 1));
+  }
+  return last_hidden;
+}
+
+}  // namespace longhaul
