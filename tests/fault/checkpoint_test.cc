@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <csignal>
-#include <thread>
 
 #include "base/file.h"
-#include "tests/fault/ranked_job.h"
+#include "tests/fault/checkpointed_job.h"
 #include "tests/fault/result_files.h"
 #include "worker/snapshot/saved_header.h"
 
@@ -17,53 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-// The three documents of RankedJob as one, with prose between, and eight questions about it.
-class CheckpointedJob : public RankedJob {
- protected:
-  CheckpointedJob() {
-    const std::string prose =
-        read_file(source_path("examples/needle/documents/harbour_log.txt"), 1 << 20)
-            .substr(0, 12000);
-    std::string text;
-    for (int i = 0; i < 3; ++i)
-      text += read_file(folder() / fmt::format("{}.txt", i), 1 << 20) + prose;
-    const std::string all = read_file(folder() / "requests.jsonl", 1 << 20);
-    std::string requests;
-    std::size_t begin = 0;
-    for (int i = 0; i < 8; ++i) {
-      const std::size_t end = all.find('\n', begin) + 1;
-      std::string line = all.substr(begin, end - begin);
-      const std::size_t at = line.find("\"path\":\"") + 8;
-      line[at] = 'w';  // of w.txt
-      requests += line;
-      begin = end;
-    }
-    replace_file(folder() / "w.txt", text);
-    replace_file(folder() / "requests.jsonl", requests);
-  }
-  fs::path checkpoints() const { return folder() / "out.checkpoints"; }
-  fs::path output() const { return folder() / "out.jsonl"; }
-  static Words every(const char* interval, const char* n_ranks) {
-    return {"--checkpoint-every", interval, "--ranks", n_ranks};
-  }
-  std::map<std::string, std::string> undisturbed() {
-    const fs::path path = folder() / "undisturbed.jsonl";
-    complete(path, {"--checkpoint-every", "never"});
-    return texts_of(path);
-  }
-  // Tokens of the document that are saved; 0 when none are.
-  std::int64_t n_saved() const {
-    const auto masters = saved_masters(checkpoints());
-    return masters.empty() ? 0 : read_saved_header(masters.front()).n_tokens;
-  }
-  // Until more of the document is saved than before, or the process ended, and a moment longer.
-  void wait_for_more(ChildProcess& process, std::int64_t before) {
-    while (process.running() && n_saved() <= before)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    std::this_thread::sleep_for(std::chrono::milliseconds(random().integer(0, 60)));
-  }
-};
 
 TEST_F(CheckpointedJob, KilledAgainAndAgainItGoesOnWhereItWas) {
   const auto want = undisturbed();
@@ -81,10 +32,7 @@ TEST_F(CheckpointedJob, KilledAgainAndAgainItGoesOnWhereItWas) {
     // Killed at any moment, also while it saved: the old files or the new ones, whole.
     const std::int64_t now = n_saved();
     EXPECT_GE(now, before);
-    for (const fs::path& master : saved_masters(checkpoints())) {
-      const SavedHeader header = read_saved_header(master);
-      for (const WrittenFile& part : header.parts) check_part(header, part);
-    }
+    expect_whole();
     before = now;
   }
   EXPECT_GT(before, 0);

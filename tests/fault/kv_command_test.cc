@@ -1,0 +1,152 @@
+// `longhaul kv`: what each of its commands prints about files that a run saved, what they make of
+// them, and with which exit status.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/file.h"
+#include "tests/fault/ranked_job.h"
+#include "tests/fault/result_files.h"
+#include "worker/snapshot/saved_header.h"
+
+namespace longhaul::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class KvCommand : public RankedJob {
+ protected:
+  // Runs all requests; gives what the program printed on stderr.
+  std::string run(const std::string& name, const Words& more) {
+    ChildProcess process(folder(), command(folder() / name, more));
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    return process.errors();
+  }
+  // The three documents as two ranks saved them, and as three did: once for all tests.
+  KvCommand() {
+    for (const auto& [name, n_ranks] : {std::pair("a", "2"), std::pair("b", "3")}) {
+      const fs::path once = saved_once().path() / name;
+      if (!fs::exists(once)) {
+        run(name + std::string(".jsonl"), {"--save-kv", once.string(), "--ranks", n_ranks});
+        EXPECT_EQ(saved_masters(once).size(), 3U);
+      }
+      fs::copy(once, folder() / name);
+    }
+  }
+  static const TemporaryFolder& saved_once() {
+    static const TemporaryFolder folder;
+    return folder;
+  }
+  std::vector<fs::path> masters(const std::string& name) { return saved_masters(folder() / name); }
+  // What `longhaul kv ...` printed, both streams.
+  std::string kv(const Words& words, int status = 0) {
+    Words all = {"kv"};
+    all.insert(all.end(), words.begin(), words.end());
+    ChildProcess process(folder(), all);
+    EXPECT_EQ(process.wait(), status) << process.output() << process.errors();
+    return process.output() + process.errors();
+  }
+  void expect_answers_from(const std::string& name, const Words& more = {}) {
+    Words words = {"--load-kv", (folder() / name).string()};
+    words.insert(words.end(), more.begin(), more.end());
+    const std::string printed = run("from-" + name + ".jsonl", words);
+    EXPECT_EQ(count(printed, "none to read"), 3) << printed;
+    EXPECT_EQ(texts_of(folder() / ("from-" + name + ".jsonl")), undisturbed_texts());
+  }
+  static int count(const std::string& text, const std::string& what) {
+    int n = 0;
+    for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  }
+  static void damage(const fs::path& path) {
+    std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(5000).write("bad", 3);
+  }
+};
+
+TEST_F(KvCommand, ListInfoAndVerifySayWhatIsThere) {
+  const fs::path master = masters("a").front();
+  const SavedHeader header = read_saved_header(master);
+  const std::string listed = kv({"list", (folder() / "a").string()});
+  EXPECT_EQ(std::count(listed.begin(), listed.end(), '\n'), 4) << "a title and three documents";
+  EXPECT_THAT(listed, AllOf(HasSubstr(header.name()), HasSubstr("bf16/bf16"),
+                            HasSubstr(fmt::format(" {} ", header.n_tokens))));
+  EXPECT_THAT(kv({"info", master.string()}),
+              AllOf(HasSubstr(header.content_id), HasSubstr("14 streaming (sink 16, recent 128), 2 retrieval"),
+                    HasSubstr("part-0001.h5"), HasSubstr("keys bf16, values bf16")));
+  const std::string verified = kv({"verify", (folder() / "a").string()});
+  EXPECT_EQ(count(verified, ": whole: "), 3) << verified;
+  damage(header.folder() / header.parts.back().name);
+  const std::string again = kv({"verify", (folder() / "a").string()}, 5);
+  EXPECT_EQ(count(again, ": whole: "), 2) << again;
+  EXPECT_THAT(again, AllOf(HasSubstr(": NOT whole: "), HasSubstr(header.parts.back().name)));
+  EXPECT_THAT(kv({"info", (folder() / "requests.jsonl").string()}, 5), HasSubstr("damaged"));
+}
+
+TEST_F(KvCommand, DiffNamesTokensHeadsAndSizes) {
+  const std::vector<fs::path> saved = masters("a");
+  EXPECT_THAT(kv({"diff", saved[0].string(), saved[0].string()}), HasSubstr("no difference"));
+  EXPECT_THAT(kv({"diff", saved[0].string(), saved[1].string()}, 1),
+              AllOf(HasSubstr("tokens: "), HasSubstr("layer 0, KV head 0: "),
+                    HasSubstr("positions only in the ")));
+  kv({"convert", saved[0].string(), "--to", (folder() / "int8").string(), "--cache-type-k", "int8"});
+  EXPECT_THAT(kv({"diff", saved[0].string(), masters("int8").front().string()}, 1),
+              AllOf(HasSubstr("cache_type_k: was \"bf16\", now \"int8\""), HasSubstr("keys up to "),
+                    HasSubstr("values equal")));
+}
+
+TEST_F(KvCommand, ConvertMakesOnePartOfManyThatRunsAnswerFrom) {
+  for (const fs::path& master : masters("b")) {
+    EXPECT_EQ(read_saved_header(master).parts.size(), 3U);
+    EXPECT_THAT(kv({"convert", master.string(), "--to", (folder() / "c").string()}),
+                HasSubstr(master.filename().string()));
+    EXPECT_THAT(kv({"diff", master.string(), (folder() / "c" / master.filename()).string()}),
+                HasSubstr("no difference"));
+  }
+  ASSERT_EQ(masters("c").size(), 3U);
+  for (const fs::path& master : masters("c"))
+    EXPECT_EQ(read_saved_header(master).parts.size(), 1U);
+  expect_answers_from("c", {"--ranks", "2"});
+}
+
+TEST_F(KvCommand, MergeMakesOneOfWhatSeveralRunsHave) {
+  const fs::path copies = folder() / "copies";
+  fs::copy(folder() / "a", copies);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const SavedHeader a = read_saved_header(masters("a")[i]);
+    const SavedHeader b = read_saved_header(masters("b")[i]);
+    const fs::path copy = copies / a.master.filename();
+    // Of the first one half is damaged, of its copy the other half is lost; the last is whole.
+    damage(a.folder() / a.parts[i % 2].name);
+    if (i == 2) {
+      EXPECT_THAT(kv({"merge", a.master.string(), b.master.string(), "--to", folder() / "c"}),
+                  AllOf(HasSubstr("left out: "), HasSubstr(a.parts[i % 2].name)));
+      continue;
+    }
+    fs::remove(copies / a.parts[1 - i % 2].name);
+    EXPECT_THAT(kv({"merge", a.master.string(), copy.string(), "--to", folder() / "c"}),
+                AllOf(HasSubstr("left out: "), HasSubstr(a.parts[i % 2].name),
+                      HasSubstr(a.parts[1 - i % 2].name + ", which"), HasSubstr("is missing")));
+  }
+  EXPECT_EQ(count(kv({"verify", folder() / "c"}), ": whole: "), 3);
+  expect_answers_from("c");
+}
+
+TEST_F(KvCommand, MergeRefusesOtherDocumentsAndWhatNobodyHas) {
+  const std::vector<fs::path> saved = masters("a");
+  const std::string to = (folder() / "c").string();
+  EXPECT_THAT(kv({"merge", saved[0].string(), saved[1].string(), "--to", to}, 2),
+              HasSubstr("no beginning of the first one's"));
+  const SavedHeader header = read_saved_header(saved[0]);
+  for (const WrittenFile& part : header.parts) damage(header.folder() / part.name);
+  EXPECT_THAT(kv({"merge", saved[0].string(), "--to", to}, 5),
+              AllOf(HasSubstr("layer 0, KV head 0: none of the files has all of the positions [0"),
+                    HasSubstr("is damaged")));
+  EXPECT_TRUE(masters("c").empty());
+}
+
+}  // namespace
+}  // namespace longhaul::test
