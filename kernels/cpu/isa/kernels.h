@@ -4,6 +4,7 @@
 #pragma once
 #include "kernels/cpu/isa/amx_linear.h"
 #include "kernels/cpu/isa/attention.h"
+#include "kernels/cpu/isa/backward.h"
 #include "kernels/cpu/isa/int8_linear.h"
 #include "kernels/cpu/isa/linear.h"
 #include "kernels/cpu/isa/pair_linear.h"
