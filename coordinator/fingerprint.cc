@@ -30,6 +30,22 @@ Json whole_file(const std::filesystem::path& path) {
   return sha256_of(MappedFile(path).text());
 }
 
+// Of each weights file its name, size and a hash of samples.
+JsonObject weights_of(const ModelFolder& model) {
+  std::set<std::filesystem::path> weight_files;
+  for (const auto& entry : std::filesystem::directory_iterator(model.path())) {
+    if (entry.path().extension() == ".safetensors") weight_files.insert(entry.path());
+  }
+  JsonObject weights;
+  for (const auto& path : weight_files) {
+    const MappedFile file(path);
+    weights.emplace_back(path.filename().string(),
+                         JsonObject{{"bytes", static_cast<std::int64_t>(file.bytes().size())},
+                                    {"sampled_sha256", sampled_sha256(file.text())}});
+  }
+  return weights;
+}
+
 std::string shown(const Json* value) {
   if (value == nullptr) return "absent";
   std::string text = to_text(*value);
@@ -57,22 +73,17 @@ void compare(const Json* before, const Json* now, const std::string& path,
 }  // namespace
 
 Json model_fingerprint(const ModelFolder& model) {
-  std::set<std::filesystem::path> weight_files;
-  for (const auto& entry : std::filesystem::directory_iterator(model.path())) {
-    if (entry.path().extension() == ".safetensors") weight_files.insert(entry.path());
-  }
-  JsonObject weights;
-  for (const auto& path : weight_files) {
-    const MappedFile file(path);
-    weights.emplace_back(path.filename().string(),
-                         JsonObject{{"bytes", static_cast<std::int64_t>(file.bytes().size())},
-                                    {"sampled_sha256", sampled_sha256(file.text())}});
-  }
   return JsonObject{
       {"config_sha256", whole_file(model.path() / "config.json")},
       {"generation_config_sha256", whole_file(model.path() / "generation_config.json")},
       {"tokenizer_sha256", whole_file(model.tokenizer_path())},
-      {"weights", std::move(weights)}};
+      {"weights", weights_of(model)}};
+}
+
+std::optional<std::string> weights_sha256(const ModelFolder& model) {
+  JsonObject weights = weights_of(model);
+  if (weights.empty()) return std::nullopt;
+  return sha256_of(to_text(std::move(weights)));
 }
 
 std::vector<Difference> find_differences(const Json& before, const Json& now) {

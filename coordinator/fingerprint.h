@@ -2,6 +2,7 @@
 // run. A results file belongs to one fingerprint; how many ranks or threads computed it is no part
 // of it.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace longhaul {
 // size and the SHA-256 of 16 samples of 64 KiB spread evenly over it (hashing all of a large model
 // would take minutes at every start).
 Json model_fingerprint(const ModelFolder& model);
+
+// SHA-256 of what model_fingerprint says of the weights' files; nullopt where there are none.
+std::optional<std::string> weights_sha256(const ModelFolder& model);
 
 struct Difference {
   std::string path;    // "settings.sampling.temperature"

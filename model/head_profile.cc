@@ -112,6 +112,8 @@ HeadProfile parse_head_profile(std::string_view tsv, std::string_view tsv_source
   const JsonField config(json, std::string(config_source));
   profile.sink = config.at("sink_size").as_integer(0, kMaxTokens);
   profile.recent = config.at("recent_size").as_integer(1, kMaxTokens);
+  if (const auto made_for = config.find("weights_sha256"))
+    profile.weights_sha256 = made_for->as_string();
   return profile;
 }
 

@@ -22,6 +22,8 @@ struct HeadProfile {
   std::vector<double> gates = {};  // [n_layers, n_kv_heads], clipped to [0, 1]
   std::int64_t sink = 0;           // tokens
   std::int64_t recent = 0;         // tokens, the query's own included
+  // Of the weights that it was made for (coordinator/fingerprint.h); published ones do not say it.
+  std::optional<std::string> weights_sha256 = {};
   double gate(LayerId layer, KvHeadId kv_head) const {
     return gates[static_cast<std::size_t>(layer.value * n_kv_heads + kv_head.value)];
   }

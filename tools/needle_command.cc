@@ -124,8 +124,9 @@ struct Variant {
   HeadTable heads;
 };
 
-std::vector<Variant> variants_of(const NeedleFlags& flags, const ModelSpec& spec) {
-  const HeadChoice choice = read_head_choice(flags.heads);
+std::vector<Variant> variants_of(const NeedleFlags& flags, const EvalModel& model) {
+  const ModelSpec& spec = model.spec();
+  const HeadChoice choice = read_head_choice(flags.heads, model.folder());
   const HeadRoles base = choose_head_roles(choice, spec.n_layers, spec.n_kv_heads);
   const HeadMethods& methods = flags.heads.settings.methods;
   const auto table = [&](const HeadRoles& roles) { return method_heads(spec, roles, methods); };
@@ -209,7 +210,7 @@ int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
   const NeedlePlanArgs grid = grid_of(flags);
   const std::vector<PlannedDocument> documents = plan_documents(grid);
   const EvalModel model(open_folder(flags.eval), flags.eval.job);
-  const std::vector<Variant> variants = variants_of(flags, model.spec());
+  const std::vector<Variant> variants = variants_of(flags, model);
   NeedleReport report{.title = title_of(flags, variants),
                       .settings = settings_of(flags, model, variants, ranks.n_ranks),
                       .lengths = grid.lengths,

@@ -250,8 +250,8 @@ int run_perplexity(const PerplexityFlags& flags, JobRanks& ranks) {
   const bool has_duo = std::ranges::find(policies, PerplexityPolicy::kDuo) != policies.end();
   require(!has_duo || !flags.heads.settings.profile.empty(), "--policy duo needs --head-profile");
   const EvalModel model(open_folder(flags.eval), flags.eval.job);
-  const HeadRoles duo = choose_head_roles(read_head_choice(flags.heads), model.spec().n_layers,
-                                          model.spec().n_kv_heads);
+  const HeadRoles duo = choose_head_roles(read_head_choice(flags.heads, model.folder()),
+                                          model.spec().n_layers, model.spec().n_kv_heads);
   ProgressLine progress(!flags.eval.no_progress);
   progress.print(fmt::format("longhaul eval perplexity: {}", model.description()));
   const Trial trial{.flags = flags, .model = model, .ranks = ranks, .progress = progress};

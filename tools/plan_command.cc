@@ -111,7 +111,7 @@ PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
   PlanRequest request;
   request.spec = model->spec();
   request.cluster = cluster_of(flags, ranks, *model);
-  ChosenHeads heads = choose_heads(flags.heads, request.spec);
+  ChosenHeads heads = choose_heads(flags.heads, request.spec, model->folder());
   request.heads = heads.table;
   Workload& workload = request.workload;
   workload.tail_tokens = flags.tail_tokens;

@@ -47,10 +47,12 @@ void add_single_head_flags(CLI::App& app, HeadFlags& f) {
       ->group(group);
 }
 
-HeadChoice read_head_choice(const HeadFlags& flags) {
+HeadChoice read_head_choice(const HeadFlags& flags, const ModelFolder& folder) {
   HeadChoice choice = flags.choice;
-  if (!flags.settings.profile.empty())
+  if (!flags.settings.profile.empty()) {
     choice.profile = read_input([&] { return read_head_profile(flags.settings.profile); });
+    check_profile_is_of(*choice.profile, folder);
+  }
   choice.retrieval_ratio = flags.settings.retrieval_ratio;
   choice.sink = flags.settings.sink;
   choice.recent = flags.settings.recent;

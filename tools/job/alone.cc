@@ -2,6 +2,7 @@
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/in_process.h"
 #include "cluster/comm/mpi_environment.h"
+#include "kernels/cpu/isa.h"
 #include "tools/job/job_end.h"
 #include "tools/job/launch.h"
 #include "tools/job/local_replica.h"
@@ -42,7 +43,7 @@ void run(const JobConfig& config, JobEnd& end, const JobWork& work, const Drive&
 
 }  // namespace
 
-int run_alone(const JobConfig& config, const Lead& lead) {
+int run_alone(const JobConfig& config, const Lead& lead, const Task& task) {
   JobEnd end(config.after_loss);
   std::optional<ClusterSpec> found;
   JobRanks ranks;
@@ -54,6 +55,11 @@ int run_alone(const JobConfig& config, const Lead& lead) {
       found = RankServer(*comm, config, board).find_cluster(model);
     }
     return *found;
+  };
+  ranks.together = [&](ModelSource& model, const std::string& order) {
+    const auto comm = make_communicator({.hub = make_in_process_hub(1)});
+    set_kernel_threads(config.n_threads);
+    task(*comm, model, order);
   };
   return lead(ranks);
 }

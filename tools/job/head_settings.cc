@@ -1,13 +1,17 @@
 #include "tools/job/head_settings.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/error.h"
+#include "coordinator/fingerprint.h"
 #include "tools/job/input_errors.h"
 
 namespace longhaul {
 
-ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec) {
+ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec,
+                         const ModelFolder* folder) {
   if (settings.profile.empty()) {
     require(!settings.retrieval_ratio && !settings.sink && !settings.recent,
             "--retrieval-ratio, --sink and --recent need --head-profile");
@@ -17,11 +21,21 @@ ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec) {
   }
   HeadProfile profile = read_input([&] { return read_head_profile(settings.profile); });
   check_profile_fits(profile, spec);
+  if (folder != nullptr) check_profile_is_of(profile, *folder);
   profile.sink = settings.sink.value_or(profile.sink);
   profile.recent = settings.recent.value_or(profile.recent);
   HeadRoles roles = choose_roles(profile, settings.retrieval_ratio);
   HeadTable table = method_heads(spec, roles, settings.methods);
   return {std::move(roles), std::move(profile), std::move(table)};
+}
+
+void check_profile_is_of(const HeadProfile& profile, const ModelFolder& folder) {
+  if (!profile.weights_sha256) return;
+  const auto weights = weights_sha256(folder);
+  require(!weights || *weights == *profile.weights_sha256,
+          fmt::format("the head profile was made for other weights than those of {}; give the one "
+                      "that was made for this model, or make one: longhaul identify",
+                      folder.path().string()));
 }
 
 }  // namespace longhaul

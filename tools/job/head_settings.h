@@ -6,6 +6,7 @@
 
 #include "model/head_profile.h"
 #include "model/heads/cache_method.h"
+#include "model/model_folder.h"
 #include "model/model_spec.h"
 
 namespace longhaul {
@@ -25,7 +26,12 @@ struct ChosenHeads {
 };
 
 // Reads the profile. Throws kInvalidArgument for one of another model, or none where the settings
-// need one, and for methods that do not go with it.
-ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec);
+// need one, and for methods that do not go with it. `folder` is the model's, where it has one.
+ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec,
+                         const ModelFolder* folder = nullptr);
+
+// Throws kInvalidArgument when the profile says for which weights it was made and these are others.
+// Reads samples of the weights' files, if there are any.
+void check_profile_is_of(const HeadProfile& profile, const ModelFolder& folder);
 
 }  // namespace longhaul

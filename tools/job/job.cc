@@ -9,15 +9,16 @@
 namespace longhaul {
 
 int run_job(const JobConfig& config, const OpenModel& open_model,
-            const std::function<int(JobRanks&)>& lead) {
+            const std::function<int(JobRanks&)>& lead, const Task& task) {
   if (started_by_mpi_launcher()) {
     require(!config.n_ranks,
             "--ranks makes threads of one process; under mpirun and srun every process is a rank");
-    return run_on_processes(config, open_model, lead);
+    return run_on_processes(config, open_model, lead, task);
   }
   if (config.verify_weights && open_model) verify_if_asked(config, open_model().get());
-  if (const auto n_ranks = thread_ranks(config)) return run_on_threads(config, *n_ranks, lead);
-  return run_alone(config, lead);
+  if (const auto n_ranks = thread_ranks(config))
+    return run_on_threads(config, *n_ranks, lead, task);
+  return run_alone(config, lead, task);
 }
 
 }  // namespace longhaul

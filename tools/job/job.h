@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/comm/communicator.h"
 #include "cluster/wire/link.h"
 #include "model/head_profile.h"
 #include "model/heads/head_table.h"
@@ -69,7 +70,14 @@ struct JobRanks {
   std::function<void(const JobWork& work, const Drive& drive)> run;
   // Collective. The cluster as its ranks found it; with one rank alone that one. Measures once.
   std::function<ClusterSpec(ModelSource& model)> find_cluster;
+  // Calls the job's task on every rank, each with `order`, and returns when this rank's is done.
+  // `model` is this process' own. Throws as `run` does.
+  std::function<void(ModelSource& model, const std::string& order)> together;
 };
+
+// Work that all ranks do together without a coordinator: over a communicator of all of them, on a
+// thread whose kernels have this rank's share of the host's cores.
+using Task = std::function<void(Communicator& comm, ModelSource& model, const std::string& order)>;
 
 // Called on every rank of a job of several processes when it starts; may be empty where no ranks
 // are needed.
@@ -77,8 +85,9 @@ using OpenModel = std::function<std::shared_ptr<ModelSource>()>;
 
 // Calls `lead` in one process of the job, on the calling thread, and returns what it returned; the
 // other processes serve until that one is done, and return 0. Throws what `lead` throws where there
-// is one process; else it prints it and returns an exit status.
+// is one process; else it prints it and returns an exit status. `task` is what
+// JobRanks::together calls.
 int run_job(const JobConfig& config, const OpenModel& open_model,
-            const std::function<int(JobRanks&)>& lead);
+            const std::function<int(JobRanks&)>& lead, const Task& task = {});
 
 }  // namespace longhaul

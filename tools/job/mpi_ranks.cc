@@ -40,8 +40,9 @@ std::chrono::seconds whole_seconds(std::chrono::milliseconds time) {
 }
 
 // What rank 0 tells the others to do next, by broadcast.
-constexpr std::string_view kServe = "serve";  // a plan
-constexpr std::string_view kFind = "find";    // out what cluster they are
+constexpr std::string_view kServe = "serve";        // a plan
+constexpr std::string_view kFind = "find";          // out what cluster they are
+constexpr std::string_view kTogether = "together";  // a task; its order follows
 constexpr std::string_view kLeave = "leave";
 
 // Where the coordinator listens, as bytes that are broadcast.
@@ -63,8 +64,9 @@ std::vector<RankPlace> meet(const JobConfig& config) {
 
 class ProcessRank {
  public:
-  explicit ProcessRank(const JobConfig& config)
+  ProcessRank(const JobConfig& config, const Task& task)
       : config_(config),
+        task_(task),
         end_(config.after_loss),
         environment_(nullptr, nullptr, whole_seconds(config.start_timeout) + kWatchFirst),
         places_(meet(config)) {
@@ -99,6 +101,7 @@ class ProcessRank {
 
   // The server outlives MPI_Finalize, and so the other ranks' connections.
   const JobConfig& config_;
+  const Task& task_;
   JobEnd end_;
   PhaseBoard board_;
   std::atomic<bool> served_ = false;  // from then on a closed connection is no loss
@@ -199,6 +202,15 @@ int ProcessRank::lead(const Lead& lead) {
     comm_->broadcast_text(std::string(kFind), 0);
     return server_of_rank_->find_cluster(model);
   };
+  ranks.together = [this](ModelSource& model, const std::string& order) {
+    comm_->broadcast_text(std::string(kTogether), 0);
+    comm_->broadcast_text(order, 0);
+    try {
+      server_of_rank_->work_together(model, task_, order);
+    } catch (...) {
+      end_.fail(std::current_exception());
+    }
+  };
   int status = kExitInternal;
   try {
     status = lead(ranks);
@@ -213,7 +225,7 @@ int ProcessRank::lead(const Lead& lead) {
 int ProcessRank::lead_alone(const Lead& lead) {
   int status = kExitInternal;
   try {
-    status = run_alone(config_, lead);
+    status = run_alone(config_, lead, task_);
   } catch (...) {
     status = report_failure(std::current_exception());
   }
@@ -265,6 +277,8 @@ int ProcessRank::serve() {
       if (order == kLeave) return finish(kExitDone);
       if (order == kFind) {
         server_of_rank_->find_cluster(*model);
+      } else if (order == kTogether) {
+        server_of_rank_->work_together(*model, task_, comm_->broadcast_text("", 0));
       } else {
         server_of_rank_->serve(*model, *link_, {});
       }
@@ -279,11 +293,12 @@ int ProcessRank::serve() {
 
 }  // namespace
 
-int run_on_processes(const JobConfig& config, const OpenModel& open_model, const Lead& lead) {
+int run_on_processes(const JobConfig& config, const OpenModel& open_model, const Lead& lead,
+                     const Task& task) {
   try {
     tell_interfaces(config.interfaces);
     StartWatch watch(config.start_timeout);
-    ProcessRank rank(config);
+    ProcessRank rank(config, task);
     watch.over();
     if (rank.size() == 1) {
       if (config.verify_weights && open_model) verify_if_asked(config, open_model().get());

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cluster/comm/host_info.h"
+#include "kernels/cpu/isa.h"
 #include "partition/standing.h"
 #include "worker/worker.h"
 
@@ -71,6 +72,13 @@ void RankServer::or_abort(const Work& work) {
 const ClusterSpec& RankServer::find_cluster(const ModelSource& model) {
   or_abort([&] { probed(model); });
   return probed_->cluster;
+}
+
+void RankServer::work_together(ModelSource& model, const Task& task, const std::string& order) {
+  or_abort([&] {
+    set_kernel_threads(probed(model).n_threads);
+    task(comm_, model, order);
+  });
 }
 
 void RankServer::serve(ModelSource& model, WorkerLink& link, const PlanMaker& maker) {

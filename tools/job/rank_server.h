@@ -9,6 +9,7 @@
 #include "cluster/comm/communicator.h"
 #include "cluster/wire/link.h"
 #include "cluster/wire/phase.h"
+#include "tools/job/job.h"
 #include "tools/job/job_config.h"
 #include "tools/job/job_order.h"
 #include "tools/job/model_source.h"
@@ -34,6 +35,10 @@ class RankServer {
 
   // Collective over the job. The same on all ranks; measured the first time.
   const ClusterSpec& find_cluster(const ModelSource& model);
+
+  // Collective over the job. Does its part of a task, on the calling thread; throws what that does,
+  // after the communicator was aborted.
+  void work_together(ModelSource& model, const Task& task, const std::string& order);
 
   // Collective over the job. Blocks until this work is over: rank 0 could not make a plan, the
   // coordinator said Shutdown, or is gone. Only rank 0's `maker` is looked at. Throws Error when

@@ -241,7 +241,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   RunSession session{.model = folder,
                      .weights = {},
                      .tokenizer = open_tokenizer(*folder),
-                     .heads = choose_heads(answers.heads, spec),
+                     .heads = choose_heads(answers.heads, spec, folder.get()),
                      .preparation = {},
                      .engine = {},
                      .fingerprint = {},

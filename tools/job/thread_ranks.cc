@@ -45,6 +45,9 @@ class ThreadRanks {
   }
 
   void run(const JobWork& work, const Drive& drive);
+  void work_together(ModelSource& model, const Task& task, const std::string& order) {
+    on_each_rank([&](std::size_t r) { ranks_[r].server->work_together(model, task, order); });
+  }
   ClusterSpec find_cluster(ModelSource& model) {
     on_each_rank([&](std::size_t r) { ranks_[r].server->find_cluster(model); });
     return ranks_.front().server->find_cluster(model);
@@ -119,13 +122,17 @@ void ThreadRanks::run(const JobWork& work, const Drive& drive) {
 
 }  // namespace
 
-int run_on_threads(const JobConfig& config, std::int64_t n_ranks, const Lead& lead) {
+int run_on_threads(const JobConfig& config, std::int64_t n_ranks, const Lead& lead,
+                   const Task& task) {
   ThreadRanks threads(config, n_ranks);
   JobRanks ranks;
   ranks.n_ranks = n_ranks;
   ranks.plans = true;
   ranks.run = [&](const JobWork& work, const Drive& drive) { threads.run(work, drive); };
   ranks.find_cluster = [&](ModelSource& model) { return threads.find_cluster(model); };
+  ranks.together = [&](ModelSource& model, const std::string& order) {
+    threads.work_together(model, task, order);
+  };
   return lead(ranks);
 }
 

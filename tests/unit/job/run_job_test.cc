@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "base/error.h"
@@ -124,6 +125,30 @@ TEST_F(RunJob, RanksAnswerAsOneRankDoesWorkAfterWork) {
     EXPECT_EQ(answers(), alone) << n_ranks << " ranks";
   }
   EXPECT_EQ(n_loads_, 1);
+}
+
+TEST_F(RunJob, ATaskRunsOnEveryRank) {
+  for (const std::int64_t n_ranks : {0, 1, 3}) {
+    if (n_ranks > 0) config_.n_ranks = n_ranks;
+    std::atomic<std::int64_t> sum = 0;
+    const int status = run_job(
+        config_, [] { return std::shared_ptr<ModelSource>(); },
+        [&](JobRanks& ranks) {
+          ranks.together(model_, "an order");
+          ranks.run(work(dense()), [&](JobRun& run) { generate(*run.replicas.at(0)); });
+          ranks.together(model_, "another");
+          return 7;
+        },
+        [&](Communicator& comm, ModelSource& model, const std::string& order) {
+          EXPECT_EQ(&model, &model_);
+          std::array<double, 1> one = {order == "an order" ? 1.0 : 10.0};
+          comm.all_reduce_sum(std::span<double>(one));
+          sum += static_cast<std::int64_t>(one[0]);
+        });
+    EXPECT_EQ(status, 7);
+    const std::int64_t n = std::max<std::int64_t>(n_ranks, 1);
+    EXPECT_EQ(sum, n * n * 11);
+  }
 }
 
 TEST_F(RunJob, RanksThatAreIdleHearOfTheEnd) {
