@@ -19,6 +19,7 @@
 #include "tools/flags/environment.h"
 #include "tools/flags/help_text.h"
 #include "tools/flags/suggestion.h"
+#include "tools/identify_command.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job_end.h"
 #include "tools/kv_command.h"
@@ -67,9 +68,9 @@ int run_program(int argc, char** argv) {
   program.set_version_flag("-V,--version", version_text());
   program.require_subcommand(1);
   const std::vector<Command> commands = {
-      add_run_command(program),    add_plan_command(program),     add_eval_command(program),
-      add_bench_command(program),  add_checksum_command(program), add_kv_command(program),
-      add_doctor_command(program), add_supervise_command(program)};
+      add_run_command(program),  add_plan_command(program),   add_identify_command(program),
+      add_eval_command(program), add_bench_command(program),  add_checksum_command(program),
+      add_kv_command(program),   add_doctor_command(program), add_supervise_command(program)};
   use_our_help(program);
   const std::vector<std::string> words = arguments(argc, argv);
   try {

@@ -33,14 +33,17 @@ ROOMS = {
     "tools/bench": ("what measures speed beside its bound: a model through a job's links, single operators",
                     ("base", "base/device", "kernels", "model", "model/heads", "partition", "cluster", "worker", "tools/job", "tools/flags",
                      "tools/eval")),
+    "tools/identify": ("what finds a model's retrieval heads: gates trained by gradients, scores of heads, profiles",
+                       ("base", "base/device", "kernels", "model", "model/heads", "partition", "cluster", "worker", "coordinator", "tools/job",
+                        "tools/flags", "tools/eval")),
     "tools/doctor": ("whether a cluster is fit for a job: facts of each rank, and what they mean", ("base", "kernels", "cluster", "tools/job")),
     "tools/supervise": ("what starts a job again until it is done, from outside", ("base", "cluster", "tools/job")),
     "tools": ("the longhaul program: commands",
               ("base", "base/device", "kernels", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster", "worker", "coordinator",
-               "tools/job", "tools/flags", "tools/eval", "tools/bench", "tools/doctor", "tools/supervise")),
+               "tools/job", "tools/flags", "tools/eval", "tools/bench", "tools/identify", "tools/doctor", "tools/supervise")),
     "tests": ("what shows that all of it is true",
               ("base", "base/device", "kernels", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster", "worker", "coordinator",
-               "tools/job", "tools/flags", "tools/eval", "tools/bench", "tools/doctor", "tools/supervise", "tools")),
+               "tools/job", "tools/flags", "tools/eval", "tools/bench", "tools/identify", "tools/doctor", "tools/supervise", "tools")),
 }
 
 # (pattern of the included header, patterns of the files that may include it, name)

@@ -27,7 +27,9 @@ Colour between(Colour a, Colour b, double share) {
   return {mix(a.red, b.red), mix(a.green, b.green), mix(a.blue, b.blue)};
 }
 
-Colour colour_of(double rate) {
+Colour colour_of(HeatMap::Palette palette, double rate) {
+  if (palette == HeatMap::Palette::kOneColour)
+    return between({247, 251, 255}, {8, 64, 129}, std::clamp(rate, 0.0, 1.0));
   constexpr Colour kNone = {215, 84, 74};
   constexpr Colour kHalf = {250, 214, 106};
   constexpr Colour kAll = {92, 172, 104};
@@ -46,14 +48,16 @@ void add_cell(SvgPicture& picture, const HeatMap& map, std::size_t row, std::siz
                            .y = y,
                            .width = kCellWidth - 1,
                            .height = kCellHeight - 1,
-                           .fill = value ? colour_of(*value) : kEmpty,
+                           .fill = value ? colour_of(map.palette, *value) : kEmpty,
                            .tooltip = tooltip});
   if (!value) return;
   const std::string text = fmt::format("{:.2f}", *value);
+  const bool is_dark = map.palette == HeatMap::Palette::kOneColour && *value > 0.5;
   picture.add(SvgText{.x = x + kCellWidth / 2,
                       .y = y + kCellHeight / 2 + 4,
                       .text = text,
-                      .anchor = TextAnchor::kMiddle});
+                      .anchor = TextAnchor::kMiddle,
+                      .colour = is_dark ? Colour{255, 255, 255} : SvgText{}.colour});
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// A table of rates as a picture: one coloured cell per value, red for 0, yellow for a half, green
-// for 1. Pure.
+// A table of rates as a picture: one coloured cell per value. Pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,6 +7,11 @@
 namespace longhaul {
 
 struct HeatMap {
+  enum class Palette {
+    kRates,      // red for 0, yellow for a half, green for 1: bad and good
+    kOneColour,  // white for 0, dark blue for 1: little and much, for people without colour vision,
+                 // too
+  };
   std::string title = {};
   std::string subtitle = {};  // may be empty
   std::string x_name = {};
@@ -16,6 +20,7 @@ struct HeatMap {
   std::vector<std::string> rows = {};     // labels, top to bottom
   // [rows, columns], each in [0, 1]; empty cells are grey.
   std::vector<std::optional<double>> values = {};
+  Palette palette = Palette::kRates;
 };
 
 std::string to_svg(const HeatMap& map);

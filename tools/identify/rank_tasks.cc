@@ -1,0 +1,164 @@
+#include "tools/identify/rank_tasks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "tools/eval/needle_text.h"
+#include "tools/eval/output_files.h"
+
+namespace longhaul {
+namespace {
+
+JsonArray to_array(const std::vector<double>& values) {
+  return JsonArray(values.begin(), values.end());
+}
+
+std::vector<double> numbers_of(const JsonField& field) {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < field.size(); ++i) out.push_back(field.at(i).as_number());
+  return out;
+}
+
+// Tokens that records are hidden in: of files, or enough of made-up prose.
+std::vector<std::int32_t> hay_of(const EvalModel& model, const IdentifyConfig& config) {
+  std::vector<std::int32_t> hay;
+  const auto add = [&](std::string_view text) {
+    const auto tokens = model.encode(text);
+    hay.insert(hay.end(), tokens.begin(), tokens.end());
+  };
+  for (const std::filesystem::path& path : config.haystacks) add(open_text(path).text());
+  if (!config.haystacks.empty()) return hay;
+  constexpr std::size_t kPieceCharacters = 1 << 16;
+  RandomDraws draws(config.texts.seed);
+  while (static_cast<std::int64_t>(hay.size()) < config.texts.longest)
+    add(made_up_prose(draws, kPieceCharacters) + "\n\n");
+  return hay;
+}
+
+}  // namespace
+
+RankTasks::RankTasks(const IdentifyConfig& config, const JobConfig& job,
+                     std::function<std::shared_ptr<const EvalModel>()> open)
+    : config_(config), job_(job), open_(std::move(open)) {}
+
+const EvalModel& RankTasks::model() {
+  std::call_once(opened_, [&] {
+    model_ = open_();
+    texts_ = std::make_unique<PasskeyTexts>(
+        config_.texts, model_->start(), hay_of(*model_, config_),
+        [model = model_](std::string_view text) { return model->encode(text); });
+  });
+  return *model_;
+}
+
+const PasskeyTexts& RankTasks::texts() {
+  model();
+  return *texts_;
+}
+
+TwoWayConfig RankTasks::two_way() const {
+  TwoWayConfig config{.window = config_.window};
+  config.kv_type = job_.k_type.value_or(natural_kv_type(model_->source().weight_dtype()));
+  config.block_size = job_.block_size;
+  return config;
+}
+
+void RankTasks::run(Communicator& comm, ModelSource& source, const std::string& order) {
+  model();
+  const std::shared_ptr<const Weights> weights = source.all_layers({});
+  const Json json = parse_json(order, "the order of rank 0");
+  const JsonField root(json, "the order of rank 0");
+  const std::string& what = root.at("what").as_string();
+  if (what == "train") return run_training(comm, *weights, root);
+  if (what == "score") return run_scores(comm, *weights);
+  run_distance(comm, *weights, root);
+}
+
+TrainingRun RankTasks::train(JobRanks& ranks, const GateState& from, Watch watch) {
+  watch_ = std::move(watch);
+  ranks.together(model().source(), to_text(JsonObject{{"what", "train"},
+                                                      {"steps_done", from.n_steps_done},
+                                                      {"gates", to_array(from.gates)},
+                                                      {"mean", to_array(from.mean)},
+                                                      {"square", to_array(from.square)}}));
+  return std::move(training_);
+}
+
+void RankTasks::run_training(Communicator& comm, const Weights& weights, const JsonField& order) {
+  GateState state{.gates = numbers_of(order.at("gates")),
+                  .mean = numbers_of(order.at("mean")),
+                  .square = numbers_of(order.at("square"))};
+  state.n_steps_done = order.at("steps_done").as_integer(0, std::int64_t{1} << 40);
+  const bool leads = comm.rank() == 0;
+  std::int64_t step = state.n_steps_done;
+  TrainingArgs args{.weights = weights,
+                    .two_way = two_way(),
+                    .optimiser = config_.optimiser,
+                    .text_of = [&](std::int64_t number) { return texts_->at(number); },
+                    .state = std::move(state)};
+  // Rank 0 hears of signals, and all stop before the same step.
+  args.stops = [&](std::int64_t number) {
+    step = number;
+    std::array<std::int64_t, 1> stop = {leads && watch_.stop_requested() ? 1 : 0};
+    comm.all_reduce_max(std::span<std::int64_t>(stop));
+    return stop[0] != 0;
+  };
+  if (leads) {
+    args.on_step = watch_.on_step;
+    args.two_way.on_progress = [&](double share) { watch_.on_progress(step, share); };
+  }
+  TrainingRun run = train_gates(args, comm);
+  if (leads) training_ = std::move(run);
+}
+
+std::map<std::string, std::vector<double>> RankTasks::score(JobRanks& ranks) {
+  ranks.together(model().source(), to_text(JsonObject{{"what", "score"}}));
+  return std::move(scores_);
+}
+
+void RankTasks::run_scores(Communicator& comm, const Weights& weights) {
+  TwoWayPass pass(weights, two_way(), comm);
+  const ModelSpec& spec = weights.spec();
+  CopyText copies = config_.copies;
+  copies.n_random = std::min(copies.n_random, spec.max_seq_len / copies.n_copies);
+  const CopyScores copied = copy_scores(pass, spec, comm, copies);
+  const PasskeyText text = texts_->at(0);
+  const auto needle = needle_scores(pass, spec, comm, text.tokens, text.n_answer);
+  // The text without questions, twice.
+  std::vector<std::int32_t> twice(text.tokens.begin(), text.tokens.end() - text.n_answer);
+  const auto n_most =
+      static_cast<std::size_t>(std::min<std::int64_t>(config_.texts.longest, spec.max_seq_len) / 2);
+  twice.resize(std::min(twice.size(), n_most));
+  const auto n_first = static_cast<std::int64_t>(twice.size());
+  for (std::int64_t i = 0; i < n_first; ++i) twice.push_back(twice[static_cast<std::size_t>(i)]);
+  const auto repetition = repetition_scores(pass, spec, comm, twice, n_first);
+  if (comm.rank() != 0) return;
+  scores_ = {{"echo", copied.echo},
+             {"induction", copied.induction},
+             {"razor", razor_gates(copied)},
+             {"needle", needle},
+             {"repetition", repetition}};
+}
+
+double RankTasks::distance(JobRanks& ranks, const std::vector<double>& gates) {
+  ranks.together(model().source(),
+                 to_text(JsonObject{{"what", "distance"}, {"gates", to_array(gates)}}));
+  return distance_;
+}
+
+void RankTasks::run_distance(Communicator& comm, const Weights& weights, const JsonField& order) {
+  TwoWayPass pass(weights, two_way(), comm);
+  std::int64_t longest = 0;
+  for (std::int64_t step = 0; step < config_.texts.n_lengths; ++step) {
+    if (texts_->length_at(step) > texts_->length_at(longest)) longest = step;
+  }
+  const PasskeyText text = texts_->at(longest);
+  const TwoWayResult result = pass.run(text.tokens, text.n_answer, numbers_of(order.at("gates")),
+                                       TwoWayPass::Wants::kDistance);
+  if (comm.rank() == 0) distance_ = result.distance / std::max(result.size, 1e-300);
+}
+
+}  // namespace longhaul

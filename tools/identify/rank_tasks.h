@@ -1,0 +1,72 @@
+// What all ranks do for `longhaul identify`: the tasks of its job, each an order that rank 0 gives
+// and all ranks carry out together. A process has one of these, which its ranks share.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/eval/eval_model.h"
+#include "tools/identify/gate_training.h"
+#include "tools/identify/head_scores.h"
+#include "tools/job/job.h"
+
+namespace longhaul {
+
+struct IdentifyConfig {
+  PasskeyConfig texts;
+  std::vector<std::filesystem::path> haystacks;  // one after the other; empty: made-up prose
+  GateOptimiserConfig optimiser;
+  StudentWindow window;
+  CopyText copies;
+};
+
+class RankTasks {
+ public:
+  // `open` makes the process' model, once. Everything must outlive it.
+  RankTasks(const IdentifyConfig& config, const JobConfig& job,
+            std::function<std::shared_ptr<const EvalModel>()> open);
+
+  // --- On rank 0; each blocks until all ranks are done ---
+
+  // Called on the thread of rank 0's task.
+  struct Watch {
+    std::function<void(const TrainingStep&, const GateState&)> on_step;
+    std::function<void(std::int64_t step, double share)> on_progress;
+    std::function<bool()> stop_requested;
+  };
+  TrainingRun train(JobRanks& ranks, const GateState& from, Watch watch);
+  // By name: "echo", "induction", "razor", "needle", "repetition".
+  std::map<std::string, std::vector<double>> score(JobRanks& ranks);
+  // Of the longest text, with these gates, beside the mean square of the dense model's states.
+  double distance(JobRanks& ranks, const std::vector<double>& gates);
+
+  const EvalModel& model();
+  const PasskeyTexts& texts();
+
+  // What the job calls on every rank.
+  void run(Communicator& comm, ModelSource& model, const std::string& order);
+
+ private:
+  TwoWayConfig two_way() const;
+  void run_training(Communicator& comm, const Weights& weights, const JsonField& order);
+  void run_scores(Communicator& comm, const Weights& weights);
+  void run_distance(Communicator& comm, const Weights& weights, const JsonField& order);
+
+  const IdentifyConfig& config_;
+  const JobConfig& job_;
+  std::function<std::shared_ptr<const EvalModel>()> open_;
+  std::once_flag opened_;
+  std::shared_ptr<const EvalModel> model_;
+  std::unique_ptr<PasskeyTexts> texts_;
+  Watch watch_;
+  // Written by rank 0.
+  TrainingRun training_;
+  std::map<std::string, std::vector<double>> scores_;
+  double distance_ = 0;
+};
+
+}  // namespace longhaul

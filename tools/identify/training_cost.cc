@@ -1,0 +1,108 @@
+#include "tools/identify/training_cost.h"
+
+#include <algorithm>
+
+namespace longhaul {
+namespace {
+
+// Tokens of a set over all ranks.
+std::int64_t size_of(const TokenSet& set, std::int64_t n_tokens) {
+  return std::min(set.n_first, n_tokens) + n_tokens - set.tail;
+}
+
+// Keys that all queries of the tail [begin, n) see, with a window behind `sink` first tokens.
+double keys_seen(std::int64_t begin, std::int64_t n, std::int64_t sink, std::int64_t recent) {
+  double sum = 0;
+  for (std::int64_t at = begin; at < n; ++at) {
+    const std::int64_t seen = at + 1;
+    const std::int64_t in_window = std::min(recent, seen);
+    sum += static_cast<double>(in_window + std::min(sink, seen - in_window));
+  }
+  return sum;
+}
+
+double keys_seen(const TokenSet& set, std::int64_t n, std::int64_t sink, std::int64_t recent) {
+  return keys_seen(0, std::min(set.n_first, n), sink, recent) +
+         keys_seen(set.tail, n, sink, recent);
+}
+
+struct Widths {
+  double d, q, kv, ff;
+  explicit Widths(const ModelSpec& s)
+      : d(static_cast<double>(s.d_model)),
+        q(static_cast<double>(s.n_heads * s.head_dim)),
+        kv(static_cast<double>(s.n_kv_heads * s.head_dim)),
+        ff(static_cast<double>(s.d_ff)) {}
+};
+
+}  // namespace
+
+TrainingFlops training_flops(const ModelSpec& spec, const TrainingShape& shape) {
+  const Widths w(spec);
+  const std::int64_t n = shape.n_tokens;
+  const auto sets = student_rows(spec, shape.window, n, shape.n_answer, shape.block_size);
+  const double of_keys = 2 * w.d * 2 * w.kv;  // a row's products for K and V
+  const double of_queries = 2 * w.d * w.q;    // and for Q, or for the outputs
+  const double of_ffn = 2 * 3 * w.d * w.ff;
+  TrainingFlops flops;
+  for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    const auto at = static_cast<std::size_t>(layer);
+    const std::int64_t own = spec.attention_window[at];
+    const bool streams = own == ModelSpec::kNoWindow;
+    const std::int64_t sink = streams ? shape.window.sink : 0;
+    const std::int64_t recent = streams ? shape.window.recent : own;
+    const TokenSet& written = sets[at + 1];
+    const auto n_read = static_cast<double>(size_of(sets[at], n));
+    const auto n_written = static_cast<double>(size_of(written, n));
+    const std::int64_t first = layer + 1 == spec.n_layers ? written.tail : 0;
+    flops.teacher += static_cast<double>(n) * of_keys +
+                     static_cast<double>(n - first) * (2 * of_queries + of_ffn) +
+                     4 * w.q * keys_seen(first, n, 0, std::min(own, n));
+    const double seen = keys_seen(written, n, sink, recent);
+    flops.student += n_read * of_keys + n_written * (2 * of_queries + of_ffn) + 4 * w.q * seen;
+    // Recomputed: K, V, Q, gate and up. Gradients: of every product but those of the first layer's
+    // inputs. Attention: two products recomputed, four of gradients.
+    const double back = layer == 0 ? 0 : n_read * of_keys + n_written * of_queries;
+    flops.backward += n_read * of_keys + n_written * (of_queries + of_ffn * 2 / 3) + back +
+                      n_written * (of_queries + of_ffn) + 12 * w.q * seen;
+  }
+  return flops;
+}
+
+TrainingBytes training_bytes(const ModelSpec& spec, const TrainingShape& shape) {
+  const Widths w(spec);
+  const std::int64_t n = shape.n_tokens;
+  const auto sets = student_rows(spec, shape.window, n, shape.n_answer, shape.block_size);
+  const auto ranks = static_cast<double>(shape.n_ranks);
+  double kept = 0;
+  double backward = 0;
+  for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    const auto at = static_cast<std::size_t>(layer);
+    const bool has_gates = spec.attention_window[at] == ModelSpec::kNoWindow;
+    const auto n_all = static_cast<double>(size_of(sets[at], n));
+    const double n_read = n_all / ranks;
+    const double n_written = static_cast<double>(size_of(sets[at + 1], n)) / ranks;
+    kept += n_written * (2 * w.d + (has_gates ? w.q : 0)) + (layer == 0 ? n_read * w.d : 0);
+    // d_input, d_normed, normed; K and V, theirs and their gradients' of all ranks; Q, the
+    // mixture's gradient, Q's gradient, outputs; d_output, d_middle, d_written; angles.
+    const double attention =
+        n_read * (3 * w.d + 4 * w.kv + 2 * static_cast<double>(spec.head_dim)) + n_all * 4 * w.kv +
+        n_written * (4 * w.q + 3 * w.d);
+    const double ffn = std::min(n_written, 1024.0) * (w.d + 3 * w.ff) + n_written * 2 * w.d;
+    backward = std::max({backward, attention, ffn});
+  }
+  const double tile =
+      std::min(static_cast<double>(shape.tile_rows), static_cast<double>(n) / ranks);
+  const double step = tile * (2 * w.d + 2 * w.q + 2 * w.kv) + std::min(tile, 512.0) * 2 * w.ff;
+  const double matrix = w.d * std::max(w.ff, w.q);  // turned, for gradients
+  constexpr double kFloat = 4;
+  const auto bytes = [](double x) { return static_cast<std::size_t>(x); };
+  return {
+      .kept = bytes(kept * kFloat),
+      .keys = bytes(static_cast<double>(n) * 2 * w.kv * static_cast<double>(shape.kv_value_bytes)),
+      .forward = bytes((static_cast<double>(n) / ranks * w.d + step) * kFloat),
+      .backward = bytes(backward * kFloat +
+                        matrix * static_cast<double>(spec.weight_dtype == DType::kBf16 ? 2 : 4))};
+}
+
+}  // namespace longhaul

@@ -1,0 +1,399 @@
+// `longhaul identify`: finds a model's retrieval heads, writes their profile, and says how many of
+// them are needed.
+#include "tools/identify_command.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/sha256.h"
+#include "build_info.h"
+#include "coordinator/fingerprint.h"
+#include "tools/eval/needle_runner.h"
+#include "tools/eval/one_replica.h"
+#include "tools/flags/given_flags.h"
+#include "tools/identify/profile_files.h"
+#include "tools/identify/rank_tasks.h"
+#include "tools/identify/share_search.h"
+#include "tools/identify/training_cost.h"
+#include "tools/identify_flags.h"
+#include "tools/job/exit_status.h"
+#include "tools/job/job.h"
+#include "tools/job/stop_signal.h"
+#include "tools/progress_line.h"
+
+namespace longhaul {
+namespace {
+
+constexpr const char* kState = "identify_state.json";
+
+double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+std::size_t process_peak_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
+}
+
+std::string time_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole < 120) return fmt::format("{} s", whole);
+  if (whole < 7200) return fmt::format("{} min", whole / 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+// Rank 0's view of a command that runs.
+class Identify {
+ public:
+  Identify(const IdentifyFlags& flags, RankTasks& tasks, JobRanks& ranks)
+      : flags_(flags),
+        tasks_(tasks),
+        ranks_(ranks),
+        model_(tasks.model()),
+        spec_(model_.spec()),
+        progress_(!flags.eval.no_progress) {}
+
+  int run();
+
+ private:
+  void check() const;
+  std::string estimate() const;
+  Json settings() const;
+  FoundHeads found(IdentifyMethod method, std::vector<double> gates) const;
+  std::optional<GateState> last_state(std::size_t n_gates) const;
+  std::optional<FoundHeads> train();
+  void show_step(std::int64_t step, double share);
+  void compare(const std::vector<FoundHeads>& all) const;
+  void search(const FoundHeads& heads);
+  TriedShare attempt(const FoundHeads& heads, std::int64_t n_heads, const NeedleRunner& runner,
+                     const std::vector<PlannedDocument>& documents, const Workload& workload);
+  std::filesystem::path state_path() const { return flags_.folder / kState; }
+
+  const IdentifyFlags& flags_;
+  RankTasks& tasks_;
+  JobRanks& ranks_;
+  const EvalModel& model_;
+  const ModelSpec& spec_;
+  ProgressLine progress_;
+  JsonObject figures_;
+  std::optional<TrainingStep> last_;
+  Stopwatch since_start_;
+  std::int64_t n_tokens_left_ = 0;
+  std::int64_t n_tokens_done_ = 0;
+};
+
+// Everything that can be wrong is found here, before the start.
+void Identify::check() const {
+  const PasskeyConfig& texts = flags_.config.texts;
+  require(flags_.eval.job.device != DeviceChoice::kCuda,
+          "identify computes on CPUs: its gradients have no CUDA form yet");
+  require(texts.longest <= spec_.max_seq_len,
+          fmt::format("texts of {} tokens: the model reads at most {}; give a smaller --max-length",
+                      texts.longest, spec_.max_seq_len));
+  require(spec_.n_layers * spec_.n_kv_heads > 0, "the model has no heads");
+  require(flags_.method != IdentifyMethod::kGates || model_.source().weight_dtype() != DType::kI8,
+          "gates are trained with weights of f32 or bf16; give --weights bf16");
+  const auto trained = trained_gates(spec_);
+  require(std::find(trained.begin(), trained.end(), 1) != trained.end(),
+          "every layer of the model has a window of its own: no head can see every token");
+  tasks_.texts().check(std::min(flags_.config.optimiser.n_steps, 4 * texts.n_lengths));
+  if (flags_.folder.empty()) return;
+  std::filesystem::create_directories(flags_.folder);
+  require(
+      flags_.overwrites || !std::filesystem::exists(flags_.folder / "config.json"),
+      fmt::format("{} holds a profile; give --overwrite to replace it", flags_.folder.string()));
+}
+
+std::string Identify::estimate() const {
+  const PasskeyText text = tasks_.texts().at(0);
+  TrainingShape shape{.window = flags_.config.window,
+                      .n_tokens = flags_.config.texts.longest,
+                      .n_answer = text.n_answer,
+                      .block_size = flags_.eval.job.block_size,
+                      .n_ranks = ranks_.n_ranks,
+                      .kv_value_bytes = model_.source().weight_dtype() == DType::kBf16 ? 2U : 4U};
+  const TrainingFlops flops = training_flops(spec_, shape);
+  const TrainingBytes bytes = training_bytes(spec_, shape);
+  return fmt::format(
+      "a step with the longest text ({} tokens, {} of them compared), {} rank{}:\n"
+      "  {:.4g} TFLOP: teacher {:.4g}, student {:.4g}, backward {:.4g}\n"
+      "  {:.2f} GiB a rank besides weights: rows kept {:.2f}, a layer's keys {:.2f},\n"
+      "  forward {:.2f}, backward {:.2f}\n",
+      shape.n_tokens, shape.n_answer, shape.n_ranks, shape.n_ranks == 1 ? "" : "s",
+      flops.total() / 1e12, flops.teacher / 1e12, flops.student / 1e12, flops.backward / 1e12,
+      gib(bytes.total()), gib(bytes.kept), gib(bytes.keys), gib(bytes.forward),
+      gib(bytes.backward));
+}
+
+// What gates depend on.
+Json Identify::settings() const {
+  const IdentifyConfig& c = flags_.config;
+  const PasskeyTemplates& t = c.texts.templates;
+  JsonArray haystacks;
+  for (const auto& path : c.haystacks) haystacks.emplace_back(file_sha256(path));
+  return JsonObject{{"model", model_.settings(ranks_.n_ranks)},
+                    {"steps", c.optimiser.n_steps},
+                    {"learning_rate", c.optimiser.learning_rate},
+                    {"regularisation", c.optimiser.regularisation},
+                    {"sink", c.window.sink},
+                    {"recent", c.window.recent},
+                    {"seed", c.texts.seed},
+                    {"records", c.texts.n_records},
+                    {"words", c.texts.n_words},
+                    {"lengths", JsonArray{Json(c.texts.shortest), Json(c.texts.longest),
+                                          Json(c.texts.n_lengths)}},
+                    {"templates", JsonArray{Json(t.start), Json(t.end), Json(t.record),
+                                            Json(t.question), Json(t.answer), Json(t.separator)}},
+                    {"haystacks_sha256", std::move(haystacks)}};
+}
+
+FoundHeads Identify::found(IdentifyMethod method, std::vector<double> gates) const {
+  FoundHeads heads{
+      .n_layers = spec_.n_layers,
+      .n_kv_heads = spec_.n_kv_heads,
+      .gates = std::move(gates),
+      .window = flags_.config.window,
+      .method = method == IdentifyMethod::kGates ? "duo_attention" : std::string(word_of(method)),
+      .weights_sha256 = weights_sha256(model_.folder())};
+  const std::vector<std::uint8_t> trained = trained_gates(spec_);
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    if (trained[i] == 0) heads.gates[i] = 0;  // their layers have windows, whatever is asked
+  }
+  heads.details = {{"longhaul", std::string(build_info::kVersion)}, {"settings", settings()}};
+  return heads;
+}
+
+void Identify::show_step(std::int64_t step, double share) {
+  const std::int64_t n_steps = flags_.config.optimiser.n_steps;
+  const auto now = static_cast<double>(tasks_.texts().length_at(step)) * share;
+  const double rate = (static_cast<double>(n_tokens_done_) + now) / since_start_.seconds();
+  std::string text = fmt::format("step {} of {}", step + 1, n_steps);
+  if (last_)
+    text += fmt::format(", distance {:.3g}, mean gate {:.3f}", last_->distance, last_->mean_gate);
+  if (n_tokens_done_ > 0 && rate > 0) {
+    text += fmt::format(", {} left", time_text((static_cast<double>(n_tokens_left_) - now) / rate));
+  }
+  progress_.update(text);
+}
+
+// That a run before this one left.
+std::optional<GateState> Identify::last_state(std::size_t n_gates) const {
+  try {
+    return read_state(state_path(), n_gates, settings());
+  } catch (const Error& error) {
+    if (!flags_.overwrites || error.code() != ErrorCode::kFailedPrecondition) throw;
+    return std::nullopt;
+  }
+}
+
+// Nothing when a stop was asked for.
+std::optional<FoundHeads> Identify::train() {
+  const std::int64_t n_steps = flags_.config.optimiser.n_steps;
+  const auto n_gates = static_cast<std::size_t>(spec_.n_layers * spec_.n_kv_heads);
+  const bool keeps_state = !flags_.folder.empty();
+  GateState from = initial_gates(n_gates);
+  if (keeps_state) {
+    if (const auto state = last_state(n_gates)) {
+      from = *state;
+      progress_.print(fmt::format("going on behind step {} of {}", from.n_steps_done, n_steps));
+    }
+  }
+  for (std::int64_t i = from.n_steps_done; i < n_steps; ++i)
+    n_tokens_left_ += tasks_.texts().length_at(i);
+  since_start_ = Stopwatch();
+  const Json what = settings();
+  const TrainingRun run =
+      tasks_.train(ranks_, from,
+                   {.on_step =
+                        [&](const TrainingStep& step, const GateState& state) {
+                          last_ = step;
+                          n_tokens_done_ += step.n_tokens;
+                          n_tokens_left_ -= step.n_tokens;
+                          if (keeps_state && state.n_steps_done % flags_.checkpoint_every == 0)
+                            write_state(state_path(), state, what);
+                        },
+                    .on_progress = [&](std::int64_t step, double share) { show_step(step, share); },
+                    .stop_requested = stop_requested});
+  progress_.clear();
+  if (keeps_state) write_state(state_path(), run.state, what);
+  if (run.state.n_steps_done < n_steps) {
+    fmt::print(stderr,
+               "longhaul: stopped behind step {} of {}; the same command goes on from there\n",
+               run.state.n_steps_done, n_steps);
+    return std::nullopt;
+  }
+  FoundHeads heads = found(IdentifyMethod::kGates, run.state.gates);
+  if (!run.steps.empty()) {
+    const TrainingStep& last = run.steps.back();
+    const double seconds = since_start_.seconds();
+    figures_ = {{"distance", last.distance},
+                {"mean_gate", last.mean_gate},
+                {"seconds", seconds},
+                {"peak_bytes", static_cast<std::int64_t>(run.peak_bytes)}};
+    fmt::print(
+        "{} steps in {:.1f} s, {:.2f} s each; {:.2f} GiB of this process, {:.3f} of rows,\n"
+        "keys and activations; distance {:.4g}, mean gate {:.4f}\n",
+        run.steps.size(), seconds, seconds / static_cast<double>(run.steps.size()),
+        gib(process_peak_bytes()), gib(run.peak_bytes), last.distance, last.mean_gate);
+  }
+  heads.details.emplace_back("figures", figures_);
+  return heads;
+}
+
+// What each method says of each head, highest gate of the first method first.
+void Identify::compare(const std::vector<FoundHeads>& all) const {
+  fmt::print("{:<10}", "layer:head");
+  for (const FoundHeads& heads : all) fmt::print(" {:>13}", heads.method);
+  fmt::print("\n");
+  const std::vector<std::size_t> order = ranking(all.front().gates);
+  const auto n_kv_heads = static_cast<std::size_t>(spec_.n_kv_heads);
+  constexpr std::size_t kMost = 24;
+  for (std::size_t i = 0; i < std::min(kMost, order.size()); ++i) {
+    fmt::print("{:<10}", fmt::format("{}:{}", order[i] / n_kv_heads, order[i] % n_kv_heads));
+    for (const FoundHeads& heads : all) fmt::print(" {:>13.4f}", heads.gates[order[i]]);
+    fmt::print("\n");
+  }
+}
+
+TriedShare Identify::attempt(const FoundHeads& heads, std::int64_t n_heads,
+                             const NeedleRunner& runner,
+                             const std::vector<PlannedDocument>& documents,
+                             const Workload& workload) {
+  HeadRoles roles{.n_layers = spec_.n_layers,
+                  .n_kv_heads = spec_.n_kv_heads,
+                  .roles = std::vector<HeadRole>(heads.gates.size(), HeadRole::kStreaming),
+                  .sink = heads.window.sink,
+                  .recent = heads.window.recent};
+  std::vector<double> gates(heads.gates.size());
+  const std::vector<std::size_t> order = ranking(heads.gates);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n_heads); ++i) {
+    roles.roles[order[i]] = HeadRole::kRetrieval;
+    gates[order[i]] = 1;
+  }
+  TriedShare tried{.n_heads = n_heads, .distance = tasks_.distance(ranks_, gates)};
+  const JobWork work{.model = &model_.source(),
+                     .heads = duo_attention_heads(spec_, roles),
+                     .profile = {},
+                     .workload = workload};
+  on_one_replica(ranks_, flags_.eval.job, work, [&](const ReplicaRun& replica) {
+    StepRunner steps(replica.link, replica.steps);
+    tried.right = score_of(runner.run(steps, fmt::format("{} heads", n_heads), roles, documents))
+                      .rate()
+                      .value_or(0);
+  });
+  return tried;
+}
+
+void Identify::search(const FoundHeads& heads) {
+  const PasskeyConfig& texts = flags_.config.texts;
+  std::vector<double> depths;
+  for (int i = 0; i <= 10; ++i) depths.push_back(0.1 * i);
+  const std::vector<PlannedDocument> documents =
+      plan_documents({.lengths = {texts.longest}, .depths = depths, .seed = texts.seed + 1});
+  constexpr std::int64_t kAnswerTokens = 32;
+  const NeedleRunner runner({.model = model_,
+                             .texts = flags_.needle,
+                             .seed = texts.seed + 1,
+                             .max_answer_tokens = kAnswerTokens,
+                             .n_parallel = flags_.eval.job.n_parallel,
+                             .on_progress = [&](const std::string& t) { progress_.update(t); },
+                             .stop_requested = stop_requested},
+                            texts.longest);
+  const Workload workload = model_.workload({.document_tokens = texts.longest,
+                                             .tail_tokens = runner.tail_tokens(documents),
+                                             .n_sequences = flags_.eval.job.n_parallel},
+                                            ranks_.n_ranks);
+  const auto n_heads = static_cast<std::int64_t>(heads.gates.size());
+  const ShareSearch search = find_smallest_share(n_heads, *flags_.target, [&](std::int64_t n) {
+    return attempt(heads, n, runner, documents, workload);
+  });
+  progress_.clear();
+  fmt::print("{}", to_text(search, n_heads, *flags_.target));
+  if (!flags_.folder.empty())
+    replace_file(flags_.folder / "share.svg", to_picture(search, n_heads));
+}
+
+int Identify::run() {
+  check();
+  progress_.print(fmt::format("longhaul identify: {}", model_.description()));
+  fmt::print("{}", estimate());
+  if (flags_.estimates) return kExitDone;
+  require(!flags_.folder.empty() || flags_.compares, "where to? Give -o FOLDER, or --compare");
+  std::vector<FoundHeads> all;
+  if (flags_.method == IdentifyMethod::kGates) {
+    const auto heads = train();
+    if (!heads) return kExitStopped;
+    all.push_back(*heads);
+  }
+  if (flags_.compares || flags_.method != IdentifyMethod::kGates) {
+    const Stopwatch watch;
+    auto scores = tasks_.score(ranks_);
+    fmt::print("forward passes of the other methods: {:.1f} s\n", watch.seconds());
+    for (const auto& [word, method] : identify_methods()) {
+      if (method == IdentifyMethod::kGates) continue;
+      FoundHeads heads = found(
+          method, method == IdentifyMethod::kRazor ? scores.at(word) : gates_of(scores.at(word)));
+      heads.details.emplace_back("scores",
+                                 JsonArray(scores.at(word).begin(), scores.at(word).end()));
+      if (method == flags_.method) {
+        all.insert(all.begin(), std::move(heads));
+      } else if (flags_.compares) {
+        all.push_back(std::move(heads));
+      }
+    }
+  }
+  fmt::print("{}", ranking_text(all.front(), 16));
+  if (flags_.compares) compare(all);
+  if (!flags_.folder.empty()) {
+    write_profile(flags_.folder, all.front());
+    replace_file(flags_.folder / "heads.svg",
+                 gates_picture(all.front(), model_.folder().path().filename().string()));
+    std::filesystem::remove(state_path());
+    fmt::print("written: {}\n", flags_.folder.string());
+  }
+  if (flags_.target) search(all.front());
+  return kExitDone;
+}
+
+}  // namespace
+
+Command add_identify_command(CLI::App& program) {
+  CLI::App* app = program.add_subcommand(
+      "identify", "Find the heads of a model that need every token, and write their profile");
+  const auto flags = std::make_shared<IdentifyFlags>();
+  add_identify_flags(*app, *flags);
+  app->footer(R"(Examples:
+  The embedded model, with records of the form that it was trained on:
+    longhaul identify -m examples/needle/model -o heads --record-form codes \
+      --min-length 256 --max-length 2K --sink 16 --recent 128 --steps 200
+  A large model on four ranks, as published; the same command goes on after a stop:
+    mpirun -n 4 longhaul identify -m MODEL -o heads --haystack book.txt
+  What that takes:
+    longhaul identify -m MODEL --estimate
+
+docs/identify.md says what the methods are.
+
+)" + exit_status_help());
+  return {app, [app, flags] {
+            install_stop_signals();
+            fill_in_templates(flags->config.texts, *app);
+            flags->eval.job.flags_given = given_flags(*app);
+            RankTasks tasks(flags->config, flags->eval.job, [flags] {
+              return std::make_shared<const EvalModel>(open_folder(flags->eval), flags->eval.job);
+            });
+            return run_job(
+                flags->eval.job, [&] { return open_source(flags->eval); },
+                [&](JobRanks& ranks) { return Identify(*flags, tasks, ranks).run(); },
+                [&](Communicator& comm, ModelSource& model, const std::string& order) {
+                  tasks.run(comm, model, order);
+                });
+          }};
+}
+
+}  // namespace longhaul

@@ -1,0 +1,142 @@
+#include "tools/identify_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "tools/flags/choice_flag.h"
+#include "tools/flags/commands.h"
+#include "tools/flags/count_flag.h"
+
+namespace longhaul {
+
+const std::vector<std::pair<std::string, IdentifyMethod>>& identify_methods() {
+  static const FlagWords<IdentifyMethod> methods = {
+      {"gates", IdentifyMethod::kGates},         {"echo", IdentifyMethod::kEcho},
+      {"induction", IdentifyMethod::kInduction}, {"razor", IdentifyMethod::kRazor},
+      {"needle", IdentifyMethod::kNeedle},       {"repetition", IdentifyMethod::kRepetition}};
+  return methods;
+}
+
+std::string_view word_of(IdentifyMethod method) {
+  for (const auto& [word, meaning] : identify_methods()) {
+    if (meaning == method) return word;
+  }
+  return "";
+}
+
+namespace {
+
+const auto kCount = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
+
+void add_training_flags(CLI::App& app, IdentifyFlags& f) {
+  const std::string group = "Optimisation (DuoAttention's, as published)";
+  GateOptimiserConfig& o = f.config.optimiser;
+  app.add_option("--steps", o.n_steps, "Steps, a text each")
+      ->check(kCount)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--learning-rate", o.learning_rate, "The highest; it rises to it and falls")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--regularisation", o.regularisation, "Weight of the mean gate in the loss")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--sink", f.config.window.sink, "First tokens that streaming heads see")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--recent", f.config.window.recent,
+                 "Last tokens that they see, their own included")
+      ->check(kCount)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--checkpoint-every", f.checkpoint_every,
+                 "Write the state every so many steps; the same command goes on from it")
+      ->check(kCount)
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_text_flags(CLI::App& app, IdentifyFlags& f) {
+  const std::string group = "Texts ({key} and {value} are filled in; \\n is a new line)";
+  PasskeyConfig& t = f.config.texts;
+  const auto length = [&](const char* name, std::int64_t& value, const char* help) {
+    app.add_option(name, value, help)
+        ->transform(with_letters())
+        ->check(kCount)
+        ->capture_default_str()
+        ->group(group);
+  };
+  length("--min-length", t.shortest, "Tokens around the records of the shortest text");
+  length("--max-length", t.longest, "Tokens of the longest text, records and questions included");
+  app.add_option("--lengths", t.n_lengths, "How many lengths from one to the other")
+      ->check(kCount)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--records", t.n_records, "Records in each text")
+      ->check(CLI::Range(1, 20))
+      ->capture_default_str()
+      ->group(group);
+  add_choice(app, "--record-form", t.form,
+             FlagWords<RecordForm>{{"words", RecordForm::kWords}, {"codes", RecordForm::kCodes}},
+             "words: passkeys of words, as published; codes: numbers, as eval needle has them")
+      ->group(group);
+  app.add_option("--words", t.n_words, "Words of a passkey")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--haystack", f.config.haystacks,
+                 "Text file to hide records in; may be given again (default: made-up prose)")
+      ->group(group);
+  const auto text = [&](const char* name, std::string& value, const char* help) {
+    app.add_option(name, value, help)->group(group);
+  };
+  text("--document-start", t.templates.start, "Stands in front of the text");
+  text("--document-end", t.templates.end, "Stands behind it");
+  text("--needle-template", t.templates.record, "A record");
+  text("--question-template", t.templates.question, "A question");
+  text("--answer-template", t.templates.answer, "Its answer");
+  text("--separator", t.templates.separator, "Stands behind each answer");
+  app.add_option("--seed", t.seed, "Random seed of texts and of repeated tokens")
+      ->capture_default_str()
+      ->group(group);
+}
+
+}  // namespace
+
+void add_identify_flags(CLI::App& app, IdentifyFlags& f) {
+  add_eval_flags(app, f.eval);
+  f.eval.job.after_loss = "the last state is kept; the same command goes on from it";
+  app.add_option("-o,--output", f.folder,
+                 "Folder for the profile: full_attention_heads.tsv, config.json, heads.svg");
+  add_choice(app, "--method", f.method, identify_methods(),
+             "gates: the optimisation; the others need forward passes only");
+  app.add_flag("--compare", f.compares, "Show what all methods find, side by side");
+  app.add_flag("--estimate", f.estimates, "Say what a step takes, and stop there");
+  app.add_option("--target", f.target,
+                 "Also find the fewest heads with which answers and hidden states stay within this "
+                 "share of the dense model's, such as 0.99")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_flag("--overwrite", f.overwrites,
+               "Replace a profile that is there, and a state of other settings");
+  add_training_flags(app, f);
+  add_text_flags(app, f);
+  name_environment_variables(app);
+}
+
+void fill_in_templates(PasskeyConfig& texts, const CLI::App& app) {
+  const PasskeyTemplates preset = templates_of(texts.form);
+  const auto fill = [&](const char* flag, std::string& value, const std::string& from) {
+    if (app.get_option(flag)->count() == 0) value = from;
+  };
+  PasskeyTemplates& t = texts.templates;
+  fill("--document-start", t.start, preset.start);
+  fill("--document-end", t.end, preset.end);
+  fill("--needle-template", t.record, preset.record);
+  fill("--question-template", t.question, preset.question);
+  fill("--answer-template", t.answer, preset.answer);
+  fill("--separator", t.separator, preset.separator);
+}
+
+}  // namespace longhaul
