@@ -112,23 +112,14 @@ void Identify::check() const {
 
 std::string Identify::estimate() const {
   const PasskeyText text = tasks_.texts().at(0);
-  TrainingShape shape{.window = flags_.config.window,
-                      .n_tokens = flags_.config.texts.longest,
-                      .n_answer = text.n_answer,
-                      .block_size = flags_.eval.job.block_size,
-                      .n_ranks = ranks_.n_ranks,
-                      .kv_value_bytes = model_.source().weight_dtype() == DType::kBf16 ? 2U : 4U};
-  const TrainingFlops flops = training_flops(spec_, shape);
-  const TrainingBytes bytes = training_bytes(spec_, shape);
-  return fmt::format(
-      "a step with the longest text ({} tokens, {} of them compared), {} rank{}:\n"
-      "  {:.4g} TFLOP: teacher {:.4g}, student {:.4g}, backward {:.4g}\n"
-      "  {:.2f} GiB a rank besides weights: rows kept {:.2f}, a layer's keys {:.2f},\n"
-      "  forward {:.2f}, backward {:.2f}\n",
-      shape.n_tokens, shape.n_answer, shape.n_ranks, shape.n_ranks == 1 ? "" : "s",
-      flops.total() / 1e12, flops.teacher / 1e12, flops.student / 1e12, flops.backward / 1e12,
-      gib(bytes.total()), gib(bytes.kept), gib(bytes.keys), gib(bytes.forward),
-      gib(bytes.backward));
+  const TrainingShape shape{
+      .window = flags_.config.window,
+      .n_tokens = flags_.config.texts.longest,
+      .n_answer = text.n_answer,
+      .block_size = flags_.eval.job.block_size,
+      .n_ranks = ranks_.n_ranks,
+      .kv_value_bytes = model_.source().weight_dtype() == DType::kBf16 ? 2U : 4U};
+  return describe_training(spec_, shape);
 }
 
 // What gates depend on.

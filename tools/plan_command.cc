@@ -18,11 +18,13 @@
 #include "partition/explain.h"
 #include "partition/make_plan.h"
 #include "partition/plan_json.h"
+#include "partition/weight_bytes.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/flags/sizes.h"
+#include "tools/identify/training_cost.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/head_settings.h"
 #include "tools/job/input_errors.h"
@@ -43,6 +45,8 @@ struct PlanFlags {
   std::optional<std::int64_t> document_tokens;
   std::int64_t tail_tokens = Workload{}.tail_tokens;
   std::string json;
+  std::optional<std::int64_t> identify_tokens;  // of the longest text
+  std::int64_t identify_answer = 1000;          // tokens of it that are compared
 };
 
 void add_plan_cluster_flags(CLI::App& app, PlanFlags& f) {
@@ -80,6 +84,16 @@ void add_workload_flags(CLI::App& app, PlanFlags& f) {
       ->check(tokens)
       ->group(group);
   app.add_option("--request-tokens", f.tail_tokens, "Longest question and answer together")
+      ->transform(with_letters())
+      ->check(tokens)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--identify-tokens", f.identify_tokens,
+                 "Instead, what a step of `longhaul identify` takes with a text of so many tokens")
+      ->transform(with_letters())
+      ->check(tokens)
+      ->group(group);
+  app.add_option("--identify-answer", f.identify_answer, "How many of them are compared")
       ->transform(with_letters())
       ->check(tokens)
       ->capture_default_str()
@@ -159,8 +173,40 @@ void print(const PlanFlags& flags, const std::string& text, const Json& json) {
   if (!flags.json.empty()) replace_file(flags.json, to_text(json) + "\n");
 }
 
+// What `longhaul identify` would take there: every rank has all weights.
+int plan_identify(const PlanFlags& flags, const PlanRequest& request) {
+  const Workload& workload = request.workload;
+  const TrainingShape shape{.window = {},
+                            .n_tokens = *flags.identify_tokens,
+                            .n_answer = std::min(flags.identify_answer, *flags.identify_tokens),
+                            .block_size = workload.block_size,
+                            .n_ranks = request.cluster.n_ranks(),
+                            .kv_value_bytes = workload.k_type == KvType::kBf16 ? 2U : 4U};
+  const std::int64_t weights =
+      stage_weight_bytes(request.spec, workload.weights(request.spec), {0, request.spec.n_layers});
+  const auto bytes =
+      weights + static_cast<std::int64_t>(training_bytes(request.spec, shape).total());
+  double gflops = 0;
+  std::int64_t least = request.cluster.usable_bytes({0});
+  for (const Rank rank : IdRange<Rank>(request.cluster.n_ranks())) {
+    gflops += request.cluster.rank(rank).gflops;
+    least = std::min(least, request.cluster.usable_bytes(rank));
+  }
+  constexpr double kGib = 1 << 30;
+  fmt::print(
+      "{}{:.2f} GiB a rank with {:.2f} of weights; the smallest may fill {:.2f}: {}\n"
+      "{:.1f} s at least, at {:.0f} GFLOP/s{}\n",
+      describe_training(request.spec, shape), static_cast<double>(bytes) / kGib,
+      static_cast<double>(weights) / kGib, static_cast<double>(least) / kGib,
+      bytes <= least ? "fits" : "does not fit",
+      training_flops(request.spec, shape).total() / (gflops * 1e9), gflops,
+      request.cluster.speeds_known ? "" : " (taken for granted)");
+  return bytes <= least ? kExitDone : kExitDoesNotFit;
+}
+
 int run_plan(const PlanFlags& flags, JobRanks& ranks) {
   const PlanRequest request = read_request(flags, ranks);
+  if (flags.identify_tokens) return plan_identify(flags, request);
   const PlanResult result = make_plan(request);
   if (const auto* refusal = std::get_if<NotFitting>(&result)) {
     print(flags, explain(*refusal, request.cluster), refusal_to_json(*refusal));

@@ -68,7 +68,8 @@ void run(int argc, char** argv) {
                      .on_progress =
                          [&](double share) {
                            if (share >= 0.7 && marks.empty()) marks.push_back(watch.seconds());
-                           if (share >= 0.8 && marks.size() == 1) marks.push_back(watch.seconds());
+                           if (share >= 0.799 && marks.size() == 1)
+                             marks.push_back(watch.seconds());
                          }},
                     comm);
     for (std::int64_t step = 0; step < number(5, "2"); ++step) {

@@ -1,5 +1,7 @@
 #include "tools/identify/training_cost.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace longhaul {
@@ -103,6 +105,21 @@ TrainingBytes training_bytes(const ModelSpec& spec, const TrainingShape& shape) 
       .forward = bytes((static_cast<double>(n) / ranks * w.d + step) * kFloat),
       .backward = bytes(backward * kFloat +
                         matrix * static_cast<double>(spec.weight_dtype == DType::kBf16 ? 2 : 4))};
+}
+
+std::string describe_training(const ModelSpec& spec, const TrainingShape& shape) {
+  const TrainingFlops flops = training_flops(spec, shape);
+  const TrainingBytes bytes = training_bytes(spec, shape);
+  const auto gib = [](std::size_t n) { return static_cast<double>(n) / (1 << 30); };
+  return fmt::format(
+      "a step with the longest text ({} tokens, {} of them compared), {} rank{}:\n"
+      "  {:.4g} TFLOP: teacher {:.4g}, student {:.4g}, backward {:.4g}\n"
+      "  {:.2f} GiB a rank besides weights: rows kept {:.2f}, a layer's keys {:.2f},\n"
+      "  forward {:.2f}, backward {:.2f}\n",
+      shape.n_tokens, shape.n_answer, shape.n_ranks, shape.n_ranks == 1 ? "" : "s",
+      flops.total() / 1e12, flops.teacher / 1e12, flops.student / 1e12, flops.backward / 1e12,
+      gib(bytes.total()), gib(bytes.kept), gib(bytes.keys), gib(bytes.forward),
+      gib(bytes.backward));
 }
 
 }  // namespace longhaul

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "model/model_spec.h"
 #include "tools/identify/token_rows.h"
@@ -37,5 +38,8 @@ struct TrainingBytes {
   std::size_t total() const { return kept + keys + forward + backward; }
 };
 TrainingBytes training_bytes(const ModelSpec& spec, const TrainingShape& shape);
+
+// Both for people, in four lines.
+std::string describe_training(const ModelSpec& spec, const TrainingShape& shape);
 
 }  // namespace longhaul
