@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -99,6 +100,9 @@ void Identify::check() const {
   require(spec_.n_layers * spec_.n_kv_heads > 0, "the model has no heads");
   require(flags_.method != IdentifyMethod::kGates || model_.source().weight_dtype() != DType::kI8,
           "gates are trained with weights of f32 or bf16; give --weights bf16");
+  const auto& keys = flags_.eval.job.k_type;
+  require(!keys || !is_quantised(*keys),
+          "identify computes with keys of f32 or bf16; give another --cache-type-k, or none");
   const auto trained = trained_gates(spec_);
   require(std::find(trained.begin(), trained.end(), 1) != trained.end(),
           "every layer of the model has a window of its own: no head can see every token");

@@ -58,6 +58,7 @@ void run(int argc, char** argv) {
              n_tokens, n_answer, name_of(dtype), name_of(active_isa()), kernel_threads());
   fmt::print("TFLOP: teacher {:.3f}, student {:.3f}, backward {:.3f}\n", flops.teacher / 1e12,
              flops.student / 1e12, flops.backward / 1e12);
+  measure_speed(dtype, -1);  // whose memory is none of ours
   const double before = peak_gib();
   run_in_process(1, [&](Communicator& comm) {
     std::vector<double> marks;

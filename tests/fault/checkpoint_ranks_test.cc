@@ -29,9 +29,9 @@ class CheckpointRanks : public CheckpointedJob {
   fs::path lopsided(int n_ranks, const char* tight = "9 MiB") const {
     std::string text = "headroom = 0.0\n";
     for (int i = 0; i < n_ranks; ++i) {
-      text += fmt::format(
-          "[[node]]\nname = \"n{}\"\nmemory = \"{}\"\ngflops = {}\ngb_per_s = {}\n", i,
-          i == 0 || i + 1 < n_ranks ? "64 MiB" : tight, i == 1 ? 4.0 : 20.0, i == 1 ? 2.0 : 10.0);
+      text += fmt::format("[[node]]\nname = \"n{}\"\nmemory = \"{}\"\ngflops = {}\ngb_per_s = {}\n",
+                          i, i == 0 || i + 1 < n_ranks ? "64 MiB" : tight, i == 1 ? 4.0 : 20.0,
+                          i == 1 ? 2.0 : 10.0);
     }
     const fs::path path = folder() / fmt::format("lopsided-{}-{}.toml", n_ranks, tight[0]);
     replace_file(path, text);
@@ -104,13 +104,10 @@ TEST_F(CheckpointRanks, RanksThatAreLeftHoldItOrSayWhatIsMissing) {
 
 // The program on a file system of its own for the checkpoints, which holds a few of them.
 Words on_small_disk(const fs::path& folder) {
-  return {"unshare",
-          "--mount",
-          "--map-root-user",
-          "sh",
-          "-c",
-          "mount -t tmpfs -o size=4m none \"$0\" || exit 99; exec \"$@\"",
-          folder.string()};
+  return {
+      "unshare",      "--mount", "--map-root-user",
+      "sh",           "-c",      "mount -t tmpfs -o size=4m none \"$0\" || exit 99; exec \"$@\"",
+      folder.string()};
 }
 
 TEST_F(CheckpointRanks, AFullDiskCostsCheckpointsAndNotTheRun) {
@@ -122,9 +119,8 @@ TEST_F(CheckpointRanks, AFullDiskCostsCheckpointsAndNotTheRun) {
   if (status != 0 && process.errors().find("longhaul") == std::string::npos)
     GTEST_SKIP() << "skipped: no small file system can be mounted here: " << process.errors();
   EXPECT_EQ(status, 0) << process.errors();
-  EXPECT_THAT(process.errors(),
-              AllOf(HasSubstr("no more checkpoints are saved, the run goes on: "),
-                    HasSubstr("free some"), HasSubstr("checkpoints in ")))
+  EXPECT_THAT(process.errors(), AllOf(HasSubstr("no more checkpoints are saved, the run goes on: "),
+                                      HasSubstr("free some"), HasSubstr("checkpoints in ")))
       << "some were saved, then the disk was full";
   EXPECT_EQ(texts_of(output()), want);
 }

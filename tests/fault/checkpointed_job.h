@@ -1,5 +1,5 @@
-// A run that reads one document, long enough to be interrupted in, and answers eight questions about
-// it; for tests of checkpoints.
+// A run that reads one document, long enough to be interrupted in, and answers eight questions
+// about it; for tests of checkpoints.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "model/head_profile.h"
 #include "tests/fault/child_process.h"
+#include "tests/fault/mpirun.h"
 #include "tests/support/paths.h"
 #include "tests/unit/eval/xml_check.h"
 
@@ -34,20 +35,22 @@ struct Ended {
 
 class Identify : public testing::Test {
  protected:
-  Ended run(Words words) {
+  Ended run(Words words, int n_processes = 0) {
     words.insert(words.begin(), {"identify", "-m", example("model"), "-t", "1", "--no-progress"});
-    ChildProcess process(folder_.path(), words);
+    const bool by_mpi = n_processes > 0;
+    ChildProcess process(folder_.path(), words, by_mpi ? test::mpirun_variables() : Words(),
+                         by_mpi ? test::mpirun(n_processes) : Words());
     const int status = process.wait();
     return {status, process.output(), process.errors()};
   }
   // Short texts of the form that the model was trained on.
-  Ended run_short(const std::string& to, const Words& more) {
+  Ended run_short(const std::string& to, const Words& more, int n_processes = 0) {
     Words words = {"-o",        path(to), "--record-form", "codes", "--records",    "2",
                    "--sink",    "16",     "--recent",      "32",    "--weights",    "f32",
                    "--lengths", "2",      "--min-length",  "200",   "--max-length", "300",
                    "--steps"};
     words.insert(words.end(), more.begin(), more.end());
-    return run(words);
+    return run(words, n_processes);
   }
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
   std::string file(const std::string& name) const { return read_file(path(name), 1 << 24); }
@@ -142,6 +145,18 @@ TEST_F(Identify, RanksFindTheSameGates) {
   const HeadProfile three = read_head_profile(path("three"));
   for (std::size_t i = 0; i < one.gates.size(); ++i)
     EXPECT_NEAR(three.gates[i], one.gates[i], 1e-3) << i;
+}
+
+TEST_F(Identify, ProcessesFindTheSameGatesWithOneOutput) {
+  LONGHAUL_SKIP_WITHOUT_MPIRUN();
+  ASSERT_EQ(run_short("one", {"3"}).status, 0);
+  const Ended ended = run_short("two", {"3"}, 2);
+  ASSERT_EQ(ended.status, 0) << ended.errors;
+  EXPECT_EQ(ended.output.find("widest gap"), ended.output.rfind("widest gap"));
+  const HeadProfile one = read_head_profile(path("one"));
+  const HeadProfile two = read_head_profile(path("two"));
+  for (std::size_t i = 0; i < one.gates.size(); ++i)
+    EXPECT_NEAR(two.gates[i], one.gates[i], 1e-3) << i;
 }
 
 TEST_F(Identify, RefusesBeforeTheStart) {

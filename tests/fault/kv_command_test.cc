@@ -75,7 +75,8 @@ TEST_F(KvCommand, ListInfoAndVerifySayWhatIsThere) {
   EXPECT_THAT(listed, AllOf(HasSubstr(header.name()), HasSubstr("bf16/bf16"),
                             HasSubstr(fmt::format(" {} ", header.n_tokens))));
   EXPECT_THAT(kv({"info", master.string()}),
-              AllOf(HasSubstr(header.content_id), HasSubstr("14 streaming (sink 16, recent 128), 2 retrieval"),
+              AllOf(HasSubstr(header.content_id),
+                    HasSubstr("14 streaming (sink 16, recent 128), 2 retrieval"),
                     HasSubstr("part-0001.h5"), HasSubstr("keys bf16, values bf16")));
   const std::string verified = kv({"verify", (folder() / "a").string()});
   EXPECT_EQ(count(verified, ": whole: "), 3) << verified;
@@ -92,7 +93,8 @@ TEST_F(KvCommand, DiffNamesTokensHeadsAndSizes) {
   EXPECT_THAT(kv({"diff", saved[0].string(), saved[1].string()}, 1),
               AllOf(HasSubstr("tokens: "), HasSubstr("layer 0, KV head 0: "),
                     HasSubstr("positions only in the ")));
-  kv({"convert", saved[0].string(), "--to", (folder() / "int8").string(), "--cache-type-k", "int8"});
+  kv({"convert", saved[0].string(), "--to", (folder() / "int8").string(), "--cache-type-k",
+      "int8"});
   EXPECT_THAT(kv({"diff", saved[0].string(), masters("int8").front().string()}, 1),
               AllOf(HasSubstr("cache_type_k: was \"bf16\", now \"int8\""), HasSubstr("keys up to "),
                     HasSubstr("values equal")));
@@ -107,8 +109,7 @@ TEST_F(KvCommand, ConvertMakesOnePartOfManyThatRunsAnswerFrom) {
                 HasSubstr("no difference"));
   }
   ASSERT_EQ(masters("c").size(), 3U);
-  for (const fs::path& master : masters("c"))
-    EXPECT_EQ(read_saved_header(master).parts.size(), 1U);
+  for (const fs::path& master : masters("c")) EXPECT_EQ(read_saved_header(master).parts.size(), 1U);
   expect_answers_from("c", {"--ranks", "2"});
 }
 

@@ -76,8 +76,8 @@ void transpose(const Transposition& t, const Change& change) {
   for (; i + 4 <= t.n_rows; i += 4) {
     std::int64_t j = 0;
     for (; j + 4 <= t.n_columns; j += 4) {
-      const std::array<Words, 4> r = {load(from(i, j)), load(from(i + 1, j)),
-                                      load(from(i + 2, j)), load(from(i + 3, j))};
+      const std::array<Words, 4> r = {load(from(i, j)), load(from(i + 1, j)), load(from(i + 2, j)),
+                                      load(from(i + 3, j))};
       const Words low01 = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
       const Words high01 = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
       const Words low23 = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
@@ -150,9 +150,7 @@ void part_int4(const std::byte* words, std::size_t n_dims, std::byte* rows) {
   }
 }
 
-std::int64_t n_words(const KvBlockShape& shape) {
-  return shape.head_dim / kv_lanes(shape.k_type);
-}
+std::int64_t n_words(const KvBlockShape& shape) { return shape.head_dim / kv_lanes(shape.k_type); }
 
 }  // namespace
 

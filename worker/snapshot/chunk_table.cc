@@ -32,12 +32,10 @@ struct Row {
 };
 static_assert(sizeof(Row) == 64);
 
-constexpr std::array kSets = {RowSet{KvSide::kKeys, RowPart::kValues},
-                              RowSet{KvSide::kKeys, RowPart::kScales},
-                              RowSet{KvSide::kKeys, RowPart::kMinima},
-                              RowSet{KvSide::kValues, RowPart::kValues},
-                              RowSet{KvSide::kValues, RowPart::kScales},
-                              RowSet{KvSide::kValues, RowPart::kMinima}};
+constexpr std::array kSets = {
+    RowSet{KvSide::kKeys, RowPart::kValues},   RowSet{KvSide::kKeys, RowPart::kScales},
+    RowSet{KvSide::kKeys, RowPart::kMinima},   RowSet{KvSide::kValues, RowPart::kValues},
+    RowSet{KvSide::kValues, RowPart::kScales}, RowSet{KvSide::kValues, RowPart::kMinima}};
 
 Hdf5Id set_type() {
   Hdf5Id type(H5Tenum_create(H5T_STD_U8LE), H5Tclose);

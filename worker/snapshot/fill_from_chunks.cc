@@ -40,8 +40,7 @@ class ChunkReader {
     files_.resize(args_.header.parts.size());
     for (const SavedChunk& chunk : args_.index.chunks) {
       const auto file = static_cast<std::size_t>(chunk.file);
-      if (args_.checks(file) || !rows_of(chunk).empty())
-        chunks_.push_back(&chunk);
+      if (args_.checks(file) || !rows_of(chunk).empty()) chunks_.push_back(&chunk);
     }
     for (const SavedChunk* chunk : chunks_) {
       auto& file = files_[static_cast<std::size_t>(chunk->file)];
@@ -58,8 +57,8 @@ class ChunkReader {
       if (!args_.checks(i)) continue;
       const WrittenFile& part = args_.header.parts[i];
       const auto file = static_cast<std::int64_t>(i);
-      const std::string found = sha256_between(args_.header.folder() / part.name,
-                                               bytes_of(args_.index.chunks, file));
+      const std::string found =
+          sha256_between(args_.header.folder() / part.name, bytes_of(args_.index.chunks, file));
       if (found != part.sha256_between) fail(args_.header, file, "what lies between its chunks");
     }
   }
@@ -108,7 +107,7 @@ class ChunkReader {
 
   FillFromChunksArgs args_;
   std::deque<std::optional<PositionedFile>> files_;  // those with chunks to be read
-  std::vector<const SavedChunk*> chunks_;  // by place
+  std::vector<const SavedChunk*> chunks_;            // by place
   BlockLocks locks_;
 };
 

@@ -20,9 +20,8 @@ bool keeps_block(const KeyWindow& window, Extent block, std::int64_t n_tokens) {
 
 }  // namespace
 
-HeadToFill::HeadToFill(SequenceCache& cache, LayerId layer, KvHeadId kv_head,
-                       std::int64_t n_tokens, StreamRef stream,
-                       const std::function<bool(std::int64_t block)>& is_home)
+HeadToFill::HeadToFill(SequenceCache& cache, LayerId layer, KvHeadId kv_head, std::int64_t n_tokens,
+                       StreamRef stream, const std::function<bool(std::int64_t block)>& is_home)
     : stream_(stream), shape_(&cache.layout().shape()) {
   const KeyWindow window = cache.layout().window(layer, kv_head);
   HeadCache& head = cache.head(layer, kv_head);

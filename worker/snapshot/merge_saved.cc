@@ -68,8 +68,8 @@ void fill_head(std::vector<Source>& sources, SequenceCache& cache, LayerId layer
     found.insert(found.end(), runs.begin(), runs.end());
   }
   std::sort(found.begin(), found.end());
-  const Extent lacks = first_lacking(found, window.sink, window.is_unlimited() ? -1 : window.recent,
-                                     first.n_tokens);
+  const Extent lacks =
+      first_lacking(found, window.sink, window.is_unlimited() ? -1 : window.recent, first.n_tokens);
   if (!lacks.empty()) {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("layer {}, KV head {}: none of the files has all of the positions "

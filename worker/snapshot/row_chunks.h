@@ -21,10 +21,10 @@ std::vector<RowSet> row_sets(const KvBlockShape& shape);
 
 // Rows of one chunk, and where they begin in a head's blocks.
 struct RowChunk {
-  Extent rows;                     // of the data set
-  std::int64_t chunk_rows = 0;     // that it has room for
-  std::size_t first_run = 0;       // of the head's runs
-  std::int64_t first_in_run = 0;   // slots of that run before it
+  Extent rows;                    // of the data set
+  std::int64_t chunk_rows = 0;    // that it has room for
+  std::size_t first_run = 0;      // of the head's runs
+  std::int64_t first_in_run = 0;  // slots of that run before it
 };
 std::vector<RowChunk> row_chunks(std::span<const BlockRun> runs, std::int64_t chunk_rows);
 

@@ -51,9 +51,9 @@ class IndexReader {
     const auto [known, is_new] = positions_.try_emplace(info.addr);
     if (is_new) {
       known->second.resize(static_cast<std::size_t>(file_.shape(dataset).at(0)));
-      file_.check(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                          known->second.data()),
-                  "cannot read");
+      file_.check(
+          H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, known->second.data()),
+          "cannot read");
     }
     return known->second;
   }
