@@ -332,6 +332,7 @@ FrameHeader decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> by
     case MessageType::kAbort:
     case MessageType::kAlive:
     case MessageType::kStop:
+    case MessageType::kMayGo:
       break;
     default:
       in.fail(fmt::format("unknown message type {}", static_cast<int>(header.type)));

@@ -30,6 +30,7 @@ enum class MessageType : std::uint16_t {
   kAbort = 13,  // coordinator -> worker: leave at once
   kAlive = 14,  // coordinator -> worker: it is there, and what it is doing
   kStop = 15,   // worker -> coordinator: somebody asked this rank to stop the job
+  kMayGo = 16,  // coordinator -> worker: the job is over; that the connection ends is no loss
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 24;

@@ -84,7 +84,7 @@ class ControlServer {
   // Tells every worker to leave at once.
   void abort_workers();
   // From now on workers that go are no failure: they have been told to, in another way than by
-  // Shutdown.
+  // Shutdown. Nor is it one for them that the coordinator goes, in whatever order they end.
   void let_workers_go();
 
  private:

@@ -151,6 +151,10 @@ class TcpWorkerLink final : public WorkerLink {
     for (;;) {
       const Frame frame = co_await channel_->read();
       last_heard_ = Clock::now();
+      if (frame.header.type == MessageType::kMayGo) {
+        may_go_ = true;
+        continue;
+      }
       if (frame.header.type == MessageType::kAlive) {
         coordinator_phase_ = decode_phase(frame.payload);
         continue;
@@ -207,7 +211,7 @@ class TcpWorkerLink final : public WorkerLink {
     {
       const std::lock_guard lock(mutex_);
       if (lost_.empty()) lost_ = reason;
-      tell = welcome_ && !stopping_;
+      tell = welcome_ && !stopping_ && !(may_go_ && silence_.empty());
       changed_.notify_all();
     }
     if (!tell || !config_.on_lost) return;
@@ -223,6 +227,7 @@ class TcpWorkerLink final : public WorkerLink {
   Clock::time_point last_heard_;
   std::optional<PhaseReport> coordinator_phase_;
   std::string silence_;  // why watch() closed the channel
+  bool may_go_ = false;  // that the coordinator closes the connection is no loss
   LostCoordinator how_ = LostCoordinator::kGone;
   std::thread thread_;
   std::mutex mutex_;  // guards what follows

@@ -430,8 +430,15 @@ std::vector<WorkerStatus> ControlServer::statuses() const {
 }
 
 void ControlServer::let_workers_go() {
-  const std::lock_guard lock(impl_->shared->mutex);
-  for (auto& [rank, peer] : impl_->shared->peers) peer.may_go = MayGo::kAtOnce;
+  {
+    const std::lock_guard lock(impl_->shared->mutex);
+    for (auto& [rank, peer] : impl_->shared->peers) peer.may_go = MayGo::kAtOnce;
+  }
+  asio::post(impl_->context, [shared = impl_->shared] {
+    for (auto& [rank, peer] : shared->peers) {
+      if (peer.channel && !peer.channel->closed()) peer.channel->post(MessageType::kMayGo, {});
+    }
+  });
 }
 
 void ControlServer::abort_workers() {

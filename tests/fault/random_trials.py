@@ -218,7 +218,7 @@ class Trials:
             self.what = f"{kind} of {ranks[1]}, {phase}: {self.note}: status {status}"
             if allowed is not None:
                 expect(status in allowed, f"status {status} is none of {sorted(allowed)}: {self.errors()[-600:]}")
-            texts_of(output)
+                texts_of(output)  # else torn on purpose: completing repairs it
             if kind == "mpirun":
                 self.await_orphans(output)
             self.complete(output, rng.choice([("process", 1), ("threads", 2), ("threads", 3)]), more)

@@ -378,6 +378,22 @@ TEST(ControlPlane, WorkersThatWereLetGoAreNoFailure) {
   EXPECT_FALSE(told);
 }
 
+// A worker that is stopped at the end may find the coordinator gone when it wakes up.
+TEST(ControlPlane, ThatTheCoordinatorGoesIsNoLossForWorkersThatWereLetGo) {
+  const auto config = server_config(1);
+  auto server = std::make_unique<ControlServer>(config);
+  std::atomic<bool> told = false;
+  auto client = client_config(*server, config, 0);
+  client.on_lost = [&](LostCoordinator, const std::string&) { told = true; };
+  auto worker = connect_to_coordinator(client, deadline_in(60s));
+  server->wait_for_workers(deadline_in(60s));
+  server->let_workers_go();
+  server.reset();
+  EXPECT_FALSE(worker->next().has_value());
+  worker.reset();  // its thread has ended then
+  EXPECT_FALSE(told);
+}
+
 TEST(ControlPlane, TakesASilentCoordinatorForDead) {
   auto config = server_config(1);
   config.times.heartbeat_period = 1h;  // as if it were stopped
