@@ -38,8 +38,9 @@ CheckpointEvery checkpoint_every(const std::string& text) {
   return {.unit = Unit::kChunks, .n = n};
 }
 
-void CheckpointClock::chunk_done(double seconds, std::size_t kv_bytes) {
+void CheckpointClock::chunk_done(double seconds, std::size_t kv_bytes, std::int64_t n_under_way) {
   ++n_chunks_;
+  n_under_way_ = n_under_way;
   seconds_ += seconds;
   guessed_cost_ = static_cast<double>(kv_bytes) / kBytesPerSecond;
 }
@@ -50,7 +51,7 @@ bool CheckpointClock::take_due() {
     case CheckpointEvery::Unit::kNever:
       return false;
     case CheckpointEvery::Unit::kChunks:
-      is_due = static_cast<double>(n_chunks_) >= every_.n;
+      is_due = static_cast<double>(n_chunks_ + n_under_way_) >= every_.n;
       break;
     case CheckpointEvery::Unit::kSeconds:
       is_due = seconds_ >= every_.n;
@@ -62,7 +63,7 @@ bool CheckpointClock::take_due() {
     }
   }
   if (!is_due) return false;
-  n_chunks_ = 0;
+  n_chunks_ = -n_under_way_;
   seconds_ = 0;
   return true;
 }

@@ -26,15 +26,17 @@ class CheckpointClock {
  public:
   explicit CheckpointClock(CheckpointEvery every) : every_(every) {}
 
-  // A chunk of a document was read; all caches take so many bytes now.
-  void chunk_done(double seconds, std::size_t kv_bytes);
+  // A chunk of a document was read; all caches take so many bytes now. Further chunks are under
+  // way: a checkpoint comes after them and has them.
+  void chunk_done(double seconds, std::size_t kv_bytes, std::int64_t n_under_way = 0);
   void checkpoint_done(double seconds) { last_cost_ = seconds; }
   // Whether it is time; counts anew then.
   bool take_due();
 
  private:
   CheckpointEvery every_;
-  std::int64_t n_chunks_ = 0;  // since the last time
+  std::int64_t n_chunks_ = 0;  // since the last checkpoint, without those under way
+  std::int64_t n_under_way_ = 0;
   double seconds_ = 0.0;       // of reading since then
   double guessed_cost_ = 0.0;  // of the first one
   double last_cost_ = -1.0;

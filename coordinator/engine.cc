@@ -151,7 +151,7 @@ void Engine::finish_checkpoints() {
 bool Engine::handle_checkpoint(const SchedulerEvent& event) {
   if (const auto* read = std::get_if<ChunkRead>(&event)) {
     if (config_.checkpoints.on_read) config_.checkpoints.on_read(read->document, read->n_read);
-    checkpoint_clock_.chunk_done(read->seconds, kv_bytes_);
+    checkpoint_clock_.chunk_done(read->seconds, kv_bytes_, scheduler_.n_chunks_under_way());
     if (checkpoint_clock_.take_due()) scheduler_.request_checkpoints();
   } else if (const auto* saved = std::get_if<Checkpointed>(&event)) {
     checkpoint_clock_.checkpoint_done(saved->seconds);

@@ -125,6 +125,8 @@ class Scheduler {
   bool wants_more() const;
   bool idle() const { return groups_.empty() && drops_.empty() && outstanding_.empty(); }
   std::size_t n_outstanding() const { return outstanding_.size(); }
+  // Chunks of documents whose results are to come.
+  std::int64_t n_chunks_under_way() const;
   // The documents that are not read whole yet: [tokens read, tokens).
   std::vector<Extent> unread_documents() const;
 

@@ -1,5 +1,6 @@
 // The scheduler's checkpoints: documents that are being read, or whose requests run, are saved as
 // far as they are, so that a run that ends early goes on from there.
+#include <algorithm>
 #include <utility>
 
 #include "coordinator/scheduler.h"
@@ -16,6 +17,12 @@ void Scheduler::request_checkpoints() {
         sequence.n_sent > group.n_checkpointed)
       group.wants_checkpoint = true;
   }
+}
+
+std::int64_t Scheduler::n_chunks_under_way() const {
+  return std::count_if(outstanding_.begin(), outstanding_.end(), [](const Outstanding& step) {
+    return step.kind == Outstanding::Kind::kPrefill && step.group >= 0;
+  });
 }
 
 void Scheduler::stop_checkpoints() {

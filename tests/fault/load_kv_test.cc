@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "base/file.h"
@@ -21,7 +22,17 @@ class LoadKv : public RankedJob {
   fs::path caches() const { return folder() / "caches"; }
   // Runs all requests; gives what the program printed.
   std::string run(const std::string& name, const Words& more, int status = 0) {
-    ChildProcess process(folder(), command(folder() / name, more));
+    return run_words(command(folder() / name, more), status);
+  }
+  // The same without a head profile: `more` says what all heads keep.
+  std::string run_without_profile(const std::string& name, const Words& more, int status = 0) {
+    Words words = command(folder() / name, more);
+    const auto profile = std::find(words.begin(), words.end(), "--head-profile");
+    words.erase(profile, profile + 2);
+    return run_words(words, status);
+  }
+  std::string run_words(const Words& words, int status) {
+    ChildProcess process(folder(), words);
     EXPECT_EQ(process.wait(), status) << process.errors();
     return process.errors();
   }
@@ -62,6 +73,28 @@ TEST_F(LoadKv, AnotherCacheTypeIsRefusedByNameOrConverted) {
   converts.push_back("--kv-convert");
   EXPECT_EQ(n_restored(run("int8.jsonl", converts)), 3U);
   EXPECT_EQ(texts_of(folder() / "int8.jsonl"), undisturbed_texts());
+}
+
+TEST_F(LoadKv, EveryPolicyThatKeepsAWindowComesBackAndOthersAreRefusedByName) {
+  for (const std::string policy :
+       {"dense", "streaming:sink=4,window=300,positions=cache", "window:window=300",
+        "infinite:sink=4,cap=300,slide=50,positions=cache"}) {
+    SCOPED_TRACE(policy);
+    const std::string name = policy.substr(0, policy.find(':'));
+    fs::remove_all(caches());
+    const auto words = [&](const char* flag, const char* n_ranks) -> Words {
+      return {"--policy", policy, flag, caches().string(), "--ranks", n_ranks};
+    };
+    run_without_profile(name + ".jsonl", words("--save-kv", "2"));
+    EXPECT_EQ(n_restored(run_without_profile(name + "-loaded.jsonl", words("--load-kv", "3"))), 3U);
+    EXPECT_EQ(texts_of(folder() / (name + "-loaded.jsonl")),
+              texts_of(folder() / (name + ".jsonl")));
+  }
+  for (const char* flag : {"--save-kv", "--load-kv"}) {
+    EXPECT_THAT(
+        run_without_profile("out.jsonl", {"--policy", "snapkv", flag, caches().string()}, 4),
+        HasSubstr("caches of which tokens were chosen by attention cannot be saved yet"));
+  }
 }
 
 TEST_F(LoadKv, OtherHeadsAreRefusedByName) {

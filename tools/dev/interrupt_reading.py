@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Interrupts a run again and again while it reads a document of 133 thousand tokens, goes on with other ranks each time, and
-compares the answers with an undisturbed run's; after every interruption all files of the checkpoint must be whole.
+compares the answers with an undisturbed run's; after every interruption all files of the checkpoint must be whole, and no run may
+read more for the second time than one interval.
 
   tools/dev/interrupt_reading.py build/release/tools/longhaul [--points 20] [--every 4] [--longest 8] [--seed 1]
+      [--kinds "kill -9"] [--mpirun "mpirun --oversubscribe -n"]
 
-Prints a line for each interruption; exits 1 when anything is wrong. The short form of it is tests/fault/checkpoint_test.cc.
+With --mpirun the ranks are processes that differ from one another, and any one of them is killed or told to stop; else they are
+threads of one process. Prints a line for each interruption; exits 1 when anything is wrong. The short form of it is
+tests/fault/checkpoint_ranks_test.cc.
 """
 import argparse
 import json
+import os
 import pathlib
 import random
 import re
@@ -18,6 +23,7 @@ import tempfile
 import time
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "needle"
+CHUNK = 2048  # tokens
 SIGNALS = {"kill -9": signal.SIGKILL, "SIGUSR1": signal.SIGUSR1, "SIGTERM": signal.SIGTERM}
 
 
@@ -42,28 +48,70 @@ def verify(args, folder):
     return tokens.group(1) if tokens else ""
 
 
+def lopsided(folder, n_ranks):
+    """A cluster of ranks that differ: one has most of the memory, one is slow, one has little room."""
+    path = folder / f"cluster-{n_ranks}.toml"
+    lines = ["headroom = 0.0"]
+    for i in range(n_ranks):
+        memory = "256 MiB" if i == 0 else "20 MiB" if i == n_ranks - 1 else "48 MiB"
+        speed = "gflops = 6.7\ngb_per_s = 3.3" if i == 1 else "gflops = 20.0\ngb_per_s = 10.0"
+        lines.append(f'[[node]]\nname = "n{i}"\nmemory = "{memory}"\n{speed}')
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def rank_processes(mpirun):
+    """Ids of the processes that this mpirun started."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if f"PPid:\t{mpirun}\n" in (entry / "status").read_text():
+                found.append(int(entry.name))
+        except OSError:
+            pass
+    return found
+
+
+def start(args, n_ranks, output, stderr):
+    words = command(args, output, ["--checkpoint-every", args.every])
+    if args.mpirun:
+        words = [*args.mpirun.split(), str(n_ranks), *words, "--cluster", lopsided(output.parent, n_ranks), "--dead-after", "3"]
+    else:
+        words += ["--ranks", str(n_ranks)]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return subprocess.Popen(words, stderr=stderr, stdout=stderr, env=os.environ | root)
+
+
 def interrupt(args, draw, output, log):
-    kind = draw.choice(list(SIGNALS))
+    kind = draw.choice(args.kinds.split(","))
     n_ranks = draw.choice([1, 2, 3, 5])
     with log.open("w") as stderr:
-        process = subprocess.Popen(command(args, output, ["--ranks", str(n_ranks), "--checkpoint-every", args.every]),
-                                   stderr=stderr, stdout=stderr)
+        process = start(args, n_ranks, output, stderr)
         try:
             process.wait(draw.uniform(0.5, args.longest))
         except subprocess.TimeoutExpired:
-            process.send_signal(SIGNALS[kind])
+            victims = rank_processes(process.pid) if args.mpirun else [process.pid]
+            if victims:
+                os.kill(draw.choice(victims), SIGNALS[kind])
             process.wait(120)
     went_on = re.search(r"document of .*", log.read_text())
-    return kind, n_ranks, went_on.group(0) if went_on else "from the beginning"
+    twice = re.search(r"(\d+) of them for the second time", log.read_text())
+    if twice and int(twice.group(1)) > int(args.every) * CHUNK:
+        sys.exit(f"more than one interval was read twice: {went_on.group(0)}")
+    if process.returncode not in (0, 75, 137, -9):
+        sys.exit(f"status {process.returncode}: {log.read_text()}")
+    return kind, n_ranks, went_on.group(0) if went_on else "nothing was restored before that"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--points", type=int, default=20)
-    parser.add_argument("--every", default="4", help="as --checkpoint-every")
+    parser.add_argument("--every", default="4", help="chunks, as --checkpoint-every")
     parser.add_argument("--longest", type=float, default=8, help="seconds until an interruption")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", default=",".join(SIGNALS), help="of interruptions, to be drawn from")
+    parser.add_argument("--mpirun", default="", help="words to stand before the number of ranks")
     args = parser.parse_args()
     draw = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,6 @@
 #include "worker/snapshot/block_words.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -96,57 +97,75 @@ void transpose(const Transposition& t, const Change& change) {
   }
 }
 
-// Rows of T, one for each of kLanes tokens, as words that hold one element of each, and back.
+// Rows of T, one for each of kLanes tokens, as words that hold one element of each, and back. The
+// rows of neighbouring tokens are `stride` elements apart.
 template <typename T, std::size_t kLanes>
-void interleave(const std::byte* rows, std::size_t n, std::byte* words) {
+void interleave(const std::byte* rows, std::size_t stride, std::size_t n, std::byte* words) {
   constexpr unsigned kBits = 8 * sizeof(T);
   for (std::size_t i = 0; i < n; ++i) {
     std::uint32_t word = 0;
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       T value;
-      std::memcpy(&value, rows + (lane * n + i) * sizeof(T), sizeof(T));
+      std::memcpy(&value, rows + (lane * stride + i) * sizeof(T), sizeof(T));
       word |= std::uint32_t{value} << (kBits * lane);
     }
     std::memcpy(words + 4 * i, &word, sizeof(word));
   }
 }
 template <typename T, std::size_t kLanes>
-void part(const std::byte* words, std::size_t n, std::byte* rows) {
+void part(const std::byte* words, std::size_t n, std::byte* rows, std::size_t stride) {
   constexpr unsigned kBits = 8 * sizeof(T);
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     for (std::size_t i = 0; i < n; ++i) {
       std::uint32_t word = 0;
       std::memcpy(&word, words + 4 * i, sizeof(word));
       const auto value = static_cast<T>(word >> (kBits * lane));
-      std::memcpy(rows + (lane * n + i) * sizeof(T), &value, sizeof(T));
+      std::memcpy(rows + (lane * stride + i) * sizeof(T), &value, sizeof(T));
     }
   }
 }
 
-// 4-bit codes of eight tokens: a word of a block has one dim of each, a byte of a row two dims.
+// 4-bit codes of eight tokens: a word of a block has one dim of each, a byte of a row two dims. Two
+// words become two others that have the row bytes of tokens 0 to 3 and of 4 to 7, and back.
+constexpr std::uint32_t kLow = 0x0f0f0f0fU;
+constexpr std::size_t kAtOnce = 32;  // bytes of a row
+using Bytes = std::array<std::byte, 4 * kAtOnce>;
+
 void interleave_int4(const std::byte* rows, std::size_t n_dims, std::byte* words) {
-  const std::size_t n = n_dims / 2;
-  for (std::size_t i = 0; i < n; ++i) {
-    std::array<std::uint32_t, 2> two{};  // the even dim and the odd one
-    for (std::size_t token = 0; token < 8; ++token) {
-      const auto codes = static_cast<std::uint32_t>(rows[token * n + i]);
-      const std::size_t at = 8 * (token % 4) + 4 * (token / 4);
-      two[0] |= (codes & 15U) << at;
-      two[1] |= (codes >> 4) << at;
+  const std::size_t stride = n_dims / 2;
+  for (std::size_t first = 0; first < stride; first += kAtOnce) {
+    const std::size_t n = std::min(kAtOnce, stride - first);
+    Bytes lower;
+    Bytes upper;
+    interleave<std::uint8_t, 4>(rows + first, stride, n, lower.data());
+    interleave<std::uint8_t, 4>(rows + 4 * stride + first, stride, n, upper.data());
+    for (std::size_t i = 0; i < n; ++i) {
+      std::uint32_t low = 0;
+      std::uint32_t high = 0;
+      std::memcpy(&low, lower.data() + 4 * i, sizeof(low));
+      std::memcpy(&high, upper.data() + 4 * i, sizeof(high));
+      const std::array two = {(low & kLow) | (high & kLow) << 4,
+                              (low >> 4 & kLow) | (high & ~kLow)};
+      std::memcpy(words + 8 * (first + i), two.data(), sizeof(two));
     }
-    std::memcpy(words + 8 * i, two.data(), sizeof(two));
   }
 }
 void part_int4(const std::byte* words, std::size_t n_dims, std::byte* rows) {
-  const std::size_t n = n_dims / 2;
-  for (std::size_t token = 0; token < 8; ++token) {
-    const std::size_t at = 8 * (token % 4) + 4 * (token / 4);
+  const std::size_t stride = n_dims / 2;
+  for (std::size_t first = 0; first < stride; first += kAtOnce) {
+    const std::size_t n = std::min(kAtOnce, stride - first);
+    Bytes lower;
+    Bytes upper;
     for (std::size_t i = 0; i < n; ++i) {
-      std::array<std::uint32_t, 2> two;
-      std::memcpy(two.data(), words + 8 * i, sizeof(two));
-      rows[token * n + i] =
-          static_cast<std::byte>((two[0] >> at & 15U) | (two[1] >> at & 15U) << 4);
+      std::array<std::uint32_t, 2> two;  // the even dim and the odd one
+      std::memcpy(two.data(), words + 8 * (first + i), sizeof(two));
+      const std::uint32_t low = (two[0] & kLow) | (two[1] & kLow) << 4;
+      const std::uint32_t high = (two[0] >> 4 & kLow) | (two[1] & ~kLow);
+      std::memcpy(lower.data() + 4 * i, &low, sizeof(low));
+      std::memcpy(upper.data() + 4 * i, &high, sizeof(high));
     }
+    part<std::uint8_t, 4>(lower.data(), n, rows + first, stride);
+    part<std::uint8_t, 4>(upper.data(), n, rows + 4 * stride + first, stride);
   }
 }
 
@@ -185,9 +204,9 @@ void values_to_rows(const KvBlockShape& shape, const std::byte* words, std::byte
       std::memcpy(rows, words, 4 * n);
       return;
     case KvType::kBf16:
-      return part<std::uint16_t, 2>(words, n, rows);
+      return part<std::uint16_t, 2>(words, n, rows, n);
     case KvType::kInt8:
-      return part<std::uint8_t, 4>(words, n, rows);
+      return part<std::uint8_t, 4>(words, n, rows, n);
     case KvType::kInt4:
       return part_int4(words, n, rows);
   }
@@ -200,9 +219,9 @@ void values_from_rows(const KvBlockShape& shape, const std::byte* rows, std::byt
       std::memcpy(words, rows, 4 * n);
       return;
     case KvType::kBf16:
-      return interleave<std::uint16_t, 2>(rows, n, words);
+      return interleave<std::uint16_t, 2>(rows, n, n, words);
     case KvType::kInt8:
-      return interleave<std::uint8_t, 4>(rows, n, words);
+      return interleave<std::uint8_t, 4>(rows, n, n, words);
     case KvType::kInt4:
       return interleave_int4(rows, n, words);
   }

@@ -29,7 +29,7 @@ Hdf5Id file_type(KvType type, RowPart part) {
 std::int64_t chunk_rows(std::size_t row_bytes, std::int64_t n_rows) {
   constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
   const auto most =
-      std::clamp<std::int64_t>(static_cast<std::int64_t>(kChunkBytes / row_bytes), 256, 4096);
+      std::clamp<std::int64_t>(static_cast<std::int64_t>(kChunkBytes / row_bytes), 256, 16384);
   return ceil_div(n_rows, ceil_div(n_rows, most));
 }
 

@@ -41,6 +41,24 @@ TEST(CheckpointClock, CountsChunksOrSecondsAnewEachTime) {
   EXPECT_EQ(chunks_until_due(never, 100), -1);
 }
 
+// A pipeline has chunks under way when a checkpoint is asked for, and it comes after them: so there
+// are never more than three chunks between two.
+TEST(CheckpointClock, ChunksUnderWayCountWhereverTheyAre) {
+  for (const std::int64_t n_under_way : {0, 1, 2}) {
+    CheckpointClock clock({Unit::kChunks, 3});
+    std::int64_t n_saved = 0;
+    for (std::int64_t n_read = 1; n_read < 30; ++n_read) {
+      clock.chunk_done(0.1, 0, n_under_way);
+      EXPECT_LE(n_read - n_saved, 3) << n_under_way;
+      if (clock.take_due()) {
+        EXPECT_LE(n_read + n_under_way - n_saved, 3);
+        n_saved = n_read + n_under_way;
+      }
+    }
+    EXPECT_GT(n_saved, 20);
+  }
+}
+
 TEST(CheckpointClock, SavingTakesNoMoreThanItsShareOfTheTime) {
   CheckpointClock clock({Unit::kCost, 0.02});
   // 4 GB take 20 s at the rate that is guessed: 2 % of 1000 s.

@@ -42,6 +42,12 @@ TEST_F(CacheFiles, ThreeRanksPartsAreOneFileForH5py) {
   EXPECT_TRUE(test::holds(saved_.master_path(), caches_));
 }
 
+TEST_F(CacheFiles, ThePictureOfKeptPositionsHasThemAll) {
+  LONGHAUL_SKIP_UNLESS_H5PY();
+  caches_.save(saved_);
+  EXPECT_EQ(test::run_check({"picture", saved_.master_path().string()}), "");
+}
+
 // The script damages the master in the end.
 TEST_F(CacheFiles, ThePythonModuleReadsTheSameBitsOfEveryType) {
   LONGHAUL_SKIP_UNLESS_H5PY();

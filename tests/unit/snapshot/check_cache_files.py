@@ -6,12 +6,14 @@
   check_cache_files.py close MASTER MASTER      two files of one sequence, computed by different ranks, agree but for rounding
   check_cache_files.py lost MASTER            with a part missing: what is read is right or NaN, never zeros
   check_cache_files.py module MASTER FOLDER   like `same`, read with tools/python/longhaul_kv.py
+  check_cache_files.py picture MASTER         what tools/python/draw_kept_positions.py draws of it
   check_cache_files.py damaged MASTER FOLDER  like `same`, but reading may be refused: exits 3 then
 """
 import hashlib
 import os
 import pathlib
 import sys
+import xml.etree.ElementTree
 
 import h5py
 import numpy as np
@@ -157,6 +159,25 @@ def check_module(master, folder):
         sys.exit("wrong: a flipped bit was not found")
 
 
+def check_picture(master):
+    """The picture is XML and has a coloured rectangle for each run of positions of each head."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools" / "python"))
+    import draw_kept_positions
+    import longhaul_kv
+
+    with longhaul_kv.open(master) as document:
+        picture = xml.etree.ElementTree.fromstring(draw_kept_positions.draw(document))
+        drawn = {}
+        for rectangle in picture.iter("{http://www.w3.org/2000/svg}rect"):
+            if rectangle.get("height") == str(draw_kept_positions.ROW - 2):
+                drawn[rectangle.get("fill")] = drawn.get(rectangle.get("fill"), 0) + 1
+        for role, colour in draw_kept_positions.COLOURS.items():
+            wanted = sum(len(draw_kept_positions.runs(document.positions(layer, kv_head)))
+                         for layer, roles in enumerate(document.roles())
+                         for kv_head, of_head in enumerate(roles) if of_head == role)
+            check(drawn.get(colour, 0) == wanted, role, "drawn:", drawn.get(colour, 0), "kept:", wanted)
+
+
 def check_close(one, other):
     check((one["tokens"][...] == other["tokens"][...]).all(), "tokens")
     for (layer, head, a), (_, _, b) in zip(heads(one), heads(other)):
@@ -201,6 +222,9 @@ def main():
         return
     if mode == "module":
         check_module(master, pathlib.Path(sys.argv[3]))
+        return
+    if mode == "picture":
+        check_picture(master)
         return
     if mode == "lost":
         check_lost(h5py.File(master, "r"))
