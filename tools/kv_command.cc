@@ -159,9 +159,7 @@ struct ConvertFlags {
 };
 
 Command add_convert(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "convert",
-      "Write a saved document again: of other cache types, in one part in place of many");
+  CLI::App* command = app.add_subcommand("convert", "Write it again: of other types, in one part");
   const auto flags = std::make_shared<ConvertFlags>();
   command->add_option("file", flags->from, "File NAME.h5")->required()->check(CLI::ExistingFile);
   command->add_option("--to", flags->to, "Folder for the new files")->required();
@@ -183,9 +181,8 @@ struct MergeFlags {
 };
 
 Command add_merge(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "merge",
-      "Make one file of what several runs saved of a document, each perhaps with parts lost");
+  CLI::App* command =
+      app.add_subcommand("merge", "Make one of what several runs have of a document");
   const auto flags = std::make_shared<MergeFlags>();
   command
       ->add_option("files", flags->from,
@@ -194,8 +191,9 @@ Command add_merge(CLI::App& app) {
       ->check(CLI::ExistingFile);
   command->add_option("--to", flags->to, "Folder for the new files")->required();
   command->footer(
-      R"(Rows that several files have come from the longest document's, in the order given. Damaged and lost
-parts are named and left out; what no file has is refused by head and positions.)");
+      R"(Rows that several files have come from the longest document's, in the order
+given. Damaged and lost parts are named and left out; what no file has is
+refused by head and positions.)");
   return {command, [flags] {
             std::vector<SavedHeader> headers;
             for (const fs::path& file : flags->from) headers.push_back(read_saved_header(file));
@@ -231,13 +229,8 @@ Command add_kv_command(CLI::App& program) {
   const std::vector<Command> commands = {
       add(*app, "list", "One line for each saved document", -1, run_list),
       add(*app, "info", "What a saved document was made with, and its files", -1, run_info),
-      add(*app, "verify",
-          "Read every byte and compare all checksums; exit status 5 if any is wrong", -1,
-          run_verify),
-      add(*app, "diff",
-          "What differs: settings, tokens, and for each head positions and values; "
-          "exit status 1 if anything does",
-          2, run_diff),
+      add(*app, "verify", "Compare all checksums; status 5 if any is wrong", -1, run_verify),
+      add(*app, "diff", "What differs, by head; status 1 if anything does", 2, run_diff),
       add_convert(*app),
       add_merge(*app)};
   return {app, [commands]() -> int {

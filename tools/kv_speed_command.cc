@@ -105,9 +105,10 @@ Command add_bench_kv_command(CLI::App& bench) {
   add_cache_flags(*app, flags->types, "Cache types (default: each of the four for both)");
   app->add_option("-o,--output", flags->output, "md, csv, json or jsonl")->capture_default_str();
   app->footer(
-      R"(Saving includes the sync and a checksum of the whole file, restoring checksums of all bytes. The
-plain file has as many bytes; it is written and synced in the same process, and read after the system
-was told to forget it. Each is the fastest of three, taken in turns. share: of the plain file's speed.)");
+      R"(Both include checksums of all bytes, saving the sync. The plain file has as many
+bytes; it is written and synced in the same process, and read after the system
+was told to forget it. Each is the fastest of three, taken in turns. share: of
+the plain file's speed.)");
   return {app, [flags] { return run(*flags); }};
 }
 
