@@ -9,6 +9,7 @@
 #include "base/device/device.h"
 #include "kernels/kv_block.h"
 #include "kernels/softmax_state.h"
+#include "kernels/sum_order.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {
@@ -45,6 +46,10 @@ struct AttentionArgs {
   float sm_scale = 1.0F;                 // usually 1 / sqrt(head_dim)
   std::span<const AttentionItem> items;  // distinct states; done in parallel, also along q_len and,
                                          // for few queries, along the keys
+  // kOfManyRows: a query adds up its keys in the order of their positions, grouped by these alone;
+  // few queries are not cut along the keys then. Blocks ascend and begin at multiples of 16. For
+  // items of one token kOfFewRows is what is fastest. GPUs have kFastest alone.
+  SumOrder order = SumOrder::kFastest;
 };
 
 void attention(StreamRef stream, const AttentionArgs& args);

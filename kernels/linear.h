@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/device/device.h"
+#include "kernels/sum_order.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {
@@ -20,6 +21,7 @@ struct LinearArgs {
   std::span<const float> bias = {};  // [n_out] or empty
   TensorView<float, 2> out;          // [n_tokens, n_out], contiguous
   LinearOutput output = LinearOutput::kOverwrite;
+  SumOrder order = SumOrder::kFastest;  // of int8 weights all are one; GPUs have kFastest alone
 };
 
 void linear(StreamRef stream, const LinearArgs& args);

@@ -12,6 +12,7 @@
 #include "partition/model_fingerprint.h"
 #include "partition/nearest_fit.h"
 #include "partition/place_heads.h"
+#include "partition/reproducible.h"
 #include "partition/split_ranks.h"
 #include "partition/stage_layout.h"
 
@@ -28,6 +29,8 @@ void validate(const PlanRequest& request) {
   const auto& [spec, heads, cluster, workload, options] = request;
   require_fits(heads, spec);
   require_runnable(heads, RunsOn::kOneRank);
+  if (workload.reproducible)
+    require_reproducible(heads, cluster.has_gpus() ? Device::kCuda : Device::kCpu);
   for (const KeyWindow& window : heads.windows()) {
     require(window.sink <= Workload::kMaxTokens && window.recent <= Workload::kMaxTokens,
             fmt::format("plan: a window of {} + {} tokens", window.sink, window.recent));
@@ -87,7 +90,8 @@ Plan empty_plan(const PlanRequest& request) {
           .kv = request.workload.kv(request.spec),
           .chunk_len = request.workload.chunk_len,
           .heads = request.heads,
-          .replicas = {}};
+          .replicas = {},
+          .reproducible = request.workload.reproducible};
 }
 
 std::vector<IndexedVector<KvHeadId, bool>> heads_that_keep_all(const PlanRequest& request,

@@ -52,6 +52,7 @@ StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
   StageSize size{.layers = layers, .n_ranks = n_ranks};
   size.weights = stage_weight_bytes(spec, workload.weights(spec), layers);
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
+  size.passes_all_blocks = workload.reproducible && n_ranks > 1;
   for (const LayerHeads& layer : heads) {
     size.max_all_heads = std::max(size.max_all_heads, layer.n_all);
     size.max_windowed_heads = std::max(size.max_windowed_heads, layer.n_windowed);
@@ -62,6 +63,7 @@ StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
           size.max_window_blocks, max_kept_blocks(layer.window, workload.block_size, n_tokens));
     }
   }
+  if (size.passes_all_blocks) size.max_all_heads = spec.n_kv_heads;
   return size;
 }
 
@@ -100,10 +102,14 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
   }
   // The layer's new blocks of all heads; of windowed heads, what comes for two slabs and a home,
   // and the same for others; a home sends the sink to all.
-  const std::int64_t windows =
-      stage.n_ranks == 1 ? 0
-                         : stage.max_windowed_heads * (6 * stage.max_window_blocks +
-                                                       stage.n_ranks * stage.max_sink_blocks);
+  std::int64_t windows = 0;
+  if (stage.passes_all_blocks) {
+    // Homes keep the whole chunk until its queries have been there.
+    windows = stage.max_windowed_heads * max_own_blocks(workload, 1, position, token_share);
+  } else if (stage.n_ranks > 1) {
+    windows = stage.max_windowed_heads *
+              (6 * stage.max_window_blocks + stage.n_ranks * stage.max_sink_blocks);
+  }
   return bytes + (blocks * spec.n_kv_heads + windows) * workload.kv(spec).block_bytes();
 }
 

@@ -38,7 +38,8 @@ struct StageSize {
   Extent layers;
   std::int64_t n_ranks = 0;
   std::int64_t weights = 0;
-  std::int64_t max_all_heads = 0;       // in any of its layers: heads that keep everything
+  std::int64_t max_all_heads = 0;  // in any of its layers: heads that keep everything
+  bool passes_all_blocks = false;  // a ring with reproducible results: windowed heads travel alike
   std::int64_t max_windowed_heads = 0;  // in any of its layers: heads that keep a window
   std::int64_t max_window_blocks = 0;   // the largest such window
   std::int64_t max_sink_blocks = 0;     // of it

@@ -145,6 +145,14 @@ std::optional<std::string> shorter_documents(const PlanRequest& request) {
   return fmt::format("documents of up to {} tokens (--document-tokens {})", *n, *n);
 }
 
+std::optional<std::string> split_heads(const PlanRequest& request) {
+  if (!request.workload.reproducible) return std::nullopt;
+  PlanRequest tried = request;
+  tried.workload.reproducible = false;
+  if (!plan_fits(tried)) return std::nullopt;
+  return "heads split over ranks: leave --reproducible out";
+}
+
 }  // namespace
 
 std::optional<std::int64_t> max_document_tokens(const PlanRequest& request) {
@@ -162,7 +170,7 @@ std::optional<std::int64_t> max_document_tokens(const PlanRequest& request) {
 std::vector<std::string> changes_that_fit(const PlanRequest& request) {
   std::vector<std::string> changes;
   for (const auto& change :
-       {smaller_types(request), fewer_sequences(request), shorter_chunks(request),
+       {split_heads(request), smaller_types(request), fewer_sequences(request), shorter_chunks(request),
         lower_ratio(request), shorter_documents(request), more_ranks(request),
         more_memory(request)}) {
     if (change) changes.push_back(*change);

@@ -238,6 +238,7 @@ Homes place_whole(const PlacementArgs& args, const StageDemand& demand, const Ke
 bool heads_fit(const PlacementArgs& args) {
   if (!has_fixed_room(args)) return false;
   const StageDemand demand = stage_demand(args);
+  if (args.whole_heads) return whole_fits(args, demand);
   return spare_fits(args, demand) || share_fits(args, demand) || whole_fits(args, demand);
 }
 
@@ -246,7 +247,9 @@ std::vector<IndexedVector<KvHeadId, Home>> place_heads(
   const StageDemand demand = stage_demand(args);
   require(has_fixed_room(args), "place_heads: the weights alone do not fit");
   std::optional<Homes> homes;
-  if (spare_fits(args, demand)) {
+  if (args.whole_heads) {
+    if (whole_fits(args, demand)) homes = place_whole(args, demand, keeps_all);
+  } else if (spare_fits(args, demand)) {
     homes = place_in_turn(args, demand, keeps_all, demand.n_windowed * demand.windowed_blocks);
   } else if (const auto n_windowed = share_fits(args, demand)) {
     homes = place_in_turn(args, demand, keeps_all, 0);

@@ -32,6 +32,7 @@ struct PlacementArgs {
   std::int64_t document_blocks = 0;  // of one head
   std::int64_t tail_blocks = 0;      // that one fork can touch
   std::int64_t n_sequences = 1;      // forks
+  bool whole_heads = false;          // each head has one home
   double blocks_read_per_head = 0;   // a head's projections, in blocks: read whatever it keeps
 };
 

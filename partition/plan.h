@@ -56,6 +56,8 @@ struct Plan {
   std::int64_t chunk_len = 0;  // tokens of a prefill chunk, over the whole ring
   HeadTable heads;
   std::vector<Replica> replicas;
+  // Every result has the same bits as on one rank: each head has one home, and no sum is cut.
+  bool reproducible = false;
   bool operator==(const Plan&) const = default;
 };
 

@@ -50,18 +50,20 @@ Json stage_json(const Stage& stage) {
 }
 
 JsonObject without_hash(const Plan& plan) {
-  return {{"format", Json(std::string(kFormat))},
-          {"version", Json(kVersion)},
-          {"model", Json(plan.model)},
-          {"kv", Json(JsonObject{{"k_type", Json(std::string(name_of(plan.kv.k_type)))},
-                                 {"v_type", Json(std::string(name_of(plan.kv.v_type)))},
-                                 {"block_size", Json(plan.kv.block_size)},
-                                 {"head_dim", Json(plan.kv.head_dim)}})},
-          {"chunk_len", Json(plan.chunk_len)},
-          {"heads", to_json(plan.heads)},
-          {"replicas", list_json(plan.replicas, [](const Replica& replica) {
-             return JsonObject{{"stages", list_json(replica.stages, stage_json)}};
-           })}};
+  JsonObject object{{"format", Json(std::string(kFormat))},
+                    {"version", Json(kVersion)},
+                    {"model", Json(plan.model)},
+                    {"kv", Json(JsonObject{{"k_type", Json(std::string(name_of(plan.kv.k_type)))},
+                                           {"v_type", Json(std::string(name_of(plan.kv.v_type)))},
+                                           {"block_size", Json(plan.kv.block_size)},
+                                           {"head_dim", Json(plan.kv.head_dim)}})},
+                    {"chunk_len", Json(plan.chunk_len)},
+                    {"heads", to_json(plan.heads)},
+                    {"replicas", list_json(plan.replicas, [](const Replica& replica) {
+                       return JsonObject{{"stages", list_json(replica.stages, stage_json)}};
+                     })}};
+  if (plan.reproducible) object.insert(object.end(), {"reproducible", Json(true)});
+  return object;
 }
 
 // --- reading ---
@@ -169,13 +171,15 @@ Plan plan_from_json(const Json& json, std::string_view source) {
         fmt::format("{} is of another version of Longhaul, which reads {}; make the plan again",
                     version, kVersion));
   }
-  allow(root, {"format", "version", "hash", "model", "kv", "chunk_len", "heads", "replicas"});
+  allow(root, {"format", "version", "hash", "model", "kv", "chunk_len", "heads", "replicas",
+               "reproducible"});
   Plan plan;
   plan.model = root.at("model").as_string();
   plan.kv = read_kv(root.at("kv"));
   plan.chunk_len = root.at("chunk_len").as_integer(1, kMaxDimension);
   plan.heads = heads_from_json(root.at("heads"));
   plan.replicas = read_list(root.at("replicas"), read_replica);
+  if (const auto field = root.find("reproducible")) plan.reproducible = field->as_bool();
   const std::string hash = plan_hash(plan);
   if (root.at("hash").as_string() != hash) {
     root.at("hash").fail(fmt::format(

@@ -101,6 +101,7 @@ bool StagePlanner::fits(const StageLayout& stage, Extent layers) const {
   args.document_blocks = request_.workload.document_blocks();
   args.tail_blocks = request_.workload.tail_blocks();
   args.n_sequences = request_.workload.n_sequences;
+  args.whole_heads = request_.workload.reproducible;
   return heads_fit(args);
 }
 
@@ -137,6 +138,7 @@ PlacementArgs StagePlanner::placement_args(const StageLayout& stage) const {
   args.document_blocks = request_.workload.document_blocks();
   args.tail_blocks = request_.workload.tail_blocks();
   args.n_sequences = request_.workload.n_sequences;
+  args.whole_heads = request_.workload.reproducible;
   const DType dtype = request_.workload.weights(spec);
   const std::int64_t q_rows = spec.gqa_group() * spec.head_dim;
   args.blocks_read_per_head = static_cast<double>(matrix_bytes(q_rows, spec.d_model, dtype) +

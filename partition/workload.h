@@ -23,6 +23,8 @@ struct Workload {
   std::int64_t block_size = 64;
   std::optional<DType> weight_dtype = std::nullopt;  // as held in memory; none: the model files'
 
+  bool reproducible = false;  // the plan's results have the same bits as on one rank (plan.h)
+
   // As held in memory: f16 and f64 files are converted to f32 once.
   DType weights(const ModelSpec& spec) const {
     const DType dtype = weight_dtype.value_or(spec.weight_dtype);

@@ -1,6 +1,7 @@
 #include "tools/plan_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -19,12 +20,14 @@
 #include "partition/make_plan.h"
 #include "partition/plan_json.h"
 #include "partition/weight_bytes.h"
+#include "tools/bench/shapes.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/flags/sizes.h"
 #include "tools/identify/training_cost.h"
+#include "tools/job/check_in.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/head_settings.h"
 #include "tools/job/input_errors.h"
@@ -37,6 +40,7 @@ namespace {
 
 struct PlanFlags {
   std::string model;
+  std::string shape;  // instead of a model
   JobConfig job;
   HeadSettings heads;
   std::int64_t n_ranks = 1;
@@ -48,6 +52,17 @@ struct PlanFlags {
   std::optional<std::int64_t> identify_tokens;  // of the longest text
   std::int64_t identify_answer = 1000;          // tokens of it that are compared
 };
+
+void add_plan_model_flags(CLI::App& app, PlanFlags& f) {
+  CLI::Option* model = app.add_option(
+      "-m,--model", f.model,
+      "Model: a Hugging Face folder, or org/name[@revision] from the local hub cache");
+  app.add_option("--shape", f.shape,
+                 fmt::format("Instead of a model the shape of a published one ({}), or of a "
+                             "config.json",
+                             fmt::join(bench::shape_names(), ", ")))
+      ->excludes(model);
+}
 
 void add_plan_cluster_flags(CLI::App& app, PlanFlags& f) {
   const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
@@ -100,23 +115,48 @@ void add_workload_flags(CLI::App& app, PlanFlags& f) {
       ->group(group);
   add_parallel_flag(app, f.job, group);
   add_chunk_flag(app, f.job, group);
+  add_reproducible_flag(app, f.job, group);
   add_head_flags(app, f.heads, "Retrieval and streaming heads");
   const std::string memory = "Memory";
   add_cache_flags(app, f.job, memory);
   add_weights_flag(app, f.job, memory);
 }
 
+// Memory is that of the device: with GPUs one for each rank.
+ClusterSpec cluster_of_equals(const PlanFlags& flags) {
+  ClusterSpec cluster = equal_cluster(flags.n_ranks, *flags.memory_bytes, flags.ranks_per_host);
+  if (flags.job.device != DeviceChoice::kCuda) return cluster;
+  for (std::size_t i = 0; i < cluster.ranks.size(); ++i) {
+    RankSpec& rank = cluster.ranks[i];
+    rank.device = Device::kCuda;
+    rank.gpu = static_cast<int>(static_cast<std::int64_t>(i) % flags.ranks_per_host);
+    rank.gflops = kDefaultGpuGflops;
+    rank.memory_gb_per_s = kDefaultGpuGbPerS;
+  }
+  return cluster;
+}
+
 ClusterSpec cluster_of(const PlanFlags& flags, JobRanks& ranks, ModelSource& model) {
   if (!flags.job.cluster.empty()) return read_cluster(flags.job.cluster);
-  if (flags.memory_bytes)
-    return equal_cluster(flags.n_ranks, *flags.memory_bytes, flags.ranks_per_host);
+  if (flags.memory_bytes) return cluster_of_equals(flags);
   require(ranks.n_ranks > 1,
           "which cluster? Give --cluster FILE, or --ranks N --memory 16G for equal ranks, or start "
           "the ranks with mpirun or srun");
   return ranks.find_cluster(model);
 }
 
+// Without weights where only a shape is given: a plan needs none.
 std::shared_ptr<ModelSource> open_source(const PlanFlags& flags) {
+  if (!flags.shape.empty()) {
+    const ModelSpec spec = bench::model_shape(flags.shape).spec;
+    return std::make_shared<ModelSource>(
+        spec, flags.job.weights.value_or(spec.weight_dtype),
+        [](Extent, const DeviceId&) -> Weights {
+          throw Error(ErrorCode::kInternal, "plan: a shape has no weights");
+        });
+  }
+  require(!flags.model.empty(),
+          "which model? Give -m MODEL, or --shape NAME, such as --shape llama-3.1-8b");
   return source_of(open_model_folder(flags.model, hub_cache()), flags.job.weights);
 }
 
@@ -134,6 +174,7 @@ PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
   workload.n_sequences = flags.job.n_parallel;
   workload.chunk_len = flags.job.chunk_len.value_or(default_chunk_len(request.cluster.n_ranks()));
   workload.block_size = flags.job.block_size;
+  workload.reproducible = flags.job.reproducible;
   workload.weight_dtype = model->weight_dtype();
   const KvType natural = natural_kv_type(workload.weights(request.spec));
   workload.k_type = flags.job.k_type.value_or(natural);
@@ -219,7 +260,10 @@ int run_plan(const PlanFlags& flags, JobRanks& ranks) {
                 fmt::format("the planner made a wrong plan, please report it: {}",
                             fmt::join(violations, "; ")));
   }
-  print(flags, explain(plan, request.spec, request.cluster, request.workload), plan_to_json(plan));
+  std::string text = explain(plan, request.spec, request.cluster, request.workload);
+  const std::string sets = explain_instruction_sets(ranks.instruction_sets);
+  if (!sets.empty()) text += fmt::format("  {}\n", sets);
+  print(flags, text, plan_to_json(plan));
   return kExitDone;
 }
 
@@ -230,7 +274,7 @@ Command add_plan_command(CLI::App& program) {
       program.add_subcommand("plan", "Show what would run where, whether it fits, and how long");
   const auto flags = std::make_shared<PlanFlags>();
   flags->job.n_parallel = Workload{}.n_sequences;
-  add_model_flag(*app, flags->model);
+  add_plan_model_flags(*app, *flags);
   add_plan_cluster_flags(*app, *flags);
   add_workload_flags(*app, *flags);
   app->add_option("--json", flags->json, "Write the plan to this file too; -: only to stdout");
@@ -238,6 +282,8 @@ Command add_plan_command(CLI::App& program) {
   app->footer(R"(Examples:
   Does a million tokens fit on 8 ranks with 80 GiB each?
     longhaul plan -m models/llama --ranks 8 --memory 80G --document-tokens 1000000
+  For a published shape, on GPUs:
+    longhaul plan --shape llama-3.1-8b --ranks 2 --memory 80G --device cuda
   The same with half of the heads as streaming heads, on a described cluster:
     longhaul plan -m models/llama --cluster cluster.toml --document-tokens 1000000 \
       --head-profile profile --retrieval-ratio 0.5 --json plan.json

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include <limits>
+#include <random>
 
 #include "base/error.h"
 #include "coordinator/body_fields.h"
@@ -94,10 +95,15 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
   app.add_option("--presence-penalty", o.answers.sampling.presence_penalty,
                  "Taken off the logits of tokens that the answer has (default 0)")
       ->group(group);
-  app.add_option("-s,--seed", o.answers.sampling.seed,
-                 "Random seed (default 0: every run draws the same)")
-      ->check(CLI::Range(std::uint64_t{0},
-                         static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())))
+  app.add_option_function<std::int64_t>(
+         "-s,--seed",
+         [&o](const std::int64_t& seed) {
+           o.answers.sampling.seed =
+               seed < 0 ? std::random_device()() : static_cast<std::uint64_t>(seed);
+         },
+         "Random seed (default 0: every run draws the same; -1: another in each run, which says "
+         "what it is)")
+      ->check(CLI::Range(std::int64_t{-1}, std::numeric_limits<std::int64_t>::max()))
       ->group(group);
   app.add_option("--chat-template", o.answers.chat.chat_template,
                  "Jinja file to use as chat template (default: the model's own)")
@@ -116,6 +122,7 @@ void add_job_options(CLI::App& app, RunOptions& o) {
   const std::string memory = "Speed and memory";
   add_device_flags(app, o.job, memory);
   add_chunk_flag(app, o.job, memory);
+  add_reproducible_flag(app, o.job, memory);
   add_parallel_flag(app, o.job, memory);
   add_kv_limit_flag(app, o.job, memory);
   add_weights_flag(app, o.job, memory);

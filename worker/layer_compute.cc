@@ -10,11 +10,12 @@
 
 namespace longhaul {
 
-LayerCompute::LayerCompute(const Weights& weights, StreamRef stream)
+LayerCompute::LayerCompute(const Weights& weights, StreamRef stream, RowBits bits)
     : weights_(weights),
       frequencies_(rope_frequencies(weights.spec())),
       norm_eps_(static_cast<float>(weights.spec().norm_eps)),
       stream_(stream),
+      bits_(bits),
       buffers_(weights.spec(), stream),
       times_(stream) {}
 
@@ -40,19 +41,24 @@ void LayerCompute::norm_for_attention(const LayerWeights& layer) {
                      .out = buffers_.normed});
 }
 
+// In the order that the step's rows have.
+void LayerCompute::multiply(LinearArgs args) {
+  args.order = order();
+  linear(stream_, args);
+}
+
 void LayerCompute::project_keys_values(const LayerWeights& layer, const TensorView<float, 3>& k,
                                        const TensorView<float, 3>& v) {
   const PhaseTimer timer(times_, Phase::kProject);
   const StepBuffers& b = buffers_;
-  linear(stream_, {.x = b.normed, .weight = layer.k, .bias = layer.k_bias, .out = as_matrix(k)});
-  linear(stream_, {.x = b.normed, .weight = layer.v, .bias = layer.v_bias, .out = as_matrix(v)});
+  multiply({.x = b.normed, .weight = layer.k, .bias = layer.k_bias, .out = as_matrix(k)});
+  multiply({.x = b.normed, .weight = layer.v, .bias = layer.v_bias, .out = as_matrix(v)});
   rotate(k, layer.k_norm);
 }
 
 void LayerCompute::project_queries(const LayerWeights& layer, const TensorView<float, 3>& q) {
   const PhaseTimer timer(times_, Phase::kProject);
-  linear(stream_,
-         {.x = buffers_.normed, .weight = layer.q, .bias = layer.q_bias, .out = as_matrix(q)});
+  multiply({.x = buffers_.normed, .weight = layer.q, .bias = layer.q_bias, .out = as_matrix(q)});
   rotate(q, layer.q_norm);
 }
 
@@ -72,31 +78,49 @@ void LayerCompute::finish_states(const LayerWeights& layer, const SoftmaxStateVi
 void LayerCompute::project_outputs(const LayerWeights& layer, const TensorView<float, 3>& o,
                                    const Output& to) {
   const PhaseTimer timer(times_, Phase::kFinish);
-  linear(stream_, {.x = as_matrix(o),
-                   .weight = layer.o,
-                   .bias = layer.o_bias,
-                   .out = to.out,
-                   .output = to.how});
+  multiply({.x = as_matrix(o),
+            .weight = layer.o,
+            .bias = layer.o_bias,
+            .out = to.out,
+            .output = to.how});
+}
+
+void LayerCompute::norm_for_feed_forward(const LayerWeights& layer) {
+  const PhaseTimer timer(times_, Phase::kFeedForward);
+  rms_norm(
+      stream_,
+      {.x = buffers_.hidden, .weight = layer.ffn_norm, .eps = norm_eps_, .out = buffers_.normed});
+}
+
+TensorView<float, 2> LayerCompute::activate(const LayerWeights& layer, Extent rows) {
+  const PhaseTimer timer(times_, Phase::kFeedForward);
+  const StepBuffers& b = buffers_;
+  const TensorView<float, 2> x = b.normed.slice(0, rows);
+  const TensorView<float, 2> gate(b.gate.data(), {rows.size(), layer.gate.n_out});
+  const TensorView<float, 2> up(b.up.data(), {rows.size(), layer.up.n_out});
+  multiply({.x = x, .weight = layer.gate, .bias = layer.gate_bias, .out = gate});
+  multiply({.x = x, .weight = layer.up, .bias = layer.up_bias, .out = up});
+  swiglu(stream_, {.gate = gate, .up = up, .out = gate});
+  return gate;
+}
+
+void LayerCompute::project_activations(const LayerWeights& layer,
+                                       const TensorView<const float, 2>& activations,
+                                       const Output& to) {
+  const PhaseTimer timer(times_, Phase::kFeedForward);
+  multiply({.x = activations,
+            .weight = layer.down,
+            .bias = layer.down_bias,
+            .out = to.out,
+            .output = to.how});
 }
 
 void LayerCompute::feed_forward(const LayerWeights& layer, const Output& to) {
-  const PhaseTimer timer(times_, Phase::kFeedForward);
-  const StepBuffers& b = buffers_;
-  rms_norm(stream_, {.x = b.hidden, .weight = layer.ffn_norm, .eps = norm_eps_, .out = b.normed});
-  const std::int64_t n_rows = b.hidden.dim(0);
+  norm_for_feed_forward(layer);
+  const std::int64_t n_rows = buffers_.hidden.dim(0);
   for (std::int64_t begin = 0; begin < n_rows; begin += StepBuffers::kFfnTileRows) {
     const Extent rows{begin, std::min(n_rows, begin + StepBuffers::kFfnTileRows)};
-    const TensorView<float, 2> x = b.normed.slice(0, rows);
-    const TensorView<float, 2> gate(b.gate.data(), {rows.size(), layer.gate.n_out});
-    const TensorView<float, 2> up(b.up.data(), {rows.size(), layer.up.n_out});
-    linear(stream_, {.x = x, .weight = layer.gate, .bias = layer.gate_bias, .out = gate});
-    linear(stream_, {.x = x, .weight = layer.up, .bias = layer.up_bias, .out = up});
-    swiglu(stream_, {.gate = gate, .up = up, .out = gate});
-    linear(stream_, {.x = gate,
-                     .weight = layer.down,
-                     .bias = layer.down_bias,
-                     .out = to.out.slice(0, rows),
-                     .output = to.how});
+    project_activations(layer, activate(layer, rows), {to.out.slice(0, rows), to.how});
   }
 }
 
@@ -119,7 +143,12 @@ TensorView<const float, 2> LayerCompute::logits(const TensorView<const float, 2>
   const TensorView<float, 2> out(logits_memory_.data(), {n_rows, ids.size()});
   rms_norm(stream_,
            {.x = hidden, .weight = weights_.final_norm(), .eps = norm_eps_, .out = normed});
-  linear(stream_, {.x = normed, .weight = weights_.lm_head().outputs(ids), .bias = {}, .out = out});
+  linear(stream_,
+         {.x = normed,
+          .weight = weights_.lm_head().outputs(ids),
+          .bias = {},
+          .out = out,
+          .order = bits_ == RowBits::kFastest ? SumOrder::kFastest : SumOrder::kOfFewRows});
   return out;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/device/device.h"
 #include "kernels/linear.h"
+#include "kernels/sum_order.h"
 #include "kernels/tensor.h"
 #include "model/rope_frequencies.h"
 #include "worker/phase_clock.h"
@@ -17,15 +18,30 @@
 
 namespace longhaul {
 
+// Whether a row's bits may depend on which rows are computed with it (kernels/sum_order.h).
+enum class RowBits : std::uint8_t { kFastest, kReproducible };
+// What the rows of a step are: those of a text are read together, those of answers come one by one.
+enum class RowsOf : std::uint8_t { kText, kAnswers };
+
 // Used by one thread; weights must outlive it. Local.
 class LayerCompute {
  public:
   // `stream` is of the weights' device; its owner outlives this.
-  explicit LayerCompute(const Weights& weights, StreamRef stream = StreamRef::cpu());
+  explicit LayerCompute(const Weights& weights, StreamRef stream = StreamRef::cpu(),
+                        RowBits bits = RowBits::kFastest);
 
   // Sets the number of rows and the angles of their positions; the caller fills
-  // buffers().positions and hidden states first, with embed() or from the stage before.
-  void set_rows(std::int64_t n_rows) { buffers_.set_rows(n_rows); }
+  // buffers().positions and hidden states first, with embed() or from the stage before. Where rows
+  // are reproducible, what they are decides in which order their sums are taken, not how many.
+  void set_rows(std::int64_t n_rows, RowsOf what = RowsOf::kText) {
+    buffers_.set_rows(n_rows);
+    rows_of_ = what;
+  }
+  // Of the sums of these rows.
+  SumOrder order() const {
+    if (bits_ == RowBits::kFastest) return SumOrder::kFastest;
+    return rows_of_ == RowsOf::kText ? SumOrder::kOfManyRows : SumOrder::kOfFewRows;
+  }
   void set_angles();
   // Hidden states of the rows from the embedding table. Throws kInvalidArgument for a token outside
   // the vocabulary.
@@ -53,11 +69,18 @@ class LayerCompute {
   void project_outputs(const LayerWeights& layer, const TensorView<float, 3>& o, const Output& to);
   // From buffers().hidden to `to`, by the weights' columns.
   void feed_forward(const LayerWeights& layer, const Output& to);
+  // Its parts: the norm of all rows; the activations of at most StepBuffers::kFfnTileRows of them,
+  // [rows, the weights' columns], valid until the next call; and their projection.
+  void norm_for_feed_forward(const LayerWeights& layer);
+  TensorView<float, 2> activate(const LayerWeights& layer, Extent rows);
+  void project_activations(const LayerWeights& layer, const TensorView<const float, 2>& activations,
+                           const Output& to);
 
   // Final norm and vocabulary projection of such rows, contiguous: [n_rows, vocab_size], valid
   // until the next call. The caller takes as many rows at a time as it has memory for.
   TensorView<const float, 2> logits(const TensorView<const float, 2>& hidden);
-  // The same for some rows of the vocabulary only: [n_rows, ids.size()].
+  // The same for some rows of the vocabulary only: [n_rows, ids.size()]. Reproducible sums are
+  // those of few rows here, whatever the rows are.
   TensorView<const float, 2> logits(const TensorView<const float, 2>& hidden, Extent ids);
 
   const Weights& weights() const { return weights_; }
@@ -71,12 +94,15 @@ class LayerCompute {
   }
 
  private:
+  void multiply(LinearArgs args);
   void rotate(const TensorView<float, 3>& x, std::span<const float> norm);
 
   const Weights& weights_;
   RopeFrequencies frequencies_;
   float norm_eps_;
   StreamRef stream_;
+  RowBits bits_;
+  RowsOf rows_of_ = RowsOf::kText;
   StepBuffers buffers_;
   DeviceTensor<float, 2> logits_normed_memory_;
   DeviceTensor<float, 2> logits_memory_;

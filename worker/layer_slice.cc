@@ -44,4 +44,13 @@ LayerWeights ffn_columns_of(const LayerWeights& layer, Extent columns) {
   return part;
 }
 
+LayerWeights outputs_of(const LayerWeights& layer, Extent columns) {
+  LayerWeights part;
+  part.o = layer.o.outputs(columns);
+  part.o_bias = rows_of(layer.o_bias, columns);
+  part.down = layer.down.outputs(columns);
+  part.down_bias = rows_of(layer.down_bias, columns);
+  return part;
+}
+
 }  // namespace longhaul

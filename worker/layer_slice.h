@@ -19,4 +19,8 @@ LayerWeights heads_of(const LayerWeights& layer, const ModelSpec& spec, Extent k
 // Attention's weights are left out.
 LayerWeights ffn_columns_of(const LayerWeights& layer, Extent columns);
 
+// The output projection and the feed-forward network's last product, for these columns of d_model
+// only: each output is whole. The rest is left out.
+LayerWeights outputs_of(const LayerWeights& layer, Extent columns);
+
 }  // namespace longhaul

@@ -72,7 +72,7 @@ void Transformer::attend(LayerId number, const Batch& batch) {
     for (const BatchSegment& segment : batch.segments)
       work_.add(queries, kv_head, segment.rows, segment.cache->head(number, kv_head).blocks());
   }
-  work_.run();
+  work_.run(compute_.order());
 }
 
 // Narrows the buffers to the wanted rows and says whose they are.
@@ -96,7 +96,7 @@ Batch Transformer::keep_wanted(const Batch& batch) {
 }
 
 void Transformer::begin(const Batch& batch) {
-  compute_.set_rows(batch.n_rows());
+  compute_.set_rows(batch.n_rows(), batch.is_prompt ? RowsOf::kText : RowsOf::kAnswers);
   for (const BatchSegment& segment : batch.segments) {
     std::iota(buffers().positions.begin() + segment.rows.begin,
               buffers().positions.begin() + segment.rows.end, segment.first_position.value);

@@ -17,6 +17,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/kv_block_check.h"
 #include "kernels/sum_rows.h"
+#include "partition/reproducible.h"
 #include "worker/alone_forward.h"
 #include "worker/ring/ring_forward.h"
 #include "worker/snapshot/restore_sequence.h"
@@ -79,6 +80,13 @@ HeadTable heads_of(const WorkerConfig& config) {
   return heads;
 }
 
+RowBits row_bits(const WorkerConfig& config) {
+  const bool reproducible = config.place ? config.place->plan->reproducible : config.reproducible;
+  if (!reproducible) return RowBits::kFastest;
+  require_reproducible(heads_of(config), config.device.kind);
+  return RowBits::kReproducible;
+}
+
 std::optional<RingStage> stage_of(const WorkerConfig& config) {
   if (!config.place) return std::nullopt;
   const RingPlace& place = *config.place;
@@ -130,7 +138,7 @@ Worker::Worker(const WorkerConfig& config)
       decode_graphs_(config.decode_graphs),
       layout_(heads_of(config), layers_of(config, stage_), block_shape(config)),
       pool_(layout_.shape(), config.cache_limit_bytes, queue_.stream()),
-      compute_(*weights_, queue_.stream()),
+      compute_(*weights_, queue_.stream(), row_bits(config)),
       logits_reader_(compute_),
       board_(config.board),
       rank_{comm_.job_rank()} {

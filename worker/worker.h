@@ -41,8 +41,11 @@ struct WorkerConfig {
   KvType v_type = KvType::kF32;                   // of cached values
   std::int64_t block_size = 64;                   // tokens of a cache block
   std::optional<std::size_t> cache_limit_bytes =
-      std::nullopt;           // of slabs; none: what the system or the GPU gives
-  int n_threads = 0;          // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
+      std::nullopt;   // of slabs; none: what the system or the GPU gives
+  int n_threads = 0;  // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
+  // The same bits with any chunks, batches and threads, and on any ranks
+  // (partition/reproducible.h). With a place: the plan's.
+  bool reproducible = false;
   bool decode_graphs = true;  // decode steps of a GPU that is alone are CUDA graphs
   // With other ranks: where this one stands. Heads, cache types and block size are then the plan's;
   // `weights` include those of its stage.

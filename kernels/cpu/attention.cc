@@ -39,7 +39,8 @@ void attention(const AttentionArgs& args) {
                partial_state(schedule.splits[static_cast<std::size_t>(split)], range, partials));
     }
     task.scratch = scratch.bytes(scratch_bytes);
-    const bool by_amx = has_amx && task.n_tokens * task.n_heads >= kAmxRows;
+    // AMX raises the references of rows together (kernels/cpu/isa/amx_softmax.h).
+    const bool by_amx = has_amx && !task.rows_apart && task.n_tokens * task.n_heads >= kAmxRows;
     (by_amx ? kernels.amx_attend : kernels.attend)(task);
   });
   for (const SplitTile& split : schedule.splits) {

@@ -33,7 +33,10 @@ std::vector<QueryTile> query_tiles(std::int64_t q_len, std::int64_t gqa_group) {
 }
 
 // Block ranges of nearly equal numbers of tokens.
-std::vector<Extent> block_ranges(std::span<const KvBlockRef> blocks, std::int64_t n_tiles) {
+std::vector<Extent> block_ranges(std::span<const KvBlockRef> blocks, std::int64_t n_tiles,
+                                 SumOrder order) {
+  // Where they were cut would depend on the item's last query.
+  if (order == SumOrder::kOfManyRows) return {{0, static_cast<std::int64_t>(blocks.size())}};
   std::int64_t n_keys = 0;
   for (const KvBlockRef& block : blocks) n_keys += block.n_tokens;
   const std::int64_t n_ranges = std::clamp<std::int64_t>(
@@ -95,6 +98,7 @@ AttentionTask make_task(const AttentionArgs& args, const AttentionItem& item, co
           .l = state.l.data(),
           .l_token_stride = state.l.stride(0),
           .l_head_stride = state.l.stride(1),
+          .rows_apart = args.order == SumOrder::kOfManyRows,
           .starts_empty = false,
           .scratch = nullptr};
 }
@@ -103,7 +107,7 @@ void add_item(const AttentionArgs& args, const AttentionItem& item, AttentionSch
   if (item.q.size() == 0 || item.blocks.empty()) return;
   const std::vector<QueryTile> tiles = query_tiles(item.q.dim(0), item.q.dim(1));
   const std::vector<Extent> ranges =
-      block_ranges(item.blocks, static_cast<std::int64_t>(tiles.size()));
+      block_ranges(item.blocks, static_cast<std::int64_t>(tiles.size()), args.order);
   // The last queries see the most keys: longest tasks first.
   for (auto tile = tiles.rbegin(); tile != tiles.rend(); ++tile) {
     if (ranges.size() == 1) {

@@ -49,18 +49,22 @@ bool has_linear_pairs() { return cpu::kernels().pair_linear != nullptr; }
 // LONGHAUL_ISA=baseline then really runs without AVX. It takes float32 only: its bf16 products are
 // slower than own ones, also by AMX (longhaul bench kernels --all-paths; oneDNN 2.6.3 takes 1.6 to
 // 2.6 times as long there, docs/benchmarks/kernels_amx.md).
-LinearPath linear_path(std::int64_t n_rows, DType weight_dtype) {
+// Whether its rows depend on each other is not ours to know, so it serves kFastest only.
+LinearPath linear_path(std::int64_t n_rows, DType weight_dtype, SumOrder order) {
+  const auto is_few = [&](std::int64_t most) {
+    return order == SumOrder::kFastest ? n_rows <= most : order == SumOrder::kOfFewRows;
+  };
   if (weight_dtype == DType::kI8) return LinearPath::kInt8;
   if (weight_dtype == DType::kBf16 && has_linear_amx()) {
-    return n_rows <= kFewRowsAmx ? LinearPath::kFewRowsAmx : LinearPath::kTiledAmx;
+    return is_few(kFewRowsAmx) ? LinearPath::kFewRowsAmx : LinearPath::kTiledAmx;
   }
-  const bool few = n_rows <= kFewRows;
+  const bool few = is_few(kFewRows);
   if (weight_dtype == DType::kBf16 && has_linear_pairs() && bf16_pairs()) {
     return few ? LinearPath::kFewRowsOfPairs : LinearPath::kTiledPairs;
   }
   if (few) return LinearPath::kFewRows;
-  const bool by_onednn =
-      onednn::in_build() && weight_dtype == DType::kF32 && active_isa() == supported_isas().back();
+  const bool by_onednn = order == SumOrder::kFastest && onednn::in_build() &&
+                         weight_dtype == DType::kF32 && active_isa() == supported_isas().back();
   return by_onednn ? LinearPath::kOneDnn : LinearPath::kTiled;
 }
 
@@ -96,7 +100,7 @@ void linear_by(LinearPath path, const LinearArgs& args) {
 }
 
 void cpu::linear(const LinearArgs& args) {
-  linear_by(linear_path(args.x.dim(0), args.weight.dtype), args);
+  linear_by(linear_path(args.x.dim(0), args.weight.dtype, args.order), args);
 }
 
 }  // namespace longhaul

@@ -23,8 +23,10 @@ std::string_view name_of(LinearPath path);
 bool has_linear_pairs();
 // Whether it has the paths of AMX.
 bool has_linear_amx();
-// The path that linear() takes for this many rows, with the active instruction set and build.
-LinearPath linear_path(std::int64_t n_rows, DType weight_dtype);
+// The path that linear() takes for this many rows, with the active instruction set and build. In an
+// order other than kFastest it is the same for any number of rows.
+LinearPath linear_path(std::int64_t n_rows, DType weight_dtype,
+                       SumOrder order = SumOrder::kFastest);
 // linear() on the CPU by the given path; throws kInvalidArgument where the weights or the active
 // instruction set do not allow it. The shapes are those that linear() has checked, or would accept.
 void linear_by(LinearPath path, const LinearArgs& args);

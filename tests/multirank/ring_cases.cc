@@ -49,7 +49,7 @@ Home random_home(Random& random, const std::vector<Rank>& ring, bool may_split) 
 }
 
 Stage random_stage(Random& random, const ModelSpec& spec, const HeadTable& heads,
-                   std::vector<Rank> ring, Extent layers, std::int64_t ffn_unit) {
+                   std::vector<Rank> ring, Extent layers, std::int64_t ffn_unit, bool whole_heads) {
   Stage stage;
   stage.layers = layers;
   stage.ring = IndexedVector<RingPos, Rank>(std::move(ring));
@@ -57,8 +57,8 @@ Stage random_stage(Random& random, const ModelSpec& spec, const HeadTable& heads
   for (const LayerId layer : stage.layer_ids()) {
     auto& homes = stage.home.emplace_back();
     for (const KvHeadId head : IdRange<KvHeadId>(spec.n_kv_heads)) {
-      homes.push_back(
-          random_home(random, stage.ring.values(), heads.window(layer, head).is_unlimited()));
+      const bool may_split = !whole_heads && heads.window(layer, head).is_unlimited();
+      homes.push_back(random_home(random, stage.ring.values(), may_split));
     }
   }
   stage.ffn_slice = random_slices(random, spec.d_ff, stage.ring.size(), ffn_unit);
@@ -121,8 +121,9 @@ std::string compare(const std::vector<PickedToken>& want, const std::vector<Pick
 
 Plan random_plan(Random& random, const ModelSpec& spec, const HeadTable& heads,
                  std::int64_t n_ranks, std::int64_t n_stages, const KvFormat& kv,
-                 std::int64_t ffn_unit) {
+                 std::int64_t ffn_unit, bool reproducible) {
   Plan plan;
+  plan.reproducible = reproducible;
   plan.kv = kv;
   plan.chunk_len = 64;
   plan.heads = heads;
@@ -140,7 +141,7 @@ Plan random_plan(Random& random, const ModelSpec& spec, const HeadTable& heads,
     const std::int64_t n = left == 0 ? n_left : random.integer(1, n_left - left);
     const auto begin = ranks.begin() + static_cast<std::ptrdiff_t>(first);
     replica.stages.push_back(
-        random_stage(random, spec, heads, {begin, begin + n}, layers, ffn_unit));
+        random_stage(random, spec, heads, {begin, begin + n}, layers, ffn_unit, reproducible));
     first += static_cast<std::size_t>(n);
   }
   plan.replicas.push_back(std::move(replica));

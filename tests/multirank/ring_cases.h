@@ -16,10 +16,10 @@ namespace longhaul::test {
 
 // A plan of one replica that check_structure accepts, good or bad: stages cut anywhere, any token
 // shares (zeros too), homes of any weights, columns anywhere (those of the FFN at multiples of
-// ffn_unit).
+// ffn_unit). A reproducible plan has one home for each head.
 Plan random_plan(Random& random, const ModelSpec& spec, const HeadTable& heads,
                  std::int64_t n_ranks, std::int64_t n_stages, const KvFormat& kv,
-                 std::int64_t ffn_unit = 1);
+                 std::int64_t ffn_unit = 1, bool reproducible = false);
 
 // Commands that open, prefill, fork, score, decode and drop documents in an interleaved order, made
 // with the answers of `worker` (whose results are appended to `results`).

@@ -74,6 +74,7 @@ void add_engine_flags(CLI::App& app, BenchFlags& f) {
       ->capture_default_str()
       ->group(engine);
   add_chunk_flag(app, f.job, engine);
+  add_reproducible_flag(app, f.job, engine);
   add_cache_flags(app, f.job, engine);
   add_step_timeout_flag(app, f.job, engine);
   add_rank_flags(app, f.job);

@@ -109,6 +109,7 @@ Workload BenchModel::workload(std::span<const ModelTest> tests, std::int64_t n_r
   workload.k_type = k_type_;
   workload.v_type = v_type_;
   workload.block_size = flags_.job.block_size;
+  workload.reproducible = flags_.job.reproducible;
   workload.weight_dtype = source_->weight_dtype();
   workload.document_tokens = 0;
   workload.tail_tokens = 0;

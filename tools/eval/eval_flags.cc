@@ -16,6 +16,7 @@ void add_eval_flags(CLI::App& app, EvalFlags& f) {
   const std::string group = "Speed and memory";
   add_device_flags(app, f.job, group);
   add_chunk_flag(app, f.job, group);
+  add_reproducible_flag(app, f.job, group);
   add_weights_flag(app, f.job, group);
   add_verify_flags(app, f.job, group);
   add_cache_flags(app, f.job, group);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include <algorithm>
 
 #include "coordinator/fingerprint.h"
@@ -37,6 +39,7 @@ Workload EvalModel::workload(const EvalLengths& lengths, std::int64_t n_ranks) c
   workload.k_type = config_.k_type.value_or(natural);
   workload.v_type = config_.v_type.value_or(natural);
   workload.block_size = config_.block_size;
+  workload.reproducible = config_.reproducible;
   workload.weight_dtype = source_->weight_dtype();
   workload.document_tokens = lengths.document_tokens;
   workload.tail_tokens = lengths.tail_tokens;
@@ -64,6 +67,12 @@ Json EvalModel::settings(std::int64_t n_ranks) const {
                     {"chunk_len", formats.chunk_len},
                     {"block_size", formats.block_size},
                     {"n_ranks", n_ranks}};
+}
+
+std::string model_name(std::string_view given) {
+  if (!std::filesystem::is_directory(given)) return std::string(given);
+  const auto path = std::filesystem::absolute(given).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
 }  // namespace longhaul

@@ -52,4 +52,7 @@ class EvalModel {
   std::vector<std::int32_t> ends_;
 };
 
+// How pictures name the model that was given: org/name, or the last part of a folder's path.
+std::string model_name(std::string_view given);
+
 }  // namespace longhaul

@@ -46,6 +46,13 @@ void add_device_flags(CLI::App& app, JobConfig& job, const std::string& group) {
       ->group(group);
 }
 
+void add_reproducible_flag(CLI::App& app, JobConfig& job, const std::string& group) {
+  app.add_flag("--reproducible", job.reproducible,
+               "Answers with the same bits on any number of ranks and threads, in any chunks and "
+               "beside any requests, on one instruction set (docs/reproducible.md)")
+      ->group(group);
+}
+
 void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group) {
   app.add_option("-b,--chunk-len,--batch-size", job.chunk_len,
                  "Tokens of one prefill step, over all ranks of a ring (default: 2048 for each of "
@@ -73,7 +80,11 @@ void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group) 
 void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group) {
   add_choice<std::optional<DType>>(
       app, "--weights", job.weights,
-      {{"auto", std::nullopt}, {"f32", DType::kF32}, {"bf16", DType::kBf16}, {"int8", DType::kI8}},
+      {{"auto", std::nullopt},
+       {"f32", DType::kF32},
+       {"bf16", DType::kBf16},
+       {"int8", DType::kI8},
+       {"q8_0", DType::kI8}},  // llama.cpp's name for a type of so many bits
       "Type of weights in memory; auto: the files'. int8 halves bf16's memory and reads, "
       "and quantises what enters a product (the embedding stays bf16)")
       ->group(group);

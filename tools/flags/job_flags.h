@@ -19,6 +19,8 @@ void add_model_flag(CLI::App& app, std::string& model);
 void add_device_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --device and --threads.
 void add_device_flags(CLI::App& app, JobConfig& job, const std::string& group);
+// --reproducible.
+void add_reproducible_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --chunk-len.
 void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --parallel.

@@ -20,6 +20,7 @@ WorkerConfig worker_config(const JobConfig& config, const JobWork& work) {
   worker.v_type = work.workload.v_type;
   worker.block_size = work.workload.block_size;
   worker.cache_limit_bytes = config.kv_limit_bytes;
+  worker.reproducible = work.workload.reproducible;
   worker.n_threads = work.n_threads > 0 ? work.n_threads : config.n_threads;
   return worker;
 }

@@ -107,6 +107,14 @@ CheckIn check_in(Communicator& comm, const HostInfo& hosts, const JobConfig& con
   comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   for (const Card& card : all) result.instruction_sets.emplace_back(card.isa.data());
 
+  const std::string sets = explain_instruction_sets(result.instruction_sets);
+  if (config.reproducible && !sets.empty()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("--reproducible: {}, which round differently; LONGHAUL_ISA names one "
+                            "that all hosts have",
+                            sets));
+  }
+
   const auto other =
       std::find_if(all.begin(), all.end(), [&](const Card& c) { return c != all[0]; });
   if (other == all.end()) return result;

@@ -20,7 +20,8 @@ namespace longhaul {
 struct JobConfig {
   // --- What computes ---
   DeviceChoice device = DeviceChoice::kCpu;
-  int n_threads = 0;  // of each rank; 0: OMP_NUM_THREADS, else the host's cores, divided
+  bool reproducible = false;  // the same bits on any ranks, in any chunks and batches
+  int n_threads = 0;          // of each rank; 0: OMP_NUM_THREADS, else the host's cores, divided
   // Tokens of a prefill step, over all ranks of a ring. Not given: default_chunk_len, and fewer
   // where a plan does not fit otherwise.
   std::optional<std::int64_t> chunk_len;

@@ -197,6 +197,7 @@ int ProcessRank::lead(const Lead& lead) {
   JobRanks ranks;
   ranks.n_ranks = size();
   ranks.plans = true;
+  ranks.instruction_sets = checked_in_.instruction_sets;
   ranks.run = [this](const JobWork& work, const Drive& drive) { run(work, drive); };
   ranks.find_cluster = [this](ModelSource& model) {
     comm_->broadcast_text(std::string(kFind), 0);

@@ -35,6 +35,10 @@ Plan plan_of_file(const JobConfig& config, const JobWork& work, const ClusterSpe
                       "--head-profile, --retrieval-ratio, --sink, --recent, --policy and "
                       "--full-heads",
                       source));
+  require(plan.reproducible == work.workload.reproducible,
+          fmt::format("{} was made {} --reproducible, this run is {} it", source,
+                      plan.reproducible ? "with" : "without",
+                      work.workload.reproducible ? "with" : "without"));
   const auto violations =
       check_plan(plan, work.model->spec(), cluster, as_planned(work.workload, plan));
   if (!violations.empty()) {

@@ -95,6 +95,11 @@ void add_weights(const JobConfig& job, JsonObject& object) {
   if (job.weights) object.emplace_back("weights", std::string(name_of(*job.weights)));
 }
 
+// Likewise.
+void add_reproducible(const JobConfig& job, JsonObject& object) {
+  if (job.reproducible) object.emplace_back("reproducible", true);
+}
+
 Json fingerprint_of(const RunSession& session, const JobConfig& job, const AnswerConfig& answers) {
   Json sampling = to_json(session.preparation.defaults.params, session.preparation.defaults.rules);
   JsonArray eos;
@@ -110,6 +115,7 @@ Json fingerprint_of(const RunSession& session, const JobConfig& job, const Answe
     settings.emplace_back("chat_template_sha256", sha256_of(chat->usual.text()));
   add_methods(answers, session.heads, settings);
   add_weights(job, settings);
+  add_reproducible(job, settings);
   return JsonObject{{"model", model_fingerprint(*session.model)},
                     {"settings", std::move(settings)}};
 }
@@ -124,6 +130,7 @@ std::string identity_of(const RunSession& session, const JobConfig& job,
                   {"heads", settings.at("heads").json()}};
   add_methods(answers, session.heads, what);
   add_weights(job, what);
+  add_reproducible(job, what);
   return to_text(Json(std::move(what)));
 }
 

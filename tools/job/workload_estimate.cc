@@ -100,6 +100,7 @@ Workload formats_of(const RunSession& session, const JobConfig& job) {
   workload.k_type = session.k_type;
   workload.v_type = session.v_type;
   workload.block_size = job.block_size;
+  workload.reproducible = job.reproducible;
   workload.weight_dtype = session.weights->weight_dtype();
   return workload;
 }

@@ -46,10 +46,11 @@ void AttentionWork::add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
   }
 }
 
-void AttentionWork::run() {
+void AttentionWork::run(SumOrder order) {
   const auto attend = [&](std::span<const AttentionItem> items) {
     if (items.empty()) return;
-    attention(stream_, {.shape = layout_.shape(), .sm_scale = sm_scale_, .items = items});
+    attention(stream_,
+              {.shape = layout_.shape(), .sm_scale = sm_scale_, .items = items, .order = order});
   };
   attend(items_);
   attend(sliding_.edges());

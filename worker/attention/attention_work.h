@@ -45,10 +45,10 @@ class AttentionWork {
   // order, any gaps. Blocks, positions, queries and states stay where they are until run().
   void add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
            std::span<const KvBlockRef> blocks);
-  // Merges what the list gives into the states, all items in parallel. May leave the queries of
-  // heads with in-cache positions turned back (in_cache_sinks.h): when their layer has such heads,
-  // nothing else reads the same QueryRows afterwards.
-  void run();
+  // Merges what the list gives into the states, all items in parallel, its sums in this order. May
+  // leave the queries of heads with in-cache positions turned back (in_cache_sinks.h): when their
+  // layer has such heads, nothing else reads the same QueryRows afterwards.
+  void run(SumOrder order);
 
  private:
   const CacheLayout& layout_;

@@ -56,7 +56,7 @@ void OwnQueries::add_visitor(const QueryRows& queries, std::span<const KvBlockRe
 void OwnQueries::run() {
   const PhaseTimer timer(compute_.times(), Phase::kAttend);
   const auto begin = Clock::now();
-  work_.run();
+  work_.run(compute_.order());
   context_.add_span(TraceLane::kCompute, "attend", begin);
 }
 

@@ -20,6 +20,7 @@ RingDecode::RingDecode(LayerCompute& compute, const CacheLayout& layout, const R
       context_(context),
       work_(compute.spec(), layout, compute.stream()),
       split_heads_(compute, stage, context) {
+  if (stage.plan().reproducible) whole_sums_.emplace(compute, stage, context);
   for (const LayerId layer : stage.layer_ids()) {
     auto& own = own_heads_.emplace_back();
     for (const KvHeadId head : layout.kv_head_ids()) {
@@ -142,7 +143,7 @@ void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
       }
     }
   }
-  work_.run();
+  work_.run(compute_.order());
 }
 
 // hidden += bias + the sum of partial_ over the ring: the same bits on every rank.
@@ -160,6 +161,7 @@ void RingDecode::add_sum_over_ring(std::span<const float> bias) {
 void RingDecode::add_attention_output(LayerId number) {
   const LayerWeights& weights = compute_.weights().layer(number);
   for (std::size_t i = 0; i < own_.size(); ++i) compute_.finish_states(parts_[i], own_[i].state);
+  if (whole_sums_) return whole_sums_->add_attention_output(number, own_);
   if (weights.o.dtype == DType::kI8) split_heads_.join_outputs(number, own_);
   set_partial_to_zero();
   for (std::size_t i = 0; i < own_.size(); ++i) {
@@ -169,6 +171,7 @@ void RingDecode::add_attention_output(LayerId number) {
 }
 
 void RingDecode::add_feed_forward(LayerId number) {
+  if (whole_sums_) return whole_sums_->add_feed_forward(number);
   const LayerWeights& weights = compute_.weights().layer(number);
   const Extent columns = stage_.ffn_slice();
   if (columns.empty()) {

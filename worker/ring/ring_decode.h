@@ -3,6 +3,7 @@
 // the feed-forward network, and two sums over the ring finish a layer. start here: run_layer().
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "worker/ring/ring_context.h"
 #include "worker/ring/ring_stage.h"
 #include "worker/ring/split_heads.h"
+#include "worker/ring/whole_sums.h"
 
 namespace longhaul {
 
@@ -52,6 +54,7 @@ class RingDecode {
   RingContext& context_;
   AttentionWork work_;
   SplitHeads split_heads_;
+  std::optional<WholeSums> whole_sums_;           // where results are reproducible
   std::vector<std::vector<KvHeadId>> own_heads_;  // [layers] those that are at home here
   // Of the layer under way: this rank's heads in runs of neighbours, and their weights.
   std::vector<QueryRows> own_;

@@ -35,6 +35,7 @@ HistoryMode RingHistory::mode(const PrefillLayer& layer) const {
 
 void RingHistory::attend(const PrefillLayer& layer, OwnQueries& own, KeyRing& keys,
                          const OfRing<Train>& trains) {
+  if (stage_.plan().reproducible) return by_queries(layer, own);
   if (layer.chunk.tokens.begin == 0) return;
   if (mode(layer) == HistoryMode::kQueriesTravel) {
     by_queries(layer, own);
@@ -96,10 +97,11 @@ void RingHistory::by_queries(const PrefillLayer& layer, OwnQueries& own) {
 }
 
 // Visiting queries against the history that is at home here. The chunk's own blocks may already be
-// beside it.
+// beside it; where results are reproducible they are part of it.
 void RingHistory::attend_visitors(const PrefillLayer& layer, OwnQueries& own,
                                   std::span<const QueryRows> visiting) {
-  const std::int64_t end = layer.chunk.tokens.begin;
+  const Extent chunk = layer.chunk.tokens;
+  const std::int64_t end = stage_.plan().reproducible ? chunk.end : chunk.begin;
   const auto blocks_of = [&](const QueryRows& queries) {
     return layer.cache.head(layer.number, {queries.kv_heads.begin}).blocks();
   };

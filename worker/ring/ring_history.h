@@ -24,7 +24,9 @@ class RingHistory {
   RingHistory(LayerCompute& compute, const CacheLayout& layout, const RingStage& stage,
               const RingPlace& place, RingContext& context);
 
-  // Collective over the ring. Merges what earlier chunks give into the own queries' states. Where
+  // Collective over the ring. Merges what earlier chunks give into the own queries' states; where
+  // results are reproducible this chunk too, since each head's one home then meets all its keys in
+  // one order. Where
   // keys travel, `keys` takes them, in trains no longer than the longest of `trains`, the chunk's.
   void attend(const PrefillLayer& layer, OwnQueries& own, KeyRing& keys,
               const OfRing<Train>& trains);

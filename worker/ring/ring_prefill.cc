@@ -84,7 +84,8 @@ void RingPrefill::observe(const PrefillLayer& layer) {
 void RingPrefill::attend_chunk(const PrefillLayer& layer) {
   keys_.run([&](const Train& train, const std::byte* bytes) {
     blocks_.keep(layer, train, bytes);
-    queries_.attend(train, bytes);
+    // Reproducible: all heads' queries go to their homes instead, with the history's.
+    if (!stage_.plan().reproducible) queries_.attend(train, bytes);
   });
 }
 

@@ -17,7 +17,7 @@ LayerHomes layer_homes(const Plan& plan, const Stage& stage, LayerId layer) {
     for (const HomeShare& share : home.home.shares)
       home.positions.push_back(*stage.ring_position(share.rank));
     const KeyWindow window = plan.heads.window(layer, kv_head);
-    if (window.is_unlimited()) {
+    if (window.is_unlimited() || plan.reproducible) {
       at.retrieval.push_back(kv_head);
     } else {
       at.windowed.push_back(kv_head);

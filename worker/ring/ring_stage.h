@@ -23,7 +23,9 @@ struct RingHome {
 // One layer's KV heads.
 struct LayerHomes {
   IndexedVector<KvHeadId, RingHome> homes;
-  std::vector<KvHeadId> retrieval;      // those that keep every token, ascending
+  // Those whose new blocks pass all ranks, ascending: that keep every token, or all in a
+  // reproducible plan.
+  std::vector<KvHeadId> retrieval;
   std::vector<KvHeadId> windowed;       // the others
   std::vector<RingPos> windowed_homes;  // of each of them
   KeyWindow window;                     // what they keep, all alike

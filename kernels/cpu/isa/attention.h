@@ -50,6 +50,9 @@ struct AttentionTask {
   float* l;  // [n_tokens, n_heads]
   std::int64_t l_token_stride;
   std::int64_t l_head_stride;
+  // What a row adds up does not depend on the rows beside it: panels end where positions are
+  // multiples of their length, and products do not depend on the number of rows.
+  bool rows_apart;
   bool starts_empty;   // o, m, l are only written, as if they were empty
   std::byte* scratch;  // aligned to 64 bytes
 };

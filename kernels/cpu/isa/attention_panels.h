@@ -55,7 +55,20 @@ Run run_of(const AttentionTask& task, const Tile& tile, std::int64_t b, std::int
   return run;
 }
 
-// Calls attend(panel) for one panel after the other, all but the last one full.
+// How many keys from this position on fit into a panel that has so many already.
+std::int64_t room_in_panel(const AttentionTask& task, std::int64_t position, std::int64_t n_keys) {
+  if (!task.rows_apart) return kPanelKeys - n_keys;
+  return kPanelKeys - position % kPanelKeys;
+}
+
+// With rows apart: whether the panel ends before this position.
+bool ends_before(const AttentionTask& task, const Panel& panel, std::int64_t position) {
+  return task.rows_apart && panel.n_keys > 0 &&
+         panel.runs[0].first_position / kPanelKeys != position / kPanelKeys;
+}
+
+// Calls attend(panel) for one panel after the other, all but the last one full; with rows apart
+// those that end at multiples of kPanelKeys.
 template <typename Attend>
 LONGHAUL_INLINE void for_each_panel(const AttentionTask& task, const Tile& tile,
                                     const Attend& attend) {
@@ -64,8 +77,13 @@ LONGHAUL_INLINE void for_each_panel(const AttentionTask& task, const Tile& tile,
   for (std::int64_t b = 0; b < task.n_blocks; ++b) {
     const Slots slots = visible_slots(task, tile, task.blocks[b]);
     for (std::int64_t slot = slots.begin; slot < slots.end;) {
-      const std::int64_t n_keys =
-          smaller(kMostRunKeys, smaller(slots.end - slot, kPanelKeys - panel.n_keys));
+      const std::int64_t position = task.blocks[b].first_position + slot;
+      if (ends_before(task, panel, position)) {
+        attend(panel);
+        panel.n_runs = panel.n_keys = 0;
+      }
+      const std::int64_t n_keys = smaller(
+          kMostRunKeys, smaller(slots.end - slot, room_in_panel(task, position, panel.n_keys)));
       panel.runs[panel.n_runs++] = run_of(task, tile, b, slot, n_keys);
       panel.n_keys += n_keys;
       slot += n_keys;

@@ -97,7 +97,8 @@ bool multiplies_pairs(const AttentionTask& task, KvType type) {
 
 // Packing reads and writes every value once, which pays from about one tile of rows on.
 bool is_packed(const AttentionTask& task, std::int64_t n_rows, KvType type) {
-  return n_rows >= kPackedRows && !holds_codes(type) && !multiplies_pairs(task, type);
+  const bool many = task.rows_apart || n_rows >= kPackedRows;
+  return many && !holds_codes(type) && !multiplies_pairs(task, type);
 }
 
 std::int64_t packed_floats(std::int64_t head_dim) {

@@ -80,7 +80,7 @@ TEST_F(CheckPlan, Homes) {
   EXPECT_THAT(after([](Plan& p) {
                 stage(p, 0).home[0][KvHeadId{7}].shares = {{Rank{0}, 1}, {Rank{1}, 1}};
               }),
-              HasSubstr("windowed head with 2 homes"));
+              HasSubstr("2 homes instead of one"));
 }
 
 TEST_F(CheckPlan, Slices) {

@@ -92,6 +92,29 @@ TEST(MakePlan, ThreeRanksShareTheFourthHead) {
   EXPECT_EQ(n_split, 1);
 }
 
+TEST(MakePlan, ReproduciblePlansGiveEveryHeadOneHome) {
+  // Four retrieval heads a layer on three ranks: without it one of them is cut.
+  PlanRequest request = million_tokens(equal_cluster(3, 400 * kGiB, 3));
+  request.options.n_replicas = 1;
+  request.workload.reproducible = true;
+  const Plan plan = good_plan(request);
+  EXPECT_TRUE(plan.reproducible);
+  for (const auto& layer : plan.replicas[0].stages[0].home) {
+    for (const Home& home : layer) EXPECT_EQ(home.shares.size(), 1U);
+  }
+  // What fits only when a head is cut is refused.
+  request.options.n_stages = 1;
+  const auto fits = [&](std::int64_t memory, bool reproducible) {
+    request.cluster = equal_cluster(3, memory, 3);
+    request.workload.reproducible = reproducible;
+    return plan_fits(request);
+  };
+  std::int64_t memory = 20 * kGiB;
+  while (!fits(memory, false)) memory += kGiB / 32;
+  EXPECT_FALSE(fits(memory, true));
+  EXPECT_TRUE(fits(memory + 2 * kGiB, true));
+}
+
 TEST(MakePlan, CachesFollowMemoryAndComputeFollowsSpeed) {
   const auto path = test::source_path("tests/unit/partition/clusters/lopsided.toml");
   PlanRequest request =

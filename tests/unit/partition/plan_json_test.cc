@@ -28,6 +28,17 @@ Plan small_plan() {
   return std::get<Plan>(make_plan(request));
 }
 
+TEST(PlanJson, KeepsThatAPlanIsReproducible) {
+  Plan plan = small_plan();
+  EXPECT_EQ(to_text(plan_to_json(plan)).find("reproducible"), std::string::npos)
+      << "plans without it are as they were";
+  for (auto& layer : plan.replicas[0].stages[0].home) {
+    for (Home& home : layer) home.shares.resize(1);
+  }
+  plan.reproducible = true;
+  EXPECT_EQ(plan_from_json(plan_to_json(plan), "plan.json"), plan);
+}
+
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
   const auto at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
