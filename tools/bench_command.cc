@@ -1,6 +1,8 @@
 #include "tools/bench_command.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -47,13 +49,23 @@ std::vector<int> thread_counts(const BenchFlags& flags, const JobRanks& ranks) {
   return counts;
 }
 
-Table table_of(const BenchFlags& flags, const ModelFacts& facts, const JobRanks& ranks) {
+// Whether whole rows would be cut into two lines.
+bool is_narrow_terminal() {
+  constexpr int kRow = 130;
+  winsize size{};
+  return ::isatty(STDOUT_FILENO) != 0 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
+         size.ws_col > 0 && size.ws_col < kRow;
+}
+
+Table table_of(const BenchFlags& flags, const ModelFacts& facts, const JobRanks& ranks,
+               bool is_narrow) {
   return Table(table_format_from(flags.output),
                model_columns({.model_width = std::max<std::size_t>(20, facts.model.size()),
                               .ranks = ranks.n_ranks > 1,
                               .chunk_len = flags.job.chunk_len.has_value(),
                               .cache_types = flags.job.k_type || flags.job.v_type,
-                              .heads = facts.n_retrieval != facts.n_heads}));
+                              .heads = facts.n_retrieval != facts.n_heads,
+                              .facts = !is_narrow}));
 }
 
 // On rank 0.
@@ -67,7 +79,9 @@ int run_bench(const BenchFlags& flags, JobRanks& ranks) {
   progress.print(flags.model.empty()
                      ? fmt::format("longhaul bench: making random weights of {}", flags.shape)
                      : fmt::format("longhaul bench: reading {}", flags.model));
-  Table table = table_of(flags, facts, ranks);
+  const bool is_narrow =
+      table_format_from(flags.output) == TableFormat::kMarkdown && is_narrow_terminal();
+  Table table = table_of(flags, facts, ranks, is_narrow);
   bool has_begun = false;
   for (const int n_threads : threads) {
     const JobWork work{.model = model.source().get(),
@@ -76,6 +90,7 @@ int run_bench(const BenchFlags& flags, JobRanks& ranks) {
                        .workload = model.workload(tests, ranks.n_ranks),
                        .n_threads = n_threads};
     on_one_replica(ranks, flags.job, work, [&](const ReplicaRun& replica) {
+      if (!has_begun && is_narrow) write(facts_line(facts) + "\n");
       if (!has_begun) write(table.begin());
       has_begun = true;
       BenchSession session({.model = model,

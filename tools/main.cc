@@ -42,6 +42,10 @@ std::string version_text() {
 // llama.cpp's spellings that a parser of one-letter short flags would misread.
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
+  if (!args.empty() && args.front() == "help") {  // help run: run --help
+    args.erase(args.begin());
+    args.emplace_back("--help");
+  }
   for (std::string& arg : args) {
     if (arg == "-ctk" || arg == "-ctv" || arg == "-pg" || arg == "-sys") arg.insert(0, "-");
   }

@@ -211,7 +211,8 @@ int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
   const std::vector<PlannedDocument> documents = plan_documents(grid);
   const EvalModel model(open_folder(flags.eval), flags.eval.job);
   const std::vector<Variant> variants = variants_of(flags, model);
-  NeedleReport report{.title = title_of(flags, variants),
+  NeedleReport report{.title = fmt::format("{}, {}", title_of(flags, variants),
+                                           model_name(flags.eval.model)),
                       .settings = settings_of(flags, model, variants, ranks.n_ranks),
                       .lengths = grid.lengths,
                       .depths = grid.depths,
@@ -219,6 +220,13 @@ int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
   ProgressLine progress(!flags.eval.no_progress);
   progress.print(fmt::format("longhaul eval needle: {}", model.description()));
   const std::int64_t longest = *std::max_element(grid.lengths.begin(), grid.lengths.end());
+  const std::int64_t most = model.spec().max_seq_len;
+  if (longest > most) {
+    progress.print(fmt::format(
+        "longhaul: warning: documents of {} tokens are longer than the {} that the model was made "
+        "for; what is not found there says little (--lengths)",
+        longest, most));
+  }
   const NeedleRunner runner({.model = model,
                              .texts = flags.texts,
                              .seed = flags.seed,

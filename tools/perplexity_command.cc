@@ -257,8 +257,8 @@ int run_perplexity(const PerplexityFlags& flags, JobRanks& ranks) {
   const Trial trial{.flags = flags, .model = model, .ranks = ranks, .progress = progress};
   const std::vector<std::int32_t> tokens = text_of(trial);
   PerplexityReport report{
-      .title = fmt::format("{} over {} tokens of {}", model.folder().path().filename().string(),
-                           tokens.size(), source_of(flags)),
+      .title = fmt::format("{} over {} tokens of {}", model_name(flags.eval.model), tokens.size(),
+                           source_of(flags)),
       .settings = settings_of(trial, duo),
       .n_tokens = static_cast<std::int64_t>(tokens.size()),
       .bucket = flags.bucket};

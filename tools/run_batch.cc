@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "build_info.h"
 #include "coordinator/documents.h"
 #include "coordinator/journal.h"
@@ -156,11 +157,15 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
                                    .system_fingerprint = session.system_fingerprint,
                                    .created = unix_time()}));
     ++counts.n_ok;
+    LONGHAUL_LOG(kInfo, kRun, "event=request_done id={} prompt_tokens={} answers={}",
+                 batch.requests[prepared.index].custom_id, prepared.n_prompt_tokens, made.size());
   };
   callbacks.on_failed = [&](const FailedRequest& failure) {
     display.clear();
     writer.add_error(error_line(batch.identities[failure.index], failure.code, failure.message));
     ++counts.n_failed;
+    LONGHAUL_LOG(kInfo, kRun, "event=request_failed id={} code={}",
+                 batch.requests[failure.index].custom_id, failure.code);
   };
   callbacks.on_note = [&](const std::string& text) {
     display.clear();

@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ChunkNoNumber", question({"-b", "many"}), 2, "--chunk-len"},
         Case{"CacheType", question({"-ctk", "q5_1"}), 2, "--cache-type-k"},
         Case{"TopP", question({"--top-p", "1.5"}), 2, "top_p is 1.5; it must lie in [0, 1]"},
-        Case{"KvLimit", question({"--kv-limit", "much"}), 2, "'much' is no size"},
+        Case{"KvLimit", question({"--kv-limit", "much"}), 2, "'much' is not a size"},
         Case{"LogLevel", question({"--log-level", "loud"}), 2, "log level 'loud'"},
         Case{"RatioAlone", question({"--retrieval-ratio", "0.5"}), 2, "need --head-profile"},
         Case{"Works", question({"--ctk", "f32", "-ctv", "bf16"}), 0, "prompt tokens, 2 new ones"}),

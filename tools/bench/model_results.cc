@@ -47,15 +47,15 @@ std::vector<Column> model_columns(const ShownColumns& shown) {
   return {{.key = "cpu_info"},
           {.key = "gpu_info"},
           {.key = "isa"},
-          {.key = "model_filename", .title = "model", .width = shown.model_width},
+          {.key = "model_filename", .title = title(shown.facts, "model"), .width = shown.model_width},
           {.key = "model_type"},
-          {.key = "model_size", .title = "size", .align = kRight, .width = 10},
-          {.key = "model_n_params", .title = "params", .align = kRight, .width = 10},
+          {.key = "model_size", .title = title(shown.facts, "size"), .align = kRight, .width = 10},
+          {.key = "model_n_params", .title = title(shown.facts, "params"), .align = kRight, .width = 10},
           {.key = "n_layers"},
           {.key = "n_layers_of_model"},
           {.key = "weight_type"},
-          {.key = "backends", .title = "backend", .width = 10},
-          {.key = "n_ranks", .title = title(shown.ranks, "ranks"), .align = kRight},
+          {.key = "backends", .title = title(shown.facts, "backend"), .width = 10},
+          {.key = "n_ranks", .title = title(shown.ranks && shown.facts, "ranks"), .align = kRight},
           {.key = "n_threads", .title = "threads", .align = kRight},
           {.key = "n_batch", .title = title(shown.chunk_len, "chunk_len"), .align = kRight},
           {.key = "type_k", .title = title(shown.cache_types, "type_k"), .align = kRight},
@@ -81,6 +81,12 @@ std::vector<Column> model_columns(const ShownColumns& shown) {
           {.key = "attainable_gb_per_s"},
           {.key = "samples_ns", .in_csv = false},
           {.key = "samples_ts", .in_csv = false}};
+}
+
+std::string facts_line(const ModelFacts& f) {
+  return fmt::format("{}: {}, {} parameters, {}{}", f.model, format_byte_size(f.size_bytes),
+                     params_text(f.n_params), f.gpu.empty() ? "CPU " + f.isa : "CUDA",
+                     f.n_ranks > 1 ? fmt::format(", {} ranks", f.n_ranks) : "");
 }
 
 std::vector<Cell> model_cells(const ModelFacts& f, const ModelTest& test,

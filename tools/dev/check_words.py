@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what can be checked of the words: every path of this repository that a comment or a document names exists; the README's map has
+"""Checks what can be checked of the words: every path of this repository that a comment or a document names exists; CONTRIBUTING's map has
 every folder of code; and a source without a header of its name opens with a comment that says what it is for.
 
 Prints each breach as file:line: what; exits 1 if there is one.
@@ -47,18 +47,18 @@ def unexplained(path, text):
 
 
 def missing_in_map():
-    readme = (ROOT / "README.md").read_text()
-    start = readme.index("## Map")
-    rows = re.findall(r"^\| `([\w/]+)/` \|(.*)$", readme[start : readme.index("**Start here**", start)], re.M)
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    start = guide.index("## Map")
+    rows = re.findall(r"^\| `([\w/]+)/` \|(.*)$", guide[start : guide.index("**Start here**", start)], re.M)
     described = {folder: set(re.findall(r"`([^`]*)`", text)) for folder, text in rows}
     for folder in CODE:
         if folder not in described:
-            yield f"README.md: the map has no {folder}/"
+            yield f"CONTRIBUTING.md: the map has no {folder}/"
             continue
         named = {word.rstrip("/") for words in described[folder] for word in words.split()}
         for child in sorted(p for p in (ROOT / folder).iterdir() if (p / "CMakeLists.txt").exists() or any(p.glob("*.cc")) or any(p.glob("*.cu"))):
             if child.is_dir() and child.name not in named:
-                yield f"README.md: the map does not say what {folder}/{child.name}/ is"
+                yield f"CONTRIBUTING.md: the map does not say what {folder}/{child.name}/ is"
 
 
 def main():

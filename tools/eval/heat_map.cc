@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "tools/eval/svg.h"
@@ -14,9 +17,10 @@ namespace {
 constexpr double kCellWidth = 64;
 constexpr double kCellHeight = 28;
 constexpr double kLeft = 96;
-constexpr double kTop = 72;
+constexpr double kLine = 20;  // of the title
 constexpr double kBottom = 52;
-constexpr double kRight = 24;
+constexpr double kRight = 104;       // the legend stands there
+constexpr double kLeastWidth = 460;  // room for a title
 constexpr double kCharacterWidth = 7.5;  // of the title's letters, about
 constexpr Colour kEmpty = {221, 221, 221};
 
@@ -27,19 +31,59 @@ Colour between(Colour a, Colour b, double share) {
   return {mix(a.red, b.red), mix(a.green, b.green), mix(a.blue, b.blue)};
 }
 
+// From dark blue to yellow, ever lighter: told apart without red and green, and in grey (the
+// cividis map, Nunez, Anderton, Renslow 2018).
 Colour colour_of(HeatMap::Palette palette, double rate) {
   if (palette == HeatMap::Palette::kOneColour)
     return between({247, 251, 255}, {8, 64, 129}, std::clamp(rate, 0.0, 1.0));
-  constexpr Colour kNone = {215, 84, 74};
-  constexpr Colour kHalf = {250, 214, 106};
-  constexpr Colour kAll = {92, 172, 104};
+  constexpr Colour kNone = {0, 34, 78};
+  constexpr Colour kHalf = {124, 123, 120};
+  constexpr Colour kAll = {254, 232, 56};
   const double clipped = std::clamp(rate, 0.0, 1.0);
   return clipped < 0.5 ? between(kNone, kHalf, 2 * clipped) : between(kHalf, kAll, 2 * clipped - 1);
 }
 
-void add_cell(SvgPicture& picture, const HeatMap& map, std::size_t row, std::size_t column) {
+Colour text_on(HeatMap::Palette palette, double rate) {
+  constexpr Colour kDark = {20, 20, 20};
+  constexpr Colour kLight = {255, 255, 255};
+  const bool is_light = palette == HeatMap::Palette::kOneColour ? rate <= 0.5 : rate > 0.6;
+  return is_light ? kDark : kLight;
+}
+
+// The title in lines of so many letters, cut between words.
+std::vector<std::string> lines_of(const std::string& title, std::size_t most) {
+  std::vector<std::string> lines;
+  std::string line;
+  for (std::size_t begin = 0; begin < title.size();) {
+    const std::size_t end = std::min(title.size(), title.find(' ', begin));
+    const std::string word = title.substr(begin, end - begin);
+    if (!line.empty() && line.size() + 1 + word.size() > most) {
+      lines.push_back(std::move(line));
+      line.clear();
+    }
+    line += line.empty() ? word : " " + word;
+    begin = end + 1;
+  }
+  if (!line.empty()) lines.push_back(std::move(line));
+  return lines;
+}
+
+// What the colours mean, beside the grid.
+void add_legend(SvgPicture& picture, HeatMap::Palette palette, double x, double top) {
+  constexpr int kSteps = 5;
+  for (int i = 0; i < kSteps; ++i) {
+    const double rate = 1.0 - static_cast<double>(i) / (kSteps - 1);
+    const double y = top + 18 * i;
+    const std::string text = fmt::format("{:.2f}", rate);
+    picture.add(SvgRectangle{.x = x, .y = y, .width = 20, .height = 17, .fill = colour_of(palette, rate)});
+    picture.add(SvgText{.x = x + 26, .y = y + 13, .text = text});
+  }
+}
+
+void add_cell(SvgPicture& picture, const HeatMap& map, double top, std::size_t row,
+              std::size_t column) {
   const double x = kLeft + kCellWidth * static_cast<double>(column);
-  const double y = kTop + kCellHeight * static_cast<double>(row);
+  const double y = top + kCellHeight * static_cast<double>(row);
   const std::optional<double>& value = map.values[row * map.columns.size() + column];
   const std::string tooltip =
       fmt::format("{} {}, {} {}: {}", map.x_name, map.columns[column], map.y_name, map.rows[row],
@@ -52,12 +96,11 @@ void add_cell(SvgPicture& picture, const HeatMap& map, std::size_t row, std::siz
                            .tooltip = tooltip});
   if (!value) return;
   const std::string text = fmt::format("{:.2f}", *value);
-  const bool is_dark = map.palette == HeatMap::Palette::kOneColour && *value > 0.5;
   picture.add(SvgText{.x = x + kCellWidth / 2,
                       .y = y + kCellHeight / 2 + 4,
                       .text = text,
                       .anchor = TextAnchor::kMiddle,
-                      .colour = is_dark ? Colour{255, 255, 255} : SvgText{}.colour});
+                      .colour = text_on(map.palette, *value)});
 }
 
 }  // namespace
@@ -68,32 +111,39 @@ std::string to_svg(const HeatMap& map) {
                       map.rows.size(), map.columns.size()));
   const double grid_width = kCellWidth * static_cast<double>(map.columns.size());
   const double grid_height = kCellHeight * static_cast<double>(map.rows.size());
-  const auto n_letters = static_cast<double>(std::max(map.title.size(), map.subtitle.size()));
-  const double width = kRight + std::max(kLeft + grid_width, 16 + kCharacterWidth * n_letters);
-  SvgPicture picture(width, kTop + grid_height + kBottom);
-  picture.add(SvgText{.x = 16, .y = 24, .text = map.title, .size = 15});
-  picture.add(SvgText{.x = 16, .y = 44, .text = map.subtitle, .colour = {102, 102, 102}});
+  const double width = std::max(kLeastWidth, kLeft + grid_width + kRight);
+  const auto title = lines_of(map.title, static_cast<std::size_t>((width - 32) / kCharacterWidth));
+  const double top = 52 + kLine * static_cast<double>(std::max<std::size_t>(1, title.size()));
+  const double height = std::max(grid_height, 90.0);
+  SvgPicture picture(width, top + height + kBottom);
+  double y = 24;
+  for (const std::string& line : title) {
+    picture.add(SvgText{.x = 16, .y = y, .text = line, .size = 15});
+    y += kLine;
+  }
+  picture.add(SvgText{.x = 16, .y = y, .text = map.subtitle, .colour = {102, 102, 102}});
+  add_legend(picture, map.palette, kLeft + grid_width + 16, top);
   for (std::size_t row = 0; row < map.rows.size(); ++row) {
     picture.add(SvgText{.x = kLeft - 8,
-                        .y = kTop + kCellHeight * (static_cast<double>(row) + 0.5) + 4,
+                        .y = top + kCellHeight * (static_cast<double>(row) + 0.5) + 4,
                         .text = map.rows[row],
                         .anchor = TextAnchor::kEnd});
     for (std::size_t column = 0; column < map.columns.size(); ++column) {
-      add_cell(picture, map, row, column);
+      add_cell(picture, map, top, row, column);
     }
   }
   for (std::size_t column = 0; column < map.columns.size(); ++column) {
     picture.add(SvgText{.x = kLeft + kCellWidth * (static_cast<double>(column) + 0.5),
-                        .y = kTop + grid_height + 18,
+                        .y = top + grid_height + 18,
                         .text = map.columns[column],
                         .anchor = TextAnchor::kMiddle});
   }
   picture.add(SvgText{.x = kLeft + grid_width / 2,
-                      .y = kTop + grid_height + 40,
+                      .y = top + grid_height + 40,
                       .text = map.x_name,
                       .anchor = TextAnchor::kMiddle});
   picture.add(SvgText{.x = 22,
-                      .y = kTop + grid_height / 2,
+                      .y = top + grid_height / 2,
                       .text = map.y_name,
                       .anchor = TextAnchor::kMiddle,
                       .rotation = -90});

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "tools/eval/svg.h"
 
@@ -19,13 +20,18 @@ constexpr double kRight = 190;  // the legend stands there
 constexpr double kTop = 64;
 constexpr double kBottom = 60;
 constexpr Colour kGrid = {226, 226, 226};
-constexpr std::array<Colour, 7> kColours = {{{31, 119, 180},
-                                             {214, 39, 40},
-                                             {44, 160, 44},
-                                             {255, 127, 14},
-                                             {148, 103, 189},
-                                             {23, 160, 175},
-                                             {90, 90, 90}}};
+// Colours that colour-blind people can tell apart (Okabe and Ito 2008, "Color Universal Design").
+constexpr std::array<Colour, 7> kColours = {{{0, 114, 178},
+                                             {213, 94, 0},
+                                             {0, 158, 115},
+                                             {204, 121, 167},
+                                             {0, 0, 0},
+                                             {230, 159, 0},
+                                             {86, 180, 233}}};
+// Each later curve has gaps through which an equal one under it is seen.
+constexpr std::array<std::string_view, 4> kDashes = {"", "9 4", "3 4", "9 4 3 4"};
+constexpr std::size_t kMostDots = 40;  // of a curve that marks its points
+constexpr double kMargin = 0.04;       // of an axis, beyond the curves on both sides
 
 // One axis: values to places in the picture.
 struct Scale {
@@ -53,6 +59,15 @@ struct Scale {
     const bool is_linear = kind == LinePlot::Axis::kLinear;
     low = is_linear ? low - 0.5 : low / 2;
     high = is_linear ? high + 0.5 : high * 2;
+  }
+  void leave_margins() {
+    const double margin = kMargin * (along(high) - along(low));
+    const auto back = [&](double place) {
+      return kind == LinePlot::Axis::kLinear ? place : std::exp(place);
+    };
+    const double from = back(along(low) - margin);
+    high = back(along(high) + margin);
+    low = from;
   }
 };
 
@@ -82,6 +97,8 @@ Scales scales_of(const LinePlot& plot) {
   if (s.x.low > s.x.high) s.x.low = s.x.high = s.y.low = s.y.high = 1;  // nothing to show
   s.x.widen();
   s.y.widen();
+  s.x.leave_margins();
+  s.y.leave_margins();
   return s;
 }
 
@@ -156,15 +173,20 @@ std::string to_svg(const LinePlot& plot) {
   add_axes(picture, plot, s);
   for (std::size_t i = 0; i < plot.series.size(); ++i) {
     const Colour colour = kColours[i % kColours.size()];
+    const std::string_view dashes = kDashes[i % kDashes.size()];
+    const bool has_dots = plot.series[i].points.size() <= kMostDots;
     std::string points;
     for (const auto& point : plot.series[i].points) {
       if (!s.shows(point)) continue;
       points += fmt::format("{}{:.1f},{:.1f}", points.empty() ? "" : " ", s.x.place(point.first),
                             s.y.place(point.second));
+      if (has_dots) picture.add_dot(s.x.place(point.first), s.y.place(point.second), 3, colour);
     }
-    picture.add_path(points, colour);
+    picture.add_path(points, colour, dashes);
     const double y = kTop + 12 + 20 * static_cast<double>(i);
-    picture.add_line(kWidth - kRight + 14, y - 4, kWidth - kRight + 38, y - 4, colour, 2);
+    picture.add_path(fmt::format("{:.1f},{:.1f} {:.1f},{:.1f}", kWidth - kRight + 10, y - 4,
+                                 kWidth - kRight + 40, y - 4),
+                     colour, dashes);
     picture.add(SvgText{.x = kWidth - kRight + 44, .y = y, .text = plot.series[i].name});
   }
   return picture.text();

@@ -81,10 +81,18 @@ void SvgPicture::add_line(double x1, double y1, double x2, double y2, Colour col
       x1, y1, x2, y2, hex_of(colour), width);
 }
 
-void SvgPicture::add_path(std::string_view points, Colour colour) {
-  body_ += fmt::format(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="1.5"/>)"
+void SvgPicture::add_path(std::string_view points, Colour colour, std::string_view dashes) {
+  body_ += fmt::format(
+      R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"{}/>)"
+      "\n",
+      points, hex_of(colour),
+      dashes.empty() ? "" : fmt::format(R"( stroke-dasharray="{}")", dashes));
+}
+
+void SvgPicture::add_dot(double x, double y, double radius, Colour colour) {
+  body_ += fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="{:g}" fill="{}"/>)"
                        "\n",
-                       points, hex_of(colour));
+                       x, y, radius, hex_of(colour));
 }
 
 std::string SvgPicture::text() const {

@@ -45,8 +45,10 @@ class SvgPicture {
   void add(const SvgText& text);
   void add(const SvgRectangle& rectangle);
   void add_line(double x1, double y1, double x2, double y2, Colour colour, double width);
-  // A broken line through "x,y x,y ..."; points are given one after the other.
-  void add_path(std::string_view points, Colour colour);
+  // A broken line through "x,y x,y ..."; points are given one after the other. `dashes`: lengths of
+  // strokes and gaps, as SVG's stroke-dasharray; empty: none.
+  void add_path(std::string_view points, Colour colour, std::string_view dashes = {});
+  void add_dot(double x, double y, double radius, Colour colour);
   std::string text() const;  // the whole file
 
  private:

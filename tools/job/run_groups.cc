@@ -8,8 +8,10 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "partition/explain.h"
 #include "partition/memory_model.h"
+#include "partition/plan_json.h"
 #include "tools/job/alone_limits.h"
 #include "tools/job/check_in.h"
 #include "tools/job/engine_config.h"
@@ -105,6 +107,9 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
         });
         const std::vector<EngineConfig> engines = engine_configs(work, run, alone);
         if (run.job != nullptr) print_plan(work, run, engines);
+        LONGHAUL_LOG(kInfo, kRun, "event=started ranks={} plan={} documents={} requests={}",
+                     ranks.n_ranks, run.job == nullptr ? "none" : plan_hash(*run.job->plan),
+                     work.groups->size(), work.requests->size());
         const TeamResult result = run_engines({.configs = engines,
                                                .links = run.replicas,
                                                .tokenizer = &session.tokenizer,
@@ -114,6 +119,7 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
                                                .writing = run.writing,
                                                .fail = run.fail});
         complete = result.complete;
+        LONGHAUL_LOG(kInfo, kRun, "event=ended complete={}", complete);
         const auto outcomes = outcomes_of(work, run, engines, result.reports);
         if (run.job != nullptr) {
           work.tell(

@@ -50,12 +50,22 @@ HeatMap small_map() {
 TEST(HeatMap, IsWellFormedAndColoured) {
   const std::string svg = to_svg(small_map());
   EXPECT_EQ(xml_problem(svg), "") << svg;
-  EXPECT_THAT(svg, HasSubstr("#d7544a"));                                   // 0
-  EXPECT_THAT(svg, HasSubstr("#fad66a"));                                   // a half
-  EXPECT_THAT(svg, HasSubstr("#5cac68"));                                   // 1, and what is beyond
+  EXPECT_THAT(svg, HasSubstr("#00224e"));                                   // 0
+  EXPECT_THAT(svg, HasSubstr("#7c7b78"));                                   // a half
+  EXPECT_THAT(svg, HasSubstr("#fee838"));                                   // 1, and what is beyond
   EXPECT_THAT(svg, HasSubstr("#dddddd"));                                   // nothing
   EXPECT_THAT(svg, HasSubstr("length 1K, depth 50 %: 1.000</title>"));      // [1, 0]
   EXPECT_THAT(svg, HasSubstr("depth 50 %: nothing asked</title></rect>"));  // [1, 1]
+}
+
+TEST(HeatMap, CutsLongTitlesIntoLines) {
+  HeatMap map = small_map();
+  map.title = "one";
+  for (int i = 0; i < 60; ++i) map.title += " more";
+  const std::string svg = to_svg(map);
+  EXPECT_EQ(xml_problem(svg), "");
+  EXPECT_THAT(svg, HasSubstr("width=\"460\""));
+  EXPECT_THAT(svg, Not(HasSubstr(map.title)));
 }
 
 TEST(HeatMap, RefusesAWrongNumberOfValues) {
@@ -82,8 +92,8 @@ TEST(LinePlot, PlacesPointsBetweenTheAxes) {
   LinePlot plot{.x_name = "x", .y_name = "y"};
   plot.series = {{"s", {{1, 1}, {10, 10}, {100, 100}}}};
   plot.x_axis = plot.y_axis = LinePlot::Axis::kLogarithmic;
-  // 594 wide from 76, 336 high from 400 upwards.
-  EXPECT_THAT(to_svg(plot), HasSubstr("points=\"76.0,400.0 373.0,232.0 670.0,64.0\""));
+  // 594 wide from 76, 336 high from 400 upwards, with margins of 1 part in 27.
+  EXPECT_THAT(to_svg(plot), HasSubstr("points=\"98.0,387.6 373.0,232.0 648.0,76.4\""));
 }
 
 TEST(LinePlot, TicksAreRoundNumbers) {
