@@ -36,9 +36,10 @@ class TcpWorkerLink final : public WorkerLink {
         changed_.wait_until(lock, deadline, [&] { return welcome_ || !lost_.empty(); });
     if (welcome_) return;
     const std::string reason = lost_;
+    const ErrorCode code = why_lost_;
     lock.unlock();
     stop();
-    throw Error(settled ? ErrorCode::kPeerFailed : ErrorCode::kTimeout,
+    throw Error(settled ? code : ErrorCode::kTimeout,
                 fmt::format("rank {} cannot reach the coordinator at {}:{}: {}", config_.rank.value,
                             config_.address, config_.port, settled ? reason : "no answer in time"));
   }
@@ -94,6 +95,11 @@ class TcpWorkerLink final : public WorkerLink {
       asio::co_spawn(context_, watch(), asio::detached);
       reason = co_await read_all();
     } catch (const boost::system::system_error& error) {
+      if (error.code() == boost::system::errc::too_many_files_open ||
+          error.code() == boost::system::errc::too_many_files_open_in_system) {
+        const std::lock_guard lock(mutex_);
+        why_lost_ = ErrorCode::kIo;  // another try finds the same limit
+      }
       reason = silence_.empty() ? "its connection was closed: " + error.code().message() : silence_;
     } catch (const std::exception& error) {
       reason = error.what();
@@ -236,6 +242,7 @@ class TcpWorkerLink final : public WorkerLink {
   bool welcome_ = false;
   bool stopping_ = false;
   std::string lost_;
+  ErrorCode why_lost_ = ErrorCode::kPeerFailed;
 };
 
 }  // namespace

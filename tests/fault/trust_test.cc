@@ -131,6 +131,25 @@ TEST_F(Trust, PipesAsInputsAreRefusedBeforeTheyBlock) {
   EXPECT_THAT(requests.errors(), HasSubstr("it is a pipe"));
 }
 
+// A limit that another try finds as well is no reason to try again.
+TEST_F(Trust, TooFewFileDescriptorsAreNoReasonToTryAgain) {
+  LONGHAUL_SKIP_WITHOUT_MPIRUN();
+  for (const char* limit : {"20", "24", "28"}) {
+    const std::string shell = fmt::format("ulimit -n {} && exec \"$0\" \"$@\"", limit);
+    Words launcher = test::mpirun(2);
+    launcher.insert(launcher.end(), {"sh", "-c", shell});
+    ChildProcess job(folder(), command(out(), {"--save-kv", (folder() / "kv").string()}),
+                     test::mpirun_variables(), launcher);
+    const int status = job.wait();
+    EXPECT_NE(status, 75) << limit << ": " << job.errors();
+    if (status == 4) {
+      EXPECT_THAT(job.errors(), HasSubstr("Too many open files"));
+    }
+  }
+  complete(out(), {});
+  EXPECT_EQ(test::texts_of(out()), undisturbed_texts());
+}
+
 TEST_F(Trust, ASignalToAnyRankStopsTheJobCleanly) {
   LONGHAUL_SKIP_WITHOUT_MPIRUN();
   const auto job = start_mpirun(3, out());

@@ -62,6 +62,16 @@ std::vector<RankPlace> meet(const JobConfig& config) {
   MpiEnvironment::exit_now(kExitEnvironment);
 }
 
+bool is_loss(std::exception_ptr failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kPeerFailed;
+  } catch (...) {
+    return false;
+  }
+}
+
 class ProcessRank {
  public:
   ProcessRank(const JobConfig& config, const Task& task)
@@ -308,7 +318,9 @@ int run_on_processes(const JobConfig& config, const OpenModel& open_model, const
     if (const auto status = rank.check_in(open_model)) return *status;
     return rank.rank() == 0 ? rank.lead(lead) : rank.serve();
   } catch (...) {
-    // The start failed on this rank; the others wait for it in vain.
+    // The start failed on this rank; the others wait for it in vain. One that only lost others
+    // leaves after them, so that the status of the cause becomes the job's.
+    if (is_loss(std::current_exception())) std::this_thread::sleep_for(std::chrono::seconds(1));
     MpiEnvironment::exit_now(report_failure(std::current_exception(), config.after_loss));
   }
 }
