@@ -1,5 +1,5 @@
 // Which tokens of the stored models' texts stay under methods that choose by attention: equal to
-// what kvpress's source says (make_kept_goldens.py), for chunks of any length.
+// what kvpress left in its caches when it was run (make_kvpress_goldens.py), for chunks of any length.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -34,7 +34,7 @@ KeptTokens kept_in(const JsonField& field) {
   return kept;
 }
 
-TEST(KeptTokensGolden, AreThoseThatTheSourceOfKvpressKeeps) {
+TEST(KeptTokensGolden, AreThoseThatKvpressKeeps) {
   const std::string path = source_path("tests/golden/kept_tokens.json");
   const Json json = parse_json(read_file(path, 1 << 20), path);
   const JsonField file(json, path);
