@@ -3,46 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
-#include "base/dtype.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/kv_block_check.h"
-#include "kernels/kv_quantise.h"
+#include "kernels/read_keys.h"
 #include "kernels/shape_check.h"
 
 namespace longhaul {
 namespace {
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
-
-template <typename T>
-T value_at(const std::byte* data, std::int64_t index) {
-  T value;
-  std::memcpy(&value, data + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-  return value;
-}
-
-// Dim d of a block's keys as floats, a slot each.
-void read_dim(const KvBlockShape& shape, const std::byte* block, std::int64_t d,
-              std::span<float> to) {
-  const std::int64_t lanes = kv_lanes(shape.k_type);
-  const std::int64_t first = d / lanes * shape.block_size;
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    const auto slot = static_cast<std::int64_t>(i);
-    if (shape.k_type == KvType::kF32) {
-      to[i] = value_at<float>(block, first + slot);
-    } else if (shape.k_type == KvType::kBf16) {
-      to[i] = to_float(BFloat16{value_at<std::uint16_t>(block, (first + slot) * 2 + d % 2)});
-    } else {
-      const KvPartLayout part = shape.part(shape.k_type);
-      const Float16 scale{value_at<std::uint16_t>(block + part.scales_at(), slot)};
-      const Float16 minimum{value_at<std::uint16_t>(block + part.minima_at(), slot)};
-      const auto code = read_code(shape.k_type, block, k_code_place(shape, slot, d));
-      to[i] = static_cast<float>(code) * to_float(scale) + to_float(minimum);
-    }
-  }
-}
 
 // All rows of queries against one block, into the columns of its keys.
 void score_block(const KeyScoresArgs& args, const KvBlockRef& block, std::int64_t column,
@@ -51,8 +21,8 @@ void score_block(const KeyScoresArgs& args, const KvBlockRef& block, std::int64_
   const auto n = static_cast<std::size_t>(block.n_tokens);
   std::vector<float> keys(static_cast<std::size_t>(head_dim) * n);
   for (std::int64_t d = 0; d < head_dim; ++d) {
-    read_dim(args.shape, block.data, d,
-             std::span(keys).subspan(static_cast<std::size_t>(d) * n, n));
+    read_key_dim(args.shape, block.data, d, {0, block.n_tokens},
+                 std::span(keys).subspan(static_cast<std::size_t>(d) * n, n));
   }
   for (std::int64_t query = 0; query < out.n_queries; ++query) {
     const std::int64_t n_seen = std::clamp<std::int64_t>(
@@ -146,6 +116,22 @@ std::vector<float> key_masses(const KeyScores& keys, std::span<const ExpSum> all
     }
   });
   return masses;
+}
+
+void add_key_masses(const KeyScores& keys, std::span<const ExpSum> all, std::span<double> sums) {
+  const std::int64_t n_rows = keys.n_queries * keys.gqa_group;
+  require_equal("add_key_masses", "sums of exp", static_cast<std::int64_t>(all.size()), n_rows);
+  require_equal("add_key_masses", "sums", static_cast<std::int64_t>(sums.size()), keys.n_keys);
+  parallel_rows(keys.n_keys, n_rows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = 0; row < n_rows; ++row) {
+      const ExpSum& total = all[static_cast<std::size_t>(row)];
+      if (total.sum == 0) continue;
+      const auto log_sum = static_cast<float>(total.max + std::log(total.sum));
+      const float* scores = keys.scores.data() + row * keys.n_keys;
+      for (std::int64_t i = begin; i < end; ++i)
+        sums[static_cast<std::size_t>(i)] += static_cast<double>(std::exp(scores[i] - log_sum));
+    }
+  });
 }
 
 }  // namespace longhaul

@@ -49,4 +49,8 @@ KeyScores score_keys(const KeyScoresArgs& args);
 // `all` [n_queries, gqa_group] is of all keys there are, here and elsewhere.
 std::vector<float> key_masses(const KeyScores& keys, std::span<const ExpSum> all);
 
+// Adds the same, of all query heads of the group, to sums [n_keys]: query after query, so that it
+// does not matter which queries come together.
+void add_key_masses(const KeyScores& keys, std::span<const ExpSum> all, std::span<double> sums);
+
 }  // namespace longhaul

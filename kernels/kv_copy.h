@@ -15,7 +15,7 @@ namespace longhaul {
 struct KvCopyItem {
   const std::byte* from = nullptr;
   std::int64_t from_slot = 0;
-  std::byte* to = nullptr;  // another block
+  std::byte* to = nullptr;  // another block, or other slots of the same
   std::int64_t to_slot = 0;
   std::int64_t n_tokens = 0;
 };

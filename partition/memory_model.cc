@@ -20,7 +20,17 @@ std::int64_t gathered_blocks(const HeadPolicy& policy, const Workload& workload)
   if (keep == nullptr) return 0;
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
   const std::int64_t blocks = ceil_div(budget_of(*keep, n_tokens), workload.block_size);
-  return keep->when == KeepWhen::kAfterPrompt ? workload.n_sequences * blocks : blocks;
+  return keep->when == KeepWhen::kAfterDocument ? blocks : workload.n_sequences * blocks;
+}
+
+// Beside each block of a head that chooses pages: their bounds (worker/kv/page_bounds.h), a
+// smallest and a largest value of each channel.
+std::int64_t bound_bytes(const HeadPolicy& policy, const ModelSpec& spec,
+                         const Workload& workload) {
+  const auto* choose = std::get_if<ReadTopPages>(&policy.choose);
+  if (choose == nullptr) return 0;
+  constexpr std::int64_t kBoundBytes = 4;
+  return workload.block_size / choose->page_tokens * 2 * spec.head_dim * kBoundBytes;
 }
 
 void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec,
@@ -36,10 +46,12 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
         continue;
       }
       const auto blocks = retrieval_blocks(home, workload);
-      const std::int64_t gathered = gathered_blocks(plan.heads.at(layer, kv_head), workload);
+      const HeadPolicy& policy = plan.heads.at(layer, kv_head);
+      const std::int64_t gathered = gathered_blocks(policy, workload);
+      const std::int64_t bounds = bound_bytes(policy, spec, workload);
       for (std::size_t i = 0; i < blocks.size(); ++i) {
         bytes[home.shares[i].rank].kv_retrieval +=
-            (blocks[i] + std::min(blocks[i], gathered)) * block_bytes;
+            (blocks[i] + std::min(blocks[i], gathered)) * block_bytes + blocks[i] * bounds;
       }
     }
   }

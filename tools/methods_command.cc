@@ -33,8 +33,8 @@ namespace {
 
 struct MethodsFlags {
   EvalFlags eval;
-  std::vector<std::string> methods = {"dense",  "streaming", "window", "infinite",
-                                      "snapkv", "pyramidkv", "adakv",  "tova"};
+  std::vector<std::string> methods = {"dense",     "streaming", "window", "infinite", "snapkv",
+                                      "pyramidkv", "adakv",     "tova",   "h2o",      "quest"};
   std::string budgets = "50,25,12.5";
   std::string lengths = "4K";
   std::string depths = "0,10,20,30,40,50,60,70,80,90,100";

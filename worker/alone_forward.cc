@@ -1,7 +1,9 @@
 #include "worker/alone_forward.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "worker/attention/accumulate.h"
 #include "worker/attention/compaction.h"
 
 namespace longhaul {
@@ -9,7 +11,8 @@ namespace longhaul {
 AloneForward::AloneForward(LayerCompute& compute, const CacheLayout& layout)
     : spec_(compute.spec()),
       layout_(layout),
-      n_observed_(n_observed_queries(layout)),
+      n_observed_(observes_all(layout) ? std::numeric_limits<std::int64_t>::max()
+                                       : n_observed_queries(layout)),
       transformer_(compute, layout) {}
 
 HiddenRows AloneForward::prefill(const ForwardChunk& chunk) {
@@ -37,9 +40,7 @@ TensorView<const float, 2> AloneForward::decode(std::span<const DecodeRow> rows,
 }
 
 void AloneForward::compact(SequenceCache& cache, KeepWhen when) {
-  const GatherBytes alone = [](std::span<const std::byte> mine) {
-    return std::vector<std::vector<std::byte>>{{mine.begin(), mine.end()}};
-  };
+  const GatherBytes alone = of_one_rank;
   longhaul::compact({.spec = spec_, .layout = layout_, .when = when, .gather = alone}, cache);
 }
 

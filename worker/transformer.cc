@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/softmax_state.h"
+#include "worker/attention/accumulate.h"
 #include "worker/attention/compaction.h"
 
 namespace longhaul {
@@ -13,7 +14,8 @@ Transformer::Transformer(LayerCompute& compute, const CacheLayout& layout)
     : compute_(compute),
       layout_(layout),
       own_blocks_(layout),
-      work_(compute.spec(), layout, compute.stream()) {
+      work_(compute.spec(), layout, compute.stream()),
+      pages_(layout) {
   const Extent loaded = compute.weights().layers();
   require(loaded.begin <= layout.layers().begin && layout.layers().end <= loaded.end,
           "Transformer: caches of layers without weights");
@@ -37,7 +39,7 @@ void Transformer::run_layer(LayerId number, const Batch& batch) {
   const Batch queries = is_last && batch.wanted ? keep_wanted(batch) : batch;
   if (queries.n_rows() > 0) {
     compute_.project_queries(layer, buffers().q);
-    if (batch.is_prompt) observe(number, queries);
+    if (batch.is_prompt || chooses_every_token(layout_, number)) observe(number, queries);
     attend(number, queries);
     compute_.finish_states(layer, buffers().state);
     compute_.project_outputs(layer, buffers().state.o, compute_.residual());
@@ -45,17 +47,38 @@ void Transformer::run_layer(LayerId number, const Batch& batch) {
   }
   const PhaseTimer timer(compute_.times(), Phase::kTrim);
   for (const BatchSegment& segment : batch.segments) segment.cache->trim(number);
+  if (!batch.is_prompt && chooses_every_token(layout_, number)) evict(number, batch);
 }
 
 // Before attention, which may turn queries (worker/attention/in_cache_sinks.h).
 void Transformer::observe(LayerId number, const Batch& batch) {
   const std::int64_t n_last = n_observed_queries(layout_, number);
-  if (n_last == 0) return;
+  const bool all = observes_all(layout_, number);
   for (const BatchSegment& segment : batch.segments) {
-    const Extent rows{std::max(segment.rows.begin, segment.rows.end - n_last), segment.rows.end};
-    segment.cache->observed().add(
-        number, rows_on_host(compute_.stream(), buffers().q, buffers().positions, rows), n_last);
+    const auto rows_of = [&](Extent rows) {
+      return rows_on_host(compute_.stream(), buffers().q, buffers().positions, rows);
+    };
+    if (n_last > 0) {
+      const Extent rows{std::max(segment.rows.begin, segment.rows.end - n_last), segment.rows.end};
+      segment.cache->observed().add(number, rows_of(rows), n_last);
+    }
+    if (all) {
+      const ObservedQueries::Rows rows = rows_of(segment.rows);
+      accumulate({.spec = compute_.spec(),
+                  .layout = layout_,
+                  .layer = number,
+                  .rows = rows,
+                  .gather = alone_},
+                 *segment.cache);
+    }
   }
+}
+
+// Tokens that methods drop at every step, after the step's queries were asked.
+void Transformer::evict(LayerId number, const Batch& batch) {
+  const CompactionArgs args{
+      .spec = compute_.spec(), .layout = layout_, .when = KeepWhen::kAfterToken, .gather = alone_};
+  for (const BatchSegment& segment : batch.segments) compact_layer(args, number, *segment.cache);
 }
 
 void Transformer::attend(LayerId number, const Batch& batch) {
@@ -66,12 +89,21 @@ void Transformer::attend(LayerId number, const Batch& batch) {
                           .q = buffers().q,
                           .state = buffers().state};
   work_.begin(number);
+  pages_.begin(number);
   // Heads outside, so that the work of all sequences' retrieval heads starts first and the short
   // streaming heads fill the gaps at the end.
   for (const KvHeadId kv_head : layout_.order(number)) {
-    for (const BatchSegment& segment : batch.segments)
-      work_.add(queries, kv_head, segment.rows, segment.cache->head(number, kv_head).blocks());
+    const bool chooses = !batch.is_prompt && pages_.chooses(number, kv_head);
+    for (const BatchSegment& segment : batch.segments) {
+      if (!chooses) {
+        work_.add(queries, kv_head, segment.rows, segment.cache->head(number, kv_head).blocks());
+        continue;
+      }
+      for (std::int64_t row = segment.rows.begin; row < segment.rows.end; ++row)
+        pages_.add(queries, kv_head, row, *segment.cache);
+    }
   }
+  pages_.run(/*gather=*/nullptr, work_);
   work_.run(compute_.order());
 }
 

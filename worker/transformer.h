@@ -8,6 +8,7 @@
 #include "kernels/tensor.h"
 #include "worker/attention/attention_work.h"
 #include "worker/attention/own_blocks.h"
+#include "worker/attention/page_choice.h"
 #include "worker/batch.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/layer_compute.h"
@@ -31,6 +32,7 @@ class Transformer {
   void run_layer(LayerId number, const Batch& batch);
   void observe(LayerId number, const Batch& batch);
   void attend(LayerId number, const Batch& batch);
+  void evict(LayerId number, const Batch& batch);
   Batch keep_wanted(const Batch& batch);
   StepBuffers& buffers() { return compute_.buffers(); }
 
@@ -38,6 +40,8 @@ class Transformer {
   const CacheLayout& layout_;
   OwnBlocks own_blocks_;
   AttentionWork work_;
+  PageChoice pages_;
+  const GatherBytes alone_ = of_one_rank;
   std::vector<BatchSegment> wanted_segments_;
 };
 

@@ -77,6 +77,10 @@ HeadTable heads_of(const WorkerConfig& config) {
                 "heads that keep the tokens with most attention run on CPUs only so far: "
                 "--device cpu");
   }
+  if (config.device.kind != Device::kCpu && heads.count_paged() > 0) {
+    throw Error(ErrorCode::kUnsupported,
+                "heads that choose pages for each query run on CPUs only so far: --device cpu");
+  }
   return heads;
 }
 

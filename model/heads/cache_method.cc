@@ -23,6 +23,8 @@ KeepBudget keep_of(const char* method, const ScoredBudget& m) {
                       m.window, m.capacity));
   require(m.kernel >= 1 && m.kernel % 2 == 1,
           fmt::format("{}: kernel={} must be an odd number", method, m.kernel));
+  require(m.after != KeepWhen::kAfterToken,
+          fmt::format("{}: after=token: it chooses when a document or a prompt is whole", method));
   return {.n_tokens = m.capacity,
           .share = m.ratio > 0 ? 1 - m.ratio : 0,
           .n_recent = m.window,
@@ -79,12 +81,31 @@ struct PolicyOf {
   }
   HeadPolicy operator()(const TovaMethod& m) const {
     check_ratio("tova", m.ratio);
+    require(m.ratio == 0 || m.after != KeepWhen::kAfterToken,
+            "tova: after=token keeps capacity=... tokens: ratio is of a whole text");
     return {.keep = KeepBudget{.n_tokens = m.capacity,
                                .share = m.ratio > 0 ? 1 - m.ratio : 0,
-                               .n_recent = 1,
+                               .n_recent = m.after == KeepWhen::kAfterToken ? 0 : 1,
                                .when = m.after,
                                .observe = ObserveLast{1},
                                .select = SelectAmong::kLayerAlike}};
+  }
+  HeadPolicy operator()(const H2oMethod& m) const {
+    require(m.recent >= 1 && m.recent <= m.capacity,
+            fmt::format("h2o: recent={} must be at least 1 and no more than capacity={}", m.recent,
+                        m.capacity));
+    return {.keep = KeepBudget{.n_tokens = m.capacity,
+                               .n_recent = m.recent,
+                               .when = KeepWhen::kAfterToken,
+                               .observe = ObserveAll{}}};
+  }
+  HeadPolicy operator()(const QuestMethod& m) const {
+    require(m.page >= 1 && m.budget >= m.page,
+            fmt::format("quest: page={} must be at least 1 and no more than budget={}", m.page,
+                        m.budget));
+    require(m.dense >= 0, fmt::format("quest: dense={} must not be negative", m.dense));
+    if (layer.value < m.dense) return {};
+    return {.choose = ReadTopPages{m.page, m.budget}};
   }
 };
 
@@ -100,6 +121,15 @@ struct SetBudget {
   }
   void operator()(ScoredBudget& m) const { set(m); }
   void operator()(TovaMethod& m) const { set(m); }
+  // Half of it recent tokens, as published.
+  void operator()(H2oMethod& m) const {
+    m.capacity = n_tokens;
+    m.recent = std::max<std::int64_t>(1, n_tokens / 2);
+  }
+  void operator()(QuestMethod& m) const {
+    m.budget = n_tokens;
+    m.page = std::min(m.page, n_tokens);
+  }
 
  private:
   template <typename Method>

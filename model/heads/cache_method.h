@@ -73,8 +73,16 @@ struct AdaKvMethod : ScoredBudget {
   bool operator==(const AdaKvMethod&) const = default;
 };
 
-// TOVA (Oren et al. 2024, arXiv 2401.06104, section 3.2), once when the text is whole: what the
-// last query attends to, all heads of a layer keeping the same tokens.
+// H2O (Zhang et al. 2023, arXiv 2306.14048, section 4): when the prompt is whole and then at every
+// token, the last tokens and those that all queries so far attended to most.
+struct H2oMethod {
+  std::int64_t capacity = 2048;  // tokens that a head keeps, the last ones included
+  std::int64_t recent = 1024;    // last tokens that stay
+  bool operator==(const H2oMethod&) const = default;
+};
+
+// TOVA (Oren et al. 2024, arXiv 2401.06104, section 3.2): what the last query attends to, all heads
+// of a layer keeping the same tokens; once when the text is whole, or then and at every token.
 struct TovaMethod {
   std::int64_t capacity = 2048;
   double ratio = 0;
@@ -82,8 +90,18 @@ struct TovaMethod {
   bool operator==(const TovaMethod&) const = default;
 };
 
-using CacheMethod = std::variant<DenseMethod, StreamingMethod, WindowMethod, SlideMethod,
-                                 SnapKvMethod, PyramidKvMethod, AdaKvMethod, TovaMethod>;
+// Quest (Tang et al. 2024, arXiv 2406.10774, section 3): everything is kept, and each query of an
+// answer reads the pages whose keys may give it the most. The first layers stay dense.
+struct QuestMethod {
+  std::int64_t budget = 1024;  // tokens that a query reads, those of the last page included
+  std::int64_t page = 16;      // tokens; a cache block holds whole pages
+  std::int64_t dense = 2;      // first layers that read everything
+  bool operator==(const QuestMethod&) const = default;
+};
+
+using CacheMethod =
+    std::variant<DenseMethod, StreamingMethod, WindowMethod, SlideMethod, SnapKvMethod,
+                 PyramidKvMethod, AdaKvMethod, TovaMethod, H2oMethod, QuestMethod>;
 
 // The same method with a cache of so many tokens for each head, whatever it says itself; of dense
 // itself. A slide is no longer than half of what it slides in.

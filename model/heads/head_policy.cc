@@ -61,11 +61,25 @@ void check(const KeepBudget& keep) {
                       keep.pool.kernel));
 }
 
+// Pages are chosen of what a head that sees and keeps everything has.
+std::optional<std::string> unsupported_choice(const HeadPolicy& policy) {
+  if (!std::holds_alternative<ReadTopPages>(policy.choose)) return std::nullopt;
+  if (!std::holds_alternative<SeeAll>(policy.see)) return "pages chosen beside a window";
+  if (!std::holds_alternative<KeepSeen>(policy.keep))
+    return "pages chosen of tokens that are kept by their scores";
+  return std::nullopt;
+}
+
 std::optional<std::string> unsupported_budget(const KeepBudget& keep, const See& see) {
   if (!std::holds_alternative<SeeAll>(see)) return "tokens kept by their scores beside a window";
-  if (!std::holds_alternative<ObserveLast>(keep.observe)) return "scores of all queries (H2O)";
-  const bool at_end = keep.when == KeepWhen::kAfterDocument || keep.when == KeepWhen::kAfterPrompt;
-  if (!at_end) return "tokens chosen anew after every chunk or token";
+  if (std::holds_alternative<ObserveAll>(keep.observe)) {
+    if (keep.pool.kind != PoolKind::kNone) return "pooled scores of all queries";
+    if (keep.group != GroupScore::kMean) return "the largest of a group's scores of all queries";
+  }
+  if (keep.when == KeepWhen::kAfterChunk) return "tokens chosen anew after every chunk";
+  if (keep.when != KeepWhen::kAfterToken) return std::nullopt;
+  if (keep.share > 0) return "a share of the tokens kept at every token";
+  if (keep.select == SelectAmong::kLayerShared) return "budgets shared by heads at every token";
   return std::nullopt;
 }
 
@@ -123,9 +137,7 @@ HeadKind kind_of(const HeadPolicy& policy) {
 }
 
 std::optional<std::string> unsupported_part(const HeadPolicy& policy) {
-  if (!std::holds_alternative<ReadEveryPage>(policy.choose)) {
-    return "pages chosen for each query (Quest)";
-  }
+  if (const auto part = unsupported_choice(policy)) return part;
   if (const auto* keep = std::get_if<KeepBudget>(&policy.keep)) {
     if (const auto part = unsupported_budget(*keep, policy.see)) return part;
   }

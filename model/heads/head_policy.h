@@ -78,11 +78,15 @@ using See = std::variant<SeeAll, SeeSinkRecent, SeeSinkSlide, SeeModelWindow>;
 struct ReadEveryPage {
   bool operator==(const ReadEveryPage&) const = default;
 };
-// The pages with the highest bound of q.k, and the last one (Quest, Tang et al. 2024, arXiv
-// 2406.10774).
+// Of a text's prompt a query reads every page. A later one reads, each of its heads by itself, the
+// last page and those with the highest bounds of q.k, of equal ones the earlier: budget_tokens /
+// page_tokens in all (Quest, Tang et al. 2024, arXiv 2406.10774, section 3). Page i holds the
+// tokens from i * page_tokens on.
 struct ReadTopPages {
   std::int64_t page_tokens = 16;
   std::int64_t budget_tokens = 1024;
+
+  std::int64_t n_pages() const { return budget_tokens / page_tokens; }
   bool operator==(const ReadTopPages&) const = default;
 };
 using Choose = std::variant<ReadEveryPage, ReadTopPages>;
@@ -93,6 +97,8 @@ using Choose = std::variant<ReadEveryPage, ReadTopPages>;
 struct KeepSeen {
   bool operator==(const KeepSeen&) const = default;
 };
+// After every token: first when the prompt is whole, then at each step of the answer, after its
+// query was asked.
 enum class KeepWhen : std::uint8_t { kAfterDocument, kAfterPrompt, kAfterChunk, kAfterToken };
 // Whose attention a token's score sums up.
 struct ObserveLast {  // of the last n queries

@@ -101,6 +101,24 @@ void require_ring_layer(const HeadTable& heads, LayerId layer) {
   }
 }
 
+std::string what_is_kept(const HeadTable& heads) {
+  const std::int64_t n_heads = heads.n_layers() * heads.n_kv_heads();
+  const std::int64_t n_all = heads.count(HeadKind::kRetrieval);
+  if (const std::int64_t n_chosen = heads.count_chosen(); n_chosen > 0) {
+    return fmt::format("{} of {} KV heads keep tokens that get most attention, {}", n_chosen,
+                       n_heads, budgets_in_words(heads));
+  }
+  if (n_all == n_heads) return fmt::format("all {} KV heads keep every token", n_heads);
+  std::string text = fmt::format("{} of {} KV heads keep every token", n_all, n_heads);
+  std::string_view joint = ", the others";
+  for (const KeyWindow& window : heads.windows()) {
+    text += fmt::format("{} the first {} and last {}", std::exchange(joint, " or"), window.sink,
+                        window.recent);
+    if (window.slide > 1) text += fmt::format(" ({} leave at once)", window.slide);
+  }
+  return text;
+}
+
 }  // namespace
 
 HeadTable::HeadTable(std::int64_t n_layers, std::int64_t n_kv_heads, const HeadPolicy& policy)
@@ -138,6 +156,12 @@ std::int64_t HeadTable::count_chosen() const {
   });
 }
 
+std::int64_t HeadTable::count_paged() const {
+  return std::count_if(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
+    return std::holds_alternative<ReadTopPages>(policy.choose);
+  });
+}
+
 HeadTable dense_heads(const ModelSpec& spec) {
   return make_table(spec, [](LayerId, KvHeadId) { return HeadPolicy{}; });
 }
@@ -171,6 +195,18 @@ void require_runnable(const HeadTable& heads, RunsOn where) {
   }
 }
 
+void require_whole_pages(const HeadTable& heads, std::int64_t block_size) {
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto* choose = std::get_if<ReadTopPages>(&heads.at(layer, kv_head).choose);
+      require(choose == nullptr || block_size % choose->page_tokens == 0,
+              fmt::format("{}: pages of {} tokens do not fill a cache block of {}",
+                          name_of_head(layer, kv_head), choose == nullptr ? 0 : choose->page_tokens,
+                          block_size));
+    }
+  }
+}
+
 void require_fits(const HeadTable& heads, const ModelSpec& spec) {
   require(heads.n_layers() == spec.n_layers && heads.n_kv_heads() == spec.n_kv_heads,
           fmt::format("the heads' table is for {} layers of {} KV heads, the model has {} of {}",
@@ -178,20 +214,9 @@ void require_fits(const HeadTable& heads, const ModelSpec& spec) {
 }
 
 std::string describe_briefly(const HeadTable& heads) {
-  const std::int64_t n_heads = heads.n_layers() * heads.n_kv_heads();
-  const std::int64_t n_all = heads.count(HeadKind::kRetrieval);
-  if (const std::int64_t n_chosen = heads.count_chosen(); n_chosen > 0) {
-    return fmt::format("{} of {} KV heads keep tokens that get most attention, {}", n_chosen,
-                       n_heads, budgets_in_words(heads));
-  }
-  if (n_all == n_heads) return fmt::format("all {} KV heads keep every token", n_heads);
-  std::string text = fmt::format("{} of {} KV heads keep every token", n_all, n_heads);
-  std::string_view joint = ", the others";
-  for (const KeyWindow& window : heads.windows()) {
-    text += fmt::format("{} the first {} and last {}", std::exchange(joint, " or"), window.sink,
-                        window.recent);
-    if (window.slide > 1) text += fmt::format(" ({} leave at once)", window.slide);
-  }
+  std::string text = what_is_kept(heads);
+  if (const std::int64_t n_paged = heads.count_paged(); n_paged > 0)
+    text += fmt::format("; {} of them read chosen pages only", n_paged);
   return text;
 }
 

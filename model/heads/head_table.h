@@ -30,6 +30,8 @@ class HeadTable {
   std::int64_t count(HeadKind kind) const;
   // Heads of which some tokens are chosen to stay (KeepBudget).
   std::int64_t count_chosen() const;
+  // Heads that read some pages of what they keep (ReadTopPages).
+  std::int64_t count_paged() const;
   // The different windows, without the unlimited one, in order of appearance.
   std::vector<KeyWindow> windows() const;
   bool operator==(const HeadTable&) const = default;
@@ -63,6 +65,9 @@ HeadTable duo_attention_heads(const ModelSpec& spec, const HeadRoles& roles);
 // ranks, which also asks for equal windows in a layer and sinks at their own positions.
 enum class RunsOn : std::uint8_t { kOneRank, kRing };
 void require_runnable(const HeadTable& heads, RunsOn where);
+
+// Throws kInvalidArgument naming the head whose pages (ReadTopPages) are no whole part of a block.
+void require_whole_pages(const HeadTable& heads, std::int64_t block_size);
 
 // Throws kInvalidArgument unless the table has the model's layers and KV heads.
 void require_fits(const HeadTable& heads, const ModelSpec& spec);

@@ -83,10 +83,17 @@ See read_see(const JsonField& field) {
                        read_positions(field.at("positions"))};
 }
 
+ReadTopPages read_choose(const JsonField& field) {
+  allow(field, {"page_tokens", "budget_tokens"});
+  const std::int64_t page_tokens = field.at("page_tokens").as_integer(1, kMaxTokens);
+  return {page_tokens, field.at("budget_tokens").as_integer(page_tokens, kMaxTokens)};
+}
+
 HeadPolicy read_policy(const JsonField& field) {
-  allow(field, {"see", "sink", "recent", "capacity", "slide", "positions", "keep"});
+  allow(field, {"see", "sink", "recent", "capacity", "slide", "positions", "keep", "choose"});
   HeadPolicy policy{.see = read_see(field)};
   if (const auto keep = field.find("keep")) policy.keep = keep_from_json(*keep);
+  if (const auto choose = field.find("choose")) policy.choose = read_choose(*choose);
   return policy;
 }
 
@@ -122,6 +129,10 @@ Json to_json(const HeadTable& heads) {
       JsonObject object = std::visit(SeeJson{}, policy.see);
       if (const auto* keep = std::get_if<KeepBudget>(&policy.keep))
         object.emplace_back("keep", keep_to_json(*keep));
+      if (const auto* choose = std::get_if<ReadTopPages>(&policy.choose)) {
+        object.emplace_back("choose", JsonObject{{"page_tokens", Json(choose->page_tokens)},
+                                                 {"budget_tokens", Json(choose->budget_tokens)}});
+      }
       policies.emplace_back(std::move(object));
     }
     layers.emplace_back(std::move(numbers));

@@ -56,14 +56,14 @@ double share_in(const JsonField& field) {
 
 Json keep_to_json(const KeepBudget& keep) {
   const auto* last = std::get_if<ObserveLast>(&keep.observe);
-  require(last != nullptr, "scores of all queries have no JSON");
+  constexpr std::int64_t kAllQueries = 0;
   return JsonObject{{"tokens", Json(keep.n_tokens)},
                     {"share", Json(keep.share)},
                     {"head_floor", Json(keep.head_floor)},
                     {"sink", Json(keep.n_sink)},
                     {"recent", Json(keep.n_recent)},
                     {"when", word_of(keep.when, kTimes)},
-                    {"last_queries", Json(last->n_queries)},
+                    {"last_queries", Json(last == nullptr ? kAllQueries : last->n_queries)},
                     {"pool", word_of(keep.pool.kind, kPools)},
                     {"kernel", Json(keep.pool.kernel)},
                     {"group", word_of(keep.group, kGroups)},
@@ -78,7 +78,12 @@ KeepBudget keep_from_json(const JsonField& field) {
   keep.n_sink = field.at("sink").as_integer(0, kMost);
   keep.n_recent = field.at("recent").as_integer(0, kMost);
   keep.when = value_of(field.at("when"), kTimes);
-  keep.observe = ObserveLast{field.at("last_queries").as_integer(1, kMost)};
+  const std::int64_t n_queries = field.at("last_queries").as_integer(0, kMost);  // 0: all
+  if (n_queries == 0) {
+    keep.observe = ObserveAll{};
+  } else {
+    keep.observe = ObserveLast{n_queries};
+  }
   keep.pool = {value_of(field.at("pool"), kPools), field.at("kernel").as_integer(1, kMost)};
   keep.group = value_of(field.at("group"), kGroups);
   keep.select = value_of(field.at("among"), kSelections);

@@ -65,8 +65,17 @@ std::vector<std::int64_t> ranked(std::span<const double> scores) {
 }
 
 std::vector<std::int64_t> best(std::span<const double> scores, std::int64_t n) {
-  std::vector<std::int64_t> order = ranked(scores);
-  order.resize(static_cast<std::size_t>(std::min(n, static_cast<std::int64_t>(order.size()))));
+  std::vector<std::int64_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (n < static_cast<std::int64_t>(order.size())) {
+    std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n), order.end(),
+                     [&](std::int64_t a, std::int64_t b) {
+                       const double of_a = scores[static_cast<std::size_t>(a)];
+                       const double of_b = scores[static_cast<std::size_t>(b)];
+                       return of_a != of_b ? of_a > of_b : a < b;
+                     });
+    order.resize(static_cast<std::size_t>(n));
+  }
   std::sort(order.begin(), order.end());
   return order;
 }

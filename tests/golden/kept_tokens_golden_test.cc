@@ -1,5 +1,6 @@
 // Which tokens of the stored models' texts stay under methods that choose by attention: equal to
-// what kvpress left in its caches when it was run (make_kvpress_goldens.py), for chunks of any length.
+// what kvpress left in its caches when it was run (make_kvpress_goldens.py), for chunks of any
+// length.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "cluster/comm/in_process.h"
+#include "model/heads/cache_method.h"
 #include "partition/check_plan.h"
 #include "tests/multirank/ring_cases.h"
 #include "tests/property/chosen_tokens.h"
@@ -76,7 +77,10 @@ struct Dialogue {
   std::vector<StepCommand> script;
   std::vector<std::int32_t> looked_at_text;  // that was whole when its tokens were chosen
   SequenceId looked_at{10};
+  std::vector<std::vector<std::int32_t>> prompts = {};  // of both forks
 };
+constexpr std::int32_t kFirstAnswer = 2;
+constexpr std::int32_t kAnswersEnd = 12;  // tokens of both answers: 2, 3, ...
 
 Dialogue random_dialogue(Random& random, const ModelSpec& spec, KeepWhen when) {
   const SequenceId document{10};
@@ -94,11 +98,13 @@ Dialogue random_dialogue(Random& random, const ModelSpec& spec, KeepWhen when) {
     dialogue.script.push_back(
         PrefillChunk{.sequence = fork, .tokens = question, .after = AfterPrefill::kSample});
     rows.push_back({fork, 1});
+    auto& prompt = dialogue.prompts.emplace_back(text);
+    prompt.insert(prompt.end(), question.begin(), question.end());
     if (i == 1 || when == KeepWhen::kAfterDocument) continue;
     dialogue.looked_at = fork;
     dialogue.looked_at_text.insert(dialogue.looked_at_text.end(), question.begin(), question.end());
   }
-  for (std::int32_t token = 2; token < 22; ++token) {
+  for (std::int32_t token = kFirstAnswer; token < kAnswersEnd; ++token) {
     for (auto& row : rows) row.token = token;
     dialogue.script.push_back(DecodeBatch{rows});
   }
@@ -142,6 +148,87 @@ TEST_P(ChosenTokensOnRings, AreThoseOfOneRank) {
     if (HasFailure()) return;
   }
   EXPECT_GE(n_clear, 2 * intensity());
+}
+
+// Tokens dropped at every step, wherever they and the newest ones are at home.
+TEST_P(ChosenTokensOnRings, TokensDroppedAtEveryStepAreThoseOfOneRank) {
+  constexpr double kClear = 2e-5;
+  const std::int64_t n_ranks = GetParam();
+  int n_clear = 0;
+  for (int round = 0; round < 3 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
+                               static_cast<std::uint64_t>(n_ranks) * 100'000;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const ModelSpec spec = random_spec(random);
+    const HeadTable heads = heads_with(spec, random_eviction(random));
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .seed = seed});
+    const ModelFolder model(folder.path());
+    const Dialogue dialogue = random_dialogue(random, spec, KeepWhen::kAfterToken);
+    const bool is_clear = std::ranges::all_of(dialogue.prompts, [&](const auto& prompt) {
+      std::vector<std::int32_t> text = prompt;
+      for (std::int32_t token = kFirstAnswer; token < kAnswersEnd; ++token) text.push_back(token);
+      const auto n_prompt = static_cast<std::int64_t>(prompt.size());
+      return evict_by_definition(ReferenceModel(model), text, n_prompt, heads).margin >= kClear;
+    });
+    if (!is_clear) continue;
+    ++n_clear;
+    const auto weights = std::make_shared<const Weights>(Weights::load(model));
+    const KvFormat kv{.k_type = KvType::kF32,
+                      .v_type = KvType::kF32,
+                      .block_size = 16 * random.integer(1, 2),
+                      .head_dim = spec.head_dim};
+    const Outcome want =
+        run_alone(weights, heads, kv.block_size, dialogue.script, dialogue.looked_at);
+    const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
+    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
+    const Outcome got = run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at);
+    EXPECT_EQ(got.kept, want.kept);
+    const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
+    EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
+    if (HasFailure()) return;
+  }
+  EXPECT_GE(n_clear, 1);
+}
+
+// Pages chosen at every step of answers, streaming heads beside them or not.
+TEST_P(ChosenTokensOnRings, AnswersOfChosenPagesAreThoseOfOneRank) {
+  const std::int64_t n_ranks = GetParam();
+  for (int round = 0; round < 5 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
+                               static_cast<std::uint64_t>(n_ranks) * 100'000;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const ModelSpec spec = random_spec(random);
+    const std::int64_t block_size = 16 * random.integer(1, 2);
+    const std::int64_t page = block_size >> random.integer(0, 3);
+    HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+    roles.sink = 2;
+    roles.recent = 20;
+    for (HeadRole& role : roles.roles) {
+      if (random.chance(0.3)) role = HeadRole::kStreaming;
+    }
+    const HeadTable heads = method_heads(
+        spec, roles,
+        {.all = std::nullopt,
+         .full = QuestMethod{.budget = page * random.integer(1, 4), .page = page, .dense = 0}});
+    const auto weights =
+        std::make_shared<const Weights>(Weights::synthetic(spec, DType::kF32, seed));
+    const KvFormat kv{.k_type = KvType::kF32,
+                      .v_type = KvType::kF32,
+                      .block_size = block_size,
+                      .head_dim = spec.head_dim};
+    const Dialogue dialogue = random_dialogue(random, spec, KeepWhen::kAfterDocument);
+    const Outcome want =
+        run_alone(weights, heads, kv.block_size, dialogue.script, dialogue.looked_at);
+    const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
+    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
+    const Outcome got = run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at);
+    const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
+    EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
+    if (HasFailure()) return;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ChosenTokensOnRings, testing::Values(1, 2, 3, 5, 8),

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 
@@ -176,6 +178,122 @@ KeptTokens kept_by_definition(const ReferenceModel& model, std::span<const std::
   return kept;
 }
 
+namespace {
+
+// One layer's KV heads while a text is read.
+class Eviction {
+ public:
+  Eviction(const ModelSpec& spec, const HeadTable& heads, std::int64_t layer, std::int64_t n_prompt)
+      : spec_(spec),
+        keep_(std::get_if<KeepBudget>(&heads.at(LayerId{layer}, KvHeadId{0}).keep)),
+        n_prompt_(n_prompt),
+        forgotten_(static_cast<std::size_t>(spec.n_kv_heads)),
+        sums_(forgotten_.size()) {}
+
+  const std::set<std::int64_t>* forgotten(std::size_t kv_head) const {
+    return keep_ == nullptr ? nullptr : &forgotten_[kv_head];
+  }
+
+  void see(const ReferenceModel::Attention& a, double& margin) {
+    if (keep_ == nullptr) return;
+    const bool sums_up = std::holds_alternative<ObserveAll>(keep_->observe);
+    if (!sums_up && a.head % spec_.gqa_group() == 0)
+      sums_[static_cast<std::size_t>(a.head / spec_.gqa_group())].clear();
+    auto& sums = sums_[static_cast<std::size_t>(a.head / spec_.gqa_group())];
+    for (std::size_t i = 0; i < a.keys.size(); ++i)
+      sums[a.keys[i]] += a.weights[i] / static_cast<double>(spec_.gqa_group());
+    if (a.head + 1 == spec_.n_heads && a.query + 1 >= n_prompt_) choose(a.query, margin);
+  }
+
+  std::vector<std::int64_t> kept(std::size_t kv_head, std::int64_t n_tokens) const {
+    std::vector<std::int64_t> kept;
+    if (keep_ == nullptr) return kept;
+    for (std::int64_t i = 0; i < n_tokens; ++i) {
+      if (!forgotten_[kv_head].contains(i)) kept.push_back(i);
+    }
+    return kept;
+  }
+
+ private:
+  void choose(std::int64_t query, double& margin) {
+    std::vector<std::map<std::int64_t, double>> scores = sums_;
+    if (keep_->select == SelectAmong::kLayerAlike) {
+      std::map<std::int64_t, double> mean;
+      for (const auto& head : sums_) {
+        for (const auto& [key, sum] : head) mean[key] += sum;
+      }
+      scores.assign(sums_.size(), mean);
+    }
+    for (std::size_t head = 0; head < scores.size(); ++head) {
+      std::vector<Entry> entries;
+      for (std::int64_t key = 0; key <= query; ++key) {
+        if (forgotten_[head].contains(key)) continue;
+        const bool stays = query - key < keep_->n_recent;
+        entries.push_back(
+            {stays ? std::numeric_limits<double>::infinity() : scores[head][key], key, head});
+      }
+      std::vector<std::vector<std::int64_t>> kept(scores.size());
+      keep_best(entries, keep_->n_tokens, kept, margin);
+      const std::set<std::int64_t> here(kept[head].begin(), kept[head].end());
+      for (const Entry& entry : entries) {
+        if (here.contains(entry.token)) continue;
+        forgotten_[head].insert(entry.token);
+        sums_[head].erase(entry.token);
+      }
+    }
+  }
+
+  const ModelSpec& spec_;
+  const KeepBudget* keep_;
+  std::int64_t n_prompt_;
+  std::vector<std::set<std::int64_t>> forgotten_;
+  std::vector<std::map<std::int64_t, double>> sums_;  // of the keys that are there
+};
+
+}  // namespace
+
+EvictionRun evict_by_definition(const ReferenceModel& model, std::span<const std::int32_t> text,
+                                std::int64_t n_prompt, const HeadTable& heads) {
+  const ModelSpec& spec = model.spec();
+  std::vector<Eviction> layers;
+  for (std::int64_t layer = 0; layer < spec.n_layers; ++layer)
+    layers.emplace_back(spec, heads, layer, n_prompt);
+  std::vector<KeyMask> masks;
+  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+      const KeyWindow window = heads.window(layer, kv_head);
+      masks.push_back({.sink = window.sink, .recent = window.recent});
+      masks.back().forgotten = layers[static_cast<std::size_t>(layer.value)].forgotten(
+          static_cast<std::size_t>(kv_head.value));
+    }
+  }
+  EvictionRun run;
+  run.margin = std::numeric_limits<double>::infinity();
+  run.logits = model.logits(text, masks, [&](const ReferenceModel::Attention& a) {
+    layers[static_cast<std::size_t>(a.layer)].see(a, run.margin);
+  });
+  for (const Eviction& layer : layers) {
+    auto& of_layer = run.kept.emplace_back();
+    for (std::size_t kv_head = 0; kv_head < static_cast<std::size_t>(spec.n_kv_heads); ++kv_head)
+      of_layer.push_back(layer.kept(kv_head, static_cast<std::int64_t>(text.size())));
+  }
+  return run;
+}
+
+KeepBudget random_eviction(Random& random) {
+  const std::int64_t n_tokens = random.integer(1, 50);
+  if (random.chance(0.5)) {
+    return {.n_tokens = n_tokens,
+            .n_recent = random.integer(1, n_tokens),
+            .when = KeepWhen::kAfterToken,
+            .observe = ObserveAll{}};
+  }
+  return {.n_tokens = n_tokens,
+          .when = KeepWhen::kAfterToken,
+          .observe = ObserveLast{1},
+          .select = SelectAmong::kLayerAlike};
+}
+
 std::vector<KeyMask> masks_after(const HeadTable& heads, std::int64_t n_document,
                                  const KeptTokens& kept) {
   std::vector<KeyMask> masks;
@@ -201,6 +319,7 @@ KeptTokens held_by(Worker& worker, SequenceId sequence, const ModelSpec& spec) {
       auto& head = held[static_cast<std::size_t>(layer.value)].emplace_back();
       for (const TokenPos position : worker.held_positions(sequence, layer, kv_head))
         head.push_back(position.value);
+      std::sort(head.begin(), head.end());
     }
   }
   return held;

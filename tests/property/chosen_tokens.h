@@ -26,6 +26,19 @@ using KeptTokens = std::vector<std::vector<std::vector<std::int64_t>>>;
 KeptTokens kept_by_definition(const ReferenceModel& model, std::span<const std::int32_t> document,
                               const HeadTable& heads, double& margin);
 
+// A text whose heads choose at every token from the end of its prompt on (KeepWhen::kAfterToken),
+// in double precision: what it answers and what stays at its end.
+struct EvictionRun {
+  std::vector<double> logits;  // [n_tokens, vocab_size]
+  KeptTokens kept;
+  double margin = 0;  // the smallest of any choice
+};
+EvictionRun evict_by_definition(const ReferenceModel& model, std::span<const std::int32_t> text,
+                                std::int64_t n_prompt, const HeadTable& heads);
+
+// A small budget of H2O or TOVA.
+KeepBudget random_eviction(Random& random);
+
 // Masks of queries after a document of so many tokens that was cut down to these.
 std::vector<KeyMask> masks_after(const HeadTable& heads, std::int64_t n_document,
                                  const KeptTokens& kept);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "model/rope_frequencies.h"
@@ -62,6 +64,7 @@ void add_scaled(double* out, double scale, const double* x, std::int64_t n) {
 
 bool KeyMask::sees(std::int64_t query, std::int64_t key) const {
   if (key > query) return false;
+  if (forgotten != nullptr && forgotten->contains(key)) return false;
   if (query >= n_cut && key < n_cut) return std::binary_search(kept.begin(), kept.end(), key);
   if (slide == 1) return key < sink || query - key < recent;
   std::int64_t n_here = 0;
@@ -258,6 +261,40 @@ ReferenceModel::Matrix ReferenceModel::rotated(Matrix x) const {
   return x;
 }
 
+// Of the keys that are seen, those of the pages that the query reads.
+std::vector<std::int64_t> ReferenceModel::in_chosen_pages(
+    const HeadView& head, std::span<const double> q, std::span<const std::int64_t> keys) const {
+  const std::int64_t last = keys.back() / head.mask.page_tokens;
+  std::vector<std::pair<double, std::int64_t>> pages;  // by falling bound, then by number
+  for (std::int64_t page = 0; page < last; ++page) {
+    double bound = 0;
+    for (std::int64_t d = 0; d < spec_.head_dim; ++d) {
+      double most = -std::numeric_limits<double>::infinity();
+      for (std::int64_t i = 0; i < head.mask.page_tokens; ++i) {
+        const double k = head.k[(page * head.mask.page_tokens + i) * head.stride + d];
+        most = std::max(most, q[static_cast<std::size_t>(d)] * k);
+      }
+      bound += most;
+    }
+    pages.emplace_back(-bound, page);
+  }
+  std::sort(pages.begin(), pages.end());
+  const auto n = static_cast<std::size_t>(head.mask.n_pages - 1);
+  if (n > 0 && n < pages.size() && head.mask.page_margin != nullptr) {
+    const double margin = (pages[n].first - pages[n - 1].first) / std::abs(pages[n - 1].first);
+    *head.mask.page_margin = std::min(*head.mask.page_margin, margin);
+  }
+  pages.resize(std::min(pages.size(), n));
+  std::vector<std::int64_t> kept;
+  for (const std::int64_t key : keys) {
+    const std::int64_t page = key / head.mask.page_tokens;
+    const bool is_chosen = std::any_of(pages.begin(), pages.end(),
+                                       [&](const auto& chosen) { return chosen.second == page; });
+    if (is_chosen || page == last) kept.push_back(key);
+  }
+  return kept;
+}
+
 // Softmax over the keys that the mask shows of (q k / sqrt(head_dim)), times v.
 void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std::int64_t position,
                             double* out) const {
@@ -266,6 +303,7 @@ void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std
   for (std::int64_t key = 0; key <= position; ++key) {
     if (head.mask.sees(position, key)) keys.push_back(key);
   }
+  if (position >= head.mask.pages_from) keys = in_chosen_pages(head, q, keys);
   std::vector<double> turned_q(q.begin(), q.end());
   // The last key that is seen is the query's own.
   if (head.mask.counts_kept_keys) {
@@ -307,19 +345,19 @@ ReferenceModel::Matrix ReferenceModel::attention(std::int64_t number, const Matr
   const Matrix turned_q = rotated(q);
   const Matrix turned_k = rotated(k);
   Matrix out(q.n_rows, q.n_columns);
-  for (std::int64_t head = 0; head < spec_.n_heads; ++head) {
-    const std::int64_t kv_head = head / spec_.gqa_group();
-    const KeyMask mask = masks[static_cast<std::size_t>(kv_head)];
-    const Matrix& queries = mask.counts_kept_keys ? q : turned_q;
-    const Matrix& keys = mask.counts_kept_keys ? k : turned_k;
-    const HeadView view{.k = keys.row(0) + kv_head * spec_.head_dim,
-                        .v = v.row(0) + kv_head * spec_.head_dim,
-                        .stride = k.n_columns,
-                        .mask = mask,
-                        .layer = number,
-                        .head = head,
-                        .on_attention = on_attention};
-    for (std::int64_t position = 0; position < x.n_rows; ++position) {
+  for (std::int64_t position = 0; position < x.n_rows; ++position) {
+    for (std::int64_t head = 0; head < spec_.n_heads; ++head) {
+      const std::int64_t kv_head = head / spec_.gqa_group();
+      const KeyMask& mask = masks[static_cast<std::size_t>(kv_head)];
+      const Matrix& queries = mask.counts_kept_keys ? q : turned_q;
+      const Matrix& keys = mask.counts_kept_keys ? k : turned_k;
+      const HeadView view{.k = keys.row(0) + kv_head * spec_.head_dim,
+                          .v = v.row(0) + kv_head * spec_.head_dim,
+                          .stride = k.n_columns,
+                          .mask = mask,
+                          .layer = number,
+                          .head = head,
+                          .on_attention = on_attention};
       const std::int64_t begin = head * spec_.head_dim;
       attend(view, {queries.row(position) + begin, static_cast<std::size_t>(spec_.head_dim)},
              position, out.row(position) + begin);

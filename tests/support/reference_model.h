@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,17 @@ struct KeyMask {
   // Queries from this position on see of the keys before it only those kept, ascending.
   std::int64_t n_cut = ModelSpec::kNoWindow;
   std::vector<std::int64_t> kept = {};
+  // Queries from this position on read only n_pages pages of page_tokens tokens: the last one and
+  // those whose bound of the product with the query head is highest, of equal ones the earlier.
+  std::int64_t pages_from = ModelSpec::kNoWindow;
+  std::int64_t page_tokens = 1;
+  std::int64_t n_pages = 1;
+  // Gets the smallest difference of bounds between a page that is read and one that is not, as a
+  // share of the former.
+  double* page_margin = nullptr;
+  // Keys that no later query sees. May grow while a text is read: all heads' queries at a position
+  // are asked before those at the next.
+  const std::set<std::int64_t>* forgotten = nullptr;
   bool sees(std::int64_t query, std::int64_t key) const;
 };
 
@@ -112,11 +124,13 @@ class ReferenceModel {
     const double* k;
     const double* v;
     std::int64_t stride;  // from one token's vector to the next one's
-    KeyMask mask;
+    const KeyMask& mask;
     std::int64_t layer;
     std::int64_t head;
     const OnAttention& on_attention;
   };
+  std::vector<std::int64_t> in_chosen_pages(const HeadView& head, std::span<const double> q,
+                                            std::span<const std::int64_t> keys) const;
   void attend(const HeadView& head, std::span<const double> q, std::int64_t position,
               double* out) const;
   Matrix attention(std::int64_t number, const Matrix& x, std::span<const KeyMask> masks,

@@ -39,7 +39,8 @@ const Words<GroupScore>& words_of(GroupScore) {
 }
 const Words<KeepWhen>& words_of(KeepWhen) {
   static const Words<KeepWhen> words = {{"document", KeepWhen::kAfterDocument},
-                                        {"prompt", KeepWhen::kAfterPrompt}};
+                                        {"prompt", KeepWhen::kAfterPrompt},
+                                        {"token", KeepWhen::kAfterToken}};
   return words;
 }
 
@@ -134,6 +135,18 @@ constexpr auto fields_of(const TovaMethod&) {
                     Field<M, double>{"ratio", &M::ratio}, Field<M, KeepWhen>{"after", &M::after});
 }
 
+constexpr auto fields_of(const H2oMethod&) {
+  using M = H2oMethod;
+  return std::tuple(Field<M, std::int64_t>{"capacity", &M::capacity},
+                    Field<M, std::int64_t>{"recent", &M::recent});
+}
+constexpr auto fields_of(const QuestMethod&) {
+  using M = QuestMethod;
+  return std::tuple(Field<M, std::int64_t>{"budget", &M::budget},
+                    Field<M, std::int64_t>{"page", &M::page},
+                    Field<M, std::int64_t>{"dense", &M::dense});
+}
+
 struct NameOf {
   std::string_view operator()(const DenseMethod&) const { return "dense"; }
   std::string_view operator()(const StreamingMethod&) const { return "streaming"; }
@@ -143,6 +156,8 @@ struct NameOf {
   std::string_view operator()(const PyramidKvMethod&) const { return "pyramidkv"; }
   std::string_view operator()(const AdaKvMethod&) const { return "adakv"; }
   std::string_view operator()(const TovaMethod&) const { return "tova"; }
+  std::string_view operator()(const H2oMethod&) const { return "h2o"; }
+  std::string_view operator()(const QuestMethod&) const { return "quest"; }
 };
 
 // Names that mean the same.

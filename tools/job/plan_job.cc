@@ -75,6 +75,7 @@ std::int64_t chunk_len_that_fits(PlanRequest request) {
 }
 
 Plan new_plan(const JobConfig& config, const JobWork& work, const ClusterSpec& cluster) {
+  require_whole_pages(work.heads, work.workload.block_size);
   PlanRequest request;
   request.spec = work.model->spec();
   request.heads = work.heads;

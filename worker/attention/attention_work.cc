@@ -46,6 +46,15 @@ void AttentionWork::add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
   }
 }
 
+void AttentionWork::add_seen(const QueryRows& queries, Extent heads,
+                             std::span<const KvBlockRef> blocks, const AttentionMask& mask) {
+  items_.push_back({.q = queries.q.slice(1, heads),
+                    .q_positions = queries.positions,
+                    .blocks = blocks,
+                    .mask = mask,
+                    .state = queries.state.heads(heads)});
+}
+
 void AttentionWork::run(SumOrder order) {
   const auto attend = [&](std::span<const AttentionItem> items) {
     if (items.empty()) return;

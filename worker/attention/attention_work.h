@@ -45,6 +45,9 @@ class AttentionWork {
   // order, any gaps. Blocks, positions, queries and states stay where they are until run().
   void add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
            std::span<const KvBlockRef> blocks);
+  // Some query heads against blocks at whatever positions, with a mask of the caller's.
+  void add_seen(const QueryRows& queries, Extent heads, std::span<const KvBlockRef> blocks,
+                const AttentionMask& mask);
   // Merges what the list gives into the states, all items in parallel, its sums in this order. May
   // leave the queries of heads with in-cache positions turned back (in_cache_sinks.h): when their
   // layer has such heads, nothing else reads the same QueryRows afterwards.

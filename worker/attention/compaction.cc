@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "base/device/device_memory.h"
@@ -14,20 +13,6 @@
 
 namespace longhaul {
 namespace {
-
-template <typename T>
-std::vector<std::byte> bytes_of(std::span<const T> values) {
-  std::vector<std::byte> bytes(values.size_bytes());
-  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-template <typename T>
-std::vector<T> values_in(std::span<const std::byte> bytes) {
-  std::vector<T> values(bytes.size() / sizeof(T));
-  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
-  return values;
-}
 
 const KeepBudget* budget_in(const HeadPolicy& policy) {
   return std::get_if<KeepBudget>(&policy.keep);
@@ -52,7 +37,7 @@ class LayerCompaction {
     std::vector<std::vector<std::int64_t>> own;
     for (const KvHeadId kv_head : args_.layout.kv_head_ids()) {
       const KeepBudget* budget = budget_in(args_.layout.policy(layer_, kv_head));
-      if (budget == nullptr || budget->when != args_.when) continue;
+      if (budget == nullptr || !chooses_now(*budget)) continue;
       GatheredHead head = gather(kv_head, *budget);
       if (head.scores.n_tokens == 0) continue;
       kv_heads.push_back(kv_head);
@@ -66,6 +51,25 @@ class LayerCompaction {
   }
 
  private:
+  bool chooses_now(const KeepBudget& budget) const {
+    const bool begins =
+        args_.when == KeepWhen::kAfterPrompt && budget.when == KeepWhen::kAfterToken;
+    return budget.when == args_.when || begins;
+  }
+
+  // What this rank's slots got: [gqa_group, slots], or of the group together.
+  std::vector<float> masses_of(KvHeadId kv_head, const KeepBudget& budget) const {
+    if (std::holds_alternative<ObserveAll>(budget.observe)) {
+      const std::int64_t n_slots = cache_.head(layer_, kv_head).n_slots();
+      std::vector<float> masses;
+      for (const double sum : cache_.attention_mass(layer_, kv_head).own(n_slots))
+        masses.push_back(static_cast<float>(sum));
+      return masses;
+    }
+    const KeyScores keys = score_own(kv_head, budget);
+    return key_masses(keys, sums_of_all(keys));
+  }
+
   // The last queries of the layer that the budget asks for.
   KeyScores score_own(KvHeadId kv_head, const KeepBudget& budget) const {
     const ModelSpec& spec = args_.spec;
@@ -96,11 +100,10 @@ class LayerCompaction {
 
   // Scores of all ranks' tokens by position.
   GatheredHead gather(KvHeadId kv_head, const KeepBudget& budget) const {
-    const KeyScores keys = score_own(kv_head, budget);
-    const std::vector<float> masses = key_masses(keys, sums_of_all(keys));
-    const std::vector<TokenPos> positions = cache_.head(layer_, kv_head).positions();
+    const std::vector<float> masses = masses_of(kv_head, budget);
     std::vector<std::int64_t> mine;
-    for (const TokenPos position : positions) mine.push_back(position.value);
+    for (const TokenPos position : cache_.head(layer_, kv_head).positions())
+      mine.push_back(position.value);
 
     struct Token {
       std::int64_t position;
@@ -116,23 +119,25 @@ class LayerCompaction {
     std::sort(tokens.begin(), tokens.end(),
               [](const Token& a, const Token& b) { return a.position < b.position; });
 
-    std::vector<std::vector<float>> masses_of;
+    std::vector<std::vector<float>> masses_of_ranks;
     for (const auto& bytes : args_.gather(bytes_of(std::span(masses))))
-      masses_of.push_back(values_in<float>(bytes));
-    const auto gqa_group = static_cast<std::size_t>(keys.gqa_group);
+      masses_of_ranks.push_back(values_in<float>(bytes));
+    const auto gqa_group = static_cast<std::size_t>(
+        std::holds_alternative<ObserveAll>(budget.observe) ? 1 : args_.spec.gqa_group());
     GatheredHead head;
     head.scores.n_tokens = static_cast<std::int64_t>(tokens.size());
     head.scores.masses.resize(tokens.size() * gqa_group);
-    std::size_t next_own = 0;
     for (std::size_t t = 0; t < tokens.size(); ++t) {
-      const auto& of_rank = masses_of[tokens[t].rank];
+      const auto& of_rank = masses_of_ranks[tokens[t].rank];
       const std::size_t n_there = of_rank.size() / gqa_group;
       for (std::size_t g = 0; g < gqa_group; ++g)
         head.scores.masses[g * tokens.size() + t] = of_rank[g * n_there + tokens[t].index];
-      if (next_own < mine.size() && mine[next_own] == tokens[t].position) {
-        head.own.push_back(static_cast<std::int64_t>(t));
-        ++next_own;
-      }
+    }
+    for (const std::int64_t position : mine) {
+      const auto token =
+          std::lower_bound(tokens.begin(), tokens.end(), position,
+                           [](const Token& a, std::int64_t wanted) { return a.position < wanted; });
+      head.own.push_back(token - tokens.begin());
     }
     return head;
   }
@@ -140,11 +145,21 @@ class LayerCompaction {
   void keep(KvHeadId kv_head, std::span<const std::int64_t> kept,
             std::span<const std::int64_t> own) {
     std::vector<SlotIndex> slots;
+    SlotIndex gone{0};
     for (std::size_t slot = 0; slot < own.size(); ++slot) {
-      if (std::binary_search(kept.begin(), kept.end(), own[slot]))
-        slots.push_back({static_cast<std::int64_t>(slot)});
+      const SlotIndex index{static_cast<std::int64_t>(slot)};
+      if (std::binary_search(kept.begin(), kept.end(), own[slot])) {
+        slots.push_back(index);
+      } else {
+        gone = index;
+      }
     }
-    if (cache_.keep(layer_, kv_head, slots)) return;
+    if (args_.when == KeepWhen::kAfterToken && slots.size() == own.size())
+      return cache_.head(layer_, kv_head).list();
+    // One for one moves a token, not the cache.
+    const bool drops_one = args_.when == KeepWhen::kAfterToken && slots.size() + 1 == own.size();
+    if (drops_one ? cache_.forget(layer_, kv_head, gone) : cache_.keep(layer_, kv_head, slots))
+      return;
     throw Error(ErrorCode::kOutOfMemory,
                 fmt::format("no cache block is free to gather the {} tokens that layer {}, KV "
                             "head {} keeps",
@@ -155,6 +170,11 @@ class LayerCompaction {
   LayerId layer_;
   SequenceCache& cache_;
 };
+
+bool is_every_token(const HeadPolicy& policy) {
+  const KeepBudget* budget = budget_in(policy);
+  return budget != nullptr && budget->when == KeepWhen::kAfterToken;
+}
 
 }  // namespace
 
@@ -173,6 +193,17 @@ std::int64_t n_observed_queries(const CacheLayout& layout) {
   std::int64_t n = 0;
   for (const LayerId layer : layout.layer_ids()) n = std::max(n, n_observed_queries(layout, layer));
   return n;
+}
+
+bool chooses_every_token(const CacheLayout& layout, LayerId layer, KvHeadId kv_head) {
+  return is_every_token(layout.policy(layer, kv_head));
+}
+
+bool chooses_every_token(const CacheLayout& layout, LayerId layer) {
+  bool any = false;
+  for (const KvHeadId kv_head : layout.kv_head_ids())
+    any = any || chooses_every_token(layout, layer, kv_head);
+  return any;
 }
 
 ObservedQueries::Rows rows_on_host(StreamRef stream, const TensorView<const float, 3>& q,
@@ -212,6 +243,10 @@ ObservedQueries::Rows gather_rows(const ObservedQueries::Rows& own, const Gather
     all.q.insert(all.q.end(), q.begin(), q.end());
   }
   return all;
+}
+
+void compact_layer(const CompactionArgs& args, LayerId layer, SequenceCache& cache) {
+  LayerCompaction(args, layer, cache).run();
 }
 
 void compact(const CompactionArgs& args, SequenceCache& cache) {

@@ -4,22 +4,17 @@
 // alike, and each home keeps of its blocks what was selected. Nothing moves between ranks but
 // scores.
 #pragma once
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "base/device/device.h"
 #include "model/heads/head_policy.h"
 #include "model/model_spec.h"
+#include "worker/attention/gather_bytes.h"
 #include "worker/kv/sequence_cache.h"
 
 namespace longhaul {
-
-// What every rank of the ring has of something, in ring order; of a rank alone its own.
-using GatherBytes =
-    std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte> mine)>;
 
 // How many of a text's last queries a layer's heads ask for; 0: none.
 std::int64_t n_observed_queries(const CacheLayout& layout, LayerId layer);
@@ -31,18 +26,26 @@ std::int64_t n_observed_queries(const CacheLayout& layout);
 ObservedQueries::Rows rows_on_host(StreamRef stream, const TensorView<const float, 3>& q,
                                    std::span<const std::int64_t> positions, Extent rows);
 
+// Whether heads of the layer choose at every token.
+bool chooses_every_token(const CacheLayout& layout, LayerId layer);
+bool chooses_every_token(const CacheLayout& layout, LayerId layer, KvHeadId kv_head);
+
 // The same rows of all ranks, in the order of positions.
 ObservedQueries::Rows gather_rows(const ObservedQueries::Rows& own, const GatherBytes& gather);
 
 struct CompactionArgs {
   const ModelSpec& spec;
   const CacheLayout& layout;
-  KeepWhen when = KeepWhen::kAfterPrompt;  // heads with other times are left alone
+  // Heads with other times are left alone; but those that choose at every token begin when the
+  // prompt is whole.
+  KeepWhen when = KeepWhen::kAfterPrompt;
   const GatherBytes& gather;
 };
 // Collective over the ring. Throws kOutOfMemory when the pool has no blocks to gather tokens in;
 // the caches can then only be dropped. Where heads chose, the sequence has no observed queries
 // afterwards.
 void compact(const CompactionArgs& args, SequenceCache& cache);
+// The same of one layer, whose observed queries stay.
+void compact_layer(const CompactionArgs& args, LayerId layer, SequenceCache& cache);
 
 }  // namespace longhaul

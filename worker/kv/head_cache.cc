@@ -26,6 +26,7 @@ std::int64_t HeadCache::n_free_slots() const {
 
 std::optional<HeadCache::AppendPlace> HeadCache::extend(std::int64_t n_tokens) {
   const std::int64_t block_size = pool_->shape().block_size;
+  if (is_compacted() && static_cast<std::int64_t>(listed_->size()) == n_slots()) move_to_end();
   const std::int64_t n_free = n_free_slots();
   const bool fills_partial = n_free > 0 && n_tokens > 0;
   const bool copies_partial = fills_partial && pool_->is_shared(ids_.back());

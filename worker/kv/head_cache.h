@@ -74,9 +74,17 @@ class HeadCache {
   // other ranks hold blocks too, each keeps slots of its own. Takes the new blocks before it frees
   // the old. False, and nothing changed, when the pool has too few.
   bool keep(std::span<const SlotIndex> slots);
+  // Forgets one slot: the last slot's token moves into it, so that nothing else moves. Slots are
+  // then no longer in the order of their positions. For methods that drop a token at every step;
+  // extend() fills the slot that became free. False, and nothing changed, when the pool has no
+  // block for a copy of one that forks share.
+  bool forget(SlotIndex slot);
+  // Of a cache of which slots were kept: whatever comes next begins anew, wherever this rank's last
+  // token stood. Where tokens are forgotten one by one on any rank, after each of them.
+  void list();
   bool is_compacted() const { return listed_ != nullptr; }
   std::int64_t n_slots() const;  // tokens that are here
-  // The positions of all slots, ascending.
+  // The positions of all slots: ascending, unless some were forgotten one by one.
   std::vector<TokenPos> positions() const;
 
   // Of the sequence's next token: after all so far, appended here, freed, or stored elsewhere.
@@ -86,6 +94,7 @@ class HeadCache {
  private:
   std::int64_t n_free_slots() const;  // of the last block
   bool own_block(std::size_t index);
+  void move_to_end();
   std::optional<std::vector<BlockId>> gather(std::span<const SlotIndex> slots);
 
   BlockPool* pool_;

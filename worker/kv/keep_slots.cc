@@ -1,4 +1,4 @@
-// HeadCache::keep: the tokens that a method keeps move into blocks that they fill.
+// HeadCache::keep and forget: the tokens that a method keeps move into blocks that they fill.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -133,9 +133,53 @@ bool HeadCache::keep(std::span<const SlotIndex> slots) {
   const std::int64_t block_size = pool_->shape().block_size;
   for (std::int64_t begin = 0; begin < n_kept; begin += block_size) {
     blocks_.push_back({.data = pool_->data(ids_[static_cast<std::size_t>(begin / block_size)]),
-                       .first_position = next_position_.value - n_kept + begin,
                        .n_tokens = std::min(block_size, n_kept - begin)});
   }
+  move_to_end();
+  return true;
+}
+
+// Blocks of listed tokens say that they are the sequence's last ones.
+void HeadCache::move_to_end() {
+  std::int64_t position = next_position_.value - n_slots();
+  for (KvBlockRef& block : blocks_) {
+    block.first_position = position;
+    position += block.n_tokens;
+  }
+}
+
+void HeadCache::list() {
+  if (!is_compacted()) return;
+  listed_ = std::make_shared<const std::vector<TokenPos>>(positions());
+  first_unlisted_ = next_position_;
+  move_to_end();
+}
+
+bool HeadCache::forget(SlotIndex slot) {
+  const std::int64_t n_before = n_slots();
+  require(0 <= slot.value && slot.value < n_before,
+          "HeadCache: the slot to forget must hold a token");
+  const SlotPlace place = places_of({&slot, 1}, blocks_).front();
+  if (slot.value != n_before - 1) {
+    if (!own_block(place.block)) return false;
+    const KvCopyItem item{.from = pool_->data(ids_.back()),
+                          .from_slot = blocks_.back().n_tokens - 1,
+                          .to = pool_->data(ids_[place.block]),
+                          .to_slot = place.slot.value,
+                          .n_tokens = 1};
+    pool_->copy_slots({&item, 1});
+  }
+  std::vector<TokenPos> kept = positions();
+  kept[static_cast<std::size_t>(slot.value)] = kept.back();
+  kept.pop_back();
+  listed_ = std::make_shared<const std::vector<TokenPos>>(std::move(kept));
+  first_unlisted_ = next_position_;
+  if (--blocks_.back().n_tokens == 0) {
+    pool_->release(ids_.back());
+    ids_.pop_back();
+    blocks_.pop_back();
+  }
+  move_to_end();
   return true;
 }
 

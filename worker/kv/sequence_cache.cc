@@ -22,6 +22,8 @@ SequenceCache SequenceCache::fork() const {
   child.heads_.reserve(heads_.size());
   for (const HeadCache& head : heads_) child.heads_.push_back(head.fork());
   child.observed_ = observed_;
+  child.page_bounds_ = page_bounds_;
+  child.masses_ = masses_;
   return child;
 }
 
@@ -40,7 +42,25 @@ void SequenceCache::trim(LayerId layer) {
 bool SequenceCache::keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots) {
   require(layout_->keeps_all(layer, kv_head),
           "SequenceCache: slots can be kept of heads that see every token only");
-  return head(layer, kv_head).keep(slots);
+  if (!head(layer, kv_head).keep(slots)) return false;
+  if (!masses_.empty()) masses_[index(layer, kv_head)].keep(slots);
+  return true;
+}
+
+bool SequenceCache::forget(LayerId layer, KvHeadId kv_head, SlotIndex slot) {
+  if (!head(layer, kv_head).forget(slot)) return false;
+  if (!masses_.empty()) masses_[index(layer, kv_head)].forget(slot);
+  return true;
+}
+
+AttentionMass& SequenceCache::attention_mass(LayerId layer, KvHeadId kv_head) {
+  if (masses_.empty()) masses_.resize(heads_.size());
+  return masses_[index(layer, kv_head)];
+}
+
+PageBounds& SequenceCache::page_bounds(LayerId layer, KvHeadId kv_head) {
+  if (page_bounds_.empty()) page_bounds_.resize(heads_.size());
+  return page_bounds_[index(layer, kv_head)];
 }
 
 std::size_t SequenceCache::bytes() const {

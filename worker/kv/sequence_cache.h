@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "worker/kv/attention_mass.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/head_cache.h"
 #include "worker/kv/observed_queries.h"
+#include "worker/kv/page_bounds.h"
 
 namespace longhaul {
 
@@ -37,6 +39,12 @@ class SequenceCache {
   // The newest queries of each layer, for methods that choose tokens by them.
   ObservedQueries& observed() { return observed_; }
   const ObservedQueries& observed() const { return observed_; }
+  // What a head's slots got of attention, for methods that sum it up.
+  AttentionMass& attention_mass(LayerId layer, KvHeadId kv_head);
+  // Forgets one slot of such a head as HeadCache::forget does.
+  bool forget(LayerId layer, KvHeadId kv_head, SlotIndex slot);
+  // Of a head that chooses pages.
+  PageBounds& page_bounds(LayerId layer, KvHeadId kv_head);
   // Bytes of the blocks that it reads; blocks shared with others are counted whole.
   std::size_t bytes() const;
 
@@ -52,6 +60,8 @@ class SequenceCache {
   std::size_t block_bytes_;
   std::vector<HeadCache> heads_;  // [layers, n_kv_heads], published order
   ObservedQueries observed_;
+  std::vector<PageBounds> page_bounds_;  // as heads_; empty until they are asked for
+  std::vector<AttentionMass> masses_;    // the same
 };
 
 }  // namespace longhaul

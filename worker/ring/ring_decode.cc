@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "kernels/kv_append.h"
 #include "kernels/residual_add.h"
+#include "worker/attention/accumulate.h"
+#include "worker/attention/compaction.h"
 #include "worker/layer_slice.h"
 #include "worker/ring/head_runs.h"
 
@@ -19,6 +21,7 @@ RingDecode::RingDecode(LayerCompute& compute, const CacheLayout& layout, const R
       stage_(stage),
       context_(context),
       work_(compute.spec(), layout, compute.stream()),
+      pages_(layout),
       split_heads_(compute, stage, context) {
   if (stage.plan().reproducible) whole_sums_.emplace(compute, stage, context);
   for (const LayerId layer : stage.layer_ids()) {
@@ -43,6 +46,8 @@ void RingDecode::run_layer(LayerId number, std::span<const DecodeRow> rows) {
   compute_.norm_for_attention(compute_.weights().layer(number));
   append(number, rows);
   project_queries(number);
+  const bool evicts = chooses_every_token(layout_, number);
+  if (evicts) observe(number, rows);
   attend(number, rows);
   split_heads_.share_scales(number, own_);
   add_attention_output(number);
@@ -52,6 +57,7 @@ void RingDecode::run_layer(LayerId number, std::span<const DecodeRow> rows) {
     }
     row.cache->trim(number);
   }
+  if (evicts) evict(number, rows);
   add_feed_forward(number);
 }
 
@@ -84,8 +90,7 @@ void RingDecode::append_run(LayerId number, std::span<const DecodeRow> rows, Ext
     const TokenPos position = rows[row].position;
     for (const KvHeadId head : IdRange<KvHeadId>(kv_heads)) {
       if (stage_.home_of(number, head, position) != stage_.position()) continue;
-      const auto place =
-          rows[row].cache->head(number, head).store({position.value, position.value + 1});
+      const auto place = place_for(number, head, rows[row]);
       if (!place) {
         throw Error(ErrorCode::kOutOfMemory,
                     fmt::format("no cache block is free for token {} of layer {}, KV head {}",
@@ -100,6 +105,62 @@ void RingDecode::append_run(LayerId number, std::span<const DecodeRow> rows, Ext
     }
   }
   kv_append(compute_.stream(), {.shape = layout_.shape(), .items = items});
+}
+
+// Where a method drops tokens one by one, the next one takes the slot of such a token.
+std::optional<HeadCache::StorePlace> RingDecode::place_for(LayerId number, KvHeadId head,
+                                                           const DecodeRow& row) const {
+  HeadCache& cache = row.cache->head(number, head);
+  const std::int64_t position = row.position.value;
+  if (!cache.is_compacted() || !chooses_every_token(layout_, number, head))
+    return cache.store({position, position + 1});
+  const auto place = cache.extend(1);
+  if (!place) return std::nullopt;
+  return HeadCache::StorePlace{cache.writable_block(*place, 0), place->first_slot};
+}
+
+// The queries of one row of the heads that are at home here; of others nobody here asks.
+ObservedQueries::Rows RingDecode::observed_row(std::int64_t row) const {
+  const ModelSpec& spec = compute_.spec();
+  ObservedQueries::Rows rows;
+  rows.q.resize(static_cast<std::size_t>(spec.n_heads * spec.head_dim));
+  for (const QueryRows& run : own_) {
+    const float* from = run.q[row].data();
+    const std::int64_t first = run.kv_heads.begin * spec.gqa_group() * spec.head_dim;
+    std::copy_n(from, run.q.dim(1) * spec.head_dim, rows.q.begin() + first);
+  }
+  return rows;
+}
+
+// The step's queries, for methods that choose at every token.
+void RingDecode::observe(LayerId number, std::span<const DecodeRow> rows) {
+  const std::int64_t n_last = n_observed_queries(layout_, number);
+  const bool all = observes_all(layout_, number);
+  const GatherBytes gather = [this](std::span<const std::byte> mine) {
+    return context_.comm.all_gather_varying(mine);
+  };
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    ObservedQueries::Rows asked = observed_row(static_cast<std::int64_t>(row));
+    asked.positions = {rows[row].position.value};
+    if (n_last > 0) rows[row].cache->observed().add(number, asked, n_last);
+    if (!all) continue;
+    accumulate({.spec = compute_.spec(),
+                .layout = layout_,
+                .layer = number,
+                .rows = asked,
+                .gather = gather},
+               *rows[row].cache);
+  }
+}
+
+// Tokens that methods drop at every step.
+void RingDecode::evict(LayerId number, std::span<const DecodeRow> rows) {
+  const GatherBytes gather = [this](std::span<const std::byte> mine) {
+    return context_.comm.all_gather_varying(mine);
+  };
+  const CompactionArgs args{
+      .spec = compute_.spec(), .layout = layout_, .when = KeepWhen::kAfterToken, .gather = gather};
+  for (const DecodeRow& row : rows) compact_layer(args, number, *row.cache);
 }
 
 // Room for the queries and states of these heads, in the step's memory for those of all heads,
@@ -134,16 +195,36 @@ void RingDecode::project_queries(LayerId number) {
 void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
   const PhaseTimer timer(compute_.times(), Phase::kAttend);
   work_.begin(number);
+  pages_.begin(number);
   for (const QueryRows& run : own_) {
     clear(compute_.stream(), run.state);
     for (const KvHeadId head : IdRange<KvHeadId>(run.kv_heads)) {
       for (std::size_t row = 0; row < rows.size(); ++row) {
         const auto r = static_cast<std::int64_t>(row);
-        work_.add(run, head, {r, r + 1}, rows[row].cache->head(number, head).blocks());
+        if (pages_.chooses(number, head)) {
+          pages_.add(run, head, r, *rows[row].cache);
+        } else {
+          work_.add(run, head, {r, r + 1}, rows[row].cache->head(number, head).blocks());
+        }
       }
     }
   }
+  choose_pages(number);
   work_.run(compute_.order());
+}
+
+// Where pages of a head lie with several ranks all ranks of the ring take part, and know so by the
+// plan.
+void RingDecode::choose_pages(LayerId number) {
+  bool asks_others = false;
+  for (const KvHeadId head : layout_.kv_head_ids()) {
+    asks_others = asks_others ||
+                  (pages_.chooses(number, head) && stage_.layer(number).homes[head].is_split());
+  }
+  const GatherBytes gather = [this](std::span<const std::byte> mine) {
+    return context_.comm.all_gather_varying(mine);
+  };
+  pages_.run(asks_others ? &gather : nullptr, work_);
 }
 
 // hidden += bias + the sum of partial_ over the ring: the same bits on every rank.

@@ -9,6 +9,7 @@
 
 #include "kernels/device_tensor.h"
 #include "worker/attention/attention_work.h"
+#include "worker/attention/page_choice.h"
 #include "worker/forward.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/sequence_cache.h"
@@ -38,6 +39,12 @@ class RingDecode {
   void project_queries(LayerId number);
   QueryRows rows_after(const QueryRows& before, Extent kv_heads);
   void attend(LayerId number, std::span<const DecodeRow> rows);
+  void choose_pages(LayerId number);
+  std::optional<HeadCache::StorePlace> place_for(LayerId number, KvHeadId head,
+                                                 const DecodeRow& row) const;
+  ObservedQueries::Rows observed_row(std::int64_t row) const;
+  void observe(LayerId number, std::span<const DecodeRow> rows);
+  void evict(LayerId number, std::span<const DecodeRow> rows);
   void add_attention_output(LayerId number);
   void add_feed_forward(LayerId number);
   void add_sum_over_ring(std::span<const float> bias);
@@ -53,6 +60,7 @@ class RingDecode {
   const RingStage& stage_;
   RingContext& context_;
   AttentionWork work_;
+  PageChoice pages_;
   SplitHeads split_heads_;
   std::optional<WholeSums> whole_sums_;           // where results are reproducible
   std::vector<std::vector<KvHeadId>> own_heads_;  // [layers] those that are at home here

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cluster/wire/codec.h"
 #include "kernels/copy_rows.h"
+#include "worker/attention/accumulate.h"
 #include "worker/attention/compaction.h"
 
 namespace longhaul {
@@ -64,7 +65,7 @@ void RingForward::set_positions(std::span<const Extent> slabs) {
 }
 
 HiddenRows RingForward::prefill(const ForwardChunk& wanted) {
-  const bool observes = n_observed_queries(layout_) > 0;
+  const bool observes = n_observed_queries(layout_) > 0 || observes_all(layout_);
   const RingChunk chunk = chunk_of(wanted.positions(), observes ? WantedRows::kAll : wanted.wanted);
   const auto& slabs = chunk.made[stage_.position()];
   compute_.set_rows(chunk.n_rows(stage_.position()));

@@ -1,6 +1,7 @@
 #include "worker/ring/ring_prefill.h"
 
 #include "kernels/cpu/meanwhile.h"
+#include "worker/attention/accumulate.h"
 #include "worker/attention/compaction.h"
 
 namespace longhaul {
@@ -62,23 +63,30 @@ void RingPrefill::run_layer(const PrefillLayer& layer) {
   finish(layer);
 }
 
-// Every rank gets the chunk's last queries that methods ask for: a few rows, wherever they were
-// made.
+// Every rank gets the chunk's queries that methods ask for, wherever they were made: a few last
+// rows, or all of them.
 void RingPrefill::observe(const PrefillLayer& layer) {
   const std::int64_t n_last = n_observed_queries(layout_, layer.number);
-  if (n_last == 0) return;
-  const std::int64_t first = layer.chunk.tokens.end - n_last;
+  const bool all = observes_all(layout_, layer.number);
+  if (n_last == 0 && !all) return;
+  const GatherBytes gather = [&](std::span<const std::byte> mine) {
+    return context_.comm.all_gather_varying(mine);
+  };
+  const std::int64_t first = all ? layer.chunk.tokens.begin : layer.chunk.tokens.end - n_last;
   const StepBuffers& b = compute_.buffers();
   const auto n_rows = static_cast<std::int64_t>(queries_.empty() ? 0 : b.q.dim(0));
   Extent rows{0, n_rows};  // in the order of positions, so the last ones
   while (!rows.empty() && b.positions[static_cast<std::size_t>(rows.begin)] < first) ++rows.begin;
   const ObservedQueries::Rows own = rows_on_host(compute_.stream(), b.q, b.positions, rows);
-  layer.cache.observed().add(layer.number,
-                             gather_rows(own,
-                                         [&](std::span<const std::byte> mine) {
-                                           return context_.comm.all_gather_varying(mine);
-                                         }),
-                             n_last);
+  const ObservedQueries::Rows asked = gather_rows(own, gather);
+  if (n_last > 0) layer.cache.observed().add(layer.number, asked, n_last);
+  if (!all) return;
+  accumulate({.spec = compute_.spec(),
+              .layout = layout_,
+              .layer = layer.number,
+              .rows = asked,
+              .gather = gather},
+             layer.cache);
 }
 
 void RingPrefill::attend_chunk(const PrefillLayer& layer) {

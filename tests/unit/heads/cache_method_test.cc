@@ -50,6 +50,63 @@ TEST(CacheMethod, RefusesParametersThatMakeNoSenseByTheirNames) {
   EXPECT_THAT(refusal(SlideMethod{.sink = 4, .cap = 64, .slide = 0}), HasSubstr("slide=0"));
 }
 
+TEST(CacheMethod, QuestLeavesTheFirstLayersDense) {
+  const QuestMethod quest{.budget = 96, .page = 32, .dense = 1};
+  EXPECT_EQ(policy_of(quest, {0}, 4), HeadPolicy{});
+  const HeadPolicy policy = policy_of(quest, {1}, 4);
+  EXPECT_EQ(policy.choose, Choose(ReadTopPages{32, 96}));
+  EXPECT_EQ(std::get<ReadTopPages>(policy.choose).n_pages(), 3);
+  EXPECT_EQ(unsupported_part(policy), std::nullopt);
+  EXPECT_THAT(refusal_of([] { policy_in_first_layer(QuestMethod{.budget = 8, .page = 16}); }),
+              HasSubstr("page=16"));
+  EXPECT_THAT(
+      unsupported_part({.see = SeeSinkRecent{4, 60}, .choose = ReadTopPages{}}).value_or(""),
+      HasSubstr("beside a window"));
+  EXPECT_THAT(unsupported_part({.choose = ReadTopPages{}, .keep = KeepBudget{}}).value_or(""),
+              HasSubstr("kept by their scores"));
+}
+
+TEST(CacheMethod, QuestBesideStreamingHeadsChoosesPagesOfTheOthers) {
+  const ModelSpec spec = [] {
+    ModelSpec s = spec_of(3, 2);
+    s.attention_window.assign(3, ModelSpec::kNoWindow);
+    return s;
+  }();
+  HeadRoles roles = HeadRoles::all_retrieval(3, 2);
+  for (std::size_t i = 0; i < roles.roles.size(); i += 2) roles.roles[i] = HeadRole::kStreaming;
+  roles.sink = 4;
+  roles.recent = 60;
+  const HeadTable heads =
+      method_heads(spec, roles, {.all = std::nullopt, .full = QuestMethod{.dense = 1}});
+  EXPECT_EQ(heads.count(HeadKind::kStreaming), 3);
+  EXPECT_EQ(heads.count_paged(), 2);
+  EXPECT_THAT(describe_briefly(heads), HasSubstr("2 of them read chosen pages only"));
+  EXPECT_NO_THROW(require_whole_pages(heads, 64));
+  EXPECT_THROW(require_whole_pages(heads, 24), Error);
+}
+
+TEST(CacheMethod, H2oAndTovaMayChooseAtEveryToken) {
+  const HeadPolicy h2o = policy_in_first_layer(H2oMethod{.capacity = 9, .recent = 4});
+  const auto& keep = std::get<KeepBudget>(h2o.keep);
+  EXPECT_EQ(keep.when, KeepWhen::kAfterToken);
+  EXPECT_EQ(keep.observe, Observe(ObserveAll{}));
+  EXPECT_EQ(keep.n_recent, 4);
+  EXPECT_EQ(unsupported_part(h2o), std::nullopt);
+  const HeadPolicy tova =
+      policy_in_first_layer(TovaMethod{.capacity = 9, .after = KeepWhen::kAfterToken});
+  EXPECT_EQ(std::get<KeepBudget>(tova.keep).n_recent, 0);  // the newest token may go
+  EXPECT_EQ(unsupported_part(tova), std::nullopt);
+  const auto refusal = [](const CacheMethod& method) {
+    return refusal_of([&] { policy_in_first_layer(method); });
+  };
+  EXPECT_THAT(refusal(H2oMethod{.capacity = 9, .recent = 10}), HasSubstr("recent=10"));
+  EXPECT_THAT(refusal(TovaMethod{.ratio = 0.5, .after = KeepWhen::kAfterToken}),
+              HasSubstr("after=token"));
+  SnapKvMethod snap;
+  snap.after = KeepWhen::kAfterToken;
+  EXPECT_THAT(refusal(snap), HasSubstr("snapkv: after=token"));
+}
+
 SnapKvMethod snapkv(std::int64_t capacity, std::int64_t window) {
   SnapKvMethod method;
   method.capacity = capacity;

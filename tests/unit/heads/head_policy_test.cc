@@ -110,13 +110,23 @@ TEST(HeadPolicy, RefusesWhatMakesNoSenseByName) {
 
 TEST(HeadPolicy, EveryPartThatCannotBeRunYetIsNamed) {
   const auto name = [](const HeadPolicy& policy) { return unsupported_part(policy); };
-  EXPECT_THAT(name({.choose = ReadTopPages{}}), Optional(HasSubstr("Quest")));
+  EXPECT_EQ(name({.choose = ReadTopPages{}}), std::nullopt);
   EXPECT_EQ(name({.keep = KeepBudget{}}), std::nullopt);
   EXPECT_THAT(name({.see = SeeSinkRecent{4, 12}, .keep = KeepBudget{}}),
               Optional(HasSubstr("beside a window")));
-  EXPECT_THAT(name({.keep = KeepBudget{.observe = ObserveAll{}}}), Optional(HasSubstr("H2O")));
-  EXPECT_THAT(name({.keep = KeepBudget{.when = KeepWhen::kAfterToken}}),
-              Optional(HasSubstr("every chunk or token")));
+  EXPECT_EQ(name({.keep = KeepBudget{.when = KeepWhen::kAfterToken, .observe = ObserveAll{}}}),
+            std::nullopt);
+  EXPECT_THAT(name({.keep = KeepBudget{.observe = ObserveAll{}, .pool = {PoolKind::kMax, 3}}}),
+              Optional(HasSubstr("pooled")));
+  EXPECT_THAT(name({.keep = KeepBudget{.observe = ObserveAll{}, .group = GroupScore::kMax}}),
+              Optional(HasSubstr("group")));
+  EXPECT_THAT(name({.keep = KeepBudget{.when = KeepWhen::kAfterChunk}}),
+              Optional(HasSubstr("every chunk")));
+  EXPECT_THAT(name({.keep = KeepBudget{.share = 0.5, .when = KeepWhen::kAfterToken}}),
+              Optional(HasSubstr("share")));
+  EXPECT_THAT(name({.keep = KeepBudget{.when = KeepWhen::kAfterToken,
+                                       .select = SelectAmong::kLayerShared}}),
+              Optional(HasSubstr("shared")));
   EXPECT_THAT(name({.write = Write::kMergeIntoOpenSlot}), Optional(HasSubstr("DMC")));
   EXPECT_THAT(name({.rest = Rest::kCompensationKey}), Optional(HasSubstr("RazorAttention")));
   EXPECT_THAT(name({.store = {.k = KvType::kInt8}}), Optional(HasSubstr("types")));

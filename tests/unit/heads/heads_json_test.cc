@@ -79,6 +79,19 @@ TEST(HeadsJson, ABudgetReadsBackEqual) {
   EXPECT_THAT(refusal_of(damaged), HasSubstr("pool"));
 }
 
+TEST(HeadsJson, PagesAndScoresOfAllQueriesAreReadBack) {
+  HeadTable heads(1, 2);
+  heads.set({0}, {0}, {.choose = ReadTopPages{16, 256}});
+  heads.set(
+      {0}, {1},
+      {.keep = KeepBudget{
+           .n_tokens = 9, .n_recent = 4, .when = KeepWhen::kAfterToken, .observe = ObserveAll{}}});
+  const Json json = to_json(heads);
+  EXPECT_THAT(to_text(json), HasSubstr(R"("choose":{"page_tokens":16,"budget_tokens":256})"));
+  EXPECT_THAT(to_text(json), HasSubstr(R"("last_queries":0)"));
+  EXPECT_EQ(heads_from_json(JsonField(json, "plan.json")), heads);
+}
+
 TEST(HeadsJson, WhatCannotBeRunIsNotWritten) {
   HeadTable heads = mixed_table();
   heads.set({0}, {0}, {.rest = Rest::kCompensationKey});

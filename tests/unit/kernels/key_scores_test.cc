@@ -98,6 +98,24 @@ TEST(KeyScores, EqualDoublePrecisionWhereverKeysLie) {
     for (std::size_t i = 0; i < want.size(); ++i)
       EXPECT_NEAR(static_cast<double>(got[i]), want[i], 2e-5 * (1 + want[i])) << i;
 
+    // Of the whole group, however queries come together.
+    std::vector<double> sums(kTokens);
+    add_key_masses(whole, whole.sums, sums);
+    std::vector<double> one_by_one(kTokens);
+    for (std::int64_t query = 0; query < kQueries; ++query) {
+      KeyScoresArgs args = args_of(blocks.refs);
+      args.q = q.view().slice(0, {query, query + 1});
+      args.q_positions = std::span(positions).subspan(static_cast<std::size_t>(query), 1);
+      const KeyScores alone = score_keys(args);
+      add_key_masses(alone, alone.sums, one_by_one);
+    }
+    EXPECT_EQ(sums, one_by_one);
+    for (std::size_t j = 0; j < sums.size(); ++j) {
+      double of_group = 0;
+      for (std::size_t head = 0; head < kGroup; ++head) of_group += want[head * kTokens + j];
+      EXPECT_NEAR(sums[j], of_group, 2e-5 * (1 + of_group)) << j;
+    }
+
     const std::span<const KvBlockRef> refs = blocks.refs;
     const KeyScores first = score_keys(args_of(refs.first(2)));
     const KeyScores rest = score_keys(args_of(refs.subspan(2)));

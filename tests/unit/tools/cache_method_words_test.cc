@@ -32,13 +32,15 @@ TEST(CacheMethodWords, WhatIsNotSaidIsPreset) {
 }
 
 TEST(CacheMethodWords, ReadsBackWhatItWrites) {
-  for (const char* text : {"dense", "streaming:sink=3,window=99,positions=cache", "window:window=7",
-                           "infinite:sink=4,cap=100,slide=10,positions=text",
-                           "snapkv:capacity=9,ratio=0.5,window=3,kernel=7,pool=max,group=max,"
-                           "after=prompt",
-                           "adakv:capacity=9,ratio=0,window=3,kernel=7,pool=none,group=mean,"
-                           "after=document,floor=0.25",
-                           "tova:capacity=9,ratio=0.125,after=document"}) {
+  for (const char* text :
+       {"dense", "streaming:sink=3,window=99,positions=cache", "window:window=7",
+        "infinite:sink=4,cap=100,slide=10,positions=text",
+        "snapkv:capacity=9,ratio=0.5,window=3,kernel=7,pool=max,group=max,"
+        "after=prompt",
+        "adakv:capacity=9,ratio=0,window=3,kernel=7,pool=none,group=mean,"
+        "after=document,floor=0.25",
+        "tova:capacity=9,ratio=0.125,after=document", "tova:capacity=9,ratio=0,after=token",
+        "h2o:capacity=9,recent=4", "quest:budget=128,page=32,dense=0"}) {
     EXPECT_EQ(to_text(parse_cache_method(text)), text);
   }
 }

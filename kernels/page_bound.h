@@ -1,0 +1,40 @@
+// What the keys of a page can give a query at most: channel by channel the smallest and the largest
+// value among them, and the sum over channels of the larger product (Quest, Tang et al. 2024, arXiv
+// 2406.10774, section 3.3). No key of the page has a larger product with the query. Host memory
+// only, and the same bits for any number of threads: products are summed along head_dim in order.
+//
+// Pages lie in tiles of kBoundPages, side by side, so that a vector holds one channel of several:
+//   [head_dim][smallest, largest][kBoundPages]
+// and of a channel a query reads one of the two rows: which one, its sign says.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/ids.h"
+#include "kernels/kv_block.h"
+
+namespace longhaul {
+
+inline constexpr std::int64_t kBoundPages = 16;  // of a tile
+
+constexpr std::size_t bound_tile_floats(std::int64_t head_dim) {
+  return static_cast<std::size_t>(2 * head_dim * kBoundPages);
+}
+
+// The page in this lane of a tile has no keys: infinity, -infinity.
+void clear_bounds(std::int64_t lane, std::span<float> tile);
+
+// The page in this lane has the keys in these slots of a block besides.
+void widen_bounds(const KvBlockShape& shape, const std::byte* block, Extent slots,
+                  std::int64_t lane, std::span<float> tile);
+
+// A query with every page of every tile.
+struct PageBoundItem {
+  std::span<const float> q;             // [head_dim], after RoPE
+  std::span<const float* const> tiles;  // [n_tiles]
+  std::span<float> bounds;              // [n_tiles, kBoundPages]; of lanes without keys no number
+};
+void bound_products(std::span<const PageBoundItem> items);
+
+}  // namespace longhaul

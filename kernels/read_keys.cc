@@ -1,0 +1,40 @@
+#include "kernels/read_keys.h"
+
+#include <cstring>
+
+#include "base/dtype.h"
+#include "kernels/kv_quantise.h"
+
+namespace longhaul {
+namespace {
+
+template <typename T>
+T value_at(const std::byte* data, std::int64_t index) {
+  T value;
+  std::memcpy(&value, data + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+}  // namespace
+
+void read_key_dim(const KvBlockShape& shape, const std::byte* block, std::int64_t d, Extent slots,
+                  std::span<float> to) {
+  const std::int64_t lanes = kv_lanes(shape.k_type);
+  const std::int64_t first = d / lanes * shape.block_size;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const std::int64_t slot = slots.begin + static_cast<std::int64_t>(i);
+    if (shape.k_type == KvType::kF32) {
+      to[i] = value_at<float>(block, first + slot);
+    } else if (shape.k_type == KvType::kBf16) {
+      to[i] = to_float(BFloat16{value_at<std::uint16_t>(block, (first + slot) * 2 + d % 2)});
+    } else {
+      const KvPartLayout part = shape.part(shape.k_type);
+      const Float16 scale{value_at<std::uint16_t>(block + part.scales_at(), slot)};
+      const Float16 minimum{value_at<std::uint16_t>(block + part.minima_at(), slot)};
+      const auto code = read_code(shape.k_type, block, k_code_place(shape, slot, d));
+      to[i] = static_cast<float>(code) * to_float(scale) + to_float(minimum);
+    }
+  }
+}
+
+}  // namespace longhaul

@@ -1,0 +1,82 @@
+#include "worker/attention/accumulate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/key_scores.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::int64_t kMostQueries = 32;  // whose scores are held at once
+
+std::vector<KvHeadId> observing_heads(const CacheLayout& layout, LayerId layer) {
+  std::vector<KvHeadId> heads;
+  for (const KvHeadId kv_head : layout.kv_head_ids()) {
+    const auto* keep = std::get_if<KeepBudget>(&layout.policy(layer, kv_head).keep);
+    if (keep != nullptr && std::holds_alternative<ObserveAll>(keep->observe))
+      heads.push_back(kv_head);
+  }
+  return heads;
+}
+
+KeyScores score(const AccumulateArgs& args, KvHeadId kv_head, Extent rows,
+                const SequenceCache& cache) {
+  const ModelSpec& spec = args.spec;
+  const std::int64_t row_size = spec.n_heads * spec.head_dim;
+  const float* first =
+      args.rows.q.data() + rows.begin * row_size + kv_head.value * spec.gqa_group() * spec.head_dim;
+  return score_keys(
+      {.shape = args.layout.shape(),
+       .sm_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim))),
+       .q = {first, {rows.size(), spec.gqa_group(), spec.head_dim}, {row_size, spec.head_dim, 1}},
+       .q_positions = std::span(args.rows.positions)
+                          .subspan(static_cast<std::size_t>(rows.begin),
+                                   static_cast<std::size_t>(rows.size())),
+       .blocks = cache.head(args.layer, kv_head).blocks()});
+}
+
+// Sums of all heads' scores, head after head, merged over ranks.
+std::vector<ExpSum> sums_of_all(std::span<const KeyScores> heads, const GatherBytes& gather) {
+  std::vector<ExpSum> own;
+  for (const KeyScores& head : heads) own.insert(own.end(), head.sums.begin(), head.sums.end());
+  std::vector<ExpSum> all(own.size());
+  for (const auto& bytes : gather(bytes_of(std::span<const ExpSum>(own)))) {
+    const std::vector<ExpSum> of_rank = values_in<ExpSum>(bytes);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = merged(all[i], of_rank.at(i));
+  }
+  return all;
+}
+
+}  // namespace
+
+bool observes_all(const CacheLayout& layout, LayerId layer) {
+  return !observing_heads(layout, layer).empty();
+}
+
+bool observes_all(const CacheLayout& layout) {
+  bool any = false;
+  for (const LayerId layer : layout.layer_ids()) any = any || observes_all(layout, layer);
+  return any;
+}
+
+void accumulate(const AccumulateArgs& args, SequenceCache& cache) {
+  const std::vector<KvHeadId> kv_heads = observing_heads(args.layout, args.layer);
+  const auto n_rows = static_cast<std::int64_t>(args.rows.positions.size());
+  for (std::int64_t begin = 0; begin < n_rows; begin += kMostQueries) {
+    const Extent rows{begin, std::min(n_rows, begin + kMostQueries)};
+    std::vector<KeyScores> scores;
+    for (const KvHeadId kv_head : kv_heads) scores.push_back(score(args, kv_head, rows, cache));
+    const std::vector<ExpSum> sums = sums_of_all(scores, args.gather);
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < kv_heads.size(); ++i) {
+      const std::span<double> masses =
+          cache.attention_mass(args.layer, kv_heads[i]).own(scores[i].n_keys);
+      add_key_masses(scores[i], std::span(sums).subspan(first, scores[i].sums.size()), masses);
+      first += scores[i].sums.size();
+    }
+  }
+}
+
+}  // namespace longhaul
