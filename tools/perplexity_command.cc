@@ -41,7 +41,7 @@ struct PerplexityFlags {
   std::optional<std::int64_t> piece_length;
   std::uint64_t seed = 0;
   std::optional<std::int64_t> max_tokens;
-  std::string policies = "dense,window,streaming";
+  std::vector<std::string> policies = {"dense,window,streaming"};
   PolicyWindow window;
   std::int64_t recompute_stride = 1;
   std::int64_t bucket = 256;
@@ -81,7 +81,8 @@ void add_flags(CLI::App& app, PerplexityFlags& f) {
   app.add_option("--policy", f.policies,
                  "Any of dense, window, recompute, streaming (StreamingLLM: sinks and a window, at "
                  "positions in the cache), streaming-absolute, longgen (middle third of "
-                 "the layers dense), duo; separated by commas")
+                 "the layers dense), duo; separated by commas; or NAME:key=value,..., as --policy "
+                 "of longhaul run has it; may be given again")
       ->capture_default_str();
   app.add_option("--window", f.window.window,
                  "Tokens that a query sees under window, recompute and streaming, its own included")
@@ -126,10 +127,6 @@ std::vector<std::int32_t> read_token_ids(const std::filesystem::path& path,
   }
 }
 
-HeadRoles all_retrieval(const ModelSpec& spec) {
-  return HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
-}
-
 // What the policies are tried with: rank 0's view of a command that runs.
 struct Trial {
   const PerplexityFlags& flags;
@@ -138,10 +135,10 @@ struct Trial {
   ProgressLine& progress;
 
   // Plans for these heads and drives the ranks.
-  void run(const HeadRoles& roles, const EvalLengths& lengths,
+  void run(const HeadTable& heads, const EvalLengths& lengths,
            const std::function<void(StepRunner&)>& drive) const {
     const JobWork work{.model = &model.source(),
-                       .heads = duo_attention_heads(model.spec(), roles),
+                       .heads = heads,
                        .profile = {},
                        .workload = model.workload(lengths, ranks.n_ranks)};
     on_one_replica(ranks, flags.eval.job, work, [&](const ReplicaRun& replica) {
@@ -157,7 +154,7 @@ std::vector<std::int32_t> self_sampled(const Trial& trial) {
   const std::int64_t longest = flags.piece_length.value_or(spec.max_seq_len);
   std::vector<std::int32_t> tokens;
   trial.run(
-      all_retrieval(spec),
+      dense_heads(spec),
       {.tail_tokens = std::min(longest, flags.n_self_sampled), .n_sequences = kPiecesTogether},
       [&](StepRunner& steps) {
         tokens = sample_text(
@@ -210,30 +207,55 @@ Json settings_of(const Trial& trial, const HeadRoles& duo) {
                     {"duo", to_json(duo)}};
 }
 
-PolicyCurve score(const Trial& trial, PerplexityPolicy policy, const HeadRoles& duo,
+HeadTable heads_of(const Trial& trial, const ComparedPolicy& policy, const HeadRoles& duo) {
+  const ModelSpec& spec = trial.model.spec();
+  if (const auto* method = std::get_if<CacheMethod>(&policy)) {
+    return method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
+                        {.all = *method, .full = std::nullopt});
+  }
+  return duo_attention_heads(spec,
+                             roles_of(std::get<PerplexityPolicy>(policy), trial.flags.window, duo));
+}
+
+PolicyCurve score(const Trial& trial, const ComparedPolicy& policy, const HeadRoles& duo,
                   std::span<const std::int32_t> tokens) {
   const PerplexityFlags& flags = trial.flags;
+  const std::string name = name_of(policy);
   const ScoreArgs args{.tokens = tokens,
                        .on_progress =
                            [&](const std::string& text) {
-                             trial.progress.update(fmt::format("{}: {}", name_of(policy), text));
+                             trial.progress.update(fmt::format("{}: {}", name, text));
                            },
                        .stop_requested = stop_requested};
   const auto n_tokens = static_cast<std::int64_t>(tokens.size());
   PolicyCurve curve;
-  if (policy == PerplexityPolicy::kRecompute) {
+  if (policy == ComparedPolicy(PerplexityPolicy::kRecompute)) {
     const std::int64_t window = flags.window.window;
-    trial.run(all_retrieval(trial.model.spec()), {.tail_tokens = std::min(window + 1, n_tokens)},
+    trial.run(dense_heads(trial.model.spec()), {.tail_tokens = std::min(window + 1, n_tokens)},
               [&](StepRunner& steps) {
                 curve = score_with_recompute(steps, args, window, flags.recompute_stride);
               });
   } else {
-    trial.run(roles_of(policy, flags.window, duo), {.tail_tokens = n_tokens},
+    trial.run(heads_of(trial, policy, duo), {.tail_tokens = n_tokens},
               [&](StepRunner& steps) { curve = score_with_cache(steps, args); });
   }
-  curve.name = name_of(policy);
-  curve.description = describe(policy, flags.window, duo);
+  curve.name = name;
+  const auto* named = std::get_if<PerplexityPolicy>(&policy);
+  curve.description = named != nullptr ? describe(*named, flags.window, duo)
+                                       : describe_briefly(heads_of(trial, policy, duo));
   return curve;
+}
+
+// What --policy says, each time that it was given; refused before anything starts.
+std::vector<ComparedPolicy> policies_of(const PerplexityFlags& flags) {
+  std::vector<ComparedPolicy> policies;
+  for (const std::string& text : flags.policies) {
+    for (const ComparedPolicy& policy : parse_policies(text)) {
+      if (const auto* method = std::get_if<CacheMethod>(&policy)) require_scores_texts(*method);
+      policies.push_back(policy);
+    }
+  }
+  return policies;
 }
 
 void write_report(const PerplexityFlags& flags, const PerplexityReport& report) {
@@ -246,8 +268,9 @@ void write_report(const PerplexityFlags& flags, const PerplexityReport& report) 
 // On rank 0; every policy is planned and run by itself.
 int run_perplexity(const PerplexityFlags& flags, JobRanks& ranks) {
   check_output_prefix(flags.eval.output_prefix);
-  const auto policies = parse_policies(flags.policies);
-  const bool has_duo = std::ranges::find(policies, PerplexityPolicy::kDuo) != policies.end();
+  const auto policies = policies_of(flags);
+  const bool has_duo =
+      std::ranges::find(policies, ComparedPolicy(PerplexityPolicy::kDuo)) != policies.end();
   require(!has_duo || !flags.heads.settings.profile.empty(), "--policy duo needs --head-profile");
   const EvalModel model(open_folder(flags.eval), flags.eval.job);
   const HeadRoles duo = choose_head_roles(read_head_choice(flags.heads, model.folder()),
@@ -262,7 +285,7 @@ int run_perplexity(const PerplexityFlags& flags, JobRanks& ranks) {
       .settings = settings_of(trial, duo),
       .n_tokens = static_cast<std::int64_t>(tokens.size()),
       .bucket = flags.bucket};
-  for (const PerplexityPolicy policy : policies) {
+  for (const ComparedPolicy& policy : policies) {
     PolicyCurve curve = score(trial, policy, duo, tokens);
     progress.print(
         fmt::format("{}: {} tokens in {:.1f} s", curve.name, curve.tokens.size(), curve.seconds));
@@ -285,6 +308,9 @@ Command add_eval_perplexity_command(CLI::App& eval) {
   app->footer(R"(Examples:
   StreamingLLM's comparison on a text file:
     longhaul eval perplexity -m MODEL -f book.txt --policy dense,window,streaming --window 1024
+  Methods with parameters of their own:
+    longhaul eval perplexity -m MODEL -f book.txt --policy streaming:sink=8,window=1K \
+      infinite:cap=1K,slide=128
   A small model on its own writing, with the window computed anew for every 16th token:
     longhaul eval perplexity -m MODEL --self-sampled 20000 --policy dense,recompute,streaming \
       --window 256 --recompute-stride 16 -o perplexity

@@ -14,8 +14,11 @@ namespace {
 
 std::vector<Work> work_of(const BenchModel& model, const ModelTest& test, std::int64_t chunk_len) {
   const std::int64_t prompt_end = test.n_depth + test.n_prompt;
-  std::vector<Work> steps = prefill_work(model.work_args(), {test.n_depth, prompt_end}, chunk_len);
-  const auto decoding = decode_work(model.work_args(), {prompt_end, prompt_end + test.n_gen});
+  ModelWorkArgs args = model.work_args();
+  args.n_document = test.n_depth;
+  std::vector<Work> steps = prefill_work(args, {test.n_depth, prompt_end}, chunk_len);
+  if (test.n_prompt > 0) args.n_prompt = prompt_end;
+  const auto decoding = decode_work(args, {prompt_end, prompt_end + test.n_gen});
   steps.insert(steps.end(), decoding.begin(), decoding.end());
   return steps;
 }

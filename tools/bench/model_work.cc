@@ -3,33 +3,76 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "model/heads/kept_blocks.h"
+#include "model/heads/select_tokens.h"
 #include "partition/flops.h"
 #include "partition/weight_bytes.h"
 
 namespace longhaul::bench {
 namespace {
 
-double attention_flops(const ModelWorkArgs& args, LayerId layer, Extent queries) {
-  const LayerHeads heads = layer_heads(args.heads, layer);
-  const double keys = static_cast<double>(heads.n_all) * visible_keys({}, queries) +
-                      static_cast<double>(heads.n_windowed) * visible_keys(heads.window, queries);
-  return keys * static_cast<double>(args.spec.gqa_group()) * attention_flops_per_key(args.spec);
+// Tokens that a method dropped of a head before the query at `position`.
+std::int64_t n_dropped(const ModelWorkArgs& args, const KeepBudget& keep, std::int64_t position,
+                       TextPart part) {
+  const auto dropped_of = [&](std::int64_t n_whole) { return n_whole - budget_of(keep, n_whole); };
+  switch (keep.when) {
+    case KeepWhen::kAfterDocument:
+      return dropped_of(args.n_document);
+    case KeepWhen::kAfterPrompt:
+      return dropped_of(args.n_prompt);
+    case KeepWhen::kAfterToken: {
+      if (part == TextPart::kPrompt) return 0;
+      const bool is_first = args.n_prompt == 0 && position == args.n_document;
+      return is_first ? 0 : dropped_of(position);
+    }
+    case KeepWhen::kAfterChunk:
+      break;
+  }
+  return 0;
 }
 
-double cache_bytes(const ModelWorkArgs& args, LayerId layer, Extent tokens) {
-  const LayerHeads heads = layer_heads(args.heads, layer);
-  const KeyWindow& window = heads.window;
-  const std::int64_t seen =
-      window.is_unlimited() ? tokens.end
-                            : std::min(tokens.end, window.sink + window.recent + tokens.size() - 1);
-  return static_cast<double>(heads.n_all * tokens.end + heads.n_windowed * seen) *
-         static_cast<double>(args.kv.token_bytes());
+// What the queries of one KV head meet.
+struct HeadKeys {
+  double pairs = 0;              // of a query and a key
+  std::int64_t n_read = 0;       // keys, each once
+  std::int64_t bound_bytes = 0;  // of pages
+};
+
+HeadKeys keys_of(const ModelWorkArgs& args, const HeadPolicy& policy, Extent queries,
+                 TextPart part) {
+  const KeyWindow window = window_of(policy);
+  if (!window.is_unlimited()) {
+    return {visible_keys(window, queries),
+            std::min(queries.end, window.sink + window.recent + queries.size() - 1)};
+  }
+  HeadKeys keys{visible_keys(window, queries), queries.end};
+  if (const auto* keep = std::get_if<KeepBudget>(&policy.keep)) {
+    const std::int64_t dropped = n_dropped(args, *keep, queries.begin, part);
+    keys.pairs -= static_cast<double>(dropped * queries.size());
+    keys.n_read -= dropped;
+  }
+  const auto* choose = std::get_if<ReadTopPages>(&policy.choose);
+  if (choose != nullptr && part == TextPart::kAnswer) {
+    const std::int64_t n_chosen = choose->n_pages() * choose->page_tokens;
+    keys.n_read = std::min(keys.n_read, n_chosen);
+    keys.pairs = static_cast<double>(keys.n_read * queries.size());
+    keys.bound_bytes = ceil_div(queries.end, choose->page_tokens) * 4 * args.spec.head_dim;
+  }
+  return keys;
+}
+
+void add_attention(const ModelWorkArgs& args, LayerId layer, Extent queries, TextPart part,
+                   Work& work) {
+  for (const KvHeadId kv_head : IdRange<KvHeadId>(args.spec.n_kv_heads)) {
+    const HeadKeys keys = keys_of(args, args.heads.at(layer, kv_head), queries, part);
+    work.flops += keys.pairs * static_cast<double>(args.spec.gqa_group()) *
+                  attention_flops_per_key(args.spec);
+    work.bytes += static_cast<double>(keys.n_read * args.kv.token_bytes() + keys.bound_bytes);
+  }
 }
 
 }  // namespace
 
-Work step_work(const ModelWorkArgs& args, Extent tokens, AfterStep after) {
+Work step_work(const ModelWorkArgs& args, Extent tokens, AfterStep after, TextPart part) {
   const ModelSpec& spec = args.spec;
   require(0 <= tokens.begin && !tokens.empty(), "step_work: a step has at least one token");
   const auto n_tokens = static_cast<double>(tokens.size());
@@ -44,8 +87,7 @@ Work step_work(const ModelWorkArgs& args, Extent tokens, AfterStep after) {
     const bool is_last = layer == last_layer;
     products +=
         is_last ? n_tokens * keys_and_values + (linear - keys_and_values) : n_tokens * linear;
-    work.flops += attention_flops(args, layer, is_last ? last_token : tokens);
-    work.bytes += cache_bytes(args, layer, is_last ? last_token : tokens);
+    add_attention(args, layer, is_last ? last_token : tokens, part, work);
   }
   const bool is_int8 = args.weight_dtype == DType::kI8;
   (is_int8 ? work.int8_ops : work.flops) += products;
@@ -76,7 +118,7 @@ std::vector<Work> prefill_work(const ModelWorkArgs& args, Extent tokens, std::in
 std::vector<Work> decode_work(const ModelWorkArgs& args, Extent tokens) {
   std::vector<Work> steps;
   for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
-    steps.push_back(step_work(args, {token, token + 1}, AfterStep::kPick));
+    steps.push_back(step_work(args, {token, token + 1}, AfterStep::kPick, TextPart::kAnswer));
   }
   return steps;
 }

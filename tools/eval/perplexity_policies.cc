@@ -1,12 +1,14 @@
 #include "tools/eval/perplexity_policies.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 
 #include "base/error.h"
 #include "model/heads/long_gen.h"
+#include "tools/flags/cache_method_words.h"
 
 namespace longhaul {
 namespace {
@@ -19,14 +21,24 @@ constexpr std::array kAllPolicies = {PerplexityPolicy::kDense,
                                      PerplexityPolicy::kLongGen,
                                      PerplexityPolicy::kDuo};
 
-PerplexityPolicy policy_named(std::string_view name) {
-  std::string names;
+std::optional<PerplexityPolicy> policy_named(std::string_view name) {
   for (const PerplexityPolicy policy : kAllPolicies) {
     if (name == name_of(policy)) return policy;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(policy));
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("--policy: '{}' is none of {}", name, names));
+  return std::nullopt;
+}
+
+ComparedPolicy policy_or_method(std::string_view name) {
+  if (const auto policy = policy_named(name)) return *policy;
+  try {
+    return parse_cache_method(name);
+  } catch (const Error& error) {
+    std::vector<std::string_view> names;
+    for (const PerplexityPolicy policy : kAllPolicies) names.push_back(name_of(policy));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--policy: '{}' is none of {}, and {}", name, fmt::join(names, ", "),
+                            error.what()));
+  }
 }
 
 }  // namespace
@@ -51,16 +63,40 @@ std::string_view name_of(PerplexityPolicy policy) {
   throw Error(ErrorCode::kInternal, "unknown PerplexityPolicy");
 }
 
-std::vector<PerplexityPolicy> parse_policies(std::string_view text) {
-  std::vector<PerplexityPolicy> policies;
+std::vector<ComparedPolicy> parse_policies(std::string_view text) {
+  if (text.find(':') != std::string_view::npos) return {parse_cache_method(text)};
+  std::vector<ComparedPolicy> policies;
   while (true) {
     const std::size_t end = text.find(',');
-    const PerplexityPolicy policy = policy_named(text.substr(0, end));
+    const ComparedPolicy policy = policy_or_method(text.substr(0, end));
     require(std::find(policies.begin(), policies.end(), policy) == policies.end(),
             fmt::format("--policy: {} is there twice", name_of(policy)));
     policies.push_back(policy);
     if (end == std::string_view::npos) return policies;
     text.remove_prefix(end + 1);
+  }
+}
+
+std::string name_of(const ComparedPolicy& policy) {
+  if (const auto* named = std::get_if<PerplexityPolicy>(&policy))
+    return std::string(name_of(*named));
+  return to_text(std::get<CacheMethod>(policy));
+}
+
+void require_scores_texts(const CacheMethod& method) {
+  // Of a model that is large enough for methods that treat its first layers otherwise.
+  constexpr std::int64_t kLayers = 64;
+  for (const LayerId layer : IdRange<LayerId>(kLayers)) {
+    const HeadPolicy policy = policy_of(method, layer, kLayers);
+    if (std::holds_alternative<KeepSeen>(policy.keep) &&
+        std::holds_alternative<ReadEveryPage>(policy.choose)) {
+      continue;
+    }
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("--policy {}: it chooses when a text is whole or while it is answered, "
+                            "and here all tokens of the text are scored before; give a method "
+                            "that says what a query sees (longhaul eval methods asks questions)",
+                            to_text(method)));
   }
 }
 

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
+#include "model/heads/cache_method.h"
 #include "tools/eval/head_choice.h"
 
 namespace longhaul {
@@ -19,9 +21,21 @@ enum class PerplexityPolicy {
   kDuo
 };
 
-// "dense,streaming": at least one, none twice. Throws kInvalidArgument naming what is wrong.
-std::vector<PerplexityPolicy> parse_policies(std::string_view text);
 std::string_view name_of(PerplexityPolicy policy);
+
+// One of these, or a cache method as --policy of longhaul run has it.
+using ComparedPolicy = std::variant<PerplexityPolicy, CacheMethod>;
+// What `text` says: "streaming:sink=4,window=512", a method, or names with their presets,
+// "dense,streaming,infinite", of which those above come first. At least one. Throws
+// kInvalidArgument naming what is wrong.
+std::vector<ComparedPolicy> parse_policies(std::string_view text);
+// As the user may say it.
+std::string name_of(const ComparedPolicy& policy);
+
+// Throws kUnsupported naming the method unless it says what a query sees while the text is read:
+// methods that choose when a text is whole, or at each token of an answer, have nothing to choose
+// here.
+void require_scores_texts(const CacheMethod& method);
 
 struct PolicyWindow {
   std::int64_t window = 512;  // tokens that a query sees, its own included

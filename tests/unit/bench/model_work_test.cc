@@ -70,6 +70,51 @@ TEST_F(ModelWork, OfStreamingHeadsIsTheirWindow) {
   EXPECT_EQ(prompt.bytes, 2'517'481'216.0);
 }
 
+TEST_F(ModelWork, OfHeadsThatChoseIsWhatTheyKept) {
+  const double all = decode_work(args(), {4096, 4097}).at(0).bytes;
+  const KeepBudget after_document{.n_tokens = 512, .when = KeepWhen::kAfterDocument};
+  for (const LayerId layer : IdRange<LayerId>(spec_.n_layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec_.n_kv_heads))
+      heads_.set(layer, kv_head, {.keep = after_document});
+  }
+  EXPECT_EQ(decode_work(args(), {4096, 4097}).at(0).bytes, all);  // no document was whole
+  ModelWorkArgs cut = args();
+  cut.n_document = 4000;
+  EXPECT_EQ(all - decode_work(cut, {4096, 4097}).at(0).bytes, (4000 - 512) * 32'768.0);
+  const auto prompt_flops = [](const ModelWorkArgs& a) {
+    return prefill_work(a, {4000, 4002}, 512).at(0).flops;
+  };
+  // Two queries in 15 layers, one in the last.
+  EXPECT_EQ(prompt_flops(args()) - prompt_flops(cut), (4000 - 512) * 31 * 32 * 256.0);
+}
+
+TEST_F(ModelWork, OfHeadsThatDropATokenAtEveryStepIsTheirBudget) {
+  const double all = decode_work(args(), {4096, 4098}).at(1).bytes;
+  const KeepBudget every_token{
+      .n_tokens = 512, .when = KeepWhen::kAfterToken, .observe = ObserveAll{}};
+  for (const LayerId layer : IdRange<LayerId>(spec_.n_layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec_.n_kv_heads))
+      heads_.set(layer, kv_head, {.keep = every_token});
+  }
+  ModelWorkArgs cut = args();
+  cut.n_document = 4096;
+  const auto steps = decode_work(cut, {4096, 4098});
+  EXPECT_EQ(steps.at(1).bytes, all - (4097 - 512) * 32'768.0);  // the budget and the new token
+  EXPECT_EQ(steps.at(0).bytes, all - 32'768.0);  // nothing was cut before the first answer's token
+}
+
+TEST_F(ModelWork, OfHeadsThatChoosePagesIsTheirBudgetAndAllBounds) {
+  const double all = decode_work(args(), {4096, 4097}).at(0).bytes;
+  const double prompt = prefill_work(args(), {4096, 4097}, 512).at(0).bytes;
+  for (std::int64_t layer = 2; layer < spec_.n_layers; ++layer) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec_.n_kv_heads))
+      heads_.set(LayerId{layer}, kv_head, {.choose = ReadTopPages{16, 512}});
+  }
+  const double head_bytes = (4097 - 512) * 256.0 - 257 * 64 * 4.0;
+  EXPECT_EQ(all - decode_work(args(), {4096, 4097}).at(0).bytes, 14 * 8 * head_bytes);
+  EXPECT_EQ(prefill_work(args(), {4096, 4097}, 512).at(0).bytes, prompt);
+}
+
 TEST_F(ModelWork, OfChunksIsThatOfAll) {
   const auto chunks = prefill_work(args(), {100, 612}, 200);
   ASSERT_EQ(chunks.size(), 3U);

@@ -73,10 +73,23 @@ TEST(PerplexityResults, AreShown) {
   EXPECT_EQ(to_plot(lost).y_axis, LinePlot::Axis::kLogarithmic);
 }
 
+TEST(PerplexityPolicies, MayBeCacheMethods) {
+  EXPECT_THAT(parse_policies("infinite:cap=512,slide=64"),
+              ElementsAre(ComparedPolicy(CacheMethod(SlideMethod{.cap = 512, .slide = 64}))));
+  EXPECT_THAT(parse_policies("dense,infinite"),
+              ElementsAre(ComparedPolicy(PerplexityPolicy::kDense),
+                          ComparedPolicy(CacheMethod(SlideMethod{}))));
+  EXPECT_NO_THROW(require_scores_texts(SlideMethod{}));
+  EXPECT_THROW(require_scores_texts(SnapKvMethod{}), Error);
+  EXPECT_THROW(require_scores_texts(H2oMethod{}), Error);
+  EXPECT_THROW(require_scores_texts(QuestMethod{}), Error);
+}
+
 TEST(PerplexityPolicies, HaveNamesAndRoles) {
   EXPECT_THAT(parse_policies("streaming,dense"),
-              ElementsAre(PerplexityPolicy::kStreaming, PerplexityPolicy::kDense));
-  for (const char* wrong : {"", "dense,", "Dense", "dense,dense", "dense, duo"}) {
+              ElementsAre(ComparedPolicy(PerplexityPolicy::kStreaming),
+                          ComparedPolicy(PerplexityPolicy::kDense)));
+  for (const char* wrong : {"", "dense,", "Dense", "dense,dense", "dense, duo", "window:windw=3"}) {
     EXPECT_THROW(parse_policies(wrong), Error) << wrong;
   }
   const HeadRoles duo = HeadRoles::all_retrieval(2, 2);
