@@ -165,6 +165,23 @@ TEST_F(LostRank, MpirunRunsAJobWithTheTextsOfOneRank) {
   EXPECT_THAT(read_file(report, 1 << 20), HasSubstr(R"("rank":2,)"));
 }
 
+TEST_F(LostRank, MpirunChoosesTokensAndPagesAsOneRankDoes) {
+  LONGHAUL_SKIP_WITHOUT_MPIRUN();
+  int number = 0;
+  for (const char* method : {"snapkv:capacity=96,window=8,after=prompt",
+                             "h2o:capacity=128,recent=64", "quest:budget=64,dense=0"}) {
+    SCOPED_TRACE(method);
+    const test::Words heads = {"--full-heads", method, "--weights", "f32"};
+    const fs::path alone = folder() / fmt::format("alone-{}.jsonl", number);
+    const fs::path together = folder() / fmt::format("together-{}.jsonl", number++);
+    complete(alone, heads);
+    const auto mpirun = start_mpirun(3, together, heads);
+    EXPECT_EQ(mpirun->wait(), 0) << mpirun->errors();
+    EXPECT_EQ(texts_of(together).size(), kRequests);
+    EXPECT_EQ(texts_of(together), texts_of(alone));
+  }
+}
+
 TEST_F(LostRank, MpirunHandsOnAnInputErrorOfRankZero) {
   LONGHAUL_SKIP_WITHOUT_MPIRUN();
   replace_file(folder() / "requests.jsonl", "not json\n");
