@@ -170,9 +170,9 @@ std::optional<std::int64_t> max_document_tokens(const PlanRequest& request) {
 std::vector<std::string> changes_that_fit(const PlanRequest& request) {
   std::vector<std::string> changes;
   for (const auto& change :
-       {split_heads(request), smaller_types(request), fewer_sequences(request), shorter_chunks(request),
-        lower_ratio(request), shorter_documents(request), more_ranks(request),
-        more_memory(request)}) {
+       {split_heads(request), smaller_types(request), fewer_sequences(request),
+        shorter_chunks(request), lower_ratio(request), shorter_documents(request),
+        more_ranks(request), more_memory(request)}) {
     if (change) changes.push_back(*change);
   }
   return changes;

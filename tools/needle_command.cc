@@ -211,12 +211,12 @@ int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
   const std::vector<PlannedDocument> documents = plan_documents(grid);
   const EvalModel model(open_folder(flags.eval), flags.eval.job);
   const std::vector<Variant> variants = variants_of(flags, model);
-  NeedleReport report{.title = fmt::format("{}, {}", title_of(flags, variants),
-                                           model_name(flags.eval.model)),
-                      .settings = settings_of(flags, model, variants, ranks.n_ranks),
-                      .lengths = grid.lengths,
-                      .depths = grid.depths,
-                      .runs = {}};
+  NeedleReport report{
+      .title = fmt::format("{}, {}", title_of(flags, variants), model_name(flags.eval.model)),
+      .settings = settings_of(flags, model, variants, ranks.n_ranks),
+      .lengths = grid.lengths,
+      .depths = grid.depths,
+      .runs = {}};
   ProgressLine progress(!flags.eval.no_progress);
   progress.print(fmt::format("longhaul eval needle: {}", model.description()));
   const std::int64_t longest = *std::max_element(grid.lengths.begin(), grid.lengths.end());

@@ -149,11 +149,11 @@ ClusterSpec cluster_of(const PlanFlags& flags, JobRanks& ranks, ModelSource& mod
 std::shared_ptr<ModelSource> open_source(const PlanFlags& flags) {
   if (!flags.shape.empty()) {
     const ModelSpec spec = bench::model_shape(flags.shape).spec;
-    return std::make_shared<ModelSource>(
-        spec, flags.job.weights.value_or(spec.weight_dtype),
-        [](Extent, const DeviceId&) -> Weights {
-          throw Error(ErrorCode::kInternal, "plan: a shape has no weights");
-        });
+    return std::make_shared<ModelSource>(spec, flags.job.weights.value_or(spec.weight_dtype),
+                                         [](Extent, const DeviceId&) -> Weights {
+                                           throw Error(ErrorCode::kInternal,
+                                                       "plan: a shape has no weights");
+                                         });
   }
   require(!flags.model.empty(),
           "which model? Give -m MODEL, or --shape NAME, such as --shape llama-3.1-8b");

@@ -45,9 +45,8 @@ void expect_equal_bits(std::uint64_t seed, const Case& tested) {
   std::vector<StepResult> want;
   const std::vector<StepCommand> script = random_script(random, alone, Draws::kSome, want);
   const std::int64_t most_stages = std::min<std::int64_t>({3, tested.n_ranks, spec.n_layers});
-  const Plan plan =
-      random_plan(random, spec, heads, tested.n_ranks, random.integer(1, most_stages), kv,
-                  is_int8 ? kInt8Group : 1, /*reproducible=*/true);
+  const Plan plan = random_plan(random, spec, heads, tested.n_ranks, random.integer(1, most_stages),
+                                kv, is_int8 ? kInt8Group : 1, /*reproducible=*/true);
   const std::vector<std::string> wrong = check_structure(plan, spec, tested.n_ranks);
   ASSERT_TRUE(wrong.empty()) << wrong.front();
   const RingRun got = run_on_ring({.weights = weights, .plan = plan}, script);

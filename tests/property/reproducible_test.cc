@@ -69,7 +69,8 @@ std::vector<float> outcome(const Setting& setting, const std::shared_ptr<const W
   std::vector<DecodeBatch::Row> rows;
   for (int i = 0; i <= run.n_beside; ++i) {
     const SequenceId fork{i + 1};
-    done(worker.step(ForkSequence{.parent = kDocument, .child = fork, .sampling = {.n_logprobs = 20}}));
+    done(worker.step(
+        ForkSequence{.parent = kDocument, .child = fork, .sampling = {.n_logprobs = 20}}));
     // The others ask something else.
     const auto asked = prompt.subspan(i == 0 ? 0 : static_cast<std::size_t>(i) % prompt.size());
     StepDone last = prefill(worker, fork, asked, i == 0 ? run.prompt_chunk : kAll);
@@ -138,8 +139,9 @@ TEST(ReproducibleRows, LongCachesToo) {
   const auto prompt = random_tokens(random, 70, spec.vocab_size);
   HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
   const auto of = [&](std::int64_t chunk_len, std::int64_t prompt_chunk) {
-    return outcome(setting, weights, duo_attention_heads(spec, roles), document, prompt,
-                   {.chunks = equal_chunks(4500, chunk_len), .prompt_chunk = prompt_chunk, .n_threads = 2});
+    return outcome(
+        setting, weights, duo_attention_heads(spec, roles), document, prompt,
+        {.chunks = equal_chunks(4500, chunk_len), .prompt_chunk = prompt_chunk, .n_threads = 2});
   };
   EXPECT_EQ(of(2048, 3), of(4500, kAll));
 }
@@ -149,12 +151,14 @@ TEST(ReproducibleRows, RefusesByNameWhatItCannotDo) {
   const HeadTable plain = dense_heads(spec);
   EXPECT_FALSE(why_not_reproducible(plain, Device::kCpu).has_value());
   EXPECT_TRUE(why_not_reproducible(plain, Device::kCuda)->find("GPUs") != std::string::npos);
-  const HeadTable chosen(spec.n_layers, spec.n_kv_heads, HeadPolicy{.keep = KeepBudget{.n_tokens = 8}});
+  const HeadTable chosen(spec.n_layers, spec.n_kv_heads,
+                         HeadPolicy{.keep = KeepBudget{.n_tokens = 8}});
   EXPECT_TRUE(why_not_reproducible(chosen, Device::kCpu)->find("KV head 0 of layer 0") == 0);
   const HeadTable in_cache =
       streaming_heads(spec, {.sink = 4, .recent = 16, .positions = SinkPositions::kInCache});
   EXPECT_TRUE(why_not_reproducible(in_cache, Device::kCpu).has_value());
-  EXPECT_THROW(Worker({.weights = tiny_weights(spec), .heads = in_cache, .reproducible = true}), Error);
+  EXPECT_THROW(Worker({.weights = tiny_weights(spec), .heads = in_cache, .reproducible = true}),
+               Error);
 }
 
 }  // namespace

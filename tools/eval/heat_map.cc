@@ -19,8 +19,8 @@ constexpr double kCellHeight = 28;
 constexpr double kLeft = 96;
 constexpr double kLine = 20;  // of the title
 constexpr double kBottom = 52;
-constexpr double kRight = 104;       // the legend stands there
-constexpr double kLeastWidth = 460;  // room for a title
+constexpr double kRight = 104;           // the legend stands there
+constexpr double kLeastWidth = 460;      // room for a title
 constexpr double kCharacterWidth = 7.5;  // of the title's letters, about
 constexpr Colour kEmpty = {221, 221, 221};
 
@@ -75,7 +75,8 @@ void add_legend(SvgPicture& picture, HeatMap::Palette palette, double x, double 
     const double rate = 1.0 - static_cast<double>(i) / (kSteps - 1);
     const double y = top + 18 * i;
     const std::string text = fmt::format("{:.2f}", rate);
-    picture.add(SvgRectangle{.x = x, .y = y, .width = 20, .height = 17, .fill = colour_of(palette, rate)});
+    picture.add(
+        SvgRectangle{.x = x, .y = y, .width = 20, .height = 17, .fill = colour_of(palette, rate)});
     picture.add(SvgText{.x = x + 26, .y = y + 13, .text = text});
   }
 }

@@ -82,11 +82,10 @@ void SvgPicture::add_line(double x1, double y1, double x2, double y2, Colour col
 }
 
 void SvgPicture::add_path(std::string_view points, Colour colour, std::string_view dashes) {
-  body_ += fmt::format(
-      R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"{}/>)"
-      "\n",
-      points, hex_of(colour),
-      dashes.empty() ? "" : fmt::format(R"( stroke-dasharray="{}")", dashes));
+  body_ += fmt::format(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"{}/>)"
+                       "\n",
+                       points, hex_of(colour),
+                       dashes.empty() ? "" : fmt::format(R"( stroke-dasharray="{}")", dashes));
 }
 
 void SvgPicture::add_dot(double x, double y, double radius, Colour colour) {

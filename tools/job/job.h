@@ -61,7 +61,7 @@ using Drive = std::function<void(JobRun&)>;
 // What rank 0 leads. Used by the thread that run_job was called on.
 struct JobRanks {
   std::int64_t n_ranks = 1;
-  bool plans = false;  // false: one rank alone
+  bool plans = false;                              // false: one rank alone
   std::vector<std::string> instruction_sets = {};  // of each rank, where processes told
   // Blocks until `drive` has returned and the ranks have left their work. `drive` is called on a
   // thread that may block, which may be another one. Throws why there is no plan: then the job can

@@ -27,9 +27,8 @@ void ColumnGather::run(const ColumnsOfRing& columns, const TensorView<const floa
   {
     const PhaseTimer timer(context_.times, Phase::kRingWait);
     const RingContext::WaitMark mark(context_.board);
-    context_.comm.all_gather(
-        {reinterpret_cast<const std::byte*>(own.data()), bytes_of(own.size())}, sizes_,
-        {gathered, n_bytes});
+    context_.comm.all_gather({reinterpret_cast<const std::byte*>(own.data()), bytes_of(own.size())},
+                             sizes_, {gathered, n_bytes});
   }
   copies_.clear();
   for (const RingPos from : columns.ids()) {

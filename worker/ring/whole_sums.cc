@@ -68,7 +68,8 @@ TensorView<float, 2> WholeSums::matrix(DeviceTensor<float, 2>& memory, std::int6
   const std::int64_t n_rows = compute_.buffers().hidden.dim(0);
   if (memory.data() == nullptr || memory.dim(0) * memory.dim(1) < n_rows * n_columns) {
     memory = {};  // frees first
-    memory = DeviceTensor<float, 2>(compute_.stream(), {n_rows, std::max<std::int64_t>(1, n_columns)});
+    memory =
+        DeviceTensor<float, 2>(compute_.stream(), {n_rows, std::max<std::int64_t>(1, n_columns)});
   }
   return {memory.data(), {n_rows, n_columns}};
 }
