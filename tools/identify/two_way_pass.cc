@@ -165,7 +165,7 @@ void TwoWayPass::attend(LayerId number, AttentionWork& work) {
   work.begin(number);
   for (const KvHeadId head : IdRange<KvHeadId>(spec_.n_kv_heads))
     work.add(queries, head, {0, b.q.dim(0)}, keys_.blocks(head.value));
-  work.run();
+  work.run(compute_.order());
   compute_.finish_states(layer, b.state);
 }
 
