@@ -164,8 +164,14 @@ void ProcessRank::connect() {
   client.board = &board_;
   if (rank() != 0) client.stop_requested = stop_requested;
   client.on_lost = [this](LostCoordinator how, const std::string& reason) { on_lost(how, reason); };
-  link_ = connect_to_coordinator(std::move(client), deadline_in(kConnectDeadline));
-  if (server_) server_->wait_for_workers(deadline_in(kConnectDeadline));
+  try {
+    link_ = connect_to_coordinator(std::move(client), deadline_in(kConnectDeadline));
+    if (server_) server_->wait_for_workers(deadline_in(kConnectDeadline));
+  } catch (...) {
+    // Those that are there must not take the cause of the end for a loss.
+    if (server_) end_.fail(std::current_exception());
+    throw;
+  }
 }
 
 // On the control thread; the step thread may be stuck.
