@@ -50,7 +50,8 @@ Command add_doctor_command(CLI::App& program) {
   app->footer(R"(Every line is PASS, WARN or FAIL, with why it matters and how to mend it.
 Examples:
   longhaul doctor
-  mpirun --hostfile hosts --map-by ppr:1:node longhaul doctor -m models/llama --scratch /shared/run
+  mpirun --hostfile hosts --map-by ppr:1:node \
+    longhaul doctor -m models/llama --scratch /shared/run
 )" + exit_status_help());
   return {app, [flags] {
             if (!flags->model.empty())

@@ -27,10 +27,11 @@ Command add_supervise_command(CLI::App& program) {
   app->add_option("command", config->command, "After --: launcher and program")->required();
   name_environment_variables(*app);
   app->footer(
-      R"(The launcher's --host or --hostfile say which hosts there are; at least one rank has to
-run on the host where supervise does. A job that ends with 75, by a signal or with one
-of the launcher's own statuses is started again; what was answered is not done again.
-After SIGTERM, SIGINT or SIGUSR1, which it hands on, nothing is started again.
+      R"(The launcher's --host or --hostfile say which hosts there are; at least one
+rank has to run on the host where supervise does. A job that ends with 75, by a
+signal or with one of the launcher's own statuses is started again; what was
+answered is not done again. After SIGTERM, SIGINT or SIGUSR1, which it hands
+on, nothing is started again.
 Examples:
   longhaul supervise --max-restarts 5 -- mpirun --hostfile hosts -n 16 \
     longhaul run -m models/llama -i requests.jsonl -o results.jsonl

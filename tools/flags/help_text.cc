@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kWidth = 80;
 constexpr std::size_t kTextColumn = 26;
+constexpr std::size_t kCommandColumn = 14;
 
 // What flags take whose type is only "text" to the parser.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kPlaceholders = {{
@@ -31,7 +32,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kPlaceho
 }};
 
 std::string placeholder(const CLI::Option& option) {
-  if (option.get_type_size() == 0) return "";
+  if (option.get_items_expected_max() == 0) return "";  // a flag
   for (const auto& [name, word] : kPlaceholders) {
     if (option.check_lname(std::string(name))) return std::string(word);
   }
@@ -90,6 +91,11 @@ class HelpFormatter final : public CLI::Formatter {
       names += std::string(kTextColumn - last_line, ' ');
     }
     return names + wrapped(text, kTextColumn, kTextColumn) + "\n";
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::string name = "  " + command->get_name();
+    name.resize(kCommandColumn, ' ');
+    return name + wrapped(command->get_description(), kCommandColumn, kCommandColumn) + "\n";
   }
   std::string make_description(const CLI::App* app) const override {
     return wrapped(app->get_description(), 0, 0) + "\n";

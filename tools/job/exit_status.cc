@@ -3,13 +3,11 @@
 namespace longhaul {
 
 std::string exit_status_help() {
-  return "Exit status: 0 done; 1 some requests failed; 2 wrong flags, or files and ranks that do "
-         "not\n"
-         "belong together; 3 does not fit memory; 4 machine or build lacks something (disk, "
-         "device,\n"
-         "library); 5 an input is missing, broken or of a kind that is not read; 70 an error of\n"
-         "Longhaul; 75 stopped, or a rank was lost: run the same command again. Only 75 is worth\n"
-         "another try as it is.";
+  return "Exit status: 0 done; 1 some requests failed; 2 wrong flags, or files and ranks\n"
+         "that do not belong together; 3 does not fit memory; 4 machine or build lacks\n"
+         "something (disk, device, library, network); 5 an input is missing, broken or\n"
+         "of a kind that is not read; 70 an error of Longhaul; 75 stopped, or a rank was\n"
+         "lost: run the same command again. Only 75 is worth another try as it is.";
 }
 
 ExitStatus exit_status_of(ErrorCode code) {
