@@ -5,7 +5,7 @@ find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 if(LONGHAUL_PROGRAM)
-  find_package(Boost 1.74 REQUIRED)  # Asio
+  find_package(Boost 1.74 REQUIRED)  # Asio, Beast
   find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 endif()
 

@@ -28,14 +28,33 @@ target_compile_options(longhaul_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LONGHAUL_WERROR}>>:-Werror>)
 
-# longhaul_add_library(NAME SOURCES a.cc ... [PUBLIC libs] [PRIVATE libs]) makes target longhaul_NAME with the alias
-# longhaul::NAME.
+# longhaul_add_library(NAME SOURCES a.cc ... [FLAG_SOURCES b.cc ...] [PUBLIC libs] [PRIVATE libs]) makes target longhaul_NAME with
+# the alias longhaul::NAME. FLAG_SOURCES define flags: most of their compiling goes into CLI11, whose speed does not matter.
 function(longhaul_add_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;FLAG_SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(longhaul_${name} STATIC ${ARG_SOURCES})
   add_library(longhaul::${name} ALIAS longhaul_${name})
   target_link_libraries(longhaul_${name} PUBLIC longhaul_flags ${ARG_PUBLIC} PRIVATE longhaul_warnings ${ARG_PRIVATE})
   longhaul_use_precompiled(longhaul_${name} longhaul_code_headers ${ARG_PRIVATE})
+  longhaul_compile_jointly(longhaul_${name})
+  if(ARG_FLAG_SOURCES)
+    set(flags longhaul_${name}_flag_sources)
+    add_library(${flags} OBJECT ${ARG_FLAG_SOURCES})
+    target_link_libraries(${flags} PRIVATE longhaul_flags ${ARG_PUBLIC} longhaul_warnings)
+    target_compile_options(${flags} PRIVATE ${LONGHAUL_COLD_FLAGS})
+    longhaul_use_precompiled(${flags} longhaul_flag_headers)
+    longhaul_compile_jointly(${flags})
+    target_sources(longhaul_${name} PRIVATE $<TARGET_OBJECTS:${flags}>)
+  endif()
+endfunction()
+
+# Sanitizer builds compile eight files of a target as one (CMake's unity builds), in 0.4 of the time: the compiler then says so where
+# two files of a library use one name for two things.
+function(longhaul_compile_jointly target)
+  if(LONGHAUL_SANITIZE)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
 endfunction()
 
 # For files whose speed does not matter, tests above all: they compile a third faster, with sanitizers in half of the time.

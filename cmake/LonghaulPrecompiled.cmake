@@ -1,13 +1,13 @@
 # Headers that are read once for many files: most of the compiler's time for a test goes into GoogleTest and the standard library.
-# Tests use them in every build, the code under test in sanitizer builds only: what users build includes all that it needs, and the
-# release build shows it.
+# Tests and the definitions of flags use them in every build that has tests, the other code under test in sanitizer builds only: what
+# users build includes all that it needs, and the release build shows it.
 #   LONGHAUL_PRECOMPILE   ON unless a compiler launcher is set: a cache does without, and some cannot store such files
 if(CMAKE_CXX_COMPILER_LAUNCHER)
   set(precompile OFF)
 else()
   set(precompile ON)
 endif()
-option(LONGHAUL_PRECOMPILE "Read the headers of tests and of sanitized code once (CMake's precompiled headers)" ${precompile})
+option(LONGHAUL_PRECOMPILE "Read the headers of tests, flags and sanitized code once (CMake's precompiled headers)" ${precompile})
 
 # longhaul_precompile(NAME FLAGS -O1 ... LIBS x::y ... HEADERS <a> ...): an object library whose headers others may use that are
 # compiled with the same flags.
@@ -29,6 +29,10 @@ if(LONGHAUL_PRECOMPILE AND LONGHAUL_SANITIZE)
   longhaul_precompile(longhaul_code_headers HEADERS ${longhaul_std_headers})
 endif()
 if(LONGHAUL_PRECOMPILE AND LONGHAUL_TESTS)
+  find_package(CLI11)
+  if(CLI11_FOUND)
+    longhaul_precompile(longhaul_flag_headers FLAGS ${LONGHAUL_COLD_FLAGS} LIBS CLI11::CLI11 HEADERS <CLI/CLI.hpp>)
+  endif()
   find_package(GTest REQUIRED)
   longhaul_precompile(longhaul_test_headers FLAGS ${LONGHAUL_COLD_FLAGS} LIBS GTest::gtest GTest::gmock
     HEADERS ${longhaul_std_headers} <gmock/gmock.h> <gtest/gtest.h>)

@@ -36,6 +36,9 @@ struct AnswerSpec {
   std::vector<std::int32_t> stop_tokens = {};  // so do these, and they are the stop_reason
   std::optional<FormSpec> form = {};           // that the answer must have
   std::vector<std::int32_t> form_ends = {};    // may be picked where the form may end, as ends
+
+  // Whether Answer::allowed() may ever be anything but null.
+  bool may_restrict() const { return form.has_value() || min_tokens > 0; }
 };
 
 class Answer {
@@ -47,8 +50,7 @@ class Answer {
   void follow(FormGuide guide) { guide_ = std::move(guide); }
   // Of the next token; null where all are. Throws what FormGuide::allowed does.
   AllowedTokens allowed();
-  // Whether allowed() may ever be anything but null.
-  bool may_restrict() const { return spec_.form.has_value() || spec_.min_tokens > 0; }
+  bool may_restrict() const { return spec_.may_restrict(); }
 
   // Scores of prompt tokens, in order; call before the first add.
   void add_prompt_scores(std::vector<PickedToken> scored);

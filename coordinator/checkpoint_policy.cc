@@ -45,13 +45,20 @@ void CheckpointClock::chunk_done(double seconds, std::size_t kv_bytes, std::int6
   guessed_cost_ = static_cast<double>(kv_bytes) / kBytesPerSecond;
 }
 
+// What is written beside other work slows it down by as much as a slow disk takes, or less, and
+// never by more than it took.
+void CheckpointClock::checkpoint_done(double seconds, double beside_seconds) {
+  last_cost_ = seconds + std::min(beside_seconds, guessed_cost_);
+}
+
 bool CheckpointClock::take_due() {
   bool is_due = false;
   switch (every_.unit) {
     case CheckpointEvery::Unit::kNever:
       return false;
     case CheckpointEvery::Unit::kChunks:
-      is_due = static_cast<double>(n_chunks_ + n_under_way_) >= every_.n;
+      // One more is computed before it is whole: that is of the interval, too.
+      is_due = static_cast<double>(n_chunks_ + n_under_way_) >= std::max(1.0, every_.n - 1);
       break;
     case CheckpointEvery::Unit::kSeconds:
       is_due = seconds_ >= every_.n;

@@ -10,7 +10,7 @@ namespace longhaul {
 struct CheckpointEvery {
   enum class Unit {
     kCost,     // so seldom that saving takes at most n of the time (0.02: 2 %)
-    kChunks,   // after n chunks
+    kChunks,   // such that no more than n chunks are lost, but at least two
     kSeconds,  // after n seconds of reading
     kNever,    // also not when the run is stopped
   };
@@ -29,7 +29,8 @@ class CheckpointClock {
   // A chunk of a document was read; all caches take so many bytes now. Further chunks are under
   // way: a checkpoint comes after them and has them.
   void chunk_done(double seconds, std::size_t kv_bytes, std::int64_t n_under_way = 0);
-  void checkpoint_done(double seconds) { last_cost_ = seconds; }
+  // It took so long that nothing else was done, and was written beside steps that took so long.
+  void checkpoint_done(double seconds, double beside_seconds = 0.0);
   // Whether it is time; counts anew then.
   bool take_due();
 

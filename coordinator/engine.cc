@@ -65,24 +65,29 @@ bool Engine::run() {
       receive_result();
       continue;
     }
-    if (stopping) return active_.empty() && feed_->exhausted();
-    if (scheduler_.idle() && feed_->exhausted()) return true;
+    if (stopping) return active_.empty() && feed_->exhausted() && !leaves_rest_;
+    if (scheduler_.idle() && (feed_->exhausted() || leaves_rest_)) return !leaves_rest_;
   }
 }
 
 void Engine::take_groups() {
-  while (scheduler_.wants_more() && !feed_->exhausted() &&
+  while (!leaves_rest_ && scheduler_.wants_more() && !feed_->exhausted() &&
          scheduler_.unread_documents().size() < config_.max_unread) {
     // Nothing else to do: wait, but not so long that a stop would go unheard.
     const bool may_wait = scheduler_.idle();
     auto group = may_wait ? feed_->take(deadline_in(kLookAtStop)) : feed_->try_take();
     if (!group) return;
+    if (config_.may_begin && !config_.may_begin(group->document.size())) {
+      leaves_rest_ = true;
+      return;
+    }
     add_group(std::move(*group));
+    progress_->set_unread(scheduler_.unread_documents(), config_.lane);
   }
 }
 
 void Engine::add_group(PreparedGroup group) {
-  progress_->group_prepared(group.document.size());
+  progress_->group_prepared(group.document.size(), config_.lane);
   for (const FailedRequest& failure : group.failures) fail(failure);
   if (group.requests.empty()) return;
   JobGroup jobs{.document = std::move(group.document), .jobs = {}};
@@ -137,6 +142,7 @@ void Engine::receive_result() {
   if (const auto* done = std::get_if<StepDone>(&result)) kv_bytes_ = done->kv_bytes_in_use;
   for (SchedulerEvent& event : scheduler_.consume(std::move(result))) handle(std::move(event));
   progress_->set_unread(scheduler_.unread_documents(), config_.lane);
+  progress_->set_running(active_.size(), config_.lane);
   if (callbacks_.on_progress) callbacks_.on_progress(*progress_);
   finish_checkpoints();
 }
@@ -154,7 +160,7 @@ bool Engine::handle_checkpoint(const SchedulerEvent& event) {
     checkpoint_clock_.chunk_done(read->seconds, kv_bytes_, scheduler_.n_chunks_under_way());
     if (checkpoint_clock_.take_due()) scheduler_.request_checkpoints();
   } else if (const auto* saved = std::get_if<Checkpointed>(&event)) {
-    checkpoint_clock_.checkpoint_done(saved->seconds);
+    checkpoint_clock_.checkpoint_done(saved->seconds, saved->beside_seconds);
     if (config_.checkpoints.on_saved) config_.checkpoints.on_saved(*saved);
   } else if (const auto* failed = std::get_if<CheckpointFailed>(&event)) {
     scheduler_.stop_checkpoints();
@@ -186,8 +192,10 @@ void Engine::handle(SchedulerEvent event) {
 }
 
 void Engine::add_token(RequestId job, const PickedToken& token) {
-  const Active& active = active_of(job);
+  if (!places_.contains(job)) return;  // it ended with an earlier token of the same step
+  Active& active = active_of(job);
   if (active.failed) return finish(job);
+  if (!active.first_token_seconds) active.first_token_seconds = active.watch.seconds();
   Answer& answer = answer_of(job);
   try {
     const bool complete = answer.add(token);
@@ -221,9 +229,21 @@ void Engine::end_job(RequestId job) {
     std::int64_t n_generated = 0;
     for (const Answer& answer : active.answers) n_generated += answer.n_generated();
     progress_->request_ended(/*ok=*/true, n_generated);
+    tell_answered(active);
     callbacks_.on_done(active.prepared, active.answers);
   }
   active_.erase(at);
+}
+
+void Engine::tell_answered(const Active& active) const {
+  const double seconds = active.watch.seconds();
+  progress_->request_answered(
+      {.queued_seconds = watch_.seconds() - seconds,
+       .first_token_seconds = active.first_token_seconds.value_or(seconds),
+       .seconds = seconds,
+       .n_prompt_tokens = active.prepared.n_prompt_tokens,
+       .n_cached_tokens = active.prepared.n_cached_tokens,
+       .finish_reason = std::string(active.answers.front().finish_reason())});
 }
 
 void Engine::note(const std::string& text) const {

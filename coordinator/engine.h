@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "cluster/wire/link.h"
 #include "coordinator/answer.h"
 #include "coordinator/checkpoint_policy.h"
@@ -49,6 +51,9 @@ struct EngineConfig {
   // the run was told to use and that differ from it. Called on the engine's thread; several engines
   // call it at the same time.
   std::function<std::vector<SavedStart>(std::span<const std::int32_t> document)> find_starts = {};
+  // Whether a document of so many tokens can still be read; false: it and all later ones are left
+  // for another run. Asked of every group that comes; may be empty.
+  std::function<bool(std::size_t n_document_tokens)> may_begin = {};
 };
 
 // All called on the engine's thread.
@@ -71,7 +76,8 @@ class Engine {
   Engine(const EngineConfig& config, const Tokenizer& tokenizer, Link& link, GroupFeed& feed,
          Progress& progress, EngineCallbacks callbacks);
 
-  // Returns when all requests ended, or after a stop was requested: true when nothing is left.
+  // Returns when all requests ended, or after a stop was requested, or when what is left may not
+  // begin any more: true when nothing is left.
   // Throws kTimeout or kPeerFailed when the workers are lost; what is done by then is kept. Blocks.
   bool run();
 
@@ -81,6 +87,8 @@ class Engine {
     std::vector<Answer> answers;
     std::size_t n_left = 0;  // answers that are not complete
     bool failed = false;     // what is left of it only ends
+    Stopwatch watch = {};    // since it was taken up
+    std::optional<double> first_token_seconds = {};
   };
   struct Place {
     std::size_t request = 0;
@@ -98,6 +106,7 @@ class Engine {
   Answer& answer_of(RequestId job) { return active_of(job).answers.at(places_.at(job).answer); }
   void finish(RequestId job);
   void end_job(RequestId job);
+  void tell_answered(const Active& active) const;
   void fail(const FailedRequest& failure);
   void fail_job(RequestId job, ErrorCode code, std::string_view message);
   void note(const std::string& text) const;
@@ -118,6 +127,8 @@ class Engine {
   // By what the scheduler calls a request: here, one answer of one.
   std::unordered_map<RequestId, Place> places_;
   std::int64_t n_jobs_ = 0;
+  bool leaves_rest_ = false;  // nothing is begun any more
+  Stopwatch watch_;           // since the run began
 };
 
 }  // namespace longhaul

@@ -5,7 +5,7 @@
 namespace longhaul {
 
 std::size_t KvBudget::bytes_for(Extent made) const {
-  const std::int64_t n_blocks = max_owned_blocks(heads, block_size, made, chunk_len);
+  const std::int64_t n_blocks = max_owned_blocks(heads, block_size, made, chunk_len, n_guesses);
   return static_cast<std::size_t>(n_blocks * block_size) * bytes_per_head_and_token;
 }
 

@@ -18,6 +18,7 @@ struct KvBudget {
   std::size_t bytes_per_head_and_token = 0;  // K and V of one token of one head
   std::int64_t block_size = 1;               // tokens
   std::int64_t chunk_len = 1;  // tokens that one step computes for a sequence, at most
+  std::int64_t n_guesses = 0;  // of a decode step for a sequence, at most
 
   // Of a sequence that made the tokens at positions `made` itself: [0, n) of one that is no fork,
   // what comes after its parent's for a fork, which has a copy of the block that both are in.

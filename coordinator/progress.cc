@@ -3,22 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace longhaul {
 namespace {
-
-std::string with_unit(double value) {
-  if (value >= 1e6) return fmt::format("{:.2f}M", value / 1e6);
-  if (value >= 1e4) return fmt::format("{:.1f}k", value / 1e3);
-  return fmt::format("{:.0f}", value);
-}
-
-std::string as_time(double seconds) {
-  const auto s = static_cast<std::int64_t>(seconds + 0.5);
-  if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
-  if (s >= 60) return fmt::format("{}m{:02}s", s / 60, s % 60);
-  return fmt::format("{}s", s);
-}
 
 std::string as_bytes(std::size_t bytes) {
   const auto value = static_cast<double>(bytes);
@@ -33,7 +21,7 @@ std::string joined(const auto& parts) {
 }
 
 std::string rate(std::int64_t n, double seconds) {
-  return seconds > 0 ? fmt::format(", {}/s", with_unit(static_cast<double>(n) / seconds)) : "";
+  return seconds > 0 ? fmt::format(", {}/s", count_text(static_cast<double>(n) / seconds)) : "";
 }
 
 }  // namespace
@@ -70,9 +58,15 @@ void Progress::set_lanes(std::size_t n_lanes) {
   lanes_.resize(n_lanes);
 }
 
-void Progress::group_prepared(std::size_t n_document_tokens) {
+void Progress::hand_steps_to(std::function<void(const StepOfRun&)> listener) {
+  const std::lock_guard lock(mutex_);
+  listener_ = std::move(listener);
+}
+
+void Progress::group_prepared(std::size_t n_document_tokens, std::size_t lane) {
   const std::lock_guard lock(mutex_);
   if (n_groups_prepared_ >= totals_.group_bytes.size()) return;
+  prepared_.push_back({static_cast<std::int64_t>(n_document_tokens), lane});
   bytes_prepared_ += totals_.group_bytes[n_groups_prepared_++];
   tokens_prepared_ += n_document_tokens;
 }
@@ -93,6 +87,13 @@ void Progress::sent(const StepCommand& command, std::size_t lane) {
     length += step.n_tokens;
   } else if (const auto* decode = std::get_if<DecodeBatch>(&command)) {
     step.n_tokens = static_cast<std::int64_t>(decode->rows.size());
+    for (const DecodeBatch::Row& row : decode->rows) {
+      const auto n_guesses = static_cast<std::int64_t>(row.guesses.size());
+      std::int64_t& length = lengths[row.sequence];  // guesses included
+      length += 1 + n_guesses - row.n_wrong;
+      step.history = std::max(step.history, length - n_guesses);
+      step.n_guesses += n_guesses;
+    }
   }
   lanes_[lane].sent.push_back(step);
 }
@@ -107,9 +108,36 @@ void Progress::received(const StepResult& result, std::size_t lane) {
   if (done == nullptr) return;
   mine.kv_bytes = done->kv_bytes_in_use;
   if (step.n_tokens == 0) return;
-  (step.is_prefill ? n_prefilled_ : n_decoded_) += step.n_tokens;
-  (step.is_prefill ? mine.prefill_seconds : mine.decode_seconds) += done->seconds;
-  if (step.is_prefill) cost_.add(step.n_tokens, step.history, done->seconds);
+  if (step.is_prefill) {
+    n_prefilled_ += step.n_tokens;
+    mine.prefill_seconds += done->seconds;
+    cost_.add(step.n_tokens, step.history, done->seconds);
+  } else {
+    n_decoded_ += std::max(step.n_tokens, static_cast<std::int64_t>(done->picked.size()));
+    n_decode_rows_ += step.n_tokens;
+    n_guesses_ += step.n_guesses;
+    mine.decode_seconds += done->seconds;
+  }
+  if (listener_) listener_({lane, step.is_prefill, step.n_tokens, step.history, done->seconds});
+  of_requests_.steps.add(done->seconds);
+  if (!step.is_prefill) of_requests_.between_tokens.add(done->seconds, step.n_tokens);
+}
+
+void Progress::request_answered(const AnsweredRequest& request) {
+  const std::lock_guard lock(mutex_);
+  RunFigures& all = of_requests_;
+  all.n_prompt_tokens += request.n_prompt_tokens;
+  all.n_cached_tokens += request.n_cached_tokens;
+  ++all.finish_reasons[request.finish_reason];
+  all.queued.add(request.queued_seconds);
+  all.first_token.add(request.first_token_seconds);
+  all.decode.add(request.seconds - request.first_token_seconds);
+  all.whole.add(request.seconds);
+}
+
+void Progress::set_running(std::size_t n_requests, std::size_t lane) {
+  const std::lock_guard lock(mutex_);
+  lanes_.at(lane).n_running = n_requests;
 }
 
 void Progress::request_ended(bool ok, std::int64_t n_generated) {
@@ -136,19 +164,88 @@ double Progress::document_tokens_per_byte() const {
   return static_cast<double>(tokens_prepared_) / static_cast<double>(bytes_prepared_);
 }
 
+double Progress::unread_seconds(const Lane& lane) const {
+  double seconds = 0;
+  for (const Extent& extent : lane.unread)
+    seconds +=
+        cost_.seconds_for(static_cast<double>(extent.size()), static_cast<double>(extent.begin));
+  return seconds;
+}
+
+double Progress::seconds_until_read(std::size_t n_tokens, std::size_t lane) const {
+  const std::lock_guard lock(mutex_);
+  return unread_seconds(lanes_.at(lane)) + cost_.seconds_for(static_cast<double>(n_tokens), 0);
+}
+
 double Progress::eta_seconds() const {
   const std::lock_guard lock(mutex_);
   return eta_locked();
 }
 
+// Tokens read of each prepared group. What a lane has not read whole are, in order, groups that it
+// prepared; their lengths say which.
+std::vector<std::int64_t> Progress::read_locked() const {
+  std::vector<std::int64_t> read;
+  for (const Prepared& group : prepared_) read.push_back(group.n_tokens);
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    std::size_t end = prepared_.size();
+    const std::vector<Extent>& unread = lanes_[lane].unread;
+    for (auto extent = unread.rbegin(); extent != unread.rend(); ++extent) {
+      while (end > 0 &&
+             (prepared_[end - 1].lane != lane || prepared_[end - 1].n_tokens != extent->end))
+        --end;
+      if (end == 0) break;
+      read[--end] = extent->begin;
+    }
+  }
+  return read;
+}
+
+RunFigures Progress::figures(std::size_t most_documents) const {
+  const std::lock_guard lock(mutex_);
+  RunFigures all = of_requests_;
+  const std::vector<std::int64_t> read = read_locked();
+  std::vector<std::size_t> shown;  // groups with documents, from the first that is not read
+  for (std::size_t i = 0; i < totals_.group_bytes.size(); ++i) {
+    if (totals_.group_bytes[i] == 0) continue;
+    ++all.n_documents;
+    const bool is_read = i < read.size() && read[i] == prepared_[i].n_tokens;
+    if (is_read) ++all.n_documents_read;
+    shown.push_back(i);
+  }
+  const auto n_read = static_cast<std::size_t>(all.n_documents_read);
+  if (shown.size() > most_documents) {
+    const std::size_t begin = std::min(n_read, shown.size() - most_documents);
+    shown = {shown.begin() + static_cast<std::ptrdiff_t>(begin),
+             shown.begin() + static_cast<std::ptrdiff_t>(begin + most_documents)};
+  }
+  for (const std::size_t i : shown) {
+    RunFigures::Document document{.group = i, .n_bytes = totals_.group_bytes[i]};
+    if (i < read.size()) {
+      document.n_tokens = prepared_[i].n_tokens;
+      document.n_read = read[i];
+    }
+    all.documents.push_back(document);
+  }
+  all.n_requests = totals_.n_requests;
+  all.n_ok = n_ok_;
+  all.n_failed = n_failed_;
+  for (const Lane& lane : lanes_) {
+    all.n_running += static_cast<std::int64_t>(lane.n_running);
+    all.kv_bytes += lane.kv_bytes;
+  }
+  all.n_prefilled = n_prefilled_;
+  all.n_decoded = n_decoded_;
+  all.prefill_seconds = seconds_of(&Lane::prefill_seconds);
+  all.decode_seconds = seconds_of(&Lane::decode_seconds);
+  all.eta_seconds = n_ok_ + n_failed_ < totals_.n_requests ? eta_locked() : 0;
+  return all;
+}
+
 double Progress::eta_locked() const {
   if (n_prefilled_ == 0) return -1;
   double seconds = 0;
-  for (const Lane& lane : lanes_) {
-    for (const Extent& extent : lane.unread)
-      seconds +=
-          cost_.seconds_for(static_cast<double>(extent.size()), static_cast<double>(extent.begin));
-  }
+  for (const Lane& lane : lanes_) seconds += unread_seconds(lane);
   for (std::size_t i = n_groups_prepared_; i < totals_.group_bytes.size(); ++i) {
     const double tokens = document_tokens_per_byte() * static_cast<double>(totals_.group_bytes[i]);
     seconds += cost_.seconds_for(tokens, 0);
@@ -181,15 +278,23 @@ std::vector<Progress::Part> Progress::parts_locked() const {
   parts.push_back({fmt::format("requests {}/{}{}", n_ok_ + n_failed_, totals_.n_requests,
                                n_failed_ > 0 ? fmt::format(" ({} failed)", n_failed_) : ""),
                    0});
-  parts.push_back({fmt::format("prefill {} tokens{}", with_unit(static_cast<double>(n_prefilled_)),
+  parts.push_back({fmt::format("prefill {} tokens{}", count_text(static_cast<double>(n_prefilled_)),
                                rate(n_prefilled_, seconds_of(&Lane::prefill_seconds))),
                    2});
   // A rate of a few tokens is noise.
   constexpr std::int64_t kEnough = 16;
   parts.push_back(
-      {fmt::format("decode {} tokens{}", with_unit(static_cast<double>(n_decoded_)),
+      {fmt::format("decode {} tokens{}", count_text(static_cast<double>(n_decoded_)),
                    n_decoded_ < kEnough ? "" : rate(n_decoded_, seconds_of(&Lane::decode_seconds))),
        4});
+  if (n_guesses_ > 0) {
+    parts.push_back(
+        {fmt::format("{:.1f} a step, {} of {} guesses came true",
+                     static_cast<double>(n_decoded_) / static_cast<double>(n_decode_rows_),
+                     count_text(static_cast<double>(n_decoded_ - n_decode_rows_)),
+                     count_text(static_cast<double>(n_guesses_))),
+         6});
+  }
   return parts;
 }
 
@@ -198,7 +303,7 @@ std::string Progress::line(std::size_t width) const {
   std::vector<Part> parts = parts_locked();
   const double eta = eta_locked();
   if (eta >= 0 && n_ok_ + n_failed_ < totals_.n_requests)
-    parts.push_back({"ETA " + as_time(eta), 1});
+    parts.push_back({"ETA " + duration_text(eta), 1});
   std::size_t kv_bytes = 0;
   for (const Lane& lane : lanes_) kv_bytes += lane.kv_bytes;
   parts.push_back({"kv " + as_bytes(kv_bytes), 5});

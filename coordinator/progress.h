@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "cluster/wire/step.h"
+#include "coordinator/run_figures.h"
 
 namespace longhaul {
 
@@ -25,6 +27,16 @@ class PrefillCost {
   double xx_ = 0, xy_ = 0, yy_ = 0, xs_ = 0, ys_ = 0;  // sums over steps
 };
 
+// A step as it was: chunks have tokens after `history` earlier ones, answers a token for each of
+// n_tokens sequences, the longest of which has `history`.
+struct StepOfRun {
+  std::size_t lane = 0;
+  bool is_prefill = false;
+  std::int64_t n_tokens = 0;
+  std::int64_t history = 0;
+  double seconds = 0;
+};
+
 // What a run has to do, in bytes of text: token counts are known only when a group is prepared.
 struct ProgressTotals {
   std::vector<std::size_t> group_bytes;  // of each group's documents, in order
@@ -38,16 +50,26 @@ class Progress {
 
   // Before anything is told: how many engines there are.
   void set_lanes(std::size_t n_lanes);
+  // Likewise: who else hears of every step that is done, of all lanes, one at a time.
+  void hand_steps_to(std::function<void(const StepOfRun&)> listener);
 
-  void group_prepared(std::size_t n_document_tokens);  // the next group
+  // The next group.
+  void group_prepared(std::size_t n_document_tokens, std::size_t lane = 0);
   void sent(const StepCommand& command, std::size_t lane = 0);
   void received(const StepResult& result, std::size_t lane = 0);
   void request_ended(bool ok, std::int64_t n_generated);
+  void request_answered(const AnsweredRequest& request);
+  void set_running(std::size_t n_requests, std::size_t lane = 0);
   // The prepared documents that are not read whole yet: [tokens read, tokens).
   void set_unread(std::vector<Extent> unread, std::size_t lane = 0);
 
+  // Until a document of so many tokens is read, after those that this lane has not read yet; 0
+  // while nothing was measured.
+  double seconds_until_read(std::size_t n_tokens, std::size_t lane) const;
   // Of what is left; negative while nothing was measured.
   double eta_seconds() const;
+  // With at most so many documents.
+  RunFigures figures(std::size_t most_documents = 100) const;
   // "documents 3/20  requests 12/100 (1 failed)  prefill 412k tokens, 18.2k/s  ...", without the
   // parts that matter least where the whole does not fit so many columns.
   std::string line(std::size_t width = std::numeric_limits<std::size_t>::max()) const;
@@ -59,11 +81,13 @@ class Progress {
     bool is_prefill = false;
     std::int64_t n_tokens = 0;
     std::int64_t history = 0;
+    std::int64_t n_guesses = 0;
   };
   struct Lane {
     std::deque<Sent> sent;
     std::unordered_map<SequenceId, std::int64_t> lengths;
     std::vector<Extent> unread;
+    std::size_t n_running = 0;
     std::size_t kv_bytes = 0;
     double prefill_seconds = 0;
     double decode_seconds = 0;
@@ -73,19 +97,31 @@ class Progress {
     int drop;  // the greatest goes first
   };
   std::vector<Part> parts_locked() const;
+  std::vector<std::int64_t> read_locked() const;
   double document_tokens_per_byte() const;
   double eta_locked() const;
+  double unread_seconds(const Lane& lane) const;
   double seconds_of(double Lane::*kind) const;
 
   mutable std::mutex mutex_;  // guards what follows
   ProgressTotals totals_;
+  std::function<void(const StepOfRun&)> listener_;
   std::vector<Lane> lanes_;
   PrefillCost cost_;
+  struct Prepared {
+    std::int64_t n_tokens = 0;
+    std::size_t lane = 0;
+  };
+  std::vector<Prepared> prepared_;  // groups, in order
+  RunFigures of_requests_;          // what request_answered() and received() add up
   std::size_t n_groups_prepared_ = 0;
   std::size_t bytes_prepared_ = 0;
   std::size_t tokens_prepared_ = 0;
   std::int64_t n_prefilled_ = 0;
   std::int64_t n_decoded_ = 0;
+  std::int64_t n_decode_rows_ =
+      0;  // each of which gave one of them, and its guesses that came true
+  std::int64_t n_guesses_ = 0;
   std::int64_t n_ok_ = 0;
   std::int64_t n_failed_ = 0;
   std::int64_t n_generated_ = 0;

@@ -29,7 +29,8 @@ void add_jobs(const PreparedRequest& request, RequestId first, std::vector<Allow
               .max_tokens = request.max_tokens,
               .score_logprobs = request.score_logprobs,
               .allowed = std::move(allowed.at(i)),
-              .rules = prompt.rules};
+              .rules = prompt.rules,
+              .may_guess = !prompt.answer.may_restrict()};
       job.sampling.seed += i;
       (shares ? part : group).jobs.push_back(std::move(job));
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "partition/workload.h"
 
 namespace longhaul {
 
@@ -58,9 +59,17 @@ std::optional<StepCommand> Scheduler::next() {
   admit_groups();
   admit_requests();
   if (auto command = create_command()) return command;
-  if (auto command = next_checkpoint()) return command;
+  if (must_finish_checkpoint()) {
+    if (auto command = finish_checkpoint()) return command;
+  }
+  if (auto command = begin_checkpoint()) return command;
   if (auto command = save_document_command()) return command;
   if (auto command = short_prompt_command()) return command;
+  if (auto command = long_prefill_or_decode_command()) return command;
+  return finish_checkpoint();
+}
+
+std::optional<StepCommand> Scheduler::long_prefill_or_decode_command() {
   if (decode_is_next_) {
     if (auto command = decode_command()) return command;
     return long_prefill_command();
@@ -126,6 +135,7 @@ StepCommand Scheduler::prefill_request(RequestId request, Running& running) {
   const auto begin = running.sequence.n_sent;
   const auto n = std::min(config_.chunk_len, static_cast<std::int64_t>(prompt.size()) - begin);
   const bool is_last = begin + n == static_cast<std::int64_t>(prompt.size());
+  cover_checkpoint();
   ++running.sequence.n_outstanding;
   running.sequence.n_sent += n;
   outstanding_.push_back(
@@ -157,6 +167,7 @@ std::optional<StepCommand> Scheduler::short_prompt_command() {
 }
 
 StepCommand Scheduler::prefill_document(std::int64_t number, Group& group) {
+  cover_checkpoint();
   Sequence& sequence = group.document_sequence;
   const auto n_document = static_cast<std::int64_t>(group.document.size());
   const auto begin = sequence.n_sent;
@@ -197,17 +208,28 @@ std::optional<StepCommand> Scheduler::decode_command() {
   for (const Outstanding& step : outstanding_) {
     if (step.kind == Outstanding::Kind::kDecode) return std::nullopt;
   }
-  DecodeBatch batch;
   Outstanding step{.kind = Outstanding::Kind::kDecode, .requests = {}};
-  for (auto& [request, running] : running_) {
+  for (const auto& [request, running] : running_) {
     if (running.sequence.stage != Stage::kReady || running.sequence.busy()) continue;
     if (running.next_token < 0) continue;  // complete, its owner has not said so yet
-    ++running.sequence.n_outstanding;
-    batch.rows.push_back({running.sequence.id, running.next_token, running.job.allowed});
     step.requests.push_back(request);
   }
-  if (batch.rows.empty()) return std::nullopt;
+  if (step.requests.empty()) return std::nullopt;
+  const auto n_rows = static_cast<std::int64_t>(step.requests.size());
+  const std::int64_t room = std::max<std::int64_t>(0, Workload::kRowsWithGuesses / n_rows - 1);
+  DecodeBatch batch;
+  for (const RequestId request : step.requests) {
+    Running& running = running_.at(request);
+    ++running.sequence.n_outstanding;
+    DecodeBatch::Row& row = batch.rows.emplace_back();
+    row = {running.sequence.id, running.next_token, running.job.allowed, {}, running.n_wrong};
+    // Each step picks one token at least.
+    const std::int64_t n_left = running.job.max_tokens - running.n_picked;
+    if (running.lookup) row.guesses = running.lookup->guess(std::min(room, n_left - 1));
+    running.n_guessed = static_cast<std::int64_t>(row.guesses.size());
+  }
   decode_is_next_ = false;
+  cover_checkpoint();
   outstanding_.push_back(std::move(step));
   return batch;
 }

@@ -18,6 +18,9 @@
 // prompts take turns with decode steps, so a long document delays nobody's answer for long. Chunks
 // need no results of earlier ones, so as many as the caller takes may be under way: they fill the
 // stages of a pipeline.
+//
+// An answer that quotes takes fewer steps: what followed its last tokens where they stood before
+// goes along as guesses (coordinator/prompt_lookup.h).
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -30,6 +33,7 @@
 
 #include "cluster/wire/step.h"
 #include "coordinator/kv_budget.h"
+#include "coordinator/prompt_lookup.h"
 #include "coordinator/save_caches.h"
 
 namespace longhaul {
@@ -45,6 +49,8 @@ struct Job {
   std::int64_t score_logprobs = -1;  // as PrefillChunk::score_logprobs
   AllowedTokens allowed = nullptr;   // of the first token
   LogitRulesRef rules = nullptr;     // with the tokens of document and prompt where they count
+  bool may_guess = true;  // that its answer goes on as something before; not where some tokens
+                          // alone are ever allowed
 };
 struct JobGroup {
   std::vector<std::int32_t> document;  // the shared prefix; empty: none
@@ -63,7 +69,9 @@ struct PromptScored {  // a chunk's scores; several may come for one prompt
 struct PromptRead {  // of a request with max_tokens 0; the owner now calls finish
   RequestId request;
 };
-struct TokenAdded {  // the owner calls finish when it wants no more, allow where there is a form
+// The owner calls finish when it wants no more, allow where there is a form. Several may come of
+// one step: what follows one that the owner finished after is nobody's.
+struct TokenAdded {
   RequestId request;
   PickedToken token;
 };
@@ -93,7 +101,8 @@ struct Checkpointed {
   std::string document;
   std::int64_t n_tokens = 0;  // that are saved
   std::int64_t n_document = 0;
-  double seconds = 0.0;
+  double seconds = 0.0;         // that nothing else was done
+  double beside_seconds = 0.0;  // that steps took beside which files were written
 };
 // Nothing of what was saved before is lost. The owner now calls stop_checkpoints, or lets them go
 // on.
@@ -108,6 +117,7 @@ struct SchedulerConfig {
   std::int64_t chunk_len = 2048;   // tokens of one prefill step
   std::int64_t max_sequences = 8;  // requests in flight, and so the largest decode batch
   KvBudget budget;
+  LookupConfig lookup = {};  // of heads that can take tokens back (HeadTable::can_take_back)
   // Documents' caches are saved when they are read, before requests on them start: so a request
   // that is done says that its document was saved.
   std::optional<SaveCaches> save = {};
@@ -123,7 +133,9 @@ class Scheduler {
   std::vector<SchedulerEvent> add(JobGroup group);
   // True while more requests could be put to work than are known: the time to add a group.
   bool wants_more() const;
-  bool idle() const { return groups_.empty() && drops_.empty() && outstanding_.empty(); }
+  bool idle() const {
+    return groups_.empty() && drops_.empty() && outstanding_.empty() && checkpoints_.empty();
+  }
   std::size_t n_outstanding() const { return outstanding_.size(); }
   // Chunks of documents whose results are to come.
   std::int64_t n_chunks_under_way() const;
@@ -137,7 +149,8 @@ class Scheduler {
   // Documents of which more was read than was saved are saved next, each once, after the chunks
   // that are under way.
   void request_checkpoints();
-  // Of those, the next command alone: for a run that is to stop. nullopt when there is none.
+  // Of those, and of what is being saved, the next command alone: for a run that is to stop.
+  // nullopt when there is none.
   std::optional<StepCommand> next_checkpoint();
   void stop_checkpoints();
   // Documents, as their checkpoints are named, that nobody needs any more since the last call: all
@@ -175,6 +188,7 @@ class Scheduler {
     bool admitted = false;
     bool has_document = false;
     Sequence document_sequence;
+    LookupDocumentRef lookup;    // when it is read, where answers are guessed
     std::int64_t n_running = 0;  // requests, and parts that were admitted
     std::int64_t n_document =
         0;  // tokens before the prompts, also when they are read and forgotten
@@ -192,14 +206,43 @@ class Scheduler {
     std::int64_t group = 0;
     Sequence sequence;
     std::int32_t next_token = -1;
+    std::int64_t n_picked = 0;
+    std::optional<PromptLookup> lookup = {};  // where it may guess
+    std::int64_t n_guessed = 0;               // in the last step
+    std::int64_t n_wrong = 0;                 // of them
     std::size_t bytes = 0;
   };
   struct Outstanding {
-    enum class Kind { kCreate, kRestore, kPrefill, kSave, kCheckpoint, kDecode, kDrop };
+    enum class Kind {
+      kCreate,
+      kRestore,
+      kPrefill,
+      kSave,
+      kCheckpoint,
+      kFinishCheckpoint,
+      kDecode,
+      kDrop
+    };
     Kind kind = Kind::kDrop;
     std::int64_t group = -1;          // of a document's command
     std::vector<RequestId> requests;  // of a request's command, or the rows
     std::int64_t n_tokens = 0;
+  };
+
+  // A checkpoint that was begun: its files are written while the next chunk, or step of answers, is
+  // computed.
+  struct Checkpoint {
+    std::int64_t group = -1;
+    std::string document;
+    std::int64_t n_tokens = 0;
+    std::int64_t n_document = 0;
+    double seconds = 0.0;
+    double beside_seconds = 0.0;
+    bool is_begun = false;      // that result came
+    bool is_covered = false;    // a chunk or a step of answers was sent since
+    bool is_finishing = false;  // the command for that was sent
+    bool has_failed = false;
+    bool is_done = false;  // nobody needs the document any more
   };
 
   Group group_of(JobGroup jobs, std::int64_t n_before, std::size_t bytes_before,
@@ -219,6 +262,7 @@ class Scheduler {
   std::optional<StepCommand> save_document_command();
   std::optional<StepCommand> short_prompt_command();
   std::optional<StepCommand> long_prefill_command();
+  std::optional<StepCommand> long_prefill_or_decode_command();
   std::optional<StepCommand> decode_command();
   StepCommand prefill_request(RequestId request, Running& running);
   StepCommand prefill_document(std::int64_t number, Group& group);
@@ -228,11 +272,20 @@ class Scheduler {
                        std::vector<SchedulerEvent>& events);
   void consume_restore(const Outstanding& step, const StepDone& done,
                        std::vector<SchedulerEvent>& events);
-  void consume_checkpoint(const Outstanding& step, const StepDone& done,
-                          std::vector<SchedulerEvent>& events);
+  std::optional<StepCommand> finish_checkpoint();
+  std::optional<StepCommand> begin_checkpoint();
+  bool is_saving() const;
+  bool must_finish_checkpoint() const;
+  void cover_checkpoint();
+  void document_is_done(const std::string& checkpoint_name);
+  void note_beside(const Outstanding& step, const StepResult& result);
+  void consume_finished_checkpoint(const StepResult& result, std::vector<SchedulerEvent>& events);
   bool try_another_start(const Outstanding& step, const StepFailed& failure,
                          std::vector<SchedulerEvent>& events);
   void document_is_read(Group& group) const;
+  void index_document(Group& group) const;
+  void begin_answer(Running& running, PickedToken first, std::vector<SchedulerEvent>& events);
+  void consume_decode(const Outstanding& step, StepDone& done, std::vector<SchedulerEvent>& events);
   void consume_failure(const Outstanding& step, const StepFailed& failure,
                        std::vector<SchedulerEvent>& events);
   void fail_group(std::int64_t group, const StepFailed& failure,
@@ -250,6 +303,7 @@ class Scheduler {
   std::deque<Outstanding> outstanding_;
   std::vector<SequenceId> drops_;  // to be sent
   std::vector<std::string> done_documents_;
+  std::deque<Checkpoint> checkpoints_;  // whose results are to come; all but the last are finishing
   std::int64_t n_groups_ = 0;
   std::int64_t n_sequences_ = 0;
   bool decode_is_next_ = false;  // long prefill and decode take turns

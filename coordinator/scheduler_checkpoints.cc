@@ -31,6 +31,16 @@ void Scheduler::stop_checkpoints() {
 }
 
 std::optional<StepCommand> Scheduler::next_checkpoint() {
+  return is_saving() ? finish_checkpoint() : begin_checkpoint();
+}
+
+// One was begun, and the command that ends it is to be sent.
+bool Scheduler::is_saving() const {
+  return !checkpoints_.empty() && !checkpoints_.back().is_finishing;
+}
+
+std::optional<StepCommand> Scheduler::begin_checkpoint() {
+  if (is_saving()) return std::nullopt;
   for (auto& [number, group] : groups_) {
     if (!group.wants_checkpoint) continue;
     group.wants_checkpoint = false;
@@ -41,6 +51,10 @@ std::optional<StepCommand> Scheduler::next_checkpoint() {
                             .group = number,
                             .requests = {},
                             .n_tokens = sequence.n_sent});
+    checkpoints_.push_back({.group = number,
+                            .document = group.checkpoint_name,
+                            .n_tokens = sequence.n_sent,
+                            .n_document = group.n_document});
     SaveSequence command =
         save_command(*config_.checkpoint, sequence.id,
                      {group.document.begin(), group.document.begin() + sequence.n_sent});
@@ -51,17 +65,75 @@ std::optional<StepCommand> Scheduler::next_checkpoint() {
   return std::nullopt;
 }
 
+// A step is sent that its files are written beside.
+void Scheduler::cover_checkpoint() {
+  if (is_saving()) checkpoints_.back().is_covered = true;
+}
+
+// When there is such a step, or something else is to be saved.
+bool Scheduler::must_finish_checkpoint() const {
+  if (!is_saving()) return false;
+  return checkpoints_.back().is_covered ||
+         std::any_of(groups_.begin(), groups_.end(), [](const auto& numbered) {
+           return numbered.second.wants_checkpoint ||
+                  numbered.second.document_sequence.stage == Stage::kToSave;
+         });
+}
+
+std::optional<StepCommand> Scheduler::finish_checkpoint() {
+  if (!is_saving()) return std::nullopt;
+  Checkpoint& checkpoint = checkpoints_.back();
+  checkpoint.is_finishing = true;
+  outstanding_.push_back({.kind = Outstanding::Kind::kFinishCheckpoint, .requests = {}});
+  return FinishSave{};
+}
+
 std::vector<std::string> Scheduler::take_done_documents() {
   return std::exchange(done_documents_, {});
 }
 
-void Scheduler::consume_checkpoint(const Outstanding& step, const StepDone& done,
-                                   std::vector<SchedulerEvent>& events) {
-  Group& group = groups_.at(step.group);
-  --group.document_sequence.n_outstanding;
-  group.n_checkpointed = step.n_tokens;
-  events.push_back(
-      Checkpointed{group.checkpoint_name, step.n_tokens, group.n_document, done.seconds});
+// The results of a checkpoint's two commands, and of steps between them.
+void Scheduler::note_beside(const Outstanding& step, const StepResult& result) {
+  if (checkpoints_.empty()) return;
+  Checkpoint& checkpoint = checkpoints_.front();
+  const auto* done = std::get_if<StepDone>(&result);
+  if (step.kind == Outstanding::Kind::kCheckpoint) {
+    checkpoint.is_begun = true;
+    checkpoint.has_failed = done == nullptr;
+    checkpoint.seconds = done == nullptr ? 0.0 : done->seconds;
+  } else if (checkpoint.is_begun && done != nullptr) {
+    checkpoint.beside_seconds += done->seconds;
+  }
+}
+
+// Its files go when they are whole, if they are being written.
+void Scheduler::document_is_done(const std::string& checkpoint_name) {
+  for (auto checkpoint = checkpoints_.rbegin(); checkpoint != checkpoints_.rend(); ++checkpoint) {
+    if (checkpoint->document != checkpoint_name) continue;
+    checkpoint->is_done = true;
+    return;
+  }
+  done_documents_.push_back(checkpoint_name);
+}
+
+void Scheduler::consume_finished_checkpoint(const StepResult& result,
+                                            std::vector<SchedulerEvent>& events) {
+  const Checkpoint checkpoint = std::move(checkpoints_.front());
+  checkpoints_.pop_front();
+  if (checkpoint.is_done) done_documents_.push_back(checkpoint.document);
+  if (checkpoint.has_failed) return;
+  if (const auto* failure = std::get_if<StepFailed>(&result)) {
+    events.push_back(CheckpointFailed{failure->message});
+    return;
+  }
+  const auto& done = std::get<StepDone>(result);
+  if (const auto group = groups_.find(checkpoint.group); group != groups_.end())
+    group->second.n_checkpointed = checkpoint.n_tokens;
+  events.push_back(Checkpointed{.document = checkpoint.document,
+                                .n_tokens = checkpoint.n_tokens,
+                                .n_document = checkpoint.n_document,
+                                .seconds = checkpoint.seconds + done.seconds,
+                                .beside_seconds = checkpoint.beside_seconds});
 }
 
 }  // namespace longhaul

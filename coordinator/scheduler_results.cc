@@ -27,6 +27,11 @@ std::vector<SchedulerEvent> Scheduler::consume(StepResult result) {
   const Outstanding step = std::move(outstanding_.front());
   outstanding_.pop_front();
   std::vector<SchedulerEvent> events;
+  if (step.kind == Outstanding::Kind::kFinishCheckpoint) {
+    consume_finished_checkpoint(result, events);
+    return events;
+  }
+  note_beside(step, result);
   if (is_forgotten(step)) return events;
   if (const auto* failure = std::get_if<StepFailed>(&result)) {
     consume_failure(step, *failure, events);
@@ -55,25 +60,72 @@ void Scheduler::consume_done(const Outstanding& step, StepDone& done,
       sequence_of(step).stage = Stage::kReady;
       return;
     case Outstanding::Kind::kCheckpoint:
-      return consume_checkpoint(step, done, events);
+      --sequence_of(step).n_outstanding;
+      return;
+    case Outstanding::Kind::kFinishCheckpoint:
+      return;
     case Outstanding::Kind::kDecode:
       break;
   }
-  if (done.picked.size() != step.requests.size()) {
+  consume_decode(step, done, events);
+}
+
+// A row picks one token, and one more for each guess that came true.
+void Scheduler::consume_decode(const Outstanding& step, StepDone& done,
+                               std::vector<SchedulerEvent>& events) {
+  auto picked = done.picked.begin();
+  for (const RequestId request : step.requests) {
+    Running& running = running_.at(request);
+    --running.sequence.n_outstanding;
+    std::vector<std::int32_t> tokens;
+    const auto most = static_cast<std::size_t>(1 + running.n_guessed);
+    for (; picked != done.picked.end() && picked->sequence == running.sequence.id &&
+           tokens.size() < most;
+         ++picked) {
+      tokens.push_back(picked->token);
+      events.push_back(TokenAdded{request, std::move(*picked)});
+    }
+    if (tokens.empty()) break;
+    const auto n_picked = static_cast<std::int64_t>(tokens.size());
+    running.next_token = tokens.back();
+    running.n_picked += n_picked;
+    running.n_wrong = 1 + running.n_guessed - n_picked;
+    if (!running.lookup) continue;
+    running.lookup->add(tokens);
+    running.lookup->learn(running.n_guessed, n_picked - 1);
+  }
+  if (picked != done.picked.end() || events.size() < step.requests.size()) {
     throw Error(ErrorCode::kInternal,
-                fmt::format("the workers picked {} tokens for a batch of {} sequences",
+                fmt::format("the workers picked {} tokens for a batch of {} sequences, not in its "
+                            "order, or more than were guessed",
                             done.picked.size(), step.requests.size()));
   }
-  for (std::size_t i = 0; i < step.requests.size(); ++i) {
-    Running& running = running_.at(step.requests[i]);
-    --running.sequence.n_outstanding;
-    running.next_token = done.picked[i].token;
-    events.push_back(TokenAdded{step.requests[i], std::move(done.picked[i])});
+}
+
+void Scheduler::index_document(Group& group) const {
+  if (config_.lookup.most == 0) return;
+  LookupDocument document{group.is_part() ? groups_.at(group.parent).lookup : nullptr,
+                          TokenIndex(config_.lookup.least)};
+  document.index.append(group.document);
+  group.lookup = std::make_shared<const LookupDocument>(std::move(document));
+}
+
+// The prompt is read, and the answer's first token picked.
+void Scheduler::begin_answer(Running& running, PickedToken first,
+                             std::vector<SchedulerEvent>& events) {
+  running.next_token = first.token;
+  running.n_picked = 1;
+  if (config_.lookup.most > 0 && running.job.may_guess) {
+    const Group& group = groups_.at(running.group);
+    running.lookup.emplace(config_.lookup, group.lookup, running.job.prompt);
+    running.lookup->add({&first.token, 1});
   }
+  events.push_back(TokenAdded{running.job.request, std::move(first)});
 }
 
 // The document is read: it is saved first, or its requests start.
 void Scheduler::document_is_read(Group& group) const {
+  index_document(group);
   const bool saves = config_.save && !group.is_part();
   group.document_sequence.stage = saves ? Stage::kToSave : Stage::kReady;
   // The workers have it; ids of long documents are worth freeing.
@@ -94,8 +146,12 @@ void Scheduler::consume_restore(const Outstanding& step, const StepDone& done,
     group.n_checkpointed = start.n_tokens;
   if (sequence.n_prefilled == n_document) {
     const bool is_there = config_.save && start.folder == config_.save->folder && !start.converts;
-    if (is_there) sequence.stage = Stage::kReady;
-    if (!is_there) document_is_read(group);
+    if (is_there) {
+      index_document(group);
+      sequence.stage = Stage::kReady;
+    } else {
+      document_is_read(group);
+    }
   }
   events.push_back(DocumentRestored{start, n_document, done.seconds});
 }
@@ -145,8 +201,7 @@ void Scheduler::consume_prefill(const Outstanding& step, StepDone& done,
     throw Error(ErrorCode::kInternal,
                 fmt::format("the workers picked {} tokens after a prompt", done.picked.size()));
   }
-  running.next_token = done.picked.front().token;
-  events.push_back(TokenAdded{request, std::move(done.picked.front())});
+  begin_answer(running, std::move(done.picked.front()), events);
 }
 
 void Scheduler::consume_failure(const Outstanding& step, const StepFailed& failure,
@@ -230,8 +285,7 @@ void Scheduler::forget_group_if_done(std::int64_t number) {
   if (group.has_waiting() || group.n_running > 0) return;
   const SequenceId document = group.document_sequence.id;
   if (group.has_document && document != SequenceId{}) drops_.push_back(document);
-  if (!group.checkpoint_name.empty() && !group.is_lost)
-    done_documents_.push_back(group.checkpoint_name);
+  if (!group.checkpoint_name.empty() && !group.is_lost) document_is_done(group.checkpoint_name);
   const std::int64_t parent = group.parent;
   const std::size_t bytes = group.bytes();
   groups_.erase(at);

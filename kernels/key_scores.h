@@ -1,7 +1,7 @@
 // How much some queries attend to each cached key: what methods choose by that keep some tokens and
-// drop others (SnapKV and its kin). Written for a few observing queries and all keys, once a
-// prompt. Host memory only, and the same bits for any number of threads: products are summed along
-// head_dim in order, each by itself, so a score does not depend on which keys lie beside its own.
+// drop others (SnapKV and its kin). Host memory only, and the same bits for any number of threads:
+// products are summed along head_dim in order, each by itself, so a score does not depend on which
+// keys and queries lie beside its own.
 //
 // Keys may lie with several ranks. Each scores its own; the sums of exp are merged over ranks, and
 // each rank then knows its own keys' shares:

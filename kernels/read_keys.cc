@@ -37,4 +37,26 @@ void read_key_dim(const KvBlockShape& shape, const std::byte* block, std::int64_
   }
 }
 
+void read_value(const KvBlockShape& shape, const std::byte* block, std::int64_t slot,
+                std::span<float> to) {
+  const std::byte* part = block + shape.k_bytes();
+  const std::int64_t lanes = kv_lanes(shape.v_type);
+  for (std::int64_t d = 0; d < shape.head_dim; ++d) {
+    const std::int64_t word = slot / lanes * shape.head_dim + d;
+    float& value = to[static_cast<std::size_t>(d)];
+    if (shape.v_type == KvType::kF32) {
+      value = value_at<float>(part, word);
+    } else if (shape.v_type == KvType::kBf16) {
+      value = to_float(BFloat16{value_at<std::uint16_t>(part, word * 2 + slot % 2)});
+    } else {
+      const KvPartLayout layout = shape.part(shape.v_type);
+
+      const Float16 scale{value_at<std::uint16_t>(part + layout.scales_at(), slot)};
+      const Float16 minimum{value_at<std::uint16_t>(part + layout.minima_at(), slot)};
+      const auto code = read_code(shape.v_type, part, v_code_place(shape, slot, d));
+      value = static_cast<float>(code) * to_float(scale) + to_float(minimum);
+    }
+  }
+}
+
 }  // namespace longhaul

@@ -1,4 +1,4 @@
-// Cached keys as floats, for what looks at them one dimension at a time. Host memory only.
+// Cached keys and values as floats, of any type and as attention reads them. Host memory only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +9,12 @@
 
 namespace longhaul {
 
-// Dimension d of the keys in these slots of a block of any type, as attention reads them: `to` has
-// as many values.
+// Dimension d of the keys in these slots of a block: `to` has as many values.
 void read_key_dim(const KvBlockShape& shape, const std::byte* block, std::int64_t d, Extent slots,
                   std::span<float> to);
+
+// The value of one slot of a block: [head_dim].
+void read_value(const KvBlockShape& shape, const std::byte* block, std::int64_t slot,
+                std::span<float> to);
 
 }  // namespace longhaul

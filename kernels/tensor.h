@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <type_traits>
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/ids.h"
 #include "base/int8_format.h"
 
@@ -88,23 +88,20 @@ class Tensor {
   Tensor() = default;
   explicit Tensor(const Shape& shape) : view_(nullptr, shape) {
     const auto n = static_cast<std::size_t>(view_.size());
-    storage_.reset(static_cast<T*>(::operator new(n * sizeof(T), kAlignment)));
-    std::uninitialized_value_construct_n(storage_.get(), n);
-    view_ = TensorView<T, kRank>(storage_.get(), shape);
+    memory_ = HostMemory(n * sizeof(T));
+    if (!memory_.began_as_zeros()) std::uninitialized_value_construct_n(data(), n);
+    view_ = TensorView<T, kRank>(data(), shape);
   }
   TensorView<T, kRank> view() { return view_; }
   TensorView<const T, kRank> view() const { return view_; }
-  T* data() { return storage_.get(); }
-  const T* data() const { return storage_.get(); }
+  T* data() { return reinterpret_cast<T*>(memory_.data()); }
+  const T* data() const { return reinterpret_cast<const T*>(memory_.data()); }
   std::int64_t dim(int i) const { return view_.dim(i); }
   std::int64_t size() const { return view_.size(); }
 
  private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Free {
-    void operator()(T* p) const { ::operator delete(p, kAlignment); }
-  };
-  std::unique_ptr<T, Free> storage_;
+  static_assert(std::is_trivially_destructible_v<T>);
+  HostMemory memory_;
   TensorView<T, kRank> view_;
 };
 

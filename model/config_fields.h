@@ -12,6 +12,9 @@
 
 namespace longhaul {
 
+inline constexpr std::int64_t kMaxPositions = std::int64_t{1}
+                                              << 40;  // that a model may claim to read
+
 class ConfigFields {
  public:
   // `json` must be an object and outlive this; `source` names it in errors.

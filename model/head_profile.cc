@@ -21,7 +21,7 @@ constexpr double kMinGate = -1.0;
 constexpr double kMaxGate = 2.0;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
 constexpr std::size_t kMaxTsvBytes = std::size_t{64} << 20;
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxProfileConfigBytes = std::size_t{16} << 20;
 
 // Where in the TSV: both count from 1.
 struct Place {
@@ -131,7 +131,7 @@ HeadProfile read_head_profile(const std::filesystem::path& folder) {
     }
   }
   return parse_head_profile(read_file(tsv, kMaxTsvBytes), tsv.string(),
-                            read_file(config, kMaxConfigBytes), config.string());
+                            read_file(config, kMaxProfileConfigBytes), config.string());
 }
 
 void check_profile_fits(const HeadProfile& profile, const ModelSpec& spec) {

@@ -18,7 +18,6 @@ namespace {
 constexpr std::int64_t kMaxDimension = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxHeadDim = 1 << 16;
 constexpr std::int64_t kMaxLayers = 1 << 14;
-constexpr std::int64_t kMaxPositions = std::int64_t{1} << 40;
 
 // What differs between the supported architectures: the defaults of their configuration classes in
 // transformers, and what is fixed in their code.

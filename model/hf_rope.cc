@@ -8,7 +8,6 @@ namespace longhaul {
 namespace {
 
 constexpr double kLargest = std::numeric_limits<double>::max();
-constexpr std::int64_t kMaxPositions = std::int64_t{1} << 40;
 
 // The object that holds the scaling: as in transformers, a non-empty rope_scaling comes first.
 std::optional<JsonField> rope_object(const ConfigFields& config) {

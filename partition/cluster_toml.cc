@@ -112,6 +112,7 @@ std::vector<RankSpec> ranks_of(const Table& node, ClusterSpec& cluster) {
   }
   rank.gflops = node.number("gflops", rank.gflops);
   rank.memory_gb_per_s = node.number("gb_per_s", rank.memory_gb_per_s);
+  rank.attention_gflops = node.number("attention_gflops", 0, /*zero_allowed=*/true);
   if (!node.has("gflops") || !node.has("gb_per_s")) cluster.speeds_known = false;
   const std::int64_t bytes = node.bytes(n_gpus > 0 ? "gpu_memory" : "memory");
   std::vector<RankSpec> ranks(static_cast<std::size_t>(n_ranks), rank);
@@ -129,7 +130,8 @@ std::vector<RankSpec> ranks_of(const Table& node, ClusterSpec& cluster) {
 }
 
 void add_nodes(const Table& node, std::size_t index, ClusterSpec& cluster) {
-  node.allow({"name", "count", "ranks", "memory", "gflops", "gb_per_s", "gpus", "gpu_memory"});
+  node.allow({"name", "count", "ranks", "memory", "gflops", "gb_per_s", "attention_gflops", "gpus",
+              "gpu_memory"});
   const std::string name = node.text("name", fmt::format("node{}", index));
   const std::int64_t count = node.integer("count", 1, 1, kMaxRanks);
   std::vector<RankSpec> ranks = ranks_of(node, cluster);
@@ -154,6 +156,37 @@ LinkSpec parse_link(const Table& table) {
   return link;
 }
 
+// A link between two hosts of the file.
+HostLink parse_host_link(const Table& table, const toml::table& raw, const ClusterSpec& cluster) {
+  table.allow({"hosts", "gb_per_s", "latency_us"});
+  const toml::array* hosts = raw["hosts"].as_array();
+  if (hosts == nullptr || hosts->size() != 2 || !hosts->is_homogeneous(toml::node_type::string))
+    table.fail(raw, "host_link: hosts must be two names, as in hosts = [\"a\", \"b\"]");
+  HostLink link{.host_a = *(*hosts)[0].value<std::string>(),
+                .host_b = *(*hosts)[1].value<std::string>(),
+                .gb_per_s = table.number("gb_per_s", cluster.link.between_hosts_gb_per_s),
+                .latency_us = table.number("latency_us", cluster.link.between_hosts_latency_us,
+                                           /*zero_allowed=*/true)};
+  for (const std::string& host : {link.host_a, link.host_b}) {
+    const bool known = std::any_of(cluster.ranks.begin(), cluster.ranks.end(),
+                                   [&](const RankSpec& rank) { return rank.host == host; });
+    if (!known) table.fail("hosts", fmt::format("names {}, which no [[node]] does", host));
+  }
+  if (link.host_a == link.host_b) table.fail("hosts", "names one host twice");
+  return link;
+}
+
+void add_host_links(const Table& top, const toml::table& root, std::string_view source,
+                    ClusterSpec& cluster) {
+  const toml::node* links = root.get("host_link");
+  if (links == nullptr) return;
+  if (!links->is_array_of_tables()) top.fail(*links, "host_link must be tables: [[host_link]]");
+  for (const toml::node& node : *links->as_array()) {
+    const toml::table& raw = *node.as_table();
+    cluster.host_links.push_back(parse_host_link(Table(raw, source, "host_link: "), raw, cluster));
+  }
+}
+
 toml::table parse_toml(std::string_view text, std::string_view source) {
   try {
     return toml::parse(text, source);
@@ -169,7 +202,7 @@ toml::table parse_toml(std::string_view text, std::string_view source) {
 ClusterSpec parse_cluster_toml(std::string_view text, std::string_view source) {
   const toml::table root = parse_toml(text, source);
   const Table top(root, source, "");
-  top.allow({"headroom", "node", "link"});
+  top.allow({"headroom", "node", "link", "host_link"});
   ClusterSpec cluster;
   cluster.speeds_known = true;
   cluster.headroom = top.number("headroom", cluster.headroom, /*zero_allowed=*/true);
@@ -187,6 +220,7 @@ ClusterSpec parse_cluster_toml(std::string_view text, std::string_view source) {
     add_nodes(Table(*node.as_table(), source, fmt::format("node {}: ", index)), index, cluster);
     ++index;
   }
+  add_host_links(top, root, source, cluster);
   cluster.validate();
   return cluster;
 }

@@ -18,14 +18,9 @@ double collective_seconds(const Stage& stage, const ModelSpec& spec, const Clust
                           DType weights, std::int64_t batch_size) {
   const std::int64_t n_ranks = stage.ring.n();
   if (n_ranks == 1) return 0;
-  const bool within_host = std::all_of(stage.ring.begin(), stage.ring.end(), [&](Rank rank) {
-    return cluster.rank(rank).host == cluster.rank(stage.ring.front()).host;
-  });
-  const LinkSpec& link = cluster.link;
-  const double latency_s =
-      1e-6 * (within_host ? link.within_host_latency_us : link.between_hosts_latency_us);
-  const double bytes_per_s =
-      1e9 * (within_host ? link.within_host_gb_per_s : link.between_hosts_gb_per_s);
+  const Wire wire = cluster.worst_wire(stage.ring);
+  const double latency_s = 1e-6 * wire.latency_us;
+  const double bytes_per_s = 1e9 * wire.gb_per_s;
   double seconds = 0;
   for (const LayerId layer : stage.layer_ids()) {
     const DecodeTraffic traffic = decode_traffic(stage, spec, layer, batch_size, weights);
@@ -36,6 +31,17 @@ double collective_seconds(const Stage& stage, const ModelSpec& spec, const Clust
     seconds += rounds * latency_s + bytes / bytes_per_s;
   }
   return seconds;
+}
+
+// From each stage to the next, and from the last one to the first for the next token.
+double hand_over_seconds(const Replica& replica, const ClusterSpec& cluster) {
+  const std::size_t n = replica.stages.size();
+  double us = 0;
+  for (std::size_t s = 0; n > 1 && s < n; ++s) {
+    const auto host = [&](const Stage& stage) { return cluster.rank(stage.ring.front()).host; };
+    us += cluster.wire(host(replica.stages[s]), host(replica.stages[(s + 1) % n])).latency_us;
+  }
+  return 1e-6 * us;
 }
 
 }  // namespace
@@ -73,6 +79,7 @@ DecodeCost decode_step(const Plan& plan, const Replica& replica, const ModelSpec
     cost.read_s += head_s;
     cost.wire_s += collective_seconds(stage, spec, cluster, dtype, batch_size);
   }
+  cost.wire_s += hand_over_seconds(replica, cluster);
   cost.seconds = cost.read_s + cost.wire_s;
   return cost;
 }

@@ -3,9 +3,38 @@
 #include <algorithm>
 
 #include "model/heads/kept_blocks.h"
+#include "model/heads/select_tokens.h"
 #include "partition/weight_bytes.h"
 
 namespace longhaul {
+namespace {
+
+// Cached tokens that an answer's query reads of a head whose sequence has n_tokens: what a method
+// keeps of the document or the prompt, and what came since.
+std::int64_t n_keys_read(const HeadPolicy& policy, const ModelSpec& spec, const Workload& workload,
+                         std::int64_t n_tokens) {
+  const std::int64_t n_seen = window_of(policy).n_keys(n_tokens);
+  if (const auto* pages = std::get_if<ReadTopPages>(&policy.choose)) {
+    // Each query head its own pages: at most so many different ones.
+    return std::min(n_seen, spec.gqa_group() * pages->budget_tokens);
+  }
+  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+  if (keep == nullptr) return n_seen;
+  const std::int64_t n_cut = keep->when == KeepWhen::kAfterDocument
+                                 ? std::min(workload.document_tokens, n_tokens)
+                                 : n_tokens;
+  return std::min(n_seen, budget_of(*keep, n_cut) + n_tokens - n_cut);
+}
+
+// Beside them: the bounds of all pages.
+double bound_bytes_read(const HeadPolicy& policy, const ModelSpec& spec, std::int64_t n_tokens) {
+  const auto* pages = std::get_if<ReadTopPages>(&policy.choose);
+  if (pages == nullptr) return 0;
+  constexpr std::int64_t kBoundBytes = 2 * 4;  // a smallest and a largest value, floats
+  return static_cast<double>(ceil_div(n_tokens, pages->page_tokens) * spec.head_dim * kBoundBytes);
+}
+
+}  // namespace
 
 void add_attention_reads(const Plan& plan, const Stage& stage, const ModelSpec& spec,
                          const Workload& workload, LayerId layer, std::int64_t batch_size,
@@ -16,10 +45,11 @@ void add_attention_reads(const Plan& plan, const Stage& stage, const ModelSpec& 
                                            matrix_bytes(spec.d_model, q_rows, dtype));
   const auto k_and_v = static_cast<double>(2 * matrix_bytes(spec.head_dim, spec.d_model, dtype));
   for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
-    const KeyWindow kept = plan.heads.window(layer, kv_head);
-    const std::int64_t n_keys = kept.n_keys(n_tokens);
-    const double cache =
-        static_cast<double>(n_keys * batch_size) * static_cast<double>(plan.kv.token_bytes());
+    const HeadPolicy& policy = plan.heads.at(layer, kv_head);
+    const std::int64_t n_keys = n_keys_read(policy, spec, workload, n_tokens);
+    const double cache = static_cast<double>(batch_size) *
+                         (static_cast<double>(n_keys) * static_cast<double>(plan.kv.token_bytes()) +
+                          bound_bytes_read(policy, spec, n_tokens));
     const Home& home = stage.home_of(layer, kv_head);
     double whole = 0;
     for (const HomeShare& share : home.shares) whole += static_cast<double>(share.weight);

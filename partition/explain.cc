@@ -107,6 +107,25 @@ void explain_ranks(Text& text, const Plan& plan, const ClusterSpec& cluster,
   print_rows(text, rows);
 }
 
+Extent last_chunk(const Plan& plan, const Workload& workload) {
+  const std::int64_t begin =
+      (std::max<std::int64_t>(1, workload.document_tokens) - 1) / plan.chunk_len * plan.chunk_len;
+  return {begin, begin + plan.chunk_len};
+}
+
+// Of the slowest stage.
+double last_chunk_seconds(const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
+                          const Workload& workload) {
+  double seconds = 0;
+  for (const Stage& stage : plan.replicas.front().stages) {
+    const StageCost cost(plan, stage, spec, cluster);
+    Extent tokens = last_chunk(plan, workload);
+    tokens.end = std::max(tokens.begin, std::min(tokens.end, workload.document_tokens));
+    seconds = std::max(seconds, cost.prefill(tokens).total_s());
+  }
+  return seconds;
+}
+
 void explain_times(Text& text, const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
                    const Workload& workload, const DocumentCost& document,
                    const DecodeCost& decode) {
@@ -118,6 +137,12 @@ void explain_times(Text& text, const Plan& plan, const ModelSpec& spec, const Cl
     const double all = std::max(1e-30, sum.total_s());
     line(text, "  reading {:<22} {:>10}  in {}", plural(workload.document_tokens, "token"),
          duration(document.seconds), plural(document.n_chunks, "chunk"));
+    const double least = arithmetic_seconds(plan.heads, plan.replicas.front(), spec, cluster,
+                                            workload.document_tokens);
+    line(text,
+         "    no plan takes less than {:<6} {:>8}  the arithmetic, shared perfectly: {:.0f}% of "
+         "that",
+         "", duration(least), 100 * least / std::max(1e-30, document.seconds));
     line(text,
          "    of the work: {:.0f}% matrices, {:.0f}% streaming heads, {:.0f}% retrieval heads in "
          "the chunk,",
@@ -126,10 +151,18 @@ void explain_times(Text& text, const Plan& plan, const ModelSpec& spec, const Cl
          "    {:.0f}% over the history, where keys travel in {} and queries in {} of the layers' "
          "chunks",
          100 * sum.history_s / all, sum.n_layers_keys_travel, sum.n_layers_queries_travel);
+    if (sum.choosing_s > 0)
+      line(text, "    {:.0f}% scores of keys, which tokens are chosen by",
+           100 * sum.choosing_s / all);
   }
   line(text, "  one token for {:<16} {:>10}  memory {}, network {}",
        plural(workload.n_sequences, "request"), duration(decode.seconds), duration(decode.read_s),
        duration(decode.wire_s));
+  constexpr double kLongChunk = 60;
+  if (const double last = last_chunk_seconds(plan, spec, cluster, workload); last > kLongChunk) {
+    line(text, "  the last chunk takes {}: stops and checkpoints come between chunks (--chunk-len)",
+         duration(last));
+  }
   if (workload.document_tokens + workload.tail_tokens > spec.max_seq_len) {
     line(text, "  note: the model's own limit is {} tokens (max_position_embeddings)",
          spec.max_seq_len);
@@ -143,9 +176,7 @@ void explain_traffic(Text& text, const Plan& plan, const ModelSpec& spec,
                      const ClusterSpec& cluster, const Workload& workload) {
   line(text,
        "Bytes on the wire, per rank: the last chunk of the longest document, one decode step");
-  const std::int64_t last_chunk =
-      (std::max<std::int64_t>(1, workload.document_tokens) - 1) / plan.chunk_len * plan.chunk_len;
-  const Extent tokens = {last_chunk, last_chunk + plan.chunk_len};
+  const Extent tokens = last_chunk(plan, workload);
   const auto& stages = plan.replicas.front().stages;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const Stage& stage = stages[s];
@@ -182,6 +213,30 @@ std::string windows_of(const HeadTable& heads) {
 
 }  // namespace
 
+std::string explain_links(const ClusterSpec& cluster) {
+  const auto host = [](const RankSpec& rank) { return rank.host; };
+  const auto& ranks = cluster.ranks;
+  if (std::all_of(ranks.begin(), ranks.end(),
+                  [&](const RankSpec& rank) { return host(rank) == host(ranks.front()); })) {
+    return "";
+  }
+  const auto figures = [](double gb_per_s, double latency_us) {
+    return fmt::format("{:.3g} GB/s, {:.3g} ms", gb_per_s, latency_us / 1e3);
+  };
+  Text text;
+  const LinkSpec& link = cluster.link;
+  line(text, "  links between hosts {}",
+       figures(link.between_hosts_gb_per_s, link.between_hosts_latency_us));
+  const auto slowest = std::min_element(
+      cluster.host_links.begin(), cluster.host_links.end(),
+      [](const HostLink& a, const HostLink& b) { return a.gb_per_s < b.gb_per_s; });
+  if (slowest != cluster.host_links.end() && slowest->gb_per_s < link.between_hosts_gb_per_s) {
+    line(text, "  the slowest of others, {} - {}: {}", slowest->host_a, slowest->host_b,
+         figures(slowest->gb_per_s, slowest->latency_us));
+  }
+  return fmt::to_string(text);
+}
+
 std::string explain(const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
                     const Workload& workload) {
   Text text;
@@ -198,6 +253,8 @@ std::string explain(const Plan& plan, const ModelSpec& spec, const ClusterSpec& 
   line(text, "  weights {}, K {}, V {}, blocks of {} tokens, {:.3g}% of memory left alone",
        name_of(workload.weights(spec)), name_of(plan.kv.k_type), name_of(plan.kv.v_type),
        plan.kv.block_size, 100 * cluster.headroom);
+  const std::string links = explain_links(cluster);
+  text.append(links.data(), links.data() + links.size());
   IndexedVector<Rank, double> bytes_read(cluster.ranks.size(), 0.0);
   DecodeCost first;
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;

@@ -14,6 +14,9 @@ namespace longhaul {
 std::string explain(const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
                     const Workload& workload);
 
+// How fast hosts reach each other, in a line or two; empty where there is one.
+std::string explain_links(const ClusterSpec& cluster);
+
 // Why there is no plan: bytes per rank by kind, and the changes that would make one.
 std::string explain(const NotFitting& refusal, const ClusterSpec& cluster);
 

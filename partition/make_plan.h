@@ -1,7 +1,9 @@
 // Makes plans. Rules, in this order:
 //   1. As few replicas as make sense: a document is spread over more ranks only where doubling them
-//      makes reading it at least `min_gain` times faster; every replica must fit.
-//   2. As few stages as fit (above 8, in steps): every rank of a stage holds its weights whole.
+//      makes the work on it at least `min_gain` times faster; every replica must fit.
+//   2. Of the numbers of stages (above 8, in steps) and lengths of chunks that fit, those with
+//      which the cost model predicts the least time (partition/plan_search.h); every rank of a
+//      stage holds its weights whole.
 //   3. Ranks go to stages by host and speed, layers to stages by speed as far as memory allows.
 //   4. Tokens of a chunk by speed; homes of blocks by memory; decode slices even out what is left.
 // Deterministic and pure: the same values give the same plan, on every machine that rounds doubles
@@ -27,6 +29,7 @@ namespace longhaul {
 struct PlanOptions {
   std::optional<std::int64_t> n_stages;    // none: the planner's choice
   std::optional<std::int64_t> n_replicas;  // none: the planner's choice
+  std::vector<std::int64_t> chunk_lens;    // to choose from; none: the workload's
   double min_gain = 1.25;                  // rule 1
   DecodeBalance balance = DecodeBalance::kTotalBytes;
   std::string model;                   // Plan::model; empty: model_fingerprint(spec)
@@ -58,7 +61,11 @@ using PlanResult = std::variant<Plan, NotFitting>;
 // stages than layers or ranks, ...).
 PlanResult make_plan(const PlanRequest& request);
 
-// Whether make_plan would succeed; much cheaper.
+// Lengths of chunks to choose from where nobody said one: the workload's, halved down to 1024
+// tokens and doubled up to 256 K or the text's own length. Ascending.
+std::vector<std::int64_t> usual_chunk_lens(const Workload& workload);
+
+// Whether make_plan would succeed with the workload's own chunks; much cheaper.
 bool plan_fits(const PlanRequest& request);
 
 }  // namespace longhaul

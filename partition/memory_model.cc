@@ -72,7 +72,8 @@ StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
       size.max_sink_blocks =
           std::max(size.max_sink_blocks, ceil_div(layer.window.sink, workload.block_size));
       size.max_window_blocks = std::max(
-          size.max_window_blocks, max_kept_blocks(layer.window, workload.block_size, n_tokens));
+          size.max_window_blocks,
+          max_kept_blocks(layer.window, workload.block_size, n_tokens, workload.n_guesses));
     }
   }
   if (size.passes_all_blocks) size.max_all_heads = spec.n_kv_heads;
@@ -94,7 +95,7 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
                               const StageSize& stage, RingPos position, std::int64_t token_share) {
   const std::int64_t blocks = max_own_blocks(workload, stage.n_ranks, position, token_share);
   const std::int64_t n_tokens =
-      std::max(std::min(workload.chunk_len, blocks * workload.block_size), workload.n_sequences);
+      std::max(std::min(workload.chunk_len, blocks * workload.block_size), workload.decode_rows());
   // Hidden state, its norm and a sublayer's sum; q and o; k and v; m and l; cos and sin; position.
   const std::int64_t q_values = spec.n_heads * spec.head_dim;
   const std::int64_t per_token = 3 * spec.d_model + 2 * q_values +
@@ -110,7 +111,7 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
     bytes += n_tokens * ceil_div(std::max({spec.d_model, q_values, spec.d_ff}), group) * 8;
   }
   if (stage.layers.end == spec.n_layers) {
-    bytes += workload.n_sequences * spec.vocab_size * kActivationBytes;  // logits
+    bytes += workload.decode_rows() * spec.vocab_size * kActivationBytes;  // logits
   }
   // The layer's new blocks of all heads; of windowed heads, what comes for two slabs and a home,
   // and the same for others; a home sends the sink to all.
@@ -136,7 +137,7 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Wo
   const std::int64_t prefill = keys + spec.n_kv_heads * 64 * 128 * state_bytes;
   const std::int64_t n_ranges = std::min(kMostKeyRanges, ceil_div(n_tokens, kMinKeysOfRange));
   const std::int64_t decode =
-      workload.n_sequences * spec.n_kv_heads * n_ranges * kRowsOfRange * state_bytes;
+      workload.decode_rows() * spec.n_kv_heads * n_ranges * kRowsOfRange * state_bytes;
   // Memory that grows takes more than it must, and stays.
   const std::int64_t scratch = std::max(prefill, decode) / 4 * 5;
   constexpr std::int64_t kBlockRefBytes = 24;
@@ -173,7 +174,8 @@ std::int64_t windowed_blocks(const KeyWindow& kept, const Workload& workload) {
       max_kept_blocks(kept, workload.block_size, workload.document_tokens);
   // A fork owns what it made after the document's end, and its copy of the partial last block.
   const std::int64_t all =
-      max_kept_blocks(kept, workload.block_size, workload.document_tokens + workload.tail_tokens);
+      max_kept_blocks(kept, workload.block_size, workload.document_tokens + workload.tail_tokens,
+                      workload.n_guesses);
   return document + workload.n_sequences * std::min(workload.tail_blocks(), all);
 }
 

@@ -1,10 +1,14 @@
 #include "partition/split_ranks.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
-#include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "partition/apportion.h"
@@ -25,15 +29,66 @@ std::optional<std::size_t> nearest_cut(const std::vector<double>& cumulative, do
   return best;
 }
 
+// A ring's slowest link, all of them together, and all but the one from its end to its begin, which
+// stages do not have: the greater, the better.
+std::array<double, 3> ring_speed(const ClusterSpec& cluster,
+                                 const std::vector<std::string_view>& hosts) {
+  double slowest = std::numeric_limits<double>::max();
+  double sum = 0;
+  double last = 0;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    last = cluster.wire(hosts[i], hosts[(i + 1) % hosts.size()]).gb_per_s;
+    slowest = std::min(slowest, last);
+    sum += last;
+  }
+  return {slowest, sum, sum - last};
+}
+
+// So that neighbours have fast links: of few hosts the best ring, of many each beside the one of
+// those left that it has the fastest link to. Where links are equal, hosts stay as they are.
+void order_by_distance(const ClusterSpec& cluster, std::vector<std::string_view>& hosts) {
+  constexpr std::size_t kMostForAllOrders = 8;
+  if (cluster.host_links.empty() || hosts.size() < 3) return;
+  if (hosts.size() > kMostForAllOrders) {
+    for (std::size_t i = 1; i + 1 < hosts.size(); ++i) {
+      const auto speed = [&](std::string_view other) {
+        return cluster.wire(hosts[i - 1], other).gb_per_s;
+      };
+      const auto left = hosts.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto best =
+          std::max_element(left, hosts.end(), [&](auto a, auto b) { return speed(a) < speed(b); });
+      std::rotate(left, best, best + 1);
+    }
+    return;
+  }
+  std::vector<std::size_t> order(hosts.size() - 1);  // of those behind the first
+  std::iota(order.begin(), order.end(), std::size_t{1});
+  std::vector<std::string_view> best = hosts;
+  std::vector<std::string_view> tried = hosts;
+  auto best_speed = ring_speed(cluster, hosts);
+  while (std::next_permutation(order.begin(), order.end())) {
+    for (std::size_t i = 0; i < order.size(); ++i) tried[i + 1] = hosts[order[i]];
+    const auto speed = ring_speed(cluster, tried);
+    if (speed <= best_speed) continue;
+    best = tried;
+    best_speed = speed;
+  }
+  hosts = std::move(best);
+}
+
 }  // namespace
 
 std::vector<Rank> ranks_by_host(const ClusterSpec& cluster) {
-  std::map<std::string_view, std::size_t> first_rank;
-  for (std::size_t i = 0; i < cluster.ranks.size(); ++i)
-    first_rank.emplace(cluster.ranks[i].host, i);
+  std::vector<std::string_view> hosts;
+  std::map<std::string_view, std::size_t> place;
+  for (const RankSpec& rank : cluster.ranks) {
+    if (place.emplace(rank.host, 0).second) hosts.push_back(rank.host);
+  }
+  order_by_distance(cluster, hosts);
+  for (std::size_t i = 0; i < hosts.size(); ++i) place[hosts[i]] = i;
   std::vector<std::pair<std::size_t, Rank>> ranks;
   for (std::size_t i = 0; i < cluster.ranks.size(); ++i) {
-    ranks.emplace_back(first_rank[cluster.ranks[i].host], Rank{static_cast<std::int64_t>(i)});
+    ranks.emplace_back(place[cluster.ranks[i].host], Rank{static_cast<std::int64_t>(i)});
   }
   std::sort(ranks.begin(), ranks.end());
   std::vector<Rank> order;

@@ -11,7 +11,8 @@
 
 namespace longhaul {
 
-// All ranks, those of a host beside each other, hosts in the order of their first rank.
+// All ranks, those of a host beside each other; hosts in the order of their first rank, or, where
+// some links are slower than others, so that neighbours have fast ones.
 std::vector<Rank> ranks_by_host(const ClusterSpec& cluster);
 
 // n_groups groups of at least min_size ranks each (so many there must be). A cut moves to a host's

@@ -13,6 +13,7 @@ void Workload::validate() const {
   };
   check("document_tokens", document_tokens, 0, kMaxTokens);
   check("tail_tokens", tail_tokens, 0, kMaxTokens);
+  check("n_guesses", n_guesses, 0, kRowsWithGuesses);
   check("document_tokens + tail_tokens", document_tokens + tail_tokens, 1, kMaxTokens);
   check("n_sequences", n_sequences, 1, std::int64_t{1} << 20);
   check("chunk_len", chunk_len, 1, std::int64_t{1} << 26);

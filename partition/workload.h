@@ -1,6 +1,7 @@
 // What a plan must be able to carry: the longest document, the questions on it, the chunk and the
 // form of caches and weights. Everything that fits for this workload fits for smaller ones.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -18,6 +19,7 @@ struct Workload {
   std::int64_t tail_tokens = 2048;        // question and answer of one request
   std::int64_t n_sequences = 1;           // requests in flight, each a fork of the document
   std::int64_t chunk_len = 8192;          // tokens of a prefill chunk, over the whole ring
+  std::int64_t n_guesses = 0;             // of a decode step for each of them, at most
   KvType k_type = KvType::kBf16;
   KvType v_type = KvType::kBf16;
   std::int64_t block_size = 64;
@@ -35,6 +37,11 @@ struct Workload {
   // Blocks that the tail of one fork can touch, wherever in a block it starts.
   std::int64_t tail_blocks() const {
     return tail_tokens == 0 ? 0 : ceil_div(tail_tokens - 1, block_size) + 1;
+  }
+  // Tokens of a decode step: with guesses, which take what room there is in kRowsWithGuesses.
+  static constexpr std::int64_t kRowsWithGuesses = 64;
+  std::int64_t decode_rows() const {
+    return std::max(n_sequences, std::min(kRowsWithGuesses, n_sequences * (1 + n_guesses)));
   }
   // Throws kInvalidArgument naming the field.
   void validate() const;

@@ -23,17 +23,13 @@
 #include "tools/job/job.h"
 #include "tools/kernels_command.h"
 #include "tools/kv_speed_command.h"
+#include "tools/print_now.h"
 #include "tools/progress_line.h"
 
 namespace longhaul {
 namespace {
 
 using namespace bench;
-
-void write(const std::string& text) {
-  fmt::print("{}", text);
-  std::fflush(stdout);
-}
 
 // Of each rank; 0 stays what it is: ranks share their host's cores.
 std::vector<int> thread_counts(const BenchFlags& flags, const JobRanks& ranks) {
@@ -90,8 +86,8 @@ int run_bench(const BenchFlags& flags, JobRanks& ranks) {
                        .workload = model.workload(tests, ranks.n_ranks),
                        .n_threads = n_threads};
     on_one_replica(ranks, flags.job, work, [&](const ReplicaRun& replica) {
-      if (!has_begun && is_narrow) write(facts_line(facts) + "\n");
-      if (!has_begun) write(table.begin());
+      if (!has_begun && is_narrow) print_now(facts_line(facts) + "\n");
+      if (!has_begun) print_now(table.begin());
       has_begun = true;
       BenchSession session({.model = model,
                             .replica = replica,
@@ -102,14 +98,14 @@ int run_bench(const BenchFlags& flags, JobRanks& ranks) {
       for (const ModelTest& test : tests) {
         const std::string row = table.row(session.run(test));
         progress.clear();
-        write(row);
+        print_now(row);
       }
     });
   }
-  write(table.end());
+  print_now(table.end());
   if (table_format_from(flags.output) == TableFormat::kMarkdown) {
-    write(fmt::format("\nlonghaul {} on {}, {}\n", build_info::kVersion, cpu_name(),
-                      facts.gpu.empty() ? std::string(name_of(active_isa())) : facts.gpu));
+    print_now(fmt::format("\nlonghaul {} on {}, {}\n", build_info::kVersion, cpu_name(),
+                          facts.gpu.empty() ? std::string(name_of(active_isa())) : facts.gpu));
   }
   return kExitDone;
 }

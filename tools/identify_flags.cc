@@ -25,13 +25,11 @@ std::string_view word_of(IdentifyMethod method) {
 
 namespace {
 
-const auto kCount = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
-
 void add_training_flags(CLI::App& app, IdentifyFlags& f) {
   const std::string group = "Optimisation (DuoAttention's, as published)";
   GateOptimiserConfig& o = f.config.optimiser;
   app.add_option("--steps", o.n_steps, "Steps, a text each")
-      ->check(kCount)
+      ->check(kLongCount)
       ->capture_default_str()
       ->group(group);
   app.add_option("--learning-rate", o.learning_rate, "The highest; it rises to it and falls")
@@ -48,12 +46,12 @@ void add_training_flags(CLI::App& app, IdentifyFlags& f) {
       ->group(group);
   app.add_option("--recent", f.config.window.recent,
                  "Last tokens that they see, their own included")
-      ->check(kCount)
+      ->check(kLongCount)
       ->capture_default_str()
       ->group(group);
   app.add_option("--checkpoint-every", f.checkpoint_every,
                  "Write the state every so many steps; the same command goes on from it")
-      ->check(kCount)
+      ->check(kLongCount)
       ->capture_default_str()
       ->group(group);
 }
@@ -64,14 +62,14 @@ void add_text_flags(CLI::App& app, IdentifyFlags& f) {
   const auto length = [&](const char* name, std::int64_t& value, const char* help) {
     app.add_option(name, value, help)
         ->transform(with_letters())
-        ->check(kCount)
+        ->check(kLongCount)
         ->capture_default_str()
         ->group(group);
   };
   length("--min-length", t.shortest, "Tokens around the records of the shortest text");
   length("--max-length", t.longest, "Tokens of the longest text, records and questions included");
   app.add_option("--lengths", t.n_lengths, "How many lengths from one to the other")
-      ->check(kCount)
+      ->check(kLongCount)
       ->capture_default_str()
       ->group(group);
   app.add_option("--records", t.n_records, "Records in each text")

@@ -2,18 +2,22 @@
 # Installs the Debian packages that Longhaul needs and that are missing; as root, or through sudo. Does nothing where all are there.
 #   install_dependencies.sh          to build and run
 #   install_dependencies.sh --test   also what the tests need
+#   install_dependencies.sh --package  also what making a Debian package needs
 set -euo pipefail
 
 packages=(
   g++ cmake ninja-build pkg-config python3
   libopenmpi-dev openmpi-bin libhdf5-openmpi-dev   # ranks on several nodes; export of KV caches
-  libboost1.81-dev                                 # Asio: the control plane
+  libboost1.81-dev                                 # Asio: the control plane; Beast: the status page
   libdnnl-dev                                      # oneDNN: matrix products
   libfmt-dev nlohmann-json3-dev libpcre2-dev libicu-dev libssl-dev libcli11-dev libtomlplusplus-dev
 )
 if [[ "${1:-}" == --test ]]; then
   packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-14 libclang-rt-14-dev clang-format git binutils python3-numpy python3-h5py python3-jsonschema
     iproute2 nftables slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)  # hosts on one machine, and Slurm on them
+fi
+if [[ "${1:-}" == --package ]]; then
+  packages+=(dpkg-dev file)
 fi
 
 missing=()

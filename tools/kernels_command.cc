@@ -17,6 +17,7 @@
 #include "tools/bench/number_ranges.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
+#include "tools/print_now.h"
 #include "tools/progress_line.h"
 
 namespace longhaul {
@@ -97,11 +98,6 @@ KernelTime measure(const KernelCase& c, const KernelsFlags& flags, const CpuProb
   return time;
 }
 
-void write(const std::string& text) {
-  fmt::print("{}", text);
-  std::fflush(stdout);
-}
-
 std::int64_t length_of(const std::string& flag, const std::string& text) {
   const auto lengths = parse_ranges(text, flag);
   require(lengths.size() == 1 && lengths[0] >= 1,
@@ -137,7 +133,7 @@ int run_kernels(const KernelsFlags& flags) {
   const TableFormat format = table_format_from(flags.output);
   Table table(format, kernel_columns());
   FamilySlopes slopes;
-  write(table.begin());
+  print_now(table.begin());
   for (const KernelCase& c : cases) {
     const double at_best = bound_of(c.work, first_rates, c.dtype).seconds;
     if (at_best > flags.budget_seconds) {
@@ -147,13 +143,13 @@ int run_kernels(const KernelsFlags& flags) {
     }
     progress.update(c.name);
     const KernelTime time = measure(c, flags, probes, clock);
-    write(table.row(kernel_cells(c, time, slopes.add(c, time), settings)));
+    print_now(table.row(kernel_cells(c, time, slopes.add(c, time), settings)));
   }
-  write(table.end());
+  print_now(table.end());
   if (format == TableFormat::kMarkdown) {
-    write(fmt::format("\n{}longhaul {} on {}, {}, {} thread{}, {} time\n", slopes.text(),
-                      build_info::kVersion, settings.cpu, settings.isa, settings.n_threads,
-                      settings.n_threads == 1 ? "" : "s", name_of(clock)));
+    print_now(fmt::format("\n{}longhaul {} on {}, {}, {} thread{}, {} time\n", slopes.text(),
+                          build_info::kVersion, settings.cpu, settings.isa, settings.n_threads,
+                          settings.n_threads == 1 ? "" : "s", name_of(clock)));
   }
   return kExitDone;
 }

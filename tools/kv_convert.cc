@@ -31,6 +31,8 @@ ModelSpec spec_of(const SavedHeader& header) {
 }
 
 HeadPolicy policy_of(const SavedRole& role) {
+  // Whatever chose: it is done.
+  if (role.is_chosen()) return {.keep = KeepBudget{.when = KeepWhen::kAfterDocument}};
   if (role.recent < 0) return {};
   if (role.name == role_name(HeadKind::kModelWindow)) return {.see = SeeModelWindow{role.recent}};
   return {.see = SeeSinkRecent{.sink = role.sink, .recent = role.recent}};

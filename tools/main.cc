@@ -18,13 +18,16 @@
 #include "tools/flags/commands.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/help_text.h"
+#include "tools/flags/other_tools.h"
 #include "tools/flags/suggestion.h"
 #include "tools/identify_command.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job_end.h"
 #include "tools/kv_command.h"
 #include "tools/plan_command.h"
+#include "tools/report_command.h"
 #include "tools/supervise_command.h"
+#include "tools/top_command.h"
 
 namespace longhaul {
 namespace {
@@ -52,6 +55,20 @@ std::vector<std::string> arguments(int argc, char** argv) {
   return {args.rbegin(), args.rend()};  // CLI11 takes them last one first
 }
 
+// Before CLI11 reads "-ngl" as "-n gl". Not what follows --, nor the value of a flag that takes any
+// text.
+std::string foreign_flag(int argc, char** argv) {
+  std::string_view before;
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const bool is_text = before == "-p" || before == "--prompt" || before == "--sys" ||
+                         before == "-sys" || before == "--system-prompt";
+    before = argv[i];
+    if (is_text) continue;
+    if (std::string advice = advice_on_foreign_flag(before); !advice.empty()) return advice;
+  }
+  return "";
+}
+
 // What CLI11 says of wrong flags goes to stderr in our form, with what may have been meant.
 int report_usage(const CLI::App& program, const CLI::ParseError& error,
                  const std::vector<std::string>& words) {
@@ -74,9 +91,14 @@ int run_program(int argc, char** argv) {
   const std::vector<Command> commands = {
       add_run_command(program),  add_plan_command(program),   add_identify_command(program),
       add_eval_command(program), add_bench_command(program),  add_checksum_command(program),
-      add_kv_command(program),   add_doctor_command(program), add_supervise_command(program)};
+      add_kv_command(program),   add_doctor_command(program), add_supervise_command(program),
+      add_top_command(program),  add_report_command(program)};
   use_our_help(program);
   const std::vector<std::string> words = arguments(argc, argv);
+  if (const std::string advice = foreign_flag(argc, argv); !advice.empty()) {
+    fmt::print(stderr, "longhaul: error: {}\n", advice);
+    return kExitUsage;
+  }
   try {
     program.parse(std::vector<std::string>(words));
   } catch (const CLI::ParseError& error) {

@@ -82,17 +82,17 @@ void add_flags(CLI::App& app, MethodsFlags& f) {
 }
 
 // A method with a budget, on documents of one length.
-struct Trial {
+struct MethodTrial {
   CacheMethod method;
   std::int64_t length = 0;
   std::int64_t budget = 0;
 };
 
 // A method that keeps everything is tried once a length.
-std::vector<Trial> trials_of(const MethodsFlags& flags) {
+std::vector<MethodTrial> trials_of(const MethodsFlags& flags) {
   std::vector<CacheMethod> methods;
   for (const std::string& text : flags.methods) methods.push_back(parse_cache_method(text));
-  std::vector<Trial> trials;
+  std::vector<MethodTrial> trials;
   for (const std::int64_t length : parse_counts(flags.lengths, "--lengths")) {
     for (const CacheMethod& method : methods) {
       if (std::holds_alternative<DenseMethod>(method)) {
@@ -118,10 +118,10 @@ class MethodTrials {
         progress_(!flags.eval.no_progress) {}
 
   int run() {
-    const std::vector<Trial> trials = trials_of(flags_);
-    for (const Trial& trial : trials) heads_of(trial);  // refused before anything starts
+    const std::vector<MethodTrial> trials = trials_of(flags_);
+    for (const MethodTrial& trial : trials) heads_of(trial);  // refused before anything starts
     MethodTable table{.settings = settings()};
-    for (const Trial& trial : trials) {
+    for (const MethodTrial& trial : trials) {
       table.rows.push_back(run(trial));
       table.is_complete = !stop_requested();
       if (stop_requested()) break;
@@ -137,10 +137,12 @@ class MethodTrials {
   }
 
  private:
-  HeadTable heads_of(const Trial& trial) const {
+  HeadTable heads_of(const MethodTrial& trial) const {
     const ModelSpec& spec = model_.spec();
-    HeadTable heads = method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
-                                   {.all = trial.method, .full = std::nullopt});
+    const HeadMethods methods{.all = trial.method, .full = std::nullopt};
+    require_whole_pages(methods, flags_.eval.job.block_size);
+    HeadTable heads =
+        method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads), methods);
     require_runnable(heads, ranks_.n_ranks > 1 ? RunsOn::kRing : RunsOn::kOneRank);
     return heads;
   }
@@ -154,7 +156,7 @@ class MethodTrials {
                       {"max_tokens", flags_.max_answer_tokens}};
   }
 
-  MethodRow run(const Trial& trial) {
+  MethodRow run(const MethodTrial& trial) {
     const std::string name = to_text(trial.method);
     const std::vector<PlannedDocument> documents =
         plan_documents({.lengths = {trial.length},

@@ -41,7 +41,7 @@ struct NeedleFlags {
   std::int64_t max_answer_tokens = 32;
 };
 
-const auto kCount = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
+const auto kSmallCount = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
 
 void add_grid_flags(CLI::App& app, NeedleFlags& f) {
   const std::string group = "Grid";
@@ -53,12 +53,12 @@ void add_grid_flags(CLI::App& app, NeedleFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--documents", f.n_documents, "Questions for each length and depth")
-      ->check(kCount)
+      ->check(kSmallCount)
       ->capture_default_str()
       ->group(group);
   app.add_option("--records-per-document", f.records_per_document,
                  "How many of the depths share a document; fewer take longer (default: all)")
-      ->check(kCount)
+      ->check(kSmallCount)
       ->group(group);
   app.add_option("--seed", f.seed, "Random seed of names, values, and where the haystack begins")
       ->capture_default_str()
@@ -99,7 +99,7 @@ void add_text_flags(CLI::App& app, NeedleFlags& f) {
                "Special tokens written in the templates (not in the haystack) count as such")
       ->group(group);
   app.add_option("--max-tokens", f.max_answer_tokens, "Maximum tokens per answer")
-      ->check(kCount)
+      ->check(kSmallCount)
       ->capture_default_str()
       ->group(group);
 }
@@ -129,6 +129,7 @@ std::vector<Variant> variants_of(const NeedleFlags& flags, const EvalModel& mode
   const HeadChoice choice = read_head_choice(flags.heads, model.folder());
   const HeadRoles base = choose_head_roles(choice, spec.n_layers, spec.n_kv_heads);
   const HeadMethods& methods = flags.heads.settings.methods;
+  require_whole_pages(methods, flags.eval.job.block_size);
   const auto table = [&](const HeadRoles& roles) { return method_heads(spec, roles, methods); };
   if (flags.each_head.empty()) {
     const std::string name = methods.empty() ? describe(base) : describe_briefly(table(base));

@@ -22,6 +22,7 @@
 #include "tools/eval/perplexity_policies.h"
 #include "tools/eval/perplexity_runner.h"
 #include "tools/flags/commands.h"
+#include "tools/flags/count_flag.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
@@ -47,8 +48,6 @@ struct PerplexityFlags {
   std::int64_t bucket = 256;
 };
 
-const auto kCount = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
-
 void add_text_flags(CLI::App& app, PerplexityFlags& f) {
   const std::string group = "Text (one of these)";
   auto* file = app.add_option("-f,--file", f.file, "Text file")->group(group);
@@ -59,19 +58,19 @@ void add_text_flags(CLI::App& app, PerplexityFlags& f) {
   app.add_option("--self-sampled", f.n_self_sampled,
                  "So many tokens that the model writes itself at temperature 1, in pieces begun "
                  "afresh; with --output-prefix they are kept in PREFIX.tokens")
-      ->check(kCount)
+      ->check(kLongCount)
       ->excludes(file)
       ->excludes(ids)
       ->group(group);
   app.add_option("--piece-length", f.piece_length,
                  "Most tokens of such a piece (default: what the model was made for)")
-      ->check(kCount)
+      ->check(kLongCount)
       ->group(group);
   app.add_option("--seed", f.seed, "Random seed of self-sampled text")
       ->capture_default_str()
       ->group(group);
   app.add_option("--tokens", f.max_tokens, "Only the first so many tokens of the text")
-      ->check(kCount)
+      ->check(kLongCount)
       ->group(group);
 }
 
@@ -86,17 +85,17 @@ void add_flags(CLI::App& app, PerplexityFlags& f) {
       ->capture_default_str();
   app.add_option("--window", f.window.window,
                  "Tokens that a query sees under window, recompute and streaming, its own included")
-      ->check(kCount)
+      ->check(kLongCount)
       ->capture_default_str();
   app.add_option("--sink", f.window.sink, "Of these, the first tokens of the text (streaming)")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
       ->capture_default_str();
   app.add_option("--recompute-stride", f.recompute_stride,
                  "recompute scores only every Nth token; each costs one full window")
-      ->check(kCount)
+      ->check(kLongCount)
       ->capture_default_str();
   app.add_option("--bucket", f.bucket, "Positions that a point of the curves stands for")
-      ->check(kCount)
+      ->check(kLongCount)
       ->capture_default_str();
   app.add_option("-o,--output-prefix", f.eval.output_prefix,
                  "Write PREFIX.json (every token), PREFIX.csv, PREFIX.svg");
@@ -128,7 +127,7 @@ std::vector<std::int32_t> read_token_ids(const std::filesystem::path& path,
 }
 
 // What the policies are tried with: rank 0's view of a command that runs.
-struct Trial {
+struct PerplexityTrial {
   const PerplexityFlags& flags;
   const EvalModel& model;
   JobRanks& ranks;
@@ -148,7 +147,7 @@ struct Trial {
   }
 };
 
-std::vector<std::int32_t> self_sampled(const Trial& trial) {
+std::vector<std::int32_t> self_sampled(const PerplexityTrial& trial) {
   const PerplexityFlags& flags = trial.flags;
   const ModelSpec& spec = trial.model.spec();
   const std::int64_t longest = flags.piece_length.value_or(spec.max_seq_len);
@@ -170,7 +169,7 @@ std::vector<std::int32_t> self_sampled(const Trial& trial) {
   return tokens;
 }
 
-std::vector<std::int32_t> text_of(const Trial& trial) {
+std::vector<std::int32_t> text_of(const PerplexityTrial& trial) {
   const PerplexityFlags& flags = trial.flags;
   const EvalModel& model = trial.model;
   std::vector<std::int32_t> tokens;
@@ -196,7 +195,7 @@ std::string source_of(const PerplexityFlags& flags) {
   return flags.token_ids.empty() ? flags.file.string() : flags.token_ids.string();
 }
 
-Json settings_of(const Trial& trial, const HeadRoles& duo) {
+Json settings_of(const PerplexityTrial& trial, const HeadRoles& duo) {
   const PerplexityFlags& flags = trial.flags;
   return JsonObject{{"longhaul", std::string(build_info::kVersion)},
                     {"model", trial.model.settings(trial.ranks.n_ranks)},
@@ -207,17 +206,19 @@ Json settings_of(const Trial& trial, const HeadRoles& duo) {
                     {"duo", to_json(duo)}};
 }
 
-HeadTable heads_of(const Trial& trial, const ComparedPolicy& policy, const HeadRoles& duo) {
+HeadTable heads_of(const PerplexityTrial& trial, const ComparedPolicy& policy,
+                   const HeadRoles& duo) {
   const ModelSpec& spec = trial.model.spec();
   if (const auto* method = std::get_if<CacheMethod>(&policy)) {
-    return method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
-                        {.all = *method, .full = std::nullopt});
+    const HeadMethods methods{.all = *method, .full = std::nullopt};
+    require_whole_pages(methods, trial.flags.eval.job.block_size);
+    return method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads), methods);
   }
   return duo_attention_heads(spec,
                              roles_of(std::get<PerplexityPolicy>(policy), trial.flags.window, duo));
 }
 
-PolicyCurve score(const Trial& trial, const ComparedPolicy& policy, const HeadRoles& duo,
+PolicyCurve score(const PerplexityTrial& trial, const ComparedPolicy& policy, const HeadRoles& duo,
                   std::span<const std::int32_t> tokens) {
   const PerplexityFlags& flags = trial.flags;
   const std::string name = name_of(policy);
@@ -277,7 +278,7 @@ int run_perplexity(const PerplexityFlags& flags, JobRanks& ranks) {
                                           model.spec().n_layers, model.spec().n_kv_heads);
   ProgressLine progress(!flags.eval.no_progress);
   progress.print(fmt::format("longhaul eval perplexity: {}", model.description()));
-  const Trial trial{.flags = flags, .model = model, .ranks = ranks, .progress = progress};
+  const PerplexityTrial trial{.flags = flags, .model = model, .ranks = ranks, .progress = progress};
   const std::vector<std::int32_t> tokens = text_of(trial);
   PerplexityReport report{
       .title = fmt::format("{} over {} tokens of {}", model_name(flags.eval.model), tokens.size(),

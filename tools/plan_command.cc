@@ -114,6 +114,7 @@ void add_workload_flags(CLI::App& app, PlanFlags& f) {
       ->capture_default_str()
       ->group(group);
   add_parallel_flag(app, f.job, group);
+  add_lookup_flags(app, f.job, group);
   add_chunk_flag(app, f.job, group);
   add_reproducible_flag(app, f.job, group);
   add_head_flags(app, f.heads, "Retrieval and streaming heads");
@@ -161,6 +162,7 @@ std::shared_ptr<ModelSource> open_source(const PlanFlags& flags) {
 }
 
 PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
+  require_whole_pages(flags.heads.methods, flags.job.block_size);
   const auto model = open_source(flags);
   PlanRequest request;
   request.spec = model->spec();
@@ -172,6 +174,7 @@ PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
   workload.document_tokens = flags.document_tokens.value_or(
       std::max<std::int64_t>(0, request.spec.max_seq_len - flags.tail_tokens));
   workload.n_sequences = flags.job.n_parallel;
+  workload.n_guesses = flags.job.lookup.most;
   workload.chunk_len = flags.job.chunk_len.value_or(default_chunk_len(request.cluster.n_ranks()));
   workload.block_size = flags.job.block_size;
   workload.reproducible = flags.job.reproducible;
@@ -180,6 +183,7 @@ PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
   workload.k_type = flags.job.k_type.value_or(natural);
   workload.v_type = flags.job.v_type.value_or(natural);
   request.options = plan_options(flags.job);
+  if (!flags.job.chunk_len) choose_chunks_by_cost(request);
   if (flags.heads.methods.empty()) request.options.profile = std::move(heads.profile);
   return request;
 }
@@ -254,13 +258,14 @@ int run_plan(const PlanFlags& flags, JobRanks& ranks) {
     return kExitDoesNotFit;
   }
   const Plan& plan = std::get<Plan>(result);
-  const auto violations = check_plan(plan, request.spec, request.cluster, request.workload);
+  const Workload workload = as_planned(request.workload, plan);
+  const auto violations = check_plan(plan, request.spec, request.cluster, workload);
   if (!violations.empty()) {
     throw Error(ErrorCode::kInternal,
                 fmt::format("the planner made a wrong plan, please report it: {}",
                             fmt::join(violations, "; ")));
   }
-  std::string text = explain(plan, request.spec, request.cluster, request.workload);
+  std::string text = explain(plan, request.spec, request.cluster, workload);
   const std::string sets = explain_instruction_sets(ranks.instruction_sets);
   if (!sets.empty()) text += fmt::format("  {}\n", sets);
   print(flags, text, plan_to_json(plan));

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/event_log.h"
 #include "base/log.h"
 #include "build_info.h"
 #include "coordinator/documents.h"
@@ -21,6 +23,7 @@
 #include "tools/job/run_groups.h"
 #include "tools/job/run_session.h"
 #include "tools/job/stop_signal.h"
+#include "tools/job/time_limit.h"
 #include "tools/progress_display.h"
 #include "tools/result_writer.h"
 #include "tools/run_modes.h"
@@ -111,7 +114,8 @@ std::vector<std::string> records_of(const std::vector<Problem>& problems) {
 
 }  // namespace
 
-int run_batch(const RunOptions& options, JobRanks& ranks) {
+int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders,
+              StatusBoard& status) {
   refuse_bad_output(options);
   const OpenMode mode = options.overwrite ? OpenMode::kOverwrite : OpenMode::kResume;
   const std::optional<std::int64_t> first =
@@ -138,6 +142,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
                todo.n_done, batch.requests.size(), todo.n_failed);
   }
   if (todo.requests.empty()) return report(todo, counts, /*complete=*/true, writer);
+  require_shared_folders(options.answers, session, ranks, folders);
 
   auto groups = group_by_documents(batch.requests, todo.requests, batch.documents, batch.folder);
   if (ranks.n_ranks > 1) sort_longest_first(groups);
@@ -150,22 +155,31 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
   EngineCallbacks callbacks;
   callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& made) {
     display.clear();  // lines and progress may go to one terminal
-    writer.add_result(result_line({.identity = &batch.identities[prepared.index],
-                                   .prepared = &prepared,
-                                   .answers = &made,
-                                   .model = options.answers.model,
-                                   .system_fingerprint = session.system_fingerprint,
-                                   .created = unix_time()}));
+    const std::string line = result_line({.identity = &batch.identities[prepared.index],
+                                          .prepared = &prepared,
+                                          .answers = &made,
+                                          .model = options.answers.model,
+                                          .system_fingerprint = session.system_fingerprint,
+                                          .created = unix_time()});
+    const Stopwatch writing;
+    writer.add_result(line);
+    status.add_write(writing.seconds());
     ++counts.n_ok;
     LONGHAUL_LOG(kInfo, kRun, "event=request_done id={} prompt_tokens={} answers={}",
                  batch.requests[prepared.index].custom_id, prepared.n_prompt_tokens, made.size());
+    log_event("request_done", {{"custom_id", batch.requests[prepared.index].custom_id},
+                               {"prompt_tokens", prepared.n_prompt_tokens},
+                               {"new_tokens", made.front().n_generated()}});
   };
   callbacks.on_failed = [&](const FailedRequest& failure) {
     display.clear();
     writer.add_error(error_line(batch.identities[failure.index], failure.code, failure.message));
     ++counts.n_failed;
+    status.add_failure({batch.requests[failure.index].custom_id, failure.code, failure.message});
     LONGHAUL_LOG(kInfo, kRun, "event=request_failed id={} code={}",
                  batch.requests[failure.index].custom_id, failure.code);
+    log_event("request_failed",
+              {{"custom_id", batch.requests[failure.index].custom_id}, {"code", failure.code}});
   };
   callbacks.on_note = [&](const std::string& text) {
     display.clear();
@@ -180,8 +194,12 @@ int run_batch(const RunOptions& options, JobRanks& ranks) {
                            .groups = &groups,
                            .requests = &batch.requests,
                            .progress = &progress,
+                           .status = &status,
                            .callbacks = std::move(callbacks),
                            .report = options.report,
+                           .kv_method = kv_method(options),
+                           .save_cluster = options.save_cluster,
+                           .end = end_of_job(options.end_time),
                            .explains_plan = options.verbose,
                            .tell = [&](std::string_view lines) { display.tell(lines); }},
                           ranks);

@@ -1,17 +1,41 @@
 // `longhaul run`: flags, log settings, signals; then one of the two modes.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <variant>
 
+#include "base/event_log.h"
+#include "kernels/cpu/isa.h"
 #include "tools/flags/commands.h"
+#include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/log_flags.h"
+#include "tools/job/check_in.h"
 #include "tools/job/job.h"
 #include "tools/job/stop_signal.h"
 #include "tools/run_modes.h"
 #include "tools/run_options.h"
 
 namespace longhaul {
+namespace {
+
+void log_start(const Json& flags_given) {
+  if (!keeps_events()) return;
+  JsonObject flags;
+  for (const auto& [name, value] : std::get<JsonObject>(flags_given.value()))
+    if (name != "sys") flags.emplace_back(name, value);  // what users write stays out of events
+  log_event("start", {{"program", program_identity()},
+                      {"isa", std::string(name_of(active_isa()))},
+                      {"pid", static_cast<std::int64_t>(::getpid())},
+                      {"flags", std::move(flags)}});
+}
+
+}  // namespace
+
 Command add_run_command(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "run", "Answer requests about documents: a file of them, or one question");
@@ -22,15 +46,23 @@ Command add_run_command(CLI::App& program) {
             options->job.flags_given = given_flags(*app);
             if (!options->checkpoint_every.empty())
               options->answers.checkpoint_every = checkpoint_every(options->checkpoint_every);
+            if (!options->end_time) options->end_time = job_end_time();
             open_log(options->log);
             install_stop_signals();
             const auto open_model = [&] {
               return source_of(open_folder(options->answers), options->job.weights);
             };
-            return run_job(options->job, open_model, [&](JobRanks& ranks) {
-              return options->input.empty() ? run_question(*options, ranks)
-                                            : run_batch(*options, ranks);
-            });
+            SharedFolders folders;
+            const auto lead = [&](JobRanks& ranks) {
+              StatusBoard board(options->answers.model);
+              const StatusService service(options->status, board);
+              return options->input.empty() ? run_question(*options, ranks, folders, board)
+                                            : run_batch(*options, ranks, folders, board);
+            };
+            log_start(options->job.flags_given);
+            const int status = run_job(options->job, open_model, lead, folders.task());
+            log_event("end", {{"status", status}});
+            return status;
           }};
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "coordinator/body_fields.h"
+#include "tools/flags/cache_method_words.h"
 #include "tools/flags/commands.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
@@ -15,11 +16,6 @@
 
 namespace longhaul {
 namespace {
-
-const auto kCount =
-    CLI::Range(std::int64_t{1}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
-const auto kFromZero =
-    CLI::Range(std::int64_t{0}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
 
 void add_work_options(CLI::App& app, RunOptions& o) {
   add_model_flag(app, o.answers.model);
@@ -124,6 +120,7 @@ void add_job_options(CLI::App& app, RunOptions& o) {
   add_chunk_flag(app, o.job, memory);
   add_reproducible_flag(app, o.job, memory);
   add_parallel_flag(app, o.job, memory);
+  add_lookup_flags(app, o.job, memory);
   add_kv_limit_flag(app, o.job, memory);
   add_weights_flag(app, o.job, memory);
   add_verify_flags(app, o.job, memory);
@@ -158,7 +155,29 @@ void add_operation_options(CLI::App& app, RunOptions& o) {
   app.add_option("--report", o.report,
                  "Write what each rank did and held to this file, as JSON, at the end")
       ->group(group);
+  app.add_flag("--kv-report", o.kv_report,
+               "At the end, print what the caches of each method took at the most, beside what "
+               "plans predict and what every token would take")
+      ->group(group);
+  app.add_option("--save-cluster", o.save_cluster,
+                 "Write the cluster to this file, with speeds that fit this run's times, for "
+                 "longhaul plan --cluster (docs/clusters.md)")
+      ->group(group);
+  app.add_option("--end-time", o.end_time,
+                 "Seconds since 1970 at which the job will be ended: what cannot be read by then "
+                 "is not begun, or saved in time where there are checkpoints; exit status 75 "
+                 "(default: SLURM_JOB_END_TIME)")
+      ->check(kFromZero)
+      ->group(group);
   app.add_flag("--verbose", o.verbose, "Print the whole plan, as longhaul plan does")->group(group);
+  app.add_option("--status", o.status.address,
+                 "[ADDRESS:]PORT: show the job there while it runs: a page, /status.json, /metrics "
+                 "for Prometheus, longhaul top. Without an address for this host alone; any other "
+                 "address needs a token")
+      ->group(group);
+  app.add_option("--status-token-file", o.status.token_file,
+                 "File whose first line is the token (default: a random one, printed)")
+      ->group(group);
   add_log_flags(app, o.log, group);
 }
 
@@ -190,6 +209,13 @@ Examples:
 )" + exit_status_help());
 }
 
+std::optional<std::string> kv_method(const RunOptions& options) {
+  if (!options.kv_report) return std::nullopt;
+  const HeadMethods& methods = options.answers.heads.methods;
+  if (methods.all) return to_text(*methods.all);
+  return methods.full ? to_text(*methods.full) : "";
+}
+
 void check_run_options(const RunOptions& o) {
   const bool is_question = o.prompt.has_value() || !o.documents.empty();
   const bool is_batch = !o.input.empty() || !o.output.empty();
@@ -201,6 +227,7 @@ void check_run_options(const RunOptions& o) {
     require(!o.input.empty(), "-o needs the requests too: -i requests.jsonl");
     require(!o.output.empty(), "-i needs a file for the results: -o results.jsonl");
   }
+  require_whole_pages(o.answers.heads.methods, o.job.block_size);
   require(!(o.overwrite && o.retry_errors),
           "--overwrite starts over, --retry-errors keeps what is done: use one of them");
   require(!o.answers.kv_convert || !o.answers.load_kv.empty() || !o.answers.save_kv.empty(),

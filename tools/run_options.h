@@ -9,6 +9,7 @@
 #include "tools/flags/log_flags.h"
 #include "tools/job/job_config.h"
 #include "tools/job/run_session.h"
+#include "tools/status/status_service.h"
 
 namespace longhaul {
 
@@ -27,13 +28,20 @@ struct RunOptions {
   std::string checkpoint_every;  // as the user wrote it; empty: the default
   AnswerConfig answers;
   JobConfig job;
-  std::filesystem::path report;  // JSON; empty: none
-  bool verbose = false;          // the whole plan is printed
+  std::filesystem::path report;          // JSON; empty: none
+  bool kv_report = false;                // caches by method, measured and predicted, at the end
+  std::filesystem::path save_cluster;    // TOML; empty: none
+  std::optional<std::int64_t> end_time;  // seconds since 1970, by which the job must be over
+  bool verbose = false;                  // the whole plan is printed
+  StatusConfig status = {};
   LogFlags log;
 };
 
 // Declares the flags; values are in `options` after parsing, which must outlive `app`.
 void add_run_options(CLI::App& app, RunOptions& options);
+
+// The method in words where --kv-report asks for it: see RunWork.
+std::optional<std::string> kv_method(const RunOptions& options);
 
 // Throws kInvalidArgument for flags that do not go together, saying what to do.
 void check_run_options(const RunOptions& options);

@@ -14,6 +14,7 @@
 #include "tools/job/run_groups.h"
 #include "tools/job/run_session.h"
 #include "tools/job/stop_signal.h"
+#include "tools/job/time_limit.h"
 #include "tools/progress_display.h"
 #include "tools/run_modes.h"
 
@@ -75,7 +76,8 @@ int status_of_failure(const FailedRequest& failure) {
 
 }  // namespace
 
-int run_question(const RunOptions& options, JobRanks& ranks) {
+int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& folders,
+                 StatusBoard& status_board) {
   std::vector<Request> requests = {question_of(options)};
   Checkpoints checkpoints(options.answers.checkpoint_dir);
   RunSession session = open_session(options.job, options.answers);
@@ -90,6 +92,7 @@ int run_question(const RunOptions& options, JobRanks& ranks) {
     fmt::print(stderr, "longhaul: warning: {}\n", warning);
   if (!options.log.quiet) print_summary(session);
   chat_if_possible(options, session, requests.front());
+  require_shared_folders(options.answers, session, ranks, folders);
 
   const auto groups = group_by_documents(requests, {0}, documents, ".");
   Progress progress({.group_bytes = {groups.front().n_bytes}, .n_requests = 1});
@@ -109,6 +112,7 @@ int run_question(const RunOptions& options, JobRanks& ranks) {
   callbacks.on_failed = [&](const FailedRequest& failure) {
     display.clear();
     fmt::print(stderr, "longhaul: error: {}: {}\n", failure.code, failure.message);
+    status_board.add_failure({requests.front().custom_id, failure.code, failure.message});
     status = status_of_failure(failure);
   };
   callbacks.on_note = [&](const std::string& text) {
@@ -122,8 +126,12 @@ int run_question(const RunOptions& options, JobRanks& ranks) {
                                     .groups = &groups,
                                     .requests = &requests,
                                     .progress = &progress,
+                                    .status = &status_board,
                                     .callbacks = std::move(callbacks),
                                     .report = options.report,
+                                    .kv_method = kv_method(options),
+                                    .save_cluster = options.save_cluster,
+                                    .end = end_of_job(options.end_time),
                                     .explains_plan = options.verbose,
                                     .tell = [&](std::string_view lines) { display.tell(lines); }},
                                    ranks);

@@ -32,9 +32,11 @@ HiddenRows AloneForward::prefill(const ForwardChunk& chunk) {
 TensorView<const float, 2> AloneForward::decode(std::span<const DecodeRow> rows,
                                                 std::span<const std::int32_t> tokens) {
   segments_.clear();
+  std::int64_t first = 0;
   for (const DecodeRow& row : rows) {
-    const auto i = static_cast<std::int64_t>(segments_.size());
-    segments_.push_back({.cache = row.cache, .rows = {i, i + 1}, .first_position = row.position});
+    const Extent of_row{first, first + row.n_tokens()};
+    segments_.push_back({.cache = row.cache, .rows = of_row, .first_position = row.position});
+    first = of_row.end;
   }
   return transformer_.forward({.tokens = tokens, .segments = segments_});
 }

@@ -25,6 +25,7 @@ class AloneForward final : public Forward {
     return own;
   }
   bool may_be_noted() const override { return true; }
+  bool advance() override { return false; }
   void drain() override {}
   TrafficCounters traffic() const override { return {}; }
   std::size_t buffer_bytes() const override { return 0; }

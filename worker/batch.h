@@ -25,6 +25,7 @@ struct Batch {
   // computed.
   std::optional<Extent> wanted = std::nullopt;
   // Whether these are tokens of a text whose last queries methods ask for (observed_queries.h).
+  // Else what follows the first token of a segment may be taken back.
   bool is_prompt = false;
   std::int64_t n_rows() const { return static_cast<std::int64_t>(tokens.size()); }
 };

@@ -35,10 +35,15 @@ struct ForwardChunk {
   }
 };
 
-// A sequence of a decode batch and where its new token stands.
+// A sequence of a decode batch and where its new token stands. Guesses may follow it, which stay
+// beside all that was there: what they hide is not freed.
 struct DecodeRow {
   SequenceCache* cache = nullptr;
   TokenPos position{};
+  std::int64_t n_guesses = 0;
+
+  std::int64_t n_tokens() const { return 1 + n_guesses; }
+  Extent positions() const { return {position.value, position.value + n_tokens()}; }
 };
 
 // Hidden states after the model's last layer that this rank has of a chunk.
@@ -58,8 +63,9 @@ class Forward {
   // after kOutOfMemory the caches can only be dropped. The chunk's last row is with the rank that
   // answers; with WantedRows::kAll each row is with one rank.
   virtual HiddenRows prefill(const ForwardChunk& chunk) = 0;
-  // One new token for each row. Hidden states of all rows [n_rows, d_model], valid until the next
-  // pass, on every rank that has the model's last layer. Throws as prefill does.
+  // One new token for each row, and its guesses behind it. Hidden states of all tokens [n_tokens,
+  // d_model], valid until the next pass, on every rank that has the model's last layer. Throws as
+  // prefill does.
   virtual TensorView<const float, 2> decode(std::span<const DecodeRow> rows,
                                             std::span<const std::int32_t> tokens) = 0;
 
@@ -69,7 +75,7 @@ class Forward {
 
   // Whether this rank answers for the replica.
   virtual bool answers() const = 0;
-  // Answers one question for each of decode()'s rows, on the rank that answers.
+  // Answers one question for each of decode()'s tokens, on the rank that answers.
   virtual void pick(const TensorView<const float, 2>& hidden,
                     std::span<const LogitsQuestion> questions, LogitsReader& reader,
                     std::vector<PickedToken>& answers) = 0;
@@ -81,6 +87,9 @@ class Forward {
   // Whether a GPU's decode steps may be noted and queued as one graph: nothing in them waits for
   // other ranks.
   virtual bool may_be_noted() const = 0;
+  // Lets what this rank sent go on, without blocking; false when all of it has arrived. Whoever
+  // waits for something else calls it meanwhile: transfers between hosts advance in calls only.
+  virtual bool advance() = 0;
   // Blocks until what this rank sent has arrived.
   virtual void drain() = 0;
   // Bytes sent to other ranks so far, by kind.

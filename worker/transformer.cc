@@ -1,9 +1,11 @@
 #include "worker/transformer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
+#include "kernels/compensate.h"
 #include "kernels/softmax_state.h"
 #include "worker/attention/accumulate.h"
 #include "worker/attention/compaction.h"
@@ -46,7 +48,11 @@ void Transformer::run_layer(LayerId number, const Batch& batch) {
     compute_.feed_forward(layer, compute_.residual());
   }
   const PhaseTimer timer(compute_.times(), Phase::kTrim);
-  for (const BatchSegment& segment : batch.segments) segment.cache->trim(number);
+  compensate_gone(number, batch, /*queries=*/nullptr);
+  for (const BatchSegment& segment : batch.segments) {
+    const std::int64_t n_certain = batch.is_prompt ? segment.rows.size() : 1;
+    segment.cache->trim(number, {segment.first_position.value + n_certain});
+  }
   if (!batch.is_prompt && chooses_every_token(layout_, number)) evict(number, batch);
 }
 
@@ -88,6 +94,7 @@ void Transformer::attend(LayerId number, const Batch& batch) {
                           .positions = buffers().positions,
                           .q = buffers().q,
                           .state = buffers().state};
+  compensate_gone(number, batch, &queries);
   work_.begin(number);
   pages_.begin(number);
   // Heads outside, so that the work of all sequences' retrieval heads starts first and the short
@@ -105,6 +112,38 @@ void Transformer::attend(LayerId number, const Batch& batch) {
   }
   pages_.run(/*gather=*/nullptr, work_);
   work_.run(compute_.order());
+}
+
+// What left the windows of heads that keep a key for it: added to the states of the queries, where
+// there are any, and summed up before its blocks go.
+void Transformer::compensate_gone(LayerId number, const Batch& batch, const QueryRows* queries) {
+  std::vector<CompensateItem> items;
+  for (const KvHeadId kv_head : layout_.kv_head_ids()) {
+    if (layout_.policy(number, kv_head).rest == Rest::kNothing) continue;
+    const KeyWindow window = layout_.window(number, kv_head);
+    for (const BatchSegment& segment : batch.segments) {
+      const HeadCache& cache = segment.cache->head(number, kv_head);
+      CompensateItem item{.sums = &segment.cache->gone(number, kv_head),
+                          .blocks = cache.blocks(),
+                          .sink = window.sink,
+                          .recent = window.recent,
+                          .next_position = cache.next_position().value};
+      if (queries != nullptr) {
+        const Extent heads = queries->heads_of(kv_head);
+        item.q = queries->q.slice(0, segment.rows).slice(1, heads);
+        item.q_positions =
+            queries->positions.subspan(static_cast<std::size_t>(segment.rows.begin),
+                                       static_cast<std::size_t>(segment.rows.size()));
+        item.state = queries->state.tokens(segment.rows).heads(heads);
+      }
+      items.push_back(item);
+    }
+  }
+  if (items.empty()) return;
+  const auto head_dim = static_cast<double>(compute_.spec().head_dim);
+  compensate({.shape = layout_.shape(),
+              .sm_scale = static_cast<float>(1.0 / std::sqrt(head_dim)),
+              .items = items});
 }
 
 // Narrows the buffers to the wanted rows and says whose they are.

@@ -32,6 +32,7 @@ class Transformer {
   void run_layer(LayerId number, const Batch& batch);
   void observe(LayerId number, const Batch& batch);
   void attend(LayerId number, const Batch& batch);
+  void compensate_gone(LayerId number, const Batch& batch, const QueryRows* queries);
   void evict(LayerId number, const Batch& batch);
   Batch keep_wanted(const Batch& batch);
   StepBuffers& buffers() { return compute_.buffers(); }

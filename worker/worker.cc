@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -17,11 +18,11 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/kv_block_check.h"
 #include "kernels/sum_rows.h"
+#include "model/heads/cache_method.h"
 #include "partition/reproducible.h"
 #include "worker/alone_forward.h"
 #include "worker/ring/ring_forward.h"
 #include "worker/snapshot/restore_sequence.h"
-#include "worker/snapshot/save_sequence.h"
 
 namespace longhaul {
 namespace {
@@ -76,6 +77,10 @@ HeadTable heads_of(const WorkerConfig& config) {
     throw Error(ErrorCode::kUnsupported,
                 "heads that keep the tokens with most attention run on CPUs only so far: "
                 "--device cpu");
+  }
+  if (config.device.kind != Device::kCpu && leaves_rest(heads)) {
+    throw Error(ErrorCode::kUnsupported,
+                "heads that leave a compensation key run on CPUs only so far: --device cpu");
   }
   if (config.device.kind != Device::kCpu && heads.count_paged() > 0) {
     throw Error(ErrorCode::kUnsupported,
@@ -145,6 +150,7 @@ Worker::Worker(const WorkerConfig& config)
       compute_(*weights_, queue_.stream(), row_bits(config)),
       logits_reader_(compute_),
       board_(config.board),
+      reports_(config.reports),
       rank_{comm_.job_rank()} {
   require(n_threads_ >= 0, fmt::format("{} threads", n_threads_));
   if (comm_.size() == 1) {
@@ -184,8 +190,19 @@ StepResult Worker::step(const StepCommand& command) {
 }
 
 void Worker::serve(WorkerLink& link) {
-  while (const std::optional<StepCommand> command = link.next()) {
-    link.answer(step(*command));
+  const auto next = [&] {
+    try {
+      while (!link.has_next() && forward_->advance()) std::this_thread::yield();
+    } catch (const Error&) {  // of another rank: this one's next step says so as well
+    }
+    return link.next();
+  };
+  while (const std::optional<StepCommand> command = next()) {
+    StepResult result = step(*command);
+    const bool picked =
+        std::holds_alternative<StepDone>(result) && !std::get<StepDone>(result).picked.empty();
+    link.answer(std::move(result));
+    tell_report(picked);
     if (std::holds_alternative<Shutdown>(*command)) return;
   }
 }
@@ -203,7 +220,7 @@ StepDone Worker::run(const OpenSequence& command) {
 StepDone Worker::run(const ForkSequence& command) {
   check_sampling(command.sampling);
   check_logit_rules(command.rules, weights_->spec().vocab_size);
-  const Sequence& parent = find_whole(command.parent);
+  const Sequence& parent = find_settled(command.parent);
   add(command.child, {.cache = parent.cache.fork(),
                       .sampling = command.sampling,
                       .rules = LogitAdjuster(command.rules),
@@ -223,10 +240,9 @@ StepDone Worker::run(const Shutdown& /*command*/) {
   return {};
 }
 
-StepDone Worker::run(const ReportRank& /*command*/) {
+RankReport Worker::report(const PhaseTimes& spent) const {
   RankReport report;
   report.rank = rank_;
-  const PhaseTimes& spent = times();
   for (std::size_t i = 0; i < kNPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
     report.phase_seconds.push_back({std::string(name_of(phase)), spent[phase]});
@@ -243,14 +259,26 @@ StepDone Worker::run(const ReportRank& /*command*/) {
   report.kv_retrieval_bytes = static_cast<std::int64_t>(pool_.bytes_in_use(BlockUse::kRetrieval));
   report.kv_streaming_bytes = static_cast<std::int64_t>(pool_.bytes_in_use(BlockUse::kStreaming));
   report.kv_peak_bytes = static_cast<std::int64_t>(kv_peak_bytes_);
+  return report;
+}
+
+StepDone Worker::run(const ReportRank& /*command*/) {
   StepDone done;
-  done.reports.push_back(std::move(report));
+  done.reports.push_back(report(times()));
   return done;
+}
+
+void Worker::tell_report(bool is_done) {
+  if (reports_ == nullptr || !reports_->is_wanted()) return;
+  // A GPU may have work queued, and its times would wait for that.
+  if (is_done || queue_.device().kind == Device::kCpu) spent_ = times();
+  reports_->put(report(spent_));
 }
 
 StepDone Worker::run(const SaveSequence& command) {
   if (board_ != nullptr) board_->enter(Activity::kSaving);
-  const Sequence& sequence = find_whole(command.sequence);
+  require(save_ == nullptr, "a sequence is being saved already");
+  const Sequence& sequence = find_settled(command.sequence);
   std::vector<float> last_hidden;
   if (forward_->answers() && sequence.last_hidden != nullptr) {
     const TensorView<const float, 2> row = sequence.last_hidden->view();
@@ -258,12 +286,21 @@ StepDone Worker::run(const SaveSequence& command) {
     copy_to_host(queue_.stream(), std::as_writable_bytes(std::span(last_hidden)),
                  reinterpret_cast<const std::byte*>(row.data()));
   }
-  save_sequence({.command = command,
-                 .cache = sequence.cache,
-                 .last_hidden = last_hidden,
-                 .stream = queue_.stream(),
-                 .spec = weights_->spec(),
-                 .comm = comm_});
+  save_ = std::make_unique<SaveUnderWay>(
+      SaveSequenceArgs{.command = command,
+                       .cache = sequence.cache,
+                       .last_hidden = last_hidden,
+                       .stream = queue_.stream(),
+                       .spec = weights_->spec(),
+                       .comm = comm_,
+                       .writes_queries = !stage_ || stage_->position() == RingPos{0}});
+  return command.goes_on ? StepDone{} : run(FinishSave{});
+}
+
+// Nothing is under way when its beginning failed, which was told then.
+StepDone Worker::run(const FinishSave& /*command*/) {
+  if (board_ != nullptr) board_->enter(Activity::kSaving);
+  if (const auto save = std::exchange(save_, nullptr)) save->finish();
   return {};
 }
 
@@ -360,6 +397,17 @@ Worker::Sequence& Worker::find_whole(SequenceId id) {
     throw Error(
         ErrorCode::kFailedPrecondition,
         fmt::format("sequence {} was in a step that failed: it can only be dropped", id.value));
+  }
+  return sequence;
+}
+
+Worker::Sequence& Worker::find_settled(SequenceId id) {
+  Sequence& sequence = find_whole(id);
+  if (!sequence.guesses.empty()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("sequence {} ends with {} guesses of which nobody said yet how many "
+                            "were wrong: the next row of a decode batch does",
+                            id.value, sequence.guesses.size()));
   }
   return sequence;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "base/device/device_memory.h"
 #include "cluster/wire/link.h"
 #include "cluster/wire/phase.h"
+#include "cluster/wire/report_board.h"
 #include "cluster/wire/step.h"
 #include "kernels/device_tensor.h"
 #include "kernels/probes/device_probes.h"
@@ -28,6 +30,7 @@
 #include "worker/ring/ring_place.h"
 #include "worker/ring/ring_stage.h"
 #include "worker/ring/trace.h"
+#include "worker/snapshot/save_sequence.h"
 #include "worker/weights.h"
 
 namespace longhaul {
@@ -51,7 +54,9 @@ struct WorkerConfig {
   // `weights` include those of its stage.
   std::optional<RingPlace> place = std::nullopt;
   PhaseBoard* board = nullptr;  // told what the worker is doing; must outlive it; may be null
-  Trace* trace = nullptr;       // of work and transfers on a ring; must outlive it; may be null
+  // Told, when it asks, what the worker did and holds; must outlive it; may be null.
+  ReportBoard* reports = nullptr;
+  Trace* trace = nullptr;  // of work and transfers on a ring; must outlive it; may be null
 };
 
 // Used by one thread, which is the step thread and, with a GPU, also makes the worker.
@@ -89,9 +94,10 @@ class Worker {
     SequenceCache cache;
     SamplingParams sampling;
     LogitAdjuster rules;
-    std::int64_t n_tokens = 0;
-    // Of its newest token, [1, d_model]: scores the next chunk's first. Forks share it until they
-    // have a newer one; null before the first chunk.
+    std::int64_t n_tokens = 0;               // guesses included
+    std::vector<std::int32_t> guesses = {};  // the last of them, which may be wrong
+    // Of its newest certain token, [1, d_model]: scores the next chunk's first. Forks share it
+    // until they have a newer one; null before the first chunk.
     std::shared_ptr<DeviceTensor<float, 2>> last_hidden;
     bool is_whole = true;  // false from the start of a step that changes it to its end
   };
@@ -104,23 +110,37 @@ class Worker {
   StepDone run(const Shutdown& command);
   StepDone run(const ReportRank&);
   StepDone run(const SaveSequence& command);
+  StepDone run(const FinishSave& command);
   StepDone run(const RestoreSequence& command);
   StepDone run(const MeasureRates& command);
 
+  RankReport report(const PhaseTimes& spent) const;
+  // After a step; `is_done`: its tokens were picked, so that nothing is queued.
+  void tell_report(bool is_done);
+
   Sequence& find(SequenceId id);
   Sequence& find_whole(SequenceId id);
+  Sequence& find_settled(SequenceId id);  // that no guesses hang on
   void add(SequenceId id, Sequence sequence);
   void check_token(std::int32_t token) const;
   void check_allowed(const AllowedTokens& allowed) const;
-  // Row i of `hidden` is of rows[i].
-  void keep_last_hidden(std::span<Sequence* const> rows, const TensorView<const float, 2>& hidden);
+  // Row hidden_rows[i] of `hidden` is of rows[i].
+  void keep_last_hidden(std::span<Sequence* const> rows, const TensorView<const float, 2>& hidden,
+                        std::span<const std::int64_t> hidden_rows);
+  void check_row(const DecodeBatch::Row& row, const Sequence& sequence) const;
+  // Keeps the guesses of its last row that came true.
+  void settle(Sequence& sequence, std::int64_t n_wrong);
   template <typename Work>
   StepDone together(const Work& work, bool reading_is_last);
   template <typename Pass>
   auto forward(std::size_t n_tokens, const Pass& pass);
   StepDone prefill(const PrefillChunk& command, Sequence& sequence);
   StepDone decode(const DecodeBatch& command, std::span<Sequence* const> rows);
-  std::vector<LogitsQuestion> picks(const DecodeBatch& command, std::span<Sequence* const> rows);
+  struct Picks {
+    std::vector<LogitsQuestion> questions;  // of each row's token and its guesses
+    std::deque<LogitAdjuster> rules;        // that those after guesses ask by
+  };
+  Picks picks(const DecodeBatch& command, std::span<Sequence* const> rows);
   void answer_last(const PrefillChunk& command, Sequence& sequence,
                    const TensorView<const float, 2>& hidden, StepDone& done);
   LogitsQuestion score_question(const PrefillChunk& command, const Sequence& sequence,
@@ -145,10 +165,13 @@ class Worker {
   LogitsReader logits_reader_;
   std::unique_ptr<Forward> forward_;
   PhaseBoard* board_;
+  ReportBoard* reports_;
+  PhaseTimes spent_;  // as last told to reports_
   Rank rank_;
   std::int64_t n_steps_ = 0;
   std::size_t kv_peak_bytes_ = 0;
   std::unordered_map<SequenceId, Sequence> sequences_;
+  std::unique_ptr<SaveUnderWay> save_;  // its files are being written; uses pool and communicator
   DeviceProbeArgs probe_args_;
   std::function<Rates()> probes_;  // by probe_args_; empty until rates are asked for
 };

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
+#include <numeric>
 #include <unordered_set>
 #include <utility>
 
@@ -28,6 +30,23 @@ std::optional<KeepWhen> end_of(AfterPrefill after) {
       return KeepWhen::kAfterPrompt;
   }
   return std::nullopt;
+}
+
+// Of each row's tokens those that count: behind a wrong guess everything is. `picked` has one for
+// each token of the command, or none. Returns how many of each row count.
+std::vector<std::int64_t> keep_true(const DecodeBatch& command, std::vector<PickedToken>& picked) {
+  std::vector<std::int64_t> n_true;
+  std::vector<PickedToken> kept;
+  std::size_t first = 0;  // of the row's
+  for (const DecodeBatch::Row& row : command.rows) {
+    std::size_t n = 1;
+    while (n <= row.guesses.size() && picked[first + n - 1].token == row.guesses[n - 1]) ++n;
+    for (std::size_t i = 0; i < n; ++i) kept.push_back(std::move(picked[first + i]));
+    n_true.push_back(static_cast<std::int64_t>(n));
+    first += 1 + row.guesses.size();
+  }
+  picked = std::move(kept);
+  return n_true;
 }
 
 }  // namespace
@@ -59,7 +78,7 @@ auto Worker::forward(std::size_t n_tokens, const Pass& pass) {
 }
 
 StepDone Worker::run(const PrefillChunk& command) {
-  Sequence& sequence = find_whole(command.sequence);
+  Sequence& sequence = find_settled(command.sequence);
   require(!command.tokens.empty(),
           fmt::format("sequence {}: a chunk without tokens", command.sequence.value));
   for (const std::int32_t token : command.tokens) check_token(token);
@@ -94,7 +113,7 @@ void Worker::answer_last(const PrefillChunk& command, Sequence& sequence,
                          const TensorView<const float, 2>& hidden, StepDone& done) {
   const Extent last{hidden.dim(0) - 1, hidden.dim(0)};
   Sequence* const row = &sequence;
-  keep_last_hidden({&row, 1}, hidden.slice(0, last));
+  keep_last_hidden({&row, 1}, hidden, std::array{last.begin});
   if (command.after != AfterPrefill::kSample) return;
   const LogitsQuestion question{.sequence = command.sequence,
                                 .sampling = &sequence.sampling,
@@ -110,11 +129,10 @@ StepDone Worker::run(const DecodeBatch& command) {
   std::vector<Sequence*> rows;
   std::unordered_set<SequenceId> seen;
   for (const DecodeBatch::Row& row : command.rows) {
-    check_token(row.token);
-    check_allowed(row.allowed);
     require(seen.insert(row.sequence).second,
             fmt::format("sequence {} is twice in the batch", row.sequence.value));
     rows.push_back(&find_whole(row.sequence));
+    check_row(row, *rows.back());
   }
   for (Sequence* sequence : rows) sequence->is_whole = false;
   StepDone done = together([&] { return decode(command, rows); }, /*reading_is_last=*/true);
@@ -122,44 +140,99 @@ StepDone Worker::run(const DecodeBatch& command) {
   return done;
 }
 
+void Worker::check_row(const DecodeBatch::Row& row, const Sequence& sequence) const {
+  check_token(row.token);
+  check_allowed(row.allowed);
+  for (const std::int32_t guess : row.guesses) check_token(guess);
+  require(row.guesses.empty() || row.allowed == nullptr,
+          fmt::format("sequence {}: guesses where only some tokens are allowed: what is allowed "
+                      "behind them is not said",
+                      row.sequence.value));
+  require(0 <= row.n_wrong && row.n_wrong <= static_cast<std::int64_t>(sequence.guesses.size()),
+          fmt::format("sequence {}: {} wrong guesses of {}", row.sequence.value, row.n_wrong,
+                      sequence.guesses.size()));
+  if (!row.guesses.empty() && !layout_.heads().can_take_back()) {
+    throw Error(ErrorCode::kUnsupported,
+                "guesses for heads that drop tokens at every step, or read chosen pages: what a "
+                "wrong guess changed there cannot be undone");
+  }
+}
+
+void Worker::settle(Sequence& sequence, std::int64_t n_wrong) {
+  if (n_wrong > 0) {
+    sequence.n_tokens -= n_wrong;
+    sequence.cache.take_back({sequence.n_tokens});
+    sequence.guesses.resize(sequence.guesses.size() - static_cast<std::size_t>(n_wrong));
+  }
+  for (const std::int32_t token : sequence.guesses) sequence.rules.add(token);
+  sequence.guesses.clear();
+}
+
 StepDone Worker::decode(const DecodeBatch& command, std::span<Sequence* const> rows) {
   std::vector<DecodeRow> decode_rows;
   std::vector<std::int32_t> tokens;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    decode_rows.push_back({&rows[i]->cache, {rows[i]->n_tokens}});
-    tokens.push_back(command.rows[i].token);
+    const DecodeBatch::Row& row = command.rows[i];
+    settle(*rows[i], row.n_wrong);
+    const auto n_guesses = static_cast<std::int64_t>(row.guesses.size());
+    decode_rows.push_back({&rows[i]->cache, {rows[i]->n_tokens}, n_guesses});
+    tokens.push_back(row.token);
+    tokens.insert(tokens.end(), row.guesses.begin(), row.guesses.end());
   }
+  const bool guesses = tokens.size() > rows.size();
   std::optional<PhaseTimer> whole;
   std::optional<NotedStep> noted;
-  if (decode_graphs_ && queue_.device().kind == Device::kCuda && forward_->may_be_noted()) {
+  if (!guesses && decode_graphs_ && queue_.device().kind == Device::kCuda &&
+      forward_->may_be_noted()) {
     whole.emplace(compute_.times(), Phase::kWhole);
     noted.emplace(queue_.stream());
   }
   const auto hidden =
       forward(tokens.size(), [&](Forward& pass) { return pass.decode(decode_rows, tokens); });
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    ++rows[i]->n_tokens;
-    rows[i]->rules.add(tokens[i]);
+    rows[i]->n_tokens += decode_rows[i].n_tokens();
+    rows[i]->guesses = command.rows[i].guesses;
+    rows[i]->rules.add(command.rows[i].token);
   }
-  if (forward_->answers()) keep_last_hidden(rows, hidden);
+  std::vector<std::int64_t> last(rows.size());  // of each row, among all tokens
+  std::iota(last.begin(), last.end(), 0);
+  if (!guesses && forward_->answers()) keep_last_hidden(rows, hidden, last);
   StepDone done;
-  forward_->pick(hidden, picks(command, rows), logits_reader_, done.picked);
+  forward_->pick(hidden, picks(command, rows).questions, logits_reader_, done.picked);
+  if (!guesses || !forward_->answers()) return done;
+  last = keep_true(command, done.picked);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    last[i] += first - 1;
+    first += decode_rows[i].n_tokens();
+  }
+  keep_last_hidden(rows, hidden, last);
   return done;
 }
 
-// What is asked of each row after its token was appended.
-std::vector<LogitsQuestion> Worker::picks(const DecodeBatch& command,
-                                          std::span<Sequence* const> rows) {
-  std::vector<LogitsQuestion> questions;
+// What is asked of each row after its token was appended, and after each of its guesses.
+Worker::Picks Worker::picks(const DecodeBatch& command, std::span<Sequence* const> rows) {
+  Picks picks;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    questions.push_back({.sequence = command.rows[i].sequence,
-                         .sampling = &rows[i]->sampling,
-                         .allowed = command.rows[i].allowed.get(),
-                         .rules = &rows[i]->rules,
-                         .position = {rows[i]->n_tokens},
-                         .n_logprobs = rows[i]->sampling.n_logprobs});
+    const Sequence& sequence = *rows[i];
+    const DecodeBatch::Row& row = command.rows[i];
+    const auto n_guesses = static_cast<std::int64_t>(row.guesses.size());
+    const LogitAdjuster* rules = &sequence.rules;
+    for (std::int64_t guess = 0; guess <= n_guesses; ++guess) {
+      if (guess > 0 && rules->is_active()) {
+        LogitAdjuster& more = picks.rules.emplace_back(*rules);
+        more.add(row.guesses[static_cast<std::size_t>(guess - 1)]);
+        rules = &more;
+      }
+      picks.questions.push_back({.sequence = row.sequence,
+                                 .sampling = &sequence.sampling,
+                                 .allowed = row.allowed.get(),
+                                 .rules = rules,
+                                 .position = {sequence.n_tokens - n_guesses + guess},
+                                 .n_logprobs = sequence.sampling.n_logprobs});
+    }
   }
-  return questions;
+  return picks;
 }
 
 // Token i of a chunk, scored by whoever has the hidden row of the token before it.
@@ -224,7 +297,8 @@ StepDone Worker::run(const MeasureRates& command) {
 }
 
 void Worker::keep_last_hidden(std::span<Sequence* const> rows,
-                              const TensorView<const float, 2>& hidden) {
+                              const TensorView<const float, 2>& hidden,
+                              std::span<const std::int64_t> hidden_rows) {
   std::vector<CopyRowsItem> copies;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::shared_ptr<DeviceTensor<float, 2>>& kept = rows[i]->last_hidden;
@@ -232,11 +306,10 @@ void Worker::keep_last_hidden(std::span<Sequence* const> rows,
       kept = std::make_shared<DeviceTensor<float, 2>>(queue_.stream(),
                                                       std::array{std::int64_t{1}, hidden.dim(1)});
     }
-    copies.push_back(
-        {.to = reinterpret_cast<std::byte*>(kept->data()),
-         .from = reinterpret_cast<const std::byte*>(hidden[static_cast<std::int64_t>(i)].data()),
-         .row_bytes = kept->bytes(),
-         .n_rows = 1});
+    copies.push_back({.to = reinterpret_cast<std::byte*>(kept->data()),
+                      .from = reinterpret_cast<const std::byte*>(hidden[hidden_rows[i]].data()),
+                      .row_bytes = kept->bytes(),
+                      .n_rows = 1});
   }
   copy_rows(queue_.stream(), copies);
 }

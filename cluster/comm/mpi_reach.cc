@@ -18,7 +18,7 @@
 namespace longhaul {
 namespace {
 
-enum Tag : int { kGreeting = 1, kRoster, kPing, kHeard, kVerdict };
+enum MailTag : int { kGreeting = 1, kRoster, kPing, kHeard, kVerdict };
 // In rosters and verdicts.
 constexpr char kLooksOn = 0;
 constexpr char kTries = 1;
@@ -67,13 +67,13 @@ class Meeting {
   }
 
  private:
-  void send(std::span<char> data, int to, Tag tag) {
+  void send(std::span<char> data, int to, MailTag tag) {
     MPI_Request& request = mail_->requests.emplace_back(MPI_REQUEST_NULL);
     check_mpi(MPI_Isend(data.data(), static_cast<int>(data.size()), MPI_CHAR, to, tag,
                         MPI_COMM_WORLD, &request),
               "MPI_Isend");
   }
-  MPI_Request receive(std::span<char> data, int from, Tag tag) {
+  MPI_Request receive(std::span<char> data, int from, MailTag tag) {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Irecv(data.data(), static_cast<int>(data.size()), MPI_CHAR, from, tag,
                         MPI_COMM_WORLD, &request),
@@ -99,7 +99,7 @@ class Meeting {
       throw Error(ErrorCode::kIo, explain_silence(rank_, place_, limit_));
   }
   // To all but `without`, what is their element of `data`.
-  void tell_all(std::vector<char>& data, Tag tag, bool whole, const std::vector<int>& without) {
+  void tell_all(std::vector<char>& data, MailTag tag, bool whole, const std::vector<int>& without) {
     for (int rank = 1; rank < size_; ++rank) {
       if (std::find(without.begin(), without.end(), rank) != without.end()) continue;
       send(whole ? std::span(data) : std::span(data).subspan(static_cast<std::size_t>(rank), 1),

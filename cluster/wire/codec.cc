@@ -9,13 +9,14 @@
 #include "cluster/wire/bytes.h"
 #include "cluster/wire/crc32c.h"
 #include "cluster/wire/logit_rules_codec.h"
+#include "cluster/wire/report_codec.h"
 #include "cluster/wire/token_set_codec.h"
 
 namespace longhaul {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x3157484c;  // "LHW1"
-constexpr std::uint16_t kVersion = 7;
+constexpr std::uint16_t kVersion = 9;
 
 // The commands' numbers on the wire are their places in the variant; the assertions notice a change
 // of order.
@@ -29,6 +30,7 @@ static_assert(std::is_same_v<std::variant_alternative_t<6, StepCommand>, ReportR
 static_assert(std::is_same_v<std::variant_alternative_t<7, StepCommand>, SaveSequence>);
 static_assert(std::is_same_v<std::variant_alternative_t<8, StepCommand>, MeasureRates>);
 static_assert(std::is_same_v<std::variant_alternative_t<9, StepCommand>, RestoreSequence>);
+static_assert(std::is_same_v<std::variant_alternative_t<10, StepCommand>, FinishSave>);
 
 void write(ByteWriter& out, const SamplingParams& sampling) {
   out.number(sampling.temperature);
@@ -82,12 +84,16 @@ void write(ByteWriter& out, const DecodeBatch& command) {
     out.number(row.sequence.value);
     out.number(row.token);
     write(out, row.allowed);
+    out.list(std::span<const std::int32_t>(row.guesses));
+    out.number(row.n_wrong);
   }
 }
 
 void write(ByteWriter& /*out*/, const Shutdown& /*command*/) {}
 
 void write(ByteWriter& /*out*/, const ReportRank& /*command*/) {}
+
+void write(ByteWriter& /*out*/, const FinishSave& /*command*/) {}
 
 void write(ByteWriter& out, const SaveSequence& command) {
   out.number(command.sequence.value);
@@ -146,11 +152,13 @@ DropSequences read_drop(ByteReader& in) {
 
 DecodeBatch read_decode(ByteReader& in) {
   DecodeBatch command;
-  command.rows.resize(in.count(sizeof(std::int64_t) + sizeof(std::int32_t) + 1));
+  command.rows.resize(in.count(3 * sizeof(std::int64_t) + sizeof(std::int32_t) + 1));
   for (auto& row : command.rows) {
     row.sequence = read_sequence(in);
     row.token = in.number<std::int32_t>();
     row.allowed = read_allowed_tokens(in);
+    row.guesses = in.list<std::int32_t>();
+    row.n_wrong = in.number<std::int64_t>();
   }
   return command;
 }
@@ -219,50 +227,9 @@ std::vector<PickedToken> read_picked(ByteReader& in) {
   return tokens;
 }
 
-template <typename T>
-void write(ByteWriter& out, const std::vector<Named<T>>& figures) {
-  out.number(static_cast<std::uint64_t>(figures.size()));
-  for (const Named<T>& figure : figures) {
-    out.text(figure.name);
-    out.number(figure.value);
-  }
-}
-
-template <typename T>
-std::vector<Named<T>> read_named(ByteReader& in) {
-  std::vector<Named<T>> figures(in.count(sizeof(std::uint64_t) + sizeof(T)));
-  for (Named<T>& figure : figures) {
-    figure.name = in.text();
-    figure.value = in.number<T>();
-  }
-  return figures;
-}
-
-void write(ByteWriter& out, const RankReport& report) {
-  out.number(report.rank.value);
-  write(out, report.phase_seconds);
-  out.number(report.ring_wait_seconds);
-  write(out, report.sent_bytes);
-  for (const std::int64_t bytes :
-       {report.weight_bytes, report.kv_retrieval_bytes, report.kv_streaming_bytes,
-        report.kv_peak_bytes, report.buffer_bytes}) {
-    out.number(bytes);
-  }
-}
-
 std::vector<RankReport> read_reports(ByteReader& in) {
   std::vector<RankReport> reports(in.count(72));
-  for (RankReport& report : reports) {
-    report.rank = {in.number<std::int64_t>()};
-    report.phase_seconds = read_named<double>(in);
-    report.ring_wait_seconds = in.number<double>();
-    report.sent_bytes = read_named<std::int64_t>(in);
-    for (std::int64_t* bytes :
-         {&report.weight_bytes, &report.kv_retrieval_bytes, &report.kv_streaming_bytes,
-          &report.kv_peak_bytes, &report.buffer_bytes}) {
-      *bytes = in.number<std::int64_t>();
-    }
-  }
+  for (RankReport& report : reports) report = read_report(in);
   return reports;
 }
 
@@ -402,6 +369,9 @@ StepCommand decode_command(std::span<const std::byte> bytes) {
     case 9:
       command = read_restore(in);
       break;
+    case 10:
+      command = FinishSave{};
+      break;
     default:
       in.fail("unknown command");
   }
@@ -455,32 +425,6 @@ StepResult decode_result(std::span<const std::byte> bytes) {
   }
   in.finish();
   return result;
-}
-
-std::vector<std::byte> encode(const PhaseReport& phase) {
-  ByteWriter out;
-  out.number(static_cast<std::uint8_t>(phase.activity));
-  out.number(phase.step);
-  out.number(phase.layer.value);
-  out.number(phase.hop);
-  out.number(phase.peer.value);
-  out.number(phase.since_ms);
-  return out.take();
-}
-
-PhaseReport decode_phase(std::span<const std::byte> bytes) {
-  ByteReader in(bytes, "heartbeat");
-  PhaseReport phase;
-  const auto activity = in.number<std::uint8_t>();
-  if (activity > static_cast<std::uint8_t>(Activity::kSaving)) in.fail("unknown activity");
-  phase.activity = static_cast<Activity>(activity);
-  phase.step = in.number<std::int64_t>();
-  phase.layer = {in.number<std::int64_t>()};
-  phase.hop = in.number<std::int64_t>();
-  phase.peer = {in.number<std::int64_t>()};
-  phase.since_ms = in.number<std::int64_t>();
-  in.finish();
-  return phase;
 }
 
 }  // namespace longhaul

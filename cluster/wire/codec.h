@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +34,12 @@ enum class MessageType : std::uint16_t {
   kMayGo = 16,  // coordinator -> worker: the job is over; that the connection ends is no loss
 };
 
+// What a rank tells with kHeartbeat.
+struct Heartbeat {
+  PhaseReport phase;
+  std::optional<RankReport> report = {};  // the newest; none before its first step
+};
+
 inline constexpr std::size_t kFrameHeaderBytes = 24;
 inline constexpr std::size_t kMaxPayloadBytes = std::size_t{256} << 20;
 inline constexpr std::size_t kMaxPayloadBytesBeforeWelcome = 4096;
@@ -55,8 +62,10 @@ void check_payload(const FrameHeader& header, std::span<const std::byte> payload
 std::vector<std::byte> encode(const StepCommand& command);
 std::vector<std::byte> encode(const StepResult& result);
 std::vector<std::byte> encode(const PhaseReport& phase);
+std::vector<std::byte> encode(const Heartbeat& heartbeat);
 StepCommand decode_command(std::span<const std::byte> bytes);
 StepResult decode_result(std::span<const std::byte> bytes);
 PhaseReport decode_phase(std::span<const std::byte> bytes);
+Heartbeat decode_heartbeat(std::span<const std::byte> bytes);
 
 }  // namespace longhaul

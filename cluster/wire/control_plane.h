@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "cluster/wire/auth.h"
 #include "cluster/wire/link.h"
 #include "cluster/wire/phase.h"
+#include "cluster/wire/report_board.h"
 
 namespace longhaul {
 
@@ -36,8 +38,9 @@ struct WorkerStatus {
   Rank rank;
   std::string host;
   bool connected = false;
-  PhaseReport phase;           // as last told
-  std::int64_t silent_ms = 0;  // since it was last heard of
+  PhaseReport phase;                      // as last told
+  std::int64_t silent_ms = 0;             // since it was last heard of
+  std::optional<RankReport> report = {};  // what it did and holds, as last told
 };
 // "rank 3 on node17: step 812, layer 12: waiting for rank 2 since 41 s"
 std::string to_text(const WorkerStatus& status);
@@ -105,6 +108,7 @@ struct ControlClientConfig {
   std::string host;  // this one's name, for messages
   ControlTimes times;
   const PhaseBoard* board = nullptr;  // must outlive the link; nullptr: heartbeats say "starting"
+  ReportBoard* reports = nullptr;     // likewise, of what this rank did and holds; may be null
   // Asked with every heartbeat: true tells the coordinator, once, to stop the job. May be empty.
   std::function<bool()> stop_requested = {};
   // Called once, on the control thread, when the coordinator is gone, silent for times.dead_after,

@@ -81,6 +81,11 @@ class WorkerEnd final : public WorkerLink {
     return command;
   }
 
+  bool has_next() override {
+    const std::lock_guard lock(channel_->mutex);
+    return !channel_->commands.empty() || channel_->coordinator_gone;
+  }
+
   void answer(StepResult result) override {
     const std::lock_guard lock(channel_->mutex);
     if (channel_->coordinator_gone) return;

@@ -29,6 +29,8 @@ class WorkerLink {
   virtual ~WorkerLink() = default;
   // The next command; blocks; nullopt when the coordinator is gone.
   virtual std::optional<StepCommand> next() = 0;
+  // Whether next() would not block. Does not block itself.
+  virtual bool has_next() = 0;
   virtual void answer(StepResult result) = 0;
 };
 

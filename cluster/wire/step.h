@@ -85,11 +85,22 @@ struct PrefillChunk {
 };
 // Appends the given token to each sequence and picks the next one: one token for each of many
 // sequences. These tokens are the answers, which penalties count.
+//
+// A row may come with guesses of how its answer goes on. They are appended too, a token is picked
+// behind each, and as far as the guesses are what is picked all of it is the answer, as if it had
+// taken as many steps (speculative decoding, Leviathan et al. 2023, arXiv 2211.17192; since a draw
+// depends on seed and position alone, the answer itself is the same). The sequence holds the wrong
+// ones until its next row says how many they were:
+//
+//   row {token 5, guesses 7 8 9}    picked 7 8 2       7 and 8 came true, 9 did not
+//   row {token 2, n_wrong 1}        picked 4
 struct DecodeBatch {
   struct Row {
     SequenceId sequence;
     std::int32_t token;
-    AllowedTokens allowed = nullptr;  // of the next one
+    AllowedTokens allowed = nullptr;         // of the next one; null where there are guesses
+    std::vector<std::int32_t> guesses = {};  // what may follow the token
+    std::int64_t n_wrong = 0;                // of its last row's guesses: forgotten first
   };
   std::vector<Row> rows;
 };
@@ -112,10 +123,13 @@ struct SaveSequence {
   std::string name;                       // of the files in it, without extension
   std::vector<std::int32_t> tokens;       // the sequence's: they are written too
   std::vector<Named<std::string>> facts;  // about model and run: attributes of NAME.h5
-  // Where NAME.h5 holds a beginning of these tokens, only what came later is written; it is
-  // replaced when that is whole. Else it is replaced by everything.
+  // NAME.h5 that holds a beginning of the tokens is replaced when what came since is whole, else by
+  // everything. Files are written beside later commands, until FinishSave.
   bool goes_on = false;
 };
+// Waits for the files of a SaveSequence that goes on, and makes them the saved ones. Does nothing
+// when that failed.
+struct FinishSave {};
 // A new sequence with the tokens of saved caches, as if they had been prefilled: every rank reads
 // what it is home of, whoever wrote it. Drawn from it are forks only, so it has no sampling. When
 // it fails nothing was made.
@@ -130,7 +144,7 @@ struct RestoreSequence {
 
 using StepCommand =
     std::variant<OpenSequence, ForkSequence, DropSequences, PrefillChunk, DecodeBatch, Shutdown,
-                 ReportRank, SaveSequence, MeasureRates, RestoreSequence>;
+                 ReportRank, SaveSequence, MeasureRates, RestoreSequence, FinishSave>;
 
 // --- Results: one for each command, in order ---
 
@@ -164,7 +178,8 @@ struct RankRates {
   Rates rates;
 };
 struct StepDone {
-  std::vector<PickedToken> picked;  // in the order of the command's rows
+  // In the order of the command's rows; of a row with guesses one more than came true.
+  std::vector<PickedToken> picked;
   std::vector<PickedToken>
       scored;  // PrefillChunk with score_logprobs: one per token that has a score
   std::size_t kv_bytes_in_use = 0;  // on all ranks, after the step

@@ -55,6 +55,11 @@ class TcpWorkerLink final : public WorkerLink {
     return command;
   }
 
+  bool has_next() override {
+    const std::lock_guard lock(mutex_);
+    return !commands_.empty() || !lost_.empty();
+  }
+
   void answer(StepResult result) override {
     asio::post(context_, [this, bytes = encode(result)] {
       if (channel_) channel_->post(MessageType::kResult, bytes);
@@ -187,8 +192,10 @@ class TcpWorkerLink final : public WorkerLink {
         channel->post(MessageType::kStop, {});
         has_asked = true;
       }
-      channel->post(MessageType::kHeartbeat,
-                    encode(config_.board != nullptr ? config_.board->read() : PhaseReport{}));
+      Heartbeat heartbeat;
+      if (config_.board != nullptr) heartbeat.phase = config_.board->read();
+      if (config_.reports != nullptr) heartbeat.report = config_.reports->newest();
+      channel->post(MessageType::kHeartbeat, encode(heartbeat));
       timer.expires_after(config_.times.heartbeat_period);
       co_await timer.async_wait(asio::use_awaitable);
     }

@@ -293,7 +293,9 @@ struct ControlServer::Impl {
       Peer& peer = shared->peers.at(rank);
       peer.last_heard = Clock::now();
       if (frame.header.type == MessageType::kHeartbeat) {
-        peer.status.phase = decode_phase(frame.payload);
+        Heartbeat heartbeat = decode_heartbeat(frame.payload);
+        peer.status.phase = heartbeat.phase;
+        if (heartbeat.report) peer.status.report = std::move(heartbeat.report);
       } else if (frame.header.type == MessageType::kResult) {
         peer.results.push_back(decode_result(frame.payload));
         peer.n_unanswered -= 1;

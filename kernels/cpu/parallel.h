@@ -7,9 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
-#include <new>
 
+#include "base/host_memory.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/meanwhile.h"
 #if defined(__SANITIZE_THREAD__)
@@ -95,25 +94,18 @@ void parallel_rows(std::int64_t n_rows, std::int64_t row_elements, const Body& b
 class Scratch {
  public:
   std::byte* bytes(std::size_t n) {
-    if (n > size_) {
-      data_.reset();
-      size_ = 0;
-      data_.reset(static_cast<std::byte*>(::operator new(n, kAlignment)));
-      size_ = n;
+    if (n > memory_.bytes()) {
+      memory_ = {};  // frees first
+      memory_ = HostMemory(n);
     }
-    return data_.get();
+    return memory_.data();
   }
   float* floats(std::int64_t n) {
     return reinterpret_cast<float*>(bytes(static_cast<std::size_t>(n) * sizeof(float)));
   }
 
  private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Free {
-    void operator()(std::byte* p) const { ::operator delete(p, kAlignment); }
-  };
-  std::unique_ptr<std::byte, Free> data_;
-  std::size_t size_ = 0;
+  HostMemory memory_;
 };
 
 }  // namespace longhaul

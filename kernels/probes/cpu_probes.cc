@@ -36,11 +36,11 @@ CpuProbes::CpuProbes(WorkClock clock, std::int64_t read_bytes)
     : clock_(clock),
       n_threads_(kernel_threads()),
       n_floats_(read_bytes / static_cast<std::int64_t>(sizeof(float))),
-      memory_(std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(n_floats_))) {
+      memory_(static_cast<std::size_t>(n_floats_) * sizeof(float)) {
   // Each part is touched by a thread, so that its pages lie near a core.
   parallel_for(n_threads_, [&](std::int64_t i) {
-    std::fill(memory_.get() + i * n_floats_ / n_threads_,
-              memory_.get() + (i + 1) * n_floats_ / n_threads_, 1.0F);
+    std::fill(memory() + i * n_floats_ / n_threads_, memory() + (i + 1) * n_floats_ / n_threads_,
+              1.0F);
   });
 }
 
@@ -61,8 +61,8 @@ Rates CpuProbes::measure() const {
       best_of(3, [&](std::int64_t) { return kernels.probe_bf16_products(kRounds, 1e-3F); });
   rates.int8_ops =
       best_of(3, [&](std::int64_t) { return kernels.probe_int8_products(kRounds, 1e-3F); });
-  rates.read_bytes = best_of(
-      2, [&](std::int64_t i) { return kernels.probe_read(memory_.get() + i * part, part); });
+  rates.read_bytes =
+      best_of(2, [&](std::int64_t i) { return kernels.probe_read(memory() + i * part, part); });
   return rates;
 }
 

@@ -4,8 +4,8 @@
 // and take the better.
 #pragma once
 #include <cstdint>
-#include <memory>
 
+#include "base/host_memory.h"
 #include "base/rates.h"
 #include "base/work_clock.h"
 
@@ -23,10 +23,12 @@ class CpuProbes {
   Rates measure() const;
 
  private:
+  float* memory() const { return reinterpret_cast<float*>(memory_.data()); }
+
   WorkClock clock_;
   std::int64_t n_threads_;
   std::int64_t n_floats_;
-  std::unique_ptr<float[]> memory_;
+  HostMemory memory_;  // as weights and caches lie in
 };
 
 }  // namespace longhaul

@@ -51,14 +51,18 @@ AttentionResult attention(const AttentionCase& c) {
       }
       if (max == kMinusInfinity) continue;
 
+      std::vector<double>& weights = scores;
       double sum = 0;
-      for (const double score : scores) sum += std::exp(score - max);
+      for (double& score : scores) {
+        score = std::exp(score - max);
+        sum += score;
+      }
       result.lse[i * n_heads + h] = max + std::log(sum);
       const double denominator =
           sum + (c.sink_logits.empty() ? 0.0 : std::exp(c.sink_logits[h] - max));
       double* out = &result.out[(i * n_heads + h) * head_dim];
       for (std::size_t j = 0; j < kv_len; ++j) {
-        const double weight = std::exp(scores[j] - max) / denominator;
+        const double weight = weights[j] / denominator;
         if (weight == 0.0) continue;
         const double* v = &c.v[(j * n_kv_heads + kv_head) * head_dim];
         for (std::size_t d = 0; d < head_dim; ++d) out[d] += weight * v[d];

@@ -13,8 +13,6 @@
 namespace longhaul::chat {
 namespace {
 
-using Kind = ExpressionKind;
-
 std::string undefined_reason(const Value& value) {
   const auto& what = value.undefined_reason().what;
   return what ? *what : "a value that is undefined is used";
@@ -51,51 +49,51 @@ Value Evaluator::evaluate(const Expression& e) {
 Value Evaluator::evaluate_parts(const Expression& e) {
   const auto part = [&](std::size_t i) { return evaluate(*e.parts[i]); };
   switch (e.kind) {
-    case Kind::kConstant:
+    case ExpressionKind::kConstant:
       return e.constant;
-    case Kind::kName:
+    case ExpressionKind::kName:
       return look_up(e.name);
-    case Kind::kList:
-    case Kind::kTuple: {
-      List list{.items = {}, .is_tuple = e.kind == Kind::kTuple};
+    case ExpressionKind::kList:
+    case ExpressionKind::kTuple: {
+      List list{.items = {}, .is_tuple = e.kind == ExpressionKind::kTuple};
       for (const Expression* item : e.parts) list.items.push_back(evaluate(*item));
       return list;
     }
-    case Kind::kDict:
+    case ExpressionKind::kDict:
       return dict(e);
-    case Kind::kAttribute:
+    case ExpressionKind::kAttribute:
       return attribute(part(0), e.name);
-    case Kind::kItem: {
+    case ExpressionKind::kItem: {
       const Value of = part(0);
       return item(of, part(1));
     }
-    case Kind::kSlice:
+    case ExpressionKind::kSlice:
       return slice(e);
-    case Kind::kCall:
+    case ExpressionKind::kCall:
       return call(e, part(0));
-    case Kind::kFilter: {
+    case ExpressionKind::kFilter: {
       const Value value = part(0);
       return apply_filter(e.name, value, arguments(e));
     }
-    case Kind::kTest: {
+    case ExpressionKind::kTest: {
       const Value value = part(0);
       return apply_test(e.name, value, arguments(e));
     }
-    case Kind::kNot:
+    case ExpressionKind::kNot:
       return !part(0).truth();
-    case Kind::kNegative:
+    case ExpressionKind::kNegative:
       return negative(part(0));
-    case Kind::kPositive:
+    case ExpressionKind::kPositive:
       return arithmetic("+", std::int64_t{0}, part(0), limits_.max_text_bytes);
-    case Kind::kAnd: {
+    case ExpressionKind::kAnd: {
       Value left = part(0);
       return left.truth() ? part(1) : left;
     }
-    case Kind::kOr: {
+    case ExpressionKind::kOr: {
       Value left = part(0);
       return left.truth() ? left : part(1);
     }
-    case Kind::kArithmetic: {
+    case ExpressionKind::kArithmetic: {
       const Value left = part(0);
       const Value right = part(1);
       Value result = arithmetic(e.name, left, right, limits_.max_text_bytes);
@@ -103,11 +101,11 @@ Value Evaluator::evaluate_parts(const Expression& e) {
       if (const List* list = result.list()) count_steps(list->items.size());
       return result;
     }
-    case Kind::kJoin:
+    case ExpressionKind::kJoin:
       return join(e);
-    case Kind::kCompare:
+    case ExpressionKind::kCompare:
       return compare(e);
-    case Kind::kCondition:
+    case ExpressionKind::kCondition:
       if (part(1).truth()) return part(0);
       return e.parts[2] == nullptr ? Value::undefined("the condition has no \"else\"") : part(2);
   }

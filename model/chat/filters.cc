@@ -7,8 +7,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/error.h"
 #include "model/chat/evaluator.h"
+#include "model/chat/fail.h"
 #include "model/chat/operators.h"
 #include "model/chat/python_text.h"
 #include "model/chat/string_methods.h"
@@ -16,10 +16,6 @@
 
 namespace longhaul::chat {
 namespace {
-
-[[noreturn]] void fail(std::string_view reason) {
-  throw Error(ErrorCode::kInvalidArgument, std::string(reason));
-}
 
 Text text_argument(const FilterCall& call, std::size_t position, std::string_view name,
                    std::string_view otherwise) {

@@ -3,18 +3,14 @@
 
 #include <array>
 
-#include "base/error.h"
 #include "model/chat/evaluator.h"
+#include "model/chat/fail.h"
 #include "model/chat/python_text.h"
 
 namespace longhaul::chat {
 namespace {
 
 constexpr std::int64_t kMaxRange = 100'000;
-
-[[noreturn]] void fail(std::string_view reason) {
-  throw Error(ErrorCode::kInvalidArgument, std::string(reason));
-}
 
 std::int64_t integer_at(const Arguments& given, std::size_t i) {
   if (!given.positional[i].integer()) fail("range() needs integers");

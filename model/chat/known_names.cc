@@ -6,7 +6,7 @@
 namespace longhaul::chat {
 namespace {
 
-constexpr std::string_view kFilters[] = {
+constexpr std::string_view kFilterNames[] = {
     "abs",      "batch",  "capitalize", "center",     "count",      "d",        "default",
     "dictsort", "e",      "escape",     "first",      "float",      "format",   "indent",
     "int",      "items",  "join",       "last",       "length",     "list",     "lower",
@@ -44,7 +44,7 @@ bool contains(const std::string_view (&names)[N], std::string_view name) {
 
 }  // namespace
 
-bool is_known_filter(std::string_view name) { return contains(kFilters, name); }
+bool is_known_filter(std::string_view name) { return contains(kFilterNames, name); }
 bool is_known_test(std::string_view name) { return contains(kTests, name); }
 bool is_known_method(std::string_view name) { return contains(kMethods, name); }
 bool is_known_function(std::string_view name) { return contains(kFunctions, name); }

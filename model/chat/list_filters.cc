@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "base/error.h"
 #include "model/chat/evaluator.h"
+#include "model/chat/fail.h"
 #include "model/chat/filters.h"
 #include "model/chat/operators.h"
 #include "model/chat/python_text.h"
@@ -14,10 +14,6 @@
 
 namespace longhaul::chat {
 namespace {
-
-[[noreturn]] void fail(std::string_view reason) {
-  throw Error(ErrorCode::kInvalidArgument, std::string(reason));
-}
 
 std::vector<Value> items(const FilterCall& call) { return items_of(call.value)->items; }
 

@@ -4,17 +4,13 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "model/chat/evaluator.h"
+#include "model/chat/fail.h"
 #include "model/chat/operators.h"
 #include "model/chat/string_methods.h"
 
 namespace longhaul::chat {
 namespace {
-
-[[noreturn]] void fail(std::string_view reason) {
-  throw Error(ErrorCode::kInvalidArgument, std::string(reason));
-}
 
 constexpr std::string_view kListChanges[] = {"append", "clear",  "extend",  "insert",
                                              "pop",    "remove", "reverse", "sort"};

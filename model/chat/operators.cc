@@ -5,17 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
+#include "model/chat/fail.h"
 #include "model/chat/unicode.h"
 
 namespace longhaul::chat {
 namespace {
 
 constexpr std::size_t kMaxItems = 1'000'000;
-
-[[noreturn]] void fail(std::string_view reason) {
-  throw Error(ErrorCode::kInvalidArgument, std::string(reason));
-}
 
 [[noreturn]] void wrong_kinds(std::string_view op, const Value& a, const Value& b) {
   for (const Value* value : {&a, &b}) {

@@ -10,18 +10,16 @@
 namespace longhaul::chat {
 namespace {
 
-using Kind = ExpressionKind;
-
 const Expression* parse_or(ParserState& s);
 const Expression* parse_unary(ParserState& s, bool with_filters);
 
 const Expression* constant(ParserState& s, Value value, int line) {
-  Expression& e = s.make(Kind::kConstant, line);
+  Expression& e = s.make(ExpressionKind::kConstant, line);
   e.constant = std::move(value);
   return s.done(e);
 }
 
-const Expression* with_parts(ParserState& s, Kind kind, int line, std::string name,
+const Expression* with_parts(ParserState& s, ExpressionKind kind, int line, std::string name,
                              std::vector<const Expression*> parts) {
   Expression& e = s.make(kind, line);
   e.name = std::move(name);
@@ -51,7 +49,7 @@ const Expression* parse_list(ParserState& s, int line) {
     if (s.skip_operator("]")) break;
     parts.push_back(parse_expression(s));
   }
-  return with_parts(s, Kind::kList, line, "", std::move(parts));
+  return with_parts(s, ExpressionKind::kList, line, "", std::move(parts));
 }
 
 const Expression* parse_dict(ParserState& s, int line) {
@@ -63,7 +61,7 @@ const Expression* parse_dict(ParserState& s, int line) {
     s.expect_operator(":");
     parts.push_back(parse_expression(s));
   }
-  return with_parts(s, Kind::kDict, line, "", std::move(parts));
+  return with_parts(s, ExpressionKind::kDict, line, "", std::move(parts));
 }
 
 const Expression* parse_name(ParserState& s, const Token& token) {
@@ -71,7 +69,7 @@ const Expression* parse_name(ParserState& s, const Token& token) {
   if (name == "true" || name == "True") return constant(s, true, token.line);
   if (name == "false" || name == "False") return constant(s, false, token.line);
   if (name == "none" || name == "None") return constant(s, None{}, token.line);
-  return with_parts(s, Kind::kName, token.line, name, {});
+  return with_parts(s, ExpressionKind::kName, token.line, name, {});
 }
 
 const Expression* parse_primary(ParserState& s) {
@@ -96,7 +94,7 @@ const Expression* parse_primary(ParserState& s) {
   if (token.text == "[") return parse_list(s, token.line);
   if (token.text == "{") return parse_dict(s, token.line);
   if (token.text != "(") s.fail(fmt::format("unexpected \"{}\"", token.text), token.line);
-  if (s.skip_operator(")")) return with_parts(s, Kind::kTuple, token.line, "", {});
+  if (s.skip_operator(")")) return with_parts(s, ExpressionKind::kTuple, token.line, "", {});
   const Expression* inside = parse_tuple_or_one(s, /*with_condition=*/true);
   s.expect_operator(")");
   return inside;
@@ -124,9 +122,9 @@ void parse_arguments(ParserState& s, Expression& call) {
 const Expression* parse_call(ParserState& s, const Expression* callee) {
   const int line = s.now().line;
   s.expect_operator("(");
-  if (callee->kind == Kind::kAttribute && !is_known_method(callee->name))
+  if (callee->kind == ExpressionKind::kAttribute && !is_known_method(callee->name))
     s.unsupported(fmt::format("the method .{}() is not supported", callee->name), line);
-  Expression& call = s.make(Kind::kCall, line);
+  Expression& call = s.make(ExpressionKind::kCall, line);
   call.parts.push_back(callee);
   parse_arguments(s, call);
   return s.done(call);
@@ -148,9 +146,9 @@ const Expression* parse_subscript(ParserState& s, const Expression* of, int line
   s.expect_operator("]");
   if (n_colons == 0) {
     if (parts[0] == nullptr) s.fail("a subscript is missing between [ and ]", line);
-    return with_parts(s, Kind::kItem, line, "", {of, parts[0]});
+    return with_parts(s, ExpressionKind::kItem, line, "", {of, parts[0]});
   }
-  return with_parts(s, Kind::kSlice, line, "", {of, parts[0], parts[1], parts[2]});
+  return with_parts(s, ExpressionKind::kSlice, line, "", {of, parts[0], parts[1], parts[2]});
 }
 
 const Expression* parse_postfix(ParserState& s, const Expression* e) {
@@ -159,10 +157,10 @@ const Expression* parse_postfix(ParserState& s, const Expression* e) {
     if (s.skip_operator(".")) {
       const Token token = s.take();
       if (token.kind == TokenKind::kInteger) {
-        e = with_parts(s, Kind::kItem, line, "",
+        e = with_parts(s, ExpressionKind::kItem, line, "",
                        {e, constant(s, number_of<std::int64_t>(s, token), line)});
       } else if (token.kind == TokenKind::kName) {
-        e = with_parts(s, Kind::kAttribute, line, token.text, {e});
+        e = with_parts(s, ExpressionKind::kAttribute, line, token.text, {e});
       } else {
         s.fail("a name is missing after \".\"", line);
       }
@@ -181,7 +179,7 @@ const Expression* parse_one_filter(ParserState& s, const Expression* of) {
   std::string name = s.expect_name("a filter's name");
   if (!is_known_filter(name))
     s.unsupported(fmt::format("the filter \"{}\" is not supported", name), line);
-  Expression& filter = s.make(Kind::kFilter, line);
+  Expression& filter = s.make(ExpressionKind::kFilter, line);
   filter.name = std::move(name);
   filter.parts.push_back(of);
   if (s.skip_operator("(")) parse_arguments(s, filter);
@@ -210,7 +208,7 @@ const Expression* parse_test(ParserState& s, const Expression* of) {
   std::string name = s.expect_name("a test's name");
   if (!is_known_test(name))
     s.unsupported(fmt::format("the test \"{}\" is not supported", name), line);
-  Expression& test = s.make(Kind::kTest, line);
+  Expression& test = s.make(ExpressionKind::kTest, line);
   test.name = std::move(name);
   test.parts.push_back(of);
   if (s.skip_operator("(")) {
@@ -219,7 +217,7 @@ const Expression* parse_test(ParserState& s, const Expression* of) {
     test.parts.push_back(parse_postfix(s, parse_primary(s)));
   }
   const Expression* tested = s.done(test);
-  return negated ? with_parts(s, Kind::kNot, line, "", {tested}) : tested;
+  return negated ? with_parts(s, ExpressionKind::kNot, line, "", {tested}) : tested;
 }
 
 const Expression* parse_filters_and_tests(ParserState& s, const Expression* e) {
@@ -241,9 +239,9 @@ const Expression* parse_unary(ParserState& s, bool with_filters) {
   const int line = s.now().line;
   const Expression* e = nullptr;
   if (s.skip_operator("-")) {
-    e = with_parts(s, Kind::kNegative, line, "", {parse_unary(s, false)});
+    e = with_parts(s, ExpressionKind::kNegative, line, "", {parse_unary(s, false)});
   } else if (s.skip_operator("+")) {
-    e = with_parts(s, Kind::kPositive, line, "", {parse_unary(s, false)});
+    e = with_parts(s, ExpressionKind::kPositive, line, "", {parse_unary(s, false)});
   } else {
     e = parse_primary(s);
   }
@@ -261,7 +259,7 @@ const Expression* parse_arithmetic(ParserState& s, const std::string_view (&oper
     for (const std::string_view op : operators) {
       if (!s.is_operator(op)) continue;
       const int line = s.take().line;
-      left = with_parts(s, Kind::kArithmetic, line, std::string(op), {left, next()});
+      left = with_parts(s, ExpressionKind::kArithmetic, line, std::string(op), {left, next()});
       found = true;
       break;
     }
@@ -283,7 +281,8 @@ const Expression* parse_join(ParserState& s) {
   const int line = s.now().line;
   std::vector<const Expression*> parts = {parse_product(s)};
   while (s.skip_operator("~")) parts.push_back(parse_product(s));
-  return parts.size() == 1 ? parts[0] : with_parts(s, Kind::kJoin, line, "", std::move(parts));
+  return parts.size() == 1 ? parts[0]
+                           : with_parts(s, ExpressionKind::kJoin, line, "", std::move(parts));
 }
 
 const Expression* parse_sum(ParserState& s) {
@@ -310,7 +309,7 @@ const Expression* parse_compare(ParserState& s) {
   const Expression* first = parse_sum(s);
   std::string op = take_comparison(s);
   if (op.empty()) return first;
-  Expression& e = s.make(Kind::kCompare, line);
+  Expression& e = s.make(ExpressionKind::kCompare, line);
   e.parts.push_back(first);
   for (; !op.empty(); op = take_comparison(s)) {
     e.names.push_back(op);
@@ -322,7 +321,7 @@ const Expression* parse_compare(ParserState& s) {
 const Expression* parse_not(ParserState& s) {
   const ParserState::Level level(s);
   const int line = s.now().line;
-  if (s.skip_name("not")) return with_parts(s, Kind::kNot, line, "", {parse_not(s)});
+  if (s.skip_name("not")) return with_parts(s, ExpressionKind::kNot, line, "", {parse_not(s)});
   return parse_compare(s);
 }
 
@@ -330,7 +329,7 @@ const Expression* parse_and(ParserState& s) {
   const Expression* left = parse_not(s);
   while (s.is_name("and")) {
     const int line = s.take().line;
-    left = with_parts(s, Kind::kAnd, line, "", {left, parse_not(s)});
+    left = with_parts(s, ExpressionKind::kAnd, line, "", {left, parse_not(s)});
   }
   return left;
 }
@@ -339,7 +338,7 @@ const Expression* parse_or(ParserState& s) {
   const Expression* left = parse_and(s);
   while (s.is_name("or")) {
     const int line = s.take().line;
-    left = with_parts(s, Kind::kOr, line, "", {left, parse_and(s)});
+    left = with_parts(s, ExpressionKind::kOr, line, "", {left, parse_and(s)});
   }
   return left;
 }
@@ -353,7 +352,7 @@ const Expression* parse_expression(ParserState& s) {
     const int line = s.take().line;
     const Expression* condition = parse_or(s);
     const Expression* otherwise = s.skip_name("else") ? parse_expression(s) : nullptr;
-    e = with_parts(s, Kind::kCondition, line, "", {e, condition, otherwise});
+    e = with_parts(s, ExpressionKind::kCondition, line, "", {e, condition, otherwise});
   }
   return e;
 }
@@ -375,7 +374,7 @@ const Expression* parse_tuple_or_one(ParserState& s, bool with_condition) {
     }
     parts.push_back(with_condition ? parse_expression(s) : parse_without_condition(s));
   }
-  return is_tuple ? with_parts(s, Kind::kTuple, line, "", std::move(parts)) : parts[0];
+  return is_tuple ? with_parts(s, ExpressionKind::kTuple, line, "", std::move(parts)) : parts[0];
 }
 
 const Expression* parse_filters(ParserState& s, const Expression* inner) {

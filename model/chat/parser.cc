@@ -11,8 +11,6 @@
 namespace longhaul::chat {
 namespace {
 
-using Kind = StatementKind;
-
 constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
 constexpr std::array<std::string_view, 8> kUnsupportedTags = {
     "include", "extends", "import", "from", "block", "autoescape", "trans", "do"};
@@ -40,13 +38,13 @@ class Parser {
   const Statement* statement() {
     const int line = s_.now().line;
     if (s_.is(TokenKind::kText)) {
-      Statement& text = s_.make_statement(Kind::kText, line);
+      Statement& text = s_.make_statement(StatementKind::kText, line);
       text.text = s_.take().text;
       return &text;
     }
     if (s_.is(TokenKind::kPrintBegin)) {
       s_.take();
-      Statement& print = s_.make_statement(Kind::kPrint, line);
+      Statement& print = s_.make_statement(StatementKind::kPrint, line);
       print.expression = parse_tuple_or_one(s_, /*with_condition=*/true);
       s_.expect(TokenKind::kPrintEnd, "}}");
       return &print;
@@ -89,7 +87,7 @@ class Parser {
   }
 
   const Statement* if_block(int line) {
-    Statement& statement = s_.make_statement(Kind::kIf, line);
+    Statement& statement = s_.make_statement(StatementKind::kIf, line);
     std::string name = "if";
     while (name != "endif") {
       Branch branch;
@@ -104,7 +102,7 @@ class Parser {
   }
 
   const Statement* for_block(int line) {
-    Statement& loop = s_.make_statement(Kind::kFor, line);
+    Statement& loop = s_.make_statement(StatementKind::kFor, line);
     loop.target = target();
     if (!s_.skip_name("in")) s_.fail("expected \"in\"");
     loop.expression = parse_tuple_or_one(s_, /*with_condition=*/false);
@@ -143,14 +141,14 @@ class Parser {
   const Statement* set(int line) {
     Target where = target();
     if (s_.skip_operator("=")) {
-      Statement& statement = s_.make_statement(Kind::kSet, line);
+      Statement& statement = s_.make_statement(StatementKind::kSet, line);
       statement.target = std::move(where);
       statement.expression = parse_tuple_or_one(s_, /*with_condition=*/true);
       end_tag();
       return &statement;
     }
     if (where.is_tuple) s_.fail("a {% set %} block has one name");
-    Statement& statement = s_.make_statement(Kind::kSetBlock, line);
+    Statement& statement = s_.make_statement(StatementKind::kSetBlock, line);
     statement.target = std::move(where);
     if (s_.skip_operator("|")) statement.filters = block_filters(line);
     statement.body = body("endset");
@@ -181,7 +179,7 @@ class Parser {
   }
 
   const Statement* macro(int line) {
-    Statement& statement = s_.make_statement(Kind::kMacro, line);
+    Statement& statement = s_.make_statement(StatementKind::kMacro, line);
     statement.text = s_.expect_name("the macro's name");
     statement.parameters = parameters();
     const int loops = std::exchange(n_loops_, 0);
@@ -191,7 +189,7 @@ class Parser {
   }
 
   const Statement* call_block(int line) {
-    Statement& statement = s_.make_statement(Kind::kCallBlock, line);
+    Statement& statement = s_.make_statement(StatementKind::kCallBlock, line);
     if (s_.is_operator("(")) statement.parameters = parameters();
     statement.expression = parse_expression(s_);
     if (statement.expression->kind != ExpressionKind::kCall) s_.fail("expected a call", line);
@@ -202,14 +200,14 @@ class Parser {
   }
 
   const Statement* filter_block(int line) {
-    Statement& statement = s_.make_statement(Kind::kFilterBlock, line);
+    Statement& statement = s_.make_statement(StatementKind::kFilterBlock, line);
     statement.filters = block_filters(line);
     statement.body = body("endfilter");
     return &statement;
   }
 
   const Statement* with_block(int line) {
-    Statement& statement = s_.make_statement(Kind::kWith, line);
+    Statement& statement = s_.make_statement(StatementKind::kWith, line);
     while (!s_.is(TokenKind::kBlockEnd)) {
       if (!statement.assignments.empty()) s_.expect_operator(",");
       Target where = target();
@@ -221,7 +219,7 @@ class Parser {
   }
 
   const Statement* generation(int line) {
-    Statement& statement = s_.make_statement(Kind::kScope, line);
+    Statement& statement = s_.make_statement(StatementKind::kScope, line);
     const int loops = std::exchange(n_loops_, 0);
     statement.body = body("endgeneration");
     n_loops_ = loops;
@@ -231,7 +229,7 @@ class Parser {
   const Statement* jump(const std::string& name, int line) {
     if (n_loops_ == 0) s_.fail(fmt::format("{{% {} %}} stands outside a loop", name), line);
     Statement& statement =
-        s_.make_statement(name == "break" ? Kind::kBreak : Kind::kContinue, line);
+        s_.make_statement(name == "break" ? StatementKind::kBreak : StatementKind::kContinue, line);
     end_tag();
     return &statement;
   }

@@ -5,17 +5,13 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/error.h"
+#include "model/chat/fail.h"
 #include "model/chat/operators.h"
 #include "model/chat/python_text.h"
 #include "model/chat/string_methods.h"
 
 namespace longhaul::chat {
 namespace {
-
-[[noreturn]] void fail(std::string_view reason) {
-  throw Error(ErrorCode::kInvalidArgument, std::string(reason));
-}
 
 struct Place {
   std::string flags;

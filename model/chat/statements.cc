@@ -6,19 +6,12 @@
 #include "base/error.h"
 #include "model/chat/evaluator.h"
 #include "model/chat/evaluator_level.h"
+#include "model/chat/fail.h"
 #include "model/chat/operators.h"
 #include "model/chat/python_text.h"
 
 namespace longhaul::chat {
-namespace {
-
-using Kind = StatementKind;
-
-[[noreturn]] void fail(std::string_view reason) {
-  throw Error(ErrorCode::kInvalidArgument, std::string(reason));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Evaluator::Level::Level(Evaluator& evaluator, int line) : evaluator_(evaluator) {
   evaluator.line_ = line;
@@ -82,41 +75,41 @@ Evaluator::Flow Evaluator::run(const Block& block) {
 Evaluator::Flow Evaluator::run(const Statement& statement) {
   const Level level(*this, statement.line);
   switch (statement.kind) {
-    case Kind::kText:
+    case StatementKind::kText:
       check_size(output_.size() + statement.text.size());
       output_.append(statement.text, Origin::kTemplate);
       break;
-    case Kind::kPrint:
+    case StatementKind::kPrint:
       print(evaluate(*statement.expression));
       break;
-    case Kind::kIf:
+    case StatementKind::kIf:
       return run_if(statement);
-    case Kind::kFor:
+    case StatementKind::kFor:
       return run_for(statement);
-    case Kind::kSet:
+    case StatementKind::kSet:
       assign(statement.target, evaluate(*statement.expression));
       break;
-    case Kind::kSetBlock:
+    case StatementKind::kSetBlock:
       assign(statement.target, filtered(statement.filters, text_of(statement.body)));
       break;
-    case Kind::kMacro:
+    case StatementKind::kMacro:
       macro_scopes_.push_back(scope_);
       scope_->names.insert_or_assign(statement.text, macro(statement, statement.text));
       break;
-    case Kind::kCallBlock:
+    case StatementKind::kCallBlock:
       run_call_block(statement);
       break;
-    case Kind::kFilterBlock:
+    case StatementKind::kFilterBlock:
       print(filtered(statement.filters, text_of(statement.body)));
       break;
-    case Kind::kWith:
+    case StatementKind::kWith:
       return run_with(statement);
-    case Kind::kScope:
+    case StatementKind::kScope:
       print(text_of(statement.body));
       break;
-    case Kind::kBreak:
+    case StatementKind::kBreak:
       return Flow::kBreak;
-    case Kind::kContinue:
+    case StatementKind::kContinue:
       return Flow::kContinue;
   }
   return Flow::kOn;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "model/chat/fail.h"
 #include "model/chat/operators.h"
 #include "model/chat/python_text.h"
 #include "model/chat/unicode.h"
@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::size_t kMaxPieces = 1'000'000;
 constexpr std::int64_t kMaxWidth = 1 << 20;
-
-[[noreturn]] void fail(std::string_view reason) {
-  throw Error(ErrorCode::kInvalidArgument, std::string(reason));
-}
 
 // One call: the text, the name and the arguments, with checks.
 struct Call {

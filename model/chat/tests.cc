@@ -3,18 +3,14 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "model/chat/evaluator.h"
+#include "model/chat/fail.h"
 #include "model/chat/known_names.h"
 #include "model/chat/operators.h"
 #include "model/chat/unicode.h"
 
 namespace longhaul::chat {
 namespace {
-
-[[noreturn]] void fail(std::string_view reason) {
-  throw Error(ErrorCode::kInvalidArgument, std::string(reason));
-}
 
 struct NamedTest {
   std::string_view name;

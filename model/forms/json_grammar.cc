@@ -16,7 +16,7 @@ namespace longhaul::forms {
 namespace {
 
 constexpr std::int32_t kMaxBlanks = 32;
-constexpr std::int32_t kMaxStates = 20'000;
+constexpr std::int32_t kMaxGrammarStates = 20'000;
 
 constexpr std::string_view kInteger = "-?(?:0|[1-9][0-9]{0,17})";
 constexpr std::string_view kNumber =
@@ -64,10 +64,10 @@ ExpressionId JsonGrammar::key(std::string_view text) {
 
 ExpressionId JsonGrammar::key_other_than(const std::vector<std::string>& keys) {
   const auto to_own_machine = [&](const auto& make) {
-    auto own = std::make_unique<Expressions>(std::size_t{kMaxStates} * 16);
+    auto own = std::make_unique<Expressions>(std::size_t{kMaxGrammarStates} * 16);
     const ExpressionId start = make(*own);
     Automaton automaton(std::move(own));
-    return to_machine(automaton, start, kMaxStates);
+    return to_machine(automaton, start, kMaxGrammarStates);
   };
   const Machine any = to_own_machine([](Expressions& own) {
     return JsonGrammar(own).string_of(
@@ -78,7 +78,7 @@ ExpressionId JsonGrammar::key_other_than(const std::vector<std::string>& keys) {
     for (const std::string& text : keys) ways.push_back(JsonGrammar(own).key(text));
     return own.either(std::move(ways));
   });
-  return expressions_.sealed(expressions_.machine(difference(any, those, kMaxStates)));
+  return expressions_.sealed(expressions_.machine(difference(any, those, kMaxGrammarStates)));
 }
 
 ExpressionId JsonGrammar::integer() { return utf8_regex(expressions_, kInteger); }

@@ -26,7 +26,7 @@ namespace {
 constexpr JsonLimits kLimits = {.max_bytes = std::size_t{1} << 20, .max_depth = 64};
 constexpr std::string_view kSource = "JSON schema";
 constexpr std::int64_t kMaxCount = 1'000'000'000;
-constexpr std::int32_t kMaxStates = 50'000;
+constexpr std::int32_t kMaxSchemaStates = 50'000;
 
 std::vector<JsonField> elements_of(const JsonField& list) {
   std::vector<JsonField> elements;
@@ -216,10 +216,10 @@ class SchemaReader {
 
   template <typename Make>
   static Machine machine(const Make& make) {
-    auto own = std::make_unique<Expressions>(std::size_t{kMaxStates} * 8);
+    auto own = std::make_unique<Expressions>(std::size_t{kMaxSchemaStates} * 8);
     const ExpressionId start = make(*own);
     Automaton automaton(std::move(own));
-    return to_machine(automaton, start, kMaxStates);
+    return to_machine(automaton, start, kMaxSchemaStates);
   }
 
   ExpressionId all_of(const JsonField& schema, std::vector<Machine> wanted,
@@ -232,7 +232,7 @@ class SchemaReader {
       while (wanted.size() > 1) {
         const Machine last = std::move(wanted.back());
         wanted.pop_back();
-        wanted.back() = intersection(wanted.back(), last, kMaxStates);
+        wanted.back() = intersection(wanted.back(), last, kMaxSchemaStates);
       }
     } catch (const Error& error) {
       schema.fail(

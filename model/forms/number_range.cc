@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int32_t kMaxWhole = 18;
 constexpr std::int32_t kMaxFraction = 17;
-constexpr std::int32_t kMaxStates = 20'000;
+constexpr std::int32_t kMaxRangeStates = 20'000;
 
 // Numbers without a sign. `digits` of a bound are compared from the front: the first one that
 // differs decides.
@@ -126,10 +126,10 @@ class Magnitudes {
 using Bound = std::optional<NumberBound>;
 
 Machine machine_of(NumberKind kind, const auto& make) {
-  auto own = std::make_unique<Expressions>(std::size_t{kMaxStates} * 16);
+  auto own = std::make_unique<Expressions>(std::size_t{kMaxRangeStates} * 16);
   const ExpressionId start = make(Magnitudes(*own, kind));
   Automaton automaton(std::move(own));
-  return to_machine(automaton, start, kMaxStates);
+  return to_machine(automaton, start, kMaxRangeStates);
 }
 
 // `low` and `high` are bounds of the magnitude; their signs are not looked at.
@@ -140,7 +140,7 @@ ExpressionId magnitudes_between(Expressions& expressions, NumberKind kind, const
         machine_of(kind, [&](Magnitudes m) { return m.at_least(low->value, low->is_excluded); });
     const Machine below =
         machine_of(kind, [&](Magnitudes m) { return m.at_most(high->value, high->is_excluded); });
-    return expressions.machine(intersection(above, below, kMaxStates));
+    return expressions.machine(intersection(above, below, kMaxRangeStates));
   }
   Magnitudes all(expressions, kind);
   if (low) return all.at_least(low->value, low->is_excluded);

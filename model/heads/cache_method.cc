@@ -46,6 +46,13 @@ struct PolicyOf {
                         m.sink, m.window));
     return {.see = SeeSinkRecent{m.sink, m.window - m.sink, m.positions}};
   }
+  HeadPolicy operator()(const RazorMethod& m) const {
+    require(
+        0 <= m.sink && m.sink < m.window,
+        fmt::format("razor: sink={} must be less than window={}: a query sees its own token too",
+                    m.sink, m.window));
+    return {.see = SeeSinkRecent{m.sink, m.window - m.sink}, .rest = Rest::kCompensationKey};
+  }
   HeadPolicy operator()(const WindowMethod& m) const {
     require(m.window >= 1, fmt::format("window: window={} must be at least 1", m.window));
     return {.see = SeeSinkRecent{0, m.window}};
@@ -115,6 +122,7 @@ struct SetBudget {
   void operator()(DenseMethod&) const {}
   void operator()(StreamingMethod& m) const { m.window = n_tokens; }
   void operator()(WindowMethod& m) const { m.window = n_tokens; }
+  void operator()(RazorMethod& m) const { m.window = n_tokens; }
   void operator()(SlideMethod& m) const {
     m.cap = n_tokens;
     m.slide = std::min(m.slide, std::max<std::int64_t>(1, (n_tokens - m.sink) / 2));
@@ -139,8 +147,6 @@ struct SetBudget {
   }
 };
 
-bool sees_all(const HeadPolicy& policy) { return kind_of(policy) == HeadKind::kRetrieval; }
-
 }  // namespace
 
 CacheMethod with_budget(CacheMethod method, std::int64_t n_tokens) {
@@ -152,23 +158,55 @@ HeadPolicy policy_of(const CacheMethod& method, LayerId layer, std::int64_t n_la
   return std::visit(PolicyOf{layer, n_layers}, method);
 }
 
+void require_whole_pages(const HeadMethods& methods, std::int64_t block_size) {
+  for (const std::optional<CacheMethod>& method : {methods.all, methods.full, methods.streaming}) {
+    const auto* quest = method ? std::get_if<QuestMethod>(&*method) : nullptr;
+    if (quest == nullptr || quest->page < 1) continue;  // which policy_of refuses
+    require(block_size % quest->page == 0,
+            fmt::format("quest: page={} does not divide --block-size {}, and a cache block holds "
+                        "whole pages: change one of them",
+                        quest->page, block_size));
+  }
+}
+
 HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const HeadMethods& methods) {
   HeadTable heads = duo_attention_heads(spec, roles);
   if (methods.empty()) return heads;
   require(!(methods.all && methods.full),
           "--policy says what all heads keep, --full-heads what those keep that a head profile "
           "lets see every token: give one of them");
+  require(!(methods.all && methods.streaming),
+          "--policy says what all heads keep, --streaming-heads what some of them do: give one of "
+          "them");
   require(!methods.all || roles.n_retrieval() == roles.n_layers * roles.n_kv_heads,
           "--policy says what all heads keep: beside streaming heads of a head profile give "
           "--full-heads, for those that keep every token");
-  const CacheMethod& method = methods.all ? *methods.all : *methods.full;
-  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
-    const HeadPolicy policy = policy_of(method, layer, spec.n_layers);
-    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
-      if (sees_all(heads.at(layer, kv_head))) heads.set(layer, kv_head, policy);
+  const HeadTable before = heads;
+  require(
+      !methods.streaming || before.count(HeadKind::kStreaming) > 0,
+      "--streaming-heads says what those heads keep that a head profile lets see a window: give "
+      "--head-profile, of which some stream");
+  const auto set = [&](const std::optional<CacheMethod>& method, HeadKind kind) {
+    if (!method) return;
+    for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+      const HeadPolicy policy = policy_of(*method, layer, spec.n_layers);
+      for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+        if (kind_of(before.at(layer, kv_head)) == kind) heads.set(layer, kv_head, policy);
+      }
     }
-  }
+  };
+  set(methods.all ? methods.all : methods.full, HeadKind::kRetrieval);
+  set(methods.streaming, HeadKind::kStreaming);
   return heads;
+}
+
+bool leaves_rest(const HeadTable& heads) {
+  bool any = false;
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads()))
+      any = any || heads.at(layer, kv_head).rest != Rest::kNothing;
+  }
+  return any;
 }
 
 }  // namespace longhaul

@@ -41,6 +41,15 @@ struct SlideMethod {
   bool operator==(const SlideMethod&) const = default;
 };
 
+// RazorAttention (Tang et al. 2024, arXiv 2407.15891, section 3.3) of heads that retrieve nothing:
+// the first tokens, the last ones, and one key and value that stand for all between, weighted by
+// their number.
+struct RazorMethod {
+  std::int64_t sink = 4;
+  std::int64_t window = 4004;  // tokens that a query sees, sinks and its own included
+  bool operator==(const RazorMethod&) const = default;
+};
+
 // What methods have in common that keep the tokens with the highest attention from a text's last
 // queries.
 struct ScoredBudget {
@@ -101,7 +110,7 @@ struct QuestMethod {
 
 using CacheMethod =
     std::variant<DenseMethod, StreamingMethod, WindowMethod, SlideMethod, SnapKvMethod,
-                 PyramidKvMethod, AdaKvMethod, TovaMethod, H2oMethod, QuestMethod>;
+                 PyramidKvMethod, AdaKvMethod, TovaMethod, H2oMethod, QuestMethod, RazorMethod>;
 
 // The same method with a cache of so many tokens for each head, whatever it says itself; of dense
 // itself. A slide is no longer than half of what it slides in.
@@ -115,12 +124,20 @@ HeadPolicy policy_of(const CacheMethod& method, LayerId layer, std::int64_t n_la
 struct HeadMethods {
   std::optional<CacheMethod> all;   // of all heads; needs roles of which none streams
   std::optional<CacheMethod> full;  // of heads that are retrieval heads; the others stream
+  std::optional<CacheMethod> streaming = std::nullopt;  // of those others
   bool operator==(const HeadMethods&) const = default;
-  bool empty() const { return !all && !full; }
+  bool empty() const { return !all && !full && !streaming; }
 };
+
+// Throws kInvalidArgument for pages (quest) that are no whole part of a block of so many tokens:
+// what flags alone can say, before a model is opened.
+void require_whole_pages(const HeadMethods& methods, std::int64_t block_size);
 
 // The heads of a model with these roles (duo_attention_heads), kept as the methods say. Throws
 // kInvalidArgument for both at once, for `all` beside streaming heads, and what policy_of throws.
 HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const HeadMethods& methods);
+
+// Whether heads leave a compensation key (Rest): sums of what is gone, which no file holds.
+bool leaves_rest(const HeadTable& heads);
 
 }  // namespace longhaul

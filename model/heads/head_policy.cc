@@ -83,6 +83,12 @@ std::optional<std::string> unsupported_budget(const KeepBudget& keep, const See&
   return std::nullopt;
 }
 
+// Whether one token a step leaves, and keys are met where they stand.
+bool leaves_by_one(const See& see) {
+  const auto* window = std::get_if<SeeSinkRecent>(&see);
+  return window != nullptr && window->positions == SinkPositions::kAbsolute;
+}
+
 struct PositionsOf {
   SinkPositions operator()(const SeeSinkRecent& see) const { return see.positions; }
   SinkPositions operator()(const SeeSinkSlide& see) const { return see.positions; }
@@ -142,7 +148,10 @@ std::optional<std::string> unsupported_part(const HeadPolicy& policy) {
     if (const auto part = unsupported_budget(*keep, policy.see)) return part;
   }
   if (policy.write != Write::kAppend) return "tokens merged into the open slot (DMC)";
-  if (policy.rest != Rest::kNothing) return "a key that stands for dropped ones (RazorAttention)";
+  if (policy.rest != Rest::kNothing && !leaves_by_one(policy.see))
+    return "a key that stands for dropped ones (RazorAttention) but beside a window at positions "
+           "of "
+           "the text";
   if (policy.store.k || policy.store.v) return "cache types of its own";
   return std::nullopt;
 }

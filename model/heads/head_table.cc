@@ -98,6 +98,12 @@ void require_ring_layer(const HeadTable& heads, LayerId layer) {
                               window->recent));
     }
     window = here;
+    if (heads.at(layer, kv_head).rest != Rest::kNothing) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{}: a key that stands for dropped ones (razor) cannot be run with "
+                              "more than one rank yet",
+                              name_of_head(layer, kv_head)));
+    }
   }
 }
 
@@ -159,6 +165,14 @@ std::int64_t HeadTable::count_chosen() const {
 std::int64_t HeadTable::count_paged() const {
   return std::count_if(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
     return std::holds_alternative<ReadTopPages>(policy.choose);
+  });
+}
+
+bool HeadTable::can_take_back() const {
+  return std::none_of(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
+    const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+    return (keep != nullptr && keep->when == KeepWhen::kAfterToken) ||
+           std::holds_alternative<ReadTopPages>(policy.choose) || policy.rest != Rest::kNothing;
   });
 }
 

@@ -32,6 +32,9 @@ class HeadTable {
   std::int64_t count_chosen() const;
   // Heads that read some pages of what they keep (ReadTopPages).
   std::int64_t count_paged() const;
+  // Whether a sequence can take back its newest tokens: no head has dropped others for their sake,
+  // or keeps bounds or sums that hang on them.
+  bool can_take_back() const;
   // The different windows, without the unlimited one, in order of appearance.
   std::vector<KeyWindow> windows() const;
   bool operator==(const HeadTable&) const = default;

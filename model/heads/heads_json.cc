@@ -18,6 +18,7 @@ constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxHeads = std::int64_t{1} << 24;  // of a model
 constexpr std::string_view kAbsolute = "absolute";
 constexpr std::string_view kInCache = "in the cache";
+constexpr std::string_view kCompensationKey = "compensation key";
 
 Json positions_of(SinkPositions positions) {
   return Json(std::string(positions == SinkPositions::kAbsolute ? kAbsolute : kInCache));
@@ -90,10 +91,16 @@ ReadTopPages read_choose(const JsonField& field) {
 }
 
 HeadPolicy read_policy(const JsonField& field) {
-  allow(field, {"see", "sink", "recent", "capacity", "slide", "positions", "keep", "choose"});
+  allow(field,
+        {"see", "sink", "recent", "capacity", "slide", "positions", "keep", "choose", "rest"});
   HeadPolicy policy{.see = read_see(field)};
   if (const auto keep = field.find("keep")) policy.keep = keep_from_json(*keep);
   if (const auto choose = field.find("choose")) policy.choose = read_choose(*choose);
+  if (const auto rest = field.find("rest")) {
+    if (rest->as_string() != kCompensationKey)
+      rest->fail(fmt::format("expected \"{}\"", kCompensationKey));
+    policy.rest = Rest::kCompensationKey;
+  }
   return policy;
 }
 
@@ -133,6 +140,8 @@ Json to_json(const HeadTable& heads) {
         object.emplace_back("choose", JsonObject{{"page_tokens", Json(choose->page_tokens)},
                                                  {"budget_tokens", Json(choose->budget_tokens)}});
       }
+      if (policy.rest == Rest::kCompensationKey)
+        object.emplace_back("rest", Json(std::string(kCompensationKey)));
       policies.emplace_back(std::move(object));
     }
     layers.emplace_back(std::move(numbers));

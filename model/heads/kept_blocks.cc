@@ -19,7 +19,8 @@ std::int64_t sum_over_heads(const HeadTable& heads, Extent layers, const BlocksO
 }
 
 // The most blocks of one head at any time, of those that hold a token of `made`.
-std::int64_t max_blocks_of(const KeyWindow& window, std::int64_t block_size, Extent made) {
+std::int64_t max_blocks_of(const KeyWindow& window, std::int64_t block_size, Extent made,
+                           std::int64_t n_guesses) {
   if (made.empty()) return 0;
   const std::int64_t first_block = made.begin / block_size;
   const std::int64_t all = ceil_div(made.end, block_size) - first_block;
@@ -28,7 +29,7 @@ std::int64_t max_blocks_of(const KeyWindow& window, std::int64_t block_size, Ext
   // start.
   const std::int64_t sink =
       std::max<std::int64_t>(0, ceil_div(window.sink, block_size) - first_block);
-  return std::min(all, sink + ceil_div(window.recent - 1, block_size) + 1);
+  return std::min(all, sink + ceil_div(window.recent - 1 + n_guesses, block_size) + 1);
 }
 
 // Blocks that tokens are gathered in which a method keeps, while those that they come from are
@@ -60,8 +61,8 @@ std::int64_t kept_blocks(const KeyWindow& window, std::int64_t block_size, std::
 }
 
 std::int64_t max_kept_blocks(const KeyWindow& window, std::int64_t block_size,
-                             std::int64_t n_tokens) {
-  return max_blocks_of(window, block_size, {0, n_tokens});
+                             std::int64_t n_tokens, std::int64_t n_guesses) {
+  return max_blocks_of(window, block_size, {0, n_tokens}, n_guesses);
 }
 
 std::int64_t compacted_blocks(std::int64_t n_kept, std::int64_t n_cut, std::int64_t block_size,
@@ -99,14 +100,15 @@ std::int64_t fork_blocks(const HeadTable& heads, Extent layers, std::int64_t blo
 }
 
 std::int64_t max_owned_blocks(const HeadTable& heads, std::int64_t block_size, Extent made,
-                              std::int64_t chunk_len) {
-  const std::int64_t all = max_blocks_of({}, block_size, made);
+                              std::int64_t chunk_len, std::int64_t n_guesses) {
+  const std::int64_t all = max_blocks_of({}, block_size, made, 0);
   std::int64_t at_rest = 0;
   std::int64_t most_of_chunk = 0;  // of the layer that holds most of a chunk beside its windows
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
     std::int64_t of_chunk = 0;
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
-      const std::int64_t kept = max_blocks_of(heads.window(layer, kv_head), block_size, made);
+      const std::int64_t kept =
+          max_blocks_of(heads.window(layer, kv_head), block_size, made, n_guesses);
       at_rest += kept + gathered_blocks(heads.at(layer, kv_head), block_size, made.end);
       of_chunk += std::min(all - kept, ceil_div(chunk_len, block_size));
     }

@@ -22,9 +22,10 @@ std::int64_t kept_blocks(const KeyWindow& window, std::int64_t block_size, std::
                          std::int64_t first_block = 0);
 
 // The most blocks held at any time up to n_tokens tokens, also in the middle of a decode step, when
-// the new token is there and the oldest not yet gone.
+// the new token is there and the oldest not yet gone; nor those that the newest n_guesses tokens,
+// which may be taken back, would hide.
 std::int64_t max_kept_blocks(const KeyWindow& window, std::int64_t block_size,
-                             std::int64_t n_tokens);
+                             std::int64_t n_tokens, std::int64_t n_guesses = 0);
 
 // Blocks of a head that was cut down to n_kept slots when its sequence had n_cut tokens, and has
 // n_tokens since: slots, not positions, fill its blocks.
@@ -49,9 +50,9 @@ std::int64_t fork_blocks(const HeadTable& heads, Extent layers, std::int64_t blo
 // positions `made` itself, computing at most chunk_len tokens in a step: a layer's heads hold the
 // chunk beside what they keep while that layer is computed, one layer at a time. A whole sequence
 // made [0, n); a fork made what comes after its parent's, and owns a copy of the block that both
-// are in.
+// are in. n_guesses as above.
 std::int64_t max_owned_blocks(const HeadTable& heads, std::int64_t block_size, Extent made,
-                              std::int64_t chunk_len);
+                              std::int64_t chunk_len, std::int64_t n_guesses = 0);
 
 // The heads of one layer, by what they keep.
 struct LayerHeads {

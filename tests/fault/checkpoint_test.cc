@@ -60,6 +60,37 @@ TEST_F(CheckpointedJob, ASignalSavesWhatIsReadBeforeTheRunEnds) {
   EXPECT_EQ(texts_of(output()), want);
 }
 
+TEST_F(CheckpointedJob, OnTheSamePlanLogprobsAreTheSameBits) {
+  std::string requests = read_file(folder() / "requests.jsonl", 1 << 20);
+  for (std::size_t at = 0; (at = requests.find(R"("max_tokens")", at)) != std::string::npos;) {
+    const std::string asked = R"("logprobs":5,)";
+    requests.insert(at, asked);
+    at += asked.size() + 1;
+  }
+  replace_file(folder() / "requests.jsonl", requests);
+  const fs::path cluster = folder() / "cluster.toml";
+  replace_file(cluster,
+               "headroom = 0.0\n[[node]]\nmemory = \"64 MiB\"\nranks = 2\ngflops = 20.0\n"
+               "gb_per_s = 10.0\n");
+  const Words words = {"--checkpoint-every", "2", "--ranks", "2", "--cluster", cluster.string()};
+  const fs::path calm = folder() / "calm.jsonl";
+  complete(calm, {"--checkpoint-every", "never", "--ranks", "2", "--cluster", cluster.string()});
+  std::int64_t before = 0;
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    ChildProcess process(folder(), command(output(), words));
+    wait_for_more(process, before);
+    process.signal(signal);
+    process.wait();
+    EXPECT_GE(n_saved(), before);
+    before = n_saved();
+  }
+  EXPECT_GT(before, 0);
+  complete(output(), words);
+  const auto want = choices_of(calm);
+  EXPECT_THAT(want.begin()->second, HasSubstr("\"token_logprobs\":[-"));
+  EXPECT_EQ(choices_of(output()), want);
+}
+
 TEST_F(CheckpointedJob, AFolderThatCannotBeWrittenCostsACheckpointAndNotTheRun) {
   const auto want = undisturbed();
   // Where the folder should be stands a file.

@@ -136,6 +136,34 @@ TEST_F(KvCommand, MergeMakesOneOfWhatSeveralRunsHave) {
   expect_answers_from("c");
 }
 
+TEST_F(KvCommand, ChosenTokensAreCheckedConvertedAndMerged) {
+  const Words chosen = {"--full-heads", "snapkv:capacity=200",
+                        "--save-kv",    (folder() / "chosen").string(),
+                        "--ranks",      "2"};
+  run("chosen.jsonl", chosen);
+  const fs::path master = masters("chosen").front();
+  EXPECT_THAT(kv({"info", master.string()}), HasSubstr("2 retrieval (chosen tokens)"));
+  const SavedHeader header = read_saved_header(master);
+  const std::vector<SavedRole> roles = read_saved_roles(header);
+  for (std::int64_t i = 0; i < std::ssize(roles); ++i) {
+    const auto kept =
+        read_saved_positions(header, {i / header.n_kv_heads}, {i % header.n_kv_heads});
+    EXPECT_TRUE(!roles[static_cast<std::size_t>(i)].is_chosen() || kept.size() == 200) << i;
+  }
+  EXPECT_EQ(count(kv({"verify", folder() / "chosen"}), ": whole: "), 3);
+  kv({"convert", master.string(), "--to", folder() / "one"});
+  EXPECT_THAT(kv({"diff", master.string(), masters("one").front().string()}),
+              HasSubstr("no difference"));
+  // Each file lacks another part; together they have all.
+  fs::copy(folder() / "chosen", folder() / "copy");
+  fs::remove(header.folder() / header.parts[0].name);
+  const fs::path copy = folder() / "copy" / master.filename();
+  fs::remove(copy.parent_path() / header.parts[1].name);
+  kv({"merge", master.string(), copy.string(), "--to", folder() / "both"});
+  EXPECT_THAT(kv({"diff", masters("one").front().string(), masters("both").front().string()}),
+              HasSubstr("no difference"));
+}
+
 TEST_F(KvCommand, MergeRefusesOtherDocumentsAndWhatNobodyHas) {
   const std::vector<fs::path> saved = masters("a");
   const std::string to = (folder() / "c").string();

@@ -165,6 +165,20 @@ TEST_F(LostRank, MpirunRunsAJobWithTheTextsOfOneRank) {
   EXPECT_THAT(read_file(report, 1 << 20), HasSubstr(R"("rank":2,)"));
 }
 
+// Few questions find their answer by three tokens that stood before; two are enough.
+TEST_F(LostRank, GuessesGiveTheTextsOfARunWithoutThem) {
+  for (const char* n_ranks : {"1", "3"}) {
+    const fs::path output = folder() / fmt::format("guessed-{}.jsonl", n_ranks);
+    test::Words words =
+        command(output, {"--ranks", n_ranks, "--draft-max", "8", "--prompt-lookup-min", "2"});
+    std::erase(words, "--no-progress");
+    ChildProcess process(folder(), words);
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    EXPECT_THAT(process.errors(), HasSubstr(" guesses came true"));
+    EXPECT_EQ(texts_of(output), undisturbed_texts());
+  }
+}
+
 TEST_F(LostRank, MpirunChoosesTokensAndPagesAsOneRankDoes) {
   LONGHAUL_SKIP_WITHOUT_MPIRUN();
   int number = 0;

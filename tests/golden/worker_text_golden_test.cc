@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/prompt_lookup.h"
 #include "kernels/cpu/isa.h"
 #include "model/head_profile.h"
 #include "model/model_folder.h"
@@ -38,7 +39,8 @@ struct GreedyArgs {
   KvType kv_type = KvType::kF32;
   std::vector<std::int32_t> prompt;
   std::int64_t chunk_len = 0;
-  std::int64_t n_tokens = 0;  // at most; an end-of-text token ends it before
+  std::int64_t n_tokens = 0;   // at most; an end-of-text token ends it before
+  std::int64_t draft_max = 0;  // guesses of a step
 };
 
 std::optional<HeadTable> heads_of(const ModelSpec& spec, const std::optional<HeadRoles>& roles) {
@@ -67,12 +69,22 @@ std::vector<std::int32_t> greedy(const GreedyArgs& args) {
                                                            : AfterPrefill::kNothing});
   }
   std::vector<std::int32_t> ids;
+  PromptLookup lookup({.most = args.draft_max, .least = 2}, nullptr, args.prompt);
+  DecodeBatch::Row row{.sequence = kSequence, .token = 0};
   while (true) {
-    const std::int32_t token = step.picked.at(0).token;
-    if (std::find(eos.begin(), eos.end(), token) != eos.end()) return ids;
-    ids.push_back(token);
-    if (static_cast<std::int64_t>(ids.size()) == args.n_tokens) return ids;
-    step = done(worker, DecodeBatch{.rows = {{kSequence, token}}});
+    for (const PickedToken& picked : step.picked) {
+      row.token = picked.token;
+      if (std::find(eos.begin(), eos.end(), row.token) != eos.end()) return ids;
+      ids.push_back(row.token);
+      if (static_cast<std::int64_t>(ids.size()) == args.n_tokens) return ids;
+      lookup.add({&row.token, 1});
+    }
+    row.guesses = lookup.guess(args.draft_max);
+    const auto n_guesses = static_cast<std::int64_t>(row.guesses.size());
+    step = done(worker, DecodeBatch{.rows = {row}});
+    const std::int64_t n_true = std::ssize(step.picked) - 1;
+    lookup.learn(n_guesses, n_true);
+    row.n_wrong = n_guesses - n_true;
   }
 }
 
@@ -104,6 +116,16 @@ class WorkerText : public testing::TestWithParam<Isa> {
                   .chunk_len = 500,
                   .n_tokens = folder.generation().max_new_tokens.value()});
       EXPECT_EQ(tokenizer.decode(ids), want.text) << "asked for " << question.expected;
+      // And so it goes on, far beyond an answer, whatever is guessed.
+      const auto far = [&](std::int64_t draft_max) {
+        return greedy({.model = model,
+                       .roles = roles,
+                       .prompt = prompt,
+                       .chunk_len = 500,
+                       .n_tokens = 40,
+                       .draft_max = draft_max});
+      };
+      EXPECT_EQ(far(12), far(0));
 
       const Logits logits = Engine(model, roles).append(prompt, /*chunk_len=*/333);
       const std::span<const double> last = logits.row(logits.n_tokens - 1);
@@ -132,6 +154,14 @@ TEST_P(WorkerText, StoriesContinueAsPublished) {
                                                   .chunk_len = 1,
                                                   .n_tokens = kStoriesTokens});
     EXPECT_EQ(tokenizer.decode(ids), kStoriesText) << name_of(type);
+    const std::vector<std::int32_t> guessed = greedy({.model = model,
+                                                      .roles = std::nullopt,
+                                                      .kv_type = type,
+                                                      .prompt = prompt,
+                                                      .chunk_len = 1,
+                                                      .n_tokens = kStoriesTokens,
+                                                      .draft_max = 8});
+    EXPECT_EQ(guessed, ids) << name_of(type);
   }
 }
 

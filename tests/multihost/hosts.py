@@ -179,7 +179,7 @@ class Hosts:
 
     def _add(self, host):
         self.hosts.append(host)
-        inside, outside = f"in{host.number}", f"out{host.number}"
+        inside, outside = f"in{host.pid}", f"out{host.pid}"  # for a moment beside those of other tests
         sh("ip", "link", "add", inside, "type", "veth", "peer", "name", outside)
         sh("ip", "link", "set", outside, "netns", str(self.switch.pid))
         sh("ip", "link", "set", inside, "netns", str(host.pid), "name", "eth0")
@@ -257,15 +257,15 @@ class Hosts:
         """Bandwidth of all links, both ways."""
         for host in self.hosts:
             host.rate(mbit)
-            self.switch.do("tc", "qdisc", "replace", "dev", f"out{host.number}", "root", "tbf", "rate", f"{mbit}mbit", "burst", "256kb",
+            self.switch.do("tc", "qdisc", "replace", "dev", f"out{host.pid}", "root", "tbf", "rate", f"{mbit}mbit", "burst", "256kb",
                            "latency", "50ms")
 
     def cut(self, host):
         """The host's link, until `mend`."""
-        self.switch.do("ip", "link", "set", f"out{host.number}", "down")
+        self.switch.do("ip", "link", "set", f"out{host.pid}", "down")
 
     def mend(self, host):
-        self.switch.do("ip", "link", "set", f"out{host.number}", "up")
+        self.switch.do("ip", "link", "set", f"out{host.pid}", "up")
 
     def mpirun(self, ranks, *flags):
         """Words that start as many ranks on each host as `ranks` says, by mpirun on the first host."""

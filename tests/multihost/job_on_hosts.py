@@ -38,6 +38,10 @@ def make_requests(folder):
                 out.write(json.dumps({**request, "custom_id": f"{copy}-{request['custom_id']}"}) + "\n")
 
 
+# So that seconds are left after the first answer, in which hosts can be lost and jobs stopped.
+SLOWLY = ["--chunk-len", "8", "--parallel", "1"]
+
+
 class ThreeHosts(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -68,7 +72,7 @@ class ThreeHosts(unittest.TestCase):
         self.errors_file = tempfile.NamedTemporaryFile("r")  # no pipe: what a lost host leaves behind would hold it open
         self.addCleanup(self.errors_file.close)
         with open(self.errors_file.name, "w") as errors:
-            return self.hosts[0].start([*before, *self.job(output, "--chunk-len", "32", "--parallel", "1", *more)],
+            return self.hosts[0].start([*before, *self.job(output, *SLOWLY, *more)],
                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
 
     def supervised(self, output):

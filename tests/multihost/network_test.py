@@ -2,7 +2,9 @@
 """The program on several hosts: answers, networks that lead nowhere, firewalls. See job_on_hosts.main."""
 import re
 import time
+import tomllib
 
+from hosts import DISK
 from job_on_hosts import FAILED_ENVIRONMENT, ThreeHosts, main
 
 
@@ -14,6 +16,23 @@ class Networks(ThreeHosts):
         for host in self.hosts:
             self.assertIn(f"on {host.name}", errors)
         self.assertNotIn("Open MPI", errors)
+        self.assertRegex(errors, r"links between hosts [\d.]+ GB/s")
+        self.assertRegex(errors, r"prefill \S+ s predicted, \S+ s measured.*; decode \S+ s predicted")
+
+    def test_a_slow_link_is_measured_and_written_down(self):
+        self.hosts[1].rate(100)
+        cluster = f"{DISK}/cluster.toml"
+        try:
+            status, _, errors = self.hosts[0].run(self.job("slow.jsonl", "--save-cluster", cluster))
+        finally:
+            self.hosts[1].no_rate()
+        self.assertEqual(status, 0, errors)
+        self.expect_all_answers("slow.jsonl")
+        found = tomllib.loads(self.hosts[0].read("cluster.toml").decode())
+        self.assertEqual([node["name"] for node in found["node"]], ["node1", "node2", "node3"])
+        # Two of three links lead to that host: theirs is the median.
+        self.assertLess(found["link"]["between_hosts_gb_per_s"], 0.016)
+        self.assertEqual(max(found["host_link"], key=lambda link: link["gb_per_s"])["hosts"], ["node1", "node3"])
 
     def test_named_interfaces_are_used(self):
         for wanted in ("eth0", "10.77.0.0/16"):
@@ -47,6 +66,20 @@ class Networks(ThreeHosts):
         rows = [line.split() for line in errors.splitlines() if re.match(r" +node\d ", line)]
         self.assertEqual(rows, [["node1", "-", "yes", "yes"], ["node2", "yes", "-", "NO"], ["node3", "yes", "NO", "-"]], errors)
         self.assertIn("firewall", errors)
+
+    def test_a_folder_that_one_host_has_is_refused_before_anything_is_read(self):
+        for flag in ("--checkpoint-dir", "--save-kv"):
+            status, _, errors = self.hosts[0].run(self.job("apart.jsonl", flag, f"{DISK}/apart"))
+            self.assertEqual(status, FAILED_ENVIRONMENT, errors)
+            self.assertIn(f"{flag} {DISK}/apart: this folder is not shared by node2, node3", errors)
+            self.assertFalse(self.hosts[0].read("apart.jsonl"))
+
+    def test_without_a_shared_folder_beside_the_results_there_are_no_checkpoints(self):
+        status, _, errors = self.hosts[0].run(self.job("results.jsonl", "--checkpoint-every", "1"))
+        self.assertEqual(status, 0, errors)
+        self.assertIn(f"the folder {DISK}/results.checkpoints is not shared by node2, node3", errors)
+        self.expect_all_answers("results.jsonl")
+        self.assertFalse(self.hosts[0].has(f"{DISK}/results.checkpoints"))
 
     def test_ipv6_alone_does(self):
         names = [(self.hosts.folder / f"names-{host.name}") for host in self.hosts]

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Jobs under Slurm on several hosts, by the script in examples/slurm. See job_on_hosts.main."""
 import pathlib
+import time
 
 import job_on_hosts
 from hosts import DISK
-from job_on_hosts import ThreeHosts, main, wait_for
+from job_on_hosts import SLOWLY, STOPPED, ThreeHosts, main, wait_for
 from slurm import Slurm, why_not
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "examples/slurm/longhaul.sbatch"
@@ -17,10 +18,11 @@ class WithSlurm(ThreeHosts):
         cls.slurm = Slurm(cls.hosts)
         cls.hosts[0].put(SCRIPT, "longhaul.sbatch")
 
-    def submit(self, output, *more, nodes="3"):
+    def submit(self, output, *more, nodes="3", launch=""):
         """The job, which reads slowly."""
-        flags = self.words(output, "--chunk-len", "32", "--parallel", "1", "--dead-after", "3", *more)[2:]
-        return self.slurm.submit("-N", nodes, f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM}", f"{DISK}/longhaul.sbatch", *flags)
+        flags = self.words(output, *SLOWLY, "--dead-after", "3", *more)[2:]
+        return self.slurm.submit("-N", nodes, f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM},LONGHAUL_LAUNCH={launch}",
+                                 f"{DISK}/longhaul.sbatch", *flags)
 
     def expect_done(self, number, output, seconds=120):
         self.slurm.await_state(number, ["COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"], seconds)
@@ -48,6 +50,33 @@ class Jobs(WithSlurm):
             self.assertLess(done, len(self.want), "it was stopped before it was done")
         self.expect_done(number, "warned.jsonl")
         self.assertEqual(self.slurm.logs(number).count("stopped early"), 2, self.slurm.logs(number))
+
+    def test_a_job_whose_time_is_short_stops_by_itself_and_goes_on(self):
+        words = ["srun", "--mpi=pmix", "-N3", "--ntasks-per-node=1",
+                 *self.words("short.jsonl", *SLOWLY)]
+        end = f"SLURM_JOB_END_TIME={int(time.time()) + 4}"
+        status, _, errors = self.slurm.run("env", end, *words)
+        self.assertEqual(status, STOPPED, errors)
+        self.assertIn("stopped early", errors)
+        status, _, errors = self.slurm.run(*words)
+        self.assertEqual(status, 0, errors)
+        self.expect_all_answers("short.jsonl")
+
+    def test_mpirun_in_an_allocation_and_an_array_of_files(self):
+        for task in (1, 2):
+            self.hosts[0].do("cp", f"{DISK}/needle/requests.jsonl", f"{DISK}/needle/requests-{task}.jsonl")
+        by_mpirun = self.submit("mpirun.jsonl", launch="mpirun --map-by ppr:1:node --bind-to none")
+        array = self.slurm.submit("--array=1-2", "-w", self.hosts[0].name, f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM}", f"{DISK}/longhaul.sbatch",
+                                  *[word.replace("requests.jsonl", "requests-%a.jsonl") for word in self.words("array-%a.jsonl")[2:]])
+        self.expect_done(by_mpirun, "mpirun.jsonl")
+        for task in (1, 2):
+            self.expect_done(f"{array}_{task}", f"array-{task}.jsonl")
+
+    def test_components_of_unequal_nodes_are_one_job(self):
+        components = self.slurm.submit("-w", self.hosts[0].name, f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM}",
+                                       ":", "-N", "2", "--ntasks-per-node=1", "-w", f"{self.hosts[1].name},{self.hosts[2].name}", f"{DISK}/longhaul.sbatch",
+                                       *self.words("components.jsonl")[2:])
+        self.expect_done(components, "components.jsonl")
 
     def test_a_cancelled_job_keeps_its_answers(self):
         number = self.submit("cancelled.jsonl")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <numeric>
 
@@ -98,23 +99,54 @@ bool is_as_likely(const PickedToken& want, std::int32_t token, double tolerance)
   });
 }
 
+// Behind a token that is another one, as likely, guesses come true or not: what its row picked
+// after it is not compared.
 std::string compare(const std::vector<PickedToken>& want, const std::vector<PickedToken>& got,
                     double tolerance) {
-  if (want.size() != got.size()) return fmt::format("{} answers, not {}", got.size(), want.size());
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    const bool same_token =
-        want[i].token == got[i].token || is_as_likely(want[i], got[i].token, tolerance);
-    if (!same_token || want[i].sequence != got[i].sequence) {
-      return fmt::format("answer {}: token {} of sequence {}, not {} of {}", i, got[i].token,
-                         got[i].sequence.value, want[i].token, want[i].sequence.value);
+  const auto pass_row = [](const std::vector<PickedToken>& picked, std::size_t& i) {
+    const SequenceId sequence = picked[i].sequence;
+    while (i < picked.size() && picked[i].sequence == sequence) ++i;
+  };
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < want.size() && j < got.size()) {
+    const PickedToken& w = want[i];
+    const PickedToken& g = got[j];
+    const bool same_token = w.token == g.token || is_as_likely(w, g.token, tolerance);
+    if (!same_token || w.sequence != g.sequence) {
+      return fmt::format("answer {}: token {} of sequence {}, not {} of {}", i, g.token,
+                         g.sequence.value, w.token, w.sequence.value);
     }
-    if (std::abs(want[i].logprob - got[i].logprob) > tolerance) {
-      return fmt::format("answer {}: log-probability {}, not {}", i, got[i].logprob,
-                         want[i].logprob);
+    if (std::abs(w.logprob - g.logprob) > tolerance) {
+      return fmt::format("answer {}: log-probability {}, not {}", i, g.logprob, w.logprob);
     }
-    if (want[i].top.size() != got[i].top.size()) return fmt::format("answer {}: top differs", i);
+    if (w.top.size() != g.top.size()) return fmt::format("answer {}: top differs", i);
+    if (w.token == g.token) {
+      ++i;
+      ++j;
+    } else {
+      pass_row(want, i);
+      pass_row(got, j);
+    }
   }
+  if (i < want.size() || j < got.size())
+    return fmt::format("{} answers, not {}", got.size(), want.size());
   return {};
+}
+
+// The next tokens of a sequence's answer, from a fork that is dropped again; of one with penalties
+// perhaps others.
+std::vector<std::int32_t> look_ahead(Worker& worker, const DecodeBatch::Row& row, std::int64_t n,
+                                     const SamplingParams& sampling) {
+  const SequenceId ahead{1'000'000};
+  done(worker.step(ForkSequence{row.sequence, ahead, sampling}));
+  std::vector<std::int32_t> tokens = {row.token};
+  while (static_cast<std::int64_t>(tokens.size()) <= n) {
+    tokens.push_back(
+        done(worker.step(DecodeBatch{.rows = {{ahead, tokens.back()}}})).picked.at(0).token);
+  }
+  done(worker.step(DropSequences{{ahead}}));
+  return {tokens.begin() + 1, tokens.end()};
 }
 
 }  // namespace
@@ -166,10 +198,38 @@ std::vector<StepCommand> random_script(Random& random, Worker& worker, Draws dra
   const auto pick_into_row = [&](const StepDone& answer) {
     rows.push_back({answer.picked.at(0).sequence, answer.picked.at(0).token});
   };
+  std::map<SequenceId, SamplingParams> sampling;
+  // Guesses that are right, wrong, or right at first. Behind others nobody can look ahead.
+  const auto guess = [&](DecodeBatch::Row& row) {
+    const std::int64_t n = random.integer(1, 20);
+    row.guesses =
+        random.chance(0.3) ? tokens(n) : look_ahead(worker, row, n, sampling.at(row.sequence));
+    if (random.chance(0.6))
+      row.guesses[static_cast<std::size_t>(random.integer(0, n - 1))] = tokens(1)[0];
+  };
   const auto decode = [&](int n_steps) {
+    bool were_guesses = false;
     for (int i = 0; i < n_steps && !rows.empty(); ++i) {
+      const bool guesses = !were_guesses && random.chance(0.4);
+      for (DecodeBatch::Row& row : rows) {
+        if (guesses && random.chance(0.7)) guess(row);
+      }
       const StepDone answer = script.add(DecodeBatch{rows});
-      for (std::size_t r = 0; r < rows.size(); ++r) rows[r].token = answer.picked[r].token;
+      auto picked = answer.picked.begin();
+      for (DecodeBatch::Row& row : rows) {
+        row.n_wrong = static_cast<std::int64_t>(row.guesses.size()) + 1;
+        for (; picked != answer.picked.end() && picked->sequence == row.sequence; ++picked) {
+          row.token = picked->token;
+          --row.n_wrong;
+        }
+        row.guesses.clear();
+      }
+      were_guesses = guesses;
+    }
+    if (were_guesses) {  // so that every sequence is known whole
+      const StepDone answer = script.add(DecodeBatch{rows});
+      for (std::size_t r = 0; r < rows.size(); ++r)
+        rows[r] = {rows[r].sequence, answer.picked[r].token};
     }
   };
   std::int64_t next_id = 0;
@@ -185,7 +245,8 @@ std::vector<StepCommand> random_script(Random& random, Worker& worker, Draws dra
     for (std::int64_t f = 0; f < random.integer(1, 3); ++f) {
       const SequenceId fork{next_id++};
       const bool draws_this = draws == Draws::kSome && random.chance(0.3);
-      script.add(ForkSequence{doc, fork, draws_this ? sampled : greedy,
+      sampling[fork] = draws_this ? sampled : greedy;
+      script.add(ForkSequence{doc, fork, sampling[fork],
                               draws == Draws::kSome && random.chance(0.5) ? rules : nullptr});
       pick_into_row(script.add(PrefillChunk{fork, tokens(random.integer(1, 40)),
                                             AfterPrefill::kSample, random.chance(0.3) ? 1 : -1}));

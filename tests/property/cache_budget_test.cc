@@ -1,5 +1,5 @@
 // The coordinator's budget is enough for a worker whose pool has that many bytes and not one more:
-// windows of the model and of streaming heads, any chunks, a fork that goes on.
+// windows of the model and of streaming heads, any chunks, a fork that goes on, with guesses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,6 +25,7 @@ TEST(CacheBudget, IsEnoughForAWorkerWithNoByteMore) {
         static_cast<std::size_t>(2 * kv_token_bytes(KvType::kF32, spec.head_dim));
     budget.block_size = random.chance(0.5) ? 16 : 32;
     budget.chunk_len = random.integer(1, 90);
+    budget.n_guesses = random.chance(0.5) ? 0 : random.integer(1, 60);
     const std::int64_t n_document = random.integer(1, 260);
     const std::int64_t n_own = random.integer(1, 120);
     const std::size_t limit =
@@ -49,8 +50,17 @@ TEST(CacheBudget, IsEnoughForAWorkerWithNoByteMore) {
     done(worker.step(ForkSequence{.parent = document, .child = fork, .sampling = {}}));
     const std::int64_t n_prompt = random.integer(0, n_own);
     read(fork, n_prompt);
-    for (std::int64_t i = n_prompt; i < n_own; ++i) {
-      done(worker.step(DecodeBatch{.rows = {{fork, 1}}}));
+    std::int64_t n_wrong = 0;
+    for (std::int64_t i = n_prompt; i < n_own;) {
+      const std::int64_t n_guesses = std::min(random.integer(0, budget.n_guesses), n_own - i - 1);
+      const StepDone step = done(worker.step(
+          DecodeBatch{.rows = {{.sequence = fork,
+                                .token = 1,
+                                .guesses = random_tokens(random, n_guesses, spec.vocab_size),
+                                .n_wrong = n_wrong}}}));
+      const auto n_picked = static_cast<std::int64_t>(step.picked.size());
+      n_wrong = 1 + n_guesses - n_picked;
+      i += n_picked;
     }
     ASSERT_LE(worker.kv_bytes_reserved(), limit);
     if (HasFailure()) return;

@@ -77,6 +77,44 @@ TEST_F(WorkerProperty, ChunkLengthsDoNotChangeResults) {
   });
 }
 
+// With a key for all that is gone (razor), in every layer and beside heads that see all.
+TEST_F(WorkerProperty, CompensationKeysDoNotDependOnChunksAndForks) {
+  for_cases(3, [](Case& c) {
+    HeadTable heads = duo_attention_heads(c.spec, c.roles);
+    for (const LayerId layer : IdRange<LayerId>(c.spec.n_layers)) {
+      for (const KvHeadId kv_head : IdRange<KvHeadId>(c.spec.n_kv_heads)) {
+        HeadPolicy policy = heads.at(layer, kv_head);
+        if (kind_of(policy) != HeadKind::kStreaming) continue;
+        policy.rest = Rest::kCompensationKey;
+        heads.set(layer, kv_head, policy);
+      }
+    }
+    const auto worker = [&] {
+      return Worker({.weights = c.weights, .heads = heads, .block_size = 16, .n_threads = 1});
+    };
+    const std::vector<std::int32_t> tokens = c.tokens(203);
+    const std::span<const std::int32_t> all = tokens;
+    Worker whole = worker();
+    const std::vector<float> want = log_probabilities(whole, all, equal_chunks(203, 203));
+    for (const std::int64_t chunk_len : {1, 7, 64}) {
+      Worker other = worker();
+      EXPECT_TRUE(close(log_probabilities(other, all, equal_chunks(203, chunk_len)),
+                        std::span<const float>(want), logits_tolerance(DType::kF32)))
+          << "chunks of " << chunk_len;
+    }
+    const auto answer = decode(whole, SequenceId{1},
+                               open_with(whole, SequenceId{1}, all, equal_chunks(203, 203)), 12);
+    open_with(whole, SequenceId{2}, all.first(150), equal_chunks(150, 50));
+    done(whole.step(ForkSequence{.parent = SequenceId{2}, .child = SequenceId{3}, .sampling = {}}));
+    done(whole.step(PrefillChunk{.sequence = SequenceId{2}, .tokens = c.tokens(30)}));
+    const StepDone read =
+        done(whole.step(PrefillChunk{.sequence = SequenceId{3},
+                                     .tokens = {tokens.begin() + 150, tokens.end()},
+                                     .after = AfterPrefill::kSample}));
+    EXPECT_EQ(decode(whole, SequenceId{3}, read.picked.at(0).token, 12), answer);
+  });
+}
+
 TEST_F(WorkerProperty, BlockSizeAndThreadsDoNotChangeResults) {
   for_cases(6, [](Case& c) {
     const std::vector<std::int32_t> tokens = c.tokens(150);
@@ -198,6 +236,51 @@ TEST_F(WorkerProperty, ABatchDecodesAsOneByOne) {
       }
     }
     EXPECT_EQ(got, want);
+  });
+}
+
+// Right guesses, wrong ones and some that are right at first; bytes are those of the tokens that
+// count as soon as nothing is a guess any more.
+TEST_F(WorkerProperty, GuessesChangeNoAnswer) {
+  for_cases(8, [](Case& c) {
+    HeadTable heads = duo_attention_heads(c.spec, c.roles);
+    // Bytes do not follow from the roles then.
+    const bool chooses = heads.window({0}, {0}).is_unlimited() && c.random.chance(0.5);
+    if (chooses) heads.set({0}, {0}, {.keep = KeepBudget{.n_tokens = 24, .n_recent = 4}});
+    const auto make = [&] {
+      return Worker({.weights = c.weights, .heads = heads, .block_size = 16, .n_threads = 1});
+    };
+    const SequenceId id{1};
+    const std::int64_t n_prompt = c.random.integer(30, 150);
+    const std::vector<std::int32_t> prompt = c.tokens(n_prompt);
+    const auto chunks = random_chunks(c.random, n_prompt);
+    const SamplingParams sampling{
+        .temperature = c.random.chance(0.5) ? 0.0 : 0.9, .top_k = 20, .seed = c.seed};
+    Worker plain = make();
+    const std::vector<std::int32_t> want =
+        decode(plain, id, open_with(plain, id, prompt, chunks, sampling), 200);
+
+    Worker worker = make();
+    std::vector<std::int32_t> got = {open_with(worker, id, prompt, chunks, sampling)};
+    std::int64_t n_wrong = 0;
+    while (got.size() < 170) {
+      const std::int64_t n = c.random.chance(0.2) ? 0 : c.random.integer(1, 25);
+      std::vector<std::int32_t> guesses(want.begin() + static_cast<std::ptrdiff_t>(got.size()),
+                                        want.begin() + static_cast<std::ptrdiff_t>(got.size()) + n);
+      if (n > 0 && c.random.chance(0.7))
+        guesses[static_cast<std::size_t>(c.random.integer(0, n - 1))] = c.tokens(1)[0];
+      const StepDone step =
+          done(worker.step(DecodeBatch{.rows = {{id, got.back(), nullptr, guesses, n_wrong}}}));
+      for (const PickedToken& picked : step.picked) got.push_back(picked.token);
+      n_wrong = n + 1 - static_cast<std::int64_t>(step.picked.size());
+      ASSERT_GE(n_wrong, 0);
+      if (n > 0 || chooses) continue;
+      const auto n_tokens = n_prompt + static_cast<std::int64_t>(got.size()) - 1;
+      const std::int64_t n_blocks = sequence_blocks(heads, {0, c.spec.n_layers}, 16, n_tokens);
+      const KvBlockShape shape{.block_size = 16, .head_dim = c.spec.head_dim};
+      ASSERT_EQ(step.kv_bytes_in_use, static_cast<std::size_t>(n_blocks) * shape.bytes());
+    }
+    EXPECT_EQ(got, std::vector<std::int32_t>(want.begin(), want.begin() + std::ssize(got)));
   });
 }
 

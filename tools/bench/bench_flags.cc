@@ -4,21 +4,17 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
-#include <limits>
-
 #include "base/error.h"
 #include "tools/bench/number_ranges.h"
 #include "tools/bench/shapes.h"
 #include "tools/flags/choice_flag.h"
 #include "tools/flags/commands.h"
+#include "tools/flags/count_flag.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
 
 namespace longhaul::bench {
 namespace {
-
-const auto kCount =
-    CLI::Range(std::int64_t{1}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
 
 void add_model_flags(CLI::App& app, BenchFlags& f) {
   const std::string group = "Model (one of these)";

@@ -85,6 +85,7 @@ HeadRoles bench_roles(const BenchFlags& flags, const ModelSpec& spec,
 
 BenchModel::BenchModel(const BenchFlags& flags, const std::filesystem::path& hub_cache)
     : flags_(flags), device_(chosen_device(flags.job.device)) {
+  require_whole_pages(flags.heads.methods, flags.job.block_size);
   if (!flags.model.empty()) {
     const auto folder = open_model_folder(flags.model, hub_cache);
     name_ = std::filesystem::absolute(folder->path()).lexically_normal().filename().string();

@@ -25,8 +25,9 @@ ROOMS = {
     "worker": ("one rank: weights, caches, the forward pass, sampling, saved caches",
                ("base", "base/device", "kernels", "model", "model/heads", "partition", "cluster")),
     "coordinator": ("one per job: requests, documents, scheduling, results", ("base", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster")),
+    "tools/status": ("what a job shows of itself while it runs: page, JSON, metrics, over HTTP", ("base", "model", "partition", "cluster", "coordinator")),
     "tools/job": ("what brings up ranks, measures them, plans, serves and ends a job",
-                  ("base", "base/device", "kernels", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster", "worker", "coordinator")),
+                  ("base", "base/device", "kernels", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster", "worker", "coordinator", "tools/status")),
     "tools/flags": ("flags that several commands have, each declared once", ("base", "kernels", "model/heads", "partition", "tools/job")),
     "tools/eval": ("what measures how well a model reads: needles and perplexity, through a job's links",
                    ("base", "base/device", "model", "model/heads", "partition", "cluster", "coordinator", "tools/job", "tools/flags")),
@@ -40,10 +41,10 @@ ROOMS = {
     "tools/supervise": ("what starts a job again until it is done, from outside", ("base", "cluster", "tools/job")),
     "tools": ("the longhaul program: commands",
               ("base", "base/device", "kernels", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster", "worker", "coordinator",
-               "tools/job", "tools/flags", "tools/eval", "tools/bench", "tools/identify", "tools/doctor", "tools/supervise")),
+               "tools/status", "tools/job", "tools/flags", "tools/eval", "tools/bench", "tools/identify", "tools/doctor", "tools/supervise")),
     "tests": ("what shows that all of it is true",
               ("base", "base/device", "kernels", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster", "worker", "coordinator",
-               "tools/job", "tools/flags", "tools/eval", "tools/bench", "tools/identify", "tools/doctor", "tools/supervise", "tools")),
+               "tools/status", "tools/job", "tools/flags", "tools/eval", "tools/bench", "tools/identify", "tools/doctor", "tools/supervise", "tools")),
 }
 
 # (pattern of the included header, patterns of the files that may include it, name)
@@ -54,7 +55,8 @@ FENCES = [
      [r"base/device/", r"kernels/cuda/", r"cluster/comm/(nccl|gpu_copies\.cc)", r"tests/(cuda_on_host|fake_nccl)/",
       r"tests/unit/kernels/cuda_on_host_test"], "CUDA"),
     (r"hdf5|H5[A-Z]?.*\.h$", [r"worker/snapshot/", r"tools/snapshot"], "HDF5"),
-    (r"boost/asio", [r"cluster/wire/tcp", r"coordinator/server", r"tests/unit/wire/"], "Asio"),
+    (r"boost/asio", [r"cluster/wire/tcp", r"tools/status/http_server", r"tests/unit/wire/"], "Asio"),
+    (r"boost/beast", [r"tools/status/http_server"], "Beast"),
     (r"oneapi/dnnl", [r"kernels/cpu/", r"tests/bench/onednn"], "oneDNN"),
     (r"pcre2\.h", [r"model/tokenizer/"], "PCRE2"),
     (r"unicode/", [r"model/tokenizer/", r"model/chat/unicode\.cc$"], "ICU"),
@@ -95,7 +97,7 @@ def breaches_of_line(file, kind, header):
     if kind == '"':
         other = room_of(header)
         if other is None:
-            if header not in ("build_info.h",):
+            if header not in ("build_info.h", "status_page.h"):
                 yield f'"{header}" is not a path from the repository root'
         elif other != own and other not in ROOMS[own][1]:
             yield f"{own} must not include {other} ({header})"

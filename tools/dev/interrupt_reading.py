@@ -4,11 +4,12 @@ compares the answers with an undisturbed run's; after every interruption all fil
 read more for the second time than one interval.
 
   tools/dev/interrupt_reading.py build/release/tools/longhaul [--points 20] [--every 4] [--longest 8] [--seed 1]
-      [--kinds "kill -9"] [--mpirun "mpirun --oversubscribe -n"]
+      [--kinds "kill -9"] [--ranks 1,2,3,5] [--mpirun "mpirun --oversubscribe -n"]
 
 With --mpirun the ranks are processes that differ from one another, and any one of them is killed or told to stop; else they are
 threads of one process. Prints a line for each interruption; exits 1 when anything is wrong. The short form of it is
-tests/fault/checkpoint_ranks_test.cc.
+tests/fault/checkpoint_ranks_test.cc. With one number of --ranks every run has the same plan, and then log-probabilities must be the undisturbed
+run's, bit for bit.
 """
 import argparse
 import json
@@ -28,13 +29,27 @@ SIGNALS = {"kill -9": signal.SIGKILL, "SIGUSR1": signal.SIGUSR1, "SIGTERM": sign
 
 
 def command(args, output, more=()):
+    if len(args.ranks) == 1 and not args.mpirun:
+        more = [*more, "--ranks", str(args.ranks[0]), "--cluster", lopsided(output.parent, args.ranks[0])]
     return [args.program, "run", "-m", EXAMPLES / "model", "--head-profile", EXAMPLES / "profile",
-            "-i", EXAMPLES / "archive_128k.jsonl", "-o", output, "--no-progress", *more]
+            "-i", output.parent / "requests.jsonl", "-o", output, "--no-progress", *more]
 
 
-def texts(output):
-    lines = map(json.loads, output.read_text().splitlines())
-    return {line["custom_id"]: line["response"]["body"]["choices"][0]["text"] for line in lines}
+def write_requests(folder):
+    """Those of the example, with log-probabilities."""
+    with (folder / "requests.jsonl").open("w") as out:
+        for line in (EXAMPLES / "archive_128k.jsonl").read_text().splitlines():
+            request = json.loads(line)
+            for document in request["body"]["documents"]:
+                document["path"] = str(EXAMPLES / document["path"])
+            request["body"]["logprobs"] = 5
+            out.write(json.dumps(request) + "\n")
+
+
+def answers(args, output):
+    """custom_id -> text, and on one plan log-probabilities too."""
+    choices = {line["custom_id"]: line["response"]["body"]["choices"][0] for line in map(json.loads, output.read_text().splitlines())}
+    return choices if len(args.ranks) == 1 else {name: choice["text"] for name, choice in choices.items()}
 
 
 def verify(args, folder):
@@ -77,14 +92,14 @@ def start(args, n_ranks, output, stderr):
     if args.mpirun:
         words = [*args.mpirun.split(), str(n_ranks), *words, "--cluster", lopsided(output.parent, n_ranks), "--dead-after", "3"]
     else:
-        words += ["--ranks", str(n_ranks)]
+        words += [] if len(args.ranks) == 1 else ["--ranks", str(n_ranks)]
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return subprocess.Popen(words, stderr=stderr, stdout=stderr, env=os.environ | root)
 
 
 def interrupt(args, draw, output, log):
     kind = draw.choice(args.kinds.split(","))
-    n_ranks = draw.choice([1, 2, 3, 5])
+    n_ranks = draw.choice(args.ranks)
     with log.open("w") as stderr:
         process = start(args, n_ranks, output, stderr)
         try:
@@ -112,28 +127,31 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", default=",".join(SIGNALS), help="of interruptions, to be drawn from")
     parser.add_argument("--mpirun", default="", help="words to stand before the number of ranks")
+    parser.add_argument("--ranks", default="1,2,3,5", help="to be drawn from; under mpirun more than one number",
+                        type=lambda text: [int(number) for number in text.split(",")])
     args = parser.parse_args()
     draw = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
+        write_requests(folder)
         started = time.monotonic()
         subprocess.run(command(args, folder / "undisturbed.jsonl", ["--checkpoint-every", "never"]), check=True,
                        stderr=subprocess.DEVNULL)
-        want = texts(folder / "undisturbed.jsonl")
+        want = answers(args, folder / "undisturbed.jsonl")
         print(f"undisturbed: {len(want)} answers in {time.monotonic() - started:.0f} s", flush=True)
         output, log, n_runs = folder / "out.jsonl", folder / "log", 0
         for point in range(args.points):
             kind, n_ranks, went_on = interrupt(args, draw, output, log)
             saved = verify(args, folder / "out.checkpoints")
             print(f"{point + 1:3} {kind:8} {n_ranks} ranks; saved {saved or 'nothing'}; {went_on}", flush=True)
-            if output.exists() and len(texts(output)) == len(want):  # it came to the end: once more from the start
+            if output.exists() and len(answers(args, output)) == len(want):  # it came to the end: once more from the start
                 n_runs += 1
-                if texts(output) != want:
+                if answers(args, output) != want:
                     sys.exit("answers differ from the undisturbed run's")
                 for path in folder.glob("out.*"):
                     path.unlink()
         subprocess.run(command(args, output), check=True, stderr=subprocess.DEVNULL)
-        if texts(output) != want:
+        if answers(args, output) != want:
             sys.exit("answers differ from the undisturbed run's")
         if (folder / "out.checkpoints").exists():
             sys.exit("files were left behind")

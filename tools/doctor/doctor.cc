@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -114,15 +113,10 @@ int examine_ranks(const DoctorConfig& config, const RankPlace& mine, const Print
     comm->barrier();
   }
   const HostInfo hosts = host_info(*comm);
-  std::vector<int> first_ranks;
-  for (int rank = 0; rank < comm->size(); ++rank) {
-    const auto begin = hosts.hostnames.begin();
-    if (std::find(begin, begin + rank, hosts.hostnames[static_cast<std::size_t>(rank)]) ==
-        begin + rank)
-      first_ranks.push_back(rank);
-  }
+  std::vector<RankPlace> places;
+  for (const std::string& host : hosts.hostnames) places.push_back({host, {}});
   const std::vector<RankFacts> all = gather(*comm, facts);
-  const std::vector<LinkFact> links = measure_links(*comm, first_ranks);
+  const std::vector<LinkFact> links = measure_links(*comm, first_ranks_of(places));
   int status = kExitDone;
   if (comm->rank() == 0) {
     std::vector<Finding> findings;

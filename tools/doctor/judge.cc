@@ -38,6 +38,13 @@ std::set<std::string> where(const Ranks& ranks,
   return hosts;
 }
 
+template <typename T>
+T least_of(const Ranks& ranks, T RankFacts::*fact) {
+  T least = ranks[0].*fact;
+  for (const RankFacts& rank : ranks) least = std::min(least, rank.*fact);
+  return least;
+}
+
 std::map<std::string, std::int64_t> ranks_on_hosts(const Ranks& ranks) {
   std::map<std::string, std::int64_t> counts;
   for (const RankFacts& rank : ranks) ++counts[rank.host];
@@ -155,8 +162,10 @@ Finding shared_memory(const Ranks& ranks) {
            rank.free_shared_memory < counts.at(rank.host) * kMinSharedMemory;
   });
   if (small.empty())
-    return {Health::kPass, "/dev/shm",
-            fmt::format("{} free", format_byte_size(ranks[0].free_shared_memory)), "", ""};
+    return {
+        Health::kPass, "/dev/shm",
+        fmt::format("{} free", format_byte_size(least_of(ranks, &RankFacts::free_shared_memory))),
+        "", ""};
   return {Health::kWarn, "/dev/shm",
           fmt::format("less than {} for each rank on {}", format_byte_size(kMinSharedMemory),
                       names(small)),
@@ -171,7 +180,7 @@ Finding limits(const Ranks& ranks) {
   if (!few.empty()) {
     return {Health::kFail, "limits",
             fmt::format("too few open files are allowed on {} ({})", names(few),
-                        ranks[0].n_descriptors),
+                        least_of(ranks, &RankFacts::n_descriptors)),
             "every rank holds a connection to every other, and the shards of the model",
             "ulimit -n 65536"};
   }
@@ -181,7 +190,8 @@ Finding limits(const Ranks& ranks) {
             "glibc then gives threads 2 MiB instead of the 8 that libraries count on",
             "ulimit -s 8192"};
   }
-  return {Health::kPass, "limits", fmt::format("{} open files", ranks[0].n_descriptors), "", ""};
+  return {Health::kPass, "limits",
+          fmt::format("{} open files", least_of(ranks, &RankFacts::n_descriptors)), "", ""};
 }
 
 Finding scratch(const Ranks& ranks) {
@@ -202,12 +212,14 @@ Finding scratch(const Ranks& ranks) {
   }
   if (!slow.empty()) {
     return {Health::kWarn, "scratch",
-            fmt::format("{:.0f} MB/s on {}", ranks[0].scratch_mb_per_s, names(slow)),
+            fmt::format("{:.0f} MB/s on {}", least_of(ranks, &RankFacts::scratch_mb_per_s),
+                        names(slow)),
             "a checkpoint of a million tokens has tens of GB",
             "a faster disk for --checkpoint-dir and --save-kv"};
   }
   return {Health::kPass, "scratch",
-          fmt::format("written, synced, locked, renamed; {:.0f} MB/s", ranks[0].scratch_mb_per_s),
+          fmt::format("written, synced, locked, renamed; {:.0f} MB/s",
+                      least_of(ranks, &RankFacts::scratch_mb_per_s)),
           "", ""};
 }
 

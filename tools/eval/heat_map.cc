@@ -16,10 +16,10 @@ namespace {
 
 constexpr double kCellWidth = 64;
 constexpr double kCellHeight = 28;
-constexpr double kLeft = 96;
+constexpr double kLeftMargin = 96;
 constexpr double kLine = 20;  // of the title
-constexpr double kBottom = 52;
-constexpr double kRight = 104;           // the legend stands there
+constexpr double kBottomMargin = 52;
+constexpr double kRightMargin = 104;     // the legend stands there
 constexpr double kLeastWidth = 460;      // room for a title
 constexpr double kCharacterWidth = 7.5;  // of the title's letters, about
 constexpr Colour kEmpty = {221, 221, 221};
@@ -83,7 +83,7 @@ void add_legend(SvgPicture& picture, HeatMap::Palette palette, double x, double 
 
 void add_cell(SvgPicture& picture, const HeatMap& map, double top, std::size_t row,
               std::size_t column) {
-  const double x = kLeft + kCellWidth * static_cast<double>(column);
+  const double x = kLeftMargin + kCellWidth * static_cast<double>(column);
   const double y = top + kCellHeight * static_cast<double>(row);
   const std::optional<double>& value = map.values[row * map.columns.size() + column];
   const std::string tooltip =
@@ -112,20 +112,20 @@ std::string to_svg(const HeatMap& map) {
                       map.rows.size(), map.columns.size()));
   const double grid_width = kCellWidth * static_cast<double>(map.columns.size());
   const double grid_height = kCellHeight * static_cast<double>(map.rows.size());
-  const double width = std::max(kLeastWidth, kLeft + grid_width + kRight);
+  const double width = std::max(kLeastWidth, kLeftMargin + grid_width + kRightMargin);
   const auto title = lines_of(map.title, static_cast<std::size_t>((width - 32) / kCharacterWidth));
   const double top = 52 + kLine * static_cast<double>(std::max<std::size_t>(1, title.size()));
   const double height = std::max(grid_height, 90.0);
-  SvgPicture picture(width, top + height + kBottom);
+  SvgPicture picture(width, top + height + kBottomMargin);
   double y = 24;
   for (const std::string& line : title) {
     picture.add(SvgText{.x = 16, .y = y, .text = line, .size = 15});
     y += kLine;
   }
   picture.add(SvgText{.x = 16, .y = y, .text = map.subtitle, .colour = {102, 102, 102}});
-  add_legend(picture, map.palette, kLeft + grid_width + 16, top);
+  add_legend(picture, map.palette, kLeftMargin + grid_width + 16, top);
   for (std::size_t row = 0; row < map.rows.size(); ++row) {
-    picture.add(SvgText{.x = kLeft - 8,
+    picture.add(SvgText{.x = kLeftMargin - 8,
                         .y = top + kCellHeight * (static_cast<double>(row) + 0.5) + 4,
                         .text = map.rows[row],
                         .anchor = TextAnchor::kEnd});
@@ -134,12 +134,12 @@ std::string to_svg(const HeatMap& map) {
     }
   }
   for (std::size_t column = 0; column < map.columns.size(); ++column) {
-    picture.add(SvgText{.x = kLeft + kCellWidth * (static_cast<double>(column) + 0.5),
+    picture.add(SvgText{.x = kLeftMargin + kCellWidth * (static_cast<double>(column) + 0.5),
                         .y = top + grid_height + 18,
                         .text = map.columns[column],
                         .anchor = TextAnchor::kMiddle});
   }
-  picture.add(SvgText{.x = kLeft + grid_width / 2,
+  picture.add(SvgText{.x = kLeftMargin + grid_width / 2,
                       .y = top + grid_height + 40,
                       .text = map.x_name,
                       .anchor = TextAnchor::kMiddle});

@@ -15,10 +15,10 @@ namespace {
 
 constexpr double kWidth = 860;
 constexpr double kHeight = 460;
-constexpr double kLeft = 76;
-constexpr double kRight = 190;  // the legend stands there
-constexpr double kTop = 64;
-constexpr double kBottom = 60;
+constexpr double kPlotLeft = 76;
+constexpr double kPlotRight = 190;  // the legend stands there
+constexpr double kPlotTop = 64;
+constexpr double kPlotBottom = 60;
 constexpr Colour kGrid = {226, 226, 226};
 // Colours that colour-blind people can tell apart (Okabe and Ito 2008, "Color Universal Design").
 constexpr std::array<Colour, 7> kColours = {{{0, 114, 178},
@@ -80,8 +80,8 @@ struct Scales {
 };
 
 Scales scales_of(const LinePlot& plot) {
-  Scales s{.x = {.kind = plot.x_axis, .begin = kLeft, .end = kWidth - kRight},
-           .y = {.kind = plot.y_axis, .begin = kHeight - kBottom, .end = kTop}};
+  Scales s{.x = {.kind = plot.x_axis, .begin = kPlotLeft, .end = kWidth - kPlotRight},
+           .y = {.kind = plot.y_axis, .begin = kHeight - kPlotBottom, .end = kPlotTop}};
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   s.x.low = s.y.low = kInfinity;
   s.x.high = s.y.high = -kInfinity;
@@ -109,23 +109,23 @@ std::string tick_text(double value) {
 void add_axes(SvgPicture& picture, const LinePlot& plot, const Scales& s) {
   for (const double value : s.x.ticks(8)) {
     const double x = s.x.place(value);
-    picture.add_line(x, kTop, x, kHeight - kBottom, kGrid, 1);
+    picture.add_line(x, kPlotTop, x, kHeight - kPlotBottom, kGrid, 1);
     const std::string text = tick_text(value);
-    picture.add(
-        SvgText{.x = x, .y = kHeight - kBottom + 18, .text = text, .anchor = TextAnchor::kMiddle});
+    picture.add(SvgText{
+        .x = x, .y = kHeight - kPlotBottom + 18, .text = text, .anchor = TextAnchor::kMiddle});
   }
   for (const double value : s.y.ticks(8)) {
     const double y = s.y.place(value);
-    picture.add_line(kLeft, y, kWidth - kRight, y, kGrid, 1);
+    picture.add_line(kPlotLeft, y, kWidth - kPlotRight, y, kGrid, 1);
     const std::string text = tick_text(value);
-    picture.add(SvgText{.x = kLeft - 8, .y = y + 4, .text = text, .anchor = TextAnchor::kEnd});
+    picture.add(SvgText{.x = kPlotLeft - 8, .y = y + 4, .text = text, .anchor = TextAnchor::kEnd});
   }
-  picture.add(SvgText{.x = (kLeft + kWidth - kRight) / 2,
+  picture.add(SvgText{.x = (kPlotLeft + kWidth - kPlotRight) / 2,
                       .y = kHeight - 18,
                       .text = plot.x_name,
                       .anchor = TextAnchor::kMiddle});
   picture.add(SvgText{.x = 22,
-                      .y = (kTop + kHeight - kBottom) / 2,
+                      .y = (kPlotTop + kHeight - kPlotBottom) / 2,
                       .text = plot.y_name,
                       .anchor = TextAnchor::kMiddle,
                       .rotation = -90});
@@ -183,11 +183,11 @@ std::string to_svg(const LinePlot& plot) {
       if (has_dots) picture.add_dot(s.x.place(point.first), s.y.place(point.second), 3, colour);
     }
     picture.add_path(points, colour, dashes);
-    const double y = kTop + 12 + 20 * static_cast<double>(i);
-    picture.add_path(fmt::format("{:.1f},{:.1f} {:.1f},{:.1f}", kWidth - kRight + 10, y - 4,
-                                 kWidth - kRight + 40, y - 4),
+    const double y = kPlotTop + 12 + 20 * static_cast<double>(i);
+    picture.add_path(fmt::format("{:.1f},{:.1f} {:.1f},{:.1f}", kWidth - kPlotRight + 10, y - 4,
+                                 kWidth - kPlotRight + 40, y - 4),
                      colour, dashes);
-    picture.add(SvgText{.x = kWidth - kRight + 44, .y = y, .text = plot.series[i].name});
+    picture.add(SvgText{.x = kWidth - kPlotRight + 44, .y = y, .text = plot.series[i].name});
   }
   return picture.text();
 }

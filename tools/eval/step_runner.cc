@@ -12,7 +12,7 @@ namespace longhaul {
 namespace {
 
 // The prompt's tokens [begin, end).
-PrefillChunk chunk_of(const Prompt& prompt, std::int64_t begin, std::int64_t end) {
+PrefillChunk chunk_of(const StepPrompt& prompt, std::int64_t begin, std::int64_t end) {
   const auto tokens =
       prompt.tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
   const bool is_last = end == static_cast<std::int64_t>(prompt.tokens.size());
@@ -56,7 +56,7 @@ StepDone StepRunner::run(StepCommand command) {
   return receive_one_of(1);
 }
 
-std::int64_t StepRunner::prefill(const Prompt& prompt, const OnChunk& on_chunk) {
+std::int64_t StepRunner::prefill(const StepPrompt& prompt, const OnChunk& on_chunk) {
   const auto n_tokens = static_cast<std::int64_t>(prompt.tokens.size());
   require(n_tokens > 0, "a prompt without tokens");
   std::deque<std::int64_t> under_way;  // where each chunk ends
@@ -83,7 +83,7 @@ std::int64_t StepRunner::prefill(const Prompt& prompt, const OnChunk& on_chunk) 
   return n_read;
 }
 
-StepDone StepRunner::prefill(const Prompt& prompt) {
+StepDone StepRunner::prefill(const StepPrompt& prompt) {
   StepDone last;
   prefill(prompt, [&](const StepDone& done, std::int64_t) {
     last = done;

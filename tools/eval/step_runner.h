@@ -21,7 +21,7 @@ struct StepRunnerConfig {
   std::chrono::milliseconds step_timeout = std::chrono::hours(24);
 };
 
-struct Prompt {
+struct StepPrompt {
   SequenceId sequence;
   std::span<const std::int32_t> tokens;
   AfterPrefill after = AfterPrefill::kNothing;  // the last chunk
@@ -41,9 +41,9 @@ class StepRunner {
   // how many tokens have been read by then; false stops: the chunks under way are finished, and
   // told. Returns how many tokens were read.
   using OnChunk = std::function<bool(const StepDone& done, std::int64_t n_read)>;
-  std::int64_t prefill(const Prompt& prompt, const OnChunk& on_chunk);
+  std::int64_t prefill(const StepPrompt& prompt, const OnChunk& on_chunk);
   // The whole prompt; the last chunk's result.
-  StepDone prefill(const Prompt& prompt);
+  StepDone prefill(const StepPrompt& prompt);
 
  private:
   StepResult receive();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/xml_text.h"
+
 namespace longhaul {
 namespace {
 
@@ -18,32 +20,6 @@ std::string_view name_of(TextAnchor anchor) {
 }
 
 }  // namespace
-
-std::string xml_escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&apos;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
 
 std::string hex_of(Colour colour) {
   return fmt::format("#{:02x}{:02x}{:02x}", colour.red, colour.green, colour.blue);

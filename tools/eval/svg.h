@@ -6,9 +6,6 @@
 
 namespace longhaul {
 
-// Text with the characters that XML reserves written as entities; control characters become spaces.
-std::string xml_escaped(std::string_view text);
-
 // A red-green-blue colour, each in [0, 255].
 struct Colour {
   int red = 0;

@@ -103,6 +103,11 @@ constexpr auto fields_of(const WindowMethod&) {
   using M = WindowMethod;
   return std::tuple(Field<M, std::int64_t>{"window", &M::window});
 }
+constexpr auto fields_of(const RazorMethod&) {
+  using M = RazorMethod;
+  return std::tuple(Field<M, std::int64_t>{"sink", &M::sink},
+                    Field<M, std::int64_t>{"window", &M::window});
+}
 constexpr auto fields_of(const SlideMethod&) {
   using M = SlideMethod;
   return std::tuple(Field<M, std::int64_t>{"sink", &M::sink},
@@ -158,6 +163,7 @@ struct NameOf {
   std::string_view operator()(const TovaMethod&) const { return "tova"; }
   std::string_view operator()(const H2oMethod&) const { return "h2o"; }
   std::string_view operator()(const QuestMethod&) const { return "quest"; }
+  std::string_view operator()(const RazorMethod&) const { return "razor"; }
 };
 
 // Names that mean the same.

@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "kernels/cpu/isa.h"
@@ -29,6 +31,16 @@ std::filesystem::path hub_cache() {
   if (const auto cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
   if (const auto home = variable("HF_HOME"); !home.empty()) return home / "hub";
   return variable("HOME") / ".cache" / "huggingface" / "hub";
+}
+
+std::optional<std::int64_t> job_end_time() {
+  const char* text = std::getenv("SLURM_JOB_END_TIME");
+  if (text == nullptr) return std::nullopt;
+  std::int64_t seconds = 0;
+  const char* end = text + std::strlen(text);
+  const auto [read, error] = std::from_chars(text, end, seconds);
+  if (error != std::errc() || read != end || seconds <= 0) return std::nullopt;
+  return seconds;
 }
 
 void choose_isa() {

@@ -1,11 +1,16 @@
 // What the program takes from the environment besides its flags.
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 
 namespace longhaul {
 
 // Where downloaded models lie: $HF_HUB_CACHE, else $HF_HOME/hub, else ~/.cache/huggingface/hub.
 std::filesystem::path hub_cache();
+
+// When the batch system will end the job, in seconds since 1970 (SLURM_JOB_END_TIME).
+std::optional<std::int64_t> job_end_time();
 
 // LONGHAUL_ISA=baseline|avx2|avx512|avx512_vnni|avx512_bf16|amx forces the instruction set of the
 // CPU kernels.

@@ -17,7 +17,7 @@ constexpr std::size_t kTextColumn = 26;
 constexpr std::size_t kCommandColumn = 14;
 
 // What flags take whose type is only "text" to the parser.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kPlaceholders = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 27> kPlaceholders = {{
     {"model", "MODEL"},         {"input-file", "FILE"},
     {"output-file", "FILE"},    {"file", "FILE"},
     {"report", "FILE"},         {"log-file", "FILE"},
@@ -28,7 +28,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kPlaceho
     {"head-profile", "FOLDER"}, {"save-kv", "FOLDER"},
     {"kv-limit", "SIZE"},       {"memory", "SIZE"},
     {"log-level", "LEVELS"},    {"control-address", "ADDRESS"},
-    {"system-prompt", "TEXT"},
+    {"system-prompt", "TEXT"},  {"load-kv", "FOLDER"},
+    {"interfaces", "NAMES"},    {"checkpoint-dir", "FOLDER"},
+    {"policy", "METHOD"},       {"checkpoint-every", "N|TIME|SHARE"},
+    {"full-heads", "METHOD"},
 }};
 
 std::string placeholder(const CLI::Option& option) {
@@ -37,7 +40,7 @@ std::string placeholder(const CLI::Option& option) {
     if (option.check_lname(std::string(name))) return std::string(word);
   }
   const std::string type = option.get_type_name();
-  if (type.find('{') != std::string::npos) return type.substr(type.find('{'));  // the choices
+  if (type.ends_with('}')) return type.substr(type.find('{'));  // the choices
   if (type.starts_with("TEXT")) return "TEXT";
   return "N";
 }

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include <limits>
-
+#include "partition/workload.h"
 #include "tools/flags/cache_method_words.h"
 #include "tools/flags/choice_flag.h"
 #include "tools/flags/count_flag.h"
@@ -13,14 +12,7 @@
 #include "tools/flags/sizes.h"
 
 namespace longhaul {
-namespace {
-
-const auto kCount =
-    CLI::Range(std::int64_t{1}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
-const auto kFromZero =
-    CLI::Range(std::int64_t{0}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
-
-}  // namespace
+namespace {}  // namespace
 
 void add_model_flag(CLI::App& app, std::string& model) {
   app.add_option("-m,--model", model,
@@ -65,6 +57,21 @@ void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group) {
 void add_parallel_flag(CLI::App& app, JobConfig& job, const std::string& group) {
   app.add_option("--parallel", job.n_parallel, "Requests answered at the same time")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_lookup_flags(CLI::App& app, JobConfig& job, const std::string& group) {
+  app.add_option("--draft-max,--draft,--num-speculative-tokens", job.lookup.most,
+                 "Most tokens of an answer that a step guesses, from what followed its last ones "
+                 "where they stood before in documents, prompt or answer; the answer stays the "
+                 "same, and comes in fewer steps where it quotes (docs/prompt_lookup.md). 0: none")
+      ->check(CLI::Range(std::int64_t{0}, Workload::kRowsWithGuesses - 1))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--prompt-lookup-min", job.lookup.least,
+                 "Last tokens that must have stood there, at least")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{16}))
       ->capture_default_str()
       ->group(group);
 }
@@ -150,6 +157,9 @@ void add_head_flags(CLI::App& app, HeadSettings& heads, const std::string& group
   add_method_flag(app, "--full-heads", heads.methods.full,
                   "The same for those that a head profile lets see every token")
       ->group(group);
+  add_method_flag(app, "--streaming-heads", heads.methods.streaming,
+                  "The same for its others, in place of its sinks and last tokens (razor)")
+      ->group(group);
 }
 
 CLI::Option* add_cluster_flag(CLI::App& app, JobConfig& job, const std::string& group) {
@@ -164,7 +174,7 @@ CLI::Option* add_cluster_flag(CLI::App& app, JobConfig& job, const std::string& 
 std::vector<CLI::Option*> add_layout_flags(CLI::App& app, JobConfig& job,
                                            const std::string& group) {
   return {app.add_option("--stages", job.n_stages,
-                         "Stages of each replica (default: the fewest that fit)")
+                         "Stages of each replica (default: by predicted time)")
               ->check(kCount)
               ->group(group),
           app.add_option("--replicas", job.n_replicas, "Replicas (default: as many as make sense)")

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/event_log.h"
 #include "base/log.h"
 
 namespace longhaul {
@@ -31,10 +32,16 @@ void add_log_flags(CLI::App& app, LogFlags& flags, const std::string& group) {
       ->group(group);
   app.add_option("--log-file", flags.file, "Write log lines to this file instead of stderr")
       ->group(group);
+  app.add_option(
+         "--log-dir", flags.dir,
+         "Write what happens to DIR/rank-0000.jsonl and so on, a line of JSON for each event "
+         "of each rank, with times of one clock; for longhaul report")
+      ->group(group);
 }
 
 void open_log(const LogFlags& flags) {
   set_log_levels(flags.level);
+  if (!flags.dir.empty()) open_event_log(flags.dir);
   if (flags.file.empty()) return;
   log_descriptor = ::open(flags.file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log_descriptor < 0) throw_errno("cannot open", flags.file.string());

@@ -1,4 +1,5 @@
-// --log-level, --log-file, --no-progress and --quiet: what goes to stderr besides answers.
+// --log-level, --log-file, --log-dir, --no-progress and --quiet: what goes to stderr besides
+// answers.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -12,6 +13,7 @@ struct LogFlags {
   bool quiet = false;  // nothing but answers, warnings and errors
   std::string level = "warning";
   std::filesystem::path file;  // empty: stderr
+  std::filesystem::path dir;   // of event logs (base/event_log.h); empty: none
 };
 
 void add_log_flags(CLI::App& app, LogFlags& flags, const std::string& group);

@@ -7,22 +7,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "coordinator/fingerprint.h"
+#include "tools/identify/json_numbers.h"
 
 namespace longhaul {
 namespace {
 
 constexpr std::size_t kMaxStateBytes = std::size_t{64} << 20;
-
-JsonArray to_array(const std::vector<double>& values) {
-  return JsonArray(values.begin(), values.end());
-}
-
-std::vector<double> numbers_of(const JsonField& field, std::size_t count) {
-  if (field.size() != count) field.fail(fmt::format("expected {} numbers", count));
-  std::vector<double> out;
-  for (std::size_t i = 0; i < count; ++i) out.push_back(field.at(i).as_number());
-  return out;
-}
 
 }  // namespace
 

@@ -8,19 +8,10 @@
 #include "base/error.h"
 #include "tools/eval/needle_text.h"
 #include "tools/eval/output_files.h"
+#include "tools/identify/json_numbers.h"
 
 namespace longhaul {
 namespace {
-
-JsonArray to_array(const std::vector<double>& values) {
-  return JsonArray(values.begin(), values.end());
-}
-
-std::vector<double> numbers_of(const JsonField& field) {
-  std::vector<double> out;
-  for (std::size_t i = 0; i < field.size(); ++i) out.push_back(field.at(i).as_number());
-  return out;
-}
 
 // Tokens that records are hidden in: of files, or enough of made-up prose.
 std::vector<std::int32_t> hay_of(const EvalModel& model, const IdentifyConfig& config) {

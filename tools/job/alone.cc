@@ -1,4 +1,5 @@
 // One rank, alone: a worker on a thread of its own behind the in-memory link, without a plan.
+#include "base/event_log.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/in_process.h"
 #include "cluster/comm/mpi_environment.h"
@@ -26,11 +27,24 @@ WorkerConfig worker_config(const JobConfig& config, const JobWork& work) {
 }
 
 void run(const JobConfig& config, JobEnd& end, const JobWork& work, const Drive& drive) {
-  LocalReplica replica(worker_config(config, work));
+  PhaseBoard board;
+  ReportBoard reports;
+  WorkerConfig worker = worker_config(config, work);
+  worker.board = &board;
+  worker.reports = &reports;
+  LocalReplica replica(worker);
   JobRun alone{.job = nullptr,
                .workload = work.workload,
                .replicas = {&replica.link()},
                .hosts = {hostname()},
+               .statuses =
+                   [&] {
+                     return std::vector{WorkerStatus{.rank = {0},
+                                                     .host = hostname(),
+                                                     .connected = true,
+                                                     .phase = board.read(),
+                                                     .report = reports.newest()}};
+                   },
                .writing = &end.writing(),
                .fail = [&](std::exception_ptr why) { end.fail(why); }};
   try {
@@ -45,6 +59,7 @@ void run(const JobConfig& config, JobEnd& end, const JobWork& work, const Drive&
 }  // namespace
 
 int run_alone(const JobConfig& config, const Lead& lead, const Task& task) {
+  set_event_rank(0, hostname());
   JobEnd end(config.after_loss);
   std::optional<ClusterSpec> found;
   JobRanks ranks;

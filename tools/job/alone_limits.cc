@@ -66,6 +66,12 @@ RankBytes bytes_of(const PlanRequest& request) {
 
 }  // namespace
 
+RankBytes bytes_of_one_rank(const RunSession& session, const Workload& workload) {
+  PlanRequest request = request_of_one_rank(session, workload, 1);
+  request.workload.n_sequences = workload.n_sequences;
+  return bytes_of(request);
+}
+
 AloneLimits limits_of_one_rank(const RunSession& session, const JobConfig& config,
                                const Workload& workload, std::int64_t free_bytes) {
   AloneLimits limits{.chunk_len = workload.chunk_len, .kv_bytes = KvBudget::kNoLimit};

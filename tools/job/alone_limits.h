@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "partition/memory_model.h"
 #include "partition/workload.h"
 #include "tools/job/job_config.h"
 #include "tools/job/run_session.h"
@@ -14,6 +15,9 @@ struct AloneLimits {
   std::int64_t chunk_len = 0;  // shortened where buffers would not fit otherwise
   std::size_t kv_bytes = 0;    // that caches may take
 };
+
+// What the planner counts of one rank for this workload.
+RankBytes bytes_of_one_rank(const RunSession& session, const Workload& workload);
 
 // For the longest document with one request on it; more requests wait for room. Weights that are
 // mapped from files as they are give way when memory is short, and are not counted. Throws

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/event_log.h"
 #include "base/log.h"
 #include "worker/snapshot/cache_files.h"
 
@@ -31,6 +32,11 @@ void Checkpoints::saved(const Checkpointed& checkpoint) {
   LONGHAUL_LOG(kInfo, kSnapshot, "checkpoint {}: {} of {} tokens, {:.1f} s, {} bytes in {}",
                checkpoint.document, checkpoint.n_tokens, checkpoint.n_document, checkpoint.seconds,
                n_bytes, folder_.string());
+  log_event("checkpoint", {{"document", checkpoint.document},
+                           {"tokens", checkpoint.n_tokens},
+                           {"of_tokens", checkpoint.n_document},
+                           {"seconds", checkpoint.seconds},
+                           {"folder_bytes", n_bytes}});
   const std::lock_guard lock(mutex_);
   ++n_saved_;
   seconds_ += checkpoint.seconds;
@@ -69,7 +75,7 @@ std::int64_t Checkpoints::bytes_in_folder() const {
 std::string Checkpoints::summary() const {
   const std::lock_guard lock(mutex_);
   if (n_saved_ == 0) return {};
-  return fmt::format("{} checkpoint{} in {} ({:.1f} s, at most {:.1f} MiB)", n_saved_,
+  return fmt::format("{} checkpoint{} in {} ({:.1f} s lost, at most {:.1f} MiB)", n_saved_,
                      n_saved_ == 1 ? "" : "s", folder_.string(), seconds_,
                      static_cast<double>(most_bytes_) / 0x1p20);
 }

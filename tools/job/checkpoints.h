@@ -19,8 +19,8 @@ class Checkpoints {
 
   // For the engines; this object must outlive them.
   CheckpointHooks hooks();
-  // How many there were, what they took and take: "3 checkpoints in FOLDER (0.6 s, at most 34.5
-  // MiB)"; empty when there were none.
+  // How many there were, what they took and take: "3 checkpoints in FOLDER (0.6 s lost, at most
+  // 34.5 MiB)"; empty when there were none.
   std::string summary() const;
 
  private:

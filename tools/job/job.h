@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cluster/comm/communicator.h"
+#include "cluster/wire/control_plane.h"
 #include "cluster/wire/link.h"
 #include "model/head_profile.h"
 #include "model/heads/head_table.h"
@@ -50,6 +51,8 @@ struct JobRun {
   std::vector<std::string> hosts;  // [rank]
   // [rank] of the CPU kernels, or empty where they are all the same process'.
   std::vector<std::string> instruction_sets = {};
+  // What the ranks are doing, by rank; any thread, while `drive` runs.
+  std::function<std::vector<WorkerStatus>()> statuses = {};
   // For threads that `drive` starts. Held while results are written: the process does not end in
   // the middle of a line.
   std::mutex* writing = nullptr;

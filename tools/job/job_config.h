@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/json.h"
 #include "base/kv_type.h"
+#include "coordinator/prompt_lookup.h"
 #include "partition/decode_slices.h"
 #include "tools/job/device_choice.h"
 #include "worker/ring/ring_place.h"
@@ -22,10 +23,11 @@ struct JobConfig {
   DeviceChoice device = DeviceChoice::kCpu;
   bool reproducible = false;  // the same bits on any ranks, in any chunks and batches
   int n_threads = 0;          // of each rank; 0: OMP_NUM_THREADS, else the host's cores, divided
-  // Tokens of a prefill step, over all ranks of a ring. Not given: default_chunk_len, and fewer
-  // where a plan does not fit otherwise.
+  // Tokens of a prefill step, over all ranks of a ring. Not given: by
+  // predicted time, near default_chunk_len; of one rank alone that.
   std::optional<std::int64_t> chunk_len;
   std::int64_t n_parallel = 8;  // sequences that are answered at the same time
+  LookupConfig lookup = {};     // guesses of how answers go on
 
   // --- What memory holds ---
   std::optional<DType> weights;     // kF32, kBf16 or kI8; not given: as the model's files
@@ -40,8 +42,8 @@ struct JobConfig {
   std::optional<std::int64_t> n_ranks;  // as threads of this process; not given: see thread_ranks()
   std::filesystem::path cluster;        // TOML; empty: the ranks find out themselves
   std::filesystem::path plan;           // JSON; empty: made at start
-  std::optional<std::int64_t> n_stages;    // of each replica; not given: the fewest that fit
-  std::optional<std::int64_t> n_replicas;  // not given: as many as make sense
+  std::optional<std::int64_t> n_stages;            // of each replica; not given: by predicted time
+  std::optional<std::int64_t> n_replicas;          // not given: as many as make sense
   HistoryChoice history = HistoryChoice::kByCost;  // what travels for retrieval heads
   DecodeBalance decode_balance = DecodeBalance::kTotalBytes;
 

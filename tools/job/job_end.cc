@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/event_log.h"
 #include "cluster/comm/mpi_environment.h"
 #include "tools/job/exit_status.h"
 
@@ -41,7 +42,9 @@ int report_error(const Error& error, std::string_view after_loss) {
 
 }  // namespace
 
-int report_failure(std::exception_ptr failure, std::string_view after_loss) {
+namespace {
+
+int print_failure(std::exception_ptr failure, std::string_view after_loss) {
   try {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
@@ -59,6 +62,32 @@ int report_failure(std::exception_ptr failure, std::string_view after_loss) {
     fmt::print(stderr, "longhaul: internal error: {}\n", error.what());
     return kExitInternal;
   }
+}
+
+// What is wrong with input may quote it, and events hold nothing of that.
+void log_failure(std::exception_ptr failure, int status) {
+  JsonObject members{{"status", status}};
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    const bool is_of_input =
+        error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kCorruptData;
+    members.emplace_back("code", std::string(name_of(error.code())));
+    if (!is_of_input) members.emplace_back("message", error.what());
+    members.emplace_back("source",
+                         fmt::format("{}:{}", error.where().file_name(), error.where().line()));
+  } catch (const std::exception& error) {
+    members.emplace_back("message", error.what());
+  }
+  log_event("failed", std::move(members));
+}
+
+}  // namespace
+
+int report_failure(std::exception_ptr failure, std::string_view after_loss) {
+  const int status = print_failure(failure, after_loss);
+  log_failure(failure, status);
+  return status;
 }
 
 void JobEnd::end(const std::function<int()>& report) {

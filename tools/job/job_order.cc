@@ -17,8 +17,15 @@ Json cluster_to_json(const ClusterSpec& cluster) {
                                   {"memory_bytes", rank.memory_bytes},
                                   {"gflops", rank.gflops},
                                   {"memory_gb_per_s", rank.memory_gb_per_s},
+                                  {"attention_gflops", rank.attention_gflops},
                                   {"on_gpu", rank.device == Device::kCuda},
                                   {"gpu", rank.gpu}});
+  }
+  JsonArray host_links;
+  for (const HostLink& between : cluster.host_links) {
+    host_links.emplace_back(JsonObject{{"hosts", JsonArray{between.host_a, between.host_b}},
+                                       {"gb_per_s", between.gb_per_s},
+                                       {"latency_us", between.latency_us}});
   }
   const LinkSpec& link = cluster.link;
   return JsonObject{{"ranks", std::move(ranks)},
@@ -26,6 +33,7 @@ Json cluster_to_json(const ClusterSpec& cluster) {
                     {"within_host_latency_us", link.within_host_latency_us},
                     {"between_hosts_gb_per_s", link.between_hosts_gb_per_s},
                     {"between_hosts_latency_us", link.between_hosts_latency_us},
+                    {"host_links", std::move(host_links)},
                     {"headroom", cluster.headroom},
                     {"speeds_known", cluster.speeds_known}};
 }
@@ -42,7 +50,16 @@ ClusterSpec cluster_from_json(const JsonField& json) {
          .gflops = rank.at("gflops").as_number(),
          .memory_gb_per_s = rank.at("memory_gb_per_s").as_number(),
          .device = rank.at("on_gpu").as_bool() ? Device::kCuda : Device::kCpu,
-         .gpu = static_cast<int>(rank.at("gpu").as_integer(0, std::numeric_limits<int>::max()))});
+         .gpu = static_cast<int>(rank.at("gpu").as_integer(0, std::numeric_limits<int>::max())),
+         .attention_gflops = rank.at("attention_gflops").as_number()});
+  }
+  const JsonField links = json.at("host_links");
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    const JsonField between = links.at(i);
+    cluster.host_links.push_back({.host_a = between.at("hosts").at(std::size_t{0}).as_string(),
+                                  .host_b = between.at("hosts").at(std::size_t{1}).as_string(),
+                                  .gb_per_s = between.at("gb_per_s").as_number(),
+                                  .latency_us = between.at("latency_us").as_number()});
   }
   cluster.link.within_host_gb_per_s = json.at("within_host_gb_per_s").as_number();
   cluster.link.within_host_latency_us = json.at("within_host_latency_us").as_number();

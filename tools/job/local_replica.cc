@@ -3,7 +3,9 @@
 #include <exception>
 #include <future>
 
+#include "base/event_log.h"
 #include "base/log.h"
+#include "tools/job/step_events.h"
 
 namespace longhaul {
 namespace {
@@ -19,7 +21,12 @@ void serve(const WorkerConfig& config, std::unique_ptr<WorkerLink> link,
   }
   started.set_value();
   try {
-    worker->serve(*link);
+    if (keeps_events() && config.reports != nullptr) {
+      StepEvents events(*link, *config.reports, /*rank=*/0);
+      worker->serve(events);
+    } else {
+      worker->serve(*link);
+    }
   } catch (const std::exception& error) {
     // The link closes with this thread; the coordinator then reports a lost worker.
     LONGHAUL_LOG(kError, kStep, "the worker failed: {}", error.what());

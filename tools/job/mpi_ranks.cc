@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/event_log.h"
 #include "base/log.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/interfaces.h"
@@ -22,6 +23,7 @@
 #include "tools/job/job_end.h"
 #include "tools/job/launch.h"
 #include "tools/job/plan_job.h"
+#include "tools/job/rank_clock.h"
 #include "tools/job/rank_links.h"
 #include "tools/job/rank_place.h"
 #include "tools/job/rank_server.h"
@@ -86,8 +88,9 @@ class ProcessRank {
     comm_ = make_communicator(comm);
     hosts_ = host_info(*comm_);
     set_log_rank(fmt::format("{}:{}", hosts_.hostname, comm_->rank()));
+    set_event_rank(comm_->rank(), hosts_.hostname);
     if (comm_->size() > 1) connect();
-    server_of_rank_ = std::make_unique<RankServer>(*comm_, config_, board_);
+    server_of_rank_ = std::make_unique<RankServer>(*comm_, config_, board_, &reports_);
   }
 
   int rank() const { return comm_->rank(); }
@@ -108,13 +111,16 @@ class ProcessRank {
   void on_lost(LostCoordinator how, const std::string& reason);
   void run(const JobWork& work, const Drive& drive);
   int finish(int status);
+  void tell_clock();
 
   // The server outlives MPI_Finalize, and so the other ranks' connections.
   const JobConfig& config_;
   const Task& task_;
   JobEnd end_;
   PhaseBoard board_;
-  std::atomic<bool> served_ = false;  // from then on a closed connection is no loss
+  ReportBoard reports_;
+  std::atomic<bool> has_begun_ = false;  // all ranks are connected
+  std::atomic<bool> served_ = false;     // from then on a closed connection is no loss
   MpiEnvironment environment_;
   std::vector<RankPlace> places_;  // on rank 0
   std::unique_ptr<Communicator> comm_;
@@ -144,6 +150,7 @@ void ProcessRank::connect() {
     config.on_stop = request_stop;
     // On a thread of its own: the control thread has aborts to send.
     config.on_failure = [this](const std::string& reason) {
+      log_event("rank_lost", {{"reason", reason}});
       std::thread([this, reason] { end_.fail(reason); }).detach();
     };
     server_ = std::make_unique<ControlServer>(config);
@@ -162,6 +169,7 @@ void ProcessRank::connect() {
   client.host = hosts_.hostname;
   client.times = times;
   client.board = &board_;
+  client.reports = &reports_;
   if (rank() != 0) client.stop_requested = stop_requested;
   client.on_lost = [this](LostCoordinator how, const std::string& reason) { on_lost(how, reason); };
   try {
@@ -177,8 +185,12 @@ void ProcessRank::connect() {
 // On the control thread; the step thread may be stuck.
 void ProcessRank::on_lost(LostCoordinator how, const std::string& reason) {
   if (served_) return;
+  log_event("coordinator_lost", {{"reason", reason}});
   constexpr int kSpeakers = 4;  // ranks that tell people; the others would say the same
   if (how == LostCoordinator::kGone && rank() < kSpeakers) {
+    // Rank 0 may have left for a reason of its own, without a connection to say so: its status
+    // first.
+    if (!has_begun_) std::this_thread::sleep_for(std::chrono::seconds(1));
     end_.fail(fmt::format("rank {} on {} has lost the coordinator, rank 0 on {}: {}", rank(),
                           hosts_.hostname, hosts_.hostnames.front(), reason));
   }
@@ -198,6 +210,8 @@ int ProcessRank::finish(int status) {
 std::optional<int> ProcessRank::check_in(const OpenModel& open_model) {
   try {
     checked_in_ = longhaul::check_in(*comm_, hosts_, config_, open_model);
+    has_begun_ = true;
+    if (keeps_events()) tell_clock();
     return std::nullopt;
   } catch (const Error& error) {
     if (comm_->broken()) throw;  // a rank was lost: that is told in another way
@@ -207,6 +221,13 @@ std::optional<int> ProcessRank::check_in(const OpenModel& open_model) {
     comm_->barrier();  // nobody closes a connection before rank 0 has let it
     return finish(status);
   }
+}
+
+// Collective over all ranks, which all keep events.
+void ProcessRank::tell_clock() {
+  const RankClock clock = find_rank_clock(*comm_);
+  set_event_clock(clock.offset_ns);
+  log_event("clock", {{"offset_ns", clock.offset_ns}, {"round_trip_ns", clock.round_trip_ns}});
 }
 
 int ProcessRank::lead(const Lead& lead) {
@@ -256,6 +277,8 @@ void ProcessRank::run(const JobWork& work, const Drive& drive) {
   links.hosts = hosts_.hostnames;
   links.instruction_sets = checked_in_.instruction_sets;
   links.link = [this](Rank rank) { return server_->link(rank); };
+  links.statuses = [this] { return server_->statuses(); };
+  links.name_hangs = true;
   std::promise<JobPlan> planned;
   std::exception_ptr refusal;
   std::jthread coordinator([&] {

@@ -32,8 +32,8 @@ Plan plan_of_file(const JobConfig& config, const JobWork& work, const ClusterSpe
   Plan plan = read_plan(config.plan);
   require(plan.heads == work.heads,
           fmt::format("{} was made for other heads than this run's: give both commands the same "
-                      "--head-profile, --retrieval-ratio, --sink, --recent, --policy and "
-                      "--full-heads",
+                      "--head-profile, --retrieval-ratio, --sink, --recent, --policy, "
+                      "--full-heads and --streaming-heads",
                       source));
   require(plan.reproducible == work.workload.reproducible,
           fmt::format("{} was made {} --reproducible, this run is {} it", source,
@@ -74,6 +74,11 @@ std::int64_t chunk_len_that_fits(PlanRequest request) {
   return request.workload.chunk_len;
 }
 
+void choose_chunks_by_cost(PlanRequest& request) {
+  request.workload.chunk_len = chunk_len_that_fits(request);
+  request.options.chunk_lens = usual_chunk_lens(request.workload);
+}
+
 Plan new_plan(const JobConfig& config, const JobWork& work, const ClusterSpec& cluster) {
   require_whole_pages(work.heads, work.workload.block_size);
   PlanRequest request;
@@ -83,7 +88,7 @@ Plan new_plan(const JobConfig& config, const JobWork& work, const ClusterSpec& c
   request.workload = work.workload;
   request.options = plan_options(config);
   request.options.profile = work.profile;
-  if (!config.chunk_len) request.workload.chunk_len = chunk_len_that_fits(request);
+  if (!config.chunk_len) choose_chunks_by_cost(request);
   PlanResult result = make_plan(request);
   if (const auto* refusal = std::get_if<NotFitting>(&result)) {
     std::string text = explain(*refusal, cluster);
@@ -91,7 +96,8 @@ Plan new_plan(const JobConfig& config, const JobWork& work, const ClusterSpec& c
     throw Error(ErrorCode::kOutOfMemory, text);
   }
   Plan& plan = std::get<Plan>(result);
-  const auto violations = check_plan(plan, request.spec, cluster, request.workload);
+  const auto violations =
+      check_plan(plan, request.spec, cluster, as_planned(request.workload, plan));
   if (!violations.empty()) {
     throw Error(ErrorCode::kInternal,
                 fmt::format("the planner made a wrong plan, please report it: {}",

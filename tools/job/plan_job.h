@@ -24,8 +24,11 @@ PlanOptions plan_options(const JobConfig& config);
 // fits, but not below 64 tokens or a block; the workload's own where none of these fits. Pure.
 std::int64_t chunk_len_that_fits(PlanRequest request);
 
-// The plan for the work on this cluster; where the config says no length of chunks, they become
-// shorter until it fits. Throws kOutOfMemory with everything itemised when it does not fit. Pure.
+// Lets make_plan choose the length of chunks: by cost, and short enough to fit. Pure.
+void choose_chunks_by_cost(PlanRequest& request);
+
+// The plan for the work on this cluster; what the config leaves open (chunks, stages, replicas) is
+// chosen by cost. Throws kOutOfMemory with everything itemised when it does not fit. Pure.
 Plan new_plan(const JobConfig& config, const JobWork& work, const ClusterSpec& cluster);
 
 // The plan of config.plan, or one made for `found` (or for config.cluster). Throws kInvalidArgument

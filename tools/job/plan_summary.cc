@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/sizes.h"
+#include "partition/explain.h"
 #include "partition/memory_model.h"
 #include "partition/plan_json.h"
 #include "tools/job/engine_config.h"
@@ -27,6 +28,7 @@ std::string summary(const JobPlan& job, const ModelSpec& spec, const Workload& w
       "  plan {}: {} of {}, {}; documents of up to {} tokens in chunks of {}\n", plan_hash(plan),
       plural(plan.replicas.size(), "replica"), plural(plan.replicas.front().stages.size(), "stage"),
       plural(job.cluster->ranks.size(), "rank"), workload.document_tokens, plan.chunk_len);
+  text += explain_links(*job.cluster);
   constexpr std::size_t kMostLines = 32;
   std::size_t n_lines = 0;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {

@@ -22,7 +22,7 @@ std::exception_ptr with_phases(std::exception_ptr failure, const RankLinks& rank
   try {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kTimeout || !ranks.statuses) return failure;
+    if (error.code() != ErrorCode::kTimeout || !ranks.statuses || ranks.name_hangs) return failure;
     return std::make_exception_ptr(Error(ErrorCode::kTimeout, describe_hang(ranks.statuses())));
   } catch (...) {
     return failure;
@@ -58,6 +58,7 @@ void drive_ranks(const JobPlan& job, const Workload& workload, const RankLinks& 
              .replicas = {},
              .hosts = ranks.hosts,
              .instruction_sets = ranks.instruction_sets,
+             .statuses = ranks.statuses,
              .writing = &end.writing(),
              .fail = [&](std::exception_ptr why) { end.fail(with_phases(why, ranks)); }};
   for (const std::vector<Rank>& replica : groups.replicas) {

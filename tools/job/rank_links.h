@@ -15,11 +15,11 @@
 namespace longhaul {
 
 struct RankLinks {
-  std::function<std::unique_ptr<Link>(Rank)> link;  // once for each rank
-  std::vector<std::string> hosts;                   // [rank]
-  std::vector<std::string> instruction_sets = {};   // [rank], or empty where they are the same
-  // What the ranks are doing, where the links do not tell it themselves; may be empty.
-  std::function<std::vector<WorkerStatus>()> statuses;
+  std::function<std::unique_ptr<Link>(Rank)> link;      // once for each rank
+  std::vector<std::string> hosts;                       // [rank]
+  std::vector<std::string> instruction_sets = {};       // [rank], or empty where they are the same
+  std::function<std::vector<WorkerStatus>()> statuses;  // what the ranks are doing; may be empty
+  bool name_hangs = false;  // what `link` gives says itself what ranks do when a step times out
 };
 
 // Who serves what. Pure.

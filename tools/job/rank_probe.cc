@@ -16,6 +16,7 @@
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/mpi_environment.h"
 #include "kernels/cpu/isa.h"
+#include "tools/job/link_probe.h"
 #include "tools/job/memory_probe.h"
 #include "tools/job/numa_advice.h"
 #include "tools/job/speed_probe.h"
@@ -112,6 +113,18 @@ std::int64_t processes_of_host(const std::vector<Probe>& probes, const Probe& ra
   return bytes;
 }
 
+// The first rank of each host.
+std::vector<int> first_of_hosts(const std::vector<Probe>& probes) {
+  std::vector<int> first;
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    const bool is_new = std::none_of(first.begin(), first.end(), [&](int rank) {
+      return probes[static_cast<std::size_t>(rank)].host_name() == probes[i].host_name();
+    });
+    if (is_new) first.push_back(static_cast<int>(i));
+  }
+  return first;
+}
+
 ClusterSpec cluster_of(const std::vector<Probe>& probes, bool speeds_known) {
   ClusterSpec cluster;
   cluster.speeds_known = speeds_known;
@@ -196,6 +209,7 @@ ProbedCluster probe_cluster(Communicator& comm, const ProbeConfig& config) {
     all = gather(comm, mine);
   }
   probed.cluster = cluster_of(all, config.measure_speed);
+  if (config.measure_speed) set_links(measure_links(comm, first_of_hosts(all)), probed.cluster);
   return probed;
 }
 

@@ -1,6 +1,6 @@
 // What the ranks of a job find out about themselves when it starts: host, device, memory, speed,
-// threads. All ranks measure at the same time, because those of one host share its cores and its
-// memory's bandwidth, and those on one GPU that.
+// threads, and how fast the hosts reach each other. All ranks measure at the same time, because
+// those of one host share its cores and its memory's bandwidth, and those on one GPU that.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 namespace longhaul {
 
 struct ProbeConfig {
-  bool measure_speed = true;          // about 0.2 s
+  bool measure_speed = true;          // of ranks, about 0.2 s, and of links between hosts
   DType weight_dtype = DType::kBf16;  // kF32, kBf16 or kI8: of the matrix products
   int n_threads = 0;                  // of each rank's kernels; 0: the host's cores, divided
   int gpu = -1;                       // that this rank computes on; -1: on CPUs

@@ -7,10 +7,14 @@
 #include <string_view>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/event_log.h"
 #include "cluster/comm/host_info.h"
 #include "kernels/cpu/isa.h"
+#include "partition/plan_json.h"
 #include "partition/standing.h"
+#include "tools/job/step_events.h"
 #include "worker/worker.h"
 
 namespace longhaul {
@@ -105,15 +109,22 @@ void RankServer::serve_plan(ModelSource& model, WorkerLink& link, const PlanMake
   const auto replica =
       comm_.split(standing ? static_cast<int>(standing->replica) : -1, comm_.rank());
   board_.enter(Activity::kLoading);
+  const Stopwatch loading;
   WorkerConfig worker;
   agree_on(comm_, [&] {
     if (standing) worker.weights = model.layers(standing->stage_of(plan).layers, device_);
   });
+  log_event("weights_read",
+            {{"plan", plan_hash(plan)},
+             {"replica", standing ? static_cast<std::int64_t>(standing->replica) : -1},
+             {"seconds", loading.seconds()}},
+            comm_.job_rank());
   board_.enter(Activity::kIdle);
   if (!standing) return serve_idle(link);
   worker.device = device_;
   worker.n_threads = job->n_threads > 0 ? job->n_threads : found.n_threads;
   worker.board = &board_;
+  worker.reports = reports_;
   worker.place = RingPlace{.plan = job->plan,
                            .cluster = job->cluster,
                            .replica = standing->replica,
@@ -128,7 +139,12 @@ void RankServer::serve_worker(const WorkerConfig& config, WorkerLink& link) cons
   Trace trace;
   if (!config_.trace.empty()) worker_config.trace = &trace;
   Worker worker(worker_config);
-  worker.serve(link);
+  if (keeps_events() && reports_ != nullptr) {
+    StepEvents events(link, *reports_, comm_.job_rank());
+    worker.serve(events);
+  } else {
+    worker.serve(link);
+  }
   if (!config_.trace.empty()) {
     trace.write(trace_path(config_.trace, comm_.job_rank()), Rank{comm_.job_rank()});
   }

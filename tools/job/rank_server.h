@@ -9,6 +9,7 @@
 #include "cluster/comm/communicator.h"
 #include "cluster/wire/link.h"
 #include "cluster/wire/phase.h"
+#include "cluster/wire/report_board.h"
 #include "tools/job/job.h"
 #include "tools/job/job_config.h"
 #include "tools/job/job_order.h"
@@ -30,8 +31,9 @@ struct PlanMaker {
 class RankServer {
  public:
   // `comm` holds all ranks of the job.
-  RankServer(Communicator& comm, const JobConfig& config, PhaseBoard& board)
-      : comm_(comm), config_(config), board_(board) {}
+  RankServer(Communicator& comm, const JobConfig& config, PhaseBoard& board,
+             ReportBoard* reports = nullptr)
+      : comm_(comm), config_(config), board_(board), reports_(reports) {}
 
   // Collective over the job. The same on all ranks; measured the first time.
   const ClusterSpec& find_cluster(const ModelSource& model);
@@ -55,6 +57,7 @@ class RankServer {
   Communicator& comm_;
   const JobConfig& config_;
   PhaseBoard& board_;
+  ReportBoard* reports_;
   DeviceId device_;  // known once probed_ is
   std::optional<ProbedCluster> probed_;
 };

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "base/event_log.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "build_info.h"
 #include "partition/explain.h"
 #include "partition/memory_model.h"
 #include "partition/plan_json.h"
@@ -17,8 +21,11 @@
 #include "tools/job/engine_config.h"
 #include "tools/job/engine_team.h"
 #include "tools/job/memory_probe.h"
+#include "tools/job/plan_job.h"
 #include "tools/job/plan_summary.h"
+#include "tools/job/run_forecast.h"
 #include "tools/job/run_report.h"
+#include "tools/job/time_limit.h"
 #include "tools/job/workload_estimate.h"
 
 namespace longhaul {
@@ -70,6 +77,66 @@ std::vector<RankOutcome> outcomes_of(const RunWork& work, const JobRun& run,
   return outcomes;
 }
 
+std::string document_name(const RequestGroup& group) {
+  if (group.documents.empty()) return "";
+  const std::filesystem::path& path = group.documents.front().path;
+  const std::string first = path.empty() ? "standard input" : path.filename().string();
+  const std::size_t n_more = group.documents.size() - 1;
+  return n_more == 0 ? first : fmt::format("{} and {} more", first, n_more);
+}
+
+// What status pages show of the plan. One rank alone has the limit that its caches are kept below.
+void tell_status(const RunWork& work, const JobRun& run, const std::vector<EngineConfig>& engines) {
+  std::vector<RankPlanned> planned;
+  for (const RankOutcome& outcome : outcomes_of(work, run, engines, {})) {
+    planned.push_back(
+        {.host = outcome.host, .bytes = outcome.planned, .kv_limit_bytes = outcome.kv_limit_bytes});
+  }
+  if (run.job == nullptr) {
+    const std::size_t limit = engines.front().scheduler.budget.limit_bytes;
+    if (limit != KvBudget::kNoLimit)
+      planned.front().kv_limit_bytes = static_cast<std::int64_t>(limit);
+    work.status->set_plan("", std::move(planned), 0);
+    return;
+  }
+  const LinkSpec& link = run.job->cluster->link;
+  const bool is_one_host =
+      std::all_of(run.hosts.begin(), run.hosts.end(),
+                  [&](const std::string& host) { return host == run.hosts.front(); });
+  work.status->set_plan(plan_hash(*run.job->plan), std::move(planned),
+                        is_one_host ? link.within_host_gb_per_s : link.between_hosts_gb_per_s);
+}
+
+// The run is looked at only while it lives; what was seen last stays.
+class StatusWatch {
+ public:
+  StatusWatch(const RunWork& work, const JobRun& run) : board_(*work.status) {
+    board_.watch(work.progress);
+    board_.watch_ranks(run.statuses);
+    board_.enter("running");
+  }
+  ~StatusWatch() {
+    board_.watch_ranks(nullptr);
+    board_.watch(nullptr);
+    board_.enter("ended");
+  }
+  StatusWatch(const StatusWatch&) = delete;
+  StatusWatch& operator=(const StatusWatch&) = delete;
+
+ private:
+  StatusBoard& board_;
+};
+
+void log_plan(const RunWork& work, const JobRun& run) {
+  if (!keeps_events()) return;
+  JsonObject event{{"model", work.session->model->path().string()},
+                   {"documents", work.groups->size()},
+                   {"requests", work.requests->size()},
+                   {"fingerprint", work.session->system_fingerprint}};
+  if (run.job != nullptr) event.emplace_back("plan", plan_to_json(*run.job->plan));
+  log_event("plan", std::move(event));
+}
+
 void print_plan(const RunWork& work, const JobRun& run, const std::vector<EngineConfig>& engines) {
   std::vector<double> kv_scales;
   for (const EngineConfig& engine : engines) kv_scales.push_back(engine.kv_scale);
@@ -78,6 +145,74 @@ void print_plan(const RunWork& work, const JobRun& run, const std::vector<Engine
                                : summary(*run.job, spec, run.workload, kv_scales));
   const std::string sets = explain_instruction_sets(run.instruction_sets);
   if (!sets.empty()) work.tell(fmt::format("  {}\n", sets));
+}
+
+// What the planner counts for this workload, of all ranks together.
+RankBytes predicted_bytes(const RunWork& work, const JobRun& run, const Workload& workload) {
+  const ModelSpec& spec = work.session->spec();
+  if (run.job == nullptr) return bytes_of_one_rank(*work.session, workload);
+  RankBytes sum;
+  const Workload planned = as_planned(run.workload, *run.job->plan);
+  for (const RankBytes& bytes : memory_of(*run.job->plan, spec, *run.job->cluster, planned)) {
+    sum.kv_retrieval += bytes.kv_retrieval;
+    sum.kv_streaming += bytes.kv_streaming;
+  }
+  return sum;
+}
+
+std::string kv_report(const RunWork& work, const JobRun& run, const Workload& workload,
+                      const std::vector<RankOutcome>& outcomes) {
+  const RunSession& session = *work.session;
+  return kv_table(kv_of_methods(
+      {.heads = session.heads.table,
+       .method = *work.kv_method,
+       .workload = workload,
+       .kv = {session.k_type, session.v_type, workload.block_size, session.spec().head_dim},
+       .predicted = predicted_bytes(work, run, workload),
+       .ranks = outcomes}));
+}
+
+// What cannot be read in time is not begun where it could not be saved, and the run stops before
+// its time is over.
+void keep_to_time(const RunWork& work, std::vector<EngineConfig>& engines,
+                  EngineCallbacks& callbacks) {
+  if (!work.end) return;
+  const TimeLimit limit(Clock::now(), *work.end);
+  callbacks.stop_requested = [limit, asked = callbacks.stop_requested] {
+    return asked() || limit.is_over(Clock::now());
+  };
+  for (EngineConfig& engine : engines) {
+    if (engine.scheduler.checkpoint) continue;
+    engine.may_begin = [limit, &work, lane = engine.lane](std::size_t n_tokens) {
+      const double seconds = work.progress->seconds_until_read(n_tokens, lane);
+      if (limit.allows(Clock::now(), seconds)) return true;
+      work.tell(
+          fmt::format("longhaul: a document of {} tokens takes {:.0f} s, and the job's time "
+                      "is over before: it is left for the next start\n",
+                      n_tokens, seconds));
+      return false;
+    };
+  }
+}
+
+// Hears of every step from now on; none where nothing was planned.
+std::shared_ptr<RunForecast> forecast_of(const RunWork& work, const JobRun& run) {
+  if (run.job == nullptr) return nullptr;
+  auto forecast = std::make_shared<RunForecast>(*run.job, work.session->spec(), run.workload);
+  work.progress->hand_steps_to([forecast](const StepOfRun& step) { forecast->add(step); });
+  return forecast;
+}
+
+void tell_forecast(const RunWork& work, const RunForecast& forecast) {
+  work.progress->hand_steps_to({});  // what it refers to ends with the run
+  if (const std::string text = forecast.text(); !text.empty())
+    work.tell(fmt::format("  {}\n", text));
+  if (work.save_cluster.empty()) return;
+  replace_file(work.save_cluster,
+               fmt::format("# As a run of longhaul {} found it: speeds fit its steps ({} tokens "
+                           "read, {} decoded).\n{}",
+                           build_info::kVersion, forecast.prefill().n_tokens,
+                           forecast.decode().n_tokens, cluster_to_toml(forecast.calibrated())));
 }
 
 }  // namespace
@@ -96,6 +231,9 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
   if (!ranks.plans)
     alone = limits_of_one_rank(session, *work.config, workload, free_memory_bytes());
   bool complete = false;
+  std::vector<std::string> names;
+  for (const RequestGroup& group : *work.groups) names.push_back(document_name(group));
+  work.status->set_documents(std::move(names));
   ranks.run(
       {.model = session.weights.get(),
        .heads = session.heads.table,
@@ -105,8 +243,14 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
         GroupFeed feed(work.groups->size(), [&](std::size_t i) {
           return prepare((*work.groups)[i], *work.requests, session.tokenizer, session.preparation);
         });
-        const std::vector<EngineConfig> engines = engine_configs(work, run, alone);
+        std::vector<EngineConfig> engines = engine_configs(work, run, alone);
+        EngineCallbacks callbacks = work.callbacks;
+        keep_to_time(work, engines, callbacks);
+        const auto forecast = forecast_of(work, run);
         if (run.job != nullptr) print_plan(work, run, engines);
+        tell_status(work, run, engines);
+        const StatusWatch watch(work, run);
+        log_plan(work, run);
         LONGHAUL_LOG(kInfo, kRun, "event=started ranks={} plan={} documents={} requests={}",
                      ranks.n_ranks, run.job == nullptr ? "none" : plan_hash(*run.job->plan),
                      work.groups->size(), work.requests->size());
@@ -115,16 +259,19 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
                                                .tokenizer = &session.tokenizer,
                                                .feed = &feed,
                                                .progress = work.progress,
-                                               .callbacks = work.callbacks,
+                                               .callbacks = std::move(callbacks),
                                                .writing = run.writing,
                                                .fail = run.fail});
         complete = result.complete;
         LONGHAUL_LOG(kInfo, kRun, "event=ended complete={}", complete);
+        if (forecast) tell_forecast(work, *forecast);
+        log_event("ended", {{"complete", complete}});
         const auto outcomes = outcomes_of(work, run, engines, result.reports);
         if (run.job != nullptr) {
           work.tell(
               report_table(outcomes, work.explains_plan ? ReportForm::kLong : ReportForm::kShort));
         }
+        if (work.kv_method) work.tell(kv_report(work, run, workload, outcomes));
         if (!work.report.empty()) replace_file(work.report, to_text(report_json(outcomes)) + "\n");
       });
   return complete;

@@ -3,14 +3,18 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "coordinator/documents.h"
 #include "coordinator/engine.h"
 #include "coordinator/requests.h"
 #include "tools/job/job.h"
 #include "tools/job/run_session.h"
+#include "tools/status/job_status.h"
 
 namespace longhaul {
 
@@ -22,8 +26,14 @@ struct RunWork {
   const std::vector<RequestGroup>* groups = nullptr;
   const std::vector<Request>* requests = nullptr;
   Progress* progress = nullptr;
+  StatusBoard* status = nullptr;  // told of documents, plan and ranks
   EngineCallbacks callbacks;
   std::filesystem::path report;  // what each rank did and held, as JSON; empty: none
+  // The method of the heads' caches, in words or empty: what they took beside what was predicted is
+  // told at the end; none: it is not.
+  std::optional<std::string> kv_method = std::nullopt;
+  std::filesystem::path save_cluster;  // the cluster with speeds that fit, as TOML; empty: none
+  std::optional<Deadline> end;         // of the batch job (time_limit.h)
   bool explains_plan = false;  // the whole plan and the long form of the table, not only summaries
   // Says something to people, in whole lines, beside whatever progress is shown.
   std::function<void(std::string_view)> tell;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/sizes.h"
+#include "cluster/wire/named_json.h"
 
 namespace longhaul {
 namespace {
@@ -44,11 +45,12 @@ Json planned_json(const RankBytes& bytes) {
                     {"limit", bytes.limit}};
 }
 
-template <typename T>
-Json named_json(const std::vector<Named<T>>& values) {
-  JsonObject object;
-  for (const Named<T>& value : values) object.emplace_back(value.name, value.value);
-  return object;
+std::string window_in_words(const HeadTable& heads) {
+  std::string text;
+  for (const KeyWindow& window : heads.windows())
+    text += fmt::format("{}first {} and last {}", text.empty() ? "" : ", or ", window.sink,
+                        window.recent);
+  return text;
 }
 
 }  // namespace
@@ -95,6 +97,47 @@ Json report_json(const std::vector<RankOutcome>& ranks) {
     list.emplace_back(std::move(rank));
   }
   return JsonObject{{"format", "longhaul-report"}, {"version", 1}, {"ranks", std::move(list)}};
+}
+
+std::vector<KvOfMethod> kv_of_methods(const KvReportArgs& args) {
+  const std::int64_t n_heads = args.heads.n_layers() * args.heads.n_kv_heads();
+  const std::int64_t n_all = args.heads.count(HeadKind::kRetrieval);
+  KvOfMethod all;
+  KvOfMethod windowed;
+  all.n_heads = n_all;
+  all.method = args.method.empty() ? "every token" : args.method;
+  windowed.n_heads = n_heads - n_all;
+  windowed.method = n_all == 0 && !args.method.empty() ? args.method : window_in_words(args.heads);
+  all.predicted_bytes = args.predicted.kv_retrieval;
+  windowed.predicted_bytes = args.predicted.kv_streaming;
+  const Workload& work = args.workload;
+  const std::int64_t n_blocks = work.document_blocks() + work.n_sequences * work.tail_blocks();
+  all.everything_bytes = all.n_heads * n_blocks * args.kv.block_bytes();
+  windowed.everything_bytes = windowed.n_heads * n_blocks * args.kv.block_bytes();
+  std::vector<KvOfMethod> rows = {all, windowed};
+  if (all.n_heads > 0 && windowed.n_heads > 0) {
+    rows.push_back({.method = "all heads",
+                    .n_heads = n_heads,
+                    .predicted_bytes = all.predicted_bytes + windowed.predicted_bytes,
+                    .everything_bytes = all.everything_bytes + windowed.everything_bytes});
+  }
+  std::erase_if(rows, [](const KvOfMethod& row) { return row.n_heads == 0; });
+  std::int64_t measured = 0;
+  for (const RankOutcome& rank : args.ranks) measured += rank.report.kv_peak_bytes;
+  if (!rows.empty()) rows.back().measured_bytes = measured;
+  return rows;
+}
+
+std::string kv_table(const std::vector<KvOfMethod>& methods) {
+  std::string text = fmt::format("  {:>5}{:>12}{:>12}{:>13}  {}\n", "heads", "KV peak", "predicted",
+                                 "every token", "method");
+  for (const KvOfMethod& row : methods) {
+    text += fmt::format("  {:>5}{:>12}{:>12}{:>13}  {}\n", row.n_heads,
+                        row.measured_bytes ? format_byte_size(*row.measured_bytes) : "-",
+                        format_byte_size(row.predicted_bytes),
+                        format_byte_size(row.everything_bytes), row.method);
+  }
+  return text;
 }
 
 }  // namespace longhaul

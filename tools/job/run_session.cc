@@ -12,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include "base/host_memory.h"
 #include "base/sha256.h"
 #include "build_info.h"
 #include "coordinator/fingerprint.h"
@@ -31,6 +32,7 @@ KvBudget kv_budget(const JobConfig& job, const HeadTable& heads,
   budget.bytes_per_head_and_token = static_cast<std::size_t>(bytes_per_head_and_token);
   budget.block_size = job.block_size;
   budget.chunk_len = job.chunk_len.value_or(default_chunk_len(1));
+  budget.n_guesses = job.lookup.most;
   return budget;
 }
 
@@ -134,14 +136,24 @@ std::string identity_of(const RunSession& session, const JobConfig& job,
   return to_text(Json(std::move(what)));
 }
 
-// What the queries before the cut have seen is not in files.
-void refuse_chosen(std::string_view flag, const RunSession& session) {
-  if (session.heads.table.count_chosen() == 0) return;
-  throw Error(
-      ErrorCode::kUnsupported,
-      fmt::format("{}: caches of which tokens were chosen by attention cannot be saved yet; "
-                  "leave out {}, or give a --policy that keeps a window",
-                  flag, flag));
+// What has gone by then is not in files.
+void refuse_rest(std::string_view flag, const RunSession& session) {
+  if (!leaves_rest(session.heads.table)) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{}: what compensation keys (razor) are made of cannot be saved yet; "
+                          "leave out {}, or give --policy streaming",
+                          flag, flag));
+}
+
+// Whether methods choose tokens when a document is whole.
+bool cuts_documents(const HeadTable& heads) {
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
+      if (keep != nullptr && keep->when == KeepWhen::kAfterDocument) return true;
+    }
+  }
+  return false;
 }
 
 void require_hdf5(std::string_view flag) {
@@ -171,7 +183,7 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
                                  const AnswerConfig& answers) {
   if (answers.save_kv.empty()) return std::nullopt;
   require_hdf5("--save-kv");
-  refuse_chosen("--save-kv", session);
+  refuse_rest("--save-kv", session);
   std::error_code error;
   std::filesystem::create_directories(answers.save_kv, error);
   if (error || ::access(answers.save_kv.c_str(), W_OK | X_OK) != 0) {
@@ -183,7 +195,7 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
 
 bool has_checkpoints(const RunSession& session, const AnswerConfig& answers) {
   return !answers.checkpoint_dir.empty() && build_info::kHasHdf5 &&
-         session.heads.table.count_chosen() == 0 &&
+         !leaves_rest(session.heads.table) &&
          answers.checkpoint_every.unit != CheckpointEvery::Unit::kNever;
 }
 
@@ -194,7 +206,7 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
   std::vector<SavedFolder> folders;
   if (!answers.load_kv.empty()) {
     require_hdf5("--load-kv");
-    refuse_chosen("--load-kv", session);
+    refuse_rest("--load-kv", session);
     if (!std::filesystem::is_directory(answers.load_kv)) {
       throw Error(ErrorCode::kIo,
                   fmt::format("--load-kv {}: there is no such folder", answers.load_kv.string()));
@@ -212,9 +224,19 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
                       .k_type = session.k_type,
                       .v_type = session.v_type,
                       .rope_theta = session.spec().rope_theta,
-                      .converts = answers.kv_convert};
+                      .converts = answers.kv_convert,
+                      .cuts_documents = cuts_documents(session.heads.table)};
   const auto saved = std::make_shared<SavedDocuments>(std::move(folders), std::move(wanted));
   return [saved](std::span<const std::int32_t> document) { return saved->starts_of(document); };
+}
+
+void check_lookup(const JobConfig& job, const HeadTable& heads) {
+  if (job.lookup.most == 0 || heads.can_take_back()) return;
+  throw Error(
+      ErrorCode::kUnsupported,
+      "--draft-max: a wrong guess cannot be taken back where a method drops tokens at every "
+      "step (h2o, tova:after=token), reads chosen pages (quest) or sums up what has left (razor); "
+      "leave it out, or use another --policy");
 }
 
 void warn_about_config(const RunSession& session) {
@@ -253,6 +275,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
                      .engine = {},
                      .fingerprint = {},
                      .system_fingerprint = {}};
+  check_lookup(job, session.heads.table);
   session.device = describe(chosen_device(job.device));
   session.weights = source_of(folder, job.weights);
   const KvType natural = natural_kv_type(session.weights->weight_dtype());
@@ -273,7 +296,8 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
       .max_sequences = job.n_parallel,
       .budget = kv_budget(job, session.heads.table,
                           kv_token_bytes(session.k_type, spec.head_dim) +
-                              kv_token_bytes(session.v_type, spec.head_dim))};
+                              kv_token_bytes(session.v_type, spec.head_dim)),
+      .lookup = job.lookup};
   session.engine.step_timeout = job.step_timeout;
   session.fingerprint = fingerprint_of(session, job, answers);
   session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
@@ -301,6 +325,8 @@ void print_summary(const RunSession& session) {
              name_of(session.k_type), name_of(session.v_type), session.device,
              describe_briefly(session.heads.table), describe(session.preparation.defaults),
              session.preparation.defaults.max_tokens);
+  const std::string refusal = huge_pages_refusal();
+  if (!refusal.empty()) fmt::print(stderr, "  memory in small pages: {}\n", refusal);
 }
 
 }  // namespace longhaul

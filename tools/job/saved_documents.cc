@@ -42,15 +42,15 @@ std::int64_t n_tokens_from(const SavedHeader& header, std::span<const std::int32
   if (!std::equal(document.begin(), document.end(), saved.begin())) return 0;
   if (keeps_beginnings(header)) return static_cast<std::int64_t>(document.size()) - 1;
   LONGHAUL_LOG(kWarning, kSnapshot,
-               "{} has a longer document that begins with these {} tokens; heads with windows kept "
-               "the end of it only, so the document is read",
+               "{} has a longer document that begins with these {} tokens; its heads with windows, "
+               "or its method's choice, are of the end of it, so the document is read",
                header.master.string(), document.size());
   return 0;
 }
 
-struct Candidate {
+struct SavedCandidate {
   SavedStart start;
-  bool operator<(const Candidate& other) const {
+  bool operator<(const SavedCandidate& other) const {
     return std::tuple(-start.n_tokens, start.converts) <
            std::tuple(-other.start.n_tokens, other.start.converts);
   }
@@ -98,7 +98,7 @@ std::optional<SavedHeader> SavedDocuments::header_of(const std::filesystem::path
 }
 
 std::vector<SavedStart> SavedDocuments::starts_of(std::span<const std::int32_t> document) {
-  std::vector<Candidate> candidates;
+  std::vector<SavedCandidate> candidates;
   std::string refused;
   for (const SavedFolder& folder : folders_) {
     for (const auto& master : saved_masters(folder.path)) {
@@ -113,6 +113,8 @@ std::vector<SavedStart> SavedDocuments::starts_of(std::span<const std::int32_t> 
         }
         continue;
       }
+      const bool is_whole = header->n_tokens == static_cast<std::int64_t>(document.size());
+      if (wanted_.cuts_documents && header->is_cut != is_whole) continue;
       candidates.push_back(
           {{.folder = folder.path.string(),
             .name = header->name(),
@@ -131,7 +133,7 @@ std::vector<SavedStart> SavedDocuments::starts_of(std::span<const std::int32_t> 
   }
   std::stable_sort(candidates.begin(), candidates.end());
   std::vector<SavedStart> starts;
-  for (Candidate& candidate : candidates) starts.push_back(std::move(candidate.start));
+  for (SavedCandidate& candidate : candidates) starts.push_back(std::move(candidate.start));
   return starts;
 }
 

@@ -24,6 +24,9 @@ struct WantedCaches {
   KvType v_type = KvType::kF32;
   double rope_theta = 0.0;
   bool converts = false;  // other cache types are converted
+  // Methods choose tokens when a document is whole: caches cut then are of that document alone, and
+  // those that were not are none of a whole one.
+  bool cuts_documents = false;
 };
 
 // How the caches of a header differ from what is wanted, a line each; empty: they can be used.

@@ -5,6 +5,7 @@
 #include <future>
 #include <thread>
 
+#include "base/event_log.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/in_process.h"
 #include "tools/job/deadlines.h"
@@ -19,6 +20,7 @@ namespace {
 
 struct ThreadRank {
   PhaseBoard board;
+  ReportBoard reports;
   std::unique_ptr<Communicator> comm;
   std::unique_ptr<RankServer> server;
   // Of the work under way.
@@ -40,7 +42,8 @@ class ThreadRanks {
       comm.hub = hub;
       comm.rank = static_cast<int>(r);
       ranks_[r].comm = make_communicator(comm);
-      ranks_[r].server = std::make_unique<RankServer>(*ranks_[r].comm, config_, ranks_[r].board);
+      ranks_[r].server = std::make_unique<RankServer>(*ranks_[r].comm, config_, ranks_[r].board,
+                                                      &ranks_[r].reports);
     });
   }
 
@@ -60,7 +63,7 @@ class ThreadRanks {
   void on_each_rank(std::function<void(std::size_t)> work) {
     start_on_each_rank(std::move(work));  // and joins
   }
-  std::vector<WorkerStatus> statuses() const;
+  std::vector<WorkerStatus> statuses();
 
   const JobConfig& config_;
   std::string host_;
@@ -83,14 +86,15 @@ std::vector<std::jthread> ThreadRanks::start_on_each_rank(std::function<void(std
   return threads;
 }
 
-std::vector<WorkerStatus> ThreadRanks::statuses() const {
+std::vector<WorkerStatus> ThreadRanks::statuses() {
   std::vector<WorkerStatus> statuses;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     statuses.push_back({.rank = {static_cast<std::int64_t>(r)},
                         .host = host_,
                         .connected = true,
                         .phase = ranks_[r].board.read(),
-                        .silent_ms = 0});
+                        .silent_ms = 0,
+                        .report = ranks_[r].reports.newest()});
   }
   return statuses;
 }
@@ -124,6 +128,7 @@ void ThreadRanks::run(const JobWork& work, const Drive& drive) {
 
 int run_on_threads(const JobConfig& config, std::int64_t n_ranks, const Lead& lead,
                    const Task& task) {
+  set_event_rank(0, hostname());
   ThreadRanks threads(config, n_ranks);
   JobRanks ranks;
   ranks.n_ranks = n_ranks;

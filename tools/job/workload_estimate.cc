@@ -101,6 +101,7 @@ Workload formats_of(const RunSession& session, const JobConfig& job) {
   workload.v_type = session.v_type;
   workload.block_size = job.block_size;
   workload.reproducible = job.reproducible;
+  workload.n_guesses = job.lookup.most;
   workload.weight_dtype = session.weights->weight_dtype();
   return workload;
 }

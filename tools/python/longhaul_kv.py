@@ -27,7 +27,7 @@ class Head:
 
     role: str  # "retrieval", "streaming", "window"
     sink: int
-    recent: int  # tokens; -1: all
+    recent: int  # tokens; -1: all; -2: those that a method chose
     positions: np.ndarray  # int64 [n_kept]
     k: np.ndarray  # float32 [n_kept, head_dim]
     v: np.ndarray  # float32 [n_kept, head_dim]
@@ -136,6 +136,25 @@ class Document:
             order = np.argsort(positions)
             positions, k, v = positions[order], k[order], v[order]
         return Head(positions=positions, k=k, v=v, **facts)
+
+    def attention(self, layer, kv_head):
+        """What each token got of attention, of methods that sum it up: positions, ascending, and sums; empty where there are none."""
+        found, sums = [np.empty(0, "i8")], [np.empty(0)]
+        for row in self._file["files"][...]:
+            with h5py.File(self.path.parent / row["name"].decode(), "r") as part:
+                group = part.get(f"layers/{layer:02}/kv_heads/{kv_head:02}")
+                if part.attrs["seq_len"] != self._file.attrs["seq_len"] or group is None or "attention" not in group:
+                    continue
+                found.append(group["attention_positions"][...])
+                sums.append(group["attention"][...])
+        positions, sums = np.concatenate(found), np.concatenate(sums)
+        order = np.argsort(positions)
+        return positions[order], sums[order]
+
+    def queries(self, layer):
+        """A layer's newest queries that a method chooses by: positions [n], and float32 [n, n_heads * head_dim]; None where there are none."""
+        group = self._file.get(f"layers/{layer:02}/queries")
+        return None if group is None else (group["positions"][...], group["q"][...])
 
     def verify(self):
         """Raises DamagedFile unless the master and all parts are whole: by SHA-256 what lies between the chunks of

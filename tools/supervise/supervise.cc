@@ -22,7 +22,8 @@
 namespace longhaul {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(100);
+constexpr auto kLook = std::chrono::milliseconds(100);   // for its end, and for signals
+constexpr auto kCount = std::chrono::seconds(1);         // of ranks: reads all of /proc
 constexpr auto kLastWarning = std::chrono::seconds(10);  // between SIGTERM and SIGKILL
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
@@ -137,6 +138,7 @@ class Supervisor {
     ChildProcessGroup job(words, mark_, ChildProcessGroup::Output::kOurs);
     bool had_ranks = false;
     Clock::time_point last_rank_seen = Clock::now();
+    Clock::time_point last_count = last_rank_seen;
     for (;;) {
       if (const auto status = job.wait(kLook)) {
         if (ending_of(*status) == Ending::kLost)
@@ -147,6 +149,8 @@ class Supervisor {
         signal_ = number;
         job.signal(number);
       }
+      if (Clock::now() - last_count < kCount) continue;
+      last_count = Clock::now();
       if (!processes_with(mark_, program_name_).empty()) {
         had_ranks = true;
         last_rank_seen = Clock::now();

@@ -9,7 +9,15 @@
 namespace longhaul {
 namespace {
 
-constexpr std::int64_t kMostQueries = 32;  // whose scores are held at once
+// How many of these queries are scored at once: as many as there are floats for the scores of all
+// their heads. The same on every rank, whatever it holds of the keys.
+std::int64_t queries_at_once(const ModelSpec& spec, const ObservedQueries::Rows& rows) {
+  constexpr std::int64_t kMostScores = 1 << 24;  // floats
+  constexpr std::int64_t kFewest = 8;
+  constexpr std::int64_t kMost = 256;
+  const std::int64_t n_keys = rows.positions.empty() ? 1 : rows.positions.back() + 1;
+  return std::clamp(kMostScores / (spec.n_heads * n_keys), kFewest, kMost);
+}
 
 std::vector<KvHeadId> observing_heads(const CacheLayout& layout, LayerId layer) {
   std::vector<KvHeadId> heads;
@@ -64,8 +72,9 @@ bool observes_all(const CacheLayout& layout) {
 void accumulate(const AccumulateArgs& args, SequenceCache& cache) {
   const std::vector<KvHeadId> kv_heads = observing_heads(args.layout, args.layer);
   const auto n_rows = static_cast<std::int64_t>(args.rows.positions.size());
-  for (std::int64_t begin = 0; begin < n_rows; begin += kMostQueries) {
-    const Extent rows{begin, std::min(n_rows, begin + kMostQueries)};
+  const std::int64_t n_at_once = queries_at_once(args.spec, args.rows);
+  for (std::int64_t begin = 0; begin < n_rows; begin += n_at_once) {
+    const Extent rows{begin, std::min(n_rows, begin + n_at_once)};
     std::vector<KeyScores> scores;
     for (const KvHeadId kv_head : kv_heads) scores.push_back(score(args, kv_head, rows, cache));
     const std::vector<ExpSum> sums = sums_of_all(scores, args.gather);

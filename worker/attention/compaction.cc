@@ -253,7 +253,9 @@ void compact(const CompactionArgs& args, SequenceCache& cache) {
   bool any = false;
   for (const LayerId layer : args.layout.layer_ids())
     any = LayerCompaction(args, layer, cache).run() || any;
-  if (any) cache.observed().clear();  // of a document they are also the prompt's first ones
+  if (!any) return;
+  cache.observed().clear();  // of a document they are also the prompt's first ones
+  if (args.when == KeepWhen::kAfterDocument) cache.set_cut();
 }
 
 }  // namespace longhaul

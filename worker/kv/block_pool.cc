@@ -1,19 +1,25 @@
 #include "worker/kv/block_pool.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 
 #include "base/device/device_memory.h"
 #include "base/error.h"
+#include "base/host_memory.h"
 
 namespace longhaul {
 namespace {
 
-constexpr std::size_t kSlabBytes = std::size_t{2} << 20;  // one huge page on x86-64
+constexpr std::size_t kSlabBytes = kHugePageBytes;
 // Taking memory from a GPU waits for its work: seldom.
 constexpr std::size_t kGpuSlabBytes = std::size_t{64} << 20;
+
+// What a mapping of so many bytes takes: up to the end of a huge page where that is near, since a
+// page that is cut is none.
+std::size_t whole_huge_pages(std::size_t bytes) {
+  const std::size_t whole = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  return whole - bytes <= whole / 64 ? whole : bytes;
+}
 
 }  // namespace
 
@@ -31,16 +37,14 @@ struct BlockPool::Slab {
     }
   }
   ~Slab() {
-    if (mapped_bytes > 0 && base != nullptr) ::munmap(base, mapped_bytes);
+    if (mapped_bytes > 0) unmap_pages(base, mapped_bytes);
   }
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
 
   void map(std::size_t bytes) {
-    mapped_bytes = bytes;
-    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory != MAP_FAILED) base = static_cast<std::byte*>(memory);
+    mapped_bytes = whole_huge_pages(bytes);
+    base = map_pages(mapped_bytes);
   }
   void take_from_gpu(std::size_t bytes) {
     try {

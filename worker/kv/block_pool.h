@@ -29,8 +29,9 @@ enum class BlockContent : std::uint8_t { kZeros, kUndefined };
 // Used by one thread (the worker's step thread).
 class BlockPool {
  public:
-  // `limit_bytes` bounds what is taken from the system, without the few bytes that round a slab up
-  // to whole pages; no limit when empty. Blocks are used by the work of `stream` alone.
+  // `limit_bytes` bounds what is taken from the system, without the few bytes (at most a 64th) that
+  // round a slab up to whole pages; no limit when empty. Blocks are used by the work of `stream`
+  // alone.
   explicit BlockPool(const KvBlockShape& shape, std::optional<std::size_t> limit_bytes = {},
                      StreamRef stream = StreamRef::cpu());
   ~BlockPool();

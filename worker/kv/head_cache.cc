@@ -113,6 +113,19 @@ std::byte* HeadCache::writable_block(const AppendPlace& place, std::int64_t i) c
   return pool_->data(ids_[ids_.size() - static_cast<std::size_t>(place.n_blocks - i)]);
 }
 
+void HeadCache::take_back(TokenPos next) {
+  require(next.value <= next_position_.value, "HeadCache: tokens to take back are not there");
+  next_position_ = next;
+  while (!blocks_.empty() && blocks_.back().first_position >= next.value) {
+    pool_->release(ids_.back());
+    ids_.pop_back();
+    blocks_.pop_back();
+  }
+  if (blocks_.empty()) return;
+  KvBlockRef& last = blocks_.back();
+  last.n_tokens = std::min(last.n_tokens, next.value - last.first_position);
+}
+
 HeadCache HeadCache::fork() const {
   HeadCache child(*pool_, use_);
   child.next_position_ = next_position_;
@@ -121,6 +134,18 @@ HeadCache HeadCache::fork() const {
   child.listed_ = listed_;
   child.first_unlisted_ = first_unlisted_;
   for (const BlockId id : ids_) pool_->share(id);
+  return child;
+}
+
+HeadCache HeadCache::full_blocks(TokenPos from) const {
+  HeadCache child(*pool_, use_);
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const bool is_full = blocks_[i].n_tokens == pool_->shape().block_size;
+    if (!is_full || blocks_[i].first_position + blocks_[i].n_tokens <= from.value) continue;
+    child.blocks_.push_back(blocks_[i]);
+    child.ids_.push_back(ids_[i]);
+    pool_->share(ids_[i]);
+  }
   return child;
 }
 

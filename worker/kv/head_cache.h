@@ -62,8 +62,15 @@ class HeadCache {
   // The sequence has the tokens before this position now, wherever they are stored.
   void advance_to(TokenPos next) { next_position_ = next; }
 
+  // Forgets the sequence's tokens from this position on, none of which a block before them was
+  // freed or a slot moved for since.
+  void take_back(TokenPos next);
+
   // The same tokens, sharing all blocks.
   HeadCache fork() const;
+  // The full blocks of it alone, which nobody writes to any more, from the one on that its blocks()
+  // say holds the token at `from`.
+  HeadCache full_blocks(TokenPos from) const;
   // Frees the blocks whose positions all lie in `hidden`, but not the one that the sequence's next
   // token goes to.
   void free_hidden(Extent hidden);
@@ -74,6 +81,10 @@ class HeadCache {
   // other ranks hold blocks too, each keeps slots of its own. Takes the new blocks before it frees
   // the old. False, and nothing changed, when the pool has too few.
   bool keep(std::span<const SlotIndex> slots);
+  // Of an empty cache: room for tokens at these positions, which ascend and lie before `next`, as
+  // if the others before it had gone by keep(). The blocks that their slots fill, in order, for
+  // writing; empty, and nothing changed, when the pool has too few.
+  std::optional<std::vector<std::byte*>> hold(std::vector<TokenPos> positions, TokenPos next);
   // Forgets one slot: the last slot's token moves into it, so that nothing else moves. Slots are
   // then no longer in the order of their positions. For methods that drop a token at every step;
   // extend() fills the slot that became free. False, and nothing changed, when the pool has no
@@ -95,6 +106,7 @@ class HeadCache {
   std::int64_t n_free_slots() const;  // of the last block
   bool own_block(std::size_t index);
   void move_to_end();
+  void refer_to_blocks(std::int64_t n_kept);
   std::optional<std::vector<BlockId>> gather(std::span<const SlotIndex> slots);
 
   BlockPool* pool_;

@@ -129,6 +129,35 @@ bool HeadCache::keep(std::span<const SlotIndex> slots) {
 
   for (const BlockId id : ids_) pool_->release(id);
   ids_ = std::move(*ids);
+  refer_to_blocks(n_kept);
+  return true;
+}
+
+std::optional<std::vector<std::byte*>> HeadCache::hold(std::vector<TokenPos> positions,
+                                                       TokenPos next) {
+  require(ids_.empty() && next_position_ == TokenPos{0}, "HeadCache: the cache is not empty");
+  const std::int64_t block_size = pool_->shape().block_size;
+  const auto n_kept = static_cast<std::int64_t>(positions.size());
+  std::vector<BlockId> ids;
+  for (std::int64_t begin = 0; begin < n_kept; begin += block_size) {
+    const std::optional<BlockId> id = pool_->take(use_);
+    if (!id) {
+      for (const BlockId taken : ids) pool_->release(taken);
+      return std::nullopt;
+    }
+    ids.push_back(*id);
+  }
+  ids_ = std::move(ids);
+  listed_ = std::make_shared<const std::vector<TokenPos>>(std::move(positions));
+  first_unlisted_ = next_position_ = next;
+  refer_to_blocks(n_kept);
+  std::vector<std::byte*> data;
+  for (const BlockId id : ids_) data.push_back(pool_->data(id));
+  return data;
+}
+
+// The blocks are filled by so many listed tokens.
+void HeadCache::refer_to_blocks(std::int64_t n_kept) {
   blocks_.clear();
   const std::int64_t block_size = pool_->shape().block_size;
   for (std::int64_t begin = 0; begin < n_kept; begin += block_size) {
@@ -136,7 +165,6 @@ bool HeadCache::keep(std::span<const SlotIndex> slots) {
                        .n_tokens = std::min(block_size, n_kept - begin)});
   }
   move_to_end();
-  return true;
 }
 
 // Blocks of listed tokens say that they are the sequence's last ones.

@@ -24,6 +24,8 @@ SequenceCache SequenceCache::fork() const {
   child.observed_ = observed_;
   child.page_bounds_ = page_bounds_;
   child.masses_ = masses_;
+  child.gone_ = gone_;
+  child.is_cut_ = is_cut_;
   return child;
 }
 
@@ -31,12 +33,14 @@ std::int64_t SequenceCache::n_tokens() const {
   return heads_.empty() ? 0 : heads_.back().next_position().value;
 }
 
-void SequenceCache::trim(LayerId layer) {
+void SequenceCache::trim(LayerId layer, TokenPos next) {
   for (const KvHeadId kv_head : layout_->kv_head_ids()) {
-    HeadCache& cache = head(layer, kv_head);
-    cache.free_hidden(
-        hidden_positions(layout_->window(layer, kv_head), cache.next_position().value));
+    head(layer, kv_head).free_hidden(hidden_positions(layout_->window(layer, kv_head), next.value));
   }
+}
+
+void SequenceCache::take_back(TokenPos next) {
+  for (HeadCache& head : heads_) head.take_back(next);
 }
 
 bool SequenceCache::keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots) {
@@ -56,6 +60,16 @@ bool SequenceCache::forget(LayerId layer, KvHeadId kv_head, SlotIndex slot) {
 AttentionMass& SequenceCache::attention_mass(LayerId layer, KvHeadId kv_head) {
   if (masses_.empty()) masses_.resize(heads_.size());
   return masses_[index(layer, kv_head)];
+}
+
+GoneSums& SequenceCache::gone(LayerId layer, KvHeadId kv_head) {
+  if (gone_.empty()) gone_.resize(heads_.size());
+  return gone_[index(layer, kv_head)];
+}
+
+std::span<const double> SequenceCache::attention_sums(LayerId layer, KvHeadId kv_head) const {
+  if (masses_.empty()) return {};
+  return masses_[index(layer, kv_head)].sums();
 }
 
 PageBounds& SequenceCache::page_bounds(LayerId layer, KvHeadId kv_head) {

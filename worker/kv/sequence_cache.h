@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "kernels/compensate.h"
 #include "worker/kv/attention_mass.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_layout.h"
@@ -30,9 +31,12 @@ class SequenceCache {
   }
   // Tokens whose K and V all layers have.
   std::int64_t n_tokens() const;
-  // Frees the layer's blocks that its policies give up. Call when the layer's newest tokens have
-  // been attended to: in a long chunk, only one layer then holds more than it keeps.
-  void trim(LayerId layer);
+  // Frees the layer's blocks that its policies give up: no query from position `next` on sees them.
+  // Call when the layer's newest tokens have been attended to: in a long chunk, only one layer then
+  // holds more than it keeps. Tokens behind `next` may still be taken back.
+  void trim(LayerId layer, TokenPos next);
+  // Forgets the tokens from this position on: HeadCache::take_back for every head.
+  void take_back(TokenPos next);
   // Keeps the slots of one head that sees every token, and forgets its others (HeadCache::keep).
   // Throws kInvalidArgument for a head with a window.
   bool keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots);
@@ -41,6 +45,13 @@ class SequenceCache {
   const ObservedQueries& observed() const { return observed_; }
   // What a head's slots got of attention, for methods that sum it up.
   AttentionMass& attention_mass(LayerId layer, KvHeadId kv_head);
+  // What has left the window of a head that keeps a key for it (Rest).
+  GoneSums& gone(LayerId layer, KvHeadId kv_head);
+  // Empty where nobody summed it up.
+  std::span<const double> attention_sums(LayerId layer, KvHeadId kv_head) const;
+  // Whether methods have chosen, at the document's end, which of its tokens stay.
+  bool is_cut() const { return is_cut_; }
+  void set_cut() { is_cut_ = true; }
   // Forgets one slot of such a head as HeadCache::forget does.
   bool forget(LayerId layer, KvHeadId kv_head, SlotIndex slot);
   // Of a head that chooses pages.
@@ -62,6 +73,8 @@ class SequenceCache {
   ObservedQueries observed_;
   std::vector<PageBounds> page_bounds_;  // as heads_; empty until they are asked for
   std::vector<AttentionMass> masses_;    // the same
+  std::vector<GoneSums> gone_;           // the same
+  bool is_cut_ = false;
 };
 
 }  // namespace longhaul

@@ -53,12 +53,21 @@ void RingDecode::run_layer(LayerId number, std::span<const DecodeRow> rows) {
   add_attention_output(number);
   for (const DecodeRow& row : rows) {
     for (const KvHeadId head : layout_.kv_head_ids()) {
-      row.cache->head(number, head).advance_to({row.position.value + 1});
+      row.cache->head(number, head).advance_to({row.positions().end});
     }
-    row.cache->trim(number);
+    row.cache->trim(number, {row.position.value + 1});
   }
   if (evicts) evict(number, rows);
   add_feed_forward(number);
+}
+
+// Positions cut where blocks begin.
+std::vector<Extent> RingDecode::parts_by_block(Extent positions) const {
+  const std::int64_t block_size = layout_.shape().block_size;
+  std::vector<Extent> parts;
+  for (std::int64_t begin = positions.begin; begin < positions.end; begin = parts.back().end)
+    parts.push_back({begin, std::min(positions.end, (begin / block_size + 1) * block_size)});
+  return parts;
 }
 
 // New K and V of the heads whose newest block is at home here, for any of the rows.
@@ -66,7 +75,10 @@ void RingDecode::append(LayerId number, std::span<const DecodeRow> rows) {
   std::vector<KvHeadId> heads;
   for (const KvHeadId head : own_heads(number)) {
     const bool stores = std::any_of(rows.begin(), rows.end(), [&](const DecodeRow& row) {
-      return stage_.home_of(number, head, row.position) == stage_.position();
+      const std::vector<Extent> parts = parts_by_block(row.positions());
+      return std::any_of(parts.begin(), parts.end(), [&](const Extent& part) {
+        return stage_.home_of(number, head, {part.begin}) == stage_.position();
+      });
     });
     if (stores) heads.push_back(head);
   }
@@ -84,36 +96,38 @@ void RingDecode::append_run(LayerId number, std::span<const DecodeRow> rows, Ext
   const PhaseTimer timer(compute_.times(), Phase::kAppend);
   std::vector<KvAppendItem> items;
   std::vector<std::byte*> blocks;
-  blocks.reserve(rows.size() * static_cast<std::size_t>(kv_heads.size()));
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    const auto r = static_cast<std::int64_t>(row);
-    const TokenPos position = rows[row].position;
-    for (const KvHeadId head : IdRange<KvHeadId>(kv_heads)) {
-      if (stage_.home_of(number, head, position) != stage_.position()) continue;
-      const auto place = place_for(number, head, rows[row]);
-      if (!place) {
-        throw Error(ErrorCode::kOutOfMemory,
-                    fmt::format("no cache block is free for token {} of layer {}, KV head {}",
-                                position.value, number.value, head.value));
+  blocks.reserve(static_cast<std::size_t>(n_rows() * kv_heads.size()));
+  std::int64_t first = 0;  // of the sequence's rows
+  for (const DecodeRow& row : rows) {
+    for (const Extent& part : parts_by_block(row.positions())) {
+      const std::int64_t r = first + part.begin - row.position.value;
+      for (const KvHeadId head : IdRange<KvHeadId>(kv_heads)) {
+        if (stage_.home_of(number, head, {part.begin}) != stage_.position()) continue;
+        const auto place = place_for(number, head, *row.cache, part);
+        if (!place) {
+          throw Error(ErrorCode::kOutOfMemory,
+                      fmt::format("no cache block is free for token {} of layer {}, KV head {}",
+                                  part.begin, number.value, head.value));
+        }
+        blocks.push_back(place->block);
+        const std::int64_t i = head.value - kv_heads.begin;
+        items.push_back({.k = {k[r][i].data(), {part.size(), head_dim}, {k.stride(0), 1}},
+                         .v = {v[r][i].data(), {part.size(), head_dim}, {v.stride(0), 1}},
+                         .blocks = std::span(blocks).last(1),
+                         .first_slot = place->first_slot.value});
       }
-      blocks.push_back(place->block);
-      const std::int64_t i = head.value - kv_heads.begin;
-      items.push_back({.k = {k[r][i].data(), {1, head_dim}},
-                       .v = {v[r][i].data(), {1, head_dim}},
-                       .blocks = std::span(blocks).last(1),
-                       .first_slot = place->first_slot.value});
     }
+    first += row.n_tokens();
   }
   kv_append(compute_.stream(), {.shape = layout_.shape(), .items = items});
 }
 
 // Where a method drops tokens one by one, the next one takes the slot of such a token.
 std::optional<HeadCache::StorePlace> RingDecode::place_for(LayerId number, KvHeadId head,
-                                                           const DecodeRow& row) const {
-  HeadCache& cache = row.cache->head(number, head);
-  const std::int64_t position = row.position.value;
+                                                           SequenceCache& of, Extent tokens) const {
+  HeadCache& cache = of.head(number, head);
   if (!cache.is_compacted() || !chooses_every_token(layout_, number, head))
-    return cache.store({position, position + 1});
+    return cache.store(tokens);
   const auto place = cache.extend(1);
   if (!place) return std::nullopt;
   return HeadCache::StorePlace{cache.writable_block(*place, 0), place->first_slot};
@@ -199,13 +213,15 @@ void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
   for (const QueryRows& run : own_) {
     clear(compute_.stream(), run.state);
     for (const KvHeadId head : IdRange<KvHeadId>(run.kv_heads)) {
-      for (std::size_t row = 0; row < rows.size(); ++row) {
-        const auto r = static_cast<std::int64_t>(row);
+      std::int64_t r = 0;
+      for (const DecodeRow& row : rows) {
+        const Extent of_row{r, r + row.n_tokens()};
         if (pages_.chooses(number, head)) {
-          pages_.add(run, head, r, *rows[row].cache);
+          pages_.add(run, head, r, *row.cache);
         } else {
-          work_.add(run, head, {r, r + 1}, rows[row].cache->head(number, head).blocks());
+          work_.add(run, head, of_row, row.cache->head(number, head).blocks());
         }
+        r = of_row.end;
       }
     }
   }

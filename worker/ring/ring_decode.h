@@ -1,6 +1,7 @@
-// Decode on the ranks of a ring (docs/ring.md): one token for each of many sequences. Every rank
-// has the hidden states of all rows; it computes the heads whose blocks it holds and its columns of
-// the feed-forward network, and two sums over the ring finish a layer. start here: run_layer().
+// Decode on the ranks of a ring (docs/ring.md): one token, and guesses, for each of many sequences.
+// Every rank has the hidden states of all rows; it computes the heads whose blocks it holds and its
+// columns of the feed-forward network, and two sums over the ring finish a layer. start here:
+// run_layer().
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -27,9 +28,9 @@ class RingDecode {
   RingDecode(LayerCompute& compute, const CacheLayout& layout, const RingStage& stage,
              RingContext& context);
 
-  // Collective over the ring. Runs the stage's layers over the rows; compute.buffers() has one row
-  // for each with the same hidden state on all ranks, before and after. Throws kOutOfMemory when
-  // the pool has no block.
+  // Collective over the ring. Runs the stage's layers over the rows; compute.buffers() has a row
+  // for each token with the same hidden state on all ranks, before and after. Throws kOutOfMemory
+  // when the pool has no block.
   void run(std::span<const DecodeRow> rows);
 
  private:
@@ -40,8 +41,9 @@ class RingDecode {
   QueryRows rows_after(const QueryRows& before, Extent kv_heads);
   void attend(LayerId number, std::span<const DecodeRow> rows);
   void choose_pages(LayerId number);
-  std::optional<HeadCache::StorePlace> place_for(LayerId number, KvHeadId head,
-                                                 const DecodeRow& row) const;
+  std::vector<Extent> parts_by_block(Extent positions) const;
+  std::optional<HeadCache::StorePlace> place_for(LayerId number, KvHeadId head, SequenceCache& of,
+                                                 Extent tokens) const;
   ObservedQueries::Rows observed_row(std::int64_t row) const;
   void observe(LayerId number, std::span<const DecodeRow> rows);
   void evict(LayerId number, std::span<const DecodeRow> rows);

@@ -86,10 +86,10 @@ HiddenRows RingForward::prefill(const ForwardChunk& wanted) {
 
 TensorView<const float, 2> RingForward::decode(std::span<const DecodeRow> rows,
                                                std::span<const std::int32_t> tokens) {
-  compute_.set_rows(static_cast<std::int64_t>(rows.size()), RowsOf::kAnswers);
-  std::transform(rows.begin(), rows.end(), compute_.buffers().positions.begin(),
-                 [](const DecodeRow& row) { return row.position.value; });
-  compute_.set_angles();
+  compute_.set_rows(static_cast<std::int64_t>(tokens.size()), RowsOf::kAnswers);
+  std::vector<Extent> positions;
+  for (const DecodeRow& row : rows) positions.push_back(row.positions());
+  set_positions(positions);
   if (stage_.is_first()) {
     compute_.embed(tokens);
   } else {

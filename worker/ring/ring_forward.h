@@ -49,6 +49,7 @@ class RingForward final : public Forward {
             LogitsReader& reader, std::vector<PickedToken>& answers) override;
   std::vector<PickedToken> gather_scored(Extent positions, std::vector<PickedToken> own) override;
   bool may_be_noted() const override { return false; }
+  bool advance() override { return links_.advance(); }
   void drain() override { links_.drain(); }
   TrafficCounters traffic() const override;
   std::size_t buffer_bytes() const override { return prefill_.buffer_bytes(); }

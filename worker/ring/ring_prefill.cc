@@ -113,7 +113,7 @@ void RingPrefill::finish(const PrefillLayer& layer) {
   for (const KvHeadId kv_head : layout_.kv_head_ids()) {
     layer.cache.head(layer.number, kv_head).advance_to({layer.chunk.tokens.end});
   }
-  layer.cache.trim(layer.number);
+  layer.cache.trim(layer.number, {layer.chunk.tokens.end});
   if (queries_.empty()) return;
   const auto begin = Clock::now();
   const LayerWeights& weights = compute_.weights().layer(layer.number);

@@ -129,10 +129,7 @@ std::byte* StageLinks::add(Sending& sending, int peer, std::size_t n_bytes) {
 
 // Starts the transfers and keeps their memory until they are complete.
 void StageLinks::send(Sending sending) {
-  while (!sending_.empty() && std::all_of(sending_.front().begin(), sending_.front().end(),
-                                          [](Rows& rows) { return rows.transfer.test(); })) {
-    end_oldest();
-  }
+  end_those_that_arrived();
   while (sending_.size() >= kChunksInFlight) wait_for_oldest();
   for (Rows& rows : sending) {
     rows.transfer =
@@ -149,6 +146,20 @@ void StageLinks::wait_for_oldest() {
 void StageLinks::end_oldest() {
   for (Rows& rows : sending_.front()) spare_.push_back(std::move(rows.memory));
   sending_.pop_front();
+}
+
+void StageLinks::end_those_that_arrived() {
+  while (!sending_.empty() && std::all_of(sending_.front().begin(), sending_.front().end(),
+                                          [](Rows& rows) { return rows.transfer.test(); })) {
+    end_oldest();
+  }
+}
+
+bool StageLinks::advance() {
+  if (sending_.empty()) return false;
+  context_.comm.progress();
+  end_those_that_arrived();
+  return !sending_.empty();
 }
 
 void StageLinks::drain() {

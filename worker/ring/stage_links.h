@@ -27,6 +27,8 @@ class StageLinks {
   void receive_rows(const TensorView<float, 2>& hidden);
   void send_rows(const TensorView<const float, 2>& hidden);
 
+  // Lets what was sent go on, without blocking; false when all of it has arrived.
+  bool advance();
   // Blocks until everything sent has arrived: before the links may go.
   void drain();
 
@@ -43,6 +45,7 @@ class StageLinks {
   int peer(const Stage& stage, RingPos position) const;
   std::byte* add(Sending& sending, int peer, std::size_t n_bytes);
   void send(Sending sending);
+  void end_those_that_arrived();
   void end_oldest();
   void wait_for_oldest();
 

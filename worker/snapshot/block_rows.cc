@@ -144,6 +144,24 @@ std::vector<BlockRun> block_runs(std::span<const KvBlockRef> blocks, Extent with
   return runs;
 }
 
+std::vector<BlockRun> listed_runs(std::span<const KvBlockRef> blocks,
+                                  std::span<const TokenPos> positions) {
+  std::vector<BlockRun> runs;
+  std::size_t at = 0;
+  for (const KvBlockRef& block : blocks) {
+    for (std::int64_t slot = 0; slot < block.n_tokens; ++slot, ++at) {
+      const std::int64_t position = positions[at].value;
+      if (slot > 0 && runs.back().positions().end == position) {
+        ++runs.back().slots.end;
+      } else {
+        runs.push_back(
+            {.block = block.data, .slots = {slot, slot + 1}, .first_position = position});
+      }
+    }
+  }
+  return runs;
+}
+
 std::int64_t n_tokens_in(std::span<const BlockRun> runs) {
   std::int64_t n = 0;
   for (const BlockRun& run : runs) n += run.slots.size();

@@ -57,6 +57,9 @@ struct BlockRun {
 };
 // The tokens of `blocks`, which ascend, but for those at positions in `without`.
 std::vector<BlockRun> block_runs(std::span<const KvBlockRef> blocks, Extent without);
+// Of blocks whose tokens stand at these positions of the text, slot by slot.
+std::vector<BlockRun> listed_runs(std::span<const KvBlockRef> blocks,
+                                  std::span<const TokenPos> positions);
 // How many tokens they are, and their positions as runs without gaps.
 std::int64_t n_tokens_in(std::span<const BlockRun> runs);
 std::vector<Extent> position_runs(std::span<const BlockRun> runs);

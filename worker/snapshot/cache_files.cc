@@ -16,6 +16,10 @@ fs::path SavedSequence::part_path(std::int64_t part) const {
   return folder / fmt::format("{}.part-{:04}.g{}.h5", name, part, generation);
 }
 
+std::vector<BlockRun> HeadPiece::runs(std::span<const KvBlockRef> of_blocks) const {
+  return is_chosen ? listed_runs(of_blocks, positions) : block_runs(of_blocks, without);
+}
+
 std::string_view role_name(HeadKind kind) {
   switch (kind) {
     case HeadKind::kRetrieval:

@@ -15,6 +15,7 @@
 #include "kernels/kv_block.h"
 #include "model/heads/head_policy.h"
 #include "model/model_spec.h"
+#include "worker/snapshot/block_rows.h"
 
 namespace longhaul {
 
@@ -41,6 +42,8 @@ struct SavedSequence {
   // often they were gone on from.
   std::span<const WrittenFile> earlier_parts = {};
   std::int64_t generation = 0;
+  // Methods have chosen, at the document's end, which of its tokens stay (SequenceCache::is_cut).
+  bool is_cut = false;
 
   std::filesystem::path master_path() const { return folder / (name + ".h5"); }
   // NAME.part-0003.h5, NAME.part-0003.g2.h5
@@ -58,14 +61,32 @@ struct HeadPiece {
   KeyWindow window;
   std::span<const KvBlockRef> blocks;  // ascending
   Extent without = {};                 // positions that are not written
+  // Of a head of which a method chose tokens: it keeps these and no others.
+  bool is_chosen = false;
+  std::vector<TokenPos> positions = {};  // of all slots, where it is chosen or has sums
+  // What each slot got of attention, of methods that sum it up.
+  std::span<const double> attention = {};
+
+  std::vector<BlockRun> runs(std::span<const KvBlockRef> of_blocks) const;  // that are written
 };
 
-// Writes one rank's part: to a temporary name, synced, renamed, the folder synced. `last_hidden`,
-// [d_model], is empty but on the rank that answers. Throws kIo with file and remedy; nothing is
-// left behind then.
+// The newest queries of a layer, [n, n_heads * head_dim], which methods choose tokens by.
+struct SavedQueries {
+  LayerId layer;
+  std::span<const std::int64_t> positions;  // [n]
+  std::span<const float> q;
+};
+
+// What a rank writes besides the rows of its heads.
+struct PartRest {
+  std::span<const float> last_hidden = {};  // [d_model], on the rank that answers
+  std::vector<SavedQueries> queries = {};   // on one rank of each layer
+};
+
+// Writes one rank's part: to a temporary name, synced, renamed, the folder synced. Throws kIo with
+// file and remedy; nothing is left behind then.
 WrittenFile write_part_file(const SavedSequence& saved, std::int64_t part,
-                            std::span<const HeadPiece> pieces,
-                            std::span<const float> last_hidden = {});
+                            std::span<const HeadPiece> pieces, const PartRest& rest = {});
 
 // Writes the master over the earlier parts and these, which are complete and can be read here; in
 // the same manner, and in the place of an earlier master. Throws kInternal when the parts together

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kTable = "/chunks";
 
-struct Row {
+struct ChunkRow {
   std::uint32_t file = 0;
   std::uint32_t layer = 0;
   std::uint32_t kv_head = 0;
@@ -30,7 +30,7 @@ struct Row {
   std::int64_t n_bytes = 0;
   Tag128 tag{};
 };
-static_assert(sizeof(Row) == 64);
+static_assert(sizeof(ChunkRow) == 64);
 
 constexpr std::array kSets = {
     RowSet{KvSide::kKeys, RowPart::kValues},   RowSet{KvSide::kKeys, RowPart::kScales},
@@ -47,19 +47,19 @@ Hdf5Id set_type() {
 }
 
 Hdf5Id row_type() {
-  Hdf5Id type(H5Tcreate(H5T_COMPOUND, sizeof(Row)), H5Tclose);
+  Hdf5Id type(H5Tcreate(H5T_COMPOUND, sizeof(ChunkRow)), H5Tclose);
   const hsize_t n_tag_bytes = sizeof(Tag128);
   const Hdf5Id tag(H5Tarray_create2(H5T_STD_U8LE, 1, &n_tag_bytes), H5Tclose);
-  H5Tinsert(type, "file", offsetof(Row, file), H5T_STD_U32LE);
-  H5Tinsert(type, "layer", offsetof(Row, layer), H5T_STD_U32LE);
-  H5Tinsert(type, "kv_head", offsetof(Row, kv_head), H5T_STD_U32LE);
-  H5Tinsert(type, "data_set", offsetof(Row, set), set_type());
-  H5Tinsert(type, "used", offsetof(Row, is_used), H5T_STD_U8LE);
-  H5Tinsert(type, "first_row", offsetof(Row, first_row), H5T_STD_I64LE);
-  H5Tinsert(type, "rows", offsetof(Row, n_rows), H5T_STD_I64LE);
-  H5Tinsert(type, "offset", offsetof(Row, offset), H5T_STD_I64LE);
-  H5Tinsert(type, "bytes", offsetof(Row, n_bytes), H5T_STD_I64LE);
-  H5Tinsert(type, "gmac", offsetof(Row, tag), tag);
+  H5Tinsert(type, "file", offsetof(ChunkRow, file), H5T_STD_U32LE);
+  H5Tinsert(type, "layer", offsetof(ChunkRow, layer), H5T_STD_U32LE);
+  H5Tinsert(type, "kv_head", offsetof(ChunkRow, kv_head), H5T_STD_U32LE);
+  H5Tinsert(type, "data_set", offsetof(ChunkRow, set), set_type());
+  H5Tinsert(type, "used", offsetof(ChunkRow, is_used), H5T_STD_U8LE);
+  H5Tinsert(type, "first_row", offsetof(ChunkRow, first_row), H5T_STD_I64LE);
+  H5Tinsert(type, "rows", offsetof(ChunkRow, n_rows), H5T_STD_I64LE);
+  H5Tinsert(type, "offset", offsetof(ChunkRow, offset), H5T_STD_I64LE);
+  H5Tinsert(type, "bytes", offsetof(ChunkRow, n_bytes), H5T_STD_I64LE);
+  H5Tinsert(type, "gmac", offsetof(ChunkRow, tag), tag);
   return type;
 }
 
@@ -67,7 +67,7 @@ Hdf5Id row_type() {
 
 void write_chunk_table(const Hdf5File& file, const std::vector<SavedChunk>& chunks) {
   if (chunks.empty()) return;
-  std::vector<Row> rows;
+  std::vector<ChunkRow> rows;
   for (const SavedChunk& chunk : chunks) {
     const auto set = std::find(kSets.begin(), kSets.end(), chunk.set) - kSets.begin();
     rows.push_back({.file = static_cast<std::uint32_t>(chunk.file),
@@ -96,11 +96,11 @@ void write_chunk_table(const Hdf5File& file, const std::vector<SavedChunk>& chun
 std::vector<SavedChunk> read_chunk_table(const Hdf5File& file) {
   if (!file.has(kTable)) return {};
   const Hdf5Id table = file.open_dataset(kTable);
-  std::vector<Row> rows(static_cast<std::size_t>(file.shape(table).at(0)));
+  std::vector<ChunkRow> rows(static_cast<std::size_t>(file.shape(table).at(0)));
   const Hdf5Id type = row_type();
   file.check(H5Dread(table, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data()), "cannot read");
   std::vector<SavedChunk> chunks;
-  for (const Row& row : rows) {
+  for (const ChunkRow& row : rows) {
     const bool is_sane = row.set < kSets.size() && row.first_row >= 0 && row.n_rows > 0 &&
                          row.offset >= 0 && row.n_bytes > 0;
     if (!is_sane) {

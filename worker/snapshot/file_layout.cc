@@ -13,6 +13,10 @@ std::string head_path(LayerId layer, KvHeadId kv_head) {
   return fmt::format("/layers/{:02}/kv_heads/{:02}", layer.value, kv_head.value);
 }
 
+std::string queries_path(LayerId layer) {
+  return fmt::format("/layers/{:02}/queries", layer.value);
+}
+
 std::string dataset_name(KvSide side, RowPart part) {
   const std::string name = side == KvSide::kKeys ? "k" : "v";
   if (part == RowPart::kScales) return name + "_scale";
@@ -94,6 +98,44 @@ void write_position_rows(const Hdf5File& file, const std::string& name,
   file.write_attribute(dataset, "long_name",
                        std::string("position of each row's token in the sequence, from 0"));
   file.write_rows(dataset, {0, n}, positions.data());
+}
+
+void write_queries(const Hdf5File& file, const SavedQueries& queries) {
+  const auto n = static_cast<std::int64_t>(queries.positions.size());
+  const std::string path = queries_path(queries.layer);
+  file.make_group(path);
+  write_position_rows(file, path + "/positions", queries.positions);
+  const Hdf5Id rows = file.make_rows({.name = path + "/q",
+                                      .type = H5T_IEEE_F32LE,
+                                      .n_rows = n,
+                                      .n_columns = static_cast<std::int64_t>(queries.q.size()) / n,
+                                      .chunk_rows = n});
+  file.write_attribute(rows, "DIMENSION_LABELS", std::vector<std::string>{"token", "head, dim"});
+  file.write_attribute(rows, "units", std::string("1"));
+  file.write_attribute(rows, "long_name",
+                       std::string("queries of all heads after RoPE at their positions: those that "
+                                   "tokens are chosen by"));
+  file.write_rows(rows, {0, n}, queries.q.data());
+}
+
+void write_attention(const Hdf5File& file, const std::string& head, std::span<const double> sums,
+                     std::span<const TokenPos> positions) {
+  constexpr std::int64_t kChunkRows = std::int64_t{1} << 16;
+  const auto n = static_cast<std::int64_t>(sums.size());
+  std::vector<std::int64_t> numbers;
+  for (const TokenPos position : positions) numbers.push_back(position.value);
+  write_position_rows(file, head + "/attention_positions", numbers);
+  const Hdf5Id rows = file.make_rows({.name = head + "/attention",
+                                      .type = H5T_IEEE_F64LE,
+                                      .n_rows = n,
+                                      .n_columns = 0,
+                                      .chunk_rows = kChunkRows});
+  file.write_attribute(rows, "DIMENSION_LABELS", std::vector<std::string>{"token"});
+  file.write_attribute(rows, "units", std::string("1"));
+  file.write_attribute(rows, "long_name",
+                       std::string("sums of the attention weights that all queries so far gave the "
+                                   "tokens at attention_positions"));
+  file.write_rows(rows, {0, n}, sums.data());
 }
 
 }  // namespace longhaul

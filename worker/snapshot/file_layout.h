@@ -13,9 +13,13 @@
 namespace longhaul {
 
 inline constexpr const char* kLastHidden = "/last_hidden";
-inline constexpr std::int64_t kKeepsAll = -1;  // "recent" of a head that keeps every token
+// "recent" of a head that keeps every token, or those that a method chose when the document was
+// whole.
+inline constexpr std::int64_t kKeepsAll = -1;
+inline constexpr std::int64_t kKeepsChosen = -2;
 
 std::string head_path(LayerId layer, KvHeadId kv_head);  // "/layers/00/kv_heads/00"
+std::string queries_path(LayerId layer);                 // "/layers/00/queries"
 std::string dataset_name(KvSide side, RowPart part);     // "k", "v", "k_scale", "v_minimum"
 // The type of a row's elements in files.
 Hdf5Id file_type(KvType type, RowPart part);
@@ -31,5 +35,10 @@ void describe_rows(const Hdf5File& file, hid_t dataset, const SavedSequence& sav
                    RowPart part);
 void write_position_rows(const Hdf5File& file, const std::string& name,
                          std::span<const std::int64_t> positions);
+// What a method needs to go on: the newest queries of a layer, and what each token got of
+// attention.
+void write_queries(const Hdf5File& file, const SavedQueries& queries);
+void write_attention(const Hdf5File& file, const std::string& head, std::span<const double> sums,
+                     std::span<const TokenPos> positions);
 
 }  // namespace longhaul

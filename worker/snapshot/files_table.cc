@@ -9,13 +9,13 @@
 namespace longhaul {
 namespace {
 
-struct Row {
+struct FileRow {
   std::array<char, 128> name;
   std::int64_t n_bytes;
   std::array<char, 64> sha256_between;
 };
 struct OldRow {  // of version 2
-  Row row;
+  FileRow row;
   std::array<char, 64> sha256;
 };
 
@@ -28,10 +28,10 @@ Hdf5Id text_of(std::size_t n_bytes) {
 
 Hdf5Id row_type(std::size_t n_bytes) {
   Hdf5Id type(H5Tcreate(H5T_COMPOUND, n_bytes), H5Tclose);
-  H5Tinsert(type, "name", offsetof(Row, name), text_of(sizeof(Row::name)));
-  H5Tinsert(type, "bytes", offsetof(Row, n_bytes), H5T_STD_I64LE);
-  H5Tinsert(type, "sha256_between", offsetof(Row, sha256_between),
-            text_of(sizeof(Row::sha256_between)));
+  H5Tinsert(type, "name", offsetof(FileRow, name), text_of(sizeof(FileRow::name)));
+  H5Tinsert(type, "bytes", offsetof(FileRow, n_bytes), H5T_STD_I64LE);
+  H5Tinsert(type, "sha256_between", offsetof(FileRow, sha256_between),
+            text_of(sizeof(FileRow::sha256_between)));
   return type;
 }
 
@@ -57,14 +57,14 @@ std::string get(const std::array<char, n>& from) {
 }  // namespace
 
 void write_files_table(const Hdf5File& file, std::span<const WrittenFile> parts) {
-  std::vector<Row> rows(parts.size());
+  std::vector<FileRow> rows(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     put(parts[i].name, rows[i].name);
     rows[i].n_bytes = parts[i].n_bytes;
     put(parts[i].sha256_between, rows[i].sha256_between);
   }
   const auto n = static_cast<std::int64_t>(rows.size());
-  const Hdf5Id type = row_type(sizeof(Row));
+  const Hdf5Id type = row_type(sizeof(FileRow));
   const Hdf5Id table = file.make_rows(
       {.name = "/files", .type = type, .n_rows = n, .n_columns = 0, .chunk_rows = n});
   file.write_attribute(table, "long_name",

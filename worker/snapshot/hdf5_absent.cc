@@ -17,8 +17,7 @@ namespace {
 }  // namespace
 
 WrittenFile write_part_file(const SavedSequence& /*saved*/, std::int64_t /*part*/,
-                            std::span<const HeadPiece> /*pieces*/,
-                            std::span<const float> /*last_hidden*/) {
+                            std::span<const HeadPiece> /*pieces*/, const PartRest& /*rest*/) {
   hdf5_absent();
 }
 
@@ -33,6 +32,11 @@ SavedHeader read_saved_header(const std::filesystem::path& /*master*/) { hdf5_ab
 std::vector<std::int32_t> read_saved_tokens(const SavedHeader& /*header*/) { hdf5_absent(); }
 
 std::vector<SavedRole> read_saved_roles(const SavedHeader& /*header*/) { hdf5_absent(); }
+
+std::vector<std::int64_t> read_saved_positions(const SavedHeader& /*header*/, LayerId /*layer*/,
+                                               KvHeadId /*kv_head*/) {
+  hdf5_absent();
+}
 
 bool keeps_beginnings(const SavedHeader& /*header*/) { hdf5_absent(); }
 

@@ -189,6 +189,16 @@ SavedRows read_saved_head(const SavedHeader& header, LayerId layer, KvHeadId kv_
   return HeadLoader(header).rows(layer, kv_head);
 }
 
+ObservedQueries::Rows HeadLoader::queries(LayerId layer) {
+  const Hdf5Lock lock;
+  return reader_->queries(layer);
+}
+
+std::map<std::int64_t, double> HeadLoader::attention(LayerId layer, KvHeadId kv_head) {
+  const Hdf5Lock lock;
+  return reader_->attention(layer, kv_head);
+}
+
 std::vector<float> HeadLoader::last_hidden() {
   const Hdf5Lock lock;
   const Hdf5File* file = reader_->last_hidden_file();

@@ -1,6 +1,7 @@
 // Fills cache blocks of one head from the rows of saved parts. Private to this folder.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -36,6 +37,9 @@ class HeadLoader {
   SavedRows rows(LayerId layer, KvHeadId kv_head);
   // [d_model]; empty when the files have none.
   std::vector<float> last_hidden();
+  // Queries and sums that methods go on with (PartReader); empty where there are none.
+  ObservedQueries::Rows queries(LayerId layer);
+  std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head);
 
  private:
   SavedHead head(LayerId layer, KvHeadId kv_head);

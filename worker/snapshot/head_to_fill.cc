@@ -18,28 +18,65 @@ bool keeps_block(const KeyWindow& window, Extent block, std::int64_t n_tokens) {
          block.end > hidden.end;
 }
 
+[[noreturn]] void throw_full(const HeadToFillArgs& args, std::int64_t position) {
+  throw Error(ErrorCode::kOutOfMemory,
+              fmt::format("no cache block is free for tokens from {} on of layer {}, KV head {} of "
+                          "a saved document",
+                          position, args.layer.value, args.kv_head.value));
+}
+
 }  // namespace
 
-HeadToFill::HeadToFill(SequenceCache& cache, LayerId layer, KvHeadId kv_head, std::int64_t n_tokens,
-                       StreamRef stream, const std::function<bool(std::int64_t block)>& is_home)
-    : stream_(stream), shape_(&cache.layout().shape()) {
-  const KeyWindow window = cache.layout().window(layer, kv_head);
-  HeadCache& head = cache.head(layer, kv_head);
-  for (std::int64_t block = 0; block * shape_->block_size < n_tokens; ++block) {
+HeadToFill::HeadToFill(const HeadToFillArgs& args)
+    : stream_(args.stream), shape_(&args.cache.layout().shape()) {
+  if (!hold_chosen(args)) take_blocks(args);
+  if (stream_.device() != Device::kCpu) move_to_host();
+}
+
+void HeadToFill::take_blocks(const HeadToFillArgs& args) {
+  const KeyWindow window = args.cache.layout().window(args.layer, args.kv_head);
+  HeadCache& head = args.cache.head(args.layer, args.kv_head);
+  for (std::int64_t block = 0; block * shape_->block_size < args.n_tokens; ++block) {
     const Extent whole{block * shape_->block_size, (block + 1) * shape_->block_size};
-    if (!keeps_block(window, whole, n_tokens) || !is_home(block)) continue;
-    const Extent positions{whole.begin, std::min(whole.end, n_tokens)};
+    if (!keeps_block(window, whole, args.n_tokens) || !args.is_home(block)) continue;
+    const Extent positions{whole.begin, std::min(whole.end, args.n_tokens)};
     const auto place = head.store(positions);
-    if (!place) {
-      throw Error(ErrorCode::kOutOfMemory,
-                  fmt::format("no cache block is free for tokens from {} on of layer {}, KV head "
-                              "{} of a saved document",
-                              positions.begin, layer.value, kv_head.value));
-    }
+    if (!place) throw_full(args, positions.begin);
     blocks_.push_back({.positions = positions, .data = place->block});
   }
-  head.advance_to({n_tokens});
-  if (stream_.device() != Device::kCpu) move_to_host();
+  head.advance_to({args.n_tokens});
+}
+
+// As HeadCache::keep() left it: false where all tokens that were at home here stay, which then lie
+// as they did.
+bool HeadToFill::hold_chosen(const HeadToFillArgs& args) {
+  if (!args.chosen) return false;
+  require(stream_.device() == Device::kCpu, "chosen tokens are on CPUs only");
+  const std::int64_t block_size = shape_->block_size;
+  std::vector<TokenPos> here;
+  for (const std::int64_t position : *args.chosen) {
+    if (args.is_home(position / block_size)) here.push_back({position});
+  }
+  std::int64_t n_home = 0;
+  for (std::int64_t block = 0; block * block_size < args.n_tokens; ++block) {
+    if (args.is_home(block)) n_home += std::min(block_size, args.n_tokens - block * block_size);
+  }
+  if (static_cast<std::int64_t>(here.size()) == n_home) return false;
+  HeadCache& head = args.cache.head(args.layer, args.kv_head);
+  const auto blocks = head.hold(here, {args.n_tokens});
+  if (!blocks) throw_full(args, here.front().value);
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    const std::int64_t slot = static_cast<std::int64_t>(i) % block_size;
+    const std::int64_t position = here[i].value;
+    if (slot > 0 && blocks_.back().positions.end == position) {
+      ++blocks_.back().positions.end;
+      continue;
+    }
+    blocks_.push_back({.positions = {position, position + 1},
+                       .data = (*blocks)[i / static_cast<std::size_t>(block_size)],
+                       .first_slot = slot});
+  }
+  return true;
 }
 
 void HeadToFill::finish() {

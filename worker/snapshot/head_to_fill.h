@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,19 +12,32 @@
 
 namespace longhaul {
 
-// Those of the head's blocks that some later query sees and that are at home here. They are filled
-// on the host; of a GPU they are copied there afterwards.
+struct HeadToFillArgs {
+  SequenceCache& cache;
+  LayerId layer;
+  KvHeadId kv_head;
+  std::int64_t n_tokens = 0;
+  StreamRef stream = StreamRef::cpu();
+  std::function<bool(std::int64_t block)> is_home;
+  // Of a head of which a method chose tokens: their positions, ascending.
+  std::optional<std::vector<std::int64_t>> chosen = std::nullopt;
+};
+
+// Those of the head's blocks that some later query sees and that are at home here; of chosen tokens
+// those whose blocks were at home here before they were chosen. They are filled on the host; of a
+// GPU they are copied there afterwards.
 class HeadToFill {
  public:
   // Takes the blocks from the cache's pool; throws kOutOfMemory.
-  HeadToFill(SequenceCache& cache, LayerId layer, KvHeadId kv_head, std::int64_t n_tokens,
-             StreamRef stream, const std::function<bool(std::int64_t block)>& is_home);
+  explicit HeadToFill(const HeadToFillArgs& args);
 
   const KvBlockShape& shape() const { return *shape_; }
   std::span<const BlockToFill> blocks() const { return blocks_; }
   void finish();  // they are filled
 
  private:
+  void take_blocks(const HeadToFillArgs& args);
+  bool hold_chosen(const HeadToFillArgs& args);
   void move_to_host();
 
   StreamRef stream_;

@@ -63,6 +63,9 @@ class MasterWriter {
     }
     write_roles();
     link_last_hidden();
+    link_queries();
+    file_.write_attribute(file_.id(), "is_cut", std::int64_t{saved_.is_cut ? 1 : 0});
+    file_.write_attribute(file_.id(), "has_method_state", std::int64_t{has_state_ ? 1 : 0});
     write_chunks();
     file_.write_attribute(file_.id(), "complete", std::int64_t{1});
     file_.close();
@@ -91,6 +94,18 @@ class MasterWriter {
                 "cannot write");
   }
 
+  void link_queries() {
+    for (const LayerId layer : IdRange<LayerId>(saved_.spec.n_layers)) {
+      const std::string part = reader_.queries_part(layer);
+      if (part.empty()) continue;
+      has_state_ = true;
+      const std::string path = queries_path(layer);
+      file_.check(H5Lcreate_external(part.c_str(), path.c_str(), file_.id(), path.c_str(),
+                                     H5P_DEFAULT, H5P_DEFAULT),
+                  "cannot write");
+    }
+  }
+
   void write_head(const SavedHead& head) {
     const std::string path = head_path(head.layer, head.kv_head);
     const std::vector<Extent> runs = head.runs();
@@ -105,6 +120,7 @@ class MasterWriter {
     file_.write_attribute(group, "n_parts", static_cast<std::int64_t>(head.pieces.size()));
     file_.write_attribute(group, "in_order", std::int64_t{in_order ? 1 : 0});
     roles_.push_back(role_number(head.role));
+    has_state_ = has_state_ || reader_.has_attention(head.layer, head.kv_head);
     if (head.pieces.empty()) return;
     write_positions(path + "/positions", runs);
     for (const PartPiece& piece : head.pieces) {
@@ -243,6 +259,7 @@ class MasterWriter {
   Hdf5File file_;
   std::vector<std::uint8_t> roles_;  // [n_layers, n_kv_heads]
   std::vector<SavedChunk> chunks_;
+  bool has_state_ = false;  // queries or sums that methods go on with
   std::map<std::vector<std::int64_t>, std::string> positions_;  // runs' edges -> where they stand
 };
 

@@ -6,8 +6,10 @@
 #include <memory>
 
 #include "base/error.h"
+#include "worker/snapshot/file_layout.h"
 #include "worker/snapshot/head_loader.h"
 #include "worker/snapshot/head_to_fill.h"
+#include "worker/snapshot/method_state.h"
 
 namespace longhaul {
 namespace {
@@ -46,6 +48,7 @@ class Source {
   }
   const SavedHeader& header() const { return header_; }
   HeadLoader& loader() { return *loader_; }
+  bool is_whole() const { return parts_.size() == header_.parts.size(); }
 
  private:
   const SavedHeader& header_;
@@ -53,13 +56,47 @@ class Source {
   std::unique_ptr<HeadLoader> loader_;
 };
 
+// The first of these positions that `sorted` runs do not have.
+Extent first_lacking_of(const std::vector<std::int64_t>& positions,
+                        const std::vector<Extent>& sorted) {
+  for (const std::int64_t position : positions) {
+    const bool is_there = std::any_of(sorted.begin(), sorted.end(), [&](const Extent& run) {
+      return run.begin <= position && position < run.end;
+    });
+    if (!is_there) return {position, position + 1};
+  }
+  return {};
+}
+
+// What methods go on with comes whole from one source.
+void load_state(std::vector<Source>& sources, SequenceCache& cache) {
+  const SavedHeader& first = sources.front().header();
+  for (Source& source : sources) {
+    const bool is_alike = source.header().n_tokens == first.n_tokens && source.is_whole();
+    if (is_alike) return load_method_state(source.loader(), source.header(), cache);
+  }
+  if (first.has_method_state) {
+    throw Error(
+        ErrorCode::kCorruptData,
+        fmt::format("{}: the queries and sums that its method goes on with are whole in none "
+                    "of the files",
+                    first.master.string()));
+  }
+  if (first.is_cut) cache.set_cut();
+}
+
 // Fills one head from the last source to the first, whose rows so stand in the end.
-void fill_head(std::vector<Source>& sources, SequenceCache& cache, LayerId layer,
-               KvHeadId kv_head) {
+void fill_head(std::vector<Source>& sources, const std::vector<SavedRole>& roles,
+               SequenceCache& cache, LayerId layer, KvHeadId kv_head) {
   const SavedHeader& first = sources.front().header();
   const KeyWindow window = cache.layout().window(layer, kv_head);
-  HeadToFill head(cache, layer, kv_head, first.n_tokens, StreamRef::cpu(),
-                  [](std::int64_t) { return true; });
+  const auto chosen = chosen_positions(first, roles, layer, kv_head);
+  HeadToFill head({.cache = cache,
+                   .layer = layer,
+                   .kv_head = kv_head,
+                   .n_tokens = first.n_tokens,
+                   .is_home = [](std::int64_t) { return true; },
+                   .chosen = chosen});
   std::vector<Extent> found;
   for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
     if (source->header().n_tokens < first.n_tokens && !window.is_unlimited()) continue;
@@ -69,7 +106,9 @@ void fill_head(std::vector<Source>& sources, SequenceCache& cache, LayerId layer
   }
   std::sort(found.begin(), found.end());
   const Extent lacks =
-      first_lacking(found, window.sink, window.is_unlimited() ? -1 : window.recent, first.n_tokens);
+      chosen ? first_lacking_of(*chosen, found)
+             : first_lacking(found, window.sink, window.is_unlimited() ? kKeepsAll : window.recent,
+                             first.n_tokens);
   if (!lacks.empty()) {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("layer {}, KV head {}: none of the files has all of the positions "
@@ -87,10 +126,12 @@ std::vector<float> merge_saved(const std::vector<SavedHeader>& headers, Sequence
   for (const SavedHeader& header : headers) check_agrees(first, tokens, header);
   std::vector<Source> sources;
   for (const SavedHeader& header : headers) sources.emplace_back(header, on_note);
+  const std::vector<SavedRole> roles = read_saved_roles(first);
   for (const LayerId layer : cache.layout().layer_ids()) {
     for (const KvHeadId kv_head : cache.layout().kv_head_ids())
-      fill_head(sources, cache, layer, kv_head);
+      fill_head(sources, roles, cache, layer, kv_head);
   }
+  load_state(sources, cache);
   std::vector<float> last_hidden;
   for (Source& source : sources) {
     if (last_hidden.empty() && source.header().n_tokens == first.n_tokens)

@@ -127,7 +127,7 @@ class PartWriter {
   };
 
   HeadRows rows_of(const HeadPiece& piece, std::span<const KvBlockRef> blocks) const {
-    HeadRows head{.piece = &piece, .runs = block_runs(blocks, piece.without), .sets = {}};
+    HeadRows head{.piece = &piece, .runs = piece.runs(blocks), .sets = {}};
     if (head.runs.empty()) return head;
     for (const RowSet& set : row_sets(saved_.shape)) {
       const std::size_t n_bytes = row_bytes(saved_.shape, set.side, set.part);
@@ -144,8 +144,11 @@ class PartWriter {
     file_.write_attribute(group, "role", std::string(role_name(piece.kind)));
     file_.write_attribute(group, "sink", piece.window.sink);
     file_.write_attribute(group, "recent",
-                          piece.window.is_unlimited() ? kKeepsAll : piece.window.recent);
+                          piece.is_chosen               ? kKeepsChosen
+                          : piece.window.is_unlimited() ? kKeepsAll
+                                                        : piece.window.recent);
     if (!head.runs.empty()) write_positions(path, head.runs);
+    if (!piece.attention.empty()) write_attention(file_, path, piece.attention, piece.positions);
   }
 
   void begin_set(const HeadRows& head, const HeadRows::Set& set) {
@@ -210,16 +213,15 @@ std::size_t estimated_bytes(const SavedSequence& saved, std::span<const HeadPiec
   std::size_t n_bytes = std::size_t{1} << 20;
   for (const HeadPiece& piece : pieces) {
     const auto token_bytes = saved.shape.bytes() / static_cast<std::size_t>(saved.shape.block_size);
-    n_bytes += static_cast<std::size_t>(n_tokens_in(block_runs(piece.blocks, piece.without))) *
-               token_bytes;
+    n_bytes += static_cast<std::size_t>(n_tokens_in(piece.runs(piece.blocks))) * token_bytes;
+    n_bytes += 16 * piece.attention.size();
   }
   return n_bytes;
 }
 
 // Gives where the chunks are in the file.
 std::vector<SavedChunk> write_part(const SavedSequence& saved, std::int64_t part,
-                                   std::span<const HeadPiece> pieces,
-                                   std::span<const float> last_hidden) {
+                                   std::span<const HeadPiece> pieces, const PartRest& rest) {
   const Hdf5Lock lock;
   Hdf5File file = Hdf5File::create(partial_path(saved.part_path(part)));
   describe_file(file, saved, "longhaul-kv-part");
@@ -232,7 +234,8 @@ std::vector<SavedChunk> write_part(const SavedSequence& saved, std::int64_t part
     const std::size_t at_once = saved.stream.device() == Device::kCpu ? pieces.size() : 1;
     for (std::size_t i = 0; i < pieces.size(); i += at_once)
       writer.write(pieces.subspan(i, at_once));
-    if (!last_hidden.empty()) writer.write_last_hidden(last_hidden);
+    if (!rest.last_hidden.empty()) writer.write_last_hidden(rest.last_hidden);
+    for (const SavedQueries& queries : rest.queries) write_queries(file, queries);
     writer.finish();
     chunks = writer.chunks();
   }
@@ -243,11 +246,11 @@ std::vector<SavedChunk> write_part(const SavedSequence& saved, std::int64_t part
 }  // namespace
 
 WrittenFile write_part_file(const SavedSequence& saved, std::int64_t part,
-                            std::span<const HeadPiece> pieces, std::span<const float> last_hidden) {
+                            std::span<const HeadPiece> pieces, const PartRest& rest) {
   const fs::path path = saved.part_path(part);
   require_space(saved.folder, estimated_bytes(saved, pieces));
   try {
-    const std::vector<SavedChunk> chunks = write_part(saved, part, pieces, last_hidden);
+    const std::vector<SavedChunk> chunks = write_part(saved, part, pieces, rest);
     const fs::path partial = partial_path(path);
     WrittenFile written{.name = path.filename().string(),
                         .n_bytes = static_cast<std::int64_t>(fs::file_size(partial)),

@@ -29,6 +29,14 @@ bool covers(const std::vector<Extent>& sorted, Extent wanted) {
   return wanted.begin >= wanted.end;
 }
 
+std::vector<std::int64_t> positions_in(const Hdf5File& file, const std::string& name) {
+  const Hdf5Id dataset = file.open_dataset(name);
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(file.shape(dataset).at(0)));
+  file.check(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, positions.data()),
+             "cannot read");
+  return positions;
+}
+
 }  // namespace
 
 Extent first_lacking(const std::vector<Extent>& sorted, std::int64_t sink, std::int64_t recent,
@@ -74,6 +82,7 @@ void check_head(const SavedHead& head, std::int64_t n_tokens) {
   if (head.role.empty()) fail("no rank holds it");
   if (!sorted.empty() && (sorted.front().begin < 0 || sorted.back().end > n_tokens))
     fail(fmt::format("positions up to {} in a sequence of {}", sorted.back().end, n_tokens));
+  if (head.recent == kKeepsChosen) return;
   const Extent lacks = first_lacking(sorted, head.sink, head.recent, n_tokens);
   if (!lacks.empty()) {
     fail(fmt::format("the ranks together lack some of the positions [{}, {}) that it keeps",
@@ -145,13 +154,61 @@ const std::vector<Extent>& PartReader::runs_of(Part& part, const std::string& na
   file.check(H5Oget_info2(dataset, &info, H5O_INFO_BASIC), "cannot read");
   const auto [known, is_new] = part.runs.try_emplace(info.addr);
   if (is_new) {
-    std::vector<std::int64_t> positions(static_cast<std::size_t>(file.shape(dataset).at(0)));
-    file.check(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, positions.data()),
-               "cannot read");
-    for (const std::int64_t position : positions)
+    for (const std::int64_t position : positions_in(file, name))
       append_run(known->second, {position, position + 1});
   }
   return known->second;
+}
+
+bool PartReader::has_attention(LayerId layer, KvHeadId kv_head) const {
+  const std::string path = head_path(layer, kv_head) + "/attention";
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [&](const Part& part) { return part.is_newest && part.file.has(path); });
+}
+
+std::string PartReader::queries_part(LayerId layer) const {
+  for (const Part& part : parts_) {
+    if (part.is_newest && part.file.has(queries_path(layer))) return part.name;
+  }
+  return {};
+}
+
+ObservedQueries::Rows PartReader::queries(LayerId layer) const {
+  ObservedQueries::Rows rows;
+  for (const Part& part : parts_) {
+    const std::string path = queries_path(layer);
+    if (!part.is_newest || !part.file.has(path)) continue;
+    rows.positions = positions_in(part.file, path + "/positions");
+    const Hdf5Id dataset = part.file.open_dataset(path + "/q");
+    const std::vector<std::int64_t> shape = part.file.shape(dataset);
+    if (shape.size() != 2 || shape[0] != static_cast<std::int64_t>(rows.positions.size())) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{}: {} and its positions differ in length", part.file.path(), path));
+    }
+    rows.q.resize(static_cast<std::size_t>(shape[0] * shape[1]));
+    part.file.read_rows(dataset, path + "/q", H5T_IEEE_F32LE, {0, shape[0]}, rows.q.data());
+    break;
+  }
+  return rows;
+}
+
+std::map<std::int64_t, double> PartReader::attention(LayerId layer, KvHeadId kv_head) const {
+  std::map<std::int64_t, double> sums;
+  const std::string path = head_path(layer, kv_head) + "/attention";
+  for (const Part& part : parts_) {
+    if (!part.is_newest || !part.file.has(path)) continue;
+    const std::vector<std::int64_t> positions = positions_in(part.file, path + "_positions");
+    const Hdf5Id dataset = part.file.open_dataset(path);
+    const auto n = static_cast<std::int64_t>(positions.size());
+    if (part.file.shape(dataset) != std::vector{n}) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{}: {} and its positions differ in length", part.file.path(), path));
+    }
+    std::vector<double> values(positions.size());
+    part.file.read_rows(dataset, path, H5T_IEEE_F64LE, {0, n}, values.data());
+    for (std::size_t i = 0; i < positions.size(); ++i) sums.emplace(positions[i], values[i]);
+  }
+  return sums;
 }
 
 SavedHead PartReader::read(LayerId layer, KvHeadId kv_head) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "worker/kv/observed_queries.h"
 #include "worker/snapshot/cache_files.h"
 #include "worker/snapshot/chunk_table.h"
 #include "worker/snapshot/hdf5_file.h"
@@ -29,7 +30,7 @@ struct SavedHead {
   KvHeadId kv_head;
   std::string role;
   std::int64_t sink = 0;
-  std::int64_t recent = 0;        // kKeepsAll: every token
+  std::int64_t recent = 0;        // kKeepsAll: every token; kKeepsChosen: those of the pieces
   std::vector<PartPiece> pieces;  // by first position
 
   std::vector<Extent> runs() const;  // of all rows, in the order of the pieces
@@ -69,6 +70,12 @@ class PartReader {
   // number.
   std::vector<SavedChunk> chunks_of(const PartPiece& piece, LayerId layer, KvHeadId kv_head) const;
   const std::vector<SavedChunk>& chunks_of_part(std::size_t i) const { return parts_[i].chunks; }
+  // What a method needs to go on, of the newest parts: a layer's newest queries, none where there
+  // are none; and what each token of a head got of attention, by position.
+  ObservedQueries::Rows queries(LayerId layer) const;
+  std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head) const;
+  bool has_attention(LayerId layer, KvHeadId kv_head) const;
+  std::string queries_part(LayerId layer) const;  // that has them; empty when there is none
   // The part with the last hidden row; null when there is none.
   const Hdf5File* last_hidden_file() const;
   std::string last_hidden_part() const;  // its name; empty when there is none

@@ -12,6 +12,7 @@
 #include "worker/snapshot/fill_from_chunks.h"
 #include "worker/snapshot/head_loader.h"
 #include "worker/snapshot/head_to_fill.h"
+#include "worker/snapshot/method_state.h"
 #include "worker/snapshot/save_sequence.h"
 #include "worker/snapshot/saved_header.h"
 #include "worker/snapshot/saved_index.h"
@@ -51,10 +52,15 @@ void each_head(const RestoreSequenceArgs& args, const Use& use) {
   }
 }
 
-HeadToFill head_to_fill(const RestoreSequenceArgs& args, LayerId layer, KvHeadId kv_head) {
-  return {args.cache,  layer,
-          kv_head,     args.command.n_tokens,
-          args.stream, [&](std::int64_t block) { return args.is_home(layer, kv_head, block); }};
+HeadToFillArgs head_to_fill(const RestoreSequenceArgs& args, const SavedHeader& header,
+                            const std::vector<SavedRole>& roles, LayerId layer, KvHeadId kv_head) {
+  return {.cache = args.cache,
+          .layer = layer,
+          .kv_head = kv_head,
+          .n_tokens = args.command.n_tokens,
+          .stream = args.stream,
+          .is_home = [=, &args](std::int64_t b) { return args.is_home(layer, kv_head, b); },
+          .chosen = chosen_positions(header, roles, layer, kv_head)};
 }
 
 // Whether this rank checks the whole of a file: they take turns.
@@ -66,8 +72,9 @@ bool checks(const Communicator& comm, std::size_t file) {
 void load_chunks(const RestoreSequenceArgs& args, const SavedHeader& header) {
   std::deque<HeadToFill> heads;
   std::map<std::pair<LayerId, KvHeadId>, std::span<const BlockToFill>> blocks;
+  const std::vector<SavedRole> roles = read_saved_roles(header);
   each_head(args, [&](LayerId layer, KvHeadId kv_head) {
-    const HeadToFill& head = heads.emplace_back(head_to_fill(args, layer, kv_head));
+    const HeadToFill& head = heads.emplace_back(head_to_fill(args, header, roles, layer, kv_head));
     if (!head.blocks().empty()) blocks[{layer, kv_head}] = head.blocks();
   });
   fill_from_chunks({.header = header,
@@ -80,8 +87,9 @@ void load_chunks(const RestoreSequenceArgs& args, const SavedHeader& header) {
 // Head by head, of files that are whole.
 void load_heads(const RestoreSequenceArgs& args, const SavedHeader& header) {
   HeadLoader loader(header);
+  const std::vector<SavedRole> roles = read_saved_roles(header);
   each_head(args, [&](LayerId layer, KvHeadId kv_head) {
-    HeadToFill head = head_to_fill(args, layer, kv_head);
+    HeadToFill head(head_to_fill(args, header, roles, layer, kv_head));
     if (head.blocks().empty()) return;
     loader.fill(layer, kv_head, head.shape(), head.blocks());
     head.finish();
@@ -121,7 +129,10 @@ std::vector<float> restore_sequence(const RestoreSequenceArgs& args) {
   agree_on(comm, [&] {
     if (!by_chunks) load_heads(args, *header);
     // That of the saved document's last token is not that of an earlier one.
-    if (header->n_tokens == command.n_tokens) last_hidden = HeadLoader(*header).last_hidden();
+    if (header->n_tokens != command.n_tokens) return;
+    HeadLoader loader(*header);
+    last_hidden = loader.last_hidden();
+    load_method_state(loader, *header, args.cache);
   });
   return last_hidden;
 }

@@ -20,7 +20,7 @@ std::vector<RowsToBlock> rows_to_blocks(std::span<const Extent> runs, Extent row
                         std::min(wanted.end, block->positions.end)};
       if (here.empty()) continue;
       const std::int64_t first = row + here.begin - run.begin;
-      const std::int64_t slot = here.begin - block->positions.begin;
+      const std::int64_t slot = block->first_slot + here.begin - block->positions.begin;
       taken.push_back({.rows = {first, first + here.size()},
                        .slots = {slot, slot + here.size()},
                        .block = block->data});

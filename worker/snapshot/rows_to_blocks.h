@@ -9,10 +9,11 @@
 
 namespace longhaul {
 
-// A block to be filled: zero but for what is written.
+// A block to be filled, or neighbouring tokens of it: zero but for what is written.
 struct BlockToFill {
-  Extent positions;           // of its tokens, which begin with its first slot
-  std::byte* data = nullptr;  // on the host
+  Extent positions;             // of the tokens
+  std::byte* data = nullptr;    // of the block, on the host
+  std::int64_t first_slot = 0;  // of the first token
 };
 
 // Neighbouring rows of a piece that go to neighbouring slots of a block.

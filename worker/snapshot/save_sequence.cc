@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <filesystem>
 #include <optional>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -14,6 +16,7 @@
 #include "model/heads/kept_blocks.h"
 #include "worker/snapshot/block_rows.h"
 #include "worker/snapshot/cache_files.h"
+#include "worker/snapshot/frozen_cache.h"
 #include "worker/snapshot/saved_header.h"
 
 namespace longhaul {
@@ -21,35 +24,65 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What the first rank finds out and all ranks go by.
+struct Preparation {
+  bool is_wanted = false;
+  std::int64_t n_earlier = 0;   // tokens that earlier files hold
+  std::int64_t generation = 0;  // of the files to write
+};
+
+// Whether a method chooses the head's tokens when the document is whole.
+bool chooses(const HeadPolicy& policy) {
+  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+  return keep != nullptr && keep->when == KeepWhen::kAfterDocument;
+}
+
 // Positions whose rows are not written: of a head with a window those that nobody sees any more, of
-// others those that earlier files hold.
-std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, std::int64_t n_earlier) {
+// others those that earlier files hold; but a head of which tokens were chosen is written whole.
+std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, bool is_cut,
+                                 std::int64_t n_earlier) {
   const CacheLayout& layout = args.cache.layout();
   const std::int64_t n_tokens = args.cache.n_tokens();
   std::vector<HeadPiece> pieces;
   for (const LayerId layer : layout.layer_ids()) {
     for (const KvHeadId kv_head : layout.kv_head_ids()) {
-      if (args.cache.head(layer, kv_head).is_compacted()) {
-        throw Error(ErrorCode::kUnsupported,
-                    fmt::format("layer {}, KV head {}: caches of which a method kept some tokens "
-                                "cannot be saved yet",
-                                layer.value, kv_head.value));
-      }
+      const HeadCache& head = args.cache.head(layer, kv_head);
       const KeyWindow window = layout.window(layer, kv_head);
       const Extent hidden = hidden_positions(window, n_tokens);
-      const HeadPiece piece{.layer = layer,
-                            .kv_head = kv_head,
-                            .kind = kind_of(layout.policy(layer, kv_head)),
-                            .window = window,
-                            .blocks = args.cache.head(layer, kv_head).blocks(),
-                            .without = window.is_unlimited() ? Extent{0, n_earlier} : hidden};
+      HeadPiece piece{.layer = layer,
+                      .kv_head = kv_head,
+                      .kind = kind_of(layout.policy(layer, kv_head)),
+                      .window = window,
+                      .blocks = head.blocks(),
+                      .without = window.is_unlimited() ? Extent{0, n_earlier} : hidden,
+                      .is_chosen = is_cut && chooses(layout.policy(layer, kv_head)),
+                      .attention = args.cache.attention_sums(layer, kv_head)};
+      if (head.is_compacted() && !piece.is_chosen) {
+        throw Error(
+            ErrorCode::kUnsupported,
+            fmt::format("layer {}, KV head {}: a method has chosen tokens of a prompt; only "
+                        "documents are saved",
+                        layer.value, kv_head.value));
+      }
+      if (piece.is_chosen || !piece.attention.empty()) piece.positions = head.positions();
       // A head that sees none but a query's own token has no rows, and is named all the same.
       const bool keeps_nothing = hidden.begin <= 0 && hidden.end >= n_tokens;
-      if (keeps_nothing || !block_runs(piece.blocks, piece.without).empty())
-        pieces.push_back(piece);
+      if (keeps_nothing || !piece.attention.empty() || !piece.runs(piece.blocks).empty())
+        pieces.push_back(std::move(piece));
     }
   }
   return pieces;
+}
+
+PartRest rest_of(const SaveSequenceArgs& args) {
+  PartRest rest{.last_hidden = args.last_hidden};
+  if (!args.writes_queries) return rest;
+  for (const LayerId layer : args.cache.layout().layer_ids()) {
+    const ObservedQueries::Rows* rows = args.cache.observed().of(layer);
+    if (rows != nullptr && !rows->positions.empty())
+      rest.queries.push_back({.layer = layer, .positions = rows->positions, .q = rows->q});
+  }
+  return rest;
 }
 
 std::vector<WrittenFile> gather(Communicator& comm, const WrittenFile& mine) {
@@ -69,13 +102,6 @@ std::vector<WrittenFile> gather(Communicator& comm, const WrittenFile& mine) {
   }
   return all;
 }
-
-// What the first rank finds out and all ranks go by.
-struct Preparation {
-  bool is_wanted = false;
-  std::int64_t n_earlier = 0;   // tokens that earlier files hold
-  std::int64_t generation = 0;  // of the files to write
-};
 
 // Files of this name that hold a beginning of the tokens, and are as long as they should be.
 std::optional<SavedHeader> earlier_files(const SavedSequence& saved) {
@@ -100,8 +126,7 @@ std::optional<SavedHeader> earlier_files(const SavedSequence& saved) {
   }
 }
 
-// Goes on from what is there where that is worth it: not when the chain of files grows too long,
-// nor when most of it would be there already.
+// Goes on from what is there where that is worth it: not when the chain of files grows too long.
 Preparation go_on(const SavedSequence& saved, std::vector<WrittenFile>& earlier_parts) {
   constexpr std::int64_t kMostGenerations = 16;
   std::optional<SavedHeader> before = earlier_files(saved);
@@ -112,7 +137,8 @@ Preparation go_on(const SavedSequence& saved, std::vector<WrittenFile>& earlier_
   remove_parts_but(saved.folder, saved.name, before->parts);
   if (before->n_tokens == static_cast<std::int64_t>(saved.tokens.size())) return {};
   Preparation next{.is_wanted = true, .generation = before->generation + 1};
-  if (next.generation % kMostGenerations == 0) return next;
+  // Of a document that methods have cut since, less is kept than is there.
+  if (next.generation % kMostGenerations == 0 || saved.is_cut || before->is_cut) return next;
   next.n_earlier = before->n_tokens;
   earlier_parts = std::move(before->parts);
   return next;
@@ -150,6 +176,13 @@ Preparation agree_on_preparation(Communicator& comm, const Preparation& firsts) 
   return {.is_wanted = numbers[0] == 1, .n_earlier = numbers[1], .generation = numbers[2]};
 }
 
+// Collective. Stages without heads that choose do not know that others have cut theirs.
+bool is_cut_anywhere(Communicator& comm, const SequenceCache& cache) {
+  std::array<std::int64_t, 1> is_cut = {cache.is_cut() ? 1 : 0};
+  comm.all_reduce_max(is_cut);
+  return is_cut.front() == 1;
+}
+
 }  // namespace
 
 void check_file_name(const std::string& name) {
@@ -164,54 +197,102 @@ void check_file_name(const std::string& name) {
                       name, kLongest));
 }
 
-void save_sequence(const SaveSequenceArgs& args) {
-  const SaveSequence& command = args.command;
-  Communicator& comm = args.comm;
-  const bool is_first = comm.rank() == 0;
-  SavedSequence saved{.folder = command.folder,
-                      .name = command.name,
-                      .spec = args.spec,
-                      .shape = args.cache.layout().shape(),
-                      .stream = args.stream,
-                      .tokens = command.tokens,
-                      .facts = command.facts};
+// Written by one thread, which is joined before others look.
+struct SaveUnderWay::State {
+  SaveSequence command;
+  Communicator& comm;
+  SavedSequence saved;
   std::optional<AppendFile> lock;
   Preparation preparation;
   std::vector<WrittenFile> earlier_parts;  // on the first rank
-  agree_on(comm, [&] {
-    check_file_name(command.name);
-    require(!command.tokens.empty() &&
-                static_cast<std::int64_t>(command.tokens.size()) == args.cache.n_tokens(),
-            fmt::format("saving sequence {} of {} tokens: {} were given", command.sequence.value,
-                        args.cache.n_tokens(), command.tokens.size()));
-    if (is_first) preparation = prepare(saved, command.goes_on, lock, earlier_parts);
-  });
-  preparation = agree_on_preparation(comm, preparation);
-  if (preparation.is_wanted) {
-    saved.generation = preparation.generation;
-    saved.earlier_parts = earlier_parts;
-    const std::int64_t part = comm.rank();
-    WrittenFile mine;
+  std::optional<FrozenCache> frozen;
+  std::thread writer;
+  WrittenFile part;
+  std::exception_ptr failure;  // of writing
+
+  explicit State(const SaveSequenceArgs& args)
+      : command(args.command),
+        comm(args.comm),
+        saved{.folder = command.folder,
+              .name = command.name,
+              .spec = args.spec,
+              .shape = args.cache.layout().shape(),
+              .stream = args.stream,
+              .tokens = command.tokens,
+              .facts = command.facts} {}
+
+  void write(std::span<const HeadPiece> pieces, const PartRest& rest) noexcept {
     try {
-      agree_on(comm, [&] {
-        mine =
-            write_part_file(saved, part, pieces_of(args, preparation.n_earlier), args.last_hidden);
+      part = write_part_file(saved, comm.rank(), pieces, rest);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  void join() {
+    if (writer.joinable()) writer.join();
+  }
+};
+
+SaveUnderWay::SaveUnderWay(const SaveSequenceArgs& args) : state_(std::make_unique<State>(args)) {
+  State& s = *state_;
+  const bool is_first = s.comm.rank() == 0;
+  s.saved.is_cut = is_cut_anywhere(s.comm, args.cache);
+  agree_on(s.comm, [&] {
+    check_file_name(s.command.name);
+    require(!s.command.tokens.empty() &&
+                static_cast<std::int64_t>(s.command.tokens.size()) == args.cache.n_tokens(),
+            fmt::format("saving sequence {} of {} tokens: {} were given", s.command.sequence.value,
+                        args.cache.n_tokens(), s.command.tokens.size()));
+    if (is_first) s.preparation = prepare(s.saved, s.command.goes_on, s.lock, s.earlier_parts);
+  });
+  s.preparation = agree_on_preparation(s.comm, s.preparation);
+  if (!s.preparation.is_wanted) return;
+  s.saved.generation = s.preparation.generation;
+  s.saved.earlier_parts = s.earlier_parts;
+  std::vector<HeadPiece> pieces;
+  const PartRest rest = rest_of(args);
+  agree_on(s.comm, [&] {
+    pieces = pieces_of(args, s.saved.is_cut, s.preparation.n_earlier);
+    const bool may_wait = s.command.goes_on && s.saved.stream.device() == Device::kCpu &&
+                          FrozenCache::copied_bytes(args.cache, pieces) <= kMostCopiedBytes;
+    if (may_wait) s.frozen.emplace(args.cache, pieces, rest);
+  });
+  if (s.frozen) {
+    s.writer = std::thread([&s] { s.write(s.frozen->pieces(), s.frozen->rest()); });
+  } else {
+    s.write(pieces, rest);
+  }
+}
+
+SaveUnderWay::~SaveUnderWay() { state_->join(); }
+
+void SaveUnderWay::finish() {
+  State& s = *state_;
+  const bool is_first = s.comm.rank() == 0;
+  s.join();
+  s.frozen.reset();
+  if (s.preparation.is_wanted) {
+    try {
+      agree_on(s.comm, [&] {
+        if (s.failure) std::rethrow_exception(s.failure);
       });
     } catch (...) {
       std::error_code ignored;
-      fs::remove(saved.part_path(part), ignored);
+      fs::remove(s.saved.part_path(s.comm.rank()), ignored);
       throw;
     }
-    std::vector<WrittenFile> parts = gather(comm, mine);
+    std::vector<WrittenFile> parts = gather(s.comm, s.part);
     // If it fails it removes these parts.
-    agree_on(comm, [&] {
-      if (is_first) write_master_file(saved, parts);
+    agree_on(s.comm, [&] {
+      if (is_first) write_master_file(s.saved, parts);
     });
-    parts.insert(parts.end(), earlier_parts.begin(), earlier_parts.end());
-    if (is_first) remove_parts_but(saved.folder, saved.name, parts);
+    parts.insert(parts.end(), s.earlier_parts.begin(), s.earlier_parts.end());
+    if (is_first) remove_parts_but(s.saved.folder, s.saved.name, parts);
   }
   std::error_code ignored;
-  if (lock) fs::remove(lock->path(), ignored);
+  if (s.lock) fs::remove(s.lock->path(), ignored);
 }
+
+void save_sequence(const SaveSequenceArgs& args) { SaveUnderWay(args).finish(); }
 
 }  // namespace longhaul

@@ -81,6 +81,11 @@ SavedHeader read_saved_header(const std::filesystem::path& master) {
   header.n_tokens = number("seq_len");
   header.block_size = number("block_size");
   header.generation = number("generation");
+  const auto flag = [&](const char* name) {  // that older files lack
+    return file.has_attribute(file.id(), name) && number(name) != 0;
+  };
+  header.is_cut = flag("is_cut");
+  header.has_method_state = flag("has_method_state");
   header.first_tokens = read_tokens(file, std::min<std::int64_t>(64, header.n_tokens));
   return header;
 }
@@ -100,7 +105,22 @@ std::vector<SavedRole> read_saved_roles(const SavedHeader& header) {
   return roles;
 }
 
+std::vector<std::int64_t> read_saved_positions(const SavedHeader& header, LayerId layer,
+                                               KvHeadId kv_head) {
+  const Hdf5Lock lock;
+  const Hdf5File file = Hdf5File::open(header.master);
+  const std::string name = head_path(layer, kv_head) + "/positions";
+  if (!file.has(name)) return {};
+  const Hdf5Id dataset = file.open_dataset(name);
+  const std::int64_t n = file.shape(dataset).at(0);
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(n));
+  file.read_rows(dataset, name, H5T_STD_I64LE, {0, n}, positions.data());
+  std::sort(positions.begin(), positions.end());
+  return positions;
+}
+
 bool keeps_beginnings(const SavedHeader& header) {
+  if (header.has_method_state) return false;
   const std::vector<SavedRole> roles = read_saved_roles(header);
   return std::all_of(roles.begin(), roles.end(),
                      [](const SavedRole& role) { return role.recent == kKeepsAll; });

@@ -39,6 +39,11 @@ struct SavedHeader {
   std::int64_t n_tokens = 0;
   std::int64_t block_size = 0;
   std::int64_t generation = 0;
+  // Methods have chosen, at the document's end, which of its tokens stay: no text that goes on from
+  // it is what a run would have made that read the whole of it.
+  bool is_cut = false;
+  // What methods go on with is there: sums and queries that stand for the last token.
+  bool has_method_state = false;
   std::vector<std::int32_t> first_tokens;  // up to 64: enough to tell most documents apart
   std::vector<WrittenFile> parts;
 
@@ -66,13 +71,17 @@ void check_part(const SavedHeader& header, const WrittenFile& part);
 struct SavedRole {
   std::string name;  // "retrieval", "streaming", "window"
   std::int64_t sink = 0;
-  std::int64_t recent = -1;  // -1: every token
+  std::int64_t recent = -1;  // -1: every token; -2: those that a method chose
+  bool is_chosen() const { return recent == -2; }
   bool operator==(const SavedRole&) const = default;
 };
 std::vector<SavedRole> read_saved_roles(const SavedHeader& header);  // [n_layers, n_kv_heads]
+// The positions that a head keeps, ascending.
+std::vector<std::int64_t> read_saved_positions(const SavedHeader& header, LayerId layer,
+                                               KvHeadId kv_head);
 
-// Whether every head keeps every token: then the caches of any beginning of the tokens are there
-// too. Heads with windows keep what stands before the document's end only.
+// Whether every head keeps every token, and no method has more: then the caches of any beginning of
+// the tokens are there too. Heads with windows keep what stands before the document's end only.
 bool keeps_beginnings(const SavedHeader& header);
 
 // What a head keeps: a row for each token, as floats.

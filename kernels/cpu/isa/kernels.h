@@ -6,6 +6,7 @@
 #include "kernels/cpu/isa/attention.h"
 #include "kernels/cpu/isa/backward.h"
 #include "kernels/cpu/isa/int8_linear.h"
+#include "kernels/cpu/isa/key_scores.h"
 #include "kernels/cpu/isa/linear.h"
 #include "kernels/cpu/isa/pair_linear.h"
 #include "kernels/cpu/isa/probe.h"

@@ -145,7 +145,7 @@ class FilledModel {
       for (const LayerId layer : layout_.layer_ids()) {
         own_blocks_.append(stream_.ref(), layer, {.tokens = tokens, .segments = {&segment, 1}}, b.k,
                            b.v);
-        cache_.trim(layer);
+        cache_.trim(layer, {n_tokens_ + n});
       }
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kOutOfMemory) throw;

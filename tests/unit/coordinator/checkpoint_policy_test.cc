@@ -32,8 +32,10 @@ int chunks_until_due(CheckpointClock& clock, double seconds, std::size_t kv_byte
 
 TEST(CheckpointClock, CountsChunksOrSecondsAnewEachTime) {
   CheckpointClock chunks({Unit::kChunks, 3});
-  EXPECT_EQ(chunks_until_due(chunks, 100), 3);
-  EXPECT_EQ(chunks_until_due(chunks, 0.1), 3);
+  EXPECT_EQ(chunks_until_due(chunks, 100), 2) << "and one beside which it is written";
+  EXPECT_EQ(chunks_until_due(chunks, 0.1), 2);
+  CheckpointClock each({Unit::kChunks, 1});
+  EXPECT_EQ(chunks_until_due(each, 100), 1);
   CheckpointClock seconds({Unit::kSeconds, 10});
   EXPECT_EQ(chunks_until_due(seconds, 4), 3);
   EXPECT_EQ(chunks_until_due(seconds, 4), 3);
@@ -64,7 +66,12 @@ TEST(CheckpointClock, SavingTakesNoMoreThanItsShareOfTheTime) {
   // 4 GB take 20 s at the rate that is guessed: 2 % of 1000 s.
   EXPECT_EQ(chunks_until_due(clock, 10, 4'000'000'000), 98);
   clock.checkpoint_done(4);
-  EXPECT_EQ(chunks_until_due(clock, 1), 196);
+  EXPECT_EQ(chunks_until_due(clock, 1, 4'000'000'000), 196);
+  // Written beside chunks it costs no more than they took, nor than a slow disk takes.
+  clock.checkpoint_done(1, 3);
+  EXPECT_EQ(chunks_until_due(clock, 1, 4'000'000'000), 196);
+  clock.checkpoint_done(1, 300);
+  EXPECT_EQ(chunks_until_due(clock, 1, 4'000'000'000), 21 * 49);
   clock.checkpoint_done(0.001);
   EXPECT_EQ(chunks_until_due(clock, 1), 30) << "but not for documents that are read at once";
 }

@@ -103,6 +103,7 @@ StepDone FakeWorker::run(const PrefillChunk& command) {
 StepDone FakeWorker::run(const DecodeBatch& command) {
   EXPECT_FALSE(command.rows.empty());
   largest_batch_ = std::max(largest_batch_, command.rows.size());
+  std::size_t n_rows = 0;
   StepDone done;
   for (const DecodeBatch::Row& row : command.rows) {
     const auto at = sequences_.find(row.sequence);
@@ -110,19 +111,40 @@ StepDone FakeWorker::run(const DecodeBatch& command) {
       ADD_FAILURE() << "decode of a sequence that is not ready, or with another token";
       return done;
     }
-    at->second.tokens.push_back(row.token);
+    Sequence& sequence = at->second;
+    EXPECT_LE(row.n_wrong, sequence.n_guesses);
+    sequence.tokens.resize(sequence.tokens.size() - static_cast<std::size_t>(row.n_wrong));
+    sequence.tokens.push_back(row.token);
     done.picked.push_back(pick(row.sequence, row.allowed));
+    bool is_right = true;
+    for (const std::int32_t guess : row.guesses) {
+      is_right = is_right && sequence.picked == guess;
+      sequence.tokens.push_back(guess);
+      if (is_right) done.picked.push_back(pick(row.sequence, nullptr));
+      n_true_guesses_ += is_right ? 1 : 0;
+    }
+    sequence.n_guesses = static_cast<std::int64_t>(row.guesses.size());
+    n_guesses_ += sequence.n_guesses;
+    n_rows += 1 + row.guesses.size();
   }
+  most_decode_rows_ = std::max(most_decode_rows_, n_rows);
   return done;
 }
 
 StepDone FakeWorker::run(const SaveSequence& command) {
+  EXPECT_FALSE(is_saving_) << "two at a time";
+  is_saving_ = command.goes_on;
   const auto at = sequences_.find(command.sequence);
   if (at == sequences_.end() || at->second.broken || at->second.tokens != command.tokens) {
     ADD_FAILURE() << "saving a sequence that is not there, broken, or of other tokens";
     return {};
   }
   saved_.push_back(command);
+  return {};
+}
+
+StepDone FakeWorker::run(const FinishSave& /*command*/) {
+  is_saving_ = false;  // or its beginning failed
   return {};
 }
 

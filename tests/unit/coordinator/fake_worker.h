@@ -36,6 +36,9 @@ class FakeWorker {
   std::size_t n_tokens() const;  // cached now, shared ones counted once
   std::size_t most_tokens() const { return most_tokens_; }
   std::size_t largest_batch() const { return largest_batch_; }
+  std::size_t most_decode_rows() const { return most_decode_rows_; }  // with guesses
+  std::int64_t n_guesses() const { return n_guesses_; }
+  std::int64_t n_true_guesses() const { return n_true_guesses_; }
   std::int64_t n_prefilled() const { return n_prefilled_; }
   const std::vector<ForkSequence>& forked() const { return forked_; }
   const std::vector<SaveSequence>& saved() const { return saved_; }
@@ -47,6 +50,7 @@ class FakeWorker {
     std::vector<std::int32_t> tokens;
     std::size_t n_shared = 0;
     std::optional<std::int32_t> picked;  // must be the next token to come
+    std::int64_t n_guesses = 0;          // the last of its tokens
     bool broken = false;
     bool is_restored = false;                     // and nothing came since
     AfterPrefill after = AfterPrefill::kNothing;  // of its newest chunk
@@ -59,6 +63,7 @@ class FakeWorker {
   StepDone run(const Shutdown&) { return {}; }
   StepDone run(const ReportRank&) { return {}; }
   StepDone run(const SaveSequence& command);
+  StepDone run(const FinishSave& command);
   StepDone run(const RestoreSequence& command);
   StepDone run(const MeasureRates&) { return {}; }
   void break_sequences(const StepCommand& command);
@@ -68,9 +73,13 @@ class FakeWorker {
   std::map<SequenceId, Sequence> sequences_;
   std::size_t most_tokens_ = 0;
   std::size_t largest_batch_ = 0;
+  std::size_t most_decode_rows_ = 0;
+  std::int64_t n_guesses_ = 0;
+  std::int64_t n_true_guesses_ = 0;
   std::int64_t n_prefilled_ = 0;
   std::vector<ForkSequence> forked_;
   std::vector<SaveSequence> saved_;
+  bool is_saving_ = false;
 };
 
 }  // namespace longhaul::test

@@ -45,6 +45,32 @@ TEST(Progress, ShowsWhatWasDone) {
   EXPECT_THAT(progress.line(), testing::HasSubstr("kv 1.0 MiB"));
 }
 
+TEST(Progress, HandsOnStepsWithTheirLengths) {
+  Progress progress({});
+  std::vector<StepOfRun> steps;
+  progress.hand_steps_to([&](const StepOfRun& step) { steps.push_back(step); });
+  const SequenceId sequence{3};
+  StepDone done;
+  done.seconds = 2;
+  EXPECT_EQ(progress.seconds_until_read(100, 0), 0);
+  for (int i = 0; i < 2; ++i) {
+    progress.sent(PrefillChunk{.sequence = sequence, .tokens = std::vector<std::int32_t>(100)});
+    progress.sent(DecodeBatch{.rows = {{.sequence = sequence, .token = 7}}});
+    progress.received(done);
+    progress.received(done);
+  }
+  progress.set_unread({{0, 100}});
+  EXPECT_NEAR(progress.seconds_until_read(200, 0), 6, 0.5);  // 50 tokens a second
+  ASSERT_EQ(steps.size(), 4U);
+  EXPECT_TRUE(steps[2].is_prefill);
+  EXPECT_EQ(steps[2].history, 101);
+  EXPECT_EQ(steps[2].n_tokens, 100);
+  EXPECT_FALSE(steps[3].is_prefill);
+  EXPECT_EQ(steps[3].history, 202);
+  EXPECT_EQ(steps[3].n_tokens, 1);
+  EXPECT_EQ(steps[3].seconds, 2);
+}
+
 TEST(Progress, TellsTheTimeLeftOnANarrowTerminal) {
   Progress progress({.group_bytes = {4000, 4000}, .n_requests = 4});
   progress.group_prepared(1000);
@@ -62,6 +88,56 @@ TEST(Progress, TellsTheTimeLeftOnANarrowTerminal) {
   EXPECT_EQ(progress.line(whole.size()), whole);
   EXPECT_THAT(progress.summary(), testing::Not(testing::HasSubstr("kv ")));
   EXPECT_THAT(progress.summary(), testing::Not(testing::HasSubstr("ETA")));
+}
+
+TEST(Progress, SaysHowFarEachDocumentIs) {
+  Progress progress({.group_bytes = {4000, 0, 4000, 8000, 800}, .n_requests = 9});
+  progress.set_lanes(2);
+  progress.group_prepared(1000, 0);
+  progress.group_prepared(0, 1);
+  progress.group_prepared(1000, 0);
+  progress.group_prepared(2000, 1);
+  progress.set_unread({{300, 1000}}, 0);  // of two alike the later one: they are read in order
+  progress.set_unread({{500, 2000}}, 1);
+  progress.set_running(3, 0);
+  progress.set_running(1, 1);
+  const RunFigures figures = progress.figures();
+  ASSERT_EQ(figures.documents.size(), 4);
+  EXPECT_EQ(figures.documents[0].n_read, 1000);
+  EXPECT_EQ(figures.documents[1].n_read, 300);
+  EXPECT_EQ(figures.documents[2].n_read, 500);
+  EXPECT_EQ(figures.documents[3].n_tokens, -1);
+  EXPECT_EQ(figures.documents[3].group, 4);
+  EXPECT_EQ(figures.n_documents, 4);
+  EXPECT_EQ(figures.n_documents_read, 1);
+  EXPECT_EQ(figures.n_running, 4);
+  const RunFigures some = progress.figures(2);
+  ASSERT_EQ(some.documents.size(), 2);
+  EXPECT_EQ(some.documents[0].group, 2);  // those next in line
+}
+
+TEST(Progress, AddsUpRequestsAndSteps) {
+  Progress progress({.group_bytes = {}, .n_requests = 2});
+  progress.request_ended(true, 5);
+  progress.request_answered({.queued_seconds = 3,
+                             .first_token_seconds = 1,
+                             .seconds = 4,
+                             .n_prompt_tokens = 100,
+                             .n_cached_tokens = 60,
+                             .finish_reason = "stop"});
+  progress.sent(DecodeBatch{.rows = {{SequenceId{0}, 1}, {SequenceId{1}, 1}}});
+  StepDone step;
+  step.seconds = 0.02;
+  progress.received(step);
+  const RunFigures figures = progress.figures();
+  EXPECT_EQ(figures.finish_reasons.at("stop"), 1);
+  EXPECT_EQ(figures.n_cached_tokens, 60);
+  EXPECT_EQ(figures.between_tokens.count(), 2);
+  EXPECT_EQ(figures.steps.count(), 1);
+  EXPECT_NEAR(figures.decode.sum(), 3, 1e-12);
+  const std::vector<std::int64_t> counts = figures.first_token.cumulative();
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    EXPECT_EQ(counts[i], Durations::bounds()[i] >= 1 ? 1 : 0) << Durations::bounds()[i];
 }
 
 }  // namespace

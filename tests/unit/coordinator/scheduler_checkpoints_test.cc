@@ -127,17 +127,20 @@ TEST(SchedulerCheckpoints, ARunThatIsToStopSavesEachDocumentOnceMore) {
 }
 
 TEST(SchedulerCheckpoints, OneThatFailsCostsNoRequest) {
-  FakeWorker worker;
-  worker.failure = ErrorCode::kIo;
-  worker.fails = [](const StepCommand& command) {
-    return std::holds_alternative<SaveSequence>(command);
-  };
-  Driver driver(worker, 2);
-  driver.scheduler.add(group(20));
-  driver.run();
-  EXPECT_EQ(driver.failure, "made to fail");
-  EXPECT_TRUE(driver.n_saved.empty());
-  EXPECT_EQ(driver.answers.size(), 1U);
+  for (const bool at_its_end : {false, true}) {
+    FakeWorker worker;
+    worker.failure = ErrorCode::kIo;
+    worker.fails = [&](const StepCommand& command) {
+      return at_its_end ? std::holds_alternative<FinishSave>(command)
+                        : std::holds_alternative<SaveSequence>(command);
+    };
+    Driver driver(worker, 2);
+    driver.scheduler.add(group(20));
+    driver.run();
+    EXPECT_EQ(driver.failure, "made to fail");
+    EXPECT_TRUE(driver.n_saved.empty());
+    EXPECT_EQ(driver.answers.size(), 1U);
+  }
 }
 
 TEST(SchedulerCheckpoints, ALostDocumentKeepsItsFiles) {

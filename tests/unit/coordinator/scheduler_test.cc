@@ -13,6 +13,7 @@ namespace longhaul {
 namespace {
 
 using test::FakeWorker;
+using test::TokenRange;
 using Ids = std::vector<std::int32_t>;
 
 struct Outcome {
@@ -69,6 +70,7 @@ class Harness {
   void handle(std::vector<SchedulerEvent> events) {
     for (const SchedulerEvent& event : events) {
       if (const auto* token = std::get_if<TokenAdded>(&event)) {
+        if (ended_.contains(token->request.value)) continue;  // of the step that ended it
         Ids& answer = outcome_.answers[token->request.value];
         answer.push_back(token->token.token);
         if (static_cast<std::int64_t>(answer.size()) == max_tokens_[token->request.value])
@@ -135,13 +137,14 @@ std::vector<JobGroup> random_groups(test::Random& random) {
   return groups;
 }
 
-Ids expected_answer(const std::vector<Ids>& documents, const Job& job) {
+Ids expected_answer(const std::vector<Ids>& documents, const Job& job, TokenRange range = {}) {
   Ids tokens;
   for (const Ids& document : documents)
     tokens.insert(tokens.end(), document.begin(), document.end());
   tokens.insert(tokens.end(), job.prompt.begin(), job.prompt.end());
   const auto n_before = static_cast<std::ptrdiff_t>(tokens.size());
-  for (std::int64_t i = 0; i < job.max_tokens; ++i) tokens.push_back(test::token_after(tokens));
+  for (std::int64_t i = 0; i < job.max_tokens; ++i)
+    tokens.push_back(test::token_after(tokens, range));
   return {tokens.begin() + n_before, tokens.end()};
 }
 
@@ -171,6 +174,55 @@ TEST(Scheduler, EveryRequestEndsOnceWithItsOwnAnswer) {
     });
     EXPECT_EQ(worker.n_sequences(), 0U);
   }
+}
+
+// Of few words an answer repeats what was before often, by chance.
+TEST(Scheduler, GuessesChangeNoAnswer) {
+  std::int64_t n_true = 0;
+  for (int round = 0; round < 100 * test::intensity(); ++round) {
+    const std::uint64_t seed = test::base_seed() * 250000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    test::Random random(seed);
+    const TokenRange words{0, 2};
+    auto groups = random_groups(random);
+    const auto in_few_words = [](Ids& ids) {
+      for (std::int32_t& id : ids) id %= 2;
+    };
+    for (JobGroup& group : groups) {
+      in_few_words(group.document);
+      for (JobGroup& part : group.parts) in_few_words(part.document);
+      for (Job& job : group.jobs) {
+        in_few_words(job.prompt);
+        job.max_tokens *= 5;
+      }
+    }
+    SchedulerConfig config;
+    config.chunk_len = random.integer(1, 20);
+    config.max_sequences = random.integer(1, 40);
+    config.lookup = {.most = random.integer(1, 63), .least = random.integer(1, 5)};
+    FakeWorker worker(words);
+    const Outcome outcome =
+        Harness(config, worker, static_cast<std::size_t>(random.integer(1, 6))).run(groups);
+    for_jobs(groups, [&](const std::vector<Ids>& documents, const Job& job) {
+      EXPECT_EQ(outcome.answers.at(job.request.value), expected_answer(documents, job, words));
+    });
+    EXPECT_LE(worker.most_decode_rows(), 64U);
+    n_true += worker.n_true_guesses();
+  }
+  EXPECT_GT(n_true, 1000);
+}
+
+TEST(Scheduler, AnAnswerOfAGivenFormIsNotGuessed) {
+  SchedulerConfig config;
+  config.lookup = {.most = 8, .least = 1};
+  FakeWorker worker(TokenRange{0, 1});
+  Job job{.request = RequestId{1}, .prompt = {0, 0, 0}, .sampling = {}, .max_tokens = 20};
+  job.may_guess = false;
+  Harness(config, worker, 2).run({{{0, 0, 0, 0}, {job}}});
+  EXPECT_EQ(worker.n_guesses(), 0);
+  job.may_guess = true;
+  Harness(config, worker, 2).run({{{0, 0, 0, 0}, {job}}});
+  EXPECT_GT(worker.n_true_guesses(), 10);
 }
 
 TEST(Scheduler, AFailedStepCostsItsOwnRequestsOnly) {

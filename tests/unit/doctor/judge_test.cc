@@ -107,7 +107,7 @@ const std::vector<Fault> kFaults = {
      [](auto& ranks) { ranks[2].free_shared_memory = ranks[3].free_shared_memory = 64 << 20; },
      "on node2"},
     {"FewDescriptors", "limits", Health::kFail, [](auto& ranks) { ranks[1].n_descriptors = 128; },
-     "on node1"},
+     "on node1 (128)"},
     {"UnlimitedStack", "limits", Health::kWarn,
      [](auto& ranks) { ranks[1].unlimited_stack = true; }, "on node1"},
     {"FullDisk", "scratch", Health::kFail,
@@ -116,7 +116,7 @@ const std::vector<Fault> kFaults = {
     {"OwnDisks", "scratch", Health::kWarn, [](auto& ranks) { ranks[2].sees_scratch_of_0 = false; },
      "node2 and node1 do not share it"},
     {"SlowDisk", "scratch", Health::kWarn, [](auto& ranks) { ranks[2].scratch_mb_per_s = 4; },
-     "on node2"},
+     "4 MB/s on node2"},
     {"NoModel", "model", Health::kFail,
      [](auto& ranks) {
        ranks[2].model_error = "models/x is missing";

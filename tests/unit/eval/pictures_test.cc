@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/xml_text.h"
 #include "tests/unit/eval/xml_check.h"
 #include "tools/eval/heat_map.h"
 #include "tools/eval/line_plot.h"

@@ -66,6 +66,15 @@ TEST(CacheMethod, QuestLeavesTheFirstLayersDense) {
               HasSubstr("kept by their scores"));
 }
 
+TEST(CacheMethod, PagesThatDoNotFillABlockAreRefusedByTheirFlags) {
+  const HeadMethods good{.all = QuestMethod{.page = 32}, .full = std::nullopt};
+  EXPECT_NO_THROW(require_whole_pages(good, 64));
+  EXPECT_NO_THROW(require_whole_pages(HeadMethods{}, 64));
+  const HeadMethods bad{.all = std::nullopt, .full = QuestMethod{.page = 48}};
+  EXPECT_THAT(refusal_of([&] { require_whole_pages(bad, 64); }),
+              HasSubstr("quest: page=48 does not divide --block-size 64"));
+}
+
 TEST(CacheMethod, QuestBesideStreamingHeadsChoosesPagesOfTheOthers) {
   const ModelSpec spec = [] {
     ModelSpec s = spec_of(3, 2);
@@ -83,6 +92,29 @@ TEST(CacheMethod, QuestBesideStreamingHeadsChoosesPagesOfTheOthers) {
   EXPECT_THAT(describe_briefly(heads), HasSubstr("2 of them read chosen pages only"));
   EXPECT_NO_THROW(require_whole_pages(heads, 64));
   EXPECT_THROW(require_whole_pages(heads, 24), Error);
+}
+
+TEST(CacheMethod, RazorIsForHeadsThatStream) {
+  const HeadPolicy policy = policy_in_first_layer(RazorMethod{.sink = 4, .window = 100});
+  EXPECT_EQ(window_of(policy), (KeyWindow{4, 96}));
+  EXPECT_EQ(policy.rest, Rest::kCompensationKey);
+  EXPECT_EQ(unsupported_part(policy), std::nullopt);
+  EXPECT_THAT(refusal_of([] { policy_in_first_layer(RazorMethod{.sink = 9, .window = 9}); }),
+              HasSubstr("razor: sink=9"));
+  const ModelSpec spec = spec_of(2, 2);
+  HeadRoles roles = HeadRoles::all_retrieval(2, 2);
+  const HeadMethods methods{
+      .all = std::nullopt, .full = std::nullopt, .streaming = RazorMethod{.sink = 1, .window = 9}};
+  EXPECT_THAT(refusal_of([&] { method_heads(spec, roles, methods); }), HasSubstr("--head-profile"));
+  roles.roles[1] = HeadRole::kStreaming;
+  roles.sink = 1;
+  roles.recent = 2;
+  const HeadTable heads = method_heads(spec, roles, methods);
+  EXPECT_EQ(heads.at({0}, {0}), HeadPolicy{});
+  EXPECT_EQ(heads.window({0}, {1}), (KeyWindow{1, 8}));
+  EXPECT_TRUE(leaves_rest(heads));
+  EXPECT_FALSE(leaves_rest(duo_attention_heads(spec, roles)));
+  EXPECT_THAT(refusal_of([&] { require_runnable(heads, RunsOn::kRing); }), HasSubstr("razor"));
 }
 
 TEST(CacheMethod, H2oAndTovaMayChooseAtEveryToken) {

@@ -18,6 +18,8 @@ JobPlan some_job() {
   request.cluster.ranks[2].device = Device::kCuda;
   request.cluster.ranks[2].gpu = 3;
   request.cluster.link.between_hosts_gb_per_s = 0.1;
+  request.cluster.ranks[0].attention_gflops = 1.0 / 7.0;
+  request.cluster.host_links = {{"node-0", "node-1", 1.0 / 3.0, 250}};
   request.workload.document_tokens = 5000;
   return {std::make_shared<const Plan>(std::get<Plan>(make_plan(request))),
           std::make_shared<const ClusterSpec>(request.cluster)};

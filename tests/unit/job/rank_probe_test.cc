@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <set>
+#include <utility>
+
 #include "base/file.h"
 #include "cluster/comm/in_process.h"
 #include "tests/support/paths.h"
+#include "tools/job/link_probe.h"
 #include "tools/job/memory_probe.h"
 
 namespace longhaul {
@@ -59,6 +64,51 @@ TEST(Steadied, MakesEqualMachinesEqualAndLeavesOthersAlone) {
   EXPECT_EQ(steadied({}), (std::vector<double>{}));
   // Half of the ranks twice as fast as the others: nothing is evened out between the two kinds.
   EXPECT_EQ(steadied({100, 50, 100, 50}), (std::vector<double>{100, 50, 100, 50}));
+}
+
+TEST(LinkRounds, MeetEverybodyOnceAndNobodyTwiceAtATime) {
+  for (const int n : {1, 2, 3, 4, 5, 8, 16, 17, 100}) {
+    std::set<std::pair<int, int>> met;
+    const auto rounds = link_rounds(n);
+    for (const LinkRound& round : rounds) {
+      std::set<int> busy;
+      for (const auto& [a, b] : round) {
+        EXPECT_LT(a, b);
+        EXPECT_TRUE(busy.insert(a).second && busy.insert(b).second) << n << ": " << a << " " << b;
+        EXPECT_TRUE(met.insert({a, b}).second) << n << ": " << a << " " << b;
+      }
+    }
+    for (int i = 0; i + 1 < n; ++i) EXPECT_TRUE(met.contains({i, i + 1}));
+    if (n <= 16) {
+      EXPECT_EQ(met.size(), static_cast<std::size_t>(n * (n - 1) / 2));
+    }
+    EXPECT_LE(rounds.size(), 15U);
+  }
+}
+
+TEST(SetLinks, TakesTheMedianAndWritesDownTheOthers) {
+  ClusterSpec cluster = equal_cluster(3, 1 << 30);
+  set_links({{0, 1, 100, 0.117, 0}, {0, 2, 110, 0.118, 0}, {1, 2, 105, 0.0119, 0}}, cluster);
+  EXPECT_EQ(cluster.link.between_hosts_gb_per_s, 0.117);
+  EXPECT_EQ(cluster.link.between_hosts_latency_us, 105);
+  ASSERT_EQ(cluster.host_links.size(), 1U);
+  EXPECT_EQ(cluster.host_links[0], (HostLink{"node-1", "node-2", 0.0119, 105}));
+  EXPECT_NO_THROW(cluster.validate());
+}
+
+TEST(MeasureLinks, IsTheSameOnAllRanks) {
+  std::vector<std::vector<LinkFact>> found(4);
+  run_in_process(4, [&](Communicator& comm) {
+    found[static_cast<std::size_t>(comm.rank())] = measure_links(comm, {0, 1, 3});
+  });
+  ASSERT_EQ(found[2].size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const LinkFact& link = found[2][i];
+    EXPECT_GT(link.gb_per_s, 0.0);
+    EXPECT_LT(std::abs(link.b_ahead_s), 1);
+    for (const auto& other : found) EXPECT_EQ(other[i].gb_per_s, link.gb_per_s);
+  }
+  EXPECT_EQ(found[2][1].rank_b, 3);
 }
 
 TEST(ThreadsFor, DividesTheCoresThatRanksShare) {

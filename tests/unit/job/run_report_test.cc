@@ -56,5 +56,51 @@ TEST(RunReport, WithoutAPlanNothingIsCompared) {
   EXPECT_THAT(to_text(report_json({rank})), testing::Not(HasSubstr("planned_bytes")));
 }
 
+// 2 heads see all, 6 a window; 10 blocks of 1 KiB would hold every token of a head.
+KvReportArgs some_caches(const HeadTable& heads, const std::vector<RankOutcome>& ranks) {
+  return {.heads = heads,
+          .method = "snapkv:capacity=64",
+          .workload = {.document_tokens = 128,
+                       .tail_tokens = 17,
+                       .n_sequences = 1,
+                       .k_type = KvType::kF32,
+                       .v_type = KvType::kF32,
+                       .block_size = 16},
+          .kv = {KvType::kF32, KvType::kF32, 16, 8},
+          .predicted = {.kv_retrieval = 3 << 10, .kv_streaming = 1 << 10},
+          .ranks = ranks};
+}
+
+TEST(KvReport, TellsWhatEachMethodTakesBesideEveryToken) {
+  HeadTable heads(2, 4, {.see = SeeSinkRecent{4, 60}});
+  heads.set({0}, {1}, {});
+  heads.set({1}, {2}, {});
+  const std::vector<RankOutcome> ranks = {some_rank(), some_rank()};
+  const std::vector<KvOfMethod> rows = kv_of_methods(some_caches(heads, ranks));
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].method, "snapkv:capacity=64");
+  EXPECT_EQ(rows[0].n_heads, 2);
+  EXPECT_EQ(rows[0].predicted_bytes, 3 << 10);
+  EXPECT_EQ(rows[0].everything_bytes, 2 * 10 << 10);
+  EXPECT_FALSE(rows[0].measured_bytes.has_value());
+  EXPECT_EQ(rows[1].method, "first 4 and last 60");
+  EXPECT_EQ(rows[2].measured_bytes, 2 * (2 << 20));  // of both ranks
+  EXPECT_EQ(rows[2].predicted_bytes, 4 << 10);
+  EXPECT_THAT(kv_table(rows), HasSubstr("4.00 MiB"));
+}
+
+TEST(KvReport, OfOneMethodSaysWhatItTook) {
+  const HeadTable heads(2, 4, {.see = SeeSinkRecent{4, 60}});
+  const std::vector<RankOutcome> ranks = {some_rank()};
+  KvReportArgs args = some_caches(heads, ranks);
+  args.method = "streaming:sink=4,window=64";
+  const std::vector<KvOfMethod> rows = kv_of_methods(args);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].method, args.method);
+  EXPECT_EQ(rows[0].measured_bytes, 2 << 20);
+  args.method = "";
+  EXPECT_EQ(kv_of_methods(args)[0].method, "first 4 and last 60");
+}
+
 }  // namespace
 }  // namespace longhaul

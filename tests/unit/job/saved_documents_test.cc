@@ -77,6 +77,43 @@ TEST_F(SavedDocumentsTest, TheLongestBeginningComesFirstWhateverItIsCalled) {
   EXPECT_FALSE(starts[0].converts);
 }
 
+// A document that methods cut when it was whole, and one that was still being read.
+TEST_F(SavedDocumentsTest, WhatMethodsCutIsOfThatDocumentAlone) {
+  Worker worker({.weights = test::tiny_weights(),
+                 .heads = HeadTable(
+                     3, 3, {.keep = KeepBudget{.n_tokens = 10, .when = KeepWhen::kAfterDocument}}),
+                 .block_size = 16,
+                 .n_threads = 1});
+  const auto part = [&](std::int64_t begin, std::int64_t end) {
+    return Ids(all_tokens_.begin() + begin, all_tokens_.begin() + end);
+  };
+  const auto save_as = [&](const std::string& name, std::int64_t n) {
+    done(worker.step(SaveSequence{{1},
+                                  folder_.path().string(),
+                                  name,
+                                  part(0, n),
+                                  {{"content_id", "id of " + name}, {"settings", identity()}}}));
+  };
+  done(worker.step(OpenSequence{{1}, {}}));
+  done(worker.step(PrefillChunk{.sequence = {1}, .tokens = part(0, 50)}));
+  save_as("half", 50);
+  done(worker.step(
+      PrefillChunk{.sequence = {1}, .tokens = part(50, 90), .after = AfterPrefill::kDocumentEnd}));
+  save_as("whole", 90);
+  WantedCaches cuts = wanted();
+  cuts.cuts_documents = true;
+  const auto names_for = [&](std::int64_t n) {
+    tokens_ = part(0, n);
+    std::string names;
+    for (const SavedStart& start : find(cuts)) names += start.name + " ";
+    return names;
+  };
+  EXPECT_EQ(names_for(90), "whole half ");
+  EXPECT_EQ(names_for(100), "half ") << "a longer one chooses anew";
+  EXPECT_EQ(names_for(60), "half ");
+  EXPECT_EQ(names_for(50), "") << "nothing was chosen of it";
+}
+
 TEST_F(SavedDocumentsTest, OtherTextsAreNone) {
   save("all", 100);
   tokens_[99] = (tokens_[99] + 1) % 97;

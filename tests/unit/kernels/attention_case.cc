@@ -12,9 +12,9 @@ namespace longhaul::test {
 std::string describe(const AttentionShape& s) {
   return fmt::format(
       "q_len {} n_kv_heads {} gqa_group {} head_dim {} blocks {} of {} k {} v {} sink {} recent {} "
-      "gaps {} after_keys {}",
+      "gaps {} after_keys {} deviation {}",
       s.q_len, s.n_kv_heads, s.gqa_group, s.head_dim, s.n_blocks, s.block_size, name_of(s.k_type),
-      name_of(s.v_type), s.mask.sink, s.mask.recent, s.gaps, s.after_keys);
+      name_of(s.v_type), s.mask.sink, s.mask.recent, s.gaps, s.after_keys, s.deviation);
 }
 
 AttentionShape random_shape(Random& random) {

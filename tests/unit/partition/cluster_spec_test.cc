@@ -66,6 +66,46 @@ TEST(ClusterSpec, ErrorsSayLineKeyAndReason) {
               HasSubstr("line 2: link: unknown key \"speed\""));
 }
 
+TEST(ClusterSpec, ReadsLinksBetweenSingleHosts) {
+  const std::string nodes = R"(
+    [[node]]
+    name = "a"
+    count = 3
+    memory = "1G"
+    attention_gflops = 200.0
+  )";
+  const ClusterSpec cluster = parse_cluster_toml(
+      nodes + "[[host_link]]\nhosts = [\"a-2\", \"a-0\"]\ngb_per_s = 0.1\n", "c.toml");
+  EXPECT_EQ(cluster.ranks[0].attention_speed(), 200);
+  EXPECT_EQ(cluster.wire("a-0", "a-2").gb_per_s, 0.1);
+  EXPECT_EQ(cluster.wire("a-0", "a-2").latency_us, LinkSpec{}.between_hosts_latency_us);
+  EXPECT_EQ(cluster.wire("a-0", "a-1").gb_per_s, LinkSpec{}.between_hosts_gb_per_s);
+  EXPECT_EQ(cluster.wire("a-1", "a-1").gb_per_s, LinkSpec{}.within_host_gb_per_s);
+  EXPECT_EQ(parse_cluster_toml(cluster_to_toml(cluster), "back.toml").host_links,
+            cluster.host_links);
+  EXPECT_THAT(error_of(nodes + "[[host_link]]\nhosts = [\"a-2\", \"b\"]\n"),
+              HasSubstr("names b, which no [[node]] does"));
+  EXPECT_THAT(error_of(nodes + "[[host_link]]\nhosts = [\"a-2\"]\n"),
+              HasSubstr("hosts must be two names"));
+  EXPECT_THAT(error_of(nodes + "[[host_link]]\nhosts = [\"a-1\", \"a-1\"]\n"),
+              HasSubstr("one host twice"));
+}
+
+TEST(ClusterSpec, ComesBackFromItsOwnText) {
+  for (const char* name : {"equal.toml", "lopsided.toml"}) {
+    ClusterSpec cluster = read_cluster(name);
+    cluster.ranks[0].gflops = 1000.0 / 3;
+    EXPECT_EQ(parse_cluster_toml(cluster_to_toml(cluster), "back.toml"), cluster) << name;
+  }
+  ClusterSpec gpus = equal_cluster(4, kGiB, 2);
+  for (std::size_t r = 0; r < 4; ++r) {
+    gpus.ranks[r].device = Device::kCuda;
+    gpus.ranks[r].gpu = static_cast<int>(r % 2);
+  }
+  gpus.speeds_known = true;
+  EXPECT_EQ(parse_cluster_toml(cluster_to_toml(gpus), "back.toml"), gpus);
+}
+
 // Six ranks on four GPUs: two of them are shared. And ranks on the CPUs of the same host.
 TEST(ClusterSpec, ReadsNodesWithGpus) {
   const ClusterSpec cluster = parse_cluster_toml(R"(

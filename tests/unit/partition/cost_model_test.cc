@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "partition/flops.h"
 #include "tests/unit/partition/models.h"
 
@@ -113,6 +115,54 @@ TEST(CostModel, DecodeReadsWhatLiesOnTheRank) {
   EXPECT_DOUBLE_EQ(one.bytes_read[Rank{0}], bytes);
   EXPECT_NEAR(one.seconds, bytes / (request.cluster.ranks[0].memory_gb_per_s * 1e9), 1e-9);
   EXPECT_EQ(one.wire_s, 0);
+}
+
+// The same request with every head under one policy.
+PlanRequest under(const HeadPolicy& policy) {
+  PlanRequest request = million_tokens(equal_cluster(1, 400 * kGiB));
+  request.heads = HeadTable(request.spec.n_layers, request.spec.n_kv_heads, policy);
+  return request;
+}
+
+TEST(CostModel, AnswersReadWhatChosenHeadsKeep) {
+  const auto bytes_read = [](const HeadPolicy& policy) {
+    const PlanRequest request = under(policy);
+    const Plan plan = plan_of(request);
+    const std::int64_t n_tokens = request.workload.document_tokens + 100;
+    return decode_step(plan, plan.replicas[0], request.spec, request.cluster, request.workload, 1,
+                       n_tokens)
+        .bytes_read[Rank{0}];
+  };
+  const double document = static_cast<double>(under({}).workload.document_tokens);
+  constexpr double kTokenBytes = 32.0 * 8 * 512;  // of all heads
+  const double dense = bytes_read({});
+  const KeepBudget keep{.n_tokens = 1000, .when = KeepWhen::kAfterDocument};
+  EXPECT_DOUBLE_EQ(dense - bytes_read({.keep = keep}), (document - 1000) * kTokenBytes);
+  KeepBudget every_token = keep;
+  every_token.when = KeepWhen::kAfterToken;
+  EXPECT_DOUBLE_EQ(dense - bytes_read({.keep = every_token}), (document - 900) * kTokenBytes);
+  // Four query heads may each choose other pages; the bounds of a page are 1 KiB.
+  const double paged = bytes_read({.choose = ReadTopPages{.page_tokens = 16, .budget_tokens = 64}});
+  EXPECT_DOUBLE_EQ(dense - paged, (document + 100 - 256) * kTokenBytes -
+                                      std::ceil((document + 100) / 16) * 32 * 8 * 1024);
+}
+
+TEST(CostModel, ScoringKeysCountsWhereHeadsChoose) {
+  const auto reading = [](const HeadPolicy& policy) {
+    const PlanRequest request = under(policy);
+    const Plan plan = plan_of(request);
+    return prefill_document(plan, plan.replicas[0], request.spec, request.cluster, 20000);
+  };
+  const DocumentCost dense = reading({});
+  EXPECT_EQ(dense.stages[0].choosing_s, 0);
+  const DocumentCost last = reading({.keep = KeepBudget{.observe = ObserveLast{32}}});
+  const DocumentCost all = reading({.keep = KeepBudget{.observe = ObserveAll{}}});
+  EXPECT_NEAR(last.seconds - dense.seconds, last.stages[0].choosing_s, 1e-9);
+  // Half of the products of attention, for 32 queries or for all.
+  const ChunkCost& work = dense.stages[0];
+  EXPECT_NEAR(all.stages[0].choosing_s, (work.chunk_s + work.history_s) / 2, 1e-6);
+  EXPECT_NEAR(last.stages[0].choosing_s,
+              all.stages[0].choosing_s * 32 * 20000 / (20000. * 20001 / 2), 1e-6);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ Plan small_plan() {
   request.workload.chunk_len = 256;
   request.workload.block_size = 16;
   request.options.n_replicas = 1;
+  request.options.n_stages = 1;
   return std::get<Plan>(make_plan(request));
 }
 

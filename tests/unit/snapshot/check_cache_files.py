@@ -6,7 +6,9 @@
   check_cache_files.py close MASTER MASTER      two files of one sequence, computed by different ranks, agree but for rounding
   check_cache_files.py lost MASTER            with a part missing: what is read is right or NaN, never zeros
   check_cache_files.py module MASTER FOLDER   like `same`, read with tools/python/longhaul_kv.py
+  check_cache_files.py state MASTER           what longhaul_kv.py reads of methods that choose by attention
   check_cache_files.py picture MASTER         what tools/python/draw_kept_positions.py draws of it
+  check_cache_files.py version MASTER NUMBER  makes a file of another format version of it, sealed anew; of version 2 all that it says
   check_cache_files.py damaged MASTER FOLDER  like `same`, but reading may be refused: exits 3 then
 """
 import hashlib
@@ -86,7 +88,10 @@ def check_whole(path):
         check(group.attrs["n_kept"] == len(positions) == len(set(positions)), where, "n_kept")
         check(bool(group.attrs["in_order"]) == bool((np.diff(positions) > 0).all()), where, "in_order")
         seen = np.arange(n)
-        if role != "retrieval":
+        if group.attrs["recent"] == -2:  # chosen by a method
+            check(len(positions) and positions.max() < n, where, "chosen positions")
+            seen = positions
+        elif role != "retrieval":
             seen = seen[(seen < group.attrs["sink"]) | (n - seen < group.attrs["recent"])]
         check(np.isin(seen, positions).all(), where, "positions are missing")
         if not len(positions):
@@ -159,6 +164,24 @@ def check_module(master, folder):
         sys.exit("wrong: a flipped bit was not found")
 
 
+def check_state(master):
+    """Every query gives its head's tokens weights that are 1 together."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools" / "python"))
+    import longhaul_kv
+
+    with longhaul_kv.open(master) as document:
+        n_tokens = len(document.tokens)
+        for layer in range(document.n_layers):
+            positions, q = document.queries(layer) or (np.empty(0, "i8"), None)
+            check((positions == np.arange(n_tokens - len(positions), n_tokens)).all(), layer, "queries", positions)
+            check(q is None or len(q) == len(positions) and np.isfinite(q).all(), layer, "queries")
+            for kv_head in range(document.n_kv_heads):
+                positions, sums = document.attention(layer, kv_head)
+                check(q is not None or (positions == np.arange(n_tokens)).all(), layer, kv_head, "positions of sums")
+                total = sums.sum() / n_tokens  # the query heads of the KV head
+                check(q is not None or (total > 0.5 and abs(total - round(total)) < 1e-4), layer, kv_head, "sums", total)
+
+
 def check_picture(master):
     """The picture is XML and has a coloured rectangle for each run of positions of each head."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools" / "python"))
@@ -210,6 +233,20 @@ def check_lost(file):
     check(n_missing > 0, "nothing is missing")
 
 
+def make_version(master, version):
+    """Version 2 has no table of chunks, but checksums of whole parts."""
+    with h5py.File(master, "r+") as file:
+        file.attrs["format_version"] = version
+        if version == 2:
+            rows = [(row["name"], row["bytes"], hashlib.sha256((master.parent / row["name"].decode()).read_bytes()).hexdigest())
+                    for row in file["files"][...]]
+            del file["chunks"], file["files"]
+            file["files"] = np.array(rows, [("name", "S128"), ("bytes", "i8"), ("sha256", "S64")])
+    data = master.read_bytes()
+    seal = data[:512].split(b": ")[0] + b": " + hashlib.sha256(data[512:]).hexdigest().encode() + b"\n"
+    master.write_bytes(seal.ljust(512, b"\0") + data[512:])
+
+
 def main():
     mode, master = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     os.chdir("/")  # the master finds its parts beside itself, wherever the reader stands
@@ -220,8 +257,13 @@ def main():
             print("refused:", error)
             sys.exit(3)
         return
+    if mode == "version":
+        return make_version(master, int(sys.argv[3]))
     if mode == "module":
         check_module(master, pathlib.Path(sys.argv[3]))
+        return
+    if mode == "state":
+        check_state(master)
         return
     if mode == "picture":
         check_picture(master)

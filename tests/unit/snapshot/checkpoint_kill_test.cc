@@ -51,6 +51,7 @@ class Writer {
                                     {tokens_.begin(), tokens_.begin() + n_read_},
                                     {{"content_id", std::to_string(n_read_)}},
                                     /*goes_on=*/true}));
+    done(worker_->step(FinishSave{}));
   }
 
  private:

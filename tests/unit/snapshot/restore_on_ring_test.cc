@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tests/multirank/ring_cases.h"
+#include "tests/property/chosen_tokens.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/paths.h"
 #include "tests/support/tolerance.h"
@@ -46,7 +47,17 @@ class RandomDocument {
     const auto half = static_cast<std::ptrdiff_t>(tokens_.size() / 2);
     return {OpenSequence{{1}, {}},
             PrefillChunk{.sequence = {1}, .tokens = {tokens_.begin(), tokens_.begin() + half}},
-            PrefillChunk{.sequence = {1}, .tokens = {tokens_.begin() + half, tokens_.end()}}};
+            PrefillChunk{.sequence = {1},
+                         .tokens = {tokens_.begin() + half, tokens_.end()},
+                         .after = AfterPrefill::kDocumentEnd}};
+  }
+  // All heads choose tokens by attention, of one kind of method or another.
+  bool choose(std::int64_t kind) {
+    const KeepBudget keep = kind == 0   ? random_budget(random_, KeepWhen::kAfterDocument)
+                            : kind == 1 ? random_eviction(random_)
+                                        : random_budget(random_, KeepWhen::kAfterPrompt);
+    heads_ = heads_with(spec_, keep);
+    return kind == 0 && heads_.count_chosen() > 0;  // its documents are cut
   }
   SaveSequence save(const fs::path& folder) const {
     return {{1}, folder.string(), "doc", tokens_, {{"content_id", "1"}}};
@@ -173,12 +184,62 @@ TEST_P(RestoreOnRing, ConvertedRowsThatLoseNothingComeBackToo) {
   EXPECT_EQ(parts_in(folder.path() / "last"), parts_in(folder.path() / "first"));
 }
 
-// Chunk by chunk, each on other ranks, which write only what came since.
+// Of files and of runs without files on the same plan.
+TEST_P(RestoreOnRing, WhatFollowsIsBitForBitWhatItWouldHaveBeen) {
+  for (int round = 0; round < 4 * intensity(); ++round) {
+    const auto seed = seed_of(GetParam(), 300 + round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    RandomDocument document(seed, types_of(round).first, types_of(round).second);
+    if (round % 4 > 0) document.choose(round % 4 - 1);
+    const Plan plan = document.plan(GetParam(), 16);
+    const TemporaryFolder folder;
+    document.run(plan, script_of(document.read(), document.save(folder.path())));
+    std::vector<StepCommand> script = document.read();
+    const std::vector<StepCommand> asked = document.ask();
+    script.insert(script.end(), asked.begin(), asked.end());
+    const std::vector<StepDone> all = document.run(plan, script).results;
+    std::vector<StepResult> want = {StepDone{}};
+    want.insert(want.end(), all.end() - static_cast<std::ptrdiff_t>(asked.size()), all.end());
+    script = asked;
+    script.insert(script.begin(), document.restore(folder.path()));
+    EXPECT_EQ(difference(want, document.run(plan, script).results, 0), "");
+  }
+}
+
+TEST_P(RestoreOnRing, ChosenTokensComeBackWithWhatTheirMethodsGoOnWith) {
+  for (int kind = 0; kind < 3; ++kind) {
+    const auto seed = seed_of(GetParam(), 400 + kind);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    RandomDocument document(seed, KvType::kF32, KvType::kF32);
+    const bool is_cut = document.choose(kind);
+    const TemporaryFolder folder;
+    document.run(document.plan(GetParam(), 16),
+                 script_of(document.read(), document.save(folder.path())));
+    const SavedHeader header = read_saved_header(folder.path() / "doc.h5");
+    EXPECT_EQ(header.is_cut, is_cut);
+    Worker alone = document.alone();
+    for (const StepCommand& command : document.read()) done(alone.step(command));
+    std::vector<StepResult> want = {StepDone{}};
+    for (const StepCommand& command : document.ask()) want.push_back(alone.step(command));
+    for (const std::int64_t n_ranks : {1, 3}) {
+      SCOPED_TRACE(testing::Message() << "on " << n_ranks << " ranks");
+      std::vector<StepCommand> script = document.ask();
+      script.insert(script.begin(), document.restore(folder.path()));
+      const Plan there = document.plan(n_ranks, 16 * document.random().integer(1, 3));
+      EXPECT_EQ(difference(want, document.run(there, script).results,
+                           logits_tolerance(DType::kF32).absolute),
+                "");
+    }
+  }
+}
+
+// Chunk by chunk, each on other ranks, which write only what came since, while they read on.
 TEST_P(RestoreOnRing, FilesThatGoOnHoldWhatOneSaveHolds) {
   for (int round = 0; round < 4 * intensity(); ++round) {
     const auto seed = seed_of(GetParam(), 200 + round);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     RandomDocument document(seed, types_of(round).first, types_of(round).second);
+    const bool is_cut = round % 4 > 0 && document.choose(round % 4 - 1);
     const TemporaryFolder folder;
     const Plan here = document.plan(GetParam(), 16);
     const std::vector<StepCommand> read = document.read();
@@ -188,16 +249,20 @@ TEST_P(RestoreOnRing, FilesThatGoOnHoldWhatOneSaveHolds) {
     begun.goes_on = true;
     SaveSequence whole = document.save(folder.path() / "on");
     whole.goes_on = true;
-    document.run(here, {read[0], read[1], begun});
+    // Written beside what comes next, which is not in it.
+    document.run(here, {read[0], read[1], begun, read[2], FinishSave{}});
     const std::int64_t n_begun = read_saved_header(folder.path() / "on" / "doc.h5").n_bytes();
     RestoreSequence restore = document.restore(folder.path() / "on");
     restore.content_id = "0";
     restore.n_tokens = static_cast<std::int64_t>(begun.tokens.size());
-    document.run(document.plan(3, 16), {restore, read[2], whole});
+    document.run(document.plan(3, 16),
+                 {restore, read[2], whole, document.ask().back(), FinishSave{}});
     const SavedHeader header = read_saved_header(folder.path() / "on" / "doc.h5");
     EXPECT_EQ(header.generation, 1);
-    EXPECT_EQ(header.parts.size(), static_cast<std::size_t>(3 + GetParam()));
-    EXPECT_GT(header.n_bytes(), n_begun);
+    EXPECT_EQ(header.parts.size(), static_cast<std::size_t>(is_cut ? 3 : 3 + GetParam()));
+    if (!is_cut) {
+      EXPECT_GT(header.n_bytes(), n_begun);
+    }
     Worker alone = document.alone();
     for (const StepCommand& command : read) done(alone.step(command));
     std::vector<StepResult> want = {StepDone{}};

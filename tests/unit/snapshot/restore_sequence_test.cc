@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "tests/support/paths.h"
 #include "tests/unit/model/expect_error.h"
+#include "tests/unit/snapshot/dealt_caches.h"
 #include "tests/unit/worker/tiny_models.h"
 #include "worker/snapshot/saved_header.h"
 
@@ -161,6 +162,36 @@ TEST_F(RestoreFromFiles, CutShortOrLostFilesAreNamed) {
   EXPECT_THAT(refusal(reader, command()).message, HasSubstr("doc.h5 is damaged"));
   fs::remove(master());
   EXPECT_EQ(refusal(reader, command()).code, ErrorCode::kIo);
+}
+
+TEST_F(RestoreFromFiles, OlderFormatVersionsAreReadOrRefusedByNumber) {
+  LONGHAUL_SKIP_UNLESS_H5PY();
+  Worker reader = worker();
+  for (const int version : {1, 4}) {
+    ASSERT_EQ(test::run_check({"version", master().string(), std::to_string(version)}), "");
+    const StepFailed refused = refusal(reader, command());
+    EXPECT_EQ(refused.code, ErrorCode::kUnsupported);
+    EXPECT_THAT(refused.message,
+                HasSubstr(fmt::format("doc.h5 has format version {}; this program reads versions 2 "
+                                      "to 3",
+                                      version)));
+  }
+  ASSERT_EQ(test::run_check({"version", master().string(), "2"}), "");
+  done(reader.step(command()));
+  Worker writer = worker();
+  done(writer.step(OpenSequence{{9}, {}}));
+  test::prefill(writer, {9}, tokens_, 40);
+  const PrefillChunk more{.sequence = {9}, .tokens = {1, 2}, .score_logprobs = 0};
+  const StepDone want = done(writer.step(more));
+  const StepDone got = done(reader.step(more));
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(got.scored[i].logprob, want.scored[i].logprob);
+  // Its checksums are of whole parts.
+  std::fstream file(part(), std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(5000);
+  file.write("bad", 3);
+  file.close();
+  done(reader.step(DropSequences{{{9}}}));
+  EXPECT_THAT(refusal(reader, command()).message, HasSubstr("its SHA-256 is wrong"));
 }
 
 TEST_F(RestoreFromFiles, AFullCacheFailsAndLeavesNothing) {

@@ -68,6 +68,36 @@ TEST(SaveSequence, AWorkerSavesWhatItPrefilled) {
   }
 }
 
+TEST(SaveSequence, WhatMethodsGoOnWithIsThereForReaders) {
+  LONGHAUL_SKIP_UNLESS_H5PY();
+  test::Random random(test::base_seed());
+  const KeepBudget h2o{
+      .n_tokens = 20, .n_recent = 5, .when = KeepWhen::kAfterToken, .observe = ObserveAll{}};
+  const KeepBudget snapkv{.n_tokens = 20, .n_recent = 5, .observe = ObserveLast{5}};
+  for (const KeepBudget& keep : {h2o, snapkv}) {
+    const test::TemporaryFolder folder;
+    Worker worker({.weights = test::tiny_weights(),
+                   .heads = HeadTable(3, 3, {.keep = keep}),
+                   .block_size = 16,
+                   .n_threads = 1});
+    auto tokens = test::random_tokens(random, 70, 97);
+    done(worker.step(OpenSequence{{1}, {}}));
+    done(worker.step(
+        PrefillChunk{.sequence = {1}, .tokens = tokens, .after = AfterPrefill::kDocumentEnd}));
+    done(worker.step(save_command(folder.path(), tokens)));
+    const std::string master = (folder.path() / "doc-1.h5").string();
+    EXPECT_EQ(test::run_check({"whole", master}), "");
+    EXPECT_EQ(test::run_check({"state", master}), "");
+    // What is chosen of a prompt is no document's.
+    tokens.push_back(1);
+    done(worker.step(
+        PrefillChunk{.sequence = {1}, .tokens = {1}, .after = AfterPrefill::kPromptEnd}));
+    const StepResult refused = worker.step(save_command(folder.path() / "prompt", tokens));
+    ASSERT_TRUE(std::holds_alternative<StepFailed>(refused));
+    EXPECT_THAT(std::get<StepFailed>(refused).message, HasSubstr("only documents are saved"));
+  }
+}
+
 // Rank 0 of three holds the whole sequence; the others hold nothing but write their (empty) parts.
 void save_on_three_ranks(const fs::path& folder, const Weights& weights) {
   const KvBlockShape shape{.block_size = 16, .head_dim = 16};

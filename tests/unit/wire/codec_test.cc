@@ -47,12 +47,16 @@ std::vector<StepCommand> some_commands() {
       ForkSequence{{7}, {8}, sampling, some_rules()},
       DropSequences{{{1}, {2}, {3}}},
       PrefillChunk{{7}, {1, 2, 3, 100000}, AfterPrefill::kSample, 20, token_set(200, {0, 199})},
-      DecodeBatch{{{{7}, 5}, {{8}, 6, token_set(70, {3, 64})}, {{9}, 6, all_tokens(1000)}}},
+      DecodeBatch{{{{7}, 5},
+                   {{8}, 6, token_set(70, {3, 64})},
+                   {{9}, 6, all_tokens(1000)},
+                   {{10}, 6, nullptr, {7, 8, 9}, 2}}},
       Shutdown{},
       ReportRank{},
       SaveSequence{{7}, "caches", "0123abcd", {5, 6}, {{"model_id", "tiny"}, {"note", ""}}, true},
       MeasureRates{WorkClock::kThreadCpu, std::int64_t{1} << 29},
-      RestoreSequence{{7}, "caches", "0123abcd", "0123abcdef", std::int64_t{1} << 40, true}};
+      RestoreSequence{{7}, "caches", "0123abcd", "0123abcdef", std::int64_t{1} << 40, true},
+      FinishSave{}};
 }
 
 std::vector<StepResult> some_results() {
@@ -155,7 +159,8 @@ TEST(Codec, AllowedTokensTravelInTheShorterWay) {
 TEST(Codec, RefusesAllowedTokensThatMakeNoSense) {
   const auto refuses = [](std::size_t at_from_end, std::uint8_t value) {
     auto bytes = encode(StepCommand(DecodeBatch{{{{1}, 2, token_set(1000, {5})}}}));
-    bytes[bytes.size() - at_from_end] = static_cast<std::byte>(value);
+    constexpr std::size_t kBehind = 2 * 8;  // the number of guesses, and how many were wrong
+    bytes[bytes.size() - kBehind - at_from_end] = static_cast<std::byte>(value);
     EXPECT_THROW(decode_command(bytes), Error) << at_from_end;
   };
   refuses(3, 0xFF);   // a token outside the vocabulary
@@ -236,6 +241,21 @@ TEST(PhaseReport, ReadsWell) {
   EXPECT_EQ(to_text(PhaseReport{Activity::kIdle, -1, -1, -1, -1, 900}), "idle since 0 s");
   const PhaseReport phase{Activity::kComputing, 1, 2, 3, 4, 5};
   EXPECT_EQ(decode_phase(encode(phase)), phase);
+  RankReport report{.rank = {3},
+                    .phase_seconds = {{"attend", 1.5}},
+                    .ring_wait_seconds = 0.5,
+                    .sent_bytes = {{"keys", 7}}};
+  report.kv_peak_bytes = 99;
+  const Heartbeat heartbeat = decode_heartbeat(encode(Heartbeat{phase, report}));
+  EXPECT_EQ(heartbeat.phase, phase);
+  ASSERT_TRUE(heartbeat.report);
+  EXPECT_EQ(heartbeat.report->phase_seconds.front().value, 1.5);
+  EXPECT_EQ(heartbeat.report->sent_bytes.front().name, "keys");
+  EXPECT_EQ(heartbeat.report->kv_peak_bytes, 99);
+  EXPECT_FALSE(decode_heartbeat(encode(Heartbeat{phase})).report);
+  const std::vector<std::byte> bytes = encode(Heartbeat{phase, report});
+  for (std::size_t n = 0; n < bytes.size(); ++n)
+    EXPECT_THROW(static_cast<void>(decode_heartbeat(std::span(bytes).first(n))), Error) << n;
   PhaseBoard board;
   board.set_step(3);
   board.set_layer({2});

@@ -104,12 +104,19 @@ TEST(ControlPlane, NamesAWorkerThatIsGoneToWhoeverWaitsForAnother) {
   board.set_step(812);
   board.set_layer({12});
   board.enter(Activity::kComputing);
+  ReportBoard reports;
+  reports.put({.rank = {1}, .phase_seconds = {}, .ring_wait_seconds = 2.5, .sent_bytes = {}});
+  EXPECT_FALSE(reports.is_wanted());
   auto client = client_config(server, config, 1);
   client.board = &board;
+  client.reports = &reports;
   const auto stays = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
   auto leaves = connect_to_coordinator(client, deadline_in(60s));
   server.wait_for_workers(deadline_in(60s));
   ASSERT_TRUE(eventually([&] { return server.statuses().at(1).phase.step == 812; }));
+  ASSERT_TRUE(server.statuses().at(1).report);
+  EXPECT_EQ(server.statuses().at(1).report->ring_wait_seconds, 2.5);
+  EXPECT_TRUE(reports.is_wanted());  // the heartbeat has asked for the next
   leaves.reset();
   const auto link = server.link(Rank{0});
   const std::string text =

@@ -6,6 +6,9 @@
 
 #include <cstring>
 #include <optional>
+#include <vector>
+
+#include "base/error.h"
 
 namespace longhaul {
 namespace {
@@ -40,6 +43,54 @@ TEST(HeadCache, AppendsFillTheLastBlockFirst) {
   EXPECT_EQ(place.n_blocks, 1);
   EXPECT_EQ(cache.extend(0)->n_blocks, 0);
   EXPECT_EQ(cache.writable_block(place, 0), cache.blocks()[3].data);
+}
+
+TEST(HeadCache, TakesBackItsNewestTokens) {
+  BlockPool pool(kShape);
+  HeadCache cache(pool);
+  ASSERT_TRUE(cache.extend(20));
+  HeadCache fork = cache.fork();
+  ASSERT_TRUE(cache.extend(30));
+  EXPECT_EQ(pool.n_blocks_in_use(), 5);
+  cache.take_back({33});
+  EXPECT_EQ(cache.next_position(), TokenPos{33});
+  EXPECT_EQ(cache.n_slots(), 33);
+  EXPECT_EQ(cache.extend(1)->first_slot, BlockSlot{1});
+  cache.take_back({32});
+  EXPECT_EQ(cache.blocks().size(), 2U);
+  EXPECT_EQ(cache.extend(1)->first_slot, BlockSlot{0});
+  cache.take_back({16});
+  EXPECT_EQ(pool.n_blocks_in_use(), 2);  // the fork's
+  EXPECT_EQ(fork.n_slots(), 20);
+  fork.take_back({18});  // of a block that nobody shares any more, and one that is shared
+  HeadCache other = fork.fork();
+  other.take_back({17});
+  ASSERT_TRUE(other.extend(1));
+  EXPECT_EQ(pool.n_blocks_in_use(), 3);  // a copy: slot 17 is the fork's
+  EXPECT_EQ(fork.n_slots(), 18);
+  EXPECT_THROW(cache.take_back({17}), Error);
+}
+
+TEST(HeadCache, TakesBackWhatCameAfterKeptSlotsOrBlocksOfOthers) {
+  BlockPool pool({.block_size = 16, .head_dim = 8});
+  HeadCache kept(pool);
+  ASSERT_TRUE(kept.extend(20));
+  const std::vector<SlotIndex> slots = {{1}, {2}, {19}};
+  ASSERT_TRUE(kept.keep(slots));
+  ASSERT_TRUE(kept.extend(20));
+  kept.take_back({21});
+  EXPECT_EQ(kept.positions(), (std::vector<TokenPos>{{1}, {2}, {19}, {20}}));
+  kept.take_back({20});
+  ASSERT_TRUE(kept.extend(1));
+  EXPECT_EQ(kept.blocks().front().first_position, 17);
+  HeadCache split(pool);  // its second block lies on another rank
+  ASSERT_TRUE(split.store({0, 16}));
+  ASSERT_TRUE(split.store({32, 35}));
+  split.advance_to({35});
+  split.take_back({33});
+  EXPECT_EQ(split.n_slots(), 17);
+  split.take_back({20});
+  EXPECT_EQ(split.n_slots(), 16);
 }
 
 TEST(HeadCache, AForkSharesAndCopiesOnlyThePartialBlock) {

@@ -75,7 +75,7 @@ void append(SequenceCache& cache, std::int64_t n_tokens) {
     for (const KvHeadId head : layout.kv_head_ids()) {
       ASSERT_TRUE(cache.head(layer, head).extend(n_tokens));
     }
-    cache.trim(layer);
+    cache.trim(layer, cache.head(layer, {0}).next_position());
   }
 }
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
 #include <thread>
 
 #include "model/heads/kept_blocks.h"
@@ -113,6 +115,88 @@ TEST(Worker, DrawsWithTheSeedAndThePositionOfThePickedToken) {
         << "position " << position;
     picked = done(worker.step(DecodeBatch{.rows = {{kA, picked.token}}})).picked.at(0);
   }
+}
+
+// Pearson's, over tokens that are expected five times at least and the rest together.
+double chi_square(const std::vector<std::int64_t>& counts, const PickedToken& truth,
+                  std::int64_t& n_classes) {
+  const auto n =
+      static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+  double sum = 0;
+  double rest_expected = n;
+  double rest_seen = n;
+  n_classes = 1;
+  const auto add = [&](double seen, double expected) {
+    sum += (seen - expected) * (seen - expected) / expected;
+  };
+  for (const TokenLogprob& t : truth.top) {
+    const double expected = n * std::exp(t.logprob);
+    const auto seen = static_cast<double>(counts[static_cast<std::size_t>(t.token)]);
+    if (expected < 5) continue;
+    add(seen, expected);
+    rest_expected -= expected;
+    rest_seen -= seen;
+    ++n_classes;
+  }
+  if (rest_expected >= 5) add(rest_seen, rest_expected);
+  return sum;
+}
+
+// What is picked after a guess that came true is distributed as the model says, at temperature 1.
+TEST(Worker, SamplesBehindGuessesFromTheModelsDistribution) {
+  Worker worker = make_worker();
+  done(worker.step(OpenSequence{.sequence = kA, .sampling = {.n_logprobs = 97}}));
+  PickedToken first = prefill(worker, kA, std::vector<std::int32_t>{5, 6, 7}, 2).picked.at(0);
+  const std::int32_t token = first.token;
+  SequenceId next{100};
+  const auto truth_after = [&](std::vector<std::int32_t> tokens) {
+    const SequenceId id = next = {next.value + 1};
+    done(worker.step(ForkSequence{.parent = kA, .child = id, .sampling = {.n_logprobs = 97}}));
+    PickedToken last;
+    for (const std::int32_t t : tokens)
+      last = done(worker.step(DecodeBatch{.rows = {{id, t}}})).picked.at(0);
+    return last;
+  };
+  const PickedToken truth = truth_after({token});
+  const PickedToken truth_behind = truth_after({token, truth.token});
+  std::vector<std::int64_t> counts(97);
+  std::vector<std::int64_t> counts_behind(97);
+  for (std::uint64_t seed = 0; seed < 8000; ++seed) {
+    const SequenceId id{50};
+    done(worker.step(ForkSequence{
+        .parent = kA, .child = id, .sampling = {.temperature = 1.0, .seed = 1000 + seed}}));
+    const StepDone step =
+        done(worker.step(DecodeBatch{.rows = {{id, token, nullptr, {truth.token, 3}, 0}}}));
+    ++counts[static_cast<std::size_t>(step.picked.at(0).token)];
+    if (step.picked.size() > 1) ++counts_behind[static_cast<std::size_t>(step.picked[1].token)];
+    done(worker.step(DropSequences{{id}}));
+  }
+  // With f degrees of freedom it has mean f and variance 2 f.
+  for (const auto& [seen, model] : {std::pair{&counts, &truth}, {&counts_behind, &truth_behind}}) {
+    std::int64_t n_classes = 0;
+    const double value = chi_square(*seen, *model, n_classes);
+    const auto freedom = static_cast<double>(n_classes - 1);
+    EXPECT_GT(n_classes, 3);
+    EXPECT_LT(value, freedom + 4 * std::sqrt(2 * freedom));
+    RecordProperty("chi_square", std::to_string(value) + " of " + std::to_string(freedom));
+  }
+}
+
+TEST(Worker, RefusesGuessesThatCannotBe) {
+  Worker worker = make_worker();
+  done(worker.step(OpenSequence{.sequence = kA, .sampling = {}}));
+  const std::int32_t token =
+      prefill(worker, kA, std::vector<std::int32_t>{5, 6, 7}, 2).picked.at(0).token;
+  const auto message = [&](DecodeBatch::Row row) {
+    return failed(worker.step(DecodeBatch{.rows = {std::move(row)}})).message;
+  };
+  EXPECT_THAT(message({kA, token, nullptr, {97}}), HasSubstr("not in the vocabulary"));
+  EXPECT_THAT(message({kA, token, nullptr, {}, 1}), HasSubstr("1 wrong guesses of 0"));
+  EXPECT_THAT(message({kA, token, std::make_shared<const IdSet>(IdSet::full(97)), {1}}),
+              HasSubstr("what is allowed"));
+  done(worker.step(DecodeBatch{.rows = {{kA, token, nullptr, {1, 2}}}}));
+  EXPECT_THAT(failed(worker.step(ForkSequence{.parent = kA, .child = kB, .sampling = {}})).message,
+              HasSubstr("nobody said yet"));
 }
 
 TEST(Worker, ScoresEveryTokenButTheFirstAcrossChunks) {

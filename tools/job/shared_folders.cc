@@ -1,0 +1,132 @@
+#include "tools/job/shared_folders.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <random>
+#include <span>
+#include <thread>
+
+#include "base/error.h"
+#include "cluster/comm/host_info.h"
+
+namespace longhaul {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Network file systems show a new file to other hosts a little later.
+constexpr auto kPatience = std::chrono::seconds(3);
+
+bool becomes_visible(const fs::path& file) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  std::error_code ignored;
+  while (!fs::exists(file, ignored)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return true;
+}
+
+// A file that was not there before, in a folder that is made if need be; both go again.
+class Mark {
+ public:
+  explicit Mark(const fs::path& folder) : folder_(folder) {
+    std::error_code ignored;
+    made_folder_ = fs::create_directories(folder, ignored);
+    file_ = folder / fmt::format(".longhaul-{:08x}-{}", std::random_device{}(), ::getpid());
+    is_there_ = static_cast<bool>(std::ofstream(file_) << "to see which hosts share this folder\n");
+  }
+  ~Mark() {
+    std::error_code ignored;
+    if (is_there_) fs::remove(file_, ignored);
+    if (made_folder_) fs::remove(folder_, ignored);
+  }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+  // Empty where none could be made.
+  fs::path file() const { return is_there_ ? file_ : fs::path(); }
+
+ private:
+  fs::path folder_;
+  fs::path file_;
+  bool made_folder_ = false;
+  bool is_there_ = false;
+};
+
+fs::path any_file_in(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.is_regular_file(ignored)) return entry.path();
+  }
+  return {};
+}
+
+}  // namespace
+
+Task SharedFolders::task() {
+  return [this](Communicator& comm, ModelSource&, const std::string& order) {
+    const HostInfo hosts = host_info(comm);
+    const std::array<char, 1> sees = {static_cast<char>(becomes_visible(order) ? 1 : 0)};
+    std::vector<char> all(static_cast<std::size_t>(comm.size()));
+    comm.all_gather(std::as_bytes(std::span(sees)), std::as_writable_bytes(std::span(all)));
+    if (comm.rank() != 0) return;
+    hosts_without_.clear();
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      const std::string& host = hosts.hostnames[rank];
+      const auto known = std::find(hosts_without_.begin(), hosts_without_.end(), host);
+      if (all[rank] == 0 && known == hosts_without_.end()) hosts_without_.push_back(host);
+    }
+  };
+}
+
+std::vector<std::string> SharedFolders::hosts_without(const fs::path& folder, ModelSource& model,
+                                                      JobRanks& ranks) {
+  const bool are_processes = ranks.instruction_sets.size() > 1;
+  if (folder.empty() || !are_processes) return {};
+  const Mark mark(folder);
+  const fs::path file = mark.file().empty() ? any_file_in(folder) : mark.file();
+  if (file.empty()) return {};
+  ranks.together(model, file.string());
+  return hosts_without_;
+}
+
+std::string explain_not_shared(const std::string& flag, const fs::path& folder,
+                               const std::vector<std::string>& hosts) {
+  return fmt::format(
+      "{} {}: this folder is not shared by {}; all ranks write and read files in it, so it must "
+      "lie "
+      "on a file system that all hosts see: name another one, or leave {} out",
+      flag, folder.string(), fmt::join(hosts, ", "), flag);
+}
+
+void require_shared_folders(const AnswerConfig& given, RunSession& session, JobRanks& ranks,
+                            SharedFolders& folders) {
+  const auto require_shared = [&](const std::string& flag, const fs::path& folder) {
+    const std::vector<std::string> hosts = folders.hosts_without(folder, *session.weights, ranks);
+    if (!hosts.empty()) throw Error(ErrorCode::kIo, explain_not_shared(flag, folder, hosts));
+  };
+  require_shared("--save-kv", given.save_kv);
+  require_shared("--load-kv", given.load_kv);
+  std::optional<SaveCaches>& checkpoint = session.engine.scheduler.checkpoint;
+  if (!checkpoint) return;
+  if (!given.checkpoint_dir.empty())
+    return require_shared("--checkpoint-dir", given.checkpoint_dir);
+  const std::vector<std::string> hosts =
+      folders.hosts_without(checkpoint->folder, *session.weights, ranks);
+  if (hosts.empty()) return;
+  fmt::print(
+      stderr,
+      "longhaul: warning: documents are read without checkpoints: the folder {} is not shared "
+      "by {}; --checkpoint-dir names one that all hosts see\n",
+      checkpoint->folder, fmt::join(hosts, ", "));
+  checkpoint.reset();
+}
+
+}  // namespace longhaul
