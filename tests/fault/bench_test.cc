@@ -15,26 +15,19 @@ namespace longhaul {
 namespace {
 
 using test::ChildProcess;
+using test::Ended;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 using Words = std::vector<std::string>;
 
-std::string needle() { return test::source_path("examples/needle/model").string(); }
-
-struct Ended {
-  int status = -1;
-  std::string output;
-  std::string errors;
-};
+std::string needle() { return test::example_path("model").string(); }
 
 Ended run(const Words& more) {
   const test::TemporaryFolder folder;
   Words words = {"bench"};
   words.insert(words.end(), more.begin(), more.end());
-  ChildProcess process(folder.path(), words);
-  const int status = process.wait();
-  return {status, process.output(), process.errors()};
+  return ChildProcess(folder.path(), words).end();
 }
 
 Words small_run(const std::string& format) {

@@ -19,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::ChildProcess;
+using test::Ended;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
@@ -45,17 +46,10 @@ class ChatRun : public testing::Test {
   fs::path model() const { return folder_.path() / "model"; }
   fs::path file(const std::string& name) const { return folder_.path() / name; }
 
-  struct Ended {
-    int status = -1;
-    std::string output;
-    std::string errors;
-  };
   Ended run(const Words& more, const Words& launcher = {}) const {
     Words words = {"run", "-m", model().string(), "--threads", "1"};
     words.insert(words.end(), more.begin(), more.end());
-    ChildProcess process(folder_.path(), words, {}, launcher);
-    const int status = process.wait();
-    return {status, process.output(), process.errors()};
+    return ChildProcess(folder_.path(), words, {}, launcher).end();
   }
   // With a file as standard input.
   static Words fed_with(const fs::path& input) {

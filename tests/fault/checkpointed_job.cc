@@ -14,7 +14,7 @@ namespace longhaul::test {
 // The three documents of RankedJob as one, with prose between.
 CheckpointedJob::CheckpointedJob() {
   const std::string prose =
-      read_file(source_path("examples/needle/documents/harbour_log.txt"), 1 << 20).substr(0, 12000);
+      read_file(example_path("documents/harbour_log.txt"), 1 << 20).substr(0, 12000);
   std::string text;
   for (int i = 0; i < 3; ++i)
     text += read_file(folder() / fmt::format("{}.txt", i), 1 << 20) + prose;

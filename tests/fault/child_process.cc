@@ -73,6 +73,11 @@ int ChildProcess::wait() {
   return status_;
 }
 
+Ended ChildProcess::end() {
+  const int status = wait();
+  return {status, output(), errors()};
+}
+
 std::string ChildProcess::output() const { return read_file(folder_ / "stdout.txt", 1 << 24); }
 std::string ChildProcess::errors() const { return read_file(folder_ / "stderr.txt", 1 << 24); }
 

@@ -8,6 +8,12 @@
 
 namespace longhaul::test {
 
+struct Ended {
+  int status = -1;  // 128 + signal when a signal ended it
+  std::string output;
+  std::string errors;
+};
+
 class ChildProcess {
  public:
   // Starts `longhaul` with these arguments; stdout and stderr go to files in `folder`. Variables
@@ -24,6 +30,7 @@ class ChildProcess {
   bool running();           // false once it ended
   void signal(int number);  // does nothing once it ended
   int wait();               // exit status; 128 + signal when a signal ended it. Blocks
+  Ended end();              // waits, and gives what it wrote as well. Blocks
   std::string output() const;
   std::string errors() const;
 

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using test::ChildProcess;
 using testing::HasSubstr;
 
-std::string model() { return test::source_path("examples/needle/model").string(); }
+std::string model() { return test::example_path("model").string(); }
 
 // Requests files by name, written beside the output for every case.
 std::string request_line(std::string_view id, std::string_view body) {

@@ -20,27 +20,18 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::ChildProcess;
+using test::Ended;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-std::string example(std::string_view name) {
-  return test::source_path(fmt::format("examples/needle/{}", name)).string();
-}
-
-struct Ended {
-  int status = -1;
-  std::string output;
-  std::string errors;
-};
+std::string example(std::string_view name) { return test::example_path(name).string(); }
 
 class Eval : public testing::Test {
  protected:
   Ended run(const std::string& what, const Words& more) {
     Words words = {"eval", what, "-m", example("model"), "-t", "1"};
     words.insert(words.end(), more.begin(), more.end());
-    ChildProcess process(folder_.path(), words);
-    const int status = process.wait();
-    return {status, process.output(), process.errors()};
+    return ChildProcess(folder_.path(), words).end();
   }
   std::string prefix() const { return (folder_.path() / "out").string(); }
   std::string file(const std::string& ending) const {

@@ -17,25 +17,18 @@ namespace longhaul {
 namespace {
 
 using test::ChildProcess;
+using test::Ended;
 using testing::HasSubstr;
 using testing::StartsWith;
 using Words = std::vector<std::string>;
 
-std::string example(std::string_view name) {
-  return test::source_path(fmt::format("examples/needle/{}", name)).string();
-}
+std::string example(std::string_view name) { return test::example_path(name).string(); }
 
 std::int64_t count(const std::string& text, std::string_view part) {
   std::int64_t n = 0;
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
   return n;
 }
-
-struct Ended {
-  int status = -1;
-  std::string output;
-  std::string errors;
-};
 
 enum class Ranks { kOne, kThreads, kProcesses };
 
@@ -48,10 +41,9 @@ class EveryCommand : public testing::Test {
       words.push_back(std::to_string(n));
     }
     const bool by_mpi = ranks == Ranks::kProcesses;
-    ChildProcess process(folder_.path(), words, by_mpi ? test::mpirun_variables() : Words(),
-                         by_mpi ? test::mpirun(n) : Words());
-    const int status = process.wait();
-    return {status, process.output(), process.errors()};
+    return ChildProcess(folder_.path(), words, by_mpi ? test::mpirun_variables() : Words(),
+                        by_mpi ? test::mpirun(n) : Words())
+        .end();
   }
   std::string prefix(std::string_view name) const {
     return (folder_.path() / std::string(name)).string();

@@ -20,28 +20,20 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::ChildProcess;
+using test::Ended;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-std::string example(std::string_view name) {
-  return test::source_path(fmt::format("examples/needle/{}", name)).string();
-}
-
-struct Ended {
-  int status = -1;
-  std::string output;
-  std::string errors;
-};
+std::string example(std::string_view name) { return test::example_path(name).string(); }
 
 class Identify : public testing::Test {
  protected:
   Ended run(Words words, int n_processes = 0) {
     words.insert(words.begin(), {"identify", "-m", example("model"), "-t", "1", "--no-progress"});
     const bool by_mpi = n_processes > 0;
-    ChildProcess process(folder_.path(), words, by_mpi ? test::mpirun_variables() : Words(),
-                         by_mpi ? test::mpirun(n_processes) : Words());
-    const int status = process.wait();
-    return {status, process.output(), process.errors()};
+    return ChildProcess(folder_.path(), words, by_mpi ? test::mpirun_variables() : Words(),
+                        by_mpi ? test::mpirun(n_processes) : Words())
+        .end();
   }
   // Short texts of the form that the model was trained on.
   Ended run_short(const std::string& to, const Words& more, int n_processes = 0) {

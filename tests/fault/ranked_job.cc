@@ -50,8 +50,7 @@ constexpr std::array<std::string_view, 24> kNames = {
 
 // Prose of the example document, without its own records, with eight of ours.
 std::string document(int number) {
-  const Words sentences =
-      split(read_file(source_path("examples/needle/documents/harbour_log.txt"), 1 << 20), '.');
+  const Words sentences = split(read_file(example_path("documents/harbour_log.txt"), 1 << 20), '.');
   std::string text;
   std::size_t at = static_cast<std::size_t>(number) * 60;
   for (std::size_t record = 0; record < kNames.size() / kDocuments; ++record) {
@@ -100,9 +99,9 @@ RankedJob::RankedJob() {
 Words RankedJob::command(const fs::path& output, const Words& more) const {
   Words words = {"run",
                  "-m",
-                 source_path("examples/needle/model").string(),
+                 example_path("model").string(),
                  "--head-profile",
-                 source_path("examples/needle/profile").string(),
+                 example_path("profile").string(),
                  "-i",
                  (folder() / "requests.jsonl").string(),
                  "-o",

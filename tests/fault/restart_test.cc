@@ -29,8 +29,7 @@ constexpr int kDocuments = 5;
 class Restart : public testing::Test {
  protected:
   Restart() {
-    const std::string log =
-        read_file(test::source_path("examples/needle/documents/harbour_log.txt"), 1 << 20);
+    const std::string log = read_file(test::example_path("documents/harbour_log.txt"), 1 << 20);
     for (std::size_t i = 0; i < kDocuments; ++i)
       replace_file(folder_.path() / fmt::format("{}.txt", i), log.substr(i * 1500, 1200));
     std::string requests;
@@ -48,7 +47,7 @@ class Restart : public testing::Test {
   std::vector<std::string> command(const fs::path& output) const {
     return {"run",
             "-m",
-            test::source_path("examples/needle/model").string(),
+            test::example_path("model").string(),
             "-i",
             (folder_.path() / "requests.jsonl").string(),
             "-o",

@@ -27,8 +27,7 @@ constexpr int kDocuments = 3;
 class SaveKv : public testing::Test {
  protected:
   SaveKv() {
-    const std::string log =
-        read_file(test::source_path("examples/needle/documents/harbour_log.txt"), 1 << 20);
+    const std::string log = read_file(test::example_path("documents/harbour_log.txt"), 1 << 20);
     std::string requests;
     for (int i = 0; i < 2 * kDocuments; ++i) {
       const auto document = static_cast<std::size_t>(i % kDocuments);
@@ -46,9 +45,9 @@ class SaveKv : public testing::Test {
     const auto file = [&](const char* name) { return (folder_.path() / name).string(); };
     return {"run",
             "-m",
-            test::source_path("examples/needle/model").string(),
+            test::example_path("model").string(),
             "--head-profile",
-            test::source_path("examples/needle/profile").string(),
+            test::example_path("profile").string(),
             "-i",
             file("requests.jsonl"),
             "-o",

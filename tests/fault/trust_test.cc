@@ -32,7 +32,7 @@ class Trust : public test::RankedJob {
   // A copy of the example model with some bytes of its weights changed.
   fs::path other_model(const std::string& name, std::string_view bytes) {
     const fs::path copy = folder() / name;
-    fs::copy(test::source_path("examples/needle/model"), copy, fs::copy_options::recursive);
+    fs::copy(test::example_path("model"), copy, fs::copy_options::recursive);
     std::fstream weights(copy / "model.safetensors",
                          std::ios::in | std::ios::out | std::ios::binary);
     weights.seekp(-4096, std::ios::end);

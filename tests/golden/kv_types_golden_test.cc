@@ -10,21 +10,13 @@
 #include "model/model_folder.h"
 #include "model/tokenizer/tokenizer.h"
 #include "tests/golden/engine.h"
+#include "tests/support/log_softmax.h"
 #include "tests/support/paths.h"
 
 namespace longhaul::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<double> log_softmax(std::span<const double> row) {
-  const double largest = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (const double x : row) sum += std::exp(x - largest);
-  std::vector<double> out;
-  for (const double x : row) out.push_back(x - largest - std::log(sum));
-  return out;
-}
 
 struct Difference {
   double mean_kl = 0;   // nats
@@ -49,7 +41,7 @@ Difference difference(const Logits& want, const Logits& got) {
 void expect_small_differences(const fs::path& model) {
   const Tokenizer tokenizer = Tokenizer::from_file(ModelFolder(model).tokenizer_path());
   const std::string text =
-      read_file(source_path("examples/needle/documents/harbour_log.txt"), 1 << 20).substr(0, 1200);
+      read_file(example_path("documents/harbour_log.txt"), 1 << 20).substr(0, 1200);
   std::vector<std::int32_t> tokens = tokenizer.encode(text);
   tokens.resize(std::min<std::size_t>(tokens.size(), 400));
   const Logits want = Engine(model).append(tokens, 128);
@@ -67,9 +59,7 @@ void expect_small_differences(const fs::path& model) {
   }
 }
 
-TEST(KvTypes, DivergeLittleInTheNeedleModel) {
-  expect_small_differences(source_path("examples/needle/model"));
-}
+TEST(KvTypes, DivergeLittleInTheNeedleModel) { expect_small_differences(example_path("model")); }
 
 TEST(KvTypes, DivergeLittleInStories260K) {
   LONGHAUL_SKIP_UNLESS_SHARED("models/stories260K");

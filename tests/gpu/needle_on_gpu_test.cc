@@ -40,7 +40,7 @@ constexpr Question kQuestions[] = {
 
 class NeedleOnGpu : public OnGpu, public testing::WithParamInterface<KvType> {
  protected:
-  const ModelFolder folder_{source_path("examples/needle/model")};
+  const ModelFolder folder_{example_path("model")};
   const Tokenizer tokenizer_ = Tokenizer::from_file(folder_.tokenizer_path());
 
   // Both questions as forks of the document, decoded together. `answers` gets their texts.
@@ -69,7 +69,7 @@ class NeedleOnGpu : public OnGpu, public testing::WithParamInterface<KvType> {
 };
 
 TEST_P(NeedleOnGpu, AnswersAreTheCpusAndRight) {
-  const HeadProfile profile = read_head_profile(source_path("examples/needle/profile"));
+  const HeadProfile profile = read_head_profile(example_path("profile"));
   const ModelSpec& spec = folder_.config().spec;
   for (const HeadRoles& roles : {HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
                                  choose_roles(profile, std::nullopt)}) {

@@ -9,21 +9,13 @@
 #include "tests/property/chosen_tokens.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
+#include "tests/support/log_softmax.h"
 #include "tests/support/paths.h"
 #include "tests/unit/worker/model_files.h"
 #include "tests/unit/worker/tiny_models.h"
 
 namespace longhaul::test {
 namespace {
-
-std::vector<double> log_softmax(std::span<const double> row) {
-  const double max = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (const double x : row) sum += std::exp(x - max);
-  std::vector<double> out;
-  for (const double x : row) out.push_back(x - max - std::log(sum));
-  return out;
-}
 
 HeadTable paged_heads(const ModelSpec& spec, const ReadTopPages& choose, std::int64_t n_dense) {
   HeadTable heads = dense_heads(spec);

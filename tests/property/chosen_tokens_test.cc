@@ -9,6 +9,7 @@
 #include "tests/property/chosen_tokens.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
+#include "tests/support/log_softmax.h"
 #include "tests/support/paths.h"
 #include "tests/unit/worker/model_files.h"
 #include "tests/unit/worker/tiny_models.h"
@@ -20,12 +21,7 @@ constexpr double kClear = 1e-3;  // scores this far apart are not changed by rou
 
 std::vector<double> log_softmax_of_last(const std::vector<double>& logits,
                                         std::int64_t vocab_size) {
-  std::vector<double> row(logits.end() - vocab_size, logits.end());
-  const double max = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (const double x : row) sum += std::exp(x - max);
-  for (double& x : row) x -= max + std::log(sum);
-  return row;
+  return log_softmax(std::span(logits).last(static_cast<std::size_t>(vocab_size)));
 }
 
 struct Case {

@@ -8,6 +8,7 @@
 #include "tests/property/chosen_tokens.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
+#include "tests/support/log_softmax.h"
 #include "tests/support/paths.h"
 #include "tests/unit/worker/model_files.h"
 #include "tests/unit/worker/tiny_models.h"
@@ -16,15 +17,6 @@ namespace longhaul::test {
 namespace {
 
 constexpr double kClear = 2e-5;  // scores this far apart are not changed by rounding to float
-
-std::vector<double> log_softmax(std::span<const double> row) {
-  const double max = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (const double x : row) sum += std::exp(x - max);
-  std::vector<double> out;
-  for (const double x : row) out.push_back(x - max - std::log(sum));
-  return out;
-}
 
 // Where heads choose, not the model's own windows.
 void expect_kept(const HeadTable& heads, const KeptTokens& want, const KeptTokens& got) {

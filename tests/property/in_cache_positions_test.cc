@@ -12,6 +12,7 @@
 #include "model/heads/kept_blocks.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
+#include "tests/support/log_softmax.h"
 #include "tests/support/paths.h"
 #include "tests/support/random.h"
 #include "tests/support/reference_model.h"
@@ -21,20 +22,13 @@
 namespace longhaul::test {
 namespace {
 
-// Log-softmax of the rows from `first_row` to all but the last `n_left_out`.
-std::vector<double> log_softmax(const std::vector<double>& logits, std::int64_t vocab_size,
-                                std::int64_t first_row, std::int64_t n_left_out) {
-  std::vector<double> out(logits.begin() + first_row * vocab_size,
-                          logits.end() - n_left_out * vocab_size);
+// Of the rows from `first_row` to all but the last `n_left_out`.
+std::vector<double> log_softmax_of(const std::vector<double>& logits, std::int64_t vocab_size,
+                                   std::int64_t first_row, std::int64_t n_left_out) {
   const auto width = static_cast<std::size_t>(vocab_size);
-  for (std::size_t row = 0; row < out.size(); row += width) {
-    const double max = *std::max_element(out.begin() + static_cast<std::ptrdiff_t>(row),
-                                         out.begin() + static_cast<std::ptrdiff_t>(row + width));
-    double sum = 0;
-    for (std::size_t i = 0; i < width; ++i) sum += std::exp(out[row + i] - max);
-    for (std::size_t i = 0; i < width; ++i) out[row + i] -= max + std::log(sum);
-  }
-  return out;
+  const std::size_t begin = static_cast<std::size_t>(first_row) * width;
+  const std::size_t end = logits.size() - static_cast<std::size_t>(n_left_out) * width;
+  return log_softmax(std::span(logits).subspan(begin, end - begin), vocab_size);
 }
 
 // The same heads, but tokens leave the window several at a time.
@@ -94,7 +88,7 @@ TEST(InCachePositions, EqualEvictionAndNewRotationForAnyChunks) {
     const std::vector<float> got = log_probabilities(
         worker, tokens, random_chunks(random, static_cast<std::int64_t>(tokens.size())));
     const ReferenceModel reference(model);
-    const std::vector<double> want = log_softmax(
+    const std::vector<double> want = log_softmax_of(
         reference.logits(tokens, key_masks(reference.spec(), c.roles)), c.spec.vocab_size, 0, 1);
     EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32)))
         << c.spec.model_type << ", sink " << c.roles.sink << ", recent " << c.roles.recent << ", "
@@ -123,7 +117,7 @@ TEST(SlidingCaches, EqualABufferThatForgetsForAnyChunks) {
         worker, tokens, random_chunks(random, static_cast<std::int64_t>(tokens.size())));
     const ReferenceModel reference(model);
     const std::vector<double> want =
-        log_softmax(reference.logits(tokens, slides.masks), c.spec.vocab_size, 0, 1);
+        log_softmax_of(reference.logits(tokens, slides.masks), c.spec.vocab_size, 0, 1);
     EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32)))
         << c.spec.model_type << ", slide " << slides.slide << ", sink " << c.roles.sink
         << ", recent " << c.roles.recent << ", " << tokens.size() << " tokens";
@@ -187,8 +181,8 @@ TEST(InCachePositions, HoldInBatchesOfForks) {
         for (const TokenLogprob& t : result.picked.at(i).top)
           got[static_cast<std::size_t>(t.token)] = t.logprob;
         const std::vector<double> want =
-            log_softmax(reference.logits(texts[i], key_masks(reference.spec(), c.roles)),
-                        c.spec.vocab_size, static_cast<std::int64_t>(texts[i].size()) - 1, 0);
+            log_softmax_of(reference.logits(texts[i], key_masks(reference.spec(), c.roles)),
+                           c.spec.vocab_size, static_cast<std::int64_t>(texts[i].size()) - 1, 0);
         EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32))) << "sequence " << i + 1;
       }
     }

@@ -8,6 +8,7 @@
 
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
+#include "tests/support/log_softmax.h"
 #include "tests/support/paths.h"
 #include "tests/support/random.h"
 #include "tests/support/reference_model.h"
@@ -17,18 +18,11 @@
 namespace longhaul::test {
 namespace {
 
-// Log-softmax of every row but the last.
-std::vector<double> log_softmax(std::vector<double> logits, std::int64_t vocab_size) {
-  const auto width = static_cast<std::size_t>(vocab_size);
-  logits.resize(logits.size() - width);
-  for (std::size_t row = 0; row < logits.size(); row += width) {
-    double max = logits[row];
-    for (std::size_t i = 0; i < width; ++i) max = std::max(max, logits[row + i]);
-    double sum = 0;
-    for (std::size_t i = 0; i < width; ++i) sum += std::exp(logits[row + i] - max);
-    for (std::size_t i = 0; i < width; ++i) logits[row + i] -= max + std::log(sum);
-  }
-  return logits;
+// Every row but the last.
+std::vector<double> log_softmax_of_others(const std::vector<double>& logits,
+                                          std::int64_t vocab_size) {
+  return log_softmax(std::span(logits).first(logits.size() - static_cast<std::size_t>(vocab_size)),
+                     vocab_size);
 }
 
 TEST(WorkerEqualsReference, ForRandomModelsRolesAndChunks) {
@@ -51,8 +45,8 @@ TEST(WorkerEqualsReference, ForRandomModelsRolesAndChunks) {
     const std::vector<float> got = log_probabilities(
         worker, tokens, random_chunks(random, static_cast<std::int64_t>(tokens.size())));
     const ReferenceModel reference(model);
-    const std::vector<double> want =
-        log_softmax(reference.logits(tokens, key_masks(reference.spec(), roles)), spec.vocab_size);
+    const std::vector<double> want = log_softmax_of_others(
+        reference.logits(tokens, key_masks(reference.spec(), roles)), spec.vocab_size);
     EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32)))
         << spec.model_type << ", sink " << roles.sink << ", recent " << roles.recent << ", "
         << tokens.size() << " tokens";
@@ -77,8 +71,8 @@ TEST(WorkerEqualsReference, WithBf16WeightsAndCachesWithinTheTable) {
                    .n_threads = 1});
     const std::vector<float> got = log_probabilities(worker, tokens, random_chunks(random, 100));
     const ReferenceModel reference(model);
-    const std::vector<double> want =
-        log_softmax(reference.logits(tokens, key_masks(reference.spec(), roles)), spec.vocab_size);
+    const std::vector<double> want = log_softmax_of_others(
+        reference.logits(tokens, key_masks(reference.spec(), roles)), spec.vocab_size);
     EXPECT_TRUE(close(got, want, logits_tolerance(DType::kBf16)));
   }
 }

@@ -13,6 +13,10 @@ std::filesystem::path source_path(std::string_view relative) {
   return std::filesystem::path(LONGHAUL_SOURCE_DIR) / relative;
 }
 
+std::filesystem::path example_path(std::string_view relative) {
+  return source_path("examples/needle") / relative;
+}
+
 std::filesystem::path shared_path(std::string_view relative) {
   return std::filesystem::path(LONGHAUL_SHARED_DIR) / relative;
 }

@@ -9,6 +9,8 @@ namespace longhaul::test {
 
 // A file or folder of the repository, such as source_path("tests/golden/models").
 std::filesystem::path source_path(std::string_view relative);
+// A file or folder of the needle example, such as example_path("model").
+std::filesystem::path example_path(std::string_view relative);
 // A file or folder of the shared data beside the checkout; it may be missing.
 std::filesystem::path shared_path(std::string_view relative);
 

@@ -24,8 +24,9 @@ std::size_t ranges_at(const KvBlockShape& shape, KvSide side, RowPart part, Exte
 }
 
 void check_slots(const KvBlockShape& shape, Extent slots) {
-  require(slots.begin >= 0 && slots.end <= shape.block_size,
-          fmt::format("slots [{}, {}) of a block of {}", slots.begin, slots.end, shape.block_size));
+  if (slots.begin >= 0 && slots.end <= shape.block_size) return;
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("slots [{}, {}) of a block of {}",
+                                                       slots.begin, slots.end, shape.block_size));
 }
 
 // Tokens of one side, in rows and in a block. Keys go word by word; values in groups of tokens that

@@ -76,7 +76,7 @@ void take_pieces(Line& line, std::int64_t n,
 }  // namespace
 
 int n_file_threads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 4);
+  return std::clamp(2 * static_cast<int>(std::thread::hardware_concurrency()), 2, 4);
 }
 
 void in_order(std::int64_t n, const std::function<void(std::int64_t, Piece&)>& make,

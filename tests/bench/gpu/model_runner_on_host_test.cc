@@ -11,7 +11,7 @@ namespace {
 
 TEST(BenchOnAGpu, RunsAModelsTests) {
   BenchFlags flags;
-  flags.model = test::source_path("examples/needle/model").string();
+  flags.model = test::example_path("model").string();
   flags.job.device = DeviceChoice::kCuda;
   flags.job.chunk_len = 16;
   const BenchModel model(flags, /*hub_cache=*/{});

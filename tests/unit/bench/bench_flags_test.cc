@@ -61,10 +61,9 @@ TEST(BenchModel, ScattersRetrievalHeadsTheSameWayEveryTime) {
 }
 
 TEST(BenchModel, TakesTheProfilesFirstLayers) {
-  const std::string needle = test::source_path("examples/needle/model").string();
-  const BenchFlags flags =
-      parsed(fmt::format("--shape {} --layers 3 --head-profile {}", needle,
-                         test::source_path("examples/needle/profile").string()));
+  const std::string needle = test::example_path("model").string();
+  const BenchFlags flags = parsed(fmt::format("--shape {} --layers 3 --head-profile {}", needle,
+                                              test::example_path("profile").string()));
   const BenchModel model(flags, /*hub_cache=*/{});
   const HeadRoles whole = choose_roles(read_head_profile(flags.heads.profile), std::nullopt);
   const HeadTable heads = model.heads();

@@ -32,7 +32,7 @@ TEST(Shapes, HaveThePublishedNumbersOfParameters) {
 }
 
 TEST(Shapes, CountWhatTheWeightsHold) {
-  const ModelShape shape = model_shape(test::source_path("examples/needle/model").string());
+  const ModelShape shape = model_shape(test::example_path("model").string());
   const Weights weights = Weights::synthetic(shape.spec, DType::kF32, 1);
   std::int64_t n =
       static_cast<std::int64_t>(weights.matrix_bytes() / 4 + weights.final_norm().size());
@@ -49,7 +49,7 @@ TEST(Shapes, CountWhatTheWeightsHold) {
 
 TEST(Shapes, ComeFromNamesFilesAndFolders) {
   EXPECT_EQ(model_shape("Llama-3.2-1B").name, "llama-3.2-1b");
-  const std::string folder = test::source_path("examples/needle/model").string();
+  const std::string folder = test::example_path("model").string();
   EXPECT_EQ(model_shape(folder).name, "model");
   EXPECT_EQ(model_shape(folder + "/config.json").name, "model");
   EXPECT_EQ(model_shape(folder).spec.n_layers, 4);

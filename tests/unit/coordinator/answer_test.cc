@@ -12,7 +12,7 @@ using Ids = std::vector<std::int32_t>;
 
 const Tokenizer& tokenizer() {
   static const Tokenizer instance =
-      Tokenizer::from_file(test::source_path("examples/needle/model/tokenizer.json"));
+      Tokenizer::from_file(test::example_path("model/tokenizer.json"));
   return instance;
 }
 

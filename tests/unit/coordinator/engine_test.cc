@@ -29,7 +29,7 @@ constexpr test::TokenRange kWords{260, 1000};
 class EngineTest : public testing::Test {
  protected:
   EngineTest()
-      : tokenizer_(Tokenizer::from_file(test::source_path("examples/needle/model/tokenizer.json"))),
+      : tokenizer_(Tokenizer::from_file(test::example_path("model/tokenizer.json"))),
         worker_(kWords) {
     replace_file(folder_.path() / "a.txt", "The first document is about a harbour.");
     replace_file(folder_.path() / "b.txt",

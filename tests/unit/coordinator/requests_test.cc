@@ -258,7 +258,7 @@ TEST(Requests, SkipsEmptyLinesAByteOrderMarkAndCarriageReturns) {
 }
 
 TEST(Requests, ReadsTheExample) {
-  const auto path = test::source_path("examples/needle/requests.jsonl");
+  const auto path = test::example_path("requests.jsonl");
   const ParsedRequests parsed = parse_requests(read_file(path, 1 << 20), path.string());
   EXPECT_TRUE(parsed.problems.empty());
   EXPECT_EQ(parsed.requests.size(), 5U);

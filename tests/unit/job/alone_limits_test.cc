@@ -19,7 +19,7 @@ class AloneLimitsTest : public testing::Test {
  protected:
   AloneLimitsTest() {
     AnswerConfig answers;
-    answers.model = test::source_path("examples/needle/model").string();
+    answers.model = test::example_path("model").string();
     session_ = open_session(config_, answers);
     workload_ = formats_of(*session_, config_);
     workload_.document_tokens = 150'000;  // 586 MiB of caches in bf16

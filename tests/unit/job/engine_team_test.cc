@@ -50,9 +50,7 @@ class Replica {
 
 class EngineTeamTest : public testing::Test {
  protected:
-  EngineTeamTest()
-      : tokenizer_(
-            Tokenizer::from_file(test::source_path("examples/needle/model/tokenizer.json"))) {
+  EngineTeamTest() : tokenizer_(Tokenizer::from_file(test::example_path("model/tokenizer.json"))) {
     preparation_ = {.defaults = {.params = {}, .max_tokens = 6},
                     .eos = {1},
                     .vocab_size = 1536,

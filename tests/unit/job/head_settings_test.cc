@@ -9,7 +9,7 @@
 namespace longhaul {
 namespace {
 
-ModelSpec spec() { return ModelFolder(test::source_path("examples/needle/model")).config().spec; }
+ModelSpec spec() { return ModelFolder(test::example_path("model")).config().spec; }
 
 TEST(HeadSettings, WithoutAProfileEveryHeadKeepsAll) {
   const ChosenHeads heads = choose_heads({}, spec());
@@ -19,7 +19,7 @@ TEST(HeadSettings, WithoutAProfileEveryHeadKeepsAll) {
 
 TEST(HeadSettings, WhatIsNotSaidIsTheProfiles) {
   HeadSettings settings;
-  settings.profile = test::source_path("examples/needle/profile");
+  settings.profile = test::example_path("profile");
   const ChosenHeads own = choose_heads(settings, spec());
   ASSERT_TRUE(own.profile);
   EXPECT_EQ(own.roles.sink, own.profile->sink);
@@ -37,7 +37,7 @@ TEST(HeadSettings, MethodsSayWhatTheHeadsOfTheTableKeep) {
   settings.methods.all = StreamingMethod{.sink = 4, .window = 64};
   const ChosenHeads all = choose_heads(settings, spec());
   EXPECT_EQ(all.table.count(HeadKind::kStreaming), spec().n_layers * spec().n_kv_heads);
-  settings.profile = test::source_path("examples/needle/profile");
+  settings.profile = test::example_path("profile");
   EXPECT_THROW(choose_heads(settings, spec()), Error);
   settings.methods = {.all = std::nullopt, .full = WindowMethod{.window = 777}};
   const ChosenHeads full = choose_heads(settings, spec());

@@ -15,6 +15,7 @@
 namespace longhaul {
 namespace {
 
+using test::example_path;
 using test::source_path;
 using test::TemporaryFolder;
 using testing::HasSubstr;
@@ -41,7 +42,7 @@ Outcome call(const std::string& arguments) {
   return outcome;
 }
 
-std::string needle() { return source_path("examples/needle/model").string(); }
+std::string needle() { return example_path("model").string(); }
 
 TEST(PlanCommand, PlansAndWritesJson) {
   const TemporaryFolder folder;
@@ -49,7 +50,7 @@ TEST(PlanCommand, PlansAndWritesJson) {
   const Outcome outcome = call("-m " + needle() +
                                " --ranks 3 --memory 1G --document-tokens 100000 --replicas 1 "
                                "--head-profile " +
-                               source_path("examples/needle/profile").string() + " --json " + file);
+                               example_path("profile").string() + " --json " + file);
   EXPECT_EQ(outcome.status, kExitDone) << outcome.text;
   EXPECT_THAT(outcome.text, HasSubstr("3 ranks in all"));
   const std::string text = read_file(file, 1 << 20);
@@ -61,8 +62,7 @@ TEST(PlanCommand, PlansAndWritesJson) {
 
 TEST(PlanCommand, NeedsNoWeights) {
   const TemporaryFolder folder;
-  std::filesystem::copy_file(source_path("examples/needle/model/config.json"),
-                             folder.path() / "config.json");
+  std::filesystem::copy_file(example_path("model/config.json"), folder.path() / "config.json");
   const Outcome outcome = call("-m " + folder.path().string() + " --cluster " +
                                source_path("tests/unit/partition/clusters/lopsided.toml").string());
   EXPECT_EQ(outcome.status, kExitDone) << outcome.text;
