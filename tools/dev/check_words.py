@@ -9,7 +9,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CODE = ("base", "kernels", "model", "partition", "cluster", "worker", "coordinator", "tools", "tests")
+CODE = ("base", "kernels", "model", "partition", "cluster", "worker", "coordinator", "tools", "packaging", "tests")
 SOURCES = {".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".cmake"}
 # A path from the repository's root: a top-level folder, then names. What contains "foo" or capitals stands for any name.
 PATH = re.compile(r"(?<![\w./-])((?:%s|docs|examples|cmake)/[\w./-]*\w\.(?:h|cc|cu|cuh|md|py|sh|cmake|toml|txt|json))\b" % "|".join(CODE))
