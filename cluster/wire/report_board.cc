@@ -5,14 +5,15 @@
 namespace longhaul {
 
 void ReportBoard::put(RankReport report) {
+  put_at_ = Clock::now();
   const std::lock_guard lock(mutex_);
   newest_ = std::move(report);
-  is_wanted_.store(false, std::memory_order_relaxed);
+  is_asked_for_.store(false, std::memory_order_relaxed);
 }
 
 std::optional<RankReport> ReportBoard::newest() {
   const std::lock_guard lock(mutex_);
-  is_wanted_.store(true, std::memory_order_relaxed);
+  is_asked_for_.store(true, std::memory_order_relaxed);
   return newest_;
 }
 

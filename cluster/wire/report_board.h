@@ -1,10 +1,13 @@
 // Where the step thread leaves what its rank did and holds, and the control thread takes it for the
-// heartbeats. It is asked for, so that steps pay for it once in a heartbeat at most.
+// heartbeats, or a status page for who looks at it. Steps pay for it once in a heartbeat at most,
+// or once in a second where nobody asks, so that who looks for the first time sees no old figures.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <optional>
 
+#include "base/clock.h"
 #include "cluster/wire/step.h"
 
 namespace longhaul {
@@ -12,14 +15,24 @@ namespace longhaul {
 // Thread-safe.
 class ReportBoard {
  public:
-  // Step thread: whether somebody has asked since the last put(). Costs one load.
-  bool is_wanted() const { return is_wanted_.load(std::memory_order_relaxed); }
+  ReportBoard() = default;
+  // From when on a report is taken for old though nobody has asked for another.
+  explicit ReportBoard(Clock::duration old_after) : old_after_(old_after) {}
+
+  // Step thread: whether somebody has asked since the last put(), or that one is old. Costs a load
+  // and a look at the clock.
+  bool is_wanted() const {
+    return is_asked_for_.load(std::memory_order_relaxed) || Clock::now() - put_at_ >= old_after_;
+  }
+  // Step thread.
   void put(RankReport report);
   // The newest; nullopt before the first. Asks for the next.
   std::optional<RankReport> newest();
 
  private:
-  std::atomic<bool> is_wanted_{true};
+  Clock::duration old_after_ = std::chrono::seconds(1);
+  Clock::time_point put_at_;  // of the step thread
+  std::atomic<bool> is_asked_for_{true};
   std::mutex mutex_;
   std::optional<RankReport> newest_;
 };

@@ -125,6 +125,20 @@ TEST(ControlPlane, NamesAWorkerThatIsGoneToWhoeverWaitsForAnother) {
   EXPECT_THAT(text, HasSubstr("rank 1 on node1: step 812, layer 12: computing"));
 }
 
+// Ranks without heartbeats, one alone or threads: who first looks after an hour saw the first step.
+TEST(ReportBoard, WantsAnotherReportWhenTheLastIsOldThoughNobodyHasAsked) {
+  ReportBoard board(0s);
+  EXPECT_TRUE(board.is_wanted());
+  board.put({});
+  EXPECT_TRUE(board.is_wanted());
+  ReportBoard patient(1h);
+  EXPECT_TRUE(patient.is_wanted()) << "nothing was put yet";
+  patient.put({});
+  EXPECT_FALSE(patient.is_wanted());
+  EXPECT_TRUE(patient.newest());
+  EXPECT_TRUE(patient.is_wanted());
+}
+
 TEST(ControlPlane, TakesASilentWorkerForDead) {
   auto config = server_config(1);
   config.times.dead_after = 300ms;
