@@ -59,6 +59,7 @@ bool Answer::add(const PickedToken& token) {
   require(!complete(), "answer: a token after its end");
   start();
   ++n_generated_;
+  spec_.n_logprobs >= 0 ? scored_.push_back(token) : ids_.push_back(token.token);
   sum_logprob_ += static_cast<double>(token.logprob);
   const auto is_one_of = [&](const std::vector<std::int32_t>& ids) {
     return std::find(ids.begin(), ids.end(), token.token) != ids.end();
@@ -100,6 +101,13 @@ void Answer::close(std::string_view reason) {
   } else {
     text_ += matcher_.finish();
   }
+}
+
+std::vector<PickedToken> Answer::picked() const {
+  if (spec_.n_logprobs >= 0) return scored_;
+  std::vector<PickedToken> tokens;
+  for (const std::int32_t id : ids_) tokens.emplace_back().token = id;
+  return tokens;
 }
 
 std::string Answer::take_new_text() {

@@ -65,6 +65,8 @@ class Answer {
   // The text that came since the last call; for output while it grows.
   std::string take_new_text();
   std::int64_t n_generated() const { return n_generated_; }  // an end token included
+  // What was added, to be added again to a new one; log-probabilities where they were asked for.
+  std::vector<PickedToken> picked() const;
   // What ended it, as vLLM says it: a stop string, the id of a stop token, or null.
   const Json& stop_reason() const { return stop_reason_; }
   // Log-probability per token, the end token's included; meaningful only where log-probabilities
@@ -91,6 +93,8 @@ class Answer {
   std::int64_t n_characters_ = 0;  // decoded so far, what is held back included
   std::size_t n_prompt_entries_ = 0;
   std::int64_t n_generated_ = 0;
+  std::vector<std::int32_t> ids_;    // of what was added
+  std::vector<PickedToken> scored_;  // the same, where log-probabilities were asked for
   double sum_logprob_ = 0;
   bool started_ = false;
   std::optional<FormGuide> guide_;

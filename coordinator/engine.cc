@@ -11,6 +11,7 @@
 namespace longhaul {
 namespace {
 
+constexpr double kTellUnfinished_s = 60;
 constexpr auto kLookAtStop = std::chrono::milliseconds(200);
 
 std::string code_name(ErrorCode code) {
@@ -65,6 +66,7 @@ bool Engine::run() {
       receive_result();
       continue;
     }
+    if (stopping) tell_unfinished();
     if (stopping) return active_.empty() && feed_->exhausted() && !leaves_rest_;
     if (scheduler_.idle() && (feed_->exhausted() || leaves_rest_)) return !leaves_rest_;
   }
@@ -108,6 +110,7 @@ void Engine::add_request(PreparedRequest request, JobGroup& jobs) {
       const AnswerSpec& spec = prompt_of(request, i).answer;
       Answer& answer = answers.emplace_back(*tokenizer_, spec);
       if (spec.form) answer.follow(forms_.guide(*spec.form, spec.form_ends));
+      take_up_again(request, answer);
       allowed.push_back(answer.allowed());
     }
   } catch (const Error& error) {
@@ -123,6 +126,28 @@ void Engine::add_request(PreparedRequest request, JobGroup& jobs) {
   active_.emplace(
       index,
       Active{.prepared = std::move(request), .answers = std::move(answers), .n_left = n_left});
+}
+
+// What an earlier run picked of the answer, if that is anything.
+void Engine::take_up_again(PreparedRequest& request, Answer& answer) {
+  if (!callbacks_.picked_before || !can_go_on_later(request)) return;
+  const std::vector<PickedToken> picked = callbacks_.picked_before(request.index);
+  if (picked.empty()) return;
+  for (const PickedToken& token : picked) answer.add(token);
+  if (callbacks_.on_text) callbacks_.on_text(request.index, answer.take_new_text());
+  go_on_behind(picked, request);
+}
+
+void Engine::tell_unfinished() {
+  since_unfinished_ = {};
+  if (!callbacks_.on_unfinished) return;
+  std::vector<UnfinishedAnswer> unfinished;
+  for (const auto& [index, active] : active_) {
+    if (active.failed || !can_go_on_later(active.prepared)) continue;
+    if (active.answers.front().n_generated() > 0)
+      unfinished.push_back({index, active.answers.front().picked()});
+  }
+  if (!unfinished.empty()) callbacks_.on_unfinished(unfinished);
 }
 
 bool Engine::send_commands() {
@@ -145,6 +170,7 @@ void Engine::receive_result() {
   progress_->set_running(active_.size(), config_.lane);
   if (callbacks_.on_progress) callbacks_.on_progress(*progress_);
   finish_checkpoints();
+  if (since_unfinished_.seconds() > kTellUnfinished_s) tell_unfinished();
 }
 
 // Files of documents whose results are all on disk.

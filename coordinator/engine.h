@@ -56,6 +56,12 @@ struct EngineConfig {
   std::function<bool(std::size_t n_document_tokens)> may_begin = {};
 };
 
+// What was picked so far of a request's answer, which is not complete.
+struct UnfinishedAnswer {
+  std::size_t request = 0;
+  std::vector<PickedToken> tokens;
+};
+
 // All called on the engine's thread.
 struct EngineCallbacks {
   // With all answers that were made (coordinator/request_jobs.h says which of them count).
@@ -63,6 +69,13 @@ struct EngineCallbacks {
   std::function<void(const FailedRequest&)> on_failed;
   // Of a request's first answer, while it grows. May be empty.
   std::function<void(std::size_t request, std::string_view text)> on_text;
+  // What an earlier run picked of a request's answer: this one goes on behind it. May be empty;
+  // both are where nothing was chosen by the place where a prompt ended
+  // (HeadTable::chooses_in_answers).
+  std::function<std::vector<PickedToken>(std::size_t request)> picked_before;
+  // At the end of a run that was stopped, and every minute: what there is of answers that can go on
+  // in another run.
+  std::function<void(const std::vector<UnfinishedAnswer>&)> on_unfinished;
   // What happened to documents, in words: where they come from. May be empty.
   std::function<void(const std::string& text)> on_note;
   std::function<void(const Progress&)> on_progress;  // after every step
@@ -97,6 +110,8 @@ class Engine {
   void take_groups();
   void add_group(PreparedGroup group);
   void add_request(PreparedRequest request, JobGroup& jobs);
+  void take_up_again(PreparedRequest& request, Answer& answer);
+  void tell_unfinished();
   bool send_commands();
   void send(StepCommand command);
   void receive_result();
@@ -127,8 +142,9 @@ class Engine {
   // By what the scheduler calls a request: here, one answer of one.
   std::unordered_map<RequestId, Place> places_;
   std::int64_t n_jobs_ = 0;
-  bool leaves_rest_ = false;  // nothing is begun any more
-  Stopwatch watch_;           // since the run began
+  bool leaves_rest_ = false;    // nothing is begun any more
+  Stopwatch watch_;             // since the run began
+  Stopwatch since_unfinished_;  // were told
 };
 
 }  // namespace longhaul

@@ -33,7 +33,8 @@ struct PreparationConfig {
 struct PreparedPrompt {
   std::vector<std::int32_t> ids;  // what follows the group's document; not empty
   LogitRulesRef rules = nullptr;
-  AnswerSpec answer = {};  // of every answer to it
+  AnswerSpec answer = {};       // of every answer to it
+  std::int64_t n_answered = 0;  // of `ids`, the last ones: of its answer, picked by an earlier run
 };
 
 // What all prompts of a group are prepared with.

@@ -26,7 +26,7 @@ void add_jobs(const PreparedRequest& request, RequestId first, std::vector<Allow
       Job job{.request = RequestId{first.value + static_cast<std::int64_t>(i)},
               .prompt = shares ? std::vector{prompt.ids.back()} : prompt.ids,
               .sampling = request.sampling,
-              .max_tokens = request.max_tokens,
+              .max_tokens = request.max_tokens - prompt.n_answered,
               .score_logprobs = request.score_logprobs,
               .allowed = std::move(allowed.at(i)),
               .rules = prompt.rules,
@@ -36,6 +36,24 @@ void add_jobs(const PreparedRequest& request, RequestId first, std::vector<Allow
     }
     if (shares) group.parts.push_back(std::move(part));
   }
+}
+
+bool can_go_on_later(const PreparedRequest& request) {
+  if (count_answers(request) != 1 || request.max_tokens == 0 || request.score_logprobs >= 0)
+    return false;
+  const LogitRulesRef& rules = request.prompts.front().rules;
+  return rules == nullptr || (rules->frequency_penalty == 0 && rules->presence_penalty == 0);
+}
+
+void go_on_behind(const std::vector<PickedToken>& picked, PreparedRequest& request) {
+  PreparedPrompt& prompt = request.prompts.front();
+  for (const PickedToken& token : picked) prompt.ids.push_back(token.token);
+  prompt.n_answered = static_cast<std::int64_t>(picked.size());
+  if (prompt.rules == nullptr || prompt.rules->repetition_penalty == 1.0) return;
+  // It counts a token once, in the prompt or in the answer.
+  LogitRules rules = *prompt.rules;
+  for (const PickedToken& token : picked) rules.prompt_tokens.insert(token.token);
+  prompt.rules = std::make_shared<const LogitRules>(std::move(rules));
 }
 
 std::vector<const Answer*> kept_answers(const PreparedRequest& request,

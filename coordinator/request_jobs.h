@@ -18,6 +18,12 @@ const PreparedPrompt& prompt_of(const PreparedRequest& request, std::size_t answ
 void add_jobs(const PreparedRequest& request, RequestId first, std::vector<AllowedTokens> allowed,
               JobGroup& group);
 
+// Whether the answer can go on in another run behind what was picked of it: it is the only one, its
+// prompt is not scored, and no penalty counts how often its tokens were picked.
+bool can_go_on_later(const PreparedRequest& request);
+// The prompt of such a request ends with what was picked of its answer.
+void go_on_behind(const std::vector<PickedToken>& picked, PreparedRequest& request);
+
 // In the order in which they are given back. Of more answers than are wanted, those with the
 // highest log-probability per token, best first, as OpenAI's best_of says; else as they were made.
 std::vector<const Answer*> kept_answers(const PreparedRequest& request,

@@ -35,8 +35,9 @@ Json usage_of(const ResultLine& parts) {
 
 Json settings_of(const PreparedRequest& prepared) {
   static const LogitRules kNone;
-  const auto& [ids, rules, answer] = prepared.prompts.front();
-  Json settings = to_json(prepared.sampling, rules == nullptr ? kNone : *rules);
+  const PreparedPrompt& prompt = prepared.prompts.front();
+  const AnswerSpec& answer = prompt.answer;
+  Json settings = to_json(prepared.sampling, prompt.rules == nullptr ? kNone : *prompt.rules);
   auto& members = std::get<JsonObject>(settings.value());
   members.emplace_back("max_tokens", prepared.max_tokens);
   JsonArray stop;
@@ -52,15 +53,15 @@ constexpr std::string_view kChecksumKey = ",\"line_sha256\":\"";
 constexpr std::string_view kLineEnd = "}}";  // of "longhaul" and of the line
 constexpr std::size_t kDigits = 64;
 
-// The line's text with its checksum as the last member of "longhaul", which is the line's last one.
-std::string with_checksum(const Json& line) {
-  std::string text = to_text(line);
+}  // namespace
+
+std::string sealed_line(JsonObject members, const RequestIdentity& identity) {
+  members.emplace_back("longhaul", identity_json(identity));
+  std::string text = to_text(std::move(members));
   const std::string checksum = sha256_of(text);
   text.resize(text.size() - kLineEnd.size());
   return fmt::format("{}{}{}\"{}\n", text, kChecksumKey, checksum, kLineEnd);
 }
-
-}  // namespace
 
 std::string result_line(const ResultLine& parts) {
   const std::string id = short_id(*parts.identity);
@@ -79,23 +80,21 @@ std::string result_line(const ResultLine& parts) {
                   {"system_fingerprint", std::string(parts.system_fingerprint)},
                   {"sampling", settings_of(*parts.prepared)}};
   JsonObject response{{"status_code", 200}, {"request_id", "req-" + id}, {"body", std::move(body)}};
-  const Json line = JsonObject{{"id", "batch-" + id},
-                               {"custom_id", parts.identity->custom_id},
-                               {"response", std::move(response)},
-                               {"error", nullptr},
-                               {"longhaul", identity_json(*parts.identity)}};
-  return with_checksum(line);
+  JsonObject line{{"id", "batch-" + id},
+                  {"custom_id", parts.identity->custom_id},
+                  {"response", std::move(response)},
+                  {"error", nullptr}};
+  return sealed_line(std::move(line), *parts.identity);
 }
 
 std::string error_line(const RequestIdentity& identity, std::string_view code,
                        std::string_view message) {
-  const Json line = JsonObject{
-      {"id", "batch-" + short_id(identity)},
-      {"custom_id", identity.custom_id},
-      {"response", nullptr},
-      {"error", JsonObject{{"code", std::string(code)}, {"message", std::string(message)}}},
-      {"longhaul", identity_json(identity)}};
-  return with_checksum(line);
+  return sealed_line(
+      {{"id", "batch-" + short_id(identity)},
+       {"custom_id", identity.custom_id},
+       {"response", nullptr},
+       {"error", JsonObject{{"code", std::string(code)}, {"message", std::string(message)}}}},
+      identity);
 }
 
 std::string bad_line_record(const Problem& problem) {

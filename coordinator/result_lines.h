@@ -34,6 +34,10 @@ std::string result_line(const ResultLine& parts);
 std::string error_line(const RequestIdentity& identity, std::string_view code,
                        std::string_view message);
 
+// A line with its line break: these members, and as the last one "longhaul", which says whose line
+// it is and ends with its checksum.
+std::string sealed_line(JsonObject members, const RequestIdentity& identity);
+
 // A line of the requests file that was skipped.
 std::string bad_line_record(const Problem& problem);
 bool is_bad_line_record(std::string_view line);

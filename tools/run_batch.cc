@@ -16,6 +16,7 @@
 #include "coordinator/documents.h"
 #include "coordinator/journal.h"
 #include "coordinator/requests.h"
+#include "coordinator/unfinished_answers.h"
 #include "kernels/cpu/isa.h"
 #include "tools/batch_input.h"
 #include "tools/job/checkpoints.h"
@@ -73,6 +74,11 @@ struct Counts {
 // out.jsonl -> out.checkpoints, as the other files beside the results.
 fs::path checkpoint_folder(const fs::path& results) {
   return journal_paths(results).manifest.replace_extension().replace_extension(".checkpoints");
+}
+
+// out.jsonl -> out.unfinished.jsonl
+fs::path unfinished_path(const fs::path& results) {
+  return journal_paths(results).manifest.replace_extension().replace_extension(".unfinished.jsonl");
 }
 
 // The last line of a run, and its exit status.
@@ -152,7 +158,22 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   Progress progress(std::move(totals));
   ProgressDisplay display(options.log);
 
+  std::optional<UnfinishedAnswers> unfinished;
+  if (writer.is_resumable()) {
+    if (options.overwrite) fs::remove(unfinished_path(options.output));
+    unfinished.emplace(unfinished_path(options.output));
+  }
   EngineCallbacks callbacks;
+  if (unfinished && !session.heads.table.chooses_in_answers()) {
+    callbacks.picked_before = [&](std::size_t request) {
+      return unfinished->find(batch.identities[request]);
+    };
+    callbacks.on_unfinished = [&](const std::vector<UnfinishedAnswer>& answers_so_far) {
+      for (const UnfinishedAnswer& answer : answers_so_far)
+        unfinished->set(batch.identities[answer.request], answer.tokens);
+      unfinished->write();
+    };
+  }
   callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& made) {
     display.clear();  // lines and progress may go to one terminal
     const std::string line = result_line({.identity = &batch.identities[prepared.index],
@@ -164,6 +185,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
     const Stopwatch writing;
     writer.add_result(line);
     status.add_write(writing.seconds());
+    if (unfinished) unfinished->forget(batch.identities[prepared.index]);
     ++counts.n_ok;
     LONGHAUL_LOG(kInfo, kRun, "event=request_done id={} prompt_tokens={} answers={}",
                  batch.requests[prepared.index].custom_id, prepared.n_prompt_tokens, made.size());
@@ -175,6 +197,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
     display.clear();
     writer.add_error(error_line(batch.identities[failure.index], failure.code, failure.message));
     ++counts.n_failed;
+    if (unfinished) unfinished->forget(batch.identities[failure.index]);
     status.add_failure({batch.requests[failure.index].custom_id, failure.code, failure.message});
     LONGHAUL_LOG(kInfo, kRun, "event=request_failed id={} code={}",
                  batch.requests[failure.index].custom_id, failure.code);
@@ -209,6 +232,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   }
   display.finish(progress);
   writer.verify();
+  if (unfinished) unfinished->write();
   if (const std::string text = checkpoints.summary(); !text.empty())
     fmt::print(stderr, "longhaul: {}\n", text);
   return report(todo, counts, complete, writer);

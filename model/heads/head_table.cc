@@ -168,6 +168,14 @@ std::int64_t HeadTable::count_paged() const {
   });
 }
 
+bool HeadTable::chooses_in_answers() const {
+  return std::any_of(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
+    const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+    return (keep != nullptr && keep->when != KeepWhen::kAfterDocument) ||
+           std::holds_alternative<ReadTopPages>(policy.choose);
+  });
+}
+
 bool HeadTable::can_take_back() const {
   return std::none_of(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
     const auto* keep = std::get_if<KeepBudget>(&policy.keep);

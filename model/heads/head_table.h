@@ -32,6 +32,9 @@ class HeadTable {
   std::int64_t count_chosen() const;
   // Heads that read some pages of what they keep (ReadTopPages).
   std::int64_t count_paged() const;
+  // Whether some heads choose tokens or pages by where a prompt ended, or while an answer grows:
+  // then an answer's caches are not those of a prompt of the same tokens.
+  bool chooses_in_answers() const;
   // Whether a sequence can take back its newest tokens: no head has dropped others for their sake,
   // or keeps bounds or sums that hang on them.
   bool can_take_back() const;

@@ -23,7 +23,7 @@ def score(arguments, policies, n_tokens, name, more=()):
     command = [arguments.longhaul, "eval", "perplexity", "-m", arguments.model, "-f", arguments.output / "prose.txt", "--tokens", n_tokens,
                "--bucket", max(1, n_tokens // N_POINTS), "-t", arguments.threads, "--no-progress", "-o", prefix, "--policy", *policies, *more]
     subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
-    curves = json.loads(prefix.with_suffix(".json").read_text())["curves"]
+    curves = json.loads(prefix.with_suffix(".json").read_text())["policies"]
     prefix.with_suffix(".json").unlink()  # every token's score: the curve in the CSV file is enough
     return curves
 

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <thread>
 
 #include "base/file.h"
+#include "coordinator/unfinished_answers.h"
 #include "tests/fault/child_process.h"
 #include "tests/fault/result_files.h"
 #include "tests/support/paths.h"
@@ -110,6 +112,46 @@ TEST_F(Restart, ASignalEndsTheRunCleanlyAndTheNextOneContinues) {
   // Once more: there is nothing to do.
   ASSERT_EQ(run_to_the_end(output), 0);
   EXPECT_EQ(count_lines(output), kRequests);
+}
+
+// Answers without end once started over.
+TEST_F(Restart, AnAnswerWithoutEndGoesOnBehindItsLastToken) {
+  replace_file(folder_.path() / "requests.jsonl",
+               R"({"custom_id":"endless","method":"POST","url":"/v1/completions","body":)"
+               R"({"prompt":"The harbour","ignore_eos":true,"temperature":0.9,"seed":3}})"
+               "\n");
+  // What was picked when the run was stopped, after some more seconds, for the n-th time.
+  const auto picked_after = [&](const std::string& name, int n_stops) {
+    std::vector<std::string> words = command(folder_.path() / (name + ".jsonl"));
+    words.insert(words.end(),
+                 {"-n", "-1", "--policy", "streaming:sink=4,window=64,positions=text", "--weights",
+                  "f32", "--cache-type-k", "f32", "--cache-type-v", "f32", "--reproducible"});
+    const fs::path unfinished = folder_.path() / (name + ".unfinished.jsonl");
+    std::vector<PickedToken> picked;
+    for (int stop = 0; stop < n_stops; ++stop) {
+      const std::size_t n_before = picked.size();
+      for (int try_again = 0; picked.size() <= n_before && try_again < 30; ++try_again) {
+        ChildProcess process(folder_.path(), words);
+        std::this_thread::sleep_for(std::chrono::milliseconds(700));
+        process.signal(SIGTERM);
+        EXPECT_EQ(process.wait(), 75) << process.errors();
+        if (!fs::exists(unfinished)) continue;  // it had not begun to answer
+        std::string line = read_file(unfinished, 1 << 26);
+        line.pop_back();
+        picked = tokens_of_line(line, unfinished.string());
+      }
+      EXPECT_GT(picked.size(), n_before);
+    }
+    std::vector<std::int32_t> ids;
+    for (const PickedToken& token : picked) ids.push_back(token.token);
+    return ids;
+  };
+  std::vector<std::int32_t> thrice = picked_after("thrice", 3);
+  std::vector<std::int32_t> once = picked_after("once", 1);
+  const std::size_t n = std::min(thrice.size(), once.size());
+  thrice.resize(n);
+  once.resize(n);
+  EXPECT_EQ(thrice, once);
 }
 
 }  // namespace

@@ -10,13 +10,13 @@ namespace {
 constexpr auto kReportDeadline = std::chrono::seconds(60);
 
 // One at a time, and never cut short by the end of the process. An empty one stays empty.
-template <typename... Args>
-std::function<void(Args...)> locked(const std::function<void(Args...)>& callback,
-                                    std::mutex& writing) {
+template <typename Result, typename... Args>
+std::function<Result(Args...)> locked(const std::function<Result(Args...)>& callback,
+                                      std::mutex& writing) {
   if (!callback) return {};
   return [&](Args... args) {
     const std::lock_guard lock(writing);
-    callback(args...);
+    return callback(args...);
   };
 }
 
@@ -24,6 +24,8 @@ EngineCallbacks locked(const EngineCallbacks& callbacks, std::mutex& writing) {
   return {.on_done = locked(callbacks.on_done, writing),
           .on_failed = locked(callbacks.on_failed, writing),
           .on_text = locked(callbacks.on_text, writing),
+          .picked_before = locked(callbacks.picked_before, writing),
+          .on_unfinished = locked(callbacks.on_unfinished, writing),
           .on_note = locked(callbacks.on_note, writing),
           .on_progress = locked(callbacks.on_progress, writing),
           .stop_requested = callbacks.stop_requested};

@@ -43,13 +43,24 @@ bool all_forget(const HeadTable& heads) { return heads.count(HeadKind::kRetrieva
 constexpr std::int64_t kEndless = -1;  // as --max-tokens has it
 
 // An answer that nothing but a stop ends: of so many tokens that no machine comes to their end.
+constexpr std::int64_t kUntilStopped = Workload::kMaxTokens / 2;
+
 SamplingFlags with_endless(SamplingFlags sampling, const HeadTable& heads) {
   if (sampling.max_tokens != kEndless) return sampling;
   require(all_forget(heads),
           "--max-tokens -1: an answer without end needs heads that all forget, such as with "
           "--policy streaming or --policy infinite");
-  sampling.max_tokens = Workload::kMaxTokens / 2;
+  sampling.max_tokens = kUntilStopped;
   return sampling;
+}
+
+// For people: how long texts and answers may be.
+std::string context_in_words(std::int64_t n_tokens) {
+  return n_tokens == Workload::kMaxTokens ? "without limit" : fmt::format("{} tokens", n_tokens);
+}
+std::string longest_answer_in_words(std::int64_t n_tokens) {
+  return n_tokens == kUntilStopped ? "answers without end"
+                                   : fmt::format("at most {} new tokens", n_tokens);
 }
 
 std::int64_t context_size(const AnswerConfig& answers, const ModelSpec& spec,
@@ -316,15 +327,16 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
 void print_summary(const RunSession& session) {
   const ModelSpec& spec = session.spec();
   fmt::print(stderr,
-             "longhaul {}: {} ({}, {} layers), context {} tokens, weights {}, caches {}/{}, "
+             "longhaul {}: {} ({}, {} layers), context {}, weights {}, caches {}/{}, "
              "{}\n"
              "  heads: {}\n"
-             "  unless a request says otherwise: {}, at most {} new tokens\n",
+             "  unless a request says otherwise: {}, {}\n",
              build_info::kVersion, session.model->path().string(), spec.model_type, spec.n_layers,
-             session.preparation.ctx_size, name_of(session.weights->weight_dtype()),
-             name_of(session.k_type), name_of(session.v_type), session.device,
-             describe_briefly(session.heads.table), describe(session.preparation.defaults),
-             session.preparation.defaults.max_tokens);
+             context_in_words(session.preparation.ctx_size),
+             name_of(session.weights->weight_dtype()), name_of(session.k_type),
+             name_of(session.v_type), session.device, describe_briefly(session.heads.table),
+             describe(session.preparation.defaults),
+             longest_answer_in_words(session.preparation.defaults.max_tokens));
   const std::string refusal = huge_pages_refusal();
   if (!refusal.empty()) fmt::print(stderr, "  memory in small pages: {}\n", refusal);
 }

@@ -94,7 +94,11 @@ class EngineTest : public testing::Test {
     callbacks.on_failed = [&](const FailedRequest& failure) {
       EXPECT_TRUE(failures_.emplace(failure.index, failure.code + ": " + failure.message).second);
     };
-    callbacks.stop_requested = [&] { return texts_.size() >= stop_after_; };
+    callbacks.stop_requested = [&] { return texts_.size() >= stop_after_ || --n_looks_left_ < 0; };
+    callbacks.picked_before = [&](std::size_t request) { return unfinished_[request]; };
+    callbacks.on_unfinished = [&](const std::vector<UnfinishedAnswer>& answers) {
+      for (const UnfinishedAnswer& answer : answers) unfinished_[answer.request] = answer.tokens;
+    };
     Engine engine(config_, tokenizer_, *link.coordinator, feed, progress, callbacks);
     return engine.run();
   }
@@ -128,7 +132,9 @@ class EngineTest : public testing::Test {
   std::map<std::size_t, std::int64_t> n_prompt_tokens_;
   std::map<std::size_t, std::vector<std::string>> choices_;
   std::map<std::size_t, std::string> failures_;
+  std::map<std::size_t, std::vector<PickedToken>> unfinished_;  // of the last run that was stopped
   std::size_t stop_after_ = 1000000;
+  int n_looks_left_ = 1000000;  // until a stop is requested
 };
 
 TEST_F(EngineTest, LeavesADocumentThatMayNotBeginAndAllAfterIt) {
@@ -341,6 +347,29 @@ TEST_F(EngineTest, StopsWhenAsked) {
   EXPECT_FALSE(run());
   EXPECT_GE(texts_.size(), 2U);
   EXPECT_LT(texts_.size(), 20U);
+}
+
+TEST_F(EngineTest, AnswersGoOnBehindWhatAStoppedRunPicked) {
+  add("0", R"({"prompt":"One","max_tokens":300,"repetition_penalty":1.1})");
+  add("1", R"({"prompt":"Two","max_tokens":200,"documents":[{"path":"a.txt"}]})");
+  add("2", R"({"prompt":"Three","max_tokens":100,"presence_penalty":1})");
+  std::size_t n_before = 0;
+  for (int round = 0; round < 4; ++round) {
+    n_looks_left_ = 40;
+    worker_ = test::FakeWorker(kWords);
+    EXPECT_FALSE(run());
+    EXPECT_GT(unfinished_[0].size(), n_before + 20);
+    n_before = unfinished_[0].size();
+  }
+  EXPECT_TRUE(unfinished_[2].empty());  // how often its tokens were picked counts: it starts over
+  n_looks_left_ = 1000000;
+  worker_ = test::FakeWorker(kWords);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(texts_[0], expected({"One"}, 300));
+  EXPECT_EQ(texts_[1], expected({document("a.txt"), "Two"}, 200));
+  EXPECT_EQ(texts_[2], expected({"Three"}, 100));
+  EXPECT_EQ(generated_[0], 300);
+  EXPECT_EQ(reasons_[0], "length");
 }
 
 // It was once answered under the old text's hash.
