@@ -105,8 +105,9 @@ double arithmetic_seconds(const HeadTable& heads, const Replica& replica, const 
 // One token for each of batch_size sequences that are n_tokens long.
 struct DecodeCost {
   double seconds = 0;
-  double read_s = 0;  // reading weights and caches: the slowest rank of every layer
-  double wire_s = 0;  // collectives
+  double read_s = 0;     // reading weights and caches: the slowest rank of every layer
+  double wire_s = 0;     // collectives, and handing over to the next stage
+  double latency_s = 0;  // of that: what is not bytes over bandwidth
   IndexedVector<Rank, double> bytes_read;  // 0 for ranks of other replicas
 };
 DecodeCost decode_step(const Plan& plan, const Replica& replica, const ModelSpec& spec,

@@ -12,25 +12,24 @@ double read_seconds(const ClusterSpec& cluster, Rank rank, double bytes) {
   return bytes / (cluster.rank(rank).memory_gb_per_s * 1e9);
 }
 
-// The collectives of all layers: rounds of messages side by side, and each rank's bytes over the
-// slowest link.
-double collective_seconds(const Stage& stage, const ModelSpec& spec, const ClusterSpec& cluster,
-                          DType weights, std::int64_t batch_size) {
+// Adds the collectives of all layers: rounds of messages side by side, and each rank's bytes over
+// the slowest link.
+void add_collectives(const Stage& stage, const ModelSpec& spec, const ClusterSpec& cluster,
+                     DType weights, std::int64_t batch_size, DecodeCost& cost) {
   const std::int64_t n_ranks = stage.ring.n();
-  if (n_ranks == 1) return 0;
+  if (n_ranks == 1) return;
   const Wire wire = cluster.worst_wire(stage.ring);
   const double latency_s = 1e-6 * wire.latency_us;
   const double bytes_per_s = 1e9 * wire.gb_per_s;
-  double seconds = 0;
   for (const LayerId layer : stage.layer_ids()) {
     const DecodeTraffic traffic = decode_traffic(stage, spec, layer, batch_size, weights);
     const auto rounds_of = [](std::int64_t n) { return n <= kOneRoundReduceBytes ? 1 : 2; };
     const int rounds = (traffic.gather_bytes > 0 ? 1 : 0) + 2 * rounds_of(traffic.reduce_bytes) +
                        (traffic.join_bytes > 0 ? rounds_of(traffic.join_bytes) : 0);
     const double bytes = static_cast<double>(traffic.total) / static_cast<double>(n_ranks);
-    seconds += rounds * latency_s + bytes / bytes_per_s;
+    cost.latency_s += rounds * latency_s;
+    cost.wire_s += rounds * latency_s + bytes / bytes_per_s;
   }
-  return seconds;
 }
 
 // From each stage to the next, and from the last one to the first for the next token.
@@ -77,9 +76,11 @@ DecodeCost decode_step(const Plan& plan, const Replica& replica, const ModelSpec
       cost.bytes_read[stage.ring[i]] += bytes;
     }
     cost.read_s += head_s;
-    cost.wire_s += collective_seconds(stage, spec, cluster, dtype, batch_size);
+    add_collectives(stage, spec, cluster, dtype, batch_size, cost);
   }
-  cost.wire_s += hand_over_seconds(replica, cluster);
+  const double hand_over_s = hand_over_seconds(replica, cluster);
+  cost.latency_s += hand_over_s;
+  cost.wire_s += hand_over_s;
   cost.seconds = cost.read_s + cost.wire_s;
   return cost;
 }

@@ -45,7 +45,8 @@ double RunForecast::prefill_seconds(Lane& lane, Extent tokens, ChunkCost& slowes
   return lane.busy_until_s.back() - before;
 }
 
-double RunForecast::decode_seconds(Lane& lane, std::size_t replica, const StepOfRun& step) const {
+const DecodeCost& RunForecast::decode_cost(Lane& lane, std::size_t replica,
+                                           const StepOfRun& step) const {
   // Times of steps next to each other hardly differ.
   constexpr std::int64_t kAlike = 64;
   if (lane.decode_rows != step.n_tokens || std::abs(lane.decode_tokens - step.history) > kAlike) {
@@ -54,7 +55,7 @@ double RunForecast::decode_seconds(Lane& lane, std::size_t replica, const StepOf
     lane.decode_rows = step.n_tokens;
     lane.decode_tokens = step.history;
   }
-  return lane.decode.seconds;
+  return lane.decode;
 }
 
 void RunForecast::add(const StepOfRun& step) {
@@ -65,18 +66,15 @@ void RunForecast::add(const StepOfRun& step) {
   times.measured_s += step.seconds;
   times.n_tokens += step.n_tokens;
   if (!step.is_prefill) {
-    times.predicted_s += decode_seconds(lane, step.lane, step);
+    const DecodeCost& cost = decode_cost(lane, step.lane, step);
+    times.predicted_s += cost.seconds;
+    const double transfer_s = cost.wire_s - cost.latency_s;
+    decode_fit_.add(cost.read_s, cost.latency_s, step.seconds - transfer_s);
     return;
   }
   ChunkCost slowest;
   times.predicted_s += prefill_seconds(lane, {step.history, step.history + step.n_tokens}, slowest);
-  const double x = slowest.linear_s / step.seconds;
-  const double y = (slowest.total_s() - slowest.linear_s) / step.seconds;
-  xx_ += x * x;
-  xy_ += x * y;
-  yy_ += y * y;
-  x_ += x;
-  y_ += y;
+  prefill_fit_.add(slowest.linear_s, slowest.total_s() - slowest.linear_s, step.seconds);
 }
 
 ForecastTimes RunForecast::prefill() const {
@@ -98,27 +96,24 @@ std::string RunForecast::text() const {
 ClusterSpec RunForecast::calibrated() const {
   const std::lock_guard lock(mutex_);
   ClusterSpec cluster = *job_.cluster;
-  // x a + y b = 1 for every step, with factors above 0.
-  double a = 1;
-  double b = 1;
-  if (prefill_.measured_s > 0) {
-    const double determinant = xx_ * yy_ - xy_ * xy_;
-    a = b = prefill_.measured_s / prefill_.predicted_s;  // steps that are all alike tell no more
-    if (determinant > 1e-4 * xx_ * yy_) {
-      const double of_matrices = (x_ * yy_ - y_ * xy_) / determinant;
-      const double of_attention = (y_ * xx_ - x_ * xy_) / determinant;
-      if (of_matrices > 0 && of_attention > 0) {
-        a = of_matrices;
-        b = of_attention;
-      }
-    }
-  }
-  const double of_reading = decode_.measured_s > 0 ? decode_.measured_s / decode_.predicted_s : 1;
+  const TwoFactors reading = prefill_.measured_s > 0
+                                 ? prefill_fit_.fit(prefill_.measured_s / prefill_.predicted_s)
+                                 : TwoFactors{};
+  const TwoFactors answering = decode_fit_.fit_to_sum();
   for (RankSpec& rank : cluster.ranks) {
-    rank.attention_gflops = rank.attention_speed() / b;
-    rank.gflops /= a;
-    rank.memory_gb_per_s /= of_reading;
+    rank.attention_gflops = rank.attention_speed() / reading.b;
+    rank.gflops /= reading.a;
+    rank.memory_gb_per_s /= answering.a;
   }
+  const bool is_one_host =
+      std::all_of(cluster.ranks.begin(), cluster.ranks.end(),
+                  [&](const RankSpec& rank) { return rank.host == cluster.ranks[0].host; });
+  if (is_one_host) {
+    cluster.link.within_host_latency_us *= answering.b;
+    return cluster;
+  }
+  cluster.link.between_hosts_latency_us *= answering.b;
+  for (HostLink& link : cluster.host_links) link.latency_us *= answering.b;
   return cluster;
 }
 

@@ -12,6 +12,7 @@
 #include "partition/cost_model.h"
 #include "partition/workload.h"
 #include "tools/job/job_order.h"
+#include "tools/job/two_factors.h"
 
 namespace longhaul {
 
@@ -32,9 +33,9 @@ class RunForecast {
   ForecastTimes decode() const;
   // "prefill 12.1 s predicted, 13.0 s measured (+7%); decode ..."; empty before any step.
   std::string text() const;
-  // The job's cluster with speeds that fit: two factors by least squares of relative errors over
-  // the prefill steps (matrices, attention), one over the decode steps (reading memory). What was
-  // not seen stays as it was.
+  // The job's cluster with speeds that fit: two factors for the prefill steps (matrices,
+  // attention), two for the decode steps (reading memory, and latencies, which stand for all that a
+  // step costs however little it reads). What was not seen stays as it was, bandwidths of links do.
   ClusterSpec calibrated() const;
 
  private:
@@ -47,7 +48,7 @@ class RunForecast {
     std::int64_t decode_tokens = 0;
   };
   double prefill_seconds(Lane& lane, Extent tokens, ChunkCost& slowest) const;
-  double decode_seconds(Lane& lane, std::size_t replica, const StepOfRun& step) const;
+  const DecodeCost& decode_cost(Lane& lane, std::size_t replica, const StepOfRun& step) const;
 
   const JobPlan& job_;
   const ModelSpec& spec_;
@@ -56,8 +57,8 @@ class RunForecast {
   std::vector<Lane> lanes_;
   ForecastTimes prefill_;
   ForecastTimes decode_;
-  // Sums over prefill steps, each divided by its measured seconds: x of matrices, y of attention.
-  double xx_ = 0, xy_ = 0, yy_ = 0, x_ = 0, y_ = 0;
+  TwoFactorFit prefill_fit_;  // of matrices, and of the rest
+  TwoFactorFit decode_fit_;   // of reading memory, and of latencies
 };
 
 }  // namespace longhaul
