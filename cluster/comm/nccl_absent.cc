@@ -5,17 +5,19 @@
 namespace longhaul {
 namespace {
 
-[[noreturn]] void absent() {
-  throw Error(ErrorCode::kUnsupported, "this build is without NCCL: nccl.h was not found");
-}
+constexpr const char* kAbsent = "this build is without NCCL: nccl.h was not found";
+
+[[noreturn]] void absent() { throw Error(ErrorCode::kUnsupported, kAbsent); }
 
 }  // namespace
+
+NcclFound find_nccl(const std::string& /*library*/) { return {.version = "", .why_none = kAbsent}; }
 
 struct NcclTransport::Channels {};
 
 std::unique_ptr<NcclTransport> NcclTransport::open(cuda::Stream&, const std::string&,
                                                    std::string& why) {
-  why = "this build is without NCCL: nccl.h was not found";
+  why = kAbsent;
   return nullptr;
 }
 NcclTransport::~NcclTransport() = default;

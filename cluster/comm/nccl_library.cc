@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "cluster/comm/nccl_transport.h"
+
 namespace longhaul {
 namespace {
 
@@ -43,6 +45,15 @@ std::shared_ptr<const NcclLibrary> open_nccl(const std::string& file, std::strin
     return nullptr;
   }
   return nccl;
+}
+
+NcclFound find_nccl(const std::string& library) {
+  NcclFound found;
+  if (const auto nccl = open_nccl(library, found.why_none)) {
+    const int version = nccl->version;  // 10000 a + 100 b + c
+    found.version = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  }
+  return found;
 }
 
 }  // namespace longhaul

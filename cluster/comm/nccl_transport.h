@@ -34,6 +34,13 @@ class NcclChannel;
 
 struct NcclTransfer;  // one transfer under way
 
+// "2.18.5" of the library that transports would open, which stays open; else why there is none.
+struct NcclFound {
+  std::string version;
+  std::string why_none;
+};
+NcclFound find_nccl(const std::string& library);
+
 // Used by one thread. Every call may throw kNccl, or what the host communicator throws.
 class NcclTransport {
  public:

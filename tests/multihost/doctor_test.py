@@ -33,6 +33,8 @@ class Doctor(unittest.TestCase):
         self.assertEqual([check for check, finding in found.items() if finding["result"] == "FAIL"], [])
         self.assertIn("3 hosts reach each other", found["reach"]["text"])
         self.assertEqual(found["model"]["result"], "PASS", found["model"])
+        self.assertEqual(found["HDF5"]["result"], "PASS", found["HDF5"])
+        self.assertEqual(found["GPUs"]["result"], "PASS", found["GPUs"])
         # Each of these hosts has a disk of its own.
         self.assertIn("node2, node3 and node1 do not share it", found["scratch"]["text"])
 
@@ -80,7 +82,7 @@ class Doctor(unittest.TestCase):
         finally:
             self.hosts[1].do("mv", f"{DISK}/kept", f"{folder}/config.json")
         self.assertEqual((status, found["model"]["result"]), (FAILED_ENVIRONMENT, "FAIL"))
-        self.assertIn("node2 has another one than node1", found["model"]["text"])
+        self.assertIn("node2 has another one than node1: config.json", found["model"]["text"])
 
     def test_it_is_read_on_a_terminal(self):
         status, out, _ = self.examine()

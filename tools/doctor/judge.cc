@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/sizes.h"
+#include "coordinator/fingerprint.h"
 
 namespace longhaul {
 namespace {
@@ -111,9 +112,12 @@ Finding cores(const Ranks& ranks) {
             "each node reads the others' memory more slowly",
             "one rank per node: mpirun --map-by ppr:1:numa --bind-to numa, srun --cpu-bind=ldoms"};
   }
+  const bool knows_nodes =
+      where(ranks, [](const RankFacts& rank) { return rank.numa_nodes.empty(); }).empty();
   return {Health::kPass, "cores",
-          fmt::format("{} or more for each rank, {} kernels", fewest, ranks[0].instruction_set), "",
-          ""};
+          fmt::format("{} or more for each rank{}, {} kernels", fewest,
+                      knows_nodes ? ", of one NUMA node" : "", ranks[0].instruction_set),
+          "", ""};
 }
 
 Finding instruction_sets(const Ranks& ranks) {
@@ -223,29 +227,117 @@ Finding scratch(const Ranks& ranks) {
           "", ""};
 }
 
+Finding saving(const Ranks& ranks) {
+  if (!ranks[0].has_hdf5) {
+    return {Health::kWarn, "HDF5", "none: this build is without HDF5",
+            "caches and checkpoints cannot be saved: what is killed begins anew",
+            "install its development files (Debian: libhdf5-openmpi-dev) and build again"};
+  }
+  for (const RankFacts& rank : ranks) {
+    if (rank.hdf5_error.empty()) continue;
+    return {Health::kFail, "HDF5", fmt::format("on {}: {}", rank.host, rank.hdf5_error),
+            "caches and checkpoints are HDF5 files: --save-kv and --checkpoint-every would fail",
+            "free space, or name another folder with --scratch"};
+  }
+  return {Health::kPass, "HDF5", "written and read back", "", ""};
+}
+
+// "2 x NVIDIA H200, 139 GiB", or why there are none.
+std::string gpus_of(const RankFacts& rank) {
+  if (rank.gpus.empty()) return "none: " + rank.why_no_gpus;
+  std::map<std::string, int> counts;
+  for (const std::string& gpu : rank.gpus) ++counts[gpu];
+  std::vector<std::string> parts;
+  for (const auto& [gpu, n] : counts)
+    parts.push_back(n == 1 ? gpu : fmt::format("{} x {}", n, gpu));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+Finding gpus(const Ranks& ranks) {
+  std::map<std::string, std::set<std::string>> hosts;  // that have the same
+  for (const RankFacts& rank : ranks) {
+    if (!rank.gpu_error.empty()) {
+      return {Health::kFail, "GPUs", fmt::format("on {}: {}", rank.host, rank.gpu_error),
+              "ranks on GPUs (--device cuda or auto) could not start",
+              "nvidia-smi on that host; --device cpu works everywhere"};
+    }
+    hosts[gpus_of(rank)].insert(rank.host);
+  }
+  const bool some = std::any_of(ranks.begin(), ranks.end(),
+                                [](const RankFacts& rank) { return !rank.gpus.empty(); });
+  if (!some) return {Health::kPass, "GPUs", hosts.begin()->first, "", ""};
+  std::vector<std::string> parts;
+  for (const auto& [found, of] : hosts) parts.push_back(fmt::format("{} on {}", found, names(of)));
+  const auto without = where(ranks, [](const RankFacts& rank) { return rank.gpus.empty(); });
+  const std::string text = fmt::format("{}", fmt::join(parts, "\n"));
+  if (without.empty()) return {Health::kPass, "GPUs", text, "", ""};
+  return {Health::kWarn, "GPUs", text,
+          "with --device cuda the job would not start there; with auto those ranks are far slower",
+          "nvidia-smi there, or start ranks on hosts with GPUs alone"};
+}
+
+Finding nccl(const Ranks& ranks) {
+  const auto lacks =
+      where(ranks, [](const RankFacts& rank) { return !rank.gpus.empty() && rank.nccl.empty(); });
+  const RankFacts& first = ranks[0];
+  if (lacks.empty()) {
+    return {Health::kPass, "NCCL",
+            first.nccl.empty() ? "not needed without GPUs (" + first.why_no_nccl + ")" : first.nccl,
+            "", ""};
+  }
+  const auto at = std::find_if(ranks.begin(), ranks.end(), [&](const RankFacts& rank) {
+    return lacks.contains(rank.host) && rank.nccl.empty();
+  });
+  return {Health::kWarn, "NCCL", fmt::format("none on {}: {}", names(lacks), at->why_no_nccl),
+          "what GPUs exchange then goes through the hosts' memory",
+          "install NCCL (Debian: libnccl2), build with its header (libnccl-dev)"};
+}
+
+// "config.json" for "config_sha256", "model.safetensors" for what differs of it.
+std::string file_of(std::string path) {
+  constexpr std::string_view kWeights = "weights.";
+  if (path.starts_with(kWeights)) path.erase(0, kWeights.size());
+  for (const std::string_view end : {".bytes", ".sampled_sha256"})
+    if (path.ends_with(end)) path.erase(path.size() - end.size());
+  constexpr std::string_view kHash = "_sha256";
+  if (path.ends_with(kHash)) path.replace(path.size() - kHash.size(), kHash.size(), ".json");
+  return path;
+}
+
 Finding model(const Ranks& ranks) {
   for (const RankFacts& rank : ranks) {
     if (rank.model_error.empty()) continue;
     return {Health::kFail, "model", fmt::format("on {}: {}", rank.host, rank.model_error), "",
             "copy it to all hosts, or use a disk that they share"};
   }
-  const auto other = where(
-      ranks, [&](const RankFacts& rank) { return to_text(rank.model) != to_text(ranks[0].model); });
+  std::set<std::string> other;
+  std::set<std::string> files;
+  for (const RankFacts& rank : ranks) {
+    for (const Difference& difference : find_differences(ranks[0].model, rank.model)) {
+      other.insert(rank.host);
+      files.insert(file_of(difference.path));
+    }
+  }
   if (!other.empty()) {
     return {Health::kFail, "model",
-            fmt::format("{} has another one than {}", names(other), ranks[0].host),
+            fmt::format("{} has another one than {}: {}", names(other), ranks[0].host,
+                        fmt::join(files, ", ")),
             "ranks with different weights would answer wrongly",
             "copy it again; longhaul checksum --check says which file differs"};
   }
-  return {Health::kPass, "model", "opens, its tokenizer works, the same on all hosts", "", ""};
+  return {Health::kPass, "model",
+          "opens, its tokenizer works; configuration, tokenizer and weights are the same on all "
+          "hosts",
+          "", ""};
 }
 
 }  // namespace
 
 std::vector<Finding> judge(const std::vector<RankFacts>& ranks) {
-  std::vector<Finding> findings = {program(ranks), slurm(ranks),  instruction_sets(ranks),
-                                   cores(ranks),   memory(ranks), shared_memory(ranks),
-                                   limits(ranks),  scratch(ranks)};
+  std::vector<Finding> findings = {program(ranks), slurm(ranks),   instruction_sets(ranks),
+                                   cores(ranks),   memory(ranks),  shared_memory(ranks),
+                                   limits(ranks),  scratch(ranks), saving(ranks),
+                                   gpus(ranks),    nccl(ranks)};
   const bool has_model = std::any_of(ranks.begin(), ranks.end(), [](const RankFacts& rank) {
     return !rank.model.is_null() || !rank.model_error.empty();
   });

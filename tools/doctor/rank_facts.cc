@@ -16,13 +16,18 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/device/device_cuda.h"
 #include "base/error.h"
+#include "base/sizes.h"
+#include "cluster/comm/gpu_communicator.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/mpi_environment.h"
+#include "cluster/comm/nccl_transport.h"
 #include "kernels/cpu/isa.h"
 #include "tools/job/check_in.h"
 #include "tools/job/memory_probe.h"
 #include "tools/job/numa_advice.h"
+#include "worker/snapshot/try_hdf5.h"
 
 namespace longhaul {
 namespace {
@@ -39,6 +44,12 @@ std::vector<std::int64_t> integers_in(const JsonField& list) {
   return values;
 }
 
+std::vector<std::string> texts_in(const JsonField& list) {
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < list.size(); ++i) texts.push_back(list.at(i).as_string());
+  return texts;
+}
+
 std::int64_t number_in(const char* variable) {
   const char* text = std::getenv(variable);
   std::int64_t value = 0;
@@ -50,6 +61,23 @@ rlim_t soft_limit(int resource) {
   rlimit limit{};
   return ::getrlimit(static_cast<__rlimit_resource>(resource), &limit) == 0 ? limit.rlim_cur
                                                                             : RLIM_INFINITY;
+}
+
+void look_for_gpus(RankFacts& facts) {
+  const NcclFound nccl = find_nccl(GpuCommunicatorConfig{}.nccl_library);
+  facts.nccl = nccl.version;
+  facts.why_no_nccl = nccl.why_none;
+  const int n_gpus = cuda::device_count();
+  if (n_gpus == 0) facts.why_no_gpus = cuda::why_no_device();
+  try {
+    for (int gpu = 0; gpu < n_gpus; ++gpu) {
+      const cuda::DeviceInfo info = cuda::device_info(gpu);
+      facts.gpus.push_back(fmt::format(
+          "{}, {}", info.name, format_byte_size(static_cast<std::int64_t>(info.memory_bytes))));
+    }
+  } catch (const Error& error) {
+    facts.gpu_error = error.what();
+  }
 }
 
 // A file of the disk that is tried; removed at the end, whatever happens.
@@ -116,6 +144,13 @@ Json to_json(const RankFacts& facts) {
                     {"scratch_error", facts.scratch_error},
                     {"scratch_mb_per_s", facts.scratch_mb_per_s},
                     {"sees_scratch_of_0", facts.sees_scratch_of_0},
+                    {"has_hdf5", facts.has_hdf5},
+                    {"hdf5_error", facts.hdf5_error},
+                    {"gpus", JsonArray(facts.gpus.begin(), facts.gpus.end())},
+                    {"why_no_gpus", facts.why_no_gpus},
+                    {"gpu_error", facts.gpu_error},
+                    {"nccl", facts.nccl},
+                    {"why_no_nccl", facts.why_no_nccl},
                     {"model_error", facts.model_error},
                     {"model", facts.model}};
 }
@@ -138,6 +173,13 @@ RankFacts facts_from(const Json& json) {
   facts.scratch_error = in.at("scratch_error").as_string();
   facts.scratch_mb_per_s = in.at("scratch_mb_per_s").as_number();
   facts.sees_scratch_of_0 = in.at("sees_scratch_of_0").as_bool();
+  facts.has_hdf5 = in.at("has_hdf5").as_bool();
+  facts.hdf5_error = in.at("hdf5_error").as_string();
+  facts.gpus = texts_in(in.at("gpus"));
+  facts.why_no_gpus = in.at("why_no_gpus").as_string();
+  facts.gpu_error = in.at("gpu_error").as_string();
+  facts.nccl = in.at("nccl").as_string();
+  facts.why_no_nccl = in.at("why_no_nccl").as_string();
   facts.model_error = in.at("model_error").as_string();
   if (const auto model = in.find("model")) facts.model = model->json();
   return facts;
@@ -167,14 +209,15 @@ RankFacts facts_of_this_rank() {
   facts.n_descriptors =
       n_descriptors == RLIM_INFINITY ? kMost : static_cast<std::int64_t>(n_descriptors);
   facts.unlimited_stack = soft_limit(RLIMIT_STACK) == RLIM_INFINITY;
+  look_for_gpus(facts);
   return facts;
 }
 
 void try_scratch(const std::string& folder, int rank, RankFacts& facts) {
   constexpr std::size_t kBytes = 16 << 20;
+  const std::string path =
+      fmt::format("{}/longhaul-doctor-{}-{}-{}", folder, facts.host, ::getpid(), rank);
   try {
-    const std::string path =
-        fmt::format("{}/longhaul-doctor-{}-{}-{}", folder, facts.host, ::getpid(), rank);
     const std::string bytes(kBytes, 'd');
     TrialFile file(path + ".partial");
     const Stopwatch watch;
@@ -187,6 +230,12 @@ void try_scratch(const std::string& folder, int rank, RankFacts& facts) {
       throw Error(ErrorCode::kIo, path + ": reads back other bytes than were written");
   } catch (const Error& error) {
     facts.scratch_error = error.what();
+  }
+  try {
+    try_hdf5(path + ".h5");
+  } catch (const Error& error) {
+    facts.has_hdf5 = error.code() != ErrorCode::kUnsupported;
+    facts.hdf5_error = error.what();
   }
 }
 

@@ -25,6 +25,13 @@ struct RankFacts {
   std::string scratch_error;       // "" where writing, syncing, locking and renaming worked
   double scratch_mb_per_s = 0;     // 10^6 bytes, written and synced
   bool sees_scratch_of_0 = false;  // the file that rank 0 left in the same folder
+  bool has_hdf5 = true;            // the build
+  std::string hdf5_error;          // "" where a file was written and read back
+  std::vector<std::string> gpus;   // "NVIDIA H200, 139 GiB", that this process may use
+  std::string why_no_gpus;         // where there are none
+  std::string gpu_error;           // "" where those that are there answer
+  std::string nccl;                // its version; "" where it cannot be opened
+  std::string why_no_nccl;         // then
   std::string model_error;         // "" where it opened, or none was asked for
   Json model;                      // its fingerprint; null: none was asked for
 };
@@ -32,11 +39,12 @@ Json to_json(const RankFacts& facts);
 // Throws kCorruptData.
 RankFacts facts_from(const Json& json);
 
-// Of this process; all but scratch and model. Reads /proc, /sys and /dev.
+// Of this process; all but scratch, HDF5 and model. Reads /proc, /sys and /dev.
 RankFacts facts_of_this_rank();
 
 // Writes 16 MiB to a new file in `folder`, syncs, locks and renames it, reads it back and removes
-// it. Fills in the scratch fields, but for sees_scratch_of_0.
+// it; then a small file of HDF5. Fills in the scratch fields, but for sees_scratch_of_0, and
+// hdf5_error.
 void try_scratch(const std::string& folder, int rank, RankFacts& facts);
 
 }  // namespace longhaul

@@ -4,6 +4,7 @@
 #include "worker/snapshot/merge_saved.h"
 #include "worker/snapshot/restore_sequence.h"
 #include "worker/snapshot/saved_header.h"
+#include "worker/snapshot/try_hdf5.h"
 
 namespace longhaul {
 namespace {
@@ -63,5 +64,7 @@ std::vector<float> merge_saved(const std::vector<SavedHeader>& /*sources*/,
 }
 
 std::vector<float> restore_sequence(const RestoreSequenceArgs& /*args*/) { hdf5_absent(); }
+
+void try_hdf5(const std::filesystem::path& /*file*/) { hdf5_absent(); }
 
 }  // namespace longhaul

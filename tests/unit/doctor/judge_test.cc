@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "build_info.h"
 #include "tests/support/paths.h"
 #include "tools/doctor/links.h"
 
@@ -30,6 +31,8 @@ std::vector<RankFacts> healthy() {
   facts.n_descriptors = 65536;
   facts.scratch_mb_per_s = 900;
   facts.sees_scratch_of_0 = true;
+  facts.why_no_gpus = "this build is without CUDA";
+  facts.why_no_nccl = "this build is without NCCL";
   facts.model = JsonObject{{"layers", 32}};
   std::vector<RankFacts> ranks(4, facts);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -50,7 +53,7 @@ const Finding& named(const std::vector<Finding>& findings, const std::string& ch
 TEST(Doctor, AHealthyClusterPasses) {
   const auto findings = judge(healthy());
   EXPECT_EQ(worst_of(findings), Health::kPass) << to_text(findings);
-  EXPECT_THAT(to_text(findings), HasSubstr("9 passed, 0 warned, 0 failed\n"));
+  EXPECT_THAT(to_text(findings), HasSubstr("12 passed, 0 warned, 0 failed\n"));
 }
 
 struct Fault {
@@ -117,6 +120,34 @@ const std::vector<Fault> kFaults = {
      "node2 and node1 do not share it"},
     {"SlowDisk", "scratch", Health::kWarn, [](auto& ranks) { ranks[2].scratch_mb_per_s = 4; },
      "4 MB/s on node2"},
+    {"NoHdf5", "HDF5", Health::kFail,
+     [](auto& ranks) { ranks[2].hdf5_error = "x.h5: its checksum is wrong"; },
+     "on node2: x.h5: its checksum"},
+    {"BuildWithoutHdf5", "HDF5", Health::kWarn,
+     [](auto& ranks) {
+       for (auto& rank : ranks) {
+         rank.has_hdf5 = false;
+         rank.hdf5_error = "this build has no HDF5";
+       }
+     },
+     "none: this build"},
+    {"GpusThatDoNotAnswer", "GPUs", Health::kFail,
+     [](auto& ranks) { ranks[2].gpu_error = "unspecified launch failure"; },
+     "on node2: unspecified"},
+    {"GpusOnSomeHosts", "GPUs", Health::kWarn,
+     [](auto& ranks) {
+       for (std::size_t i : {0, 1}) {
+         ranks[i].gpus = {"NVIDIA H200, 139 GiB", "NVIDIA H200, 139 GiB"};
+         ranks[i].nccl = "2.18.5";
+       }
+     },
+     "2 x NVIDIA H200, 139 GiB on node1\nnone: this build is without CUDA on node2"},
+    {"GpusWithoutNccl", "NCCL", Health::kWarn,
+     [](auto& ranks) {
+       for (auto& rank : ranks) rank.gpus = {"NVIDIA H200, 139 GiB"};
+       for (std::size_t i : {0, 1}) ranks[i].nccl = "2.18.5";
+     },
+     "none on node2: this build is without NCCL"},
     {"NoModel", "model", Health::kFail,
      [](auto& ranks) {
        ranks[2].model_error = "models/x is missing";
@@ -127,7 +158,22 @@ const std::vector<Fault> kFaults = {
      [](auto& ranks) {
        ranks[3].model = JsonObject{{"layers", 16}};
      },
-     "node2 has another one than node1"},
+     "node2 has another one than node1: layers"},
+    {"AnotherTokenizer", "model", Health::kFail,
+     [](auto& ranks) {
+       for (auto& rank : ranks) rank.model = JsonObject{{"tokenizer_sha256", "a"}};
+       ranks[2].model = JsonObject{{"tokenizer_sha256", "b"}};
+     },
+     "node2 has another one than node1: tokenizer.json"},
+    {"AnotherShard", "model", Health::kFail,
+     [](auto& ranks) {
+       for (auto& rank : ranks)
+         rank.model = JsonObject{
+             {"weights", JsonObject{{"a.safetensors", JsonObject{{"sampled_sha256", "a"}}}}}};
+       ranks[2].model = JsonObject{
+           {"weights", JsonObject{{"a.safetensors", JsonObject{{"sampled_sha256", "b"}}}}}};
+     },
+     "node2 has another one than node1: a.safetensors"},
 };
 INSTANTIATE_TEST_SUITE_P(Of, BrokenCluster, testing::ValuesIn(kFaults),
                          [](const auto& tested) { return std::string(tested.param.name); });
@@ -159,9 +205,19 @@ TEST(Doctor, TriesADisk) {
   try_scratch(folder.path().string(), 0, facts);
   EXPECT_EQ(facts.scratch_error, "");
   EXPECT_GT(facts.scratch_mb_per_s, 0);
+  EXPECT_EQ(facts.has_hdf5, build_info::kHasHdf5);
+  EXPECT_EQ(facts.hdf5_error.empty(), build_info::kHasHdf5) << facts.hdf5_error;
   EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "nothing is left behind";
   try_scratch((folder.path() / "missing").string(), 0, facts);
   EXPECT_THAT(facts.scratch_error, HasSubstr("cannot create"));
+  EXPECT_FALSE(facts.hdf5_error.empty());
+}
+
+TEST(Doctor, SaysWhatThisProcessHas) {
+  const RankFacts facts = facts_of_this_rank();
+  EXPECT_NE(facts.gpus.empty(), facts.why_no_gpus.empty() && facts.gpu_error.empty());
+  EXPECT_NE(facts.nccl.empty(), facts.why_no_nccl.empty());
+  EXPECT_EQ(facts.cores.empty(), false);
 }
 
 TEST(Doctor, FitsATerminal) {
