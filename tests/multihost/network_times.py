@@ -3,6 +3,7 @@
 
 Reads a long document on hosts of unequal memory whose links are shaped, compares the answers with one rank's, and prints a table. The first run on each
 network writes the cluster with the speeds that fit it (--save-cluster); a second run, over a document half as long again, is predicted with those.
+"ranks computed" is the part of their time that they did not wait for each other in the ring.
 For docs/benchmarks; not part of CI, since times on a busy machine say little.
 """
 import argparse
@@ -34,21 +35,58 @@ def checked(result):
     return errors
 
 
-def measure(hosts, n, mbit, args, want):
+def phases(hosts):
+    """Seconds that all ranks of the last run computed, and that they waited for each other in the ring."""
+    spent = [rank["phase_seconds"] for rank in json.loads(hosts[0].read("report.json"))["ranks"]]
+    waited = sum(of_rank.get("ring wait", 0) for of_rank in spent)
+    return sum(sum(of_rank.values()) for of_rank in spent) - waited, waited
+
+
+class Text:
+    """A document with its requests on all hosts, and what one rank answers."""
+
+    def __init__(self, hosts, program, name, document, requests):
+        self.name = name
+        hosts.put(document, f"{name}.txt")
+        lines = [json.loads(line) for line in requests.read_text().splitlines()]
+        for line in lines:
+            line["body"]["documents"] = [{"path": f"{name}.txt"}]
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+            file.flush()
+            hosts.put(file.name, f"{name}.jsonl")
+        checked(hosts[0].run(words(program, name, f"one-{name}.jsonl", "--report", f"{DISK}/report.json"), 1800))
+        self.answers = answers(hosts[0].read(f"one-{name}.jsonl"))
+        self.seconds, _ = phases(hosts)
+
+
+def made(folder, example, name, characters):
+    """(document, requests) of the example's kind."""
+    document, requests = folder / f"{name}.txt", folder / f"{name}.jsonl"
+    subprocess.run([sys.executable, str(example / "make_document.py"), "--characters", str(characters), "--records", "6", "--seed", "3",
+                    "--document", str(document), "--requests", str(requests)], check=True, stdout=subprocess.DEVNULL)
+    return document, requests
+
+
+def measure(hosts, n, mbit, program, texts):
+    """A row for each text: the first by what the start measured, the others by the speeds that fitted it."""
     ranks = [1] * n + [0] * (len(hosts.hosts) - n)
-    for text, flags in (("long", ("--save-cluster", f"{DISK}/fit.toml")), ("longer", ("--cluster", f"{DISK}/fit.toml"))):
-        if text == "longer":  # every host has a disk of its own
+    for i, text in enumerate(texts):
+        if i == 1:  # every host has a disk of its own
             fit = hosts[0].read("fit.toml")
             for host in hosts:
                 subprocess.run(host.words("sh", "-c", f"cat > {DISK}/fit.toml"), input=fit, check=True)
-        errors = checked(hosts[0].run(hosts.mpirun(ranks) + words(args.program, text, "out.jsonl", *flags), 1800))
+        flags = ["--save-cluster" if i == 0 else "--cluster", f"{DISK}/fit.toml", "--report", f"{DISK}/report.json"]
+        errors = checked(hosts[0].run(hosts.mpirun(ranks) + words(program, text.name, "out.jsonl", *flags), 1800))
         plan = re.search(r"plan \w+: (.*?); .* chunks of (\d+)", errors)
         links = re.search(r"links between hosts ([\d.]+) GB/s", errors)
-        times = [float(x) for x in TIMES.search(errors).groups()]
-        same = answers(hosts[0].read("out.jsonl")) == want[text]
-        print(f"| {n} | {mbit} Mbit/s | {links.group(1)} GB/s | {'calibrated' if text == 'longer' else 'probed'}, {text} | {plan.group(1)}, chunks of {plan.group(2)} "
-              f"| {times[0]:.3g} / {times[1]:.3g} s ({100 * (times[1] / times[0] - 1):+.0f}%) | {times[2]:.3g} / {times[3]:.3g} s "
-              f"({100 * (times[3] / times[2] - 1):+.0f}%) | {'equal' if same else 'DIFFER'} |", flush=True)
+        read, read_in, decoded, decoded_in = (float(x) for x in TIMES.search(errors).groups())
+        computed, waited = phases(hosts)
+        same = answers(hosts[0].read("out.jsonl")) == text.answers
+        print(f"| {n} | {mbit} Mbit/s | {links.group(1)} GB/s | {'probed' if i == 0 else 'calibrated'}, {text.name} | {plan.group(1)}, chunks of {plan.group(2)} "
+              f"| {read:.3g} / {read_in:.3g} s ({100 * (read_in / read - 1):+.0f}%) | {decoded:.3g} / {decoded_in:.3g} s "
+              f"({100 * (decoded_in / decoded - 1):+.0f}%) | {100 * computed / (computed + waited):.0f} % | {text.seconds / (read_in + decoded_in):.2f} "
+              f"| {'equal' if same else 'DIFFER'} |", flush=True)
 
 
 def main():
@@ -58,28 +96,22 @@ def main():
     parser.add_argument("--characters", type=int, default=100_000)
     parser.add_argument("--mbit", type=int, nargs="+", default=[1000, 100])
     parser.add_argument("--hosts", type=int, nargs="+", default=[3, 4])
+    parser.add_argument("--archive", action="store_true", help="also read the example's document of 133 thousand tokens")
     args = parser.parse_args()
-    args.example, args.program = args.example.resolve(), str(pathlib.Path(args.program).resolve())
+    example, program = args.example.resolve(), str(pathlib.Path(args.program).resolve())
     with Hosts(max(args.hosts), memory=MEMORY) as hosts, tempfile.TemporaryDirectory() as folder:
-        hosts.put(args.example, "needle")
-        want = {}
-        for text, characters in (("long", args.characters), ("longer", args.characters * 3 // 2)):
-            made = pathlib.Path(folder) / text
-            subprocess.run([sys.executable, str(args.example / "make_document.py"), "--characters", str(characters), "--records", "6", "--seed", "3",
-                            "--document", f"{made}.txt", "--requests", f"{made}.jsonl"], check=True, stdout=subprocess.DEVNULL)
-            hosts.put(f"{made}.txt", f"{text}.txt")
-            lines = [json.loads(line) for line in pathlib.Path(f"{made}.jsonl").read_text().splitlines()]
-            for line in lines:
-                line["body"]["documents"] = [{"path": f"{text}.txt"}]
-            pathlib.Path(f"{made}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-            hosts.put(f"{made}.jsonl", f"{text}.jsonl")
-            checked(hosts[0].run(words(args.program, text, f"one-{text}.jsonl"), 1800))
-            want[text] = answers(hosts[0].read(f"one-{text}.jsonl"))
-        print("| hosts | links | measured | cluster, document | plan | reading: predicted / measured | decoding | answers |\n|---|---|---|---|---|---|---|---|")
+        hosts.put(example, "needle")
+        sources = {name: made(pathlib.Path(folder), example, name, characters)
+                   for name, characters in (("long", args.characters), ("longer", args.characters * 3 // 2))}
+        if args.archive:
+            sources["archive"] = (example / "documents/archive_128k.txt", example / "archive_128k.jsonl")
+        texts = [Text(hosts, program, name, *source) for name, source in sources.items()]
+        print("| hosts | links | measured | cluster, document | plan | reading: predicted / measured | decoding | ranks computed | times one rank's speed | answers |\n"
+              "|---|---|---|---|---|---|---|---|---|---|")
         for n in args.hosts:
             for mbit in args.mbit:
                 hosts.rate(mbit)
-                measure(hosts, n, mbit, args, want)
+                measure(hosts, n, mbit, program, texts)
 
 
 if __name__ == "__main__":
