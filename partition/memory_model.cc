@@ -59,6 +59,23 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
 
 }  // namespace
 
+std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
+                             const Workload& workload, Extent layers, std::int64_t n_bytes) {
+  std::int64_t bounds = 0;
+  std::int64_t gathered = 0;
+  for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+      if (!heads.window(LayerId{layer}, kv_head).is_unlimited()) continue;
+      const HeadPolicy& policy = heads.at(LayerId{layer}, kv_head);
+      bounds = std::max(bounds, bound_bytes(policy, spec, workload));
+      gathered += gathered_blocks(policy, workload);
+    }
+  }
+  const std::int64_t room = n_bytes / (workload.kv(spec).block_bytes() + bounds);
+  // Each head on each rank gathers at most what it has there: of n blocks min(n, gathered) more.
+  return std::max(room - gathered, room / 2);
+}
+
 StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
                      const Workload& workload, Extent layers, std::int64_t n_ranks) {
   StageSize size{.layers = layers, .n_ranks = n_ranks};

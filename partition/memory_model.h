@@ -44,6 +44,11 @@ struct StageSize {
   std::int64_t max_window_blocks = 0;   // the largest such window
   std::int64_t max_sink_blocks = 0;     // of it
 };
+// Blocks that surely fit into `n_bytes` of a rank's memory beside what methods of these layers'
+// heads need for them: bounds of their pages, and room in which chosen tokens are gathered.
+std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
+                             const Workload& workload, Extent layers, std::int64_t n_bytes);
+
 // `heads` are those of each of the stage's layers.
 StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
                      const Workload& workload, Extent layers, std::int64_t n_ranks);

@@ -121,7 +121,7 @@ IndexedVector<RingPos, std::int64_t> StagePlanner::room(const StageLayout& stage
                                activation_bytes(spec, workload, size, i, stage.token_share[i]) +
                                scratch_bytes(request_.cluster.rank(stage.ring[i]), spec, workload);
     const std::int64_t left = request_.cluster.usable_bytes(stage.ring[i]) - fixed;
-    room[i] = left < 0 ? -1 : left / workload.kv(spec).block_bytes();
+    room[i] = left < 0 ? -1 : room_for_blocks(request_.heads, spec, workload, layers, left);
   }
   return room;
 }

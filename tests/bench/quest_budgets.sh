@@ -11,5 +11,5 @@ depth=${4:-65536}
 threads=${5:-1}
 for policy in dense quest:budget=1024,page=16 quest:budget=4096,page=16 quest:budget=16384,page=16 quest:budget=65536,page=16; do
   echo "$policy"
-  "$longhaul" bench --shape "$shape" --layers "$layers" -t "$threads" -p 0 -n 16 -d "$depth" -r 3 --block-size 16 --policy "$policy" --no-progress
+  "$longhaul" bench --shape "$shape" --layers "$layers" -t "$threads" -p 0 -n 128 -d "$depth" -r 3 --block-size 16 --policy "$policy" --no-progress
 done
