@@ -7,7 +7,8 @@
 namespace longhaul {
 namespace {
 
-void check_blocks(const KvBlockShape& shape, const AttentionItem& item, std::string_view op) {
+void check_blocks(Device device, const KvBlockShape& shape, const AttentionItem& item,
+                  std::string_view op) {
   for (std::size_t b = 0; b < item.blocks.size(); ++b) {
     const KvBlockRef& block = item.blocks[b];
     if (block.data == nullptr || block.first_position < 0 || block.n_tokens < 0 ||
@@ -18,10 +19,18 @@ void check_blocks(const KvBlockShape& shape, const AttentionItem& item, std::str
                       b, block.n_tokens, block.first_position,
                       block.data == nullptr ? " and no data" : "", shape.block_size));
     }
+    if (block.seen_by == nullptr) continue;
+    require(item.q.dim(1) <= kMostSeenByHeads,
+            fmt::format("{}: slots that some of {} heads see; {} can be told apart", op,
+                        item.q.dim(1), kMostSeenByHeads));
+    if (device != Device::kCpu)
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{}: slots that some heads see, on a GPU", op));
   }
 }
 
-void check_item(const KvBlockShape& shape, const AttentionItem& item, std::string_view op) {
+void check_item(Device device, const KvBlockShape& shape, const AttentionItem& item,
+                std::string_view op) {
   const std::int64_t q_len = item.q.dim(0);
   require_equal(op, "head_dim of q", item.q.dim(2), shape.head_dim);
   require_equal(op, "size of q_positions", static_cast<std::int64_t>(item.q_positions.size()),
@@ -46,22 +55,22 @@ void check_item(const KvBlockShape& shape, const AttentionItem& item, std::strin
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: mask of sink {} and recent {}", op,
                                                          item.mask.sink, item.mask.recent));
   }
-  check_blocks(shape, item, op);
+  check_blocks(device, shape, item, op);
 }
 
-void check(const AttentionArgs& args) {
+void check(Device device, const AttentionArgs& args) {
   check_kv_block_shape("attention", args.shape);
   require(args.sm_scale > 0.0F && args.sm_scale < 1e30F,
           fmt::format("attention: sm_scale is {}, must be positive", args.sm_scale));
   for (std::size_t i = 0; i < args.items.size(); ++i) {
-    check_item(args.shape, args.items[i], fmt::format("attention: item {}", i));
+    check_item(device, args.shape, args.items[i], fmt::format("attention: item {}", i));
   }
 }
 
 }  // namespace
 
 void attention(StreamRef stream, const AttentionArgs& args) {
-  check(args);
+  check(stream.device(), args);
   run_on(stream, cpu::attention, cuda::attention, args);
 }
 

@@ -35,7 +35,8 @@ struct AttentionItem {
       q;  // [q_len, gqa_group, head_dim], after RoPE; outer dimensions may be strided
   std::span<const std::int64_t> q_positions;  // [q_len], ascending
   std::span<const KvBlockRef>
-      blocks;  // any order, any gaps; blocks that the mask hides cost nothing
+      blocks;  // any order, any gaps; blocks that the mask hides cost nothing. Slots that are not
+               // seen by all (KvBlockRef::seen_by): CPUs only, and groups of kMostSeenByHeads
   AttentionMask mask = {};
   SoftmaxStateView
       state;  // [q_len, gqa_group(, head_dim)]; what the blocks add is merged in: clear() it first

@@ -71,6 +71,10 @@ void score_block(const KeyScoresArgs& args, std::span<const float> rows, const K
         std::clamp<std::int64_t>(position - block.first_position + 1, 0, block.n_tokens);
     float* scores = out.scores.data() + row * out.n_keys + column;
     std::fill(scores + n_seen, scores + block.n_tokens, kHidden);
+    if (block.seen_by == nullptr) continue;
+    for (std::int64_t i = 0; i < n_seen; ++i) {
+      if ((block.seen_by[i] >> (row % out.gqa_group) & 1) == 0) scores[i] = kHidden;
+    }
   }
 }
 

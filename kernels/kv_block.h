@@ -50,12 +50,19 @@ struct KvBlockShape {
   bool operator==(const KvBlockShape&) const = default;
 };
 
+// Of a slot, for each query head of the KV head's group whether it sees the slot: bit g is that of
+// the group's head g.
+using SeenBy = std::uint64_t;
+inline constexpr SeenBy kSeenByAll = ~SeenBy{0};
+inline constexpr std::int64_t kMostSeenByHeads = 64;
+
 // A block as attention reads it: the tokens in its slots [0, n_tokens) have positions
 // first_position, first_position + 1, ...
 struct KvBlockRef {
   const std::byte* data = nullptr;
   std::int64_t first_position = 0;
   std::int64_t n_tokens = 0;
+  const SeenBy* seen_by = nullptr;  // [n_tokens], host memory; null: all heads see all slots
 };
 
 }  // namespace longhaul

@@ -89,6 +89,11 @@ HeadTable heads_of(const WorkerConfig& config) {
   return heads;
 }
 
+void require_can_be_saved(const HeadTable& heads) {
+  if (const auto what = what_cannot_be_saved(heads))
+    throw Error(ErrorCode::kUnsupported, *what + " cannot be saved");
+}
+
 RowBits row_bits(const WorkerConfig& config) {
   const bool reproducible = config.place ? config.place->plan->reproducible : config.reproducible;
   if (!reproducible) return RowBits::kFastest;
@@ -278,6 +283,7 @@ void Worker::tell_report(bool is_done) {
 StepDone Worker::run(const SaveSequence& command) {
   if (board_ != nullptr) board_->enter(Activity::kSaving);
   require(save_ == nullptr, "a sequence is being saved already");
+  require_can_be_saved(layout_.heads());
   const Sequence& sequence = find_settled(command.sequence);
   std::vector<float> last_hidden;
   if (forward_->answers() && sequence.last_hidden != nullptr) {
@@ -308,6 +314,7 @@ StepDone Worker::run(const RestoreSequence& command) {
   if (board_ != nullptr) board_->enter(Activity::kLoading);
   require(!sequences_.contains(command.sequence),
           fmt::format("there is a sequence {} already", command.sequence.value));
+  require_can_be_saved(layout_.heads());
   Sequence sequence{
       .cache = SequenceCache(layout_, pool_), .sampling = {}, .rules = {}, .last_hidden = {}};
   sequence.n_tokens = command.n_tokens;
@@ -382,6 +389,13 @@ Worker::Sequence& Worker::find(SequenceId id) {
   const auto found = sequences_.find(id);
   require(found != sequences_.end(), fmt::format("there is no sequence {}", id.value));
   return found->second;
+}
+
+std::vector<SeenBy> Worker::held_seen_by(SequenceId sequence, LayerId layer, KvHeadId kv_head) {
+  const SequenceCache& cache = find(sequence).cache;
+  const Extent layers = layout_.layers();
+  if (layer.value < layers.begin || layer.value >= layers.end) return {};
+  return cache.head(layer, kv_head).seen_by();
 }
 
 std::vector<TokenPos> Worker::held_positions(SequenceId sequence, LayerId layer, KvHeadId kv_head) {

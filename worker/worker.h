@@ -82,6 +82,8 @@ class Worker {
   // Where in the text the tokens stand that this rank holds of a head; none of layers that it does
   // not serve. Throws kInvalidArgument for a sequence that there is not.
   std::vector<TokenPos> held_positions(SequenceId sequence, LayerId layer, KvHeadId kv_head);
+  // And which query heads of the group see each of them.
+  std::vector<SeenBy> held_seen_by(SequenceId sequence, LayerId layer, KvHeadId kv_head);
   std::size_t kv_bytes_in_use() const { return pool_.bytes_in_use(); }
   std::size_t kv_bytes_reserved() const { return pool_.bytes_reserved(); }
   // Decode steps that went to the GPU as one CUDA graph.

@@ -73,6 +73,7 @@ AttentionTask make_task(const AttentionArgs& args, const AttentionItem& item, co
           .q_positions = item.q_positions.data() + tile.tokens.begin,
           .n_tokens = tile.tokens.size(),
           .n_heads = tile.heads.size(),
+          .first_head = tile.heads.begin,
           .blocks = item.blocks.data() + blocks.begin,
           .n_blocks = blocks.size(),
           .mask_sink = std::min(item.mask.sink, 2 * kMostAttentionPosition),

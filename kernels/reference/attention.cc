@@ -43,6 +43,8 @@ AttentionResult attention(const AttentionCase& c) {
       double max = kMinusInfinity;
       for (std::size_t j = 0; j < kv_len; ++j) {
         if (!mask.shows(c.q_positions[i], c.k_positions[j])) continue;
+        const std::size_t in_group = h % (n_heads / n_kv_heads);
+        if (!c.seen_by.empty() && (c.seen_by[kv_head * kv_len + j] >> in_group & 1) == 0) continue;
         const double* k = &c.k[(j * n_kv_heads + kv_head) * head_dim];
         double dot = 0;
         for (std::size_t d = 0; d < head_dim; ++d) dot += q[d] * k[d];

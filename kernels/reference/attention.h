@@ -27,7 +27,9 @@ struct AttentionCase {
   std::vector<double> k;                  // [kv_len, n_kv_heads, head_dim]
   std::vector<double> v;                  // [kv_len, n_kv_heads, head_dim]
   std::vector<std::int64_t> k_positions;  // [kv_len], any order
-  std::vector<Mask> masks;          // one for all, or [q_len], or [q_len, n_heads]; empty: causal
+  std::vector<Mask> masks;  // one for all, or [q_len], or [q_len, n_heads]; empty: causal
+  // [n_kv_heads, kv_len]: bit g says whether query head g of the group sees the key; empty: all do.
+  std::vector<std::uint64_t> seen_by = {};
   std::vector<double> sink_logits;  // [n_heads], not scaled by sm_scale; or empty
   double sm_scale = 1.0;
 };

@@ -16,7 +16,7 @@ void check_ratio(const char* method, double ratio) {
                       method, ratio));
 }
 
-KeepBudget keep_of(const char* method, const ScoredBudget& m) {
+KeepBudget keep_of(const char* method, const ScoredBudget& m, std::int64_t gqa_group) {
   check_ratio(method, m.ratio);
   require(m.window >= 1 && (m.ratio > 0 || m.window <= m.capacity),
           fmt::format("{}: window={} must be at least 1 and no more than capacity={}", method,
@@ -25,18 +25,25 @@ KeepBudget keep_of(const char* method, const ScoredBudget& m) {
           fmt::format("{}: kernel={} must be an odd number", method, m.kernel));
   require(m.after != KeepWhen::kAfterToken,
           fmt::format("{}: after=token: it chooses when a document or a prompt is whole", method));
+  const bool each = m.group == GroupScore::kEach;
+  require(!each || gqa_group <= kMostChoosers,
+          fmt::format("{}: group=each: the model has {} query heads for a KV head, and {} can "
+                      "choose by themselves",
+                      method, gqa_group, kMostChoosers));
   return {.n_tokens = m.capacity,
           .share = m.ratio > 0 ? 1 - m.ratio : 0,
           .n_recent = m.window,
           .when = m.after,
           .observe = ObserveLast{m.window},
           .pool = {m.pool, m.kernel},
-          .group = m.group};
+          .group = m.group,
+          .n_choosers = each ? gqa_group : 1};
 }
 
 struct PolicyOf {
   LayerId layer;
   std::int64_t n_layers;
+  std::int64_t gqa_group;
 
   HeadPolicy operator()(const DenseMethod&) const { return {}; }
   HeadPolicy operator()(const StreamingMethod& m) const {
@@ -64,9 +71,11 @@ struct PolicyOf {
                         m.slide, m.cap, m.sink));
     return {.see = SeeSinkSlide{m.sink, m.cap, m.slide, m.positions}};
   }
-  HeadPolicy operator()(const SnapKvMethod& m) const { return {.keep = keep_of("snapkv", m)}; }
+  HeadPolicy operator()(const SnapKvMethod& m) const {
+    return {.keep = keep_of("snapkv", m, gqa_group)};
+  }
   HeadPolicy operator()(const PyramidKvMethod& m) const {
-    KeepBudget keep = keep_of("pyramidkv", m);
+    KeepBudget keep = keep_of("pyramidkv", m, gqa_group);
     require(m.beta >= 1, fmt::format("pyramidkv: beta={} must be at least 1", m.beta));
     const double slope =
         n_layers < 2 ? 0 : static_cast<double>(layer.value) / static_cast<double>(n_layers - 1);
@@ -81,7 +90,7 @@ struct PolicyOf {
     return {.keep = keep};
   }
   HeadPolicy operator()(const AdaKvMethod& m) const {
-    KeepBudget keep = keep_of("adakv", m);
+    KeepBudget keep = keep_of("adakv", m, gqa_group);
     keep.select = SelectAmong::kLayerShared;
     keep.head_floor = m.floor;
     return {.keep = keep};
@@ -154,8 +163,9 @@ CacheMethod with_budget(CacheMethod method, std::int64_t n_tokens) {
   return method;
 }
 
-HeadPolicy policy_of(const CacheMethod& method, LayerId layer, std::int64_t n_layers) {
-  return std::visit(PolicyOf{layer, n_layers}, method);
+HeadPolicy policy_of(const CacheMethod& method, LayerId layer, std::int64_t n_layers,
+                     std::int64_t gqa_group) {
+  return std::visit(PolicyOf{layer, n_layers, gqa_group}, method);
 }
 
 void require_whole_pages(const HeadMethods& methods, std::int64_t block_size) {
@@ -189,7 +199,7 @@ HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const Head
   const auto set = [&](const std::optional<CacheMethod>& method, HeadKind kind) {
     if (!method) return;
     for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
-      const HeadPolicy policy = policy_of(*method, layer, spec.n_layers);
+      const HeadPolicy policy = policy_of(*method, layer, spec.n_layers, spec.gqa_group());
       for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
         if (kind_of(before.at(layer, kv_head)) == kind) heads.set(layer, kv_head, policy);
       }
@@ -207,6 +217,20 @@ bool leaves_rest(const HeadTable& heads) {
       any = any || heads.at(layer, kv_head).rest != Rest::kNothing;
   }
   return any;
+}
+
+std::optional<std::string> what_cannot_be_saved(const HeadTable& heads) {
+  if (leaves_rest(heads)) return "what compensation keys (razor) are made of";
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
+      // A prompt's choice comes after its document was saved.
+      const bool of_documents = keep != nullptr && keep->when == KeepWhen::kAfterDocument;
+      if (of_documents && keep->n_choosers > 1)
+        return "which query heads see which tokens (group=each)";
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace longhaul

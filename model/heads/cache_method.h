@@ -51,7 +51,7 @@ struct RazorMethod {
 };
 
 // What methods have in common that keep the tokens with the highest attention from a text's last
-// queries.
+// queries. A capacity is that of each query head where these choose by themselves (kEach).
 struct ScoredBudget {
   std::int64_t capacity = 2048;  // tokens that a head keeps, those of the window included
   double ratio = 0;              // not 0: the share of the tokens that go, instead of capacity
@@ -116,9 +116,10 @@ using CacheMethod =
 // itself. A slide is no longer than half of what it slides in.
 CacheMethod with_budget(CacheMethod method, std::int64_t n_tokens);
 
-// What the method says of a head of a model with so many layers. Throws kInvalidArgument for
-// parameters that make no sense, naming them as the user does.
-HeadPolicy policy_of(const CacheMethod& method, LayerId layer, std::int64_t n_layers);
+// What the method says of a head of a model with so many layers, whose KV heads have so many query
+// heads. Throws kInvalidArgument for parameters that make no sense, naming them as the user does.
+HeadPolicy policy_of(const CacheMethod& method, LayerId layer, std::int64_t n_layers,
+                     std::int64_t gqa_group = 1);
 
 // Which methods keep which heads.
 struct HeadMethods {
@@ -139,5 +140,8 @@ HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const Head
 
 // Whether heads leave a compensation key (Rest): sums of what is gone, which no file holds.
 bool leaves_rest(const HeadTable& heads);
+
+// What caches of these heads have that no file holds, in words for people; nullopt: nothing.
+std::optional<std::string> what_cannot_be_saved(const HeadTable& heads);
 
 }  // namespace longhaul

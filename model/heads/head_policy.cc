@@ -56,6 +56,10 @@ void check(const KeepBudget& keep) {
   require(0 <= keep.share && keep.share <= 1 && 0 <= keep.head_floor && keep.head_floor <= 1,
           fmt::format("cache budget: a share of {} with a floor of {}; give 0 to 1", keep.share,
                       keep.head_floor));
+  require(1 <= keep.n_choosers && keep.n_choosers <= kMostChoosers &&
+              (keep.n_choosers == 1 || keep.group == GroupScore::kEach),
+          fmt::format("cache budget: {} query heads choose; 1 to {} can, each for itself",
+                      keep.n_choosers, kMostChoosers));
   require(keep.pool.kernel >= 1 && keep.pool.kernel % 2 == 1,
           fmt::format("cache budget: scores are pooled over {} neighbours; give an odd number",
                       keep.pool.kernel));
@@ -74,10 +78,14 @@ std::optional<std::string> unsupported_budget(const KeepBudget& keep, const See&
   if (!std::holds_alternative<SeeAll>(see)) return "tokens kept by their scores beside a window";
   if (std::holds_alternative<ObserveAll>(keep.observe)) {
     if (keep.pool.kind != PoolKind::kNone) return "pooled scores of all queries";
-    if (keep.group != GroupScore::kMean) return "the largest of a group's scores of all queries";
+    if (keep.group != GroupScore::kMean) return "a group's scores of all queries but by their mean";
   }
+  if (keep.group == GroupScore::kEach && keep.select == SelectAmong::kLayerAlike)
+    return "query heads that choose by themselves, and all heads alike";
   if (keep.when == KeepWhen::kAfterChunk) return "tokens chosen anew after every chunk";
   if (keep.when != KeepWhen::kAfterToken) return std::nullopt;
+  if (keep.group == GroupScore::kEach)
+    return "query heads that choose by themselves at every token";
   if (keep.share > 0) return "a share of the tokens kept at every token";
   if (keep.select == SelectAmong::kLayerShared) return "budgets shared by heads at every token";
   return std::nullopt;

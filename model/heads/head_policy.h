@@ -116,13 +116,16 @@ struct Pool {
   std::int64_t kernel = 1;
   bool operator==(const Pool&) const = default;
 };
-// How the scores of the query heads that share the KV head become one.
-enum class GroupScore : std::uint8_t { kMean, kMax };
+// How the scores of the query heads that share the KV head become one. With kEach they do not: each
+// query head chooses by itself and sees what it chose; the cache holds what any of them did.
+enum class GroupScore : std::uint8_t { kMean, kMax, kEach };
+inline constexpr std::int64_t kMostChoosers = 64;
 // Whose tokens compete: a head's own; those of a layer, all heads keeping the same; those of a
 // layer, heads sharing the budget (Ada-KV).
 enum class SelectAmong : std::uint8_t { kHead, kLayerAlike, kLayerShared };
-// The n_tokens with the highest scores, equal ones by the lower position; the first n_sink and the
-// last n_recent are among them whatever their scores (SnapKV, H2O, TOVA, PyramidKV, Ada-KV).
+// Of each that chooses the n_tokens with the highest scores, equal ones by the lower position; the
+// first n_sink and the last n_recent are among them whatever their scores (SnapKV, H2O, TOVA,
+// PyramidKV, Ada-KV).
 struct KeepBudget {
   std::int64_t n_tokens = 1;
   double share = 0;  // of the tokens that there are, rounded down, instead of n_tokens; 0: those
@@ -134,6 +137,7 @@ struct KeepBudget {
   Observe observe = ObserveLast{};
   Pool pool = {};
   GroupScore group = GroupScore::kMean;
+  std::int64_t n_choosers = 1;  // of kEach: the query heads of the group, at most kMostChoosers
   SelectAmong select = SelectAmong::kHead;
   bool operator==(const KeepBudget&) const = default;
 };

@@ -22,7 +22,8 @@ constexpr Words<KeepWhen, 4> kTimes = {{{KeepWhen::kAfterDocument, "after the do
                                         {KeepWhen::kAfterToken, "after every token"}}};
 constexpr Words<PoolKind, 3> kPools = {
     {{PoolKind::kNone, "none"}, {PoolKind::kAverage, "average"}, {PoolKind::kMax, "max"}}};
-constexpr Words<GroupScore, 2> kGroups = {{{GroupScore::kMean, "mean"}, {GroupScore::kMax, "max"}}};
+constexpr Words<GroupScore, 3> kGroups = {
+    {{GroupScore::kMean, "mean"}, {GroupScore::kMax, "max"}, {GroupScore::kEach, "each"}}};
 constexpr Words<SelectAmong, 3> kSelections = {{{SelectAmong::kHead, "head"},
                                                 {SelectAmong::kLayerAlike, "layer, alike"},
                                                 {SelectAmong::kLayerShared, "layer, shared"}}};
@@ -57,17 +58,19 @@ double share_in(const JsonField& field) {
 Json keep_to_json(const KeepBudget& keep) {
   const auto* last = std::get_if<ObserveLast>(&keep.observe);
   constexpr std::int64_t kAllQueries = 0;
-  return JsonObject{{"tokens", Json(keep.n_tokens)},
-                    {"share", Json(keep.share)},
-                    {"head_floor", Json(keep.head_floor)},
-                    {"sink", Json(keep.n_sink)},
-                    {"recent", Json(keep.n_recent)},
-                    {"when", word_of(keep.when, kTimes)},
-                    {"last_queries", Json(last == nullptr ? kAllQueries : last->n_queries)},
-                    {"pool", word_of(keep.pool.kind, kPools)},
-                    {"kernel", Json(keep.pool.kernel)},
-                    {"group", word_of(keep.group, kGroups)},
-                    {"among", word_of(keep.select, kSelections)}};
+  JsonObject json{{"tokens", Json(keep.n_tokens)},
+                  {"share", Json(keep.share)},
+                  {"head_floor", Json(keep.head_floor)},
+                  {"sink", Json(keep.n_sink)},
+                  {"recent", Json(keep.n_recent)},
+                  {"when", word_of(keep.when, kTimes)},
+                  {"last_queries", Json(last == nullptr ? kAllQueries : last->n_queries)},
+                  {"pool", word_of(keep.pool.kind, kPools)},
+                  {"kernel", Json(keep.pool.kernel)},
+                  {"group", word_of(keep.group, kGroups)},
+                  {"among", word_of(keep.select, kSelections)}};
+  if (keep.n_choosers > 1) json.emplace_back("choosers", Json(keep.n_choosers));
+  return json;
 }
 
 KeepBudget keep_from_json(const JsonField& field) {
@@ -86,6 +89,8 @@ KeepBudget keep_from_json(const JsonField& field) {
   }
   keep.pool = {value_of(field.at("pool"), kPools), field.at("kernel").as_integer(1, kMost)};
   keep.group = value_of(field.at("group"), kGroups);
+  if (const auto choosers = field.find("choosers"))
+    keep.n_choosers = choosers->as_integer(1, kMostChoosers);
   keep.select = value_of(field.at("among"), kSelections);
   return keep;
 }

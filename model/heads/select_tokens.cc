@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 
@@ -49,7 +50,7 @@ std::vector<double> scores_of(const KeepBudget& keep, const TokenScores& head) {
       max = std::max(max, pooled);
     }
     scores[static_cast<std::size_t>(i)] =
-        keep.group == GroupScore::kMean ? sum / static_cast<double>(gqa_group) : max;
+        keep.group == GroupScore::kMax ? max : sum / static_cast<double>(gqa_group);
   }
   return scores;
 }
@@ -143,7 +144,45 @@ void require_equal_heads(std::span<const KeepBudget> budgets, std::span<const To
 
 }  // namespace
 
+std::vector<TokenScores> choosers_of(const KeepBudget& keep, TokenScores head) {
+  if (keep.n_choosers == 1) return {std::move(head)};
+  const auto n = static_cast<std::size_t>(head.n_tokens);
+  require(head.masses.size() == n * static_cast<std::size_t>(keep.n_choosers),
+          fmt::format("{} query heads choose of {} tokens: {} masses", keep.n_choosers, n,
+                      head.masses.size()));
+  std::vector<TokenScores> choosers;
+  for (auto row = head.masses.begin(); row != head.masses.end();
+       row += static_cast<std::ptrdiff_t>(n)) {
+    choosers.push_back(
+        {.n_tokens = head.n_tokens, .masses = {row, row + static_cast<std::ptrdiff_t>(n)}});
+  }
+  return choosers;
+}
+
+HeldTokens held_of(std::span<const std::vector<std::int64_t>> chosen) {
+  HeldTokens held;
+  for (const auto& tokens : chosen)
+    held.tokens.insert(held.tokens.end(), tokens.begin(), tokens.end());
+  std::sort(held.tokens.begin(), held.tokens.end());
+  held.tokens.erase(std::unique(held.tokens.begin(), held.tokens.end()), held.tokens.end());
+  held.seen_by.resize(held.tokens.size());
+  for (std::size_t g = 0; g < chosen.size(); ++g) {
+    auto at = held.tokens.begin();
+    for (const std::int64_t token : chosen[g]) {
+      at = std::lower_bound(at, held.tokens.end(), token);
+      held.seen_by[static_cast<std::size_t>(at - held.tokens.begin())] |= std::uint64_t{1} << g;
+    }
+  }
+  return held;
+}
+
 std::int64_t budget_of(const KeepBudget& keep, std::int64_t n_tokens) {
+  const std::int64_t alike = std::min(n_tokens, keep.n_sink + keep.n_recent);  // of all choosers
+  const std::int64_t apart = keep.n_choosers * (chosen_of(keep, n_tokens) - alike);
+  return std::min(n_tokens, alike + apart);
+}
+
+std::int64_t chosen_of(const KeepBudget& keep, std::int64_t n_tokens) {
   const auto n = keep.share > 0
                      ? static_cast<std::int64_t>(keep.share * static_cast<double>(n_tokens))
                      : keep.n_tokens;
@@ -157,7 +196,7 @@ std::vector<std::vector<std::int64_t>> select_tokens(std::span<const KeepBudget>
   std::vector<std::vector<double>> scores;
   for (std::size_t i = 0; i < heads.size(); ++i) scores.push_back(scores_of(budgets[i], heads[i]));
   const KeepBudget& keep = budgets.front();
-  const std::int64_t budget = budget_of(keep, heads.front().n_tokens);
+  const std::int64_t budget = chosen_of(keep, heads.front().n_tokens);
   if (keep.select != SelectAmong::kHead) {
     require_equal_heads(budgets, heads);
     if (budget == heads.front().n_tokens) return Kept(heads.size(), all_of(budget));
@@ -166,7 +205,7 @@ std::vector<std::vector<std::int64_t>> select_tokens(std::span<const KeepBudget>
   }
   Kept kept;
   for (std::size_t i = 0; i < heads.size(); ++i)
-    kept.push_back(best(scores[i], budget_of(budgets[i], heads[i].n_tokens)));
+    kept.push_back(best(scores[i], chosen_of(budgets[i], heads[i].n_tokens)));
   return kept;
 }
 

@@ -15,10 +15,13 @@ struct TokenScores {
   std::vector<float> masses;
 };
 
-// For each of these heads of one layer, the tokens that stay: ascending indices. All of them, where
-// there are no more than the budget. Heads that share a budget or keep the same tokens
+// One for each query head, where these choose by themselves (GroupScore::kEach), else all together.
+std::vector<TokenScores> choosers_of(const KeepBudget& keep, TokenScores head);
+
+// For each of these choosers of one layer, the tokens that stay: ascending indices. All of them,
+// where there are no more than the budget. Heads that share a budget or keep the same tokens
 // (KeepBudget::select) must have equal policies and as many tokens. Throws kInvalidArgument for
-// heads that do not, and for masses that are not whole rows.
+// choosers that do not, and for masses that are not whole rows.
 //
 // Scores of a query head's tokens before the last n_recent are pooled (at the edges the average
 // divides by the whole kernel too, as published), then those of the group become one; the highest
@@ -26,7 +29,18 @@ struct TokenScores {
 std::vector<std::vector<std::int64_t>> select_tokens(std::span<const KeepBudget> budgets,
                                                      std::span<const TokenScores> heads);
 
-// Tokens of n that a head may keep.
+// What a cache holds of the tokens that its choosers chose: those that any of them did, ascending,
+// and for each of them bit g for the g-th chooser.
+struct HeldTokens {
+  std::vector<std::int64_t> tokens = {};
+  std::vector<std::uint64_t> seen_by = {};
+};
+HeldTokens held_of(std::span<const std::vector<std::int64_t>> chosen);
+
+// Tokens of n that one chooser keeps.
+std::int64_t chosen_of(const KeepBudget& keep, std::int64_t n_tokens);
+// Tokens of n that a head holds at the most: where query heads choose by themselves, as if no two
+// chose the same.
 std::int64_t budget_of(const KeepBudget& keep, std::int64_t n_tokens);
 
 }  // namespace longhaul

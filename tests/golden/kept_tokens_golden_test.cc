@@ -1,6 +1,7 @@
 // Which tokens of the stored models' texts stay under methods that choose by attention: equal to
-// what kvpress left in its caches when it was run (make_kvpress_goldens.py), for chunks of any
-// length.
+// what kvpress left in its caches when it was run (make_kvpress_goldens.py), and where query heads
+// choose by themselves to what SnapKV's published code takes (make_snapkv_goldens.py), for chunks
+// of any length.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -35,25 +36,26 @@ KeptTokens kept_in(const JsonField& field) {
   return kept;
 }
 
-TEST(KeptTokensGolden, AreThoseThatKvpressKeeps) {
-  const std::string path = source_path("tests/golden/kept_tokens.json");
+void expect_kept_as_in(const std::string& name, std::size_t n_cases) {
+  const std::string path = source_path(name);
   const Json json = parse_json(read_file(path, 1 << 20), path);
   const JsonField file(json, path);
   const std::int64_t n_tokens = file.at("n_tokens").as_integer(1, 1 << 20);
   const JsonField cases = file.at("cases");
-  ASSERT_GE(cases.size(), 20U);
+  ASSERT_GE(cases.size(), n_cases);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const std::string& method = cases.at(i).at("method").as_string();
     const GoldenModel golden = read_golden_model(cases.at(i).at("model").as_string());
     SCOPED_TRACE(golden.name + " " + method);
     const ModelFolder folder(golden.folder);
     const ModelSpec& spec = folder.config().spec;
-    Worker worker(
-        {.weights = std::make_shared<const Weights>(Weights::load(folder)),
-         .heads = method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
-                               {.all = parse_cache_method(method), .full = std::nullopt}),
-         .block_size = 16,
-         .n_threads = 1});
+    const HeadTable heads =
+        method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
+                     {.all = parse_cache_method(method), .full = std::nullopt});
+    Worker worker({.weights = std::make_shared<const Weights>(Weights::load(folder)),
+                   .heads = heads,
+                   .block_size = 16,
+                   .n_threads = 1});
     const auto document = std::span(golden.tokens).first(static_cast<std::size_t>(n_tokens));
     const std::int64_t chunk_len = i % 2 == 0 ? n_tokens : 7;
     for (const StepCommand& command :
@@ -61,8 +63,17 @@ TEST(KeptTokensGolden, AreThoseThatKvpressKeeps) {
                        AfterPrefill::kDocumentEnd)) {
       done(worker.step(command));
     }
-    EXPECT_EQ(held_by(worker, SequenceId{1}, spec), kept_in(cases.at(i).at("kept")));
+    EXPECT_EQ(held_by(worker, SequenceId{1}, spec, n_choosers(heads)),
+              kept_in(cases.at(i).at("kept")));
   }
+}
+
+TEST(KeptTokensGolden, AreThoseThatKvpressKeeps) {
+  expect_kept_as_in("tests/golden/kept_tokens.json", 20);
+}
+
+TEST(KeptTokensGolden, OfEachQueryHeadAreThoseThatSnapKvKeeps) {
+  expect_kept_as_in("tests/golden/kept_apart.json", 10);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ Outcome run_alone(const std::shared_ptr<const Weights>& weights, const HeadTable
   Worker worker({.weights = weights, .heads = heads, .block_size = block_size, .n_threads = 1});
   Outcome run;
   for (const StepCommand& command : script) run.results.push_back(done(worker.step(command)));
-  run.kept = held_by(worker, looked_at, weights->spec());
+  run.kept = held_by(worker, looked_at, weights->spec(), n_choosers(heads));
   return run;
 }
 
@@ -63,7 +63,8 @@ Outcome run_on_ranks(const std::shared_ptr<const Weights>& weights, const Plan& 
       const std::lock_guard lock(mutex);
       if (!answer.picked.empty()) run.results[i].picked = std::move(answer.picked);
     }
-    const KeptTokens held = held_by(worker, looked_at, weights->spec());
+    const KeptTokens held =
+        held_by(worker, looked_at, weights->spec(), n_choosers(shared_plan->heads));
     const std::lock_guard lock(mutex);
     add(run.kept, held);
   });

@@ -127,12 +127,15 @@ KeepBudget random_budget(Random& random, KeepWhen when) {
   keep.pool = {static_cast<PoolKind>(random.integer(0, 2)), 2 * random.integer(0, 3) + 1};
   keep.group = random.chance(0.5) ? GroupScore::kMean : GroupScore::kMax;
   keep.select = static_cast<SelectAmong>(random.integer(0, 2));
+  if (keep.select != SelectAmong::kLayerAlike && random.chance(0.4)) keep.group = GroupScore::kEach;
   if (random.chance(0.5)) keep.head_floor = random.uniform(0, 1);
   return keep;
 }
 
-HeadTable heads_with(const ModelSpec& spec, const KeepBudget& keep) {
+HeadTable heads_with(const ModelSpec& spec, const KeepBudget& budget) {
   HeadTable heads = dense_heads(spec);
+  KeepBudget keep = budget;
+  if (keep.group == GroupScore::kEach) keep.n_choosers = spec.gqa_group();
   for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
       if (kind_of(heads.at(layer, kv_head)) == HeadKind::kRetrieval)
@@ -171,7 +174,9 @@ KeptTokens kept_by_definition(const ReferenceModel& model, std::span<const std::
     std::vector<std::vector<double>> scores;
     for (std::int64_t kv_head = 0; kv_head < spec.n_kv_heads; ++kv_head) {
       const auto first = masses.begin() + layer * spec.n_heads + kv_head * spec.gqa_group();
-      scores.push_back(scores_of(*keep, {first, first + spec.gqa_group()}));
+      const std::int64_t n_together = spec.gqa_group() / keep->n_choosers;
+      for (std::int64_t i = 0; i < spec.gqa_group(); i += n_together)
+        scores.push_back(scores_of(*keep, {first + i, first + i + n_together}));
     }
     of_layer = choose(*keep, std::move(scores), margin);
   }
@@ -301,10 +306,12 @@ std::vector<KeyMask> masks_after(const HeadTable& heads, std::int64_t n_document
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
       const KeyWindow window = heads.window(layer, kv_head);
       KeyMask mask{.sink = window.sink, .recent = window.recent};
-      if (std::holds_alternative<KeepBudget>(heads.at(layer, kv_head).keep)) {
+      if (const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep)) {
         mask.n_cut = n_document;
-        mask.kept =
-            kept[static_cast<std::size_t>(layer.value)][static_cast<std::size_t>(kv_head.value)];
+        const auto first =
+            kept[static_cast<std::size_t>(layer.value)].begin() + kv_head.value * keep->n_choosers;
+        mask.kept = *first;
+        if (keep->n_choosers > 1) mask.kept_apart.assign(first, first + keep->n_choosers);
       }
       masks.push_back(std::move(mask));
     }
@@ -312,17 +319,34 @@ std::vector<KeyMask> masks_after(const HeadTable& heads, std::int64_t n_document
   return masks;
 }
 
-KeptTokens held_by(Worker& worker, SequenceId sequence, const ModelSpec& spec) {
+KeptTokens held_by(Worker& worker, SequenceId sequence, const ModelSpec& spec,
+                   std::int64_t n_choosers) {
   KeptTokens held(static_cast<std::size_t>(spec.n_layers));
   for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
-      auto& head = held[static_cast<std::size_t>(layer.value)].emplace_back();
-      for (const TokenPos position : worker.held_positions(sequence, layer, kv_head))
-        head.push_back(position.value);
-      std::sort(head.begin(), head.end());
+      const std::vector<TokenPos> positions = worker.held_positions(sequence, layer, kv_head);
+      const std::vector<SeenBy> seen_by = worker.held_seen_by(sequence, layer, kv_head);
+      for (std::int64_t chooser = 0; chooser < n_choosers; ++chooser) {
+        auto& tokens = held[static_cast<std::size_t>(layer.value)].emplace_back();
+        for (std::size_t i = 0; i < positions.size(); ++i) {
+          if ((seen_by[i] >> chooser & 1) != 0) tokens.push_back(positions[i].value);
+        }
+        std::sort(tokens.begin(), tokens.end());
+      }
     }
   }
   return held;
+}
+
+std::int64_t n_choosers(const HeadTable& heads) {
+  std::int64_t most = 1;
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
+      if (keep != nullptr) most = std::max(most, keep->n_choosers);
+    }
+  }
+  return most;
 }
 
 std::vector<StepCommand> read_document(SequenceId id, std::span<const std::int32_t> tokens,

@@ -17,7 +17,8 @@ namespace longhaul::test {
 KeepBudget random_budget(Random& random, KeepWhen when);
 HeadTable heads_with(const ModelSpec& spec, const KeepBudget& keep);
 
-// [n_layers][n_kv_heads] positions of the tokens that stay, ascending.
+// [n_layers][n_kv_heads x n_choosers] positions of the tokens that stay, ascending: of each that
+// chooses, a KV head or, where these do so by themselves, its query heads.
 using KeptTokens = std::vector<std::vector<std::vector<std::int64_t>>>;
 
 // By definition, in double precision: attention of the last queries of `document`, pooled,
@@ -43,8 +44,11 @@ KeepBudget random_eviction(Random& random);
 std::vector<KeyMask> masks_after(const HeadTable& heads, std::int64_t n_document,
                                  const KeptTokens& kept);
 
-// What one rank holds of a sequence.
-KeptTokens held_by(Worker& worker, SequenceId sequence, const ModelSpec& spec);
+// What one rank holds of a sequence that so many choosers of a KV head see.
+KeptTokens held_by(Worker& worker, SequenceId sequence, const ModelSpec& spec,
+                   std::int64_t n_choosers = 1);
+// The most that any head has.
+std::int64_t n_choosers(const HeadTable& heads);
 
 // Commands that read a document in such chunks and say that it is whole.
 std::vector<StepCommand> read_document(SequenceId id, std::span<const std::int32_t> tokens,

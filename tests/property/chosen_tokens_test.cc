@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/heads/kept_blocks.h"
+#include "model/heads/select_tokens.h"
 #include "tests/property/chosen_tokens.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
@@ -45,14 +46,9 @@ struct Case {
 // Only the heads that chose.
 bool same_choice(const HeadTable& heads, const KeptTokens& want, const KeptTokens& got) {
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
-    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
-      const auto l = static_cast<std::size_t>(layer.value);
-      const auto h = static_cast<std::size_t>(kv_head.value);
-      if (std::holds_alternative<KeepBudget>(heads.at(layer, kv_head).keep) &&
-          want[l][h] != got[l][h]) {
-        return false;
-      }
-    }
+    const bool chose = std::holds_alternative<KeepBudget>(heads.at(layer, {0}).keep);
+    const auto l = static_cast<std::size_t>(layer.value);
+    if (chose && want[l] != got[l]) return false;
   }
   return true;
 }
@@ -77,7 +73,7 @@ TEST(ChosenTokens, AreThoseOfDoublePrecisionForAnyChunksAndSoAreTheAnswers) {
          read_document(id, document, random_chunks(random, n), AfterPrefill::kDocumentEnd)) {
       done(worker.step(command));
     }
-    EXPECT_TRUE(same_choice(c.heads, want, held_by(worker, id, c.spec)));
+    EXPECT_TRUE(same_choice(c.heads, want, held_by(worker, id, c.spec, n_choosers(c.heads))));
 
     // A question on a fork, in two chunks, and decode.
     std::vector<std::int32_t> text = document;
@@ -172,6 +168,39 @@ TEST(ChosenTokens, GiveBackTheBytesOfTheFormula) {
   }
   done(worker.step(DropSequences{{SequenceId{1}}}));
   EXPECT_EQ(worker.kv_bytes_in_use(), 0U);
+}
+
+// What its query heads chose is held once each, and no more than the budget says.
+TEST(ChosenTokens, OfQueryHeadsThatChooseByThemselvesTheCacheHoldsTheUnion) {
+  Random random(base_seed() + 9);
+  const ModelSpec spec = tiny_spec();
+  ASSERT_GT(spec.gqa_group(), 1);
+  KeepBudget keep{.n_tokens = 60, .n_recent = 8, .when = KeepWhen::kAfterDocument};
+  keep.observe = ObserveLast{8};
+  keep.group = GroupScore::kEach;
+  keep.n_choosers = spec.gqa_group();
+  const HeadTable heads = heads_with(spec, keep);
+  Worker worker({.weights = tiny_weights(), .heads = heads, .block_size = 16, .n_threads = 1});
+  const KvBlockShape shape{.block_size = 16, .head_dim = spec.head_dim};
+  const auto text = random_tokens(random, 300, spec.vocab_size);
+  for (const StepCommand& command :
+       read_document(SequenceId{1}, text, equal_chunks(300, 77), AfterPrefill::kDocumentEnd)) {
+    done(worker.step(command));
+  }
+  const KeptTokens seen = held_by(worker, SequenceId{1}, spec, keep.n_choosers);
+  std::size_t n_blocks = 0;
+  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+    for (const auto& tokens : seen.at(static_cast<std::size_t>(layer.value)))
+      EXPECT_EQ(tokens.size(), 60U);
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+      const auto n =
+          static_cast<std::int64_t>(worker.held_positions(SequenceId{1}, layer, kv_head).size());
+      EXPECT_GT(n, 60);
+      EXPECT_LE(n, budget_of(keep, 300));
+      n_blocks += static_cast<std::size_t>(compacted_blocks(n, 300, 16, 300));
+    }
+  }
+  EXPECT_EQ(worker.kv_bytes_in_use(), n_blocks * shape.bytes());
 }
 
 }  // namespace

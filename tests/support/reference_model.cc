@@ -62,10 +62,13 @@ void add_scaled(double* out, double scale, const double* x, std::int64_t n) {
 
 }  // namespace
 
-bool KeyMask::sees(std::int64_t query, std::int64_t key) const {
+bool KeyMask::sees(std::int64_t query, std::int64_t key, std::int64_t head) const {
   if (key > query) return false;
   if (forgotten != nullptr && forgotten->contains(key)) return false;
-  if (query >= n_cut && key < n_cut) return std::binary_search(kept.begin(), kept.end(), key);
+  if (query >= n_cut && key < n_cut) {
+    const auto& here = kept_apart.empty() ? kept : kept_apart.at(static_cast<std::size_t>(head));
+    return std::binary_search(here.begin(), here.end(), key);
+  }
   if (slide == 1) return key < sink || query - key < recent;
   std::int64_t n_here = 0;
   std::int64_t first_here = sink;
@@ -301,7 +304,7 @@ void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std
   const std::int64_t head_dim = spec_.head_dim;
   std::vector<std::int64_t> keys;
   for (std::int64_t key = 0; key <= position; ++key) {
-    if (head.mask.sees(position, key)) keys.push_back(key);
+    if (head.mask.sees(position, key, head.head % spec_.gqa_group())) keys.push_back(key);
   }
   if (position >= head.mask.pages_from) keys = in_chosen_pages(head, q, keys);
   std::vector<double> turned_q(q.begin(), q.end());

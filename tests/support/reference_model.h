@@ -28,6 +28,8 @@ struct KeyMask {
   // Queries from this position on see of the keys before it only those kept, ascending.
   std::int64_t n_cut = ModelSpec::kNoWindow;
   std::vector<std::int64_t> kept = {};
+  // [gqa_group] the same of each query head by itself; empty: alike.
+  std::vector<std::vector<std::int64_t>> kept_apart = {};
   // Queries from this position on read only n_pages pages of page_tokens tokens: the last one and
   // those whose bound of the product with the query head is highest, of equal ones the earlier.
   std::int64_t pages_from = ModelSpec::kNoWindow;
@@ -39,7 +41,8 @@ struct KeyMask {
   // Keys that no later query sees. May grow while a text is read: all heads' queries at a position
   // are asked before those at the next.
   const std::set<std::int64_t>* forgotten = nullptr;
-  bool sees(std::int64_t query, std::int64_t key) const;
+  // `head` counts in the group.
+  bool sees(std::int64_t query, std::int64_t key, std::int64_t head = 0) const;
 };
 
 // The masks [n_layers, n_kv_heads] that `roles` ask for. A layer with a window of its own

@@ -34,7 +34,8 @@ const Words<PoolKind>& words_of(PoolKind) {
   return words;
 }
 const Words<GroupScore>& words_of(GroupScore) {
-  static const Words<GroupScore> words = {{"mean", GroupScore::kMean}, {"max", GroupScore::kMax}};
+  static const Words<GroupScore> words = {
+      {"mean", GroupScore::kMean}, {"max", GroupScore::kMax}, {"each", GroupScore::kEach}};
   return words;
 }
 const Words<KeepWhen>& words_of(KeepWhen) {

@@ -147,13 +147,13 @@ std::string identity_of(const RunSession& session, const JobConfig& job,
   return to_text(Json(std::move(what)));
 }
 
-// What has gone by then is not in files.
-void refuse_rest(std::string_view flag, const RunSession& session) {
-  if (!leaves_rest(session.heads.table)) return;
+// What methods know by then that is not in files.
+void refuse_what_cannot_be_saved(std::string_view flag, const RunSession& session) {
+  const std::optional<std::string> what = what_cannot_be_saved(session.heads.table);
+  if (!what) return;
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{}: what compensation keys (razor) are made of cannot be saved yet; "
-                          "leave out {}, or give --policy streaming",
-                          flag, flag));
+              fmt::format("{}: {} cannot be saved yet; leave out {}, or give another method", flag,
+                          *what, flag));
 }
 
 // Whether methods choose tokens when a document is whole.
@@ -194,7 +194,7 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
                                  const AnswerConfig& answers) {
   if (answers.save_kv.empty()) return std::nullopt;
   require_hdf5("--save-kv");
-  refuse_rest("--save-kv", session);
+  refuse_what_cannot_be_saved("--save-kv", session);
   std::error_code error;
   std::filesystem::create_directories(answers.save_kv, error);
   if (error || ::access(answers.save_kv.c_str(), W_OK | X_OK) != 0) {
@@ -206,7 +206,7 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
 
 bool has_checkpoints(const RunSession& session, const AnswerConfig& answers) {
   return !answers.checkpoint_dir.empty() && build_info::kHasHdf5 &&
-         !leaves_rest(session.heads.table) &&
+         !what_cannot_be_saved(session.heads.table) &&
          answers.checkpoint_every.unit != CheckpointEvery::Unit::kNever;
 }
 
@@ -217,7 +217,7 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
   std::vector<SavedFolder> folders;
   if (!answers.load_kv.empty()) {
     require_hdf5("--load-kv");
-    refuse_rest("--load-kv", session);
+    refuse_what_cannot_be_saved("--load-kv", session);
     if (!std::filesystem::is_directory(answers.load_kv)) {
       throw Error(ErrorCode::kIo,
                   fmt::format("--load-kv {}: there is no such folder", answers.load_kv.string()));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "base/device/device_memory.h"
@@ -32,21 +33,29 @@ class LayerCompaction {
   // Whether there are heads that choose now.
   bool run() {
     std::vector<KvHeadId> kv_heads;
-    std::vector<KeepBudget> budgets;
-    std::vector<TokenScores> scores;
-    std::vector<std::vector<std::int64_t>> own;
+    std::vector<std::size_t> n_choosers;         // of each
+    std::vector<std::vector<std::int64_t>> own;  // of each
+    std::vector<KeepBudget> budgets;             // of the choosers
+    std::vector<TokenScores> scores;             // of the choosers
     for (const KvHeadId kv_head : args_.layout.kv_head_ids()) {
       const KeepBudget* budget = budget_in(args_.layout.policy(layer_, kv_head));
       if (budget == nullptr || !chooses_now(*budget)) continue;
       GatheredHead head = gather(kv_head, *budget);
       if (head.scores.n_tokens == 0) continue;
       kv_heads.push_back(kv_head);
-      budgets.push_back(*budget);
-      scores.push_back(std::move(head.scores));
       own.push_back(std::move(head.own));
+      std::vector<TokenScores> choosers = choosers_of(*budget, std::move(head.scores));
+      n_choosers.push_back(choosers.size());
+      budgets.insert(budgets.end(), choosers.size(), *budget);
+      std::move(choosers.begin(), choosers.end(), std::back_inserter(scores));
     }
-    const auto kept = select_tokens(budgets, scores);
-    for (std::size_t i = 0; i < kv_heads.size(); ++i) keep(kv_heads[i], kept[i], own[i]);
+    const auto chosen = select_tokens(budgets, scores);
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < kv_heads.size(); ++i) {
+      keep(kv_heads[i], held_of(std::span(chosen).subspan(first, n_choosers[i])), own[i],
+           n_choosers[i] > 1);
+      first += n_choosers[i];
+    }
     return !kv_heads.empty();
   }
 
@@ -142,23 +151,30 @@ class LayerCompaction {
     return head;
   }
 
-  void keep(KvHeadId kv_head, std::span<const std::int64_t> kept,
-            std::span<const std::int64_t> own) {
+  void keep(KvHeadId kv_head, const HeldTokens& held, std::span<const std::int64_t> own,
+            bool chose_apart) {
+    const std::vector<SeenBy> seen_before = cache_.head(layer_, kv_head).seen_by();
     std::vector<SlotIndex> slots;
+    std::vector<SeenBy> seen_by;
     SlotIndex gone{0};
     for (std::size_t slot = 0; slot < own.size(); ++slot) {
       const SlotIndex index{static_cast<std::int64_t>(slot)};
-      if (std::binary_search(kept.begin(), kept.end(), own[slot])) {
-        slots.push_back(index);
-      } else {
+      const auto kept = std::lower_bound(held.tokens.begin(), held.tokens.end(), own[slot]);
+      if (kept == held.tokens.end() || *kept != own[slot]) {
         gone = index;
+        continue;
       }
+      slots.push_back(index);
+      if (chose_apart)
+        seen_by.push_back(held.seen_by[static_cast<std::size_t>(kept - held.tokens.begin())] &
+                          seen_before[slot]);
     }
     if (args_.when == KeepWhen::kAfterToken && slots.size() == own.size())
       return cache_.head(layer_, kv_head).list();
     // One for one moves a token, not the cache.
     const bool drops_one = args_.when == KeepWhen::kAfterToken && slots.size() + 1 == own.size();
-    if (drops_one ? cache_.forget(layer_, kv_head, gone) : cache_.keep(layer_, kv_head, slots))
+    if (drops_one ? cache_.forget(layer_, kv_head, gone)
+                  : cache_.keep(layer_, kv_head, slots, seen_by))
       return;
     throw Error(ErrorCode::kOutOfMemory,
                 fmt::format("no cache block is free to gather the {} tokens that layer {}, KV "

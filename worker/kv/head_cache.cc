@@ -18,6 +18,7 @@ HeadCache::HeadCache(HeadCache&& other) noexcept
       blocks_(std::exchange(other.blocks_, {})),
       ids_(std::exchange(other.ids_, {})),
       listed_(std::exchange(other.listed_, nullptr)),
+      seen_by_(std::exchange(other.seen_by_, nullptr)),
       first_unlisted_(std::exchange(other.first_unlisted_, TokenPos{0})) {}
 
 std::int64_t HeadCache::n_free_slots() const {
@@ -132,6 +133,7 @@ HeadCache HeadCache::fork() const {
   child.blocks_ = blocks_;
   child.ids_ = ids_;
   child.listed_ = listed_;
+  child.seen_by_ = seen_by_;
   child.first_unlisted_ = first_unlisted_;
   for (const BlockId id : ids_) pool_->share(id);
   return child;
@@ -139,6 +141,7 @@ HeadCache HeadCache::fork() const {
 
 HeadCache HeadCache::full_blocks(TokenPos from) const {
   HeadCache child(*pool_, use_);
+  child.seen_by_ = seen_by_;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const bool is_full = blocks_[i].n_tokens == pool_->shape().block_size;
     if (!is_full || blocks_[i].first_position + blocks_[i].n_tokens <= from.value) continue;

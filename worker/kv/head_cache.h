@@ -80,7 +80,8 @@ class HeadCache {
   // used goes back to the pool, but for what forks share. For heads that see every token; where
   // other ranks hold blocks too, each keeps slots of its own. Takes the new blocks before it frees
   // the old. False, and nothing changed, when the pool has too few.
-  bool keep(std::span<const SlotIndex> slots);
+  // With `seen_by`, for each of these slots the query heads that see it; what comes later all see.
+  bool keep(std::span<const SlotIndex> slots, std::span<const SeenBy> seen_by = {});
   // Of an empty cache: room for tokens at these positions, which ascend and lie before `next`, as
   // if the others before it had gone by keep(). The blocks that their slots fill, in order, for
   // writing; empty, and nothing changed, when the pool has too few.
@@ -97,6 +98,8 @@ class HeadCache {
   std::int64_t n_slots() const;  // tokens that are here
   // The positions of all slots: ascending, unless some were forgotten one by one.
   std::vector<TokenPos> positions() const;
+  // The query heads that see each slot.
+  std::vector<SeenBy> seen_by() const;
 
   // Of the sequence's next token: after all so far, appended here, freed, or stored elsewhere.
   TokenPos next_position() const { return next_position_; }
@@ -116,6 +119,9 @@ class HeadCache {
   std::vector<BlockId> ids_;        // the same blocks in the pool
   // True positions of the first slots, since some were kept and others not; shared with forks.
   std::shared_ptr<const std::vector<TokenPos>> listed_;
+  // [the listed ones' blocks, block_size], where not all query heads see all slots; shared with
+  // forks.
+  std::shared_ptr<const std::vector<SeenBy>> seen_by_;
   TokenPos first_unlisted_{0};  // what comes from here on has no place in the listed ones' blocks
 };
 

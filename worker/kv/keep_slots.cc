@@ -110,13 +110,24 @@ std::optional<std::vector<BlockId>> HeadCache::gather(std::span<const SlotIndex>
   return ids;
 }
 
-bool HeadCache::keep(std::span<const SlotIndex> slots) {
+std::vector<SeenBy> HeadCache::seen_by() const {
+  std::vector<SeenBy> seen_by;
+  for (const KvBlockRef& block : blocks_) {
+    for (std::int64_t i = 0; i < block.n_tokens; ++i)
+      seen_by.push_back(block.seen_by == nullptr ? kSeenByAll : block.seen_by[i]);
+  }
+  return seen_by;
+}
+
+bool HeadCache::keep(std::span<const SlotIndex> slots, std::span<const SeenBy> seen_by) {
   const std::int64_t n_before = n_slots();
   require(std::adjacent_find(slots.begin(), slots.end(), std::greater_equal<>()) == slots.end() &&
               (slots.empty() || (slots.front().value >= 0 && slots.back().value < n_before)),
           "HeadCache: the slots to keep must ascend and hold tokens");
+  require(seen_by.empty() || seen_by.size() == slots.size(),
+          "HeadCache: who sees each of the slots to keep is not said");
   const auto n_kept = static_cast<std::int64_t>(slots.size());
-  if (n_kept == n_before) return true;
+  if (n_kept == n_before && seen_by.empty()) return true;
   std::optional<std::vector<BlockId>> ids = gather(slots);
   if (!ids) return false;
 
@@ -129,6 +140,12 @@ bool HeadCache::keep(std::span<const SlotIndex> slots) {
 
   for (const BlockId id : ids_) pool_->release(id);
   ids_ = std::move(*ids);
+  seen_by_ = nullptr;
+  if (!seen_by.empty()) {
+    std::vector<SeenBy> of_slots(seen_by.begin(), seen_by.end());
+    of_slots.resize(ids_.size() * static_cast<std::size_t>(pool_->shape().block_size), kSeenByAll);
+    seen_by_ = std::make_shared<const std::vector<SeenBy>>(std::move(of_slots));
+  }
   refer_to_blocks(n_kept);
   return true;
 }
@@ -162,7 +179,8 @@ void HeadCache::refer_to_blocks(std::int64_t n_kept) {
   const std::int64_t block_size = pool_->shape().block_size;
   for (std::int64_t begin = 0; begin < n_kept; begin += block_size) {
     blocks_.push_back({.data = pool_->data(ids_[static_cast<std::size_t>(begin / block_size)]),
-                       .n_tokens = std::min(block_size, n_kept - begin)});
+                       .n_tokens = std::min(block_size, n_kept - begin),
+                       .seen_by = seen_by_ == nullptr ? nullptr : seen_by_->data() + begin});
   }
   move_to_end();
 }
@@ -187,6 +205,7 @@ bool HeadCache::forget(SlotIndex slot) {
   const std::int64_t n_before = n_slots();
   require(0 <= slot.value && slot.value < n_before,
           "HeadCache: the slot to forget must hold a token");
+  require(seen_by_ == nullptr, "HeadCache: not all query heads see the slots to forget one of");
   const SlotPlace place = places_of({&slot, 1}, blocks_).front();
   if (slot.value != n_before - 1) {
     if (!own_block(place.block)) return false;

@@ -43,10 +43,11 @@ void SequenceCache::take_back(TokenPos next) {
   for (HeadCache& head : heads_) head.take_back(next);
 }
 
-bool SequenceCache::keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots) {
+bool SequenceCache::keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots,
+                         std::span<const SeenBy> seen_by) {
   require(layout_->keeps_all(layer, kv_head),
           "SequenceCache: slots can be kept of heads that see every token only");
-  if (!head(layer, kv_head).keep(slots)) return false;
+  if (!head(layer, kv_head).keep(slots, seen_by)) return false;
   if (!masses_.empty()) masses_[index(layer, kv_head)].keep(slots);
   return true;
 }

@@ -39,7 +39,8 @@ class SequenceCache {
   void take_back(TokenPos next);
   // Keeps the slots of one head that sees every token, and forgets its others (HeadCache::keep).
   // Throws kInvalidArgument for a head with a window.
-  bool keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots);
+  bool keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots,
+            std::span<const SeenBy> seen_by = {});
   // The newest queries of each layer, for methods that choose tokens by them.
   ObservedQueries& observed() { return observed_; }
   const ObservedQueries& observed() const { return observed_; }

@@ -59,6 +59,7 @@ Workspace divide(const AttentionTask& task, const Tile& tile) {
 Tile group_of(const AttentionTask& task, const Tile& tile, std::int64_t begin) {
   Tile group = tile;
   group.n_rows = smaller(kGroupRows, tile.n_rows - begin);
+  group.first_row = begin;
   group.q += begin * q_words(task);
   group.o += begin * tile.o_stride;
   group.m += begin;
@@ -150,7 +151,7 @@ void mask_run(const AttentionTask& task, const Tile& group, const Run& run, floa
   finish_stores();
   if (holds_codes(task.k_type)) apply_key_scales(task, group, run, scores);
   for (std::int64_t r = 0; run.masked && r < group.n_rows; ++r) {
-    hide(task, run, group.position[r], scores + r * kGroupKeys);
+    hide(task, group, run, r, scores + r * kGroupKeys);
   }
 }
 

@@ -20,6 +20,7 @@ struct AttentionTask {
   const std::int64_t* q_positions;  // [n_tokens], ascending
   std::int64_t n_tokens;
   std::int64_t n_heads;
+  std::int64_t first_head;  // of the item's, which KvBlockRef::seen_by tells apart
   const KvBlockRef* blocks;
   std::int64_t n_blocks;
   std::int64_t mask_sink;

@@ -26,7 +26,7 @@ Slots visible_slots(const AttentionTask& task, const Tile& tile, const KvBlockRe
 }
 
 bool every_query_sees(const AttentionTask& task, const Tile& tile, const Run& run) {
-  if (run.n_tokens < run.n_keys) return false;
+  if (run.n_tokens < run.n_keys || run.seen_by != nullptr) return false;
   const std::int64_t last = run.first_position + run.n_keys - 1;
   if (last > tile.first_position) return false;
   return last < task.mask_sink || tile.last_position - run.first_position < task.mask_recent;
@@ -50,6 +50,7 @@ Run run_of(const AttentionTask& task, const Tile& tile, std::int64_t b, std::int
              .n_keys = n_keys,
              .first_position = block.first_position + slot,
              .n_tokens = smaller(block.n_tokens - slot, n_keys),
+             .seen_by = block.seen_by == nullptr ? nullptr : block.seen_by + slot,
              .masked = false};
   run.masked = !every_query_sees(task, tile, run);
   return run;

@@ -14,7 +14,7 @@ void hide_scores(const AttentionTask& task, const Tile& tile, const Panel& panel
   for (std::int64_t i = 0; i < panel.n_runs; ++i) {
     const Run& run = panel.runs[i];
     for (std::int64_t r = 0; run.masked && r < tile.n_rows; ++r) {
-      hide(task, run, tile.position[r], scores + r * kScoreStride);
+      hide(task, tile, run, r, scores + r * kScoreStride);
     }
     scores += run.n_keys;
   }

@@ -46,6 +46,7 @@ struct Run {
   std::int64_t n_keys;
   std::int64_t first_position;
   std::int64_t n_tokens;  // of the run; slots from here on hold none
+  const SeenBy* seen_by;  // moved to the first slot; null: all heads see all
   bool masked;
 };
 
@@ -58,6 +59,7 @@ struct Panel {
 
 struct Tile {
   std::int64_t n_rows;
+  std::int64_t first_row;  // of the task's
   std::int64_t o_stride;
   float* q;       // [n_rows, head_dim] words: floats, or bf16 pairs
   float* scores;  // [n_rows, kScoreStride], then the probabilities

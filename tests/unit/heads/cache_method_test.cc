@@ -94,6 +94,23 @@ TEST(CacheMethod, QuestBesideStreamingHeadsChoosesPagesOfTheOthers) {
   EXPECT_THROW(require_whole_pages(heads, 24), Error);
 }
 
+TEST(CacheMethod, QueryHeadsMayChooseByThemselves) {
+  SnapKvMethod snap;
+  snap.group = GroupScore::kEach;
+  ModelSpec spec = spec_of(2, 2);
+  spec.n_heads = 6;
+  const HeadTable heads =
+      method_heads(spec, HeadRoles::all_retrieval(2, 2), {.all = snap, .full = std::nullopt});
+  EXPECT_EQ(std::get<KeepBudget>(heads.at({0}, {1}).keep).n_choosers, 3);
+  EXPECT_NO_THROW(require_runnable(heads, RunsOn::kRing));
+  EXPECT_THAT(what_cannot_be_saved(heads).value_or(""), HasSubstr("group=each"));
+  snap.after = KeepWhen::kAfterPrompt;  // its documents are whole
+  EXPECT_EQ(what_cannot_be_saved(method_heads(spec, HeadRoles::all_retrieval(2, 2),
+                                              {.all = snap, .full = std::nullopt})),
+            std::nullopt);
+  EXPECT_THAT(refusal_of([&] { policy_of(snap, {0}, 2, 65); }), HasSubstr("65 query heads"));
+}
+
 TEST(CacheMethod, RazorIsForHeadsThatStream) {
   const HeadPolicy policy = policy_in_first_layer(RazorMethod{.sink = 4, .window = 100});
   EXPECT_EQ(window_of(policy), (KeyWindow{4, 96}));

@@ -78,6 +78,22 @@ TEST(SelectTokens, ALayerMayShareABudgetAboveAFloor) {
             (std::vector<Tokens>{{0, 1, 2, 4}, {3, 4}}));
 }
 
+TEST(SelectTokens, QueryHeadsMayChooseByThemselves) {
+  const KeepBudget keep{.n_tokens = 2, .n_recent = 1, .group = GroupScore::kEach, .n_choosers = 2};
+  const std::vector<TokenScores> choosers = choosers_of(keep, {.n_tokens = 4,
+                                                               .masses = {3, 0, 2, 0,  //
+                                                                          0, 1, 2, 0}});
+  const auto chosen = select_tokens(std::vector<KeepBudget>(2, keep), choosers);
+  EXPECT_EQ(chosen, (std::vector<Tokens>{{0, 3}, {2, 3}}));
+  const HeldTokens held = held_of(chosen);
+  EXPECT_EQ(held.tokens, (Tokens{0, 2, 3}));
+  EXPECT_EQ(held.seen_by, (std::vector<std::uint64_t>{1, 2, 3}));
+  EXPECT_EQ(budget_of(keep, 100), 3);
+  EXPECT_EQ(budget_of(keep, 2), 2);
+  EXPECT_EQ(chosen_of(keep, 100), 2);
+  EXPECT_THROW(choosers_of(keep, {.n_tokens = 4, .masses = {1, 2, 3, 4}}), Error);
+}
+
 TEST(SelectTokens, RefusesHeadsThatCannotChooseTogether) {
   const KeepBudget keep{.n_tokens = 1, .select = SelectAmong::kLayerShared};
   const std::vector<TokenScores> heads = {{.n_tokens = 2, .masses = {9, 8}},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include <fmt/format.h>
 #include "kernels/kv_append.h"
@@ -12,9 +13,10 @@ namespace longhaul::test {
 std::string describe(const AttentionShape& s) {
   return fmt::format(
       "q_len {} n_kv_heads {} gqa_group {} head_dim {} blocks {} of {} k {} v {} sink {} recent {} "
-      "gaps {} after_keys {} deviation {}",
+      "gaps {} after_keys {} tells_heads {} deviation {}",
       s.q_len, s.n_kv_heads, s.gqa_group, s.head_dim, s.n_blocks, s.block_size, name_of(s.k_type),
-      name_of(s.v_type), s.mask.sink, s.mask.recent, s.gaps, s.after_keys, s.deviation);
+      name_of(s.v_type), s.mask.sink, s.mask.recent, s.gaps, s.after_keys, s.tells_heads,
+      s.deviation);
 }
 
 AttentionShape random_shape(Random& random) {
@@ -47,6 +49,7 @@ AttentionProblem::AttentionProblem(StreamRef stream, const AttentionShape& shape
   Random random(seed);
   place_blocks(random);
   fill_blocks(random);
+  if (shape.tells_heads) tell_heads(random);
   q_ = random.normals(shape.q_len * n_heads() * shape.head_dim);
   if (shape.deviation > 1.0F) q_ = rounded_to_bf16(q_);
   q_there_.write(q_);
@@ -112,6 +115,23 @@ void AttentionProblem::fill_blocks(Random& random) {
   }
 }
 
+void AttentionProblem::tell_heads(Random& random) {
+  for (std::size_t i = 0; i < k_positions_.size() * blocks_.size(); ++i)
+    seen_by_.push_back(static_cast<SeenBy>(random.integer(0, (std::int64_t{1} << 62) - 1)));
+  auto next = seen_by_.begin();
+  for (auto& blocks : blocks_) {
+    for (KvBlockRef& block : blocks) {
+      const auto end = next + static_cast<std::ptrdiff_t>(block.n_tokens);
+      if (random.chance(0.3)) {
+        std::fill(next, end, kSeenByAll);
+      } else {
+        block.seen_by = std::to_address(next);
+      }
+      next = end;
+    }
+  }
+}
+
 void AttentionProblem::make_items() {
   const TensorView<const float, 3> q(q_there_.data(), {shape_.q_len, n_heads(), shape_.head_dim});
   for (std::int64_t head = 0; head < shape_.n_kv_heads; ++head) {
@@ -161,6 +181,7 @@ reference::AttentionCase AttentionProblem::reference_case() const {
           .v = {v_.begin(), v_.end()},
           .k_positions = k_positions_,
           .masks = {{shape_.mask.sink, shape_.mask.recent}},
+          .seen_by = seen_by_,
           .sink_logits = {},
           .sm_scale = sm_scale_};
 }

@@ -22,8 +22,9 @@ struct AttentionShape {
   KvType k_type = KvType::kF32;
   KvType v_type = KvType::kF32;
   AttentionMask mask = {};
-  bool gaps = true;         // positions jump between blocks, blocks are partly filled and shuffled
-  bool after_keys = false;  // all queries come after all keys (decode)
+  bool gaps = true;          // positions jump between blocks, blocks are partly filled and shuffled
+  bool after_keys = false;   // all queries come after all keys (decode)
+  bool tells_heads = false;  // each slot of some blocks is seen by some query heads
   // Of scores. With large ones, queries are numbers that bf16 holds: rounding them would show.
   float deviation = 1.0F;
 };
@@ -54,6 +55,7 @@ class AttentionProblem {
  private:
   void place_blocks(Random& random);
   void fill_blocks(Random& random);
+  void tell_heads(Random& random);
   void make_items();
 
   StreamRef stream_;
@@ -67,6 +69,7 @@ class AttentionProblem {
   std::vector<Memory<std::byte>> memory_;  // [n_kv_heads * n_blocks]
   Memory<float> q_there_;
   std::vector<std::vector<KvBlockRef>> blocks_;  // of each KV head
+  std::vector<SeenBy> seen_by_;                  // [n_kv_heads, kv_len], or empty
   std::vector<AttentionItem> items_;             // of each KV head
   StateThere state_;
 };

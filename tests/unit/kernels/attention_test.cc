@@ -78,6 +78,18 @@ TEST_P(Attention, EveryHeadDimAndTypeMatchesTheReference) {
   }
 }
 
+TEST_P(Attention, SlotsThatSomeQueryHeadsSeeMatchTheReference) {
+  if (stream().device() != Device::kCpu) GTEST_SKIP() << "CPUs only";
+  Random random(base_seed() + 77);
+  for (int i = 0; i < 40 * intensity(); ++i) {
+    AttentionShape shape = random_shape(random);
+    shape.gqa_group = std::min<std::int64_t>(shape.gqa_group, 61);
+    shape.tells_heads = true;
+    expect_reference(shape, base_seed() + static_cast<std::uint64_t>(i));
+    if (HasFailure()) return;
+  }
+}
+
 // The other way than this machine's maker suggests.
 TEST_P(Attention, EitherWayOfMultiplyingBf16MatchesTheReference) {
   const bool usual = bf16_pairs();
@@ -478,6 +490,8 @@ TEST(AttentionArguments, BadOnesAreRefused) {
   const std::vector<KvBlockRef> blocks = {{items[0].blocks[0].data, 0, 65}};
   items[0].blocks = blocks;
   refused(args, "block 0 has 65 tokens");
+  AttentionProblem many(StreamRef::cpu(), {.gqa_group = 65, .n_blocks = 9, .tells_heads = true}, 1);
+  refused(many.args(), "some of 65 heads see");
 }
 
 }  // namespace

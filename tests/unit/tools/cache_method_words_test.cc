@@ -37,6 +37,7 @@ TEST(CacheMethodWords, ReadsBackWhatItWrites) {
         "infinite:sink=4,cap=100,slide=10,positions=text",
         "snapkv:capacity=9,ratio=0.5,window=3,kernel=7,pool=max,group=max,"
         "after=prompt",
+        "snapkv:capacity=9,ratio=0,window=3,kernel=5,pool=avg,group=each,after=document",
         "adakv:capacity=9,ratio=0,window=3,kernel=7,pool=none,group=mean,"
         "after=document,floor=0.25",
         "tova:capacity=9,ratio=0.125,after=document", "tova:capacity=9,ratio=0,after=token",
