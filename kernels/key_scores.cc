@@ -111,6 +111,12 @@ ExpSum merged(const ExpSum& a, const ExpSum& b) {
   return {max, a.sum * std::exp(a.max - max) + b.sum * std::exp(b.max - max)};
 }
 
+void add_sink_logits(std::span<const float> sink_logits, std::span<ExpSum> all) {
+  if (sink_logits.empty()) return;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    all[i] = merged(all[i], {static_cast<double>(sink_logits[i % sink_logits.size()]), 1});
+}
+
 KeyScores score_keys(const KeyScoresArgs& args) {
   check(args);
   KeyScores out{.n_queries = args.q.dim(0), .gqa_group = args.q.dim(1)};
@@ -165,12 +171,44 @@ std::vector<float> key_masses(const KeyScores& keys, std::span<const ExpSum> all
   return masses;
 }
 
-void add_key_masses(const KeyScores& keys, std::span<const ExpSum> all, std::span<double> sums) {
-  const std::int64_t n_rows = keys.n_queries * keys.gqa_group;
-  require_equal("add_key_masses", "sums of exp", static_cast<std::int64_t>(all.size()), n_rows);
+namespace {
+
+Normalisers normalisers_of(const KeyScores& keys, std::span<const ExpSum> all,
+                           std::span<const double> sums) {
+  require_equal("add_key_masses", "sums of exp", static_cast<std::int64_t>(all.size()),
+                keys.n_queries * keys.gqa_group);
   require_equal("add_key_masses", "sums", static_cast<std::int64_t>(sums.size()), keys.n_keys);
   Normalisers rows;
   for (const ExpSum& sum : all) rows.add(sum);
+  return rows;
+}
+
+}  // namespace
+
+void add_key_masses_from(const KeyScores& keys, std::span<const ExpSum> all,
+                         std::span<const std::int64_t> first_keys, std::span<double> sums) {
+  require_equal("add_key_masses_from", "first keys", static_cast<std::int64_t>(first_keys.size()),
+                keys.n_queries);
+  const Normalisers rows = normalisers_of(keys, all, sums);
+  parallel_rows(keys.n_keys, keys.n_queries, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t query = 0; query < keys.n_queries; ++query) {
+      const std::int64_t first = std::max(begin, first_keys[static_cast<std::size_t>(query)]);
+      if (first >= end) continue;
+      const std::int64_t row = query * keys.gqa_group;
+      cpu::kernels().add_exps({.scores = keys.scores.data() + row * keys.n_keys + first,
+                               .score_stride = keys.n_keys,
+                               .n_rows = keys.gqa_group,
+                               .maxima = rows.maxima.data() + row,
+                               .inverses = rows.inverses.data() + row,
+                               .sums = sums.data() + first,
+                               .n = end - first});
+    }
+  });
+}
+
+void add_key_masses(const KeyScores& keys, std::span<const ExpSum> all, std::span<double> sums) {
+  const std::int64_t n_rows = keys.n_queries * keys.gqa_group;
+  const Normalisers rows = normalisers_of(keys, all, sums);
   parallel_rows(keys.n_keys, n_rows, [&](std::int64_t begin, std::int64_t end) {
     cpu::kernels().add_exps({.scores = keys.scores.data() + begin,
                              .score_stride = keys.n_keys,

@@ -46,6 +46,10 @@ struct KeyScores {
 // Throws kInvalidArgument for shapes that do not fit.
 KeyScores score_keys(const KeyScoresArgs& args);
 
+// Counts a key of value zero with these logits [gqa_group], not scaled, among all keys (as
+// finish_attention does): of sums [n_queries, gqa_group]. Nothing where there are no logits.
+void add_sink_logits(std::span<const float> sink_logits, std::span<ExpSum> all);
+
 // For each query head and key the sum over queries of exp(score) / (all sums): [gqa_group, n_keys].
 // `all` [n_queries, gqa_group] is of all keys there are, here and elsewhere.
 std::vector<float> key_masses(const KeyScores& keys, std::span<const ExpSum> all);
@@ -53,5 +57,9 @@ std::vector<float> key_masses(const KeyScores& keys, std::span<const ExpSum> all
 // Adds the same, of all query heads of the group, to sums [n_keys]: query after query, so that it
 // does not matter which queries come together.
 void add_key_masses(const KeyScores& keys, std::span<const ExpSum> all, std::span<double> sums);
+
+// The same of each query's keys from number first_keys[query] on alone; [n_queries].
+void add_key_masses_from(const KeyScores& keys, std::span<const ExpSum> all,
+                         std::span<const std::int64_t> first_keys, std::span<double> sums);
 
 }  // namespace longhaul

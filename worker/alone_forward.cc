@@ -9,7 +9,7 @@
 namespace longhaul {
 
 AloneForward::AloneForward(LayerCompute& compute, const CacheLayout& layout)
-    : spec_(compute.spec()),
+    : weights_(compute.weights()),
       layout_(layout),
       n_observed_(observes_all(layout) ? std::numeric_limits<std::int64_t>::max()
                                        : n_observed_queries(layout)),
@@ -43,7 +43,7 @@ TensorView<const float, 2> AloneForward::decode(std::span<const DecodeRow> rows,
 
 void AloneForward::compact(SequenceCache& cache, KeepWhen when) {
   const GatherBytes alone = of_one_rank;
-  longhaul::compact({.spec = spec_, .layout = layout_, .when = when, .gather = alone}, cache);
+  longhaul::compact({.weights = weights_, .layout = layout_, .when = when, .gather = alone}, cache);
 }
 
 }  // namespace longhaul

@@ -70,7 +70,7 @@ void Transformer::observe(LayerId number, const Batch& batch) {
     }
     if (all) {
       const ObservedQueries::Rows rows = rows_of(segment.rows);
-      accumulate({.spec = compute_.spec(),
+      accumulate({.weights = compute_.weights(),
                   .layout = layout_,
                   .layer = number,
                   .rows = rows,
@@ -82,8 +82,10 @@ void Transformer::observe(LayerId number, const Batch& batch) {
 
 // Tokens that methods drop at every step, after the step's queries were asked.
 void Transformer::evict(LayerId number, const Batch& batch) {
-  const CompactionArgs args{
-      .spec = compute_.spec(), .layout = layout_, .when = KeepWhen::kAfterToken, .gather = alone_};
+  const CompactionArgs args{.weights = compute_.weights(),
+                            .layout = layout_,
+                            .when = KeepWhen::kAfterToken,
+                            .gather = alone_};
   for (const BatchSegment& segment : batch.segments) compact_layer(args, number, *segment.cache);
 }
 

@@ -348,6 +348,13 @@ Weights::Weights(Weights&&) noexcept = default;
 Weights& Weights::operator=(Weights&&) noexcept = default;
 Weights::~Weights() = default;
 
+std::span<const float> sink_logits_of(const Weights& weights, LayerId layer, KvHeadId kv_head) {
+  const std::span<const float> all = weights.layer(layer).sink_logits;
+  if (all.empty()) return {};
+  const auto group = static_cast<std::size_t>(weights.spec().gqa_group());
+  return all.subspan(static_cast<std::size_t>(kv_head.value) * group, group);
+}
+
 Weights Weights::load(const ModelFolder& folder, Extent layers, std::optional<DType> dtype,
                       const DeviceId& device) {
   return Weights(folder.config().spec, layers, device, FolderSource(folder, dtype));

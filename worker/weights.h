@@ -88,4 +88,7 @@ class Weights {
   std::unique_ptr<Memory> memory_;  // keeps alive what the views look at
 };
 
+// The sink logits of a KV head's query heads; empty where the model has none.
+std::span<const float> sink_logits_of(const Weights& weights, LayerId layer, KvHeadId kv_head);
+
 }  // namespace longhaul

@@ -94,6 +94,15 @@ void require_can_be_saved(const HeadTable& heads) {
     throw Error(ErrorCode::kUnsupported, *what + " cannot be saved");
 }
 
+std::shared_ptr<const TokenClasses> token_classes_of(const WorkerConfig& config) {
+  if (!heads_of(config).needs_token_classes()) return nullptr;
+  require(
+      config.token_classes != nullptr && static_cast<std::int64_t>(config.token_classes->size()) ==
+                                             config.weights->spec().vocab_size,
+      "WorkerConfig: the classes of the vocabulary's tokens are missing");
+  return config.token_classes;
+}
+
 RowBits row_bits(const WorkerConfig& config) {
   const bool reproducible = config.place ? config.place->plan->reproducible : config.reproducible;
   if (!reproducible) return RowBits::kFastest;
@@ -152,6 +161,7 @@ Worker::Worker(const WorkerConfig& config)
       decode_graphs_(config.decode_graphs),
       layout_(heads_of(config), layers_of(config, stage_), block_shape(config)),
       pool_(layout_.shape(), config.cache_limit_bytes, queue_.stream()),
+      token_classes_(token_classes_of(config)),
       compute_(*weights_, queue_.stream(), row_bits(config)),
       logits_reader_(compute_),
       board_(config.board),

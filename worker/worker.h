@@ -20,6 +20,7 @@
 #include "kernels/device_tensor.h"
 #include "kernels/probes/device_probes.h"
 #include "model/heads/head_table.h"
+#include "model/token_class.h"
 #include "worker/forward.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_layout.h"
@@ -44,7 +45,10 @@ struct WorkerConfig {
   KvType v_type = KvType::kF32;                   // of cached values
   std::int64_t block_size = 64;                   // tokens of a cache block
   std::optional<std::size_t> cache_limit_bytes =
-      std::nullopt;   // of slabs; none: what the system or the GPU gives
+      std::nullopt;  // of slabs; none: what the system or the GPU gives
+  // [vocab_size] what kinds of tokens there are, for heads that ask for that
+  // (HeadTable::needs_token_classes).
+  std::shared_ptr<const TokenClasses> token_classes = nullptr;
   int n_threads = 0;  // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
   // The same bits with any chunks, batches and threads, and on any ranks
   // (partition/reproducible.h). With a place: the plan's.
@@ -130,6 +134,8 @@ class Worker {
   void keep_last_hidden(std::span<Sequence* const> rows, const TensorView<const float, 2>& hidden,
                         std::span<const std::int64_t> hidden_rows);
   void check_row(const DecodeBatch::Row& row, const Sequence& sequence) const;
+  // The step's tokens from the sequence's n_tokens on, for heads that ask what kinds they are.
+  void note_classes(Sequence& sequence, std::span<const std::int32_t> tokens) const;
   // Keeps the guesses of its last row that came true.
   void settle(Sequence& sequence, std::int64_t n_wrong);
   template <typename Work>
@@ -163,6 +169,7 @@ class Worker {
   bool decode_graphs_;
   CacheLayout layout_;
   BlockPool pool_;
+  std::shared_ptr<const TokenClasses> token_classes_;  // null where no head asks
   LayerCompute compute_;
   LogitsReader logits_reader_;
   std::unique_ptr<Forward> forward_;

@@ -90,7 +90,13 @@ StepDone Worker::run(const PrefillChunk& command) {
   return done;
 }
 
+void Worker::note_classes(Sequence& sequence, std::span<const std::int32_t> tokens) const {
+  if (token_classes_ == nullptr) return;
+  sequence.cache.classes().set({sequence.n_tokens}, *token_classes_, tokens);
+}
+
 StepDone Worker::prefill(const PrefillChunk& command, Sequence& sequence) {
+  note_classes(sequence, command.tokens);
   const bool scores = command.score_logprobs >= 0;
   const ForwardChunk chunk{.cache = sequence.cache,
                            .first_position = {sequence.n_tokens},
@@ -178,6 +184,7 @@ StepDone Worker::decode(const DecodeBatch& command, std::span<Sequence* const> r
     decode_rows.push_back({&rows[i]->cache, {rows[i]->n_tokens}, n_guesses});
     tokens.push_back(row.token);
     tokens.insert(tokens.end(), row.guesses.begin(), row.guesses.end());
+    note_classes(*rows[i], std::span(tokens).last(row.guesses.size() + 1));
   }
   const bool guesses = tokens.size() > rows.size();
   std::optional<PhaseTimer> whole;

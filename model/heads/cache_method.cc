@@ -106,6 +106,21 @@ struct PolicyOf {
                                .observe = ObserveLast{1},
                                .select = SelectAmong::kLayerAlike}};
   }
+  HeadPolicy operator()(const FastGenMethod& m) const {
+    const auto check_share = [](const char* name, double x) {
+      require(0 <= x && x <= 1,
+              fmt::format("fastgen: {}={} must be at least 0 and no more than 1", name, x));
+    };
+    check_share("threshold", m.threshold);
+    check_share("frequent", m.frequent);
+    check_share("local", m.local);
+    require(m.sink >= 0, fmt::format("fastgen: sink={} must not be negative", m.sink));
+    return {.keep = KeepBudget{.share = 1,
+                               .n_sink = m.sink,
+                               .when = m.after,
+                               .observe = ObserveAll{},
+                               .recover = Recover{m.threshold, m.frequent, m.local}}};
+  }
   HeadPolicy operator()(const H2oMethod& m) const {
     require(m.recent >= 1 && m.recent <= m.capacity,
             fmt::format("h2o: recent={} must be at least 1 and no more than capacity={}", m.recent,
@@ -129,6 +144,7 @@ struct SetBudget {
   std::int64_t n_tokens;
 
   void operator()(DenseMethod&) const {}
+  void operator()(FastGenMethod&) const {}
   void operator()(StreamingMethod& m) const { m.window = n_tokens; }
   void operator()(WindowMethod& m) const { m.window = n_tokens; }
   void operator()(RazorMethod& m) const { m.window = n_tokens; }
@@ -221,6 +237,7 @@ bool leaves_rest(const HeadTable& heads) {
 
 std::optional<std::string> what_cannot_be_saved(const HeadTable& heads) {
   if (leaves_rest(heads)) return "what compensation keys (razor) are made of";
+  if (heads.needs_token_classes()) return "the recipes that heads go by (fastgen)";
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
       const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);

@@ -90,6 +90,18 @@ struct H2oMethod {
   bool operator==(const H2oMethod&) const = default;
 };
 
+// FastGen (Ge et al. 2023, arXiv 2310.01801, section 4): each head keeps by the cheapest recipe
+// that recovers enough of the prompt's attention: special tokens; punctuation; frequent tokens;
+// local ones; everything. Found when the text is whole; then it goes on at every token.
+struct FastGenMethod {
+  double threshold = 0.95;  // of the attention of all of the text's queries
+  double frequent = 0.3;    // the most attended tokens, as a share of the text's
+  double local = 0.3;       // the last tokens, as a share of those up to a query
+  std::int64_t sink = 0;    // first tokens that count as special ones
+  KeepWhen after = KeepWhen::kAfterToken;
+  bool operator==(const FastGenMethod&) const = default;
+};
+
 // TOVA (Oren et al. 2024, arXiv 2401.06104, section 3.2): what the last query attends to, all heads
 // of a layer keeping the same tokens; once when the text is whole, or then and at every token.
 struct TovaMethod {
@@ -108,12 +120,13 @@ struct QuestMethod {
   bool operator==(const QuestMethod&) const = default;
 };
 
-using CacheMethod =
-    std::variant<DenseMethod, StreamingMethod, WindowMethod, SlideMethod, SnapKvMethod,
-                 PyramidKvMethod, AdaKvMethod, TovaMethod, H2oMethod, QuestMethod, RazorMethod>;
+using CacheMethod = std::variant<DenseMethod, StreamingMethod, WindowMethod, SlideMethod,
+                                 SnapKvMethod, PyramidKvMethod, AdaKvMethod, TovaMethod, H2oMethod,
+                                 QuestMethod, RazorMethod, FastGenMethod>;
 
 // The same method with a cache of so many tokens for each head, whatever it says itself; of dense
-// itself. A slide is no longer than half of what it slides in.
+// itself, and of fastgen, which finds out how many it takes. A slide is no longer than half of what
+// it slides in.
 CacheMethod with_budget(CacheMethod method, std::int64_t n_tokens);
 
 // What the method says of a head of a model with so many layers, whose KV heads have so many query

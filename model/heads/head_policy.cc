@@ -56,6 +56,14 @@ void check(const KeepBudget& keep) {
   require(0 <= keep.share && keep.share <= 1 && 0 <= keep.head_floor && keep.head_floor <= 1,
           fmt::format("cache budget: a share of {} with a floor of {}; give 0 to 1", keep.share,
                       keep.head_floor));
+  if (const auto& recover = keep.recover) {
+    const auto is_share = [](double x) { return 0 <= x && x <= 1; };
+    require(is_share(recover->threshold) && is_share(recover->frequent) && is_share(recover->local),
+            fmt::format("recovered attention: {} of it by shares of {} and {}; give 0 to 1",
+                        recover->threshold, recover->frequent, recover->local));
+    require(keep.share == 1 && keep.n_recent == 0,
+            "recovered attention: it may take all tokens, and recipes say which last ones");
+  }
   require(1 <= keep.n_choosers && keep.n_choosers <= kMostChoosers &&
               (keep.n_choosers == 1 || keep.group == GroupScore::kEach),
           fmt::format("cache budget: {} query heads choose; 1 to {} can, each for itself",
@@ -74,8 +82,18 @@ std::optional<std::string> unsupported_choice(const HeadPolicy& policy) {
   return std::nullopt;
 }
 
+std::optional<std::string> unsupported_recovery(const KeepBudget& keep) {
+  if (!std::holds_alternative<ObserveAll>(keep.observe))
+    return "recovered attention of some queries alone";
+  if (keep.select != SelectAmong::kHead) return "recovered attention of several heads together";
+  return std::nullopt;
+}
+
 std::optional<std::string> unsupported_budget(const KeepBudget& keep, const See& see) {
   if (!std::holds_alternative<SeeAll>(see)) return "tokens kept by their scores beside a window";
+  if (keep.recover) {
+    if (const auto part = unsupported_recovery(keep)) return part;
+  }
   if (std::holds_alternative<ObserveAll>(keep.observe)) {
     if (keep.pool.kind != PoolKind::kNone) return "pooled scores of all queries";
     if (keep.group != GroupScore::kMean) return "a group's scores of all queries but by their mean";
@@ -86,7 +104,7 @@ std::optional<std::string> unsupported_budget(const KeepBudget& keep, const See&
   if (keep.when != KeepWhen::kAfterToken) return std::nullopt;
   if (keep.group == GroupScore::kEach)
     return "query heads that choose by themselves at every token";
-  if (keep.share > 0) return "a share of the tokens kept at every token";
+  if (keep.share > 0 && !keep.recover) return "a share of the tokens kept at every token";
   if (keep.select == SelectAmong::kLayerShared) return "budgets shared by heads at every token";
   return std::nullopt;
 }

@@ -123,6 +123,15 @@ inline constexpr std::int64_t kMostChoosers = 64;
 // Whose tokens compete: a head's own; those of a layer, all heads keeping the same; those of a
 // layer, heads sharing the budget (Ada-KV).
 enum class SelectAmong : std::uint8_t { kHead, kLayerAlike, kLayerShared };
+// As many tokens as it takes, instead of a budget (FastGen, Ge et al. 2023, arXiv 2310.01801,
+// section 4; model/heads/recipe.h): when a text is whole, a head keeps by the first of a few
+// recipes that recovers enough of its attention.
+struct Recover {
+  double threshold = 0.95;  // of the attention of the text's queries
+  double frequent = 0.3;    // the most attended tokens, as a share of the text's
+  double local = 0.3;       // the last tokens, as a share of those up to a query
+  bool operator==(const Recover&) const = default;
+};
 // Of each that chooses the n_tokens with the highest scores, equal ones by the lower position; the
 // first n_sink and the last n_recent are among them whatever their scores (SnapKV, H2O, TOVA,
 // PyramidKV, Ada-KV).
@@ -139,6 +148,7 @@ struct KeepBudget {
   GroupScore group = GroupScore::kMean;
   std::int64_t n_choosers = 1;  // of kEach: the query heads of the group, at most kMostChoosers
   SelectAmong select = SelectAmong::kHead;
+  std::optional<Recover> recover = std::nullopt;  // then share is 1: it may take all
   bool operator==(const KeepBudget&) const = default;
 };
 using Keep = std::variant<KeepSeen, KeepBudget>;

@@ -59,6 +59,10 @@ std::string budgets_in_words(const HeadTable& heads) {
       if (!most || size(*keep) > size(*most)) most = *keep;
     }
   }
+  if (most->recover) {
+    return fmt::format("as many as recover {:.3g} % of a text's attention",
+                       100 * most->recover->threshold);
+  }
   const auto words = [](const KeepBudget& keep) {
     return keep.share > 0 ? fmt::format("{:.3g} %", 100 * keep.share)
                           : fmt::format("{}", keep.n_tokens);
@@ -173,6 +177,13 @@ bool HeadTable::chooses_in_answers() const {
     const auto* keep = std::get_if<KeepBudget>(&policy.keep);
     return (keep != nullptr && keep->when != KeepWhen::kAfterDocument) ||
            std::holds_alternative<ReadTopPages>(policy.choose);
+  });
+}
+
+bool HeadTable::needs_token_classes() const {
+  return std::any_of(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
+    const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+    return keep != nullptr && keep->recover.has_value();
   });
 }
 

@@ -35,6 +35,8 @@ class HeadTable {
   // Whether some heads choose tokens or pages by where a prompt ended, or while an answer grows:
   // then an answer's caches are not those of a prompt of the same tokens.
   bool chooses_in_answers() const;
+  // Whether heads ask what kinds of tokens a text has (model/token_class.h).
+  bool needs_token_classes() const;
   // Whether a sequence can take back its newest tokens: no head has dropped others for their sake,
   // or keeps bounds or sums that hang on them.
   bool can_take_back() const;

@@ -53,6 +53,12 @@ double share_in(const JsonField& field) {
   return share;
 }
 
+Recover recover_in(const JsonField& field) {
+  return {.threshold = share_in(field.at("threshold")),
+          .frequent = share_in(field.at("frequent")),
+          .local = share_in(field.at("local"))};
+}
+
 }  // namespace
 
 Json keep_to_json(const KeepBudget& keep) {
@@ -70,6 +76,11 @@ Json keep_to_json(const KeepBudget& keep) {
                   {"group", word_of(keep.group, kGroups)},
                   {"among", word_of(keep.select, kSelections)}};
   if (keep.n_choosers > 1) json.emplace_back("choosers", Json(keep.n_choosers));
+  if (keep.recover) {
+    json.emplace_back("recover", Json(JsonObject{{"threshold", Json(keep.recover->threshold)},
+                                                 {"frequent", Json(keep.recover->frequent)},
+                                                 {"local", Json(keep.recover->local)}}));
+  }
   return json;
 }
 
@@ -91,6 +102,7 @@ KeepBudget keep_from_json(const JsonField& field) {
   keep.group = value_of(field.at("group"), kGroups);
   if (const auto choosers = field.find("choosers"))
     keep.n_choosers = choosers->as_integer(1, kMostChoosers);
+  if (const auto recover = field.find("recover")) keep.recover = recover_in(*recover);
   keep.select = value_of(field.at("among"), kSelections);
   return keep;
 }

@@ -10,6 +10,7 @@
 #include "partition/check_plan.h"
 #include "tests/multirank/ring_cases.h"
 #include "tests/property/chosen_tokens.h"
+#include "tests/property/recovered_tokens.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/paths.h"
 #include "tests/support/tolerance.h"
@@ -38,8 +39,13 @@ void add(KeptTokens& all, const KeptTokens& more) {
 
 Outcome run_alone(const std::shared_ptr<const Weights>& weights, const HeadTable& heads,
                   std::int64_t block_size, std::span<const StepCommand> script,
-                  SequenceId looked_at) {
-  Worker worker({.weights = weights, .heads = heads, .block_size = block_size, .n_threads = 1});
+                  SequenceId looked_at,
+                  const std::shared_ptr<const TokenClasses>& classes = nullptr) {
+  Worker worker({.weights = weights,
+                 .heads = heads,
+                 .block_size = block_size,
+                 .token_classes = classes,
+                 .n_threads = 1});
   Outcome run;
   for (const StepCommand& command : script) run.results.push_back(done(worker.step(command)));
   run.kept = held_by(worker, looked_at, weights->spec(), n_choosers(heads));
@@ -48,7 +54,8 @@ Outcome run_alone(const std::shared_ptr<const Weights>& weights, const HeadTable
 
 Outcome run_on_ranks(const std::shared_ptr<const Weights>& weights, const Plan& plan,
                      std::int64_t n_ranks, std::span<const StepCommand> script,
-                     SequenceId looked_at) {
+                     SequenceId looked_at,
+                     const std::shared_ptr<const TokenClasses>& classes = nullptr) {
   const auto shared_plan = std::make_shared<const Plan>(plan);
   const auto cluster = std::make_shared<const ClusterSpec>(equal_cluster(n_ranks, 1 << 30));
   Outcome run;
@@ -56,6 +63,7 @@ Outcome run_on_ranks(const std::shared_ptr<const Weights>& weights, const Plan& 
   std::mutex mutex;
   run_in_process(static_cast<int>(n_ranks), [&](Communicator& comm) {
     Worker worker({.weights = weights,
+                   .token_classes = classes,
                    .n_threads = 1,
                    .place = RingPlace{.plan = shared_plan, .cluster = cluster, .comm = &comm}});
     for (std::size_t i = 0; i < script.size(); ++i) {
@@ -185,6 +193,56 @@ TEST_P(ChosenTokensOnRings, TokensDroppedAtEveryStepAreThoseOfOneRank) {
     const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
     const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
     const Outcome got = run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at);
+    EXPECT_EQ(got.kept, want.kept);
+    const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
+    EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
+    if (HasFailure()) return;
+  }
+  EXPECT_GE(n_clear, 1);
+}
+
+// Tokens kept by the recipe that recovers enough of a head's attention (FastGen).
+TEST_P(ChosenTokensOnRings, RecipesAndWhatTheyKeepAreThoseOfOneRank) {
+  constexpr double kClear = 2e-5;
+  const std::int64_t n_ranks = GetParam();
+  int n_clear = 0;
+  for (int round = 0; round < 4 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
+                               static_cast<std::uint64_t>(n_ranks) * 100'000;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const ModelSpec spec = random_spec(random);
+    const KeepWhen when = round % 2 == 0 ? KeepWhen::kAfterToken : KeepWhen::kAfterDocument;
+    const HeadTable heads = heads_with(spec, random_recovery(random, when));
+    const auto classes =
+        std::make_shared<const TokenClasses>(random_classes(random, spec.vocab_size));
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .seed = seed});
+    const ModelFolder model(folder.path());
+    const Dialogue dialogue = random_dialogue(random, spec, when);
+    const bool is_clear = std::ranges::all_of(dialogue.prompts, [&](const auto& prompt) {
+      std::vector<std::int32_t> text = prompt;
+      for (std::int32_t token = kFirstAnswer; token < kAnswersEnd; ++token) text.push_back(token);
+      const auto n_whole = when == KeepWhen::kAfterDocument
+                               ? static_cast<std::int64_t>(dialogue.looked_at_text.size())
+                               : static_cast<std::int64_t>(prompt.size());
+      const EvictionRun run =
+          recover_by_definition(ReferenceModel(model), text, n_whole, heads, *classes);
+      return run.margin >= kClear;
+    });
+    if (!is_clear) continue;
+    ++n_clear;
+    const auto weights = std::make_shared<const Weights>(Weights::load(model));
+    const KvFormat kv{.k_type = KvType::kF32,
+                      .v_type = KvType::kF32,
+                      .block_size = 16 * random.integer(1, 2),
+                      .head_dim = spec.head_dim};
+    const Outcome want =
+        run_alone(weights, heads, kv.block_size, dialogue.script, dialogue.looked_at, classes);
+    const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
+    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
+    const Outcome got =
+        run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at, classes);
     EXPECT_EQ(got.kept, want.kept);
     const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
     EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");

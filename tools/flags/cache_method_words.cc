@@ -146,6 +146,13 @@ constexpr auto fields_of(const H2oMethod&) {
   return std::tuple(Field<M, std::int64_t>{"capacity", &M::capacity},
                     Field<M, std::int64_t>{"recent", &M::recent});
 }
+constexpr auto fields_of(const FastGenMethod&) {
+  using M = FastGenMethod;
+  return std::tuple(Field<M, double>{"threshold", &M::threshold},
+                    Field<M, double>{"frequent", &M::frequent},
+                    Field<M, double>{"local", &M::local}, Field<M, std::int64_t>{"sink", &M::sink},
+                    Field<M, KeepWhen>{"after", &M::after});
+}
 constexpr auto fields_of(const QuestMethod&) {
   using M = QuestMethod;
   return std::tuple(Field<M, std::int64_t>{"budget", &M::budget},
@@ -165,6 +172,7 @@ struct NameOf {
   std::string_view operator()(const H2oMethod&) const { return "h2o"; }
   std::string_view operator()(const QuestMethod&) const { return "quest"; }
   std::string_view operator()(const RazorMethod&) const { return "razor"; }
+  std::string_view operator()(const FastGenMethod&) const { return "fastgen"; }
 };
 
 // Names that mean the same.

@@ -17,6 +17,7 @@ WorkerConfig worker_config(const JobConfig& config, const JobWork& work) {
   worker.device = chosen_device(config.device);
   worker.weights = work.model->all_layers(worker.device);
   worker.heads = work.heads;
+  if (work.heads.needs_token_classes()) worker.token_classes = work.model->token_classes();
   worker.k_type = work.workload.k_type;
   worker.v_type = work.workload.v_type;
   worker.block_size = work.workload.block_size;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "coordinator/fingerprint.h"
+#include "model/tokenizer/token_classes.h"
 #include "partition/model_fingerprint.h"
 #include "tools/job/input_errors.h"
 
@@ -30,6 +31,14 @@ std::shared_ptr<const Weights> ModelSource::layers(Extent layers, const DeviceId
 
 std::shared_ptr<const Weights> ModelSource::all_layers(const DeviceId& device) {
   return layers({0, spec_.n_layers}, device);
+}
+
+std::shared_ptr<const TokenClasses> ModelSource::token_classes() {
+  const std::lock_guard lock(mutex_);
+  if (token_classes_) return token_classes_;
+  TokenClasses classes(static_cast<std::size_t>(spec_.vocab_size), TokenClass::kOther);
+  if (folder_) classes = longhaul::token_classes(open_tokenizer(*folder_), spec_.vocab_size);
+  return token_classes_ = std::make_shared<const TokenClasses>(std::move(classes));
 }
 
 std::shared_ptr<ModelSource> source_of(std::shared_ptr<const ModelFolder> folder,

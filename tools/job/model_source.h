@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "model/model_folder.h"
+#include "model/token_class.h"
 #include "worker/weights.h"
 
 namespace longhaul {
@@ -36,6 +37,9 @@ class ModelSource {
   // Blocks while they are read; throws what `load` throws.
   std::shared_ptr<const Weights> layers(Extent layers, const DeviceId& device);
   std::shared_ptr<const Weights> all_layers(const DeviceId& device);
+  // What kinds of tokens its tokenizer has; of weights that come from no folder none is special.
+  // Read the first time.
+  std::shared_ptr<const TokenClasses> token_classes();
 
  private:
   ModelSpec spec_;
@@ -44,6 +48,7 @@ class ModelSource {
   std::shared_ptr<const ModelFolder> folder_;
   std::mutex mutex_;  // guards shelf_; held while reading
   std::map<std::pair<Extent, std::string>, std::shared_ptr<const Weights>> shelf_;  // by device
+  std::shared_ptr<const TokenClasses> token_classes_;
 };
 
 // A folder's weights, converted to `asked` where given.

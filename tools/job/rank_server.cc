@@ -112,7 +112,9 @@ void RankServer::serve_plan(ModelSource& model, WorkerLink& link, const PlanMake
   const Stopwatch loading;
   WorkerConfig worker;
   agree_on(comm_, [&] {
-    if (standing) worker.weights = model.layers(standing->stage_of(plan).layers, device_);
+    if (!standing) return;
+    worker.weights = model.layers(standing->stage_of(plan).layers, device_);
+    if (plan.heads.needs_token_classes()) worker.token_classes = model.token_classes();
   });
   log_event("weights_read",
             {{"plan", plan_hash(plan)},

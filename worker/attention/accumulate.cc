@@ -19,19 +19,44 @@ std::int64_t queries_at_once(const ModelSpec& spec, const ObservedQueries::Rows&
   return std::clamp(kMostScores / (spec.n_heads * n_keys), kFewest, kMost);
 }
 
-std::vector<KvHeadId> observing_heads(const CacheLayout& layout, LayerId layer) {
+const KeepBudget* budget_that_observes_all(const HeadPolicy& policy) {
+  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+  const bool observes = keep != nullptr && std::holds_alternative<ObserveAll>(keep->observe);
+  return observes ? keep : nullptr;
+}
+
+// Those of the layer that still choose by what is summed up.
+std::vector<KvHeadId> observing_heads(const AccumulateArgs& args, const SequenceCache& cache) {
   std::vector<KvHeadId> heads;
-  for (const KvHeadId kv_head : layout.kv_head_ids()) {
-    const auto* keep = std::get_if<KeepBudget>(&layout.policy(layer, kv_head).keep);
-    if (keep != nullptr && std::holds_alternative<ObserveAll>(keep->observe))
+  for (const KvHeadId kv_head : args.layout.kv_head_ids()) {
+    const auto* keep = budget_that_observes_all(args.layout.policy(args.layer, kv_head));
+    if (keep == nullptr) continue;
+    const std::optional<Recipe> recipe = cache.recipe(args.layer, kv_head);
+    if (!recipe || (keep->when == KeepWhen::kAfterToken && recipe->asks_for_attention()))
       heads.push_back(kv_head);
   }
   return heads;
 }
 
+// The local part of a head's sums, while its recipe is not found yet.
+void add_local_masses(const AccumulateArgs& args, KvHeadId kv_head, Extent rows,
+                      const KeyScores& scores, std::span<const ExpSum> sums, SequenceCache& cache) {
+  const auto* keep = budget_that_observes_all(args.layout.policy(args.layer, kv_head));
+  if (!keep->recover || cache.recipe(args.layer, kv_head)) return;
+  const std::vector<TokenPos> keys = cache.head(args.layer, kv_head).positions();
+  std::vector<std::int64_t> first_keys;
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    const std::int64_t position = args.rows.positions[static_cast<std::size_t>(row)];
+    const TokenPos first{position - local_window(*keep->recover, position) + 1};
+    first_keys.push_back(std::lower_bound(keys.begin(), keys.end(), first) - keys.begin());
+  }
+  add_key_masses_from(scores, sums, first_keys,
+                      cache.local_mass(args.layer, kv_head).own(scores.n_keys));
+}
+
 KeyScores score(const AccumulateArgs& args, KvHeadId kv_head, Extent rows,
                 const SequenceCache& cache) {
-  const ModelSpec& spec = args.spec;
+  const ModelSpec& spec = args.weights.spec();
   const std::int64_t row_size = spec.n_heads * spec.head_dim;
   const float* first =
       args.rows.q.data() + rows.begin * row_size + kv_head.value * spec.gqa_group() * spec.head_dim;
@@ -60,7 +85,10 @@ std::vector<ExpSum> sums_of_all(std::span<const KeyScores> heads, const GatherBy
 }  // namespace
 
 bool observes_all(const CacheLayout& layout, LayerId layer) {
-  return !observing_heads(layout, layer).empty();
+  bool any = false;
+  for (const KvHeadId kv_head : layout.kv_head_ids())
+    any = any || budget_that_observes_all(layout.policy(layer, kv_head)) != nullptr;
+  return any;
 }
 
 bool observes_all(const CacheLayout& layout) {
@@ -70,19 +98,23 @@ bool observes_all(const CacheLayout& layout) {
 }
 
 void accumulate(const AccumulateArgs& args, SequenceCache& cache) {
-  const std::vector<KvHeadId> kv_heads = observing_heads(args.layout, args.layer);
+  const std::vector<KvHeadId> kv_heads = observing_heads(args, cache);
+  if (kv_heads.empty()) return;
   const auto n_rows = static_cast<std::int64_t>(args.rows.positions.size());
-  const std::int64_t n_at_once = queries_at_once(args.spec, args.rows);
+  const std::int64_t n_at_once = queries_at_once(args.weights.spec(), args.rows);
   for (std::int64_t begin = 0; begin < n_rows; begin += n_at_once) {
     const Extent rows{begin, std::min(n_rows, begin + n_at_once)};
     std::vector<KeyScores> scores;
     for (const KvHeadId kv_head : kv_heads) scores.push_back(score(args, kv_head, rows, cache));
-    const std::vector<ExpSum> sums = sums_of_all(scores, args.gather);
+    std::vector<ExpSum> sums = sums_of_all(scores, args.gather);
     std::size_t first = 0;
     for (std::size_t i = 0; i < kv_heads.size(); ++i) {
       const std::span<double> masses =
           cache.attention_mass(args.layer, kv_heads[i]).own(scores[i].n_keys);
-      add_key_masses(scores[i], std::span(sums).subspan(first, scores[i].sums.size()), masses);
+      const auto of_head = std::span(sums).subspan(first, scores[i].sums.size());
+      add_sink_logits(sink_logits_of(args.weights, args.layer, kv_heads[i]), of_head);
+      add_key_masses(scores[i], of_head, masses);
+      add_local_masses(args, kv_heads[i], rows, scores[i], of_head, cache);
       first += scores[i].sums.size();
     }
   }

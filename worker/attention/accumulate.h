@@ -2,10 +2,10 @@
 // that got most of all (KeepBudget with ObserveAll: H2O, Zhang et al. 2023, arXiv 2306.14048).
 #pragma once
 #include "base/ids.h"
-#include "model/model_spec.h"
 #include "worker/attention/gather_bytes.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/sequence_cache.h"
+#include "worker/weights.h"
 
 namespace longhaul {
 
@@ -14,7 +14,7 @@ bool observes_all(const CacheLayout& layout, LayerId layer);
 bool observes_all(const CacheLayout& layout);
 
 struct AccumulateArgs {
-  const ModelSpec& spec;
+  const Weights& weights;  // of the layer
   const CacheLayout& layout;
   LayerId layer;
   const ObservedQueries::Rows& rows;  // the same positions on every rank, each once and in order

@@ -19,9 +19,14 @@ const KeepBudget* budget_in(const HeadPolicy& policy) {
   return std::get_if<KeepBudget>(&policy.keep);
 }
 
-// One head's tokens on all ranks.
-struct GatheredHead {
-  TokenScores scores;
+// One head's tokens on all ranks, in the order of their positions.
+struct GatheredTokens {
+  struct Place {
+    std::int64_t position;
+    std::size_t rank;
+    std::size_t slot;
+  };
+  std::vector<Place> places;
   std::vector<std::int64_t> own;  // this rank's slots among all tokens
 };
 
@@ -32,6 +37,7 @@ class LayerCompaction {
 
   // Whether there are heads that choose now.
   bool run() {
+    bool any_recipe = false;
     std::vector<KvHeadId> kv_heads;
     std::vector<std::size_t> n_choosers;         // of each
     std::vector<std::vector<std::int64_t>> own;  // of each
@@ -40,11 +46,19 @@ class LayerCompaction {
     for (const KvHeadId kv_head : args_.layout.kv_head_ids()) {
       const KeepBudget* budget = budget_in(args_.layout.policy(layer_, kv_head));
       if (budget == nullptr || !chooses_now(*budget)) continue;
-      GatheredHead head = gather(kv_head, *budget);
-      if (head.scores.n_tokens == 0) continue;
+      const std::optional<Recipe> recipe = cache_.recipe(layer_, kv_head);
+      if (recipe && recipe->kind == RecipeKind::kAll) continue;
+      GatheredTokens tokens = gather_tokens(kv_head);
+      if (tokens.places.empty()) continue;
+      if (budget->recover) {
+        keep_by_recipe(kv_head, *budget, tokens);
+        any_recipe = true;
+        continue;
+      }
       kv_heads.push_back(kv_head);
-      own.push_back(std::move(head.own));
-      std::vector<TokenScores> choosers = choosers_of(*budget, std::move(head.scores));
+      std::vector<TokenScores> choosers =
+          choosers_of(*budget, scores_of_tokens(kv_head, *budget, tokens));
+      own.push_back(std::move(tokens.own));
       n_choosers.push_back(choosers.size());
       budgets.insert(budgets.end(), choosers.size(), *budget);
       std::move(choosers.begin(), choosers.end(), std::back_inserter(scores));
@@ -56,7 +70,7 @@ class LayerCompaction {
            n_choosers[i] > 1);
       first += n_choosers[i];
     }
-    return !kv_heads.empty();
+    return any_recipe || !kv_heads.empty();
   }
 
  private:
@@ -76,12 +90,12 @@ class LayerCompaction {
       return masses;
     }
     const KeyScores keys = score_own(kv_head, budget);
-    return key_masses(keys, sums_of_all(keys));
+    return key_masses(keys, sums_of_all(kv_head, keys));
   }
 
   // The last queries of the layer that the budget asks for.
   KeyScores score_own(KvHeadId kv_head, const KeepBudget& budget) const {
-    const ModelSpec& spec = args_.spec;
+    const ModelSpec& spec = args_.weights.spec();
     const ObservedQueries::Rows* rows = cache_.observed().of(layer_);
     const auto n_there = rows == nullptr ? 0 : static_cast<std::int64_t>(rows->positions.size());
     const std::int64_t n = std::min(n_there, std::get<ObserveLast>(budget.observe).n_queries);
@@ -98,57 +112,84 @@ class LayerCompaction {
          .blocks = cache_.head(layer_, kv_head).blocks()});
   }
 
-  std::vector<ExpSum> sums_of_all(const KeyScores& own) const {
+  std::vector<ExpSum> sums_of_all(KvHeadId kv_head, const KeyScores& own) const {
     std::vector<ExpSum> all(own.sums.size());
     for (const auto& bytes : args_.gather(bytes_of(std::span(std::as_const(own.sums))))) {
       const std::vector<ExpSum> of_rank = values_in<ExpSum>(bytes);
       for (std::size_t i = 0; i < all.size(); ++i) all[i] = merged(all[i], of_rank.at(i));
     }
+    add_sink_logits(sink_logits_of(args_.weights, layer_, kv_head), all);
     return all;
   }
 
-  // Scores of all ranks' tokens by position.
-  GatheredHead gather(KvHeadId kv_head, const KeepBudget& budget) const {
-    const std::vector<float> masses = masses_of(kv_head, budget);
+  GatheredTokens gather_tokens(KvHeadId kv_head) const {
+    using Place = GatheredTokens::Place;
     std::vector<std::int64_t> mine;
     for (const TokenPos position : cache_.head(layer_, kv_head).positions())
       mine.push_back(position.value);
-
-    struct Token {
-      std::int64_t position;
-      std::size_t rank;
-      std::size_t index;
-    };
-    std::vector<Token> tokens;
+    GatheredTokens tokens;
     const auto positions_of = args_.gather(bytes_of(std::span(std::as_const(mine))));
     for (std::size_t rank = 0; rank < positions_of.size(); ++rank) {
       const auto there = values_in<std::int64_t>(positions_of[rank]);
-      for (std::size_t i = 0; i < there.size(); ++i) tokens.push_back({there[i], rank, i});
+      for (std::size_t i = 0; i < there.size(); ++i) tokens.places.push_back({there[i], rank, i});
     }
-    std::sort(tokens.begin(), tokens.end(),
-              [](const Token& a, const Token& b) { return a.position < b.position; });
-
-    std::vector<std::vector<float>> masses_of_ranks;
-    for (const auto& bytes : args_.gather(bytes_of(std::span(masses))))
-      masses_of_ranks.push_back(values_in<float>(bytes));
-    const auto gqa_group = static_cast<std::size_t>(
-        std::holds_alternative<ObserveAll>(budget.observe) ? 1 : args_.spec.gqa_group());
-    GatheredHead head;
-    head.scores.n_tokens = static_cast<std::int64_t>(tokens.size());
-    head.scores.masses.resize(tokens.size() * gqa_group);
-    for (std::size_t t = 0; t < tokens.size(); ++t) {
-      const auto& of_rank = masses_of_ranks[tokens[t].rank];
-      const std::size_t n_there = of_rank.size() / gqa_group;
-      for (std::size_t g = 0; g < gqa_group; ++g)
-        head.scores.masses[g * tokens.size() + t] = of_rank[g * n_there + tokens[t].index];
-    }
+    std::sort(tokens.places.begin(), tokens.places.end(),
+              [](const Place& a, const Place& b) { return a.position < b.position; });
     for (const std::int64_t position : mine) {
       const auto token =
-          std::lower_bound(tokens.begin(), tokens.end(), position,
-                           [](const Token& a, std::int64_t wanted) { return a.position < wanted; });
-      head.own.push_back(token - tokens.begin());
+          std::lower_bound(tokens.places.begin(), tokens.places.end(), position,
+                           [](const Place& a, std::int64_t wanted) { return a.position < wanted; });
+      tokens.own.push_back(token - tokens.places.begin());
     }
-    return head;
+    return tokens;
+  }
+
+  // What all ranks have of each token in so many rows, where this one has `mine` of its slots:
+  // [n_rows, n_tokens].
+  template <typename T>
+  std::vector<T> gather_values(const GatheredTokens& tokens, std::span<const T> mine,
+                               std::size_t n_rows) const {
+    std::vector<std::vector<T>> of_ranks;
+    for (const auto& bytes : args_.gather(bytes_of(mine))) of_ranks.push_back(values_in<T>(bytes));
+    const std::size_t n_tokens = tokens.places.size();
+    std::vector<T> values(n_rows * n_tokens);
+    for (std::size_t t = 0; t < n_tokens; ++t) {
+      const std::vector<T>& there = of_ranks[tokens.places[t].rank];
+      for (std::size_t row = 0; row < n_rows; ++row)
+        values[row * n_tokens + t] = there[row * (there.size() / n_rows) + tokens.places[t].slot];
+    }
+    return values;
+  }
+
+  TokenScores scores_of_tokens(KvHeadId kv_head, const KeepBudget& budget,
+                               const GatheredTokens& tokens) const {
+    const std::vector<float> masses = masses_of(kv_head, budget);
+    const auto n_rows = static_cast<std::size_t>(
+        std::holds_alternative<ObserveAll>(budget.observe) ? 1 : args_.weights.spec().gqa_group());
+    return {.n_tokens = static_cast<std::int64_t>(tokens.places.size()),
+            .masses = gather_values<float>(tokens, masses, n_rows)};
+  }
+
+  // Finds the head's recipe the first time, and goes by it.
+  void keep_by_recipe(KvHeadId kv_head, const KeepBudget& budget, const GatheredTokens& tokens) {
+    const auto sums_of = [&](AttentionMass& mass) {
+      const std::int64_t n_slots = cache_.head(layer_, kv_head).n_slots();
+      return gather_values<double>(tokens, mass.own(n_slots), 1);
+    };
+    TokenClasses classes;
+    for (const auto& place : tokens.places) {
+      classes.push_back(place.position < budget.n_sink ? TokenClass::kSpecial
+                                                       : cache_.classes().at(place.position));
+    }
+    const std::vector<double> masses = sums_of(cache_.attention_mass(layer_, kv_head));
+    std::optional<Recipe> recipe = cache_.recipe(layer_, kv_head);
+    if (!recipe) {
+      const std::vector<double> local = sums_of(cache_.local_mass(layer_, kv_head));
+      recipe = find_recipe(*budget.recover, {classes, masses, local});
+      cache_.set_recipe(layer_, kv_head, *recipe);
+    }
+    keep(kv_head, {.tokens = tokens_of(*recipe, {classes, masses})}, tokens.own,
+         /*chose_apart=*/false);
   }
 
   void keep(KvHeadId kv_head, const HeldTokens& held, std::span<const std::int64_t> own,

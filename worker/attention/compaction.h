@@ -10,9 +10,9 @@
 
 #include "base/device/device.h"
 #include "model/heads/head_policy.h"
-#include "model/model_spec.h"
 #include "worker/attention/gather_bytes.h"
 #include "worker/kv/sequence_cache.h"
+#include "worker/weights.h"
 
 namespace longhaul {
 
@@ -34,7 +34,7 @@ bool chooses_every_token(const CacheLayout& layout, LayerId layer, KvHeadId kv_h
 ObservedQueries::Rows gather_rows(const ObservedQueries::Rows& own, const GatherBytes& gather);
 
 struct CompactionArgs {
-  const ModelSpec& spec;
+  const Weights& weights;  // of the cache's layers
   const CacheLayout& layout;
   // Heads with other times are left alone; but those that choose at every token begin when the
   // prompt is whole.

@@ -24,6 +24,9 @@ SequenceCache SequenceCache::fork() const {
   child.observed_ = observed_;
   child.page_bounds_ = page_bounds_;
   child.masses_ = masses_;
+  child.local_masses_ = local_masses_;
+  child.recipes_ = recipes_;
+  child.classes_ = classes_;
   child.gone_ = gone_;
   child.is_cut_ = is_cut_;
   return child;
@@ -61,6 +64,21 @@ bool SequenceCache::forget(LayerId layer, KvHeadId kv_head, SlotIndex slot) {
 AttentionMass& SequenceCache::attention_mass(LayerId layer, KvHeadId kv_head) {
   if (masses_.empty()) masses_.resize(heads_.size());
   return masses_[index(layer, kv_head)];
+}
+
+AttentionMass& SequenceCache::local_mass(LayerId layer, KvHeadId kv_head) {
+  if (local_masses_.empty()) local_masses_.resize(heads_.size());
+  return local_masses_[index(layer, kv_head)];
+}
+
+std::optional<Recipe> SequenceCache::recipe(LayerId layer, KvHeadId kv_head) const {
+  return recipes_.empty() ? std::nullopt : recipes_[index(layer, kv_head)];
+}
+
+void SequenceCache::set_recipe(LayerId layer, KvHeadId kv_head, const Recipe& recipe) {
+  recipes_.resize(heads_.size());
+  recipes_[index(layer, kv_head)] = recipe;
+  local_mass(layer, kv_head) = {};
 }
 
 GoneSums& SequenceCache::gone(LayerId layer, KvHeadId kv_head) {

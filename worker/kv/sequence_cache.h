@@ -4,17 +4,20 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/ids.h"
 #include "kernels/compensate.h"
+#include "model/heads/recipe.h"
 #include "worker/kv/attention_mass.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/head_cache.h"
 #include "worker/kv/observed_queries.h"
 #include "worker/kv/page_bounds.h"
+#include "worker/kv/text_classes.h"
 
 namespace longhaul {
 
@@ -46,6 +49,16 @@ class SequenceCache {
   const ObservedQueries& observed() const { return observed_; }
   // What a head's slots got of attention, for methods that sum it up.
   AttentionMass& attention_mass(LayerId layer, KvHeadId kv_head);
+  // The part of it that came from queries in whose local window the slot was; no slot is kept or
+  // forgotten of it.
+  AttentionMass& local_mass(LayerId layer, KvHeadId kv_head);
+  // What kinds of tokens the sequence has, where heads ask for that.
+  TextClasses& classes() { return classes_; }
+  const TextClasses& classes() const { return classes_; }
+  // What a head goes by since its text was whole (FastGen); nullopt before.
+  std::optional<Recipe> recipe(LayerId layer, KvHeadId kv_head) const;
+  // Local sums are no longer asked for then.
+  void set_recipe(LayerId layer, KvHeadId kv_head, const Recipe& recipe);
   // What has left the window of a head that keeps a key for it (Rest).
   GoneSums& gone(LayerId layer, KvHeadId kv_head);
   // Empty where nobody summed it up.
@@ -72,9 +85,12 @@ class SequenceCache {
   std::size_t block_bytes_;
   std::vector<HeadCache> heads_;  // [layers, n_kv_heads], published order
   ObservedQueries observed_;
-  std::vector<PageBounds> page_bounds_;  // as heads_; empty until they are asked for
-  std::vector<AttentionMass> masses_;    // the same
-  std::vector<GoneSums> gone_;           // the same
+  std::vector<PageBounds> page_bounds_;         // as heads_; empty until they are asked for
+  std::vector<AttentionMass> masses_;           // the same
+  std::vector<AttentionMass> local_masses_;     // the same
+  std::vector<std::optional<Recipe>> recipes_;  // the same
+  std::vector<GoneSums> gone_;                  // the same
+  TextClasses classes_;
   bool is_cut_ = false;
 };
 

@@ -158,7 +158,7 @@ void RingDecode::observe(LayerId number, std::span<const DecodeRow> rows) {
     asked.positions = {rows[row].position.value};
     if (n_last > 0) rows[row].cache->observed().add(number, asked, n_last);
     if (!all) continue;
-    accumulate({.spec = compute_.spec(),
+    accumulate({.weights = compute_.weights(),
                 .layout = layout_,
                 .layer = number,
                 .rows = asked,
@@ -172,8 +172,10 @@ void RingDecode::evict(LayerId number, std::span<const DecodeRow> rows) {
   const GatherBytes gather = [this](std::span<const std::byte> mine) {
     return context_.comm.all_gather_varying(mine);
   };
-  const CompactionArgs args{
-      .spec = compute_.spec(), .layout = layout_, .when = KeepWhen::kAfterToken, .gather = gather};
+  const CompactionArgs args{.weights = compute_.weights(),
+                            .layout = layout_,
+                            .when = KeepWhen::kAfterToken,
+                            .gather = gather};
   for (const DecodeRow& row : rows) compact_layer(args, number, *row.cache);
 }
 

@@ -111,6 +111,26 @@ TEST(CacheMethod, QueryHeadsMayChooseByThemselves) {
   EXPECT_THAT(refusal_of([&] { policy_of(snap, {0}, 2, 65); }), HasSubstr("65 query heads"));
 }
 
+TEST(CacheMethod, FastGenFindsOutHowManyTokensItTakes) {
+  const HeadPolicy policy =
+      policy_in_first_layer(FastGenMethod{.threshold = 0.9, .frequent = 0.2, .sink = 4});
+  const auto& keep = std::get<KeepBudget>(policy.keep);
+  EXPECT_EQ(keep.recover, (Recover{0.9, 0.2, 0.3}));
+  EXPECT_EQ(keep.when, KeepWhen::kAfterToken);
+  EXPECT_EQ(keep.n_sink, 4);
+  EXPECT_EQ(unsupported_part(policy), std::nullopt);
+  const HeadTable heads(2, 2, policy);
+  EXPECT_NO_THROW(require_runnable(heads, RunsOn::kRing));
+  EXPECT_FALSE(heads.can_take_back());
+  EXPECT_THAT(describe_briefly(heads), HasSubstr("as many as recover 90 %"));
+  EXPECT_THAT(what_cannot_be_saved(heads).value_or(""), HasSubstr("fastgen"));
+  EXPECT_THAT(refusal_of([] { policy_in_first_layer(FastGenMethod{.threshold = 1.1}); }),
+              HasSubstr("fastgen: threshold=1.1"));
+  EXPECT_THAT(refusal_of([] { policy_in_first_layer(FastGenMethod{.local = -0.1}); }),
+              HasSubstr("local=-0.1"));
+  EXPECT_EQ(with_budget(FastGenMethod{}, 100), CacheMethod(FastGenMethod{}));
+}
+
 TEST(CacheMethod, RazorIsForHeadsThatStream) {
   const HeadPolicy policy = policy_in_first_layer(RazorMethod{.sink = 4, .window = 100});
   EXPECT_EQ(window_of(policy), (KeyWindow{4, 96}));

@@ -103,6 +103,12 @@ TEST(HeadPolicy, RefusesWhatMakesNoSenseByName) {
               HasSubstr("4 first and 5 last tokens of 8"));
   EXPECT_THAT(refusal_of({.keep = KeepBudget{.n_tokens = 8, .observe = ObserveLast{0}}}),
               HasSubstr("last 0 queries"));
+  EXPECT_THAT(refusal_of({.keep = KeepBudget{.n_tokens = 8, .n_choosers = 2}}),
+              HasSubstr("2 query heads choose"));
+  EXPECT_THAT(refusal_of({.keep = KeepBudget{.share = 1, .recover = Recover{.threshold = 1.5}}}),
+              HasSubstr("recovered attention: 1.5"));
+  EXPECT_THAT(refusal_of({.keep = KeepBudget{.n_tokens = 8, .recover = Recover{}}}),
+              HasSubstr("it may take all"));
   // An even kernel gives torch's pooling a row one longer than the prefix.
   EXPECT_THAT(refusal_of({.keep = KeepBudget{.n_tokens = 8, .pool = {PoolKind::kMax, 4}}}),
               HasSubstr("odd number"));
@@ -127,6 +133,13 @@ TEST(HeadPolicy, EveryPartThatCannotBeRunYetIsNamed) {
   EXPECT_THAT(name({.keep = KeepBudget{.when = KeepWhen::kAfterToken,
                                        .select = SelectAmong::kLayerShared}}),
               Optional(HasSubstr("shared")));
+  EXPECT_THAT(name({.keep = KeepBudget{.when = KeepWhen::kAfterToken, .group = GroupScore::kEach}}),
+              Optional(HasSubstr("by themselves at every token")));
+  EXPECT_THAT(
+      name({.keep = KeepBudget{.group = GroupScore::kEach, .select = SelectAmong::kLayerAlike}}),
+      Optional(HasSubstr("all heads alike")));
+  EXPECT_THAT(name({.keep = KeepBudget{.share = 1, .recover = Recover{}}}),
+              Optional(HasSubstr("some queries alone")));
   EXPECT_THAT(name({.write = Write::kMergeIntoOpenSlot}), Optional(HasSubstr("DMC")));
   EXPECT_THAT(name({.rest = Rest::kCompensationKey}), Optional(HasSubstr("RazorAttention")));
   EXPECT_THAT(name({.store = {.k = KvType::kInt8}}), Optional(HasSubstr("types")));

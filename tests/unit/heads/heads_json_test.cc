@@ -92,6 +92,23 @@ TEST(HeadsJson, PagesAndScoresOfAllQueriesAreReadBack) {
   EXPECT_EQ(heads_from_json(JsonField(json, "plan.json")), heads);
 }
 
+TEST(HeadsJson, QueryHeadsThatChooseAndRecoveredAttentionAreReadBack) {
+  HeadTable heads(1, 2);
+  heads.set({0}, {0},
+            {.keep = KeepBudget{.n_tokens = 9, .group = GroupScore::kEach, .n_choosers = 4}});
+  heads.set({0}, {1},
+            {.keep = KeepBudget{.share = 1,
+                                .when = KeepWhen::kAfterToken,
+                                .observe = ObserveAll{},
+                                .recover = Recover{0.9, 0.25, 0.125}}});
+  const Json json = to_json(heads);
+  EXPECT_THAT(to_text(json), HasSubstr(R"("group":"each","among":"head","choosers":4)"));
+  EXPECT_THAT(to_text(json),
+              HasSubstr(R"("recover":{"threshold":0.9,"frequent":0.25,"local":0.125})"));
+  EXPECT_EQ(heads_from_json(JsonField(json, "plan.json")), heads);
+  EXPECT_TRUE(heads.needs_token_classes());
+}
+
 TEST(HeadsJson, WhatCannotBeRunIsNotWritten) {
   HeadTable heads = mixed_table();
   heads.set({0}, {0}, {.rest = Rest::kCompensationKey});

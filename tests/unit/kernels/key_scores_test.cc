@@ -116,6 +116,24 @@ TEST(KeyScores, EqualDoublePrecisionWhereverKeysLie) {
       EXPECT_NEAR(sums[j], of_group, 2e-5 * (1 + of_group)) << j;
     }
 
+    // Of each query's last keys alone.
+    const std::vector<std::int64_t> first_keys = {60, 0, 68, 16, 71};
+    std::vector<double> last(kTokens);
+    add_key_masses_from(whole, whole.sums, first_keys, last);
+    std::vector<double> want_last(kTokens);
+    for (std::size_t query = 0; query < kQueries; ++query) {
+      KeyScoresArgs args = args_of(blocks.refs);
+      const auto row = static_cast<std::int64_t>(query);
+      args.q = q.view().slice(0, {row, row + 1});
+      args.q_positions = std::span(positions).subspan(query, 1);
+      const KeyScores alone = score_keys(args);
+      std::vector<double> of_query(kTokens);
+      add_key_masses(alone, alone.sums, of_query);
+      for (auto j = static_cast<std::size_t>(first_keys[query]); j < kTokens; ++j)
+        want_last[j] += of_query[j];
+    }
+    for (std::size_t j = 0; j < kTokens; ++j) EXPECT_DOUBLE_EQ(last[j], want_last[j]) << j;
+
     const std::span<const KvBlockRef> refs = blocks.refs;
     const KeyScores first = score_keys(args_of(refs.first(2)));
     const KeyScores rest = score_keys(args_of(refs.subspan(2)));

@@ -4,6 +4,7 @@
 
 #include "model/tokenizer/bpe_encoder.h"
 #include "model/tokenizer/piece_encoder.h"
+#include "model/tokenizer/token_classes.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/tokenizer_parts.h"
 #include "model/tokenizer/utf8.h"
@@ -45,6 +46,21 @@ TEST(TokenizerLaw, ByteLevelTextComesBack) {
       ASSERT_EQ(tokenizer.decode(ids, /*skip_special=*/false), text) << name;
     }
   }
+}
+
+TEST(TokenizerLaw, ClassesOfTokensAreThoseOfTheirTexts) {
+  const Tokenizer tokenizer = load("llama3");
+  const TokenClasses classes = token_classes(tokenizer, tokenizer.vocab_size() + 3);
+  const auto class_of = [&](const char* text) {
+    const Ids ids = tokenizer.encode(text, {.add_special_tokens = false, .parse_special = true});
+    EXPECT_EQ(ids.size(), 1U) << text;
+    return classes.at(static_cast<std::size_t>(ids.at(0)));
+  };
+  EXPECT_EQ(class_of("<|begin_of_text|>"), TokenClass::kSpecial);
+  for (const char* text : {".", ",", " (", "?", "!"})
+    EXPECT_EQ(class_of(text), TokenClass::kPunctuation) << text;
+  for (const char* text : {"a", " the", " ", "7"}) EXPECT_EQ(class_of(text), TokenClass::kOther);
+  EXPECT_EQ(classes.back(), TokenClass::kOther);  // which no token has
 }
 
 TEST(TokenizerLaw, TokenBytesMakeTheText) {

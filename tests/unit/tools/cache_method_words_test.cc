@@ -41,7 +41,8 @@ TEST(CacheMethodWords, ReadsBackWhatItWrites) {
         "adakv:capacity=9,ratio=0,window=3,kernel=7,pool=none,group=mean,"
         "after=document,floor=0.25",
         "tova:capacity=9,ratio=0.125,after=document", "tova:capacity=9,ratio=0,after=token",
-        "h2o:capacity=9,recent=4", "quest:budget=128,page=32,dense=0", "razor:sink=2,window=100"}) {
+        "h2o:capacity=9,recent=4", "quest:budget=128,page=32,dense=0", "razor:sink=2,window=100",
+        "fastgen:threshold=0.9,frequent=0.25,local=0.5,sink=4,after=token"}) {
     EXPECT_EQ(to_text(parse_cache_method(text)), text);
   }
 }
