@@ -41,6 +41,7 @@ const std::vector<std::string_view> kRead = {"architectures",
                                              "bos_token_id",
                                              "eos_token_id",
                                              "quantization_config",
+                                             "softmax_type",
                                              "is_causal"};
 
 const std::vector<std::string_view> kReadOfRope = {"rope_type",

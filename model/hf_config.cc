@@ -187,6 +187,18 @@ void read_windows(const ConfigFields& config, const Family& family, ModelSpec& s
   }
 }
 
+// In the words of Megatron-Core and Transformer Engine. Hugging Face's configurations have none: of
+// gpt-oss the architecture's code alone says that there are sinks.
+SinkLogits read_softmax_type(const ConfigFields& config) {
+  const std::string type = config.text("softmax_type", "vanilla");
+  if (type == "vanilla") return SinkLogits::kNone;
+  if (type == "off-by-one") return SinkLogits::kZero;
+  if (type == "learnable") return SinkLogits::kLearned;
+  config.unsupported("softmax_type", fmt::format("{} is not supported; supported are vanilla, "
+                                                 "off-by-one and learnable",
+                                                 shown(Json(type))));
+}
+
 DType read_dtype(const ConfigFields& config) {
   const std::string_view key = config.find("dtype") ? "dtype" : "torch_dtype";
   const std::string name = config.text(key, "float32");
@@ -233,6 +245,7 @@ HfConfig parse_hf_config(std::string_view text, std::string_view source) {
   read_windows(config, family, spec);
   spec.qk_norm = family.model_type == "qwen3";
   spec.tied_embeddings = config.boolean("tie_word_embeddings", false);
+  spec.sink_logits = read_softmax_type(config);
   spec.weight_dtype = read_dtype(config);
   read_token_ids(config, family, result);
   try {

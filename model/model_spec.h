@@ -29,6 +29,14 @@ struct RopeScaling {
   bool truncate = true;  // yarn: round the correction range to whole dimensions
 };
 
+// One more key in each head's softmax, whose value is zero: no token, and what a query gives it
+// goes nowhere. A logit is not multiplied by 1 / sqrt(head_dim).
+enum class SinkLogits : std::uint8_t {
+  kNone,
+  kZero,  // logit 0: softmax-off-by-one (StreamingLLM, arXiv 2309.17453, section 3.3: "zero sink")
+  kLearned,  // each query head has its own (gpt-oss)
+};
+
 struct ModelSpec {
   static constexpr std::int64_t kNoWindow = std::numeric_limits<std::int64_t>::max();
 
@@ -48,9 +56,7 @@ struct ModelSpec {
   bool attention_output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;  // RMSNorm over head_dim of q and k before RoPE (Qwen3)
-  // Each head's softmax has one more key of a learned logit and value zero (gpt-oss; all zeros:
-  // softmax-off-by-one).
-  bool sink_logits = false;
+  SinkLogits sink_logits = SinkLogits::kNone;
   bool tied_embeddings = false;
   // Per layer: a query at p sees keys with p - j < window (Mistral, Qwen sliding-window layers);
   // kNoWindow = all.

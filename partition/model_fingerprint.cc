@@ -17,7 +17,9 @@ std::string model_fingerprint(const ModelSpec& spec) {
       rope.beta_fast, rope.beta_slow, rope.attention_factor.value_or(-1), rope.mscale.value_or(-1),
       rope.mscale_all_dim.value_or(-1), rope.truncate, spec.qkv_bias, spec.attention_output_bias,
       spec.mlp_bias, spec.qk_norm, spec.tied_embeddings, fmt::join(spec.attention_window, ","),
-      spec.sink_logits ? " sink_logits" : ""));
+      spec.sink_logits == SinkLogits::kLearned ? " sink_logits"
+      : spec.sink_logits == SinkLogits::kZero  ? " softmax_off_by_one"
+                                               : ""));
 }
 
 }  // namespace longhaul

@@ -21,7 +21,7 @@ std::int64_t layer_weight_bytes(const ModelSpec& spec, DType dtype) {
   if (spec.attention_output_bias) f32_values += spec.d_model;
   if (spec.mlp_bias) f32_values += 2 * spec.d_ff + spec.d_model;
   if (spec.qk_norm) f32_values += 2 * spec.head_dim;
-  if (spec.sink_logits) f32_values += spec.n_heads;
+  if (spec.sink_logits != SinkLogits::kNone) f32_values += spec.n_heads;
   return bytes + 4 * f32_values;
 }
 

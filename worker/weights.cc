@@ -136,6 +136,20 @@ std::optional<DType> of_table(std::optional<DType> dtype) {
   return dtype == DType::kI8 ? DType::kBf16 : dtype;
 }
 
+constexpr std::string_view kSinksName = "self_attn.sinks";  // as gpt-oss names them
+
+// Nothing in a config.json of gpt-oss says that there are any; of other models they would be passed
+// over in silence.
+void refuse_unread_sinks(const ModelFolder& folder) {
+  const std::string name = fmt::format("model.layers.0.{}", kSinksName);
+  if (folder.config().spec.sink_logits == SinkLogits::kLearned || !folder.has_tensor(name)) return;
+  throw Error(
+      ErrorCode::kCorruptData,
+      fmt::format("{}: the files hold learned sink logits ({}), and config.json does not say "
+                  "so; add \"softmax_type\": \"learnable\"",
+                  folder.path().string(), name));
+}
+
 }  // namespace
 
 // Sources give tensors by their Hugging Face names, and the memory that they lie in.
@@ -321,7 +335,10 @@ Weights::Weights(const ModelSpec& spec, Extent layers, const DeviceId& device, S
     layer.o_bias = vector(spec.attention_output_bias, "self_attn.o_proj.bias", d_model);
     layer.q_norm = vector(spec.qk_norm, "self_attn.q_norm.weight", spec.head_dim);
     layer.k_norm = vector(spec.qk_norm, "self_attn.k_norm.weight", spec.head_dim);
-    layer.sink_logits = vector(spec.sink_logits, "self_attn.sinks", spec.n_heads);
+    layer.sink_logits =
+        spec.sink_logits == SinkLogits::kZero
+            ? place(std::vector<float>(static_cast<std::size_t>(spec.n_heads)))
+            : vector(spec.sink_logits == SinkLogits::kLearned, kSinksName, spec.n_heads);
     layer.ffn_norm = vector(true, "post_attention_layernorm.weight", d_model);
     layer.gate = matrix("mlp.gate_proj", spec.d_ff, d_model);
     layer.up = matrix("mlp.up_proj", spec.d_ff, d_model);
@@ -357,6 +374,7 @@ std::span<const float> sink_logits_of(const Weights& weights, LayerId layer, KvH
 
 Weights Weights::load(const ModelFolder& folder, Extent layers, std::optional<DType> dtype,
                       const DeviceId& device) {
+  refuse_unread_sinks(folder);
   return Weights(folder.config().spec, layers, device, FolderSource(folder, dtype));
 }
 

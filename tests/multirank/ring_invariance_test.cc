@@ -37,7 +37,7 @@ HistoryChoice random_history(Random& random) {
 struct Variant {
   DType weights = DType::kF32;
   SinkPositions sink_positions = SinkPositions::kAbsolute;  // of streaming heads
-  bool sink_logits = false;                                 // learned ones, of all heads
+  SinkLogits sink_logits = SinkLogits::kNone;               // kNone: as random models have them
   bool slides = false;  // tokens leave streaming heads' windows several at a time
 };
 
@@ -65,7 +65,7 @@ void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, const Varian
   ModelSpec spec = random_spec(random);
   const DType weight_dtype = variant.weights;
   const bool is_int8 = weight_dtype == DType::kI8;
-  spec.sink_logits = variant.sink_logits;
+  if (variant.sink_logits != SinkLogits::kNone) spec.sink_logits = variant.sink_logits;
   if (is_int8) spec.d_ff += random.integer(0, 4) * kInt8Group;
   HeadRoles roles = random_roles(random, spec);
   roles.sink_positions = variant.sink_positions;
@@ -121,10 +121,10 @@ TEST_P(RingInvariance, AndSoTheyDoWithSinksAtPositionsInTheCache) {
 }
 
 TEST_P(RingInvariance, AndSoTheyDoWithLearnedSinkLogits) {
-  expect_equal_results_of_all(GetParam(), {.sink_logits = true});
-  expect_equal_results_of_all(
-      GetParam(),
-      {.weights = DType::kI8, .sink_positions = SinkPositions::kInCache, .sink_logits = true});
+  expect_equal_results_of_all(GetParam(), {.sink_logits = SinkLogits::kLearned});
+  expect_equal_results_of_all(GetParam(), {.weights = DType::kI8,
+                                           .sink_positions = SinkPositions::kInCache,
+                                           .sink_logits = SinkLogits::kLearned});
 }
 
 TEST_P(RingInvariance, AndSoTheyDoWithWindowsThatSlideInSteps) {
@@ -142,7 +142,7 @@ TEST(RingVariants, SinkLogitsAndPositionsInTheCacheChangeWhatARankAnswers) {
   roles.sink = 4;
   roles.recent = 20;
   const std::vector<std::int32_t> tokens = random_tokens(random, 80, spec.vocab_size);
-  const auto scores = [&](bool sink_logits, SinkPositions positions) {
+  const auto scores = [&](SinkLogits sink_logits, SinkPositions positions) {
     ModelSpec with = spec;
     with.sink_logits = sink_logits;
     roles.sink_positions = positions;
@@ -150,10 +150,10 @@ TEST(RingVariants, SinkLogitsAndPositionsInTheCacheChangeWhatARankAnswers) {
         {.weights = tiny_weights(with), .heads = duo_attention_heads(with, roles), .n_threads = 1});
     return log_probabilities(worker, tokens, equal_chunks(80, 33));
   };
-  const auto plain = scores(false, SinkPositions::kAbsolute);
+  const auto plain = scores(SinkLogits::kNone, SinkPositions::kAbsolute);
   const Tolerance tolerance = logits_tolerance(DType::kF32);
-  EXPECT_FALSE(close(scores(true, SinkPositions::kAbsolute), plain, tolerance));
-  EXPECT_FALSE(close(scores(false, SinkPositions::kInCache), plain, tolerance));
+  EXPECT_FALSE(close(scores(SinkLogits::kLearned, SinkPositions::kAbsolute), plain, tolerance));
+  EXPECT_FALSE(close(scores(SinkLogits::kNone, SinkPositions::kInCache), plain, tolerance));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RingInvariance, testing::Values(1, 2, 3, 4, 5, 8),

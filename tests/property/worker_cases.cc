@@ -24,6 +24,8 @@ ModelSpec random_spec(Random& random) {
   spec.vocab_size = random.integer(40, 120);
   spec.max_seq_len = 4096;
   spec.norm_eps = 1e-5;
+  if (random.chance(0.3))
+    spec.sink_logits = random.chance(0.5) ? SinkLogits::kZero : SinkLogits::kLearned;
   const std::int64_t window = random.integer(1, 50);
   for (std::int64_t i = 0; i < spec.n_layers; ++i) {
     spec.attention_window.push_back(is_qwen3 && random.chance(0.3) ? window : ModelSpec::kNoWindow);

@@ -186,6 +186,10 @@ ReferenceModel::Layer ReferenceModel::read_layer(const ModelFolder& folder,
     out.q_norm = read(folder, layer + "self_attn.q_norm.weight", {spec_.head_dim});
     out.k_norm = read(folder, layer + "self_attn.k_norm.weight", {spec_.head_dim});
   }
+  if (spec_.sink_logits == SinkLogits::kLearned)
+    out.sink_logits = read(folder, layer + "self_attn.sinks", {spec_.n_heads});
+  if (spec_.sink_logits == SinkLogits::kZero)
+    out.sink_logits.assign(static_cast<std::size_t>(spec_.n_heads), 0.0);
   out.q = linear("self_attn.q_proj", q_size, d_model, spec_.qkv_bias);
   out.k = linear("self_attn.k_proj", kv_size, d_model, spec_.qkv_bias);
   out.v = linear("self_attn.v_proj", kv_size, d_model, spec_.qkv_bias);
@@ -320,8 +324,9 @@ void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std
     scores.push_back(dot(turned_q.data(), turned_k.data(), head_dim) /
                      std::sqrt(static_cast<double>(head_dim)));
   }
-  const double largest = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
+  double largest = *std::max_element(scores.begin(), scores.end());
+  if (head.sink_logit) largest = std::max(largest, *head.sink_logit);
+  double sum = head.sink_logit ? std::exp(*head.sink_logit - largest) : 0;
   for (double& score : scores) sum += score = std::exp(score - largest);
   for (double& score : scores) score /= sum;
   if (head.on_attention) {
@@ -354,13 +359,17 @@ ReferenceModel::Matrix ReferenceModel::attention(std::int64_t number, const Matr
       const KeyMask& mask = masks[static_cast<std::size_t>(kv_head)];
       const Matrix& queries = mask.counts_kept_keys ? q : turned_q;
       const Matrix& keys = mask.counts_kept_keys ? k : turned_k;
-      const HeadView view{.k = keys.row(0) + kv_head * spec_.head_dim,
-                          .v = v.row(0) + kv_head * spec_.head_dim,
-                          .stride = k.n_columns,
-                          .mask = mask,
-                          .layer = number,
-                          .head = head,
-                          .on_attention = on_attention};
+      const HeadView view{
+          .k = keys.row(0) + kv_head * spec_.head_dim,
+          .v = v.row(0) + kv_head * spec_.head_dim,
+          .stride = k.n_columns,
+          .mask = mask,
+          .layer = number,
+          .head = head,
+          .sink_logit = layer.sink_logits.empty()
+                            ? std::nullopt
+                            : std::optional(layer.sink_logits[static_cast<std::size_t>(head)]),
+          .on_attention = on_attention};
       const std::int64_t begin = head * spec_.head_dim;
       attend(view, {queries.row(position) + begin, static_cast<std::size_t>(spec_.head_dim)},
              position, out.row(position) + begin);

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -103,6 +104,7 @@ class ReferenceModel {
     std::vector<double> ffn_norm;        // [d_model]
     std::vector<double> q_norm;          // [head_dim], empty without QK norm
     std::vector<double> k_norm;          // [head_dim]
+    std::vector<double> sink_logits;     // [n_heads], empty without
     Linear q, k, v, o;
     Linear gate, up, down;
   };
@@ -130,6 +132,7 @@ class ReferenceModel {
     const KeyMask& mask;
     std::int64_t layer;
     std::int64_t head;
+    std::optional<double> sink_logit;
     const OnAttention& on_attention;
   };
   std::vector<std::int64_t> in_chosen_pages(const HeadView& head, std::span<const double> q,

@@ -41,7 +41,7 @@ ModelSpec spec_of(const Toy& toy) {
   spec.max_seq_len = 4096;
   spec.qkv_bias = spec.attention_output_bias = spec.mlp_bias = toy.biases;
   spec.qk_norm = toy.qk_norm;
-  spec.sink_logits = toy.sink_logits;
+  if (toy.sink_logits) spec.sink_logits = SinkLogits::kLearned;
   spec.attention_window = toy.windows;
   return spec;
 }

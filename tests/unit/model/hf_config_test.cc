@@ -63,6 +63,19 @@ TEST(HfConfig, ReadsTheDTypeUnderBothNames) {
   EXPECT_THAT(unsupported(llama(R"("dtype": "float8_e4m3fn")")), HasSubstr("float8_e4m3fn"));
 }
 
+TEST(HfConfig, ReadsTheKindOfSoftmax) {
+  const auto sinks = [](std::string_view field) {
+    const HfConfig config = parse_hf_config(llama(field), "c");
+    EXPECT_TRUE(config.unknown_keys.empty());
+    return config.spec.sink_logits;
+  };
+  EXPECT_EQ(sinks(""), SinkLogits::kNone);
+  EXPECT_EQ(sinks(R"("softmax_type": "vanilla")"), SinkLogits::kNone);
+  EXPECT_EQ(sinks(R"("softmax_type": "off-by-one")"), SinkLogits::kZero);
+  EXPECT_EQ(sinks(R"("softmax_type": "learnable")"), SinkLogits::kLearned);
+  EXPECT_THAT(unsupported(llama(R"("softmax_type": "sparse")")), HasSubstr("off-by-one"));
+}
+
 TEST(HfConfig, RefusesOtherArchitecturesByName) {
   EXPECT_THAT(unsupported(R"({"architectures": ["GemmaForCausalLM"]})"),
               HasSubstr("here/config.json: architectures[0]: \"GemmaForCausalLM\""));

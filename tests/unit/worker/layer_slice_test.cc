@@ -26,7 +26,8 @@ ModelSpec spec_with_everything() {
   ModelSpec spec = tiny_spec();
   spec.d_ff = 3 * kInt8Group;
   spec.qkv_bias = spec.attention_output_bias = spec.mlp_bias = true;
-  spec.qk_norm = spec.sink_logits = true;
+  spec.qk_norm = true;
+  spec.sink_logits = SinkLogits::kLearned;
   return spec;
 }
 

@@ -40,14 +40,18 @@ std::string config_text(const ModelFiles& files) {
     }
     windows += fmt::format(R"(, "layer_types": [{}])", fmt::join(types, ", "));
   }
+  const std::string_view softmax =
+      spec.sink_logits == SinkLogits::kLearned ? R"(, "softmax_type": "learnable")"
+      : spec.sink_logits == SinkLogits::kZero  ? R"(, "softmax_type": "off-by-one")"
+                                               : "";
   return fmt::format(
       R"({{"model_type": "{}", "vocab_size": {}, "hidden_size": {}, "intermediate_size": {},
 "num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {},
 "max_position_embeddings": {}, "rms_norm_eps": {}, "rope_theta": {}, "attention_bias": {},
-"mlp_bias": {}, "tie_word_embeddings": {}, "hidden_act": "silu"{}{}}})",
+"mlp_bias": {}, "tie_word_embeddings": {}, "hidden_act": "silu"{}{}{}}})",
       spec.model_type, spec.vocab_size, spec.d_model, spec.d_ff, spec.n_layers, spec.n_heads,
       spec.n_kv_heads, spec.head_dim, spec.max_seq_len, spec.norm_eps, spec.rope_theta,
-      spec.qkv_bias, spec.mlp_bias, spec.tied_embeddings, windows,
+      spec.qkv_bias, spec.mlp_bias, spec.tied_embeddings, windows, softmax,
       files.dtype == DType::kI8 ? kInt8Config : "");
 }
 
@@ -162,6 +166,8 @@ void write_model(const std::filesystem::path& folder, const ModelFiles& files) {
     writer.add(prefix + "self_attn.k_proj.bias", w.k_bias);
     writer.add(prefix + "self_attn.v_proj.bias", w.v_bias);
     writer.add(prefix + "self_attn.o_proj.bias", w.o_bias);
+    if (files.spec.sink_logits == SinkLogits::kLearned)
+      writer.add(prefix + "self_attn.sinks", w.sink_logits);
     writer.add(prefix + "self_attn.q_norm.weight", w.q_norm);
     writer.add(prefix + "self_attn.k_norm.weight", w.k_norm);
     writer.add(prefix + "post_attention_layernorm.weight", w.ffn_norm);

@@ -134,6 +134,29 @@ TEST(Weights, BiasesAndQkNormsAreReadWhenTheModelHasThem) {
   EXPECT_TRUE(weights.layer({1}).q_norm.empty());
 }
 
+TEST(Weights, SinkLogitsAreReadOrZeroAsConfigurationsSay) {
+  ModelSpec spec = test::tiny_spec();
+  spec.sink_logits = SinkLogits::kLearned;
+  const TemporaryFolder learned;
+  write_model(learned.path(), {.spec = spec});
+  const Weights weights = Weights::load(ModelFolder(learned.path()));
+  const Weights want = Weights::synthetic(spec, DType::kF32, 7);
+  EXPECT_THAT(weights.layer({1}).sink_logits, ElementsAreArray(want.layer({1}).sink_logits));
+  EXPECT_EQ(sink_logits_of(weights, {1}, {1}).data(),
+            weights.layer({1}).sink_logits.data() + spec.gqa_group());
+  spec.sink_logits = SinkLogits::kZero;
+  const TemporaryFolder zero;
+  write_model(zero.path(), {.spec = spec});
+  const std::vector<float> zeros(static_cast<std::size_t>(spec.n_heads), 0.0F);
+  EXPECT_THAT(Weights::load(ModelFolder(zero.path())).layer({0}).sink_logits,
+              ElementsAreArray(zeros));
+  // Those that config.json does not speak of are not passed over.
+  std::filesystem::copy_file(learned.path() / "model.safetensors",
+                             zero.path() / "model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(load_error(zero), HasSubstr("\"softmax_type\": \"learnable\""));
+}
+
 TEST(Weights, AStageHasItsLayersOnly) {
   const TemporaryFolder folder;
   write_model(folder.path(),
