@@ -246,7 +246,8 @@ void check_lookup(const JobConfig& job, const HeadTable& heads) {
   throw Error(
       ErrorCode::kUnsupported,
       "--draft-max: a wrong guess cannot be taken back where a method drops tokens at every "
-      "step (h2o, tova:after=token), reads chosen pages (quest) or sums up what has left (razor); "
+      "step (h2o, fastgen, tova:after=token), reads chosen pages (quest) or sums up what has left "
+      "(razor); "
       "leave it out, or use another --policy");
 }
 
