@@ -16,6 +16,7 @@ std::int32_t token_after(const std::vector<std::int32_t>& tokens, TokenRange ran
 
 StepResult FakeWorker::step(const StepCommand& command) {
   if (fails(command)) {
+    if (std::holds_alternative<FinishSave>(command)) is_saving_ = false;
     break_sequences(command);
     return StepFailed{failure, "made to fail"};
   }

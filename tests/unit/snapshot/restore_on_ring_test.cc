@@ -53,9 +53,11 @@ class RandomDocument {
   }
   // All heads choose tokens by attention, of one kind of method or another.
   bool choose(std::int64_t kind) {
-    const KeepBudget keep = kind == 0   ? random_budget(random_, KeepWhen::kAfterDocument)
-                            : kind == 1 ? random_eviction(random_)
-                                        : random_budget(random_, KeepWhen::kAfterPrompt);
+    KeepBudget keep = kind == 0   ? random_budget(random_, KeepWhen::kAfterDocument)
+                      : kind == 1 ? random_eviction(random_)
+                                  : random_budget(random_, KeepWhen::kAfterPrompt);
+    // Documents of which each query head chose its own tokens are refused by name.
+    if (kind == 0 && keep.group == GroupScore::kEach) keep.group = GroupScore::kMean;
     heads_ = heads_with(spec_, keep);
     return kind == 0 && heads_.count_chosen() > 0;  // its documents are cut
   }
