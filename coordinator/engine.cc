@@ -66,8 +66,10 @@ bool Engine::run() {
       receive_result();
       continue;
     }
-    if (stopping) tell_unfinished();
-    if (stopping) return active_.empty() && feed_->exhausted() && !leaves_rest_;
+    if (stopping) {
+      tell_unfinished();
+      return active_.empty() && feed_->exhausted() && !leaves_rest_;
+    }
     if (scheduler_.idle() && (feed_->exhausted() || leaves_rest_)) return !leaves_rest_;
   }
 }

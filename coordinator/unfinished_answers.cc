@@ -130,6 +130,15 @@ void UnfinishedAnswers::forget(const RequestIdentity& identity) {
   if (lines_.erase(identity.custom_id) > 0) is_written_ = false;
 }
 
+void UnfinishedAnswers::keep_only(const std::vector<RequestIdentity>& identities) {
+  std::map<std::string, std::string> kept;
+  for (const RequestIdentity& identity : identities) {
+    if (auto line = lines_.extract(identity.custom_id)) kept.insert(std::move(line));
+  }
+  if (!lines_.empty()) is_written_ = false;
+  lines_ = std::move(kept);
+}
+
 void UnfinishedAnswers::write() {
   if (std::exchange(is_written_, true)) return;
   if (lines_.empty()) {

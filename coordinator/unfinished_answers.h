@@ -33,6 +33,8 @@ class UnfinishedAnswers {
   std::vector<PickedToken> find(const RequestIdentity& identity) const;
   void set(const RequestIdentity& identity, const std::vector<PickedToken>& tokens);
   void forget(const RequestIdentity& identity);
+  // Forgets what belongs to no request of these: it was done since, or is not asked any more.
+  void keep_only(const std::vector<RequestIdentity>& identities);
   // Makes the file hold what is known, in one rename; removes it when that is nothing. Throws kIo.
   void write();
   std::size_t size() const { return lines_.size(); }

@@ -81,6 +81,21 @@ fs::path unfinished_path(const fs::path& results) {
   return journal_paths(results).manifest.replace_extension().replace_extension(".unfinished.jsonl");
 }
 
+// What an earlier run left of the answers that are still to be made; none to standard output.
+std::optional<UnfinishedAnswers> open_unfinished(const RunOptions& options,
+                                                 const std::vector<RequestIdentity>& identities,
+                                                 const Journal::ToDo& todo) {
+  if (is_stream(options.output)) return std::nullopt;
+  const fs::path path = unfinished_path(options.output);
+  if (options.overwrite) fs::remove(path);
+  std::vector<RequestIdentity> to_do;
+  for (const std::size_t request : todo.requests) to_do.push_back(identities[request]);
+  UnfinishedAnswers unfinished(path);
+  unfinished.keep_only(to_do);
+  unfinished.write();
+  return unfinished;
+}
+
 // The last line of a run, and its exit status.
 int report(const Journal::ToDo& todo, const Counts& counts, bool complete,
            const ResultWriter& writer) {
@@ -141,6 +156,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
 
   ResultWriter writer = open_writer(session, options, mode, started);
   const Journal::ToDo todo = writer.plan(batch.identities, options.retry_errors);
+  std::optional<UnfinishedAnswers> unfinished = open_unfinished(options, batch.identities, todo);
   Counts counts{.n_bad_lines = batch.problems.size()};
   writer.set_bad_lines(records_of(batch.problems));
   if (todo.n_done + todo.n_failed > 0) {
@@ -158,11 +174,6 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   Progress progress(std::move(totals));
   ProgressDisplay display(options.log);
 
-  std::optional<UnfinishedAnswers> unfinished;
-  if (writer.is_resumable()) {
-    if (options.overwrite) fs::remove(unfinished_path(options.output));
-    unfinished.emplace(unfinished_path(options.output));
-  }
   EngineCallbacks callbacks;
   if (unfinished && !session.heads.table.chooses_in_answers()) {
     callbacks.picked_before = [&](std::size_t request) {

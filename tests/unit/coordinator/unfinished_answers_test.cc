@@ -75,6 +75,22 @@ TEST_F(UnfinishedAnswersTest, TheFileGoesWithTheLastOfThem) {
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 
+// A run that is killed behind a request's result leaves what there was of its answer.
+TEST_F(UnfinishedAnswersTest, OfRequestsThatAreDoneNothingIsKept) {
+  UnfinishedAnswers answers(path());
+  answers.set(kFirst, tokens_with({1}));
+  answers.set(kSecond, tokens_with({2}));
+  answers.write();
+  UnfinishedAnswers again(path());
+  again.keep_only({kSecond});
+  again.write();
+  EXPECT_EQ(UnfinishedAnswers(path()).size(), 1U);
+  EXPECT_EQ(ids_of(UnfinishedAnswers(path()).find(kSecond)), (std::vector<std::int32_t>{2}));
+  again.keep_only({});
+  again.write();
+  EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
 TEST_F(UnfinishedAnswersTest, ALineThatWasChangedIsRefusedByNumber) {
   UnfinishedAnswers answers(path());
   answers.set(kFirst, tokens_with({12, 34}));
