@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/sizes.h"
+#include "tools/eval/csv_field.h"
 
 namespace longhaul {
 namespace {
@@ -55,7 +56,7 @@ std::string to_csv(const MethodTable& table) {
       "method,length,budget,asked,right,kv_bytes,kv_bytes_predicted,prefill_tokens_per_s,"
       "answer_seconds_per_question\n";
   for (const MethodRow& row : table.rows) {
-    text += fmt::format("\"{}\",{},{},{},{},{},{},{:.1f},{:.4f}\n", row.method, row.length,
+    text += fmt::format("{},{},{},{},{},{},{},{:.1f},{:.4f}\n", csv_field(row.method), row.length,
                         row.budget, row.score.n_asked, row.score.n_right, row.kv_bytes,
                         row.kv_predicted, prefill_speed(row), seconds_per_answer(row));
   }

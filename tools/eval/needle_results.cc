@@ -3,23 +3,13 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "tools/eval/csv_field.h"
 #include "tools/eval/number_lists.h"
 
 namespace longhaul {
 namespace {
 
 std::string depth_text(double depth) { return fmt::format("{:g} %", 100 * depth); }
-
-// Text between quotes when it holds a character that means something in CSV (RFC 4180).
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"') out += '"';
-    out += c;
-  }
-  return out + '"';
-}
 
 Json case_json(const NeedleCase& c) {
   return JsonObject{{"length", c.length},     {"depth", c.depth},   {"document", c.document},

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "tools/eval/csv_field.h"
 #include "tools/eval/number_lists.h"
 
 namespace longhaul {
@@ -101,7 +102,7 @@ std::string to_csv(const PerplexityReport& report) {
   for (const PolicyCurve& curve : report.curves) {
     for (const Extent bucket : buckets_of(report)) {
       const std::optional<double> mean = mean_nll(curve, bucket);
-      out += fmt::format("{},{},{},{},{}\n", curve.name, bucket.begin, bucket.end,
+      out += fmt::format("{},{},{},{},{}\n", csv_field(curve.name), bucket.begin, bucket.end,
                          n_scored(curve, bucket), mean ? fmt::format("{:.6g}", *mean) : "");
     }
   }

@@ -51,6 +51,14 @@ TEST(PerplexityResults, AreWrittenAsCsv) {
             "none,300,600,0,\n");
 }
 
+// Names of policies have commas; they once made more columns.
+TEST(PerplexityResults, NamesWithCommasAreOneFieldOfCsv) {
+  PerplexityReport report = small_report();
+  report.curves[0].name = "streaming:sink=4,window=512";
+  EXPECT_THAT(to_csv(report),
+              testing::HasSubstr("\n\"streaming:sink=4,window=512\",0,300,299,1\n"));
+}
+
 TEST(PerplexityResults, AreWrittenAsJson) {
   const Json json = parse_json(to_text(to_json(small_report())), "report");
   const JsonField policies = JsonField(json, "report").at("policies");
