@@ -18,8 +18,10 @@ std::size_t size_of(DType dtype) {
       return 1;
     case DType::kF64:
       return 8;
+    case DType::kI4:
+      break;
   }
-  throw Error(ErrorCode::kInternal, "size_of: unknown dtype");
+  throw Error(ErrorCode::kInternal, "size_of: a dtype without whole bytes");
 }
 
 std::string_view name_of(DType dtype) {
@@ -34,6 +36,8 @@ std::string_view name_of(DType dtype) {
       return "int8";
     case DType::kF64:
       return "f64";
+    case DType::kI4:
+      return "int4";
   }
   return "unknown";
 }

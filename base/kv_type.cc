@@ -14,12 +14,19 @@ std::string_view name_of(KvType type) {
       return "int8";
     case KvType::kInt4:
       return "int4";
+    case KvType::kKivi4:
+      return "kivi4";
+    case KvType::kKivi2:
+      return "kivi2";
   }
   throw Error(ErrorCode::kInternal, "unknown KV type");
 }
 
 std::optional<KvType> kv_type_from(std::string_view name) {
   for (const KvType type : kKvTypes) {
+    if (name == name_of(type)) return type;
+  }
+  for (const KvType type : kGroupedKvTypes) {
     if (name == name_of(type)) return type;
   }
   return std::nullopt;
@@ -38,14 +45,20 @@ std::int64_t kv_lanes(KvType type) {
     case KvType::kInt8:
       return 4;
     case KvType::kInt4:
+    case KvType::kKivi4:
       return 8;
+    case KvType::kKivi2:
+      return 16;
   }
   throw Error(ErrorCode::kInternal, "unknown KV type");
 }
 
 std::int64_t kv_token_bytes(KvType type, std::int64_t head_dim) {
   constexpr std::int64_t kScaleAndMinimum = 2 * 2;  // f16 each
-  return 4 * head_dim / kv_lanes(type) + (is_quantised(type) ? kScaleAndMinimum : 0);
+  const std::int64_t n_ranges = quantises_groups(type) ? head_dim / kKvGroup
+                                : is_quantised(type)   ? 1
+                                                       : 0;
+  return 4 * head_dim / kv_lanes(type) + n_ranges * kScaleAndMinimum;
 }
 
 }  // namespace longhaul

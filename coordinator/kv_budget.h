@@ -16,7 +16,8 @@ struct KvBudget {
   std::size_t limit_bytes = kNoLimit;
   HeadTable heads = {};                      // of the whole model; of none, nothing takes any bytes
   std::size_t bytes_per_head_and_token = 0;  // K and V of one token of one head
-  std::int64_t block_size = 1;               // tokens
+  std::size_t open_bytes_per_head_and_token = 0;  // of open blocks, where there are any
+  std::int64_t block_size = 1;                    // tokens
   std::int64_t chunk_len = 1;  // tokens that one step computes for a sequence, at most
   std::int64_t n_guesses = 0;  // of a decode step for a sequence, at most
 

@@ -71,6 +71,7 @@ void check(Device device, const AttentionArgs& args) {
 
 void attention(StreamRef stream, const AttentionArgs& args) {
   check(stream.device(), args);
+  require_cpu_for_groups("attention", stream.device(), args.shape);
   run_on(stream, cpu::attention, cuda::attention, args);
 }
 

@@ -17,6 +17,11 @@ void check(const KvAppendArgs& args) {
     require_equal(op, "head_dim of k", item.k.dim(1), args.shape.head_dim);
     require_equal(op, "head_dim of v", item.v.dim(1), args.shape.head_dim);
     require_equal(op, "n_tokens of v", item.v.dim(0), item.k.dim(0));
+    if (args.shape.quantises_groups()) {
+      require(item.first_slot % kKvGroup == 0 && item.k.dim(0) % kKvGroup == 0,
+              fmt::format("{}: {} tokens from slot {} are no whole groups of {}", op, item.k.dim(0),
+                          item.first_slot, kKvGroup));
+    }
     require(item.first_slot >= 0, fmt::format("{}: first_slot is {}", op, item.first_slot));
     const std::int64_t n_slots =
         static_cast<std::int64_t>(item.blocks.size()) * args.shape.block_size;
@@ -30,6 +35,7 @@ void check(const KvAppendArgs& args) {
 
 void kv_append(StreamRef stream, const KvAppendArgs& args) {
   check(args);
+  require_cpu_for_groups("kv_append", stream.device(), args.shape);
   run_on(stream, cpu::kv_append, cuda::kv_append, args);
 }
 

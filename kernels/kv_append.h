@@ -12,7 +12,7 @@ namespace longhaul {
 
 // One (sequence, layer, KV head): tokens go to slots first_slot, first_slot + 1, ... counted from
 // blocks[0]'s slot 0. A block that gets a token in its first slot is new: the slots behind its
-// tokens become zero.
+// tokens become zero. Blocks that quantise groups get whole groups of tokens (kKvGroup).
 struct KvAppendItem {
   TensorView<const float, 2> k;        // [n_tokens, head_dim], rows may be strided
   TensorView<const float, 2> v;        // [n_tokens, head_dim]

@@ -3,17 +3,19 @@
 //
 // The layout is chosen for the dot-product instructions, so that attention never transposes: words
 // of 32 bits that hold `lanes` values along the sum of a product, kv_lanes of base/kv_type.h: 1 for
-// f32, 2 for bf16 (VDPBF16PS multiplies pairs), 4 for int8, 8 for int4.
+// f32, 2 for bf16 (VDPBF16PS multiplies pairs), 4 for int8, 8 for int4 and kivi4, 16 for kivi2.
 //   K  [head_dim / lanes, block_size] words: scores of many keys at once; a word holds
 //      neighbouring dims of one token
 //   V  [block_size / lanes, head_dim] words: outputs of many dims at once; a word holds one dim of
 //      neighbouring tokens
 // Example, bf16, block_size 4, head_dim 4, k[token][dim]:
 //   k00 k01 k10 k11 k20 k21 k30 k31 | k02 k03 k12 k13 ...
-// The first value is in a word's lowest bits; of int4, bytes 0 to 3 hold values 0 to 3 in their
-// lower halves and values 4 to 7 in their upper ones.
+// The first value is in a word's lowest bits; of 4 bits, bytes 0 to 3 hold values 0 to 3 in their
+// lower halves and values 4 to 7 in their upper ones; of 2 bits likewise values 0 to 3, 4 to 7, 8
+// to 11 and 12 to 15.
 //
-// Quantised K and V end with their tokens' scales and minima: [block_size] f16 each.
+// Quantised K and V end with scales, then minima, f16 each: of int8 and int4 [block_size]; of kivi4
+// and kivi2 [block_size / kKvGroup, head_dim] for K and [head_dim / kKvGroup, block_size] for V.
 //
 // Slots that hold no token yet must be zero (not garbage: 0 * NaN is NaN): kv_append clears them in
 // a new block, and a block that is filled otherwise is zero when it is taken.
@@ -47,6 +49,10 @@ struct KvBlockShape {
   std::size_t k_bytes() const { return part(k_type).bytes; }
   std::size_t v_bytes() const { return part(v_type).bytes; }
   std::size_t bytes() const { return k_bytes() + v_bytes(); }
+  // Whether tokens must be written a group (kKvGroup) at a time.
+  bool quantises_groups() const {
+    return longhaul::quantises_groups(k_type) || longhaul::quantises_groups(v_type);
+  }
   bool operator==(const KvBlockShape&) const = default;
 };
 

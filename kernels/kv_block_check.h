@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include "base/device/device.h"
 #include "base/error.h"
 #include "kernels/kv_block.h"
 
@@ -24,6 +25,15 @@ inline void check_kv_block_shape(std::string_view op, const KvBlockShape& shape)
         fmt::format("{}: head_dim is {}; K of {} and V of {} can be at most {} wide", op,
                     shape.head_dim, name_of(shape.k_type), name_of(shape.v_type), kMostCodes));
   }
+  if (shape.quantises_groups() &&
+      (shape.block_size % kKvGroup != 0 || shape.head_dim % kKvGroup != 0)) [[unlikely]] {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{}: K of {} and V of {} have groups of {} tokens and channels, but "
+                            "blocks have {} tokens and heads {} dimensions; both must be multiples "
+                            "of it",
+                            op, name_of(shape.k_type), name_of(shape.v_type), kKvGroup,
+                            shape.block_size, shape.head_dim));
+  }
   if (shape.head_dim < 8 || shape.head_dim % lanes != 0) [[unlikely]] {
     throw Error(
         ErrorCode::kInvalidArgument,
@@ -31,6 +41,14 @@ inline void check_kv_block_shape(std::string_view op, const KvBlockShape& shape)
                     "{} and at least 8",
                     op, shape.head_dim, name_of(shape.k_type), name_of(shape.v_type), lanes));
   }
+}
+
+// Groups of tokens are quantised and read on CPUs only.
+inline void require_cpu_for_groups(std::string_view op, Device device, const KvBlockShape& shape) {
+  if (device == Device::kCpu || !shape.quantises_groups()) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{}: caches of {} and {} are for CPUs only so far", op,
+                          name_of(shape.k_type), name_of(shape.v_type)));
 }
 
 }  // namespace longhaul

@@ -11,7 +11,8 @@
 namespace longhaul {
 
 // Slots [from_slot, from_slot + n_tokens) of `from` become slots to_slot, to_slot + 1, ... of `to`;
-// the other slots of `to` stay as they are.
+// the other slots of `to` stay as they are. Of
+// types that quantise groups, whole blocks only.
 struct KvCopyItem {
   const std::byte* from = nullptr;
   std::int64_t from_slot = 0;

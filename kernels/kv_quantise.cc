@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace longhaul {
 namespace {
@@ -29,36 +30,70 @@ Float16 rounded_up(float value) {
   return {static_cast<std::uint16_t>(negative.bits ^ kSign)};
 }
 
-// Place of value `index` of a word that holds `lanes` of them.
+constexpr int bits_of(KvType type) {
+  return type == KvType::kInt8 ? 8 : type == KvType::kKivi2 ? 2 : 4;
+}
+constexpr unsigned most_code(KvType type) { return (1U << bits_of(type)) - 1; }
+
+// Place of value `index` of a word.
 KvCodePlace place_in_word(KvType type, std::int64_t word, std::int64_t index) {
   return {static_cast<std::size_t>(4 * word + index % 4),
-          type == KvType::kInt4 && index >= 4 ? 4 : 0};
+          static_cast<int>(index / 4) * bits_of(type)};
+}
+
+struct Spread {
+  float smallest;
+  float largest;
+  bool finite;
+};
+Spread spread_of(std::span<const float> values) {
+  Spread spread{values.front(), values.front(), true};
+  for (const float value : values) {
+    spread.smallest = std::min(spread.smallest, value);
+    spread.largest = std::max(spread.largest, value);
+    spread.finite = spread.finite && std::isfinite(value);
+  }
+  return spread;
+}
+
+// To the nearest f16 that is finite.
+Float16 saturated(float value) { return to_f16(std::clamp(value, -65504.0F, 65504.0F)); }
+
+// With the range's minimum and scale.
+void make_codes(std::span<const float> values, const KvGroupRange& range, float most,
+                std::span<std::uint8_t> codes) {
+  const float minimum = to_float(range.minimum);
+  const float scale = to_float(range.scale);
+  if (scale == 0.0F) return;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float code = std::clamp((values[i] - minimum) / scale, 0.0F, most);
+    codes[i] = static_cast<std::uint8_t>(std::nearbyint(code));
+  }
 }
 
 }  // namespace
 
 KvGroupRange quantise(KvType type, std::span<const float> values, std::span<std::uint8_t> codes) {
-  const auto most = static_cast<float>(type == KvType::kInt8 ? 255 : 15);
-  float smallest = values.front();
-  float largest = values.front();
-  bool finite = true;
-  for (const float value : values) {
-    smallest = std::min(smallest, value);
-    largest = std::max(largest, value);
-    finite = finite && std::isfinite(value);
-  }
+  const auto most = static_cast<float>(most_code(type));
+  const Spread spread = spread_of(values);
   std::fill(codes.begin(), codes.end(), std::uint8_t{0});
-  if (!finite) return {{kNan}, {kNan}};
+  if (!spread.finite) return {{kNan}, {kNan}};
   KvGroupRange range;
-  range.minimum = rounded_down(smallest);
-  const float minimum = to_float(range.minimum);
-  range.scale = rounded_up((largest - minimum) / most);
-  const float scale = to_float(range.scale);
-  if (scale == 0.0F) return range;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const float code = std::nearbyint((values[i] - minimum) / scale);
-    codes[i] = static_cast<std::uint8_t>(std::clamp(code, 0.0F, most));
-  }
+  range.minimum = rounded_down(spread.smallest);
+  range.scale = rounded_up((spread.largest - to_float(range.minimum)) / most);
+  make_codes(values, range, most, codes);
+  return range;
+}
+
+KvGroupRange quantise_group(KvType type, std::span<const float> values,
+                            std::span<std::uint8_t> codes) {
+  const auto most = static_cast<float>(most_code(type));
+  const Spread spread = spread_of(values);
+  std::fill(codes.begin(), codes.end(), std::uint8_t{0});
+  if (!spread.finite) return {{kNan}, {kNan}};
+  const KvGroupRange range{.scale = saturated((spread.largest - spread.smallest) / most),
+                           .minimum = saturated(spread.smallest)};
+  make_codes(values, range, most, codes);
   return range;
 }
 
@@ -72,13 +107,36 @@ KvCodePlace v_code_place(const KvBlockShape& shape, std::int64_t slot, std::int6
   return place_in_word(shape.v_type, slot / lanes * shape.head_dim + dim, slot % lanes);
 }
 
+std::size_t k_range_index(const KvBlockShape& shape, std::int64_t slot, std::int64_t dim) {
+  return static_cast<std::size_t>(
+      quantises_groups(shape.k_type) ? slot / kKvGroup * shape.head_dim + dim : slot);
+}
+
+std::size_t v_range_index(const KvBlockShape& shape, std::int64_t slot, std::int64_t dim) {
+  return static_cast<std::size_t>(
+      quantises_groups(shape.v_type) ? dim / kKvGroup * shape.block_size + slot : slot);
+}
+
+KvGroupRange read_range(const KvPartLayout& layout, const std::byte* part, std::size_t index) {
+  KvGroupRange range;
+  std::memcpy(&range.scale.bits, part + layout.scales_at() + 2 * index, 2);
+  std::memcpy(&range.minimum.bits, part + layout.minima_at() + 2 * index, 2);
+  return range;
+}
+
+void write_range(const KvPartLayout& layout, std::byte* part, std::size_t index,
+                 const KvGroupRange& range) {
+  std::memcpy(part + layout.scales_at() + 2 * index, &range.scale.bits, 2);
+  std::memcpy(part + layout.minima_at() + 2 * index, &range.minimum.bits, 2);
+}
+
 std::uint8_t read_code(KvType type, const std::byte* part, KvCodePlace place) {
   const auto byte = static_cast<unsigned>(part[place.byte]) >> place.shift;
-  return static_cast<std::uint8_t>(type == KvType::kInt4 ? byte & 0xfU : byte);
+  return static_cast<std::uint8_t>(byte & most_code(type));
 }
 
 void write_code(KvType type, std::byte* part, KvCodePlace place, std::uint8_t code) {
-  const unsigned mask = (type == KvType::kInt4 ? 0xfU : 0xffU) << place.shift;
+  const unsigned mask = most_code(type) << place.shift;
   const unsigned before = static_cast<unsigned>(part[place.byte]) & ~mask;
   part[place.byte] = static_cast<std::byte>(before | (unsigned{code} << place.shift));
 }

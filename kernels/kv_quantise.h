@@ -1,5 +1,5 @@
-// Groups of 8- and 4-bit codes: how int8 and int4 caches keep one token's K or V of one head, and
-// where a block holds each code. Host only, the same bits on every machine.
+// Groups of codes: how caches of 8, 4 and 2 bits keep K or V of one head, and where a block holds
+// each code and what it is worth. Host only, the same bits on every machine.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +22,14 @@ struct KvGroupRange {
 // a NaN or an infinity comes back as NaN.
 KvGroupRange quantise(KvType type, std::span<const float> values, std::span<std::uint8_t> codes);
 
+// The same as KIVI publishes it (quant/new_pack.py), for kivi4 and kivi2: minimum and scale =
+// (largest - minimum) / most code are rounded to the nearest f16, codes are
+//   round(clamp((value - minimum) / scale, 0, most code)), halves to even.
+// Published are f16 values, so that minima are exact and only the scale is rounded; here they are
+// f32. Where the scale is 0 (constant groups), codes are 0; published is 0 / 0 there.
+KvGroupRange quantise_group(KvType type, std::span<const float> values,
+                            std::span<std::uint8_t> codes);
+
 // A place for a code in the K or V part of a block.
 struct KvCodePlace {
   std::size_t byte = 0;
@@ -30,6 +38,12 @@ struct KvCodePlace {
 
 KvCodePlace k_code_place(const KvBlockShape& shape, std::int64_t slot, std::int64_t dim);
 KvCodePlace v_code_place(const KvBlockShape& shape, std::int64_t slot, std::int64_t dim);
+// Which of a part's scales and minima are those of that code.
+std::size_t k_range_index(const KvBlockShape& shape, std::int64_t slot, std::int64_t dim);
+std::size_t v_range_index(const KvBlockShape& shape, std::int64_t slot, std::int64_t dim);
+KvGroupRange read_range(const KvPartLayout& layout, const std::byte* part, std::size_t index);
+void write_range(const KvPartLayout& layout, std::byte* part, std::size_t index,
+                 const KvGroupRange& range);
 std::uint8_t read_code(KvType type, const std::byte* part, KvCodePlace place);
 void write_code(KvType type, std::byte* part, KvCodePlace place, std::uint8_t code);
 

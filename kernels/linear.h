@@ -1,9 +1,9 @@
 // Matrix products with weights: out = x W^T (+ bias), or out += x W^T for residual connections.
 // Local. float32 accumulation. With bf16 weights x is rounded to bf16 first, for any number of
 // rows, so that a token's result does not depend on how many tokens are computed together beyond
-// the order of float32 additions. With int8 weights x is quantised to int8
+// the order of float32 additions. With weights of int8 or int4 x is quantised to int8
 // (kernels/int8_weights.h), for any number of rows too; a row's result has the same bits beside any
-// other rows, with any instruction set and number of threads.
+// other rows, with any instruction set and number of threads. On GPUs not with int4.
 #pragma once
 #include <span>
 
@@ -21,7 +21,7 @@ struct LinearArgs {
   std::span<const float> bias = {};  // [n_out] or empty
   TensorView<float, 2> out;          // [n_tokens, n_out], contiguous
   LinearOutput output = LinearOutput::kOverwrite;
-  SumOrder order = SumOrder::kFastest;  // of int8 weights all are one; GPUs have kFastest alone
+  SumOrder order = SumOrder::kFastest;  // of integer weights all are one; GPUs have kFastest alone
 };
 
 void linear(StreamRef stream, const LinearArgs& args);

@@ -28,11 +28,10 @@ void read_key_dim(const KvBlockShape& shape, const std::byte* block, std::int64_
     } else if (shape.k_type == KvType::kBf16) {
       to[i] = to_float(BFloat16{value_at<std::uint16_t>(block, (first + slot) * 2 + d % 2)});
     } else {
-      const KvPartLayout part = shape.part(shape.k_type);
-      const Float16 scale{value_at<std::uint16_t>(block + part.scales_at(), slot)};
-      const Float16 minimum{value_at<std::uint16_t>(block + part.minima_at(), slot)};
+      const KvGroupRange range =
+          read_range(shape.part(shape.k_type), block, k_range_index(shape, slot, d));
       const auto code = read_code(shape.k_type, block, k_code_place(shape, slot, d));
-      to[i] = static_cast<float>(code) * to_float(scale) + to_float(minimum);
+      to[i] = static_cast<float>(code) * to_float(range.scale) + to_float(range.minimum);
     }
   }
 }
@@ -49,12 +48,10 @@ void read_value(const KvBlockShape& shape, const std::byte* block, std::int64_t 
     } else if (shape.v_type == KvType::kBf16) {
       value = to_float(BFloat16{value_at<std::uint16_t>(part, word * 2 + slot % 2)});
     } else {
-      const KvPartLayout layout = shape.part(shape.v_type);
-
-      const Float16 scale{value_at<std::uint16_t>(part + layout.scales_at(), slot)};
-      const Float16 minimum{value_at<std::uint16_t>(part + layout.minima_at(), slot)};
+      const KvGroupRange range =
+          read_range(shape.part(shape.v_type), part, v_range_index(shape, slot, d));
       const auto code = read_code(shape.v_type, part, v_code_place(shape, slot, d));
-      value = static_cast<float>(code) * to_float(scale) + to_float(minimum);
+      value = static_cast<float>(code) * to_float(range.scale) + to_float(range.minimum);
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/ids.h"
+#include "base/int4_format.h"
 #include "base/int8_format.h"
 
 namespace longhaul {
@@ -105,18 +106,23 @@ class Tensor {
   TensorView<T, kRank> view_;
 };
 
-// A weight matrix of any supported type: [n_out, n_in], rows contiguous; int8 weights in panels,
-// see kernels/int8_weights.h. Does not own its memory.
+// A weight matrix of any supported type: [n_out, n_in], rows contiguous; those of integers in
+// panels, see kernels/int8_weights.h and int4_weights.h. Does not own its memory.
 struct WeightView {
   const void* data = nullptr;
-  DType dtype = DType::kF32;  // kF32, kBf16 or kI8
+  DType dtype = DType::kF32;  // kF32, kBf16, kI8 or kI4
   std::int64_t n_out = 0;
   std::int64_t n_in = 0;
   std::int64_t row_stride = 0;  // elements from row to row; 0: n_in
   // Of int8 weights only:
   const float* scales = nullptr;  // of each lane of the panels, the first of which `data` is
-  std::int64_t group = 0;         // neighbouring inputs whose activations share a scale
-  std::int64_t first_lane = 0;    // of the first panel: output 0
+  // Of integers:
+  std::int64_t group = 0;       // neighbouring inputs whose activations share a scale
+  std::int64_t first_lane = 0;  // of the first panel: output 0
+  // Of int4 weights only:
+  Int4Layout int4 = {};
+  const std::uint16_t* group_scales = nullptr;  // f16 [panels, groups of stride(), kInt8Panel]
+  std::int64_t first_input = 0;                 // of the first group, where `data` is: input 0
 
   std::int64_t stride() const { return row_stride == 0 ? n_in : row_stride; }
   // Outputs [extent) of all.
@@ -124,35 +130,48 @@ struct WeightView {
     WeightView out = *this;
     out.n_out = extent.size();
     out.row_stride = stride();
-    if (dtype != DType::kI8) {
+    if (!is_integer(dtype)) {
       out.data = at(extent.begin * stride());
       return out;
     }
     const std::int64_t lane = first_lane + extent.begin;
     const std::int64_t panels_begin = lane / kInt8Panel * kInt8Panel;
     out.data = at(panels_begin * stride());
-    out.scales = scales + panels_begin;
     out.first_lane = lane - panels_begin;
+    if (dtype == DType::kI8) {
+      out.scales = scales + panels_begin;
+    } else {
+      out.group_scales = group_scales + panels_begin * (stride() / int4.group);
+    }
     return out;
   }
-  // Inputs [extent) of every output. Of int8 weights whole groups: `extent` begins and ends at
-  // multiples of `group`, or ends with the inputs.
+  // Inputs [extent) of every output. Of integers whole groups of activations: `extent` begins and
+  // ends at multiples of `group`, or ends with the inputs.
   WeightView inputs(Extent extent) const {
     WeightView out = *this;
     out.n_in = extent.size();
     out.row_stride = stride();
-    if (dtype != DType::kI8) {
+    if (!is_integer(dtype)) {
       out.data = at(extent.begin);
       return out;
     }
     require(extent.begin % group == 0 && (extent.end % group == 0 || extent.end == n_in),
-            "a slice of the inputs of int8 weights cuts a group of activations");
-    out.data = at(extent.begin * kInt8Panel);
+            "a slice of the inputs of integer weights cuts a group of activations");
+    if (dtype == DType::kI8) {
+      out.data = at(extent.begin * kInt8Panel);
+      return out;
+    }
+    const std::int64_t begin = first_input + extent.begin;
+    const std::int64_t scale = begin / int4.group;
+    out.data = at(scale * int4.group * kInt8Panel);
+    out.group_scales = group_scales + scale * kInt8Panel;
+    out.first_input = begin - scale * int4.group;
     return out;
   }
   const void* at(std::int64_t element) const {
-    return static_cast<const std::byte*>(data) +
-           element * static_cast<std::int64_t>(size_of(dtype));
+    const std::int64_t byte =
+        dtype == DType::kI4 ? element / 2 : element * static_cast<std::int64_t>(size_of(dtype));
+    return static_cast<const std::byte*>(data) + byte;
   }
 };
 

@@ -199,6 +199,24 @@ SinkLogits read_softmax_type(const ConfigFields& config) {
                                                  shown(Json(type))));
 }
 
+// Models that merge tokens (DMC). None is published in this form, so the fields are named as the
+// arguments of the code that trains them (Megatron-LM, branch dmc).
+void read_merging(const ConfigFields& config, ModelSpec& spec) {
+  if (!config.find("dmc_window_size")) {
+    if (config.find("dmc_init_val"))
+      config.root().fail(
+          "dmc_init_val is given, but not dmc_window_size, which says that the model "
+          "merges tokens (DMC)");
+    return;
+  }
+  if (config.boolean("dmc_is_stage_one", false))
+    config.unsupported("dmc_is_stage_one", "this model is trained half way to DMC only");
+  TokenMerging merging;
+  merging.window = config.integer("dmc_window_size", merging.window, 1, 4096);
+  merging.init_val = config.number("dmc_init_val", merging.init_val, -1e3, 1e3);
+  spec.token_merging = merging;
+}
+
 DType read_dtype(const ConfigFields& config) {
   const std::string_view key = config.find("dtype") ? "dtype" : "torch_dtype";
   const std::string name = config.text(key, "float32");
@@ -243,6 +261,7 @@ HfConfig parse_hf_config(std::string_view text, std::string_view source) {
   read_biases(config, family, spec);
   read_rope(config, spec);
   read_windows(config, family, spec);
+  read_merging(config, spec);
   spec.qk_norm = family.model_type == "qwen3";
   spec.tied_embeddings = config.boolean("tie_word_embeddings", false);
   spec.sink_logits = read_softmax_type(config);

@@ -58,6 +58,9 @@ constexpr Unsupported kModelFields[] = {
     {"add_cross_attention", "only decoder-only models are supported", {}},
     {"per_layer_config", "layers of different shapes are not supported", {}},
     {"block_configs", "layers of different shapes are not supported", {}},
+    {"dms_window_size",
+     "tokens dropped by Dynamic Memory Sparsification (DMS) are not supported",
+     {}},
     {"cross_layer_sharing", "caches shared between layers are not supported", {}},
     {"num_kv_shared_layers", "caches shared between layers are not supported", {}},
 };

@@ -86,6 +86,20 @@ void check_windows(const ModelSpec& spec) {
   }
 }
 
+void check_merging(const ModelSpec& spec) {
+  if (!spec.token_merging) return;
+  const TokenMerging& merging = *spec.token_merging;
+  constexpr std::int64_t kMostWindow = 4096;
+  if (merging.window < 1 || merging.window > kMostWindow) {
+    refuse(fmt::format("dmc_window_size is {}; it must be 1 to {}", merging.window, kMostWindow));
+  }
+  if (!std::isfinite(merging.init_val)) refuse("dmc_init_val must be a finite number");
+  for (const std::int64_t window : spec.attention_window) {
+    if (window != ModelSpec::kNoWindow)
+      refuse("tokens are merged (dmc_window_size) in layers with a sliding window: not supported");
+  }
+}
+
 }  // namespace
 
 void ModelSpec::validate() const {
@@ -108,6 +122,7 @@ void ModelSpec::validate() const {
   check_positive("norm_eps", norm_eps);
   check_rope(*this);
   check_windows(*this);
+  check_merging(*this);
 }
 
 }  // namespace longhaul

@@ -37,6 +37,15 @@ enum class SinkLogits : std::uint8_t {
   kLearned,  // each query head has its own (gpt-oss)
 };
 
+// What Dynamic Memory Compression was trained with (DMC; Nawrot et al. 2024, arXiv 2403.09636), by
+// the names of its published code: dmc_window_size and dmc_init_val. kernels/merge_tokens.h says
+// what is computed.
+struct TokenMerging {
+  std::int64_t window = 12;  // a slot's key and value are means over at most so many tokens
+  double init_val = 5.0;     // what the last elements of keys and queries are measured against
+  bool operator==(const TokenMerging&) const = default;
+};
+
 struct ModelSpec {
   static constexpr std::int64_t kNoWindow = std::numeric_limits<std::int64_t>::max();
 
@@ -58,6 +67,8 @@ struct ModelSpec {
   bool qk_norm = false;  // RMSNorm over head_dim of q and k before RoPE (Qwen3)
   SinkLogits sink_logits = SinkLogits::kNone;
   bool tied_embeddings = false;
+  // Every head merges tokens (DMC): such a model computes nothing sensible otherwise.
+  std::optional<TokenMerging> token_merging = std::nullopt;
   // Per layer: a query at p sees keys with p - j < window (Mistral, Qwen sliding-window layers);
   // kNoWindow = all.
   std::vector<std::int64_t> attention_window = {};

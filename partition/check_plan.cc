@@ -118,13 +118,14 @@ void check_slices(const IndexedVector<RingPos, Extent>& slices, std::int64_t tot
 }
 
 // Activations are quantised in groups, which ranks do not share.
-void check_int8_slices(const Plan& plan, Violations& violations) {
+void check_integer_slices(const Plan& plan, Violations& violations) {
   for (const Replica& replica : plan.replicas) {
     for (const Stage& stage : replica.stages) {
       for (const Extent& slice : stage.ffn_slice) {
-        violations.add_unless(slice.empty() || slice.begin % kInt8Group == 0,
-                              "with int8 weights FFN slices begin at multiples of {}, not at {}",
-                              kInt8Group, slice.begin);
+        violations.add_unless(
+            slice.empty() || slice.begin % kInt8Group == 0,
+            "with weights of int8 or int4 FFN slices begin at multiples of {}, not at {}",
+            kInt8Group, slice.begin);
       }
     }
   }
@@ -200,7 +201,7 @@ std::vector<std::string> check_plan(const Plan& plan, const ModelSpec& spec,
   violations.add_unless(plan.chunk_len == workload.chunk_len,
                         "chunks of {} tokens, the workload's have {}", plan.chunk_len,
                         workload.chunk_len);
-  if (workload.weights(spec) == DType::kI8) check_int8_slices(plan, violations);
+  if (is_integer(workload.weights(spec))) check_integer_slices(plan, violations);
   check_memory(plan, spec, cluster, workload, violations);
   return violations.take();
 }

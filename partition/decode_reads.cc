@@ -61,11 +61,11 @@ void add_attention_reads(const Plan& plan, const Stage& stage, const ModelSpec& 
 }
 
 double ffn_column_bytes(const ModelSpec& spec, DType dtype) {
-  return 3 * static_cast<double>(spec.d_model) * static_cast<double>(size_of(dtype));
+  return 3 * static_cast<double>(spec.d_model) * bytes_of_weight(dtype);
 }
 
 double vocab_row_bytes(const ModelSpec& spec, DType dtype) {
-  return static_cast<double>(spec.d_model) * static_cast<double>(size_of(dtype));
+  return static_cast<double>(spec.d_model) * bytes_of_weight(dtype);
 }
 
 }  // namespace longhaul

@@ -57,7 +57,7 @@ void set_decode_slices(const Plan& plan, const ModelSpec& spec, const ClusterSpe
   const double column = static_cast<double>(stage.layers.size()) * ffn_column_bytes(spec, dtype);
   // Columns whose activations share a scale stay together.
   const std::int64_t ffn_granule =
-      dtype == DType::kI8 ? kInt8Group : granule_of(spec.d_ff, speed.size());
+      is_integer(dtype) ? kInt8Group : granule_of(spec.d_ff, speed.size());
   stage.ffn_slice = cut_slices(spec.d_ff, ffn_granule, column, speed, base);
   if (balance == DecodeBalance::kEachPhase) std::fill(base.begin(), base.end(), 0.0);
   stage.vocab_slice.assign(stage.ring.size(), Extent{});

@@ -18,7 +18,16 @@ struct KvFormat {
     return kv_token_bytes(k_type, head_dim) + kv_token_bytes(v_type, head_dim);
   }
   std::int64_t block_bytes() const { return block_size * token_bytes(); }
+  bool has_open_blocks() const { return quantises_groups(k_type) || quantises_groups(v_type); }
+  // Of a block that holds a head's newest tokens in f32 until it is full; 0 where tokens are
+  // written one by one.
+  std::int64_t open_block_bytes() const {
+    return has_open_blocks() ? 2 * block_size * kv_token_bytes(KvType::kF32, head_dim) : 0;
+  }
   bool operator==(const KvFormat&) const = default;
 };
+
+// Throws kUnsupported where the caches of several ranks cannot have this form.
+void require_one_rank(const KvFormat& kv);
 
 }  // namespace longhaul

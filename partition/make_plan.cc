@@ -10,6 +10,7 @@
 #include "partition/plan_search.h"
 #include "partition/reproducible.h"
 #include "partition/stage_layout.h"
+#include "partition/weight_support.h"
 
 namespace longhaul {
 namespace {
@@ -21,8 +22,10 @@ void validate(const PlanRequest& request) {
   const auto& [spec, heads, cluster, workload, options] = request;
   require_fits(heads, spec);
   require_runnable(heads, RunsOn::kOneRank);
-  if (workload.reproducible)
-    require_reproducible(heads, cluster.has_gpus() ? Device::kCuda : Device::kCpu);
+  const Device device = cluster.has_gpus() ? Device::kCuda : Device::kCpu;
+  require_storable(heads, workload.k_type, workload.v_type);
+  if (workload.reproducible) require_reproducible(heads, device);
+  require_weights(spec, workload.weights(spec), device);
   for (const KeyWindow& window : heads.windows()) {
     require(window.sink <= Workload::kMaxTokens && window.recent <= Workload::kMaxTokens,
             fmt::format("plan: a window of {} + {} tokens", window.sink, window.recent));
@@ -85,6 +88,9 @@ PlanResult make_plan(const PlanRequest& asked) {
   Plan plan = empty_plan(request);
   for (const ReplicaLayout& replica : chosen->replicas) {
     plan.replicas.push_back(build_replica(request, planner, plan, replica));
+  }
+  for (const Replica& replica : plan.replicas) {
+    if (replica.stages.size() > 1 || replica.stages.front().ring.n() > 1) require_one_rank(plan.kv);
   }
   return plan;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/device/gpu_memory.h"
+#include "base/int4_format.h"
 #include "base/int8_format.h"
 #include "model/heads/select_tokens.h"
 #include "partition/weight_bytes.h"
@@ -33,16 +34,32 @@ std::int64_t bound_bytes(const HeadPolicy& policy, const ModelSpec& spec,
   return workload.block_size / choose->page_tokens * 2 * spec.head_dim * kBoundBytes;
 }
 
+// The newest tokens of the document and of all its forks, where these are quantised in groups.
+std::int64_t open_bytes_of_head(const KvFormat& kv, const Workload& workload) {
+  const std::int64_t of_fork = 1 + ceil_div(workload.n_guesses, workload.block_size);
+  return (1 + workload.n_sequences * of_fork) * kv.open_block_bytes();
+}
+
+// Of heads that merge tokens (worker/kv/merge_state.h): each sequence's newest tokens as they were
+// projected, twice as many as a window needs, of all heads of a layer, on every rank of its ring.
+std::int64_t merge_state_bytes(const ModelSpec& spec, const Workload& workload, Extent layers) {
+  if (!spec.token_merging) return 0;
+  const std::int64_t row_bytes = spec.n_kv_heads * (2 * spec.head_dim + 1) * kActivationBytes;
+  return (workload.n_sequences + 1) * layers.size() * 2 * (spec.token_merging->window - 1) *
+         row_bytes;
+}
+
 void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec,
                      const Workload& workload, IndexedVector<Rank, RankBytes>& bytes) {
   const std::int64_t block_bytes = plan.kv.block_bytes();
+  const std::int64_t open_bytes = open_bytes_of_head(plan.kv, workload);
   for (const LayerId layer : stage.layer_ids()) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
       const Home& home = stage.home_of(layer, kv_head);
       const KeyWindow kept = plan.heads.window(layer, kv_head);
       if (!kept.is_unlimited()) {
         bytes[home.shares.front().rank].kv_streaming +=
-            windowed_blocks(kept, workload) * block_bytes;
+            windowed_blocks(kept, workload) * block_bytes + open_bytes;
         continue;
       }
       const auto blocks = retrieval_blocks(home, workload);
@@ -51,7 +68,8 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
       const std::int64_t bounds = bound_bytes(policy, spec, workload);
       for (std::size_t i = 0; i < blocks.size(); ++i) {
         bytes[home.shares[i].rank].kv_retrieval +=
-            (blocks[i] + std::min(blocks[i], gathered)) * block_bytes + blocks[i] * bounds;
+            (blocks[i] + std::min(blocks[i], gathered)) * block_bytes + blocks[i] * bounds +
+            open_bytes;
       }
     }
   }
@@ -71,7 +89,11 @@ std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
       gathered += gathered_blocks(policy, workload);
     }
   }
-  const std::int64_t room = n_bytes / (workload.kv(spec).block_bytes() + bounds);
+  const KvFormat kv = workload.kv(spec);
+  const std::int64_t left =
+      n_bytes - layers.size() * spec.n_kv_heads * open_bytes_of_head(kv, workload);
+  if (left < 0) return -1;
+  const std::int64_t room = left / (kv.block_bytes() + bounds);
   // Each head on each rank gathers at most what it has there: of n blocks min(n, gathered) more.
   return std::max(room - gathered, room / 2);
 }
@@ -121,12 +143,17 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
   std::int64_t bytes = n_tokens * per_token * kActivationBytes;
   bytes += 2 * std::min(n_tokens, kFfnTileRows) * spec.d_ff * kActivationBytes;  // gate and up
   bytes += n_tokens * std::max(spec.d_model, q_values) * 2;  // inputs rounded to bf16 or int8
-  if (workload.weights(spec) == DType::kI8) {
-    // Those of the FFN's last product, too, and of each group of inputs a scale and a sum.
+  const DType weights = workload.weights(spec);
+  if (is_integer(weights)) {
+    // Those of the FFN's last product, too, and of each group of inputs a scale and a sum; beside
+    // int4 weights a sum of each run.
     bytes += std::min(n_tokens, kFfnTileRows) * spec.d_ff * 2;
     const std::int64_t group = std::min(kInt8Group, spec.gqa_group() * spec.head_dim);
-    bytes += n_tokens * ceil_div(std::max({spec.d_model, q_values, spec.d_ff}), group) * 8;
+    const std::int64_t n_sums = weights == DType::kI4 ? ceil_div(group, kInt4Run) + 1 : 1;
+    bytes += n_tokens * ceil_div(std::max({spec.d_model, q_values, spec.d_ff}), group) *
+             (1 + n_sums) * 4;
   }
+  bytes += merge_state_bytes(spec, workload, stage.layers);
   if (stage.layers.end == spec.n_layers) {
     bytes += workload.decode_rows() * spec.vocab_size * kActivationBytes;  // logits
   }
@@ -140,7 +167,9 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
     windows = stage.max_windowed_heads *
               (6 * stage.max_window_blocks + stage.n_ranks * stage.max_sink_blocks);
   }
-  return bytes + (blocks * spec.n_kv_heads + windows) * workload.kv(spec).block_bytes();
+  const KvFormat kv = workload.kv(spec);
+  return bytes + (blocks * spec.n_kv_heads + windows) * kv.block_bytes() +
+         blocks * spec.n_kv_heads * kv.open_block_bytes();
 }
 
 std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Workload& workload) {
@@ -176,7 +205,12 @@ std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
   const std::int64_t queries = n_tokens * stage.max_all_heads * spec.gqa_group() *
                                (2 * spec.head_dim + 2) * kActivationBytes;
   // Two trains that visit and one of the own history; two cars of queries, each here and arriving.
-  return 3 * keys + 2 * queries;
+  // Of merged tokens, K and V as floats: those of the own rows, and twice those that come home.
+  const std::int64_t merged = spec.token_merging
+                                  ? (n_tokens + 2 * workload.chunk_len) * stage.max_all_heads * 2 *
+                                        spec.head_dim * kActivationBytes
+                                  : 0;
+  return 3 * keys + 2 * queries + merged;
 }
 
 std::vector<std::int64_t> retrieval_blocks(const Home& home, const Workload& workload) {

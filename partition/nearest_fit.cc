@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "base/sizes.h"
+#include "partition/weight_bytes.h"
+#include "partition/weight_support.h"
 
 namespace longhaul {
 namespace {
@@ -32,11 +34,18 @@ std::optional<std::int64_t> search(std::int64_t least, std::int64_t most, Want w
 // Caches and weights of fewer bytes; each step asks more of answers' quality than the one before.
 struct SmallerTypes {
   KvType kv;
-  bool int8_weights;
+  std::optional<DType> weights;
 };
-constexpr SmallerTypes kSmallerTypes[] = {{KvType::kBf16, false}, {KvType::kInt8, false},
-                                          {KvType::kF32, true},   {KvType::kInt8, true},
-                                          {KvType::kInt4, false}, {KvType::kInt4, true}};
+constexpr SmallerTypes kSmallerTypes[] = {
+    {KvType::kBf16, {}},         {KvType::kInt8, {}},         {KvType::kF32, DType::kI8},
+    {KvType::kInt8, DType::kI8}, {KvType::kInt4, {}},         {KvType::kInt4, DType::kI8},
+    {KvType::kInt8, DType::kI4}, {KvType::kInt4, DType::kI4},
+};
+
+bool can_run(const PlanRequest& request, DType weights) {
+  const Device device = request.cluster.has_gpus() ? Device::kCuda : Device::kCpu;
+  return !why_not_weights(request.spec, weights, device);
+}
 
 // The first of them with which it fits: caches alone, weights alone, or both.
 std::optional<std::string> smaller_types(const PlanRequest& request) {
@@ -49,14 +58,16 @@ std::optional<std::string> smaller_types(const PlanRequest& request) {
     if (tried.spec.head_dim % kv_lanes(types.kv) != 0) continue;
     const bool smaller_k = bytes(types.kv) < bytes(k);
     const bool smaller_v = bytes(types.kv) < bytes(v);
-    const bool smaller_weights = types.int8_weights && workload.weights(tried.spec) != DType::kI8;
-    if (types.int8_weights && !smaller_weights) continue;
+    const bool smaller_weights =
+        types.weights && can_run(tried, *types.weights) &&
+        bytes_of_weight(*types.weights) < bytes_of_weight(workload.weights(tried.spec));
+    if (types.weights && !smaller_weights) continue;
     if (!smaller_k && !smaller_v && !smaller_weights) continue;
     workload.k_type = smaller_k ? types.kv : k;
     workload.v_type = smaller_v ? types.kv : v;
-    if (smaller_weights) workload.weight_dtype = DType::kI8;
+    if (smaller_weights) workload.weight_dtype = types.weights;
     if (!plan_fits(tried)) continue;
-    std::string flags = smaller_weights ? "--weights int8" : "";
+    std::string flags = smaller_weights ? fmt::format("--weights {}", name_of(*types.weights)) : "";
     if (smaller_k || smaller_v) {
       flags += fmt::format("{}--cache-type-k {} --cache-type-v {}", flags.empty() ? "" : " ",
                            name_of(workload.k_type), name_of(workload.v_type));
@@ -88,7 +99,7 @@ std::optional<std::string> shorter_chunks(PlanRequest request) {
 }
 
 std::optional<std::string> lower_ratio(PlanRequest request) {
-  if (!request.options.profile) return std::nullopt;
+  if (!request.options.profile || request.spec.token_merging) return std::nullopt;
   const HeadProfile& profile = *request.options.profile;
   const std::int64_t n_now = request.heads.count(HeadKind::kRetrieval);
   const auto heads_at = [&](std::int64_t hundredths) {

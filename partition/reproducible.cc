@@ -27,8 +27,8 @@ std::optional<std::string> why_not_reproducible(const HeadTable& heads, Device d
       if (is_plain(heads.at(layer, head))) continue;
       return fmt::format(
           "KV head {} of layer {} has a method whose sums depend on chunks or ranks (tokens chosen "
-          "by attention, sinks at positions in the cache, windows that slide by several tokens); "
-          "heads that keep every token, and those of a head profile, can be reproducible",
+          "by attention or merged, sinks at positions in the cache, windows that slide by several "
+          "tokens); heads that keep every token, and those of a head profile, can be reproducible",
           head.value, layer.value);
     }
   }

@@ -90,7 +90,7 @@ DecodeTraffic decode_traffic(const Stage& stage, const ModelSpec& spec, LayerId 
   traffic.gather_bytes = batch_size * n_split * spec.gqa_group() * 2 * kF32;
   traffic.reduce_bytes = batch_size * spec.d_model * kF32;
   const std::int64_t hops = n_ranks - 1;
-  if (weights == DType::kI8) {
+  if (is_integer(weights)) {
     traffic.join_bytes = batch_size * n_split * spec.gqa_group() * spec.head_dim * kF32;
   }
   const auto reduced = [&](std::int64_t bytes) {

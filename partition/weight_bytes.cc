@@ -1,12 +1,21 @@
 #include "partition/weight_bytes.h"
 
+#include "base/int4_format.h"
 #include "base/int8_format.h"
 
 namespace longhaul {
 
 std::int64_t matrix_bytes(std::int64_t rows, std::int64_t columns, DType dtype) {
   if (dtype == DType::kI8) return int8_matrix_bytes(rows, columns);
+  if (dtype == DType::kI4) return int4_matrix_bytes(rows, columns);
   return rows * columns * static_cast<std::int64_t>(size_of(dtype));
+}
+
+double bytes_of_weight(DType dtype) {
+  if (dtype != DType::kI4) return static_cast<double>(size_of(dtype));
+  constexpr std::int64_t kInputs = Int4Layout{}.group;
+  return static_cast<double>(int4_matrix_bytes(kInt8Panel, kInputs)) /
+         static_cast<double>(kInt8Panel * kInputs);
 }
 
 std::int64_t layer_weight_bytes(const ModelSpec& spec, DType dtype) {
@@ -26,7 +35,7 @@ std::int64_t layer_weight_bytes(const ModelSpec& spec, DType dtype) {
 }
 
 std::int64_t embedding_bytes(const ModelSpec& spec, DType dtype) {
-  return matrix_bytes(spec.vocab_size, spec.d_model, dtype == DType::kI8 ? DType::kBf16 : dtype);
+  return matrix_bytes(spec.vocab_size, spec.d_model, is_integer(dtype) ? DType::kBf16 : dtype);
 }
 
 std::int64_t stage_weight_bytes(const ModelSpec& spec, DType dtype, Extent layers) {

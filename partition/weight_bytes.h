@@ -1,6 +1,7 @@
 // Bytes of a model's weights as they lie in memory, from its dimensions alone: matrices in the
-// weights' dtype (int8: base/int8_format.h, with one f32 scale per output row), norms and biases in
-// f32, the embedding table in bf16 when the matrices are int8.
+// weights' dtype (int8: base/int8_format.h, with one f32 scale per output row; int4:
+// base/int4_format.h, with an f16 scale for each 32 inputs of a row), norms and biases in f32, the
+// embedding table in bf16 when the matrices are of integers.
 #pragma once
 #include <cstdint>
 
@@ -11,6 +12,8 @@
 namespace longhaul {
 
 std::int64_t matrix_bytes(std::int64_t rows, std::int64_t columns, DType dtype);
+// Of one weight of a large matrix.
+double bytes_of_weight(DType dtype);
 
 // Of one layer: attention, FFN, norms, biases.
 std::int64_t layer_weight_bytes(const ModelSpec& spec, DType dtype);

@@ -98,7 +98,10 @@ void Identify::check() const {
           fmt::format("texts of {} tokens: the model reads at most {}; give a smaller --max-length",
                       texts.longest, spec_.max_seq_len));
   require(spec_.n_layers * spec_.n_kv_heads > 0, "the model has no heads");
-  require(flags_.method != IdentifyMethod::kGates || model_.source().weight_dtype() != DType::kI8,
+  require(!spec_.token_merging,
+          "the model merges tokens (DMC; dmc_window_size in its config.json): its heads have no "
+          "other roles to be found");
+  require(flags_.method != IdentifyMethod::kGates || !is_integer(model_.source().weight_dtype()),
           "gates are trained with weights of f32 or bf16; give --weights bf16");
   const auto& keys = flags_.eval.job.k_type;
   require(!keys || !is_quantised(*keys),

@@ -15,6 +15,7 @@
 #include "tools/flags/count_flag.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
+#include "worker/snapshot/save_sequence.h"
 
 namespace longhaul {
 namespace {
@@ -74,6 +75,7 @@ int run(const KvSpeedFlags& flags) {
                                .n_layers = flags.n_layers,
                                .n_kv_heads = flags.n_kv_heads,
                                .n_tokens = flags.n_tokens};
+    require_saveable("bench kv", c.shape);
     const bench::KvSpeed speed = bench::measure_kv_speed(c);
     fmt::print("{}{}", table.row(row(c, speed, "save", speed.save, speed.plain_write)),
                table.row(row(c, speed, "restore", speed.restore, speed.plain_read)));

@@ -95,7 +95,8 @@ std::vector<MethodTrial> trials_of(const MethodsFlags& flags) {
   std::vector<MethodTrial> trials;
   for (const std::int64_t length : parse_counts(flags.lengths, "--lengths")) {
     for (const CacheMethod& method : methods) {
-      if (std::holds_alternative<DenseMethod>(method)) {
+      if (std::holds_alternative<DenseMethod>(method) ||
+          std::holds_alternative<DmcMethod>(method)) {
         trials.push_back({method, length, length});
         continue;
       }

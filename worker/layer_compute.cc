@@ -48,25 +48,31 @@ void LayerCompute::multiply(LinearArgs args) {
 }
 
 void LayerCompute::project_keys_values(const LayerWeights& layer, const TensorView<float, 3>& k,
-                                       const TensorView<float, 3>& v) {
+                                       const TensorView<float, 3>& v, Rope when) {
   const PhaseTimer timer(times_, Phase::kProject);
   const StepBuffers& b = buffers_;
   multiply({.x = b.normed, .weight = layer.k, .bias = layer.k_bias, .out = as_matrix(k)});
   multiply({.x = b.normed, .weight = layer.v, .bias = layer.v_bias, .out = as_matrix(v)});
-  rotate(k, layer.k_norm);
+  finish_heads(k, layer.k_norm, when);
 }
 
-void LayerCompute::project_queries(const LayerWeights& layer, const TensorView<float, 3>& q) {
+void LayerCompute::project_queries(const LayerWeights& layer, const TensorView<float, 3>& q,
+                                   Rope when) {
   const PhaseTimer timer(times_, Phase::kProject);
   multiply({.x = buffers_.normed, .weight = layer.q, .bias = layer.q_bias, .out = as_matrix(q)});
-  rotate(q, layer.q_norm);
+  finish_heads(q, layer.q_norm, when);
 }
 
 // Norm, where the model has one, and RoPE of queries or keys.
-void LayerCompute::rotate(const TensorView<float, 3>& x, std::span<const float> norm) {
+void LayerCompute::finish_heads(const TensorView<float, 3>& x, std::span<const float> norm,
+                                Rope when) {
   if (!norm.empty()) {
     rms_norm(stream_, {.x = as_heads(x), .weight = norm, .eps = norm_eps_, .out = as_heads(x)});
   }
+  if (when == Rope::kNow) rotate(x);
+}
+
+void LayerCompute::rotate(const TensorView<float, 3>& x) {
   rope(stream_, {.x = x, .cos = buffers_.cos, .sin = buffers_.sin});
 }
 

@@ -49,11 +49,16 @@ class LayerCompute {
 
   // What all projections of the rows read: buffers().normed.
   void norm_for_attention(const LayerWeights& layer);
-  // K, after RoPE, and V of all rows: [n_rows, the weights' KV heads, head_dim], contiguous.
+  // K and V of all rows: [n_rows, the weights' KV heads, head_dim], contiguous. K after RoPE, or
+  // before it, where the caller rotates later.
+  enum class Rope : std::uint8_t { kNow, kLater };
   void project_keys_values(const LayerWeights& layer, const TensorView<float, 3>& k,
-                           const TensorView<float, 3>& v);
-  // Q of all rows, after RoPE: [n_rows, the weights' heads, head_dim], contiguous.
-  void project_queries(const LayerWeights& layer, const TensorView<float, 3>& q);
+                           const TensorView<float, 3>& v, Rope when = Rope::kNow);
+  // Q of all rows, likewise: [n_rows, the weights' heads, head_dim], contiguous.
+  void project_queries(const LayerWeights& layer, const TensorView<float, 3>& q,
+                       Rope when = Rope::kNow);
+  // RoPE of all rows: [n_rows, any heads, head_dim].
+  void rotate(const TensorView<float, 3>& x);
 
   // Where the outputs of attention and of the feed-forward network go: [n_rows, d_model].
   struct Output {
@@ -95,7 +100,7 @@ class LayerCompute {
 
  private:
   void multiply(LinearArgs args);
-  void rotate(const TensorView<float, 3>& x, std::span<const float> norm);
+  void finish_heads(const TensorView<float, 3>& x, std::span<const float> norm, Rope when);
 
   const Weights& weights_;
   RopeFrequencies frequencies_;

@@ -15,8 +15,8 @@ namespace longhaul {
 LayerWeights heads_of(const LayerWeights& layer, const ModelSpec& spec, Extent kv_heads);
 
 // The feed-forward network's columns [columns) of d_ff; the sum of all parts lacks down_bias. With
-// int8 weights columns begin and end where groups of activations do (kernels/int8_weights.h).
-// Attention's weights are left out.
+// weights of integers columns begin and end where groups of activations do
+// (kernels/int8_weights.h). Attention's weights are left out.
 LayerWeights ffn_columns_of(const LayerWeights& layer, Extent columns);
 
 // The output projection and the feed-forward network's last product, for these columns of d_model

@@ -18,6 +18,7 @@ Transformer::Transformer(LayerCompute& compute, const CacheLayout& layout)
       own_blocks_(layout),
       work_(compute.spec(), layout, compute.stream()),
       pages_(layout) {
+  if (layout.heads().merges_tokens()) merging_.emplace(compute, layout);
   const Extent loaded = compute.weights().layers();
   require(loaded.begin <= layout.layers().begin && layout.layers().end <= loaded.end,
           "Transformer: caches of layers without weights");
@@ -32,15 +33,15 @@ TensorView<const float, 2> Transformer::forward(const Batch& batch) {
 void Transformer::run_layer(LayerId number, const Batch& batch) {
   const LayerWeights& layer = compute_.weights().layer(number);
   compute_.norm_for_attention(layer);
-  compute_.project_keys_values(layer, buffers().k, buffers().v);
-  {
-    const PhaseTimer timer(compute_.times(), Phase::kAppend);
-    own_blocks_.append(compute_.stream(), number, batch, buffers().k, buffers().v);
-  }
+  make_keys(number, batch);
   const bool is_last = number.value + 1 == compute_.spec().n_layers;
   const Batch queries = is_last && batch.wanted ? keep_wanted(batch) : batch;
+  if (merging_) {
+    merging_->read_own_tokens();
+    merging_->append(number, batch);
+  }
   if (queries.n_rows() > 0) {
-    compute_.project_queries(layer, buffers().q);
+    if (!merging_) compute_.project_queries(layer, buffers().q);
     if (batch.is_prompt || chooses_every_token(layout_, number)) observe(number, queries);
     attend(number, queries);
     compute_.finish_states(layer, buffers().state);
@@ -54,6 +55,14 @@ void Transformer::run_layer(LayerId number, const Batch& batch) {
     segment.cache->trim(number, {segment.first_position.value + n_certain});
   }
   if (!batch.is_prompt && chooses_every_token(layout_, number)) evict(number, batch);
+}
+
+// Keys and values, into the caches; where heads merge tokens, queries are made with them.
+void Transformer::make_keys(LayerId number, const Batch& batch) {
+  if (merging_) return merging_->project(number, batch);
+  compute_.project_keys_values(compute_.weights().layer(number), buffers().k, buffers().v);
+  const PhaseTimer timer(compute_.times(), Phase::kAppend);
+  own_blocks_.append(compute_.stream(), number, batch, buffers().k, buffers().v);
 }
 
 // Before attention, which may turn queries (worker/attention/in_cache_sinks.h).
@@ -91,7 +100,7 @@ void Transformer::evict(LayerId number, const Batch& batch) {
 
 void Transformer::attend(LayerId number, const Batch& batch) {
   const PhaseTimer timer(compute_.times(), Phase::kAttend);
-  clear(compute_.stream(), buffers().state);
+  if (!merging_) clear(compute_.stream(), buffers().state);
   const QueryRows queries{.kv_heads = {0, layout_.n_kv_heads()},
                           .positions = buffers().positions,
                           .q = buffers().q,
@@ -104,8 +113,14 @@ void Transformer::attend(LayerId number, const Batch& batch) {
   for (const KvHeadId kv_head : layout_.order(number)) {
     const bool chooses = !batch.is_prompt && pages_.chooses(number, kv_head);
     for (const BatchSegment& segment : batch.segments) {
+      if (merging_) {
+        merging_->add(work_, queries, kv_head, segment, number);
+        continue;
+      }
       if (!chooses) {
-        work_.add(queries, kv_head, segment.rows, segment.cache->head(number, kv_head).blocks());
+        const HeadCache* open = segment.cache->open(number, kv_head);
+        work_.add(queries, kv_head, segment.rows, segment.cache->head(number, kv_head).blocks(),
+                  open == nullptr ? std::span<const KvBlockRef>() : open->blocks());
         continue;
       }
       for (std::int64_t row = segment.rows.begin; row < segment.rows.end; ++row)

@@ -3,11 +3,13 @@
 // trim. With other ranks: worker/ring/.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/tensor.h"
 #include "worker/attention/attention_work.h"
 #include "worker/attention/own_blocks.h"
+#include "worker/attention/own_merging.h"
 #include "worker/attention/page_choice.h"
 #include "worker/batch.h"
 #include "worker/kv/cache_layout.h"
@@ -30,6 +32,7 @@ class Transformer {
  private:
   void begin(const Batch& batch);
   void run_layer(LayerId number, const Batch& batch);
+  void make_keys(LayerId number, const Batch& batch);
   void observe(LayerId number, const Batch& batch);
   void attend(LayerId number, const Batch& batch);
   void compensate_gone(LayerId number, const Batch& batch, const QueryRows* queries);
@@ -40,6 +43,7 @@ class Transformer {
   LayerCompute& compute_;
   const CacheLayout& layout_;
   OwnBlocks own_blocks_;
+  std::optional<OwnMerging> merging_;  // where heads merge tokens
   AttentionWork work_;
   PageChoice pages_;
   const GatherBytes alone_ = of_one_rank;

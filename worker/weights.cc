@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/split_mix.h"
 #include "kernels/cuda/upload_weight.h"
+#include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
 
 namespace longhaul {
@@ -44,6 +45,7 @@ void to_floats(const TensorBytes& tensor, std::span<float> out) {
       return convert(
           [&](std::size_t i) { return to_float(element(std::type_identity<BFloat16>{}, i)); });
     case DType::kI8:
+    case DType::kI4:
       break;
   }
   throw Error(ErrorCode::kUnsupported,
@@ -57,6 +59,7 @@ struct Weights::Memory {
   std::vector<Tensor<float, 2>> floats;
   std::vector<Tensor<BFloat16, 2>> bf16s;
   std::vector<Int8Matrix> int8s;
+  std::vector<Int4Matrix> int4s;
   std::vector<std::vector<float>> vectors;
   std::vector<cuda::Buffer> on_gpu;
 
@@ -67,13 +70,16 @@ struct Weights::Memory {
     if (dtype == DType::kI8) {
       return int8s.emplace_back(Int8Matrix::quantise(shape, read_row)).view();
     }
+    if (dtype == DType::kI4) {
+      return int4s.emplace_back(Int4Matrix::quantise(shape, read_row)).view();
+    }
     if (dtype == DType::kF32) {
       Tensor<float, 2>& out = floats.emplace_back(Tensor<float, 2>({n_out, n_in}));
       for (std::int64_t o = 0; o < n_out; ++o) read_row(o, out.data() + o * n_in);
       return {.data = out.data(), .dtype = dtype, .n_out = n_out, .n_in = n_in};
     }
     require(dtype == DType::kBf16,
-            fmt::format("weights in memory are f32, bf16 or int8, not {}", name_of(dtype)));
+            fmt::format("weights in memory are f32, bf16, int8 or int4, not {}", name_of(dtype)));
     Tensor<BFloat16, 2>& out = bf16s.emplace_back(Tensor<BFloat16, 2>({n_out, n_in}));
     std::vector<float> row(static_cast<std::size_t>(n_in));
     for (std::int64_t o = 0; o < n_out; ++o) {
@@ -131,9 +137,9 @@ struct Weights::Memory {
 
 namespace {
 
-// The embedding table is looked up, not multiplied: it stays in floats beside int8 matrices.
+// The embedding table is looked up, not multiplied: it stays in floats beside matrices of integers.
 std::optional<DType> of_table(std::optional<DType> dtype) {
-  return dtype == DType::kI8 ? DType::kBf16 : dtype;
+  return dtype && is_integer(*dtype) ? DType::kBf16 : dtype;
 }
 
 constexpr std::string_view kSinksName = "self_attn.sinks";  // as gpt-oss names them
@@ -396,6 +402,8 @@ Weights Weights::synthetic(const ModelSpec& spec, DType dtype, std::uint64_t see
 std::size_t Weights::matrix_bytes() const {
   const auto bytes = [](const WeightView& w) {
     if (w.dtype == DType::kI8) return static_cast<std::size_t>(int8_matrix_bytes(w.n_out, w.n_in));
+    if (w.dtype == DType::kI4)
+      return static_cast<std::size_t>(int4_matrix_bytes(w.n_out, w.n_in, w.int4));
     return static_cast<std::size_t>(w.n_out * w.n_in) * size_of(w.dtype);
   };
   std::size_t sum = bytes(embedding_);

@@ -43,7 +43,9 @@ KvBlockShape block_shape(const WorkerConfig& config) {
   if (config.place) {
     const KvFormat& kv = config.place->plan->kv;
     shape = {kv.block_size, shape.head_dim, kv.k_type, kv.v_type};
+    if (config.place->comm->size() > 1) require_one_rank(kv);
   }
+  require_cpu_for_groups("KV caches", config.device.kind, shape);
   check_kv_block_shape("KV caches", shape);
   return shape;
 }
@@ -81,6 +83,10 @@ HeadTable heads_of(const WorkerConfig& config) {
   if (config.device.kind != Device::kCpu && leaves_rest(heads)) {
     throw Error(ErrorCode::kUnsupported,
                 "heads that leave a compensation key run on CPUs only so far: --device cpu");
+  }
+  if (config.device.kind != Device::kCpu && heads.merges_tokens()) {
+    throw Error(ErrorCode::kUnsupported,
+                "heads that merge tokens (DMC) run on CPUs only so far: --device cpu");
   }
   if (config.device.kind != Device::kCpu && heads.count_paged() > 0) {
     throw Error(ErrorCode::kUnsupported,
@@ -294,6 +300,7 @@ StepDone Worker::run(const SaveSequence& command) {
   if (board_ != nullptr) board_->enter(Activity::kSaving);
   require(save_ == nullptr, "a sequence is being saved already");
   require_can_be_saved(layout_.heads());
+  require_saveable("saving a sequence", layout_.shape());
   const Sequence& sequence = find_settled(command.sequence);
   std::vector<float> last_hidden;
   if (forward_->answers() && sequence.last_hidden != nullptr) {
@@ -325,6 +332,7 @@ StepDone Worker::run(const RestoreSequence& command) {
   require(!sequences_.contains(command.sequence),
           fmt::format("there is a sequence {} already", command.sequence.value));
   require_can_be_saved(layout_.heads());
+  require_saveable("restoring a sequence", layout_.shape());
   Sequence sequence{
       .cache = SequenceCache(layout_, pool_), .sampling = {}, .rules = {}, .last_hidden = {}};
   sequence.n_tokens = command.n_tokens;
@@ -412,7 +420,7 @@ std::vector<TokenPos> Worker::held_positions(SequenceId sequence, LayerId layer,
   const SequenceCache& cache = find(sequence).cache;
   const Extent layers = layout_.layers();
   if (layer.value < layers.begin || layer.value >= layers.end) return {};
-  return cache.head(layer, kv_head).positions();
+  return cache.positions(layer, kv_head);
 }
 
 Worker::Sequence& Worker::find_whole(SequenceId id) {

@@ -158,9 +158,10 @@ void Worker::check_row(const DecodeBatch::Row& row, const Sequence& sequence) co
           fmt::format("sequence {}: {} wrong guesses of {}", row.sequence.value, row.n_wrong,
                       sequence.guesses.size()));
   if (!row.guesses.empty() && !layout_.heads().can_take_back()) {
-    throw Error(ErrorCode::kUnsupported,
-                "guesses for heads that drop tokens at every step, or read chosen pages: what a "
-                "wrong guess changed there cannot be undone");
+    throw Error(
+        ErrorCode::kUnsupported,
+        "guesses for heads that drop or merge tokens at every step, or read chosen pages: what a "
+        "wrong guess changed there cannot be undone");
   }
 }
 

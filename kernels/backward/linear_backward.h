@@ -17,7 +17,7 @@ struct LinearBackwardArgs {
   LinearOutput output = LinearOutput::kOverwrite;
 };
 
-// Throws kInvalidArgument for shapes that do not fit, kUnsupported for int8 weights.
+// Throws kInvalidArgument for shapes that do not fit, kUnsupported for weights of integers.
 void linear_backward(const LinearBackwardArgs& args);
 
 }  // namespace longhaul

@@ -13,9 +13,9 @@ namespace {
 constexpr std::int64_t kAmxRows = 16;
 
 bool amx_takes(const KvBlockShape& shape) {
-  return kernels().amx_attend != nullptr && shape.k_type != KvType::kF32 &&
-         shape.v_type != KvType::kF32 && shape.head_dim % kAmxUnit == 0 &&
-         shape.block_size % kAmxUnit == 0;
+  return kernels().amx_attend != nullptr && !shape.quantises_groups() &&
+         shape.k_type != KvType::kF32 && shape.v_type != KvType::kF32 &&
+         shape.head_dim % kAmxUnit == 0 && shape.block_size % kAmxUnit == 0;
 }
 
 }  // namespace

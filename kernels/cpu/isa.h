@@ -1,7 +1,7 @@
 // Which instruction set the CPU kernels run with. The best that the machine has unless
 // set_active_isa says otherwise (the program calls it for LONGHAUL_ISA=avx2, say).
-// Results of different instruction sets agree within rounding, not bit for bit (products with int8
-// weights do bit for bit).
+// Results of different instruction sets agree within rounding, not bit for bit (products with
+// weights of integers do bit for bit).
 #pragma once
 #include <string_view>
 #include <vector>

@@ -1,5 +1,6 @@
 // kv_append on CPUs: rows of K and V into the blocks of each item, converted or quantised.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -33,13 +34,54 @@ void append_quantised(const KvBlockShape& shape, const PartAppend& append) {
           append.is_k ? k_code_place(shape, slot, d) : v_code_place(shape, slot, d);
       write_code(append.type, append.part, place, codes[static_cast<std::size_t>(d)]);
     }
-    const auto at = static_cast<std::size_t>(2 * slot);
-    std::memcpy(append.part + layout.scales_at() + at, &range.scale, 2);
-    std::memcpy(append.part + layout.minima_at() + at, &range.minimum, 2);
+    write_range(layout, append.part, static_cast<std::size_t>(slot), range);
   }
 }
 
+// One channel of kKvGroup tokens.
+void append_key_group(const KvBlockShape& shape, const PartAppend& append, std::int64_t token,
+                      std::int64_t dim) {
+  std::array<float, kKvGroup> values;
+  std::array<std::uint8_t, kKvGroup> codes;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = append.x[token + static_cast<std::int64_t>(i)][dim];
+  const KvGroupRange range = quantise_group(append.type, values, codes);
+  const std::int64_t slot = append.first_slot + token;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const KvCodePlace place = k_code_place(shape, slot + static_cast<std::int64_t>(i), dim);
+    write_code(append.type, append.part, place, codes[i]);
+  }
+  write_range(shape.part(append.type), append.part, k_range_index(shape, slot, dim), range);
+}
+
+// kKvGroup channels of one token.
+void append_value_group(const KvBlockShape& shape, const PartAppend& append, std::int64_t token,
+                        std::int64_t dim) {
+  std::array<std::uint8_t, kKvGroup> codes;
+  const KvGroupRange range =
+      quantise_group(append.type, {append.x[token].data() + dim, kKvGroup}, codes);
+  const std::int64_t slot = append.first_slot + token;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const KvCodePlace place = v_code_place(shape, slot, dim + static_cast<std::int64_t>(i));
+    write_code(append.type, append.part, place, codes[i]);
+  }
+  write_range(shape.part(append.type), append.part, v_range_index(shape, slot, dim), range);
+}
+
+void append_groups(const KvBlockShape& shape, const PartAppend& append) {
+  const std::int64_t n_tokens = append.x.dim(0);
+  if (append.is_k) {
+    for (std::int64_t token = 0; token < n_tokens; token += kKvGroup)
+      for (std::int64_t d = 0; d < shape.head_dim; ++d) append_key_group(shape, append, token, d);
+    return;
+  }
+  for (std::int64_t token = 0; token < n_tokens; ++token)
+    for (std::int64_t d = 0; d < shape.head_dim; d += kKvGroup)
+      append_value_group(shape, append, token, d);
+}
+
 void append_part(const KvBlockShape& shape, const PartAppend& append) {
+  if (quantises_groups(append.type)) return append_groups(shape, append);
   if (is_quantised(append.type)) return append_quantised(shape, append);
   kernels().kv_append({.x = append.x.data(),
                        .token_stride = append.x.stride(0),

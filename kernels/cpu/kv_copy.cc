@@ -1,6 +1,7 @@
 // kv_copy on CPUs: words, parts of words and scales of slots, from block to block.
 #include <cstring>
 
+#include "base/error.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/kv_quantise.h"
 #include "kernels/operators.h"
@@ -58,6 +59,7 @@ void copy_item(const KvBlockShape& shape, const KvCopyItem& item) {
     std::memcpy(item.to, item.from, shape.bytes());
     return;
   }
+  require(!shape.quantises_groups(), "kv_copy: tokens that were quantised as a group do not part");
   copy_k(shape, item);
   copy_v(shape, item);
   const std::size_t v = shape.k_bytes();

@@ -3,6 +3,7 @@
 #include "kernels/cpu/amx_linear.h"
 #include "kernels/cpu/bf16_pairs.h"
 #include "kernels/cpu/float_linear.h"
+#include "kernels/cpu/int4_linear.h"
 #include "kernels/cpu/int8_linear.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/isa/kernels.h"
@@ -38,6 +39,8 @@ std::string_view name_of(LinearPath path) {
       return "onednn";
     case LinearPath::kInt8:
       return "int8";
+    case LinearPath::kInt4:
+      return "int4";
   }
   return "unknown";
 }
@@ -55,6 +58,7 @@ LinearPath linear_path(std::int64_t n_rows, DType weight_dtype, SumOrder order) 
     return order == SumOrder::kFastest ? n_rows <= most : order == SumOrder::kOfFewRows;
   };
   if (weight_dtype == DType::kI8) return LinearPath::kInt8;
+  if (weight_dtype == DType::kI4) return LinearPath::kInt4;
   if (weight_dtype == DType::kBf16 && has_linear_amx()) {
     return is_few(kFewRowsAmx) ? LinearPath::kFewRowsAmx : LinearPath::kTiledAmx;
   }
@@ -78,6 +82,8 @@ void linear_by(LinearPath path, const LinearArgs& args) {
           "linear: the paths of AMX take bf16 weights and need AMX");
   require((path == LinearPath::kInt8) == (args.weight.dtype == DType::kI8),
           "linear: int8 weights and no others go by the path int8");
+  require((path == LinearPath::kInt4) == (args.weight.dtype == DType::kI4),
+          "linear: int4 weights and no others go by the path int4");
   if (args.x.dim(0) == 0 || args.weight.n_out == 0) return;
   switch (path) {
     case LinearPath::kFewRows:
@@ -96,6 +102,8 @@ void linear_by(LinearPath path, const LinearArgs& args) {
       return onednn::linear(args);
     case LinearPath::kInt8:
       return int8_linear(args);
+    case LinearPath::kInt4:
+      return int4_linear(args);
   }
 }
 

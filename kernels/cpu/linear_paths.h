@@ -15,7 +15,8 @@ enum class LinearPath {
   kFewRowsAmx,  // and by AMX
   kTiledAmx,
   kOneDnn,  // oneDNN's matmul, when it is in the build
-  kInt8     // own, for int8 weights and any number of rows
+  kInt8,    // own, for int8 weights and any number of rows
+  kInt4     // the same for int4
 };
 
 std::string_view name_of(LinearPath path);

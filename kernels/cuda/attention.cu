@@ -69,9 +69,11 @@ void run_path(Stream& stream, AttentionPath path, KvType type, const AttentionWo
     case KvType::kInt4:
       return attention_mma_int4(stream, path, work);
     case KvType::kF32:
+    case KvType::kKivi4:
+    case KvType::kKivi2:
       break;
   }
-  throw Error(ErrorCode::kInternal, "attention: no kernel for f32 on tensor cores");
+  throw Error(ErrorCode::kInternal, "attention: no kernel for this type on tensor cores");
 }
 
 void check_alignment(const AttentionArgs& args) {

@@ -121,9 +121,11 @@ void prepare(Stream& stream, Part part, std::int64_t n_units, const Conversion& 
     case KvType::kInt4:
       return prepare_part<KvType::kInt4>(stream, part, n_units, conversion);
     case KvType::kF32:
+    case KvType::kKivi4:
+    case KvType::kKivi2:
       break;
   }
-  throw Error(ErrorCode::kInternal, "attention: f32 is not for Hopper's tensor cores");
+  throw Error(ErrorCode::kInternal, "attention: this type is not for Hopper's tensor cores");
 }
 
 }  // namespace

@@ -27,6 +27,8 @@ bool has_mma_kernel(const KvBlockShape& shape, std::size_t shared_bytes) {
   if (shape.k_type != shape.v_type) return false;
   switch (shape.k_type) {
     case KvType::kF32:
+    case KvType::kKivi4:
+    case KvType::kKivi2:
       return false;
     case KvType::kBf16:
       return shape.head_dim == 64 || shape.head_dim == 80 || shape.head_dim == 96 ||

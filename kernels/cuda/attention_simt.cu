@@ -19,6 +19,9 @@ __device__ __forceinline__ float value_of(KvType type, std::uint32_t word, int l
       return static_cast<float>(lane_bits(4, word, lane));
     case KvType::kInt4:
       return static_cast<float>(lane_bits(8, word, lane));
+    case KvType::kKivi4:
+    case KvType::kKivi2:
+      break;
   }
   return 0.0F;
 }

@@ -28,6 +28,9 @@ LONGHAUL_HOST_DEVICE constexpr int value_of_lane(KvType type, int step, int t, i
       return 16 * step + 4 * t + i;
     case KvType::kInt4:
       return 32 * (step / 2) + 8 * t + 4 * (step % 2) + i;
+    case KvType::kKivi4:
+    case KvType::kKivi2:
+      break;
   }
   return 0;
 }
@@ -42,6 +45,9 @@ LONGHAUL_HOST_DEVICE constexpr int word_row_of_lane(KvType type, int step, int t
       return 4 * step + t;
     case KvType::kInt4:
       return 4 * (step / 2) + t;
+    case KvType::kKivi4:
+    case KvType::kKivi2:
+      break;
   }
   return 0;
 }

@@ -26,7 +26,10 @@ LONGHAUL_HOST_DEVICE constexpr int lanes_of(KvType type) {
     case KvType::kInt8:
       return 4;
     case KvType::kInt4:
+    case KvType::kKivi4:
       return 8;
+    case KvType::kKivi2:
+      return 16;
   }
   return 1;
 }

@@ -20,15 +20,11 @@ float element(KvType type, const std::byte* data, std::int64_t index) {
   return to_float(out);
 }
 
-// Of one token's K or V.
 float quantised_element(const KvBlockShape& shape, KvType type, const std::byte* part,
-                        std::int64_t slot, KvCodePlace place) {
-  const KvPartLayout layout = shape.part(type);
-  Float16 scale;
-  Float16 minimum;
-  std::memcpy(&scale.bits, part + layout.scales_at() + 2 * slot, 2);
-  std::memcpy(&minimum.bits, part + layout.minima_at() + 2 * slot, 2);
-  return static_cast<float>(read_code(type, part, place)) * to_float(scale) + to_float(minimum);
+                        std::size_t range_index, KvCodePlace place) {
+  const KvGroupRange range = read_range(shape.part(type), part, range_index);
+  return static_cast<float>(read_code(type, part, place)) * to_float(range.scale) +
+         to_float(range.minimum);
 }
 
 void check_read(const KvBlockShape& shape, std::int64_t first_slot,
@@ -52,7 +48,8 @@ void kv_read_k(const KvBlockShape& shape, const std::byte* block, std::int64_t f
       const std::int64_t word = d / lanes * shape.block_size + slot;
       out[token][d] =
           is_quantised(shape.k_type)
-              ? quantised_element(shape, shape.k_type, block, slot, k_code_place(shape, slot, d))
+              ? quantised_element(shape, shape.k_type, block, k_range_index(shape, slot, d),
+                                  k_code_place(shape, slot, d))
               : element(shape.k_type, block, word * lanes + d % lanes);
     }
   }
@@ -69,7 +66,8 @@ void kv_read_v(const KvBlockShape& shape, const std::byte* block, std::int64_t f
       const std::int64_t word = slot / lanes * shape.head_dim + d;
       out[token][d] =
           is_quantised(shape.v_type)
-              ? quantised_element(shape, shape.v_type, part, slot, v_code_place(shape, slot, d))
+              ? quantised_element(shape, shape.v_type, part, v_range_index(shape, slot, d),
+                                  v_code_place(shape, slot, d))
               : element(shape.v_type, part, word * lanes + slot % lanes);
     }
   }

@@ -46,6 +46,7 @@ struct PolicyOf {
   std::int64_t gqa_group;
 
   HeadPolicy operator()(const DenseMethod&) const { return {}; }
+  HeadPolicy operator()(const DmcMethod&) const { return {.write = Write::kMergeIntoOpenSlot}; }
   HeadPolicy operator()(const StreamingMethod& m) const {
     require(0 <= m.sink && m.sink < m.window,
             fmt::format("streaming: sink={} must be less than window={}: a query sees its own "
@@ -145,6 +146,7 @@ struct SetBudget {
 
   void operator()(DenseMethod&) const {}
   void operator()(FastGenMethod&) const {}
+  void operator()(DmcMethod&) const {}
   void operator()(StreamingMethod& m) const { m.window = n_tokens; }
   void operator()(WindowMethod& m) const { m.window = n_tokens; }
   void operator()(RazorMethod& m) const { m.window = n_tokens; }
@@ -195,9 +197,33 @@ void require_whole_pages(const HeadMethods& methods, std::int64_t block_size) {
   }
 }
 
+namespace {
+
+// A model was trained to merge tokens or was not: the method goes with the one kind alone.
+void require_made_for(const ModelSpec& spec, const HeadMethods& methods) {
+  const auto merges = [](const std::optional<CacheMethod>& method) {
+    return method && std::holds_alternative<DmcMethod>(*method);
+  };
+  const bool any_merges = merges(methods.all) || merges(methods.full) || merges(methods.streaming);
+  if (any_merges && !spec.token_merging) {
+    throw Error(ErrorCode::kUnsupported,
+                "--policy dmc: the model was not trained to merge tokens: its config.json has no "
+                "dmc_window_size, and the last elements of its keys mean something else");
+  }
+  if (spec.token_merging && !methods.empty() &&
+      !(merges(methods.all) && !methods.full && !methods.streaming)) {
+    throw Error(ErrorCode::kUnsupported,
+                "this model merges tokens (DMC; dmc_window_size in its config.json): it runs with "
+                "--policy dmc, or none, and with no other method");
+  }
+}
+
+}  // namespace
+
 HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const HeadMethods& methods) {
+  require_made_for(spec, methods);
   HeadTable heads = duo_attention_heads(spec, roles);
-  if (methods.empty()) return heads;
+  if (methods.empty() || spec.token_merging) return heads;
   require(!(methods.all && methods.full),
           "--policy says what all heads keep, --full-heads what those keep that a head profile "
           "lets see every token: give one of them");
@@ -237,6 +263,7 @@ bool leaves_rest(const HeadTable& heads) {
 
 std::optional<std::string> what_cannot_be_saved(const HeadTable& heads) {
   if (leaves_rest(heads)) return "what compensation keys (razor) are made of";
+  if (heads.merges_tokens()) return "the newest tokens of heads that merge them (dmc)";
   if (heads.needs_token_classes()) return "the recipes that heads go by (fastgen)";
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {

@@ -120,9 +120,16 @@ struct QuestMethod {
   bool operator==(const QuestMethod&) const = default;
 };
 
+// Dynamic Memory Compression (Nawrot et al. 2024, arXiv 2403.09636), of models that were trained
+// for it: they say themselves which tokens merge (ModelSpec::token_merging), and run with nothing
+// else.
+struct DmcMethod {
+  bool operator==(const DmcMethod&) const = default;
+};
+
 using CacheMethod = std::variant<DenseMethod, StreamingMethod, WindowMethod, SlideMethod,
                                  SnapKvMethod, PyramidKvMethod, AdaKvMethod, TovaMethod, H2oMethod,
-                                 QuestMethod, RazorMethod, FastGenMethod>;
+                                 QuestMethod, RazorMethod, FastGenMethod, DmcMethod>;
 
 // The same method with a cache of so many tokens for each head, whatever it says itself; of dense
 // itself, and of fastgen, which finds out how many it takes. A slide is no longer than half of what
@@ -148,7 +155,9 @@ struct HeadMethods {
 void require_whole_pages(const HeadMethods& methods, std::int64_t block_size);
 
 // The heads of a model with these roles (duo_attention_heads), kept as the methods say. Throws
-// kInvalidArgument for both at once, for `all` beside streaming heads, and what policy_of throws.
+// kInvalidArgument for both at once, for `all` beside streaming heads, and what policy_of throws;
+// kUnsupported for dmc of a model that was not trained for it, and for anything else of one that
+// was.
 HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const HeadMethods& methods);
 
 // Whether heads leave a compensation key (Rest): sums of what is gone, which no file holds.

@@ -173,12 +173,25 @@ std::optional<std::string> unsupported_part(const HeadPolicy& policy) {
   if (const auto* keep = std::get_if<KeepBudget>(&policy.keep)) {
     if (const auto part = unsupported_budget(*keep, policy.see)) return part;
   }
-  if (policy.write != Write::kAppend) return "tokens merged into the open slot (DMC)";
+  if (policy.write == Write::kMergeIntoOpenSlot &&
+      !(policy == HeadPolicy{.write = Write::kMergeIntoOpenSlot}))
+    return "tokens merged into the open slot (DMC) beside another method";
   if (policy.rest != Rest::kNothing && !leaves_by_one(policy.see))
     return "a key that stands for dropped ones (RazorAttention) but beside a window at positions "
            "of "
            "the text";
   if (policy.store.k || policy.store.v) return "cache types of its own";
+  return std::nullopt;
+}
+
+std::optional<std::string> part_of_single_tokens(const HeadPolicy& policy) {
+  if (std::holds_alternative<ReadTopPages>(policy.choose)) return "pages chosen for each query";
+  if (std::holds_alternative<KeepBudget>(policy.keep)) return "tokens chosen by attention";
+  if (policy.write != Write::kAppend) return "tokens merged into the open slot";
+  if (policy.rest != Rest::kNothing) return "a key that stands for dropped ones";
+  if (window_of(policy).slide != 1) return "a window that slides by several tokens";
+  if (sink_positions_of(policy) == SinkPositions::kInCache)
+    return "sinks at positions in the cache";
   return std::nullopt;
 }
 

@@ -199,4 +199,8 @@ HeadKind kind_of(const HeadPolicy& policy);
 // when it can do all.
 std::optional<std::string> unsupported_part(const HeadPolicy& policy);
 
+// The part that moves, merges or reads tokens one by one, or meets them at other positions: what
+// caches that quantise groups of tokens cannot do (require_storable). In words, or nullopt.
+std::optional<std::string> part_of_single_tokens(const HeadPolicy& policy);
+
 }  // namespace longhaul

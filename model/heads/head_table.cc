@@ -17,6 +17,16 @@ std::int64_t own_window(const ModelSpec& spec, LayerId layer) {
   return i < spec.attention_window.size() ? spec.attention_window[i] : ModelSpec::kNoWindow;
 }
 
+// Of a model whose heads merge tokens, where `asked` is what they were to do.
+HeadTable merging_table(const ModelSpec& spec, const HeadTable& asked) {
+  if (!(asked == HeadTable(spec.n_layers, spec.n_kv_heads))) {
+    throw Error(ErrorCode::kUnsupported,
+                "this model merges tokens (DMC; dmc_window_size in its config.json), and its heads "
+                "cannot keep a window instead: leave out head profiles and other methods");
+  }
+  return HeadTable(spec.n_layers, spec.n_kv_heads, {.write = Write::kMergeIntoOpenSlot});
+}
+
 // A table from what `policy_of(layer, kv_head)` says where the model leaves the choice.
 template <typename PolicyOf>
 HeadTable make_table(const ModelSpec& spec, const PolicyOf& policy_of) {
@@ -29,7 +39,7 @@ HeadTable make_table(const ModelSpec& spec, const PolicyOf& policy_of) {
                                                : HeadPolicy{.see = SeeModelWindow{window}});
     }
   }
-  return table;
+  return spec.token_merging ? merging_table(spec, table) : table;
 }
 
 std::string name_of_head(LayerId layer, KvHeadId kv_head) {
@@ -88,6 +98,19 @@ void require_one_in_cache_window(const HeadTable& heads) {
   }
 }
 
+void require_all_merge(const HeadTable& heads) {
+  if (!heads.merges_tokens()) return;
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      if (heads.at(layer, kv_head).write == Write::kMergeIntoOpenSlot) continue;
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{}: does not merge tokens (DMC), others do: all heads of a model do "
+                              "or none",
+                              name_of_head(layer, kv_head)));
+    }
+  }
+}
+
 // What a ring of ranks cannot do with a layer's heads: each rank gets one set of window blocks.
 void require_ring_layer(const HeadTable& heads, LayerId layer) {
   std::optional<KeyWindow> window;
@@ -118,6 +141,8 @@ std::string what_is_kept(const HeadTable& heads) {
     return fmt::format("{} of {} KV heads keep tokens that get most attention, {}", n_chosen,
                        n_heads, budgets_in_words(heads));
   }
+  if (heads.merges_tokens())
+    return fmt::format("all {} KV heads merge tokens into slots (DMC)", n_heads);
   if (n_all == n_heads) return fmt::format("all {} KV heads keep every token", n_heads);
   std::string text = fmt::format("{} of {} KV heads keep every token", n_all, n_heads);
   std::string_view joint = ", the others";
@@ -166,6 +191,12 @@ std::int64_t HeadTable::count_chosen() const {
   });
 }
 
+bool HeadTable::merges_tokens() const {
+  return std::any_of(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
+    return policy.write == Write::kMergeIntoOpenSlot;
+  });
+}
+
 std::int64_t HeadTable::count_paged() const {
   return std::count_if(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
     return std::holds_alternative<ReadTopPages>(policy.choose);
@@ -191,7 +222,8 @@ bool HeadTable::can_take_back() const {
   return std::none_of(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
     const auto* keep = std::get_if<KeepBudget>(&policy.keep);
     return (keep != nullptr && keep->when == KeepWhen::kAfterToken) ||
-           std::holds_alternative<ReadTopPages>(policy.choose) || policy.rest != Rest::kNothing;
+           std::holds_alternative<ReadTopPages>(policy.choose) || policy.rest != Rest::kNothing ||
+           policy.write != Write::kAppend;
   });
 }
 
@@ -217,6 +249,7 @@ HeadTable duo_attention_heads(const ModelSpec& spec, const HeadRoles& roles) {
 
 void require_runnable(const HeadTable& heads, RunsOn where) {
   require_one_in_cache_window(heads);
+  require_all_merge(heads);
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
       if (const auto part = unsupported_part(heads.at(layer, kv_head))) {
@@ -240,10 +273,32 @@ void require_whole_pages(const HeadTable& heads, std::int64_t block_size) {
   }
 }
 
+void require_storable(const HeadTable& heads, KvType k_type, KvType v_type) {
+  if (!quantises_groups(k_type) && !quantises_groups(v_type)) return;
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      if (const auto part = part_of_single_tokens(heads.at(layer, kv_head))) {
+        throw Error(
+            ErrorCode::kUnsupported,
+            fmt::format("{}: {} cannot be run with caches of {} and {}, whose tokens are "
+                        "quantised in groups",
+                        name_of_head(layer, kv_head), *part, name_of(k_type), name_of(v_type)));
+      }
+    }
+  }
+}
+
 void require_fits(const HeadTable& heads, const ModelSpec& spec) {
   require(heads.n_layers() == spec.n_layers && heads.n_kv_heads() == spec.n_kv_heads,
           fmt::format("the heads' table is for {} layers of {} KV heads, the model has {} of {}",
                       heads.n_layers(), heads.n_kv_heads(), spec.n_layers, spec.n_kv_heads));
+  if (heads.merges_tokens() != spec.token_merging.has_value()) {
+    throw Error(ErrorCode::kUnsupported,
+                spec.token_merging
+                    ? "the model merges tokens (DMC), and its heads' table does not say so"
+                    : "the heads' table merges tokens (DMC), and the model was not made for that: "
+                      "its config.json has no dmc_window_size");
+  }
 }
 
 std::string describe_briefly(const HeadTable& heads) {

@@ -37,6 +37,8 @@ class HeadTable {
   bool chooses_in_answers() const;
   // Whether heads ask what kinds of tokens a text has (model/token_class.h).
   bool needs_token_classes() const;
+  // Whether heads merge tokens (DMC): all of a table that can be run, or none.
+  bool merges_tokens() const;
   // Whether a sequence can take back its newest tokens: no head has dropped others for their sake,
   // or keeps bounds or sums that hang on them.
   bool can_take_back() const;
@@ -54,8 +56,9 @@ class HeadTable {
 };
 
 // Every function below gives the heads of layers where the model itself has a window that window
-// (SeeModelWindow), whatever the method says. All throw kInvalidArgument for parameters that make
-// no sense or are of another model's shape. Local, pure.
+// (SeeModelWindow), whatever the method says, and lets those of a model that merges tokens do that
+// (ModelSpec::token_merging): windows besides are refused (kUnsupported). All throw
+// kInvalidArgument for parameters that make no sense or are of another model's shape. Local, pure.
 
 // Every head sees every token.
 HeadTable dense_heads(const ModelSpec& spec);
@@ -77,7 +80,12 @@ void require_runnable(const HeadTable& heads, RunsOn where);
 // Throws kInvalidArgument naming the head whose pages (ReadTopPages) are no whole part of a block.
 void require_whole_pages(const HeadTable& heads, std::int64_t block_size);
 
-// Throws kInvalidArgument unless the table has the model's layers and KV heads.
+// Throws kUnsupported naming the head of which tokens would have to move, merge or be read one by
+// one although these types quantise groups of tokens.
+void require_storable(const HeadTable& heads, KvType k_type, KvType v_type);
+
+// Throws kInvalidArgument unless the table has the model's layers and KV heads, and kUnsupported
+// unless heads merge tokens if and only if the model was made for that.
 void require_fits(const HeadTable& heads, const ModelSpec& spec);
 
 // For people: how many heads see every token, and which windows the others have.

@@ -18,6 +18,7 @@ constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxHeads = std::int64_t{1} << 24;  // of a model
 constexpr std::string_view kAbsolute = "absolute";
 constexpr std::string_view kInCache = "in the cache";
+constexpr std::string_view kMerge = "merge";
 constexpr std::string_view kCompensationKey = "compensation key";
 
 Json positions_of(SinkPositions positions) {
@@ -91,8 +92,8 @@ ReadTopPages read_choose(const JsonField& field) {
 }
 
 HeadPolicy read_policy(const JsonField& field) {
-  allow(field,
-        {"see", "sink", "recent", "capacity", "slide", "positions", "keep", "choose", "rest"});
+  allow(field, {"see", "sink", "recent", "capacity", "slide", "positions", "keep", "choose", "rest",
+                "write"});
   HeadPolicy policy{.see = read_see(field)};
   if (const auto keep = field.find("keep")) policy.keep = keep_from_json(*keep);
   if (const auto choose = field.find("choose")) policy.choose = read_choose(*choose);
@@ -100,6 +101,10 @@ HeadPolicy read_policy(const JsonField& field) {
     if (rest->as_string() != kCompensationKey)
       rest->fail(fmt::format("expected \"{}\"", kCompensationKey));
     policy.rest = Rest::kCompensationKey;
+  }
+  if (const auto write = field.find("write")) {
+    if (write->as_string() != kMerge) write->fail(fmt::format("expected \"{}\"", kMerge));
+    policy.write = Write::kMergeIntoOpenSlot;
   }
   return policy;
 }
@@ -142,6 +147,8 @@ Json to_json(const HeadTable& heads) {
       }
       if (policy.rest == Rest::kCompensationKey)
         object.emplace_back("rest", Json(std::string(kCompensationKey)));
+      if (policy.write == Write::kMergeIntoOpenSlot)
+        object.emplace_back("write", Json(std::string(kMerge)));
       policies.emplace_back(std::move(object));
     }
     layers.emplace_back(std::move(numbers));

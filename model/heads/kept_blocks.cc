@@ -77,6 +77,17 @@ std::int64_t sequence_blocks(const HeadTable& heads, Extent layers, std::int64_t
   });
 }
 
+std::int64_t open_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
+                         std::int64_t n_tokens) {
+  return n_tokens % block_size == 0 ? 0 : layers.size() * heads.n_kv_heads();
+}
+
+std::int64_t max_open_blocks(const HeadTable& heads, std::int64_t block_size,
+                             std::int64_t chunk_len, std::int64_t n_guesses) {
+  const std::int64_t at_rest = 1 + ceil_div(n_guesses, block_size);
+  return heads.n_kv_heads() * (heads.n_layers() * at_rest + ceil_div(chunk_len, block_size));
+}
+
 std::int64_t document_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
                              std::int64_t n_tokens) {
   std::int64_t n = sequence_blocks(heads, layers, block_size, n_tokens);

@@ -36,6 +36,16 @@ std::int64_t compacted_blocks(std::int64_t n_kept, std::int64_t n_cut, std::int6
 std::int64_t sequence_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
                              std::int64_t n_tokens);
 
+// Where tokens are quantised in groups a sequence has its newest tokens in open blocks
+// (worker/kv/sequence_cache.h): of what sequence_blocks and fork_blocks count, so many are open,
+// the partial last ones.
+std::int64_t open_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
+                         std::int64_t n_tokens);
+// The most that a sequence owns at any time, beside the closed ones that max_owned_blocks counts:
+// also those that guesses fill, and those of a chunk in the layer at hand.
+std::int64_t max_open_blocks(const HeadTable& heads, std::int64_t block_size,
+                             std::int64_t chunk_len, std::int64_t n_guesses = 0);
+
 // The same of a document that is whole: methods that choose tokens then (KeepBudget) hold only
 // these any more. Where heads of a layer share a budget, as if each took its even part of it.
 std::int64_t document_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,

@@ -171,6 +171,57 @@ TEST_F(EveryCommand, PerplexitySamplesTheSameTextOnAnyRanks) {
   EXPECT_EQ(file("two", ".tokens"), file("one", ".tokens"));
 }
 
+// The scores of a report, and nothing that depends on time.
+std::string scores_of(const std::string& json) {
+  const Json report = parse_json(json, "perplexity");
+  return to_text(JsonField(report, "perplexity").at("policies").at(0).at("nll").json());
+}
+
+TEST_F(EveryCommand, Int4WeightsGiveTheBitsOfOneRankOnAny) {
+  const Words words = {"eval",
+                       "perplexity",
+                       "-m",
+                       example("model"),
+                       "--weights",
+                       "int4",
+                       "-f",
+                       example("documents/harbour_log.txt"),
+                       "--tokens",
+                       "300",
+                       "--policy",
+                       "dense",
+                       "-b",
+                       "128",
+                       "--reproducible"};
+  written("1", words, Ranks::kOne);
+  for (const int n : {2, 3}) {
+    const std::string name = std::to_string(n);
+    written(name, words, Ranks::kThreads, n);
+    EXPECT_EQ(scores_of(file(name, ".json")), scores_of(file("1", ".json"))) << n << " ranks";
+  }
+}
+
+TEST_F(EveryCommand, Int4WeightsArePlannedMeasuredAndAnsweredWith) {
+  const auto with_int4 = [&](Words words, int n) {
+    words.insert(words.end(), {"-m", example("model"), "--weights", "int4"});
+    const Ended ended = run(words, Ranks::kThreads, n);
+    EXPECT_EQ(ended.status, 0) << ended.errors;
+    return ended.output;
+  };
+  EXPECT_THAT(with_int4({"plan", "--memory", "1G", "--document-tokens", "10K"}, 2),
+              HasSubstr("2 ranks in all"));
+  EXPECT_THAT(with_int4({"bench", "-p", "40", "-n", "2", "-r", "1", "-t", "1"}, 1),
+              HasSubstr("int4"));
+  const auto answer = [&](int n) {
+    return with_int4(
+        {"run", "-p", "The harbour", "-n", "8", "--temp", "0", "--reproducible", "-t", "1"}, n);
+  };
+  const std::string one = answer(1);
+  EXPECT_NE(one, "");
+  EXPECT_EQ(answer(2), one);
+  EXPECT_EQ(answer(3), one);
+}
+
 TEST_F(EveryCommand, BenchPrintsOneTableOfAllRanks) {
   LONGHAUL_SKIP_WITHOUT_MPIRUN();
   const Words words = {"bench", "--shape", example("model"), "-p", "40", "-n",

@@ -37,22 +37,31 @@ Difference difference(const Logits& want, const Logits& got) {
   return out;
 }
 
-// The bounds are walls, far from what is measured (docs/benchmarks/kv_types.md).
-void expect_small_differences(const fs::path& model) {
+std::vector<std::int32_t> tokens_of(const fs::path& model) {
   const Tokenizer tokenizer = Tokenizer::from_file(ModelFolder(model).tokenizer_path());
   const std::string text =
       read_file(example_path("documents/harbour_log.txt"), 1 << 20).substr(0, 1200);
   std::vector<std::int32_t> tokens = tokenizer.encode(text);
   tokens.resize(std::min<std::size_t>(tokens.size(), 400));
+  return tokens;
+}
+
+void tell(const fs::path& model, KvType type, const Difference& found, std::size_t n_tokens) {
+  std::printf("%s, KV %s: mean KL %.3g nats, same top token at %.2f %% of %zu positions\n",
+              model.filename().c_str(), std::string(name_of(type)).c_str(), found.mean_kl,
+              100 * found.same_top, n_tokens);
+}
+
+// The bounds are walls, far from what is measured (docs/benchmarks/kv_types.md).
+void expect_small_differences(const fs::path& model) {
+  const std::vector<std::int32_t> tokens = tokens_of(model);
   const Logits want = Engine(model).append(tokens, 128);
   double before = 0;
   for (const auto& [type, most] : {std::pair{KvType::kBf16, 2e-3}, std::pair{KvType::kInt8, 1e-2},
                                    std::pair{KvType::kInt4, 1.0}}) {
     const Difference found =
         difference(want, Engine(model, std::nullopt, type).append(tokens, 128));
-    std::printf("%s, KV %s: mean KL %.3g nats, same top token at %.2f %% of %zu positions\n",
-                model.filename().c_str(), std::string(name_of(type)).c_str(), found.mean_kl,
-                100 * found.same_top, tokens.size());
+    tell(model, type, found, tokens.size());
     EXPECT_LT(found.mean_kl, most) << name_of(type);
     EXPECT_GT(found.mean_kl, before) << "is it " << name_of(type) << " at all?";
     before = found.mean_kl;
@@ -60,6 +69,21 @@ void expect_small_differences(const fs::path& model) {
 }
 
 TEST(KvTypes, DivergeLittleInTheNeedleModel) { expect_small_differences(example_path("model")); }
+
+// Types that quantise groups of tokens, on both sides and on one.
+TEST(KvTypes, GroupsDivergeLittleInTheNeedleModel) {
+  const fs::path model = example_path("model");
+  const std::vector<std::int32_t> tokens = tokens_of(model);
+  const Logits want = Engine(model).append(tokens, 128);
+  for (const auto& [type, most] :
+       {std::pair{KvType::kKivi4, 0.1}, std::pair{KvType::kKivi2, 4.0}}) {
+    const Difference found =
+        difference(want, Engine(model, std::nullopt, type).append(tokens, 128));
+    tell(model, type, found, tokens.size());
+    EXPECT_LT(found.mean_kl, most) << name_of(type);
+    EXPECT_GT(found.mean_kl, 1e-4) << name_of(type);
+  }
+}
 
 TEST(KvTypes, DivergeLittleInStories260K) {
   LONGHAUL_SKIP_UNLESS_SHARED("models/stories260K");

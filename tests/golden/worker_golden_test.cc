@@ -23,6 +23,8 @@ constexpr double kFloat32Nmse = 1e-10;
 // moves a few to their neighbours.
 constexpr double kInt8Nmse = 5e-3;
 constexpr double kInt8OracleNmse = 1e-4;
+constexpr double kInt4Nmse = 2e-1;
+constexpr double kInt4OracleNmse = 1e-3;
 
 struct Difference {
   double nmse = 0;
@@ -166,31 +168,46 @@ INSTANTIATE_TEST_SUITE_P(AllModels, Bf16Weights,
                                           testing::ValuesIn(supported_isas())),
                          name_of_case);
 
-// With int8 weights: closely the oracle that quantises the same numbers, and float32 as far as 8
-// bits allow. The stored models are random and tiny, which is the worst case: their logits are
-// small sums of everything, and nothing averages out.
-class Int8Weights : public testing::TestWithParam<ModelAndIsa> {};
+// With weights of integers: closely the oracle that quantises the same numbers, and float32 as far
+// as so many bits allow. The stored models are random and tiny, which is the worst case: their
+// logits are small sums of everything, and nothing averages out.
+class IntegerWeights : public testing::TestWithParam<ModelAndIsa> {
+ protected:
+  struct Most {
+    double nmse;
+    double from_oracle;
+  };
+  void expect_quantised(DType dtype, ReferenceModel::Inputs inputs, const Most& most) const;
+};
 
-TEST_P(Int8Weights, QuantiseWhatEntersAProductAndNothingElse) {
+void IntegerWeights::expect_quantised(DType dtype, ReferenceModel::Inputs inputs,
+                                      const Most& most) const {
   const WithIsa isa(std::get<1>(GetParam()));
   const GoldenModel golden = read_golden_model(std::get<0>(GetParam()));
-  const Logits& quantised = oracle_logits(golden, ReferenceModel::Inputs::kInt8);
+  const Logits& quantised = oracle_logits(golden, inputs);
   for (const std::int64_t chunk_len : {300, 77, 1}) {
-    const Logits logits = Engine(golden.folder, std::nullopt, KvType::kF32, DType::kI8)
-                              .append(golden.tokens, chunk_len);
+    const Logits logits =
+        Engine(golden.folder, std::nullopt, KvType::kF32, dtype).append(golden.tokens, chunk_len);
     const Difference found = difference(logits, golden.logits);
     const Difference from_oracle = difference(logits, quantised);
     fmt::print(
-        "{} as int8 in chunks of {}: NMSE {:.2e}, {} of {} other argmax (margin up to {:.4f}); "
+        "{} as {} in chunks of {}: NMSE {:.2e}, {} of {} other argmax (margin up to {:.4f}); "
         "from the quantising oracle {:.2e}\n",
-        golden.name, chunk_len, found.nmse, found.n_other_argmax, logits.n_tokens,
+        golden.name, name_of(dtype), chunk_len, found.nmse, found.n_other_argmax, logits.n_tokens,
         found.largest_margin, from_oracle.nmse);
-    EXPECT_LE(found.nmse, kInt8Nmse);
-    EXPECT_LE(from_oracle.nmse, kInt8OracleNmse);
+    EXPECT_LE(found.nmse, most.nmse);
+    EXPECT_LE(from_oracle.nmse, most.from_oracle);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllModels, Int8Weights,
+TEST_P(IntegerWeights, Int8QuantisesWhatEntersAProductAndNothingElse) {
+  expect_quantised(DType::kI8, ReferenceModel::Inputs::kInt8, {kInt8Nmse, kInt8OracleNmse});
+}
+TEST_P(IntegerWeights, AndSoDoesInt4) {
+  expect_quantised(DType::kI4, ReferenceModel::Inputs::kInt4, {kInt4Nmse, kInt4OracleNmse});
+}
+
+INSTANTIATE_TEST_SUITE_P(AllModels, IntegerWeights,
                          testing::Combine(testing::ValuesIn(golden_model_names()),
                                           testing::ValuesIn(supported_isas())),
                          name_of_case);

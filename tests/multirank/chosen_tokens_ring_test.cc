@@ -290,6 +290,54 @@ TEST_P(ChosenTokensOnRings, AnswersOfChosenPagesAreThoseOfOneRank) {
   }
 }
 
+// Merged tokens (DMC): the same slots, wherever they are at home, and the same answers; also of a
+// text that goes on behind its answer.
+TEST_P(ChosenTokensOnRings, MergedTokensAreThoseOfOneRank) {
+  constexpr double kClear = 2e-5;
+  const std::int64_t n_ranks = GetParam();
+  int n_clear = 0;
+  for (int round = 0; round < 6 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
+                               static_cast<std::uint64_t>(n_ranks) * 100'000;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const ModelSpec spec = merging_spec(random);
+    const HeadTable heads = dense_heads(spec);
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .seed = seed});
+    const ModelFolder model(folder.path());
+    Dialogue dialogue = random_dialogue(random, spec, KeepWhen::kAfterPrompt);
+    const auto more = random_tokens(random, random.integer(1, 40), spec.vocab_size);
+    dialogue.script.push_back(PrefillChunk{
+        .sequence = dialogue.looked_at, .tokens = more, .after = AfterPrefill::kSample});
+    const bool is_clear = std::ranges::all_of(dialogue.prompts, [&](const auto& prompt) {
+      std::vector<std::int32_t> text = prompt;
+      for (std::int32_t token = kFirstAnswer; token < kAnswersEnd; ++token) text.push_back(token);
+      text.insert(text.end(), more.begin(), more.end());
+      ReferenceModel::Merged merged;
+      ReferenceModel(model).logits(text, merged);
+      return merged.margin >= kClear;
+    });
+    if (!is_clear) continue;
+    ++n_clear;
+    const auto weights = std::make_shared<const Weights>(Weights::load(model));
+    const KvFormat kv{.k_type = KvType::kF32,
+                      .v_type = KvType::kF32,
+                      .block_size = 16 * random.integer(1, 2),
+                      .head_dim = spec.head_dim};
+    const Outcome want =
+        run_alone(weights, heads, kv.block_size, dialogue.script, dialogue.looked_at);
+    const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
+    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
+    const Outcome got = run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at);
+    EXPECT_EQ(got.kept, want.kept);
+    const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
+    EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
+    if (HasFailure()) return;
+  }
+  EXPECT_GE(n_clear, 2 * intensity());
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, ChosenTokensOnRings, testing::Values(1, 2, 3, 5, 8),
                          testing::PrintToStringParamName());
 

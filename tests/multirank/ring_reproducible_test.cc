@@ -24,8 +24,8 @@ void expect_equal_bits(std::uint64_t seed, const Case& tested) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << tested.n_ranks << " ranks");
   Random random(seed);
   ModelSpec spec = random_spec(random);
-  const bool is_int8 = tested.weights == DType::kI8;
-  if (is_int8) spec.d_ff += random.integer(0, 4) * kInt8Group;
+  const bool in_groups = is_integer(tested.weights);
+  if (in_groups) spec.d_ff += random.integer(0, 4) * kInt8Group;
   const HeadTable heads = duo_attention_heads(spec, random_roles(random, spec));
   const auto weights = tiny_weights(spec, tested.weights, seed);
   const KvType type = tested.weights == DType::kF32 ? KvType::kF32
@@ -46,7 +46,7 @@ void expect_equal_bits(std::uint64_t seed, const Case& tested) {
   const std::vector<StepCommand> script = random_script(random, alone, Draws::kSome, want);
   const std::int64_t most_stages = std::min<std::int64_t>({3, tested.n_ranks, spec.n_layers});
   const Plan plan = random_plan(random, spec, heads, tested.n_ranks, random.integer(1, most_stages),
-                                kv, is_int8 ? kInt8Group : 1, /*reproducible=*/true);
+                                kv, in_groups ? kInt8Group : 1, /*reproducible=*/true);
   const std::vector<std::string> wrong = check_structure(plan, spec, tested.n_ranks);
   ASSERT_TRUE(wrong.empty()) << wrong.front();
   const RingRun got = run_on_ring({.weights = weights, .plan = plan}, script);
@@ -65,7 +65,7 @@ TEST_P(ReproducibleRing, HasTheBitsOfOneRank) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const std::int64_t n_ranks : {1, 2, 3, 4, 5, 8}) {
-    for (const DType weights : {DType::kBf16, DType::kF32, DType::kI8}) {
+    for (const DType weights : {DType::kBf16, DType::kF32, DType::kI8, DType::kI4}) {
       all.push_back({n_ranks, weights});
     }
   }

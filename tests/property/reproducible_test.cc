@@ -118,16 +118,15 @@ TEST_P(Reproducible, ChunksBatchesAndThreadsChangeNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Reproducible,
-                         testing::Values(Setting{DType::kBf16, KvType::kBf16},
-                                         Setting{DType::kF32, KvType::kF32},
-                                         Setting{DType::kI8, KvType::kBf16},
-                                         Setting{DType::kBf16, KvType::kInt8},
-                                         Setting{DType::kF32, KvType::kInt4}),
-                         [](const auto& tested) {
-                           return std::string(name_of(tested.param.weights)) + "_" +
-                                  std::string(name_of(tested.param.cache));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Types, Reproducible,
+    testing::Values(Setting{DType::kBf16, KvType::kBf16}, Setting{DType::kF32, KvType::kF32},
+                    Setting{DType::kI8, KvType::kBf16}, Setting{DType::kI4, KvType::kBf16},
+                    Setting{DType::kBf16, KvType::kInt8}, Setting{DType::kF32, KvType::kInt4}),
+    [](const auto& tested) {
+      return std::string(name_of(tested.param.weights)) + "_" +
+             std::string(name_of(tested.param.cache));
+    });
 
 // Few rows over so many keys that they are cut for several threads.
 TEST(ReproducibleRows, LongCachesToo) {

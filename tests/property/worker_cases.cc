@@ -33,6 +33,16 @@ ModelSpec random_spec(Random& random) {
   return spec;
 }
 
+ModelSpec merging_spec(Random& random) {
+  ModelSpec spec = random_spec(random);
+  spec.attention_window.assign(static_cast<std::size_t>(spec.n_layers), ModelSpec::kNoWindow);
+  constexpr double kInitVals[] = {0.2, 0, -0.5, -2};
+  spec.token_merging =
+      TokenMerging{.window = random.chance(0.7) ? 12 : random.integer(1, 20),
+                   .init_val = kInitVals[static_cast<std::size_t>(random.integer(0, 3))]};
+  return spec;
+}
+
 HeadRoles random_roles(Random& random, const ModelSpec& spec) {
   HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
   for (HeadRole& role : roles.roles) {

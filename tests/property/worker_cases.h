@@ -17,6 +17,8 @@ namespace longhaul::test {
 ModelSpec random_spec(Random& random);
 // Some heads streaming, sink and recent small and mostly no multiples of anything.
 HeadRoles random_roles(Random& random, const ModelSpec& spec);
+// The same without windows, of a model whose heads merge some of their tokens, or nearly all.
+ModelSpec merging_spec(Random& random);
 // Lengths >= 1 that sum to n: whole, equal, or wild.
 std::vector<std::int64_t> random_chunks(Random& random, std::int64_t n);
 // n cut into pieces of chunk_len.

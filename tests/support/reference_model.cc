@@ -33,6 +33,7 @@ double element(const TensorBytes& tensor, std::size_t i) {
     case DType::kF64:
       return element<double>(tensor.bytes, i);
     case DType::kI8:
+    case DType::kI4:
       break;
   }
   throw Error(ErrorCode::kUnsupported, "the reference model reads floating-point weights only");
@@ -48,6 +49,55 @@ void quantise_together(std::span<double> x) {
   for (const double value : x) largest = std::max(largest, std::abs(value));
   if (largest == 0) return;
   for (double& value : x) value = std::nearbyint(value * 127 / largest) * largest / 127;
+}
+
+// As multiples of a step of f16, by integers of [-8, 7]: of the three steps by which the largest of
+// them is about -7, -8 or -9, each fitted to its integers, the one with the smallest error.
+void quantise_to_4_bits(std::span<double> x) {
+  const auto by_magnitude = [](double a, double b) { return std::abs(a) < std::abs(b); };
+  const double largest = *std::max_element(x.begin(), x.end(), by_magnitude);
+  if (largest == 0) return;
+  std::vector<double> best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const double end : {-7.0, -8.0, -9.0}) {
+    std::vector<double> tried;
+    double product = 0, square = 0, error = 0;
+    for (const double value : x) {
+      tried.push_back(std::clamp(std::nearbyint(value * end / largest), -8.0, 7.0));
+      product += tried.back() * value;
+      square += tried.back() * tried.back();
+    }
+    const auto step = static_cast<double>(to_float(to_f16(static_cast<float>(product / square))));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      tried[i] *= step;
+      error += (x[i] - tried[i]) * (x[i] - tried[i]);
+    }
+    if (error < least) best = tried;
+    least = std::min(least, error);
+  }
+  std::copy(best.begin(), best.end(), x.begin());
+}
+
+// kKiviGroup values at this distance from each other.
+constexpr std::int64_t kKiviGroup = 32;
+void quantise_kivi(double* x, std::int64_t stride, int bits) {
+  const auto as_f16 = [](double value) {
+    return static_cast<double>(to_float(to_f16(static_cast<float>(value))));
+  };
+  double smallest = *x;
+  double largest = *x;
+  for (std::int64_t i = 0; i < kKiviGroup; ++i) {
+    smallest = std::min(smallest, x[i * stride]);
+    largest = std::max(largest, x[i * stride]);
+  }
+  const double most = (1 << bits) - 1;
+  const double scale = as_f16((largest - smallest) / most);
+  const double minimum = as_f16(smallest);
+  for (std::int64_t i = 0; i < kKiviGroup; ++i) {
+    double& value = x[i * stride];
+    const double code = scale == 0 ? 0 : std::clamp((value - minimum) / scale, 0.0, most);
+    value = std::nearbyint(code) * scale + minimum;
+  }
 }
 
 double dot(const double* a, const double* b, std::int64_t n) {
@@ -103,24 +153,31 @@ ReferenceModel::ReferenceModel(const ModelFolder& folder)
 ReferenceModel::ReferenceModel(const ModelFolder& folder, Inputs inputs)
     : ReferenceModel(folder, folder.config().spec) {
   inputs_ = inputs;
-  if (inputs == Inputs::kInt8) make_int8();
+  if (inputs == Inputs::kInt8 || inputs == Inputs::kInt4) make_integers();
 }
 
-// Weights of each output as multiples of their largest magnitude / 127.
-void ReferenceModel::quantise(Linear& linear, std::int64_t group) {
+// int8: weights of each output as multiples of their largest magnitude / 127. int4: each group of
+// 32 as multiples of its own step.
+void ReferenceModel::quantise(Linear& linear, std::int64_t group) const {
   Matrix& w = linear.transposed;
   std::vector<double> output(static_cast<std::size_t>(w.n_rows));
   for (std::int64_t out = 0; out < w.n_columns; ++out) {
     for (std::int64_t in = 0; in < w.n_rows; ++in)
       output[static_cast<std::size_t>(in)] = w.row(in)[out];
-    quantise_together(output);
+    if (inputs_ == Inputs::kInt8) {
+      quantise_together(output);
+    } else {
+      for (std::size_t begin = 0; begin < output.size(); begin += 32)
+        quantise_to_4_bits(std::span(output).subspan(begin).first(
+            std::min<std::size_t>(32, output.size() - begin)));
+    }
     for (std::int64_t in = 0; in < w.n_rows; ++in)
       w.row(in)[out] = output[static_cast<std::size_t>(in)];
   }
   linear.group = group;
 }
 
-void ReferenceModel::make_int8() {
+void ReferenceModel::make_integers() {
   constexpr std::int64_t kGroup = 128;
   for (Layer& layer : layers_) {
     for (Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up, &layer.down})
@@ -318,7 +375,7 @@ void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std
   }
   std::vector<double> scores;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const double* k = head.k + keys[i] * head.stride;
+    const double* k = head.key(position, keys[i]);
     std::vector<double> turned_k(k, k + head_dim);
     if (head.mask.counts_kept_keys) rotate(turned_k.data(), static_cast<std::int64_t>(i));
     scores.push_back(dot(turned_q.data(), turned_k.data(), head_dim) /
@@ -337,21 +394,44 @@ void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std
                        .weights = scores});
   }
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    add_scaled(out, scores[i], head.v + keys[i] * head.stride, head_dim);
+    add_scaled(out, scores[i], head.value(position, keys[i]), head_dim);
   }
+}
+
+// What is left of the last tokens is never asked for.
+ReferenceModel::Matrix ReferenceModel::kivi_keys(Matrix keys, int bits) const {
+  for (std::int64_t begin = 0; begin + kKiviGroup <= keys.n_rows; begin += kKiviGroup) {
+    for (std::int64_t channel = 0; channel < keys.n_columns; ++channel)
+      quantise_kivi(keys.row(begin) + channel, keys.n_columns, bits);
+  }
+  return keys;
+}
+
+ReferenceModel::Matrix ReferenceModel::kivi_values(Matrix values, int bits) const {
+  for (std::int64_t token = 0; token < values.n_rows; ++token) {
+    for (std::int64_t channel = 0; channel < values.n_columns; channel += kKiviGroup)
+      quantise_kivi(values.row(token) + channel, 1, bits);
+  }
+  return values;
 }
 
 ReferenceModel::Matrix ReferenceModel::attention(std::int64_t number, const Matrix& x,
                                                  std::span<const KeyMask> masks,
-                                                 const OnAttention& on_attention) const {
+                                                 const OnAttention& on_attention,
+                                                 Merged* merged) const {
   const Layer& layer = layers_[static_cast<std::size_t>(number)];
   Matrix q = apply(layer.q, x);
   Matrix k = apply(layer.k, x);
   const Matrix v = apply(layer.v, x);
   normalize_heads(q, layer.q_norm);
   normalize_heads(k, layer.k_norm);
+  if (spec_.token_merging) return merged_attention(layer, std::move(q), std::move(k), v, merged);
   const Matrix turned_q = rotated(q);
   const Matrix turned_k = rotated(k);
+  // Of all heads of the layer alike.
+  const int bits = masks.front().kivi_bits;
+  const Matrix kivi_k = bits > 0 ? kivi_keys(turned_k, bits) : Matrix();
+  const Matrix kivi_v = bits > 0 ? kivi_values(v, bits) : Matrix();
   Matrix out(q.n_rows, q.n_columns);
   for (std::int64_t position = 0; position < x.n_rows; ++position) {
     for (std::int64_t head = 0; head < spec_.n_heads; ++head) {
@@ -362,6 +442,8 @@ ReferenceModel::Matrix ReferenceModel::attention(std::int64_t number, const Matr
       const HeadView view{
           .k = keys.row(0) + kv_head * spec_.head_dim,
           .v = v.row(0) + kv_head * spec_.head_dim,
+          .quantised_k = kivi_k.row(0) + kv_head * spec_.head_dim,
+          .quantised_v = kivi_v.row(0) + kv_head * spec_.head_dim,
           .stride = k.n_columns,
           .mask = mask,
           .layer = number,
@@ -401,6 +483,20 @@ std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens,
 std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens,
                                            std::span<const KeyMask> masks,
                                            const OnAttention& on_attention) const {
+  return logits(tokens, masks, on_attention, nullptr);
+}
+
+std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens,
+                                           Merged& merged) const {
+  merged = {};
+  return logits(tokens,
+                key_masks(spec_, HeadRoles::all_retrieval(spec_.n_layers, spec_.n_kv_heads)), {},
+                &merged);
+}
+
+std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens,
+                                           std::span<const KeyMask> masks,
+                                           const OnAttention& on_attention, Merged* merged) const {
   const auto n_kv_heads = static_cast<std::size_t>(spec_.n_kv_heads);
   require(!tokens.empty(), "reference model: no tokens");
   require(masks.size() == layers_.size() * n_kv_heads,
@@ -421,7 +517,7 @@ std::vector<double> ReferenceModel::logits(std::span<const std::int32_t> tokens,
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     add(attention(static_cast<std::int64_t>(i), normalized(x, layer.attention_norm),
-                  masks.subspan(i * n_kv_heads, n_kv_heads), on_attention));
+                  masks.subspan(i * n_kv_heads, n_kv_heads), on_attention, merged));
     add(feed_forward(layer, normalized(x, layer.ffn_norm)));
   }
   return apply(head_, normalized(x, final_norm_)).values;

@@ -42,6 +42,12 @@ struct KeyMask {
   // Keys that no later query sees. May grow while a text is read: all heads' queries at a position
   // are asked before those at the next.
   const std::set<std::int64_t>* forgotten = nullptr;
+  // Keys and values of so many bits as KIVI has them (Liu et al. 2024, arXiv 2402.02750): a query
+  // meets those of its own `residual` tokens, [r n, r (n + 1)) around its position, as they are,
+  // and all before them quantised in groups of 32, keys channel by channel, values token by token.
+  // 0: nothing is quantised.
+  int kivi_bits = 0;
+  std::int64_t residual = 64;
   // `head` counts in the group.
   bool sees(std::int64_t query, std::int64_t key, std::int64_t head = 0) const;
 };
@@ -55,10 +61,10 @@ class ReferenceModel {
  public:
   explicit ReferenceModel(const ModelFolder& folder);
   // What enters a product with bf16 weights: as it is, or rounded to bf16 as the engine's kernels
-  // do (kernels/linear.h). Or int8 weights, whatever the files have: matrices and what enters their
-  // products are quantised (kernels/int8_weights.h), the embedding is rounded to bf16. All else
-  // stays double.
-  enum class Inputs { kExact, kRoundedToBf16, kInt8 };
+  // do (kernels/linear.h). Or weights of int8 or int4, whatever the files have: matrices and what
+  // enters their products are quantised (kernels/int8_weights.h, int4_weights.h), the embedding is
+  // rounded to bf16. All else stays double.
+  enum class Inputs { kExact, kRoundedToBf16, kInt8, kInt4 };
   ReferenceModel(const ModelFolder& folder, Inputs inputs);
   // As if config.json had said `spec`: shows that a wrong setting is seen.
   ReferenceModel(const ModelFolder& folder, const ModelSpec& spec);
@@ -79,6 +85,14 @@ class ReferenceModel {
   using OnAttention = std::function<void(const Attention&)>;
   std::vector<double> logits(std::span<const std::int32_t> tokens, std::span<const KeyMask> masks,
                              const OnAttention& on_attention) const;
+
+  // Of a model that merges tokens (DMC), which all of the above do as well: what its caches hold
+  // after the text.
+  struct Merged {
+    std::vector<std::int64_t> n_slots;  // [n_layers, n_kv_heads]
+    double margin = 1e9;                // how near any decision was to the other one
+  };
+  std::vector<double> logits(std::span<const std::int32_t> tokens, Merged& merged) const;
 
  private:
   // A matrix [n_rows, n_columns]: activations have a row for each token.
@@ -115,8 +129,8 @@ class ReferenceModel {
                             std::int64_t n_in, bool has_bias);
   Layer read_layer(const ModelFolder& folder, std::int64_t index) const;
 
-  static void quantise(Linear& linear, std::int64_t group);
-  void make_int8();
+  void quantise(Linear& linear, std::int64_t group) const;
+  void make_integers();
   Matrix apply(const Linear& linear, const Matrix& x) const;
   void normalize(std::span<double> x, std::span<const double> weight) const;  // RMSNorm, in place
   Matrix normalized(const Matrix& x, std::span<const double> weight) const;
@@ -128,19 +142,36 @@ class ReferenceModel {
   struct HeadView {
     const double* k;
     const double* v;
+    const double* quantised_k;  // null where nothing is
+    const double* quantised_v;
     std::int64_t stride;  // from one token's vector to the next one's
     const KeyMask& mask;
     std::int64_t layer;
     std::int64_t head;
     std::optional<double> sink_logit;
     const OnAttention& on_attention;
+    const double* key(std::int64_t query, std::int64_t position) const {
+      return (is_quantised(query, position) ? quantised_k : k) + position * stride;
+    }
+    const double* value(std::int64_t query, std::int64_t position) const {
+      return (is_quantised(query, position) ? quantised_v : v) + position * stride;
+    }
+    bool is_quantised(std::int64_t query, std::int64_t position) const {
+      return mask.kivi_bits > 0 && position < query / mask.residual * mask.residual;
+    }
   };
+  Matrix kivi_keys(Matrix keys, int bits) const;
+  Matrix kivi_values(Matrix values, int bits) const;
   std::vector<std::int64_t> in_chosen_pages(const HeadView& head, std::span<const double> q,
                                             std::span<const std::int64_t> keys) const;
   void attend(const HeadView& head, std::span<const double> q, std::int64_t position,
               double* out) const;
   Matrix attention(std::int64_t number, const Matrix& x, std::span<const KeyMask> masks,
-                   const OnAttention& on_attention) const;
+                   const OnAttention& on_attention, Merged* merged) const;
+  Matrix merged_attention(const Layer& layer, Matrix q, Matrix k, const Matrix& v,
+                          Merged* merged) const;
+  std::vector<double> logits(std::span<const std::int32_t> tokens, std::span<const KeyMask> masks,
+                             const OnAttention& on_attention, Merged* merged) const;
   Matrix feed_forward(const Layer& layer, const Matrix& x) const;
 
   ModelSpec spec_;

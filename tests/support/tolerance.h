@@ -26,6 +26,7 @@ inline Tolerance operator_tolerance(DType dtype) {
     case DType::kF16:
       return {3e-3, 3e-3, 1 - 1e-6};
     case DType::kI8:
+    case DType::kI4:
     case DType::kF64:
       break;
   }
@@ -38,6 +39,8 @@ inline Tolerance operator_tolerance(DType dtype) {
 inline Tolerance attention_tolerance(KvType type, Device device) {
   switch (type) {
     case KvType::kF32:
+    case KvType::kKivi4:  // made floats, exactly
+    case KvType::kKivi2:
       return operator_tolerance(DType::kF32);
     case KvType::kBf16:
       return operator_tolerance(DType::kBf16);
@@ -59,6 +62,7 @@ inline Tolerance logits_tolerance(DType dtype) {
       return {1e-1, 5e-2, 1 - 1e-3};
     // Activations that differ by a float's rounding may be rounded to neighbouring integers.
     case DType::kI8:
+    case DType::kI4:
       return {1e-1, 5e-2, 1 - 1e-3};
     case DType::kF16:
     case DType::kF64:

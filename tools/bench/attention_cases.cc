@@ -150,7 +150,9 @@ std::vector<std::int64_t> lengths(std::int64_t first, std::int64_t last, std::in
 }
 
 constexpr KvType kPlainTypes[] = {KvType::kF32, KvType::kBf16};
-constexpr KvType kQuantisedTypes[] = {KvType::kInt8, KvType::kInt4};
+constexpr KvType kQuantisedTypes[] = {KvType::kInt8, KvType::kInt4, KvType::kKivi4, KvType::kKivi2};
+constexpr KvType kAllTypes[] = {KvType::kF32,  KvType::kBf16,  KvType::kInt8,
+                                KvType::kInt4, KvType::kKivi4, KvType::kKivi2};
 
 class CaseList {
  public:
@@ -214,7 +216,7 @@ std::vector<KernelCase> attention_cases(std::int64_t max_length, std::int64_t ch
             .kv_len = long_length,
             .gqa_group = 4,
             .head_dim = 128},
-           kKvTypes);
+           kAllTypes);
   for (const std::int64_t d : {std::int64_t{64}, std::int64_t{128}}) {
     list.add_family("streaming", fmt::format("d{}/chunk_{}", d, count_text(chunk_len)),
                     {.gqa_group = 4, .head_dim = d, .mask = streaming, .chunk_len = chunk_len},
@@ -229,7 +231,7 @@ std::vector<KernelCase> attention_cases(std::int64_t max_length, std::int64_t ch
               .gqa_group = gqa_group,
               .head_dim = head_dim,
               .score_deviation = deviation},
-             kKvTypes);
+             kAllTypes);
   };
   decode(128, 4);
   decode(128, 8);

@@ -13,7 +13,7 @@ namespace longhaul::bench {
 
 struct Work {
   double flops = 0;     // of floats or bf16; a multiply and an add are two
-  double int8_ops = 0;  // of products with int8 weights, likewise
+  double int8_ops = 0;  // of products with weights of int8 or int4, likewise
   double bytes = 0;     // that must come from memory
   double operations() const { return flops + int8_ops; }
 };

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/linear_paths.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
 #include "kernels/probes/random_values.h"
 #include "partition/weight_bytes.h"
@@ -33,13 +34,16 @@ constexpr Product kProducts[] = {
 class ProductWeights {
  public:
   ProductWeights(const Product& p, DType dtype) {
+    const Int8Shape shape = {.n_out = p.n_out, .n_in = p.n_in};
+    const auto read_row = [&](std::int64_t row, float* weights) {
+      fill_random({weights, static_cast<std::size_t>(p.n_in)}, kDeviation, kSeed + row);
+    };
     if (dtype == DType::kI8) {
-      integers_ = Int8Matrix::quantise({.n_out = p.n_out, .n_in = p.n_in},
-                                       [&](std::int64_t row, float* weights) {
-                                         const auto n = static_cast<std::size_t>(p.n_in);
-                                         fill_random({weights, n}, kDeviation, kSeed + row);
-                                       });
-      view_ = integers_->view();
+      bytes_ = Int8Matrix::quantise(shape, read_row);
+      view_ = bytes_->view();
+    } else if (dtype == DType::kI4) {
+      codes_ = Int4Matrix::quantise(shape, read_row);
+      view_ = codes_->view();
     } else {
       floats_ = random_values(dtype, p.n_out * p.n_in, kDeviation, kSeed);
       view_ = {floats_.data(), dtype, p.n_out, p.n_in};
@@ -51,7 +55,8 @@ class ProductWeights {
   static constexpr float kDeviation = 0.02F;
   static constexpr std::int64_t kSeed = 1;
   Tensor<std::byte, 1> floats_{std::array<std::int64_t, 1>{0}};
-  std::optional<Int8Matrix> integers_;
+  std::optional<Int8Matrix> bytes_;
+  std::optional<Int4Matrix> codes_;
   WeightView view_;
 };
 
@@ -69,11 +74,11 @@ KernelCase make_case(const Product& p, DType dtype, LinearPath path) {
   const auto operations = 2 * static_cast<double>(p.n_tokens * p.n_in * p.n_out);
   const auto weight_bytes = static_cast<double>(matrix_bytes(p.n_out, p.n_in, dtype));
   const auto input_bytes = 4 * static_cast<double>(p.n_tokens * p.n_in);
-  const bool is_int8 = dtype == DType::kI8;
+  const bool by_integers = is_integer(dtype);
   return {.name = fmt::format("linear/{}/rows_{}/{}/{}", p.name, p.n_tokens, name_of(dtype),
                               name_of(path)),
-          .work = {.flops = is_int8 ? 0 : operations,
-                   .int8_ops = is_int8 ? operations : 0,
+          .work = {.flops = by_integers ? 0 : operations,
+                   .int8_ops = by_integers ? operations : 0,
                    .bytes = weight_bytes + input_bytes},
           .dtype = dtype,
           .prepare = [p, dtype, path]() -> std::function<void()> {
@@ -89,6 +94,7 @@ KernelCase make_case(const Product& p, DType dtype, LinearPath path) {
 // Few rows are never tiled, many never streamed: such figures would say nothing.
 bool makes_sense(LinearPath path, DType dtype, std::int64_t n_tokens) {
   if ((path == LinearPath::kInt8) != (dtype == DType::kI8)) return false;
+  if ((path == LinearPath::kInt4) != (dtype == DType::kI4)) return false;
   switch (path) {
     case LinearPath::kFewRows:
       return n_tokens <= 32;
@@ -105,6 +111,7 @@ bool makes_sense(LinearPath path, DType dtype, std::int64_t n_tokens) {
     case LinearPath::kOneDnn:
       return n_tokens >= 8 && onednn::in_build();
     case LinearPath::kInt8:
+    case LinearPath::kInt4:
       return true;
   }
   return false;
@@ -115,11 +122,11 @@ bool makes_sense(LinearPath path, DType dtype, std::int64_t n_tokens) {
 std::vector<KernelCase> linear_cases(bool all_paths) {
   std::vector<KernelCase> cases;
   for (const Product& p : kProducts) {
-    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8, DType::kI4}) {
       for (const LinearPath path :
            {LinearPath::kFewRows, LinearPath::kTiled, LinearPath::kFewRowsOfPairs,
             LinearPath::kTiledPairs, LinearPath::kFewRowsAmx, LinearPath::kTiledAmx,
-            LinearPath::kOneDnn, LinearPath::kInt8}) {
+            LinearPath::kOneDnn, LinearPath::kInt8, LinearPath::kInt4}) {
         const bool is_taken = path == linear_path(p.n_tokens, dtype);
         if (is_taken || (all_paths && makes_sense(path, dtype, p.n_tokens))) {
           cases.push_back(make_case(p, dtype, path));

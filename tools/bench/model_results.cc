@@ -108,9 +108,9 @@ std::vector<Cell> model_cells(const ModelFacts& f, const ModelTest& test,
   }
   const double speed = mean(speeds);
   const double of_bound = speed / mean(bounds);
-  const double arithmetic = f.weight_type == "int8"   ? rates.int8_ops
-                            : f.weight_type == "bf16" ? rates.flops(DType::kBf16)
-                                                      : rates.flops(DType::kF32);
+  const double arithmetic = f.weight_type.starts_with("int") ? rates.int8_ops
+                            : f.weight_type == "bf16"        ? rates.flops(DType::kBf16)
+                                                             : rates.flops(DType::kF32);
   const bool on_gpu = !f.gpu.empty();
   return {{"", f.cpu},
           {"", f.gpu},

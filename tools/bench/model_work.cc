@@ -89,14 +89,14 @@ Work step_work(const ModelWorkArgs& args, Extent tokens, AfterStep after, TextPa
         is_last ? n_tokens * keys_and_values + (linear - keys_and_values) : n_tokens * linear;
     add_attention(args, layer, is_last ? last_token : tokens, part, work);
   }
-  const bool is_int8 = args.weight_dtype == DType::kI8;
-  (is_int8 ? work.int8_ops : work.flops) += products;
-  const DType embedding = is_int8 ? DType::kBf16 : args.weight_dtype;
+  const bool by_integers = is_integer(args.weight_dtype);
+  (by_integers ? work.int8_ops : work.flops) += products;
+  const DType embedding = by_integers ? DType::kBf16 : args.weight_dtype;
   work.bytes += static_cast<double>(spec.n_layers * layer_weight_bytes(spec, args.weight_dtype) +
                                     matrix_bytes(tokens.size(), spec.d_model, embedding));
   if (after == AfterStep::kPick) {
     const DType head = spec.tied_embeddings ? embedding : args.weight_dtype;
-    (head == DType::kI8 ? work.int8_ops : work.flops) +=
+    (is_integer(head) ? work.int8_ops : work.flops) +=
         2 * static_cast<double>(spec.d_model * spec.vocab_size);
     work.bytes +=
         static_cast<double>(matrix_bytes(spec.vocab_size, spec.d_model, head) + 4 * spec.d_model);

@@ -94,6 +94,7 @@ struct Field {
 };
 
 constexpr auto fields_of(const DenseMethod&) { return std::tuple<>(); }
+constexpr auto fields_of(const DmcMethod&) { return std::tuple<>(); }
 constexpr auto fields_of(const StreamingMethod&) {
   using M = StreamingMethod;
   return std::tuple(Field<M, std::int64_t>{"sink", &M::sink},
@@ -173,6 +174,7 @@ struct NameOf {
   std::string_view operator()(const QuestMethod&) const { return "quest"; }
   std::string_view operator()(const RazorMethod&) const { return "razor"; }
   std::string_view operator()(const FastGenMethod&) const { return "fastgen"; }
+  std::string_view operator()(const DmcMethod&) const { return "dmc"; }
 };
 
 // Names that mean the same.

@@ -91,9 +91,12 @@ void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group) {
        {"f32", DType::kF32},
        {"bf16", DType::kBf16},
        {"int8", DType::kI8},
-       {"q8_0", DType::kI8}},  // llama.cpp's name for a type of so many bits
-      "Type of weights in memory; auto: the files'. int8 halves bf16's memory and reads, "
-      "and quantises what enters a product (the embedding stays bf16)")
+       {"int4", DType::kI4},
+       {"q8_0", DType::kI8},  // llama.cpp's names for types of so many bits
+       {"q4_0", DType::kI4}},
+      "Type of weights in memory; auto: the files'. int8 halves bf16's memory and reads, int4 (4.5 "
+      "bits, CPUs only) almost halves them again; both quantise what enters a product to int8 "
+      "(the embedding stays bf16)")
       ->group(group);
 }
 
@@ -115,12 +118,14 @@ void add_verify_flags(CLI::App& app, JobConfig& job, const std::string& group) {
 
 void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group) {
   // q8_0, q4_0 and q4_1 are llama.cpp's names for types of so many bits.
-  const FlagWords<std::optional<KvType>> types = {{"auto", std::nullopt},  {"f32", KvType::kF32},
-                                                  {"bf16", KvType::kBf16}, {"int8", KvType::kInt8},
-                                                  {"int4", KvType::kInt4}, {"q8_0", KvType::kInt8},
-                                                  {"q4_0", KvType::kInt4}, {"q4_1", KvType::kInt4}};
+  const FlagWords<std::optional<KvType>> types = {
+      {"auto", std::nullopt},   {"f32", KvType::kF32},   {"bf16", KvType::kBf16},
+      {"int8", KvType::kInt8},  {"int4", KvType::kInt4}, {"q8_0", KvType::kInt8},
+      {"q4_0", KvType::kInt4},  {"q4_1", KvType::kInt4}, {"kivi4", KvType::kKivi4},
+      {"kivi2", KvType::kKivi2}};
   add_choice(app, "--cache-type-k,--ctk", job.k_type, types,
-             "Type of cached keys: f32, bf16, int8 (q8_0), int4 (q4_0, q4_1); auto: as the weights")
+             "Type of cached keys: f32, bf16, int8 (q8_0), int4 (q4_0, q4_1), kivi4, kivi2 (KIVI's "
+             "layout, the newest block in f32); auto: as the weights")
       ->group(group);
   add_choice(app, "--cache-type-v,--ctv", job.v_type, types, "Type of cached values")->group(group);
   app.add_option("--block-size", job.block_size, "Tokens of a cache block")

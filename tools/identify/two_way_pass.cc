@@ -92,10 +92,11 @@ TwoWayPass::TwoWayPass(const Weights& weights, const TwoWayConfig& config, Commu
       sm_scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(spec_.head_dim)))) {
   require(config.tile_rows >= 1, "TwoWayPass: tiles without rows");
   config_.tile_rows = ceil_div(config.tile_rows, config.block_size) * config.block_size;
-  if (weights.layer({0}).q.dtype == DType::kI8) {
-    throw Error(ErrorCode::kUnsupported,
-                "gates are trained with weights of f32 or bf16: int8 weights have no gradients; "
-                "give --weights bf16");
+  if (is_integer(weights.layer({0}).q.dtype)) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "gates are trained with weights of f32 or bf16: those of integers have no gradients; "
+        "give --weights bf16");
   }
 }
 

@@ -64,7 +64,7 @@ struct DenseRows {
 class TwoWayPass {
  public:
   enum class Wants { kDistance, kGradient };
-  // Throws kUnsupported for int8 weights, kInvalidArgument for a window that makes no sense.
+  // Throws kUnsupported for weights of integers, kInvalidArgument for a window that makes no sense.
   TwoWayPass(const Weights& weights, const TwoWayConfig& config, Communicator& comm);
 
   // Collective over comm; the same result on all ranks. The text's last n_answer tokens are

@@ -30,7 +30,7 @@ struct JobConfig {
   LookupConfig lookup = {};     // guesses of how answers go on
 
   // --- What memory holds ---
-  std::optional<DType> weights;     // kF32, kBf16 or kI8; not given: as the model's files
+  std::optional<DType> weights;     // kF32, kBf16, kI8 or kI4; not given: as the files
   bool verify_weights = false;      // their files are read whole and compared before they are used
   std::filesystem::path checksums;  // with these; empty: with what is known (weight_check.h)
   std::optional<KvType> k_type;     // of cached keys; not given: what such weights compute

@@ -6,6 +6,7 @@
 #include "coordinator/fingerprint.h"
 #include "model/tokenizer/token_classes.h"
 #include "partition/model_fingerprint.h"
+#include "partition/weight_support.h"
 #include "tools/job/input_errors.h"
 
 namespace longhaul {
@@ -23,6 +24,7 @@ Json ModelSource::fingerprint() const {
 }
 
 std::shared_ptr<const Weights> ModelSource::layers(Extent layers, const DeviceId& device) {
+  require_weights(spec_, weight_dtype_, device.kind);
   const std::lock_guard lock(mutex_);
   auto& weights = shelf_[{layers, name_of(device)}];
   if (!weights) weights = std::make_shared<const Weights>(load_(layers, device));

@@ -24,13 +24,14 @@
 namespace longhaul {
 namespace {
 
-KvBudget kv_budget(const JobConfig& job, const HeadTable& heads,
-                   std::int64_t bytes_per_head_and_token) {
+KvBudget kv_budget(const JobConfig& job, const HeadTable& heads, const KvFormat& kv) {
   KvBudget budget;
   budget.limit_bytes = job.kv_limit_bytes.value_or(KvBudget::kNoLimit);
   budget.heads = heads;
-  budget.bytes_per_head_and_token = static_cast<std::size_t>(bytes_per_head_and_token);
-  budget.block_size = job.block_size;
+  budget.bytes_per_head_and_token = static_cast<std::size_t>(kv.token_bytes());
+  budget.open_bytes_per_head_and_token =
+      static_cast<std::size_t>(kv.open_block_bytes() / kv.block_size);
+  budget.block_size = kv.block_size;
   budget.chunk_len = job.chunk_len.value_or(default_chunk_len(1));
   budget.n_guesses = job.lookup.most;
   return budget;
@@ -147,13 +148,23 @@ std::string identity_of(const RunSession& session, const JobConfig& job,
   return to_text(Json(std::move(what)));
 }
 
-// What methods know by then that is not in files.
+// What files of caches have no form for, in words: caches of groups of tokens, and what methods
+// know that is in no cache.
+std::optional<std::string> unsaved_part(const RunSession& session) {
+  if (quantises_groups(session.k_type) || quantises_groups(session.v_type)) {
+    return fmt::format("keys of type {} and values of type {}", name_of(session.k_type),
+                       name_of(session.v_type));
+  }
+  return what_cannot_be_saved(session.heads.table);
+}
+
 void refuse_what_cannot_be_saved(std::string_view flag, const RunSession& session) {
-  const std::optional<std::string> what = what_cannot_be_saved(session.heads.table);
+  const std::optional<std::string> what = unsaved_part(session);
   if (!what) return;
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{}: {} cannot be saved yet; leave out {}, or give another method", flag,
-                          *what, flag));
+              fmt::format("{}: {} cannot be saved yet; leave out {}, or give another method or "
+                          "cache type",
+                          flag, *what, flag));
 }
 
 // Whether methods choose tokens when a document is whole.
@@ -204,10 +215,13 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
   return caches_in(answers.save_kv, session, job, answers);
 }
 
-bool has_checkpoints(const RunSession& session, const AnswerConfig& answers) {
+bool wants_checkpoints(const AnswerConfig& answers) {
   return !answers.checkpoint_dir.empty() && build_info::kHasHdf5 &&
-         !what_cannot_be_saved(session.heads.table) &&
          answers.checkpoint_every.unit != CheckpointEvery::Unit::kNever;
+}
+
+bool has_checkpoints(const RunSession& session, const AnswerConfig& answers) {
+  return wants_checkpoints(answers) && !unsaved_part(session);
 }
 
 // Documents begin with saved caches of --load-kv DIR, which must fit, and of --save-kv DIR and
@@ -246,9 +260,17 @@ void check_lookup(const JobConfig& job, const HeadTable& heads) {
   throw Error(
       ErrorCode::kUnsupported,
       "--draft-max: a wrong guess cannot be taken back where a method drops tokens at every "
-      "step (h2o, fastgen, tova:after=token), reads chosen pages (quest) or sums up what has left "
-      "(razor); "
+      "step (h2o, fastgen, tova:after=token), merges them (dmc), reads chosen pages (quest) or "
+      "sums up what has left (razor); "
       "leave it out, or use another --policy");
+}
+
+void warn_about_checkpoints(const RunSession& session, const AnswerConfig& answers) {
+  if (!wants_checkpoints(answers) || has_checkpoints(session, answers)) return;
+  fmt::print(stderr,
+             "longhaul: warning: there will be no checkpoints, since {} cannot be saved yet; a run "
+             "that is stopped reads its unfinished documents anew\n",
+             *unsaved_part(session));
 }
 
 void warn_about_config(const RunSession& session) {
@@ -293,6 +315,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   const KvType natural = natural_kv_type(session.weights->weight_dtype());
   session.k_type = job.k_type.value_or(natural);
   session.v_type = job.v_type.value_or(natural);
+  require_storable(session.heads.table, session.k_type, session.v_type);
   session.preparation = {
       .defaults = sampling_defaults(with_endless(answers.sampling, session.heads.table),
                                     folder->generation()),
@@ -307,8 +330,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
       .chunk_len = job.chunk_len.value_or(default_chunk_len(1)),
       .max_sequences = job.n_parallel,
       .budget = kv_budget(job, session.heads.table,
-                          kv_token_bytes(session.k_type, spec.head_dim) +
-                              kv_token_bytes(session.v_type, spec.head_dim)),
+                          {session.k_type, session.v_type, job.block_size, spec.head_dim}),
       .lookup = job.lookup};
   session.engine.step_timeout = job.step_timeout;
   session.fingerprint = fingerprint_of(session, job, answers);
@@ -320,6 +342,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
     session.engine.checkpoint_every = answers.checkpoint_every;
   }
   session.engine.find_starts = loading(session, job, answers);
+  warn_about_checkpoints(session, answers);
   warn_about_config(session);
   warn_about_generation_config(session, answers);
   return session;

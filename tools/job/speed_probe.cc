@@ -6,9 +6,11 @@
 
 #include "base/clock.h"
 #include "base/device/device_cuda.h"
+#include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
 #include "kernels/linear.h"
 #include "kernels/tensor.h"
+#include "partition/weight_bytes.h"
 
 namespace longhaul {
 namespace {
@@ -28,28 +30,30 @@ double shortest_seconds(const Work& work) {
   return std::max(shortest, 1e-9);
 }
 
-// A product with `n_rows` rows of a weight matrix, in seconds.
-double seconds_of_product(DType dtype, std::int64_t n_rows, std::int64_t n_out, std::int64_t n_in) {
-  const bool is_int8 = dtype == DType::kI8;
-  const auto element = static_cast<std::int64_t>(size_of(dtype));
-  const Tensor<std::byte, 1> floats({is_int8 ? 1 : n_out * n_in * element});
-  const Int8Matrix integers = Int8Matrix::quantise(
-      is_int8 ? Int8Shape{n_out, n_in} : Int8Shape{1, 1},
-      [&](std::int64_t, float* row) { std::fill_n(row, is_int8 ? n_in : 1, 1.0F); });
-  const Tensor<float, 2> x({n_rows, n_in});
-  Tensor<float, 2> out({n_rows, n_out});
-  const LinearArgs args{
-      .x = x.view(),
-      .weight = is_int8 ? integers.view() : WeightView{floats.data(), dtype, n_out, n_in},
-      .bias = {},
-      .out = out.view()};
+// A product with `n_rows` rows of `weight`, in seconds.
+double seconds_of_product(const WeightView& weight, std::int64_t n_rows) {
+  const Tensor<float, 2> x({n_rows, weight.n_in});
+  Tensor<float, 2> out({n_rows, weight.n_out});
+  const LinearArgs args{.x = x.view(), .weight = weight, .bias = {}, .out = out.view()};
   return shortest_seconds([&] { linear(StreamRef::cpu(), args); });
 }
 
-// The same on the stream's GPU. Int8 weights are measured as bf16.
+// The same with weights of this type.
+double seconds_of_product(DType dtype, std::int64_t n_rows, std::int64_t n_out, std::int64_t n_in) {
+  const auto ones = [&](std::int64_t, float* row) { std::fill_n(row, n_in, 1.0F); };
+  if (dtype == DType::kI8)
+    return seconds_of_product(Int8Matrix::quantise({n_out, n_in}, ones).view(), n_rows);
+  if (dtype == DType::kI4)
+    return seconds_of_product(Int4Matrix::filled({n_out, n_in}, 1.0F).view(), n_rows);
+  const auto element = static_cast<std::int64_t>(size_of(dtype));
+  const Tensor<std::byte, 1> floats({n_out * n_in * element});
+  return seconds_of_product(WeightView{floats.data(), dtype, n_out, n_in}, n_rows);
+}
+
+// The same on the stream's GPU. Weights of integers are measured as bf16.
 double seconds_of_product(cuda::Stream& stream, DType dtype, std::int64_t n_rows,
                           std::int64_t n_out, std::int64_t n_in) {
-  if (dtype == DType::kI8) dtype = DType::kBf16;
+  if (is_integer(dtype)) dtype = DType::kBf16;
   const auto bytes = [](std::int64_t n, std::size_t each) {
     return static_cast<std::size_t>(n) * each;
   };
@@ -90,10 +94,11 @@ MeasuredSpeed measure_speed(DType weight_dtype, int gpu) {
   const double product = seconds_of_product(weight_dtype, kRows, kSide, kSide);
   MeasuredSpeed speed;
   speed.gflops = 2.0 * kRows * kSide * kSide / product / 1e9;
-  const auto n_out =
-      static_cast<std::int64_t>((std::size_t{64} << 20) / (4096 * size_of(weight_dtype)));
-  const double reading = seconds_of_product(weight_dtype, 1, n_out, 4096);
-  speed.memory_gb_per_s = static_cast<double>(std::size_t{64} << 20) / reading / 1e9;
+  constexpr double kReadBytes = std::size_t{64} << 20;
+  const double row_bytes = 4096 * bytes_of_weight(weight_dtype);
+  const double reading =
+      seconds_of_product(weight_dtype, 1, static_cast<std::int64_t>(kReadBytes / row_bytes), 4096);
+  speed.memory_gb_per_s = kReadBytes / reading / 1e9;
   return speed;
 }
 

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "kernels/kv_close.h"
+
 namespace longhaul {
 
 AttentionWork::AttentionWork(const ModelSpec& spec, const CacheLayout& layout, StreamRef stream)
@@ -15,11 +17,12 @@ void AttentionWork::begin(LayerId layer) {
   items_.clear();
   in_cache_sinks_.clear();
   sliding_.clear();
+  open_.clear();
 }
 
 void AttentionWork::add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
-                        std::span<const KvBlockRef> blocks) {
-  if (blocks.empty() || rows.empty()) return;
+                        std::span<const KvBlockRef> blocks, std::span<const KvBlockRef> open) {
+  if ((blocks.empty() && open.empty()) || rows.empty()) return;
   const Extent heads = queries.heads_of(kv_head);
   AttentionItem item{
       .q = queries.q.slice(0, rows).slice(1, heads),
@@ -28,6 +31,10 @@ void AttentionWork::add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
       .blocks = blocks,
       .mask = layout_.mask(layer_, kv_head),
       .state = queries.state.tokens(rows).heads(heads)};
+  if (layout_.has_open_blocks()) {
+    open_.add(item, layout_.shape().block_size, open, items_);
+    return;
+  }
   if (layout_.is_in_cache(layer_, kv_head)) {
     in_cache_sinks_.add({.q = queries.q,
                          .positions = queries.positions,
@@ -56,14 +63,15 @@ void AttentionWork::add_seen(const QueryRows& queries, Extent heads,
 }
 
 void AttentionWork::run(SumOrder order) {
-  const auto attend = [&](std::span<const AttentionItem> items) {
+  const KvBlockShape& shape = layout_.shape();
+  const auto attend = [&](const KvBlockShape& of_blocks, std::span<const AttentionItem> items) {
     if (items.empty()) return;
-    attention(stream_,
-              {.shape = layout_.shape(), .sm_scale = sm_scale_, .items = items, .order = order});
+    attention(stream_, {.shape = of_blocks, .sm_scale = sm_scale_, .items = items, .order = order});
   };
-  attend(items_);
-  attend(sliding_.edges());
-  attend(in_cache_sinks_.turn_back(stream_));
+  attend(shape, items_);
+  attend(shape, sliding_.edges());
+  attend(shape, in_cache_sinks_.turn_back(stream_));
+  attend(open_block_shape(shape), open_.open());
 }
 
 }  // namespace longhaul

@@ -12,6 +12,7 @@
 #include "kernels/attention.h"
 #include "kernels/tensor.h"
 #include "worker/attention/in_cache_sinks.h"
+#include "worker/attention/open_items.h"
 #include "worker/attention/sliding_items.h"
 #include "worker/kv/cache_layout.h"
 
@@ -43,8 +44,9 @@ class AttentionWork {
   void begin(LayerId layer);
   // The queries of one KV head in these rows, whose positions ascend, against these blocks: any
   // order, any gaps. Blocks, positions, queries and states stay where they are until run().
+  // Where the layout has open blocks: those of all the queries' tokens, and the others ascend.
   void add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
-           std::span<const KvBlockRef> blocks);
+           std::span<const KvBlockRef> blocks, std::span<const KvBlockRef> open = {});
   // Some query heads against blocks at whatever positions, with a mask of the caller's.
   void add_seen(const QueryRows& queries, Extent heads, std::span<const KvBlockRef> blocks,
                 const AttentionMask& mask);
@@ -61,6 +63,7 @@ class AttentionWork {
   std::vector<AttentionItem> items_;
   InCacheSinks in_cache_sinks_;
   SlidingItems sliding_;
+  OpenItems open_;
 };
 
 }  // namespace longhaul

@@ -17,6 +17,12 @@ TensorView<const float, 2> head_of(const TensorView<const float, 3>& x, Extent r
           {x.stride(0), 1}};
 }
 
+[[noreturn]] void throw_no_block(std::int64_t n_tokens, LayerId layer, KvHeadId kv_head) {
+  throw Error(ErrorCode::kOutOfMemory,
+              fmt::format("no cache block is free for {} more tokens of layer {}, KV head {}",
+                          n_tokens, layer.value, kv_head.value));
+}
+
 }  // namespace
 
 void OwnBlocks::append(StreamRef stream, LayerId layer, const Batch& batch,
@@ -31,14 +37,13 @@ void OwnBlocks::append(StreamRef stream, LayerId layer, const Batch& batch,
   append_blocks_.reserve(static_cast<std::size_t>(max_blocks));
   append_items_.clear();
   for (const BatchSegment& segment : batch.segments) {
+    // Guesses that came true since: their open blocks need not be kept any more.
+    if (layout_.has_open_blocks()) segment.cache->trim(layer, segment.first_position);
     for (const KvHeadId kv_head : layout_.order(layer)) {
-      HeadCache& cache = segment.cache->head(layer, kv_head);
+      HeadCache* const open = segment.cache->open(layer, kv_head);
+      HeadCache& cache = open != nullptr ? *open : segment.cache->head(layer, kv_head);
       const std::optional<HeadCache::AppendPlace> place = cache.extend(segment.rows.size());
-      if (!place) {
-        throw Error(ErrorCode::kOutOfMemory,
-                    fmt::format("no cache block is free for {} more tokens of layer {}, KV head {}",
-                                segment.rows.size(), layer.value, kv_head.value));
-      }
+      if (!place) throw_no_block(segment.rows.size(), layer, kv_head);
       const std::size_t first = append_blocks_.size();
       for (std::int64_t i = 0; i < place->n_blocks; ++i) {
         append_blocks_.push_back(cache.writable_block(*place, i));
@@ -49,7 +54,28 @@ void OwnBlocks::append(StreamRef stream, LayerId layer, const Batch& batch,
                                .first_slot = place->first_slot.value});
     }
   }
-  kv_append(stream, {.shape = layout_.shape(), .items = append_items_});
+  if (!layout_.has_open_blocks())
+    return kv_append(stream, {.shape = layout_.shape(), .items = append_items_});
+  kv_append(stream, {.shape = open_block_shape(layout_.shape()), .items = append_items_});
+  close(stream, layer, batch);
+}
+
+void OwnBlocks::close(StreamRef stream, LayerId layer, const Batch& batch) {
+  const std::int64_t block_size = layout_.shape().block_size;
+  close_items_.clear();
+  for (const BatchSegment& segment : batch.segments) {
+    for (const KvHeadId kv_head : layout_.order(layer)) {
+      HeadCache& closed = segment.cache->head(layer, kv_head);
+      for (const KvBlockRef& block : segment.cache->open(layer, kv_head)->blocks()) {
+        if (block.first_position < closed.next_position().value || block.n_tokens < block_size)
+          continue;
+        const auto place = closed.extend(block_size);
+        if (!place) throw_no_block(block_size, layer, kv_head);
+        close_items_.push_back({.open = block.data, .closed = closed.writable_block(*place, 0)});
+      }
+    }
+  }
+  kv_close(stream, {.shape = layout_.shape(), .items = close_items_});
 }
 
 }  // namespace longhaul

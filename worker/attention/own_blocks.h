@@ -7,6 +7,7 @@
 
 #include "base/device/device.h"
 #include "kernels/kv_append.h"
+#include "kernels/kv_close.h"
 #include "kernels/tensor.h"
 #include "worker/batch.h"
 #include "worker/kv/cache_layout.h"
@@ -19,15 +20,19 @@ class OwnBlocks {
   explicit OwnBlocks(const CacheLayout& layout) : layout_(layout) {}
 
   // Appends the batch's K and V of one layer to the caches of its segments; k and v are [n_rows,
-  // n_kv_heads, head_dim], k after RoPE. Throws kOutOfMemory when the pool has no room; the caches
-  // of the batch are then at unequal lengths and can only be dropped.
+  // n_kv_heads, head_dim], k after RoPE. Open blocks that are full are closed. Throws kOutOfMemory
+  // when the pool has no room; the caches of the batch are then at unequal lengths and can only be
+  // dropped.
   void append(StreamRef stream, LayerId layer, const Batch& batch,
               const TensorView<const float, 3>& k, const TensorView<const float, 3>& v);
 
  private:
+  void close(StreamRef stream, LayerId layer, const Batch& batch);
+
   const CacheLayout& layout_;
   std::vector<KvAppendItem> append_items_;
   std::vector<std::byte*> append_blocks_;
+  std::vector<KvCloseItem> close_items_;
 };
 
 }  // namespace longhaul

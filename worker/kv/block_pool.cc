@@ -6,6 +6,7 @@
 #include "base/device/device_memory.h"
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "kernels/kv_close.h"
 
 namespace longhaul {
 namespace {
@@ -73,6 +74,8 @@ BlockPool::BlockPool(const KvBlockShape& shape, std::optional<std::size_t> limit
           "BlockPool: block_size and head_dim must be positive");
   const std::size_t slab = stream.device() == Device::kCuda ? kGpuSlabBytes : kSlabBytes;
   blocks_per_slab_ = static_cast<std::int64_t>(std::max<std::size_t>(1, slab / bytes_));
+  if (shape.quantises_groups())
+    open_ = std::make_unique<BlockPool>(open_block_shape(shape), std::nullopt, stream);
 }
 
 BlockPool::~BlockPool() = default;
@@ -86,7 +89,8 @@ std::byte* BlockPool::data(BlockId id) const {
 }
 
 std::size_t BlockPool::bytes_in_use() const {
-  return static_cast<std::size_t>(n_blocks_in_use_) * bytes_;
+  const std::size_t open = open_ == nullptr ? 0 : open_->bytes_in_use();
+  return static_cast<std::size_t>(n_blocks_in_use_) * bytes_ + open;
 }
 
 std::optional<BlockId> BlockPool::take(BlockUse use, BlockContent content) {

@@ -1,6 +1,11 @@
 // Cache memory on the worker's device: blocks of one KvBlockShape, cut from slabs that are taken
 // from the system or the GPU when needed and given back when they are empty. Counts who shares a
 // block; knows nothing of sequences.
+//
+// Types that quantise groups of tokens cannot be written token by token: a pool of them has a
+// second one, of open blocks in f32, which hold the newest tokens until they fill a block. What is
+// said of bytes counts both; the limit is that of the closed blocks (open ones are few: those of
+// each sequence's newest tokens, and of a chunk in the layer at hand).
 #pragma once
 #include <array>
 #include <cstddef>
@@ -52,17 +57,23 @@ class BlockPool {
   // Moves slots between blocks of this pool, bit for bit (kernels/kv_copy.h).
   void copy_slots(std::span<const KvCopyItem> items) const;
 
+  // Where open blocks come from; null where tokens are written one by one.
+  BlockPool* open() const { return open_.get(); }
+
   const KvBlockShape& shape() const { return shape_; }
   std::optional<std::size_t> limit_bytes() const { return limit_bytes_; }
   std::int64_t n_blocks_in_use() const { return n_blocks_in_use_; }
   std::size_t bytes_in_use() const;
   std::size_t bytes_in_use(BlockUse use) const {
-    return static_cast<std::size_t>(n_in_use_by_use_[static_cast<std::size_t>(use)]) * bytes_;
+    const std::size_t open = open_ == nullptr ? 0 : open_->bytes_in_use(use);
+    return static_cast<std::size_t>(n_in_use_by_use_[static_cast<std::size_t>(use)]) * bytes_ +
+           open;
   }
   // What the slabs hold, free blocks included: what is really taken from the system. One empty slab
   // is kept while others are in use, so that a block that comes and goes costs no system call.
   std::size_t bytes_reserved() const {
-    return static_cast<std::size_t>(n_blocks_reserved_) * bytes_;
+    const std::size_t open = open_ == nullptr ? 0 : open_->bytes_reserved();
+    return static_cast<std::size_t>(n_blocks_reserved_) * bytes_ + open;
   }
 
  private:
@@ -77,6 +88,7 @@ class BlockPool {
   std::size_t bytes_;  // of a block
   std::optional<std::size_t> limit_bytes_;
   StreamRef stream_;
+  std::unique_ptr<BlockPool> open_;
   std::int64_t blocks_per_slab_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // null where one was given back
   std::set<std::int64_t> slabs_with_room_;    // the lowest is used first, so that others run empty

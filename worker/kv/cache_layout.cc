@@ -20,6 +20,7 @@ CacheLayout::CacheLayout(const HeadTable& heads, Extent layers, const KvBlockSha
                       heads.n_layers()));
   require_runnable(heads, RunsOn::kOneRank);
   require_whole_pages(heads, shape.block_size);
+  require_storable(heads, shape.k_type, shape.v_type);
   for (const LayerId layer : layer_ids()) {
     for (const KvHeadId kv_head : kv_head_ids()) order_.push_back(kv_head);
     std::stable_partition(order_.end() - n_kv_heads(), order_.end(),

@@ -28,6 +28,8 @@ class CacheLayout {
   IdRange<LayerId> layer_ids() const { return IdRange<LayerId>(layers_); }
   IdRange<KvHeadId> kv_head_ids() const { return IdRange<KvHeadId>(n_kv_heads()); }
   const KvBlockShape& shape() const { return shape_; }
+  // Whether the newest tokens lie in open blocks, until they fill one (SequenceCache).
+  bool has_open_blocks() const { return shape_.quantises_groups(); }
   const HeadPolicy& policy(LayerId layer, KvHeadId kv_head) const {
     return heads_.at(layer, kv_head);
   }

@@ -101,6 +101,7 @@ class HeadCache {
   // The query heads that see each slot.
   std::vector<SeenBy> seen_by() const;
 
+  BlockUse use() const { return use_; }
   // Of the sequence's next token: after all so far, appended here, freed, or stored elsewhere.
   TokenPos next_position() const { return next_position_; }
   std::span<const KvBlockRef> blocks() const { return blocks_; }

@@ -1,5 +1,7 @@
 #include "worker/kv/sequence_cache.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/heads/kept_blocks.h"
 
@@ -13,14 +15,18 @@ SequenceCache::SequenceCache(const CacheLayout& layout, BlockPool& pool)
     for (const KvHeadId kv_head : layout.kv_head_ids()) {
       heads_.emplace_back(
           pool, layout.keeps_all(layer, kv_head) ? BlockUse::kRetrieval : BlockUse::kStreaming);
+      if (pool.open() != nullptr) open_.emplace_back(*pool.open(), heads_.back().use());
     }
   }
+  if (pool.open() != nullptr) open_block_bytes_ = pool.open()->shape().bytes();
 }
 
 SequenceCache SequenceCache::fork() const {
   SequenceCache child(*layout_, block_bytes_, Empty{});
   child.heads_.reserve(heads_.size());
   for (const HeadCache& head : heads_) child.heads_.push_back(head.fork());
+  for (const HeadCache& head : open_) child.open_.push_back(head.fork());
+  child.open_block_bytes_ = open_block_bytes_;
   child.observed_ = observed_;
   child.page_bounds_ = page_bounds_;
   child.masses_ = masses_;
@@ -28,22 +34,45 @@ SequenceCache SequenceCache::fork() const {
   child.recipes_ = recipes_;
   child.classes_ = classes_;
   child.gone_ = gone_;
+  child.merging_ = merging_;
   child.is_cut_ = is_cut_;
   return child;
 }
 
 std::int64_t SequenceCache::n_tokens() const {
-  return heads_.empty() ? 0 : heads_.back().next_position().value;
+  if (heads_.empty()) return 0;
+  return (open_.empty() ? heads_ : open_).back().next_position().value;
+}
+
+std::vector<TokenPos> SequenceCache::positions(LayerId layer, KvHeadId kv_head) const {
+  const HeadCache& closed = head(layer, kv_head);
+  std::vector<TokenPos> positions = closed.positions();
+  if (open_.empty()) return positions;
+  for (const TokenPos position : open_[index(layer, kv_head)].positions())
+    if (position >= closed.next_position()) positions.push_back(position);
+  return positions;
 }
 
 void SequenceCache::trim(LayerId layer, TokenPos next) {
+  const std::int64_t block_size = layout_->shape().block_size;
   for (const KvHeadId kv_head : layout_->kv_head_ids()) {
     head(layer, kv_head).free_hidden(hidden_positions(layout_->window(layer, kv_head), next.value));
+    HeadCache* const newest = open(layer, kv_head);
+    if (newest != nullptr) newest->free_hidden({0, next.value / block_size * block_size});
   }
 }
 
 void SequenceCache::take_back(TokenPos next) {
-  for (HeadCache& head : heads_) head.take_back(next);
+  for (HeadCache& head : open_) head.take_back(next);
+  for (HeadCache& head : heads_) {
+    if (open_.empty()) {
+      head.take_back(next);
+    } else {  // a block that loses a token is open again
+      const std::int64_t block_size = layout_->shape().block_size;
+      const TokenPos whole{next.value / block_size * block_size};
+      head.take_back(std::min(whole, head.next_position()));
+    }
+  }
 }
 
 bool SequenceCache::keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots,
@@ -86,6 +115,14 @@ GoneSums& SequenceCache::gone(LayerId layer, KvHeadId kv_head) {
   return gone_[index(layer, kv_head)];
 }
 
+MergeState& SequenceCache::merge_state(LayerId layer) {
+  merging_.resize(static_cast<std::size_t>(layout_->layers().size()));
+  auto& state = merging_[static_cast<std::size_t>(layer.value - layout_->layers().begin)];
+  if (state == nullptr) state = std::make_shared<MergeState>();
+  if (state.use_count() > 1) state = std::make_shared<MergeState>(*state);
+  return *state;
+}
+
 std::span<const double> SequenceCache::attention_sums(LayerId layer, KvHeadId kv_head) const {
   if (masses_.empty()) return {};
   return masses_[index(layer, kv_head)].sums();
@@ -99,7 +136,9 @@ PageBounds& SequenceCache::page_bounds(LayerId layer, KvHeadId kv_head) {
 std::size_t SequenceCache::bytes() const {
   std::size_t n_blocks = 0;
   for (const HeadCache& head : heads_) n_blocks += head.blocks().size();
-  return n_blocks * block_bytes_;
+  std::size_t n_open = 0;
+  for (const HeadCache& head : open_) n_open += head.blocks().size();
+  return n_blocks * block_bytes_ + n_open * open_block_bytes_;
 }
 
 }  // namespace longhaul

@@ -1,9 +1,22 @@
 // The caches of one sequence: one HeadCache for each (layer, KV head) that this worker serves.
 // A fork shares all blocks and owns only what is appended later; destroying a sequence gives back
 // the blocks that nobody else shares.
+//
+// Types that quantise groups of tokens (KIVI, arXiv 2402.02750) cannot be written token by token.
+// Then a head has a second HeadCache, of open blocks in f32, for its newest tokens. A block that is
+// full is closed at once: quantised into a block of the first cache, which has whole blocks only.
+// Queries of the block's own tokens meet it open, later ones closed
+// (worker/attention/open_items.h), so what a query meets depends on positions alone. Open blocks go
+// when no later query asks them and their tokens can no longer be taken back.
+//
+//   blocks of 4, 10 tokens in chunks of 6 and 4:   closed      open
+//   after the first chunk                          0 1 2 3     4 5
+//   in the layer at hand of the second             0 .. 7      4 5 6 7 | 8 9
+//   after it                                       0 .. 7      8 9
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -15,6 +28,7 @@
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/head_cache.h"
+#include "worker/kv/merge_state.h"
 #include "worker/kv/observed_queries.h"
 #include "worker/kv/page_bounds.h"
 #include "worker/kv/text_classes.h"
@@ -32,6 +46,12 @@ class SequenceCache {
   const HeadCache& head(LayerId layer, KvHeadId kv_head) const {
     return heads_[index(layer, kv_head)];
   }
+  // Its open blocks; null where tokens are written one by one.
+  HeadCache* open(LayerId layer, KvHeadId kv_head) {
+    return open_.empty() ? nullptr : &open_[index(layer, kv_head)];
+  }
+  // Where the tokens stand that a head holds, as HeadCache::positions.
+  std::vector<TokenPos> positions(LayerId layer, KvHeadId kv_head) const;
   // Tokens whose K and V all layers have.
   std::int64_t n_tokens() const;
   // Frees the layer's blocks that its policies give up: no query from position `next` on sees them.
@@ -61,6 +81,9 @@ class SequenceCache {
   void set_recipe(LayerId layer, KvHeadId kv_head, const Recipe& recipe);
   // What has left the window of a head that keeps a key for it (Rest).
   GoneSums& gone(LayerId layer, KvHeadId kv_head);
+  // What the layer's next tokens may merge with (DMC), for going on; on every rank that serves the
+  // layer, of all KV heads, wherever their blocks are.
+  MergeState& merge_state(LayerId layer);
   // Empty where nobody summed it up.
   std::span<const double> attention_sums(LayerId layer, KvHeadId kv_head) const;
   // Whether methods have chosen, at the document's end, which of its tokens stay.
@@ -83,13 +106,16 @@ class SequenceCache {
   }
   const CacheLayout* layout_;
   std::size_t block_bytes_;
+  std::size_t open_block_bytes_ = 0;
   std::vector<HeadCache> heads_;  // [layers, n_kv_heads], published order
+  std::vector<HeadCache> open_;   // as heads_, or empty
   ObservedQueries observed_;
-  std::vector<PageBounds> page_bounds_;         // as heads_; empty until they are asked for
-  std::vector<AttentionMass> masses_;           // the same
-  std::vector<AttentionMass> local_masses_;     // the same
-  std::vector<std::optional<Recipe>> recipes_;  // the same
-  std::vector<GoneSums> gone_;                  // the same
+  std::vector<PageBounds> page_bounds_;               // as heads_; empty until they are asked for
+  std::vector<AttentionMass> masses_;                 // the same
+  std::vector<AttentionMass> local_masses_;           // the same
+  std::vector<std::optional<Recipe>> recipes_;        // the same
+  std::vector<GoneSums> gone_;                        // the same
+  std::vector<std::shared_ptr<MergeState>> merging_;  // [layers], null or none; shared with forks
   TextClasses classes_;
   bool is_cut_ = false;
 };

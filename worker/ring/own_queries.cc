@@ -2,7 +2,7 @@
 
 namespace longhaul {
 
-void OwnQueries::project(const PrefillLayer& layer) {
+void OwnQueries::narrow(const PrefillLayer& layer) {
   number_ = layer.number;
   positions_ = layer.queries[stage_.position()];
   rows_.clear();
@@ -17,12 +17,23 @@ void OwnQueries::project(const PrefillLayer& layer) {
   if (n_rows < n_before) b.keep_rows({n_before - n_rows, n_before});
   all_ = {
       .kv_heads = {0, layout_.n_kv_heads()}, .positions = b.positions, .q = b.q, .state = b.state};
+}
+
+void OwnQueries::project(const PrefillLayer& layer) {
+  narrow(layer);
   if (empty()) return;
   const auto begin = Clock::now();
-  compute_.project_queries(compute_.weights().layer(layer.number), b.q);
+  compute_.project_queries(compute_.weights().layer(layer.number), all_.q);
   context_.add_span(TraceLane::kCompute, "queries", begin);
   const PhaseTimer timer(compute_.times(), Phase::kAttend);
-  clear(compute_.stream(), b.state);
+  clear(compute_.stream(), all_.state);
+}
+
+void OwnQueries::take(const PrefillLayer& layer) {
+  narrow(layer);
+  if (empty()) return;
+  const PhaseTimer timer(compute_.times(), Phase::kAttend);
+  clear(compute_.stream(), all_.state);
 }
 
 void OwnQueries::attend(const Train& train, const std::byte* bytes) {

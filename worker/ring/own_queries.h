@@ -27,6 +27,8 @@ class OwnQueries {
   // Computes the layer's queries that are asked here and empties their states. Narrows the step's
   // buffers to their rows: of the last layer only the chunk's last token may be wanted.
   void project(const PrefillLayer& layer);
+  // The same of queries that the step's buffers have already, of all rows.
+  void take(const PrefillLayer& layer);
   bool empty() const { return positions_.empty(); }
   // Of all heads, with their states.
   const QueryRows& all() const { return all_; }
@@ -42,6 +44,8 @@ class OwnQueries {
   void run();
 
  private:
+  void narrow(const PrefillLayer& layer);
+
   LayerCompute& compute_;
   const CacheLayout& layout_;
   const RingStage& stage_;

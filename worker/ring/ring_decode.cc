@@ -23,6 +23,7 @@ RingDecode::RingDecode(LayerCompute& compute, const CacheLayout& layout, const R
       work_(compute.spec(), layout, compute.stream()),
       pages_(layout),
       split_heads_(compute, stage, context) {
+  if (layout.heads().merges_tokens()) merging_.emplace(compute, layout, stage, context);
   if (stage.plan().reproducible) whole_sums_.emplace(compute, stage, context);
   for (const LayerId layer : stage.layer_ids()) {
     auto& own = own_heads_.emplace_back();
@@ -44,8 +45,13 @@ void RingDecode::run(std::span<const DecodeRow> rows) {
 void RingDecode::run_layer(LayerId number, std::span<const DecodeRow> rows) {
   context_.set_layer(number);
   compute_.norm_for_attention(compute_.weights().layer(number));
-  append(number, rows);
-  project_queries(number);
+  if (merging_) {
+    project_queries(number, LayerCompute::Rope::kLater);
+    merging_->append(number, rows, own_);
+  } else {
+    append(number, rows);
+    project_queries(number, LayerCompute::Rope::kNow);
+  }
   const bool evicts = chooses_every_token(layout_, number);
   if (evicts) observe(number, rows);
   attend(number, rows);
@@ -198,13 +204,13 @@ QueryRows RingDecode::rows_after(const QueryRows& before, Extent kv_heads) {
                     {s.l.data() + n_states, {n_rows(), n_heads}}}};
 }
 
-void RingDecode::project_queries(LayerId number) {
+void RingDecode::project_queries(LayerId number, LayerCompute::Rope when) {
   own_.clear();
   parts_.clear();
   for (const Extent& kv_heads : head_runs(own_heads(number))) {
     parts_.push_back(heads_of(compute_.weights().layer(number), compute_.spec(), kv_heads));
     own_.push_back(rows_after(own_.empty() ? QueryRows{} : own_.back(), kv_heads));
-    compute_.project_queries(parts_.back(), own_.back().q);
+    compute_.project_queries(parts_.back(), own_.back().q, when);
   }
 }
 
@@ -218,7 +224,9 @@ void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
       std::int64_t r = 0;
       for (const DecodeRow& row : rows) {
         const Extent of_row{r, r + row.n_tokens()};
-        if (pages_.chooses(number, head)) {
+        if (merging_) {
+          merging_->add(work_, run, head, r, row.cache->head(number, head));
+        } else if (pages_.chooses(number, head)) {
           pages_.add(run, head, r, *row.cache);
         } else {
           work_.add(run, head, of_row, row.cache->head(number, head).blocks());
@@ -261,7 +269,7 @@ void RingDecode::add_attention_output(LayerId number) {
   const LayerWeights& weights = compute_.weights().layer(number);
   for (std::size_t i = 0; i < own_.size(); ++i) compute_.finish_states(parts_[i], own_[i].state);
   if (whole_sums_) return whole_sums_->add_attention_output(number, own_);
-  if (weights.o.dtype == DType::kI8) split_heads_.join_outputs(number, own_);
+  if (is_integer(weights.o.dtype)) split_heads_.join_outputs(number, own_);
   set_partial_to_zero();
   for (std::size_t i = 0; i < own_.size(); ++i) {
     compute_.project_outputs(parts_[i], own_[i].state.o, {partial_, LinearOutput::kAccumulate});

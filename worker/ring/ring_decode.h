@@ -15,6 +15,7 @@
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/sequence_cache.h"
 #include "worker/layer_compute.h"
+#include "worker/ring/merging_decode.h"
 #include "worker/ring/ring_context.h"
 #include "worker/ring/ring_stage.h"
 #include "worker/ring/split_heads.h"
@@ -37,7 +38,7 @@ class RingDecode {
   void run_layer(LayerId number, std::span<const DecodeRow> rows);
   void append(LayerId number, std::span<const DecodeRow> rows);
   void append_run(LayerId number, std::span<const DecodeRow> rows, Extent kv_heads);
-  void project_queries(LayerId number);
+  void project_queries(LayerId number, LayerCompute::Rope when);
   QueryRows rows_after(const QueryRows& before, Extent kv_heads);
   void attend(LayerId number, std::span<const DecodeRow> rows);
   void choose_pages(LayerId number);
@@ -64,6 +65,7 @@ class RingDecode {
   AttentionWork work_;
   PageChoice pages_;
   SplitHeads split_heads_;
+  std::optional<MergingDecode> merging_;          // where heads merge tokens
   std::optional<WholeSums> whole_sums_;           // where results are reproducible
   std::vector<std::vector<KvHeadId>> own_heads_;  // [layers] those that are at home here
   // Of the layer under way: this rank's heads in runs of neighbours, and their weights.

@@ -16,7 +16,9 @@ RingPrefill::RingPrefill(LayerCompute& compute, const CacheLayout& layout, const
       queries_(compute, layout, stage, context),
       keys_(context, layout.shape().bytes()),
       history_(compute, layout, stage, place, context),
-      windows_(context, stage, layout.shape()) {}
+      windows_(context, stage, layout.shape()) {
+  if (layout.heads().merges_tokens()) merging_.emplace(compute, layout, stage, context);
+}
 
 void RingPrefill::run(const RingChunk& chunk, SequenceCache& cache) {
   const Meanwhile transfers_advance([this] { keys_.progress(); });
@@ -33,6 +35,10 @@ void RingPrefill::run(const RingChunk& chunk, SequenceCache& cache) {
 
 void RingPrefill::run_layer(const PrefillLayer& layer) {
   context_.set_layer(layer.number);
+  if (merging_) {
+    merging_->run(layer, queries_);
+    return finish(layer);
+  }
   const LayerWeights& weights = compute_.weights().layer(layer.number);
   const StepBuffers& b = compute_.buffers();
   const auto begin = Clock::now();
@@ -126,7 +132,7 @@ void RingPrefill::finish(const PrefillLayer& layer) {
 
 std::size_t RingPrefill::buffer_bytes() const {
   return blocks_.buffer_bytes() + history_.buffer_bytes() + keys_.buffer_bytes() +
-         windows_.buffer_bytes();
+         windows_.buffer_bytes() + (merging_ ? merging_->buffer_bytes() : 0);
 }
 
 }  // namespace longhaul

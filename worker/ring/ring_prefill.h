@@ -4,6 +4,7 @@
 // queries travel, or keys. start here: run_layer().
 #pragma once
 #include <cstddef>
+#include <optional>
 
 #include "worker/kv/cache_layout.h"
 #include "worker/layer_compute.h"
@@ -13,6 +14,7 @@
 #include "worker/ring/ring_chunk.h"
 #include "worker/ring/ring_context.h"
 #include "worker/ring/ring_history.h"
+#include "worker/ring/ring_merging.h"
 #include "worker/ring/ring_place.h"
 #include "worker/ring/ring_stage.h"
 #include "worker/ring/window_exchange.h"
@@ -48,6 +50,7 @@ class RingPrefill {
   KeyRing keys_;
   RingHistory history_;
   WindowExchange windows_;
+  std::optional<RingMerging> merging_;  // where heads merge tokens
 };
 
 }  // namespace longhaul

@@ -26,9 +26,9 @@ class SplitHeads {
   // Before states are finished: m and l of a split head's states become those of all its homes'
   // keys, so that each home's finished output is its part of a sum.
   void share_scales(LayerId layer, std::span<const QueryRows> own);
-  // Products with int8 weights quantise each KV head's outputs together, and parts of them cannot
-  // be quantised apart: adds up the parts. A head's first home goes on with the sum, the others
-  // with zeros. After states are finished.
+  // Products with weights of integers quantise each KV head's outputs together, and parts of them
+  // cannot be quantised apart: adds up the parts. A head's first home goes on with the sum, the
+  // others with zeros. After states are finished.
   void join_outputs(LayerId layer, std::span<const QueryRows> own);
 
  private:

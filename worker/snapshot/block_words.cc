@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "base/error.h"
+
 namespace longhaul {
 namespace {
 
@@ -209,7 +211,11 @@ void values_to_rows(const KvBlockShape& shape, const std::byte* words, std::byte
       return part<std::uint8_t, 4>(words, n, rows, n);
     case KvType::kInt4:
       return part_int4(words, n, rows);
+    case KvType::kKivi4:
+    case KvType::kKivi2:
+      break;
   }
+  throw Error(ErrorCode::kInternal, "rows of files hold no groups of tokens");
 }
 
 void values_from_rows(const KvBlockShape& shape, const std::byte* rows, std::byte* words) {
@@ -224,7 +230,11 @@ void values_from_rows(const KvBlockShape& shape, const std::byte* rows, std::byt
       return interleave<std::uint8_t, 4>(rows, n, n, words);
     case KvType::kInt4:
       return interleave_int4(rows, n, words);
+    case KvType::kKivi4:
+    case KvType::kKivi2:
+      break;
   }
+  throw Error(ErrorCode::kInternal, "rows of files hold no groups of tokens");
 }
 
 }  // namespace longhaul

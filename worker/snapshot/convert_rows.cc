@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "kernels/kv_quantise.h"
 
 namespace longhaul {
@@ -41,6 +42,9 @@ void read_row(const CacheRows& rows, KvType type, std::size_t token, std::span<f
                     to_float(at<Float16>(rows.minima, token));
         break;
       }
+      case KvType::kKivi4:
+      case KvType::kKivi2:
+        throw Error(ErrorCode::kInternal, "rows of files hold no groups of tokens");
     }
   }
 }
@@ -57,6 +61,9 @@ void add_row(std::span<const float> values, KvType type, std::vector<std::uint8_
     case KvType::kInt8:
     case KvType::kInt4:
       break;
+    case KvType::kKivi4:
+    case KvType::kKivi2:
+      throw Error(ErrorCode::kInternal, "rows of files hold no groups of tokens");
   }
   codes.resize(values.size());
   const KvGroupRange range = quantise(type, values, codes);

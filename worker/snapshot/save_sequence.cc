@@ -185,6 +185,13 @@ bool is_cut_anywhere(Communicator& comm, const SequenceCache& cache) {
 
 }  // namespace
 
+void require_saveable(std::string_view what, const KvBlockShape& shape) {
+  if (!shape.quantises_groups()) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{}: files have no form for caches of {} and {} yet", what,
+                          name_of(shape.k_type), name_of(shape.v_type)));
+}
+
 void check_file_name(const std::string& name) {
   constexpr std::size_t kLongest = 100;
   const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {

@@ -8,7 +8,8 @@
 //
 // Few rows wait for memory: products read the blocks in place (attention_products.h). For many rows
 // a panel is packed first (attention_packed.h), unless its words multiply as they are: pairs of
-// bf16 by VDPBF16PS, codes by integer products.
+// bf16 by VDPBF16PS, codes by integer products. Codes in groups (KIVI) are packed for any number of
+// rows: keys of a token have a range of their own in every dim, and values in every group of dims.
 #include "kernels/cpu/isa/attention.h"
 
 #include "kernels/cpu/isa/attention_packed.h"
@@ -62,6 +63,12 @@ void score_panel(const AttentionTask& task, const Tile& tile, const Panel& panel
       break;
     case KvType::kInt4:
       compute_scores<Int4Product>(task, tile, panel);
+      break;
+    case KvType::kKivi4:
+      compute_packed_scores<KvType::kKivi4>(task, tile, panel);
+      break;
+    case KvType::kKivi2:
+      compute_packed_scores<KvType::kKivi2>(task, tile, panel);
   }
 }
 
@@ -84,6 +91,12 @@ void add_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) 
       break;
     case KvType::kInt4:
       add_values<Int4Product>(task, tile, panel);
+      break;
+    case KvType::kKivi4:
+      add_packed_values<KvType::kKivi4>(task, tile, panel);
+      break;
+    case KvType::kKivi2:
+      add_packed_values<KvType::kKivi2>(task, tile, panel);
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/cpu/isa/attention_groups.h"
 #include "kernels/cpu/isa/attention_tile.h"
 #include "kernels/cpu/isa/packed_tile.h"
 
@@ -35,9 +36,13 @@ void pack_keys(const AttentionTask& task, const Panel& panel, std::int64_t& run,
       for (std::int64_t d = 0; d < task.head_dim; ++d) store(out + d * kPackedColumns, Vec{});
       continue;
     }
-    const float* words = panel.runs[run].k + slot;
-    for (std::int64_t i = 0; i < n_words; ++i, words += task.block_size) {
-      out = pack_vector<kType>(load(words), out);
+    if constexpr (kBitsInGroups < kType >> 0) {
+      unpack_key_groups<kBitsInGroups<kType>>(task, panel.runs[run], slot, kPackedColumns, out);
+    } else {
+      const float* words = panel.runs[run].k + slot;
+      for (std::int64_t i = 0; i < n_words; ++i, words += task.block_size) {
+        out = pack_vector<kType>(load(words), out);
+      }
     }
     slot += kWidth;
     if (slot == panel.runs[run].n_keys) ++run, slot = 0;
@@ -52,6 +57,10 @@ void pack_values(const AttentionTask& task, const Panel& panel, std::int64_t dim
     const std::int64_t n_left = task.head_dim - dim;
     for (std::int64_t i = 0; i < panel.n_runs; ++i) {
       const Run& run = panel.runs[i];
+      if constexpr (kBitsInGroups < kType >> 0) {
+        out = unpack_value_groups<kBitsInGroups<kType>>(task, run, dim, kPackedColumns, out);
+        continue;
+      }
       const std::int64_t n_words = run.n_keys / (kType == KvType::kBf16 ? 2 : 1);
       const float* words = run.v + dim;
       for (std::int64_t row = 0; row < n_words; ++row, words += task.head_dim) {

@@ -41,13 +41,15 @@ Run run_of(const AttentionTask& task, const Tile& tile, std::int64_t b, std::int
   const auto halves = [&](std::size_t at) {
     return reinterpret_cast<const std::uint16_t*>(block.data + at) + slot;
   };
+  const std::int64_t to_block = holds_groups(task.k_type) ? -slot : 0;
   Run run = {.k = k + slot,
              .v = v + slot / task.v_lanes * task.head_dim,
-             .k_scales = halves(task.k_scales_at),
-             .k_minima = halves(task.k_minima_at),
+             .k_scales = halves(task.k_scales_at) + to_block,
+             .k_minima = halves(task.k_minima_at) + to_block,
              .v_scales = halves(task.v_scales_at),
              .v_minima = halves(task.v_minima_at),
              .n_keys = n_keys,
+             .first_slot = slot,
              .first_position = block.first_position + slot,
              .n_tokens = smaller(block.n_tokens - slot, n_keys),
              .seen_by = block.seen_by == nullptr ? nullptr : block.seen_by + slot,

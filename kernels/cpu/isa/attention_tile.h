@@ -38,12 +38,13 @@ constexpr std::int64_t kMostRuns = kPanelKeys / kRunUnit;
 struct Run {
   const float* k;  // words of the K part, moved to the first slot
   const float* v;
-  // Of quantised K and V, moved to the first slot.
+  // Of quantised K and V, moved to the first slot; of K in groups, the block's first.
   const std::uint16_t* k_scales;
   const std::uint16_t* k_minima;
   const std::uint16_t* v_scales;
   const std::uint16_t* v_minima;
   std::int64_t n_keys;
+  std::int64_t first_slot;
   std::int64_t first_position;
   std::int64_t n_tokens;  // of the run; slots from here on hold none
   const SeenBy* seen_by;  // moved to the first slot; null: all heads see all
@@ -69,7 +70,7 @@ struct Tile {
   float* factor;
   float* sums;
   float* reference;  // what a panel's scores are held against
-  // Many rows: keys and values of floats or bf16 are packed.
+  // Many rows: keys and values of floats or bf16 are packed; those in groups always.
   bool packs_k;
   bool packs_v;
   float* packed;  // a group of columns of K or V
@@ -91,6 +92,7 @@ LONGHAUL_INLINE std::int64_t round_up(std::int64_t n, std::int64_t unit) {
 }
 
 bool holds_codes(KvType type) { return type == KvType::kInt8 || type == KvType::kInt4; }
+bool holds_groups(KvType type) { return type == KvType::kKivi4 || type == KvType::kKivi2; }
 
 // Whether a product multiplies pairs of bf16 on both sides.
 bool multiplies_pairs(const AttentionTask& task, KvType type) {
@@ -99,6 +101,7 @@ bool multiplies_pairs(const AttentionTask& task, KvType type) {
 
 // Packing reads and writes every value once, which pays from about one tile of rows on.
 bool is_packed(const AttentionTask& task, std::int64_t n_rows, KvType type) {
+  if (holds_groups(type)) return true;  // codes with ranges of their own in each row and column
   const bool many = task.rows_apart || n_rows >= kPackedRows;
   return many && !holds_codes(type) && !multiplies_pairs(task, type);
 }

@@ -5,6 +5,7 @@
 
 #include "base/int8_format.h"
 #include "kernels/cpu/isa/int8_products.h"
+#include "kernels/cpu/isa/quantise_x.h"
 #include "kernels/cpu/isa/simd.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
@@ -19,28 +20,8 @@ constexpr std::int64_t kStepBytes = kInt8Panel * kInt8Step;
 constexpr std::int64_t kPrefetchBytes = 16 * kStepBytes;
 constexpr std::int64_t kGroupRows = 48;      // whose integers of a group (6 KiB) pass together
 constexpr std::int64_t kBlockInputs = 2048;  // a multiple of the usual groups
-constexpr std::uint32_t kInfinityBits = 0x7f800000U;
 
 std::int64_t steps_of(std::int64_t n_in) { return (n_in + kInt8Step - 1) / kInt8Step; }
-
-template <int kDistance = kWidth / 2>
-LONGHAUL_INLINE std::int32_t max_of(Ints v) {
-  const Ints other = exchanged<kDistance>(v);
-  v = other > v ? other : v;
-  if constexpr (kDistance > 1) return max_of<kDistance / 2>(v);
-  return v[0];
-}
-
-// The largest magnitude of n floats, as bits: those of infinities and NaNs are larger than all.
-std::uint32_t largest_magnitude(const float* x, std::int64_t n) {
-  Ints most{};
-  for (std::int64_t i = 0; i < n; i += kWidth) {
-    const Vec v = i + kWidth <= n ? load(x + i) : load_first(x + i, n - i);
-    const Ints bits = reinterpret_cast<Ints>(v) & 0x7fffffff;
-    most = bits > most ? bits : most;
-  }
-  return static_cast<std::uint32_t>(max_of(most));
-}
 
 // Integers of [-127, 127] in the form of int8_products.h; n of them, in whole steps.
 LONGHAUL_INLINE void store_left(std::byte* out, Ints q, std::int64_t n) {
@@ -61,27 +42,11 @@ LONGHAUL_INLINE void store_left(std::byte* out, Ints q, std::int64_t n) {
 
 // One group of one row; returns the sum of its integers.
 std::int32_t quantise_group(const float* x, std::int64_t n, std::byte* out, float* scale) {
-  const std::uint32_t bits = largest_magnitude(x, n);
-  float largest;
-  __builtin_memcpy(&largest, &bits, sizeof largest);
-  // Far below what float32 activations can mean, and 127 / largest would overflow.
-  const bool vanishes = largest < 1e-35F;
-  const bool is_finite = bits < kInfinityBits;
-  if (vanishes || !is_finite) {
-    *scale = is_finite ? 0.0F : __builtin_nanf("");
-    __builtin_memset(out, 0, static_cast<std::size_t>(steps_of(n) * kInt8LeftBytes));
-    return 0;
-  }
-  *scale = largest / 127.0F;
-  const Vec inverse = broadcast(127.0F / largest);
-  Ints sums{};
-  for (std::int64_t i = 0; i < n; i += kWidth) {
-    const Vec v = i + kWidth <= n ? load(x + i) : load_first(x + i, n - i);
-    const Ints q = __builtin_convertvector(round(v * inverse), Ints);
-    sums += q;
+  const GroupScale s = scale_of_group(x, n);
+  *scale = s.scale;
+  return quantise_values(x, n, s, [&](std::int64_t i, Ints q) {
     store_left(out + i / kInt8Step * kInt8LeftBytes, q, n - i);
-  }
-  return sum_of(sums);
+  });
 }
 
 // Some rows against some panels of weights, over one group of inputs.

@@ -62,6 +62,14 @@ TEST_F(ModelWork, OfInt8WeightsIsInTheirProductsExceptTiedLogits) {
             973'078'528.0 - 4 * 16 * (2 * 2048 + 2 * 512 + 2 * 8192 + 2048));
 }
 
+TEST_F(ModelWork, OfInt4WeightsIsThatOfInt8WithFewerBytes) {
+  const Work bf16 = decode_work(args(), {0, 1}).at(0);
+  const Work int4 = decode_work(args(DType::kI4), {0, 1}).at(0);
+  EXPECT_EQ(int4.int8_ops, 16 * 121'634'816.0);
+  EXPECT_EQ(int4.flops, 525'336'576.0 + 16 * 32 * 256);
+  EXPECT_EQ(bf16.bytes - int4.bytes, 973'078'528.0 * (2 - 18.0 / 32));
+}
+
 TEST_F(ModelWork, OfStreamingHeadsIsTheirWindow) {
   make_streaming();
   EXPECT_EQ(decode_work(args(), {4096, 4097}).at(0).bytes, 2'499'559'424.0);

@@ -264,5 +264,47 @@ TEST(CacheMethod, LeavesLayersAloneThatHaveAWindowOfTheirOwn) {
   EXPECT_EQ(heads.at({1}, {0}), (HeadPolicy{.see = SeeModelWindow{100}}));
 }
 
+// Which models merge tokens (DMC) they say themselves.
+TEST(CacheMethod, MergingGoesWithModelsThatWereTrainedForItAlone) {
+  ModelSpec spec = spec_of(2, 2);
+  const HeadRoles all = HeadRoles::all_retrieval(2, 2);
+  const auto refusal = [&](const HeadMethods& methods, const HeadRoles& roles) {
+    return refusal_of([&] { method_heads(spec, roles, methods); });
+  };
+  EXPECT_THAT(refusal({.all = DmcMethod{}, .full = {}}, all), HasSubstr("dmc_window_size"));
+  EXPECT_THAT(refusal({.all = {}, .full = DmcMethod{}}, all), HasSubstr("dmc_window_size"));
+
+  spec.token_merging = TokenMerging{};
+  const HeadTable merging(2, 2, {.write = Write::kMergeIntoOpenSlot});
+  EXPECT_EQ(method_heads(spec, all, {}), merging);
+  EXPECT_EQ(method_heads(spec, all, {.all = DmcMethod{}, .full = {}}), merging);
+  EXPECT_EQ(dense_heads(spec), merging);
+  EXPECT_FALSE(merging.can_take_back());
+  EXPECT_EQ(describe_briefly(merging), "all 4 KV heads merge tokens into slots (DMC)");
+  EXPECT_NO_THROW(require_runnable(merging, RunsOn::kRing));
+  EXPECT_NO_THROW(require_fits(merging, spec));
+  EXPECT_THROW(require_fits(HeadTable(2, 2), spec), Error);
+  EXPECT_FALSE(merging.chooses_in_answers());
+  EXPECT_THAT(what_cannot_be_saved(merging).value_or(""), HasSubstr("dmc"));
+  SnapKvMethod apart;
+  apart.group = GroupScore::kEach;
+  for (const CacheMethod& other : {CacheMethod(DenseMethod{}), CacheMethod(H2oMethod{}),
+                                   CacheMethod(FastGenMethod{}), CacheMethod(apart)})
+    EXPECT_THAT(refusal({.all = other, .full = {}}, all), HasSubstr("--policy dmc, or none"));
+  HeadRoles streaming = all;
+  streaming.sink = 1;
+  streaming.recent = 9;
+  streaming.roles.front() = HeadRole::kStreaming;
+  EXPECT_THAT(refusal({}, streaming), HasSubstr("merges tokens (DMC"));
+
+  HeadTable some = merging;
+  some.set({1}, {0}, {});
+  EXPECT_THAT(refusal_of([&] { require_runnable(some, RunsOn::kOneRank); }),
+              HasSubstr("layer 1, KV head 0"));
+  EXPECT_THAT(unsupported_part({.see = SeeSinkRecent{1, 9}, .write = Write::kMergeIntoOpenSlot})
+                  .value_or(""),
+              HasSubstr("DMC"));
+}
+
 }  // namespace
 }  // namespace longhaul

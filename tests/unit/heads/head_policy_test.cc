@@ -140,7 +140,9 @@ TEST(HeadPolicy, EveryPartThatCannotBeRunYetIsNamed) {
       Optional(HasSubstr("all heads alike")));
   EXPECT_THAT(name({.keep = KeepBudget{.share = 1, .recover = Recover{}}}),
               Optional(HasSubstr("some queries alone")));
-  EXPECT_THAT(name({.write = Write::kMergeIntoOpenSlot}), Optional(HasSubstr("DMC")));
+  EXPECT_EQ(name({.write = Write::kMergeIntoOpenSlot}), std::nullopt);
+  EXPECT_THAT(name({.keep = KeepBudget{}, .write = Write::kMergeIntoOpenSlot}),
+              Optional(HasSubstr("DMC")));
   EXPECT_THAT(name({.rest = Rest::kCompensationKey}), Optional(HasSubstr("RazorAttention")));
   EXPECT_THAT(name({.store = {.k = KvType::kInt8}}), Optional(HasSubstr("types")));
   EXPECT_EQ(name({.see = SeeSinkRecent{4, 12, SinkPositions::kInCache}}), std::nullopt);

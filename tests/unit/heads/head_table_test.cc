@@ -97,9 +97,9 @@ TEST(HeadTable, ARingNeedsOneWindowALayer) {
 
 TEST(HeadTable, ANewPartIsRefusedWithTheHeadThatAsksForIt) {
   HeadTable heads = dense_heads(three_layers());
-  heads.set({2}, {1}, {.write = Write::kMergeIntoOpenSlot});
+  heads.set({2}, {1}, {.store = {.k = KvType::kInt8}});
   EXPECT_THAT(refusal_of(heads, RunsOn::kOneRank),
-              HasSubstr("layer 2, KV head 1: tokens merged into the open slot"));
+              HasSubstr("layer 2, KV head 1: cache types of its own"));
 }
 
 TEST(HeadTable, DescribesItselfInOneLine) {

@@ -109,6 +109,13 @@ TEST(HeadsJson, QueryHeadsThatChooseAndRecoveredAttentionAreReadBack) {
   EXPECT_TRUE(heads.needs_token_classes());
 }
 
+TEST(HeadsJson, MergedTokensAreReadBack) {
+  const HeadTable heads(2, 2, {.write = Write::kMergeIntoOpenSlot});
+  const Json json = to_json(heads);
+  EXPECT_THAT(to_text(json), HasSubstr(R"("write":"merge")"));
+  EXPECT_EQ(heads_from_json(JsonField(json, "plan.json")), heads);
+}
+
 TEST(HeadsJson, WhatCannotBeRunIsNotWritten) {
   HeadTable heads = mixed_table();
   heads.set({0}, {0}, {.rest = Rest::kCompensationKey});

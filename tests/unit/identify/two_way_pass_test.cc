@@ -144,12 +144,13 @@ TEST(TwoWayPass, OfOpenGatesHasNoDistance) {
   for (const double d : result.d_gates) EXPECT_NEAR(d, 0, 1e-5);
 }
 
-TEST(TwoWayPass, RefusesInt8Weights) {
-  const Weights weights =
-      Weights::synthetic(spec_of({.name = "", .windows = {kNone}}), DType::kI8, 1);
-  run_in_process(1, [&](Communicator& comm) {
-    EXPECT_THROW(TwoWayPass(weights, {.window = kWindow, .block_size = 16}, comm), Error);
-  });
+TEST(TwoWayPass, RefusesWeightsOfIntegers) {
+  for (const DType dtype : {DType::kI8, DType::kI4}) {
+    const Weights weights = Weights::synthetic(spec_of({.name = "", .windows = {kNone}}), dtype, 1);
+    run_in_process(1, [&](Communicator& comm) {
+      EXPECT_THROW(TwoWayPass(weights, {.window = kWindow, .block_size = 16}, comm), Error);
+    });
+  }
 }
 
 TEST(GateTraining, GoesOnWithTheSameBits) {

@@ -77,6 +77,8 @@ void AttentionProblem::place_blocks(Random& random) {
     const bool last = b + 1 == shape_.n_blocks;
     KvBlockRef block = {nullptr, position, shape_.block_size};
     if (shape_.gaps || last) block.n_tokens = random.integer(last ? 1 : 0, shape_.block_size);
+    if (block_shape().quantises_groups())
+      block.n_tokens = (block.n_tokens + kKvGroup - 1) / kKvGroup * kKvGroup;
     position += block.n_tokens + (shape_.gaps ? random.integer(0, 40) : 0);
     places.push_back(block);
   }

@@ -108,6 +108,8 @@ TEST(HfConfig, RefusesWhatChangesResultsByName) {
       {R"("sliding_window": 4096)", "Llama models have no sliding window"},
       {R"("layer_types": ["full_attention", "linear_attention"])", "layer_types[1]"},
       {R"("is_causal": false)", "is_causal"},
+      {R"("dms_window_size": 512)", "(DMS)"},
+      {R"("dmc_window_size": 12, "dmc_is_stage_one": true)", "half way"},
   };
   for (const auto& [fields, named] : cases) {
     EXPECT_THAT(unsupported(llama(fields)), HasSubstr(named));
@@ -120,6 +122,19 @@ TEST(HfConfig, RefusesWhatChangesResultsByName) {
               HasSubstr("layer_types[0]"));
   EXPECT_THAT(unsupported(qwen("qwen2", R"("attention_bias": false)")),
               HasSubstr("attention_bias"));
+}
+
+TEST(HfConfig, ReadsWhichModelsMergeTokens) {
+  EXPECT_EQ(parse_hf_config(llama(""), "c").spec.token_merging, std::nullopt);
+  EXPECT_EQ(parse_hf_config(llama(R"("dmc_window_size": 12)"), "c").spec.token_merging,
+            (TokenMerging{.window = 12, .init_val = 5}));
+  EXPECT_EQ(parse_hf_config(llama(R"("dmc_window_size": 8, "dmc_init_val": 2.5, "dmc_cr": 4)"), "c")
+                .spec.token_merging,
+            (TokenMerging{.window = 8, .init_val = 2.5}));
+  EXPECT_THROW(parse_hf_config(llama(R"("dmc_window_size": 0)"), "c"), Error);
+  EXPECT_THROW(parse_hf_config(llama(R"("dmc_init_val": 5)"), "c"), Error);
+  EXPECT_THROW(parse_hf_config(mistral(R"("sliding_window": 64, "dmc_window_size": 12)"), "c"),
+               Error);
 }
 
 TEST(HfConfig, TakesFieldsThatChangeNothing) {

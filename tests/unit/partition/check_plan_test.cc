@@ -94,16 +94,18 @@ TEST_F(CheckPlan, Slices) {
               HasSubstr("vocabulary slices end at 8 instead of 0"));
 }
 
-TEST_F(CheckPlan, Int8WeightsNeedWholeGroupsOfColumns) {
-  request_.workload.weight_dtype = DType::kI8;
-  plan_ = std::get<Plan>(make_plan(request_));
-  EXPECT_EQ(after([](Plan&) {}), "nothing");
+TEST_F(CheckPlan, WeightsOfIntegersNeedWholeGroupsOfColumns) {
   const auto move = [](Plan& p, std::int64_t by) {
     stage(p, 0).ffn_slice[RingPos{0}].end += by;
     stage(p, 0).ffn_slice[RingPos{1}].begin += by;
   };
-  EXPECT_EQ(after([&](Plan& p) { move(p, 128); }), "nothing");
-  EXPECT_THAT(after([&](Plan& p) { move(p, 64); }), HasSubstr("at multiples of 128"));
+  for (const DType weights : {DType::kI8, DType::kI4}) {
+    request_.workload.weight_dtype = weights;
+    plan_ = std::get<Plan>(make_plan(request_));
+    EXPECT_EQ(after([](Plan&) {}), "nothing");
+    EXPECT_EQ(after([&](Plan& p) { move(p, 128); }), "nothing");
+    EXPECT_THAT(after([&](Plan& p) { move(p, 64); }), HasSubstr("at multiples of 128"));
+  }
 }
 
 TEST_F(CheckPlan, MemoryIsItemised) {

@@ -11,6 +11,7 @@
 #include "partition/check_plan.h"
 #include "partition/cost_model.h"
 #include "partition/explain.h"
+#include "partition/weight_support.h"
 #include "tests/support/paths.h"
 #include "tests/unit/partition/models.h"
 
@@ -297,6 +298,37 @@ TEST(MakePlan, FitsOrRefusesWhateverTheMethodNeedsBesides) {
       EXPECT_GT(n_refused, 5);
     }
   }
+}
+
+TEST(MakePlan, NamesWeightsOfFourBitsLastAndOnCpusAlone) {
+  PlanRequest request = million_tokens(equal_cluster(1, 8 * kGiB));
+  request.workload.document_tokens = 1024;
+  const auto changes = [&] { return std::get<NotFitting>(make_plan(request)).changes; };
+  EXPECT_THAT(changes(), testing::Contains(HasSubstr("--weights int4")));
+  request.cluster.ranks[0].device = Device::kCuda;
+  EXPECT_THAT(changes(), testing::Not(testing::Contains(HasSubstr("int4"))));
+}
+
+TEST(MakePlan, RefusesInt4WeightsOnGpusAndWithOddHeads) {
+  PlanRequest request = million_tokens(equal_cluster(2, 40 * kGiB));
+  const auto refusal = [&]() -> std::string {
+    try {
+      make_plan(request);
+      return "none";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      return error.what();
+    }
+  };
+  request.workload.weight_dtype = DType::kI4;
+  EXPECT_EQ(refusal(), "none");
+  EXPECT_EQ(why_not_weights(request.spec, DType::kI8, Device::kCuda), std::nullopt);
+  request.cluster.ranks[1].device = Device::kCuda;
+  EXPECT_THAT(refusal(), HasSubstr("--weights int4: GPUs have no products"));
+  request.spec.n_heads = request.spec.n_kv_heads;
+  request.spec.head_dim = 12;
+  EXPECT_THAT(*why_not_weights(request.spec, DType::kI4, Device::kCpu),
+              HasSubstr("12 values, no multiple of 8"));
 }
 
 TEST(MakePlan, RefusesRequestsThatMakeNoSense) {

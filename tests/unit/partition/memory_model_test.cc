@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "partition/weight_bytes.h"
 #include "tests/unit/partition/models.h"
 
@@ -22,6 +23,51 @@ TEST(KvFormat, TokenBytes) {
   EXPECT_EQ(kv_token_bytes(KvType::kInt8, 128), 132);
   // DuoAttention's demo: 64 B + 4 B for K and as much for V.
   EXPECT_EQ((KvFormat{KvType::kInt4, KvType::kInt4, 64, 128}.token_bytes()), 136);
+}
+
+// 32 values have 4 bytes of scale and minimum.
+TEST(KvFormat, TypesThatQuantiseGroupsHaveOpenBlocks) {
+  EXPECT_EQ(kv_token_bytes(KvType::kKivi4, 128), 64 + 16);
+  EXPECT_EQ(kv_token_bytes(KvType::kKivi2, 128), 32 + 16);
+  const KvFormat kivi{KvType::kKivi2, KvType::kInt4, 64, 128};
+  EXPECT_EQ(kivi.token_bytes(), 48 + 68);
+  EXPECT_EQ(kivi.open_block_bytes(), 2 * 64 * 128 * 4);
+  EXPECT_EQ((KvFormat{KvType::kInt4, KvType::kInt4, 64, 128}.open_block_bytes()), 0);
+}
+
+// The document and its forks have an open block each, and a chunk's are there while it is read.
+TEST(MemoryModel, OpenBlocksAreCounted) {
+  PlanRequest request = million_tokens(equal_cluster(1, 200 * kGiB));
+  const auto total = [&] {
+    const RankBytes bytes = memory_of(std::get<Plan>(make_plan(request)), request.spec,
+                                      request.cluster, request.workload)[Rank{0}];
+    return bytes.kv_retrieval + bytes.kv_streaming;
+  };
+  request.workload.k_type = KvType::kInt4;
+  request.workload.v_type = KvType::kInt4;
+  const std::int64_t int4 = total();
+  request.workload.k_type = KvType::kKivi4;
+  request.workload.v_type = KvType::kKivi4;
+  const std::int64_t open = 256 * (1 + request.workload.n_sequences) * 2 * 64 * 128 * 4;
+  EXPECT_EQ((total() - open) * 68, int4 * 80);
+  request.cluster = equal_cluster(2, 100 * kGiB);
+  EXPECT_THROW(static_cast<void>(make_plan(request)), Error);
+}
+
+// A plan or a refusal with what would fit, never a plan that is wrong.
+TEST(MemoryModel, OpenBlocksHaveRoomWhereHeadsArePlaced) {
+  int n_plans = 0;
+  for (std::int64_t mib = 18 * 1024; mib < 42 * 1024; mib += 251) {
+    PlanRequest request = million_tokens(equal_cluster(1, mib << 20));
+    request.workload.k_type = KvType::kKivi4;
+    request.workload.v_type = KvType::kKivi2;
+    request.workload.n_sequences = 16;
+    PlanResult result;
+    ASSERT_NO_THROW(result = make_plan(request)) << mib << " MiB";
+    n_plans += std::holds_alternative<Plan>(result) ? 1 : 0;
+  }
+  EXPECT_GT(n_plans, 3);
+  EXPECT_LT(n_plans, 90);
 }
 
 TEST(WeightBytes, Llama3OfEightBillion) {
@@ -44,6 +90,12 @@ TEST(WeightBytes, Llama3OfEightBillion) {
   EXPECT_EQ(embedding_bytes(spec, DType::kI8), 2 * 525336576LL);
   EXPECT_EQ(stage_weight_bytes(spec, DType::kI8, {0, 32}),
             32 * layer_weight_bytes(spec, DType::kI8) + 3 * 525336576LL + 4 * 128256 + 4 * 4096);
+  // int4: whole panels of 16 outputs and whole groups of 32 inputs of 16 bytes, each with a scale.
+  EXPECT_EQ(matrix_bytes(10, 99, DType::kI4), 16 * 4 * (16 + 2));
+  EXPECT_EQ(layer_weight_bytes(spec, DType::kI4), 218103808LL / 32 * 18 + 4 * 8192);
+  EXPECT_EQ(stage_weight_bytes(spec, DType::kI4, {0, 32}),
+            32 * layer_weight_bytes(spec, DType::kI4) + 2 * 525336576LL + 525336576LL / 32 * 18 +
+                4 * 4096);
 }
 
 Plan plan_of(const PlanRequest& request) { return std::get<Plan>(make_plan(request)); }

@@ -42,7 +42,7 @@ TEST(CacheMethodWords, ReadsBackWhatItWrites) {
         "after=document,floor=0.25",
         "tova:capacity=9,ratio=0.125,after=document", "tova:capacity=9,ratio=0,after=token",
         "h2o:capacity=9,recent=4", "quest:budget=128,page=32,dense=0", "razor:sink=2,window=100",
-        "fastgen:threshold=0.9,frequent=0.25,local=0.5,sink=4,after=token"}) {
+        "fastgen:threshold=0.9,frequent=0.25,local=0.5,sink=4,after=token", "dmc"}) {
     EXPECT_EQ(to_text(parse_cache_method(text)), text);
   }
 }
@@ -54,6 +54,7 @@ TEST(CacheMethodWords, RefusesWithASuggestion) {
   EXPECT_THAT(refusal_of("window:window=x"), HasSubstr("window=x: expected a whole number"));
   EXPECT_THAT(refusal_of("streaming:positions=here"), HasSubstr("cache or text"));
   EXPECT_THAT(refusal_of("dense:sink=3"), HasSubstr("it has none"));
+  EXPECT_THAT(refusal_of("dmc:window=12"), HasSubstr("it has none"));
   EXPECT_THAT(refusal_of("window:window"), HasSubstr("key=value"));
   EXPECT_THAT(refusal_of("snapkv:ratio=half"), HasSubstr("ratio=half: expected a number"));
 }

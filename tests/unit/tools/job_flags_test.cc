@@ -61,6 +61,19 @@ TEST_F(JobFlags, WordsBecomeValues) {
   EXPECT_EQ(job_.chunk_len, 4096);
 }
 
+TEST_F(JobFlags, WeightsOfFourBitsHaveTwoNames) {
+  parse("--weights int4");
+  EXPECT_EQ(job_.weights, DType::kI4);
+  parse("--weights q4_0");
+  EXPECT_EQ(job_.weights, DType::kI4);
+}
+
+TEST_F(JobFlags, CacheTypesThatQuantiseGroupsHaveTheirNames) {
+  parse("--ctk kivi2 --cache-type-v kivi4");
+  EXPECT_EQ(job_.k_type, KvType::kKivi2);
+  EXPECT_EQ(job_.v_type, KvType::kKivi4);
+}
+
 TEST_F(JobFlags, HelpShowsTheDefaults) {
   const std::string help = app_.help();
   for (const char* preset : {"}=cpu", "}=auto", "}=total", "=30", "=86400", "=64"})

@@ -60,8 +60,11 @@ std::vector<float> values_of(const TensorView<const float, 3>& x) {
 }
 
 // Sums of products of integers: the same bits in any part.
-TEST(LayerSlice, ProjectionsOfSomeInt8HeadsHaveTheBitsOfAll) {
-  Step step(DType::kI8);
+class LayerSliceOfIntegers : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, LayerSliceOfIntegers, testing::Values(DType::kI8, DType::kI4));
+
+TEST_P(LayerSliceOfIntegers, ProjectionsOfSomeHeadsHaveTheBitsOfAll) {
+  Step step(GetParam());
   const ModelSpec& spec = step.spec;
   Tensor<float, 3> q({kRows, 6, 16}), k({kRows, 3, 16}), v({kRows, 3, 16});
   step.compute.project_keys_values(step.layer(), k.view(), v.view());
@@ -109,7 +112,7 @@ Sums sums_of(Step& step, const std::vector<LayerWeights>& parts, std::span<const
 }
 
 TEST(LayerSlice, OutputsOfPartsAddUpToTheWholesWithoutItsBias) {
-  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8}) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8, DType::kI4}) {
     Step step(dtype);
     const LayerWeights& layer = step.layer();
     const std::vector<Extent> heads{{0, 1}, {1, 3}};

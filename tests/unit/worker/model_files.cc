@@ -44,14 +44,19 @@ std::string config_text(const ModelFiles& files) {
       spec.sink_logits == SinkLogits::kLearned ? R"(, "softmax_type": "learnable")"
       : spec.sink_logits == SinkLogits::kZero  ? R"(, "softmax_type": "off-by-one")"
                                                : "";
+  std::string merging;
+  if (spec.token_merging) {
+    merging = fmt::format(R"(, "dmc_window_size": {}, "dmc_init_val": {})",
+                          spec.token_merging->window, spec.token_merging->init_val);
+  }
   return fmt::format(
       R"({{"model_type": "{}", "vocab_size": {}, "hidden_size": {}, "intermediate_size": {},
 "num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {},
 "max_position_embeddings": {}, "rms_norm_eps": {}, "rope_theta": {}, "attention_bias": {},
-"mlp_bias": {}, "tie_word_embeddings": {}, "hidden_act": "silu"{}{}{}}})",
+"mlp_bias": {}, "tie_word_embeddings": {}, "hidden_act": "silu"{}{}{}{}}})",
       spec.model_type, spec.vocab_size, spec.d_model, spec.d_ff, spec.n_layers, spec.n_heads,
       spec.n_kv_heads, spec.head_dim, spec.max_seq_len, spec.norm_eps, spec.rope_theta,
-      spec.qkv_bias, spec.mlp_bias, spec.tied_embeddings, windows, softmax,
+      spec.qkv_bias, spec.mlp_bias, spec.tied_embeddings, windows, softmax, merging,
       files.dtype == DType::kI8 ? kInt8Config : "");
 }
 
@@ -123,6 +128,8 @@ class Writer {
         return add_bytes(to_bf16(value));
       case DType::kF64:
         return add_bytes(static_cast<double>(value));
+      case DType::kI4:
+        break;
     }
     throw Error(ErrorCode::kInternal, "write_model: dtype");
   }
@@ -137,6 +144,8 @@ class Writer {
         return "BF16";
       case DType::kF64:
         return "F64";
+      case DType::kI4:
+        break;
     }
     return "?";
   }

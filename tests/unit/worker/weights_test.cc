@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
 #include "partition/weight_bytes.h"
 #include "tests/support/paths.h"
@@ -229,6 +230,38 @@ TEST(Weights, AsInt8TheyAreWithinHalfAStepAndTheEmbeddingIsBf16) {
   }
 }
 
+TEST(Weights, AsInt4TheyAreMadeOfAnyFiles) {
+  const ModelSpec spec = test::tiny_spec();
+  const Weights want = Weights::synthetic(spec, DType::kI4, 7);
+  const Weights exact = Weights::synthetic(spec, DType::kF32, 7);
+  const DType types[] = {DType::kF32, DType::kF16, DType::kBf16, DType::kF64, DType::kI8};
+  for (const DType in_files : types) {
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .dtype = in_files});
+    const Weights weights = Weights::load(ModelFolder(folder.path()), DType::kI4);
+    EXPECT_EQ(weights.embedding().dtype, DType::kBf16);
+    EXPECT_EQ(weights.layer({1}).o.group, spec.gqa_group() * spec.head_dim);
+    EXPECT_EQ(weights.layer({1}).down.group, kInt8Group);
+    const bool is_exact = in_files == DType::kF32 || in_files == DType::kF64;
+    for (const auto& [got, same, wide] :
+         {std::tuple{&weights.layer({0}).q, &want.layer({0}).q, &exact.layer({0}).q},
+          std::tuple{&weights.layer({2}).down, &want.layer({2}).down, &exact.layer({2}).down},
+          std::tuple{&weights.lm_head(), &want.lm_head(), &exact.lm_head()}}) {
+      ASSERT_EQ(got->dtype, DType::kI4);
+      for (std::int64_t o = 0; o < wide->n_out; ++o) {
+        for (std::int64_t i = 0; i < wide->n_in; ++i) {
+          const float w = int4_weight(*got, o, i);
+          if (is_exact) {
+            ASSERT_EQ(w, int4_weight(*same, o, i));
+          }
+          // Uniform ones: at most a bit more than the step of the largest.
+          ASSERT_NEAR(w, element(*wide, o * wide->n_in + i), 1.8 / 7 / std::sqrt(wide->n_in));
+        }
+      }
+    }
+  }
+}
+
 TEST(Weights, Int8FilesAreReadAsTheyAre) {
   const ModelSpec spec = test::tiny_spec();
   const TemporaryFolder folder;
@@ -304,7 +337,7 @@ TEST(Weights, AStageHasTheBytesThatWerePlanned) {
     spec.vocab_size = 101;
     const TemporaryFolder folder;
     write_model(folder.path(), {.spec = spec});
-    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8, DType::kI4}) {
       for (const Extent layers : {Extent{0, 3}, Extent{0, 1}, Extent{1, 2}, Extent{2, 3}}) {
         const Weights weights = Weights::load(ModelFolder(folder.path()), layers, dtype);
         EXPECT_EQ(static_cast<std::int64_t>(weights.matrix_bytes()) + vector_bytes(weights),

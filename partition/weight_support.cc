@@ -1,0 +1,26 @@
+#include "partition/weight_support.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/int4_format.h"
+
+namespace longhaul {
+
+std::optional<std::string> why_not_weights(const ModelSpec& spec, DType weights, Device device) {
+  if (weights != DType::kI4) return std::nullopt;
+  if (device != Device::kCpu)
+    return "GPUs have no products with int4 weights yet: --device cpu, or --weights int8";
+  // Of the output projection: the outputs of one KV head's query heads are quantised together.
+  const std::int64_t group = spec.gqa_group() * spec.head_dim;
+  if (group % kInt4Line == 0) return std::nullopt;
+  return fmt::format("query heads of one KV head have {} values, no multiple of {}: --weights int8",
+                     group, kInt4Line);
+}
+
+void require_weights(const ModelSpec& spec, DType weights, Device device) {
+  if (const auto why = why_not_weights(spec, weights, device))
+    throw Error(ErrorCode::kUnsupported, fmt::format("--weights {}: {}", name_of(weights), *why));
+}
+
+}  // namespace longhaul

@@ -1,0 +1,51 @@
+#include "worker/attention/open_items.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace longhaul {
+namespace {
+
+AttentionItem queries_of(const AttentionItem& item, Extent rows,
+                         std::span<const KvBlockRef> blocks) {
+  AttentionItem part = item;
+  part.q = item.q.slice(0, rows);
+  part.q_positions = item.q_positions.subspan(static_cast<std::size_t>(rows.begin),
+                                              static_cast<std::size_t>(rows.size()));
+  part.blocks = blocks;
+  part.state = item.state.tokens(rows);
+  return part;
+}
+
+// Of ascending blocks: the number of those before this position.
+std::size_t n_before(std::span<const KvBlockRef> blocks, std::int64_t position) {
+  const auto at = std::lower_bound(
+      blocks.begin(), blocks.end(), position,
+      [](const KvBlockRef& block, std::int64_t p) { return block.first_position < p; });
+  return static_cast<std::size_t>(at - blocks.begin());
+}
+
+}  // namespace
+
+void OpenItems::add(const AttentionItem& item, std::int64_t block_size,
+                    std::span<const KvBlockRef> open, std::vector<AttentionItem>& closed) {
+  const auto n_rows = static_cast<std::int64_t>(item.q_positions.size());
+  const auto block_of = [&](std::int64_t row) {
+    return item.q_positions[static_cast<std::size_t>(row)] / block_size * block_size;
+  };
+  for (std::int64_t begin = 0; begin < n_rows;) {
+    const std::int64_t first = block_of(begin);
+    std::int64_t end = begin + 1;
+    while (end < n_rows && block_of(end) == first) ++end;
+    const auto before = item.blocks.first(n_before(item.blocks, first));
+    if (!before.empty()) closed.push_back(queries_of(item, {begin, end}, before));
+    const std::size_t own = n_before(open, first);
+    require(own < open.size() && open[own].first_position == first,
+            "OpenItems: the open block of a query's own token is missing");
+    open_.push_back(queries_of(item, {begin, end}, open.subspan(own, 1)));
+    begin = end;
+  }
+}
+
+}  // namespace longhaul

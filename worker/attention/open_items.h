@@ -1,0 +1,33 @@
+// Attention where the newest tokens lie in open blocks (worker/kv/sequence_cache.h): queries of one
+// block's tokens meet that block open, up to themselves, and all blocks before it closed. That is
+// what KIVI (arXiv 2402.02750, algorithm 1) does in decoding: the residual, whose length is a block
+// here, is quantised when it is full, after its last token's query was asked. It holds for prompts
+// too, so that results do not depend on chunks.
+//
+//   blocks of 4:  queries 4 to 7 meet 0 .. 3 closed and 4 .. 7 open; 8 and 9: 0 .. 7 and 8 .. 9
+#pragma once
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+
+namespace longhaul {
+
+// Used by one thread.
+class OpenItems {
+ public:
+  // Starts an empty list.
+  void clear() { open_.clear(); }
+  // `item` is all queries, with the closed blocks, which ascend. Appends to `closed` what they see
+  // of these.
+  void add(const AttentionItem& item, std::int64_t block_size, std::span<const KvBlockRef> open,
+           std::vector<AttentionItem>& closed);
+  // What they see of open blocks: an attention call of its own, of another block shape. Valid until
+  // clear().
+  std::span<const AttentionItem> open() const { return open_; }
+
+ private:
+  std::vector<AttentionItem> open_;
+};
+
+}  // namespace longhaul
