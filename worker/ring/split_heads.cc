@@ -5,13 +5,12 @@
 #include <limits>
 
 #include "base/device/device_memory.h"
+#include "worker/ring/float_bytes.h"
 
 namespace longhaul {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-std::byte* as_bytes(float* at) { return reinterpret_cast<std::byte*>(at); }
 
 std::size_t bytes_of(std::int64_t n_floats) {
   return static_cast<std::size_t>(n_floats) * sizeof(float);

@@ -6,13 +6,11 @@
 
 #include "base/device/device_memory.h"
 #include "base/error.h"
+#include "worker/ring/float_bytes.h"
 #include "worker/ring/ring_chunk.h"
 
 namespace longhaul {
 namespace {
-
-std::byte* as_bytes(float* at) { return reinterpret_cast<std::byte*>(at); }
-const std::byte* as_bytes(const float* at) { return reinterpret_cast<const std::byte*>(at); }
 
 std::int64_t total_size(const std::vector<Extent>& extents) {
   std::int64_t n = 0;
