@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/kv_block_check.h"
 #include "kernels/read_keys.h"
@@ -14,6 +15,7 @@ namespace longhaul {
 namespace {
 
 constexpr auto kPages = static_cast<std::size_t>(kBoundPages);
+constexpr std::size_t kTilesOfTask = 8;  // 128 KiB with heads of 128 dimensions
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 void bound_tile(std::span<const float> q, const float* tile, float* bounds) {
@@ -52,17 +54,49 @@ void widen_bounds(const KvBlockShape& shape, const std::byte* block, Extent slot
 void bound_products(std::span<const PageBoundItem> items) {
   struct Task {
     const PageBoundItem* item;
-    std::size_t tile;
+    std::size_t first_tile;
   };
   std::vector<Task> tasks;
   for (const PageBoundItem& item : items) {
+    const std::int64_t n_queries = static_cast<std::int64_t>(item.q.size()) / item.head_dim;
     require_equal("bound_products", "bounds", static_cast<std::int64_t>(item.bounds.size()),
-                  static_cast<std::int64_t>(item.tiles.size() * kPages));
-    for (std::size_t tile = 0; tile < item.tiles.size(); ++tile) tasks.push_back({&item, tile});
+                  n_queries * static_cast<std::int64_t>(item.tiles.size() * kPages));
+    for (std::size_t tile = 0; tile < item.tiles.size(); tile += kTilesOfTask)
+      tasks.push_back({&item, tile});
   }
   parallel_for(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t i) {
-    const auto& [item, tile] = tasks[static_cast<std::size_t>(i)];
-    bound_tile(item->q, item->tiles[tile], item->bounds.data() + tile * kPages);
+    const auto& [item, first] = tasks[static_cast<std::size_t>(i)];
+    const auto head_dim = static_cast<std::size_t>(item->head_dim);
+    const std::size_t n_tiles = item->tiles.size();
+    const std::size_t end = std::min(first + kTilesOfTask, n_tiles);
+    for (std::size_t tile = first; tile < end; ++tile) {
+      for (std::size_t query = 0; query * head_dim < item->q.size(); ++query) {
+        bound_tile(item->q.subspan(query * head_dim, head_dim), item->tiles[tile],
+                   item->bounds.data() + (query * n_tiles + tile) * kPages);
+      }
+    }
+  });
+}
+
+void best_pages(std::span<const BestPagesItem> items) {
+  parallel_for(static_cast<std::int64_t>(items.size()), [&](std::int64_t i) {
+    const BestPagesItem& item = items[static_cast<std::size_t>(i)];
+    thread_local std::vector<std::int32_t> pages;
+    pages.clear();
+    for (std::size_t page = 0; page < item.bounds.size(); ++page) {
+      if (static_cast<std::int64_t>(page) != item.besides)
+        pages.push_back(static_cast<std::int32_t>(page));
+    }
+    require(item.best.size() <= pages.size(), "best_pages: more pages wanted than there are");
+    const auto wins = [&](std::int32_t a, std::int32_t b) {
+      const float of_a = item.bounds[static_cast<std::size_t>(a)];
+      const float of_b = item.bounds[static_cast<std::size_t>(b)];
+      return of_a != of_b ? of_a > of_b : a < b;
+    };
+    const auto n = static_cast<std::ptrdiff_t>(item.best.size());
+    if (item.best.size() < pages.size())
+      std::nth_element(pages.begin(), pages.begin() + n, pages.end(), wins);
+    std::copy_n(pages.begin(), n, item.best.begin());
   });
 }
 

@@ -29,12 +29,21 @@ void clear_bounds(std::int64_t lane, std::span<float> tile);
 void widen_bounds(const KvBlockShape& shape, const std::byte* block, Extent slots,
                   std::int64_t lane, std::span<float> tile);
 
-// A query with every page of every tile.
+// Queries of one group with every page of every tile.
 struct PageBoundItem {
-  std::span<const float> q;             // [head_dim], after RoPE
+  std::span<const float> q;  // [n_queries, head_dim], after RoPE
+  std::int64_t head_dim = 0;
   std::span<const float* const> tiles;  // [n_tiles]
-  std::span<float> bounds;              // [n_tiles, kBoundPages]; of lanes without keys no number
+  std::span<float> bounds;  // [n_queries, n_tiles, kBoundPages]; of lanes without keys no number
 };
 void bound_products(std::span<const PageBoundItem> items);
+
+// The pages of one query with the highest bounds, of equal bounds the earlier ones.
+struct BestPagesItem {
+  std::span<const float> bounds;  // [n_pages]
+  std::int64_t besides = -1;      // a page that is not asked about, or -1
+  std::span<std::int32_t> best;   // result, in no order; no longer than there are pages to choose
+};
+void best_pages(std::span<const BestPagesItem> items);
 
 }  // namespace longhaul

@@ -34,7 +34,9 @@ bool PageChoice::chooses(LayerId layer, KvHeadId kv_head) const {
 
 void PageChoice::begin(LayerId layer) {
   layer_ = layer;
+  groups_.clear();
   questions_.clear();
+  bounds_.clear();
   refs_.clear();
 }
 
@@ -45,6 +47,11 @@ void PageChoice::add(const QueryRows& queries, KvHeadId kv_head, std::int64_t ro
   PageBounds& bounds = cache.page_bounds(layer_, kv_head);
   bounds.update(layout_.shape(), choose.page_tokens, blocks);
   const Extent heads = queries.heads_of(kv_head);
+  const auto n_bounds = bounds.tiles().size() * static_cast<std::size_t>(kBoundPages);
+  const auto q = queries.q[row].slice(0, heads);
+  groups_.push_back({.q = {q.data(), static_cast<std::size_t>(q.size())},
+                     .tiles = bounds.tiles(),
+                     .first_bound = bounds_.size()});
   const std::int64_t n_heads = heads.size() * layout_.n_kv_heads();
   for (std::int64_t i = 0; i < heads.size(); ++i) {
     questions_.push_back(
@@ -56,14 +63,16 @@ void PageChoice::add(const QueryRows& queries, KvHeadId kv_head, std::int64_t ro
          .heads = {heads.begin + i, heads.begin + i + 1},
          .choose = choose,
          .last_page = queries.positions[static_cast<std::size_t>(row)] / choose.page_tokens,
-         .bounds = &bounds,
+         .pages = bounds.pages(),
+         .first_bound = bounds_.size(),
          .blocks = blocks});
+    bounds_.resize(bounds_.size() + n_bounds);
   }
 }
 
 void PageChoice::run(const GatherBytes* gather, AttentionWork& work) {
   find_bounds();
-  for (Question& question : questions_) find_best(question);
+  find_best();
   if (gather != nullptr) join(*gather);
   for (Question& question : questions_) {
     take_chosen(question);
@@ -73,26 +82,49 @@ void PageChoice::run(const GatherBytes* gather, AttentionWork& work) {
 
 void PageChoice::find_bounds() {
   std::vector<PageBoundItem> items;
-  for (Question& question : questions_) {
-    const auto tiles = question.bounds->tiles();
-    question.products.resize(tiles.size() * static_cast<std::size_t>(kBoundPages));
-    const auto q = question.queries.q[0][question.heads.begin];
-    items.push_back({.q = {q.data(), static_cast<std::size_t>(layout_.shape().head_dim)},
-                     .tiles = tiles,
-                     .bounds = question.products});
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    const std::size_t end = i + 1 < groups_.size() ? groups_[i + 1].first_bound : bounds_.size();
+    items.push_back(
+        {.q = group.q,
+         .head_dim = layout_.shape().head_dim,
+         .tiles = group.tiles,
+         .bounds = std::span(bounds_).subspan(group.first_bound, end - group.first_bound)});
   }
   bound_products(items);
 }
 
 // The best pages that are here, but for the sequence's last one, which is read whatever its bound.
-void PageChoice::find_best(Question& question) const {
-  const std::span<const PageBounds::Page> pages = question.bounds->pages();
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    if (pages[i].number == question.last_page) continue;
-    question.best.push_back(
-        {question.number, pages[i].number, static_cast<double>(question.products[i])});
+void PageChoice::find_best() {
+  const auto place_of_last = [](const Question& question) -> std::int64_t {
+    const auto& pages = question.pages;  // none comes after the last one
+    const bool is_here = !pages.empty() && pages.back().number == question.last_page;
+    return is_here ? static_cast<std::int64_t>(pages.size()) - 1 : -1;
+  };
+  const auto n_best = [&](const Question& question) {
+    const std::size_t n_here = question.pages.size() - (place_of_last(question) >= 0 ? 1 : 0);
+    return std::min(n_here, static_cast<std::size_t>(question.choose.n_pages() - 1));
+  };
+  std::size_t n_all = 0;
+  for (const Question& question : questions_) n_all += n_best(question);
+  best_.resize(n_all);
+  std::vector<BestPagesItem> items;
+  std::size_t first = 0;
+  for (const Question& question : questions_) {
+    items.push_back(
+        {.bounds = std::span(bounds_).subspan(question.first_bound, question.pages.size()),
+         .besides = place_of_last(question),
+         .best = std::span(best_).subspan(first, n_best(question))});
+    first += n_best(question);
   }
-  keep_best(question.best, question.choose.n_pages() - 1);
+  best_pages(items);
+  for (std::size_t i = 0; i < questions_.size(); ++i) {
+    for (const std::int32_t page : items[i].best) {
+      const auto at = static_cast<std::size_t>(page);
+      questions_[i].best.push_back({questions_[i].number, questions_[i].pages[at].number,
+                                    static_cast<double>(items[i].bounds[at])});
+    }
+  }
 }
 
 // Others' best pages join those of this rank, and the best of all stay.
@@ -117,9 +149,13 @@ void PageChoice::take_chosen(Question& question) const {
   std::vector<std::int64_t> numbers{question.last_page};
   for (const Candidate& candidate : question.best) numbers.push_back(candidate.page);
   std::sort(numbers.begin(), numbers.end());
-  for (const PageBounds::Page& page : question.bounds->pages()) {
-    if (std::binary_search(numbers.begin(), numbers.end(), page.number))
-      question.chosen.push_back(page);
+  auto page = question.pages.begin();
+  for (const std::int64_t number : numbers) {
+    page = std::lower_bound(
+        page, question.pages.end(), number,
+        [](const PageBounds::Page& here, std::int64_t wanted) { return here.number < wanted; });
+    if (page == question.pages.end()) return;
+    if (page->number == number) question.chosen.push_back(*page);
   }
 }
 

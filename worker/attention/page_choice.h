@@ -57,22 +57,33 @@ class PageChoice {
     Extent heads;       // one head of them
     ReadTopPages choose;
     std::int64_t last_page = 0;
-    const PageBounds* bounds = nullptr;
+    std::span<const PageBounds::Page> pages;  // that are here, ascending
+    std::size_t first_bound = 0;              // of their bounds
     std::span<const KvBlockRef> blocks;
-    std::vector<float> products = {};           // bounds, of the pages that are here
     std::vector<Candidate> best = {};           // of those that are here
     std::vector<PageBounds::Page> chosen = {};  // that are here, ascending
   };
 
+  // The query heads of one KV head in one row.
+  struct Group {
+    std::span<const float> q;  // [n_heads, head_dim]
+    std::span<const float* const> tiles;
+    std::size_t first_bound = 0;
+  };
+
   void find_bounds();
-  void find_best(Question& question) const;
+  void find_best();
   void join(const GatherBytes& gather);
   void take_chosen(Question& question) const;
   void attend(const Question& question, AttentionWork& work);
 
   const CacheLayout& layout_;
   LayerId layer_;
+  std::vector<Group> groups_;
   std::vector<Question> questions_;
+  // Of all questions, reused: allocated anew for each layer they would be new pages of memory.
+  std::vector<float> bounds_;
+  std::vector<std::int32_t> best_;
   std::deque<std::vector<KvBlockRef>> refs_;
   std::array<std::int64_t, 1> position_;  // of every query, in the words of attend()
 };
