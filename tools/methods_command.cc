@@ -1,12 +1,14 @@
-// `longhaul eval methods`: one needle set under every cache method and budget, beside what the
-// caches take.
+// `longhaul eval methods`: one needle set, and a text if one is given, under every cache method and
+// budget, beside what the caches take.
 #include "tools/methods_command.h"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "base/error.h"
@@ -14,6 +16,7 @@
 #include "build_info.h"
 #include "model/heads/heads_json.h"
 #include "model/heads/kept_blocks.h"
+#include "tools/eval/continuation.h"
 #include "tools/eval/eval_flags.h"
 #include "tools/eval/method_table.h"
 #include "tools/eval/needle_runner.h"
@@ -42,11 +45,17 @@ struct MethodsFlags {
   std::int64_t max_answer_tokens = 32;
   std::uint64_t seed = 1;
   NeedleTexts texts;
+  std::filesystem::path text;  // whose continuation is predicted; may be empty
+  std::int64_t n_scored = 256;
 };
+
+constexpr std::int64_t kTextPrompt = 32;  // tokens between a text's document and its continuation
 
 void add_flags(CLI::App& app, MethodsFlags& f) {
   add_eval_flags(app, f.eval);
-  app.add_option("-o,--output-prefix", f.eval.output_prefix, "Write PREFIX.json and PREFIX.csv");
+  app.add_option(
+      "-o,--output-prefix", f.eval.output_prefix,
+      "Write PREFIX.json, PREFIX.csv, PREFIX.svg and, with --text, PREFIX.perplexity.svg");
   add_parallel_flag(app, f.eval.job, "Speed and memory");
   const std::string group = "What is compared";
   app.add_option("--method", f.methods,
@@ -78,32 +87,39 @@ void add_flags(CLI::App& app, MethodsFlags& f) {
       ->check(count)
       ->capture_default_str()
       ->group(group);
+  app.add_option("--text", f.text,
+                 "Text file: its first tokens are read as a document of each length, and how "
+                 "likely those behind it are is asked token by token, as in an answer")
+      ->group(group);
+  app.add_option("--text-tokens", f.n_scored, "Tokens of the text that are predicted")
+      ->check(count)
+      ->capture_default_str()
+      ->group(group);
   name_environment_variables(app);
 }
 
 // A method with a budget, on documents of one length.
 struct MethodTrial {
+  std::string asked_for;
   CacheMethod method;
   std::int64_t length = 0;
   std::int64_t budget = 0;
 };
 
-// A method that keeps everything is tried once a length.
+// A method that has no budget is tried once a length.
 std::vector<MethodTrial> trials_of(const MethodsFlags& flags) {
-  std::vector<CacheMethod> methods;
-  for (const std::string& text : flags.methods) methods.push_back(parse_cache_method(text));
   std::vector<MethodTrial> trials;
   for (const std::int64_t length : parse_counts(flags.lengths, "--lengths")) {
-    for (const CacheMethod& method : methods) {
-      if (std::holds_alternative<DenseMethod>(method) ||
-          std::holds_alternative<DmcMethod>(method)) {
-        trials.push_back({method, length, length});
+    for (const std::string& text : flags.methods) {
+      const CacheMethod method = parse_cache_method(text);
+      if (with_budget(method, 1) == with_budget(method, 2)) {
+        trials.push_back({text, method, length, length});
         continue;
       }
       for (const double share : parse_percentages(flags.budgets, "--budgets")) {
         const auto budget = static_cast<std::int64_t>(share * static_cast<double>(length));
         require(budget >= 1, "--budgets: a budget of no token");
-        trials.push_back({with_budget(method, budget), length, budget});
+        trials.push_back({text, with_budget(method, budget), length, budget});
       }
     }
   }
@@ -121,6 +137,7 @@ class MethodTrials {
   int run() {
     const std::vector<MethodTrial> trials = trials_of(flags_);
     for (const MethodTrial& trial : trials) heads_of(trial);  // refused before anything starts
+    if (!flags_.text.empty()) read_text(trials);
     MethodTable table{.settings = settings()};
     for (const MethodTrial& trial : trials) {
       table.rows.push_back(run(trial));
@@ -133,6 +150,8 @@ class MethodTrials {
     if (!prefix.empty()) {
       replace_file(prefix + ".json", to_text(to_json(table)) + "\n");
       replace_file(prefix + ".csv", to_csv(table));
+      replace_file(prefix + ".svg", to_svg(answers_plot(table)));
+      if (!text_.empty()) replace_file(prefix + ".perplexity.svg", to_svg(perplexity_plot(table)));
     }
     return table.is_complete ? kExitDone : kExitStopped;
   }
@@ -148,13 +167,43 @@ class MethodTrials {
     return heads;
   }
 
+  // Long enough for the longest document and what is predicted behind it.
+  void read_text(const std::vector<MethodTrial>& trials) {
+    text_ = model_.start();
+    const auto tokens = model_.encode(open_text(flags_.text).text());
+    text_.insert(text_.end(), tokens.begin(), tokens.end());
+    const auto n = static_cast<std::int64_t>(text_.size());
+    for (const MethodTrial& trial : trials) {
+      const std::int64_t wanted = trial.length + kTextPrompt + flags_.n_scored;
+      require(
+          n >= wanted,
+          fmt::format("--text {} has {} tokens: a document of {} (--lengths), a prompt of {} "
+                      "and {} to predict (--text-tokens) take {}",
+                      flags_.text.string(), n, trial.length, kTextPrompt, flags_.n_scored, wanted));
+    }
+  }
+
+  void predict_text(StepRunner& steps, MethodRow& row) const {
+    const auto n = static_cast<std::size_t>(row.length + kTextPrompt + flags_.n_scored);
+    const ContinuationScore score =
+        score_continuation(steps, {.tokens = std::span(text_).first(n),
+                                   .n_document = row.length,
+                                   .n_prompt = kTextPrompt,
+                                   .vocab_size = model_.spec().vocab_size,
+                                   .stop_requested = stop_requested});
+    row.perplexity = std::exp(score.mean_nll);
+    row.answer_tokens_per_s = static_cast<double>(score.n_tokens) / score.seconds;
+  }
+
   Json settings() const {
     return JsonObject{{"longhaul", std::string(build_info::kVersion)},
                       {"model", model_.settings(ranks_.n_ranks)},
                       {"seed", flags_.seed},
                       {"depths", flags_.depths},
                       {"documents", flags_.n_documents},
-                      {"max_tokens", flags_.max_answer_tokens}};
+                      {"max_tokens", flags_.max_answer_tokens},
+                      {"text", flags_.text.string()},
+                      {"text_tokens", flags_.n_scored}};
   }
 
   MethodRow run(const MethodTrial& trial) {
@@ -173,10 +222,12 @@ class MethodTrials {
          .on_progress = [&](const std::string& t) { progress_.update(name + ": " + t); },
          .stop_requested = stop_requested},
         trial.length);
-    const Workload workload = model_.workload({.document_tokens = trial.length,
-                                               .tail_tokens = runner.tail_tokens(documents),
-                                               .n_sequences = flags_.eval.job.n_parallel},
-                                              ranks_.n_ranks);
+    const std::int64_t tail = text_.empty() ? 0 : kTextPrompt + flags_.n_scored;
+    const Workload workload =
+        model_.workload({.document_tokens = trial.length,
+                         .tail_tokens = std::max(tail, runner.tail_tokens(documents)),
+                         .n_sequences = flags_.eval.job.n_parallel},
+                        ranks_.n_ranks);
     const JobWork work{
         .model = &model_.source(), .heads = heads_of(trial), .profile = {}, .workload = workload};
     MethodRow row;
@@ -185,8 +236,10 @@ class MethodTrials {
       const ModelSpec& spec = model_.spec();
       row = row_of(runner.run(steps, name, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
                               documents));
+      row.length = trial.length;
+      if (!text_.empty() && !stop_requested()) predict_text(steps, row);
     });
-    row.length = trial.length;
+    row.asked_for = trial.asked_for;
     row.budget = trial.budget;
     row.heads = to_json(work.heads);
     row.kv_predicted = predicted_bytes(work);
@@ -208,6 +261,7 @@ class MethodTrials {
   const MethodsFlags& flags_;
   JobRanks& ranks_;
   EvalModel model_;
+  std::vector<std::int32_t> text_;
   ProgressLine progress_;
 };
 
@@ -223,6 +277,9 @@ Command add_eval_methods_command(CLI::App& eval) {
     longhaul eval methods -m examples/needle/model --lengths 4K -o methods
   Two of them, with parameters of their own:
     longhaul eval methods -m MODEL --method streaming:sink=8 snapkv:window=16,pool=max --budgets 10
+
+  The same, and how well each predicts a text's continuation:
+    longhaul eval methods -m MODEL --text book.txt -o methods
 
 budget is what a head keeps of a document; KV bytes are measured when a document is whole, before
 questions on it; predicted is what the planner's formula says.

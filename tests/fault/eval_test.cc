@@ -122,6 +122,31 @@ TEST_F(Eval, PerplexityScoresTextOfItsOwn) {
   EXPECT_EQ(score(read_file(folder_.path() / "again.json", 1 << 26)), first);
 }
 
+// Under a method that keeps everything a text's continuation is as likely token by token, in a fork
+// of its document, as in one piece.
+TEST_F(Eval, MethodsPredictATextAsOnePieceOfItWould) {
+  const std::string text = example("documents/harbour_log.txt");
+  const Ended methods = run("methods", {"--lengths", "400", "--budgets", "25", "--depths", "50",
+                                        "--method", "dense", "snapkv", "--text", text,
+                                        "--text-tokens", "40", "--weights", "f32", "-o", prefix()});
+  ASSERT_EQ(methods.status, 0) << methods.errors;
+  EXPECT_EQ(test::xml_problem(file(".svg")), "");
+  EXPECT_EQ(test::xml_problem(file(".perplexity.svg")), "");
+  const Json table = parse_json(file(".json"), "out.json");
+  const JsonField rows = JsonField(table, "out.json").at("rows");
+  ASSERT_EQ(rows.size(), 2U);
+  ASSERT_EQ(run("perplexity", {"-f", text, "--tokens", "472", "--policy", "dense", "--weights",
+                               "f32", "-o", prefix()})
+                .status,
+            0);
+  const Json scores = parse_json(file(".json"), "out.json");
+  const JsonField nll = JsonField(scores, "out.json").at("policies").at(0).at("nll");
+  double sum = 0;
+  for (std::size_t i = nll.size() - 40; i < nll.size(); ++i) sum += nll.at(i).as_number();
+  EXPECT_NEAR(std::log(rows.at(0).at("perplexity").as_number()), sum / 40, 1e-4);
+  EXPECT_GT(rows.at(1).at("perplexity").as_number(), 1);
+}
+
 TEST_F(Eval, SaysWhatIsWrong) {
   replace_file(folder_.path() / "ids", "1 2 x");
   const std::string ids = (folder_.path() / "ids").string();
@@ -133,6 +158,10 @@ TEST_F(Eval, SaysWhatIsWrong) {
       {"needle", {"--only-retrieval-head", "9:9", "--recent", "8"}, 2, "'9:9' names no head"},
       {"needle", {"-o", "/nowhere/x"}, 2, "there is no folder /nowhere"},
       {"needle", {"--haystack", "/nowhere.txt"}, 5, "/nowhere.txt"},
+      {"methods",
+       {"--lengths", "64K", "--depths", "50", "--text", example("documents/harbour_log.txt")},
+       2,
+       "65536 (--lengths), a prompt of 32 and 256 to predict"},
       {"perplexity", {}, 2, "which text?"},
       {"perplexity", {"-f", "/x", "--policy", "dense,more"}, 2, "'more' is none of dense, window"},
       {"perplexity", {"-f", "/x", "--policy", "duo"}, 2, "--policy duo needs --head-profile"},

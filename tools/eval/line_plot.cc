@@ -13,10 +13,11 @@
 namespace longhaul {
 namespace {
 
-constexpr double kWidth = 860;
+constexpr double kLeastWidth = 860;
 constexpr double kHeight = 460;
 constexpr double kPlotLeft = 76;
-constexpr double kPlotRight = 190;  // the legend stands there
+constexpr double kPlotEnd = 670;  // the legend stands behind it
+constexpr double kLetter = 7.5;   // about the width of one in a legend
 constexpr double kPlotTop = 64;
 constexpr double kPlotBottom = 60;
 constexpr Colour kGrid = {226, 226, 226};
@@ -80,7 +81,7 @@ struct Scales {
 };
 
 Scales scales_of(const LinePlot& plot) {
-  Scales s{.x = {.kind = plot.x_axis, .begin = kPlotLeft, .end = kWidth - kPlotRight},
+  Scales s{.x = {.kind = plot.x_axis, .begin = kPlotLeft, .end = kPlotEnd},
            .y = {.kind = plot.y_axis, .begin = kHeight - kPlotBottom, .end = kPlotTop}};
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   s.x.low = s.y.low = kInfinity;
@@ -116,11 +117,11 @@ void add_axes(SvgPicture& picture, const LinePlot& plot, const Scales& s) {
   }
   for (const double value : s.y.ticks(8)) {
     const double y = s.y.place(value);
-    picture.add_line(kPlotLeft, y, kWidth - kPlotRight, y, kGrid, 1);
+    picture.add_line(kPlotLeft, y, kPlotEnd, y, kGrid, 1);
     const std::string text = tick_text(value);
     picture.add(SvgText{.x = kPlotLeft - 8, .y = y + 4, .text = text, .anchor = TextAnchor::kEnd});
   }
-  picture.add(SvgText{.x = (kPlotLeft + kWidth - kPlotRight) / 2,
+  picture.add(SvgText{.x = (kPlotLeft + kPlotEnd) / 2,
                       .y = kHeight - 18,
                       .text = plot.x_name,
                       .anchor = TextAnchor::kMiddle});
@@ -167,7 +168,10 @@ std::vector<double> logarithmic_ticks(double low, double high, int max_ticks) {
 
 std::string to_svg(const LinePlot& plot) {
   const Scales s = scales_of(plot);
-  SvgPicture picture(kWidth, kHeight);
+  double width = kLeastWidth;
+  for (const LinePlot::Series& series : plot.series)
+    width = std::max(width, kPlotEnd + 60 + kLetter * static_cast<double>(series.name.size()));
+  SvgPicture picture(width, kHeight);
   picture.add(SvgText{.x = 16, .y = 24, .text = plot.title, .size = 15});
   picture.add(SvgText{.x = 16, .y = 44, .text = plot.subtitle, .colour = {102, 102, 102}});
   add_axes(picture, plot, s);
@@ -184,10 +188,10 @@ std::string to_svg(const LinePlot& plot) {
     }
     picture.add_path(points, colour, dashes);
     const double y = kPlotTop + 12 + 20 * static_cast<double>(i);
-    picture.add_path(fmt::format("{:.1f},{:.1f} {:.1f},{:.1f}", kWidth - kPlotRight + 10, y - 4,
-                                 kWidth - kPlotRight + 40, y - 4),
-                     colour, dashes);
-    picture.add(SvgText{.x = kWidth - kPlotRight + 44, .y = y, .text = plot.series[i].name});
+    picture.add_path(
+        fmt::format("{:.1f},{:.1f} {:.1f},{:.1f}", kPlotEnd + 10, y - 4, kPlotEnd + 40, y - 4),
+        colour, dashes);
+    picture.add(SvgText{.x = kPlotEnd + 44, .y = y, .text = plot.series[i].name});
   }
   return picture.text();
 }

@@ -35,9 +35,36 @@ TEST(MethodTable, ARowSumsUpARun) {
 TEST(MethodTable, IsWrittenInThreeForms) {
   const MethodTable table = table_of_one_run();
   EXPECT_THAT(to_csv(table),
-              HasSubstr("\n\"snapkv:capacity=10,window=2\",100,10,4,1,4096,4096,40.0,0.5000\n"));
+              HasSubstr("\n\"snapkv:capacity=10,window=2\",100,10,4,1,4096,4096,40.0,0.5000,,\n"));
   EXPECT_THAT(to_text(table), HasSubstr("1/4"));
   EXPECT_THAT(to_text(to_json(table)), HasSubstr(R"("kv_bytes":4096,"kv_bytes_predicted":4096)"));
+}
+
+TEST(MethodTable, OfATextHasPerplexitiesToo) {
+  MethodTable table = table_of_one_run();
+  EXPECT_THAT(to_text(table), testing::Not(HasSubstr("ppl")));
+  EXPECT_TRUE(perplexity_plot(table).series.empty());
+  table.rows[0].perplexity = 12.5;
+  table.rows[0].answer_tokens_per_s = 8;
+  EXPECT_THAT(to_text(table), HasSubstr("12.5"));
+  EXPECT_THAT(to_csv(table), HasSubstr(",12.5000,8.0000\n"));
+  EXPECT_THAT(perplexity_plot(table).series.at(0).points,
+              testing::ElementsAre(testing::Pair(10, 12.5)));
+}
+
+TEST(MethodTable, IsDrawnWithACurveForEachMethodAndLength) {
+  MethodTable table = table_of_one_run();
+  table.rows[0].asked_for = "snapkv";
+  table.rows.push_back(table.rows[0]);
+  table.rows[1].budget = 5;
+  table.rows.push_back(table.rows[0]);
+  table.rows[2].length = 200;
+  const LinePlot plot = answers_plot(table);
+  EXPECT_EQ(answers_plot(table_of_one_run()).series.at(0).name, "");
+  ASSERT_EQ(plot.series.size(), 2U);
+  EXPECT_EQ(plot.series[0].name, "snapkv, 100 tokens");
+  EXPECT_THAT(plot.series[0].points,
+              testing::ElementsAre(testing::Pair(5, 25), testing::Pair(10, 25)));
 }
 
 }  // namespace
