@@ -91,6 +91,7 @@ ModelSpec spec_of(const KvSpeedCase& c) {
 
 void fill(SequenceCache& cache, const KvSpeedCase& c) {
   std::minstd_rand random(2);
+  const std::size_t n_bytes = c.shape.bytes();
   for (const LayerId layer : cache.layout().layer_ids()) {
     for (const KvHeadId kv_head : cache.layout().kv_head_ids()) {
       HeadCache& head = cache.head(layer, kv_head);
@@ -98,7 +99,7 @@ void fill(SequenceCache& cache, const KvSpeedCase& c) {
       if (!place) throw Error(ErrorCode::kOutOfMemory, "the caches do not fit this machine");
       for (std::int64_t i = 0; i < place->n_blocks; ++i) {
         std::byte* block = head.writable_block(*place, i);
-        for (std::size_t at = 0; at + sizeof(std::uint32_t) <= c.shape.bytes();
+        for (std::size_t at = 0; at + sizeof(std::uint32_t) <= n_bytes;
              at += sizeof(std::uint32_t)) {
           const auto word = static_cast<std::uint32_t>(random());
           std::memcpy(block + at, &word, sizeof(word));

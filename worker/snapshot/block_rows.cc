@@ -38,6 +38,7 @@ class SideOfBlock {
       : shape_(shape),
         side_(side),
         slots_(slots),
+        words_begin_(side_at(shape, side)),
         lanes_(kv_lanes(kv_type_of(shape, side))),
         row_bytes_(row_bytes(shape, side, RowPart::kValues)) {}
 
@@ -83,11 +84,12 @@ class SideOfBlock {
   std::size_t group_bytes() const { return in_group(lanes_); }
   std::size_t rows_at(std::int64_t slot) const { return in_group(slot - slots_.begin); }
   // A group's words take as many bytes as its rows.
-  std::size_t words_at(std::int64_t first) const { return shape_.k_bytes() + in_group(first); }
+  std::size_t words_at(std::int64_t first) const { return words_begin_ + in_group(first); }
 
   const KvBlockShape& shape_;
   KvSide side_;
   Extent slots_;
+  std::size_t words_begin_;  // in the block
   std::int64_t lanes_;
   std::size_t row_bytes_;
 };

@@ -1,8 +1,8 @@
 #include "worker/snapshot/block_words.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "base/error.h"
 
@@ -21,15 +21,10 @@ void store(Words words, std::byte* to) { std::memcpy(to, &words, sizeof(words));
 
 // Eight codes of 4 bits: in rows dim i stands in bits 4 i, in blocks dims 0 to 3 stand in the lower
 // halves of bytes and 4 to 7 in the upper ones. Of one word or of four.
-template <typename T>
-T spread(T codes) {  // four codes, each to the lower half of a byte
-  codes = (codes | codes << 8) & 0x00ff00ffU;
-  return (codes | codes << 4) & 0x0f0f0f0fU;
-}
-template <typename T>
-T gather(T codes) {
-  codes = (codes | codes >> 4) & 0x00ff00ffU;
-  return (codes | codes >> 8) & 0x0000ffffU;
+template <int kDistance, typename T>
+T exchanged(T word, std::uint32_t lower) {  // bits of `lower`, and those at that distance above
+  const T differences = (word ^ word >> kDistance) & lower;
+  return word ^ differences ^ differences << kDistance;
 }
 struct AsTheyAre {
   template <typename T>
@@ -44,11 +39,11 @@ struct AsTheyAre {
 struct Int4Codes {
   template <typename T>
   static T to_block(T word) {
-    return spread(word & 0xffffU) | spread(word >> 16) << 4;
+    return exchanged<4>(exchanged<8>(word, 0x0000ff00U), 0x00f000f0U);
   }
   template <typename T>
   static T to_row(T word) {
-    return gather(word & 0x0f0f0f0fU) | gather((word >> 4) & 0x0f0f0f0fU) << 16;
+    return exchanged<8>(exchanged<4>(word, 0x00f000f0U), 0x0000ff00U);
   }
 };
 
@@ -99,76 +94,122 @@ void transpose(const Transposition& t, const Change& change) {
   }
 }
 
-// Rows of T, one for each of kLanes tokens, as words that hold one element of each, and back. The
-// rows of neighbouring tokens are `stride` elements apart.
-template <typename T, std::size_t kLanes>
-void interleave(const std::byte* rows, std::size_t stride, std::size_t n, std::byte* words) {
-  constexpr unsigned kBits = 8 * sizeof(T);
-  for (std::size_t i = 0; i < n; ++i) {
-    std::uint32_t word = 0;
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      T value;
-      std::memcpy(&value, rows + (lane * stride + i) * sizeof(T), sizeof(T));
-      word |= std::uint32_t{value} << (kBits * lane);
-    }
-    std::memcpy(words + 4 * i, &word, sizeof(word));
-  }
+// Values of kLanes neighbouring tokens: as many vectors of words, or 16 bytes of each token's row.
+template <std::size_t kLanes>
+using Tile = std::array<Words, kLanes>;
+
+// Every second element of two vectors, and the others; and the other way.
+using Bytes = std::uint8_t __attribute__((vector_size(16)));
+using Halves = std::uint16_t __attribute__((vector_size(16)));
+template <typename Elements>
+struct Two {
+  Elements first;
+  Elements second;
+};
+Two<Halves> part(Halves a, Halves b) {
+  return {__builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14),
+          __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15)};
 }
-template <typename T, std::size_t kLanes>
-void part(const std::byte* words, std::size_t n, std::byte* rows, std::size_t stride) {
-  constexpr unsigned kBits = 8 * sizeof(T);
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    for (std::size_t i = 0; i < n; ++i) {
-      std::uint32_t word = 0;
-      std::memcpy(&word, words + 4 * i, sizeof(word));
-      const auto value = static_cast<T>(word >> (kBits * lane));
-      std::memcpy(rows + (lane * stride + i) * sizeof(T), &value, sizeof(T));
-    }
-  }
+Two<Halves> interleave(Halves a, Halves b) {
+  return {__builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11),
+          __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)};
+}
+Two<Bytes> part(Bytes a, Bytes b) {
+  return {__builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+          __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)};
+}
+Two<Bytes> interleave(Bytes a, Bytes b) {
+  return {
+      __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+      __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)};
 }
 
-// 4-bit codes of eight tokens: a word of a block has one dim of each, a byte of a row two dims. Two
-// words become two others that have the row bytes of tokens 0 to 3 and of 4 to 7, and back.
+// Halves of two tokens.
+Tile<2> rows_of(const Tile<2>& words) {
+  const auto [first, second] = part(Halves(words[0]), Halves(words[1]));
+  return {Words(first), Words(second)};
+}
+Tile<2> words_of(const Tile<2>& rows) {
+  const auto [first, second] = interleave(Halves(rows[0]), Halves(rows[1]));
+  return {Words(first), Words(second)};
+}
+
+// Bytes of four.
+Tile<4> rows_of(const Tile<4>& words) {
+  const auto [even0, odd0] = part(Bytes(words[0]), Bytes(words[1]));
+  const auto [even1, odd1] = part(Bytes(words[2]), Bytes(words[3]));
+  const auto [row0, row2] = part(even0, even1);
+  const auto [row1, row3] = part(odd0, odd1);
+  return {Words(row0), Words(row1), Words(row2), Words(row3)};
+}
+Tile<4> words_of(const Tile<4>& rows) {
+  const auto [even0, even1] = interleave(Bytes(rows[0]), Bytes(rows[2]));
+  const auto [odd0, odd1] = interleave(Bytes(rows[1]), Bytes(rows[3]));
+  const auto [words0, words1] = interleave(even0, odd0);
+  const auto [words2, words3] = interleave(even1, odd1);
+  return {Words(words0), Words(words1), Words(words2), Words(words3)};
+}
+
+// Codes of 4 bits of eight: a word of a block has one dim of each, a byte of a row two dims. Two
+// neighbouring words, of an even dim and an odd one, become two others that have the row bytes of
+// tokens 0 to 3 and of 4 to 7, and back.
 constexpr std::uint32_t kLow = 0x0f0f0f0fU;
-constexpr std::size_t kAtOnce = 32;  // bytes of a row
-using Bytes = std::array<std::byte, 4 * kAtOnce>;
 
-void interleave_int4(const std::byte* rows, std::size_t n_dims, std::byte* words) {
-  const std::size_t stride = n_dims / 2;
-  for (std::size_t first = 0; first < stride; first += kAtOnce) {
-    const std::size_t n = std::min(kAtOnce, stride - first);
-    Bytes lower;
-    Bytes upper;
-    interleave<std::uint8_t, 4>(rows + first, stride, n, lower.data());
-    interleave<std::uint8_t, 4>(rows + 4 * stride + first, stride, n, upper.data());
-    for (std::size_t i = 0; i < n; ++i) {
-      std::uint32_t low = 0;
-      std::uint32_t high = 0;
-      std::memcpy(&low, lower.data() + 4 * i, sizeof(low));
-      std::memcpy(&high, upper.data() + 4 * i, sizeof(high));
-      const std::array two = {(low & kLow) | (high & kLow) << 4,
-                              (low >> 4 & kLow) | (high & ~kLow)};
-      std::memcpy(words + 8 * (first + i), two.data(), sizeof(two));
-    }
+Tile<8> rows_of(const Tile<8>& words) {
+  Tile<4> lower;
+  Tile<4> upper;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Words even = __builtin_shufflevector(words[2 * i], words[2 * i + 1], 0, 2, 4, 6);
+    const Words odd = __builtin_shufflevector(words[2 * i], words[2 * i + 1], 1, 3, 5, 7);
+    lower[i] = (even & kLow) | (odd & kLow) << 4;
+    upper[i] = (even >> 4 & kLow) | (odd & ~kLow);
   }
+  lower = rows_of(lower);
+  upper = rows_of(upper);
+  return {lower[0], lower[1], lower[2], lower[3], upper[0], upper[1], upper[2], upper[3]};
 }
-void part_int4(const std::byte* words, std::size_t n_dims, std::byte* rows) {
-  const std::size_t stride = n_dims / 2;
-  for (std::size_t first = 0; first < stride; first += kAtOnce) {
-    const std::size_t n = std::min(kAtOnce, stride - first);
-    Bytes lower;
-    Bytes upper;
-    for (std::size_t i = 0; i < n; ++i) {
-      std::array<std::uint32_t, 2> two;  // the even dim and the odd one
-      std::memcpy(two.data(), words + 8 * (first + i), sizeof(two));
-      const std::uint32_t low = (two[0] & kLow) | (two[1] & kLow) << 4;
-      const std::uint32_t high = (two[0] >> 4 & kLow) | (two[1] & ~kLow);
-      std::memcpy(lower.data() + 4 * i, &low, sizeof(low));
-      std::memcpy(upper.data() + 4 * i, &high, sizeof(high));
-    }
-    part<std::uint8_t, 4>(lower.data(), n, rows + first, stride);
-    part<std::uint8_t, 4>(upper.data(), n, rows + 4 * stride + first, stride);
+Tile<8> words_of(const Tile<8>& rows) {
+  const Tile<4> lower = words_of(Tile<4>{rows[0], rows[1], rows[2], rows[3]});
+  const Tile<4> upper = words_of(Tile<4>{rows[4], rows[5], rows[6], rows[7]});
+  Tile<8> words;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Words even = (lower[i] & kLow) | (upper[i] & kLow) << 4;
+    const Words odd = (lower[i] >> 4 & kLow) | (upper[i] & ~kLow);
+    words[2 * i] = __builtin_shufflevector(even, odd, 0, 4, 1, 5);
+    words[2 * i + 1] = __builtin_shufflevector(even, odd, 2, 6, 3, 7);
   }
+  return words;
+}
+
+// Calls use(first byte of a row, bytes of each row from there on) for tile after tile; the last one
+// may be cut.
+template <typename Use>
+void each_tile(std::size_t n_row_bytes, const Use& use) {
+  std::size_t at = 0;
+  for (; at + sizeof(Words) <= n_row_bytes; at += sizeof(Words))
+    use(at, std::integral_constant<std::size_t, sizeof(Words)>());
+  if (at < n_row_bytes) use(at, n_row_bytes - at);
+}
+
+template <std::size_t kLanes>
+void tokens_to_rows(const std::byte* words, std::size_t n_row_bytes, std::byte* rows) {
+  each_tile(n_row_bytes, [&](std::size_t at, auto n) {
+    Tile<kLanes> tile{};
+    std::memcpy(tile.data(), words + kLanes * at, kLanes * n);
+    tile = rows_of(tile);
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      std::memcpy(rows + lane * n_row_bytes + at, &tile[lane], n);
+  });
+}
+template <std::size_t kLanes>
+void tokens_from_rows(const std::byte* rows, std::size_t n_row_bytes, std::byte* words) {
+  each_tile(n_row_bytes, [&](std::size_t at, auto n) {
+    Tile<kLanes> tile{};
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      std::memcpy(&tile[lane], rows + lane * n_row_bytes + at, n);
+    tile = words_of(tile);
+    std::memcpy(words + kLanes * at, tile.data(), kLanes * n);
+  });
 }
 
 std::int64_t n_words(const KvBlockShape& shape) { return shape.head_dim / kv_lanes(shape.k_type); }
@@ -206,11 +247,11 @@ void values_to_rows(const KvBlockShape& shape, const std::byte* words, std::byte
       std::memcpy(rows, words, 4 * n);
       return;
     case KvType::kBf16:
-      return part<std::uint16_t, 2>(words, n, rows, n);
+      return tokens_to_rows<2>(words, 2 * n, rows);
     case KvType::kInt8:
-      return part<std::uint8_t, 4>(words, n, rows, n);
+      return tokens_to_rows<4>(words, n, rows);
     case KvType::kInt4:
-      return part_int4(words, n, rows);
+      return tokens_to_rows<8>(words, n / 2, rows);
     case KvType::kKivi4:
     case KvType::kKivi2:
       break;
@@ -225,11 +266,11 @@ void values_from_rows(const KvBlockShape& shape, const std::byte* rows, std::byt
       std::memcpy(words, rows, 4 * n);
       return;
     case KvType::kBf16:
-      return interleave<std::uint16_t, 2>(rows, n, n, words);
+      return tokens_from_rows<2>(rows, 2 * n, words);
     case KvType::kInt8:
-      return interleave<std::uint8_t, 4>(rows, n, n, words);
+      return tokens_from_rows<4>(rows, n, words);
     case KvType::kInt4:
-      return interleave_int4(rows, n, words);
+      return tokens_from_rows<8>(rows, n / 2, words);
     case KvType::kKivi4:
     case KvType::kKivi2:
       break;

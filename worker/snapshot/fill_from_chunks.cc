@@ -82,7 +82,7 @@ class ChunkReader {
   }
 
   void read_chunk(const SavedChunk& chunk, Piece& bytes) {
-    bytes.resize(static_cast<std::size_t>(chunk.n_bytes));
+    bytes.set_size(static_cast<std::size_t>(chunk.n_bytes));
     files_[static_cast<std::size_t>(chunk.file)]->read(chunk.offset, bytes);
     if (tag_of(bytes) != chunk.tag) {
       fail(args_.header, chunk.file,

@@ -10,6 +10,8 @@ namespace {
 constexpr std::uint64_t kModulus = 65535;
 // The lanes of a vector: words i, i + kLanes, ... are added up apart, and weighed in the end.
 constexpr std::size_t kLanes = 8;
+using Halves = std::uint16_t __attribute__((vector_size(16)));
+using Sum = std::uint32_t __attribute__((vector_size(16)));  // of four lanes
 // So many words of a lane that sums of sums fit 32 bits: 65535 * 360 * 361 / 2 < 2^32.
 constexpr std::size_t kLongest = 360;
 
@@ -26,23 +28,24 @@ std::uint64_t fold(std::uint64_t sum) {
 
 // `n` words of each lane.
 void add_lanes(const std::byte* words, std::size_t n, Sums& sums) {
-  std::array<std::uint32_t, kLanes> sum{};
-  std::array<std::uint32_t, kLanes> prefixes{};
+  std::array<Sum, 2> sum{};
+  std::array<Sum, 2> prefixes{};
   for (std::size_t i = 0; i < n; ++i) {
-    std::array<std::uint16_t, kLanes> word;
-    std::memcpy(word.data(), words + i * sizeof(word), sizeof(word));
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      sum[lane] += word[lane];
-      prefixes[lane] += sum[lane];
-    }
+    Halves word;
+    std::memcpy(&word, words + i * sizeof(word), sizeof(word));
+    sum[0] += Sum(__builtin_shufflevector(word, Halves{}, 0, 8, 1, 9, 2, 10, 3, 11));
+    sum[1] += Sum(__builtin_shufflevector(word, Halves{}, 4, 12, 5, 13, 6, 14, 7, 15));
+    prefixes[0] += sum[0];
+    prefixes[1] += sum[1];
   }
   // Word j of a lane stands before n * kLanes - (j * kLanes + lane) ends of prefixes, itself
   // included: kLanes * (n - j) - lane.
   std::uint64_t all = 0;
   std::uint64_t weighed = 0;
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    all += sum[lane];
-    weighed += kLanes * std::uint64_t{prefixes[lane]} - lane * std::uint64_t{sum[lane]};
+    const std::uint64_t of_lane = sum[lane / 4][lane % 4];
+    all += of_lane;
+    weighed += kLanes * std::uint64_t{prefixes[lane / 4][lane % 4]} - lane * of_lane;
   }
   sums.prefixes = fold(sums.prefixes + n * kLanes * sums.words + weighed);
   sums.words = fold(sums.words + all);

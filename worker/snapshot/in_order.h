@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <vector>
+#include <memory>
 
 namespace longhaul {
 
@@ -12,10 +12,34 @@ namespace longhaul {
 // of the operators.
 int n_file_threads();
 
+// Bytes that are written before they are read: a new size clears nothing, and takes memory only
+// where it is the largest so far.
+class Piece {
+ public:
+  void set_size(std::size_t n_bytes) {
+    if (n_bytes > room_) {
+      bytes_ = std::make_unique_for_overwrite<std::byte[]>(n_bytes);
+      room_ = n_bytes;
+    }
+    size_ = n_bytes;
+  }
+  std::byte* data() { return bytes_.get(); }
+  const std::byte* data() const { return bytes_.get(); }
+  std::size_t size() const { return size_; }
+  std::byte* begin() { return data(); }  // for std::span
+  std::byte* end() { return data() + size_; }
+  const std::byte* begin() const { return data(); }
+  const std::byte* end() const { return data() + size_; }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  std::size_t room_ = 0;
+  std::size_t size_ = 0;
+};
+
 // Calls make(i, buffer) for each i of [0, n) on threads and then take(i, buffer) for each in order
 // on the calling one. A few pieces are made ahead; their buffers are used again. Blocks; throws the
 // first exception of either when all threads have ended.
-using Piece = std::vector<std::byte>;
 void in_order(std::int64_t n, const std::function<void(std::int64_t, Piece&)>& make,
               const std::function<void(std::int64_t, Piece&)>& take);
 

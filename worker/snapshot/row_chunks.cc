@@ -35,7 +35,7 @@ void make_chunk(const KvBlockShape& shape, RowSet set, std::span<const BlockRun>
                 const RowChunk& chunk, Piece& to) {
   const std::size_t n_row_bytes = row_bytes(shape, set.side, set.part);
   const std::size_t n_bytes = static_cast<std::size_t>(chunk.chunk_rows) * n_row_bytes;
-  to.resize(n_bytes + sizeof(std::uint32_t));
+  to.set_size(n_bytes + sizeof(std::uint32_t));
   std::byte* row = to.data();
   std::int64_t skip = chunk.first_in_run;
   std::int64_t n_left = chunk.rows.size();
@@ -55,7 +55,7 @@ void make_chunk(const KvBlockShape& shape, RowSet set, std::span<const BlockRun>
   std::fill(row, to.data() + n_bytes, std::byte{0});
   const std::uint32_t sum = fletcher32(std::span(to).first(n_bytes));
   for (std::size_t i = 0; i < sizeof(sum); ++i)
-    to[n_bytes + i] = static_cast<std::byte>(sum >> 8 * i);
+    to.data()[n_bytes + i] = static_cast<std::byte>(sum >> 8 * i);
 }
 
 }  // namespace longhaul

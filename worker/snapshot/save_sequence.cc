@@ -6,6 +6,7 @@
 #include <array>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <thread>
 
@@ -154,8 +155,11 @@ Preparation prepare(const SavedSequence& saved, bool goes_on, std::optional<Appe
     throw Error(ErrorCode::kIo,
                 fmt::format("cannot create folder {}: {}", saved.folder.string(), error.message()));
   }
+  const fs::path lock_path = saved.folder / (saved.name + ".lock");
+  // A lock's name need not outlast a crash: for a file that is there, no folder is synced.
+  std::ofstream(lock_path, std::ios::app).close();
   try {
-    lock.emplace(saved.folder / (saved.name + ".lock"));
+    lock.emplace(lock_path);
   } catch (const Error& busy) {
     if (busy.code() != ErrorCode::kFailedPrecondition) throw;
     LONGHAUL_LOG(kWarning, kSnapshot, "{}: left to the process that is writing it",

@@ -16,7 +16,7 @@ TEST(InOrder, PiecesComeInOrderWhoeverMadeThem) {
   for (const std::int64_t n : {0, 1, 2, 7, 500}) {
     std::vector<std::int64_t> taken;
     in_order(
-        n, [](std::int64_t i, Piece& to) { to.assign(static_cast<std::size_t>(i % 7), {}); },
+        n, [](std::int64_t i, Piece& to) { to.set_size(static_cast<std::size_t>(i % 7)); },
         [&](std::int64_t i, const Piece& piece) {
           EXPECT_EQ(piece.size(), static_cast<std::size_t>(i % 7));
           taken.push_back(i);
