@@ -64,6 +64,19 @@ class RandomDocument {
   SaveSequence save(const fs::path& folder) const {
     return {{1}, folder.string(), "doc", tokens_, {{"content_id", "1"}}};
   }
+  // Once its first half is read.
+  SaveSequence save_half(const fs::path& folder) const {
+    SaveSequence save = this->save(folder);
+    save.tokens.resize(tokens_.size() / 2);
+    save.facts = {{"content_id", "0"}};
+    return save;
+  }
+  RestoreSequence restore_half(const fs::path& folder) const {
+    RestoreSequence restore = this->restore(folder);
+    restore.content_id = "0";
+    restore.n_tokens /= 2;
+    return restore;
+  }
   RestoreSequence restore(const fs::path& folder) const {
     return {.sequence = {1},
             .folder = folder.string(),
@@ -82,16 +95,25 @@ class RandomDocument {
         DecodeBatch{.rows = {{.sequence = {2}, .token = 7}}},
         PrefillChunk{.sequence = {1}, .tokens = more_, .score_logprobs = 3}};
   }
-  Worker alone() const {
-    return Worker({.weights = weights_,
-                   .heads = heads_,
-                   .k_type = kv_.k_type,
-                   .v_type = kv_.v_type,
-                   .block_size = 16,
-                   .n_threads = 1});
+  // Of one rank that reads it and is asked; before them what restoring gives.
+  std::vector<StepResult> answers_alone() const {
+    Worker alone({.weights = weights_,
+                  .heads = heads_,
+                  .k_type = kv_.k_type,
+                  .v_type = kv_.v_type,
+                  .block_size = 16,
+                  .n_threads = 1});
+    for (const StepCommand& command : read()) done(alone.step(command));
+    std::vector<StepResult> answers = {StepDone{}};
+    for (const StepCommand& command : ask()) answers.push_back(alone.step(command));
+    return answers;
+  }
+  // What its logits may differ by from those.
+  double tolerance() const {
+    const bool is_exact = kv_.k_type == KvType::kF32 && kv_.v_type == KvType::kF32;
+    return logits_tolerance(is_exact ? DType::kF32 : DType::kBf16).absolute;
   }
   Random& random() { return random_; }
-  const KvFormat& kv() const { return kv_; }
   void set_types(KvType k_type, KvType v_type) { kv_.k_type = k_type, kv_.v_type = v_type; }
 
  private:
@@ -152,19 +174,13 @@ TEST_P(RestoreOnRing, AnswersAreThoseOfARankThatReadTheDocument) {
     const TemporaryFolder folder;
     document.run(document.plan(GetParam(), 16),
                  script_of(document.read(), document.save(folder.path())));
-    Worker alone = document.alone();
-    for (const StepCommand& command : document.read()) done(alone.step(command));
-    std::vector<StepResult> want = {StepDone{}};
-    for (const StepCommand& command : document.ask()) want.push_back(alone.step(command));
-    const bool is_exact =
-        document.kv().k_type == KvType::kF32 && document.kv().v_type == KvType::kF32;
-    const double tolerance = logits_tolerance(is_exact ? DType::kF32 : DType::kBf16).absolute;
+    const std::vector<StepResult> want = document.answers_alone();
     for (const std::int64_t n_ranks : {1, 3, 5}) {
       SCOPED_TRACE(testing::Message() << "on " << n_ranks << " ranks");
       std::vector<StepCommand> script = document.ask();
       script.insert(script.begin(), document.restore(folder.path()));
       const Plan there = document.plan(n_ranks, 16 * document.random().integer(1, 3));
-      EXPECT_EQ(difference(want, document.run(there, script).results, tolerance), "");
+      EXPECT_EQ(difference(want, document.run(there, script).results, document.tolerance()), "");
     }
   }
 }
@@ -219,62 +235,76 @@ TEST_P(RestoreOnRing, ChosenTokensComeBackWithWhatTheirMethodsGoOnWith) {
                  script_of(document.read(), document.save(folder.path())));
     const SavedHeader header = read_saved_header(folder.path() / "doc.h5");
     EXPECT_EQ(header.is_cut, is_cut);
-    Worker alone = document.alone();
-    for (const StepCommand& command : document.read()) done(alone.step(command));
-    std::vector<StepResult> want = {StepDone{}};
-    for (const StepCommand& command : document.ask()) want.push_back(alone.step(command));
-    for (const std::int64_t n_ranks : {1, 3}) {
+    const std::vector<StepResult> want = document.answers_alone();
+    for (const std::int64_t n_ranks : {1, 3, 5}) {
       SCOPED_TRACE(testing::Message() << "on " << n_ranks << " ranks");
       std::vector<StepCommand> script = document.ask();
       script.insert(script.begin(), document.restore(folder.path()));
       const Plan there = document.plan(n_ranks, 16 * document.random().integer(1, 3));
-      EXPECT_EQ(difference(want, document.run(there, script).results,
-                           logits_tolerance(DType::kF32).absolute),
-                "");
+      EXPECT_EQ(difference(want, document.run(there, script).results, document.tolerance()), "");
     }
   }
 }
 
-// Chunk by chunk, each on other ranks, which write only what came since, while they read on.
+// A document whose second half other ranks read, and about which others still are asked.
+struct PlansOfHalves {
+  Plan first;
+  Plan second;
+  Plan asked;
+};
+// With one save after each half, of everything.
+std::vector<StepDone> answers_of_saves(const RandomDocument& document, const PlansOfHalves& plans,
+                                       const fs::path& folder) {
+  const std::vector<StepCommand> read = document.read();
+  document.run(plans.first, {read[0], read[1], document.save_half(folder / "half")});
+  document.run(plans.second,
+               {document.restore_half(folder / "half"), read[2], document.save(folder / "whole")});
+  std::vector<StepCommand> script = document.ask();
+  script.insert(script.begin(), document.restore(folder / "whole"));
+  return document.run(plans.asked, script).results;
+}
+// With files that go on: the second save writes only what came since, and both are written beside
+// what is read next, which is not in them.
+std::vector<StepDone> answers_of_files_that_go_on(const RandomDocument& document,
+                                                  const PlansOfHalves& plans,
+                                                  const fs::path& folder) {
+  const std::vector<StepCommand> read = document.read();
+  SaveSequence half = document.save_half(folder);
+  half.goes_on = true;
+  SaveSequence whole = document.save(folder);
+  whole.goes_on = true;
+  document.run(plans.first, {read[0], read[1], half, read[2], FinishSave{}});
+  const SavedHeader begun = read_saved_header(folder / "doc.h5");
+  document.run(plans.second, {document.restore_half(folder), read[2], whole, document.ask().back(),
+                              FinishSave{}});
+  const SavedHeader header = read_saved_header(folder / "doc.h5");
+  EXPECT_EQ(header.generation, 1);
+  EXPECT_EQ(header.parts.size(), (header.is_cut ? 0 : begun.parts.size()) + 3);
+  if (!header.is_cut) {
+    EXPECT_GT(header.n_bytes(), begun.n_bytes());
+  }
+  std::vector<StepCommand> script = document.ask();
+  script.insert(script.begin(), document.restore(folder));
+  return document.run(plans.asked, script).results;
+}
+
 TEST_P(RestoreOnRing, FilesThatGoOnHoldWhatOneSaveHolds) {
   for (int round = 0; round < 4 * intensity(); ++round) {
     const auto seed = seed_of(GetParam(), 200 + round);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     RandomDocument document(seed, types_of(round).first, types_of(round).second);
-    const bool is_cut = round % 4 > 0 && document.choose(round % 4 - 1);
+    const bool chooses = round % 4 > 0;
+    if (chooses) document.choose(round % 4 - 1);
+    const PlansOfHalves plans = {document.plan(GetParam(), 16), document.plan(3, 16),
+                                 document.plan(2, 32)};
     const TemporaryFolder folder;
-    const Plan here = document.plan(GetParam(), 16);
-    const std::vector<StepCommand> read = document.read();
-    SaveSequence begun = document.save(folder.path() / "on");
-    begun.tokens = std::get<PrefillChunk>(read[1]).tokens;
-    begun.facts = {{"content_id", "0"}};
-    begun.goes_on = true;
-    SaveSequence whole = document.save(folder.path() / "on");
-    whole.goes_on = true;
-    // Written beside what comes next, which is not in it.
-    document.run(here, {read[0], read[1], begun, read[2], FinishSave{}});
-    const std::int64_t n_begun = read_saved_header(folder.path() / "on" / "doc.h5").n_bytes();
-    RestoreSequence restore = document.restore(folder.path() / "on");
-    restore.content_id = "0";
-    restore.n_tokens = static_cast<std::int64_t>(begun.tokens.size());
-    document.run(document.plan(3, 16),
-                 {restore, read[2], whole, document.ask().back(), FinishSave{}});
-    const SavedHeader header = read_saved_header(folder.path() / "on" / "doc.h5");
-    EXPECT_EQ(header.generation, 1);
-    EXPECT_EQ(header.parts.size(), static_cast<std::size_t>(is_cut ? 3 : 3 + GetParam()));
-    if (!is_cut) {
-      EXPECT_GT(header.n_bytes(), n_begun);
-    }
-    Worker alone = document.alone();
-    for (const StepCommand& command : read) done(alone.step(command));
-    std::vector<StepResult> want = {StepDone{}};
-    for (const StepCommand& command : document.ask()) want.push_back(alone.step(command));
-    std::vector<StepCommand> script = document.ask();
-    script.insert(script.begin(), document.restore(folder.path() / "on"));
-    const bool is_exact =
-        document.kv().k_type == KvType::kF32 && document.kv().v_type == KvType::kF32;
-    const double tolerance = logits_tolerance(is_exact ? DType::kF32 : DType::kBf16).absolute;
-    EXPECT_EQ(difference(want, document.run(document.plan(2, 32), script).results, tolerance), "");
+    const auto got = answers_of_files_that_go_on(document, plans, folder.path() / "on");
+    const auto of_saves = answers_of_saves(document, plans, folder.path());
+    EXPECT_EQ(difference({of_saves.begin(), of_saves.end()}, got, 0), "");
+    // Rounded caches amplify a float's rounding, which may decide between tokens whose scores are
+    // close: that choices are those of one rank is shown with f32.
+    if (chooses) continue;
+    EXPECT_EQ(difference(document.answers_alone(), got, document.tolerance()), "");
   }
 }
 
