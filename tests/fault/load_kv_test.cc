@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "base/file.h"
 #include "tests/fault/ranked_job.h"
@@ -79,7 +80,8 @@ TEST_F(LoadKv, EveryPolicyComesBack) {
   for (const std::string policy :
        {"dense", "streaming:sink=4,window=300,positions=cache", "window:window=300",
         "infinite:sink=4,cap=300,slide=50,positions=cache", "snapkv:capacity=300",
-        "tova:capacity=400,after=token"}) {
+        "tova:capacity=400,after=token", "h2o:capacity=400,recent=200",
+        "quest:budget=320,page=16,dense=1"}) {
     SCOPED_TRACE(policy);
     const std::string name = policy.substr(0, policy.find(':'));
     fs::remove_all(caches());
@@ -93,10 +95,59 @@ TEST_F(LoadKv, EveryPolicyComesBack) {
   }
 }
 
-TEST_F(LoadKv, OtherHeadsAreRefusedByName) {
+TEST_F(LoadKv, WhatFilesHaveNoFormForIsRefusedByNameBeforeAnythingIsRead) {
+  struct Case {
+    Words words;
+    std::string named;
+  };
+  const std::vector<Case> cases = {
+      {{"--policy", "razor:window=300"}, "what compensation keys (razor) are made of"},
+      {{"--policy", "fastgen"}, "the recipes that heads go by (fastgen)"},
+      {{"--policy", "snapkv:capacity=300,group=each"},
+       "which query heads see which tokens (group=each)"},
+      {{"--cache-type-k", "kivi4"}, "keys of type kivi4 and values of type bf16"},
+      {{"--cache-type-k", "int8", "--cache-type-v", "kivi2"},
+       "keys of type int8 and values of type kivi2"}};
+  fs::create_directories(caches());
+  for (const Case& each : cases) {
+    for (const std::string flag : {"--save-kv", "--load-kv"}) {
+      SCOPED_TRACE(flag + ": " + each.named);
+      Words words = each.words;
+      words.insert(words.end(), {flag, caches().string()});
+      const std::string printed = run_without_profile("refused.jsonl", words, 4);
+      EXPECT_THAT(printed, HasSubstr(flag + ": " + each.named + " cannot be saved yet"));
+      EXPECT_FALSE(fs::exists(folder() / "refused.jsonl"));
+      EXPECT_TRUE(fs::is_empty(caches()));
+    }
+  }
+}
+
+TEST_F(LoadKv, OtherHeadsWeightsAndModelsAreRefusedByName) {
   save();
-  EXPECT_THAT(run("out.jsonl", {"--load-kv", caches().string(), "--recent", "200"}, 2),
-              HasSubstr("heads.recent: was 128, now 200"));
+  const auto refusal = [&](const Words& more) {
+    Words words = {"--load-kv", caches().string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return run("out.jsonl", words, 2);
+  };
+  EXPECT_THAT(refusal({"--recent", "200"}), HasSubstr("heads.recent: was 128, now 200"));
+  EXPECT_THAT(refusal({"--sink", "8"}), HasSubstr("heads.sink: was 16, now 8"));
+  EXPECT_THAT(refusal({"--weights", "f32"}), HasSubstr("weights: was"));
+  // A byte in one of its files makes it another model.
+  const std::vector<std::pair<std::string, std::string>> changes = {
+      {"tokenizer.json", "model.tokenizer_sha256: was"},
+      {"config.json", "model.config_sha256: was"},
+      {"model.safetensors", "model.weights.model.safetensors"}};
+  for (const auto& [file, named] : changes) {
+    SCOPED_TRACE(file);
+    const fs::path model = folder() / ("model with another " + file);
+    fs::copy(example_path("model"), model);
+    std::fstream(model / file, std::ios::in | std::ios::out | std::ios::binary)
+        .seekp(file == "model.safetensors" ? -1 : 0, std::ios::end)
+        .put('\n');
+    Words words = command(folder() / "out.jsonl", {"--load-kv", caches().string()});
+    *(std::find(words.begin(), words.end(), "-m") + 1) = model.string();
+    EXPECT_THAT(run_words(words, 2), HasSubstr(named));
+  }
 }
 
 TEST_F(LoadKv, ADamagedFileEndsTheRunOrIsWrittenAnew) {
