@@ -76,7 +76,8 @@ double mean_distance(std::span<const float> got, std::span<const double> want) {
 }
 
 // A value that differs in its last bit may get the neighbouring code, so few differ by more than
-// float32's rounding; any other rule differs in all.
+// float32's rounding; any other rule differs in all. From one code to the next is a 15th of a
+// group's range with 4 bits, a third with 2.
 TEST(GroupedCaches, EqualTheReferenceWithKivisRule) {
   for_grouped_cases(8, [](GroupedCase& c, std::uint64_t seed) {
     const TemporaryFolder folder;
@@ -99,7 +100,7 @@ TEST(GroupedCaches, EqualTheReferenceWithKivisRule) {
     };
     const int bits = c.type == KvType::kKivi4 ? 4 : 2;
     const double ours = distance_of(bits, c.block_size);
-    EXPECT_LT(ours, 2e-3);
+    EXPECT_LT(ours, bits == 4 ? 2e-3 : 2e-2);
     EXPECT_GT(distance_of(0, c.block_size), 3 * ours + 1e-4) << "nothing quantised";
     EXPECT_GT(distance_of(bits, 96), 3 * ours + 1e-4) << "another residual";
     EXPECT_GT(distance_of(6 - bits, c.block_size), 3 * ours + 1e-4) << "other codes";
