@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "model/heads/cache_method.h"
 #include "tests/multirank/ring_cases.h"
 #include "tests/property/chosen_tokens.h"
 #include "tests/property/worker_cases.h"
@@ -51,8 +52,18 @@ class RandomDocument {
                          .tokens = {tokens_.begin() + half, tokens_.end()},
                          .after = AfterPrefill::kDocumentEnd}};
   }
-  // All heads choose tokens by attention, of one kind of method or another.
+  // All heads choose tokens by attention, of one kind of method or another; the last kind chooses
+  // pages for each query.
+  static constexpr std::int64_t kKinds = 4;
   bool choose(std::int64_t kind) {
+    if (kind == kKinds - 1) {
+      const QuestMethod quest{.budget = 16 * random_.integer(2, 5),
+                              .page = 16,
+                              .dense = random_.integer(0, spec_.n_layers - 1)};
+      heads_ = method_heads(spec_, HeadRoles::all_retrieval(spec_.n_layers, spec_.n_kv_heads),
+                            {.all = quest, .full = std::nullopt});
+      return false;
+    }
     KeepBudget keep = kind == 0   ? random_budget(random_, KeepWhen::kAfterDocument)
                       : kind == 1 ? random_eviction(random_)
                                   : random_budget(random_, KeepWhen::kAfterPrompt);
@@ -225,7 +236,7 @@ TEST_P(RestoreOnRing, WhatFollowsIsBitForBitWhatItWouldHaveBeen) {
 }
 
 TEST_P(RestoreOnRing, ChosenTokensComeBackWithWhatTheirMethodsGoOnWith) {
-  for (int kind = 0; kind < 3; ++kind) {
+  for (int kind = 0; kind < RandomDocument::kKinds; ++kind) {
     const auto seed = seed_of(GetParam(), 400 + kind);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     RandomDocument document(seed, KvType::kF32, KvType::kF32);
