@@ -1,8 +1,7 @@
 #include "kernels/cpu/int8_linear.h"
 
-#include <algorithm>
-
 #include "kernels/cpu/isa/kernels.h"
+#include "kernels/cpu/panel_tasks.h"
 #include "kernels/cpu/parallel.h"
 
 namespace longhaul {
@@ -46,22 +45,12 @@ void int8_linear(const LinearArgs& args) {
   const WeightView& w = args.weight;
   const cpu::Int8X x = quantise(args);
   const std::int64_t n_rows = args.x.dim(0);
-  const std::int64_t end = w.first_lane + w.n_out;
-  // Tasks: blocks of rows, and of each as many cuts of the lanes as there is work for.
-  const std::int64_t n_tiles = ceil_div(end, cpu::kInt8TileLanes);
-  const std::int64_t n_cuts =
-      std::min(n_tiles, n_row_tasks(end * std::min(n_rows, cpu::kInt8TaskRows), w.n_in, 131072));
   const bool by_amx = kernels.amx_int8_linear != nullptr && n_rows >= kAmxRows;
   const std::size_t scratch_bytes =
       by_amx ? kernels.amx_int8_scratch_bytes(w.group)
              : static_cast<std::size_t>(cpu::kInt8TaskRows * cpu::kInt8TileLanes) * sizeof(float);
-  const std::int64_t n_blocks = ceil_div(n_rows, cpu::kInt8TaskRows);
-  parallel_for(n_blocks * n_cuts, [&](std::int64_t task) {
+  for_panel_tasks(args, [&](const PanelTask& task) {
     thread_local Scratch scratch;
-    const std::int64_t row = task / n_cuts * cpu::kInt8TaskRows;
-    const std::int64_t cut = task % n_cuts;
-    const std::int64_t lane_begin = cut * n_tiles / n_cuts * cpu::kInt8TileLanes;
-    const std::int64_t lane_end = (cut + 1) * n_tiles / n_cuts * cpu::kInt8TileLanes;
     (by_amx ? kernels.amx_int8_linear : kernels.int8_linear)(
         {.x = x,
          .n_in = w.n_in,
@@ -74,10 +63,10 @@ void int8_linear(const LinearArgs& args) {
          .out = args.out.data(),
          .out_stride = w.n_out,
          .accumulate = args.output == LinearOutput::kAccumulate,
-         .row_begin = row,
-         .row_end = std::min(row + cpu::kInt8TaskRows, n_rows),
-         .lane_begin = std::max(lane_begin, w.first_lane),
-         .lane_end = std::min(lane_end, end),
+         .row_begin = task.row_begin,
+         .row_end = task.row_end,
+         .lane_begin = task.lane_begin,
+         .lane_end = task.lane_end,
          .scratch = reinterpret_cast<float*>(scratch.bytes(scratch_bytes))});
   });
 }

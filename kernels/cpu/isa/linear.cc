@@ -49,7 +49,11 @@ void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row
   for (std::int64_t i = 0; i < n_whole; ++i) {
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
-      const Words words = load_words(w + o * row_bytes + i * step_bytes);
+      const std::byte* at = w + o * row_bytes + i * step_bytes;
+      // The next outputs, into the second cache: the hardware's prefetcher stops at page ends.
+      // Prefetching past the end is harmless.
+      __builtin_prefetch(at + kOutputs * row_bytes, /*rw=*/0, /*locality=*/2);
+      const Words words = load_words(at);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         sums[o][r] = Dot::add(sums[o][r], words, x + r * t.x_stride + i * kWidth * Dot::kXVectors);

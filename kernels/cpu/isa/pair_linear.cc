@@ -157,11 +157,9 @@ void dot_rows(const PairLinearTask& t, std::int64_t row, std::int64_t output) {
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
       const std::uint16_t* at = w + o * t.weight_stride + i;
-      // The next outputs, into the second cache, while several rows compute: the hardware's
-      // prefetcher stops at page ends. Prefetching past the end is harmless.
-      if constexpr (kRows > 1) {
-        __builtin_prefetch(at + kOutputs * t.weight_stride, /*rw=*/0, /*locality=*/2);
-      }
+      // The next outputs, into the second cache: the hardware's prefetcher stops at page ends.
+      // Prefetching past the end is harmless.
+      __builtin_prefetch(at + kOutputs * t.weight_stride, /*rw=*/0, /*locality=*/2);
       const Words words = load_words(at);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
@@ -185,13 +183,15 @@ void dot_rows(const PairLinearTask& t, std::int64_t row, std::int64_t output) {
 }
 
 constexpr int kDotRows = 6;
-constexpr int kDotOutputs = 4;  // weight streams that keep memory busy; 24 sums in registers
+// Weight streams that keep memory busy, which one or two rows wait for; 24 sums in registers.
+constexpr int outputs_at_once(std::int64_t n_rows) { return n_rows <= 2 ? 8 : 4; }
 
 template <int kRows>
 void dot_outputs(const PairLinearTask& t, std::int64_t n_rows, std::int64_t row,
                  std::int64_t output, std::int64_t n_outputs) {
   if (n_rows == kRows) {
-    if (n_outputs == kDotOutputs) return dot_rows<kRows, kDotOutputs>(t, row, output);
+    constexpr int kOutputs = outputs_at_once(kRows);
+    if (n_outputs == kOutputs) return dot_rows<kRows, kOutputs>(t, row, output);
     for (std::int64_t o = 0; o < n_outputs; ++o) dot_rows<kRows, 1>(t, row, output + o);
   } else if constexpr (kRows > 1) {
     dot_outputs<kRows - 1>(t, n_rows, row, output, n_outputs);
@@ -239,12 +239,14 @@ void pair_linear(const PairLinearTask& t) {
 
 // A few outputs at a time: rows beyond the first kDotRows find their weights in the cache.
 void pair_few_rows(const PairLinearTask& t) {
-  for (std::int64_t output = t.output_begin; output < t.output_end; output += kDotOutputs) {
-    const std::int64_t n_outputs = smaller(kDotOutputs, t.output_end - output);
-    const std::int64_t n_parts = (t.row_end - t.row_begin + kDotRows - 1) / kDotRows;
+  const std::int64_t n_rows = t.row_end - t.row_begin;
+  const std::int64_t n_parts = (n_rows + kDotRows - 1) / kDotRows;
+  const std::int64_t n_at_once = outputs_at_once(n_rows);
+  for (std::int64_t output = t.output_begin; output < t.output_end; output += n_at_once) {
+    const std::int64_t n_outputs = smaller(n_at_once, t.output_end - output);
     for (std::int64_t part = 0; part < n_parts; ++part) {
-      const std::int64_t begin = t.row_begin + part * (t.row_end - t.row_begin) / n_parts;
-      const std::int64_t end = t.row_begin + (part + 1) * (t.row_end - t.row_begin) / n_parts;
+      const std::int64_t begin = t.row_begin + part * n_rows / n_parts;
+      const std::int64_t end = t.row_begin + (part + 1) * n_rows / n_parts;
       dot_outputs<kDotRows>(t, end - begin, begin, output, n_outputs);
     }
   }
