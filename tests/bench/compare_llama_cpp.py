@@ -6,11 +6,13 @@ usage: compare_llama_cpp.py LONGHAUL [--shape llama-3.2-1b] [--layers 4] [--thre
 Needs llama-cpp-python (built for this machine), gguf, numpy and safetensors from PyPI. Writes
 random weights of a Llama shape once as a Hugging Face folder and once as GGUF, measures prefill of
 --prompt tokens and generation at --depth with both, in turns, and prints a Markdown table of the
-best of --repetitions. Weights: bf16 in both, and int8 against Q8_0 (8 bits and a scale for 32).
-Caches: bf16 in Longhaul, f16 in llama.cpp, with its flash attention. Both programs must first pick
+best of --repetitions. Weights (--weights, all unless given): bf16 in both; int8 against Q8_0 (8 bits
+and a scale for 32); int4 (4.5 bits a weight, the head too, the embedding bf16) against Q4_K_M, which
+llama.cpp makes of the bf16 file (4.5 to 6.6 bits, by its own choice of matrices). Sizes are told. Caches: bf16 in Longhaul, f16 in llama.cpp, with its flash attention. Both programs must first pick
 the same next token after the same 64 tokens, or nothing is measured.
 """
 import argparse
+import ctypes
 import json
 import pathlib
 import subprocess
@@ -143,6 +145,28 @@ def write_gguf(path, shape, n_layers, max_len, kind):
     writer.close()
 
 
+def write_q4_k_m(path, bf16_path, n_threads):
+    """gguf's Python has no K-quants: llama.cpp makes them, as llama-quantize does."""
+    import llama_cpp
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_K_M
+    params.nthread = n_threads
+    status = llama_cpp.llama_model_quantize(str(bf16_path).encode(), str(path).encode(),
+                                            ctypes.byref(params))
+    if status != 0:
+        sys.exit(f"llama.cpp could not quantize {bf16_path} (status {status})")
+
+
+def write_theirs(folder, weights, args, max_len):
+    """The file of weights as llama.cpp has them at about so many bits."""
+    path = folder / f"{weights}.gguf"
+    if weights == "int8":
+        write_gguf(path, args.shape, args.layers, max_len, gguf.GGMLQuantizationType.Q8_0)
+    elif weights == "int4":
+        write_q4_k_m(path, folder / "bf16.gguf", args.threads)
+    return path  # bf16 is there
+
+
 def prompt_of(n, vocab):
     return [3 + (i * 7919) % (vocab - 3) for i in range(n)]
 
@@ -173,15 +197,17 @@ def llama_cpp_rates(path, args, vocab):
 def longhaul_rates(program, folder, weights, args):
     command = [program, "bench", "-m", str(folder), "--weights", weights, "-t", str(args.threads),
                "-r", str(args.repetitions), "-o", "json", "--no-progress"]
-    rates = []
+    rates, size = [], 0
     for extra in (["-p", str(args.prompt), "-n", "0"],
                   ["-p", "0", "-n", str(args.generated), "-d", str(args.depth)]):
         done = subprocess.run(command + extra, capture_output=True, text=True, timeout=TIMEOUT_S,
                               check=False)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command + extra)}: {done.stderr}")
-        rates.append(max(json.loads(done.stdout)[0]["samples_ts"]))
-    return rates
+        row = json.loads(done.stdout)[0]
+        rates.append(max(row["samples_ts"]))
+        size = row["model_size"]
+    return rates, size
 
 
 def check_same_token(folder, path, vocab):
@@ -257,25 +283,30 @@ def main():
     parser.add_argument("--depth", type=int, default=8192)
     parser.add_argument("--generated", type=int, default=32)
     parser.add_argument("--repetitions", type=int, default=2)
+    parser.add_argument("--weights", default="bf16,int8,int4", help="of these, between commas")
     args = parser.parse_args()
+    kinds = args.weights.split(",")
+    if not set(kinds) <= {"bf16", "int8", "int4"}:
+        parser.error(f"--weights {args.weights}: bf16, int8 and int4 are compared")
     vocab = SHAPES[args.shape][5]
     max_len = max(args.prompt, args.depth) + 1024
     print(f"{args.shape}, {args.layers} layers, {args.threads} threads\n\n| weights | test | "
-          "Longhaul t/s | llama.cpp t/s | ratio |\n|---|---|---|---|---|")
+          "Longhaul t/s | llama.cpp t/s | ratio | MB |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         write_hf(folder, args.shape, args.layers, max_len)
-        for weights, kind in (("bf16", gguf.GGMLQuantizationType.BF16),
-                              ("int8", gguf.GGMLQuantizationType.Q8_0)):
-            path = folder / f"{weights}.gguf"
-            write_gguf(path, args.shape, args.layers, max_len, kind)
-            if weights == "bf16":
-                check_same_token(folder, path, vocab)
+        whole = folder / "bf16.gguf"
+        write_gguf(whole, args.shape, args.layers, max_len, gguf.GGMLQuantizationType.BF16)
+        check_same_token(folder, whole, vocab)
+        for weights in kinds:
+            path = write_theirs(folder, weights, args, max_len)
             theirs = llama_cpp_rates(path, args, vocab)
-            ours = longhaul_rates(args.longhaul, folder, weights, args)
+            ours, size = longhaul_rates(args.longhaul, folder, weights, args)
+            sizes = f"{size / 1e6:.0f}, {path.stat().st_size / 1e6:.0f}"
             tests = (f"pp{args.prompt}", f"tg{args.generated} @ d{args.depth}")
             for test, a, b in zip(tests, ours, theirs):
-                print(f"| {weights} | {test} | {a:.1f} | {b:.1f} | {a / b:.2f} |", flush=True)
+                print(f"| {weights} | {test} | {a:.1f} | {b:.1f} | {a / b:.2f} "
+                      f"| {sizes} |", flush=True)
 
 
 if __name__ == "__main__":
