@@ -61,6 +61,7 @@ Table table_of(const BenchFlags& flags, const ModelFacts& facts, const JobRanks&
                               .chunk_len = flags.job.chunk_len.has_value(),
                               .cache_types = flags.job.k_type || flags.job.v_type,
                               .heads = facts.n_retrieval != facts.n_heads,
+                              .tokens_per_step = flags.n_quoted != "0",
                               .facts = !is_narrow}));
 }
 

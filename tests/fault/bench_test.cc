@@ -100,8 +100,22 @@ TEST(Bench, MarkdownAndCsvHaveARowForEachTest) {
   for (const std::string& row : rows) {
     // The model's name has a comma and is quoted.
     const std::int64_t extra = row == rows[0] ? 0 : 1;
-    EXPECT_EQ(std::count(row.begin(), row.end(), ','), 33 + extra) << row;
+    EXPECT_EQ(std::count(row.begin(), row.end(), ','), 36 + extra) << row;
   }
+}
+
+TEST(Bench, GeneratesForSeveralSequencesAndQuotes) {
+  const Ended ended = run({"--shape", needle(), "-p", "0", "-n", "3", "--parallel", "1,4",
+                           "--quote", "40", "-d", "0,300", "-r", "1", "-t", "1", "-o", "json"});
+  ASSERT_EQ(ended.status, 0) << ended.errors;
+  const Json json = parse_json(ended.output, "stdout");
+  const JsonField rows(json, "stdout");
+  ASSERT_EQ(rows.size(), 5U);
+  EXPECT_EQ(rows.at(3).at("test").as_string(), "tg3 x4 @ d300");
+  EXPECT_EQ(rows.at(3).at("n_sequences").as_integer(1, 4), 4);
+  EXPECT_EQ(rows.at(3).at("tokens_per_step").as_number(), 4);
+  EXPECT_EQ(rows.at(4).at("test").as_string(), "quote40 @ d300");
+  EXPECT_GT(rows.at(4).at("tokens_per_step").as_number(), 3);
 }
 
 TEST(Bench, TakesAModelFolder) {

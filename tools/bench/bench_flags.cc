@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "partition/workload.h"
 #include "tools/bench/number_ranges.h"
 #include "tools/bench/shapes.h"
 #include "tools/flags/choice_flag.h"
@@ -49,6 +52,19 @@ void add_test_flags(CLI::App& app, BenchFlags& f) {
       ->allow_extra_args(false)
       ->group(group);
   app.add_option("-d,--n-depth", f.n_depth, "Tokens that are in the cache before a test starts")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--parallel", f.n_sequences,
+                 "Sequences that generate at the same time, after the same depth: tgN xS")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--quote", f.n_quoted,
+                 "Tokens to generate that repeat a passage of the depth, with guesses by lookup: "
+                 "quoteN; depths that are shorter are left out")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--draft-max", f.draft_max, "Most guesses of a step of --quote")
+      ->check(CLI::Range(std::int64_t{1}, Workload::kRowsWithGuesses - 1))
       ->capture_default_str()
       ->group(group);
   app.add_option("-r,--repetitions", f.n_repetitions, "Runs of each test")
@@ -105,7 +121,9 @@ time. Tokens are random; tokenising is not measured, picking the likeliest token
 of bound: speed over what this machine allows at best. A prompt's bound is its arithmetic over the
 rate of multiply-adds from registers; a generated token's is the bytes of weights and cache that it
 must read over the rate of reading 512 MiB. Both rates are measured by the ranks themselves, with the
-same threads, right before and after each repetition. With several ranks, all measure at the same
+same threads, right before and after each repetition. Of several sequences the weights are read once
+for all, and each reads a cache. The bound of quoteN is that of tgN, with a step for every token: what is
+beyond 1 guesses gained, and t/step says by how many tokens a step. With several ranks, all measure at the same
 time and the bound is what they allow together: work split perfectly, and no time to exchange it. Models that fit the caches can exceed 1. On a
 GPU the rates are that of cuBLAS's bf16 products, twice that for int8, and that of a kernel that reads
 1.6 GiB.
@@ -113,6 +131,8 @@ GPU the rates are that of cuBLAS's bf16 products, twice that for int8, and that 
 Examples:
   longhaul bench -m models/llama
   longhaul bench --shape llama-3.1-8b --layers 4 -p 512 -n 32 -d 0,4K,16K
+  longhaul bench --shape llama-3.2-1b --layers 4 -p 0 -n 16 -d 0,8K,64K --parallel 1,2,8,32
+  longhaul bench --shape llama-3.2-1b --layers 4 -p 0 -n 200 --quote 200 -d 8K
   longhaul bench --shape llama-3.2-1b --retrieval-ratio 0.25 -d 32K -o json
   longhaul bench --shape llama-3.1-8b --device cuda --weights int8 -ctk int4 -ctv int4 -d 128K
   mpirun longhaul bench --shape llama-3.1-8b -d 128K
@@ -134,20 +154,32 @@ void check_bench_flags(const BenchFlags& f) {
 std::vector<ModelTest> tests_of(const BenchFlags& flags) {
   const auto prompts = parse_ranges(flags.n_prompt, "--n-prompt");
   const auto generations = parse_ranges(flags.n_gen, "--n-gen");
+  const auto parallel = parse_ranges(flags.n_sequences, "--parallel");
+  const auto quotes = parse_ranges(flags.n_quoted, "--quote");
+  require(std::find(parallel.begin(), parallel.end(), 0) == parallel.end(),
+          "--parallel: one sequence generates at least");
   std::vector<ModelTest> tests;
   for (const std::int64_t depth : parse_ranges(flags.n_depth, "--n-depth")) {
     for (const std::int64_t n : prompts) {
       if (n > 0) tests.push_back({.n_prompt = n, .n_depth = depth});
     }
     for (const std::int64_t n : generations) {
-      if (n > 0) tests.push_back({.n_gen = n, .n_depth = depth});
+      for (const std::int64_t s : parallel) {
+        if (n > 0) tests.push_back({.n_gen = n, .n_depth = depth, .n_sequences = s});
+      }
+    }
+    for (const std::int64_t n : quotes) {
+      if (n > 0 && n <= depth)
+        tests.push_back({.n_gen = n, .n_depth = depth, .draft_max = flags.draft_max});
     }
     for (const std::string& pair : flags.pairs) {
       const auto [n_prompt, n_gen] = parse_pair(pair, "-pg");
       tests.push_back({.n_prompt = n_prompt, .n_gen = n_gen, .n_depth = depth});
     }
   }
-  require(!tests.empty(), "nothing to measure: -p and -n are 0, and there is no -pg");
+  require(
+      !tests.empty(),
+      "nothing to measure: -p and -n are 0, there is no -pg, and no --quote that a depth holds");
   return tests;
 }
 

@@ -22,6 +22,9 @@ struct BenchFlags {
   std::string n_gen = "128";
   std::vector<std::string> pairs;
   std::string n_depth = "0";
+  std::string n_sequences = "1";  // of each generation
+  std::string n_quoted = "0";
+  std::int64_t draft_max = 16;
   int n_repetitions = 5;
   bool no_warmup = false;
 

@@ -117,6 +117,8 @@ Workload BenchModel::workload(std::span<const ModelTest> tests, std::int64_t n_r
   for (const ModelTest& test : tests) {
     workload.document_tokens = std::max(workload.document_tokens, test.n_depth);
     workload.tail_tokens = std::max(workload.tail_tokens, test.n_tokens());
+    workload.n_sequences = std::max(workload.n_sequences, test.n_sequences);
+    workload.n_guesses = std::max(workload.n_guesses, test.draft_max);
   }
   workload.chunk_len = flags_.job.chunk_len.value_or(default_chunk_len(n_ranks));
   return workload;

@@ -18,7 +18,7 @@ std::vector<Work> work_of(const BenchModel& model, const ModelTest& test, std::i
   args.n_document = test.n_depth;
   std::vector<Work> steps = prefill_work(args, {test.n_depth, prompt_end}, chunk_len);
   if (test.n_prompt > 0) args.n_prompt = prompt_end;
-  const auto decoding = decode_work(args, {prompt_end, prompt_end + test.n_gen});
+  const auto decoding = decode_work(args, {prompt_end, prompt_end + test.n_gen}, test.n_sequences);
   steps.insert(steps.end(), decoding.begin(), decoding.end());
   return steps;
 }
@@ -61,10 +61,11 @@ std::vector<Cell> BenchSession::run(const ModelTest& test) {
   Bound bound;
   for (int i = 1; i <= args_.n_repetitions; ++i) {
     args_.on_progress(fmt::format("{}: {} of {}", name_of(test), i, args_.n_repetitions));
-    const double seconds = runner_.run(test);
+    const ModelRunner::Run run = runner_.run(test);
     const Rates after = measure();
     bound = bound_of(work, better_of(before, after), dtype);
-    samples.push_back({.seconds = seconds, .bound_seconds = bound.seconds});
+    samples.push_back(
+        {.seconds = run.seconds, .bound_seconds = bound.seconds, .n_steps = run.n_steps});
     best = better_of(best, after);
     before = after;
   }

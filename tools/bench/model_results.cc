@@ -35,7 +35,11 @@ JsonArray list_of(const std::vector<double>& values, double factor) {
 std::string name_of(const ModelTest& test) {
   std::string name;
   if (test.n_prompt > 0) name = fmt::format("pp{}", test.n_prompt);
-  if (test.n_gen > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", test.n_gen);
+  if (test.n_gen > 0) {
+    name += fmt::format("{}{}{}", name.empty() ? "" : "+", test.draft_max > 0 ? "quote" : "tg",
+                        test.n_gen);
+  }
+  if (test.n_sequences > 1) name += fmt::format(" x{}", test.n_sequences);
   if (test.n_depth > 0) name += fmt::format(" @ d{}", test.n_depth);
   return name;
 }
@@ -73,11 +77,14 @@ std::vector<Column> model_columns(const ShownColumns& shown) {
       {.key = "n_prompt"},
       {.key = "n_gen"},
       {.key = "n_depth"},
+      {.key = "n_sequences"},
+      {.key = "draft_max"},
       {.key = "test", .title = "test", .align = kRight, .width = 16},
       {.key = "avg_ns"},
       {.key = "stddev_ns"},
       {.key = "avg_ts", .title = "t/s", .align = kRight, .width = 18},
       {.key = "stddev_ts"},
+      {.key = "tokens_per_step", .title = title(shown.tokens_per_step, "t/step"), .align = kRight},
       {.key = "limit"},
       {.key = "bound_ts"},
       {.key = "of_bound", .title = "of bound", .align = kRight},
@@ -97,7 +104,8 @@ std::vector<Cell> model_cells(const ModelFacts& f, const ModelTest& test,
                               const std::vector<ModelSample>& samples, Limit limit,
                               const Rates& rates) {
   require(!samples.empty(), "model_cells: no sample");
-  const auto n_tokens = static_cast<double>(test.n_tokens());
+  const auto n_tokens = static_cast<double>(test.n_prompt + test.n_sequences * test.n_gen);
+  std::int64_t n_steps = 0;
   std::vector<double> seconds, speeds, bounds;
   JsonArray speed_list;
   for (const ModelSample& sample : samples) {
@@ -105,7 +113,12 @@ std::vector<Cell> model_cells(const ModelFacts& f, const ModelTest& test,
     speeds.push_back(n_tokens / sample.seconds);
     bounds.push_back(n_tokens / sample.bound_seconds);
     speed_list.emplace_back(speeds.back());
+    n_steps += sample.n_steps;
   }
+  const double per_step =
+      n_steps == 0 ? 0
+                   : static_cast<double>(std::ssize(samples) * test.n_sequences * test.n_gen) /
+                         static_cast<double>(n_steps);
   const double speed = mean(speeds);
   const double of_bound = speed / mean(bounds);
   const double arithmetic = f.weight_type.starts_with("int") ? rates.int8_ops
@@ -137,11 +150,14 @@ std::vector<Cell> model_cells(const ModelFacts& f, const ModelTest& test,
           {"", test.n_prompt},
           {"", test.n_gen},
           {"", test.n_depth},
+          {"", test.n_sequences},
+          {"", test.draft_max},
           {name_of(test), name_of(test)},
           {"", std::llround(mean(seconds) * 1e9)},
           {"", std::llround(standard_deviation(seconds) * 1e9)},
           {tokens_per_second_text(speed, standard_deviation(speeds)), speed},
           {"", standard_deviation(speeds)},
+          {n_steps == 0 ? "" : fmt::format("{:.1f}", per_step), per_step},
           {"", std::string(name_of(limit))},
           {"", mean(bounds)},
           {fmt::format("{:.2f}", of_bound), of_bound},

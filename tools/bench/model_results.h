@@ -13,18 +13,24 @@ namespace longhaul::bench {
 // Prompt tokens, then generated ones, after n_depth tokens that are in the cache already.
 struct ModelTest {
   std::int64_t n_prompt = 0;
-  std::int64_t n_gen = 0;
+  std::int64_t n_gen = 0;  // of each sequence
   std::int64_t n_depth = 0;
+  std::int64_t n_sequences = 1;  // that generate at the same time; then there is no prompt
+  // More than 0: what is generated is a passage of the n_depth tokens, and a step takes so many
+  // guesses of it, at most.
+  std::int64_t draft_max = 0;
   std::int64_t n_tokens() const { return n_prompt + n_gen; }
   bool operator==(const ModelTest&) const = default;
 };
-// llama-bench's names: "pp512", "tg128", "pp512+tg128", "pp512 @ d4096".
+// llama-bench's names: "pp512", "tg128", "pp512+tg128", "pp512 @ d4096"; and "tg128 x8 @ d4096" of
+// eight sequences, "quote200 @ d4096" of a passage with guesses.
 std::string name_of(const ModelTest& test);
 
 // One repetition.
 struct ModelSample {
   double seconds = 0;
   double bound_seconds = 0;  // by rates measured right before or after it, the better
+  std::int64_t n_steps = 0;  // that generated
 };
 
 // The same for all rows of a model and a number of threads.
@@ -58,6 +64,7 @@ struct ShownColumns {
   bool chunk_len = false;
   bool cache_types = false;
   bool heads = false;
+  bool tokens_per_step = false;
   bool facts = true;  // what is the same in every row; else facts_line() says it once
 };
 std::vector<Column> model_columns(const ShownColumns& shown);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/work_clock.h"
+#include "coordinator/prompt_lookup.h"
 #include "tools/bench/model_results.h"
 #include "tools/eval/random_draws.h"
 #include "tools/eval/step_runner.h"
@@ -32,24 +33,30 @@ class ModelRunner {
  public:
   explicit ModelRunner(const ModelRunnerArgs& args);
 
-  // The seconds that the test's own tokens take. Its depth is filled first, once for all tests of
-  // the same depth in a row, and is shared by them. Tokens are random, those generated too: what is
+  struct Run {
+    double seconds = 0;        // that the test's own tokens take
+    std::int64_t n_steps = 0;  // that generated
+  };
+  // Its depth is filled first, once for all tests of the same depth in a row; the test's sequences
+  // are forks of it, as requests on a document are. Tokens are random, those generated too: what is
   // picked is not looked at. Throws what the worker says.
-  double run(const ModelTest& test);
+  Run run(const ModelTest& test);
 
   // At this moment.
   RingRates rates();
 
  private:
   void fill_to(std::int64_t depth);
-  void decode(SequenceId sequence, std::span<const std::int32_t> tokens);
+  void decode(std::span<const SequenceId> sequences, std::int64_t n_tokens);
+  std::int64_t quote(SequenceId sequence, const ModelTest& test);
   std::vector<std::int32_t> random_tokens(std::int64_t n);
 
   ModelRunnerArgs args_;
   StepRunner steps_;
   RandomDraws draws_{1};
-  std::int64_t depth_ = 0;  // tokens in the sequence kDepth
-  std::int64_t next_ = 1;   // sequence
+  std::vector<std::int32_t> depth_;  // tokens in the sequence kDepth
+  LookupDocumentRef index_;          // of them, once there are passages to quote
+  std::int64_t next_ = 1;            // sequence
 };
 
 }  // namespace longhaul::bench

@@ -115,10 +115,20 @@ std::vector<Work> prefill_work(const ModelWorkArgs& args, Extent tokens, std::in
   return steps;
 }
 
-std::vector<Work> decode_work(const ModelWorkArgs& args, Extent tokens) {
+std::vector<Work> decode_work(const ModelWorkArgs& args, Extent tokens, std::int64_t n_sequences) {
+  const auto n = static_cast<double>(n_sequences);
+  const DType embedding = is_integer(args.weight_dtype) ? DType::kBf16 : args.weight_dtype;
+  const auto embedding_row = static_cast<double>(matrix_bytes(1, args.spec.d_model, embedding));
   std::vector<Work> steps;
   for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
-    steps.push_back(step_work(args, {token, token + 1}, AfterStep::kPick, TextPart::kAnswer));
+    Work step = step_work(args, {token, token + 1}, AfterStep::kPick, TextPart::kAnswer);
+    Work own;  // of one sequence alone
+    for (const LayerId layer : IdRange<LayerId>(args.spec.n_layers))
+      add_attention(args, layer, {token, token + 1}, TextPart::kAnswer, own);
+    step.flops *= n;
+    step.int8_ops *= n;
+    step.bytes += (n - 1) * (own.bytes + embedding_row);
+    steps.push_back(step);
   }
   return steps;
 }

@@ -36,7 +36,9 @@ Work step_work(const ModelWorkArgs& args, Extent tokens, AfterStep after,
 
 // Steps of a prompt at positions `tokens`, in chunks; the last one picks a token.
 std::vector<Work> prefill_work(const ModelWorkArgs& args, Extent tokens, std::int64_t chunk_len);
-// One step for each token.
-std::vector<Work> decode_work(const ModelWorkArgs& args, Extent tokens);
+// One step for each token, of so many sequences at the same positions: each has keys and values of
+// its own to read, all share the weights.
+std::vector<Work> decode_work(const ModelWorkArgs& args, Extent tokens,
+                              std::int64_t n_sequences = 1);
 
 }  // namespace longhaul::bench

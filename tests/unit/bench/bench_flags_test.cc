@@ -33,6 +33,10 @@ TEST(BenchFlags, GiveTestsInLlamaBenchsOrder) {
                                  ModelTest{9, 3, 0}, ModelTest{16, 0, 1024}, ModelTest{0, 4, 1024},
                                  ModelTest{8, 2, 1024}, ModelTest{9, 3, 1024}));
   EXPECT_THROW(tests_of(parsed("--shape llama-3.2-1b -p 0 -n 0")), Error);
+  EXPECT_THAT(tests_of(parsed("--shape llama-3.2-1b -p 0 -n 4 -d 0,1K --parallel 1,8 --quote 200")),
+              ElementsAre(ModelTest{0, 4, 0}, ModelTest{0, 4, 0, 8}, ModelTest{0, 4, 1024},
+                          ModelTest{0, 4, 1024, 8}, ModelTest{0, 200, 1024, 1, 16}));
+  EXPECT_THROW(tests_of(parsed("--shape llama-3.2-1b --parallel 0")), Error);
 }
 
 TEST(BenchFlags, SayWhatDoesNotGoTogether) {

@@ -10,6 +10,8 @@ TEST(ModelTest, IsNamedAsInLlamaBench) {
   EXPECT_EQ(name_of(ModelTest{.n_gen = 128}), "tg128");
   EXPECT_EQ(name_of(ModelTest{.n_prompt = 512, .n_gen = 128}), "pp512+tg128");
   EXPECT_EQ(name_of(ModelTest{.n_prompt = 512, .n_depth = 4096}), "pp512 @ d4096");
+  EXPECT_EQ(name_of(ModelTest{.n_gen = 128, .n_depth = 64, .n_sequences = 8}), "tg128 x8 @ d64");
+  EXPECT_EQ(name_of(ModelTest{.n_gen = 200, .n_depth = 4096, .draft_max = 16}), "quote200 @ d4096");
 }
 
 ModelFacts facts() {

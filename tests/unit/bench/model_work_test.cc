@@ -51,6 +51,13 @@ TEST_F(ModelWork, OfATokenIsAllWeightsAndItsKeys) {
   EXPECT_EQ(wide.bytes - first.bytes, 2 * 1'235'746'816.0 + 4096);
 }
 
+TEST_F(ModelWork, OfSeveralSequencesReadsTheWeightsOnceAndACacheForEach) {
+  const Work one = decode_work(args(), {8192, 8193}).at(0);
+  const Work eight = decode_work(args(), {8192, 8193}, 8).at(0);
+  EXPECT_EQ(eight.flops, 8 * one.flops);
+  EXPECT_EQ(eight.bytes, one.bytes + 7 * (8193 * 32'768.0 + 4096));
+}
+
 TEST_F(ModelWork, OfInt8WeightsIsInTheirProductsExceptTiedLogits) {
   const Work bf16 = decode_work(args(), {0, 1}).at(0);
   const Work int8 = decode_work(args(DType::kI8), {0, 1}).at(0);
