@@ -46,7 +46,9 @@ Engine::Engine(const EngineConfig& config, const Tokenizer& tokenizer, Link& lin
       callbacks_(std::move(callbacks)),
       scheduler_(config.scheduler),
       forms_(tokenizer),
-      checkpoint_clock_(config.checkpoint_every) {}
+      checkpoint_clock_(config.checkpoint_every) {
+  if (config.draft) draft_.emplace(config.draft->config, *config.draft->link);
+}
 
 bool Engine::run() {
   bool stopping = false;
@@ -154,8 +156,25 @@ void Engine::tell_unfinished() {
 
 bool Engine::send_commands() {
   auto command = scheduler_.next();
-  if (command) send(std::move(*command));
-  return command.has_value();
+  if (!command) return false;
+  if (draft_) {
+    if (auto* batch = std::get_if<DecodeBatch>(&*command)) guess_further(*batch);
+    if (const auto* drop = std::get_if<DropSequences>(&*command)) draft_->forget(drop->sequences);
+  }
+  send(std::move(*command));
+  return true;
+}
+
+// The batch waits for the draft model.
+void Engine::guess_further(DecodeBatch& batch) {
+  const std::vector<DraftWish> wishes = scheduler_.draft_wishes();
+  if (wishes.empty()) return;
+  const Stopwatch watch;
+  auto guesses = draft_->guess(wishes, deadline_in(config_.step_timeout));
+  std::int64_t n_guesses = 0;
+  for (const auto& of_wish : guesses) n_guesses += std::ssize(of_wish);
+  scheduler_.add_guesses(wishes, std::move(guesses), batch);
+  progress_->drafted(n_guesses, watch.seconds(), config_.lane);
 }
 
 void Engine::send(StepCommand command) {

@@ -16,6 +16,7 @@
 #include "cluster/wire/link.h"
 #include "coordinator/answer.h"
 #include "coordinator/checkpoint_policy.h"
+#include "coordinator/draft_model.h"
 #include "coordinator/group_feed.h"
 #include "coordinator/preparation.h"
 #include "coordinator/progress.h"
@@ -32,9 +33,16 @@ struct CheckpointHooks {
   std::function<void(const std::string& document)> on_done;  // its requests ended
 };
 
+// A draft model, whose worker this engine alone commands.
+struct EngineDraft {
+  DraftConfig config;
+  Link* link = nullptr;  // must outlive the engine
+};
+
 struct EngineConfig {
   SchedulerConfig scheduler;
-  CheckpointEvery checkpoint_every;  // where the scheduler has a place for them
+  std::optional<EngineDraft> draft = {};  // with scheduler.draft_context
+  CheckpointEvery checkpoint_every;       // where the scheduler has a place for them
   CheckpointHooks checkpoints = {};
   std::chrono::milliseconds step_timeout = std::chrono::hours(1);
   // Commands sent ahead of results, so that the workers have work while results are written: one
@@ -113,6 +121,7 @@ class Engine {
   void take_up_again(PreparedRequest& request, Answer& answer);
   void tell_unfinished();
   bool send_commands();
+  void guess_further(DecodeBatch& batch);
   void send(StepCommand command);
   void receive_result();
   void handle(SchedulerEvent event);
@@ -135,6 +144,7 @@ class Engine {
   Progress* progress_;
   EngineCallbacks callbacks_;
   Scheduler scheduler_;
+  std::optional<DraftModel> draft_;
   FormLibrary forms_;
   CheckpointClock checkpoint_clock_;
   std::size_t kv_bytes_ = 0;                        // on all ranks, after the newest step

@@ -123,6 +123,13 @@ void Progress::received(const StepResult& result, std::size_t lane) {
   if (!step.is_prefill) of_requests_.between_tokens.add(done->seconds, step.n_tokens);
 }
 
+void Progress::drafted(std::int64_t n_guesses, double seconds, std::size_t lane) {
+  const std::lock_guard lock(mutex_);
+  n_drafted_ += n_guesses;
+  draft_seconds_ += seconds;
+  lanes_.at(lane).decode_seconds += seconds;
+}
+
 void Progress::request_answered(const AnsweredRequest& request) {
   const std::lock_guard lock(mutex_);
   RunFigures& all = of_requests_;
@@ -294,6 +301,11 @@ std::vector<Progress::Part> Progress::parts_locked() const {
                      count_text(static_cast<double>(n_decoded_ - n_decode_rows_)),
                      count_text(static_cast<double>(n_guesses_))),
          6});
+  }
+  if (n_drafted_ > 0) {
+    parts.push_back({fmt::format("{} drafted in {:.1f} s",
+                                 count_text(static_cast<double>(n_drafted_)), draft_seconds_),
+                     7});
   }
   return parts;
 }

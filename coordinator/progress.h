@@ -57,6 +57,8 @@ class Progress {
   void group_prepared(std::size_t n_document_tokens, std::size_t lane = 0);
   void sent(const StepCommand& command, std::size_t lane = 0);
   void received(const StepResult& result, std::size_t lane = 0);
+  // What a draft model guessed for the next batch, which waited for it so long.
+  void drafted(std::int64_t n_guesses, double seconds, std::size_t lane = 0);
   void request_ended(bool ok, std::int64_t n_generated);
   void request_answered(const AnsweredRequest& request);
   void set_running(std::size_t n_requests, std::size_t lane = 0);
@@ -122,6 +124,8 @@ class Progress {
   std::int64_t n_decode_rows_ =
       0;  // each of which gave one of them, and its guesses that came true
   std::int64_t n_guesses_ = 0;
+  std::int64_t n_drafted_ = 0;  // of them, by a draft model
+  double draft_seconds_ = 0;
   std::int64_t n_ok_ = 0;
   std::int64_t n_failed_ = 0;
   std::int64_t n_generated_ = 0;

@@ -6,18 +6,13 @@
 namespace longhaul {
 namespace {
 
-constexpr std::int64_t kFirstLength = 4;
-constexpr std::int64_t kMostPauses = 16;
 constexpr std::size_t kJoint = 32;  // tokens of the documents' end, so that matches go over it
 
 }  // namespace
 
 PromptLookup::PromptLookup(const LookupConfig& config, LookupDocumentRef document,
                            std::span<const std::int32_t> prompt)
-    : config_(config),
-      document_(std::move(document)),
-      own_(config.least),
-      length_(std::min(kFirstLength, config.most)) {
+    : document_(std::move(document)), own_(config.least), length_(config.most) {
   if (document_ != nullptr) {
     const std::span<const std::int32_t> tokens = document_->index.tokens();
     own_.append(tokens.last(std::min(kJoint, tokens.size())));
@@ -26,10 +21,8 @@ PromptLookup::PromptLookup(const LookupConfig& config, LookupDocumentRef documen
 }
 
 std::vector<std::int32_t> PromptLookup::guess(std::int64_t most) {
-  if (n_pauses_ > 0) {
-    --n_pauses_;
-    return {};
-  }
+  const std::int64_t length = length_.next(most);
+  if (length == 0) return {};
   const std::span<const std::int32_t> text = own_.tokens();
   TokenIndex::Match best;
   std::span<const std::int32_t> from;
@@ -47,18 +40,11 @@ std::vector<std::int32_t> PromptLookup::guess(std::int64_t most) {
   const auto n_there = static_cast<std::int64_t>(there.size());
   // What follows the answer's own end are its guesses: a text that repeats itself goes on so.
   const bool repeats = from.data() == text.data();
-  const std::int64_t n = std::min({most, length_, repeats ? most : n_there});
+  const std::int64_t n = repeats ? length : std::min(length, n_there);
   std::vector<std::int32_t> guesses;
   for (std::int64_t i = 0; i < n; ++i)
     guesses.push_back(there[static_cast<std::size_t>(i % n_there)]);
   return guesses;
-}
-
-void PromptLookup::learn(std::int64_t n_guessed, std::int64_t n_true) {
-  if (n_guessed == 0) return;
-  length_ = std::min(config_.most, std::max(2 * n_true + 1, n_true == n_guessed ? length_ : 1));
-  n_missed_ = n_true == 0 ? n_missed_ + 1 : 0;
-  n_pauses_ = std::min(n_missed_, kMostPauses);
 }
 
 }  // namespace longhaul

@@ -1,11 +1,12 @@
 // Guesses how an answer goes on, from where its last tokens stood before in its documents, its
-// prompt or itself, and how many guesses are worth their time. Pure.
+// prompt or itself. Pure.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "coordinator/guess_length.h"
 #include "coordinator/token_index.h"
 
 namespace longhaul {
@@ -32,17 +33,13 @@ class PromptLookup {
   void add(std::span<const std::int32_t> tokens) { own_.append(tokens); }
   // What may come next: at most so many, and as many as the guesses so far suggest.
   std::vector<std::int32_t> guess(std::int64_t most);
-  // How many of the last guess() came true. Their number follows: up to twice as many and one after
-  // those that did; after misses in a row, as many steps go without.
-  void learn(std::int64_t n_guessed, std::int64_t n_true);
+  // How many of the last guess() came true.
+  void learn(std::int64_t n_guessed, std::int64_t n_true) { length_.learn(n_guessed, n_true); }
 
  private:
-  LookupConfig config_;
   LookupDocumentRef document_;
   TokenIndex own_;  // the end of the documents, the prompt, the answer
-  std::int64_t length_ = 0;
-  std::int64_t n_missed_ = 0;  // in a row
-  std::int64_t n_pauses_ = 0;  // steps to come without guesses
+  GuessLength length_;
 };
 
 }  // namespace longhaul

@@ -224,14 +224,46 @@ std::optional<StepCommand> Scheduler::decode_command() {
     DecodeBatch::Row& row = batch.rows.emplace_back();
     row = {running.sequence.id, running.next_token, running.job.allowed, {}, running.n_wrong};
     // Each step picks one token at least.
-    const std::int64_t n_left = running.job.max_tokens - running.n_picked;
-    if (running.lookup) row.guesses = running.lookup->guess(std::min(room, n_left - 1));
+    const std::int64_t most = std::min(room, running.job.max_tokens - running.n_picked - 1);
+    if (running.lookup) row.guesses = running.lookup->guess(most);
     running.n_guessed = static_cast<std::int64_t>(row.guesses.size());
+    if (running.draft) {
+      const bool may_draft = row.guesses.empty() && most > 0;
+      running.draft->n_wished = may_draft ? running.draft->length.next(most) : 0;
+      running.draft->has_guessed = false;
+    }
   }
   decode_is_next_ = false;
   cover_checkpoint();
   outstanding_.push_back(std::move(step));
   return batch;
+}
+
+std::vector<DraftWish> Scheduler::draft_wishes() const {
+  std::vector<DraftWish> wishes;
+  if (outstanding_.empty() || outstanding_.back().kind != Outstanding::Kind::kDecode) return wishes;
+  for (const RequestId request : outstanding_.back().requests) {
+    const Running& running = running_.at(request);
+    if (!running.draft || running.draft->n_wished == 0) continue;
+    wishes.push_back({.sequence = running.sequence.id,
+                      .text = &running.draft->text,
+                      .sampling = running.job.sampling,
+                      .most = running.draft->n_wished});
+  }
+  return wishes;
+}
+
+void Scheduler::add_guesses(std::span<const DraftWish> wishes,
+                            std::vector<std::vector<std::int32_t>> guesses, DecodeBatch& batch) {
+  const std::vector<RequestId>& requests = outstanding_.back().requests;
+  for (std::size_t i = 0, wish = 0; i < requests.size() && wish < wishes.size(); ++i) {
+    DecodeBatch::Row& row = batch.rows.at(i);
+    if (row.sequence != wishes[wish].sequence) continue;
+    Running& running = running_.at(requests[i]);
+    row.guesses = std::move(guesses.at(wish++));
+    running.n_guessed = static_cast<std::int64_t>(row.guesses.size());
+    running.draft->has_guessed = true;
+  }
 }
 
 }  // namespace longhaul

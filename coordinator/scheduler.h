@@ -20,18 +20,22 @@
 // stages of a pipeline.
 //
 // An answer that quotes takes fewer steps: what followed its last tokens where they stood before
-// goes along as guesses (coordinator/prompt_lookup.h).
+// goes along as guesses (coordinator/prompt_lookup.h). Where nothing was found, the owner may have
+// a draft model guess (coordinator/draft_model.h).
 #pragma once
 #include <cstdint>
 #include <deque>
 #include <list>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "cluster/wire/step.h"
+#include "coordinator/draft_model.h"
+#include "coordinator/guess_length.h"
 #include "coordinator/kv_budget.h"
 #include "coordinator/prompt_lookup.h"
 #include "coordinator/save_caches.h"
@@ -118,6 +122,9 @@ struct SchedulerConfig {
   std::int64_t max_sequences = 8;  // requests in flight, and so the largest decode batch
   KvBudget budget;
   LookupConfig lookup = {};  // of heads that can take tokens back (HeadTable::can_take_back)
+  // Tokens of a text that a draft model reads, which guesses where lookup finds nothing; 0: there
+  // is none.
+  std::int64_t draft_context = 0;
   // Documents' caches are saved when they are read, before requests on them start: so a request
   // that is done says that its document was saved.
   std::optional<SaveCaches> save = {};
@@ -159,6 +166,12 @@ class Scheduler {
   // The result of the oldest outstanding command. Throws kInternal when it does not fit the command
   // or when sequences could not be dropped, and the error of caches that could not be saved.
   std::vector<SchedulerEvent> consume(StepResult result);
+  // What a draft model may guess for the decode batch that next() gave, which is not sent yet.
+  // Valid until the next call of anything.
+  std::vector<DraftWish> draft_wishes() const;
+  // Puts guesses for these wishes into that batch.
+  void add_guesses(std::span<const DraftWish> wishes,
+                   std::vector<std::vector<std::int32_t>> guesses, DecodeBatch& batch);
   // What the request's next token may be, from now on; at first Job::allowed.
   void allow(RequestId request, AllowedTokens allowed);
   // The request is complete; its sequence is dropped.
@@ -201,6 +214,13 @@ class Scheduler {
     std::size_t bytes_for_requests(std::size_t more) const;
     std::size_t bytes() const { return document_bytes + bytes_for_requests(0); }
   };
+  // What a draft model has to do with an answer.
+  struct Draft {
+    DraftText text;
+    GuessLength length;
+    std::int64_t n_wished = 0;  // for the newest batch
+    bool has_guessed = false;   // what went with it
+  };
   struct Running {
     Job job;
     std::int64_t group = 0;
@@ -208,6 +228,7 @@ class Scheduler {
     std::int32_t next_token = -1;
     std::int64_t n_picked = 0;
     std::optional<PromptLookup> lookup = {};  // where it may guess
+    std::optional<Draft> draft = {};          // where there is a draft model besides
     std::int64_t n_guessed = 0;               // in the last step
     std::int64_t n_wrong = 0;                 // of them
     std::size_t bytes = 0;
@@ -284,6 +305,7 @@ class Scheduler {
                          std::vector<SchedulerEvent>& events);
   void document_is_read(Group& group) const;
   void index_document(Group& group) const;
+  void learn(Running& running, std::span<const std::int32_t> tokens) const;
   void begin_answer(Running& running, PickedToken first, std::vector<SchedulerEvent>& events);
   void consume_decode(const Outstanding& step, StepDone& done, std::vector<SchedulerEvent>& events);
   void consume_failure(const Outstanding& step, const StepFailed& failure,

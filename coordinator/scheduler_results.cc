@@ -90,9 +90,7 @@ void Scheduler::consume_decode(const Outstanding& step, StepDone& done,
     running.next_token = tokens.back();
     running.n_picked += n_picked;
     running.n_wrong = 1 + running.n_guessed - n_picked;
-    if (!running.lookup) continue;
-    running.lookup->add(tokens);
-    running.lookup->learn(running.n_guessed, n_picked - 1);
+    learn(running, tokens);
   }
   if (picked != done.picked.end() || events.size() < step.requests.size()) {
     throw Error(ErrorCode::kInternal,
@@ -100,6 +98,18 @@ void Scheduler::consume_decode(const Outstanding& step, StepDone& done,
                             "order, or more than were guessed",
                             done.picked.size(), step.requests.size()));
   }
+}
+
+// From a step that picked these tokens.
+void Scheduler::learn(Running& running, std::span<const std::int32_t> tokens) const {
+  if (!running.lookup) return;
+  const std::int64_t n_true = std::ssize(tokens) - 1;
+  running.lookup->add(tokens);
+  if (running.draft) running.draft->text.add(tokens);
+  if (running.draft && running.draft->has_guessed)
+    running.draft->length.learn(running.n_guessed, n_true);
+  else
+    running.lookup->learn(running.n_guessed, n_true);
 }
 
 void Scheduler::index_document(Group& group) const {
@@ -118,7 +128,12 @@ void Scheduler::begin_answer(Running& running, PickedToken first,
   if (config_.lookup.most > 0 && running.job.may_guess) {
     const Group& group = groups_.at(running.group);
     running.lookup.emplace(config_.lookup, group.lookup, running.job.prompt);
-    running.lookup->add({&first.token, 1});
+    if (config_.draft_context > 0) {
+      running.draft.emplace(
+          Draft{.text = DraftText(config_.draft_context, group.lookup, running.job.prompt),
+                .length = GuessLength(config_.lookup.most)});
+    }
+    learn(running, {&first.token, 1});
   }
   events.push_back(TokenAdded{running.job.request, std::move(first)});
 }

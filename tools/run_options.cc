@@ -121,6 +121,7 @@ void add_job_options(CLI::App& app, RunOptions& o) {
   add_reproducible_flag(app, o.job, memory);
   add_parallel_flag(app, o.job, memory);
   add_lookup_flags(app, o.job, memory);
+  add_draft_model_flags(app, o.job, memory);
   add_kv_limit_flag(app, o.job, memory);
   add_weights_flag(app, o.job, memory);
   add_verify_flags(app, o.job, memory);

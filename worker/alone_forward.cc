@@ -35,7 +35,10 @@ TensorView<const float, 2> AloneForward::decode(std::span<const DecodeRow> rows,
   std::int64_t first = 0;
   for (const DecodeRow& row : rows) {
     const Extent of_row{first, first + row.n_tokens()};
-    segments_.push_back({.cache = row.cache, .rows = of_row, .first_position = row.position});
+    segments_.push_back({.cache = row.cache,
+                         .rows = of_row,
+                         .first_position = row.position,
+                         .n_uncertain = row.n_uncertain});
     first = of_row.end;
   }
   return transformer_.forward({.tokens = tokens, .segments = segments_});

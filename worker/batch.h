@@ -15,6 +15,7 @@ struct BatchSegment {
   SequenceCache* cache = nullptr;  // must outlive the pass; no two segments share one
   Extent rows;                     // of the batch
   TokenPos first_position{0};      // of rows.begin in the sequence: what the cache holds so far
+  std::int64_t n_uncertain = 0;    // up to its first token, of an answer, that may be taken back
 };
 
 struct Batch {

@@ -41,6 +41,7 @@ struct DecodeRow {
   SequenceCache* cache = nullptr;
   TokenPos position{};
   std::int64_t n_guesses = 0;
+  std::int64_t n_uncertain = 0;  // tokens before it, and itself, that may be taken back as well
 
   std::int64_t n_tokens() const { return 1 + n_guesses; }
   Extent positions() const { return {position.value, position.value + n_tokens()}; }

@@ -85,7 +85,7 @@ std::span<const Candidate> Sampler::candidates(std::span<const float> logits,
 
 std::int32_t Sampler::sample(std::span<const float> logits, const SamplingParams& params,
                              TokenPos position, const IdSet* allowed) {
-  double left = uniform_draw(params.seed, position);
+  double left = uniform_draw(params.seed, {params.first_position + position.value});
   const std::span<const Candidate> from = candidates(logits, params, allowed);
   std::int32_t token = -1;
   for (const Candidate& c : from) {

@@ -51,7 +51,7 @@ void Transformer::run_layer(LayerId number, const Batch& batch) {
   const PhaseTimer timer(compute_.times(), Phase::kTrim);
   compensate_gone(number, batch, /*queries=*/nullptr);
   for (const BatchSegment& segment : batch.segments) {
-    const std::int64_t n_certain = batch.is_prompt ? segment.rows.size() : 1;
+    const std::int64_t n_certain = batch.is_prompt ? segment.rows.size() : 1 - segment.n_uncertain;
     segment.cache->trim(number, {segment.first_position.value + n_certain});
   }
   if (!batch.is_prompt && chooses_every_token(layout_, number)) evict(number, batch);

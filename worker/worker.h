@@ -133,7 +133,7 @@ class Worker {
   // Row hidden_rows[i] of `hidden` is of rows[i].
   void keep_last_hidden(std::span<Sequence* const> rows, const TensorView<const float, 2>& hidden,
                         std::span<const std::int64_t> hidden_rows);
-  void check_row(const DecodeBatch::Row& row, const Sequence& sequence) const;
+  void check_row(const DecodeBatch::Row& row, DecodeKind kind, const Sequence& sequence) const;
   // The step's tokens from the sequence's n_tokens on, for heads that ask what kinds they are.
   void note_classes(Sequence& sequence, std::span<const std::int32_t> tokens) const;
   // Keeps the guesses of its last row that came true.

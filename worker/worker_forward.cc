@@ -49,6 +49,20 @@ std::vector<std::int64_t> keep_true(const DecodeBatch& command, std::vector<Pick
   return n_true;
 }
 
+// The same where all tokens count: what was picked behind the last one is kept.
+std::vector<std::int64_t> keep_last(const DecodeBatch& command, std::vector<PickedToken>& picked) {
+  std::vector<std::int64_t> n_tokens;
+  std::vector<PickedToken> kept;
+  std::size_t end = 0;
+  for (const DecodeBatch::Row& row : command.rows) {
+    n_tokens.push_back(1 + std::ssize(row.guesses));
+    end += 1 + row.guesses.size();
+    kept.push_back(std::move(picked[end - 1]));
+  }
+  picked = std::move(kept);
+  return n_tokens;
+}
+
 }  // namespace
 
 // Runs what the ranks do together. When it fails here, the others are told: nobody waits. Only
@@ -132,13 +146,15 @@ void Worker::answer_last(const PrefillChunk& command, Sequence& sequence,
 
 StepDone Worker::run(const DecodeBatch& command) {
   if (command.rows.empty()) return {};
+  require(command.kind == DecodeKind::kAnswer || !place_,
+          "a draft model runs on one rank alone, not on a ring");
   std::vector<Sequence*> rows;
   std::unordered_set<SequenceId> seen;
   for (const DecodeBatch::Row& row : command.rows) {
     require(seen.insert(row.sequence).second,
             fmt::format("sequence {} is twice in the batch", row.sequence.value));
     rows.push_back(&find_whole(row.sequence));
-    check_row(row, *rows.back());
+    check_row(row, command.kind, *rows.back());
   }
   for (Sequence* sequence : rows) sequence->is_whole = false;
   StepDone done = together([&] { return decode(command, rows); }, /*reading_is_last=*/true);
@@ -146,7 +162,8 @@ StepDone Worker::run(const DecodeBatch& command) {
   return done;
 }
 
-void Worker::check_row(const DecodeBatch::Row& row, const Sequence& sequence) const {
+void Worker::check_row(const DecodeBatch::Row& row, DecodeKind kind,
+                       const Sequence& sequence) const {
   check_token(row.token);
   check_allowed(row.allowed);
   for (const std::int32_t guess : row.guesses) check_token(guess);
@@ -157,7 +174,16 @@ void Worker::check_row(const DecodeBatch::Row& row, const Sequence& sequence) co
   require(0 <= row.n_wrong && row.n_wrong <= static_cast<std::int64_t>(sequence.guesses.size()),
           fmt::format("sequence {}: {} wrong guesses of {}", row.sequence.value, row.n_wrong,
                       sequence.guesses.size()));
-  if (!row.guesses.empty() && !layout_.heads().can_take_back()) {
+  require(kind != DecodeKind::kDraftFurther || (row.guesses.empty() && row.n_wrong == 0),
+          fmt::format("sequence {}: a row that looks further has one token, and takes none back",
+                      row.sequence.value));
+  require(
+      kind == DecodeKind::kAnswer || !sequence.rules.is_active(),
+      fmt::format("sequence {}: a draft model's sequence has no penalties, which could not take "
+                  "back what they have counted",
+                  row.sequence.value));
+  const bool may_be_wrong = !row.guesses.empty() || kind == DecodeKind::kDraftFurther;
+  if (may_be_wrong && !layout_.heads().can_take_back()) {
     throw Error(
         ErrorCode::kUnsupported,
         "guesses for heads that drop or merge tokens at every step, or read chosen pages: what a "
@@ -180,9 +206,13 @@ StepDone Worker::decode(const DecodeBatch& command, std::span<Sequence* const> r
   std::vector<std::int32_t> tokens;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const DecodeBatch::Row& row = command.rows[i];
-    settle(*rows[i], row.n_wrong);
+    const bool is_further = command.kind == DecodeKind::kDraftFurther;
+    if (!is_further) settle(*rows[i], row.n_wrong);
     const auto n_guesses = static_cast<std::int64_t>(row.guesses.size());
-    decode_rows.push_back({&rows[i]->cache, {rows[i]->n_tokens}, n_guesses});
+    decode_rows.push_back({.cache = &rows[i]->cache,
+                           .position = {rows[i]->n_tokens},
+                           .n_guesses = n_guesses,
+                           .n_uncertain = is_further ? std::ssize(rows[i]->guesses) + 1 : 0});
     tokens.push_back(row.token);
     tokens.insert(tokens.end(), row.guesses.begin(), row.guesses.end());
     note_classes(*rows[i], std::span(tokens).last(row.guesses.size() + 1));
@@ -199,8 +229,12 @@ StepDone Worker::decode(const DecodeBatch& command, std::span<Sequence* const> r
       forward(tokens.size(), [&](Forward& pass) { return pass.decode(decode_rows, tokens); });
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i]->n_tokens += decode_rows[i].n_tokens();
-    rows[i]->guesses = command.rows[i].guesses;
-    rows[i]->rules.add(command.rows[i].token);
+    if (command.kind == DecodeKind::kDraftFurther) {
+      rows[i]->guesses.push_back(command.rows[i].token);
+    } else {
+      rows[i]->guesses = command.rows[i].guesses;
+      rows[i]->rules.add(command.rows[i].token);
+    }
   }
   std::vector<std::int64_t> last(rows.size());  // of each row, among all tokens
   std::iota(last.begin(), last.end(), 0);
@@ -208,7 +242,8 @@ StepDone Worker::decode(const DecodeBatch& command, std::span<Sequence* const> r
   StepDone done;
   forward_->pick(hidden, picks(command, rows).questions, logits_reader_, done.picked);
   if (!guesses || !forward_->answers()) return done;
-  last = keep_true(command, done.picked);
+  last = command.kind == DecodeKind::kAnswer ? keep_true(command, done.picked)
+                                             : keep_last(command, done.picked);
   std::int64_t first = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     last[i] += first - 1;

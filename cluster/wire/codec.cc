@@ -38,6 +38,7 @@ void write(ByteWriter& out, const SamplingParams& sampling) {
   out.number(sampling.top_p);
   out.number(sampling.min_p);
   out.number(sampling.seed);
+  out.number(sampling.first_position);
   out.number(sampling.n_logprobs);
 }
 
@@ -48,6 +49,7 @@ SamplingParams read_sampling(ByteReader& in) {
   sampling.top_p = in.number<double>();
   sampling.min_p = in.number<double>();
   sampling.seed = in.number<std::uint64_t>();
+  sampling.first_position = in.number<std::int64_t>();
   sampling.n_logprobs = in.number<std::int64_t>();
   return sampling;
 }
@@ -79,6 +81,7 @@ void write(ByteWriter& out, const PrefillChunk& command) {
 }
 
 void write(ByteWriter& out, const DecodeBatch& command) {
+  out.number(static_cast<std::uint8_t>(command.kind));
   out.number(static_cast<std::uint64_t>(command.rows.size()));
   for (const auto& row : command.rows) {
     out.number(row.sequence.value);
@@ -152,6 +155,9 @@ DropSequences read_drop(ByteReader& in) {
 
 DecodeBatch read_decode(ByteReader& in) {
   DecodeBatch command;
+  const auto kind = in.number<std::uint8_t>();
+  if (kind > static_cast<std::uint8_t>(DecodeKind::kDraftFurther)) in.fail("unknown kind of batch");
+  command.kind = static_cast<DecodeKind>(kind);
   command.rows.resize(in.count(3 * sizeof(std::int64_t) + sizeof(std::int32_t) + 1));
   for (auto& row : command.rows) {
     row.sequence = read_sequence(in);

@@ -28,6 +28,9 @@ struct SamplingParams {
   double top_p = 1.0;
   double min_p = 0.0;
   std::uint64_t seed = 0;
+  // Where the sequence begins in the text whose draws these are: of a model that reads only the end
+  // of it.
+  std::int64_t first_position = 0;
   std::int64_t n_logprobs = -1;  // -1: none; n >= 0: of the picked token and the n most likely,
                                  // under the unmodified distribution
 };
@@ -94,6 +97,19 @@ struct PrefillChunk {
 //
 //   row {token 5, guesses 7 8 9}    picked 7 8 2       7 and 8 came true, 9 did not
 //   row {token 2, n_wrong 1}        picked 4
+//
+// A draft model, which makes guesses for another model and runs on one rank alone, takes its own
+// guesses back in the same way:
+//
+//   kDraft         row {token 5, guesses 7 8}    picked 3    5 7 8 are certain, 3 is a guess
+//   kDraftFurther  row {token 3}                 picked 4    3 joins the guesses
+//   kDraftFurther  row {token 4}                 picked 6    and 4; the other model says: 3, then 9
+//   kDraft         row {token 9, n_wrong 1}      picked 2    4 is forgotten
+enum class DecodeKind {
+  kAnswer,
+  kDraft,         // one token is picked for each row, behind its last, whatever was guessed
+  kDraftFurther,  // likewise; the row's one token may be taken back, as its last rows' guesses may
+};
 struct DecodeBatch {
   struct Row {
     SequenceId sequence;
@@ -103,6 +119,7 @@ struct DecodeBatch {
     std::int64_t n_wrong = 0;                // of its last row's guesses: forgotten first
   };
   std::vector<Row> rows;
+  DecodeKind kind = DecodeKind::kAnswer;
 };
 // The last command; answered like every other, so that a rank that is lost on its way out is known.
 struct Shutdown {};

@@ -179,6 +179,36 @@ TEST_F(LostRank, GuessesGiveTheTextsOfARunWithoutThem) {
   }
 }
 
+// The model as its own draft model, which reads too little to be right always.
+TEST_F(LostRank, ADraftModelGivesTheTextsOfARunWithoutIt) {
+  for (const char* n_ranks : {"1", "3"}) {
+    const fs::path output = folder() / fmt::format("drafted-{}.jsonl", n_ranks);
+    test::Words words =
+        command(output, {"--ranks", n_ranks, "--draft-model", test::example_path("model").string(),
+                         "--draft-context", "256"});
+    std::erase(words, "--no-progress");
+    ChildProcess process(folder(), words);
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    EXPECT_THAT(process.errors(), HasSubstr("draft model: "));
+    EXPECT_THAT(process.errors(), HasSubstr(" drafted in "));
+    EXPECT_EQ(texts_of(output), undisturbed_texts());
+  }
+}
+
+TEST_F(LostRank, ADraftModelWithOtherTokensIsRefused) {
+  const fs::path other = folder() / "other";
+  fs::copy(test::example_path("model"), other);
+  std::string tokenizer = read_file(other / "tokenizer.json", 1 << 20);
+  for (const auto& [own, others] :
+       {std::pair{"the\": 267", "the\": 268"}, {"en\": 268", "en\": 267"}})
+    tokenizer.replace(tokenizer.find(own), std::string_view(own).size(), others);
+  replace_file(other / "tokenizer.json", tokenizer);
+  ChildProcess process(folder(),
+                       command(folder() / "none.jsonl", {"--draft-model", other.string()}));
+  EXPECT_NE(process.wait(), 0);
+  EXPECT_THAT(process.errors(), HasSubstr("its tokenizer differs: token 267 is \"en\" there"));
+}
+
 TEST_F(LostRank, MpirunChoosesTokensAndPagesAsOneRankDoes) {
   LONGHAUL_SKIP_WITHOUT_MPIRUN();
   int number = 0;

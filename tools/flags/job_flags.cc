@@ -76,6 +76,26 @@ void add_lookup_flags(CLI::App& app, JobConfig& job, const std::string& group) {
       ->group(group);
 }
 
+void add_draft_model_flags(CLI::App& app, JobConfig& job, const std::string& group) {
+  constexpr std::int64_t kUsualDraftMax = 8;
+  app.add_option_function<std::string>(
+         "--draft-model,--model-draft",
+         [&job](const std::string& model) {
+           job.draft_model = model;
+           if (job.lookup.most == 0) job.lookup.most = kUsualDraftMax;
+         },
+         "A small model with the same tokens, as --model has it, that guesses where "
+         "nothing stood before; the answer stays the same (docs/prompt_lookup.md). --draft-max is "
+         "then 8 unless given")
+      ->group(group);
+  app.add_option("--draft-context", job.draft_context,
+                 "Tokens of the text that it reads, the newest")
+      ->transform(with_letters())
+      ->check(kCount)
+      ->capture_default_str()
+      ->group(group);
+}
+
 void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group) {
   app.add_option_function<std::string>(
          "--kv-limit",

@@ -26,6 +26,8 @@ void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --parallel.
 void add_parallel_flag(CLI::App& app, JobConfig& job, const std::string& group);
 void add_lookup_flags(CLI::App& app, JobConfig& job, const std::string& group);
+// --draft-model, --draft-context
+void add_draft_model_flags(CLI::App& app, JobConfig& job, const std::string& group);
 // --kv-limit.
 void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --weights.

@@ -41,6 +41,8 @@ struct JobWork {
   std::optional<HeadProfile> profile = {};  // lets a refusal say which retrieval ratio would fit
   Workload workload = {};  // of one rank alone only types and block size are looked at
   int n_threads = 0;       // of each rank's kernels; 0: as JobConfig says
+  // What the process that leads, rank 0's, holds beside its rank: a draft model.
+  std::int64_t leader_bytes = 0;
 };
 
 // The ranks, ready: they have read their weights, or are reading them, and serve.

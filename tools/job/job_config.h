@@ -28,6 +28,10 @@ struct JobConfig {
   std::optional<std::int64_t> chunk_len;
   std::int64_t n_parallel = 8;  // sequences that are answered at the same time
   LookupConfig lookup = {};     // guesses of how answers go on
+  // A small model that guesses where lookup finds nothing: a folder, or org/name[@revision]; empty:
+  // none.
+  std::string draft_model;
+  std::int64_t draft_context = 4096;  // tokens that it reads, the newest
 
   // --- What memory holds ---
   std::optional<DType> weights;     // kF32, kBf16, kI8 or kI4; not given: as the files

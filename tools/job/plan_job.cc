@@ -60,6 +60,7 @@ PlanOptions plan_options(const JobConfig& config) {
   PlanOptions options;
   options.n_stages = config.n_stages;
   options.n_replicas = config.n_replicas;
+  if (!config.draft_model.empty()) options.n_replicas = 1;  // for which it guesses
   options.balance = config.decode_balance;
   return options;
 }
@@ -107,10 +108,13 @@ Plan new_plan(const JobConfig& config, const JobWork& work, const ClusterSpec& c
 }
 
 JobPlan plan_job(const JobConfig& config, const JobWork& work, const ClusterSpec& found) {
-  auto cluster = std::make_shared<const ClusterSpec>(cluster_of(config, found));
+  ClusterSpec all = cluster_of(config, found);
+  std::int64_t& leaders = all.ranks.front().memory_bytes;
+  leaders = std::max<std::int64_t>(1, leaders - work.leader_bytes);
+  const auto cluster = std::make_shared<const ClusterSpec>(std::move(all));
   Plan plan =
       config.plan.empty() ? new_plan(config, work, *cluster) : plan_of_file(config, work, *cluster);
-  return {std::make_shared<const Plan>(std::move(plan)), std::move(cluster), work.n_threads};
+  return {std::make_shared<const Plan>(std::move(plan)), cluster, work.n_threads};
 }
 
 }  // namespace longhaul

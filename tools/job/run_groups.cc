@@ -18,6 +18,7 @@
 #include "partition/plan_json.h"
 #include "tools/job/alone_limits.h"
 #include "tools/job/check_in.h"
+#include "tools/job/draft_session.h"
 #include "tools/job/engine_config.h"
 #include "tools/job/engine_team.h"
 #include "tools/job/memory_probe.h"
@@ -227,9 +228,10 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
   const RunSession& session = *work.session;
   const Workload workload =
       estimate_workload(session, *work.config, *work.groups, *work.requests, ranks.n_ranks);
+  const std::int64_t draft_bytes = session.draft ? session.draft->n_bytes : 0;
   std::optional<AloneLimits> alone;
   if (!ranks.plans)
-    alone = limits_of_one_rank(session, *work.config, workload, free_memory_bytes());
+    alone = limits_of_one_rank(session, *work.config, workload, free_memory_bytes() - draft_bytes);
   bool complete = false;
   std::vector<std::string> names;
   for (const RequestGroup& group : *work.groups) names.push_back(document_name(group));
@@ -238,12 +240,14 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
       {.model = session.weights.get(),
        .heads = session.heads.table,
        .profile = session.heads.profile,
-       .workload = workload},
+       .workload = workload,
+       .leader_bytes = draft_bytes},
       [&](JobRun& run) {
         GroupFeed feed(work.groups->size(), [&](std::size_t i) {
           return prepare((*work.groups)[i], *work.requests, session.tokenizer, session.preparation);
         });
         std::vector<EngineConfig> engines = engine_configs(work, run, alone);
+        const auto draft = start_draft(session.draft, *work.config, engines);
         EngineCallbacks callbacks = work.callbacks;
         keep_to_time(work, engines, callbacks);
         const auto forecast = forecast_of(work, run);

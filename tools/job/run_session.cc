@@ -259,10 +259,12 @@ void check_lookup(const JobConfig& job, const HeadTable& heads) {
   if (job.lookup.most == 0 || heads.can_take_back()) return;
   throw Error(
       ErrorCode::kUnsupported,
-      "--draft-max: a wrong guess cannot be taken back where a method drops tokens at every "
-      "step (h2o, fastgen, tova:after=token), merges them (dmc), reads chosen pages (quest) or "
-      "sums up what has left (razor); "
-      "leave it out, or use another --policy");
+      fmt::format(
+          "{}: a wrong guess cannot be taken back where a method drops tokens at every "
+          "step (h2o, fastgen, tova:after=token), merges them (dmc), reads chosen pages (quest) or "
+          "sums up what has left (razor); "
+          "leave it out, or use another --policy",
+          job.draft_model.empty() ? "--draft-max" : "--draft-model"));
 }
 
 void warn_about_checkpoints(const RunSession& session, const AnswerConfig& answers) {
@@ -307,6 +309,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
                      .heads = choose_heads(answers.heads, spec, folder.get()),
                      .preparation = {},
                      .engine = {},
+                     .draft = {},
                      .fingerprint = {},
                      .system_fingerprint = {}};
   check_lookup(job, session.heads.table);
@@ -333,6 +336,11 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
                           {session.k_type, session.v_type, job.block_size, spec.head_dim}),
       .lookup = job.lookup};
   session.engine.step_timeout = job.step_timeout;
+  if (!job.draft_model.empty()) {
+    session.draft =
+        open_draft(job, {.folder = folder, .tokenizer = &session.tokenizer}, answers.hub_cache);
+    session.engine.scheduler.draft_context = session.draft->context;
+  }
   session.fingerprint = fingerprint_of(session, job, answers);
   session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
                                            sha256_of(to_text(session.fingerprint)).substr(0, 12));
@@ -361,6 +369,7 @@ void print_summary(const RunSession& session) {
              name_of(session.v_type), session.device, describe_briefly(session.heads.table),
              describe(session.preparation.defaults),
              longest_answer_in_words(session.preparation.defaults.max_tokens));
+  if (session.draft) fmt::print(stderr, "  draft model: {}\n", describe(*session.draft));
   const std::string refusal = huge_pages_refusal();
   if (!refusal.empty()) fmt::print(stderr, "  memory in small pages: {}\n", refusal);
 }

@@ -14,6 +14,7 @@
 #include "model/head_profile.h"
 #include "model/model_folder.h"
 #include "tools/job/chat_setup.h"
+#include "tools/job/draft_session.h"
 #include "tools/job/head_settings.h"
 #include "tools/job/job_config.h"
 #include "tools/job/model_source.h"
@@ -47,7 +48,8 @@ struct RunSession {
   KvType k_type = KvType::kF32;
   KvType v_type = KvType::kF32;
   PreparationConfig preparation;
-  EngineConfig engine;             // of one rank alone
+  EngineConfig engine;  // of one rank alone
+  std::optional<DraftSession> draft;
   Json fingerprint;                // what results depend on
   std::string system_fingerprint;  // of version and fingerprint, short
 

@@ -142,6 +142,17 @@ TEST(Codec, RefusesAnUnknownActionAfterPrefill) {
   EXPECT_THROW(decode_command(bytes), Error);
 }
 
+TEST(Codec, KindsOfBatchesTravel) {
+  for (const DecodeKind kind :
+       {DecodeKind::kAnswer, DecodeKind::kDraft, DecodeKind::kDraftFurther}) {
+    const StepCommand command = DecodeBatch{.rows = {{{1}, 2}}, .kind = kind};
+    EXPECT_EQ(std::get<DecodeBatch>(decode_command(encode(command))).kind, kind);
+  }
+  auto bytes = encode(StepCommand(DecodeBatch{.rows = {{{1}, 2}}}));
+  bytes[1] = std::byte{3};
+  EXPECT_THROW(decode_command(bytes), Error);
+}
+
 TEST(Codec, AllowedTokensTravelInTheShorterWay) {
   const auto size_of = [](const AllowedTokens& tokens) {
     const StepCommand command = DecodeBatch{{{{1}, 2, tokens}}};

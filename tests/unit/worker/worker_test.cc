@@ -182,6 +182,26 @@ TEST(Worker, SamplesBehindGuessesFromTheModelsDistribution) {
   }
 }
 
+// As the example beside DecodeKind.
+TEST(Worker, ADraftModelTakesItsOwnGuessesBack) {
+  Worker worker = make_worker();
+  for (const SequenceId id : {kA, kB}) {
+    done(worker.step(OpenSequence{.sequence = id, .sampling = {}}));
+    prefill(worker, id, std::vector<std::int32_t>{5, 6, 7}, 2);
+  }
+  const auto pick = [&](DecodeBatch::Row row, DecodeKind kind = DecodeKind::kAnswer) {
+    return done(worker.step(DecodeBatch{.rows = {std::move(row)}, .kind = kind}))
+        .picked.at(0)
+        .token;
+  };
+  const auto certain = [&](std::int32_t token) { return pick({kB, token}); };
+  EXPECT_EQ(pick({kA, 5, nullptr, {7, 8}}, DecodeKind::kDraft),
+            (certain(5), certain(7), certain(8)));
+  pick({kA, 3}, DecodeKind::kDraftFurther);
+  pick({kA, 4}, DecodeKind::kDraftFurther);
+  EXPECT_EQ(pick({kA, 9, nullptr, {}, 1}, DecodeKind::kDraft), (certain(3), certain(9)));
+}
+
 TEST(Worker, RefusesGuessesThatCannotBe) {
   Worker worker = make_worker();
   done(worker.step(OpenSequence{.sequence = kA, .sampling = {}}));
@@ -194,6 +214,10 @@ TEST(Worker, RefusesGuessesThatCannotBe) {
   EXPECT_THAT(message({kA, token, nullptr, {}, 1}), HasSubstr("1 wrong guesses of 0"));
   EXPECT_THAT(message({kA, token, std::make_shared<const IdSet>(IdSet::full(97)), {1}}),
               HasSubstr("what is allowed"));
+  EXPECT_THAT(failed(worker.step(DecodeBatch{.rows = {{kA, token, nullptr, {1}}},
+                                             .kind = DecodeKind::kDraftFurther}))
+                  .message,
+              HasSubstr("looks further"));
   done(worker.step(DecodeBatch{.rows = {{kA, token, nullptr, {1, 2}}}}));
   EXPECT_THAT(failed(worker.step(ForkSequence{.parent = kA, .child = kB, .sampling = {}})).message,
               HasSubstr("nobody said yet"));
