@@ -3,6 +3,7 @@
 #include "tools/identify_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <CLI/CLI.hpp>
 
@@ -13,19 +14,24 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "build_info.h"
+#include "cluster/comm/mpi_environment.h"
 #include "coordinator/fingerprint.h"
+#include "model/head_profile.h"
+#include "partition/weight_bytes.h"
 #include "tools/eval/needle_runner.h"
 #include "tools/eval/one_replica.h"
 #include "tools/flags/given_flags.h"
 #include "tools/identify/profile_files.h"
 #include "tools/identify/rank_tasks.h"
 #include "tools/identify/share_search.h"
-#include "tools/identify/training_cost.h"
+#include "tools/identify/training_room.h"
 #include "tools/identify_flags.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
+#include "tools/job/plan_files.h"
 #include "tools/job/stop_signal.h"
 #include "tools/progress_line.h"
 
@@ -33,6 +39,8 @@ namespace longhaul {
 namespace {
 
 constexpr const char* kState = "identify_state.json";
+constexpr const char* kConfig = "config.json";  // of a profile
+constexpr std::size_t kMaxConfigBytes = std::size_t{64} << 20;
 
 double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
@@ -64,7 +72,16 @@ class Identify {
 
  private:
   void check() const;
-  std::string estimate() const;
+  TrainingShape shape() const;
+  TrainingRoom room() const;
+  void check_room() const;
+  bool goes_on_from_profile() const {
+    return !flags_.overwrites && (flags_.target || flags_.compares) && !flags_.folder.empty() &&
+           std::filesystem::exists(flags_.folder / kConfig);
+  }
+  std::optional<FoundHeads> profile_there() const;
+  void write(const FoundHeads& heads);
+  void add_scores(std::vector<FoundHeads>& heads);
   Json settings() const;
   FoundHeads found(IdentifyMethod method, std::vector<double> gates) const;
   std::optional<GateState> last_state(std::size_t n_gates) const;
@@ -112,21 +129,47 @@ void Identify::check() const {
   tasks_.texts().check(std::min(flags_.config.optimiser.n_steps, 4 * texts.n_lengths));
   if (flags_.folder.empty()) return;
   std::filesystem::create_directories(flags_.folder);
-  require(
-      flags_.overwrites || !std::filesystem::exists(flags_.folder / "config.json"),
-      fmt::format("{} holds a profile; give --overwrite to replace it", flags_.folder.string()));
+  require(flags_.overwrites || goes_on_from_profile() ||
+              !std::filesystem::exists(flags_.folder / kConfig),
+          fmt::format("{} holds a profile; give --overwrite to replace it, or --target or "
+                      "--compare to look at it",
+                      flags_.folder.string()));
 }
 
-std::string Identify::estimate() const {
-  const PasskeyText text = tasks_.texts().at(0);
-  const TrainingShape shape{
+// Of a step with the longest text.
+TrainingShape Identify::shape() const {
+  const JobConfig& job = flags_.eval.job;
+  const DType weights = model_.source().weight_dtype();
+  return {
       .window = flags_.config.window,
       .n_tokens = flags_.config.texts.longest,
-      .n_answer = text.n_answer,
-      .block_size = flags_.eval.job.block_size,
+      .n_answer = tasks_.texts().at(0).n_answer,
+      .block_size = job.block_size,
       .n_ranks = ranks_.n_ranks,
-      .kv_value_bytes = model_.source().weight_dtype() == DType::kBf16 ? 2U : 4U};
-  return describe_training(spec_, shape);
+      .kv_value_bytes = job.k_type.value_or(natural_kv_type(weights)) == KvType::kBf16 ? 2U : 4U,
+      .weight_dtype = weights};
+}
+
+// Weights that are used where the files are mapped take no memory of their own; those that are
+// made lie once in a process.
+TrainingRoom Identify::room() const {
+  const JobConfig& job = flags_.eval.job;
+  const ModelSource& source = model_.source();
+  const std::int64_t n_sharing = started_by_mpi_launcher() ? 1 : ranks_.n_ranks;
+  const std::int64_t made =
+      makes_weights(job.weights, model_.folder())
+          ? stage_weight_bytes(spec_, source.weight_dtype(), {0, spec_.n_layers}) / n_sharing
+          : 0;
+  const ClusterSpec cluster =
+      job.cluster.empty() ? ranks_.find_cluster(model_.source()) : read_cluster(job.cluster);
+  return {.weight_bytes = made, .usable_bytes = least_usable_bytes(cluster)};
+}
+
+void Identify::check_room() const {
+  const TrainingRoom found = room();
+  if (missing_bytes(spec_, shape(), found) == 0) return;
+  throw Error(ErrorCode::kOutOfMemory, "a training step with the longest text takes " +
+                                           describe_room(spec_, shape(), found, "--max-length"));
 }
 
 // What gates depend on.
@@ -317,44 +360,74 @@ void Identify::search(const FoundHeads& heads) {
     replace_file(flags_.folder / "share.svg", to_picture(search, n_heads));
 }
 
+// The profile that a run before this one wrote, with the same settings: what is asked for beside it
+// needs no training again.
+std::optional<FoundHeads> Identify::profile_there() const {
+  if (!goes_on_from_profile()) return std::nullopt;
+  const std::filesystem::path file = flags_.folder / kConfig;
+  const Json config = parse_json(read_file(file, kMaxConfigBytes), file.string());
+  const JsonField root(config, file.string());
+  FoundHeads heads = found(flags_.method, read_head_profile(flags_.folder).gates);
+  std::vector<std::string> differ = differences(root.at("settings").json(), settings());
+  if (const std::string& method = root.at("method").as_string(); method != heads.method)
+    differ.push_back(fmt::format("method: was {}, now {}", method, heads.method));
+  if (differ.empty()) return heads;
+  throw Error(ErrorCode::kFailedPrecondition,
+              fmt::format("{} holds a profile of other settings: {}; give the same ones, another "
+                          "output folder, or --overwrite",
+                          flags_.folder.string(), fmt::join(differ, "; ")));
+}
+
+void Identify::write(const FoundHeads& heads) {
+  write_profile(flags_.folder, heads);
+  replace_file(flags_.folder / "heads.svg",
+               gates_picture(heads, model_.folder().path().filename().string()));
+  std::filesystem::remove(state_path());
+  fmt::print("written: {}\n", flags_.folder.string());
+}
+
+// Of the methods that need forward passes only: those that are to be compared, and the one asked
+// for, which comes first, unless `heads` has it.
+void Identify::add_scores(std::vector<FoundHeads>& heads) {
+  const Stopwatch watch;
+  auto scores = tasks_.score(ranks_);
+  fmt::print("forward passes of the other methods: {:.1f} s\n", watch.seconds());
+  const bool has_first = !heads.empty();
+  for (const auto& [word, method] : identify_methods()) {
+    const bool is_first = method == flags_.method;
+    if (method == IdentifyMethod::kGates || (is_first ? has_first : !flags_.compares)) continue;
+    FoundHeads scored = found(
+        method, method == IdentifyMethod::kRazor ? scores.at(word) : gates_of(scores.at(word)));
+    scored.details.emplace_back("scores",
+                                JsonArray(scores.at(word).begin(), scores.at(word).end()));
+    heads.insert(is_first ? heads.begin() : heads.end(), std::move(scored));
+  }
+}
+
 int Identify::run() {
   check();
   progress_.print(fmt::format("longhaul identify: {}", model_.description()));
-  fmt::print("{}", estimate());
-  if (flags_.estimates) return kExitDone;
+  fmt::print("{}", describe_training(spec_, shape()));
+  if (flags_.estimates) {
+    fmt::print("{}", describe_room(spec_, shape(), room(), "--max-length"));
+    return kExitDone;
+  }
   require(!flags_.folder.empty() || flags_.compares, "where to? Give -o FOLDER, or --compare");
   std::vector<FoundHeads> all;
-  if (flags_.method == IdentifyMethod::kGates) {
+  const auto there = profile_there();
+  if (there) {
+    progress_.print(fmt::format("{} has the profile already", flags_.folder.string()));
+    all.push_back(*there);
+  } else if (flags_.method == IdentifyMethod::kGates) {
+    check_room();
     const auto heads = train();
     if (!heads) return kExitStopped;
     all.push_back(*heads);
   }
-  if (flags_.compares || flags_.method != IdentifyMethod::kGates) {
-    const Stopwatch watch;
-    auto scores = tasks_.score(ranks_);
-    fmt::print("forward passes of the other methods: {:.1f} s\n", watch.seconds());
-    for (const auto& [word, method] : identify_methods()) {
-      if (method == IdentifyMethod::kGates) continue;
-      FoundHeads heads = found(
-          method, method == IdentifyMethod::kRazor ? scores.at(word) : gates_of(scores.at(word)));
-      heads.details.emplace_back("scores",
-                                 JsonArray(scores.at(word).begin(), scores.at(word).end()));
-      if (method == flags_.method) {
-        all.insert(all.begin(), std::move(heads));
-      } else if (flags_.compares) {
-        all.push_back(std::move(heads));
-      }
-    }
-  }
+  if (flags_.compares || all.empty()) add_scores(all);
   fmt::print("{}", ranking_text(all.front(), 16));
   if (flags_.compares) compare(all);
-  if (!flags_.folder.empty()) {
-    write_profile(flags_.folder, all.front());
-    replace_file(flags_.folder / "heads.svg",
-                 gates_picture(all.front(), model_.folder().path().filename().string()));
-    std::filesystem::remove(state_path());
-    fmt::print("written: {}\n", flags_.folder.string());
-  }
+  if (!flags_.folder.empty() && !there) write(all.front());
   if (flags_.target) search(all.front());
   return kExitDone;
 }
@@ -369,7 +442,7 @@ Command add_identify_command(CLI::App& program) {
   app->footer(R"(Examples:
   The embedded model, with records of the form that it was trained on:
     longhaul identify -m examples/needle/model -o heads --record-form codes \
-      --min-length 256 --max-length 2K --sink 16 --recent 128 --steps 200
+      --min-length 256 --max-length 1K --steps 200
   A large model on four ranks, as published; the same command goes on after a stop:
     mpirun -n 4 longhaul identify -m MODEL -o heads --haystack book.txt
   What that takes:
@@ -382,6 +455,8 @@ docs/identify.md says what the methods are.
             install_stop_signals();
             fill_in_templates(flags->config.texts, *app);
             flags->eval.job.flags_given = given_flags(*app);
+            DeviceChoice& device = flags->eval.job.device;
+            if (device == DeviceChoice::kAuto) device = DeviceChoice::kCpu;
             RankTasks tasks(flags->config, flags->eval.job, [flags] {
               return std::make_shared<const EvalModel>(open_folder(flags->eval), flags->eval.job);
             });

@@ -26,7 +26,7 @@
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/flags/sizes.h"
-#include "tools/identify/training_cost.h"
+#include "tools/identify/training_room.h"
 #include "tools/job/check_in.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/head_settings.h"
@@ -226,27 +226,20 @@ int plan_identify(const PlanFlags& flags, const PlanRequest& request) {
                             .n_answer = std::min(flags.identify_answer, *flags.identify_tokens),
                             .block_size = workload.block_size,
                             .n_ranks = request.cluster.n_ranks(),
-                            .kv_value_bytes = workload.k_type == KvType::kBf16 ? 2U : 4U};
-  const std::int64_t weights =
-      stage_weight_bytes(request.spec, workload.weights(request.spec), {0, request.spec.n_layers});
-  const auto bytes =
-      weights + static_cast<std::int64_t>(training_bytes(request.spec, shape).total());
+                            .kv_value_bytes = workload.k_type == KvType::kBf16 ? 2U : 4U,
+                            .weight_dtype = workload.weights(request.spec)};
+  const TrainingRoom room{
+      .weight_bytes = stage_weight_bytes(request.spec, workload.weights(request.spec),
+                                         {0, request.spec.n_layers}),
+      .usable_bytes = least_usable_bytes(request.cluster)};
   double gflops = 0;
-  std::int64_t least = request.cluster.usable_bytes({0});
-  for (const Rank rank : IdRange<Rank>(request.cluster.n_ranks())) {
+  for (const Rank rank : IdRange<Rank>(request.cluster.n_ranks()))
     gflops += request.cluster.rank(rank).gflops;
-    least = std::min(least, request.cluster.usable_bytes(rank));
-  }
-  constexpr double kGib = 1 << 30;
-  fmt::print(
-      "{}{:.2f} GiB a rank with {:.2f} of weights; the smallest may fill {:.2f}: {}\n"
-      "{:.1f} s at least, at {:.0f} GFLOP/s{}\n",
-      describe_training(request.spec, shape), static_cast<double>(bytes) / kGib,
-      static_cast<double>(weights) / kGib, static_cast<double>(least) / kGib,
-      bytes <= least ? "fits" : "does not fit",
-      training_flops(request.spec, shape).total() / (gflops * 1e9), gflops,
-      request.cluster.speeds_known ? "" : " (taken for granted)");
-  return bytes <= least ? kExitDone : kExitDoesNotFit;
+  fmt::print("{}{}{:.1f} s at least, at {:.0f} GFLOP/s{}\n", describe_training(request.spec, shape),
+             describe_room(request.spec, shape, room, "--identify-tokens"),
+             training_flops(request.spec, shape).total() / (gflops * 1e9), gflops,
+             request.cluster.speeds_known ? "" : " (taken for granted)");
+  return missing_bytes(request.spec, shape, room) == 0 ? kExitDone : kExitDoesNotFit;
 }
 
 int run_plan(const PlanFlags& flags, JobRanks& ranks) {

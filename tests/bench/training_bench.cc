@@ -59,7 +59,8 @@ void run(int argc, char** argv) {
   TrainingShape shape{.window = {},
                       .n_tokens = n_tokens,
                       .n_answer = n_answer,
-                      .kv_value_bytes = dtype == DType::kBf16 ? 2U : 4U};
+                      .kv_value_bytes = dtype == DType::kBf16 ? 2U : 4U,
+                      .weight_dtype = dtype};
   const TrainingFlops flops = training_flops(spec, shape);
   const TrainingBytes bytes = training_bytes(spec, shape);
   fmt::print("{} layers, {} tokens, {} compared, weights {}, {}, {} threads\n", spec.n_layers,

@@ -4,14 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <thread>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "model/head_profile.h"
 #include "tests/fault/child_process.h"
 #include "tests/fault/mpirun.h"
+#include "tests/fault/ranked_job.h"
 #include "tests/support/paths.h"
 #include "tests/unit/eval/xml_check.h"
 
@@ -21,33 +27,54 @@ namespace {
 namespace fs = std::filesystem;
 using test::ChildProcess;
 using test::Ended;
+using test::Words;
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 std::string example(std::string_view name) { return test::example_path(name).string(); }
 
 class Identify : public testing::Test {
  protected:
-  Ended run(Words words, int n_processes = 0) {
+  // In the background, on one rank or under mpirun.
+  std::unique_ptr<ChildProcess> start(Words words, int n_processes = 0) {
     words.insert(words.begin(), {"identify", "-m", example("model"), "-t", "1", "--no-progress"});
     const bool by_mpi = n_processes > 0;
-    return ChildProcess(folder_.path(), words, by_mpi ? test::mpirun_variables() : Words(),
-                        by_mpi ? test::mpirun(n_processes) : Words())
-        .end();
+    return std::make_unique<ChildProcess>(folder_.path(), words,
+                                          by_mpi ? test::mpirun_variables() : Words(),
+                                          by_mpi ? test::mpirun(n_processes) : Words());
   }
+  Ended run(const Words& words, int n_processes = 0) { return start(words, n_processes)->end(); }
   // Short texts of the form that the model was trained on.
-  Ended run_short(const std::string& to, const Words& more, int n_processes = 0) {
+  Words short_words(const std::string& to, const Words& more) const {
     Words words = {"-o",        path(to), "--record-form", "codes", "--records",    "2",
                    "--sink",    "16",     "--recent",      "32",    "--weights",    "f32",
                    "--lengths", "2",      "--min-length",  "200",   "--max-length", "300",
                    "--steps"};
     words.insert(words.end(), more.begin(), more.end());
-    return run(words, n_processes);
+    return words;
+  }
+  Ended run_short(const std::string& to, const Words& more, int n_processes = 0) {
+    return run(short_words(to, more), n_processes);
+  }
+  // Until a state is written; fails the test when the process ends before.
+  void await_state(ChildProcess& process, const std::string& of) {
+    while (!fs::exists(path(of + "/identify_state.json")) && process.running())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(process.running()) << process.errors();
   }
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
   std::string file(const std::string& name) const { return read_file(path(name), 1 << 24); }
   test::TemporaryFolder folder_;
 };
+
+constexpr int kSteps = 24;
+const std::string n_steps = std::to_string(kSteps);
+
+// That this run made: "12 steps in 0.3 s".
+int steps_of(const Ended& ended) {
+  const std::size_t at = ended.output.find(" steps in ");
+  const std::size_t line = ended.output.rfind('\n', at) + 1;
+  return at == std::string::npos ? -1 : std::stoi(ended.output.substr(line, at - line));
+}
 
 TEST_F(Identify, WritesAProfileThatItsModelAccepts) {
   const Ended ended = run_short("heads", {"4", "--compare"});
@@ -77,56 +104,93 @@ TEST_F(Identify, WritesAProfileThatItsModelAccepts) {
   const Ended twice = run_short("heads", {"4"});
   EXPECT_EQ(twice.status, 2);
   EXPECT_THAT(twice.errors, HasSubstr("holds a profile"));
+  // How many heads are enough is asked of it without training again; of other settings it is not.
+  const Ended enough = run_short("heads", {"4", "--target", "0.9"});
+  EXPECT_EQ(enough.status, 0) << enough.errors;
+  EXPECT_THAT(enough.output, HasSubstr("heads are enough for 0.9"));
+  EXPECT_EQ(steps_of(enough), -1);
+  EXPECT_EQ(test::xml_problem(file("heads/share.svg")), "");
+  const Ended other_steps = run_short("heads", {"5", "--target", "0.9"});
+  EXPECT_EQ(other_steps.status, 2);
+  EXPECT_THAT(other_steps.errors, HasSubstr("holds a profile of other settings"));
+}
+
+// Of a line "2:1  0.9866  1.0000 ..." of the table that --compare prints, behind its head.
+std::map<std::string, std::vector<double>> compared(const std::string& output) {
+  std::istringstream text(output.substr(output.find("layer:head duo_attention")));
+  std::map<std::string, std::vector<double>> rows;
+  std::string line;
+  std::getline(text, line);
+  while (std::getline(text, line)) {
+    std::istringstream words(line);
+    std::string head;
+    words >> head;
+    for (double score = 0; words >> score;) rows[head].push_back(score);
+  }
+  return rows;
+}
+
+// The embedded model's retrieval heads are known (examples/needle/README.md): with the published
+// weight of the regularisation and window every method has both in front of all others.
+TEST_F(Identify, FindsTheKnownHeadsOfTheEmbeddedModel) {
+  const Ended ended =
+      run({"-o", path("heads"), "--record-form", "codes", "--min-length", "256", "--max-length",
+           "512", "--lengths", "2", "--records", "5", "--steps", "50", "--compare"});
+  ASSERT_EQ(ended.status, 0) << ended.errors;
+  EXPECT_THAT(ended.output, HasSubstr("behind the first 2 of 16 heads"));
+  const auto scores = compared(ended.output);
+  ASSERT_EQ(scores.size(), 16U);
+  for (const std::size_t method : {0U, 1U, 2U, 4U}) {  // gates, echo, induction, needle
+    const double known = std::min(scores.at("2:1").at(method), scores.at("3:2").at(method));
+    for (const auto& [head, of] : scores) {
+      if (head == "2:1" || head == "3:2") continue;
+      EXPECT_GT(known, of.at(method) + 0.3) << head << " by method " << method;
+    }
+  }
+  const Words grid = {"eval",        "needle",    "-m", example("model"), "--head-profile",
+                      path("heads"), "--lengths", "1K", "--no-progress"};
+  const Ended asked = ChildProcess(folder_.path(), grid).end();
+  ASSERT_EQ(asked.status, 0) << asked.errors;
+  EXPECT_THAT(asked.output, HasSubstr("2 of 16 KV heads keep every token"));
+  EXPECT_THAT(asked.output, HasSubstr("11 of 11 answers right"));
 }
 
 TEST_F(Identify, GoesOnAfterAStopWithTheSameGates) {
-  ASSERT_EQ(run_short("whole", {"12"}).status, 0);
-  Words words = {"identify",
-                 "-m",
-                 example("model"),
-                 "-t",
-                 "1",
-                 "--no-progress",
-                 "-o",
-                 path("cut"),
-                 "--record-form",
-                 "codes",
-                 "--records",
-                 "2",
-                 "--sink",
-                 "16",
-                 "--recent",
-                 "32",
-                 "--weights",
-                 "f32",
-                 "--lengths",
-                 "2",
-                 "--min-length",
-                 "200",
-                 "--max-length",
-                 "300",
-                 "--steps",
-                 "12",
-                 "--checkpoint-every",
-                 "1"};
-  {
-    ChildProcess process(folder_.path(), words);
-    while (!fs::exists(path("cut/identify_state.json")) && process.running()) {
-    }
-    process.signal(SIGTERM);
-    const int status = process.wait();
-    ASSERT_TRUE(status == 75 || status == 0) << process.errors();
-  }
-  if (fs::exists(path("cut/identify_state.json"))) {
-    words[19] = "3";  // other texts
-    ChildProcess other(folder_.path(), words);
-    EXPECT_EQ(other.wait(), 2);
-    EXPECT_THAT(other.errors(), HasSubstr("begun with other settings"));
-    words[19] = "2";
-    ChildProcess again(folder_.path(), words);
-    ASSERT_EQ(again.wait(), 0) << again.errors();
-  }
+  const Words often = {n_steps, "--checkpoint-every", "1"};
+  ASSERT_EQ(run_short("whole", {n_steps}).status, 0);
+  const auto process = start(short_words("cut", often));
+  await_state(*process, "cut");
+  process->signal(SIGTERM);
+  ASSERT_EQ(process->wait(), 75) << process->errors();
+  const Ended other = run_short("cut", {n_steps, "--seed", "7"});  // other texts
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.errors, HasSubstr("begun with other settings"));
+  const Ended again = run_short("cut", often);
+  ASSERT_EQ(again.status, 0) << again.errors;
+  EXPECT_LT(steps_of(again), kSteps);
   EXPECT_EQ(file("cut/full_attention_heads.tsv"), file("whole/full_attention_heads.tsv"));
+}
+
+// Whichever rank dies, at whatever step: the last state is whole, and the same command on as many
+// ranks makes the same gates, bit for bit.
+TEST_F(Identify, GoesOnAfterARankWasKilledWithTheSameGates) {
+  LONGHAUL_SKIP_WITHOUT_MPIRUN();
+  const Words often = {n_steps, "--checkpoint-every", "3"};
+  ASSERT_EQ(run_short("whole", {n_steps}, 2).status, 0);
+  for (const int victim : {1, 0}) {
+    const std::string to = fmt::format("cut{}", victim);
+    const auto job = start(short_words(to, often), 2);
+    await_state(*job, to);
+    const pid_t process = test::process_of_rank(job->pid(), victim);
+    ASSERT_GT(process, 0) << job->errors();
+    ASSERT_EQ(::kill(process, SIGKILL), 0);
+    EXPECT_NE(job->wait(), 0);
+    ASSERT_FALSE(fs::exists(path(to + "/config.json")));
+    const Ended again = run_short(to, often, 2);
+    ASSERT_EQ(again.status, 0) << again.errors;
+    EXPECT_LT(steps_of(again), kSteps);
+    EXPECT_EQ(file(to + "/full_attention_heads.tsv"), file("whole/full_attention_heads.tsv"));
+  }
 }
 
 TEST_F(Identify, RanksFindTheSameGates) {
@@ -166,7 +230,16 @@ TEST_F(Identify, RefusesBeforeTheStart) {
   const Ended int8 = run({"-o", path("x"), "--weights", "int8", "--max-length", "2K"});
   EXPECT_EQ(int8.status, 2);
   EXPECT_THAT(int8.errors, HasSubstr("--weights bf16"));
-  const Ended estimate = run({"--estimate", "--max-length", "4K"});
+  const Ended gpu = run({"-o", path("x"), "--device", "cuda", "--max-length", "2K"});
+  EXPECT_EQ(gpu.status, 2);
+  EXPECT_THAT(gpu.errors, HasSubstr("gradients have no CUDA form"));
+  replace_file(path("small.toml"), "[[node]]\nmemory = \"64 MiB\"\n");
+  const Ended no_memory = run({"-o", path("x"), "--cluster", path("small.toml"), "--max-length",
+                               "32K", "--lengths", "1", "--record-form", "codes"});
+  EXPECT_EQ(no_memory.status, 3);
+  EXPECT_THAT(no_memory.errors, HasSubstr("are missing"));
+  EXPECT_THAT(no_memory.errors, HasSubstr("it fits with --max-length"));
+  const Ended estimate = run({"--estimate", "--max-length", "4K", "--lengths", "1"});
   EXPECT_EQ(estimate.status, 0) << estimate.errors;
   EXPECT_THAT(estimate.output, HasSubstr("TFLOP"));
 }

@@ -28,6 +28,8 @@ double keys_seen(const TokenSet& set, std::int64_t n, std::int64_t sink, std::in
          keys_seen(set.tail, n, sink, recent);
 }
 
+constexpr double kFfnRows = 1024;  // of the feed-forward network, going back (layer_gradient.cc)
+
 struct Widths {
   double d, q, kv, ff;
   explicit Widths(const ModelSpec& s)
@@ -76,8 +78,11 @@ TrainingBytes training_bytes(const ModelSpec& spec, const TrainingShape& shape) 
   const std::int64_t n = shape.n_tokens;
   const auto sets = student_rows(spec, shape.window, n, shape.n_answer, shape.block_size);
   const auto ranks = static_cast<double>(shape.n_ranks);
-  double kept = 0;
+  // The teacher's answers, both sides' after the norm, and the difference.
+  double kept = 3 * static_cast<double>(shape.n_answer) / ranks * w.d;
   double backward = 0;
+  // Of products' inputs, which bf16 weights meet as copies of 2 bytes.
+  double copies = std::min(static_cast<double>(n) / ranks, kFfnRows) * w.ff;
   for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
     const auto at = static_cast<std::size_t>(layer);
     const bool has_gates = spec.attention_window[at] == ModelSpec::kNoWindow;
@@ -90,21 +95,22 @@ TrainingBytes training_bytes(const ModelSpec& spec, const TrainingShape& shape) 
     const double attention =
         n_read * (3 * w.d + 4 * w.kv + 2 * static_cast<double>(spec.head_dim)) + n_all * 4 * w.kv +
         n_written * (4 * w.q + 3 * w.d);
-    const double ffn = std::min(n_written, 1024.0) * (w.d + 3 * w.ff) + n_written * 2 * w.d;
+    const double ffn = std::min(n_written, kFfnRows) * (w.d + 3 * w.ff) + n_written * 2 * w.d;
     backward = std::max({backward, attention, ffn});
+    copies = std::max({copies, n_read * w.d, n_written * w.q});
   }
   const double tile =
       std::min(static_cast<double>(shape.tile_rows), static_cast<double>(n) / ranks);
   const double step = tile * (2 * w.d + 2 * w.q + 2 * w.kv) + std::min(tile, 512.0) * 2 * w.ff;
   const double matrix = w.d * std::max(w.ff, w.q);  // turned, for gradients
   constexpr double kFloat = 4;
+  const bool is_bf16 = shape.weight_dtype == DType::kBf16;
   const auto bytes = [](double x) { return static_cast<std::size_t>(x); };
   return {
       .kept = bytes(kept * kFloat),
       .keys = bytes(static_cast<double>(n) * 2 * w.kv * static_cast<double>(shape.kv_value_bytes)),
       .forward = bytes((static_cast<double>(n) / ranks * w.d + step) * kFloat),
-      .backward = bytes(backward * kFloat +
-                        matrix * static_cast<double>(spec.weight_dtype == DType::kBf16 ? 2 : 4))};
+      .backward = bytes(backward * kFloat + (is_bf16 ? (matrix + copies) * 2 : matrix * kFloat))};
 }
 
 std::string describe_training(const ModelSpec& spec, const TrainingShape& shape) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/dtype.h"
 #include "model/model_spec.h"
 #include "tools/identify/token_rows.h"
 
@@ -16,7 +17,8 @@ struct TrainingShape {
   std::int64_t block_size = 64;
   std::int64_t tile_rows = 1024;
   std::int64_t n_ranks = 1;
-  std::size_t kv_value_bytes = 4;  // of a key's or value's number, as attention reads it
+  std::size_t kv_value_bytes = 4;    // of a key's or value's number, as attention reads it
+  DType weight_dtype = DType::kF32;  // kF32 or kBf16, in memory
 };
 
 // Multiplications and additions of all ranks together: products with weights and attention, nothing
@@ -31,10 +33,10 @@ TrainingFlops training_flops(const ModelSpec& spec, const TrainingShape& shape);
 
 // Of one rank, besides the weights.
 struct TrainingBytes {
-  std::size_t kept = 0;      // rows that the backward pass reads: all layers
+  std::size_t kept = 0;      // rows that the backward pass reads: all layers, and the answers
   std::size_t keys = 0;      // of one layer, of the whole text
   std::size_t forward = 0;   // the teacher's hidden states, a tile's activations
-  std::size_t backward = 0;  // one layer's activations and gradients
+  std::size_t backward = 0;  // one layer's activations and gradients, a matrix
   std::size_t total() const { return kept + keys + forward + backward; }
 };
 TrainingBytes training_bytes(const ModelSpec& spec, const TrainingShape& shape);

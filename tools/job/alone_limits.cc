@@ -18,12 +18,6 @@
 namespace longhaul {
 namespace {
 
-// The weights that the process makes for itself: files in another type than they are wanted in.
-bool converts_weights(const RunSession& session, const JobConfig& config) {
-  return config.weights.has_value() &&
-         *config.weights != weights_in_memory(std::nullopt, *session.model);
-}
-
 PlanRequest request_of_one_rank(const RunSession& session, const Workload& workload,
                                 std::int64_t memory_bytes) {
   PlanRequest request;
@@ -78,7 +72,7 @@ AloneLimits limits_of_one_rank(const RunSession& session, const JobConfig& confi
   if (config.device != DeviceChoice::kCpu) return limits;
   PlanRequest request = request_of_one_rank(session, workload, free_bytes);
   RankBytes bytes = bytes_of(request);
-  const std::int64_t mapped = converts_weights(session, config) ? 0 : bytes.weights;
+  const std::int64_t mapped = makes_weights(config.weights, *session.model) ? 0 : bytes.weights;
   const std::int64_t usable = free_bytes - kProcessBytes;
   request.cluster = equal_cluster(1, std::max<std::int64_t>(1, usable + mapped));
   request.cluster.headroom = 0;

@@ -55,16 +55,28 @@ std::shared_ptr<ModelSource> source_of(std::shared_ptr<const ModelFolder> folder
       folder);
 }
 
-DType weights_in_memory(std::optional<DType> asked, const ModelFolder& folder) {
-  if (asked) return *asked;
+namespace {
+
+// Of the matrices; what config.json says may differ from it.
+DType type_of_files(const ModelFolder& folder) {
   const bool has_files = std::filesystem::exists(folder.path() / "model.safetensors") ||
                          std::filesystem::exists(folder.path() / "model.safetensors.index.json");
-  // The files' types may differ from what config.json says.
   constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
-  DType dtype = folder.config().spec.weight_dtype;
-  if (has_files && folder.has_tensor(kSomeMatrix)) dtype = folder.tensor(kSomeMatrix).dtype;
+  if (has_files && folder.has_tensor(kSomeMatrix)) return folder.tensor(kSomeMatrix).dtype;
+  return folder.config().spec.weight_dtype;
+}
+
+}  // namespace
+
+DType weights_in_memory(std::optional<DType> asked, const ModelFolder& folder) {
+  if (asked) return *asked;
+  const DType dtype = type_of_files(folder);
   if (dtype == DType::kI8) return dtype;
   return dtype == DType::kBf16 ? DType::kBf16 : DType::kF32;  // others are converted to f32
+}
+
+bool makes_weights(std::optional<DType> asked, const ModelFolder& folder) {
+  return weights_in_memory(asked, folder) != type_of_files(folder);
 }
 
 }  // namespace longhaul

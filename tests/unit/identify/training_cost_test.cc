@@ -29,8 +29,10 @@ TEST(TrainingCost, OfOneLayerByHand) {
   EXPECT_DOUBLE_EQ(flops.teacher, 20 * 160 + 4 * (320 + 420) + 4 * 8 * dense_keys);
   EXPECT_DOUBLE_EQ(flops.student, 8 * 160 + 4 * (320 + 420) + 4 * 8 * (4 * 5));
   EXPECT_DOUBLE_EQ(flops.backward, 8 * 160 + 4 * (160 + 280) + 4 * (160 + 420) + 12 * 8 * (4 * 5));
-  // Rows of the answers: middle, output and the teacher's heads; and what the layer read.
-  EXPECT_EQ(training_bytes(spec_of(1), shape_of(20)).kept, (4U * (10 + 10 + 8) + 8U * 10) * 4);
+  // Rows of the answers: middle, output and the teacher's heads; what the layer read; and the
+  // answers' states that are compared.
+  EXPECT_EQ(training_bytes(spec_of(1), shape_of(20)).kept,
+            (4U * (10 + 10 + 8) + 8U * 10 + 3U * 4 * 10) * 4);
 }
 
 TEST(TrainingCost, OfStudentAndBackwardDoesNotGrowWithTheText) {
