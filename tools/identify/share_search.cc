@@ -51,7 +51,7 @@ std::string to_text(const ShareSearch& search, std::int64_t n_heads, double targ
 
 std::string to_picture(const ShareSearch& search, std::int64_t n_heads) {
   LinePlot::Series right{.name = "right answers"};
-  LinePlot::Series distance{.name = "distance of hidden states"};
+  LinePlot::Series distance{.name = "distance of states"};
   for (const TriedShare& tried : search.tried) {
     const double share = static_cast<double>(tried.n_heads) / static_cast<double>(n_heads);
     right.points.emplace_back(share, tried.right);
