@@ -13,7 +13,7 @@
 namespace longhaul {
 namespace {
 
-constexpr double kLeastWidth = 860;
+constexpr double kLeastPlotWidth = 860;
 constexpr double kHeight = 460;
 constexpr double kPlotLeft = 76;
 constexpr double kPlotEnd = 670;  // the legend stands behind it
@@ -168,7 +168,7 @@ std::vector<double> logarithmic_ticks(double low, double high, int max_ticks) {
 
 std::string to_svg(const LinePlot& plot) {
   const Scales s = scales_of(plot);
-  double width = kLeastWidth;
+  double width = kLeastPlotWidth;
   for (const LinePlot::Series& series : plot.series)
     width = std::max(width, kPlotEnd + 60 + kLetter * static_cast<double>(series.name.size()));
   SvgPicture picture(width, kHeight);
