@@ -48,8 +48,9 @@ struct AttentionArgs {
   std::span<const AttentionItem> items;  // distinct states; done in parallel, also along q_len and,
                                          // for few queries, along the keys
   // kOfManyRows: a query adds up its keys in the order of their positions, grouped by these alone;
-  // few queries are not cut along the keys then. Blocks ascend and begin at multiples of 16. For
-  // items of one token kOfFewRows is what is fastest. GPUs have kFastest alone.
+  // few queries are not cut along the keys then. Blocks ascend and begin at multiples of 16.
+  // kOfFewRows: each query as if it were alone, cut along the keys by how many it sees: for items
+  // of one token this is what is fastest. GPUs have kFastest alone.
   SumOrder order = SumOrder::kFastest;
 };
 

@@ -19,33 +19,48 @@ struct QueryTile {
   Extent heads;
 };
 
-std::vector<QueryTile> query_tiles(std::int64_t q_len, std::int64_t gqa_group) {
+std::vector<QueryTile> query_tiles(Extent queries, std::int64_t gqa_group) {
   const std::int64_t n_heads = std::min(gqa_group, kAttentionTileRows);
   const std::int64_t n_tokens = kAttentionTileRows / n_heads;
   std::vector<QueryTile> out;
-  for (std::int64_t token = 0; token < q_len; token += n_tokens) {
+  for (std::int64_t token = queries.begin; token < queries.end; token += n_tokens) {
     for (std::int64_t head = 0; head < gqa_group; head += n_heads) {
-      out.push_back({{token, std::min(q_len, token + n_tokens)},
+      out.push_back({{token, std::min(queries.end, token + n_tokens)},
                      {head, std::min(gqa_group, head + n_heads)}});
     }
   }
   return out;
 }
 
-// Block ranges of nearly equal numbers of tokens.
-std::vector<Extent> block_ranges(std::span<const KvBlockRef> blocks, std::int64_t n_tiles,
-                                 SumOrder order) {
-  // Where they were cut would depend on the item's last query.
-  if (order == SumOrder::kOfManyRows) return {{0, static_cast<std::int64_t>(blocks.size())}};
+std::int64_t sinks_of(const AttentionItem& item) {
+  return std::min(item.mask.sink, 2 * kMostAttentionPosition);
+}
+
+std::int64_t recent_of(const AttentionItem& item) {
+  return std::min(item.mask.recent, 2 * kMostAttentionPosition);
+}
+
+// How many of the block's keys any of the queries sees.
+std::int64_t n_seen(const AttentionItem& item, Extent queries, const KvBlockRef& block) {
+  const auto slot_of = [&](std::int64_t position) { return position - block.first_position; };
+  const std::int64_t first = item.q_positions[static_cast<std::size_t>(queries.begin)];
+  const std::int64_t last = item.q_positions[static_cast<std::size_t>(queries.end - 1)];
+  const std::int64_t end = std::clamp<std::int64_t>(slot_of(last) + 1, 0, block.n_tokens);
+  const std::int64_t sinks = std::clamp<std::int64_t>(slot_of(sinks_of(item)), 0, end);
+  return sinks + end - std::clamp(slot_of(first) + 1 - recent_of(item), sinks, end);
+}
+
+// Block ranges in which the queries see nearly equal numbers of keys.
+std::vector<Extent> block_ranges(const AttentionItem& item, Extent queries, std::int64_t n_tiles) {
   std::int64_t n_keys = 0;
-  for (const KvBlockRef& block : blocks) n_keys += block.n_tokens;
+  for (const KvBlockRef& block : item.blocks) n_keys += n_seen(item, queries, block);
   const std::int64_t n_ranges = std::clamp<std::int64_t>(
       std::min(n_keys / kMinSplitKeys, kTasksOfItem / n_tiles), 1, kTasksOfItem);
   std::vector<Extent> out;
   Extent range;
   std::int64_t seen = 0;
-  for (const KvBlockRef& block : blocks) {
-    seen += block.n_tokens;
+  for (const KvBlockRef& block : item.blocks) {
+    seen += n_seen(item, queries, block);
     ++range.end;
     const auto n_done = static_cast<std::int64_t>(out.size());
     if (n_done + 1 < n_ranges && seen >= (n_done + 1) * n_keys / n_ranges) {
@@ -76,8 +91,8 @@ AttentionTask make_task(const AttentionArgs& args, const AttentionItem& item, co
           .first_head = tile.heads.begin,
           .blocks = item.blocks.data() + blocks.begin,
           .n_blocks = blocks.size(),
-          .mask_sink = std::min(item.mask.sink, 2 * kMostAttentionPosition),
-          .mask_recent = std::min(item.mask.recent, 2 * kMostAttentionPosition),
+          .mask_sink = sinks_of(item),
+          .mask_recent = recent_of(item),
           .head_dim = args.shape.head_dim,
           .block_size = args.shape.block_size,
           .k_type = args.shape.k_type,
@@ -104,11 +119,13 @@ AttentionTask make_task(const AttentionArgs& args, const AttentionItem& item, co
           .scratch = nullptr};
 }
 
-void add_item(const AttentionArgs& args, const AttentionItem& item, AttentionSchedule& schedule) {
-  if (item.q.size() == 0 || item.blocks.empty()) return;
-  const std::vector<QueryTile> tiles = query_tiles(item.q.dim(0), item.q.dim(1));
-  const std::vector<Extent> ranges =
-      block_ranges(item.blocks, static_cast<std::int64_t>(tiles.size()), args.order);
+void add_queries(const AttentionArgs& args, const AttentionItem& item, Extent queries,
+                 AttentionSchedule& schedule) {
+  const std::vector<QueryTile> tiles = query_tiles(queries, item.q.dim(1));
+  const auto n_tiles = static_cast<std::int64_t>(tiles.size());
+  std::vector<Extent> ranges = {{0, static_cast<std::int64_t>(item.blocks.size())}};
+  // Where they are cut depends on all queries, but a sum of many rows on its own one alone.
+  if (args.order != SumOrder::kOfManyRows) ranges = block_ranges(item, queries, n_tiles);
   // The last queries see the most keys: longest tasks first.
   for (auto tile = tiles.rbegin(); tile != tiles.rend(); ++tile) {
     if (ranges.size() == 1) {
@@ -126,6 +143,16 @@ void add_item(const AttentionArgs& args, const AttentionItem& item, AttentionSch
     schedule.n_partial_floats +=
         split.n_ranges * tile->tokens.size() * tile->heads.size() * (args.shape.head_dim + 2);
     schedule.splits.push_back(split);
+  }
+}
+
+void add_item(const AttentionArgs& args, const AttentionItem& item, AttentionSchedule& schedule) {
+  if (item.q.size() == 0 || item.blocks.empty()) return;
+  const Extent all{0, item.q.dim(0)};
+  if (args.order != SumOrder::kOfFewRows) return add_queries(args, item, all, schedule);
+  // A query beside others, say of guesses, is computed as it would be alone.
+  for (std::int64_t query = all.end - 1; query >= 0; --query) {
+    add_queries(args, item, {query, query + 1}, schedule);
   }
 }
 

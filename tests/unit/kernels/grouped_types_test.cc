@@ -221,36 +221,6 @@ TEST_P(AttentionOverGroups, PrefillAndDecodeMatchTheReference) {
   }
 }
 
-TEST_P(AttentionOverGroups, ARowHasTheSameBitsAloneWhereOrderIsOfManyRows) {
-  for (const KvType type : kGroupedKvTypes) {
-    AttentionProblem problem(StreamRef::cpu(),
-                             {.q_len = 40,
-                              .gqa_group = 3,
-                              .head_dim = 64,
-                              .n_blocks = 6,
-                              .k_type = type,
-                              .v_type = type,
-                              .gaps = false},
-                             base_seed());
-    AttentionArgs args = problem.args();
-    args.order = SumOrder::kOfManyRows;
-    problem.clear_state();
-    attention(StreamRef::cpu(), args);
-    const std::vector<float> together = problem.finished();
-    problem.clear_state();
-    const AttentionItem all = args.items.front();
-    for (std::int64_t row = 0; row < 40; ++row) {
-      AttentionItem one = all;
-      one.q = all.q.slice(0, {row, row + 1});
-      one.q_positions = all.q_positions.subspan(static_cast<std::size_t>(row), 1);
-      one.state = all.state.tokens({row, row + 1});
-      args.items = {&one, 1};
-      attention(StreamRef::cpu(), args);
-    }
-    EXPECT_EQ(problem.finished(), together) << name_of(type);
-  }
-}
-
 TEST(GroupedTypes, WhatCannotBeIsRefused) {
   const auto refused = [](const KvBlockShape& shape, std::int64_t n_tokens, std::int64_t slot) {
     std::vector<std::byte> block(1 << 16);
