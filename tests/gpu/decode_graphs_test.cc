@@ -10,9 +10,6 @@
 namespace longhaul::test {
 namespace {
 
-constexpr SequenceId kA{1};
-constexpr SequenceId kB{2};
-constexpr SequenceId kC{3};
 constexpr SamplingParams kGreedy{.n_logprobs = 5};
 
 void expect_equal(const PickedToken& got, const PickedToken& want) {

@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr SequenceId kDocument{1};
-
 std::vector<double> read_values(hid_t file, const std::string& name) {
   const hid_t dataset = H5Dopen2(file, name.c_str(), H5P_DEFAULT);
   EXPECT_GE(dataset, 0) << name;
@@ -46,11 +44,11 @@ fs::path save(const fs::path& folder, KvType type, const DeviceId& device) {
                  .n_threads = 1});
   Random random(1);
   const auto tokens = random_tokens(random, 87, 97);
-  player.open(kDocument);
-  player.prefill(kDocument, tokens, 40);
-  player.step(ForkSequence{.parent = kDocument, .child = {2}, .sampling = {}});
+  player.open(kA);
+  player.prefill(kA, tokens, 40);
+  player.step(ForkSequence{.parent = kA, .child = {2}, .sampling = {}});
   player.feed({SequenceId{2}}, random, 3);
-  player.step(SaveSequence{.sequence = kDocument,
+  player.step(SaveSequence{.sequence = kA,
                            .folder = folder.string(),
                            .name = "doc",
                            .tokens = tokens,

@@ -16,9 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr SequenceId kA{1};
-constexpr SequenceId kB{2};
-constexpr SequenceId kC{3};
 constexpr double kFloat32 = 2e-4;
 
 // Beside caches of 16 bits and less GPUs round queries and weights to bf16, CPUs to other types;

@@ -16,6 +16,10 @@
 
 namespace longhaul::test {
 
+inline constexpr SequenceId kA{1};
+inline constexpr SequenceId kB{2};
+inline constexpr SequenceId kC{3};
+
 inline constexpr DeviceId kGpu{Device::kCuda, 0};
 
 // What was seen of one worker.

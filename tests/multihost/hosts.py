@@ -253,6 +253,14 @@ class Hosts:
             path = host.put(source, name)
         return path
 
+    def processes(self):
+        """What runs on each host, for a test that fails: state, what the kernel waits for in it, seconds of CPU, command."""
+        shown = []
+        for host in self.hosts:
+            done = subprocess.run(host.words("ps", "-eo", "pid,ppid,stat,wchan:20,cputimes,args"), capture_output=True, text=True)
+            shown.append(f"{host.name}:\n{done.stdout}{done.stderr}")
+        return "".join(shown)
+
     def rate(self, mbit):
         """Bandwidth of all links, both ways."""
         for host in self.hosts:

@@ -43,6 +43,8 @@ SLOWLY = ["--chunk-len", "8", "--parallel", "1"]
 
 
 class ThreeHosts(unittest.TestCase):
+    errors_file = None
+
     @classmethod
     def setUpClass(cls):
         cls.hosts = Hosts(3)
@@ -89,7 +91,12 @@ class ThreeHosts(unittest.TestCase):
         return job.returncode, self.errors_file.read()
 
     def await_answers(self, output, n):
-        wait_for(lambda: (self.hosts[0].read(output) or b"").count(b"\n") >= n, 200, f"{n} answers")  # long: beside other tests it reads very slowly
+        """Waits long: beside other tests it reads slowly."""
+        try:
+            wait_for(lambda: (self.hosts[0].read(output) or b"").count(b"\n") >= n, 200, f"{n} answers")
+        except TimeoutError as error:
+            written = self.errors_file.read() if self.errors_file else ""
+            raise AssertionError(f"{error}; the job wrote:\n{written}\n{self.hosts.processes()}") from None
 
 
 def main(also_why_not=lambda: None):

@@ -16,7 +16,7 @@
 namespace longhaul::test {
 namespace {
 
-constexpr double kClear = 2e-5;  // scores this far apart are not changed by rounding to float
+constexpr double kClearSum = 2e-5;  // scores this far apart are not changed by rounding to float
 
 // Where heads choose, not the model's own windows.
 void expect_kept(const HeadTable& heads, const KeptTokens& want, const KeptTokens& got) {
@@ -72,7 +72,7 @@ TEST(EvictedTokens, AreThoseOfDoublePrecisionAndSoAreTheAnswers) {
         row[static_cast<std::size_t>(t.token)] = t.logprob;
     }
     const EvictionRun want = evict_by_definition(ReferenceModel(model), text, n_prompt, heads);
-    if (want.margin < kClear) continue;
+    if (want.margin < kClearSum) continue;
     ++n_clear;
     expect_kept(heads, want.kept, held_by(worker, SequenceId{2}, spec));
     for (std::size_t step = 0; step < got.size(); ++step) {

@@ -18,7 +18,7 @@ std::string marked(const Text& text) {
   return out;
 }
 
-std::string rendered(std::string_view source, std::string_view variables) {
+std::string traced(std::string_view source, std::string_view variables) {
   const Json json = parse_json(variables, "variables");
   return marked(ChatTemplate::parse(source, "t").render({.variables = &json, .bos_token = "<s>"}));
 }
@@ -35,17 +35,17 @@ TEST(ChatText, KeepsMarksWhenItIsJoinedAndCut) {
 
 TEST(ChatText, KnowsDataWhateverFiltersDo) {
   const std::string_view variables = R"({"m": {"role": "user", "content": "  <s> A\nb "}})";
-  EXPECT_EQ(rendered("{{ bos_token + m.role }}", variables), "<s>[user]");
-  EXPECT_EQ(rendered("{{ '<s>' ~ m.content | trim ~ '</s>' }}", variables), "<s>[<s> A\nb]</s>");
-  EXPECT_EQ(rendered("{{ m.content.strip().split('\\n')[1] + '<s>' }}", variables), "[b]<s>");
-  EXPECT_EQ(rendered("{{ ('<s>' + m.role) | upper }}", variables), "<S>[USER]");
-  EXPECT_EQ(rendered("{{ 'a-b' | replace('-', m.role) }}", variables), "a[user]b");
-  EXPECT_EQ(rendered("{{ '<s>%s' | format(m.role) }}", variables), "<s>[user]");
-  EXPECT_EQ(rendered("{{ {'x': m.role} | tojson }}", variables), "{\"x\": [\"user\"]}");
-  EXPECT_EQ(rendered("{% set x %}<s>{{ m.role }}{% endset %}{{ x }}", variables), "<s>[user]");
-  EXPECT_EQ(rendered("{% macro f(x) %}<s>{{ x }}{% endmacro %}{{ f(m.role) }}", variables),
+  EXPECT_EQ(traced("{{ bos_token + m.role }}", variables), "<s>[user]");
+  EXPECT_EQ(traced("{{ '<s>' ~ m.content | trim ~ '</s>' }}", variables), "<s>[<s> A\nb]</s>");
+  EXPECT_EQ(traced("{{ m.content.strip().split('\\n')[1] + '<s>' }}", variables), "[b]<s>");
+  EXPECT_EQ(traced("{{ ('<s>' + m.role) | upper }}", variables), "<S>[USER]");
+  EXPECT_EQ(traced("{{ 'a-b' | replace('-', m.role) }}", variables), "a[user]b");
+  EXPECT_EQ(traced("{{ '<s>%s' | format(m.role) }}", variables), "<s>[user]");
+  EXPECT_EQ(traced("{{ {'x': m.role} | tojson }}", variables), "{\"x\": [\"user\"]}");
+  EXPECT_EQ(traced("{% set x %}<s>{{ m.role }}{% endset %}{{ x }}", variables), "<s>[user]");
+  EXPECT_EQ(traced("{% macro f(x) %}<s>{{ x }}{% endmacro %}{{ f(m.role) }}", variables),
             "<s>[user]");
-  EXPECT_EQ(rendered("{% for k in m %}{{ k }},{% endfor %}", variables), "[role],[content],");
+  EXPECT_EQ(traced("{% for k in m %}{{ k }},{% endfor %}", variables), "[role],[content],");
 }
 
 }  // namespace

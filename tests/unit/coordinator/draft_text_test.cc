@@ -7,10 +7,13 @@
 #include <numeric>
 #include <utility>
 
+#include "tests/unit/coordinator/lookup_documents.h"
+
 namespace longhaul {
 namespace {
 
-using Ids = std::vector<std::int32_t>;
+using test::document_of;
+using test::Ids;
 using testing::ElementsAreArray;
 
 // [begin, end)
@@ -23,12 +26,6 @@ Ids range(std::int32_t begin, std::int32_t end) {
 Ids operator+(Ids a, const Ids& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
-}
-
-LookupDocumentRef document_of(const Ids& tokens, LookupDocumentRef before = nullptr) {
-  LookupDocument document{std::move(before), TokenIndex(2)};
-  document.index.append(tokens);
-  return std::make_shared<const LookupDocument>(std::move(document));
 }
 
 TEST(DraftText, HasAllOfAShortText) {

@@ -7,17 +7,13 @@
 
 #include "coordinator/scheduler.h"
 #include "tests/support/random.h"
+#include "tests/unit/coordinator/lookup_documents.h"
 
 namespace longhaul {
 namespace {
 
-using Ids = std::vector<std::int32_t>;
-
-LookupDocumentRef document_of(const Ids& tokens, LookupDocumentRef before = nullptr) {
-  LookupDocument document{std::move(before), TokenIndex(2)};
-  document.index.append(tokens);
-  return std::make_shared<const LookupDocument>(std::move(document));
-}
+using test::document_of;
+using test::Ids;
 
 std::int64_t agreement(const Ids& text, const Ids& tokens, std::int64_t next) {
   std::int64_t n = 0;

@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-NeedleReport small_report() {
+NeedleReport needle_sample() {
   NeedleRun run{.name = "2 of 4, \"so\"", .roles = HeadRoles::all_retrieval(2, 2)};
   const auto add = [&](std::int64_t length, double depth, bool is_right) {
     run.cases.push_back({.length = length,
@@ -34,7 +34,7 @@ NeedleReport small_report() {
 }
 
 TEST(NeedleResults, CountCells) {
-  const NeedleReport report = small_report();
+  const NeedleReport report = needle_sample();
   const NeedleRun& run = report.runs[0];
   EXPECT_EQ(score_of(run).n_asked, 4);
   EXPECT_EQ(score_of(run).n_right, 2);
@@ -43,7 +43,7 @@ TEST(NeedleResults, CountCells) {
 }
 
 TEST(NeedleResults, AreWrittenAsCsv) {
-  EXPECT_EQ(to_csv(small_report()),
+  EXPECT_EQ(to_csv(needle_sample()),
             "run,length,depth,asked,right,exact_match\n"
             "\"2 of 4, \"\"so\"\"\",1000,0,0,0,\n"
             "\"2 of 4, \"\"so\"\"\",1000,0.5,1,0,0\n"
@@ -52,7 +52,7 @@ TEST(NeedleResults, AreWrittenAsCsv) {
 }
 
 TEST(NeedleResults, AreWrittenAsJson) {
-  const Json json = parse_json(to_text(to_json(small_report())), "report");
+  const Json json = parse_json(to_text(to_json(needle_sample())), "report");
   const JsonField report(json, "report");
   EXPECT_TRUE(report.at("complete").as_bool());
   const JsonField run = report.at("runs").at(0);
@@ -63,7 +63,7 @@ TEST(NeedleResults, AreWrittenAsJson) {
 }
 
 TEST(NeedleResults, AreShown) {
-  const NeedleReport report = small_report();
+  const NeedleReport report = needle_sample();
   const std::string table = to_table(report);
   EXPECT_THAT(table, HasSubstr("T: exact match; 2 of 4 answers right"));
   EXPECT_THAT(table, HasSubstr("         0 %        -    0.500\n"));
@@ -73,7 +73,7 @@ TEST(NeedleResults, AreShown) {
 }
 
 TEST(NeedleResults, OfEveryHeadAreATableOfHeads) {
-  NeedleReport report = small_report();
+  NeedleReport report = needle_sample();
   NeedleRun run = report.runs[0];
   report.runs.clear();
   for (std::int64_t layer = 0; layer < 2; ++layer) {

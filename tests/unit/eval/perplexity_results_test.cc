@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-PerplexityReport small_report() {
+PerplexityReport perplexity_sample() {
   PolicyCurve dense{.name = "dense", .description = "all", .seconds = 0.5, .kv_bytes = 10};
   for (std::int64_t i = 1; i < 600; ++i) dense.tokens.push_back({i, i < 512 ? 1.0 : 3.0});
   PolicyCurve sparse{.name = "recompute", .description = "few", .seconds = 0.1};
@@ -29,7 +29,7 @@ PerplexityReport small_report() {
 }
 
 TEST(PerplexityResults, MeansAreOfTheScoredPositions) {
-  const PerplexityReport report = small_report();
+  const PerplexityReport report = perplexity_sample();
   EXPECT_EQ(mean_nll(report.curves[0], {0, 512}), 1.0);
   EXPECT_EQ(mean_nll(report.curves[0], {511, 513}), 2.0);
   EXPECT_EQ(mean_nll(report.curves[1], {2, 301}), std::nullopt);
@@ -41,7 +41,7 @@ TEST(PerplexityResults, MeansAreOfTheScoredPositions) {
 }
 
 TEST(PerplexityResults, AreWrittenAsCsv) {
-  EXPECT_EQ(to_csv(small_report()),
+  EXPECT_EQ(to_csv(perplexity_sample()),
             "policy,begin,end,tokens,mean_nll\n"
             "dense,0,300,299,1\n"
             "dense,300,600,300,1.58667\n"
@@ -53,14 +53,14 @@ TEST(PerplexityResults, AreWrittenAsCsv) {
 
 // Names of policies have commas; they once made more columns.
 TEST(PerplexityResults, NamesWithCommasAreOneFieldOfCsv) {
-  PerplexityReport report = small_report();
+  PerplexityReport report = perplexity_sample();
   report.curves[0].name = "streaming:sink=4,window=512";
   EXPECT_THAT(to_csv(report),
               testing::HasSubstr("\n\"streaming:sink=4,window=512\",0,300,299,1\n"));
 }
 
 TEST(PerplexityResults, AreWrittenAsJson) {
-  const Json json = parse_json(to_text(to_json(small_report())), "report");
+  const Json json = parse_json(to_text(to_json(perplexity_sample())), "report");
   const JsonField policies = JsonField(json, "report").at("policies");
   EXPECT_EQ(policies.size(), 3U);
   EXPECT_EQ(policies.at(0).at("nll").size(), 599U);
@@ -70,7 +70,7 @@ TEST(PerplexityResults, AreWrittenAsJson) {
 }
 
 TEST(PerplexityResults, AreShown) {
-  const PerplexityReport report = small_report();
+  const PerplexityReport report = perplexity_sample();
   const std::string table = to_table(report);
   EXPECT_THAT(table, HasSubstr("512 - 599      3.000          -"));
   EXPECT_THAT(table, HasSubstr("times the fastest       1.00      59.90"));

@@ -19,7 +19,7 @@ ModelSpec spec_of(std::int64_t n_layers, std::int64_t n_kv_heads) {
 }
 
 template <typename Call>
-std::string refusal_of(const Call& call) {
+std::string refused_flag(const Call& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -42,7 +42,7 @@ TEST(CacheMethod, WindowsCountTheQuerysOwnTokenAndTheSinks) {
 
 TEST(CacheMethod, RefusesParametersThatMakeNoSenseByTheirNames) {
   const auto refusal = [](const CacheMethod& method) {
-    return refusal_of([&] { policy_in_first_layer(method); });
+    return refused_flag([&] { policy_in_first_layer(method); });
   };
   EXPECT_THAT(refusal(StreamingMethod{.sink = 64, .window = 64}), HasSubstr("sink=64"));
   EXPECT_THAT(refusal(WindowMethod{.window = 0}), HasSubstr("window=0"));
@@ -57,7 +57,7 @@ TEST(CacheMethod, QuestLeavesTheFirstLayersDense) {
   EXPECT_EQ(policy.choose, Choose(ReadTopPages{32, 96}));
   EXPECT_EQ(std::get<ReadTopPages>(policy.choose).n_pages(), 3);
   EXPECT_EQ(unsupported_part(policy), std::nullopt);
-  EXPECT_THAT(refusal_of([] { policy_in_first_layer(QuestMethod{.budget = 8, .page = 16}); }),
+  EXPECT_THAT(refused_flag([] { policy_in_first_layer(QuestMethod{.budget = 8, .page = 16}); }),
               HasSubstr("page=16"));
   EXPECT_THAT(
       unsupported_part({.see = SeeSinkRecent{4, 60}, .choose = ReadTopPages{}}).value_or(""),
@@ -71,7 +71,7 @@ TEST(CacheMethod, PagesThatDoNotFillABlockAreRefusedByTheirFlags) {
   EXPECT_NO_THROW(require_whole_pages(good, 64));
   EXPECT_NO_THROW(require_whole_pages(HeadMethods{}, 64));
   const HeadMethods bad{.all = std::nullopt, .full = QuestMethod{.page = 48}};
-  EXPECT_THAT(refusal_of([&] { require_whole_pages(bad, 64); }),
+  EXPECT_THAT(refused_flag([&] { require_whole_pages(bad, 64); }),
               HasSubstr("quest: page=48 does not divide --block-size 64"));
 }
 
@@ -108,7 +108,7 @@ TEST(CacheMethod, QueryHeadsMayChooseByThemselves) {
   EXPECT_EQ(what_cannot_be_saved(method_heads(spec, HeadRoles::all_retrieval(2, 2),
                                               {.all = snap, .full = std::nullopt})),
             std::nullopt);
-  EXPECT_THAT(refusal_of([&] { policy_of(snap, {0}, 2, 65); }), HasSubstr("65 query heads"));
+  EXPECT_THAT(refused_flag([&] { policy_of(snap, {0}, 2, 65); }), HasSubstr("65 query heads"));
 }
 
 TEST(CacheMethod, FastGenFindsOutHowManyTokensItTakes) {
@@ -124,9 +124,9 @@ TEST(CacheMethod, FastGenFindsOutHowManyTokensItTakes) {
   EXPECT_FALSE(heads.can_take_back());
   EXPECT_THAT(describe_briefly(heads), HasSubstr("as many as recover 90 %"));
   EXPECT_THAT(what_cannot_be_saved(heads).value_or(""), HasSubstr("fastgen"));
-  EXPECT_THAT(refusal_of([] { policy_in_first_layer(FastGenMethod{.threshold = 1.1}); }),
+  EXPECT_THAT(refused_flag([] { policy_in_first_layer(FastGenMethod{.threshold = 1.1}); }),
               HasSubstr("fastgen: threshold=1.1"));
-  EXPECT_THAT(refusal_of([] { policy_in_first_layer(FastGenMethod{.local = -0.1}); }),
+  EXPECT_THAT(refused_flag([] { policy_in_first_layer(FastGenMethod{.local = -0.1}); }),
               HasSubstr("local=-0.1"));
   EXPECT_EQ(with_budget(FastGenMethod{}, 100), CacheMethod(FastGenMethod{}));
 }
@@ -136,13 +136,14 @@ TEST(CacheMethod, RazorIsForHeadsThatStream) {
   EXPECT_EQ(window_of(policy), (KeyWindow{4, 96}));
   EXPECT_EQ(policy.rest, Rest::kCompensationKey);
   EXPECT_EQ(unsupported_part(policy), std::nullopt);
-  EXPECT_THAT(refusal_of([] { policy_in_first_layer(RazorMethod{.sink = 9, .window = 9}); }),
+  EXPECT_THAT(refused_flag([] { policy_in_first_layer(RazorMethod{.sink = 9, .window = 9}); }),
               HasSubstr("razor: sink=9"));
   const ModelSpec spec = spec_of(2, 2);
   HeadRoles roles = HeadRoles::all_retrieval(2, 2);
   const HeadMethods methods{
       .all = std::nullopt, .full = std::nullopt, .streaming = RazorMethod{.sink = 1, .window = 9}};
-  EXPECT_THAT(refusal_of([&] { method_heads(spec, roles, methods); }), HasSubstr("--head-profile"));
+  EXPECT_THAT(refused_flag([&] { method_heads(spec, roles, methods); }),
+              HasSubstr("--head-profile"));
   roles.roles[1] = HeadRole::kStreaming;
   roles.sink = 1;
   roles.recent = 2;
@@ -151,7 +152,7 @@ TEST(CacheMethod, RazorIsForHeadsThatStream) {
   EXPECT_EQ(heads.window({0}, {1}), (KeyWindow{1, 8}));
   EXPECT_TRUE(leaves_rest(heads));
   EXPECT_FALSE(leaves_rest(duo_attention_heads(spec, roles)));
-  EXPECT_THAT(refusal_of([&] { require_runnable(heads, RunsOn::kRing); }), HasSubstr("razor"));
+  EXPECT_THAT(refused_flag([&] { require_runnable(heads, RunsOn::kRing); }), HasSubstr("razor"));
 }
 
 TEST(CacheMethod, H2oAndTovaMayChooseAtEveryToken) {
@@ -166,7 +167,7 @@ TEST(CacheMethod, H2oAndTovaMayChooseAtEveryToken) {
   EXPECT_EQ(std::get<KeepBudget>(tova.keep).n_recent, 0);  // the newest token may go
   EXPECT_EQ(unsupported_part(tova), std::nullopt);
   const auto refusal = [](const CacheMethod& method) {
-    return refusal_of([&] { policy_in_first_layer(method); });
+    return refused_flag([&] { policy_in_first_layer(method); });
   };
   EXPECT_THAT(refusal(H2oMethod{.capacity = 9, .recent = 10}), HasSubstr("recent=10"));
   EXPECT_THAT(refusal(TovaMethod{.ratio = 0.5, .after = KeepWhen::kAfterToken}),
@@ -213,7 +214,7 @@ TEST(CacheMethod, PyramidKvKeepsLessInHigherLayersAndAsMuchInAll) {
 
 TEST(CacheMethod, RefusesBudgetsThatMakeNoSenseByTheirNames) {
   const auto refusal = [](const CacheMethod& method) {
-    return refusal_of([&] { policy_in_first_layer(method); });
+    return refused_flag([&] { policy_in_first_layer(method); });
   };
   EXPECT_THAT(refusal(snapkv(10, 11)), HasSubstr("window=11"));
   SnapKvMethod even = snapkv(100, 8);
@@ -246,9 +247,9 @@ TEST(CacheMethod, IsForAllHeadsOrForThoseThatSeeEverything) {
   const HeadTable full = method_heads(spec, roles, {.all = {}, .full = WindowMethod{.window = 9}});
   EXPECT_EQ(full.window({0}, {0}), (KeyWindow{0, 9}));
   EXPECT_EQ(full.window({0}, {1}), (KeyWindow{1, 2}));
-  EXPECT_THAT(refusal_of([&] { method_heads(spec, roles, {.all = DenseMethod{}, .full = {}}); }),
+  EXPECT_THAT(refused_flag([&] { method_heads(spec, roles, {.all = DenseMethod{}, .full = {}}); }),
               HasSubstr("--full-heads"));
-  EXPECT_THAT(refusal_of([&] {
+  EXPECT_THAT(refused_flag([&] {
                 method_heads(spec, HeadRoles::all_retrieval(2, 2),
                              {.all = DenseMethod{}, .full = DenseMethod{}});
               }),
@@ -269,7 +270,7 @@ TEST(CacheMethod, MergingGoesWithModelsThatWereTrainedForItAlone) {
   ModelSpec spec = spec_of(2, 2);
   const HeadRoles all = HeadRoles::all_retrieval(2, 2);
   const auto refusal = [&](const HeadMethods& methods, const HeadRoles& roles) {
-    return refusal_of([&] { method_heads(spec, roles, methods); });
+    return refused_flag([&] { method_heads(spec, roles, methods); });
   };
   EXPECT_THAT(refusal({.all = DmcMethod{}, .full = {}}, all), HasSubstr("dmc_window_size"));
   EXPECT_THAT(refusal({.all = {}, .full = DmcMethod{}}, all), HasSubstr("dmc_window_size"));
@@ -299,7 +300,7 @@ TEST(CacheMethod, MergingGoesWithModelsThatWereTrainedForItAlone) {
 
   HeadTable some = merging;
   some.set({1}, {0}, {});
-  EXPECT_THAT(refusal_of([&] { require_runnable(some, RunsOn::kOneRank); }),
+  EXPECT_THAT(refused_flag([&] { require_runnable(some, RunsOn::kOneRank); }),
               HasSubstr("layer 1, KV head 0"));
   EXPECT_THAT(unsupported_part({.see = SeeSinkRecent{1, 9}, .write = Write::kMergeIntoOpenSlot})
                   .value_or(""),

@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Optional;
 
-std::string refusal_of(const HeadPolicy& policy) {
+std::string invalid_because(const HeadPolicy& policy) {
   try {
     validate(policy);
   } catch (const Error& error) {
@@ -25,7 +25,7 @@ TEST(HeadPolicy, SeesEverythingAndKeepsItUnlessToldOtherwise) {
   const HeadPolicy policy;
   EXPECT_TRUE(window_of(policy).is_unlimited());
   EXPECT_EQ(kind_of(policy), HeadKind::kRetrieval);
-  EXPECT_EQ(refusal_of(policy), "");
+  EXPECT_EQ(invalid_because(policy), "");
   EXPECT_EQ(unsupported_part(policy), std::nullopt);
 }
 
@@ -52,7 +52,7 @@ TEST(HeadPolicy, CountsTheKeysOfAQuery) {
 TEST(HeadPolicy, ASlidingCacheSeesAtMostItsCapacity) {
   const HeadPolicy policy{.see = SeeSinkSlide{.sink = 4, .capacity = 20, .slide = 8}};
   EXPECT_EQ(window_of(policy), (KeyWindow{4, 16, 8}));
-  EXPECT_EQ(refusal_of(policy), "");
+  EXPECT_EQ(invalid_because(policy), "");
   EXPECT_EQ(unsupported_part(policy), std::nullopt);
   EXPECT_EQ(sink_positions_of(policy), SinkPositions::kInCache);
 }
@@ -94,23 +94,24 @@ TEST(HeadPolicy, StreamingCountsTheQuerysOwnTokenBesideThePublishedRecentSize) {
 }
 
 TEST(HeadPolicy, RefusesWhatMakesNoSenseByName) {
-  EXPECT_THAT(refusal_of({.see = SeeSinkRecent{4, 0}}), HasSubstr("recent is 0"));
-  EXPECT_THAT(refusal_of({.see = SeeSinkRecent{-1, 4}}), HasSubstr("sink is -1"));
-  EXPECT_THAT(refusal_of({.see = SeeSinkSlide{4, 20, 17}}), HasSubstr("slides by 17"));
-  EXPECT_THAT(refusal_of({.see = SeeModelWindow{0}}), HasSubstr("window of 0"));
-  EXPECT_THAT(refusal_of({.choose = ReadTopPages{16, 8}}), HasSubstr("budget of 8"));
-  EXPECT_THAT(refusal_of({.keep = KeepBudget{.n_tokens = 8, .n_sink = 4, .n_recent = 5}}),
+  EXPECT_THAT(invalid_because({.see = SeeSinkRecent{4, 0}}), HasSubstr("recent is 0"));
+  EXPECT_THAT(invalid_because({.see = SeeSinkRecent{-1, 4}}), HasSubstr("sink is -1"));
+  EXPECT_THAT(invalid_because({.see = SeeSinkSlide{4, 20, 17}}), HasSubstr("slides by 17"));
+  EXPECT_THAT(invalid_because({.see = SeeModelWindow{0}}), HasSubstr("window of 0"));
+  EXPECT_THAT(invalid_because({.choose = ReadTopPages{16, 8}}), HasSubstr("budget of 8"));
+  EXPECT_THAT(invalid_because({.keep = KeepBudget{.n_tokens = 8, .n_sink = 4, .n_recent = 5}}),
               HasSubstr("4 first and 5 last tokens of 8"));
-  EXPECT_THAT(refusal_of({.keep = KeepBudget{.n_tokens = 8, .observe = ObserveLast{0}}}),
+  EXPECT_THAT(invalid_because({.keep = KeepBudget{.n_tokens = 8, .observe = ObserveLast{0}}}),
               HasSubstr("last 0 queries"));
-  EXPECT_THAT(refusal_of({.keep = KeepBudget{.n_tokens = 8, .n_choosers = 2}}),
+  EXPECT_THAT(invalid_because({.keep = KeepBudget{.n_tokens = 8, .n_choosers = 2}}),
               HasSubstr("2 query heads choose"));
-  EXPECT_THAT(refusal_of({.keep = KeepBudget{.share = 1, .recover = Recover{.threshold = 1.5}}}),
-              HasSubstr("recovered attention: 1.5"));
-  EXPECT_THAT(refusal_of({.keep = KeepBudget{.n_tokens = 8, .recover = Recover{}}}),
+  EXPECT_THAT(
+      invalid_because({.keep = KeepBudget{.share = 1, .recover = Recover{.threshold = 1.5}}}),
+      HasSubstr("recovered attention: 1.5"));
+  EXPECT_THAT(invalid_because({.keep = KeepBudget{.n_tokens = 8, .recover = Recover{}}}),
               HasSubstr("it may take all"));
   // An even kernel gives torch's pooling a row one longer than the prefix.
-  EXPECT_THAT(refusal_of({.keep = KeepBudget{.n_tokens = 8, .pool = {PoolKind::kMax, 4}}}),
+  EXPECT_THAT(invalid_because({.keep = KeepBudget{.n_tokens = 8, .pool = {PoolKind::kMax, 4}}}),
               HasSubstr("odd number"));
 }
 

@@ -29,7 +29,7 @@ HeadRoles mixed_roles() {
           .recent = 33};
 }
 
-std::string refusal_of(const HeadTable& heads, RunsOn where) {
+std::string not_runnable_because(const HeadTable& heads, RunsOn where) {
   try {
     require_runnable(heads, where);
   } catch (const Error& error) {
@@ -86,19 +86,19 @@ TEST(HeadTable, RefusesParametersThatMakeNoSense) {
 
 TEST(HeadTable, ARingNeedsOneWindowALayer) {
   HeadTable heads = duo_attention_heads(three_layers(), mixed_roles());
-  EXPECT_EQ(refusal_of(heads, RunsOn::kRing), "");
+  EXPECT_EQ(not_runnable_because(heads, RunsOn::kRing), "");
   heads.set({2}, {3}, {.see = SeeSinkRecent{7, 34}});
-  EXPECT_EQ(refusal_of(heads, RunsOn::kOneRank), "");
-  EXPECT_THAT(refusal_of(heads, RunsOn::kRing), HasSubstr("layer 2, KV head 3"));
+  EXPECT_EQ(not_runnable_because(heads, RunsOn::kOneRank), "");
+  EXPECT_THAT(not_runnable_because(heads, RunsOn::kRing), HasSubstr("layer 2, KV head 3"));
   const HeadTable moved = streaming_heads(three_layers(), {7, 33, SinkPositions::kInCache});
-  EXPECT_EQ(refusal_of(moved, RunsOn::kOneRank), "");
-  EXPECT_EQ(refusal_of(moved, RunsOn::kRing), "");
+  EXPECT_EQ(not_runnable_because(moved, RunsOn::kOneRank), "");
+  EXPECT_EQ(not_runnable_because(moved, RunsOn::kRing), "");
 }
 
 TEST(HeadTable, ANewPartIsRefusedWithTheHeadThatAsksForIt) {
   HeadTable heads = dense_heads(three_layers());
   heads.set({2}, {1}, {.store = {.k = KvType::kInt8}});
-  EXPECT_THAT(refusal_of(heads, RunsOn::kOneRank),
+  EXPECT_THAT(not_runnable_because(heads, RunsOn::kOneRank),
               HasSubstr("layer 2, KV head 1: cache types of its own"));
 }
 

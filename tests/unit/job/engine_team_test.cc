@@ -20,10 +20,10 @@ namespace {
 constexpr test::TokenRange kWords{260, 1000};
 
 // A worker without a model behind a link, on a thread of its own.
-class Replica {
+class FakeReplica {
  public:
   // It leaves after `n_steps`.
-  explicit Replica(std::int64_t rank, int n_steps = 1 << 30) : worker_(kWords) {
+  explicit FakeReplica(std::int64_t rank, int n_steps = 1 << 30) : worker_(kWords) {
     LinkPair pair = make_in_memory_link();
     link_ = std::move(pair.coordinator);
     thread_ = std::jthread(
@@ -39,7 +39,7 @@ class Replica {
           end.reset();
         });
   }
-  ~Replica() { link_.reset(); }
+  ~FakeReplica() { link_.reset(); }
   Link& link() { return *link_; }
 
  private:
@@ -103,7 +103,7 @@ class EngineTeamTest : public testing::Test {
 };
 
 TEST_F(EngineTeamTest, OneReplicaDoesEverything) {
-  Replica replica(4);
+  FakeReplica replica(4);
   const TeamResult result = run({&replica.link()});
   EXPECT_TRUE(result.complete);
   EXPECT_EQ(done_.size(), 12U);
@@ -112,7 +112,7 @@ TEST_F(EngineTeamTest, OneReplicaDoesEverything) {
 }
 
 TEST_F(EngineTeamTest, ThreeReplicasShareTheRequests) {
-  Replica first(0), second(1), third(2);
+  FakeReplica first(0), second(1), third(2);
   const TeamResult result = run({&first.link(), &second.link(), &third.link()});
   EXPECT_TRUE(result.complete);
   EXPECT_EQ(done_.size(), 12U);
@@ -124,18 +124,18 @@ TEST_F(EngineTeamTest, ThreeReplicasShareTheRequests) {
 
 TEST_F(EngineTeamTest, AStopLeavesWorkAndSaysSo) {
   stops_ = true;
-  Replica first(0), second(1);
+  FakeReplica first(0), second(1);
   EXPECT_FALSE(run({&first.link(), &second.link()}).complete);
   EXPECT_LT(done_.size(), 12U);
 }
 
 TEST_F(EngineTeamTest, WhatALoneReplicaThrowsComesThrough) {
-  Replica replica(0, /*n_steps=*/3);
+  FakeReplica replica(0, /*n_steps=*/3);
   EXPECT_THROW(run({&replica.link()}), Error);
 }
 
 TEST_F(EngineTeamTest, AReplicaThatFailsIsReportedAtOnce) {
-  Replica first(0, /*n_steps=*/0), second(1);
+  FakeReplica first(0, /*n_steps=*/0), second(1);
   run({&first.link(), &second.link()});
   ASSERT_TRUE(failure_);
   try {

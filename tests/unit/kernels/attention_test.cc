@@ -327,11 +327,11 @@ TEST_P(Attention, SinkLogitsAndOffByOneMatchTheReference) {
 }
 
 // One block of f32 in memory of its own.
-struct Block {
+struct SmallBlock {
   StreamRef stream;
   KvBlockShape shape = {.block_size = 32, .head_dim = 16};
   Memory<std::byte> memory{stream, static_cast<std::int64_t>(shape.bytes())};
-  explicit Block(StreamRef on) : stream(on) {}
+  explicit SmallBlock(StreamRef on) : stream(on) {}
   KvBlockRef ref(std::int64_t first_position, std::int64_t n_tokens) const {
     return {memory.data(), first_position, n_tokens};
   }
@@ -350,7 +350,7 @@ struct Block {
 };
 
 // Two queries of one head against the given blocks, starting from `state`; gives the new one.
-SoftmaxState attend(const Block& block, const std::vector<float>& q,
+SoftmaxState attend(const SmallBlock& block, const std::vector<float>& q,
                     const std::vector<std::int64_t>& positions,
                     const std::vector<KvBlockRef>& blocks, AttentionMask mask,
                     const SoftmaxState& state) {
@@ -375,7 +375,7 @@ SoftmaxState empty_state(std::int64_t n_tokens, std::int64_t head_dim) {
 
 // With q = 0 every weight is 1: l counts the visible keys and o is their sum, exactly.
 TEST_P(Attention, CountsAndSumsSmallIntegersExactly) {
-  const Block block(stream());
+  const SmallBlock block(stream());
   std::vector<float> v;
   for (int i = 0; i < 20 * 16; ++i) v.push_back(static_cast<float>(i / 16));
   block.set(v, v);
@@ -396,7 +396,7 @@ TEST_P(Attention, CountsAndSumsSmallIntegersExactly) {
 }
 
 TEST_P(Attention, AQueryThatSeesNothingLeavesItsStateAlone) {
-  const Block block(stream());
+  const SmallBlock block(stream());
   const std::vector<float> k = Random(base_seed()).normals(32 * 16);
   block.set(k, k);
   SoftmaxState state(2, 1, 16);
@@ -414,7 +414,7 @@ TEST_P(Attention, AQueryThatSeesNothingLeavesItsStateAlone) {
 }
 
 TEST_P(Attention, HiddenBlocksAreNotTouched) {
-  const Block block(stream());
+  const SmallBlock block(stream());
   const std::vector<float> k = Random(base_seed()).normals(32 * 16);
   block.set(k, k);
   const auto* nowhere = reinterpret_cast<const std::byte*>(64);  // reading it would crash
@@ -428,7 +428,7 @@ TEST_P(Attention, HiddenBlocksAreNotTouched) {
 // One row of many is not a number, and so is nothing but its result.
 TEST_P(Attention, NanStaysInItsRow) {
   for (const KvType type : kKvTypes) {
-    Block block(stream());
+    SmallBlock block(stream());
     block.shape = {.block_size = 32, .head_dim = 32, .k_type = type, .v_type = type};
     block.memory = Memory<std::byte>(stream(), static_cast<std::int64_t>(block.shape.bytes()));
     const std::vector<float> k = Random(base_seed()).normals(32 * 32);
@@ -447,7 +447,7 @@ TEST_P(Attention, NanStaysInItsRow) {
 }
 
 TEST_P(Attention, NanIsNotSwallowed) {
-  const Block block(stream());
+  const SmallBlock block(stream());
   std::vector<float> k = Random(base_seed()).normals(32 * 16);
   block.set(k, k);
   const SoftmaxState state = attend(block, std::vector<float>(16, std::nanf("")), {1000},

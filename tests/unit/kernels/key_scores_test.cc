@@ -15,8 +15,8 @@ namespace longhaul::test {
 namespace {
 
 constexpr std::int64_t kHeadDim = 32;
-constexpr std::int64_t kGroup = 3;
-constexpr float kScale = 0.4F;
+constexpr std::int64_t kHeads = 3;
+constexpr float kSmScale = 0.4F;
 
 struct Blocks {
   KvBlockShape shape;
@@ -49,9 +49,9 @@ std::vector<double> want_masses(const Blocks& blocks, const TensorView<const flo
       kv_read_k(blocks.shape, block.data, slot, {keys.back().data(), {1, kHeadDim}});
     }
   }
-  std::vector<double> masses(static_cast<std::size_t>(kGroup * n_tokens));
+  std::vector<double> masses(static_cast<std::size_t>(kHeads * n_tokens));
   for (std::int64_t query = 0; query < q.dim(0); ++query) {
-    for (std::int64_t head = 0; head < kGroup; ++head) {
+    for (std::int64_t head = 0; head < kHeads; ++head) {
       std::vector<double> weights;
       double sum = 0;
       for (std::int64_t j = 0; j <= positions[static_cast<std::size_t>(query)]; ++j) {
@@ -60,7 +60,7 @@ std::vector<double> want_masses(const Blocks& blocks, const TensorView<const flo
           score +=
               static_cast<double>(q[query][head][d]) *
               static_cast<double>(keys[static_cast<std::size_t>(j)][static_cast<std::size_t>(d)]);
-        weights.push_back(std::exp(score * static_cast<double>(kScale)));
+        weights.push_back(std::exp(score * static_cast<double>(kSmScale)));
         sum += weights.back();
       }
       for (std::size_t j = 0; j < weights.size(); ++j)
@@ -79,29 +79,29 @@ std::vector<ExpSum> merged_sums(const KeyScores& a, const KeyScores& b) {
 TEST(KeyScores, EqualDoublePrecisionWhereverKeysLie) {
   for (const KvType type : kKvTypes) {
     Random random(base_seed() + static_cast<std::uint64_t>(type));
-    constexpr std::int64_t kTokens = 71;
+    constexpr std::int64_t kKeys = 71;
     constexpr std::int64_t kQueries = 5;
-    const Blocks blocks = random_blocks(random, type, kTokens);
-    Tensor<float, 3> q({kQueries, kGroup, kHeadDim});
+    const Blocks blocks = random_blocks(random, type, kKeys);
+    Tensor<float, 3> q({kQueries, kHeads, kHeadDim});
     std::ranges::copy(random.normals(q.view().size()), q.data());
     const std::vector<std::int64_t> positions = {66, 67, 68, 69, 70};
     const auto args_of = [&](std::span<const KvBlockRef> refs) {
       return KeyScoresArgs{.shape = blocks.shape,
-                           .sm_scale = kScale,
+                           .sm_scale = kSmScale,
                            .q = q.view(),
                            .q_positions = positions,
                            .blocks = refs};
     };
-    const std::vector<double> want = want_masses(blocks, q.view(), positions, kTokens);
+    const std::vector<double> want = want_masses(blocks, q.view(), positions, kKeys);
     const KeyScores whole = score_keys(args_of(blocks.refs));
     const std::vector<float> got = key_masses(whole, whole.sums);
     for (std::size_t i = 0; i < want.size(); ++i)
       EXPECT_NEAR(static_cast<double>(got[i]), want[i], 2e-5 * (1 + want[i])) << i;
 
     // Of the whole group, however queries come together.
-    std::vector<double> sums(kTokens);
+    std::vector<double> sums(kKeys);
     add_key_masses(whole, whole.sums, sums);
-    std::vector<double> one_by_one(kTokens);
+    std::vector<double> one_by_one(kKeys);
     for (std::int64_t query = 0; query < kQueries; ++query) {
       KeyScoresArgs args = args_of(blocks.refs);
       args.q = q.view().slice(0, {query, query + 1});
@@ -112,27 +112,27 @@ TEST(KeyScores, EqualDoublePrecisionWhereverKeysLie) {
     EXPECT_EQ(sums, one_by_one);
     for (std::size_t j = 0; j < sums.size(); ++j) {
       double of_group = 0;
-      for (std::size_t head = 0; head < kGroup; ++head) of_group += want[head * kTokens + j];
+      for (std::size_t head = 0; head < kHeads; ++head) of_group += want[head * kKeys + j];
       EXPECT_NEAR(sums[j], of_group, 2e-5 * (1 + of_group)) << j;
     }
 
     // Of each query's last keys alone.
     const std::vector<std::int64_t> first_keys = {60, 0, 68, 16, 71};
-    std::vector<double> last(kTokens);
+    std::vector<double> last(kKeys);
     add_key_masses_from(whole, whole.sums, first_keys, last);
-    std::vector<double> want_last(kTokens);
+    std::vector<double> want_last(kKeys);
     for (std::size_t query = 0; query < kQueries; ++query) {
       KeyScoresArgs args = args_of(blocks.refs);
       const auto row = static_cast<std::int64_t>(query);
       args.q = q.view().slice(0, {row, row + 1});
       args.q_positions = std::span(positions).subspan(query, 1);
       const KeyScores alone = score_keys(args);
-      std::vector<double> of_query(kTokens);
+      std::vector<double> of_query(kKeys);
       add_key_masses(alone, alone.sums, of_query);
-      for (auto j = static_cast<std::size_t>(first_keys[query]); j < kTokens; ++j)
+      for (auto j = static_cast<std::size_t>(first_keys[query]); j < kKeys; ++j)
         want_last[j] += of_query[j];
     }
-    for (std::size_t j = 0; j < kTokens; ++j) EXPECT_DOUBLE_EQ(last[j], want_last[j]) << j;
+    for (std::size_t j = 0; j < kKeys; ++j) EXPECT_DOUBLE_EQ(last[j], want_last[j]) << j;
 
     const std::span<const KvBlockRef> refs = blocks.refs;
     const KeyScores first = score_keys(args_of(refs.first(2)));
@@ -140,12 +140,11 @@ TEST(KeyScores, EqualDoublePrecisionWhereverKeysLie) {
     const auto all = merged_sums(first, rest);
     const std::vector<float> in_first = key_masses(first, all);
     const std::vector<float> in_rest = key_masses(rest, all);
-    for (std::int64_t head = 0; head < kGroup; ++head) {
-      for (std::int64_t j = 0; j < kTokens; ++j) {
-        const float here = j < 32
-                               ? in_first[static_cast<std::size_t>(head * 32 + j)]
-                               : in_rest[static_cast<std::size_t>(head * (kTokens - 32) + j - 32)];
-        EXPECT_FLOAT_EQ(here, got[static_cast<std::size_t>(head * kTokens + j)]);
+    for (std::int64_t head = 0; head < kHeads; ++head) {
+      for (std::int64_t j = 0; j < kKeys; ++j) {
+        const float here = j < 32 ? in_first[static_cast<std::size_t>(head * 32 + j)]
+                                  : in_rest[static_cast<std::size_t>(head * (kKeys - 32) + j - 32)];
+        EXPECT_FLOAT_EQ(here, got[static_cast<std::size_t>(head * kKeys + j)]);
       }
     }
   }
@@ -153,7 +152,7 @@ TEST(KeyScores, EqualDoublePrecisionWhereverKeysLie) {
 
 TEST(KeyScores, OfNoKeysAreNothing) {
   const KvBlockShape shape{.block_size = 16, .head_dim = kHeadDim};
-  Tensor<float, 3> q({1, kGroup, kHeadDim});
+  Tensor<float, 3> q({1, kHeads, kHeadDim});
   const std::vector<std::int64_t> positions = {3};
   const KeyScores none =
       score_keys({.shape = shape, .q = q.view(), .q_positions = positions, .blocks = {}});

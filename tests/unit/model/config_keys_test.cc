@@ -22,19 +22,21 @@ std::string config(std::string_view fields) {
 std::vector<std::string> unknown(std::string_view fields) {
   return parse_hf_config(config(fields), "config.json").unknown_keys;
 }
-std::string refusal(std::string_view fields) {
+std::string refused_field(std::string_view fields) {
   return message_of(ErrorCode::kCorruptData, [&] { unknown(fields); });
 }
 
 TEST(ConfigKeys, AMisspeltFieldThatIsReadIsRefusedWithASuggestion) {
-  EXPECT_THAT(refusal(R"("rmpe_theta": 1e6)"),
+  EXPECT_THAT(refused_field(R"("rmpe_theta": 1e6)"),
               HasSubstr("rmpe_theta: there is no such field; did you mean rope_theta?"));
-  EXPECT_THAT(refusal(R"("rms_norm_epsilon": 1e-5, "rms_nrom_eps": 1e-5)"),
+  EXPECT_THAT(refused_field(R"("rms_norm_epsilon": 1e-5, "rms_nrom_eps": 1e-5)"),
               HasSubstr("did you mean rms_norm_eps"));
-  EXPECT_THAT(refusal(R"("ropeTheta": 1e6)"), HasSubstr("did you mean rope_theta"));
-  EXPECT_THAT(refusal(R"("slidding_window": null)"), HasSubstr("did you mean sliding_window"));
-  EXPECT_THAT(refusal(R"("rope_scaling": {"rope_type": "yarn", "factor": 2, "beta_fats": 3})"),
-              HasSubstr("rope_scaling: beta_fats: there is no such field; did you mean beta_fast"));
+  EXPECT_THAT(refused_field(R"("ropeTheta": 1e6)"), HasSubstr("did you mean rope_theta"));
+  EXPECT_THAT(refused_field(R"("slidding_window": null)"),
+              HasSubstr("did you mean sliding_window"));
+  EXPECT_THAT(
+      refused_field(R"("rope_scaling": {"rope_type": "yarn", "factor": 2, "beta_fats": 3})"),
+      HasSubstr("rope_scaling: beta_fats: there is no such field; did you mean beta_fast"));
 }
 
 TEST(ConfigKeys, OthersThatNobodyKnowsAreNamed) {

@@ -18,9 +18,9 @@ using test::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr std::string_view kConfig = R"({"sink_size": 128, "recent_size": 256, "lr": 0.02})";
+constexpr std::string_view kProfileConfig = R"({"sink_size": 128, "recent_size": 256, "lr": 0.02})";
 
-HeadProfile parse(std::string_view tsv, std::string_view config = kConfig) {
+HeadProfile parse_profile(std::string_view tsv, std::string_view config = kProfileConfig) {
   return parse_head_profile(tsv, "heads.tsv", config, "config.json");
 }
 
@@ -34,7 +34,7 @@ HeadProfile distinct_gates(std::int64_t n) {
 }
 
 TEST(HeadProfile, ReadsRowsAsLayersAndClipsGates) {
-  const HeadProfile profile = parse("-1e-4\t0.5\r\n1.0000000e+00\t1.25e-1\n9e-1\t1.001\n");
+  const HeadProfile profile = parse_profile("-1e-4\t0.5\r\n1.0000000e+00\t1.25e-1\n9e-1\t1.001\n");
   EXPECT_EQ(profile.n_layers, 3);
   EXPECT_EQ(profile.n_kv_heads, 2);
   EXPECT_EQ(profile.sink, 128);
@@ -60,14 +60,14 @@ TEST(HeadProfile, SaysLineAndColumn) {
       {"\xff\n", "found something else"},
   };
   for (const auto& [tsv, named] : cases) {
-    EXPECT_THAT(message_of(ErrorCode::kCorruptData, [&] { parse(tsv); }),
+    EXPECT_THAT(message_of(ErrorCode::kCorruptData, [&] { parse_profile(tsv); }),
                 AllOf(HasSubstr("heads.tsv: "), HasSubstr(named)));
   }
 }
 
 TEST(HeadProfile, ChecksTheConfiguration) {
   const auto refusal = [](std::string_view config) {
-    return message_of(ErrorCode::kCorruptData, [&] { parse("1\n", config); });
+    return message_of(ErrorCode::kCorruptData, [&] { parse_profile("1\n", config); });
   };
   EXPECT_THAT(refusal(R"({"sink_size": 1})"), HasSubstr("config.json: recent_size is missing"));
   EXPECT_THAT(refusal(R"({"sink_size": -1, "recent_size": 1})"), HasSubstr("sink_size: -1"));
@@ -82,13 +82,13 @@ TEST(HeadProfile, FindsBothFilesFromTheFolderOrTheTsv) {
   std::ofstream(tsv) << "0.75\t0\n";
   EXPECT_THAT(message_of(ErrorCode::kInvalidArgument, [&] { read_head_profile(folder.path()); }),
               HasSubstr("config.json is not there"));
-  std::ofstream(folder.path() / "config.json") << kConfig;
+  std::ofstream(folder.path() / "config.json") << kProfileConfig;
   EXPECT_EQ(read_head_profile(folder.path()).gate({0}, {0}), 0.75);
   EXPECT_EQ(read_head_profile(tsv).gate({0}, {0}), 0.75);
 }
 
 TEST(ChooseRoles, WithoutRatioKeepsGatesOfHalfAndMore) {
-  const HeadRoles roles = choose_roles(parse("0.5\t0.49999\n0\t1\n"), std::nullopt);
+  const HeadRoles roles = choose_roles(parse_profile("0.5\t0.49999\n0\t1\n"), std::nullopt);
   EXPECT_EQ(roles.role({0}, {0}), HeadRole::kRetrieval);
   EXPECT_EQ(roles.role({0}, {1}), HeadRole::kStreaming);
   EXPECT_EQ(roles.n_retrieval(), 2);
@@ -121,7 +121,8 @@ TEST(ChooseRoles, RatiosOutsideZeroToOneAreNoneAndAll) {
 }
 
 TEST(ChooseRoles, TiesGoToTheLowerLayerThenTheLowerHead) {
-  const HeadRoles roles = choose_roles(parse("0\t1\t1\n1\t1\t1\n"), 0.5);  // 3 of 5 that tie
+  const HeadRoles roles =
+      choose_roles(parse_profile("0\t1\t1\n1\t1\t1\n"), 0.5);  // 3 of 5 that tie
   ASSERT_EQ(roles.n_retrieval(), 3);
   EXPECT_EQ(roles.role({0}, {1}), HeadRole::kRetrieval);
   EXPECT_EQ(roles.role({0}, {2}), HeadRole::kRetrieval);
@@ -142,7 +143,7 @@ TEST(ChooseRoles, NearlyIntegralRatiosAreTakenAsIntegral) {
 TEST(HeadRoles, AllRetrievalAndDescription) {
   const HeadRoles roles = HeadRoles::all_retrieval(2, 3);
   EXPECT_EQ(roles.n_retrieval(), 6);
-  EXPECT_EQ(describe(choose_roles(parse("0\t1\n0\t0\n"), std::nullopt)),
+  EXPECT_EQ(describe(choose_roles(parse_profile("0\t1\n0\t0\n"), std::nullopt)),
             "1 of 4 KV heads keep every token, the others 128 first and 256 last tokens; per "
             "layer: 1 0");
 }

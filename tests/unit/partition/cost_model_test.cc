@@ -15,6 +15,7 @@ using test::first_heads;
 using test::kGiB;
 using test::llama3_8b;
 using test::million_tokens;
+using test::plan_of;
 
 TEST(Flops, OfLlama3) {
   const ModelSpec spec = llama3_8b();
@@ -39,8 +40,6 @@ TEST(Flops, VisibleKeysEqualACount) {
     }
   }
 }
-
-Plan plan_of(const PlanRequest& request) { return std::get<Plan>(make_plan(request)); }
 
 TEST(CostModel, OneRankNeedsItsFlops) {
   PlanRequest request = million_tokens(equal_cluster(1, 200 * kGiB));

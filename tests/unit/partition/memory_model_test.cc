@@ -14,6 +14,7 @@ using test::first_heads;
 using test::kGiB;
 using test::llama3_8b;
 using test::million_tokens;
+using test::plan_of;
 
 TEST(KvFormat, TokenBytes) {
   const KvFormat bf16{KvType::kBf16, KvType::kBf16, 64, 128};
@@ -97,8 +98,6 @@ TEST(WeightBytes, Llama3OfEightBillion) {
             32 * layer_weight_bytes(spec, DType::kI4) + 2 * 525336576LL + 525336576LL / 32 * 18 +
                 4 * 4096);
 }
-
-Plan plan_of(const PlanRequest& request) { return std::get<Plan>(make_plan(request)); }
 
 TEST(MemoryModel, AMillionTokensOfHalfTheHeadsAre64GiB) {
   PlanRequest request = million_tokens(equal_cluster(1, 200 * kGiB));

@@ -52,6 +52,9 @@ inline HeadTable first_heads(const ModelSpec& spec, std::int64_t n_retrieval,
   return duo_attention_heads(spec, roles);
 }
 
+// A plan that can be made.
+inline Plan plan_of(const PlanRequest& request) { return std::get<Plan>(make_plan(request)); }
+
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
 // Llama-3-8B with half of the heads retrieval heads, a document of a million tokens.

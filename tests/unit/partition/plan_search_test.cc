@@ -30,13 +30,13 @@ PlanRequest eight_nodes() {
   return request;
 }
 
-struct Made {
+struct Found {
   Plan plan;
   double reading_min = 0;
 };
 
-Made make(const PlanRequest& request) {
-  Made made{.plan = std::get<Plan>(make_plan(request))};
+Found make(const PlanRequest& request) {
+  Found made{.plan = std::get<Plan>(make_plan(request))};
   PlanRequest checked = request;
   checked.workload.chunk_len = made.plan.chunk_len;
   EXPECT_THAT(check_plan(made.plan, request.spec, request.cluster, checked.workload),
@@ -63,7 +63,7 @@ TEST(PlanSearch, TakesLongerChunksOrStagesWhereTheNetworkIsSlow) {
 
   request = eight_nodes();
   request.options.chunk_lens = usual_chunk_lens(request.workload);
-  const Made chosen = make(request);
+  const Found chosen = make(request);
   EXPECT_LE(chosen.reading_min, std::min({usual, stages, chunks}));
   const double bound = arithmetic_seconds(request.heads, chosen.plan.replicas[0], request.spec,
                                           request.cluster, kTokens) /
