@@ -198,9 +198,9 @@ class Hosts:
 
     def _answer_agents(self):
         """Runs for launch_agent.py, which calls from inside a host, what it was asked to start on another host."""
-        self.agents = socket.socket(socket.AF_UNIX)
-        self.agents.bind(str(self.folder / "agents"))
-        self.agents.listen()
+        agents = socket.socket(socket.AF_UNIX)
+        agents.bind(str(self.folder / "agents"))
+        agents.listen()
 
         def serve(caller):
             with caller:
@@ -224,12 +224,13 @@ class Hosts:
         def accept():
             while True:
                 try:
-                    caller, _ = self.agents.accept()
+                    caller, _ = agents.accept()
                 except OSError:
                     return
                 threading.Thread(target=serve, args=(caller,), daemon=True).start()
 
-        threading.Thread(target=accept, daemon=True).start()
+        self.agents, self.answering = agents, threading.Thread(target=accept, daemon=True)
+        self.answering.start()
 
     def __enter__(self):
         return self
@@ -239,6 +240,9 @@ class Hosts:
             host.end()
         self.switch.end()
         if self.agents is not None:
+            # Closing alone leaves the thread in accept(2), which the kernel may begin again with the number that is then another's.
+            self.agents.shutdown(socket.SHUT_RDWR)
+            self.answering.join()
             self.agents.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -258,7 +262,7 @@ class Hosts:
         shown = []
         for host in self.hosts:
             done = subprocess.run(host.words("ps", "-eo", "pid,ppid,stat,wchan:20,cputimes,args"), capture_output=True, text=True)
-            shown.append(f"{host.name}:\n{done.stdout}{done.stderr}")
+            shown.append(f"{host.name}, process {host.pid}:\n{done.stdout}{done.stderr}")
         return "".join(shown)
 
     def rate(self, mbit):
