@@ -111,7 +111,7 @@ class Slurm:
             if time.monotonic() > end:
                 raise TimeoutError(f"job {number} is {self.job(number, 'JobState')} and not {states} after {seconds} s:\n"
                                    + (self.first.read(f"longhaul-{number}.log") or b"").decode()
-                                   + self.first.read("slurm/slurmctld.log").decode()[-3000:])
+                                   + self.first.read("slurm/slurmctld.log").decode()[-3000:] + self.hosts.processes())
             time.sleep(0.3)
 
     def logs(self, number):
