@@ -21,14 +21,12 @@
 #include "coordinator/fingerprint.h"
 #include "model/head_profile.h"
 #include "partition/weight_bytes.h"
-#include "tools/eval/needle_runner.h"
-#include "tools/eval/one_replica.h"
 #include "tools/flags/given_flags.h"
 #include "tools/identify/profile_files.h"
 #include "tools/identify/rank_tasks.h"
-#include "tools/identify/share_search.h"
 #include "tools/identify/training_room.h"
 #include "tools/identify_flags.h"
+#include "tools/identify_search.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
 #include "tools/job/plan_files.h"
@@ -72,25 +70,24 @@ class Identify {
 
  private:
   void check() const;
-  TrainingShape shape() const;
+  std::vector<IdentifyPart> parts(bool has_profile) const;
+  LengthFlag length_flag(IdentifyPart part) const;
   TrainingRoom room() const;
-  void check_room() const;
+  void check_room(const std::vector<IdentifyPart>& parts) const;
+  void estimate() const;
   bool goes_on_from_profile() const {
     return !flags_.overwrites && (flags_.target || flags_.compares) && !flags_.folder.empty() &&
            std::filesystem::exists(flags_.folder / kConfig);
   }
   std::optional<FoundHeads> profile_there() const;
   void write(const FoundHeads& heads);
-  void add_scores(std::vector<FoundHeads>& heads);
+  void add_scores(std::vector<FoundHeads>& heads, const std::vector<IdentifyPart>& parts);
   Json settings() const;
   FoundHeads found(IdentifyMethod method, std::vector<double> gates) const;
   std::optional<GateState> last_state(std::size_t n_gates) const;
   std::optional<FoundHeads> train();
   void show_step(std::int64_t step, double share);
   void compare(const std::vector<FoundHeads>& all) const;
-  void search(const FoundHeads& heads);
-  TriedShare attempt(const FoundHeads& heads, std::int64_t n_heads, const NeedleRunner& runner,
-                     const std::vector<PlannedDocument>& documents, const Workload& workload);
   std::filesystem::path state_path() const { return flags_.folder / kState; }
 
   const IdentifyFlags& flags_;
@@ -118,15 +115,18 @@ void Identify::check() const {
   require(!spec_.token_merging,
           "the model merges tokens (DMC; dmc_window_size in its config.json): its heads have no "
           "other roles to be found");
-  require(flags_.method != IdentifyMethod::kGates || !is_integer(model_.source().weight_dtype()),
-          "gates are trained with weights of f32 or bf16; give --weights bf16");
+  require(!is_integer(model_.source().weight_dtype()),
+          "identify computes with weights of f32 or bf16; give --weights bf16");
   const auto& keys = flags_.eval.job.k_type;
   require(!keys || !is_quantised(*keys),
           "identify computes with keys of f32 or bf16; give another --cache-type-k, or none");
   const auto trained = trained_gates(spec_);
   require(std::find(trained.begin(), trained.end(), 1) != trained.end(),
           "every layer of the model has a window of its own: no head can see every token");
-  tasks_.texts().check(std::min(flags_.config.optimiser.n_steps, 4 * texts.n_lengths));
+  // Scores are those of the first text, the distance is that of the longest one.
+  tasks_.texts().check(
+      std::max(flags_.method == IdentifyMethod::kGates ? flags_.config.optimiser.n_steps : 1,
+               flags_.target ? texts.n_lengths : 1));
   if (flags_.folder.empty()) return;
   std::filesystem::create_directories(flags_.folder);
   require(flags_.overwrites || goes_on_from_profile() ||
@@ -136,18 +136,23 @@ void Identify::check() const {
                       flags_.folder.string()));
 }
 
-// Of a step with the longest text.
-TrainingShape Identify::shape() const {
-  const JobConfig& job = flags_.eval.job;
-  const DType weights = model_.source().weight_dtype();
-  return {
-      .window = flags_.config.window,
-      .n_tokens = flags_.config.texts.longest,
-      .n_answer = tasks_.texts().at(0).n_answer,
-      .block_size = job.block_size,
-      .n_ranks = ranks_.n_ranks,
-      .kv_value_bytes = job.k_type.value_or(natural_kv_type(weights)) == KvType::kBf16 ? 2U : 4U,
-      .weight_dtype = weights};
+// What the ranks are to compute; gates only when they are not there already.
+std::vector<IdentifyPart> Identify::parts(bool has_profile) const {
+  std::vector<IdentifyPart> parts;
+  const auto add = [&](IdentifyPart part) {
+    if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+  };
+  if (!has_profile) add(part_of(flags_.method));
+  for (const auto& [word, method] : identify_methods()) {
+    if (flags_.compares && method != IdentifyMethod::kGates) add(part_of(method));
+  }
+  if (flags_.target) add(IdentifyPart::kDistance);
+  return parts;
+}
+
+LengthFlag Identify::length_flag(IdentifyPart part) const {
+  if (part == IdentifyPart::kCopies) return {"--copied-tokens", flags_.config.copies.n_copies};
+  return {"--max-length"};
 }
 
 // Weights that are used where the files are mapped take no memory of their own; those that are
@@ -165,11 +170,25 @@ TrainingRoom Identify::room() const {
   return {.weight_bytes = made, .usable_bytes = least_usable_bytes(cluster)};
 }
 
-void Identify::check_room() const {
+void Identify::check_room(const std::vector<IdentifyPart>& parts) const {
+  if (parts.empty()) return;
   const TrainingRoom found = room();
-  if (missing_bytes(spec_, shape(), found) == 0) return;
-  throw Error(ErrorCode::kOutOfMemory, "a training step with the longest text takes " +
-                                           describe_room(spec_, shape(), found, "--max-length"));
+  for (const IdentifyPart part : parts) {
+    const TrainingShape shape = tasks_.shape_of(part, ranks_.n_ranks);
+    if (missing_bytes(part, spec_, shape, found) == 0) continue;
+    throw Error(ErrorCode::kOutOfMemory,
+                fmt::format("{} of {} tokens: {}", name_of(part), shape.n_tokens,
+                            describe_room(part, spec_, shape, found, length_flag(part))));
+  }
+}
+
+void Identify::estimate() const {
+  const TrainingRoom found = room();
+  for (const IdentifyPart part : parts(/*has_profile=*/false)) {
+    const TrainingShape shape = tasks_.shape_of(part, ranks_.n_ranks);
+    fmt::print("{}{}", describe_cost(part, spec_, shape),
+               describe_room(part, spec_, shape, found, length_flag(part)));
+  }
 }
 
 // What gates depend on.
@@ -178,20 +197,23 @@ Json Identify::settings() const {
   const PasskeyTemplates& t = c.texts.templates;
   JsonArray haystacks;
   for (const auto& path : c.haystacks) haystacks.emplace_back(file_sha256(path));
-  return JsonObject{{"model", model_.settings(ranks_.n_ranks)},
-                    {"steps", c.optimiser.n_steps},
-                    {"learning_rate", c.optimiser.learning_rate},
-                    {"regularisation", c.optimiser.regularisation},
-                    {"sink", c.window.sink},
-                    {"recent", c.window.recent},
-                    {"seed", c.texts.seed},
-                    {"records", c.texts.n_records},
-                    {"words", c.texts.n_words},
-                    {"lengths", JsonArray{Json(c.texts.shortest), Json(c.texts.longest),
-                                          Json(c.texts.n_lengths)}},
-                    {"templates", JsonArray{Json(t.start), Json(t.end), Json(t.record),
-                                            Json(t.question), Json(t.answer), Json(t.separator)}},
-                    {"haystacks_sha256", std::move(haystacks)}};
+  JsonObject settings{{"model", model_.settings(ranks_.n_ranks)},
+                      {"steps", c.optimiser.n_steps},
+                      {"learning_rate", c.optimiser.learning_rate},
+                      {"regularisation", c.optimiser.regularisation},
+                      {"sink", c.window.sink},
+                      {"recent", c.window.recent},
+                      {"seed", c.texts.seed},
+                      {"records", c.texts.n_records},
+                      {"words", c.texts.n_words},
+                      {"lengths", JsonArray{Json(c.texts.shortest), Json(c.texts.longest),
+                                            Json(c.texts.n_lengths)}},
+                      {"templates", JsonArray{Json(t.start), Json(t.end), Json(t.record),
+                                              Json(t.question), Json(t.answer), Json(t.separator)}},
+                      {"haystacks_sha256", std::move(haystacks)}};
+  if (part_of(flags_.method) == IdentifyPart::kCopies)
+    settings.emplace_back("copied_tokens", c.copies.n_random);
+  return settings;
 }
 
 FoundHeads Identify::found(IdentifyMethod method, std::vector<double> gates) const {
@@ -302,64 +324,6 @@ void Identify::compare(const std::vector<FoundHeads>& all) const {
   }
 }
 
-TriedShare Identify::attempt(const FoundHeads& heads, std::int64_t n_heads,
-                             const NeedleRunner& runner,
-                             const std::vector<PlannedDocument>& documents,
-                             const Workload& workload) {
-  HeadRoles roles{.n_layers = spec_.n_layers,
-                  .n_kv_heads = spec_.n_kv_heads,
-                  .roles = std::vector<HeadRole>(heads.gates.size(), HeadRole::kStreaming),
-                  .sink = heads.window.sink,
-                  .recent = heads.window.recent};
-  std::vector<double> gates(heads.gates.size());
-  const std::vector<std::size_t> order = ranking(heads.gates);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n_heads); ++i) {
-    roles.roles[order[i]] = HeadRole::kRetrieval;
-    gates[order[i]] = 1;
-  }
-  TriedShare tried{.n_heads = n_heads, .distance = tasks_.distance(ranks_, gates)};
-  const JobWork work{.model = &model_.source(),
-                     .heads = duo_attention_heads(spec_, roles),
-                     .profile = {},
-                     .workload = workload};
-  on_one_replica(ranks_, flags_.eval.job, work, [&](const ReplicaRun& replica) {
-    StepRunner steps(replica.link, replica.steps);
-    tried.right = score_of(runner.run(steps, fmt::format("{} heads", n_heads), roles, documents))
-                      .rate()
-                      .value_or(0);
-  });
-  return tried;
-}
-
-void Identify::search(const FoundHeads& heads) {
-  const PasskeyConfig& texts = flags_.config.texts;
-  std::vector<double> depths;
-  for (int i = 0; i <= 10; ++i) depths.push_back(0.1 * i);
-  const std::vector<PlannedDocument> documents =
-      plan_documents({.lengths = {texts.longest}, .depths = depths, .seed = texts.seed + 1});
-  constexpr std::int64_t kAnswerTokens = 32;
-  const NeedleRunner runner({.model = model_,
-                             .texts = flags_.needle,
-                             .seed = texts.seed + 1,
-                             .max_answer_tokens = kAnswerTokens,
-                             .n_parallel = flags_.eval.job.n_parallel,
-                             .on_progress = [&](const std::string& t) { progress_.update(t); },
-                             .stop_requested = stop_requested},
-                            texts.longest);
-  const Workload workload = model_.workload({.document_tokens = texts.longest,
-                                             .tail_tokens = runner.tail_tokens(documents),
-                                             .n_sequences = flags_.eval.job.n_parallel},
-                                            ranks_.n_ranks);
-  const auto n_heads = static_cast<std::int64_t>(heads.gates.size());
-  const ShareSearch search = find_smallest_share(n_heads, *flags_.target, [&](std::int64_t n) {
-    return attempt(heads, n, runner, documents, workload);
-  });
-  progress_.clear();
-  fmt::print("{}", to_text(search, n_heads, *flags_.target));
-  if (!flags_.folder.empty())
-    replace_file(flags_.folder / "share.svg", to_picture(search, n_heads));
-}
-
 // The profile that a run before this one wrote, with the same settings: what is asked for beside it
 // needs no training again.
 std::optional<FoundHeads> Identify::profile_there() const {
@@ -379,6 +343,8 @@ std::optional<FoundHeads> Identify::profile_there() const {
 }
 
 void Identify::write(const FoundHeads& heads) {
+  for (const char* of_another : {kSharePoints, kSharePicture})
+    std::filesystem::remove(flags_.folder / of_another);
   write_profile(flags_.folder, heads);
   replace_file(flags_.folder / "heads.svg",
                gates_picture(heads, model_.folder().path().filename().string()));
@@ -388,9 +354,16 @@ void Identify::write(const FoundHeads& heads) {
 
 // Of the methods that need forward passes only: those that are to be compared, and the one asked
 // for, which comes first, unless `heads` has it.
-void Identify::add_scores(std::vector<FoundHeads>& heads) {
+void Identify::add_scores(std::vector<FoundHeads>& heads, const std::vector<IdentifyPart>& parts) {
   const Stopwatch watch;
-  auto scores = tasks_.score(ranks_);
+  std::vector<IdentifyPart> finders;
+  for (const IdentifyPart part : parts) {
+    if (part != IdentifyPart::kTraining && part != IdentifyPart::kDistance) finders.push_back(part);
+  }
+  auto scores = tasks_.score(ranks_, finders, [&](IdentifyPart part, double share) {
+    progress_.update(fmt::format("{}: {:.0f} %", name_of(part), 100 * share));
+  });
+  progress_.clear();
   fmt::print("forward passes of the other methods: {:.1f} s\n", watch.seconds());
   const bool has_first = !heads.empty();
   for (const auto& [word, method] : identify_methods()) {
@@ -407,28 +380,31 @@ void Identify::add_scores(std::vector<FoundHeads>& heads) {
 int Identify::run() {
   check();
   progress_.print(fmt::format("longhaul identify: {}", model_.description()));
-  fmt::print("{}", describe_training(spec_, shape()));
   if (flags_.estimates) {
-    fmt::print("{}", describe_room(spec_, shape(), room(), "--max-length"));
+    estimate();
     return kExitDone;
   }
   require(!flags_.folder.empty() || flags_.compares, "where to? Give -o FOLDER, or --compare");
+  std::optional<IdentifySearch> search;
+  if (flags_.target) search.emplace(flags_, tasks_, ranks_, progress_);
   std::vector<FoundHeads> all;
   const auto there = profile_there();
+  const std::vector<IdentifyPart> todo = parts(there.has_value());
+  check_room(todo);
   if (there) {
     progress_.print(fmt::format("{} has the profile already", flags_.folder.string()));
     all.push_back(*there);
   } else if (flags_.method == IdentifyMethod::kGates) {
-    check_room();
+    fmt::print("{}", describe_training(spec_, tasks_.shape_of(todo.front(), ranks_.n_ranks)));
     const auto heads = train();
     if (!heads) return kExitStopped;
     all.push_back(*heads);
   }
-  if (flags_.compares || all.empty()) add_scores(all);
+  if (flags_.compares || all.empty()) add_scores(all, todo);
   fmt::print("{}", ranking_text(all.front(), 16));
   if (flags_.compares) compare(all);
   if (!flags_.folder.empty() && !there) write(all.front());
-  if (flags_.target) search(all.front());
+  if (search && !search->run(all.front(), settings())) return kExitStopped;
   return kExitDone;
 }
 

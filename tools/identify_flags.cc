@@ -8,21 +8,6 @@
 
 namespace longhaul {
 
-const std::vector<std::pair<std::string, IdentifyMethod>>& identify_methods() {
-  static const FlagWords<IdentifyMethod> methods = {
-      {"gates", IdentifyMethod::kGates},         {"echo", IdentifyMethod::kEcho},
-      {"induction", IdentifyMethod::kInduction}, {"razor", IdentifyMethod::kRazor},
-      {"needle", IdentifyMethod::kNeedle},       {"repetition", IdentifyMethod::kRepetition}};
-  return methods;
-}
-
-std::string_view word_of(IdentifyMethod method) {
-  for (const auto& [word, meaning] : identify_methods()) {
-    if (meaning == method) return word;
-  }
-  return "";
-}
-
 namespace {
 
 void add_training_flags(CLI::App& app, IdentifyFlags& f) {
@@ -96,6 +81,12 @@ void add_text_flags(CLI::App& app, IdentifyFlags& f) {
   text("--question-template", t.templates.question, "A question");
   text("--answer-template", t.templates.answer, "Its answer");
   text("--separator", t.templates.separator, "Stands behind each answer");
+  app.add_option("--copied-tokens", f.config.copies.n_random,
+                 "Random tokens that echo and induction look at, repeated 4 times")
+      ->transform(with_letters())
+      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 31))
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--seed", t.seed, "Random seed of texts and of repeated tokens")
       ->capture_default_str()
       ->group(group);

@@ -3,20 +3,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "tools/eval/eval_flags.h"
 #include "tools/eval/needle_runner.h"
+#include "tools/identify/finder_cost.h"
 #include "tools/identify/rank_tasks.h"
 
 namespace longhaul {
-
-enum class IdentifyMethod { kGates, kEcho, kInduction, kRazor, kNeedle, kRepetition };
-// All of them, each with its word.
-const std::vector<std::pair<std::string, IdentifyMethod>>& identify_methods();
-std::string_view word_of(IdentifyMethod method);
 
 struct IdentifyFlags {
   EvalFlags eval;

@@ -21,6 +21,7 @@
 #include "partition/plan_json.h"
 #include "partition/weight_bytes.h"
 #include "tools/bench/shapes.h"
+#include "tools/flags/choice_flag.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
@@ -51,6 +52,7 @@ struct PlanFlags {
   std::string json;
   std::optional<std::int64_t> identify_tokens;  // of the longest text
   std::int64_t identify_answer = 1000;          // tokens of it that are compared
+  IdentifyMethod identify_method = IdentifyMethod::kGates;
 };
 
 void add_plan_model_flags(CLI::App& app, PlanFlags& f) {
@@ -104,14 +106,18 @@ void add_workload_flags(CLI::App& app, PlanFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--identify-tokens", f.identify_tokens,
-                 "Instead, what a step of `longhaul identify` takes with a text of so many tokens")
+                 "Instead, what `longhaul identify` takes with a text of so many tokens")
       ->transform(with_letters())
       ->check(tokens)
       ->group(group);
-  app.add_option("--identify-answer", f.identify_answer, "How many of them are compared")
+  app.add_option("--identify-answer", f.identify_answer,
+                 "How many of them are questions and answers, which are compared")
       ->transform(with_letters())
       ->check(tokens)
       ->capture_default_str()
+      ->group(group);
+  add_choice(app, "--identify-method", f.identify_method, identify_methods(),
+             "Its --method; gates: of a step")
       ->group(group);
   add_parallel_flag(app, f.job, group);
   add_lookup_flags(app, f.job, group);
@@ -221,25 +227,27 @@ void print(const PlanFlags& flags, const std::string& text, const Json& json) {
 // What `longhaul identify` would take there: every rank has all weights.
 int plan_identify(const PlanFlags& flags, const PlanRequest& request) {
   const Workload& workload = request.workload;
+  const ModelSpec& spec = request.spec;
+  const IdentifyPart part = part_of(flags.identify_method);
   const TrainingShape shape{.window = {},
                             .n_tokens = *flags.identify_tokens,
                             .n_answer = std::min(flags.identify_answer, *flags.identify_tokens),
                             .block_size = workload.block_size,
                             .n_ranks = request.cluster.n_ranks(),
                             .kv_value_bytes = workload.k_type == KvType::kBf16 ? 2U : 4U,
-                            .weight_dtype = workload.weights(request.spec)};
+                            .weight_dtype = workload.weights(spec)};
   const TrainingRoom room{
-      .weight_bytes = stage_weight_bytes(request.spec, workload.weights(request.spec),
-                                         {0, request.spec.n_layers}),
+      .weight_bytes = stage_weight_bytes(spec, shape.weight_dtype, {0, spec.n_layers}),
       .usable_bytes = least_usable_bytes(request.cluster)};
   double gflops = 0;
   for (const Rank rank : IdRange<Rank>(request.cluster.n_ranks()))
     gflops += request.cluster.rank(rank).gflops;
-  fmt::print("{}{}{:.1f} s at least, at {:.0f} GFLOP/s{}\n", describe_training(request.spec, shape),
-             describe_room(request.spec, shape, room, "--identify-tokens"),
-             training_flops(request.spec, shape).total() / (gflops * 1e9), gflops,
-             request.cluster.speeds_known ? "" : " (taken for granted)");
-  return missing_bytes(request.spec, shape, room) == 0 ? kExitDone : kExitDoesNotFit;
+  const double flops = part == IdentifyPart::kTraining ? training_flops(spec, shape).total()
+                                                       : finder_flops(part, spec, shape);
+  fmt::print("{}{}{:.1f} s at least, at {:.0f} GFLOP/s{}\n", describe_cost(part, spec, shape),
+             describe_room(part, spec, shape, room, {"--identify-tokens"}), flops / (gflops * 1e9),
+             gflops, request.cluster.speeds_known ? "" : " (taken for granted)");
+  return missing_bytes(part, spec, shape, room) == 0 ? kExitDone : kExitDoesNotFit;
 }
 
 int run_plan(const PlanFlags& flags, JobRanks& ranks) {

@@ -55,11 +55,14 @@ class Identify : public testing::Test {
   Ended run_short(const std::string& to, const Words& more, int n_processes = 0) {
     return run(short_words(to, more), n_processes);
   }
-  // Until a state is written; fails the test when the process ends before.
-  void await_state(ChildProcess& process, const std::string& of) {
-    while (!fs::exists(path(of + "/identify_state.json")) && process.running())
+  // Until a file is written; fails the test when the process ends before.
+  void await_file(ChildProcess& process, const std::string& name) {
+    while (!fs::exists(path(name)) && process.running())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_TRUE(process.running()) << process.errors();
+  }
+  void await_state(ChildProcess& process, const std::string& of) {
+    await_file(process, of + "/identify_state.json");
   }
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
   std::string file(const std::string& name) const { return read_file(path(name), 1 << 24); }
@@ -85,6 +88,18 @@ TEST_F(Identify, WritesAProfileThatItsModelAccepts) {
   EXPECT_EQ(profile.n_layers, 4);
   EXPECT_EQ(profile.sink, 16);
   EXPECT_TRUE(profile.weights_sha256);
+  // What made it stands beside it.
+  const std::string config = file("heads/config.json");
+  const Json made_by = parse_json(config, "config.json");
+  const JsonField root(made_by, "config.json");
+  EXPECT_EQ(root.at("method").as_string(), "duo_attention");
+  EXPECT_EQ(root.at("settings").at("seed").as_integer(0, 100), 42);
+  EXPECT_EQ(root.at("settings").at("steps").as_integer(0, 100), 4);
+  EXPECT_EQ(root.at("settings").at("records").as_integer(0, 100), 2);
+  EXPECT_GT(root.at("figures").at("mean_gate").as_number(), 0);
+  EXPECT_GT(root.at("figures").at("peak_bytes").as_number(), 0);
+  for (const char* of : {"config_sha256", "weights", "haystacks_sha256", "templates"})
+    EXPECT_THAT(config, HasSubstr(of));
   EXPECT_EQ(test::xml_problem(file("heads/heads.svg")), "");
   EXPECT_FALSE(fs::exists(path("heads/identify_state.json")));
   const Words ask = {"run", "-m", example("model"), "-p",         "a",
@@ -193,6 +208,65 @@ TEST_F(Identify, GoesOnAfterARankWasKilledWithTheSameGates) {
   }
 }
 
+// "    16   1.000   1.000    0.00000" and so on: the curve that --target prints.
+std::string curve_of(const Ended& ended) {
+  const std::size_t at = ended.output.find(" heads   share");
+  return at == std::string::npos ? "" : ended.output.substr(at);
+}
+
+// A search for the fewest heads keeps the points that are done, however it ends: the same command
+// tries the others alone, and the curve is the one of a search that was left in peace.
+TEST_F(Identify, ASearchGoesOnBehindThePointsThatAreDone) {
+  const Words echo = {"1", "--method", "echo", "--copied-tokens", "60", "--seed",
+                      "5", "--target", "0.9"};
+  const Ended whole = run_short("whole", echo);
+  ASSERT_EQ(whole.status, 0) << whole.errors;
+  ASSERT_THAT(curve_of(whole), HasSubstr("heads are enough for 0.9"));
+  EXPECT_THAT(whole.output, Not(HasSubstr("tried before")));
+  for (const int by : {SIGTERM, SIGKILL}) {
+    const std::string to = fmt::format("cut{}", by);
+    const auto process = start(short_words(to, echo));
+    await_file(*process, to + "/share.json");
+    process->signal(by);
+    ASSERT_EQ(process->wait(), by == SIGTERM ? 75 : 128 + SIGKILL) << process->errors();
+    ASSERT_FALSE(fs::exists(path(to + "/share.svg")));
+    const Ended again = run_short(to, echo);
+    ASSERT_EQ(again.status, 0) << again.errors;
+    EXPECT_THAT(again.output, HasSubstr("tried before"));
+    EXPECT_EQ(curve_of(again), curve_of(whole));
+    EXPECT_EQ(file(to + "/share.svg"), file("whole/share.svg"));
+    EXPECT_EQ(file(to + "/share.json").substr(file(to + "/share.json").find("\"tried\"")),
+              file("whole/share.json").substr(file("whole/share.json").find("\"tried\"")));
+  }
+  // Another target takes the same points; another profile's are not taken.
+  const Ended other = run_short("whole", {"1", "--method", "echo", "--copied-tokens", "60",
+                                          "--seed", "5", "--target", "0.5"});
+  ASSERT_EQ(other.status, 0) << other.errors;
+  EXPECT_THAT(other.output, HasSubstr("tried before"));
+  std::string points = file("whole/share.json");
+  points.replace(points.find("gates_sha256") + 16, 4, "0000");
+  replace_file(path("whole/share.json"), points);
+  const Ended strange = run_short("whole", echo);
+  ASSERT_EQ(strange.status, 0) << strange.errors;
+  EXPECT_THAT(strange.output, Not(HasSubstr("tried before")));
+  EXPECT_EQ(curve_of(strange), curve_of(whole));
+}
+
+// Gates of 0 and 1, as other methods publish them (PruLong and its like).
+TEST_F(Identify, MasksAreProfiles) {
+  fs::create_directory(path("mask"));
+  replace_file(path("mask/full_attention_heads.tsv"),
+               "0\t0\t0\t0\n0\t0\t0\t0\n0\t1\t0\t0\n0\t0\t1\t0\n");
+  replace_file(path("mask/config.json"), R"({"sink_size": 128, "recent_size": 256})");
+  const Ended asked =
+      ChildProcess(folder_.path(), {"eval", "needle", "-m", example("model"), "--head-profile",
+                                    path("mask"), "--lengths", "1K", "--no-progress"})
+          .end();
+  ASSERT_EQ(asked.status, 0) << asked.errors;
+  EXPECT_THAT(asked.output, HasSubstr("2 of 16 KV heads keep every token"));
+  EXPECT_THAT(asked.output, HasSubstr("11 of 11 answers right"));
+}
+
 TEST_F(Identify, RanksFindTheSameGates) {
   ASSERT_EQ(run_short("one", {"3"}).status, 0);
   const Ended ended = run_short("three", {"3", "--ranks", "3"});
@@ -239,9 +313,32 @@ TEST_F(Identify, RefusesBeforeTheStart) {
   EXPECT_EQ(no_memory.status, 3);
   EXPECT_THAT(no_memory.errors, HasSubstr("are missing"));
   EXPECT_THAT(no_memory.errors, HasSubstr("it fits with --max-length"));
-  const Ended estimate = run({"--estimate", "--max-length", "4K", "--lengths", "1"});
+  // Every part that is asked for is looked at, those that need forward passes only, too.
+  for (const char* method : {"echo", "needle", "repetition"}) {
+    const Ended finder =
+        run({"-o", path("x"), "--cluster", path("small.toml"), "--max-length", "64K", "--lengths",
+             "1", "--record-form", "codes", "--method", method, "--copied-tokens", "16K"});
+    EXPECT_EQ(finder.status, 3) << method << finder.errors;
+    EXPECT_THAT(finder.errors,
+                HasSubstr(std::string(method) == "echo" ? "it fits with --copied-tokens"
+                                                        : "it fits with --max-length"));
+  }
+  const Ended scored_int8 =
+      run({"-o", path("x"), "--weights", "int8", "--max-length", "2K", "--method", "echo"});
+  EXPECT_EQ(scored_int8.status, 2);
+  EXPECT_THAT(scored_int8.errors, HasSubstr("--weights bf16"));
+  // What --target asks about.
+  const Ended no_place = run({"-o", path("x"), "--max-length", "140", "--min-length", "100",
+                              "--record-form", "codes", "--records", "1", "--target", "0.9"});
+  EXPECT_EQ(no_place.status, 2);
+  EXPECT_THAT(no_place.errors, HasSubstr("--target asks about records in 140 tokens"));
+  EXPECT_FALSE(fs::exists(path("x/config.json")));
+  const Ended estimate =
+      run({"--estimate", "--max-length", "4K", "--lengths", "1", "--compare", "--target", "0.9"});
   EXPECT_EQ(estimate.status, 0) << estimate.errors;
-  EXPECT_THAT(estimate.output, HasSubstr("TFLOP"));
+  for (const char* part : {"a step with the longest text", "echo and induction scores",
+                           "needle scores", "repetition scores", "the distance"})
+    EXPECT_THAT(estimate.output, HasSubstr(part));
 }
 
 }  // namespace

@@ -66,6 +66,10 @@ Haystack NeedleRunner::make_document(const PlannedDocument& planned) const {
                         .length = planned.length});
 }
 
+void NeedleRunner::check(std::span<const PlannedDocument> documents) const {
+  for (const PlannedDocument& document : documents) make_document(document);
+}
+
 // Returns whether it came to the end.
 bool NeedleRunner::prefill(StepRunner& steps, const PlannedDocument& planned,
                            const Haystack& document, NeedleReading& reading) const {

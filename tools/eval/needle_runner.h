@@ -44,6 +44,9 @@ class NeedleRunner {
   // The longest question on these documents, with the longest answer, in tokens.
   std::int64_t tail_tokens(std::span<const PlannedDocument> documents) const;
 
+  // Throws kInvalidArgument for a document that cannot be made: its records have no room.
+  void check(std::span<const PlannedDocument> documents) const;
+
   // Asks for every record of every document, with ranks whose heads have these roles. Returns
   // early, with what is done, when a stop is requested. Throws Error of every kind.
   NeedleRun run(StepRunner& steps, const std::string& name, const HeadRoles& roles,

@@ -64,7 +64,7 @@ void RankTasks::run(Communicator& comm, ModelSource& source, const std::string& 
   const JsonField root(json, "the order of rank 0");
   const std::string& what = root.at("what").as_string();
   if (what == "train") return run_training(comm, *weights, root);
-  if (what == "score") return run_scores(comm, *weights);
+  if (what == "score") return run_scores(comm, *weights, root);
   run_distance(comm, *weights, root);
 }
 
@@ -105,33 +105,92 @@ void RankTasks::run_training(Communicator& comm, const Weights& weights, const J
   if (leads) training_ = std::move(run);
 }
 
-std::map<std::string, std::vector<double>> RankTasks::score(JobRanks& ranks) {
-  ranks.together(model().source(), to_text(JsonObject{{"what", "score"}}));
-  return std::move(scores_);
+TrainingShape RankTasks::shape_of(IdentifyPart part, std::int64_t n_ranks) {
+  const DType weights = model().source().weight_dtype();
+  TrainingShape shape{.window = config_.window,
+                      .n_tokens = config_.texts.longest,
+                      .block_size = job_.block_size,
+                      .n_ranks = n_ranks,
+                      .kv_value_bytes = two_way().kv_type == KvType::kBf16 ? 2U : 4U,
+                      .weight_dtype = weights};
+  switch (part) {
+    case IdentifyPart::kTraining:
+    case IdentifyPart::kDistance:
+      shape.n_answer = texts_->at(0).n_answer;
+      break;
+    case IdentifyPart::kCopies:
+      shape.n_tokens = copies().n_random * copies().n_copies;
+      break;
+    case IdentifyPart::kNeedle: {
+      const PasskeyText text = texts_->at(0);
+      shape.n_tokens = static_cast<std::int64_t>(text.tokens.size());
+      shape.n_answer = text.n_answer;
+      break;
+    }
+    case IdentifyPart::kRepetition:
+      shape.n_tokens = static_cast<std::int64_t>(twice_text().size());
+      break;
+  }
+  return shape;
 }
 
-void RankTasks::run_scores(Communicator& comm, const Weights& weights) {
-  TwoWayPass pass(weights, two_way(), comm);
-  const ModelSpec& spec = weights.spec();
+CopyText RankTasks::copies() const {
   CopyText copies = config_.copies;
-  copies.n_random = std::min(copies.n_random, spec.max_seq_len / copies.n_copies);
-  const CopyScores copied = copy_scores(pass, spec, comm, copies);
+  copies.n_random = std::min(copies.n_random, model_->spec().max_seq_len / copies.n_copies);
+  copies.seed = config_.texts.seed;
+  return copies;
+}
+
+// The text without questions, twice.
+std::vector<std::int32_t> RankTasks::twice_text() const {
   const PasskeyText text = texts_->at(0);
-  const auto needle = needle_scores(pass, spec, comm, text.tokens, text.n_answer);
-  // The text without questions, twice.
   std::vector<std::int32_t> twice(text.tokens.begin(), text.tokens.end() - text.n_answer);
-  const auto n_most =
-      static_cast<std::size_t>(std::min<std::int64_t>(config_.texts.longest, spec.max_seq_len) / 2);
+  const auto n_most = static_cast<std::size_t>(
+      std::min<std::int64_t>(config_.texts.longest, model_->spec().max_seq_len) / 2);
   twice.resize(std::min(twice.size(), n_most));
   const auto n_first = static_cast<std::int64_t>(twice.size());
   for (std::int64_t i = 0; i < n_first; ++i) twice.push_back(twice[static_cast<std::size_t>(i)]);
-  const auto repetition = repetition_scores(pass, spec, comm, twice, n_first);
-  if (comm.rank() != 0) return;
-  scores_ = {{"echo", copied.echo},
-             {"induction", copied.induction},
-             {"razor", razor_gates(copied)},
-             {"needle", needle},
-             {"repetition", repetition}};
+  return twice;
+}
+
+std::map<std::string, std::vector<double>> RankTasks::score(
+    JobRanks& ranks, const std::vector<IdentifyPart>& parts,
+    std::function<void(IdentifyPart, double share)> on_progress) {
+  on_score_progress_ = std::move(on_progress);
+  JsonArray numbers;
+  for (const IdentifyPart part : parts) numbers.emplace_back(static_cast<std::int64_t>(part));
+  ranks.together(model().source(),
+                 to_text(JsonObject{{"what", "score"}, {"parts", std::move(numbers)}}));
+  return std::move(scores_);
+}
+
+void RankTasks::run_scores(Communicator& comm, const Weights& weights, const JsonField& order) {
+  const bool leads = comm.rank() == 0;
+  IdentifyPart now = IdentifyPart::kCopies;
+  TwoWayConfig config = two_way();
+  if (leads) config.on_progress = [&](double share) { on_score_progress_(now, share); };
+  TwoWayPass pass(weights, config, comm);
+  const ModelSpec& spec = weights.spec();
+  std::map<std::string, std::vector<double>> found;
+  const JsonField parts = order.at("parts");
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    now = static_cast<IdentifyPart>(
+        parts.at(i).as_integer(0, static_cast<std::int64_t>(IdentifyPart::kRepetition)));
+    if (now == IdentifyPart::kCopies) {
+      const CopyScores copied = copy_scores(pass, spec, comm, copies());
+      found["echo"] = copied.echo;
+      found["induction"] = copied.induction;
+      found["razor"] = razor_gates(copied);
+    } else if (now == IdentifyPart::kNeedle) {
+      const PasskeyText text = texts_->at(0);
+      found["needle"] = needle_scores(pass, spec, comm, text.tokens, text.n_answer);
+    } else {
+      const std::vector<std::int32_t> twice = twice_text();
+      found["repetition"] =
+          repetition_scores(pass, spec, comm, twice, static_cast<std::int64_t>(twice.size() / 2));
+    }
+  }
+  if (leads) scores_ = std::move(found);
 }
 
 double RankTasks::distance(JobRanks& ranks, const std::vector<double>& gates) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tools/eval/eval_model.h"
+#include "tools/identify/finder_cost.h"
 #include "tools/identify/gate_training.h"
 #include "tools/identify/head_scores.h"
 #include "tools/job/job.h"
@@ -39,13 +40,19 @@ class RankTasks {
     std::function<bool()> stop_requested;
   };
   TrainingRun train(JobRanks& ranks, const GateState& from, Watch watch);
-  // By name: "echo", "induction", "razor", "needle", "repetition".
-  std::map<std::string, std::vector<double>> score(JobRanks& ranks);
+  // By name: "echo", "induction", "razor" of kCopies, "needle", "repetition". `on_progress` hears
+  // how far each part is, in [0, 1].
+  std::map<std::string, std::vector<double>> score(
+      JobRanks& ranks, const std::vector<IdentifyPart>& parts,
+      std::function<void(IdentifyPart, double share)> on_progress);
   // Of the longest text, with these gates, beside the mean square of the dense model's states.
   double distance(JobRanks& ranks, const std::vector<double>& gates);
 
   const EvalModel& model();
   const PasskeyTexts& texts();
+  // What a part computes with on so many ranks; of kTraining and kDistance with the longest text.
+  // Memory depends on nothing else.
+  TrainingShape shape_of(IdentifyPart part, std::int64_t n_ranks);
 
   // What the job calls on every rank.
   void run(Communicator& comm, ModelSource& model, const std::string& order);
@@ -53,7 +60,9 @@ class RankTasks {
  private:
   TwoWayConfig two_way() const;
   void run_training(Communicator& comm, const Weights& weights, const JsonField& order);
-  void run_scores(Communicator& comm, const Weights& weights);
+  CopyText copies() const;
+  std::vector<std::int32_t> twice_text() const;
+  void run_scores(Communicator& comm, const Weights& weights, const JsonField& order);
   void run_distance(Communicator& comm, const Weights& weights, const JsonField& order);
 
   const IdentifyConfig& config_;
@@ -63,6 +72,7 @@ class RankTasks {
   std::shared_ptr<const EvalModel> model_;
   std::unique_ptr<PasskeyTexts> texts_;
   Watch watch_;
+  std::function<void(IdentifyPart, double)> on_score_progress_;
   // Written by rank 0.
   TrainingRun training_;
   std::map<std::string, std::vector<double>> scores_;

@@ -8,26 +8,22 @@
 
 namespace longhaul {
 
-ShareSearch find_smallest_share(std::int64_t n_heads, double target,
-                                const std::function<TriedShare(std::int64_t)>& attempt) {
+std::optional<ShareSearch> find_smallest_share(
+    std::int64_t n_heads, double target,
+    const std::function<std::optional<TriedShare>(std::int64_t)>& attempt) {
   ShareSearch search;
-  const TriedShare dense = attempt(n_heads);
-  search.tried.push_back(dense);
-  const auto is_good = [&](std::int64_t n) {
-    const TriedShare tried = attempt(n);
-    search.tried.push_back(tried);
-    return tried.right >= target * dense.right && tried.distance <= 1 - target;
-  };
+  const auto dense = attempt(n_heads);
+  if (!dense) return std::nullopt;
+  search.tried.push_back(*dense);
   std::int64_t too_few = -1;
   std::int64_t enough = n_heads;
-  if (is_good(0)) {
-    enough = 0;
-  } else {
-    too_few = 0;
-  }
   while (enough - too_few > 1) {
-    const std::int64_t middle = (too_few + enough) / 2;
-    (is_good(middle) ? enough : too_few) = middle;
+    const std::int64_t next = too_few < 0 ? 0 : (too_few + enough) / 2;
+    const auto tried = attempt(next);
+    if (!tried) return std::nullopt;
+    search.tried.push_back(*tried);
+    const bool is_good = tried->right >= target * dense->right && tried->distance <= 1 - target;
+    (is_good ? enough : too_few) = next;
   }
   search.n_needed = enough;
   std::sort(search.tried.begin(), search.tried.end(),

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,9 +24,11 @@ struct ShareSearch {
 
 // A number is good enough when its rate of right answers is at least `target` times the dense
 // model's, and its distance at most 1 - target. Tries all heads, none, and log2(n_heads) numbers
-// between, taking for granted that more heads are never worse.
-ShareSearch find_smallest_share(std::int64_t n_heads, double target,
-                                const std::function<TriedShare(std::int64_t)>& attempt);
+// between, taking for granted that more heads are never worse. Nothing when `attempt` gives
+// nothing, which ends the search.
+std::optional<ShareSearch> find_smallest_share(
+    std::int64_t n_heads, double target,
+    const std::function<std::optional<TriedShare>(std::int64_t)>& attempt);
 
 // For people: the curve and the recommendation.
 std::string to_text(const ShareSearch& search, std::int64_t n_heads, double target);

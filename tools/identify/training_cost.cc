@@ -28,7 +28,8 @@ double keys_seen(const TokenSet& set, std::int64_t n, std::int64_t sink, std::in
          keys_seen(set.tail, n, sink, recent);
 }
 
-constexpr double kFfnRows = 1024;  // of the feed-forward network, going back (layer_gradient.cc)
+constexpr double kBackwardFfnRows =
+    1024;  // of the feed-forward network, going back (layer_gradient.cc)
 
 struct Widths {
   double d, q, kv, ff;
@@ -82,7 +83,7 @@ TrainingBytes training_bytes(const ModelSpec& spec, const TrainingShape& shape) 
   double kept = 3 * static_cast<double>(shape.n_answer) / ranks * w.d;
   double backward = 0;
   // Of products' inputs, which bf16 weights meet as copies of 2 bytes.
-  double copies = std::min(static_cast<double>(n) / ranks, kFfnRows) * w.ff;
+  double copies = std::min(static_cast<double>(n) / ranks, kBackwardFfnRows) * w.ff;
   for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
     const auto at = static_cast<std::size_t>(layer);
     const bool has_gates = spec.attention_window[at] == ModelSpec::kNoWindow;
@@ -95,7 +96,8 @@ TrainingBytes training_bytes(const ModelSpec& spec, const TrainingShape& shape) 
     const double attention =
         n_read * (3 * w.d + 4 * w.kv + 2 * static_cast<double>(spec.head_dim)) + n_all * 4 * w.kv +
         n_written * (4 * w.q + 3 * w.d);
-    const double ffn = std::min(n_written, kFfnRows) * (w.d + 3 * w.ff) + n_written * 2 * w.d;
+    const double ffn =
+        std::min(n_written, kBackwardFfnRows) * (w.d + 3 * w.ff) + n_written * 2 * w.d;
     backward = std::max({backward, attention, ffn});
     copies = std::max({copies, n_read * w.d, n_written * w.q});
   }

@@ -95,7 +95,7 @@ TwoWayPass::TwoWayPass(const Weights& weights, const TwoWayConfig& config, Commu
   if (is_integer(weights.layer({0}).q.dtype)) {
     throw Error(
         ErrorCode::kUnsupported,
-        "gates are trained with weights of f32 or bf16: those of integers have no gradients; "
+        "heads are looked for with weights of f32 or bf16: those of integers have no gradients; "
         "give --weights bf16");
   }
 }
@@ -140,6 +140,7 @@ void TwoWayPass::fill_keys(LayerId number, const Text& text, const TokenSet& set
   const LayerWeights& layer = weights_.layer(number);
   StepBuffers& b = compute_.buffers();
   keys_.begin(text.deal, set);
+  observed_keys_ = {};  // frees those of the layer before
   Heads own_keys;
   if (observe_ != nullptr) own_keys = Heads({hidden.dim(0), spec_.n_kv_heads, spec_.head_dim});
   for_tiles(hidden.dim(0), config_.tile_rows, [&](Extent rows) {
@@ -210,7 +211,7 @@ void TwoWayPass::run_teacher_layer(LayerId number, const Text& text,
     }
     compute_.project_outputs(layer, b.state.o, compute_.residual());
     compute_.feed_forward(layer, compute_.residual());
-    progressed(kTeacherShare *
+    progressed((observe_ != nullptr ? 1 : kTeacherShare) *
                (static_cast<double>(number.value) +
                 static_cast<double>(tile.end) / static_cast<double>(n_rows - first)) /
                static_cast<double>(spec_.n_layers));
@@ -225,6 +226,7 @@ void TwoWayPass::run_teacher(const Text& text, Kept& kept) {
   kept.teacher.resize(static_cast<std::size_t>(spec_.n_layers));
   for (const LayerId number : IdRange<LayerId>(spec_.n_layers))
     run_teacher_layer(number, text, hidden.view(), positions, kept);
+  if (observe_ != nullptr) return;
   kept.teacher_hidden = Matrix({text.n_own_answers, spec_.d_model});
   std::copy_n(hidden.data() + (n_rows - text.n_own_answers) * spec_.d_model,
               text.n_own_answers * spec_.d_model, kept.teacher_hidden.data());

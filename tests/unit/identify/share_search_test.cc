@@ -9,7 +9,7 @@ namespace {
 
 // A model that needs `needed` of `all` heads.
 ShareSearch search(std::int64_t needed, std::int64_t all, int& n_tries) {
-  return find_smallest_share(all, 0.99, [&](std::int64_t n) {
+  return *find_smallest_share(all, 0.99, [&](std::int64_t n) {
     ++n_tries;
     return TriedShare{.n_heads = n, .right = n >= needed ? 0.8 : 0.5, .distance = 0.001};
   });
@@ -28,7 +28,7 @@ TEST(ShareSearch, FindsTheFewestHeadsByBisection) {
 }
 
 TEST(ShareSearch, DistanceAloneCanAskForMore) {
-  const ShareSearch found = find_smallest_share(16, 0.9, [](std::int64_t n) {
+  const ShareSearch found = *find_smallest_share(16, 0.9, [](std::int64_t n) {
     return TriedShare{.n_heads = n, .right = 1, .distance = n >= 5 ? 0.05 : 0.3};
   });
   EXPECT_EQ(found.n_needed, 5);
@@ -36,6 +36,19 @@ TEST(ShareSearch, DistanceAloneCanAskForMore) {
   EXPECT_NE(text.find("5 of 16 heads are enough for 0.9: --retrieval-ratio 0.3125"),
             std::string::npos);
   EXPECT_NE(to_picture(found, 16).find("<svg"), std::string::npos);
+}
+
+TEST(ShareSearch, EndsWhereNothingMoreIsTried) {
+  for (const int n_most : {0, 1, 3}) {
+    int n_tries = 0;
+    const auto attempt = [&](std::int64_t n) -> std::optional<TriedShare> {
+      if (n_tries == n_most) return std::nullopt;
+      ++n_tries;
+      return TriedShare{.n_heads = n, .right = n >= 5 ? 1.0 : 0.0};
+    };
+    EXPECT_FALSE(find_smallest_share(16, 0.9, attempt));
+    EXPECT_EQ(n_tries, n_most);
+  }
 }
 
 }  // namespace

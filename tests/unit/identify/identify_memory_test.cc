@@ -1,0 +1,176 @@
+// What each part of identify really takes beside what its formula says: the process' memory, as the
+// system counts it.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <charconv>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "cluster/comm/in_process.h"
+#include "tests/support/random.h"
+#include "tools/identify/finder_cost.h"
+#include "tools/identify/head_scores.h"
+#include "tools/identify/two_way_pass.h"
+
+namespace longhaul::test {
+namespace {
+
+// A line of /proc/self/status, such as "VmHWM", in bytes.
+std::int64_t memory_line(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with(name + ":")) continue;
+    const std::size_t digit = line.find_first_of("0123456789");
+    std::int64_t kib = 0;
+    std::from_chars(line.data() + digit, line.data() + line.size(), kib);
+    return kib * 1024;
+  }
+  return 0;
+}
+
+// The peak (VmHWM) becomes what is resident now; false where the system does not let us.
+bool forget_peak() {
+  std::ofstream refs("/proc/self/clear_refs");
+  refs << "5";
+  refs.flush();
+  return refs.good() && memory_line("VmHWM") - memory_line("VmRSS") < (1 << 20);
+}
+
+ModelSpec memory_spec(DType dtype, std::int64_t n_layers, std::int64_t n_heads) {
+  ModelSpec spec;
+  spec.model_type = "llama";
+  spec.vocab_size = 50;
+  spec.n_layers = n_layers;
+  spec.d_model = 256;
+  spec.d_ff = 640;
+  spec.n_heads = n_heads;
+  spec.n_kv_heads = 4;
+  spec.head_dim = 64;
+  spec.max_seq_len = 1 << 16;
+  spec.weight_dtype = dtype;
+  spec.attention_window.assign(static_cast<std::size_t>(n_layers), ModelSpec::kNoWindow);
+  return spec;
+}
+
+// A text of `n` tokens whose second half repeats the first one.
+std::vector<std::int32_t> repeated_text(std::int64_t n) {
+  Random random(base_seed());
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < n / 2; ++i)
+    tokens.push_back(static_cast<std::int32_t>(random.integer(0, 49)));
+  for (std::int64_t i = 0; i < n / 2; ++i) tokens.push_back(tokens[static_cast<std::size_t>(i)]);
+  return tokens;
+}
+
+// What the process takes at most while `run` runs, besides what it held before; nothing where the
+// system does not forget a peak. `warm_up` takes what libraries and threads take the first time.
+std::optional<std::int64_t> peak_of(const std::function<void()>& warm_up,
+                                    const std::function<void()>& run) {
+  warm_up();
+  ::malloc_trim(0);
+  if (!forget_peak()) return std::nullopt;
+  const std::int64_t before = memory_line("VmRSS");
+  run();
+  return memory_line("VmHWM") - before;
+}
+
+struct MemoryCase {
+  DType dtype = DType::kF32;
+  IdentifyPart part = IdentifyPart::kTraining;
+};
+
+std::string name_of_memory_case(const testing::TestParamInfo<MemoryCase>& tested) {
+  static const std::map<IdentifyPart, std::string> parts = {
+      {IdentifyPart::kTraining, "Training"},
+      {IdentifyPart::kDistance, "Distance"},
+      {IdentifyPart::kCopies, "Copies"},
+      {IdentifyPart::kNeedle, "Needle"},
+      {IdentifyPart::kRepetition, "Repetition"}};
+  return parts.at(tested.param.part) + (tested.param.dtype == DType::kBf16 ? "Bf16" : "F32");
+}
+
+class IdentifyMemory : public testing::TestWithParam<MemoryCase> {};
+
+// One part with a text of this shape.
+void run_part(IdentifyPart part, const Weights& weights, const TrainingShape& shape,
+              Communicator& comm) {
+  const TwoWayConfig config{.window = shape.window,
+                            .kv_type = shape.kv_value_bytes == 2 ? KvType::kBf16 : KvType::kF32};
+  TwoWayPass pass(weights, config, comm);
+  const ModelSpec& spec = weights.spec();
+  const std::vector<double> gates(static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads), 0.5);
+  const std::vector<std::int32_t> tokens = repeated_text(shape.n_tokens);
+  switch (part) {
+    case IdentifyPart::kTraining:
+      pass.run(tokens, shape.n_answer, gates, TwoWayPass::Wants::kGradient);
+      break;
+    case IdentifyPart::kDistance:
+      pass.run(tokens, shape.n_answer, gates, TwoWayPass::Wants::kDistance);
+      break;
+    case IdentifyPart::kCopies:
+      copy_scores(pass, spec, comm, {.n_random = shape.n_tokens / 4, .n_copies = 4});
+      break;
+    case IdentifyPart::kNeedle:
+      needle_scores(pass, spec, comm, tokens, shape.n_answer);
+      break;
+    case IdentifyPart::kRepetition:
+      repetition_scores(pass, spec, comm, tokens, shape.n_tokens / 2);
+      break;
+  }
+}
+
+TEST_P(IdentifyMemory, IsWhatTheFormulaSays) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "skipped: sanitizers keep what is freed";
+#endif
+  const auto [dtype, part] = GetParam();
+  const bool has_backward = part == IdentifyPart::kTraining;
+  const ModelSpec spec =
+      has_backward ? memory_spec(dtype, 4, 8) : memory_spec(dtype, /*n_layers=*/2, /*n_heads=*/4);
+  const bool has_answer = part != IdentifyPart::kCopies && part != IdentifyPart::kRepetition;
+  // Finders' memory is that of long texts.
+  const TrainingShape shape{.window = {.sink = 64, .recent = 64},
+                            .n_tokens = has_backward ? 1024 : 4096,
+                            .n_answer = has_answer ? 512 : 0,
+                            .kv_value_bytes = dtype == DType::kBf16 ? 2U : 4U,
+                            .weight_dtype = dtype};
+  const Weights weights = Weights::synthetic(spec, dtype, base_seed());
+  std::optional<std::int64_t> measured_bytes;
+  run_in_process(1, [&](Communicator& comm) {
+    TrainingShape some = shape;
+    some.n_tokens = 128;
+    some.n_answer = std::min<std::int64_t>(some.n_answer, 64);
+    measured_bytes = peak_of([&] { run_part(part, weights, some, comm); },
+                             [&] { run_part(part, weights, shape, comm); });
+  });
+  if (!measured_bytes) GTEST_SKIP() << "skipped: the system does not forget a peak";
+  const auto formula = static_cast<double>(bytes_of(part, spec, shape));
+  const auto measured = static_cast<double>(*measured_bytes);
+  // Tensors of 2 MiB and more are whole huge pages (base/host_memory.h): about one more for each.
+  constexpr double kBeside = 16 << 20;
+  EXPECT_LT(measured, formula + kBeside);
+  EXPECT_GT(measured, 0.7 * formula);
+  RecordProperty("formula_mib", static_cast<int>(formula / (1 << 20)));
+  RecordProperty("measured_mib", static_cast<int>(measured / (1 << 20)));
+}
+
+std::vector<MemoryCase> all_memory_cases() {
+  std::vector<MemoryCase> cases;
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    for (const IdentifyPart part :
+         {IdentifyPart::kTraining, IdentifyPart::kDistance, IdentifyPart::kCopies,
+          IdentifyPart::kNeedle, IdentifyPart::kRepetition}) {
+      cases.push_back({dtype, part});
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Parts, IdentifyMemory, testing::ValuesIn(all_memory_cases()),
+                         name_of_memory_case);
+
+}  // namespace
+}  // namespace longhaul::test
