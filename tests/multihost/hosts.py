@@ -110,6 +110,10 @@ class Host(Network):
         done = subprocess.run(self.words("cat", f"{DISK}/{name}"), capture_output=True)
         return done.stdout if done.returncode == 0 else None
 
+    def write(self, name, text):
+        """A file on this host's disk."""
+        subprocess.run(self.words("tee", f"{DISK}/{name}"), input=text, text=True, stdout=subprocess.DEVNULL, check=True)
+
     def has(self, path):
         return subprocess.run(self.words("test", "-e", path)).returncode == 0
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Jobs under Slurm on several hosts, by the script in examples/slurm. See job_on_hosts.main."""
+import os
 import pathlib
+import shutil
 import time
 
 import job_on_hosts
@@ -9,6 +11,13 @@ from job_on_hosts import SLOWLY, STOPPED, ThreeHosts, main, wait_for
 from slurm import Slurm, why_not
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "examples/slurm/longhaul.sbatch"
+
+SRUN_THAT_HANGS_ONCE = f"""#!/bin/sh
+{shutil.which("srun")} "$@" || exit
+[ -e {DISK}/hung ] && exit
+touch {DISK}/hung
+sleep infinity
+"""
 
 
 class WithSlurm(ThreeHosts):
@@ -72,11 +81,22 @@ class Jobs(WithSlurm):
         for task in (1, 2):
             self.expect_done(f"{array}_{task}", f"array-{task}.jsonl")
 
+    def submit_components(self, output, path=os.environ["PATH"]):
+        """One task on the first node, one on each of the others, as two components."""
+        return self.slurm.submit("-w", self.hosts[0].name, f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM},PATH={path}",
+                                 ":", "-N", "2", "--ntasks-per-node=1", "-w", f"{self.hosts[1].name},{self.hosts[2].name}", f"{DISK}/longhaul.sbatch",
+                                 *self.words(output)[2:])
+
     def test_components_of_unequal_nodes_are_one_job(self):
-        components = self.slurm.submit("-w", self.hosts[0].name, f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM}",
-                                       ":", "-N", "2", "--ntasks-per-node=1", "-w", f"{self.hosts[1].name},{self.hosts[2].name}", f"{DISK}/longhaul.sbatch",
-                                       *self.words("components.jsonl")[2:])
-        self.expect_done(components, "components.jsonl")
+        self.expect_done(self.submit_components("components.jsonl"), "components.jsonl")
+
+    def test_an_srun_that_outlives_the_ranks_does_not_keep_the_nodes(self):
+        self.hosts[0].do("mkdir", f"{DISK}/first")
+        self.hosts[0].write("first/srun", SRUN_THAT_HANGS_ONCE)
+        self.hosts[0].do("chmod", "+x", f"{DISK}/first/srun")
+        number = self.submit_components("hung.jsonl", path=f"{DISK}/first:{os.environ['PATH']}")
+        self.expect_done(number, "hung.jsonl", seconds=400)  # it may be queued more than once
+        self.assertIn("no rank is left on this host", self.slurm.logs(number))
 
     def test_a_cancelled_job_keeps_its_answers(self):
         number = self.submit("cancelled.jsonl")
