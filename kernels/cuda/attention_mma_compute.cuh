@@ -8,12 +8,20 @@
 namespace longhaul::cuda {
 namespace {
 
-// Four codes in the bytes of a word -> two registers of bf16, exactly: a byte in the low bits of
-// 2^23 is a float, and integers below 256 need no more than bf16's bits.
-__device__ __forceinline__ std::uint32_t bf16_of_codes(std::uint32_t low, std::uint32_t high) {
-  const float a = __uint_as_float(0x4b000000U | low) - 8388608.0F;
-  const float b = __uint_as_float(0x4b000000U | high) - 8388608.0F;
-  return __float_as_uint(a) >> 16U | (__float_as_uint(b) & 0xffff0000U);
+// Codes below 128 in bytes `first` and first + 1 of a word -> two bf16, exactly: a byte beside 0x43
+// is 128 more than it, in bf16.
+__device__ __forceinline__ std::uint32_t bf16_of_small_codes(std::uint32_t codes, int first) {
+  const std::uint32_t which = first == 0 ? 0x4140U : 0x4342U;
+  return add_bf16_pairs(choose_bytes(codes, 0x43434343U, which), 0xc300c300U);  // -128, twice
+}
+
+// Any codes in these bytes: one in the low bits of 2^23 is a float, and integers below 256 need no
+// more than bf16's bits.
+__device__ __forceinline__ std::uint32_t bf16_of_codes(std::uint32_t codes, int first) {
+  const std::uint32_t which = 0x7440U + static_cast<std::uint32_t>(first);
+  const float a = __uint_as_float(choose_bytes(codes, 0x4b000000U, which)) - 8388608.0F;
+  const float b = __uint_as_float(choose_bytes(codes, 0x4b000000U, which + 1)) - 8388608.0F;
+  return choose_bytes(__float_as_uint(a), __float_as_uint(b), 0x7632U);
 }
 
 // The right side of a product: words of lane t in product `step`, at a column.
@@ -25,10 +33,15 @@ __device__ __forceinline__ void load_right(const std::uint32_t* words, int strid
     b[0] = at[0];
     b[1] = at[4 * stride];
   } else {
-    std::uint32_t codes = *at;
-    if constexpr (kType == KvType::kInt4) codes = codes >> (step % 2 * 4) & 0x0f0f0f0fU;
-    b[0] = bf16_of_codes(codes & 0xffU, codes >> 8U & 0xffU);
-    b[1] = bf16_of_codes(codes >> 16U & 0xffU, codes >> 24U);
+    const std::uint32_t codes = *at;
+    if constexpr (kType == KvType::kInt4) {
+      const std::uint32_t four = codes >> (step % 2 * 4) & 0x0f0f0f0fU;
+      b[0] = bf16_of_small_codes(four, 0);
+      b[1] = bf16_of_small_codes(four, 2);
+    } else {
+      b[0] = bf16_of_codes(codes, 0);
+      b[1] = bf16_of_codes(codes, 2);
+    }
   }
 }
 

@@ -88,6 +88,20 @@ __device__ __forceinline__ std::uint32_t bf16_pair(float low, float high) {
   return out;
 }
 
+// Four of the eight bytes of low (0 to 3) and high (4 to 7): the lowest hexadecimal digit of `which`
+// names the lowest byte.
+__device__ __forceinline__ std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high,
+                                                      std::uint32_t which) {
+  return __byte_perm(low, high, which);
+}
+
+// a + b of both bf16, round to nearest even.
+__device__ __forceinline__ std::uint32_t add_bf16_pairs(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(0x3f803f80U), "r"(b));  // x 1
+  return out;
+}
+
 // 2^x; 2^-inf is 0.
 __device__ __forceinline__ float exp2_approx(float x) {
   float out;

@@ -85,6 +85,21 @@ inline std::uint16_t f16_rounded_down(float value) {
 inline std::uint32_t bf16_pair(float low, float high) {
   return to_bf16(low).bits | (static_cast<std::uint32_t>(to_bf16(high).bits) << 16U);
 }
+inline std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t which) {
+  const std::uint64_t bytes = low | static_cast<std::uint64_t>(high) << 32U;
+  std::uint32_t out = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned from = which >> 4 * i & 7U;
+    out |= static_cast<std::uint32_t>(bytes >> 8 * from & 0xffU) << 8 * i;
+  }
+  return out;
+}
+inline std::uint32_t add_bf16_pairs(std::uint32_t a, std::uint32_t b) {
+  const auto half = [](std::uint32_t pair, unsigned at) {
+    return to_float(BFloat16{static_cast<std::uint16_t>(pair >> at)});
+  };
+  return bf16_pair(half(a, 0) + half(b, 0), half(a, 16) + half(b, 16));
+}
 inline float exp2_approx(float x) { return std::exp2(x); }
 
 inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
