@@ -88,8 +88,8 @@ __device__ __forceinline__ std::uint32_t bf16_pair(float low, float high) {
   return out;
 }
 
-// Four of the eight bytes of low (0 to 3) and high (4 to 7): the lowest hexadecimal digit of `which`
-// names the lowest byte.
+// Four of the eight bytes of low (0 to 3) and high (4 to 7): the lowest hexadecimal digit of
+// `which` names the lowest byte.
 __device__ __forceinline__ std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high,
                                                       std::uint32_t which) {
   return __byte_perm(low, high, which);
