@@ -8,14 +8,20 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/direct_file.h"
+#include "base/direct_output.h"
 #include "base/error.h"
+#include "base/host_memory.h"
+#include "base/ids.h"
 #include "cluster/comm/communicator.h"
 #include "kernels/kv_block_check.h"
 #include "worker/kv/sequence_cache.h"
+#include "worker/snapshot/in_parallel.h"
 #include "worker/snapshot/restore_sequence.h"
 #include "worker/snapshot/save_sequence.h"
 #include "worker/snapshot/saved_header.h"
@@ -56,12 +62,18 @@ void forget(const fs::path& path) {
   ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
 }
 
-double write_plainly(const fs::path& path, std::int64_t n_bytes) {
-  std::vector<char> piece(kPiece);
+void fill_randomly(std::span<std::byte> bytes) {
   std::minstd_rand random(1);
-  for (char& byte : piece) byte = static_cast<char>(random());
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+}
+
+// As dd does.
+double write_on_one_thread(const fs::path& path, std::int64_t n_bytes) {
+  std::vector<std::byte> piece(kPiece);
+  fill_randomly(piece);
+  fs::remove(path);
   const Stopwatch watch;
-  const OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
+  const OpenFile file(path, O_WRONLY | O_CREAT | O_CLOEXEC);
   for (std::int64_t left = n_bytes; left > 0;) {
     const auto n = std::min(static_cast<std::size_t>(left), kPiece);
     left -= file.check(::write(file, piece.data(), n), "write");
@@ -70,13 +82,65 @@ double write_plainly(const fs::path& path, std::int64_t n_bytes) {
   return watch.seconds();
 }
 
-double read_plainly(const fs::path& path) {
+double read_on_one_thread(const fs::path& path) {
   forget(path);
   std::vector<char> piece(kPiece);
   const Stopwatch watch;
   const OpenFile file(path, O_RDONLY | O_CLOEXEC);
   while (file.check(::read(file, piece.data(), kPiece), "read") > 0) {
   }
+  return watch.seconds();
+}
+
+// Calls use(offset, n_bytes, buffer) for pieces of so many bytes, on as many threads as caches are
+// saved and restored with.
+template <typename Use>
+void each_piece(std::int64_t n_bytes, const Use& use) {
+  constexpr auto kBytes = static_cast<std::int64_t>(kPiece);
+  in_parallel(ceil_div(n_bytes, kBytes), [&](std::int64_t i, Piece& buffer) {
+    use(i * kBytes, std::min(kBytes, n_bytes - i * kBytes), buffer);
+  });
+}
+
+// Past the page cache, into space that was taken before.
+double write_on_threads(const fs::path& path, std::int64_t n_bytes) {
+  HostMemory piece(kHugePageBytes);
+  fill_randomly({piece.data(), kPiece});
+  fs::remove(path);
+  const Stopwatch watch;
+  const OpenFile file(path, O_WRONLY | O_CREAT | O_CLOEXEC);
+  DirectOutput out(path);
+  out.reserve(n_bytes);
+  each_piece(n_bytes, [&](std::int64_t offset, std::int64_t n, Piece&) {
+    out.write(offset, {piece.data(), static_cast<std::size_t>(n)});
+  });
+  out.finish();
+  file.check(::fsync(file), "sync");
+  return watch.seconds();
+}
+
+double read_on_threads(const fs::path& path, std::int64_t n_bytes) {
+  forget(path);
+  const Stopwatch watch;
+  const DirectFile file(path);
+  each_piece(n_bytes, [&](std::int64_t offset, std::int64_t n, Piece& buffer) {
+    buffer.set_size(DirectFile::room_for(static_cast<std::size_t>(n)));
+    file.read(offset, static_cast<std::size_t>(n), buffer);
+  });
+  return watch.seconds();
+}
+
+// The same, and each piece is copied to memory that the system gives for the first time.
+double read_to_new_memory(const fs::path& path, std::int64_t n_bytes) {
+  forget(path);
+  const Stopwatch watch;
+  const DirectFile file(path);
+  HostMemory memory(static_cast<std::size_t>(n_bytes));
+  each_piece(n_bytes, [&](std::int64_t offset, std::int64_t n, Piece& buffer) {
+    buffer.set_size(DirectFile::room_for(static_cast<std::size_t>(n)));
+    const std::span<const std::byte> bytes = file.read(offset, static_cast<std::size_t>(n), buffer);
+    std::memcpy(memory.data() + offset, bytes.data(), bytes.size());
+  });
   return watch.seconds();
 }
 
@@ -120,7 +184,14 @@ KvSpeed measure_kv_speed(const KvSpeedCase& c) {
   BlockPool pool(c.shape);
   const std::string name = "bench-kv";
   const fs::path plain = c.folder / "bench-kv.plain";
-  KvSpeed speed{.plain_write = 1e9, .save = 1e9, .plain_read = 1e9, .restore = 1e9};
+  constexpr double kNever = 1e9;
+  KvSpeed speed{.plain_write = kNever,
+                .direct_write = kNever,
+                .save = kNever,
+                .plain_read = kNever,
+                .direct_read = kNever,
+                .read_to_new_memory = kNever,
+                .restore = kNever};
   {
     SequenceCache cache(layout, pool);
     fill(cache, c);
@@ -132,7 +203,8 @@ KvSpeed measure_kv_speed(const KvSpeedCase& c) {
         .tokens = std::vector<std::int32_t>(static_cast<std::size_t>(c.n_tokens), 7),
         .facts = {{"content_id", "bench"}}};
     for (int round = 0; round < kRounds; ++round) {
-      speed.plain_write = std::min(speed.plain_write, write_plainly(plain, n_bytes));
+      speed.plain_write = std::min(speed.plain_write, write_on_one_thread(plain, n_bytes));
+      speed.direct_write = std::min(speed.direct_write, write_on_threads(plain, n_bytes));
       remove_saved(c.folder, name);
       const Stopwatch watch;
       save_sequence({.command = command, .cache = cache, .spec = spec, .comm = *comm});
@@ -147,7 +219,12 @@ KvSpeed measure_kv_speed(const KvSpeedCase& c) {
                                 .content_id = "bench",
                                 .n_tokens = c.n_tokens};
   for (int round = 0; round < kRounds; ++round) {
-    speed.plain_read = std::min(speed.plain_read, read_plainly(plain));
+    const auto n_bytes = static_cast<std::int64_t>(fs::file_size(plain));
+    speed.plain_read = std::min(speed.plain_read, read_on_one_thread(plain));
+    speed.direct_read = std::min(speed.direct_read, read_on_threads(plain, n_bytes));
+    speed.read_to_new_memory =
+        std::min(speed.read_to_new_memory, read_to_new_memory(plain, n_bytes));
+    forget(header.master);
     for (const WrittenFile& part : header.parts) forget(c.folder / part.name);
     SequenceCache cache(layout, pool);
     const Stopwatch watch;

@@ -20,9 +20,14 @@ struct KvSpeed {
   std::int64_t n_bytes = 0;  // of the saved files
   // Seconds, the fastest of three, taken in turns: a system that gives memory for the first time is
   // several times as slow, for either.
-  double plain_write = 0.0;
-  double save = 0.0;  // with checksums, synced
+  double plain_write = 0.0;   // on one thread by way of the page cache, as dd does it
+  double direct_write = 0.0;  // past it, on as many threads as caches are saved with
+  double save = 0.0;          // with checksums, synced
   double plain_read = 0.0;
+  double direct_read = 0.0;
+  // Caches are restored into memory that the system gives and clears; plain files are read into the
+  // same few pieces again and again. This is direct_read into as much new memory.
+  double read_to_new_memory = 0.0;
   double restore = 0.0;  // with checksums
 };
 

@@ -2,16 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "base/disk_file.h"
+#include "base/direct_file.h"
 #include "base/error.h"
+#include "base/sha256.h"
 #include "worker/snapshot/file_layout.h"
-#include "worker/snapshot/in_order.h"
+#include "worker/snapshot/file_stretches.h"
+#include "worker/snapshot/in_parallel.h"
 
 namespace longhaul {
 namespace {
@@ -34,45 +39,68 @@ class BlockLocks {
   std::array<std::mutex, 61> mutexes_;
 };
 
+// Hashes what lies between a file's chunks in its order, while threads read here and there.
+class BetweenHash {
+ public:
+  // Of the file's stretch `i`, from 0; each once.
+  void add(std::int64_t i, std::vector<std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    waiting_.emplace(i, std::move(bytes));
+    for (auto first = waiting_.begin(); first != waiting_.end() && first->first == n_added_;
+         first = waiting_.erase(first), ++n_added_) {
+      const std::vector<std::byte>& here = first->second;
+      hash_.add({reinterpret_cast<const char*>(here.data()), here.size()});
+    }
+  }
+  std::string finish() { return hash_.finish(); }
+
+ private:
+  std::mutex mutex_;  // guards what follows
+  Sha256 hash_;
+  std::map<std::int64_t, std::vector<std::byte>> waiting_;
+  std::int64_t n_added_ = 0;
+};
+
 class ChunkReader {
  public:
   explicit ChunkReader(FillFromChunksArgs args) : args_(std::move(args)) {
-    files_.resize(args_.header.parts.size());
+    std::vector<std::vector<const SavedChunk*>> of_file(args_.header.parts.size());
     for (const SavedChunk& chunk : args_.index.chunks) {
       const auto file = static_cast<std::size_t>(chunk.file);
-      if (args_.checks(file) || !rows_of(chunk).empty()) chunks_.push_back(&chunk);
+      if (args_.checks(file) || !rows_of(chunk).empty()) of_file[file].push_back(&chunk);
     }
-    for (const SavedChunk* chunk : chunks_) {
-      auto& file = files_[static_cast<std::size_t>(chunk->file)];
-      if (!file) file.emplace(args_.header.folder() / part_of(chunk->file).name);
-    }
-    std::sort(chunks_.begin(), chunks_.end(), [](const SavedChunk* a, const SavedChunk* b) {
-      return std::pair(a->file, a->offset) < std::pair(b->file, b->offset);
-    });
-  }
-
-  // After the chunks, with which the system has read most of it.
-  void check_what_lies_between() const {
-    for (std::size_t i = 0; i < args_.header.parts.size(); ++i) {
-      if (!args_.checks(i)) continue;
+    for (std::size_t i = 0; i < of_file.size(); ++i) {
+      File& file = files_.emplace_back();
       const WrittenFile& part = args_.header.parts[i];
-      const auto file = static_cast<std::int64_t>(i);
-      const std::string found =
-          sha256_between(args_.header.folder() / part.name, bytes_of(args_.index.chunks, file));
-      if (found != part.sha256_between) fail(args_.header, file, "what lies between its chunks");
+      const std::optional<std::int64_t> whole =
+          args_.checks(i) ? std::optional(part.n_bytes) : std::nullopt;
+      for (FileStretch& stretch : file_stretches(std::move(of_file[i]), whole))
+        places_.push_back({i, file.n_stretches++, std::move(stretch)});
+      if (file.n_stretches > 0) file.bytes.emplace(args_.header.folder() / part.name);
     }
   }
 
   void read() {
-    in_parallel(static_cast<std::int64_t>(chunks_.size()), [this](std::int64_t i, Piece& bytes) {
-      read_chunk(*chunks_[static_cast<std::size_t>(i)], bytes);
+    in_parallel(static_cast<std::int64_t>(places_.size()), [this](std::int64_t i, Piece& room) {
+      read_stretch(places_[static_cast<std::size_t>(i)], room);
     });
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      if (args_.checks(i) && files_[i].between.finish() != args_.header.parts[i].sha256_between)
+        fail(args_.header, static_cast<std::int64_t>(i), "what lies between its chunks");
+    }
   }
 
  private:
-  const WrittenFile& part_of(std::int64_t file) const {
-    return args_.header.parts[static_cast<std::size_t>(file)];
-  }
+  struct File {
+    std::optional<DirectFile> bytes;  // where something is to be read
+    std::int64_t n_stretches = 0;
+    BetweenHash between;
+  };
+  struct Place {
+    std::size_t file = 0;
+    std::int64_t number = 0;  // of the file's stretches
+    FileStretch stretch;
+  };
 
   std::vector<RowsToBlock> rows_of(const SavedChunk& chunk) const {
     const auto blocks = args_.blocks.find({chunk.layer, chunk.kv_head});
@@ -81,9 +109,29 @@ class ChunkReader {
     return rows_to_blocks(piece->runs, chunk.rows, blocks->second);
   }
 
-  void read_chunk(const SavedChunk& chunk, Piece& bytes) {
-    bytes.set_size(static_cast<std::size_t>(chunk.n_bytes));
-    files_[static_cast<std::size_t>(chunk.file)]->read(chunk.offset, bytes);
+  void read_stretch(const Place& place, Piece& room) {
+    const FileStretch& stretch = place.stretch;
+    const auto n_bytes = static_cast<std::size_t>(stretch.bytes.size());
+    room.set_size(DirectFile::room_for(n_bytes));
+    File& file = files_[place.file];
+    const std::span<const std::byte> bytes = file.bytes->read(stretch.bytes.begin, n_bytes, room);
+    const auto part_of = [&](Extent part) {
+      return bytes.subspan(static_cast<std::size_t>(part.begin - stretch.bytes.begin),
+                           static_cast<std::size_t>(part.size()));
+    };
+    if (args_.checks(place.file)) {
+      std::vector<std::byte> between;
+      for (const Extent& gap : stretch.between) {
+        const std::span<const std::byte> here = part_of(gap);
+        between.insert(between.end(), here.begin(), here.end());
+      }
+      file.between.add(place.number, std::move(between));
+    }
+    for (const SavedChunk* chunk : stretch.chunks)
+      take_chunk(*chunk, part_of({chunk->offset, chunk->offset + chunk->n_bytes}));
+  }
+
+  void take_chunk(const SavedChunk& chunk, std::span<const std::byte> bytes) {
     if (tag_of(bytes) != chunk.tag) {
       fail(args_.header, chunk.file,
            fmt::format("{} rows from {} on of {}/{}", chunk.rows.size(), chunk.rows.begin,
@@ -106,8 +154,8 @@ class ChunkReader {
   }
 
   FillFromChunksArgs args_;
-  std::deque<std::optional<PositionedFile>> files_;  // those with chunks to be read
-  std::vector<const SavedChunk*> chunks_;            // by place
+  std::deque<File> files_;     // as /files has them
+  std::vector<Place> places_;  // by file and place
   BlockLocks locks_;
 };
 
@@ -126,14 +174,11 @@ void check_chunks(const SavedHeader& header, const WrittenFile& part) {
                       .blocks = none,
                       .checks = [&](std::size_t i) { return header.parts[i].name == part.name; }});
   reader.read();
-  reader.check_what_lies_between();
 }
 
 void fill_from_chunks(const FillFromChunksArgs& args) {
   for (const WrittenFile& part : args.header.parts) check_part_size(args.header, part);
-  ChunkReader reader(args);
-  reader.read();
-  reader.check_what_lies_between();
+  ChunkReader(args).read();
 }
 
 }  // namespace longhaul

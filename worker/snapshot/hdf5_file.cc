@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/direct_file.h"
 #include "base/error.h"
+#include "worker/snapshot/place_driver.h"
 
 namespace longhaul {
 namespace {
@@ -78,6 +80,11 @@ Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode, std::size_t use
   if (mode == Mode::kCreate) {
     const Hdf5Id create(check(H5Pcreate(H5P_FILE_CREATE), "cannot set up"), H5Pclose);
     check(H5Pset_userblock(create, user_block_bytes), "cannot set up");
+    check(H5Pset_driver(access, check(place_driver(), "cannot set up"), nullptr), "cannot set up");
+    // What is written apart from HDF5 begins as disks' sectors do; it is worth it where it is long.
+    constexpr std::size_t kSector = DirectFile::kSectorBytes;
+    if (user_block_bytes % kSector == 0)  // else HDF5 refuses it
+      check(H5Pset_alignment(access, 4 * kSector, kSector), "cannot set up");
     id_ = {check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, create, access), "cannot create"),
            H5Fclose};
   } else {
@@ -200,28 +207,21 @@ void Hdf5File::write_rows(hid_t dataset, Extent rows, const void* data) const {
   check(H5Dwrite(dataset, type, memory, space, H5P_DEFAULT, data), "cannot write");
 }
 
-std::int64_t Hdf5File::write_chunk(hid_t dataset, std::int64_t first_row,
-                                   std::span<const std::byte> chunk) const {
+std::int64_t Hdf5File::reserve_chunk(hid_t dataset, std::int64_t first_row,
+                                     std::int64_t n_bytes) const {
   const std::array<hsize_t, 2> first = {size_from(first_row), 0};
-  check(
-      H5Dwrite_chunk(dataset, H5P_DEFAULT, /*filters=*/0, first.data(), chunk.size(), chunk.data()),
-      "cannot write");
+  const auto size = static_cast<std::size_t>(n_bytes);
+  check(H5Dwrite_chunk(dataset, H5P_DEFAULT, /*filters=*/0, first.data(), size, not_here()),
+        "cannot write");
   unsigned filters = 0;
   haddr_t place = HADDR_UNDEF;
-  hsize_t n_bytes = 0;
-  check(H5Dget_chunk_info_by_coord(dataset, first.data(), &filters, &place, &n_bytes),
+  hsize_t n_reserved = 0;
+  check(H5Dget_chunk_info_by_coord(dataset, first.data(), &filters, &place, &n_reserved),
         "cannot write");
-  if (place == HADDR_UNDEF || n_bytes != chunk.size()) {
-    throw Error(ErrorCode::kInternal,
-                fmt::format("{}: a chunk is not where it was written", path_));
+  if (place == HADDR_UNDEF || n_reserved != size) {
+    throw Error(ErrorCode::kInternal, fmt::format("{}: a chunk has no place", path_));
   }
   return static_cast<std::int64_t>(place);
-}
-
-void Hdf5File::begin_to_sync() const {
-  void* handle = nullptr;
-  if (H5Fget_vfd_handle(id_, H5P_DEFAULT, &handle) < 0 || handle == nullptr) return;
-  ::sync_file_range(*static_cast<const int*>(handle), 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
 Hdf5Id Hdf5File::open_object(const std::string& name) const {

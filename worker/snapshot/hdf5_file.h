@@ -87,12 +87,12 @@ class Hdf5File {
   };
   Hdf5Id make_rows(const RowsSpec& spec) const;
   void write_rows(hid_t dataset, Extent rows, const void* data) const;
-  // The chunk that begins with this row as it is to stand in the file, checksum included; where it
-  // stands there, from the file's first byte on.
-  std::int64_t write_chunk(hid_t dataset, std::int64_t first_row,
-                           std::span<const std::byte> chunk) const;
-  // What was written so far begins its way to the disk; nobody waits for it.
-  void begin_to_sync() const;
+  // The place of the chunk that begins with this row, from the file's first byte on: where the
+  // caller then writes its bytes as they are to stand there, checksum included, apart from HDF5.
+  std::int64_t reserve_chunk(hid_t dataset, std::int64_t first_row, std::int64_t n_bytes) const;
+  // After a failure of writing apart from HDF5, before the file is removed: what HDF5 has left goes
+  // nowhere.
+  void abandon() const;
 
   // --- Reading ---
 
@@ -113,7 +113,6 @@ class Hdf5File {
   enum class Mode { kCreate, kRead };
   Hdf5File(const std::filesystem::path& path, Mode mode, std::size_t user_block_bytes);
   [[noreturn]] void fail(std::string_view what) const;
-  void abandon() const;
   std::string path_;
   Mode mode_ = Mode::kRead;
   Hdf5Id id_;

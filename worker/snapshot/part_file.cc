@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/device/device_memory.h"
+#include "base/direct_output.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "worker/snapshot/block_rows.h"
@@ -14,7 +15,7 @@
 #include "worker/snapshot/file_layout.h"
 #include "worker/snapshot/free_space.h"
 #include "worker/snapshot/hdf5_file.h"
-#include "worker/snapshot/in_order.h"
+#include "worker/snapshot/in_parallel.h"
 #include "worker/snapshot/row_chunks.h"
 
 namespace longhaul {
@@ -67,38 +68,23 @@ class PartWriter {
  public:
   PartWriter(const SavedSequence& saved, Hdf5File& file) : saved_(saved), file_(file) {}
 
-  // Threads make chunks of rows, this one writes them.
+  // HDF5 gives all chunks their places; threads then make them and write them there.
   void write(std::span<const HeadPiece> pieces) {
     const BlocksOnHost on_host(saved_, pieces);
     std::vector<HeadRows> heads;
-    std::vector<Place> places;  // of all chunks, in the order of the file
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
+    for (std::size_t i = 0; i < pieces.size(); ++i)
       heads.push_back(rows_of(pieces[i], on_host.blocks(i)));
-      for (std::size_t set = 0; set < heads.back().sets.size(); ++set) {
-        for (std::size_t chunk = 0; chunk < heads.back().sets[set].chunks.size(); ++chunk)
-          places.push_back({i, set, chunk});
-      }
+    std::vector<Place> places;  // of all chunks, in the order of the file
+    for (const HeadRows& head : heads) {
+      begin_head(head);
+      for (const HeadRows::Set& set : head.sets) reserve_set(head, set, places);
     }
-    std::vector<Tag128> tags(places.size());
-    std::size_t n_begun = 0;  // heads
-    const auto begin_heads = [&](std::size_t end) {
-      for (; n_begun < end; ++n_begun) begin_head(heads[n_begun]);
-    };
-    in_order(
-        static_cast<std::int64_t>(places.size()),
-        [&](std::int64_t i, Piece& to) {
-          const Place& place = places[static_cast<std::size_t>(i)];
-          const HeadRows& head = heads[place.head];
-          const HeadRows::Set& set = head.sets[place.set];
-          make_chunk(saved_.shape, set.set, head.runs, set.chunks[place.chunk], to);
-          tags[static_cast<std::size_t>(i)] = tag_of(to);
-        },
-        [&](std::int64_t i, const Piece& bytes) {
-          const Place& place = places[static_cast<std::size_t>(i)];
-          begin_heads(place.head + 1);
-          write_chunk(heads[place.head], place, bytes, tags[static_cast<std::size_t>(i)]);
-        });
-    begin_heads(heads.size());
+    try {
+      fill(places);
+    } catch (...) {
+      file_.abandon();
+      throw;
+    }
   }
 
   void finish() const { write_chunk_table(file_, chunks_); }
@@ -121,9 +107,10 @@ class PartWriter {
 
  private:
   struct Place {
-    std::size_t head = 0;
-    std::size_t set = 0;
-    std::size_t chunk = 0;
+    const HeadRows* head = nullptr;
+    const HeadRows::Set* set = nullptr;
+    const RowChunk* rows = nullptr;
+    std::size_t chunk = 0;  // of chunks_
   };
 
   HeadRows rows_of(const HeadPiece& piece, std::span<const KvBlockRef> blocks) const {
@@ -151,34 +138,40 @@ class PartWriter {
     if (!piece.attention.empty()) write_attention(file_, path, piece.attention, piece.positions);
   }
 
-  void begin_set(const HeadRows& head, const HeadRows::Set& set) {
+  void reserve_set(const HeadRows& head, const HeadRows::Set& set, std::vector<Place>& places) {
     const auto [side, part] = set.set;
-    dataset_ = file_.make_rows(
+    const Hdf5Id dataset = file_.make_rows(
         {.name = head_path(head.piece->layer, head.piece->kv_head) + "/" + dataset_name(side, part),
          .type = file_type(kv_type_of(saved_.shape, side), part),
          .n_rows = set.chunks.back().rows.end,
          .n_columns = part == RowPart::kValues ? row_elements(saved_.shape, side, part) : 0,
          .chunk_rows = set.chunks.front().chunk_rows});
-    describe_rows(file_, dataset_, saved_, side, part);
+    describe_rows(file_, dataset, saved_, side, part);
+    for (const RowChunk& rows : set.chunks) {
+      const auto n_bytes = static_cast<std::int64_t>(chunk_bytes(saved_.shape, set.set, rows));
+      places.push_back({&head, &set, &rows, chunks_.size()});
+      chunks_.push_back({.layer = head.piece->layer,
+                         .kv_head = head.piece->kv_head,
+                         .set = set.set,
+                         .rows = rows.rows,
+                         .offset = file_.reserve_chunk(dataset, rows.rows.begin, n_bytes),
+                         .n_bytes = n_bytes});
+    }
   }
 
-  void write_chunk(const HeadRows& head, const Place& place, const Piece& bytes,
-                   const Tag128& tag) {
-    constexpr std::int64_t kSyncBytes = std::int64_t{16} << 20;
-    const HeadRows::Set& set = head.sets[place.set];
-    const RowChunk& chunk = set.chunks[place.chunk];
-    if (place.chunk == 0) begin_set(head, set);
-    chunks_.push_back({.layer = head.piece->layer,
-                       .kv_head = head.piece->kv_head,
-                       .set = set.set,
-                       .rows = chunk.rows,
-                       .offset = file_.write_chunk(dataset_, chunk.rows.begin, bytes),
-                       .n_bytes = static_cast<std::int64_t>(bytes.size()),
-                       .tag = tag});
-    n_unsynced_ += chunks_.back().n_bytes;
-    if (n_unsynced_ < kSyncBytes) return;
-    n_unsynced_ = 0;
-    file_.begin_to_sync();
+  void fill(std::span<const Place> places) {
+    std::int64_t end = 0;
+    for (const SavedChunk& chunk : chunks_) end = std::max(end, chunk.offset + chunk.n_bytes);
+    DirectOutput out(file_.path());
+    out.reserve(end);
+    in_parallel(static_cast<std::int64_t>(places.size()), [&](std::int64_t i, Piece& bytes) {
+      const Place& place = places[static_cast<std::size_t>(i)];
+      make_chunk(saved_.shape, place.set->set, place.head->runs, *place.rows, bytes);
+      SavedChunk& chunk = chunks_[place.chunk];
+      chunk.tag = tag_of(bytes);
+      out.write(chunk.offset, bytes);
+    });
+    out.finish();
   }
 
   // Heads that hold the same positions share one data set.
@@ -203,9 +196,7 @@ class PartWriter {
 
   const SavedSequence& saved_;
   Hdf5File& file_;
-  Hdf5Id dataset_;  // that chunks go to
   std::vector<SavedChunk> chunks_;
-  std::int64_t n_unsynced_ = 0;                                 // bytes
   std::map<std::vector<std::int64_t>, std::string> positions_;  // runs' edges -> where they stand
 };
 

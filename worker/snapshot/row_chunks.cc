@@ -31,11 +31,16 @@ std::vector<RowChunk> row_chunks(std::span<const BlockRun> runs, std::int64_t ch
   return chunks;
 }
 
+std::size_t chunk_bytes(const KvBlockShape& shape, RowSet set, const RowChunk& chunk) {
+  return static_cast<std::size_t>(chunk.chunk_rows) * row_bytes(shape, set.side, set.part) +
+         sizeof(std::uint32_t);
+}
+
 void make_chunk(const KvBlockShape& shape, RowSet set, std::span<const BlockRun> runs,
                 const RowChunk& chunk, Piece& to) {
   const std::size_t n_row_bytes = row_bytes(shape, set.side, set.part);
-  const std::size_t n_bytes = static_cast<std::size_t>(chunk.chunk_rows) * n_row_bytes;
-  to.set_size(n_bytes + sizeof(std::uint32_t));
+  to.set_size(chunk_bytes(shape, set, chunk));
+  const std::size_t n_bytes = to.size() - sizeof(std::uint32_t);
   std::byte* row = to.data();
   std::int64_t skip = chunk.first_in_run;
   std::int64_t n_left = chunk.rows.size();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "worker/snapshot/block_rows.h"
-#include "worker/snapshot/in_order.h"
+#include "worker/snapshot/in_parallel.h"
 
 namespace longhaul {
 
@@ -28,6 +28,8 @@ struct RowChunk {
 };
 std::vector<RowChunk> row_chunks(std::span<const BlockRun> runs, std::int64_t chunk_rows);
 
+// With the checksum.
+std::size_t chunk_bytes(const KvBlockShape& shape, RowSet set, const RowChunk& chunk);
 // The chunk's bytes: its rows, zeros up to chunk_rows, the checksum. Any thread.
 void make_chunk(const KvBlockShape& shape, RowSet set, std::span<const BlockRun> runs,
                 const RowChunk& chunk, Piece& to);

@@ -1,5 +1,5 @@
-// Threads that make pieces and the caller that takes them, and the checksum that HDF5 knows.
-#include "worker/snapshot/in_order.h"
+// Threads that work on pieces, and the checksum that HDF5 knows.
+#include "worker/snapshot/in_parallel.h"
 
 #include <gtest/gtest.h>
 
@@ -12,32 +12,14 @@
 namespace longhaul {
 namespace {
 
-TEST(InOrder, PiecesComeInOrderWhoeverMadeThem) {
-  for (const std::int64_t n : {0, 1, 2, 7, 500}) {
-    std::vector<std::int64_t> taken;
-    in_order(
-        n, [](std::int64_t i, Piece& to) { to.set_size(static_cast<std::size_t>(i % 7)); },
-        [&](std::int64_t i, const Piece& piece) {
-          EXPECT_EQ(piece.size(), static_cast<std::size_t>(i % 7));
-          taken.push_back(i);
-        });
-    ASSERT_EQ(taken.size(), static_cast<std::size_t>(n));
-    for (std::int64_t i = 0; i < n; ++i) EXPECT_EQ(taken[static_cast<std::size_t>(i)], i);
-  }
-}
-
-TEST(InOrder, AFailureOfEitherSideEndsBoth) {
-  const auto fail_at = [](std::int64_t bad) {
-    return [bad](std::int64_t i, Piece&) {
-      if (i == bad) throw std::runtime_error("bad");
-    };
+TEST(InParallel, AFailureEndsAll) {
+  const auto fail = [](std::int64_t i, Piece&) {
+    if (i == 40) throw std::runtime_error("bad");
   };
-  EXPECT_THROW(in_order(300, fail_at(40), fail_at(-1)), std::runtime_error);
-  EXPECT_THROW(in_order(300, fail_at(-1), fail_at(40)), std::runtime_error);
-  EXPECT_THROW(in_parallel(300, fail_at(40)), std::runtime_error);
+  EXPECT_THROW(in_parallel(300, fail), std::runtime_error);
 }
 
-TEST(InOrder, InParallelDoesEachOnce) {
+TEST(InParallel, EachIsDoneOnce) {
   std::vector<std::atomic<int>> done(300);
   in_parallel(300, [&](std::int64_t i, Piece&) { ++done[static_cast<std::size_t>(i)]; });
   for (const auto& n : done) EXPECT_EQ(n, 1);
