@@ -1,12 +1,20 @@
 #!/usr/bin/env bash
-# Checks the GPU code on a machine that has a GPU, nvcc, CMake and a C++20 compiler, and perhaps nothing else: no network, no MPI,
-# HDF5, Boost, fmt or GoogleTest. Takes less than ten minutes there and prints a table of results last.
-#   tools/dev/gpu_check.sh pack   on a machine with the project's dependencies: puts the sources of GoogleTest and the headers of fmt,
-#                                 nlohmann::json, toml++ and cuBLASLt into .gpu_deps/ (ignored by git), to be carried along with the tree
-#   tools/dev/gpu_check.sh        on the machine with the GPU
-# Environment: BUILD (build-gpu), JOBS (all cores), ARCHITECTURES (of the first GPU), BUDGET (570 seconds in all: what does not
-# fit is cut short or left out, and the table says so), ONLY (a regular expression: of the checks after the build, those whose names
-# match), SANITIZE=0 leaves out compute-sanitizer.
+# Checks and measures the GPU code on a machine that has a GPU, nvcc, CMake and a C++20 compiler, and perhaps nothing else: no network, no
+# MPI, HDF5, Boost, fmt or GoogleTest. Three parts, each of less than ten minutes, in any order; what they find lies in RESULTS:
+#   tools/dev/gpu_check.sh pack      on a machine with the project's dependencies: puts the sources of GoogleTest and the headers of fmt,
+#                                    nlohmann::json, toml++ and cuBLASLt into .gpu_deps/ (ignored by git), to be carried along with the tree
+#   tools/dev/gpu_check.sh tests     builds; operators, worker, rings, communicators, NCCL with one rank, bits of repeated calls, needles in 64K
+#   tools/dev/gpu_check.sh bench     speed of operators and of a model, of torch's beside them where there is torch, and clocks meanwhile
+#   tools/dev/gpu_check.sh profile   Nsight Compute on the attention kernels and products; compute-sanitizer
+#   tools/dev/gpu_check.sh compile   needs no GPU: the kernels for compute capability 10.0 and 12.0, and with CUDA 12.0, where such an nvcc is
+#   tools/dev/gpu_check.sh table     needs no GPU: the table again from what the parts left
+# RESULTS/table.md has checks, figures and clocks, to be committed as it is; RESULTS/*.log what each check printed; figures.jsonl and
+# peers.jsonl the figures, clocks.csv the clocks.
+# Environment: RESULTS (gpu_results), BUILD (build-gpu), JOBS (all cores), ARCHITECTURES (of the first GPU), BUDGET (570 seconds for a part: what
+# does not fit is cut short or left out, and the table says so), ONLY (a regular expression: of the checks after the build, those whose
+# names match), REPETITIONS (200), NEEDLE_TOKENS (65536), NVCC_12_0 (an nvcc of CUDA 12.0).
+# Exit status: 0 all passed, 1 something failed, 2 the command or the machine is not as it must be, 3 something was not run.
+# shellcheck disable=SC2317 # functions are called by names that are put together
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -46,49 +54,148 @@ CMAKE
   printf '*\n' > .gpu_deps/.gitignore
   echo "packed $(du -sh .gpu_deps | cut -f1) into .gpu_deps"
 }
-if [[ "${1:-}" == pack ]]; then pack; exit; fi
-if [[ $# -gt 0 ]]; then echo "usage: tools/dev/gpu_check.sh [pack]" >&2; exit 2; fi
+part=${1:-}
+case $part in
+  pack) pack; exit ;;
+  tests | bench | profile | compile | table) ;;
+  *) echo "usage: tools/dev/gpu_check.sh pack|tests|bench|profile|compile|table (the file's first lines say what each does)" >&2; exit 2 ;;
+esac
+if [[ $# -gt 1 ]]; then echo "gpu_check: one part at a time; '$2' is too much" >&2; exit 2; fi
 
+results=${RESULTS:-gpu_results}
 build=${BUILD:-build-gpu}
 jobs=${JOBS:-$(nproc)}
 budget=${BUDGET:-570}
 only=
-results=()
 failed=0
+not_run=0
 started=$SECONDS
-# check NAME LIMIT_S COMMAND...: runs it, shows its output and notes how it ended.
+refuse() {
+  printf 'gpu_check: %s\n' "$@" >&2
+  exit 2
+}
+note() { printf '%s\t%s\t%s\t%s\n' "$part" "$1" "$2" "$3" >> "$results/checks-$part.tsv"; }
+# check NAME LIMIT_S COMMAND...: runs it with its output in a file of RESULTS, shows the end of that, and notes how it ended.
 check() {
-  local name=$1 limit=$2 begin=$SECONDS how
+  local name=$1 limit=$2 begin=$SECONDS how log
   shift 2
   if [[ -n "$only" && ! "$name" =~ $only ]]; then return 0; fi
   local left=$((budget - (SECONDS - started)))
   if ((left < limit)); then limit=$left; fi
   if ((limit < 5)); then
-    results+=("$(printf '%-46s %s' "$name" "NOT RUN: no time left")")
-    failed=1
+    note "$name" "not run: no time left" 0
+    printf '%-46s not run: no time left\n' "$name"
+    not_run=1
     return 1
   fi
-  printf '\n== %s (%s)\n' "$name" "$(date +%T)"
-  timeout -k 5 "$limit" "$@"
+  log=$results/$part-${name//[^A-Za-z0-9]/_}.log
+  timeout -k 5 "$limit" "$@" > "$log" 2>&1
   local status=$?
   case $status in
     0) how=passed ;;
     124 | 137) how="TIMED OUT after $limit s"; failed=1 ;;
     *) how="FAILED ($status)"; failed=1 ;;
   esac
-  results+=("$(printf '%-46s %-22s %4d s' "$name" "$how" $((SECONDS - begin)))")
+  # A suite whose tests were all skipped has shown nothing.
+  if [[ $how == passed ]] && grep -q 'SKIPPED' "$log" && ! grep -q '  PASSED  \] [1-9]' "$log"; then how="not run: skipped"; not_run=1; fi
+  note "$name" "$how" $((SECONDS - begin))
+  printf '%-46s %-22s %4d s\n' "$name" "$how" $((SECONDS - begin))
+  if [[ $how != passed ]]; then tail -n 15 "$log" | cut -c 1-200; fi
   return $status
 }
+skip() {
+  note "$1" "not run: $2" 0
+  printf '%-46s not run: %s\n' "$1" "$2"
+  not_run=1
+}
 table() {
-  printf '\n== results\n'
-  printf '%s\n' "${results[@]}"
-  printf '%-46s %-22s %4d s\n' "all" "$( ((failed)) && echo FAILED || echo passed)" $((SECONDS - started))
-  exit $failed
+  if command -v python3 > /dev/null; then
+    python3 tools/dev/gpu_table.py "$results" > "$results/table.md" && echo "table: $results/table.md"
+  else
+    echo "no table: python3 is not there; tools/dev/gpu_check.sh table makes it from $results elsewhere"
+  fi
+}
+finish() {
+  if ((failed)); then note all FAILED $((SECONDS - started)); else note all "done" $((SECONDS - started)); fi
+  table
+  if ((failed)); then exit 1; fi
+  if ((not_run)); then exit 3; fi
+  exit 0
 }
 
+if [[ $part == table ]]; then
+  [[ -d $results ]] || refuse "$results is not there: nothing was measured yet"
+  table
+  exit
+fi
 export PATH=$PATH:/usr/local/cuda/bin
-check "a GPU" 60 nvidia-smi || table
-nvcc --version | tail -2
+# Makes room for this part's results, in the place of those that it left before.
+begin_results() {
+  mkdir -p "$results" || refuse "$results cannot be made"
+  rm -f "$results/checks-$part.tsv" "$results/$part"-*.log
+}
+
+# Compiles every kernel with this nvcc for these compute capabilities, as CMake would; writes nothing that stays.
+compile_with() {
+  local compiler=$1 architectures=$2 source
+  for source in kernels/cuda/*.cu; do
+    # shellcheck disable=SC2086 # several flags
+    "$compiler" -std=c++20 -O3 --expt-relaxed-constexpr -diag-suppress 20012 $architectures -I . -I "$build/generated" \
+      -Xcompiler -fPIC -c "$source" -o "$compiled/$(basename "$source").o" || return 1
+    echo "compiled: $source"
+  done
+}
+if [[ $part == compile ]]; then
+  command -v nvcc > /dev/null || refuse "no nvcc in PATH or /usr/local/cuda/bin"
+  begin_results
+  nvcc --version | tail -2 | tee "$results/compile-nvcc.txt"
+  budget=${BUDGET:-7200}
+  compiled=$(mktemp -d)
+  trap 'rm -rf "$compiled"' EXIT
+  export -f compile_with
+  export compiled build
+  for capability in 100a 120; do
+    name="compile for sm_$capability"
+    if nvcc --list-gpu-code | grep -qx "sm_$capability"; then
+      check "$name" 3600 bash -c "compile_with nvcc '-gencode arch=compute_$capability,code=sm_$capability'"
+    else
+      skip "$name" "this nvcc does not know it"
+    fi
+  done
+  nvcc_12_0=${NVCC_12_0:-/usr/local/cuda-12.0/bin/nvcc}
+  if [[ -x $nvcc_12_0 ]]; then
+    check "compile with CUDA 12.0" 3600 bash -c \
+      "compile_with '$nvcc_12_0' '-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a'"
+  else
+    skip "compile with CUDA 12.0" "$nvcc_12_0 is not there; NVCC_12_0 says where one is"
+  fi
+  finish
+fi
+
+# The machine: said before anything is built.
+command -v nvidia-smi > /dev/null || refuse "no nvidia-smi: no NVIDIA driver here. '$part' needs a GPU; 'compile' and 'table' do not"
+machine=$(nvidia-smi 2>&1) || refuse "nvidia-smi failed: ${machine##*$'\n'}"
+command -v nvcc > /dev/null || refuse "no nvcc in PATH or /usr/local/cuda/bin: CUDA 12.0 or later is needed"
+command -v cmake > /dev/null || refuse "no cmake in PATH"
+toolkit=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)
+# NVIDIA's table of minor version compatibility.
+case $toolkit in
+  12) least=525 ;;
+  13) least=580 ;;
+  *) least=0 ;;
+esac
+if ((toolkit < 12)); then refuse "CUDA $toolkit: 12.0 or later is needed"; fi
+if ((${driver%%.*} < least)); then refuse "driver $driver: programs made with CUDA $toolkit need $least or later"; fi
+begin_results
+echo "$machine" > "$results/nvidia-smi.txt"
+{
+  nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit,clocks.max.sm --format=csv,noheader | head -1
+  nvcc --version | tail -2 | head -1
+  grep -m 1 'model name' /proc/cpuinfo | sed 's/.*: //'
+  git describe --always --dirty 2> /dev/null || echo "commit not known"
+} > "$results/environment.txt"
+cat "$results/environment.txt"
 if [[ -z "${ARCHITECTURES:-}" ]]; then
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d '. ')
   ARCHITECTURES=${capability:-80}
@@ -102,47 +209,124 @@ if [[ -d .gpu_deps ]]; then
   prefix=("-Dfmt_DIR=$root/.gpu_deps/cmake" "-Dnlohmann_json_DIR=$root/.gpu_deps/cmake" "-DGTest_DIR=$root/.gpu_deps/cmake"
     "-DCMAKE_CXX_FLAGS=-isystem $root/.gpu_deps/include")
 fi
-# A machine that is made for Python may have cuBLAS among its packages, without its headers.
+# A machine that is made for Python may have cuBLAS and NCCL among its packages, on another mount, cuBLAS without its headers.
+python_library() { # PACKAGE FILE: the first such file of that package
+  command -v python3 > /dev/null || return 0
+  python3 - "$1" "$2" << 'PYTHON'
+import glob, importlib.util, os, sys
+try:
+    found = importlib.util.find_spec(sys.argv[1])
+except ImportError:
+    found = None
+for folder in (found.submodule_search_locations or []) if found else []:
+    for path in sorted(glob.glob(os.path.join(folder, sys.argv[2]))):
+        print(path)
+        raise SystemExit
+PYTHON
+}
+add_library() {
+  if [[ -z "$1" ]]; then return 0; fi
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$1")
+  export LD_LIBRARY_PATH
+}
 cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 if ! compgen -G "$cuda/lib64/libcublasLt.so.*" > /dev/null; then
-  cublas=$(find / -xdev -name 'libcublasLt.so.[0-9]*' -print -quit 2> /dev/null)
-  echo "cuBLASLt: ${cublas:-not found}"
-  if [[ -n "$cublas" ]]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$cublas"); fi
+  cublas=$(python_library nvidia.cublas 'lib/libcublasLt.so.*')
+  if [[ -z "$cublas" ]]; then cublas=$(python_library nvidia 'cu*/lib/libcublasLt.so.*'); fi
+  if [[ -z "$cublas" ]]; then cublas=$(find / -xdev -name 'libcublasLt.so.[0-9]*' -print -quit 2> /dev/null); fi
+  [[ -n "$cublas" ]] || refuse "libcublasLt.so is nowhere: products of floats and bf16 need it"
+  echo "cuBLASLt: $cublas"
+  add_library "$cublas"
 fi
 if [[ ! -f $cuda/include/cublasLt.h && -d .gpu_deps/cublas ]]; then prefix+=("-DCMAKE_CUDA_FLAGS=-isystem $root/.gpu_deps/cublas"); fi
-check "configure" 120 cmake -S . -B "$build" "${generator[@]}" "${prefix[@]}" -DCMAKE_BUILD_TYPE=Release -DLONGHAUL_PROGRAM=OFF \
-  -DLONGHAUL_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCHITECTURES-real" -DLONGHAUL_MPI=OFF -DLONGHAUL_NCCL=OFF -DLONGHAUL_HDF5=OFF \
-  -DLONGHAUL_ONEDNN=OFF || table
-# Where one program does not compile the others are run.
-check "build" 400 cmake --build "$build" -j "$jobs" --target kernels_test worker_gpu_test ring_gpu_test gpu_conformance gpu_bench \
-  kernels_cuda_on_host_test unit_worker_test comm_test -- "${keep_going[@]}"
-only=${ONLY:-}
-
-kernels=$build/tests/unit/kernels/kernels_test
-conformance=$build/tests/multirank/gpu_conformance
-on_gpu='*/cuda:Gpu.*'
-check "operators on the GPU" 200 "$kernels" "--gtest_filter=$on_gpu" --gtest_brief=1
-check "worker on the GPU" 200 "$build/tests/gpu/worker_gpu_test" --gtest_brief=1
-check "rings of ranks that share the GPU" 200 "$build/tests/gpu/ring_gpu_test" --gtest_brief=1
-check "communicators of ranks on the GPU" 100 "$conformance" --gtest_brief=1
-# Without the tests that give GPU memory themselves.
-check "the same with all spans in its memory" 100 \
-  env LONGHAUL_TEST_SPANS=device "$conformance" '--gtest_filter=-*GpuMemory*' --gtest_brief=1
-check "speed of operators" 120 "$build/tests/bench/gpu/gpu_bench" operators
-check "speed of a model" 180 "$build/tests/bench/gpu/gpu_bench" model
-if [[ "${SANITIZE:-1}" != 0 ]] && command -v compute-sanitizer > /dev/null; then
-  # Each kernel, not each case: the checker makes them many times slower.
-  subset='*KvAppend.*/cuda:*KvCopy.*/cuda:*SoftmaxStates.*/cuda:*RowOperators.Rope*/cuda:*RowOperators.RmsNorm*/cuda'
-  subset+=':*TopK.Infinities*/cuda:*Attention.PrefillOf*/cuda:*Attention.DecodeOver*/cuda:*Attention.Counts*/cuda'
-  subset+=':*Int8Linear.Slices*/cuda:*Int8Linear.LargeTiles*/cuda:*Attention.ForksMatch*/cuda:*AttentionOnHopper.EveryBlock*/cuda'
-  for tool in memcheck racecheck synccheck; do
-    check "compute-sanitizer $tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$kernels" "--gtest_filter=$subset" \
-      --gtest_brief=1
-  done
-else
-  echo "compute-sanitizer: not run"
+nccl=$(python_library nvidia.nccl 'lib/libnccl.so.2')
+add_library "$nccl"
+if [[ -n "$nccl" && -f $(dirname "$nccl")/../include/nccl.h ]]; then
+  NCCL_HOME=$(cd "$(dirname "$nccl")/.." && pwd)
+  export NCCL_HOME
 fi
-check "the same kernels on the CPU" 200 "$build/tests/unit/kernels/kernels_cuda_on_host_test" "--gtest_filter=$on_gpu" --gtest_brief=1
-check "worker and communicator on the CPU" 100 \
-  bash -c "'$build/tests/unit/worker/unit_worker_test' --gtest_brief=1 && '$build/tests/unit/comm/comm_test' --gtest_brief=1"
-table
+check "configure" 120 cmake -S . -B "$build" "${generator[@]}" "${prefix[@]}" -DCMAKE_BUILD_TYPE=Release -DLONGHAUL_PROGRAM=OFF \
+  -DLONGHAUL_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCHITECTURES-real" -DLONGHAUL_MPI=OFF -DLONGHAUL_NCCL=AUTO -DLONGHAUL_HDF5=OFF \
+  -DLONGHAUL_ONEDNN=OFF || finish
+# Where one program does not compile the others are run.
+case $part in
+  tests) targets=(kernels_test worker_gpu_test ring_gpu_test gpu_conformance) ;;
+  bench) targets=(gpu_bench) ;;
+  profile) targets=(gpu_bench kernels_test) ;;
+esac
+check "build" 420 cmake --build "$build" -j "$jobs" --target "${targets[@]}" -- "${keep_going[@]}"
+only=${ONLY:-}
+kernels=$build/tests/unit/kernels/kernels_test
+bench=$build/tests/bench/gpu/gpu_bench
+
+run_tests() {
+  local conformance=$build/tests/multirank/gpu_conformance
+  check "operators" 200 "$kernels" '--gtest_filter=*/cuda:Gpu.*:-*RepeatedBits*' --gtest_brief=1
+  check "the same bits, ${REPETITIONS:-200} times" 100 \
+    env "LONGHAUL_TEST_REPETITIONS=${REPETITIONS:-200}" "$kernels" '--gtest_filter=*RepeatedBits*/cuda' --gtest_brief=1
+  check "worker" 200 "$build/tests/gpu/worker_gpu_test" '--gtest_filter=-*NeedleTokens*' --gtest_brief=1
+  check "needles in ${NEEDLE_TOKENS:-65536} tokens" 100 \
+    env "LONGHAUL_TEST_NEEDLE_TOKENS=${NEEDLE_TOKENS:-65536}" "$build/tests/gpu/worker_gpu_test" '--gtest_filter=*NeedleTokens*' \
+    --gtest_brief=1
+  check "rings of ranks that share the GPU" 200 "$build/tests/gpu/ring_gpu_test" --gtest_brief=1
+  check "communicators" 100 "$conformance" --gtest_brief=1
+  # Without the tests that give GPU memory themselves.
+  check "communicators, all spans in its memory" 100 \
+    env LONGHAUL_TEST_SPANS=device "$conformance" '--gtest_filter=-*GpuMemory*' --gtest_brief=1
+  if [[ -n "$nccl" ]] || ldconfig -p 2> /dev/null | grep -q 'libnccl\.so\.2'; then
+    if cmake --build "$build" -j "$jobs" --target nccl_one_rank_test > "$results/tests-build_nccl.log" 2>&1; then
+      check "NCCL with one rank" 60 "$build/tests/gpu/nccl_one_rank_test" --gtest_brief=1
+    else
+      skip "NCCL with one rank" "nccl.h is not there, or the test does not compile (tests-build_nccl.log)"
+    fi
+  else
+    skip "NCCL with one rank" "no libnccl.so.2"
+  fi
+}
+
+run_bench() {
+  rm -f "$results/figures.jsonl" "$results/peers.jsonl"
+  # Clocks, power and why the GPU slows down, twice a second, beside the figures.
+  nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active \
+    --format=csv,nounits -lms 500 > "$results/clocks.csv" 2> /dev/null &
+  local clocks=$!
+  check "speed of operators" 200 "$bench" operators --json "$results/figures.jsonl"
+  check "speed of a model" 180 "$bench" model
+  if command -v python3 > /dev/null && python3 -c 'import torch' 2> /dev/null; then
+    check "torch's operators" 120 python3 tools/dev/gpu_peers.py "$results/peers.jsonl"
+  else
+    skip "torch's operators" "no torch"
+  fi
+  kill "$clocks" 2> /dev/null
+  wait "$clocks" 2> /dev/null
+}
+
+run_profile() {
+  if command -v ncu > /dev/null; then
+    check "Nsight Compute" 240 ncu --clock-control none --set full -k 'regex:hopper_kernel|mma_kernel|tiles_kernel' -c 6 -f \
+      -o "$results/kernels" "$bench" operators
+    if [[ -f $results/kernels.ncu-rep ]]; then
+      ncu --import "$results/kernels.ncu-rep" --page details > "$results/kernels.txt" 2>&1
+      if (($(stat -c %s "$results/kernels.ncu-rep") > 16 << 20)); then rm "$results/kernels.ncu-rep"; fi
+    fi
+  else
+    skip "Nsight Compute" "no ncu"
+  fi
+  if ! command -v compute-sanitizer > /dev/null; then
+    skip "compute-sanitizer" "not there"
+    return
+  fi
+  # Each kernel, not each case: the checker makes them many times slower. Races in copies that the GPU makes by itself it does not see,
+  # so that is not asked of Hopper's kernel; RepeatedBits is.
+  local subset='*KvAppend.*/cuda:*KvCopy.*/cuda:*SoftmaxStates.*/cuda:*RowOperators.Rope*/cuda:*RowOperators.RmsNorm*/cuda'
+  subset+=':*TopK.Infinities*/cuda:*Attention.PrefillOf*/cuda:*Attention.DecodeOver*/cuda:*Attention.Counts*/cuda'
+  subset+=':*Int8Linear.Slices*/cuda:*Int8Linear.LargeTiles*/cuda:*Attention.ForksMatch*/cuda'
+  check "compute-sanitizer racecheck" 120 compute-sanitizer --tool racecheck --error-exitcode 9 "$kernels" "--gtest_filter=$subset" \
+    --gtest_brief=1
+  for tool in memcheck synccheck; do
+    check "compute-sanitizer $tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$kernels" \
+      "--gtest_filter=$subset:*AttentionOnHopper.EveryBlock*/cuda" --gtest_brief=1
+  done
+}
+"run_$part"
+finish

@@ -177,7 +177,7 @@ double bench_attention(GpuReport& report, const AttentionCase& c) {
   const std::string name = fmt::format("{} {} q {} kv {} heads {}x{}", c.name, name_of(c.type),
                                        c.q_len, c.kv_len, c.n_kv_heads, c.gqa_group);
   if (c.q_len == 1 || c.are_forks) {
-    return report.bytes(name, n_bytes, call);
+    return report.bytes(name, n_bytes, call, Queueing::kReplay);  // as decode has it
   }
   return report.flops(name, 4.0 * pairs * static_cast<double>(c.head_dim), call);
 }
@@ -269,6 +269,7 @@ void bench_operators(GpuReport& report) {
   }
   for (const std::int64_t n_tokens : {1, 16, 32}) bench_int8_linear(report, n_tokens, 4096, 14336);
   bench_rows(report);
+  bench_small_operators(report);
   bench_prefill(report);
   bench_decode(report);
 }
