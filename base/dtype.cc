@@ -1,6 +1,8 @@
 #include "base/dtype.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 
@@ -15,6 +17,7 @@ std::size_t size_of(DType dtype) {
     case DType::kBf16:
       return 2;
     case DType::kI8:
+    case DType::kF8E4m3:
       return 1;
     case DType::kF64:
       return 8;
@@ -38,6 +41,8 @@ std::string_view name_of(DType dtype) {
       return "f64";
     case DType::kI4:
       return "int4";
+    case DType::kF8E4m3:
+      return "fp8";
   }
   return "unknown";
 }
@@ -84,6 +89,32 @@ Float16 to_f16(float value) {
   const std::uint32_t rounding = 0xfffU + ((bits >> 13) & 1U);
   const std::uint32_t rounded = ((bits & 0x7fffffffU) + rounding) >> 13;
   return {static_cast<std::uint16_t>(sign | (rounded - (112U << 10)))};
+}
+
+float to_float(Float8E4m3 value) {
+  const int magnitude = value.bits & 0x7f;
+  if (magnitude == 0x7f) {
+    return std::copysign(std::numeric_limits<float>::quiet_NaN(),
+                         (value.bits & 0x80) != 0 ? -1.0F : 1.0F);
+  }
+  const int exponent = magnitude >> 3;
+  const int mantissa = magnitude & 7;
+  const float out = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                  : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return (value.bits & 0x80) != 0 ? -out : out;
+}
+
+Float8E4m3 to_e4m3(float value) {
+  const auto sign = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value) >> 24 & 0x80U);
+  if (std::isnan(value)) return {static_cast<std::uint8_t>(sign | 0x7fU)};
+  const float magnitude = std::min(std::fabs(value), kLargestE4m3);
+  if (magnitude < 0x1p-6F) {  // denormal: a multiple of 2^-9; nearbyint rounds to even
+    const auto steps = static_cast<std::uint8_t>(std::nearbyint(magnitude * 0x1p9F));
+    return {static_cast<std::uint8_t>(sign | steps)};
+  }
+  const auto bits = std::bit_cast<std::uint32_t>(magnitude);
+  const std::uint32_t rounded = (bits + 0x7ffffU + (bits >> 20 & 1U)) >> 20;
+  return {static_cast<std::uint8_t>(sign | (rounded - (120U << 3)))};
 }
 
 }  // namespace longhaul

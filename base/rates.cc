@@ -5,7 +5,8 @@
 namespace longhaul {
 
 double Rates::flops(DType dtype) const {
-  return dtype == DType::kF32 ? float_flops : std::max(float_flops, pair_flops);
+  const bool is_widened = dtype == DType::kF32 || dtype == DType::kF8E4m3;
+  return is_widened ? float_flops : std::max(float_flops, pair_flops);
 }
 
 Rates better_of(const Rates& a, const Rates& b) {

@@ -11,7 +11,7 @@ struct Rates {
   double int8_ops = 0;  // multiply-adds of int8 from registers, by VPDPBUSD or AMX if there is one
   double read_bytes = 0;  // of memory far larger than the caches
 
-  // Of products of floats with weights or keys of this type: bf16 can always be widened.
+  // Of products of floats with weights or keys of this type: bf16 can always be widened, fp8 is.
   double flops(DType dtype) const;
 };
 

@@ -7,7 +7,8 @@ namespace longhaul {
 namespace {
 
 void check(const LinearArgs& args) {
-  if (!is_integer(args.weight.dtype)) require_float_weight("linear", args.weight);
+  const DType dtype = args.weight.dtype;
+  if (!is_integer(dtype) && dtype != DType::kF8E4m3) require_float_weight("linear", args.weight);
   require_equal("linear", "n_in of x", args.x.dim(1), args.weight.n_in);
   require_equal("linear", "n_tokens of out", args.out.dim(0), args.x.dim(0));
   require_equal("linear", "n_out of out", args.out.dim(1), args.weight.n_out);

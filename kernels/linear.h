@@ -3,7 +3,8 @@
 // rows, so that a token's result does not depend on how many tokens are computed together beyond
 // the order of float32 additions. With weights of int8 or int4 x is quantised to int8
 // (kernels/int8_weights.h), for any number of rows too; a row's result has the same bits beside any
-// other rows, with any instruction set and number of threads. On GPUs not with int4.
+// other rows, with any instruction set and number of threads. With weights of fp8 nothing is
+// rounded but the weight itself, code times scale, to a float. On GPUs not with int4 or fp8.
 #pragma once
 #include <span>
 

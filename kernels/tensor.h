@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/fp8_format.h"
 #include "base/host_memory.h"
 #include "base/ids.h"
 #include "base/int4_format.h"
@@ -107,10 +108,11 @@ class Tensor {
 };
 
 // A weight matrix of any supported type: [n_out, n_in], rows contiguous; those of integers in
-// panels, see kernels/int8_weights.h and int4_weights.h. Does not own its memory.
+// panels, see kernels/int8_weights.h and int4_weights.h; of fp8 see fp8_weights.h. Does not own its
+// memory.
 struct WeightView {
   const void* data = nullptr;
-  DType dtype = DType::kF32;  // kF32, kBf16, kI8 or kI4
+  DType dtype = DType::kF32;  // kF32, kBf16, kI8, kI4 or kF8E4m3
   std::int64_t n_out = 0;
   std::int64_t n_in = 0;
   std::int64_t row_stride = 0;  // elements from row to row; 0: n_in
@@ -118,11 +120,16 @@ struct WeightView {
   const float* scales = nullptr;  // of each lane of the panels, the first of which `data` is
   // Of integers:
   std::int64_t group = 0;       // neighbouring inputs whose activations share a scale
-  std::int64_t first_lane = 0;  // of the first panel: output 0
+  std::int64_t first_lane = 0;  // of the first panel (of fp8: block of outputs): output 0
   // Of int4 weights only:
   Int4Layout int4 = {};
   const std::uint16_t* group_scales = nullptr;  // f16 [panels, groups of stride(), kInt8Panel]
-  std::int64_t first_input = 0;                 // of the first group, where `data` is: input 0
+  std::int64_t first_input = 0;  // of the first group, where `data` is: input 0. Of fp8: of the
+                                 // first block, and `data` is where input 0 is
+  // Of fp8 weights only:
+  Fp8Layout fp8 = {};
+  const float* block_scales = nullptr;  // [blocks of outputs, scale_stride], from the first blocks
+  std::int64_t scale_stride = 0;
 
   std::int64_t stride() const { return row_stride == 0 ? n_in : row_stride; }
   // Outputs [extent) of all.
@@ -132,6 +139,11 @@ struct WeightView {
     out.row_stride = stride();
     if (!is_integer(dtype)) {
       out.data = at(extent.begin * stride());
+      if (dtype == DType::kF8E4m3) {
+        const std::int64_t block = (first_lane + extent.begin) / fp8.block_out;
+        out.block_scales = block_scales + block * scale_stride;
+        out.first_lane = first_lane + extent.begin - block * fp8.block_out;
+      }
       return out;
     }
     const std::int64_t lane = first_lane + extent.begin;
@@ -153,6 +165,11 @@ struct WeightView {
     out.row_stride = stride();
     if (!is_integer(dtype)) {
       out.data = at(extent.begin);
+      if (dtype == DType::kF8E4m3) {
+        const std::int64_t block = (first_input + extent.begin) / fp8.block_in;
+        out.block_scales = block_scales + block;
+        out.first_input = first_input + extent.begin - block * fp8.block_in;
+      }
       return out;
     }
     require(extent.begin % group == 0 && (extent.end % group == 0 || extent.end == n_in),

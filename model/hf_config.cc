@@ -248,12 +248,14 @@ HfConfig parse_hf_config(std::string_view text, std::string_view source) {
   const Json json = parse_json(text, source);
   const ConfigFields config(json, source);
   const Family& family = find_family(config);
+  const std::optional<Fp8Files> fp8 = read_quantised_form(config);
   refuse_unsupported_model_fields(config);
   if (const std::string act = config.text("hidden_act", "silu"); act != "silu" && act != "swish") {
     config.unsupported("hidden_act",
                        fmt::format("{} is not supported; only silu is", shown(Json(act))));
   }
   HfConfig result;
+  result.fp8 = fp8;
   result.unknown_keys = unknown_config_keys(config);
   ModelSpec& spec = result.spec;
   spec.model_type = family.model_type;
@@ -266,6 +268,7 @@ HfConfig parse_hf_config(std::string_view text, std::string_view source) {
   spec.tied_embeddings = config.boolean("tie_word_embeddings", false);
   spec.sink_logits = read_softmax_type(config);
   spec.weight_dtype = read_dtype(config);
+  if (fp8) spec.weight_dtype = DType::kF8E4m3;
   read_token_ids(config, family, result);
   try {
     spec.validate();

@@ -9,12 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "model/hf_quantised.h"
 #include "model/model_spec.h"
 
 namespace longhaul {
 
 struct HfConfig {
   ModelSpec spec;
+  std::optional<Fp8Files> fp8;  // where the layers' matrices are fp8
   std::optional<std::int32_t> bos_token_id;
   std::vector<std::int32_t> eos_token_ids;  // config.json allows one or a list
   std::vector<std::string> unknown_keys;    // that nobody reads and that may mean something

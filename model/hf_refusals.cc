@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <optional>
 #include <string_view>
@@ -105,97 +104,9 @@ bool asks_for(const Unsupported& row, const std::optional<JsonField>& field) {
   return number == nullptr || *number != *row.neutral;
 }
 
-bool is_text(const JsonField& object, std::string_view key, std::string_view value) {
-  const auto field = object.find(key);
-  const auto* text = field ? std::get_if<std::string>(&field->json().value()) : nullptr;
-  return text != nullptr && *text == value;
-}
-
-bool is_true(const JsonField& object, std::string_view key) {
-  const auto field = object.find(key);
-  const auto* value = field ? std::get_if<bool>(&field->json().value()) : nullptr;
-  return value != nullptr && *value;
-}
-
-// "int8, symmetric, one scale for each <strategy>" in the words of compressed-tensors.
-bool is_symmetric_int8(const JsonField& scheme, std::string_view strategy) {
-  const auto bits = scheme.find("num_bits");
-  const auto* n_bits = bits ? std::get_if<std::int64_t>(&bits->json().value()) : nullptr;
-  return n_bits != nullptr && *n_bits == 8 && is_text(scheme, "type", "int") &&
-         is_true(scheme, "symmetric") && is_text(scheme, "strategy", strategy);
-}
-
-// The one form of quantised files that is read: compressed-tensors with int8 weights and a scale
-// for each output, whose activations are not quantised, or per token as they come.
-bool is_int8_per_output(const JsonField& config) {
-  if (!is_text(config, "quant_method", "compressed-tensors") ||
-      !is_text(config, "format", "int-quantized")) {
-    return false;
-  }
-  const auto sparsity = config.find("sparsity_config");
-  const bool is_dense = !is_set(sparsity) || is_text(*sparsity, "format", "dense");
-  if (!is_dense || is_set(config.find("kv_cache_scheme")) ||
-      is_set(config.find("transform_config")))
-    return false;
-  const auto groups = config.find("config_groups");
-  if (!groups || !groups->json().is_object()) return false;
-  for (const auto& [name, json] : std::get<JsonObject>(groups->json().value())) {
-    const JsonField group = groups->at(name);
-    const auto weights = group.find("weights");
-    if (!weights || !is_symmetric_int8(*weights, "channel") || is_true(*weights, "dynamic"))
-      return false;
-    const auto activations = group.find("input_activations");
-    if (activations &&
-        !(is_symmetric_int8(*activations, "token") && is_true(*activations, "dynamic"))) {
-      return false;
-    }
-  }
-  return true;
-}
-
-std::string text_of(const JsonField& object, std::string_view key) {
-  const auto field = object.find(key);
-  const auto* text = field ? std::get_if<std::string>(&field->json().value()) : nullptr;
-  return text == nullptr ? "" : *text;
-}
-
-// "AWQ with 4 bits", "FP8", "bitsandbytes": what made the files.
-std::string name_of_method(const JsonField& field) {
-  if (!field.json().is_object()) return shown(field.json());
-  std::string method = text_of(field, "quant_method");
-  if (method.empty()) return "quantised in a way that quant_method does not name";
-  if (const std::string format = text_of(field, "format"); !format.empty())
-    method += fmt::format(" ({})", format);
-  for (const std::string_view known : {"awq", "gptq", "fp8", "hqq", "eetq"}) {
-    if (method == known) {
-      std::transform(method.begin(), method.end(), method.begin(),
-                     [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    }
-  }
-  for (const std::string_view key : {"bits", "w_bit", "nbits"}) {
-    const auto bits = field.find(key);
-    const auto* n = bits ? std::get_if<std::int64_t>(&bits->json().value()) : nullptr;
-    if (n != nullptr) return fmt::format("{} with {} bits", method, *n);
-  }
-  return method;
-}
-
-void refuse_quantised_weights(const ConfigFields& config) {
-  const auto field = config.find("quantization_config");
-  if (!is_set(field) || (field->json().is_object() && is_int8_per_output(*field))) return;
-  config.unsupported(
-      "quantization_config",
-      fmt::format("the weights are {}; of quantised weight files only compressed-tensors with int8 "
-                  "weights, a scale for each output and activations quantised per token are read. "
-                  "Give the model in its original precision (Longhaul quantises on its own: "
-                  "--weights int8)",
-                  name_of_method(*field)));
-}
-
 }  // namespace
 
 void refuse_unsupported_model_fields(const ConfigFields& config) {
-  refuse_quantised_weights(config);
   for (const Unsupported& row : kModelFields) {
     const auto field = config.find(row.key);
     if (asks_for(row, field)) {

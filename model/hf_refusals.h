@@ -10,7 +10,7 @@
 namespace longhaul {
 
 // Throws kUnsupported for the first field of config.json that asks for something Longhaul cannot
-// do: most quantised weights, experts, partial rotation, soft-capping, ...
+// do: experts, partial rotation, soft-capping, ...
 void refuse_unsupported_model_fields(const ConfigFields& config);
 
 // Whether the function above looks at this field.

@@ -72,7 +72,7 @@ struct ModelSpec {
   // Per layer: a query at p sees keys with p - j < window (Mistral, Qwen sliding-window layers);
   // kNoWindow = all.
   std::vector<std::int64_t> attention_window = {};
-  DType weight_dtype = DType::kF32;  // torch_dtype: what the files hold, by their own word
+  DType weight_dtype = DType::kF32;  // torch_dtype or fp8: what the files hold, by their own word
 
   std::int64_t gqa_group() const { return n_heads / n_kv_heads; }
   // Throws kInvalidArgument naming the first dimension that makes no sense (zero, not dividing, odd

@@ -37,7 +37,7 @@ constexpr std::array<KnownDType, 22> kDTypes = {{
     {"I64", 64, {}},
     {"U64", 64, {}},
     {"C64", 64, {}},
-    {"F8_E4M3", 8, {}},
+    {"F8_E4M3", 8, DType::kF8E4m3},
     {"F8_E5M2", 8, {}},
     {"F8_E8M0", 8, {}},
     {"F8_E4M3FNUZ", 8, {}},

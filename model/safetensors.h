@@ -20,8 +20,8 @@ namespace longhaul {
 // One tensor as it lies in the file. `bytes` is valid while the file is mapped and may lie at any
 // alignment (the format does not promise one): copy elements out, do not cast the pointer.
 struct TensorBytes {
-  DType dtype = DType::kF32;  // F32, F16, BF16, F64, I8; tensors of other dtypes are checked but
-                              // cannot be taken
+  DType dtype = DType::kF32;  // F32, F16, BF16, F64, I8, F8_E4M3; tensors of other dtypes are
+                              // checked but cannot be taken
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
 };

@@ -65,7 +65,7 @@ double ffn_column_bytes(const ModelSpec& spec, DType dtype) {
 }
 
 double vocab_row_bytes(const ModelSpec& spec, DType dtype) {
-  return static_cast<double>(spec.d_model) * bytes_of_weight(dtype);
+  return static_cast<double>(spec.d_model) * bytes_of_weight(head_type(dtype));
 }
 
 }  // namespace longhaul

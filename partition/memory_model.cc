@@ -153,6 +153,12 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
     bytes += n_tokens * ceil_div(std::max({spec.d_model, q_values, spec.d_ff}), group) *
              (1 + n_sums) * 4;
   }
+  if (weights == DType::kF8E4m3) {
+    // Inputs in floats, in the order of the codes, from the beginning of a block to whole chunks.
+    constexpr std::int64_t kMostFilledUp = 2 * 128;
+    bytes += n_tokens * (std::max(spec.d_model, q_values) + kMostFilledUp) * kActivationBytes +
+             std::min(n_tokens, kFfnTileRows) * (spec.d_ff + kMostFilledUp) * kActivationBytes;
+  }
   bytes += merge_state_bytes(spec, workload, stage.layers);
   if (stage.layers.end == spec.n_layers) {
     bytes += workload.decode_rows() * spec.vocab_size * kActivationBytes;  // logits

@@ -1,5 +1,6 @@
 #include "partition/weight_bytes.h"
 
+#include "base/fp8_format.h"
 #include "base/int4_format.h"
 #include "base/int8_format.h"
 
@@ -8,6 +9,7 @@ namespace longhaul {
 std::int64_t matrix_bytes(std::int64_t rows, std::int64_t columns, DType dtype) {
   if (dtype == DType::kI8) return int8_matrix_bytes(rows, columns);
   if (dtype == DType::kI4) return int4_matrix_bytes(rows, columns);
+  if (dtype == DType::kF8E4m3) return fp8_matrix_bytes(rows, columns);
   return rows * columns * static_cast<std::int64_t>(size_of(dtype));
 }
 
@@ -35,7 +37,7 @@ std::int64_t layer_weight_bytes(const ModelSpec& spec, DType dtype) {
 }
 
 std::int64_t embedding_bytes(const ModelSpec& spec, DType dtype) {
-  return matrix_bytes(spec.vocab_size, spec.d_model, is_integer(dtype) ? DType::kBf16 : dtype);
+  return matrix_bytes(spec.vocab_size, spec.d_model, table_type(dtype));
 }
 
 std::int64_t stage_weight_bytes(const ModelSpec& spec, DType dtype, Extent layers) {
@@ -44,7 +46,8 @@ std::int64_t stage_weight_bytes(const ModelSpec& spec, DType dtype, Extent layer
   std::int64_t bytes = layers.size() * layer_weight_bytes(spec, dtype);
   if (first) bytes += embedding_bytes(spec, dtype);
   if (last) bytes += 4 * spec.d_model;
-  if (last && !spec.tied_embeddings) bytes += matrix_bytes(spec.vocab_size, spec.d_model, dtype);
+  if (last && !spec.tied_embeddings)
+    bytes += matrix_bytes(spec.vocab_size, spec.d_model, head_type(dtype));
   if (last && spec.tied_embeddings && !first) bytes += embedding_bytes(spec, dtype);
   return bytes;
 }

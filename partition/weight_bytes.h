@@ -1,7 +1,8 @@
 // Bytes of a model's weights as they lie in memory, from its dimensions alone: matrices in the
 // weights' dtype (int8: base/int8_format.h, with one f32 scale per output row; int4:
-// base/int4_format.h, with an f16 scale for each 32 inputs of a row), norms and biases in f32, the
-// embedding table in bf16 when the matrices are of integers.
+// base/int4_format.h, with an f16 scale for each 32 inputs of a row; fp8: base/fp8_format.h, with
+// an f32 scale for each 128 x 128), norms and biases in f32, the embedding table in bf16 when the
+// matrices are of integers or fp8, and beside fp8 the output head too.
 #pragma once
 #include <cstdint>
 

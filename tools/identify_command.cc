@@ -115,7 +115,8 @@ void Identify::check() const {
   require(!spec_.token_merging,
           "the model merges tokens (DMC; dmc_window_size in its config.json): its heads have no "
           "other roles to be found");
-  require(!is_integer(model_.source().weight_dtype()),
+  const DType weights = model_.source().weight_dtype();
+  require(weights == DType::kF32 || weights == DType::kBf16,
           "identify computes with weights of f32 or bf16; give --weights bf16");
   const auto& keys = flags_.eval.job.k_type;
   require(!keys || !is_quantised(*keys),

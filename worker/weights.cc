@@ -15,51 +15,21 @@
 #include "base/error.h"
 #include "base/split_mix.h"
 #include "kernels/cuda/upload_weight.h"
+#include "kernels/fp8_weights.h"
 #include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
+#include "worker/fp8_tensor.h"
+#include "worker/tensor_floats.h"
 
 namespace longhaul {
-namespace {
-
-void to_floats(const TensorBytes& tensor, std::span<float> out) {
-  const auto convert = [&](auto read) {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = read(i);
-  };
-  const auto element = [&]<typename T>(std::type_identity<T>, std::size_t i) {
-    T value;
-    std::memcpy(&value, tensor.bytes.data() + i * sizeof(T), sizeof(T));
-    return value;
-  };
-  switch (tensor.dtype) {
-    case DType::kF32:
-      std::memcpy(out.data(), tensor.bytes.data(), out.size_bytes());
-      return;
-    case DType::kF64:
-      return convert([&](std::size_t i) {
-        return static_cast<float>(element(std::type_identity<double>{}, i));
-      });
-    case DType::kF16:
-      return convert(
-          [&](std::size_t i) { return to_float(element(std::type_identity<Float16>{}, i)); });
-    case DType::kBf16:
-      return convert(
-          [&](std::size_t i) { return to_float(element(std::type_identity<BFloat16>{}, i)); });
-    case DType::kI8:
-    case DType::kI4:
-      break;
-  }
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("weights of type {} are not supported", name_of(tensor.dtype)));
-}
-
-}  // namespace
-
 struct Weights::Memory {
   std::optional<ModelFolder> folder;  // keeps the files mapped
   std::vector<Tensor<float, 2>> floats;
   std::vector<Tensor<BFloat16, 2>> bf16s;
   std::vector<Int8Matrix> int8s;
   std::vector<Int4Matrix> int4s;
+  std::vector<Fp8Matrix> fp8s;
+  std::vector<Fp8Tensor> fp8_files;  // whose codes lie in the folder's files
   std::vector<std::vector<float>> vectors;
   std::vector<cuda::Buffer> on_gpu;
 
@@ -73,13 +43,17 @@ struct Weights::Memory {
     if (dtype == DType::kI4) {
       return int4s.emplace_back(Int4Matrix::quantise(shape, read_row)).view();
     }
+    if (dtype == DType::kF8E4m3) {
+      return fp8s.emplace_back(Fp8Matrix::quantise(n_out, n_in, read_row)).view();
+    }
     if (dtype == DType::kF32) {
       Tensor<float, 2>& out = floats.emplace_back(Tensor<float, 2>({n_out, n_in}));
       for (std::int64_t o = 0; o < n_out; ++o) read_row(o, out.data() + o * n_in);
       return {.data = out.data(), .dtype = dtype, .n_out = n_out, .n_in = n_in};
     }
-    require(dtype == DType::kBf16,
-            fmt::format("weights in memory are f32, bf16, int8 or int4, not {}", name_of(dtype)));
+    require(
+        dtype == DType::kBf16,
+        fmt::format("weights in memory are f32, bf16, int8, int4 or fp8, not {}", name_of(dtype)));
     Tensor<BFloat16, 2>& out = bf16s.emplace_back(Tensor<BFloat16, 2>({n_out, n_in}));
     std::vector<float> row(static_cast<std::size_t>(n_in));
     for (std::int64_t o = 0; o < n_out; ++o) {
@@ -137,9 +111,11 @@ struct Weights::Memory {
 
 namespace {
 
-// The embedding table is looked up, not multiplied: it stays in floats beside matrices of integers.
 std::optional<DType> of_table(std::optional<DType> dtype) {
-  return dtype && is_integer(*dtype) ? DType::kBf16 : dtype;
+  return dtype ? std::optional(table_type(*dtype)) : dtype;
+}
+std::optional<DType> of_head(std::optional<DType> dtype) {
+  return dtype ? std::optional(head_type(*dtype)) : dtype;
 }
 
 constexpr std::string_view kSinksName = "self_attn.sinks";  // as gpt-oss names them
@@ -165,17 +141,22 @@ class Weights::FolderSource {
   FolderSource(const ModelFolder& folder, std::optional<DType> dtype) : dtype_(dtype) {
     memory->folder = folder;
     constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
-    const bool is_int8 =
-        folder.has_tensor(kSomeMatrix) && folder.tensor(kSomeMatrix).dtype == DType::kI8;
-    if (!dtype && is_int8) dtype_ = DType::kI8;
+    if (dtype || !folder.has_tensor(kSomeMatrix)) return;
+    const DType in_files = folder.tensor(kSomeMatrix).dtype;
+    if (in_files == DType::kI8 || in_files == DType::kF8E4m3) dtype_ = in_files;
+    is_as_in_files_ = true;
   }
   std::unique_ptr<Memory> memory = std::make_unique<Memory>();
 
   WeightView matrix(const std::string& name, const Int8Shape& shape) {
+    if (is_as_in_files_ && dtype_ == DType::kF8E4m3) require_fp8(name);
     return read(name, shape, dtype_);
   }
   WeightView table(const std::string& name, const Int8Shape& shape) {
     return read(name, shape, of_table(dtype_));
+  }
+  WeightView head(const std::string& name, const Int8Shape& shape) {
+    return read(name, shape, of_head(dtype_));
   }
 
   std::vector<float> vector(const std::string& name, std::int64_t n) {
@@ -197,6 +178,7 @@ class Weights::FolderSource {
       return {.data = data, .dtype = tensor.dtype, .n_out = shape.n_out, .n_in = shape.n_in};
     }
     if (tensor.dtype == DType::kI8) return read_int8(name, tensor, shape, dtype);
+    if (tensor.dtype == DType::kF8E4m3) return read_fp8(name, shape, dtype);
     const auto n_in = static_cast<std::size_t>(shape.n_in);
     const auto read_row = [&](std::int64_t output, float* out) {
       TensorBytes row = tensor;
@@ -210,6 +192,26 @@ class Weights::FolderSource {
       throw Error(error.code(), fmt::format("{}: tensor {}: {}", memory->folder->path().string(),
                                             name, error.what()));
     }
+  }
+
+  WeightView read_fp8(const std::string& name, const Int8Shape& shape, std::optional<DType> dtype) {
+    Fp8Tensor tensor(*memory->folder, name, shape.n_out, shape.n_in);
+    if (dtype.value_or(DType::kF8E4m3) == DType::kF8E4m3)
+      return memory->fp8_files.emplace_back(std::move(tensor)).view();
+    return memory->hold(*dtype, shape, [&](std::int64_t output, float* row) {
+      for (std::int64_t i = 0; i < shape.n_in; ++i) row[i] = fp8_weight(tensor.view(), output, i);
+    });
+  }
+
+  // Whoever left a matrix out of the conversion to fp8 had a reason: it is not converted unasked.
+  void require_fp8(const std::string& name) const {
+    const DType dtype = memory->folder->tensor(name).dtype;
+    if (dtype == DType::kF8E4m3) return;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{}: tensor {} is {} where other matrices of layers are fp8; layers of "
+                            "both kinds are not supported: give --weights bf16, int8 or fp8, which "
+                            "makes all of them one type",
+                            memory->folder->path().string(), name, name_of(dtype)));
   }
 
   // Integers with a scale for each output in a tensor of its own, as compressed-tensors has them.
@@ -251,6 +253,7 @@ class Weights::FolderSource {
   }
 
   std::optional<DType> dtype_;
+  bool is_as_in_files_ = false;
 };
 
 // Uniform numbers: matrices with variance 1 / n_in, norms around 1, small biases. A tensor depends
@@ -264,7 +267,10 @@ class Weights::SyntheticSource {
     return make(name, shape, dtype_);
   }
   WeightView table(const std::string& name, const Int8Shape& shape) {
-    return make(name, shape, *of_table(dtype_));
+    return make(name, shape, table_type(dtype_));
+  }
+  WeightView head(const std::string& name, const Int8Shape& shape) {
+    return make(name, shape, head_type(dtype_));
   }
 
   std::vector<float> vector(const std::string& name, std::int64_t n) {
@@ -362,7 +368,7 @@ Weights::Weights(const ModelSpec& spec, Extent layers, const DeviceId& device, S
   if (has_last) {
     final_norm_ = place(source.vector("model.norm.weight", d_model));
     // Some files store tied matrices twice; config.json decides.
-    lm_head_ = spec.tied_embeddings ? embedding_ : place(source.matrix("lm_head.weight", table));
+    lm_head_ = spec.tied_embeddings ? embedding_ : place(source.head("lm_head.weight", table));
   }
   memory_ = std::move(source.memory);
 }
@@ -404,6 +410,8 @@ std::size_t Weights::matrix_bytes() const {
     if (w.dtype == DType::kI8) return static_cast<std::size_t>(int8_matrix_bytes(w.n_out, w.n_in));
     if (w.dtype == DType::kI4)
       return static_cast<std::size_t>(int4_matrix_bytes(w.n_out, w.n_in, w.int4));
+    if (w.dtype == DType::kF8E4m3)
+      return static_cast<std::size_t>(fp8_matrix_bytes(w.n_out, w.n_in, w.fp8));
     return static_cast<std::size_t>(w.n_out * w.n_in) * size_of(w.dtype);
   };
   std::size_t sum = bytes(embedding_);

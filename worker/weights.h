@@ -1,8 +1,10 @@
 // The weights of the layers that a worker serves, ready for the kernels. As the files have them,
 // F32 and BF16 matrices are used where the file is mapped, without a copy; F16 and F64 are
-// converted to F32 once; where layers are int8 (compressed-tensors), all matrices are. Asked for
-// another type, all are converted once; beside matrices of integers (kernels/int8_weights.h,
-// int4_weights.h; these on CPUs only) the embedding table is bf16. For a GPU all are copied to its
+// converted to F32 once; where layers are int8 (compressed-tensors), all matrices are; where they
+// are fp8, their codes are used in the file and only the scales copied. Asked for another type, all
+// are converted once; beside matrices of integers (kernels/int8_weights.h, int4_weights.h) the
+// embedding table is bf16, beside those of fp8 (fp8_weights.h) lm_head too. int4 and fp8 are on
+// CPUs only. For a GPU all are copied to its
 // memory, one tensor after the other, so that the host never holds more than one that was
 // converted. Every shape is checked against the ModelSpec.
 #pragma once
@@ -42,14 +44,14 @@ class Weights {
  public:
   // Layers [layers.begin, layers.end) of a Hugging Face folder; with the first layer the embedding,
   // with the last one the final norm and lm_head. `dtype` is that of the matrices: kF32, kBf16,
-  // kI8, kI4, or as in the files. Throws kCorruptData naming tensor, shape in the file and expected
-  // shape; kOutOfMemory, saying how much of what is there, when a GPU's memory is full.
+  // kI8, kI4, kF8E4m3, or as in the files. Throws kCorruptData naming tensor, shape in the file and
+  // expected shape; kOutOfMemory, saying how much of what is there, when a GPU's memory is full.
   static Weights load(const ModelFolder& folder, Extent layers,
                       std::optional<DType> dtype = std::nullopt, const DeviceId& device = {});
   static Weights load(const ModelFolder& folder, std::optional<DType> dtype = std::nullopt,
                       const DeviceId& device = {});  // all layers
   // Random weights of the right scale for tests and benchmarks: the same for the same seed, spec
-  // and `dtype` (kF32, kBf16, kI8 or kI4) of the matrices, whichever layers are made.
+  // and `dtype` (kF32, kBf16, kI8, kI4 or kF8E4m3) of the matrices, whichever layers are made.
   static Weights synthetic(const ModelSpec& spec, Extent layers, DType dtype, std::uint64_t seed,
                            const DeviceId& device = {});
   static Weights synthetic(const ModelSpec& spec, DType dtype, std::uint64_t seed,
@@ -69,7 +71,7 @@ class Weights {
   const WeightView& embedding() const { return embedding_; }
   std::span<const float> final_norm() const { return final_norm_; }
   const WeightView& lm_head() const { return lm_head_; }  // [vocab_size, d_model]
-  // Of the matrices, tied ones once; with the scales of integers.
+  // Of the matrices, tied ones once; with the scales of integers and fp8.
   std::size_t matrix_bytes() const;
 
  private:

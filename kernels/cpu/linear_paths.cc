@@ -3,6 +3,7 @@
 #include "kernels/cpu/amx_linear.h"
 #include "kernels/cpu/bf16_pairs.h"
 #include "kernels/cpu/float_linear.h"
+#include "kernels/cpu/fp8_linear.h"
 #include "kernels/cpu/int4_linear.h"
 #include "kernels/cpu/int8_linear.h"
 #include "kernels/cpu/isa.h"
@@ -41,6 +42,10 @@ std::string_view name_of(LinearPath path) {
       return "int8";
     case LinearPath::kInt4:
       return "int4";
+    case LinearPath::kFewRowsFp8:
+      return "few_rows_fp8";
+    case LinearPath::kTiledFp8:
+      return "tiled_fp8";
   }
   return "unknown";
 }
@@ -63,6 +68,7 @@ LinearPath linear_path(std::int64_t n_rows, DType weight_dtype, SumOrder order) 
     return is_few(kFewRowsAmx) ? LinearPath::kFewRowsAmx : LinearPath::kTiledAmx;
   }
   const bool few = is_few(kFewRows);
+  if (weight_dtype == DType::kF8E4m3) return few ? LinearPath::kFewRowsFp8 : LinearPath::kTiledFp8;
   if (weight_dtype == DType::kBf16 && has_linear_pairs() && bf16_pairs()) {
     return few ? LinearPath::kFewRowsOfPairs : LinearPath::kTiledPairs;
   }
@@ -84,6 +90,9 @@ void linear_by(LinearPath path, const LinearArgs& args) {
           "linear: int8 weights and no others go by the path int8");
   require((path == LinearPath::kInt4) == (args.weight.dtype == DType::kI4),
           "linear: int4 weights and no others go by the path int4");
+  const bool by_fp8 = path == LinearPath::kFewRowsFp8 || path == LinearPath::kTiledFp8;
+  require(by_fp8 == (args.weight.dtype == DType::kF8E4m3),
+          "linear: fp8 weights and no others go by the paths of fp8");
   if (args.x.dim(0) == 0 || args.weight.n_out == 0) return;
   switch (path) {
     case LinearPath::kFewRows:
@@ -104,6 +113,10 @@ void linear_by(LinearPath path, const LinearArgs& args) {
       return int8_linear(args);
     case LinearPath::kInt4:
       return int4_linear(args);
+    case LinearPath::kFewRowsFp8:
+      return few_rows_fp8_linear(args);
+    case LinearPath::kTiledFp8:
+      return tiled_fp8_linear(args);
   }
 }
 

@@ -14,9 +14,11 @@ enum class LinearPath {
   kTiledPairs,
   kFewRowsAmx,  // and by AMX
   kTiledAmx,
-  kOneDnn,  // oneDNN's matmul, when it is in the build
-  kInt8,    // own, for int8 weights and any number of rows
-  kInt4     // the same for int4
+  kOneDnn,      // oneDNN's matmul, when it is in the build
+  kInt8,        // own, for int8 weights and any number of rows
+  kInt4,        // the same for int4
+  kFewRowsFp8,  // own, for fp8 weights: few rows
+  kTiledFp8     // and any number, as f32 weights once widened
 };
 
 std::string_view name_of(LinearPath path);

@@ -7,7 +7,8 @@ namespace longhaul {
 UploadedWeight upload_weight(cuda::Stream& stream, const WeightView& host) {
   const auto* data = static_cast<const std::byte*>(host.data);
   UploadedWeight out = {{}, host};
-  require(host.dtype != DType::kI4, "upload_weight: GPUs have no products with int4 weights");
+  require(host.dtype != DType::kI4 && host.dtype != DType::kF8E4m3,
+          "upload_weight: GPUs have no products with int4 or fp8 weights");
   if (host.dtype != DType::kI8) {
     const std::int64_t n = host.n_out == 0 ? 0 : (host.n_out - 1) * host.stride() + host.n_in;
     const std::size_t bytes = static_cast<std::size_t>(n) * size_of(host.dtype);

@@ -177,13 +177,16 @@ std::string scores_of(const std::string& json) {
   return to_text(JsonField(report, "perplexity").at("policies").at(0).at("nll").json());
 }
 
-TEST_F(EveryCommand, Int4WeightsGiveTheBitsOfOneRankOnAny) {
+class EveryWeightType : public EveryCommand, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Types, EveryWeightType, testing::Values("int4", "fp8"));
+
+TEST_P(EveryWeightType, GivesTheBitsOfOneRankOnAny) {
   const Words words = {"eval",
                        "perplexity",
                        "-m",
                        example("model"),
                        "--weights",
-                       "int4",
+                       GetParam(),
                        "-f",
                        example("documents/harbour_log.txt"),
                        "--tokens",
@@ -201,19 +204,19 @@ TEST_F(EveryCommand, Int4WeightsGiveTheBitsOfOneRankOnAny) {
   }
 }
 
-TEST_F(EveryCommand, Int4WeightsArePlannedMeasuredAndAnsweredWith) {
-  const auto with_int4 = [&](Words words, int n) {
-    words.insert(words.end(), {"-m", example("model"), "--weights", "int4"});
+TEST_P(EveryWeightType, IsPlannedMeasuredAndAnsweredWith) {
+  const auto with_type = [&](Words words, int n) {
+    words.insert(words.end(), {"-m", example("model"), "--weights", GetParam()});
     const Ended ended = run(words, Ranks::kThreads, n);
     EXPECT_EQ(ended.status, 0) << ended.errors;
     return ended.output;
   };
-  EXPECT_THAT(with_int4({"plan", "--memory", "1G", "--document-tokens", "10K"}, 2),
+  EXPECT_THAT(with_type({"plan", "--memory", "1G", "--document-tokens", "10K"}, 2),
               HasSubstr("2 ranks in all"));
-  EXPECT_THAT(with_int4({"bench", "-p", "40", "-n", "2", "-r", "1", "-t", "1"}, 1),
-              HasSubstr("int4"));
+  EXPECT_THAT(with_type({"bench", "-p", "40", "-n", "2", "-r", "1", "-t", "1"}, 1),
+              HasSubstr(GetParam()));
   const auto answer = [&](int n) {
-    return with_int4(
+    return with_type(
         {"run", "-p", "The harbour", "-n", "8", "--temp", "0", "--reproducible", "-t", "1"}, n);
   };
   const std::string one = answer(1);

@@ -17,7 +17,7 @@ namespace {
 // Caches of fewer bits may round to the other side, and so may activations beside weights of
 // integers. Sums in another order now and then round a cached value another way.
 double tolerance(bool exact, DType weights) {
-  if (is_integer(weights)) return logits_tolerance(weights).absolute;
+  if (is_integer(weights) || weights == DType::kF8E4m3) return logits_tolerance(weights).absolute;
   return logits_tolerance(exact ? DType::kF32 : DType::kBf16).absolute;
 }
 
@@ -58,7 +58,8 @@ HeadTable sliding_heads(Random& random, HeadTable heads, const HeadRoles& roles)
 }
 
 // One random case on n_ranks ranks. With weights of integers the FFN is wide enough for several
-// ranks to have columns: whole groups of activations.
+// ranks to have columns: whole groups of activations. With weights of fp8 it has several blocks,
+// which ranks cut anywhere.
 void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, const Variant& variant) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << n_ranks << " ranks");
   Random random(seed);
@@ -66,16 +67,19 @@ void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, const Varian
   const DType weight_dtype = variant.weights;
   const bool in_groups = is_integer(weight_dtype);
   if (variant.sink_logits != SinkLogits::kNone) spec.sink_logits = variant.sink_logits;
+  const bool is_fp8 = weight_dtype == DType::kF8E4m3;
   if (in_groups) spec.d_ff += random.integer(0, 4) * kInt8Group;
+  if (is_fp8) spec.d_ff += random.integer(0, 400);
   HeadRoles roles = random_roles(random, spec);
   roles.sink_positions = variant.sink_positions;
   HeadTable heads = duo_attention_heads(spec, roles);
   if (variant.slides) heads = sliding_heads(random, heads, roles);
   const auto weights = tiny_weights(spec, weight_dtype, seed);
-  const KvFormat kv{.k_type = in_groups ? KvType::kF32 : random_type(random, spec.head_dim),
-                    .v_type = in_groups ? KvType::kF32 : random_type(random, spec.head_dim),
-                    .block_size = 16 * random.integer(1, 2),
-                    .head_dim = spec.head_dim};
+  const KvFormat kv{
+      .k_type = in_groups || is_fp8 ? KvType::kF32 : random_type(random, spec.head_dim),
+      .v_type = in_groups || is_fp8 ? KvType::kF32 : random_type(random, spec.head_dim),
+      .block_size = 16 * random.integer(1, 2),
+      .head_dim = spec.head_dim};
   Worker alone({.weights = weights,
                 .heads = heads,
                 .k_type = kv.k_type,
@@ -84,8 +88,8 @@ void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, const Varian
                 .n_threads = 1});
   const bool exact = kv.k_type == KvType::kF32 && kv.v_type == KvType::kF32;
   std::vector<StepResult> want;
-  const std::vector<StepCommand> script =
-      random_script(random, alone, exact && !in_groups ? Draws::kSome : Draws::kNone, want);
+  const std::vector<StepCommand> script = random_script(
+      random, alone, exact && weight_dtype == DType::kF32 ? Draws::kSome : Draws::kNone, want);
 
   const std::int64_t most_stages = std::min<std::int64_t>({3, n_ranks, spec.n_layers});
   const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv,
@@ -118,6 +122,10 @@ TEST_P(RingInvariance, AndSoTheyDoWithInt8Weights) {
 
 TEST_P(RingInvariance, AndSoTheyDoWithInt4Weights) {
   expect_equal_results_of_all(GetParam(), {.weights = DType::kI4});
+}
+
+TEST_P(RingInvariance, AndSoTheyDoWithFp8Weights) {
+  expect_equal_results_of_all(GetParam(), {.weights = DType::kF8E4m3});
 }
 
 TEST_P(RingInvariance, AndSoTheyDoWithSinksAtPositionsInTheCache) {

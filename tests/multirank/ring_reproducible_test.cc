@@ -65,7 +65,8 @@ TEST_P(ReproducibleRing, HasTheBitsOfOneRank) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const std::int64_t n_ranks : {1, 2, 3, 4, 5, 8}) {
-    for (const DType weights : {DType::kBf16, DType::kF32, DType::kI8, DType::kI4}) {
+    for (const DType weights :
+         {DType::kBf16, DType::kF32, DType::kI8, DType::kI4, DType::kF8E4m3}) {
       all.push_back({n_ranks, weights});
     }
   }

@@ -32,11 +32,29 @@ double element(const TensorBytes& tensor, std::size_t i) {
       return static_cast<double>(to_float(element<BFloat16>(tensor.bytes, i)));
     case DType::kF64:
       return element<double>(tensor.bytes, i);
+    case DType::kF8E4m3:
+      return static_cast<double>(to_float(element<Float8E4m3>(tensor.bytes, i)));
     case DType::kI8:
     case DType::kI4:
       break;
   }
   throw Error(ErrorCode::kUnsupported, "the reference model reads floating-point weights only");
+}
+
+// Codes of fp8 [n_out, n_in], times the scale of their block.
+void apply_scales(const ModelFolder& folder, const std::string& name,
+                  const std::vector<std::int64_t>& shape, std::vector<double>& values) {
+  const Fp8Files form = folder.config().fp8.value();
+  const std::int64_t n_in = shape.at(1);
+  const std::int64_t block_out = form.block_out == 0 ? shape.at(0) : form.block_out;
+  const std::int64_t block_in = form.block_in == 0 ? n_in : form.block_in;
+  const std::string inverse = name + "_scale_inv";
+  const TensorBytes scales = folder.tensor(folder.has_tensor(inverse) ? inverse : name + "_scale");
+  const std::int64_t n_blocks_in = (n_in + block_in - 1) / block_in;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(values.size()); ++i) {
+    const std::int64_t block = i / n_in / block_out * n_blocks_in + i % n_in / block_in;
+    values[static_cast<std::size_t>(i)] *= element(scales, static_cast<std::size_t>(block));
+  }
 }
 
 double rounded_to_bf16(double value) {
@@ -208,6 +226,7 @@ std::vector<double> ReferenceModel::read(const ModelFolder& folder, const std::s
   require(tensor.shape == shape, fmt::format("{}: shape is not the one of config.json", name));
   std::vector<double> values(tensor.bytes.size() / size_of(tensor.dtype));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = element(tensor, i);
+  if (tensor.dtype == DType::kF8E4m3) apply_scales(folder, name, shape, values);
   return values;
 }
 

@@ -27,6 +27,7 @@ inline Tolerance operator_tolerance(DType dtype) {
       return {3e-3, 3e-3, 1 - 1e-6};
     case DType::kI8:
     case DType::kI4:
+    case DType::kF8E4m3:
     case DType::kF64:
       break;
   }
@@ -59,6 +60,7 @@ inline Tolerance logits_tolerance(DType dtype) {
     case DType::kF32:
       return {2e-4, 2e-4, 1 - 1e-8};
     case DType::kBf16:
+    case DType::kF8E4m3:  // the head's products are of bf16
       return {1e-1, 5e-2, 1 - 1e-3};
     // Activations that differ by a float's rounding may be rounded to neighbouring integers.
     case DType::kI8:

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/linear_paths.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/fp8_weights.h"
 #include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
 #include "kernels/probes/random_values.h"
@@ -44,6 +45,9 @@ class ProductWeights {
     } else if (dtype == DType::kI4) {
       codes_ = Int4Matrix::quantise(shape, read_row);
       view_ = codes_->view();
+    } else if (dtype == DType::kF8E4m3) {
+      fp8_ = Fp8Matrix::quantise(p.n_out, p.n_in, read_row);
+      view_ = fp8_->view();
     } else {
       floats_ = random_values(dtype, p.n_out * p.n_in, kDeviation, kSeed);
       view_ = {floats_.data(), dtype, p.n_out, p.n_in};
@@ -57,6 +61,7 @@ class ProductWeights {
   Tensor<std::byte, 1> floats_{std::array<std::int64_t, 1>{0}};
   std::optional<Int8Matrix> bytes_;
   std::optional<Int4Matrix> codes_;
+  std::optional<Fp8Matrix> fp8_;
   WeightView view_;
 };
 
@@ -95,10 +100,14 @@ KernelCase make_case(const Product& p, DType dtype, LinearPath path) {
 bool makes_sense(LinearPath path, DType dtype, std::int64_t n_tokens) {
   if ((path == LinearPath::kInt8) != (dtype == DType::kI8)) return false;
   if ((path == LinearPath::kInt4) != (dtype == DType::kI4)) return false;
+  const bool by_fp8 = path == LinearPath::kFewRowsFp8 || path == LinearPath::kTiledFp8;
+  if (by_fp8 != (dtype == DType::kF8E4m3)) return false;
   switch (path) {
     case LinearPath::kFewRows:
+    case LinearPath::kFewRowsFp8:
       return n_tokens <= 32;
     case LinearPath::kTiled:
+    case LinearPath::kTiledFp8:
       return n_tokens >= 8;
     case LinearPath::kFewRowsOfPairs:
       return n_tokens <= 32 && dtype == DType::kBf16 && has_linear_pairs();
@@ -122,11 +131,12 @@ bool makes_sense(LinearPath path, DType dtype, std::int64_t n_tokens) {
 std::vector<KernelCase> linear_cases(bool all_paths) {
   std::vector<KernelCase> cases;
   for (const Product& p : kProducts) {
-    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8, DType::kI4}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8, DType::kI4, DType::kF8E4m3}) {
       for (const LinearPath path :
            {LinearPath::kFewRows, LinearPath::kTiled, LinearPath::kFewRowsOfPairs,
             LinearPath::kTiledPairs, LinearPath::kFewRowsAmx, LinearPath::kTiledAmx,
-            LinearPath::kOneDnn, LinearPath::kInt8, LinearPath::kInt4}) {
+            LinearPath::kOneDnn, LinearPath::kInt8, LinearPath::kInt4, LinearPath::kFewRowsFp8,
+            LinearPath::kTiledFp8}) {
         const bool is_taken = path == linear_path(p.n_tokens, dtype);
         if (is_taken || (all_paths && makes_sense(path, dtype, p.n_tokens))) {
           cases.push_back(make_case(p, dtype, path));

@@ -91,11 +91,11 @@ Work step_work(const ModelWorkArgs& args, Extent tokens, AfterStep after, TextPa
   }
   const bool by_integers = is_integer(args.weight_dtype);
   (by_integers ? work.int8_ops : work.flops) += products;
-  const DType embedding = by_integers ? DType::kBf16 : args.weight_dtype;
+  const DType embedding = table_type(args.weight_dtype);
   work.bytes += static_cast<double>(spec.n_layers * layer_weight_bytes(spec, args.weight_dtype) +
                                     matrix_bytes(tokens.size(), spec.d_model, embedding));
   if (after == AfterStep::kPick) {
-    const DType head = spec.tied_embeddings ? embedding : args.weight_dtype;
+    const DType head = spec.tied_embeddings ? embedding : head_type(args.weight_dtype);
     (is_integer(head) ? work.int8_ops : work.flops) +=
         2 * static_cast<double>(spec.d_model * spec.vocab_size);
     work.bytes +=
@@ -117,7 +117,7 @@ std::vector<Work> prefill_work(const ModelWorkArgs& args, Extent tokens, std::in
 
 std::vector<Work> decode_work(const ModelWorkArgs& args, Extent tokens, std::int64_t n_sequences) {
   const auto n = static_cast<double>(n_sequences);
-  const DType embedding = is_integer(args.weight_dtype) ? DType::kBf16 : args.weight_dtype;
+  const DType embedding = table_type(args.weight_dtype);
   const auto embedding_row = static_cast<double>(matrix_bytes(1, args.spec.d_model, embedding));
   std::vector<Work> steps;
   for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {

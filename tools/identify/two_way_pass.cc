@@ -92,11 +92,11 @@ TwoWayPass::TwoWayPass(const Weights& weights, const TwoWayConfig& config, Commu
       sm_scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(spec_.head_dim)))) {
   require(config.tile_rows >= 1, "TwoWayPass: tiles without rows");
   config_.tile_rows = ceil_div(config.tile_rows, config.block_size) * config.block_size;
-  if (is_integer(weights.layer({0}).q.dtype)) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        "heads are looked for with weights of f32 or bf16: those of integers have no gradients; "
-        "give --weights bf16");
+  const DType type = weights.layer({0}).q.dtype;
+  if (type != DType::kF32 && type != DType::kBf16) {
+    throw Error(ErrorCode::kUnsupported,
+                "heads are looked for with weights of f32 or bf16: others have no gradients; "
+                "give --weights bf16");
   }
 }
 

@@ -34,7 +34,7 @@ struct JobConfig {
   std::int64_t draft_context = 4096;  // tokens that it reads, the newest
 
   // --- What memory holds ---
-  std::optional<DType> weights;     // kF32, kBf16, kI8 or kI4; not given: as the files
+  std::optional<DType> weights;     // kF32, kBf16, kI8, kI4 or kF8E4m3; not given: as the files
   bool verify_weights = false;      // their files are read whole and compared before they are used
   std::filesystem::path checksums;  // with these; empty: with what is known (weight_check.h)
   std::optional<KvType> k_type;     // of cached keys; not given: what such weights compute

@@ -71,7 +71,7 @@ DType type_of_files(const ModelFolder& folder) {
 DType weights_in_memory(std::optional<DType> asked, const ModelFolder& folder) {
   if (asked) return *asked;
   const DType dtype = type_of_files(folder);
-  if (dtype == DType::kI8) return dtype;
+  if (dtype == DType::kI8 || dtype == DType::kF8E4m3) return dtype;
   return dtype == DType::kBf16 ? DType::kBf16 : DType::kF32;  // others are converted to f32
 }
 

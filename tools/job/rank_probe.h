@@ -15,7 +15,7 @@ namespace longhaul {
 
 struct ProbeConfig {
   bool measure_speed = true;          // of ranks, about 0.2 s, and of links between hosts
-  DType weight_dtype = DType::kBf16;  // kF32, kBf16, kI8 or kI4: of the matrix products
+  DType weight_dtype = DType::kBf16;  // kF32, kBf16, kI8, kI4 or kF8E4m3: of the matrix products
   int n_threads = 0;                  // of each rank's kernels; 0: the host's cores, divided
   int gpu = -1;                       // that this rank computes on; -1: on CPUs
 };

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/device/device_cuda.h"
+#include "kernels/fp8_weights.h"
 #include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
 #include "kernels/linear.h"
@@ -45,15 +47,20 @@ double seconds_of_product(DType dtype, std::int64_t n_rows, std::int64_t n_out, 
     return seconds_of_product(Int8Matrix::quantise({n_out, n_in}, ones).view(), n_rows);
   if (dtype == DType::kI4)
     return seconds_of_product(Int4Matrix::filled({n_out, n_in}, 1.0F).view(), n_rows);
+  if (dtype == DType::kF8E4m3) {
+    const std::vector<std::uint8_t> codes(static_cast<std::size_t>(n_out * n_in), to_e4m3(1).bits);
+    const std::vector<float> scales(codes.size() / 64, 1.0F);  // more than there are blocks
+    return seconds_of_product(fp8_view(codes.data(), n_out, n_in, scales.data()), n_rows);
+  }
   const auto element = static_cast<std::int64_t>(size_of(dtype));
   const Tensor<std::byte, 1> floats({n_out * n_in * element});
   return seconds_of_product(WeightView{floats.data(), dtype, n_out, n_in}, n_rows);
 }
 
-// The same on the stream's GPU. Weights of integers are measured as bf16.
+// The same on the stream's GPU. Weights of integers and fp8 are measured as bf16.
 double seconds_of_product(cuda::Stream& stream, DType dtype, std::int64_t n_rows,
                           std::int64_t n_out, std::int64_t n_in) {
-  if (is_integer(dtype)) dtype = DType::kBf16;
+  dtype = table_type(dtype);
   const auto bytes = [](std::int64_t n, std::size_t each) {
     return static_cast<std::size_t>(n) * each;
   };

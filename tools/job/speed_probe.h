@@ -9,9 +9,9 @@ struct MeasuredSpeed {
   double memory_gb_per_s = 0;
 };
 
-// With weights of this type (kF32, kBf16, kI8 or kI4), on GPU number `gpu`, or on CPUs (-1) with
-// the threads that kernels have now. Takes the kernels of the calling thread for as long as it
-// lasts.
+// With weights of this type (kF32, kBf16, kI8, kI4 or kF8E4m3), on GPU number `gpu`, or on CPUs
+// (-1) with the threads that kernels have now. Takes the kernels of the calling thread for as long
+// as it lasts.
 MeasuredSpeed measure_speed(DType weight_dtype, int gpu);
 
 }  // namespace longhaul

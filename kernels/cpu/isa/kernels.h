@@ -5,6 +5,7 @@
 #include "kernels/cpu/isa/amx_linear.h"
 #include "kernels/cpu/isa/attention.h"
 #include "kernels/cpu/isa/backward.h"
+#include "kernels/cpu/isa/fp8_linear.h"
 #include "kernels/cpu/isa/int4_linear.h"
 #include "kernels/cpu/isa/int8_linear.h"
 #include "kernels/cpu/isa/key_scores.h"

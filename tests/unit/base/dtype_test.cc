@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 namespace longhaul {
 namespace {
@@ -36,6 +37,46 @@ TEST(BFloat16, EveryValueSurvivesTheRoundTrip) {
 TEST(BFloat16, RoundsToNearestEven) {
   EXPECT_EQ(to_float(to_bf16(1.0F + 0x1p-8F)), 1.0F);
   EXPECT_EQ(to_float(to_bf16(1.0F + 0x3p-8F)), 1.0F + 0x1p-6F);
+}
+
+// The largest, the smallest and the middle of the format's table.
+TEST(Float8E4m3, HasItsPublishedValues) {
+  const std::pair<int, float> values[] = {
+      {0x7e, 448.0F},  {0xfe, -448.0F}, {0x38, 1.0F},    {0x39, 1.125F},   {0x77, 240.0F},
+      {0x08, 0x1p-6F}, {0x07, 0x7p-9F}, {0x01, 0x1p-9F}, {0x81, -0x1p-9F}, {0x00, 0.0F}};
+  for (const auto& [bits, value] : values)
+    EXPECT_EQ(to_float(Float8E4m3{static_cast<std::uint8_t>(bits)}), value) << bits;
+  EXPECT_TRUE(std::isnan(to_float(Float8E4m3{0x7f})));
+  EXPECT_TRUE(std::isnan(to_float(Float8E4m3{0xff})));
+}
+
+TEST(Float8E4m3, EveryValueSurvivesTheRoundTrip) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const Float8E4m3 code{static_cast<std::uint8_t>(bits)};
+    EXPECT_EQ(to_e4m3(to_float(code)).bits, code.bits) << bits;
+  }
+}
+
+// Halfway between two neighbours to the one with an even code; just beside it to the nearer one.
+TEST(Float8E4m3, RoundsToNearestEven) {
+  for (std::uint8_t bits = 0; bits < 0x7e; ++bits) {
+    const float below = to_float(Float8E4m3{bits});
+    const float above = to_float(Float8E4m3{static_cast<std::uint8_t>(bits + 1)});
+    const float middle = (below + above) / 2;
+    for (const float sign : {1.0F, -1.0F}) {
+      const auto magnitude = [&](float value) { return to_e4m3(sign * value).bits & 0x7f; };
+      EXPECT_EQ(magnitude(middle), bits % 2 == 0 ? bits : bits + 1) << int{bits};
+      EXPECT_EQ(magnitude(std::nextafter(middle, 0.0F)), bits);
+      EXPECT_EQ(magnitude(std::nextafter(middle, 1e9F)), bits + 1);
+    }
+  }
+}
+
+TEST(Float8E4m3, WhatIsTooLargeBecomesTheLargest) {
+  for (const float value : {449.0F, 1e30F, INFINITY}) {
+    EXPECT_EQ(to_e4m3(value).bits, 0x7e);
+    EXPECT_EQ(to_e4m3(-value).bits, 0xfe);
+  }
 }
 
 }  // namespace

@@ -187,6 +187,52 @@ TEST(HfConfig, RefusesOtherQuantisedWeights) {
   }
 }
 
+// compressed-tensors' words for fp8 weights.
+std::string float_config(const std::string& strategy, const std::string& more = "") {
+  return R"("quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized",
+"config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float",
+"symmetric": true, "dynamic": false, "strategy": )" +
+         strategy + "}}}" + more + "}";
+}
+std::string fp8_config(const std::string& more) {
+  return R"("quantization_config": {"quant_method": "fp8")" + more + "}";
+}
+
+TEST(HfConfig, TakesFp8WeightsInTheirPublishedForms) {
+  const std::pair<std::string, Fp8Files> cases[] = {
+      {fp8_config(R"(, "fmt": "e4m3", "weight_block_size": [128, 128],
+"activation_scheme": "dynamic", "modules_to_not_convert": ["lm_head"])"),
+       {128, 128}},
+      {fp8_config(R"(, "weight_block_size": null, "activation_scheme": "static")"), {0, 0}},
+      {fp8_config(""), {0, 0}},
+      {float_config(R"("tensor")"), {0, 0}},
+      {float_config(R"("channel")"), {1, 0}},
+      {float_config(R"("block", "block_structure": [64, 192])"), {64, 192}}};
+  for (const auto& [fields, want] : cases) {
+    const HfConfig config = parse_hf_config(llama(fields), "c");
+    EXPECT_EQ(config.fp8, want) << fields;
+    EXPECT_EQ(config.spec.weight_dtype, DType::kF8E4m3) << fields;
+  }
+  EXPECT_EQ(parse_hf_config(llama(R"("quantization_config": null)"), "c").fp8, std::nullopt);
+}
+
+TEST(HfConfig, RefusesOtherFp8Weights) {
+  for (const std::string& fields :
+       {fp8_config(R"(, "fmt": "e5m2")"), fp8_config(R"(, "weight_block_size": [128, 100])"),
+        fp8_config(R"(, "weight_block_size": [128])"),
+        fp8_config(R"(, "weight_block_size": [0, 128])"),
+        fp8_config(R"(, "weight_block_size": "128x128")"), float_config(R"("group")"),
+        float_config(R"("block")"), float_config(R"("channel", "actorder": null, "num_bits": 4)"),
+        float_config(R"("channel")", R"(, "kv_cache_scheme": {"num_bits": 8})"),
+        std::string(R"("quantization_config": {"quant_method": "fbgemm_fp8"})")}) {
+    EXPECT_ANY_THROW(parse_hf_config(llama(fields), "c")) << fields;
+  }
+  EXPECT_THAT(unsupported(llama(R"("quantization_config": {"quant_method": "quark"})")),
+              HasSubstr("the weights are quark; of quantised weight files"));
+  EXPECT_THAT(unsupported(llama(fp8_config(R"(, "weight_block_size": [128, 100])"))),
+              HasSubstr("quantization_config.weight_block_size"));
+}
+
 TEST(HfConfig, SaysWhichFieldIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("vocab_size": 0)", "vocab_size: 0 is outside"},

@@ -97,6 +97,12 @@ TEST(WeightBytes, Llama3OfEightBillion) {
   EXPECT_EQ(stage_weight_bytes(spec, DType::kI4, {0, 32}),
             32 * layer_weight_bytes(spec, DType::kI4) + 2 * 525336576LL + 525336576LL / 32 * 18 +
                 4 * 4096);
+  // fp8: a byte each, and a scale for each 128 x 128; embedding and output head of bf16.
+  EXPECT_EQ(matrix_bytes(300, 200, DType::kF8E4m3), 300 * 200 + 3 * 2 * 4);
+  EXPECT_EQ(layer_weight_bytes(spec, DType::kF8E4m3),
+            218103808LL + 218103808LL / (128 * 128) * 4 + 4 * 8192);
+  EXPECT_EQ(stage_weight_bytes(spec, DType::kF8E4m3, {0, 32}),
+            32 * layer_weight_bytes(spec, DType::kF8E4m3) + 4 * 525336576LL + 4 * 4096);
 }
 
 TEST(MemoryModel, AMillionTokensOfHalfTheHeadsAre64GiB) {

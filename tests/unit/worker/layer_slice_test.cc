@@ -112,7 +112,7 @@ Sums sums_of(Step& step, const std::vector<LayerWeights>& parts, std::span<const
 }
 
 TEST(LayerSlice, OutputsOfPartsAddUpToTheWholesWithoutItsBias) {
-  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8, DType::kI4}) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8, DType::kI4, DType::kF8E4m3}) {
     Step step(dtype);
     const LayerWeights& layer = step.layer();
     const std::vector<Extent> heads{{0, 1}, {1, 3}};

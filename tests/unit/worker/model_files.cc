@@ -24,6 +24,10 @@ constexpr const char* kInt8Config =
 "input_activations": {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "token",
 "dynamic": true}}}})";
 
+constexpr const char* kFp8Config =
+    R"(, "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+"weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]})";
+
 std::string config_text(const ModelFiles& files) {
   const ModelSpec& spec = files.spec;
   std::string windows;
@@ -57,7 +61,9 @@ std::string config_text(const ModelFiles& files) {
       spec.model_type, spec.vocab_size, spec.d_model, spec.d_ff, spec.n_layers, spec.n_heads,
       spec.n_kv_heads, spec.head_dim, spec.max_seq_len, spec.norm_eps, spec.rope_theta,
       spec.qkv_bias, spec.mlp_bias, spec.tied_embeddings, windows, softmax, merging,
-      files.dtype == DType::kI8 ? kInt8Config : "");
+      files.dtype == DType::kI8       ? kInt8Config
+      : files.dtype == DType::kF8E4m3 ? kFp8Config
+                                      : "");
 }
 
 // Collects tensors and makes one safetensors file of them.
@@ -75,6 +81,9 @@ class Writer {
   void add(const std::string& name, const WeightView& w) {
     if (files_.dtype == DType::kI8 && name.find("layers") != std::string::npos) {
       return add_quantised(name, w);
+    }
+    if (files_.dtype == DType::kF8E4m3 && name.find("layers") != std::string::npos) {
+      return add_fp8(name, w);
     }
     add(name, {static_cast<const float*>(w.data), static_cast<std::size_t>(w.n_out * w.n_in)},
         {w.n_out, w.n_in});
@@ -113,6 +122,27 @@ class Writer {
     add_entry(name, "I8", {w.n_out, w.n_in}, begin);
     add(name + "_scale", scales, {w.n_out, 1});
   }
+  // Codes for the values / (a 448th of the largest of each block), which stands in name_scale_inv.
+  void add_fp8(const std::string& name, const WeightView& w) {
+    const auto* values = static_cast<const float*>(w.data);
+    const std::int64_t n_columns = ceil_div(w.n_in, 128);
+    std::vector<float> scales(static_cast<std::size_t>(ceil_div(w.n_out, 128) * n_columns));
+    const auto scale_of = [&](std::int64_t i) -> float& {
+      return scales[static_cast<std::size_t>(i / w.n_in / 128 * n_columns + i % w.n_in / 128)];
+    };
+    for (std::int64_t i = 0; i < w.n_out * w.n_in; ++i)
+      scale_of(i) = std::max(scale_of(i), std::abs(values[i]) / 448.0F);
+    if (name != files_.left_out) {
+      const std::size_t begin = data_.size();
+      for (std::int64_t i = 0; i < w.n_out * w.n_in; ++i)
+        add_bytes(to_e4m3(values[i] / scale_of(i)));
+      add_entry(name, "F8_E4M3", {w.n_out, w.n_in}, begin);
+    }
+    if (name + "_scale_inv" == files_.left_out) return;
+    const std::size_t begin = data_.size();
+    for (const float scale : scales) add_bytes(scale);
+    add_entry(name + "_scale_inv", "F32", {ceil_div(w.n_out, 128), n_columns}, begin);
+  }
   template <typename T>
   void add_bytes(T value) {
     data_.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -125,6 +155,7 @@ class Writer {
       case DType::kF16:
         return add_bytes(to_f16(value));
       case DType::kBf16:
+      case DType::kF8E4m3:
         return add_bytes(to_bf16(value));
       case DType::kF64:
         return add_bytes(static_cast<double>(value));
@@ -141,6 +172,7 @@ class Writer {
       case DType::kF16:
         return "F16";
       case DType::kBf16:
+      case DType::kF8E4m3:
         return "BF16";
       case DType::kF64:
         return "F64";

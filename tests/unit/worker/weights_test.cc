@@ -337,7 +337,7 @@ TEST(Weights, AStageHasTheBytesThatWerePlanned) {
     spec.vocab_size = 101;
     const TemporaryFolder folder;
     write_model(folder.path(), {.spec = spec});
-    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8, DType::kI4}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8, DType::kI4, DType::kF8E4m3}) {
       for (const Extent layers : {Extent{0, 3}, Extent{0, 1}, Extent{1, 2}, Extent{2, 3}}) {
         const Weights weights = Weights::load(ModelFolder(folder.path()), layers, dtype);
         EXPECT_EQ(static_cast<std::int64_t>(weights.matrix_bytes()) + vector_bytes(weights),
