@@ -61,6 +61,9 @@ class StepGraph {
   std::size_t bytes() const { return device_.bytes(); }    // of the GPU's memory
   std::int64_t n_launched() const { return n_launched_; }  // steps that went as a graph
   std::int64_t n_captured() const { return n_captured_; }
+  // Of the last step: what it queued, kernels and copies, and the bytes that it read.
+  std::size_t n_commands() const { return commands_.size(); }
+  std::size_t n_staged() const { return n_staged_; }
 
  private:
   struct Command {

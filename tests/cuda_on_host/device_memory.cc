@@ -16,20 +16,29 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kHugePage = std::size_t{2} << 20U;
 
+struct Settings {
+  std::size_t arena_bytes = kArenaBytes;
+  bool leaves_work_undone = false;
+};
+Settings& settings() {
+  static Settings the_settings;
+  return the_settings;
+}
+
 // First fit. Closed to a thread by a memory protection key, which takes a few cycles and concerns
 // this thread alone; to all threads by mprotect where the CPU has no keys.
 class Arena {
  public:
-  Arena() {
-    void* at = mmap(nullptr, kArenaBytes + kHugePage, PROT_NONE,
+  Arena() : bytes_(settings().arena_bytes), is_filled_(!settings().leaves_work_undone) {
+    void* at = mmap(nullptr, bytes_ + kHugePage, PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) std::abort();
     begin_ = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(at) + kHugePage - 1) /
                                           kHugePage * kHugePage);
     // Where there are any: mprotect takes a hundred times longer for small pages.
-    static_cast<void>(madvise(begin_, kArenaBytes, MADV_HUGEPAGE));
+    static_cast<void>(madvise(begin_, bytes_, MADV_HUGEPAGE));
     key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
-    if (key_ >= 0 && pkey_mprotect(begin_, kArenaBytes, PROT_READ | PROT_WRITE, key_) != 0) {
+    if (key_ >= 0 && pkey_mprotect(begin_, bytes_, PROT_READ | PROT_WRITE, key_) != 0) {
       std::abort();
     }
   }
@@ -40,15 +49,19 @@ class Arena {
       if (begin - at >= bytes) break;
       at = begin + size;
     }
-    if (kArenaBytes - at < bytes) return nullptr;
+    if (bytes_ - at < bytes) return nullptr;
     taken_[at] = bytes;
-    std::memset(begin_ + at, 0xff, bytes);
+    if (is_filled_) std::memset(begin_ + at, 0xff, bytes);
     return begin_ + at;
   }
   void give_back(void* data) {
     const auto found =
         taken_.find(static_cast<std::size_t>(static_cast<std::byte*>(data) - begin_));
     if (found == taken_.end()) fail("memory is freed that was not taken");
+    if (!is_filled_) {
+      taken_.erase(found);
+      return;
+    }
     std::byte* begin = begin_ + found->first;
     const std::byte* end = begin + found->second;
     const bool is_whole = std::all_of(end - kAlignment, end,
@@ -59,7 +72,7 @@ class Arena {
   }
   bool has(const void* data, std::size_t bytes) const {
     const auto* at = static_cast<const std::byte*>(data);
-    if (at < begin_ || at >= begin_ + kArenaBytes) return false;
+    if (at < begin_ || at >= begin_ + bytes_) return false;
     auto found = taken_.upper_bound(static_cast<std::size_t>(at - begin_));
     if (found == taken_.begin()) return false;
     --found;
@@ -90,8 +103,10 @@ class Arena {
 
  private:
   void protect(int how) const {
-    if (mprotect(begin_, kArenaBytes, how) != 0) std::abort();
+    if (mprotect(begin_, bytes_, how) != 0) std::abort();
   }
+  std::size_t bytes_;
+  bool is_filled_;  // with NaNs, where nobody uses it
   std::byte* begin_ = nullptr;
   int key_ = -1;
   std::map<std::size_t, std::size_t> taken_;  // offset -> size, with the guard
@@ -104,6 +119,12 @@ Arena& arena() {
 }
 
 }  // namespace
+
+void leave_work_undone(std::size_t arena_bytes) {
+  settings() = {.arena_bytes = arena_bytes, .leaves_work_undone = true};
+}
+std::size_t device_memory_bytes() { return settings().arena_bytes; }
+bool leaves_work_undone() { return settings().leaves_work_undone; }
 
 std::recursive_mutex& runtime_lock() {
   static std::recursive_mutex the_lock;

@@ -8,6 +8,12 @@ namespace longhaul::cuda_on_host {
 
 inline constexpr std::size_t kArenaBytes = std::size_t{1} << 30U;
 
+// For measuring what the host does: from before the first call of CUDA on, GPUs have memory of so
+// many bytes that is never touched, and work that is queued is counted and never done.
+void leave_work_undone(std::size_t arena_bytes);
+bool leaves_work_undone();
+std::size_t device_memory_bytes();
+
 // Of all emulated GPUs: whoever looks at what they have, or does their work, holds it.
 std::recursive_mutex& runtime_lock();
 

@@ -102,7 +102,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
 // --- Memory -------------------------------------------------------------------------------------
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *total = kArenaBytes;
+  *total = device_memory_bytes();
   *free = *total - device_memory_taken();
   return cudaSuccess;
 }

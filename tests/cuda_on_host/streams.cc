@@ -20,6 +20,7 @@ void queue(cudaStream_t stream, const void* kind, std::function<void()> work) {
     stream->captured->nodes.push_back({kind, std::move(work)});
     return;
   }
+  if (leaves_work_undone()) return;
   enqueue(stream, [work = std::move(work)] {
     work();
     return true;

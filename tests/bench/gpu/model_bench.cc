@@ -11,14 +11,11 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/device/gpu_memory.h"
 #include "base/error.h"
 #include "partition/nearest_fit.h"
+#include "tests/bench/gpu/filled_model.h"
 #include "tools/bench/model_work.h"
 #include "tools/bench/shapes.h"
-#include "worker/attention/own_blocks.h"
-#include "worker/logits_reader.h"
-#include "worker/transformer.h"
 #include "worker/worker.h"
 
 namespace longhaul::bench {
@@ -30,20 +27,16 @@ constexpr KvType kCache = KvType::kInt4;
 constexpr std::int64_t kBlockSize = 64;
 constexpr std::uint64_t kSeed = 1;
 
-HeadTable every_other_streaming(const ModelSpec& spec) {
-  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
-  for (std::size_t i = 1; i < roles.roles.size(); i += 2) roles.roles[i] = HeadRole::kStreaming;
-  roles.sink = 128;
-  roles.recent = 256;
-  return duo_attention_heads(spec, roles);
-}
-
-std::vector<std::int32_t> some_tokens(std::int64_t n, std::int64_t vocab_size) {
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(vocab_size));
-  }
-  return tokens;
+FilledModelConfig filled_model(const ModelBenchCase& c) {
+  return {.spec = c.spec,
+          .heads = every_other_streaming(c.spec),
+          .weights = kWeights,
+          .blocks = {.block_size = kBlockSize,
+                     .head_dim = c.spec.head_dim,
+                     .k_type = kCache,
+                     .v_type = kCache},
+          .chunk_len = c.chunk_len,
+          .cache_limit_bytes = c.cache_limit_bytes};
 }
 
 void print(const std::string& line) {
@@ -108,98 +101,6 @@ double bench_prefill(const Rates& rates, const ModelBenchCase& c) {
                     of_all * seconds / bound));
   return seconds;
 }
-
-// The parts of a worker with one sequence, whose caches can be filled without computing what is in
-// them.
-class FilledModel {
- public:
-  explicit FilledModel(const ModelBenchCase& c)
-      : stream_(kGpu.ordinal),
-        n_free_(static_cast<std::int64_t>(stream_.device().free_bytes)),
-        weights_(Weights::synthetic(c.spec, kWeights, kSeed, kGpu)),
-        heads_(every_other_streaming(c.spec)),
-        layout_(heads_, {0, c.spec.n_layers},
-                {.block_size = kBlockSize,
-                 .head_dim = c.spec.head_dim,
-                 .k_type = kCache,
-                 .v_type = kCache}),
-        pool_(layout_.shape(), c.cache_limit_bytes, stream_.ref()),
-        compute_(weights_, stream_.ref()),
-        transformer_(compute_, layout_),
-        own_blocks_(layout_),
-        reader_(compute_),
-        cache_(layout_, pool_) {
-    forward(some_tokens(c.chunk_len, c.spec.vocab_size));  // makes the largest chunk's buffers
-    compute_.times().end_step();
-    stream_.synchronise();
-  }
-
-  // Appends n tokens, at most a chunk, with the keys and values of the first chunk's last layer.
-  // False where there is no memory for them in all caches, which can then not be used any more.
-  bool append(std::int64_t n) {
-    compute_.set_rows(n);
-    const StepBuffers& b = compute_.buffers();
-    const std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
-    const BatchSegment segment = {&cache_, {0, n}, {n_tokens_}};
-    try {
-      for (const LayerId layer : layout_.layer_ids()) {
-        own_blocks_.append(stream_.ref(), layer, {.tokens = tokens, .segments = {&segment, 1}}, b.k,
-                           b.v);
-        cache_.trim(layer, {n_tokens_ + n});
-      }
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kOutOfMemory) throw;
-      return false;
-    }
-    n_tokens_ += n;
-    return true;
-  }
-
-  // One token as the worker decodes it; waits for what comes after it.
-  void decode() {
-    const TensorView<const float, 2> hidden = forward({1});
-    const SamplingParams greedy;
-    const LogitsQuestion question = {
-        .sequence = SequenceId{0}, .sampling = &greedy, .position = {n_tokens_}};
-    std::vector<PickedToken> picked;
-    reader_.answer(hidden, {&question, 1}, picked);
-    compute_.times().end_step();
-  }
-
-  // As attention to the longest history takes it.
-  void reserve_scratch() { stream_.scratch(static_cast<std::size_t>(kConvertedKeysBytes)); }
-
-  std::int64_t n_tokens() const { return n_tokens_; }
-  std::int64_t n_free_at_first() const { return n_free_; }
-  const HeadTable& heads() const { return heads_; }
-  ModelWorkArgs work_args() const {
-    return {
-        weights_.spec(), heads_, kWeights, {kCache, kCache, kBlockSize, weights_.spec().head_dim}};
-  }
-
- private:
-  TensorView<const float, 2> forward(const std::vector<std::int32_t>& tokens) {
-    const auto n = static_cast<std::int64_t>(tokens.size());
-    const BatchSegment segment = {&cache_, {0, n}, {n_tokens_}};
-    const auto hidden = transformer_.forward(
-        {.tokens = tokens, .segments = {&segment, 1}, .wanted = Extent{n - 1, n}});
-    n_tokens_ += n;
-    return hidden;
-  }
-
-  cuda::Stream stream_;
-  std::int64_t n_free_;
-  Weights weights_;
-  HeadTable heads_;
-  CacheLayout layout_;
-  BlockPool pool_;
-  LayerCompute compute_;
-  Transformer transformer_;
-  OwnBlocks own_blocks_;
-  LogitsReader reader_;
-  SequenceCache cache_;
-  std::int64_t n_tokens_ = 0;
-};
 
 double bench_decode(const Rates& rates, const ModelBenchCase& c, FilledModel& model) {
   while (model.n_tokens() < c.document_tokens) {
@@ -272,7 +173,7 @@ ModelBenchResult bench_model(const Rates& rates, const ModelBenchCase& c) {
                   name_of(kWeights), name_of(kCache)));
   ModelBenchResult result;
   result.prefill_seconds = bench_prefill(rates, c);
-  FilledModel model(c);
+  FilledModel model(filled_model(c));
   result.decode_seconds = bench_decode(rates, c, model);
   result.promised_tokens = promised_tokens(c, model);
   result.tokens_that_fit = bench_capacity(c, model, result.promised_tokens);
