@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/sync_file.h"
 
 namespace longhaul {
 namespace {
@@ -148,12 +149,6 @@ void write_all(int descriptor, std::string_view text, const std::filesystem::pat
     }
     text.remove_prefix(static_cast<std::size_t>(written));
   }
-}
-
-void sync_folder_of(const std::filesystem::path& path) {
-  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  const Descriptor descriptor(folder, O_RDONLY | O_DIRECTORY);
-  if (::fsync(descriptor.get()) != 0) throw_errno("cannot sync folder", folder.string());
 }
 
 }  // namespace
@@ -304,12 +299,8 @@ std::filesystem::path partial_path(const std::filesystem::path& path) {
 }
 
 void publish_file(const std::filesystem::path& path) {
-  const std::filesystem::path partial = partial_path(path);
-  {
-    const Descriptor descriptor(partial, O_RDONLY);
-    if (::fsync(descriptor.get()) != 0) throw_errno("cannot sync", partial.string());
-  }
-  if (::rename(partial.c_str(), path.c_str()) != 0) throw_errno("cannot rename to", path.string());
+  sync_file(partial_path(path));
+  rename_partial(path);
   sync_folder_of(path);
 }
 

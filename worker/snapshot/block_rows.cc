@@ -121,6 +121,15 @@ void copy_block_rows(const BlockRowsArgs& args) {
   SideOfBlock(args.shape, args.side, args.slots).to_rows(args.block, args.to);
 }
 
+void prefetch_block_values(const KvBlockShape& shape, KvSide side, const std::byte* block) {
+  constexpr std::size_t kLine = 64;
+  const std::byte* const values = block + side_at(shape, side);
+  const std::size_t n_bytes =
+      static_cast<std::size_t>(shape.block_size) * row_bytes(shape, side, RowPart::kValues);
+  for (std::size_t at = 0; at < n_bytes; at += kLine)
+    __builtin_prefetch(values + at, /*rw=*/0, /*locality=*/2);
+}
+
 void fill_block_rows(const FillBlockArgs& args) {
   check_slots(args.shape, args.slots);
   if (args.part != RowPart::kValues) {

@@ -36,6 +36,10 @@ struct BlockRowsArgs {
 };
 void copy_block_rows(const BlockRowsArgs& args);
 
+// Asks for the memory of one side's values of a block, soon to be copied: blocks lie here and
+// there, and a CPU foresees only what lies in a row.
+void prefetch_block_values(const KvBlockShape& shape, KvSide side, const std::byte* block);
+
 // The other way: rows become the tokens in some slots of one block; its other slots stay as they
 // are. Local.
 struct FillBlockArgs {

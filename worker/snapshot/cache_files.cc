@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/sync_file.h"
 
 namespace longhaul {
 
@@ -30,6 +32,28 @@ std::string_view role_name(HeadKind kind) {
       return "window";
   }
   throw Error(ErrorCode::kInternal, "a role without a name");
+}
+
+void sync_part_file(const SavedSequence& saved, std::int64_t part) {
+  const fs::path path = saved.part_path(part);
+  sync_file(path);
+  sync_folder_of(path);
+}
+
+void publish_master_file(const SavedSequence& saved, std::span<const WrittenFile> parts) {
+  try {
+    rename_partial(saved.master_path());
+  } catch (...) {
+    drop_master_file(saved, parts);
+    throw;
+  }
+  sync_folder_of(saved.master_path());
+}
+
+void drop_master_file(const SavedSequence& saved, std::span<const WrittenFile> parts) {
+  std::error_code ignored;
+  fs::remove(partial_path(saved.master_path()), ignored);
+  for (const WrittenFile& part : parts) fs::remove(saved.folder / part.name, ignored);
 }
 
 void remove_saved(const fs::path& folder, const std::string& name) {

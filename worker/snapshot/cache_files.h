@@ -83,15 +83,23 @@ struct PartRest {
   std::vector<SavedQueries> queries = {};   // on one rank of each layer
 };
 
-// Writes one rank's part: to a temporary name, synced, renamed, the folder synced. Throws kIo with
-// file and remedy; nothing is left behind then.
+// Writes one rank's part: to a temporary name, renamed. It may not outlast a crash, and nothing may
+// name it, before sync_part_file() has returned. Throws kIo with file and remedy; nothing is left
+// behind then.
 WrittenFile write_part_file(const SavedSequence& saved, std::int64_t part,
                             std::span<const HeadPiece> pieces, const PartRest& rest = {});
 
-// Writes the master over the earlier parts and these, which are complete and can be read here; in
-// the same manner, and in the place of an earlier master. Throws kInternal when the parts together
-// lack tokens that a head keeps, or hold some twice; these parts are removed when it fails.
+void sync_part_file(const SavedSequence& saved, std::int64_t part);
+
+// Writes the master over the earlier parts and these, which are complete and can be read here: to a
+// temporary name, synced. Throws kInternal when the parts together lack tokens that a head keeps,
+// or hold some twice; these parts are removed when it fails.
 void write_master_file(const SavedSequence& saved, std::span<const WrittenFile> parts);
+// Gives it its name, in the place of an earlier master, when it and all parts are on the disk: from
+// then on, after a crash too, the document is saved. These parts are removed when it gets no name.
+void publish_master_file(const SavedSequence& saved, std::span<const WrittenFile> parts);
+// Removes a master that has not got its name, and these parts.
+void drop_master_file(const SavedSequence& saved, std::span<const WrittenFile> parts);
 
 // True when the master is there with this content_id and all its parts are whole; false when there
 // is no master, one of another format version, or one of this content whose parts are damaged.

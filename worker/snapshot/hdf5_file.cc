@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <system_error>
 
 #include "base/direct_file.h"
 #include "base/error.h"
@@ -118,7 +119,20 @@ void Hdf5File::fail(std::string_view what) const {
 
 void Hdf5File::close() {
   check(H5Fflush(id_, H5F_SCOPE_LOCAL), "cannot write");
+  const auto n = static_cast<std::uintmax_t>(n_bytes());
   check(H5Fclose(id_.release()), "cannot close");
+  // Whoever writes apart from HDF5 may have taken space beforehand.
+  std::error_code error;
+  const std::uintmax_t n_now = std::filesystem::file_size(path_, error);
+  if (!error && n_now > n) std::filesystem::resize_file(path_, n, error);
+  if (error)
+    throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}", path_, error.message()));
+}
+
+std::int64_t Hdf5File::n_bytes() const {
+  hsize_t n = 0;
+  check(H5Fget_filesize(id_, &n), "cannot write");
+  return static_cast<std::int64_t>(n);
 }
 
 Hdf5Id Hdf5File::make_group(const std::string& name) const {

@@ -66,8 +66,11 @@ class Hdf5File {
     if (result < 0) fail(what);
     return result;
   }
-  // Everything is on its way to the system; throws if that failed. No other id may be open.
+  // Everything is on its way to the system, and the file no longer than HDF5 made it; throws if
+  // that failed. No other id may be open.
   void close();
+  // Bytes of the file as HDF5 has laid it out so far.
+  std::int64_t n_bytes() const;
 
   // --- Writing ---
 

@@ -1,10 +1,6 @@
 #include "worker/snapshot/in_parallel.h"
 
 #include <algorithm>
-#include <exception>
-#include <mutex>
-#include <thread>
-#include <vector>
 
 namespace longhaul {
 
@@ -12,33 +8,65 @@ int n_file_threads() {
   return std::clamp(4 * static_cast<int>(std::thread::hardware_concurrency()), 4, 8);
 }
 
-void in_parallel(std::int64_t n, const std::function<void(std::int64_t, Piece&)>& work) {
-  std::mutex mutex;  // guards what follows
-  std::int64_t n_begun = 0;
-  std::exception_ptr failure;
-  const auto run = [&] {
-    Piece buffer;
-    for (;;) {
-      std::int64_t i = 0;
-      {
-        const std::lock_guard lock(mutex);
-        if (failure || n_begun == n) return;
-        i = n_begun++;
-      }
-      try {
-        work(i, buffer);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-      }
-    }
-  };
+PieceThreads::~PieceThreads() {
   {
-    std::vector<std::jthread> threads;
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(n, n_file_threads()); ++i)
-      threads.emplace_back(run);
+    const std::lock_guard lock(mutex_);
+    n_allowed_ = n_begun_;
   }
-  if (failure) std::rethrow_exception(failure);
+  join();
+}
+
+void PieceThreads::allow(std::int64_t n) {
+  {
+    const std::lock_guard lock(mutex_);
+    n_allowed_ = n;
+  }
+  changed_.notify_all();
+  const auto n_threads = static_cast<std::size_t>(std::min<std::int64_t>(n, n_file_threads()));
+  while (threads_.size() < n_threads) threads_.emplace_back([this] { run(); });
+}
+
+void PieceThreads::finish() {
+  join();
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void PieceThreads::join() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_complete_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void PieceThreads::run() {
+  Piece buffer;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return failure_ || is_complete_ || n_begun_ < n_allowed_; });
+    if (failure_ || n_begun_ >= n_allowed_) return;
+    const std::int64_t i = n_begun_++;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      work_(i, buffer);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    if (failure && !failure_) {
+      failure_ = failure;
+      changed_.notify_all();
+    }
+  }
+}
+
+void in_parallel(std::int64_t n, const std::function<void(std::int64_t, Piece&)>& work) {
+  PieceThreads threads(work);
+  threads.allow(n);
+  threads.finish();
 }
 
 }  // namespace longhaul

@@ -2,9 +2,14 @@
 // to what measures it (tools/bench).
 #pragma once
 #include <algorithm>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 #include "base/host_memory.h"
 
@@ -35,8 +40,37 @@ class Piece {
   std::size_t size_ = 0;
 };
 
-// Calls work(i, buffer) for each i of [0, n) on threads, begun in order; each thread uses its
-// buffer again. Blocks; throws the first exception when all threads have ended.
+// Calls work(i, buffer) for each i from 0 on, on threads, begun in order, while its owner still
+// finds out what there is to do; each thread uses its buffer again.
+class PieceThreads {
+ public:
+  using Work = std::function<void(std::int64_t, Piece&)>;
+  explicit PieceThreads(Work work) : work_(std::move(work)) {}
+  // What no thread has begun is left out.
+  ~PieceThreads();
+  PieceThreads(const PieceThreads&) = delete;
+  PieceThreads& operator=(const PieceThreads&) = delete;
+
+  // Those below `n` may be begun. Does not block.
+  void allow(std::int64_t n);
+  // Blocks until all that are allowed are done; throws the first exception.
+  void finish();
+
+ private:
+  void run();
+  void join();
+
+  Work work_;
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::int64_t n_allowed_ = 0;
+  std::int64_t n_begun_ = 0;
+  bool is_complete_ = false;  // no more will be allowed
+  std::exception_ptr failure_;
+};
+
+// Of [0, n). Blocks; throws the first exception when all threads have ended.
 void in_parallel(std::int64_t n, const std::function<void(std::int64_t, Piece&)>& work);
 
 }  // namespace longhaul

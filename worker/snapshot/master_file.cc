@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/sync_file.h"
 #include "worker/snapshot/cache_files.h"
 #include "worker/snapshot/chunk_table.h"
 #include "worker/snapshot/file_layout.h"
@@ -281,7 +282,7 @@ bool holds_the_same(const SavedSequence& saved) {
 }  // namespace
 
 void write_master_file(const SavedSequence& saved, std::span<const WrittenFile> parts) {
-  const fs::path path = saved.master_path();
+  const fs::path path = partial_path(saved.master_path());
   std::vector<WrittenFile> all(saved.earlier_parts.begin(), saved.earlier_parts.end());
   all.insert(all.end(), parts.begin(), parts.end());
   try {
@@ -289,12 +290,10 @@ void write_master_file(const SavedSequence& saved, std::span<const WrittenFile> 
       const Hdf5Lock lock;
       MasterWriter(saved, all).write();
     }
-    seal_file(partial_path(path));
-    publish_file(path);
+    seal_file(path);
+    sync_file(path);
   } catch (...) {
-    std::error_code ignored;
-    fs::remove(partial_path(path), ignored);
-    for (const WrittenFile& part : parts) fs::remove(saved.folder / part.name, ignored);
+    drop_master_file(saved, parts);
     throw;
   }
 }

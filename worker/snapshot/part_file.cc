@@ -2,13 +2,14 @@
 // answers also the last hidden row.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
 #include "base/device/device_memory.h"
+#include "base/direct_file.h"
 #include "base/direct_output.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/sync_file.h"
 #include "worker/snapshot/block_rows.h"
 #include "worker/snapshot/cache_files.h"
 #include "worker/snapshot/chunk_table.h"
@@ -68,19 +69,15 @@ class PartWriter {
  public:
   PartWriter(const SavedSequence& saved, Hdf5File& file) : saved_(saved), file_(file) {}
 
-  // HDF5 gives all chunks their places; threads then make them and write them there.
+  // HDF5 gives one chunk after the other its place; threads make them meanwhile and write them
+  // there.
   void write(std::span<const HeadPiece> pieces) {
     const BlocksOnHost on_host(saved_, pieces);
     std::vector<HeadRows> heads;
     for (std::size_t i = 0; i < pieces.size(); ++i)
       heads.push_back(rows_of(pieces[i], on_host.blocks(i)));
-    std::vector<Place> places;  // of all chunks, in the order of the file
-    for (const HeadRows& head : heads) {
-      begin_head(head);
-      for (const HeadRows::Set& set : head.sets) reserve_set(head, set, places);
-    }
     try {
-      fill(places);
+      write_heads(heads);
     } catch (...) {
       file_.abandon();
       throw;
@@ -110,7 +107,6 @@ class PartWriter {
     const HeadRows* head = nullptr;
     const HeadRows::Set* set = nullptr;
     const RowChunk* rows = nullptr;
-    std::size_t chunk = 0;  // of chunks_
   };
 
   HeadRows rows_of(const HeadPiece& piece, std::span<const KvBlockRef> blocks) const {
@@ -138,7 +134,54 @@ class PartWriter {
     if (!piece.attention.empty()) write_attention(file_, path, piece.attention, piece.positions);
   }
 
-  void reserve_set(const HeadRows& head, const HeadRows::Set& set, std::vector<Place>& places) {
+  void write_heads(std::span<const HeadRows> heads) {
+    std::vector<Place> places;  // of all chunks, in the order of the file
+    std::int64_t n_bytes = file_.n_bytes();
+    for (const HeadRows& head : heads) {
+      for (const HeadRows::Set& set : head.sets) {
+        for (const RowChunk& rows : set.chunks) {
+          places.push_back({&head, &set, &rows});
+          n_bytes += bytes_on_disk(set, rows);
+        }
+      }
+    }
+    // Threads find what they are allowed to work on where it is: nothing moves from here on.
+    const std::size_t n_before = chunks_.size();
+    chunks_.resize(n_before + places.size());
+    const std::span<SavedChunk> chunks = std::span(chunks_).subspan(n_before);
+    DirectOutput out(file_.path());
+    out.reserve(n_bytes);
+    PieceThreads threads([&](std::int64_t i, Piece& bytes) {
+      const auto at = static_cast<std::size_t>(i);
+      write_chunk(places[at], chunks[at], bytes, out);
+    });
+    std::size_t n_reserved = 0;
+    for (const HeadRows& head : heads) {
+      begin_head(head);
+      for (const HeadRows::Set& set : head.sets) {
+        reserve_set(head, set, chunks.subspan(n_reserved, set.chunks.size()));
+        n_reserved += set.chunks.size();
+      }
+      threads.allow(static_cast<std::int64_t>(n_reserved));
+    }
+    threads.finish();
+    out.finish();
+  }
+
+  // With the checksum, and up to where the next one may begin.
+  std::int64_t bytes_on_disk(const HeadRows::Set& set, const RowChunk& rows) const {
+    constexpr std::size_t kSector = DirectFile::kSectorBytes;
+    const std::size_t n_bytes = chunk_bytes(saved_.shape, set.set, rows);
+    return static_cast<std::int64_t>((n_bytes + kSector - 1) / kSector * kSector);
+  }
+
+  void write_chunk(const Place& place, SavedChunk& chunk, Piece& bytes, DirectOutput& out) const {
+    make_chunk(saved_.shape, place.set->set, place.head->runs, *place.rows, bytes);
+    chunk.tag = tag_of(bytes);
+    out.write(chunk.offset, bytes);
+  }
+
+  void reserve_set(const HeadRows& head, const HeadRows::Set& set, std::span<SavedChunk> chunks) {
     const auto [side, part] = set.set;
     const Hdf5Id dataset = file_.make_rows(
         {.name = head_path(head.piece->layer, head.piece->kv_head) + "/" + dataset_name(side, part),
@@ -147,31 +190,16 @@ class PartWriter {
          .n_columns = part == RowPart::kValues ? row_elements(saved_.shape, side, part) : 0,
          .chunk_rows = set.chunks.front().chunk_rows});
     describe_rows(file_, dataset, saved_, side, part);
-    for (const RowChunk& rows : set.chunks) {
+    for (std::size_t i = 0; i < set.chunks.size(); ++i) {
+      const RowChunk& rows = set.chunks[i];
       const auto n_bytes = static_cast<std::int64_t>(chunk_bytes(saved_.shape, set.set, rows));
-      places.push_back({&head, &set, &rows, chunks_.size()});
-      chunks_.push_back({.layer = head.piece->layer,
-                         .kv_head = head.piece->kv_head,
-                         .set = set.set,
-                         .rows = rows.rows,
-                         .offset = file_.reserve_chunk(dataset, rows.rows.begin, n_bytes),
-                         .n_bytes = n_bytes});
+      chunks[i] = {.layer = head.piece->layer,
+                   .kv_head = head.piece->kv_head,
+                   .set = set.set,
+                   .rows = rows.rows,
+                   .offset = file_.reserve_chunk(dataset, rows.rows.begin, n_bytes),
+                   .n_bytes = n_bytes};
     }
-  }
-
-  void fill(std::span<const Place> places) {
-    std::int64_t end = 0;
-    for (const SavedChunk& chunk : chunks_) end = std::max(end, chunk.offset + chunk.n_bytes);
-    DirectOutput out(file_.path());
-    out.reserve(end);
-    in_parallel(static_cast<std::int64_t>(places.size()), [&](std::int64_t i, Piece& bytes) {
-      const Place& place = places[static_cast<std::size_t>(i)];
-      make_chunk(saved_.shape, place.set->set, place.head->runs, *place.rows, bytes);
-      SavedChunk& chunk = chunks_[place.chunk];
-      chunk.tag = tag_of(bytes);
-      out.write(chunk.offset, bytes);
-    });
-    out.finish();
   }
 
   // Heads that hold the same positions share one data set.
@@ -246,7 +274,7 @@ WrittenFile write_part_file(const SavedSequence& saved, std::int64_t part,
     WrittenFile written{.name = path.filename().string(),
                         .n_bytes = static_cast<std::int64_t>(fs::file_size(partial)),
                         .sha256_between = sha256_between(partial, bytes_of(chunks, 0))};
-    publish_file(path);
+    rename_partial(path);
     return written;
   } catch (...) {
     std::error_code ignored;

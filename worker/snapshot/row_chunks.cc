@@ -44,8 +44,11 @@ void make_chunk(const KvBlockShape& shape, RowSet set, std::span<const BlockRun>
   std::byte* row = to.data();
   std::int64_t skip = chunk.first_in_run;
   std::int64_t n_left = chunk.rows.size();
+  constexpr std::size_t kAhead = 2;  // blocks: enough time for memory, few enough for the cache
   for (std::size_t i = chunk.first_run; n_left > 0; ++i, skip = 0) {
     const BlockRun& run = runs[i];
+    if (set.part == RowPart::kValues && i + kAhead < runs.size())
+      prefetch_block_values(shape, set.side, runs[i + kAhead].block);
     const std::int64_t begin = run.slots.begin + skip;
     const std::int64_t n = std::min(n_left, run.slots.end - begin);
     copy_block_rows({.shape = shape,

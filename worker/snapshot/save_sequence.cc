@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -219,6 +220,7 @@ struct SaveUnderWay::State {
   std::optional<FrozenCache> frozen;
   std::thread writer;
   WrittenFile part;
+  std::future<void> synced;    // the part, valid where it was written
   std::exception_ptr failure;  // of writing
 
   explicit State(const SaveSequenceArgs& args)
@@ -235,12 +237,39 @@ struct SaveUnderWay::State {
   void write(std::span<const HeadPiece> pieces, const PartRest& rest) noexcept {
     try {
       part = write_part_file(saved, comm.rank(), pieces, rest);
+      synced = std::async(std::launch::async, [this] { sync_part_file(saved, comm.rank()); });
     } catch (...) {
       failure = std::current_exception();
     }
   }
   void join() {
     if (writer.joinable()) writer.join();
+  }
+
+  // Collective. All parts become the document's, or none: then what was written is removed.
+  std::vector<WrittenFile> make_document() {
+    std::vector<WrittenFile> parts;
+    const bool is_first = comm.rank() == 0;
+    try {
+      agree_on(comm, [&] {
+        if (failure) std::rethrow_exception(failure);
+      });
+      parts = gather(comm, part);
+      // The master is made while the parts go to the disk; it gets its name when all are there.
+      agree_on(comm, [&] {
+        if (is_first) write_master_file(saved, parts);
+        synced.get();
+      });
+    } catch (...) {
+      std::error_code ignored;
+      fs::remove(saved.part_path(comm.rank()), ignored);
+      if (is_first) drop_master_file(saved, parts);
+      throw;
+    }
+    agree_on(comm, [&] {
+      if (is_first) publish_master_file(saved, parts);
+    });
+    return parts;
   }
 };
 
@@ -283,20 +312,7 @@ void SaveUnderWay::finish() {
   s.join();
   s.frozen.reset();
   if (s.preparation.is_wanted) {
-    try {
-      agree_on(s.comm, [&] {
-        if (s.failure) std::rethrow_exception(s.failure);
-      });
-    } catch (...) {
-      std::error_code ignored;
-      fs::remove(s.saved.part_path(s.comm.rank()), ignored);
-      throw;
-    }
-    std::vector<WrittenFile> parts = gather(s.comm, s.part);
-    // If it fails it removes these parts.
-    agree_on(s.comm, [&] {
-      if (is_first) write_master_file(s.saved, parts);
-    });
+    std::vector<WrittenFile> parts = s.make_document();
     parts.insert(parts.end(), s.earlier_parts.begin(), s.earlier_parts.end());
     if (is_first) remove_parts_but(s.saved.folder, s.saved.name, parts);
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 
 #include "base/error.h"
@@ -70,6 +71,28 @@ TEST_F(CacheFiles, TheSameCachesGiveTheSamePart) {
   const std::string bytes = read_file(saved_.part_path(0), std::size_t{1} << 30);
   EXPECT_EQ(write_part_file(saved_, 0, caches_.pieces(0)), first);
   EXPECT_EQ(read_file(saved_.part_path(0), std::size_t{1} << 30), bytes);
+}
+
+// Space is taken before it is known how much HDF5 lays out.
+TEST_F(CacheFiles, APartEndsWhereHdf5Says) {
+  write_part_file(saved_, 0, caches_.pieces(0));
+  const std::string bytes = read_file(saved_.part_path(0), std::size_t{1} << 30);
+  constexpr std::size_t kEndInSuperblock = 40;
+  std::uint64_t end = 0;
+  std::memcpy(&end, bytes.data() + kEndInSuperblock, sizeof(end));
+  EXPECT_EQ(bytes.size(), end);
+}
+
+TEST_F(CacheFiles, AreThereOnceTheMasterHasItsName) {
+  std::vector<WrittenFile> parts;
+  for (const int rank : {0, 1, 2})
+    parts.push_back(write_part_file(saved_, rank, caches_.pieces(rank)));
+  write_master_file(saved_, parts);
+  EXPECT_FALSE(is_saved(saved_));
+  drop_master_file(saved_, parts);
+  EXPECT_TRUE(files().empty());
+  EXPECT_THAT(message_of(ErrorCode::kIo, [&] { publish_master_file(saved_, parts); }),
+              HasSubstr("cannot rename"));
 }
 
 TEST_F(CacheFiles, KnowWhenTheyAreThere) {

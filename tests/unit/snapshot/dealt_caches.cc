@@ -123,6 +123,7 @@ void DealtCaches::save(const SavedSequence& saved) const {
   for (int rank = 0; rank < spec_.n_ranks; ++rank)
     parts.push_back(write_part_file(saved, rank, pieces(rank)));
   write_master_file(saved, parts);
+  publish_master_file(saved, parts);
 }
 
 void DealtCaches::write_expectation(const fs::path& folder) const {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <vector>
 
 #include "tests/support/random.h"
 #include "worker/snapshot/fletcher32.h"
@@ -23,6 +24,37 @@ TEST(InParallel, EachIsDoneOnce) {
   std::vector<std::atomic<int>> done(300);
   in_parallel(300, [&](std::int64_t i, Piece&) { ++done[static_cast<std::size_t>(i)]; });
   for (const auto& n : done) EXPECT_EQ(n, 1);
+}
+
+TEST(PieceThreads, WorkOnWhatIsAllowedOneByOne) {
+  std::vector<std::atomic<int>> done(100);
+  std::vector<std::int64_t> given(done.size());  // just before each is allowed
+  PieceThreads threads([&](std::int64_t i, Piece&) {
+    const auto at = static_cast<std::size_t>(i);
+    done[at] += static_cast<int>(given[at]);
+  });
+  for (std::size_t i = 0; i < done.size(); ++i) {
+    given[i] = static_cast<std::int64_t>(i) + 1;
+    threads.allow(static_cast<std::int64_t>(i) + 1);
+  }
+  threads.finish();
+  for (std::size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i], static_cast<int>(i) + 1);
+}
+
+TEST(PieceThreads, AFailureIsThrownAtTheEnd) {
+  PieceThreads threads([](std::int64_t, Piece&) { throw std::runtime_error("bad"); });
+  for (std::int64_t n = 1; n < 20; ++n) threads.allow(n);
+  EXPECT_THROW(threads.finish(), std::runtime_error);
+}
+
+TEST(PieceThreads, WithoutAnEndLeaveTheRestOut) {
+  std::atomic<int> n_done = 0;
+  {
+    PieceThreads threads([&](std::int64_t, Piece&) { ++n_done; });
+    threads.allow(1000);
+  }
+  EXPECT_LE(n_done, 1000);
+  PieceThreads idle([](std::int64_t, Piece&) {});
 }
 
 // The definition, a word at a time.
