@@ -17,6 +17,7 @@
 #include "worker/snapshot/file_layout.h"
 #include "worker/snapshot/file_stretches.h"
 #include "worker/snapshot/in_parallel.h"
+#include "worker/snapshot/pages_to_fill.h"
 
 namespace longhaul {
 namespace {
@@ -61,9 +62,17 @@ class BetweenHash {
   std::int64_t n_added_ = 0;
 };
 
+PagesToFill pages_of(const FillFromChunksArgs& args) {
+  std::vector<std::byte*> blocks;
+  for (const auto& [head, of_head] : args.blocks) {
+    for (const BlockToFill& block : of_head) blocks.push_back(block.data);
+  }
+  return {std::move(blocks), args.shape.bytes()};
+}
+
 class ChunkReader {
  public:
-  explicit ChunkReader(FillFromChunksArgs args) : args_(std::move(args)) {
+  explicit ChunkReader(FillFromChunksArgs args) : args_(std::move(args)), pages_(pages_of(args_)) {
     std::vector<std::vector<const SavedChunk*>> of_file(args_.header.parts.size());
     for (const SavedChunk& chunk : args_.index.chunks) {
       const auto file = static_cast<std::size_t>(chunk.file);
@@ -143,6 +152,7 @@ class ChunkReader {
             "a chunk of saved rows is too short");
     for (const RowsToBlock& rows : rows_of(chunk)) {
       const auto at = static_cast<std::size_t>(rows.rows.begin - chunk.rows.begin) * n_row_bytes;
+      pages_.take(rows.block);
       const std::lock_guard lock(locks_.of(rows.block));
       fill_block_rows({.shape = args_.shape,
                        .side = chunk.set.side,
@@ -154,6 +164,7 @@ class ChunkReader {
   }
 
   FillFromChunksArgs args_;
+  PagesToFill pages_;
   std::deque<File> files_;     // as /files has them
   std::vector<Place> places_;  // by file and place
   BlockLocks locks_;

@@ -28,7 +28,8 @@ void check_fits(const RestoreSequenceArgs& args, const SavedHeader& header) {
     if (saved != now) differences.push_back(fmt::format("{} {} (this run: {})", what, saved, now));
   };
   compare("content", header.content_id, command.content_id);
-  if (header.n_tokens < command.n_tokens || !keeps_beginnings(header))
+  const bool is_beginning = command.n_tokens < header.n_tokens;
+  if (!is_beginning || !keeps_beginnings(header))
     compare("tokens", header.n_tokens, command.n_tokens);
   compare("layers", header.n_layers, args.spec.n_layers);
   compare("KV heads", header.n_kv_heads, args.spec.n_kv_heads);

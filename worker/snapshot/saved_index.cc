@@ -28,7 +28,7 @@ class IndexReader {
       of_head.back().n_rows += chunk.rows.size();
     }
     for (const auto& [head, of_head] : rows)
-      index.heads[head] = pieces(positions_of(head.first, head.second), of_head);
+      index.heads[head] = pieces_of(head.first, head.second, of_head);
     return index;
   }
 
@@ -36,6 +36,7 @@ class IndexReader {
   struct FileRows {
     std::int64_t file = 0;
     std::int64_t n_rows = 0;
+    auto operator<=>(const FileRows&) const = default;
   };
 
   void require_sane(bool ok) const {
@@ -44,18 +45,22 @@ class IndexReader {
                 fmt::format("{}: its tables do not fit one another", header_.master.string()));
   }
 
-  const std::vector<std::int64_t>& positions_of(LayerId layer, KvHeadId kv_head) {
+  // Heads with the same rows share the data set of their positions, which is read once.
+  const std::vector<SavedIndex::PieceRuns>& pieces_of(LayerId layer, KvHeadId kv_head,
+                                                      const std::vector<FileRows>& of_head) {
     const Hdf5Id dataset = file_.open_dataset(head_path(layer, kv_head) + "/positions");
     H5O_info_t info{};
     file_.check(H5Oget_info2(dataset, &info, H5O_INFO_BASIC), "cannot read");
-    const auto [known, is_new] = positions_.try_emplace(info.addr);
-    if (is_new) {
-      known->second.resize(static_cast<std::size_t>(file_.shape(dataset).at(0)));
-      file_.check(
-          H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, known->second.data()),
-          "cannot read");
-    }
+    const auto [known, is_new] = known_.try_emplace({info.addr, of_head});
+    if (is_new) known->second = pieces(positions_in(dataset), of_head);
     return known->second;
+  }
+
+  std::vector<std::int64_t> positions_in(const Hdf5Id& dataset) const {
+    std::vector<std::int64_t> positions(static_cast<std::size_t>(file_.shape(dataset).at(0)));
+    file_.check(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, positions.data()),
+                "cannot read");
+    return positions;
   }
 
   std::vector<SavedIndex::PieceRuns> pieces(const std::vector<std::int64_t>& positions,
@@ -82,7 +87,9 @@ class IndexReader {
 
   const SavedHeader& header_;
   Hdf5File file_;
-  std::map<std::uint64_t, std::vector<std::int64_t>> positions_;  // by their place in the file
+  // By the place of the positions in the file.
+  std::map<std::pair<std::uint64_t, std::vector<FileRows>>, std::vector<SavedIndex::PieceRuns>>
+      known_;
 };
 
 }  // namespace

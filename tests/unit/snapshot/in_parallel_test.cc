@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <vector>
 
 #include "tests/support/random.h"
 #include "worker/snapshot/fletcher32.h"
+#include "worker/snapshot/pages_to_fill.h"
 
 namespace longhaul {
 namespace {
@@ -55,6 +57,25 @@ TEST(PieceThreads, WithoutAnEndLeaveTheRestOut) {
   }
   EXPECT_LE(n_done, 1000);
   PieceThreads idle([](std::int64_t, Piece&) {});
+}
+
+// Of blocks that lie in one page, in two, and far from each other.
+TEST(PagesToFill, AreThereWithWhatTheyHeld) {
+  constexpr std::size_t kBlock = 300'000;
+  HostMemory memory(6 * kHugePageBytes);
+  std::fill_n(memory.data() + kHugePageBytes, kBlock, std::byte{7});
+  std::vector<std::byte*> blocks;
+  for (const std::size_t at : {4 * kHugePageBytes, std::size_t{0}, kHugePageBytes, kBlock,
+                               2 * kHugePageBytes - kBlock / 2})
+    blocks.push_back(memory.data() + at);
+  PagesToFill pages(blocks, kBlock);
+  in_parallel(20, [&](std::int64_t i, Piece&) {
+    pages.take(blocks[static_cast<std::size_t>(i) % blocks.size()]);
+  });
+  for (std::byte* const block : blocks) {
+    const std::byte held = block == memory.data() + kHugePageBytes ? std::byte{7} : std::byte{0};
+    EXPECT_EQ(std::count(block, block + kBlock, held), static_cast<std::ptrdiff_t>(kBlock));
+  }
 }
 
 // The definition, a word at a time.
