@@ -125,7 +125,7 @@ struct WeightView {
   Int4Layout int4 = {};
   const std::uint16_t* group_scales = nullptr;  // f16 [panels, groups of stride(), kInt8Panel]
   std::int64_t first_input = 0;  // of the first group, where `data` is: input 0. Of fp8: of the
-                                 // first block, and `data` is where input 0 is
+                                 // first block, and `data` is where input 0 is; 0 in one block
   // Of fp8 weights only:
   Fp8Layout fp8 = {};
   const float* block_scales = nullptr;  // [blocks of outputs, scale_stride], from the first blocks
@@ -166,9 +166,11 @@ struct WeightView {
     if (!is_integer(dtype)) {
       out.data = at(extent.begin);
       if (dtype == DType::kF8E4m3) {
-        const std::int64_t block = (first_input + extent.begin) / fp8.block_in;
+        const std::int64_t begin = first_input + extent.begin;
+        const std::int64_t block = begin / fp8.block_in;
+        const bool within_block = (first_input + extent.end - 1) / fp8.block_in == block;
         out.block_scales = block_scales + block;
-        out.first_input = first_input + extent.begin - block * fp8.block_in;
+        out.first_input = within_block ? 0 : begin - block * fp8.block_in;
       }
       return out;
     }

@@ -142,6 +142,22 @@ TEST_P(Fp8Linear, SlicesMatchTheReference) {
   }
 }
 
+// Rows with one scale each, as published files have them, may be cut as if they began at the slice.
+TEST_P(Fp8Linear, ASliceWithinABlockSkipsNothing) {
+  Random random(base_seed());
+  const Fp8Operands o({3, 20, 400, {1, 448}}, random);
+  const WeightView slice = o.weight.inputs({130, 390}).inputs({10, 210});
+  EXPECT_EQ(slice.first_input, 0);
+  EXPECT_EQ(o.weight.inputs({0, 400}).inputs({140, 340}).first_input, 0);
+  const std::vector<float> x = random.normals(3 * 200);
+  const auto want = reference::linear(widened(x), exact_weights(slice), slice.n_in);
+  for (const LinearPath path : kPaths)
+    EXPECT_TRUE(close(product(3, x.data(), slice, path), want, operator_tolerance(DType::kF32)))
+        << name_of(path);
+  const Fp8Operands blocks({3, 20, 400}, random);
+  EXPECT_EQ(blocks.weight.inputs({100, 200}).first_input, 100);
+}
+
 // A rank's outputs have the bits of the whole, and a row those that it has beside any others.
 TEST_P(Fp8Linear, BitsDependOnThePathAlone) {
   Random random(base_seed());

@@ -19,7 +19,7 @@ namespace longhaul::test {
 namespace {
 
 constexpr std::int64_t kRows = 150;
-constexpr std::int64_t kHeads = 3;
+constexpr std::int64_t kMergeHeads = 3;
 constexpr std::int64_t kMergeDim = 16;
 
 // Tokens of one sequence, of which a head merges about so many.
@@ -27,9 +27,9 @@ struct MergeProblem {
   MergeProblem(double share, std::int64_t window_, double init_val_)
       : window(window_), init_val(init_val_) {
     Random random(base_seed() + static_cast<std::uint64_t>(100 * share));
-    k = random.normals(kRows * kHeads * kMergeDim);
-    v = random.normals(kRows * kHeads * kMergeDim);
-    for (std::int64_t i = 0; i < kRows * kHeads; ++i) {
+    k = random.normals(kRows * kMergeHeads * kMergeDim);
+    v = random.normals(kRows * kMergeHeads * kMergeDim);
+    for (std::int64_t i = 0; i < kRows * kMergeHeads; ++i) {
       weights.push_back(static_cast<float>(random.uniform(0.1, 1)));
       const double away = random.uniform(0.1, 1);
       k[static_cast<std::size_t>((i + 1) * kMergeDim - 1)] =
@@ -37,10 +37,10 @@ struct MergeProblem {
     }
   }
   TensorView<float, 3> view(std::vector<float>& x) const {
-    return {x.data(), {kRows, kHeads, kMergeDim}};
+    return {x.data(), {kRows, kMergeHeads, kMergeDim}};
   }
   TensorView<const float, 2> weight_rows(Extent rows) const {
-    return {weights.data() + rows.begin * kHeads, {rows.size(), kHeads}};
+    return {weights.data() + rows.begin * kMergeHeads, {rows.size(), kMergeHeads}};
   }
 
   // k and v after so many tokens at a time.
@@ -68,15 +68,16 @@ struct MergeProblem {
   std::vector<double> by_running_sums() const {
     const std::size_t n = k.size();
     std::vector<double> out(2 * n);
-    for (std::int64_t head = 0; head < kHeads; ++head) {
+    for (std::int64_t head = 0; head < kMergeHeads; ++head) {
       std::vector<double> sums(2 * kMergeDim + 1);
       std::deque<std::vector<double>> ring;
       std::int64_t length = 0;
       for (std::int64_t t = 0; t < kRows; ++t) {
-        const auto first = static_cast<std::size_t>((t * kHeads + head) * kMergeDim);
+        const auto first = static_cast<std::size_t>((t * kMergeHeads + head) * kMergeDim);
         const double b =
             t > 0 && static_cast<double>(k[first + kMergeDim - 1]) - init_val > 0 ? 1 : 0;
-        const auto w = static_cast<double>(weights[static_cast<std::size_t>(t * kHeads + head)]);
+        const auto w =
+            static_cast<double>(weights[static_cast<std::size_t>(t * kMergeHeads + head)]);
         std::vector<double> token;
         for (std::size_t d = 0; d < kMergeDim; ++d)
           token.push_back(d + 1 < kMergeDim ? w * static_cast<double>(k[first + d]) : 0);
@@ -154,14 +155,14 @@ TEST(OwnKeys, AreAttendedToAsIfABlockHeldThem) {
   for (const KvType type : {KvType::kF32, KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
     const KvBlockShape shape{16, kMergeDim, type, type};
     Random random(base_seed());
-    const std::vector<float> k = random.normals(kRows * kHeads * kMergeDim);
-    const std::vector<float> v = random.normals(kRows * kHeads * kMergeDim);
-    const std::vector<float> q = random.normals(kRows * kHeads * kGroup * kMergeDim);
-    const TensorView<const float, 3> keys(k.data(), {kRows, kHeads, kMergeDim});
-    const TensorView<const float, 3> values(v.data(), {kRows, kHeads, kMergeDim});
-    const TensorView<const float, 3> queries(q.data(), {kRows, kHeads * kGroup, kMergeDim});
-    SoftmaxState got(kRows, kHeads * kGroup, kMergeDim);
-    SoftmaxState want(kRows, kHeads * kGroup, kMergeDim);
+    const std::vector<float> k = random.normals(kRows * kMergeHeads * kMergeDim);
+    const std::vector<float> v = random.normals(kRows * kMergeHeads * kMergeDim);
+    const std::vector<float> q = random.normals(kRows * kMergeHeads * kGroup * kMergeDim);
+    const TensorView<const float, 3> keys(k.data(), {kRows, kMergeHeads, kMergeDim});
+    const TensorView<const float, 3> values(v.data(), {kRows, kMergeHeads, kMergeDim});
+    const TensorView<const float, 3> queries(q.data(), {kRows, kMergeHeads * kGroup, kMergeDim});
+    SoftmaxState got(kRows, kMergeHeads * kGroup, kMergeDim);
+    SoftmaxState want(kRows, kMergeHeads * kGroup, kMergeDim);
     for (SoftmaxState* state : {&got, &want}) clear(StreamRef::cpu(), state->view());
     const auto attend = [&](std::int64_t row, std::int64_t head, std::int64_t of,
                             SoftmaxState& state) {
@@ -181,7 +182,7 @@ TEST(OwnKeys, AreAttendedToAsIfABlockHeldThem) {
       attention(StreamRef::cpu(), {.shape = shape, .sm_scale = kScale, .items = {&work, 1}});
     };
     for (std::int64_t row = 0; row < kRows; ++row) {
-      for (std::int64_t head = 0; head < kHeads; ++head) {
+      for (std::int64_t head = 0; head < kMergeHeads; ++head) {
         // Every other query has seen another key before.
         for (SoftmaxState* state : {&got, &want}) {
           if (row % 2 == 1) attend(row, head, row - 1, *state);
