@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/device/gpu_memory.h"
+#include "base/fp8_format.h"
 #include "base/int4_format.h"
 #include "base/int8_format.h"
+#include "model/heads/attention_sums.h"
 #include "model/heads/select_tokens.h"
 #include "partition/weight_bytes.h"
 
@@ -22,6 +24,14 @@ std::int64_t gathered_blocks(const HeadPolicy& policy, const Workload& workload)
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
   const std::int64_t blocks = ceil_div(budget_of(*keep, n_tokens), workload.block_size);
   return keep->when == KeepWhen::kAfterDocument ? blocks : workload.n_sequences * blocks;
+}
+
+// Beside each block of a head that sums up attention: its sums, and those that forks have of their
+// own.
+std::int64_t sum_bytes(const HeadPolicy& policy, const Workload& workload) {
+  constexpr std::int64_t kSumBytes = 8;
+  const std::int64_t n_copies = sums_in_forks(policy) ? 1 + workload.n_sequences : 1;
+  return n_copies * sums_of_a_slot(policy) * room_for_sums(workload.block_size) * kSumBytes;
 }
 
 // Beside each block of a head that chooses pages: their bounds (worker/kv/page_bounds.h), a
@@ -65,10 +75,10 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
       const auto blocks = retrieval_blocks(home, workload);
       const HeadPolicy& policy = plan.heads.at(layer, kv_head);
       const std::int64_t gathered = gathered_blocks(policy, workload);
-      const std::int64_t bounds = bound_bytes(policy, spec, workload);
+      const std::int64_t beside = bound_bytes(policy, spec, workload) + sum_bytes(policy, workload);
       for (std::size_t i = 0; i < blocks.size(); ++i) {
         bytes[home.shares[i].rank].kv_retrieval +=
-            (blocks[i] + std::min(blocks[i], gathered)) * block_bytes + blocks[i] * bounds +
+            (blocks[i] + std::min(blocks[i], gathered)) * block_bytes + blocks[i] * beside +
             open_bytes;
       }
     }
@@ -79,13 +89,13 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
 
 std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
                              const Workload& workload, Extent layers, std::int64_t n_bytes) {
-  std::int64_t bounds = 0;
+  std::int64_t beside = 0;
   std::int64_t gathered = 0;
   for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
       if (!heads.window(LayerId{layer}, kv_head).is_unlimited()) continue;
       const HeadPolicy& policy = heads.at(LayerId{layer}, kv_head);
-      bounds = std::max(bounds, bound_bytes(policy, spec, workload));
+      beside = std::max(beside, bound_bytes(policy, spec, workload) + sum_bytes(policy, workload));
       gathered += gathered_blocks(policy, workload);
     }
   }
@@ -93,7 +103,7 @@ std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
   const std::int64_t left =
       n_bytes - layers.size() * spec.n_kv_heads * open_bytes_of_head(kv, workload);
   if (left < 0) return -1;
-  const std::int64_t room = left / (kv.block_bytes() + bounds);
+  const std::int64_t room = left / (kv.block_bytes() + beside);
   // Each head on each rank gathers at most what it has there: of n blocks min(n, gathered) more.
   return std::max(room - gathered, room / 2);
 }
@@ -155,7 +165,7 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
   }
   if (weights == DType::kF8E4m3) {
     // Inputs in floats, in the order of the codes, from the beginning of a block to whole chunks.
-    constexpr std::int64_t kMostFilledUp = 2 * 128;
+    constexpr std::int64_t kMostFilledUp = Fp8Layout{}.block_in + kFp8Chunk;
     bytes += n_tokens * (std::max(spec.d_model, q_values) + kMostFilledUp) * kActivationBytes +
              std::min(n_tokens, kFfnTileRows) * (spec.d_ff + kMostFilledUp) * kActivationBytes;
   }

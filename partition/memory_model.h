@@ -45,8 +45,8 @@ struct StageSize {
   std::int64_t max_sink_blocks = 0;     // of it
 };
 // Blocks that surely fit into `n_bytes` of a rank's memory beside what methods of these layers'
-// heads need for them: bounds of their pages, room in which chosen tokens are gathered, and open
-// blocks. -1: not even these.
+// heads need for them: bounds of their pages, sums of their attention, room in which chosen tokens
+// are gathered, and open blocks. -1: not even these.
 std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
                              const Workload& workload, Extent layers, std::int64_t n_bytes);
 

@@ -31,6 +31,7 @@ std::vector<KvHeadId> observing_heads(const AccumulateArgs& args, const Sequence
   for (const KvHeadId kv_head : args.layout.kv_head_ids()) {
     const auto* keep = budget_that_observes_all(args.layout.policy(args.layer, kv_head));
     if (keep == nullptr) continue;
+    if (keep->when == KeepWhen::kAfterDocument && cache.is_cut()) continue;
     const std::optional<Recipe> recipe = cache.recipe(args.layer, kv_head);
     if (!recipe || (keep->when == KeepWhen::kAfterToken && recipe->asks_for_attention()))
       heads.push_back(kv_head);

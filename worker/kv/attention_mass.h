@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "model/heads/attention_sums.h"
 
 namespace longhaul {
 
@@ -19,6 +20,8 @@ class AttentionMass {
     if (sums_ == nullptr || sums_.use_count() > 1)
       sums_ =
           std::make_shared<std::vector<double>>(sums_ == nullptr ? std::vector<double>() : *sums_);
+    if (static_cast<std::size_t>(n_slots) > sums_->capacity())
+      sums_->reserve(static_cast<std::size_t>(room_for_sums(n_slots)));
     sums_->resize(static_cast<std::size_t>(n_slots));
     return *sums_;
   }
@@ -29,6 +32,7 @@ class AttentionMass {
   void keep(std::span<const SlotIndex> slots) {
     if (sums_ == nullptr) return;
     auto kept = std::make_shared<std::vector<double>>();
+    kept->reserve(slots.size());
     for (const SlotIndex slot : slots)
       kept->push_back((*sums_)[static_cast<std::size_t>(slot.value)]);
     sums_ = std::move(kept);
@@ -39,6 +43,8 @@ class AttentionMass {
     sums[static_cast<std::size_t>(slot.value)] = sums.back();
     sums_->pop_back();
   }
+  // Of sums that this one has alone or shares.
+  std::size_t bytes() const { return sums_ == nullptr ? 0 : sums_->capacity() * sizeof(double); }
 
  private:
   std::shared_ptr<std::vector<double>> sums_;

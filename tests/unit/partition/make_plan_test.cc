@@ -279,7 +279,8 @@ TEST(MakePlan, FitsOrRefusesWhateverTheMethodNeedsBesides) {
   };
   for (const HeadTable& heads :
        {all_heads({.keep = KeepBudget{.n_tokens = 4096}}),
-        all_heads({.keep = KeepBudget{.share = 0.5}}), all_heads({.choose = ReadTopPages{}})}) {
+        all_heads({.keep = KeepBudget{.share = 0.5}}), all_heads({.choose = ReadTopPages{}}),
+        all_heads({.keep = KeepBudget{.n_tokens = 4096, .observe = ObserveAll{}}})}) {
     for (const std::int64_t n_ranks : {1, 3}) {
       PlanRequest request = million_tokens(equal_cluster(n_ranks, 30 * kGiB));
       request.heads = heads;

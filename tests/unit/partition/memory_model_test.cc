@@ -71,6 +71,30 @@ TEST(MemoryModel, OpenBlocksHaveRoomWhereHeadsArePlaced) {
   EXPECT_LT(n_plans, 90);
 }
 
+// A double of each token of a head, with room for an eighth more; forks that go on summing up have
+// copies, and heads that look for a recipe sum up local attention too.
+TEST(MemoryModel, SumsOfAttentionAreCounted) {
+  PlanRequest request = million_tokens(equal_cluster(1, 400 * kGiB));
+  request.workload.tail_tokens = 0;
+  request.workload.n_sequences = 3;
+  const auto kv_bytes = [&](const KeepBudget& keep) {
+    request.heads = HeadTable(request.spec.n_layers, request.spec.n_kv_heads, {.keep = keep});
+    return memory_of(plan_of(request), request.spec, request.cluster, request.workload)[Rank{0}]
+        .kv_retrieval;
+  };
+  const std::int64_t sums = 256 * request.workload.document_blocks() * (64 + 8) * 8;
+  KeepBudget keep{.share = 1, .when = KeepWhen::kAfterDocument};
+  const std::int64_t without = kv_bytes(keep);
+  keep.observe = ObserveAll{};
+  EXPECT_EQ(kv_bytes(keep), without + sums);
+  keep.recover = Recover{};
+  EXPECT_EQ(kv_bytes(keep), without + 2 * sums);
+  keep = {.n_tokens = 100, .when = KeepWhen::kAfterToken};
+  const std::int64_t every_token = kv_bytes(keep);
+  keep.observe = ObserveAll{};
+  EXPECT_EQ(kv_bytes(keep), every_token + 4 * sums);
+}
+
 TEST(WeightBytes, Llama3OfEightBillion) {
   const ModelSpec spec = llama3_8b();
   // 218,112,000 parameters a layer, 525,336,576 in each of embedding and head; norms in f32.

@@ -159,5 +159,25 @@ TEST(SequenceCache, TrimmedHeadsKeepWhatTheNextQuerySees) {
   }
 }
 
+// Planning counts with room_for_sums.
+TEST(AttentionMass, TakesNoMoreThanIsPlannedHoweverTokensCome) {
+  for (const std::int64_t step : {1, 7, 100, 5000}) {
+    AttentionMass mass;
+    for (std::int64_t n = step; n <= 20000; n += step) {
+      mass.own(n);
+      ASSERT_LE(mass.bytes(), static_cast<std::size_t>(room_for_sums(n)) * sizeof(double)) << n;
+    }
+    AttentionMass fork = mass;
+    const auto n = static_cast<std::int64_t>(mass.sums().size());
+    fork.own(n + 1).back() = 1;
+    EXPECT_EQ(static_cast<std::int64_t>(mass.sums().size()), n);
+    EXPECT_LE(fork.bytes(), static_cast<std::size_t>(room_for_sums(n + 1)) * sizeof(double));
+    const std::vector<SlotIndex> kept = {SlotIndex{0}, SlotIndex{n}};
+    fork.keep(kept);
+    EXPECT_EQ(fork.bytes(), 2 * sizeof(double));
+    EXPECT_EQ(fork.sums().back(), 1);
+  }
+}
+
 }  // namespace
 }  // namespace longhaul
