@@ -13,6 +13,11 @@ if(LONGHAUL_SANITIZE)
   target_compile_options(longhaul_flags INTERFACE
     -fsanitize=${LONGHAUL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(longhaul_flags INTERFACE -fsanitize=${LONGHAUL_SANITIZE})
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=gold LONGHAUL_HAS_GOLD)
+  if(LONGHAUL_HAS_GOLD)
+    target_link_options(longhaul_flags INTERFACE -fuse-ld=gold)  # links these large programs three times as fast
+  endif()
   if(LONGHAUL_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # Asio contains a fence that this sanitizer cannot follow; it is not on a path that we use.
     target_compile_options(longhaul_flags INTERFACE -Wno-tsan)
@@ -28,36 +33,37 @@ target_compile_options(longhaul_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LONGHAUL_WERROR}>>:-Werror>)
 
-# longhaul_add_library(NAME SOURCES a.cc ... [FLAG_SOURCES b.cc ...] [PUBLIC libs] [PRIVATE libs]) makes target longhaul_NAME with
-# the alias longhaul::NAME. FLAG_SOURCES define flags: most of their compiling goes into CLI11, whose speed does not matter.
+# longhaul_add_library(NAME SOURCES a.cc ... [APART c.cc ...] [FLAG_SOURCES b.cc ...] [PUBLIC libs] [PRIVATE libs]) makes target
+# longhaul_NAME with the alias longhaul::NAME. APART are sources that tests replace by stand-ins: each must be an object of its own.
+# FLAG_SOURCES define flags: most of their compiling goes into CLI11, whose speed does not matter.
 function(longhaul_add_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;FLAG_SOURCES;PUBLIC;PRIVATE" ${ARGN})
-  add_library(longhaul_${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "" "" "SOURCES;APART;FLAG_SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(longhaul_${name} STATIC ${ARG_SOURCES} ${ARG_APART})
+  set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_library(longhaul::${name} ALIAS longhaul_${name})
   target_link_libraries(longhaul_${name} PUBLIC longhaul_flags ${ARG_PUBLIC} PRIVATE longhaul_warnings ${ARG_PRIVATE})
   longhaul_use_precompiled(longhaul_${name} longhaul_code_headers ${ARG_PRIVATE})
-  if(LONGHAUL_SANITIZE)
-    longhaul_compile_jointly(longhaul_${name})
-  endif()
+  longhaul_compile_jointly(longhaul_${name})
   if(ARG_FLAG_SOURCES)
     set(flags longhaul_${name}_flag_sources)
     add_library(${flags} OBJECT ${ARG_FLAG_SOURCES})
     target_link_libraries(${flags} PRIVATE longhaul_flags ${ARG_PUBLIC} longhaul_warnings)
     target_compile_options(${flags} PRIVATE ${LONGHAUL_COLD_FLAGS})
     longhaul_use_precompiled(${flags} longhaul_flag_headers)
-    if(LONGHAUL_SANITIZE)
-      longhaul_compile_jointly(${flags})
-    endif()
+    longhaul_compile_jointly(${flags})
     target_sources(longhaul_${name} PRIVATE $<TARGET_OBJECTS:${flags}>)
   endif()
 endfunction()
 
-# Compiles eight files of a target as one (CMake's unity builds), in half of the time: tests in every build, the code under test in
-# sanitizer builds, where the compiler then says where two files of a library use one name for two things. The release build compiles
-# the code file by file and so shows that each includes what it needs.
+# Compiles eight files of a target as one (CMake's unity builds), in half of the time (CONTRIBUTING.md has figures). Two files of a library then cannot use one name
+# for two things, and the compiler says so. The kernels of an instruction set stay apart: they have few headers and long functions.
+#   LONGHAUL_JOINT   OFF compiles file by file, which shows that each includes what it needs
+option(LONGHAUL_JOINT "Compile eight files of a library or test as one" ON)
 function(longhaul_compile_jointly target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  if(LONGHAUL_JOINT)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
+  endif()
 endfunction()
 
 # For files whose speed does not matter, tests above all: they compile a third faster, with sanitizers in half of the time.

@@ -1,6 +1,5 @@
 # Headers that are read once for many files: most of the compiler's time for a test goes into GoogleTest and the standard library.
-# Tests and the definitions of flags use them in every build that has tests, the other code under test in sanitizer builds only: what
-# users build includes all that it needs, and the release build shows it.
+# Tests and the definitions of flags use them in every build that has tests, the other code under test in sanitizer builds only.
 #   LONGHAUL_PRECOMPILE   ON unless a compiler launcher is set: a cache does without, and some cannot store such files
 if(CMAKE_CXX_COMPILER_LAUNCHER)
   set(precompile OFF)

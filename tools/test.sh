@@ -14,6 +14,8 @@ esac
 step() { printf '\n== %s (%s)\n' "$1" "$(date +%T)"; }
 # Open MPI refuses to run as root, and to start more ranks than cores, unless told otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# More tests than cores run at a time: threads with nothing to do must sleep, not spin.
+export OMP_WAIT_POLICY=passive
 jobs=$(nproc)
 
 step "dependencies"
@@ -28,12 +30,19 @@ if $quick; then
   ctest --preset ci -j $((2 * jobs)) -LE slow
   exit 0
 fi
-step "tests"
+step "tests; what they leave of the cores goes to the sanitizer build"
+cmake --preset dev > build/dev.configure.log
+set -m  # in a process group, so that it can be ended with its compilers
+nice -n 19 cmake --build --preset dev -j "$jobs" --target sanitized_tests > build/dev.build.log 2>&1 &
+sanitizer_build=$!
+set +m
+trap 'kill -- "-$sanitizer_build" 2> /dev/null || true' EXIT
 ctest --preset ci -j $((2 * jobs))
 
 step "address and undefined-behaviour sanitizers"
-cmake --preset dev
-cmake --build --preset dev -j "$jobs" --target sanitized_tests
+tail --pid="$sanitizer_build" -f -n 1 build/dev.build.log
+wait "$sanitizer_build"
+trap - EXIT
 ctest --preset dev -j "$jobs" -L 'unit|property|golden|fuzz' -LE 'mpi|not_sanitized'
 
 step "thread sanitizer"
