@@ -192,11 +192,15 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Wo
   if (rank.device == Device::kCpu) return 0;
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
   const std::int64_t state_bytes = (spec.head_dim + 2) * kActivationBytes;
-  // Prefill on Hopper: keys and values as bf16, and up to 64 tiles of 128 rows for each head. Other
-  // chips need less.
+  // Prefill on Hopper: keys and values as bf16, and ranges of two slabs' tiles. Other chips need
+  // less.
   const std::int64_t keys =
       std::min(kConvertedKeysBytes, n_tokens * spec.n_kv_heads * spec.head_dim * 4);
-  const std::int64_t prefill = keys + spec.n_kv_heads * 64 * 128 * state_bytes;
+  const std::int64_t tiles =
+      spec.n_kv_heads * ceil_div(workload.chunk_len * spec.gqa_group(), kRowsOfPrefillRange);
+  const std::int64_t n_prefill_ranges =
+      std::min(2 * kMostPrefillRanges, tiles * (n_tokens / kMinKeysOfPrefillRange));
+  const std::int64_t prefill = keys + n_prefill_ranges * kRowsOfPrefillRange * state_bytes;
   const std::int64_t n_ranges = std::min(kMostKeyRanges, ceil_div(n_tokens, kMinKeysOfRange));
   const std::int64_t decode =
       workload.decode_rows() * spec.n_kv_heads * n_ranges * kRowsOfRange * state_bytes;

@@ -7,6 +7,11 @@ namespace longhaul {
 
 // Keys and values that attention on Hopper converts for one pass, at most.
 inline constexpr std::int64_t kConvertedKeysBytes = std::int64_t{512} << 20;
+// Attention of many rows cuts tiles of a sequence's heads into ranges of so many keys at
+// least, so many of them at most, each with a partial state of so many rows.
+inline constexpr std::int64_t kMinKeysOfPrefillRange = 1024;
+inline constexpr std::int64_t kMostPrefillRanges = 1024;
+inline constexpr std::int64_t kRowsOfPrefillRange = 128;
 // The workspace of the library for matrix products; as cuBLAS itself takes on Hopper.
 inline constexpr std::int64_t kProductWorkspaceBytes = std::int64_t{32} << 20;
 // Attention of few rows cuts an item's keys into so many ranges at most, of so many keys at least,

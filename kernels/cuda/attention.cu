@@ -88,9 +88,10 @@ void check_alignment(const AttentionArgs& args) {
 // Items for the kernels that every chip has.
 void attention_anywhere(Stream& stream, const AttentionArgs& args) {
   const std::size_t shared_bytes = stream.device().shared_bytes;
-  const AttentionSchedule schedule =
-      make_attention_schedule(args, {.mma = has_mma_kernel(args.shape, shared_bytes),
-                                     .wide_decode = has_wide_decode(args.shape, shared_bytes)});
+  const AttentionSchedule schedule = make_attention_schedule(
+      args, {.mma = has_mma_kernel(args.shape, shared_bytes),
+             .wide_decode = has_wide_decode(args.shape, shared_bytes),
+             .prefill_places = kPrefillBlocksTogether * stream.device().n_multiprocessors});
   if (schedule.items.empty()) return;
   Parcel parcel;
   const std::size_t items_at = parcel.add(schedule.items);

@@ -1,9 +1,17 @@
 // Prefill attention on Hopper's tensor cores (compute capability 9.0a), with an online softmax,
 // giving partial states, over keys that attention_hopper_prepare.cu has converted.
 //
-// A thread block has 128 rows. One thread of a third warpgroup copies units of keys to shared
-// memory by bulk copies, kStages ahead; two warpgroups multiply 64 rows each. A unit's `full`
-// barrier ends when its bytes have come, its `empty` one when all warps have read it.
+// A thread block stays on its multiprocessor and takes tasks of 128 rows while there are any. One
+// thread of a third warpgroup copies units of keys to shared memory by bulk copies, kStages ahead;
+// two warpgroups multiply 64 rows each. A unit's `full` barrier ends when its bytes have come, its
+// `empty` one when all warps have read it. Tasks follow each other through the stages without a
+// gap:
+//
+//   stages  task 7 | unit unit unit | task 140 | unit unit ... | no task
+//
+// so the first units of a task come while the states of the one before are stored.
+#include <algorithm>
+
 #include "base/device/gpu_memory.h"
 #include "base/error.h"
 #include "kernels/cuda/attention_hopper.h"
@@ -37,7 +45,7 @@ struct HopperConfig {
   static constexpr int kThreads = kConsumers + kWarpgroup;
   // Of 65,536 that a multiprocessor has; threads begin with a third of them.
   static constexpr int kConsumerRegisters = 240;
-  static constexpr int kProducerRegisters = 24;
+  static constexpr int kProducerRegisters = 32;
   static_assert(kConsumers * kConsumerRegisters + kWarpgroup * kProducerRegisters <= 65536);
   static constexpr int kStages = kDim == 64 ? 6 : 4;
   static constexpr int kPartBytes = kUnitKeys * kDim * 2;  // of K or V
@@ -65,33 +73,82 @@ __device__ __forceinline__ Stages stages_of(std::byte* shared) {
           reinterpret_cast<std::uint64_t*>(shared + C::kEmptyAt)};
 }
 
-// One thread: fills the stages with what the tile's rows see, and marks the end.
+// What all threads need of a task's rows.
+__device__ __forceinline__ Rows rows_of(const AttentionWork& work, const HopperTask& task) {
+  const AttentionItemRef& item = work.items[task.item];
+  const std::int64_t* positions = work.positions + item.positions_at;
+  return {.first_position = positions[task.first_row / item.gqa_group],
+          .last_position = positions[(task.first_row + task.n_rows - 1) / item.gqa_group],
+          .sink = item.sink,
+          .recent = item.recent};
+}
+
+// Where tasks come from: the first of each thread block has its number, further ones are counted.
+struct TaskList {
+  const HopperTask* tasks;
+  std::int32_t n_tasks;
+  std::int32_t* n_taken;  // beside the first ones
+  const KeyUnit* units;
+  const std::byte* prepared;
+  bool operator==(const TaskList&) const = default;
+};
+
+// By one thread: fills the stages.
 template <typename C>
-__device__ __forceinline__ void produce(const KeyUnit* units, const HopperTask& task,
-                                        const Rows& rows, const std::byte* prepared,
-                                        const Stages& stages) {
-  int n = 0;
-  const auto wait_until_free = [&] {
-    // Phase f of `empty` is the reading of what was the stage's f-th.
-    if (n >= C::kStages) wait_for(stages.empty + n % C::kStages, (n / C::kStages - 1) % 2);
-  };
-  for (int range = 0; range < 2; ++range) {
-    for (std::int32_t u = task.first_unit[range]; u < task.end_unit[range]; ++u) {
-      const KvBlockRef keys = {nullptr, units[u].first_position, units[u].n_keys};
-      const Slots slots =
-          visible_slots(keys, rows.first_position, rows.last_position, rows.sink, rows.recent);
-      if (slots.end == 0) continue;
-      wait_until_free();
-      const int stage = n++ % C::kStages;
-      stages.info[stage] = {keys.first_position, static_cast<std::int32_t>(slots.end), 0};
-      arrive_and_expect(stages.full + stage, C::kUnitBytes);
-      copy_bulk(stages.shared + stage * C::kUnitBytes, prepared + std::int64_t{u} * C::kUnitBytes,
-                C::kUnitBytes, stages.full + stage);
+class Producer {
+ public:
+  __device__ __forceinline__ explicit Producer(const Stages& stages) : stages_(stages) {}
+
+  // The beginning of a task; -1: there is none.
+  __device__ __forceinline__ void begin_task(std::int32_t task) {
+    const int stage = next_stage();
+    stages_.info[stage] = {task, 0, 0};
+    arrive(stages_.full + stage);
+  }
+
+  // What the task's rows see.
+  __device__ __forceinline__ void add_units(const TaskList& list, const HopperTask& task,
+                                            const Rows& rows) {
+    for (int range = 0; range < 2; ++range) {
+      for (std::int32_t u = task.first_unit[range]; u < task.end_unit[range]; ++u) {
+        const KvBlockRef keys = {nullptr, list.units[u].first_position, list.units[u].n_keys};
+        const Slots slots =
+            visible_slots(keys, rows.first_position, rows.last_position, rows.sink, rows.recent);
+        if (slots.end == 0) continue;
+        const int stage = next_stage();
+        stages_.info[stage] = {keys.first_position, static_cast<std::int32_t>(slots.end), 0};
+        arrive_and_expect(stages_.full + stage, C::kUnitBytes);
+        copy_bulk(stages_.shared + stage * C::kUnitBytes,
+                  list.prepared + std::int64_t{u} * C::kUnitBytes, C::kUnitBytes,
+                  stages_.full + stage);
+      }
     }
   }
-  wait_until_free();
-  stages.info[n % C::kStages] = {0, 0, 0};
-  arrive(stages.full + n % C::kStages);
+
+ private:
+  // When what it had before has been read. Phase f of `empty` is the reading of its f-th.
+  __device__ __forceinline__ int next_stage() {
+    const int stage = n_ % C::kStages;
+    if (n_ >= C::kStages) wait_for(stages_.empty + stage, (n_ / C::kStages - 1) % 2);
+    ++n_;
+    return stage;
+  }
+
+  const Stages& stages_;
+  int n_ = 0;
+};
+
+template <typename C>
+__device__ __forceinline__ void produce(const AttentionWork& work, const TaskList& list,
+                                        const Stages& stages) {
+  Producer<C> producer(stages);
+  auto number = static_cast<std::int32_t>(blockIdx.x);
+  while (number < list.n_tasks) {
+    producer.begin_task(number);
+    producer.add_units(list, list.tasks[number], rows_of(work, list.tasks[number]));
+    number = static_cast<std::int32_t>(gridDim.x) + atomicAdd(list.n_taken, 1);
+  }
+  producer.begin_task(-1);
 }
 
 // Begins scores = q K of the unit in a stage.
@@ -132,78 +189,84 @@ __device__ __forceinline__ void pack_weights(const float (&scores)[C::kScoreGrou
   }
 }
 
-// The rows of a warpgroup against all units. The scores of the next unit are computed together with
-// the outputs of this one: one wait for each unit, and between two of them the other warpgroup has
-// the tensor cores.
+// What is in stage n % kStages, when it has come.
 template <typename C>
-__device__ __forceinline__ void attend_units(const Rows& rows, const Stages& stages,
-                                             float log2_scale, Thread<C>& thread) {
-  const auto wait_for_unit = [&](int n) {
-    wait_for(stages.full + n % C::kStages, n / C::kStages % 2);
-    return stages.info[n % C::kStages];
-  };
-  const auto k_of = [&](int n) { return stages.shared + n % C::kStages * C::kUnitBytes; };
-  TileInfo info = wait_for_unit(0);
-  if (info.n_keys == 0) return;
+__device__ __forceinline__ TileInfo wait_for_stage(const Stages& stages, int n) {
+  wait_for(stages.full + n % C::kStages, n / C::kStages % 2);
+  return stages.info[n % C::kStages];
+}
+template <typename C>
+__device__ __forceinline__ void give_back_stage(const Stages& stages, int n) {
+  sync_warp();  // the whole warp has read the stage before it is given back
+  if (threadIdx.x % kWarp == 0) arrive(stages.empty + n % C::kStages);
+}
+
+// The rows of a warpgroup against all units from number n on; the number of the next task's mark.
+// The scores of the next unit are computed together with the outputs of this one: one wait for each
+// unit, and between two of them the other warpgroup has the tensor cores.
+template <typename C>
+__device__ __forceinline__ int attend_units(const Rows& rows, const Stages& stages, int n,
+                                            float log2_scale, Thread<C>& thread) {
+  const auto k_of = [&](int unit) { return stages.shared + unit % C::kStages * C::kUnitBytes; };
+  TileInfo info = wait_for_stage<C>(stages, n);
+  if (info.n_keys == 0) return n;
   float scores[C::kScoreGroups][4] = {};
   wgmma_fence();  // orders what this thread did to scores and q before their use
-  begin_scores<C>(thread, k_of(0), scores);
+  begin_scores<C>(thread, k_of(n), scores);
   wgmma_wait(scores);
   std::uint32_t weights[C::kKeySteps][4];
-  int n = 0;
   for (;; ++n) {
     finish_scores<C>(thread, nullptr, info, rows, scores);
     apply_softmax<C>(thread, log2_scale, scores);
     pack_weights<C>(scores, weights);
-    info = wait_for_unit(n + 1);
+    info = wait_for_stage<C>(stages, n + 1);
     if (info.n_keys == 0) break;
     wgmma_fence();  // orders what this thread did to scores, outputs and weights before their use
     begin_scores<C>(thread, k_of(n + 1), scores);
     begin_outputs<C>(weights, k_of(n), thread);
     wgmma_wait(scores, thread.o);
-    sync_warp();  // the whole warp has read the stage before it is given back
-    if (threadIdx.x % kWarp == 0) arrive(stages.empty + n % C::kStages);
+    give_back_stage<C>(stages, n);
   }
   wgmma_fence();  // orders what this thread did to outputs and weights before their use
   begin_outputs<C>(weights, k_of(n), thread);
   wgmma_wait(thread.o);
+  give_back_stage<C>(stages, n);
+  return n + 1;
 }
 
 template <typename C>
-__device__ __forceinline__ void consume(const AttentionWork& work, const HopperTask& task,
-                                        const Rows& rows, const Stages& stages) {
-  const AttentionTask tile = {.first_member = static_cast<std::int32_t>(blockIdx.x),
-                              .member_rows = task.n_rows,
-                              .first_row = task.first_row,
-                              .n_rows = task.n_rows,
-                              .first_block = 0,
-                              .n_blocks = 0};
+__device__ __forceinline__ void consume(const AttentionWork& work, const TaskList& list,
+                                        const Stages& stages) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first_row = static_cast<int>(threadIdx.x) / kWarp * 16;
   Thread<C> thread;
   thread.g = lane / 4;
   thread.t = lane % 4;
   thread.first_key = 0;
-  load_queries<C>(work, tile, first_row, thread);
-  attend_units<C>(rows, stages, work.sm_scale * 1.4426950408889634F, thread);
-  finish_rows<C>(thread, work.sm_scale);
-  store_rows<C>(work, tile, first_row, thread);
+  for (int n = 0;;) {
+    const auto number = static_cast<std::int32_t>(wait_for_stage<C>(stages, n).first_position);
+    if (number < 0) return;
+    give_back_stage<C>(stages, n);
+    const HopperTask& task = list.tasks[number];
+    const AttentionTask tile = {.first_member = number,
+                                .member_rows = task.n_rows,
+                                .first_row = task.first_row,
+                                .n_rows = task.n_rows,
+                                .first_block = 0,
+                                .n_blocks = 0};
+    load_queries<C>(work, tile, first_row, thread);
+    n = attend_units<C>(rows_of(work, task), stages, n + 1, work.sm_scale * 1.4426950408889634F,
+                        thread);
+    finish_rows<C>(thread, work.sm_scale);
+    store_rows<C>(work, tile, first_row, thread);
+  }
 }
 
-// grid.x is the task; C::kThreads threads, C::kSharedBytes of shared memory.
+// A thread block for each multiprocessor, or for each task if those are fewer; C::kThreads threads,
+// C::kSharedBytes of shared memory.
 template <typename C>
-__global__ void __launch_bounds__(C::kThreads, 1)
-    hopper_kernel(AttentionWork work, const KeyUnit* units, const HopperTask* tasks,
-                  const std::byte* prepared) {
+__global__ void __launch_bounds__(C::kThreads, 1) hopper_kernel(AttentionWork work, TaskList list) {
   const Stages stages = stages_of<C>(shared_memory());
-  const HopperTask task = tasks[blockIdx.x];
-  const AttentionItemRef& item = work.items[task.item];
-  const std::int64_t* positions = work.positions + item.positions_at;
-  const Rows rows = {
-      .first_position = positions[task.first_row / item.gqa_group],
-      .last_position = positions[(task.first_row + task.n_rows - 1) / item.gqa_group],
-      .sink = item.sink,
-      .recent = item.recent};
   if (threadIdx.x == 0) {
     for (int i = 0; i < C::kStages; ++i) {
       init_barrier(stages.full + i, 1);
@@ -214,12 +277,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   __syncthreads();  // barriers are made before they are used
   if (static_cast<int>(threadIdx.x) < C::kConsumers) {
     take_registers<C::kConsumerRegisters>();
-    consume<C>(work, task, rows, stages);
+    consume<C>(work, list, stages);
   } else {
     leave_registers<C::kProducerRegisters>();
-    if (static_cast<int>(threadIdx.x) == C::kConsumers) {
-      produce<C>(units, task, rows, prepared, stages);
-    }
+    if (static_cast<int>(threadIdx.x) == C::kConsumers) produce<C>(work, list, stages);
   }
 }
 
@@ -235,8 +296,12 @@ void run_pass(Stream& stream, const AttentionArgs& args, const HopperPass& pass)
   const std::byte* base = stream.upload(parcel.bytes());
   const auto* units = part<KeyUnit>(base, units_at);
   const std::size_t prepared_bytes = pass.units.size() * C::kUnitBytes;
-  std::byte* prepared = stream.scratch(
-      prepared_bytes + static_cast<std::size_t>(pass.n_partial_floats) * sizeof(float));
+  constexpr std::size_t kCounterBytes = 16;
+  std::byte* counter =
+      stream.scratch(kCounterBytes + prepared_bytes +
+                     static_cast<std::size_t>(pass.n_partial_floats) * sizeof(float));
+  std::byte* prepared = counter + kCounterBytes;
+  fill_with_zeros(stream, counter, kCounterBytes);
   prepare_keys(stream, args.shape, units, static_cast<std::int64_t>(pass.units.size()), prepared);
   const AttentionWork work = {.items = part<AttentionItemRef>(base, items_at),
                               .tasks = nullptr,
@@ -250,18 +315,25 @@ void run_pass(Stream& stream, const AttentionArgs& args, const HopperPass& pass)
                               .k = k_part(args.shape),
                               .v = v_part(args.shape),
                               .sm_scale = args.sm_scale};
+  const TaskList list = {.tasks = part<HopperTask>(base, tasks_at),
+                         .n_tasks = static_cast<std::int32_t>(pass.tasks.size()),
+                         .n_taken = reinterpret_cast<std::int32_t*>(counter),
+                         .units = units,
+                         .prepared = prepared};
   launch(stream, "attention: prefill on Hopper", hopper_kernel<C>,
-         {.x = work.n_tasks,
+         {.x = std::min<std::int64_t>(work.n_tasks, stream.device().n_multiprocessors),
           .block = C::kThreads,
           .shared_bytes = static_cast<std::size_t>(C::kSharedBytes)},
-         work, units, part<HopperTask>(base, tasks_at), static_cast<const std::byte*>(prepared));
+         work, list);
   merge_ranges(stream, work, part<AttentionSplit>(base, splits_at),
                static_cast<std::int64_t>(pass.splits.size()), kHopperRows);
 }
 
 template <typename C>
 void run(Stream& stream, const AttentionArgs& args) {
-  for (const HopperPass& pass : make_hopper_passes(args, kConvertedKeysBytes / C::kUnitBytes)) {
+  const HopperLimits limits = {.most_units = kConvertedKeysBytes / C::kUnitBytes,
+                               .multiprocessors = stream.device().n_multiprocessors};
+  for (const HopperPass& pass : make_hopper_passes(args, limits)) {
     run_pass<C>(stream, args, pass);
   }
 }

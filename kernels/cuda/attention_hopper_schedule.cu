@@ -1,17 +1,18 @@
 #include "kernels/cuda/attention_hopper_schedule.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <span>
+
+#include "kernels/cuda/sequence_heads.h"
+#include "kernels/cuda/work_balance.h"
 
 namespace longhaul::cuda {
 namespace {
 
 // Masks may say "unlimited"; sums and differences with positions must not overflow.
 constexpr std::int64_t kMostDistance = std::int64_t{1} << 62;
-
-// A range of keys has at least so many units, and an item is cut into about so many tasks.
-constexpr std::int64_t kMinSplitUnits = 16;
-constexpr std::int64_t kTasksOfItem = 64;
 
 std::int64_t end_of(const KeyUnit& unit) { return unit.first_position + unit.n_keys; }
 
@@ -50,104 +51,189 @@ Seen seen_units(std::span<const KeyUnit> units, std::int64_t first, std::int64_t
   return {{0, sink_end}, {recent_begin, end}};
 }
 
-class Passes {
- public:
-  Passes(const AttentionArgs& args, std::int64_t most_units)
-      : most_units_(most_units), head_dim_(args.shape.head_dim) {
-    out_.emplace_back();
-    for (const AttentionItem& item : args.items) {
-      if (item.q.size() > 0) add_item(item);
-    }
-    if (out_.back().tasks.empty()) out_.pop_back();
-  }
-  std::vector<HopperPass> passes() { return std::move(out_); }
+// A tile of an item's rows, and what it sees of the units of a part.
+struct Tile {
+  Extent rows;
+  Seen seen;
+  std::int64_t n_units() const { return seen.sink.size() + seen.recent.size(); }
+};
 
- private:
-  void add_item(const AttentionItem& item) {
-    const AttentionItemRef ref = {.q = item.q.data(),
-                                  .q_token_stride = item.q.stride(0),
-                                  .q_head_stride = item.q.stride(1),
-                                  .gqa_group = item.q.dim(1),
-                                  .n_rows = item.q.dim(0) * item.q.dim(1),
-                                  .positions_at = 0,
-                                  .sink = std::min(item.mask.sink, kMostDistance),
-                                  .recent = std::min(item.mask.recent, kMostDistance),
-                                  .state = state_ref(item.state)};
+// Longest first; each task keeps its member.
+void order_tasks(HopperPass& pass) {
+  std::vector<std::size_t> order(pass.tasks.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](std::size_t i) { return pass.tasks[i].n_units(); });
+  std::vector<HopperTask> tasks;
+  std::vector<AttentionMember> members;
+  for (const std::size_t i : order) {
+    tasks.push_back(pass.tasks[i]);
+    members.push_back(pass.members[i]);
+  }
+  pass.tasks = std::move(tasks);
+  pass.members = std::move(members);
+}
+
+// Units of an item, which are converted in the same pass.
+struct Part {
+  const AttentionItem* item;
+  AttentionItemRef ref;
+  std::vector<KeyUnit> units;
+};
+
+AttentionItemRef ref_of(const AttentionItem& item) {
+  return {.q = item.q.data(),
+          .q_token_stride = item.q.stride(0),
+          .q_head_stride = item.q.stride(1),
+          .gqa_group = item.q.dim(1),
+          .n_rows = item.q.dim(0) * item.q.dim(1),
+          .positions_at = 0,
+          .sink = std::min(item.mask.sink, kMostDistance),
+          .recent = std::min(item.mask.recent, kMostDistance),
+          .state = state_ref(item.state)};
+}
+
+std::vector<Tile> tiles_of(const Part& part) {
+  const auto position = [&](std::int64_t row) {
+    return part.item->q_positions[static_cast<std::size_t>(row / part.ref.gqa_group)];
+  };
+  std::vector<Tile> out;
+  for (std::int64_t first = 0; first < part.ref.n_rows; first += kHopperRows) {
+    const Extent rows = {first, std::min<std::int64_t>(part.ref.n_rows, first + kHopperRows)};
+    const Tile tile = {
+        rows, seen_units(part.units, position(rows.begin), position(rows.end - 1), part.ref)};
+    if (tile.n_units() > 0) out.push_back(tile);
+  }
+  return out;
+}
+
+// The passes that the heads of one sequence would be done in alone. Parts of an item are in passes
+// that follow each other: all of them are merged into the same state.
+class SequenceParts {
+ public:
+  explicit SequenceParts(std::int64_t most_units)
+      : most_units_(static_cast<std::size_t>(most_units)) {}
+
+  void add(const AttentionItem& item) {
+    if (item.q.size() == 0) return;
+    const AttentionItemRef ref = ref_of(item);
     const std::vector<KeyUnit> all = units_of(item);
     const Seen seen = seen_units(all, item.q_positions.front(), item.q_positions.back(), ref);
     std::vector<KeyUnit> units(all.begin() + seen.sink.begin, all.begin() + seen.sink.end);
     units.insert(units.end(), all.begin() + seen.recent.begin, all.begin() + seen.recent.end);
-    // Parts that do not depend on the room that other items leave.
-    for (std::span<const KeyUnit> left = units; !left.empty();) {
-      const std::size_t n = std::min(left.size(), static_cast<std::size_t>(most_units_));
-      const auto n_taken = static_cast<std::int64_t>(out_.back().units.size());
-      if (n_taken > 0 && n_taken + static_cast<std::int64_t>(n) > most_units_) out_.emplace_back();
-      add_part(item, ref, left.first(n));
+    std::size_t pass = 0;
+    for (std::span<const KeyUnit> left = units; !left.empty(); ++pass) {
+      const std::size_t n = std::min(left.size(), most_units_);
+      while (pass < n_units_.size() && n_units_[pass] + n > most_units_) ++pass;
+      if (pass == n_units_.size()) {
+        n_units_.push_back(0);
+        passes_.emplace_back();
+      }
+      n_units_[pass] += n;
+      passes_[pass].push_back({&item, ref, {left.begin(), left.begin() + std::ptrdiff_t(n)}});
       left = left.subspan(n);
     }
   }
+  const std::vector<std::vector<Part>>& passes() const { return passes_; }
 
-  void add_part(const AttentionItem& item, AttentionItemRef ref, std::span<const KeyUnit> units) {
-    HopperPass& pass = out_.back();
-    const auto at = static_cast<std::int32_t>(pass.units.size());
-    pass.units.insert(pass.units.end(), units.begin(), units.end());
-    ref.positions_at = static_cast<std::int64_t>(pass.positions.size());
-    pass.positions.insert(pass.positions.end(), item.q_positions.begin(), item.q_positions.end());
-    pass.items.push_back(ref);
-    const auto position = [&](std::int64_t row) {
-      return item.q_positions[static_cast<std::size_t>(row / ref.gqa_group)];
-    };
-    // The last queries see the most keys: longest tasks first.
-    const std::int64_t n_tiles = ceil_div(ref.n_rows, kHopperRows);
-    for (std::int64_t tile = n_tiles - 1; tile >= 0; --tile) {
-      const std::int64_t first = tile * kHopperRows;
-      const Extent rows = {first, std::min<std::int64_t>(ref.n_rows, first + kHopperRows)};
-      add_tile(rows, seen_units(units, position(rows.begin), position(rows.end - 1), ref), at,
-               n_tiles);
+ private:
+  std::size_t most_units_;
+  std::vector<std::size_t> n_units_;  // of each pass
+  std::vector<std::vector<Part>> passes_;
+};
+
+class Passes {
+ public:
+  Passes(const AttentionArgs& args, const HopperLimits& limits)
+      : limits_(limits), head_dim_(args.shape.head_dim) {
+    for (const auto& heads : heads_of_sequences(args.items)) {
+      SequenceParts sequence(limits.most_units);
+      for (const std::size_t i : heads) sequence.add(args.items[i]);
+      add_sequence(sequence);
     }
+    std::erase_if(out_, [](const HopperPass& pass) { return pass.tasks.empty(); });
+    std::ranges::for_each(out_, order_tasks);
+  }
+  std::vector<HopperPass> passes() { return std::move(out_); }
+
+ private:
+  void add_sequence(const SequenceParts& sequence) {
+    std::size_t at = 0;
+    for (const std::vector<Part>& parts : sequence.passes()) {
+      std::size_t n = 0;
+      for (const Part& part : parts) n += part.units.size();
+      while (at < out_.size() &&
+             out_[at].units.size() + n > static_cast<std::size_t>(limits_.most_units)) {
+        ++at;
+      }
+      if (at == out_.size()) out_.emplace_back();
+      add_parts(parts, out_[at++]);
+    }
+  }
+
+  void add_parts(const std::vector<Part>& parts, HopperPass& pass) {
+    std::vector<std::vector<Tile>> tiles;
+    std::vector<std::int64_t> n_units;
+    for (const Part& part : parts) {
+      tiles.push_back(tiles_of(part));
+      for (const Tile& tile : tiles.back()) n_units.push_back(tile.n_units());
+    }
+    const std::vector<std::int64_t> lengths = range_lengths(n_units, limits_.multiprocessors);
+    std::size_t i = 0;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const auto at = static_cast<std::int64_t>(pass.units.size());
+      add_part(parts[p], pass);
+      for (const Tile& tile : tiles[p]) add_tile(tile, lengths[i++], at, pass);
+    }
+  }
+
+  static void add_part(const Part& part, HopperPass& pass) {
+    pass.units.insert(pass.units.end(), part.units.begin(), part.units.end());
+    pass.items.push_back(part.ref);
+    pass.items.back().positions_at = static_cast<std::int64_t>(pass.positions.size());
+    pass.positions.insert(pass.positions.end(), part.item->q_positions.begin(),
+                          part.item->q_positions.end());
   }
 
   // `at`: the pass' number of the part's first unit.
-  void add_tile(Extent rows, const Seen& seen, std::int64_t at, std::int64_t n_tiles) {
-    HopperPass& pass = out_.back();
-    const std::int64_t n_sink = seen.sink.size();
-    const std::int64_t n_units = n_sink + seen.recent.size();
-    if (n_units == 0) return;
-    const std::int64_t n_ranges = std::clamp<std::int64_t>(
-        std::min(n_units / kMinSplitUnits, kTasksOfItem / n_tiles), 1, kTasksOfItem);
+  void add_tile(const Tile& tile, std::int64_t range_length, std::int64_t at, HopperPass& pass) {
+    const std::vector<Extent> ranges = ranges_of(tile.n_units(), range_length);
     const auto item = static_cast<std::int32_t>(pass.items.size() - 1);
-    const auto first_row = static_cast<std::int32_t>(rows.begin);
-    const auto n_rows = static_cast<std::int32_t>(rows.size());
-    if (n_ranges > 1) {
-      pass.splits.push_back(
-          {item, first_row, n_rows, static_cast<std::int32_t>(n_ranges), pass.n_partial_floats});
+    const auto first_row = static_cast<std::int32_t>(tile.rows.begin);
+    const auto n_rows = static_cast<std::int32_t>(tile.rows.size());
+    const bool is_split = ranges.size() > 1;
+    if (is_split) {
+      pass.splits.push_back({item, first_row, n_rows, static_cast<std::int32_t>(ranges.size()),
+                             pass.n_partial_floats});
     }
-    for (std::int64_t range = 0; range < n_ranges; ++range) {
-      const std::int64_t begin = range * n_units / n_ranges;
-      const std::int64_t end = (range + 1) * n_units / n_ranges;
-      const auto sink = [&](std::int64_t i) {
-        return static_cast<std::int32_t>(at + seen.sink.begin + std::min(i, n_sink));
-      };
-      const auto recent = [&](std::int64_t i) {
-        return static_cast<std::int32_t>(at + seen.recent.begin +
-                                         std::max<std::int64_t>(i - n_sink, 0));
-      };
-      pass.tasks.push_back(
-          {item, first_row, n_rows, {sink(begin), recent(begin)}, {sink(end), recent(end)}});
-      pass.members.push_back({n_ranges > 1 ? pass.n_partial_floats : -1, item});
-      if (n_ranges > 1) pass.n_partial_floats += kHopperRows * (head_dim_ + 2);
+    const std::int64_t n_sink = tile.seen.sink.size();
+    const auto sink = [&](std::int64_t i) {
+      return static_cast<std::int32_t>(at + tile.seen.sink.begin + std::min(i, n_sink));
+    };
+    const auto recent = [&](std::int64_t i) {
+      return static_cast<std::int32_t>(at + tile.seen.recent.begin +
+                                       std::max<std::int64_t>(i - n_sink, 0));
+    };
+    for (const Extent& range : ranges) {
+      pass.tasks.push_back({item,
+                            first_row,
+                            n_rows,
+                            {sink(range.begin), recent(range.begin)},
+                            {sink(range.end), recent(range.end)}});
+      pass.members.push_back({is_split ? pass.n_partial_floats : -1, item});
+      if (is_split) pass.n_partial_floats += kHopperRows * (head_dim_ + 2);
     }
   }
 
-  std::int64_t most_units_;
+  HopperLimits limits_;
   std::int64_t head_dim_;
   std::vector<HopperPass> out_;
 };
 
 }  // namespace
 
-std::vector<HopperPass> make_hopper_passes(const AttentionArgs& args, std::int64_t most_units) {
-  return Passes(args, most_units).passes();
+std::vector<HopperPass> make_hopper_passes(const AttentionArgs& args, const HopperLimits& limits) {
+  return Passes(args, limits).passes();
 }
 
 }  // namespace longhaul::cuda

@@ -1,20 +1,22 @@
 // How attention is cut for the Hopper kernel. Pure; needs no CUDA.
 //
 // The kernel reads K and V in units of kUnitKeys keys in a layout of its own, into which they are
-// converted first; so many units as fit into the conversion's memory are a pass. Where an item has
-// few tiles of rows, its keys are cut into ranges whose partial states are merged. How an item is
-// cut depends on it alone: its result has the same bits beside any others.
+// converted first; so many units as fit into the conversion's memory are a pass, of any items.
+// Where tiles do not fill the chip evenly, some are cut into ranges of keys whose partial states
+// are merged (work_balance.h); tasks lie longest first. How a sequence's heads (sequence_heads.h)
+// are cut depends on them and on the chip alone: their results have the same bits beside any other
+// sequences.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_work.h"
+#include "kernels/cuda/work_balance.h"
 
 namespace longhaul::cuda {
 
-constexpr int kUnitKeys = 64;
-constexpr int kHopperRows = 128;
+constexpr int kHopperRows = kRowsOfPrefillRange;
 
 // Slots [first_slot, first_slot + n_keys) of a block, n_keys <= kUnitKeys.
 struct KeyUnit {
@@ -32,6 +34,8 @@ struct HopperTask {
   std::int32_t n_rows;
   std::int32_t first_unit[2];
   std::int32_t end_unit[2];
+
+  std::int64_t n_units() const { return end_unit[0] - first_unit[0] + end_unit[1] - first_unit[1]; }
 };
 
 struct HopperPass {
@@ -44,7 +48,10 @@ struct HopperPass {
   std::int64_t n_partial_floats = 0;
 };
 
-// `most_units`: of a pass.
-std::vector<HopperPass> make_hopper_passes(const AttentionArgs& args, std::int64_t most_units);
+struct HopperLimits {
+  std::int64_t most_units;       // of a pass
+  std::int64_t multiprocessors;  // each with one task at a time
+};
+std::vector<HopperPass> make_hopper_passes(const AttentionArgs& args, const HopperLimits& limits);
 
 }  // namespace longhaul::cuda

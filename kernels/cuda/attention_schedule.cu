@@ -2,18 +2,20 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <span>
 #include <unordered_map>
 
 #include "base/device/gpu_memory.h"
 #include "base/error.h"
+#include "kernels/cuda/sequence_heads.h"
+#include "kernels/cuda/work_balance.h"
 
 namespace longhaul::cuda {
 namespace {
 
-// An item is cut into at most so many tasks: a few for each multiprocessor of a large chip when
-// several items are done together, as in decode.
-constexpr std::int64_t kPrefillTasks = 64;
+// An item on the plain path is cut into at most so many tasks.
+constexpr std::int64_t kSimtTasks = 64;
 // Masks may say "unlimited"; sums and differences with positions must not overflow.
 constexpr std::int64_t kMostDistance = std::int64_t{1} << 62;
 
@@ -30,10 +32,7 @@ std::int64_t count_keys(Blocks blocks) {
   return out;
 }
 
-AttentionPath path_of(bool mma, std::int64_t n_rows) {
-  if (!mma) return AttentionPath::kSimt;
-  return n_rows <= kDecodeRows ? AttentionPath::kDecode : AttentionPath::kPrefill;
-}
+std::int64_t rows_of(const AttentionItem& item) { return item.q.dim(0) * item.q.dim(1); }
 
 // The blocks of a tile, without those that it cannot see: those before its sink ends and those that
 // are not too old. For blocks in ascending order only; in others the kernels skip what is hidden.
@@ -64,11 +63,29 @@ bool ascends(Blocks blocks) {
   return true;
 }
 
-// Whether queries at positions [first, last] see every key of the blocks.
-bool sees_all(Blocks blocks, std::int64_t first, std::int64_t last, const AttentionItemRef& item) {
+struct Positions {
+  std::int64_t first;
+  std::int64_t last;
+};
+
+// A tile of rows, and what it sees.
+struct Tile {
+  Extent rows;
+  Positions positions;
+  Seen seen;
+  Blocks blocks;
+  std::int64_t n_keys;
+  std::int64_t range_length;  // in units
+
+  std::int64_t n_units() const { return ceil_div(n_keys, kUnitKeys); }
+};
+
+// Whether queries at these positions see every key of the blocks.
+bool sees_all(Blocks blocks, const Positions& queries, const AttentionItemRef& item) {
   return std::ranges::all_of(blocks, [&](const KvBlockRef& block) {
     const std::int64_t end = block.first_position + block.n_tokens;
-    return end - 1 <= first && (end <= item.sink || last - block.first_position < item.recent);
+    return end - 1 <= queries.first &&
+           (end <= item.sink || queries.last - block.first_position < item.recent);
   });
 }
 
@@ -92,11 +109,18 @@ std::vector<Extent> cut(Blocks blocks, std::int64_t n_ranges, const EndOfRange& 
 }
 
 // Ranges of nearly equal numbers of keys.
-std::vector<Extent> even_ranges(Blocks blocks, std::int64_t n_tiles) {
-  const std::int64_t n_keys = count_keys(blocks);
+std::vector<Extent> even_ranges(const Tile& tile, std::int64_t n_tiles) {
   const std::int64_t n = std::clamp<std::int64_t>(
-      std::min(n_keys / kMinKeysOfRange, kPrefillTasks / n_tiles), 1, kPrefillTasks);
-  return cut(blocks, n, [&](std::int64_t range) { return (range + 1) * n_keys / n; });
+      std::min(tile.n_keys / kMinKeysOfRange, kSimtTasks / n_tiles), 1, kSimtTasks);
+  return cut(tile.blocks, n, [&](std::int64_t range) { return (range + 1) * tile.n_keys / n; });
+}
+
+// Those that balance a prefill tile's work (work_balance.h).
+std::vector<Extent> balanced_ranges(const Tile& tile) {
+  const std::vector<Extent> ranges = ranges_of(tile.n_units(), tile.range_length);
+  return cut(tile.blocks, static_cast<std::int64_t>(ranges.size()), [&](std::int64_t range) {
+    return ranges[static_cast<std::size_t>(range)].end * kUnitKeys;
+  });
 }
 
 // Ranges of a length that is a power of two and the same for forks whose own parts are not very
@@ -131,37 +155,70 @@ class Scheduler {
   Scheduler(const AttentionArgs& args, AttentionKernels kernels) : args_(args), kernels_(kernels) {}
 
   AttentionSchedule schedule() {
+    for (const AttentionItem& item : args_.items) tiles_.push_back(tiles_of(item));
+    for (const auto& heads : heads_of_sequences(args_.items)) balance(heads);
     for (std::size_t i = 0; i < args_.items.size(); ++i) add_item(i);
     add_decode_tasks();
+    for (const AttentionPath path : {AttentionPath::kSimt, AttentionPath::kPrefill}) {
+      std::ranges::stable_sort(out_.tasks[static_cast<std::size_t>(path)], std::greater(),
+                               &AttentionTask::n_blocks);
+    }
     return std::move(out_);
   }
 
  private:
-  void add_item(std::size_t index) {
-    const AttentionItem& item = args_.items[index];
-    if (item.q.size() == 0 || item.blocks.empty()) return;
-    const std::int64_t n_rows = item.q.dim(0) * item.q.dim(1);
-    require(n_rows <= std::int64_t{1} << 30, "attention: an item of more than 2^30 rows");
-    add_item_ref(index, n_rows);
-    const AttentionPath path = path_of(kernels_.mma, n_rows);
-    const std::int64_t tile_rows = rows_of_tile(path);
-    const std::int64_t n_tiles = ceil_div(n_rows, tile_rows);
-    const bool sorted = ascends(item.blocks);
-    // The last queries see the most keys: longest tasks first.
-    for (std::int64_t tile = n_tiles - 1; tile >= 0; --tile) {
-      const std::int64_t first_row = tile * tile_rows;
-      add_tile(item, path, {first_row, std::min(n_rows, first_row + tile_rows)}, sorted, n_tiles);
-    }
+  // Cuts the prefill tiles of these items together.
+  void balance(const std::vector<std::size_t>& items) {
+    std::vector<std::int64_t> n_units;
+    const auto for_each_tile = [&](const auto& body) {
+      for (const std::size_t i : items) {
+        if (path_of(args_.items[i]) == AttentionPath::kPrefill)
+          std::ranges::for_each(tiles_[i], body);
+      }
+    };
+    for_each_tile([&](const Tile& tile) { n_units.push_back(tile.n_units()); });
+    const std::vector<std::int64_t> lengths = range_lengths(n_units, kernels_.prefill_places);
+    auto length = lengths.begin();
+    for_each_tile([&](Tile& tile) { tile.range_length = *length++; });
   }
 
-  void add_item_ref(std::size_t index, std::int64_t n_rows) {
+  void add_item(std::size_t index) {
+    const std::vector<Tile>& tiles = tiles_[index];
+    if (tiles.empty()) return;
     const AttentionItem& item = args_.items[index];
-    // Heads of a sequence have their positions in common.
-    const AttentionItem* before = index > 0 ? &args_.items[index - 1] : nullptr;
-    const bool has_same_positions = !out_.items.empty() && before != nullptr &&
-                                    before->q.size() > 0 && !before->blocks.empty() &&
-                                    before->q_positions.data() == item.q_positions.data() &&
-                                    before->q_positions.size() == item.q_positions.size();
+    const AttentionPath path = path_of(item);
+    add_item_ref(index);
+    const auto ranges = [&](const Tile& tile) {
+      if (path == AttentionPath::kDecode) return fixed_ranges(tile.blocks);
+      if (path == AttentionPath::kPrefill) return balanced_ranges(tile);
+      return even_ranges(tile, static_cast<std::int64_t>(tiles.size()));
+    };
+    for (const Tile& tile : tiles) add_tile(item, path, tile, ranges(tile));
+  }
+
+  AttentionPath path_of(const AttentionItem& item) const {
+    if (!kernels_.mma) return AttentionPath::kSimt;
+    return rows_of(item) <= kDecodeRows ? AttentionPath::kDecode : AttentionPath::kPrefill;
+  }
+
+  std::vector<Tile> tiles_of(const AttentionItem& item) {
+    std::vector<Tile> out;
+    if (item.q.size() == 0 || item.blocks.empty()) return out;
+    const std::int64_t n_rows = rows_of(item);
+    require(n_rows <= std::int64_t{1} << 30, "attention: an item of more than 2^30 rows");
+    const std::int64_t tile_rows = rows_of_tile(path_of(item));
+    const bool sorted = ascends(item.blocks);
+    for (std::int64_t first = 0; first < n_rows; first += tile_rows) {
+      out.push_back(tile_of(item, {first, std::min(n_rows, first + tile_rows)}, sorted));
+    }
+    return out;
+  }
+
+  void add_item_ref(std::size_t index) {
+    const AttentionItem& item = args_.items[index];
+    const bool has_same_positions =
+        index > 0 && are_of_one_sequence(args_.items[index - 1], item) && !out_.items.empty() &&
+        args_.items[index - 1].q.size() > 0 && !args_.items[index - 1].blocks.empty();
     const auto positions_at = has_same_positions ? out_.items.back().positions_at
                                                  : static_cast<std::int64_t>(out_.positions.size());
     if (!has_same_positions) {
@@ -171,7 +228,7 @@ class Scheduler {
                           .q_token_stride = item.q.stride(0),
                           .q_head_stride = item.q.stride(1),
                           .gqa_group = item.q.dim(1),
-                          .n_rows = n_rows,
+                          .n_rows = rows_of(item),
                           .positions_at = positions_at,
                           .sink = std::min(item.mask.sink, kMostDistance),
                           .recent = std::min(item.mask.recent, kMostDistance),
@@ -179,8 +236,7 @@ class Scheduler {
     all_blocks_at_ = -1;
   }
 
-  void add_tile(const AttentionItem& item, AttentionPath path, Extent rows, bool sorted,
-                std::int64_t n_tiles) {
+  Tile tile_of(const AttentionItem& item, Extent rows, bool sorted) {
     const auto position = [&](std::int64_t row) {
       return item.q_positions[static_cast<std::size_t>(row / item.q.dim(1))];
     };
@@ -189,33 +245,35 @@ class Scheduler {
     const Extent all = {0, static_cast<std::int64_t>(item.blocks.size())};
     const Seen seen = sorted ? seen_blocks(item.blocks, first, last, item.mask) : Seen{{}, all};
     const Blocks blocks = blocks_of(item, seen);
-    const bool is_decode = path == AttentionPath::kDecode;
-    const std::vector<Extent> ranges =
-        is_decode ? fixed_ranges(blocks) : even_ranges(blocks, n_tiles);
+    return {rows, {first, last}, seen, blocks, count_keys(blocks), 0};
+  }
+
+  void add_tile(const AttentionItem& item, AttentionPath path, const Tile& tile,
+                const std::vector<Extent>& ranges) {
     const auto number = static_cast<std::int32_t>(out_.items.size() - 1);
     const bool is_split = ranges.size() > 1;
     if (is_split) {
       out_.splits[static_cast<std::size_t>(path)].push_back(
           {.item = number,
-           .first_row = static_cast<std::int32_t>(rows.begin),
-           .n_rows = static_cast<std::int32_t>(rows.size()),
+           .first_row = static_cast<std::int32_t>(tile.rows.begin),
+           .n_rows = static_cast<std::int32_t>(tile.rows.size()),
            .n_ranges = static_cast<std::int32_t>(ranges.size()),
            .partial_at = out_.n_partial_floats});
     }
     for (const Extent& range : ranges) {
       const AttentionMember member = {is_split ? out_.n_partial_floats : -1, number};
       if (is_split) out_.n_partial_floats += partial_rows(path) * (args_.shape.head_dim + 2);
-      if (is_decode) {
-        const Blocks own = part_of(blocks, range);
+      if (path == AttentionPath::kDecode) {
+        const Blocks own = part_of(tile.blocks, range);
         pieces_.push_back(
-            {member, own, rows.size(), sees_all(own, first, last, out_.items.back())});
+            {member, own, tile.rows.size(), sees_all(own, tile.positions, out_.items.back())});
         continue;
       }
-      const bool is_own_list = !seen.sink.empty();
+      const bool is_own_list = !tile.seen.sink.empty();
       if (!is_own_list && all_blocks_at_ < 0) all_blocks_at_ = add_blocks(item.blocks);
-      const std::int64_t at = is_own_list ? add_blocks(part_of(blocks, range))
-                                          : all_blocks_at_ + seen.recent.begin + range.begin;
-      add_task(path, {&member, 1}, rows.begin, rows.size(), {at, at + range.size()});
+      const std::int64_t at = is_own_list ? add_blocks(part_of(tile.blocks, range))
+                                          : all_blocks_at_ + tile.seen.recent.begin + range.begin;
+      add_task(path, {&member, 1}, tile.rows.begin, tile.rows.size(), {at, at + range.size()});
     }
   }
 
@@ -289,6 +347,7 @@ class Scheduler {
   const AttentionArgs& args_;
   AttentionKernels kernels_;
   AttentionSchedule out_;
+  std::vector<std::vector<Tile>> tiles_;  // of each item
   std::vector<Piece> pieces_;
   std::deque<std::vector<KvBlockRef>> own_lists_;  // that pieces refer to
   std::int64_t all_blocks_at_ = -1;                // of the item that is added now

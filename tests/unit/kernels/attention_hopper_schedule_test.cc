@@ -27,7 +27,7 @@ struct Cut {
                       TensorView<float, 2>(nullptr, {q_len, 4})}};
   }
   std::vector<cuda::HopperPass> passes(std::int64_t most_units) const {
-    return cuda::make_hopper_passes({bf16_block(), 1.0F, {&item, 1}}, most_units);
+    return cuda::make_hopper_passes({bf16_block(), 1.0F, {&item, 1}}, {most_units, 4});
   }
   static KvBlockShape bf16_block() {
     return {.block_size = 64, .head_dim = 64, .k_type = KvType::kBf16, .v_type = KvType::kBf16};
@@ -82,7 +82,7 @@ TEST(HopperSchedule, ItemsAreCutAsIfAlone) {
   const AttentionItem both[] = {a.item, b.item};
   const std::vector<cuda::HopperPass> alone = b.passes(25);
   const std::vector<cuda::HopperPass> together =
-      cuda::make_hopper_passes({Cut::bf16_block(), 1.0F, both}, 25);
+      cuda::make_hopper_passes({Cut::bf16_block(), 1.0F, both}, {25, 4});
   ASSERT_EQ(together.size(), alone.size() + 1);
   for (std::size_t p = 0; p < alone.size(); ++p) {
     EXPECT_EQ(together[p + 1].units.size(), alone[p].units.size());

@@ -158,10 +158,10 @@ TEST(MemoryModel, GpusNeedScratchMemory) {
   workload.n_sequences = 1;
   workload.tail_tokens = 64;
   EXPECT_EQ(scratch_bytes({}, spec, workload), 0);
-  // 512 MiB of converted keys, 64 tiles of 128 rows of 130 floats for each of 8 heads, a quarter
+  // 512 MiB of converted keys, 2 x 1,024 ranges of 128 rows of 130 floats, a quarter
   // more; descriptions of 16,384 + 2 blocks of 8 heads, half as much more, four times; 64 MiB of
   // those of a decode step; cuBLAS.
-  EXPECT_EQ(scratch_bytes(gpu, spec, workload), (536'870'912LL + 8 * 64 * 128 * 130 * 4) / 4 * 5 +
+  EXPECT_EQ(scratch_bytes(gpu, spec, workload), (536'870'912LL + 2 * 1024 * 128 * 130 * 4) / 4 * 5 +
                                                     4 * (16'386LL * 8 * 24 / 2 * 3) + 67'108'864 +
                                                     33'554'432);
   // Partial states of many sequences: of 128 ranges, 16 rows, 8 heads each.
