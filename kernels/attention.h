@@ -4,9 +4,11 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "base/device/device.h"
+#include "kernels/block_table.h"
 #include "kernels/kv_block.h"
 #include "kernels/softmax_state.h"
 #include "kernels/sum_order.h"
@@ -37,6 +39,9 @@ struct AttentionItem {
   std::span<const KvBlockRef>
       blocks;  // any order, any gaps; blocks that the mask hides cost nothing. Slots that are not
                // seen by all (KvBlockRef::seen_by): CPUs only, and groups of kMostSeenByHeads
+  // The same blocks by number, on GPUs, for few queries: then `blocks` are not looked at one by
+  // one.
+  std::optional<BlockTable> table = std::nullopt;
   AttentionMask mask = {};
   SoftmaxStateView
       state;  // [q_len, gqa_group(, head_dim)]; what the blocks add is merged in: clear() it first

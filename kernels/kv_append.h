@@ -18,6 +18,8 @@ struct KvAppendItem {
   TensorView<const float, 2> v;        // [n_tokens, head_dim]
   std::span<std::byte* const> blocks;  // enough for first_slot + n_tokens slots
   std::int64_t first_slot = 0;
+  // [blocks.size()], GPU memory: their addresses go there, too. May be null; on CPUs it is.
+  const std::byte** entries = nullptr;
 };
 
 struct KvAppendArgs {

@@ -19,9 +19,11 @@ void check(const RopeArgs& args) {
   require_equal("rope", "n_tokens of cos", args.cos.dim(0), args.x.dim(0));
   require_equal("rope", "n_tokens of sin", args.sin.dim(0), args.x.dim(0));
   require_equal("rope", "rotary_dim / 2 of sin", args.sin.dim(1), args.cos.dim(1));
-  require(2 * args.cos.dim(1) <= args.x.dim(2),
-          fmt::format("rope: rotary_dim {} is more than head_dim {}", 2 * args.cos.dim(1),
-                      args.x.dim(2)));
+  if (2 * args.cos.dim(1) > args.x.dim(2)) [[unlikely]] {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("rope: rotary_dim {} is more than head_dim {}", 2 * args.cos.dim(1),
+                            args.x.dim(2)));
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/device/gpu_memory.h"
+#include "base/device/table_memory.h"
 #include "base/fp8_format.h"
 #include "base/int4_format.h"
 #include "base/int8_format.h"
@@ -206,13 +207,18 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Wo
       workload.decode_rows() * spec.n_kv_heads * n_ranges * kRowsOfRange * state_bytes;
   // Memory that grows takes more than it must, and stays.
   const std::int64_t scratch = std::max(prefill, decode) / 4 * 5;
-  constexpr std::int64_t kBlockRefBytes = 24;
+  constexpr std::int64_t kBlockRefBytes = 32;
   const std::int64_t n_blocks =
       workload.document_blocks() + workload.n_sequences * workload.tail_blocks();
   const std::int64_t description = n_blocks * spec.n_kv_heads * kBlockRefBytes;
   const std::int64_t stage = std::max(kUploadStageBytes, description / 2 * 3);
   const std::int64_t step = std::min(kMostStepBytes, 2 * spec.n_layers * stage);
-  return scratch + kNUploadStages * stage + step + kProductWorkspaceBytes;
+  // Tables of blocks are powers of two, and what they grew out of stays for others.
+  const std::int64_t entries =
+      4 * workload.document_blocks() +
+      workload.n_sequences * std::max(kFewestTableEntries, 4 * workload.tail_blocks());
+  const std::int64_t tables = spec.n_layers * spec.n_kv_heads * entries * kTableEntryBytes;
+  return scratch + kNUploadStages * stage + step + tables + kProductWorkspaceBytes;
 }
 
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,

@@ -118,9 +118,12 @@ void Transformer::attend(LayerId number, const Batch& batch) {
         continue;
       }
       if (!chooses) {
+        const HeadCache& cache = segment.cache->head(number, kv_head);
         const HeadCache* open = segment.cache->open(number, kv_head);
-        work_.add(queries, kv_head, segment.rows, segment.cache->head(number, kv_head).blocks(),
-                  open == nullptr ? std::span<const KvBlockRef>() : open->blocks());
+        work_.add(queries, kv_head, segment.rows,
+                  {.closed = cache.blocks(),
+                   .open = open == nullptr ? std::span<const KvBlockRef>() : open->blocks(),
+                   .table = batch.is_prompt ? std::nullopt : cache.table()});
         continue;
       }
       for (std::int64_t row = segment.rows.begin; row < segment.rows.end; ++row)

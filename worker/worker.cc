@@ -366,9 +366,9 @@ std::string Worker::describe_memory() const {
       pool_.bytes_reserved(), compute_.buffer_bytes(), forward_->buffer_bytes());
   if (queue_.device().kind != Device::kCpu) {
     const cuda::DeviceInfo gpu = cuda::device_info(queue_.device().ordinal);
-    text +=
-        fmt::format(", the operators' scratch {}; {} of {} bytes are free",
-                    queue_.stream().cuda_stream().own_bytes(), gpu.free_bytes, gpu.memory_bytes);
+    text += fmt::format(", the operators' scratch {}, tables of blocks {}; {} of {} bytes are free",
+                        queue_.stream().cuda_stream().own_bytes(), pool_.tables().bytes(),
+                        gpu.free_bytes, gpu.memory_bytes);
   }
   return text;
 }

@@ -8,6 +8,7 @@
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/parcel.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/table_schedule.h"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
@@ -85,13 +86,20 @@ void check_alignment(const AttentionArgs& args) {
   }
 }
 
+AttentionKernels kernels_for(const KvBlockShape& shape, const DeviceInfo& device) {
+  return {.mma = has_mma_kernel(shape, device.shared_bytes),
+          .wide_decode = has_wide_decode(shape, device.shared_bytes),
+          .prefill_places = kPrefillBlocksTogether * device.n_multiprocessors};
+}
+
+template <typename T>
+std::int64_t with_room_of(const std::vector<T>& values) {
+  return static_cast<std::int64_t>(with_room(values.size()));
+}
+
 // Items for the kernels that every chip has.
-void attention_anywhere(Stream& stream, const AttentionArgs& args) {
-  const std::size_t shared_bytes = stream.device().shared_bytes;
-  const AttentionSchedule schedule = make_attention_schedule(
-      args, {.mma = has_mma_kernel(args.shape, shared_bytes),
-             .wide_decode = has_wide_decode(args.shape, shared_bytes),
-             .prefill_places = kPrefillBlocksTogether * stream.device().n_multiprocessors});
+void attention_anywhere(Stream& stream, const AttentionArgs& args, AttentionKernels kernels) {
+  const AttentionSchedule schedule = make_attention_schedule(args, kernels);
   if (schedule.items.empty()) return;
   Parcel parcel;
   const std::size_t items_at = parcel.add(schedule.items);
@@ -135,6 +143,43 @@ void attention_anywhere(Stream& stream, const AttentionArgs& args) {
   }
 }
 
+// Items whose blocks the GPU finds by number.
+void attention_by_tables(Stream& stream, const AttentionArgs& args, AttentionKernels kernels) {
+  const TableSchedule schedule = make_table_schedule(args, kernels);
+  if (schedule.n_ranges == 0) return;
+  Parcel parcel;
+  const std::size_t items_at = parcel.add(schedule.items);
+  const std::size_t tables_at = parcel.add(schedule.tables);
+  const std::size_t positions_at = parcel.add(schedule.positions);
+  const std::size_t members_at = parcel.add(schedule.members);
+  const std::size_t decode_at = parcel.add(schedule.decode);
+  const std::size_t wide_decode_at = parcel.add(schedule.wide_decode);
+  const std::size_t splits_at = parcel.add(schedule.splits);
+  const std::byte* base = stream.upload(parcel.bytes());
+  std::byte* partials =
+      stream.scratch(static_cast<std::size_t>(schedule.n_partial_floats) * sizeof(float));
+  AttentionWork work = {.items = part<AttentionItemRef>(base, items_at),
+                        .tables = part<TableRef>(base, tables_at),
+                        .n_ranges = schedule.n_ranges,
+                        .tasks = part<AttentionTask>(base, wide_decode_at),
+                        .members = part<AttentionMember>(base, members_at),
+                        .positions = part<std::int64_t>(base, positions_at),
+                        .blocks = nullptr,
+                        .partials = reinterpret_cast<float*>(partials),
+                        .n_tasks = with_room_of(schedule.wide_decode),
+                        .block_size = args.shape.block_size,
+                        .head_dim = args.shape.head_dim,
+                        .k = k_part(args.shape),
+                        .v = v_part(args.shape),
+                        .sm_scale = args.sm_scale};
+  if (work.n_tasks > 0) run_path(stream, AttentionPath::kWideDecode, args.shape.k_type, work);
+  work.tasks = part<AttentionTask>(base, decode_at);
+  work.n_tasks = with_room_of(schedule.decode);
+  if (work.n_tasks > 0) run_path(stream, AttentionPath::kDecode, args.shape.k_type, work);
+  merge_ranges(stream, work, part<AttentionSplit>(base, splits_at), with_room_of(schedule.splits),
+               kDecodeRows);
+}
+
 }  // namespace
 
 void merge_ranges(Stream& stream, const AttentionWork& work, const AttentionSplit* splits,
@@ -148,19 +193,33 @@ void merge_ranges(Stream& stream, const AttentionWork& work, const AttentionSpli
 }
 
 void attention(Stream& stream, const AttentionArgs& args) {
-  check_alignment(args);
-  if (!has_hopper_kernel(args.shape, stream.device())) return attention_anywhere(stream, args);
+  const AttentionKernels kernels = kernels_for(args.shape, stream.device());
+  const bool has_hopper = has_hopper_kernel(args.shape, stream.device());
+  std::vector<AttentionItem> by_table;
   std::vector<AttentionItem> large;
   std::vector<AttentionItem> others;
   for (const AttentionItem& item : args.items) {
-    const bool is_large = item.q.dim(0) * item.q.dim(1) >= hopper_attention_rows();
-    (is_large ? large : others).push_back(item);
+    if (goes_by_table(args.shape, kernels, item)) {
+      by_table.push_back(item);
+    } else if (has_hopper && item.q.dim(0) * item.q.dim(1) >= hopper_attention_rows()) {
+      large.push_back(item);
+    } else {
+      others.push_back(item);
+    }
   }
   AttentionArgs part = args;
+  part.items = by_table;
+  if (!by_table.empty()) attention_by_tables(stream, part, kernels);
   part.items = large;
-  attention_hopper(stream, part);
+  if (!large.empty()) {
+    check_alignment(part);
+    attention_hopper(stream, part);
+  }
   part.items = others;
-  attention_anywhere(stream, part);
+  if (!others.empty()) {
+    check_alignment(part);
+    attention_anywhere(stream, part, kernels);
+  }
 }
 
 }  // namespace longhaul::cuda

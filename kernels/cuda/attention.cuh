@@ -31,7 +31,9 @@ __device__ __forceinline__ RowPlace row_place(const AttentionWork& work, const A
   const AttentionItemRef& item = work.items[member.item];
   const std::int32_t within = row % task.member_rows;
   const std::int64_t at = task.first_row + within;
-  return {item, member.partial_at, within, at / item.gqa_group, at % item.gqa_group};
+  const std::int64_t partial_at =
+      member.partial_at < 0 ? member.partial_at : member.partial_at + task.partial_offset;
+  return {item, partial_at, within, at / item.gqa_group, at % item.gqa_group};
 }
 
 }  // namespace longhaul::cuda

@@ -5,14 +5,12 @@
 #include <numeric>
 #include <span>
 
+#include "kernels/cuda/item_ref.h"
 #include "kernels/cuda/sequence_heads.h"
 #include "kernels/cuda/work_balance.h"
 
 namespace longhaul::cuda {
 namespace {
-
-// Masks may say "unlimited"; sums and differences with positions must not overflow.
-constexpr std::int64_t kMostDistance = std::int64_t{1} << 62;
 
 std::int64_t end_of(const KeyUnit& unit) { return unit.first_position + unit.n_keys; }
 
@@ -81,18 +79,6 @@ struct Part {
   std::vector<KeyUnit> units;
 };
 
-AttentionItemRef ref_of(const AttentionItem& item) {
-  return {.q = item.q.data(),
-          .q_token_stride = item.q.stride(0),
-          .q_head_stride = item.q.stride(1),
-          .gqa_group = item.q.dim(1),
-          .n_rows = item.q.dim(0) * item.q.dim(1),
-          .positions_at = 0,
-          .sink = std::min(item.mask.sink, kMostDistance),
-          .recent = std::min(item.mask.recent, kMostDistance),
-          .state = state_ref(item.state)};
-}
-
 std::vector<Tile> tiles_of(const Part& part) {
   const auto position = [&](std::int64_t row) {
     return part.item->q_positions[static_cast<std::size_t>(row / part.ref.gqa_group)];
@@ -116,7 +102,7 @@ class SequenceParts {
 
   void add(const AttentionItem& item) {
     if (item.q.size() == 0) return;
-    const AttentionItemRef ref = ref_of(item);
+    const AttentionItemRef ref = item_ref(item, /*positions_at=*/0);
     const std::vector<KeyUnit> all = units_of(item);
     const Seen seen = seen_units(all, item.q_positions.front(), item.q_positions.back(), ref);
     std::vector<KeyUnit> units(all.begin() + seen.sink.begin, all.begin() + seen.sink.end);

@@ -67,12 +67,12 @@ struct Config {
   static_assert(kStageWords % 4 == 0 && kVAt % 4 == 0 && kRangesAt % 4 == 0, "16-byte copies");
 };
 
-// grid.x is the task (without rows: nothing); Config::kThreads threads, Config::kWords words of
-// shared memory.
+// grid.x is the task, or one of its ranges (without rows: nothing); Config::kThreads threads,
+// Config::kWords words of shared memory.
 template <typename C>
 __global__ void __launch_bounds__(C::kThreads) mma_kernel(AttentionWork work) {
   auto* shared = reinterpret_cast<std::uint32_t*>(shared_memory());
-  const AttentionTask task = work.tasks[blockIdx.x];
+  const AttentionTask task = this_task<C>(work);
   if (task.n_rows == 0) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int first_row = warp / C::kKeyWarps * 16;
@@ -90,7 +90,9 @@ __global__ void __launch_bounds__(C::kThreads) mma_kernel(AttentionWork work) {
                      .last_position = positions[last.token],
                      .sink = first.item.sink,
                      .recent = first.item.recent};
-  Walk walk = {.blocks = work.blocks + task.first_block, .n_blocks = task.n_blocks};
+  Walk walk = {.item = static_cast<std::int32_t>(work.members[task.first_member].item),
+               .next_block = static_cast<std::int32_t>(task.first_block),
+               .end_block = static_cast<std::int32_t>(task.first_block + task.n_blocks)};
   const float log2_scale = work.sm_scale * 1.4426950408889634F;
 #pragma unroll
   for (int i = 0; i < C::kStages - 1; ++i) {
@@ -124,7 +126,9 @@ __global__ void __launch_bounds__(C::kThreads) mma_kernel(AttentionWork work) {
 template <typename C>
 void launch_config(Stream& stream, const char* name, const AttentionWork& work) {
   launch(stream, name, mma_kernel<C>,
-         {.x = work.n_tasks, .block = C::kThreads, .shared_bytes = std::size_t{4} * C::kWords},
+         {.x = work.n_tasks * (work.tables == nullptr ? 1 : work.n_ranges),
+          .block = C::kThreads,
+          .shared_bytes = std::size_t{4} * C::kWords},
          work);
 }
 

@@ -14,14 +14,32 @@ struct TileInfo {
 };
 static_assert(sizeof(TileInfo) == 16);
 
+// The task of this thread block; without rows where there is none.
+template <typename C>
+__device__ __forceinline__ AttentionTask this_task(const AttentionWork& work) {
+  if (!C::kDecode || work.tables == nullptr) return work.tasks[blockIdx.x];
+  const std::int64_t range = blockIdx.x % work.n_ranges;
+  AttentionTask task = work.tasks[blockIdx.x / work.n_ranges];
+  if (range < task.first_block || range >= task.first_block + task.n_blocks) {
+    task.n_rows = 0;
+    return task;
+  }
+  const TableRef& table = work.tables[work.members[task.first_member].item];
+  task.first_block = range == 0 ? 0 : end_of_range(table, range - 1, work.block_size);
+  task.n_blocks = end_of_range(table, range, work.block_size) - task.first_block;
+  task.partial_offset = range * C::kPartialRows * (C::kHeadDim + 2);
+  return task;
+}
+
 // Walks over the tiles of a task; all threads walk alike.
 struct Walk {
-  const KvBlockRef* blocks;
-  std::int64_t n_blocks;
-  std::int64_t next_block = 0;
-  KvBlockRef block = {};
-  std::int64_t slot = 0;
-  std::int64_t end = 0;
+  std::int32_t item;  // whose table has the blocks by number, if there are tables
+  std::int32_t next_block;
+  std::int32_t end_block;
+  std::int32_t slot = 0;
+  std::int32_t end = 0;
+  const std::byte* data = nullptr;
+  std::int64_t first_position = 0;
 };
 
 // The queries of a tile: what decides which keys are needed.
@@ -33,14 +51,21 @@ struct Rows {
 };
 
 // Puts the walk on the next tile's block and slot. False at the end.
-__device__ __forceinline__ bool advance(Walk& walk, const Rows& rows) {
+template <typename C>
+__device__ __forceinline__ bool advance(const AttentionWork& work, const Rows& rows, Walk& walk) {
   while (walk.slot >= walk.end) {
-    if (walk.next_block == walk.n_blocks) return false;
-    walk.block = walk.blocks[walk.next_block++];
+    if (walk.next_block == walk.end_block) return false;
+    const bool by_number = C::kDecode && work.tables != nullptr;
+    const KvBlockRef block = by_number
+                                 ? work.tables[walk.item].block(walk.next_block, work.block_size)
+                                 : work.blocks[walk.next_block];
+    ++walk.next_block;
     const Slots slots =
-        visible_slots(walk.block, rows.first_position, rows.last_position, rows.sink, rows.recent);
-    walk.slot = slots.begin / 16 * 16;  // whole 16-byte copies, and whole words of V
-    walk.end = slots.end;
+        visible_slots(block, rows.first_position, rows.last_position, rows.sink, rows.recent);
+    walk.data = block.data;
+    walk.first_position = block.first_position;
+    walk.slot = static_cast<std::int32_t>(slots.begin / 16 * 16);  // whole 16-byte copies and words
+    walk.end = static_cast<std::int32_t>(slots.end);
   }
   return true;
 }
@@ -64,16 +89,16 @@ template <typename C>
 __device__ __forceinline__ void load_tile(const AttentionWork& work, const Rows& rows, Walk& walk,
                                           std::uint32_t* stage) {
   TileInfo info = {0, 0, 0};
-  if (advance(walk, rows)) {
-    const std::int64_t left = walk.end - walk.slot;
-    info.first_position = walk.block.first_position + walk.slot;
-    info.n_keys = static_cast<std::int32_t>(left < C::kKeys ? left : C::kKeys);
+  if (advance<C>(work, rows, walk)) {
+    const std::int32_t left = walk.end - walk.slot;
+    info.first_position = walk.first_position + walk.slot;
+    info.n_keys = left < C::kKeys ? left : C::kKeys;
     // Whole units of 16 slots: the block has them, and those without a token are zero.
     const int n_slots = (info.n_keys + 15) / 16 * 16;
-    const auto* k = reinterpret_cast<const std::uint32_t*>(walk.block.data + work.k.at);
+    const auto* k = reinterpret_cast<const std::uint32_t*>(walk.data + work.k.at);
     copy_rows(stage, C::kKStride, k + walk.slot, work.block_size, C::kKRows, C::kKeys, n_slots,
               C::kThreads);
-    const auto* v = reinterpret_cast<const std::uint32_t*>(walk.block.data + work.v.at);
+    const auto* v = reinterpret_cast<const std::uint32_t*>(walk.data + work.v.at);
     const int n_v_rows = n_slots / C::kLanes;
     copy_rows(stage + C::kVAt, C::kVStride, v + walk.slot / C::kLanes * C::kHeadDim, C::kHeadDim,
               n_v_rows, C::kHeadDim, C::kHeadDim, C::kThreads);
@@ -84,7 +109,7 @@ __device__ __forceinline__ void load_tile(const AttentionWork& work, const Rows&
                                      work.v.minima_at};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const auto* from = reinterpret_cast<const std::uint32_t*>(walk.block.data + ranges[i]);
+        const auto* from = reinterpret_cast<const std::uint32_t*>(walk.data + ranges[i]);
         copy_rows(stage + C::kRangesAt + i * C::kRangeWords, 0, from + walk.slot / 2, 0, 1,
                   C::kRangeWords, n_slots / 2, C::kThreads);
       }

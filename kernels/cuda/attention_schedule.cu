@@ -8,6 +8,7 @@
 
 #include "base/device/gpu_memory.h"
 #include "base/error.h"
+#include "kernels/cuda/item_ref.h"
 #include "kernels/cuda/sequence_heads.h"
 #include "kernels/cuda/work_balance.h"
 
@@ -16,8 +17,6 @@ namespace {
 
 // An item on the plain path is cut into at most so many tasks.
 constexpr std::int64_t kSimtTasks = 64;
-// Masks may say "unlimited"; sums and differences with positions must not overflow.
-constexpr std::int64_t kMostDistance = std::int64_t{1} << 62;
 
 using Blocks = std::span<const KvBlockRef>;
 
@@ -224,15 +223,7 @@ class Scheduler {
     if (!has_same_positions) {
       out_.positions.insert(out_.positions.end(), item.q_positions.begin(), item.q_positions.end());
     }
-    out_.items.push_back({.q = item.q.data(),
-                          .q_token_stride = item.q.stride(0),
-                          .q_head_stride = item.q.stride(1),
-                          .gqa_group = item.q.dim(1),
-                          .n_rows = rows_of(item),
-                          .positions_at = positions_at,
-                          .sink = std::min(item.mask.sink, kMostDistance),
-                          .recent = std::min(item.mask.recent, kMostDistance),
-                          .state = state_ref(item.state)});
+    out_.items.push_back(item_ref(item, positions_at));
     all_blocks_at_ = -1;
   }
 

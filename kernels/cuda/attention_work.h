@@ -41,7 +41,40 @@ struct AttentionTask {
   std::int32_t n_rows;  // of all members
   std::int64_t first_block;
   std::int64_t n_blocks;
+  std::int64_t partial_offset = 0;  // of its members' partial states: those of its range
 };
+
+// The blocks of an item by number (kernels/block_table.h) that its rows may see: in this order,
+// those of numbers [0, n_sink) and, n_hidden behind them, the others.
+struct TableRef {
+  const std::byte* const* shared;
+  const std::byte* const* own;
+  std::int64_t n_shared;
+  std::int64_t first_position;
+  std::int64_t n_slots;  // of all blocks: only the last one may not be full
+  std::int64_t n_sink;
+  std::int64_t n_hidden;
+  std::int64_t n_blocks;    // that its rows may see
+  std::int64_t range_keys;  // that a range has, rounded up to whole blocks
+  std::int64_t n_ranges;
+
+  LONGHAUL_HOST_DEVICE KvBlockRef block(std::int64_t i, std::int64_t block_size) const {
+    const std::int64_t number = i < n_sink ? i : i + n_hidden;
+    const std::int64_t left = n_slots - number * block_size;
+    KvBlockRef out;
+    out.data = number < n_shared ? shared[number] : own[number - n_shared];
+    out.first_position = first_position + number * block_size;
+    out.n_tokens = left < block_size ? left : block_size;
+    return out;
+  }
+};
+// Behind the last block of a range, of those that the item's rows may see.
+LONGHAUL_HOST_DEVICE constexpr std::int64_t end_of_range(const TableRef& table, std::int64_t range,
+                                                         std::int64_t block_size) {
+  if (range + 1 >= table.n_ranges) return table.n_blocks;
+  const std::int64_t end = ((range + 1) * table.range_keys + block_size - 1) / block_size;
+  return end > range + 1 ? end : range + 1;
+}
 
 // Ranges of blocks of one item's tile, whose partial states follow each other.
 struct AttentionSplit {
@@ -55,6 +88,10 @@ constexpr int kMostRanges = kMostKeyRanges;
 
 struct AttentionWork {
   const AttentionItemRef* items;
+  // Null, or of each item: then tasks say ranges where others say blocks, and n_ranges thread
+  // blocks take one, each a range.
+  const TableRef* tables = nullptr;
+  std::int64_t n_ranges = 1;
   const AttentionTask* tasks;
   const AttentionMember* members;
   const std::int64_t* positions;

@@ -24,6 +24,7 @@ struct Task {
   std::int64_t k_stride;
   std::int64_t v_stride;
   std::byte* block;
+  const std::byte** entry;  // where its address goes, or null
   std::int32_t first_slot;
   std::int32_t end_slot;
 };
@@ -134,6 +135,7 @@ __global__ void kv_append_kernel(Shape shape, const Task* tasks) {
   const Task task = tasks[blockIdx.x];
   const std::int64_t group = static_cast<std::int64_t>(blockIdx.y) * kSlots;
   const bool is_new = task.first_slot == 0;
+  if (blockIdx.y == 0 && threadIdx.x == 0 && task.entry != nullptr) *task.entry = task.block;
   if (!is_new && (group >= task.end_slot || group + kSlots <= task.first_slot)) return;
   auto* k_values = reinterpret_cast<std::uint32_t*>(shared_memory());
   std::uint32_t* v_values = k_values + kSlots * shape.head_dim;
@@ -159,11 +161,13 @@ void add_tasks(const KvBlockShape& shape, const KvAppendItem& item, std::vector<
     const std::int64_t slot = item.first_slot + token;
     const std::int64_t within = slot % shape.block_size;
     const std::int64_t n = std::min(shape.block_size - within, item.k.dim(0) - token);
+    const std::int64_t block = slot / shape.block_size;
     tasks.push_back({.k = item.k.data() + token * item.k.stride(0),
                      .v = item.v.data() + token * item.v.stride(0),
                      .k_stride = item.k.stride(0),
                      .v_stride = item.v.stride(0),
-                     .block = item.blocks[static_cast<std::size_t>(slot / shape.block_size)],
+                     .block = item.blocks[static_cast<std::size_t>(block)],
+                     .entry = item.entries == nullptr ? nullptr : item.entries + block,
                      .first_slot = static_cast<std::int32_t>(within),
                      .end_slot = static_cast<std::int32_t>(within + n)});
     token += n;

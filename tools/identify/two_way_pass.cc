@@ -166,7 +166,7 @@ void TwoWayPass::attend(LayerId number, AttentionWork& work) {
       .kv_heads = {0, spec_.n_kv_heads}, .positions = b.positions, .q = b.q, .state = b.state};
   work.begin(number);
   for (const KvHeadId head : IdRange<KvHeadId>(spec_.n_kv_heads))
-    work.add(queries, head, {0, b.q.dim(0)}, keys_.blocks(head.value));
+    work.add(queries, head, {0, b.q.dim(0)}, {.closed = keys_.blocks(head.value)});
   work.run(compute_.order());
   compute_.finish_states(layer, b.state);
 }

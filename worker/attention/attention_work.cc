@@ -21,18 +21,19 @@ void AttentionWork::begin(LayerId layer) {
 }
 
 void AttentionWork::add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
-                        std::span<const KvBlockRef> blocks, std::span<const KvBlockRef> open) {
-  if ((blocks.empty() && open.empty()) || rows.empty()) return;
+                        const Blocks& blocks) {
+  if ((blocks.closed.empty() && blocks.open.empty()) || rows.empty()) return;
   const Extent heads = queries.heads_of(kv_head);
   AttentionItem item{
       .q = queries.q.slice(0, rows).slice(1, heads),
       .q_positions = queries.positions.subspan(static_cast<std::size_t>(rows.begin),
                                                static_cast<std::size_t>(rows.size())),
-      .blocks = blocks,
+      .blocks = blocks.closed,
+      .table = blocks.table,
       .mask = layout_.mask(layer_, kv_head),
       .state = queries.state.tokens(rows).heads(heads)};
   if (layout_.has_open_blocks()) {
-    open_.add(item, layout_.shape().block_size, open, items_);
+    open_.add(item, layout_.shape().block_size, blocks.open, items_);
     return;
   }
   if (layout_.is_in_cache(layer_, kv_head)) {
@@ -41,7 +42,7 @@ void AttentionWork::add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
                          .rows = rows,
                          .heads = heads,
                          .window = layout_.window(layer_, kv_head),
-                         .blocks = blocks,
+                         .blocks = blocks.closed,
                          .state = item.state});
     item.mask.sink = 0;  // but for those among the recent tokens they are attended to apart
   }

@@ -4,6 +4,7 @@
 // decode.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,8 +46,12 @@ class AttentionWork {
   // The queries of one KV head in these rows, whose positions ascend, against these blocks: any
   // order, any gaps. Blocks, positions, queries and states stay where they are until run().
   // Where the layout has open blocks: those of all the queries' tokens, and the others ascend.
-  void add(const QueryRows& queries, KvHeadId kv_head, Extent rows,
-           std::span<const KvBlockRef> blocks, std::span<const KvBlockRef> open = {});
+  struct Blocks {
+    std::span<const KvBlockRef> closed;
+    std::span<const KvBlockRef> open = {};
+    std::optional<BlockTable> table = std::nullopt;  // of the closed ones (HeadCache::table)
+  };
+  void add(const QueryRows& queries, KvHeadId kv_head, Extent rows, const Blocks& blocks);
   // Some query heads against blocks at whatever positions, with a mask of the caller's.
   void add_seen(const QueryRows& queries, Extent heads, std::span<const KvBlockRef> blocks,
                 const AttentionMask& mask);

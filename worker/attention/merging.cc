@@ -111,7 +111,7 @@ void SlotQueries::add(AttentionWork& work, const QueryRows& queries, KvHeadId kv
                           .positions = positions,
                           .q = queries.q.slice(0, rows),
                           .state = queries.state.tokens(rows)};
-  work.add(by_slot, kv_head, {n_blind, rows.size()}, blocks);
+  work.add(by_slot, kv_head, {n_blind, rows.size()}, {.closed = blocks});
 }
 
 }  // namespace longhaul

@@ -14,6 +14,7 @@ AttentionItem queries_of(const AttentionItem& item, Extent rows,
   part.q_positions = item.q_positions.subspan(static_cast<std::size_t>(rows.begin),
                                               static_cast<std::size_t>(rows.size()));
   part.blocks = blocks;
+  part.table.reset();
   part.state = item.state.tokens(rows);
   return part;
 }

@@ -51,7 +51,8 @@ void OwnBlocks::append(StreamRef stream, LayerId layer, const Batch& batch,
       append_items_.push_back({.k = head_of(k, segment.rows, kv_head),
                                .v = head_of(v, segment.rows, kv_head),
                                .blocks = std::span(append_blocks_).subspan(first),
-                               .first_slot = place->first_slot.value});
+                               .first_slot = place->first_slot.value,
+                               .entries = cache.entries_to_write(*place)});
     }
   }
   if (!layout_.has_open_blocks())

@@ -62,11 +62,13 @@ void SlidingItems::add_group(const AttentionItem& group, std::int64_t first_rece
     items.push_back(group);
     items.back().mask = {};
     items.back().blocks = whole;
+    items.back().table.reset();
   }
   if (cut.empty()) return;
   for (std::int64_t row = 0; row < group.q.dim(0); ++row) {
     AttentionItem edge = rows_of(group, {row, row + 1});
     edge.blocks = cut;
+    edge.table.reset();
     edge.mask = {.sink = 0, .recent = edge.q_positions.front() - first_recent + 1};
     edges_.push_back(edge);
   }

@@ -80,6 +80,11 @@ BlockPool::BlockPool(const KvBlockShape& shape, std::optional<std::size_t> limit
 
 BlockPool::~BlockPool() = default;
 
+std::unique_ptr<DeviceTable> BlockPool::new_table() {
+  if (stream_.device() == Device::kCpu) return nullptr;
+  return std::make_unique<DeviceTable>(tables_, stream_, shape_.block_size);
+}
+
 BlockPool::Slab& BlockPool::slab_of(BlockId id) const {
   return *slabs_[static_cast<std::size_t>(id.value / blocks_per_slab_)];
 }

@@ -20,6 +20,8 @@
 #include "base/ids.h"
 #include "kernels/kv_block.h"
 #include "kernels/kv_copy.h"
+#include "worker/kv/device_table.h"
+#include "worker/kv/table_memory.h"
 
 namespace longhaul {
 
@@ -57,6 +59,10 @@ class BlockPool {
   // Moves slots between blocks of this pool, bit for bit (kernels/kv_copy.h).
   void copy_slots(std::span<const KvCopyItem> items) const;
 
+  // For a cache's blocks in the GPU's memory; null on CPUs.
+  std::unique_ptr<DeviceTable> new_table();
+  const TableMemory& tables() const { return tables_; }
+
   // Where open blocks come from; null where tokens are written one by one.
   BlockPool* open() const { return open_.get(); }
 
@@ -89,6 +95,7 @@ class BlockPool {
   std::optional<std::size_t> limit_bytes_;
   StreamRef stream_;
   std::unique_ptr<BlockPool> open_;
+  TableMemory tables_;
   std::int64_t blocks_per_slab_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // null where one was given back
   std::set<std::int64_t> slabs_with_room_;    // the lowest is used first, so that others run empty

@@ -7,6 +7,9 @@
 
 namespace longhaul {
 
+HeadCache::HeadCache(BlockPool& pool, BlockUse use)
+    : pool_(&pool), use_(use), table_(pool.new_table()) {}
+
 HeadCache::~HeadCache() {
   for (const BlockId id : ids_) pool_->release(id);
 }
@@ -17,6 +20,8 @@ HeadCache::HeadCache(HeadCache&& other) noexcept
       next_position_(std::exchange(other.next_position_, TokenPos{0})),
       blocks_(std::exchange(other.blocks_, {})),
       ids_(std::exchange(other.ids_, {})),
+      n_slots_(std::exchange(other.n_slots_, 0)),
+      table_(std::move(other.table_)),
       listed_(std::exchange(other.listed_, nullptr)),
       seen_by_(std::exchange(other.seen_by_, nullptr)),
       first_unlisted_(std::exchange(other.first_unlisted_, TokenPos{0})) {}
@@ -69,6 +74,9 @@ std::optional<HeadCache::AppendPlace> HeadCache::extend(std::int64_t n_tokens) {
     n_left -= n_here;
   }
   next_position_.value += n_tokens;
+  n_slots_ += n_tokens;
+  if (table_ != nullptr)
+    table_->changed_from(static_cast<std::int64_t>(blocks_.size()) - place.n_blocks);
   return place;
 }
 
@@ -80,6 +88,7 @@ bool HeadCache::own_block(std::size_t index) {
   pool_->copy(*copy, ids_[index]);
   pool_->release(std::exchange(ids_[index], *copy));
   blocks_[index].data = pool_->data(*copy);
+  if (table_ != nullptr) table_->changed_from(static_cast<std::int64_t>(index));
   return true;
 }
 
@@ -93,11 +102,13 @@ std::optional<HeadCache::StorePlace> HeadCache::store(Extent positions) {
   auto at = blocks_.end();  // new blocks are among the last
   while (at != blocks_.begin() && (at - 1)->first_position >= first_position) --at;
   const auto index = static_cast<std::size_t>(at - blocks_.begin());
+  if (table_ != nullptr) table_->forget_form();
   if (at != blocks_.end() && at->first_position == first_position) {
     require(at->n_tokens == first_slot.value,
             "HeadCache: tokens of a block are missing or there twice");
     if (!own_block(index)) return std::nullopt;
     blocks_[index].n_tokens += positions.size();
+    n_slots_ += positions.size();
     return StorePlace{pool_->data(ids_[index]), first_slot};
   }
   require(first_slot == BlockSlot{0}, "HeadCache: the first tokens of a block are missing");
@@ -107,11 +118,22 @@ std::optional<HeadCache::StorePlace> HeadCache::store(Extent positions) {
       at,
       {.data = pool_->data(*id), .first_position = first_position, .n_tokens = positions.size()});
   ids_.insert(ids_.begin() + static_cast<std::ptrdiff_t>(index), *id);
+  n_slots_ += positions.size();
   return StorePlace{pool_->data(*id), first_slot};
 }
 
 std::byte* HeadCache::writable_block(const AppendPlace& place, std::int64_t i) const {
   return pool_->data(ids_[ids_.size() - static_cast<std::size_t>(place.n_blocks - i)]);
+}
+
+TableMemory::Entry* HeadCache::entries_to_write(const AppendPlace& place) {
+  if (table_ == nullptr) return nullptr;
+  return table_->entries_of(blocks_, static_cast<std::int64_t>(blocks_.size()) - place.n_blocks);
+}
+
+std::optional<BlockTable> HeadCache::table() const {
+  if (table_ == nullptr || seen_by_ != nullptr) return std::nullopt;
+  return table_->table(blocks_);
 }
 
 void HeadCache::take_back(TokenPos next) {
@@ -120,11 +142,15 @@ void HeadCache::take_back(TokenPos next) {
   while (!blocks_.empty() && blocks_.back().first_position >= next.value) {
     pool_->release(ids_.back());
     ids_.pop_back();
+    n_slots_ -= blocks_.back().n_tokens;
     blocks_.pop_back();
   }
+  if (table_ != nullptr) table_->changed_from(static_cast<std::int64_t>(blocks_.size()));
   if (blocks_.empty()) return;
   KvBlockRef& last = blocks_.back();
-  last.n_tokens = std::min(last.n_tokens, next.value - last.first_position);
+  const std::int64_t n_left = std::min(last.n_tokens, next.value - last.first_position);
+  n_slots_ -= last.n_tokens - n_left;
+  last.n_tokens = n_left;
 }
 
 HeadCache HeadCache::fork() const {
@@ -132,6 +158,11 @@ HeadCache HeadCache::fork() const {
   child.next_position_ = next_position_;
   child.blocks_ = blocks_;
   child.ids_ = ids_;
+  child.n_slots_ = n_slots_;
+  if (table_ != nullptr) {
+    const auto n_blocks = static_cast<std::int64_t>(blocks_.size());
+    child.table_ = table_->fork(n_blocks - (n_free_slots() > 0 ? 1 : 0));
+  }
   child.listed_ = listed_;
   child.seen_by_ = seen_by_;
   child.first_unlisted_ = first_unlisted_;
@@ -147,6 +178,7 @@ HeadCache HeadCache::full_blocks(TokenPos from) const {
     if (!is_full || blocks_[i].first_position + blocks_[i].n_tokens <= from.value) continue;
     child.blocks_.push_back(blocks_[i]);
     child.ids_.push_back(ids_[i]);
+    child.n_slots_ += blocks_[i].n_tokens;
     pool_->share(ids_[i]);
   }
   return child;
@@ -166,6 +198,8 @@ void HeadCache::free_hidden(Extent hidden) {
     pool_->release(ids_[static_cast<std::size_t>(end - blocks_.begin())]);
     ++end;
   }
+  for (auto block = begin; block != end; ++block) n_slots_ -= block->n_tokens;
+  if (table_ != nullptr) table_->gave_up(begin - blocks_.begin(), end - begin);
   ids_.erase(ids_.begin() + (begin - blocks_.begin()), ids_.begin() + (end - blocks_.begin()));
   blocks_.erase(begin, end);
 }

@@ -23,14 +23,14 @@
 #include "base/ids.h"
 #include "kernels/kv_block.h"
 #include "worker/kv/block_pool.h"
+#include "worker/kv/device_table.h"
 
 namespace longhaul {
 
 // Used by one thread; the pool must outlive it.
 class HeadCache {
  public:
-  explicit HeadCache(BlockPool& pool, BlockUse use = BlockUse::kRetrieval)
-      : pool_(&pool), use_(use) {}
+  explicit HeadCache(BlockPool& pool, BlockUse use = BlockUse::kRetrieval);
   ~HeadCache();
   HeadCache(HeadCache&& other) noexcept;
   HeadCache& operator=(HeadCache&&) = delete;
@@ -47,6 +47,9 @@ class HeadCache {
   std::optional<AppendPlace> extend(std::int64_t n_tokens);
   // Block number i of those of the newest place, for writing.
   std::byte* writable_block(const AppendPlace& place, std::int64_t i) const;
+  // Where the caller writes the addresses of these blocks, too, in a GPU's memory (KvAppendItem).
+  // Null on CPUs, and where the blocks cannot be said by number.
+  TableMemory::Entry* entries_to_write(const AppendPlace& place);
 
   // Where the tokens of one block go.
   struct StorePlace {
@@ -95,7 +98,7 @@ class HeadCache {
   // token stood. Where tokens are forgotten one by one on any rank, after each of them.
   void list();
   bool is_compacted() const { return listed_ != nullptr; }
-  std::int64_t n_slots() const;  // tokens that are here
+  std::int64_t n_slots() const { return n_slots_; }  // tokens that are here
   // The positions of all slots: ascending, unless some were forgotten one by one.
   std::vector<TokenPos> positions() const;
   // The query heads that see each slot.
@@ -105,6 +108,8 @@ class HeadCache {
   // Of the sequence's next token: after all so far, appended here, freed, or stored elsewhere.
   TokenPos next_position() const { return next_position_; }
   std::span<const KvBlockRef> blocks() const { return blocks_; }
+  // The same in a GPU's memory. Empty as entries_to_write is null.
+  std::optional<BlockTable> table() const;
 
  private:
   std::int64_t n_free_slots() const;  // of the last block
@@ -116,8 +121,10 @@ class HeadCache {
   BlockPool* pool_;
   BlockUse use_;
   TokenPos next_position_{0};
-  std::vector<KvBlockRef> blocks_;  // as attention reads them
-  std::vector<BlockId> ids_;        // the same blocks in the pool
+  std::vector<KvBlockRef> blocks_;      // as attention reads them
+  std::vector<BlockId> ids_;            // the same blocks in the pool
+  std::int64_t n_slots_ = 0;            // of all blocks
+  std::unique_ptr<DeviceTable> table_;  // of a GPU's cache
   // True positions of the first slots, since some were kept and others not; shared with forks.
   std::shared_ptr<const std::vector<TokenPos>> listed_;
   // [the listed ones' blocks, block_size], where not all query heads see all slots; shared with

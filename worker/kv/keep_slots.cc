@@ -62,12 +62,6 @@ void add_runs(std::span<const SlotPlace> places, std::span<const KvBlockRef> blo
 
 }  // namespace
 
-std::int64_t HeadCache::n_slots() const {
-  std::int64_t n = 0;
-  for (const KvBlockRef& block : blocks_) n += block.n_tokens;
-  return n;
-}
-
 std::vector<TokenPos> HeadCache::positions() const {
   std::vector<TokenPos> positions;
   if (listed_ != nullptr) positions = *listed_;
@@ -176,6 +170,8 @@ std::optional<std::vector<std::byte*>> HeadCache::hold(std::vector<TokenPos> pos
 // The blocks are filled by so many listed tokens.
 void HeadCache::refer_to_blocks(std::int64_t n_kept) {
   blocks_.clear();
+  n_slots_ = n_kept;
+  if (table_ != nullptr) table_->forget_form();
   const std::int64_t block_size = pool_->shape().block_size;
   for (std::int64_t begin = 0; begin < n_kept; begin += block_size) {
     blocks_.push_back({.data = pool_->data(ids_[static_cast<std::size_t>(begin / block_size)]),
@@ -221,10 +217,12 @@ bool HeadCache::forget(SlotIndex slot) {
   kept.pop_back();
   listed_ = std::make_shared<const std::vector<TokenPos>>(std::move(kept));
   first_unlisted_ = next_position_;
+  --n_slots_;
   if (--blocks_.back().n_tokens == 0) {
     pool_->release(ids_.back());
     ids_.pop_back();
     blocks_.pop_back();
+    if (table_ != nullptr) table_->changed_from(static_cast<std::int64_t>(blocks_.size()));
   }
   move_to_end();
   return true;

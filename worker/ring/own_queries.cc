@@ -57,11 +57,11 @@ void OwnQueries::attend(const Train& train, const std::byte* bytes) {
 }
 
 void OwnQueries::add(KvHeadId kv_head, std::span<const KvBlockRef> blocks) {
-  for (const Extent& rows : rows_) work_.add(all_, kv_head, rows, blocks);
+  for (const Extent& rows : rows_) work_.add(all_, kv_head, rows, {.closed = blocks});
 }
 
 void OwnQueries::add_visitor(const QueryRows& queries, std::span<const KvBlockRef> blocks) {
-  work_.add(queries, {queries.kv_heads.begin}, {0, queries.q.dim(0)}, blocks);
+  work_.add(queries, {queries.kv_heads.begin}, {0, queries.q.dim(0)}, {.closed = blocks});
 }
 
 void OwnQueries::run() {

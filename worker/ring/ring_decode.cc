@@ -229,7 +229,7 @@ void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
         } else if (pages_.chooses(number, head)) {
           pages_.add(run, head, r, *row.cache);
         } else {
-          work_.add(run, head, of_row, row.cache->head(number, head).blocks());
+          work_.add(run, head, of_row, {.closed = row.cache->head(number, head).blocks()});
         }
         r = of_row.end;
       }

@@ -64,12 +64,16 @@ bool FilledModel::append(std::int64_t n) {
 }
 
 void FilledModel::decode() {
+  std::optional<PhaseTimer> whole(std::in_place, compute_.times(), Phase::kWhole);
+  std::optional<NotedStep> noted(std::in_place, stream_.ref());
   const TensorView<const float, 2> hidden = forward({1});
   const SamplingParams greedy;
   const LogitsQuestion question = {
       .sequence = SequenceId{0}, .sampling = &greedy, .position = {n_tokens_}};
   std::vector<PickedToken> picked;
   reader_.answer(hidden, {&question, 1}, picked);
+  noted.reset();
+  whole.reset();
   compute_.times().end_step();
 }
 

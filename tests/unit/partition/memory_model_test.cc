@@ -160,10 +160,11 @@ TEST(MemoryModel, GpusNeedScratchMemory) {
   EXPECT_EQ(scratch_bytes({}, spec, workload), 0);
   // 512 MiB of converted keys, 2 x 1,024 ranges of 128 rows of 130 floats, a quarter
   // more; descriptions of 16,384 + 2 blocks of 8 heads, half as much more, four times; 64 MiB of
-  // those of a decode step; cuBLAS.
-  EXPECT_EQ(scratch_bytes(gpu, spec, workload), (536'870'912LL + 2 * 1024 * 128 * 130 * 4) / 4 * 5 +
-                                                    4 * (16'386LL * 8 * 24 / 2 * 3) + 67'108'864 +
-                                                    33'554'432);
+  // those of a decode step; tables of 8 bytes for a block, four times, of 32 layers of 8 heads, and
+  // for 64 blocks of the sequence's own; cuBLAS.
+  EXPECT_EQ(scratch_bytes(gpu, spec, workload),
+            (536'870'912LL + 2 * 1024 * 128 * 130 * 4) / 4 * 5 + 4 * (16'386LL * 8 * 32 / 2 * 3) +
+                67'108'864 + 32LL * 8 * (4 * 16'384LL + 64) * 8 + 33'554'432);
   // Partial states of many sequences: of 128 ranges, 16 rows, 8 heads each.
   workload.n_sequences = 100;
   EXPECT_GT(scratch_bytes(gpu, spec, workload), 100LL * 8 * 128 * 16 * 130 * 4 / 4 * 5);
