@@ -19,12 +19,18 @@ constexpr std::int64_t kFfnTileRows = 512;    // the FFN works through a chunk i
 
 // Blocks that chosen tokens are gathered in, while those that they come from are still there: once
 // for a document, or for each request beside its document.
-std::int64_t gathered_blocks(const HeadPolicy& policy, const Workload& workload) {
+struct Gathered {
+  std::int64_t n_times = 0;
+  std::int64_t most_blocks = 0;  // each time
+  // Where no more than so many blocks are there to choose from.
+  std::int64_t of(std::int64_t n_blocks) const { return n_times * std::min(n_blocks, most_blocks); }
+};
+Gathered gathered_blocks(const HeadPolicy& policy, const Workload& workload) {
   const auto* keep = std::get_if<KeepBudget>(&policy.keep);
-  if (keep == nullptr) return 0;
+  if (keep == nullptr) return {};
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
-  const std::int64_t blocks = ceil_div(budget_of(*keep, n_tokens), workload.block_size);
-  return keep->when == KeepWhen::kAfterDocument ? blocks : workload.n_sequences * blocks;
+  return {.n_times = keep->when == KeepWhen::kAfterDocument ? 1 : workload.n_sequences,
+          .most_blocks = ceil_div(budget_of(*keep, n_tokens), workload.block_size)};
 }
 
 // Beside each block of a head that sums up attention: its sums, and those that forks have of their
@@ -75,12 +81,11 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
       }
       const auto blocks = retrieval_blocks(home, workload);
       const HeadPolicy& policy = plan.heads.at(layer, kv_head);
-      const std::int64_t gathered = gathered_blocks(policy, workload);
+      const Gathered gathered = gathered_blocks(policy, workload);
       const std::int64_t beside = bound_bytes(policy, spec, workload) + sum_bytes(policy, workload);
       for (std::size_t i = 0; i < blocks.size(); ++i) {
         bytes[home.shares[i].rank].kv_retrieval +=
-            (blocks[i] + std::min(blocks[i], gathered)) * block_bytes + blocks[i] * beside +
-            open_bytes;
+            (blocks[i] + gathered.of(blocks[i])) * block_bytes + blocks[i] * beside + open_bytes;
       }
     }
   }
@@ -91,13 +96,16 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
 std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
                              const Workload& workload, Extent layers, std::int64_t n_bytes) {
   std::int64_t beside = 0;
-  std::int64_t gathered = 0;
+  std::int64_t most_gathered = 0;
+  std::int64_t n_times = 0;
   for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
       if (!heads.window(LayerId{layer}, kv_head).is_unlimited()) continue;
       const HeadPolicy& policy = heads.at(LayerId{layer}, kv_head);
       beside = std::max(beside, bound_bytes(policy, spec, workload) + sum_bytes(policy, workload));
-      gathered += gathered_blocks(policy, workload);
+      const Gathered gathered = gathered_blocks(policy, workload);
+      most_gathered += gathered.n_times * gathered.most_blocks;
+      n_times = std::max(n_times, gathered.n_times);
     }
   }
   const KvFormat kv = workload.kv(spec);
@@ -105,8 +113,8 @@ std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
       n_bytes - layers.size() * spec.n_kv_heads * open_bytes_of_head(kv, workload);
   if (left < 0) return -1;
   const std::int64_t room = left / (kv.block_bytes() + beside);
-  // Each head on each rank gathers at most what it has there: of n blocks min(n, gathered) more.
-  return std::max(room - gathered, room / 2);
+  // Each head on each rank gathers at most what it has there.
+  return std::max(room - most_gathered, room / (1 + n_times));
 }
 
 StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,

@@ -71,6 +71,25 @@ TEST(MemoryModel, OpenBlocksHaveRoomWhereHeadsArePlaced) {
   EXPECT_LT(n_plans, 90);
 }
 
+// Requests that choose for themselves gather beside each other. Together that may be more than the
+// document, which plans once took for the most.
+TEST(MemoryModel, EveryRequestGathersWhatItChooses) {
+  PlanRequest request = million_tokens(equal_cluster(1, 900 * kGiB));
+  request.workload.tail_tokens = 64;
+  request.workload.n_sequences = 3;
+  const auto kv_blocks = [&](const HeadPolicy& policy) {
+    request.heads = HeadTable(request.spec.n_layers, request.spec.n_kv_heads, policy);
+    return memory_of(plan_of(request), request.spec, request.cluster, request.workload)[Rank{0}]
+               .kv_retrieval /
+           (256 * KvFormat{KvType::kBf16, KvType::kBf16, 64, 128}.block_bytes());
+  };
+  const std::int64_t dense = kv_blocks({});
+  KeepBudget keep{.n_tokens = 640'000, .when = KeepWhen::kAfterDocument};
+  EXPECT_EQ(kv_blocks({.keep = keep}), dense + 10'000);
+  keep.when = KeepWhen::kAfterPrompt;
+  EXPECT_EQ(kv_blocks({.keep = keep}), dense + 3 * 10'000);
+}
+
 // A double of each token of a head, with room for an eighth more; forks that go on summing up have
 // copies, and heads that look for a recipe sum up local attention too.
 TEST(MemoryModel, SumsOfAttentionAreCounted) {
