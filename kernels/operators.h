@@ -8,6 +8,10 @@
 #pragma once
 #include "base/device/device_cuda.h"
 #include "kernels/attention.h"
+#include "kernels/backward/attention_backward.h"
+#include "kernels/backward/linear_backward.h"
+#include "kernels/backward/mix_heads.h"
+#include "kernels/backward/rows_backward.h"
 #include "kernels/copy_rows.h"
 #include "kernels/embedding.h"
 #include "kernels/kv_append.h"

@@ -1,10 +1,11 @@
 // The gradient of a product with weights with respect to its input: d_x = d_out W, or d_x += d_out
 // W, where the product was out = x W^T (kernels/linear.h). Weights get no gradients: what is
-// trained here are gates of heads, never weights. Local, host memory only.
+// trained here are gates of heads, never weights. Local.
 //
-// The weights are turned into scratch memory of the calling thread, which stays as large as the
-// largest matrix, and multiplied by linear(): so this is as fast as linear() but for reading and
-// writing the matrix once. With bf16 weights d_out is rounded to bf16 as linear() rounds its input.
+// On CPUs the weights are turned into scratch memory of the calling thread, which stays as large as
+// the largest matrix, and multiplied by linear(): so this is as fast as linear() but for reading
+// and writing the matrix once. GPUs multiply by the matrix as it is. With bf16 weights d_out is
+// rounded to bf16 as linear() rounds its input.
 #pragma once
 #include "kernels/linear.h"
 
@@ -18,6 +19,6 @@ struct LinearBackwardArgs {
 };
 
 // Throws kInvalidArgument for shapes that do not fit, kUnsupported for weights of integers.
-void linear_backward(const LinearBackwardArgs& args);
+void linear_backward(StreamRef stream, const LinearBackwardArgs& args);
 
 }  // namespace longhaul

@@ -1,9 +1,10 @@
-// Gradients of the operators that work row by row, with respect to their inputs. Local, host memory
-// only. RoPE has none of its own: a rotation's gradient is turned back, which rope() does when it
-// is given -sin for sin.
+// Gradients of the operators that work row by row, with respect to their inputs. Local. RoPE has
+// none of its own: a rotation's gradient is turned back, which rope() does when it is given -sin
+// for sin, as rope_angles makes them of positions below 0.
 #pragma once
 #include <span>
 
+#include "base/device/device.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {
@@ -19,7 +20,7 @@ struct RmsNormBackwardArgs {
   TensorView<float, 2> d_x;          // [n_rows, width]; may be d_out unless it is added to
   bool adds = false;                 // d_x += instead of d_x =
 };
-void rms_norm_backward(const RmsNormBackwardArgs& args);
+void rms_norm_backward(StreamRef stream, const RmsNormBackwardArgs& args);
 
 // Of out = silu(gate) * up (kernels/swiglu.h). With s = 1 / (1 + exp(-gate)):
 //   d_up = d_out gate s       d_gate = d_out up s (1 + gate (1 - s))
@@ -30,6 +31,6 @@ struct SwigluBackwardArgs {
   TensorView<float, 2> d_gate;       // [n_tokens, d_ff]; may be gate
   TensorView<float, 2> d_up;         // [n_tokens, d_ff]; may be up or d_out
 };
-void swiglu_backward(const SwigluBackwardArgs& args);
+void swiglu_backward(StreamRef stream, const SwigluBackwardArgs& args);
 
 }  // namespace longhaul

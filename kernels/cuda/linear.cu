@@ -1,5 +1,5 @@
-// linear by cuBLASLt. The library is opened when the first product is wanted: it takes hundreds of
-// megabytes, and programs that use no GPU should neither need nor load it.
+// linear and linear_backward by cuBLASLt. The library is opened when the first product is wanted:
+// it takes hundreds of megabytes, and programs that use no GPU should neither need nor load it.
 #include <cublasLt.h>
 #include <dlfcn.h>
 
@@ -92,16 +92,18 @@ void check(cublasStatus_t status, const char* what) {
 // --- products -----------------------------------------------------------------------------------
 
 // Row-major out [n_tokens, n_out] = x [n_tokens, n_in] times the transpose of weight [n_out, n_in]:
-// to cuBLAS, which thinks in columns, out is [n_out, n_tokens] = transposed weight times x.
+// to cuBLAS, which thinks in columns, out is [n_out, n_tokens] = transposed weight times x. Where
+// the weight is turned already, that is [n_in, n_out], it is the weight itself times x.
 struct Product {
-  cudaDataType_t type;  // of x and weight
-  std::int64_t n_tokens;
-  std::int64_t n_in;
-  std::int64_t n_out;
-  std::int64_t weight_stride;
-  std::uint32_t weight_alignment;
-  std::uint32_t x_alignment;
-  std::uint32_t out_alignment;
+  cudaDataType_t type = {};  // of x and weight
+  bool is_turned = {};
+  std::int64_t n_tokens = {};
+  std::int64_t n_in = {};
+  std::int64_t n_out = {};
+  std::int64_t weight_stride = {};
+  std::uint32_t weight_alignment = {};
+  std::uint32_t x_alignment = {};
+  std::uint32_t out_alignment = {};
   auto operator<=>(const Product&) const = default;
 };
 
@@ -167,13 +169,15 @@ class LinearState {
 
     Recipe(const LinearState& state, const Product& p) : library(state.library_) {
       check(library.desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-      const cublasOperation_t transpose = CUBLAS_OP_T;
+      const cublasOperation_t transpose = p.is_turned ? CUBLAS_OP_N : CUBLAS_OP_T;
       check(library.desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),
             "cublasLtMatmulDescSetAttribute");
       const auto n_in = static_cast<std::uint64_t>(p.n_in);
       const auto n_out = static_cast<std::uint64_t>(p.n_out);
       const auto n_tokens = static_cast<std::uint64_t>(p.n_tokens);
-      check(library.layout_create(&weight, p.type, n_in, n_out, p.weight_stride), "weight");
+      check(library.layout_create(&weight, p.type, p.is_turned ? n_out : n_in,
+                                  p.is_turned ? n_in : n_out, p.weight_stride),
+            "weight");
       check(library.layout_create(&x, p.type, n_in, n_tokens, p.n_in), "x");
       check(library.layout_create(&out, CUDA_R_32F, n_out, n_tokens, p.n_out), "out");
       choose(state, p);
@@ -251,24 +255,36 @@ __global__ void bias_kernel(float* out, std::int64_t n, const float* bias, std::
   if (i < n) out[i] = (adds ? out[i] : 0.0F) + bias[i % n_out];
 }
 
+// out [n_tokens, n_out] = x [n_tokens, n_in] times the weight, or += that. `x` is rounded to bf16
+// where the weight is. `shape` has all but types and alignments.
+void multiply(Stream& stream, Product shape, const TensorView<const float, 2>& x,
+              const WeightView& weight, float* out, bool accumulates) {
+  const bool is_bf16 = weight.dtype == DType::kBf16;
+  const void* factor = x.data();
+  if (is_bf16) {
+    const std::int64_t n = x.size();
+    auto* rounded =
+        reinterpret_cast<std::uint16_t*>(stream.scratch(static_cast<std::size_t>(2 * n)));
+    launch(stream, "linear: round", round_to_bf16_kernel,
+           {.x = ceil_div(ceil_div(n, 2), kThreads), .block = kThreads}, x.data(), n, rounded);
+    factor = rounded;
+  }
+  shape.type = is_bf16 ? CUDA_R_16BF : CUDA_R_32F;
+  shape.weight_stride = weight.stride();
+  shape.weight_alignment = alignment_of(weight.data);
+  shape.x_alignment = alignment_of(factor);
+  shape.out_alignment = alignment_of(out);
+  state_of(stream).run(stream, shape, factor, weight.data, out, accumulates ? 1.0F : 0.0F);
+}
+
 }  // namespace
 
 void linear(Stream& stream, const LinearArgs& args) {
   const std::int64_t n_tokens = args.x.dim(0);
   if (n_tokens == 0 || args.weight.n_out == 0) return;
   if (args.weight.dtype == DType::kI8) return int8_linear(stream, args);
-  const bool is_bf16 = args.weight.dtype == DType::kBf16;
-  if (!is_bf16 && args.weight.dtype != DType::kF32) {
+  if (args.weight.dtype != DType::kBf16 && args.weight.dtype != DType::kF32) {
     throw Error(ErrorCode::kUnsupported, "linear on CUDA: only weights of f32, bf16 and int8");
-  }
-  const void* x = args.x.data();
-  if (is_bf16) {
-    const std::int64_t n = args.x.size();
-    auto* rounded =
-        reinterpret_cast<std::uint16_t*>(stream.scratch(static_cast<std::size_t>(2 * n)));
-    launch(stream, "linear: round", round_to_bf16_kernel,
-           {.x = ceil_div(ceil_div(n, 2), kThreads), .block = kThreads}, args.x.data(), n, rounded);
-    x = rounded;
   }
   bool accumulates = args.output == LinearOutput::kAccumulate;
   if (!args.bias.empty()) {
@@ -277,16 +293,21 @@ void linear(Stream& stream, const LinearArgs& args) {
            args.out.size(), args.bias.data(), args.weight.n_out, accumulates);
     accumulates = true;
   }
-  const Product product = {.type = is_bf16 ? CUDA_R_16BF : CUDA_R_32F,
-                           .n_tokens = n_tokens,
-                           .n_in = args.weight.n_in,
-                           .n_out = args.weight.n_out,
-                           .weight_stride = args.weight.stride(),
-                           .weight_alignment = alignment_of(args.weight.data),
-                           .x_alignment = alignment_of(x),
-                           .out_alignment = alignment_of(args.out.data())};
-  state_of(stream).run(stream, product, x, args.weight.data, args.out.data(),
-                       accumulates ? 1.0F : 0.0F);
+  const Product shape = {.is_turned = false,
+                         .n_tokens = n_tokens,
+                         .n_in = args.weight.n_in,
+                         .n_out = args.weight.n_out};
+  multiply(stream, shape, args.x, args.weight, args.out.data(), accumulates);
+}
+
+void linear_backward(Stream& stream, const LinearBackwardArgs& args) {
+  if (args.d_x.size() == 0) return;
+  const Product shape = {.is_turned = true,
+                         .n_tokens = args.d_out.dim(0),
+                         .n_in = args.weight.n_out,
+                         .n_out = args.weight.n_in};
+  multiply(stream, shape, args.d_out, args.weight, args.d_x.data(),
+           args.output == LinearOutput::kAccumulate);
 }
 
 }  // namespace longhaul::cuda

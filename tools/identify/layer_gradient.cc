@@ -103,17 +103,20 @@ Tensor<float, 2> LayerBackward::feed_forward(const LayerGradientArgs& args) cons
     rms_norm(cpu, {.x = x, .weight = layer.ffn_norm, .eps = norm_eps_, .out = normed});
     linear(cpu, {.x = normed, .weight = layer.gate, .bias = layer.gate_bias, .out = gate});
     linear(cpu, {.x = normed, .weight = layer.up, .bias = layer.up_bias, .out = up});
-    linear_backward({.d_out = args.d_output.slice(0, rows), .weight = layer.down, .d_x = d});
-    swiglu_backward({.gate = gate, .up = up, .d_out = d, .d_gate = gate, .d_up = up});
-    linear_backward({.d_out = gate, .weight = layer.gate, .d_x = normed});
+    linear_backward(StreamRef::cpu(),
+                    {.d_out = args.d_output.slice(0, rows), .weight = layer.down, .d_x = d});
+    swiglu_backward(StreamRef::cpu(),
+                    {.gate = gate, .up = up, .d_out = d, .d_gate = gate, .d_up = up});
+    linear_backward(StreamRef::cpu(), {.d_out = gate, .weight = layer.gate, .d_x = normed});
     linear_backward(
+        StreamRef::cpu(),
         {.d_out = up, .weight = layer.up, .d_x = normed, .output = LinearOutput::kAccumulate});
-    rms_norm_backward({.x = x,
-                       .weight = layer.ffn_norm,
-                       .eps = norm_eps_,
-                       .d_out = normed,
-                       .d_x = d_middle.view().slice(0, rows),
-                       .adds = true});
+    rms_norm_backward(StreamRef::cpu(), {.x = x,
+                                         .weight = layer.ffn_norm,
+                                         .eps = norm_eps_,
+                                         .d_out = normed,
+                                         .d_x = d_middle.view().slice(0, rows),
+                                         .adds = true});
   }
   return d_middle;
 }
@@ -189,7 +192,8 @@ void LayerBackward::attend(const LayerGradientArgs& args, Projected& p,
   const std::int64_t n_rows = p.q.dim(0);
   const std::int64_t group_width = spec_.gqa_group() * spec_.head_dim;
   Heads d_mixed(p.q.view().shape());
-  linear_backward({.d_out = d_middle, .weight = args.layer.o, .d_x = as_matrix(d_mixed)});
+  linear_backward(StreamRef::cpu(),
+                  {.d_out = d_middle, .weight = args.layer.o, .d_x = as_matrix(d_mixed)});
   p.d_q = Heads(p.q.view().shape());
   for (std::int64_t i = 0; i < n_rows * spec_.n_kv_heads; ++i) {
     const float own = args.gates.empty()
@@ -207,19 +211,19 @@ void LayerBackward::attend(const LayerGradientArgs& args, Projected& p,
   Heads o(p.q.view().shape());
   p.all_d_k = Heads(p.all_k.view().shape());
   p.all_d_v = Heads(p.all_k.view().shape());
-  attention_backward({.q = p.q.view(),
-                      .q_positions = q_positions,
-                      .k = p.all_k.view(),
-                      .v = p.all_v.view(),
-                      .k_positions = p.all_positions,
-                      .mask = args.mask,
-                      .sm_scale = sm_scale_,
-                      .sink_logits = args.layer.sink_logits,
-                      .d_o = p.d_q.view(),
-                      .o = o.view(),
-                      .d_q = p.d_q.view(),
-                      .d_k = p.all_d_k.view(),
-                      .d_v = p.all_d_v.view()});
+  attention_backward(StreamRef::cpu(), {.q = p.q.view(),
+                                        .q_positions = q_positions,
+                                        .k = p.all_k.view(),
+                                        .v = p.all_v.view(),
+                                        .k_positions = p.all_positions,
+                                        .mask = args.mask,
+                                        .sm_scale = sm_scale_,
+                                        .sink_logits = args.layer.sink_logits,
+                                        .d_o = p.d_q.view(),
+                                        .o = o.view(),
+                                        .d_q = p.d_q.view(),
+                                        .d_k = p.all_d_k.view(),
+                                        .d_v = p.all_d_v.view()});
   if (args.gates.empty()) return;
   gradient.d_gates.assign(static_cast<std::size_t>(spec_.n_kv_heads), 0.0);
   for (std::int64_t i = 0; i < n_rows * spec_.n_kv_heads; ++i) {
@@ -263,11 +267,11 @@ void LayerBackward::turn_back(const TensorView<float, 3>& d,
   const Matrix minus_sin = rows_of<float, 2>(p.minus_sin.view(), rows);
   rope(StreamRef::cpu(), {.x = d, .cos = cos.view(), .sin = minus_sin.view()});
   if (norm.empty()) return;
-  rms_norm_backward({.x = {before.data(), {d.dim(0) * d.dim(1), d.dim(2)}},
-                     .weight = norm,
-                     .eps = norm_eps_,
-                     .d_out = as_rows_of_heads(d),
-                     .d_x = as_rows_of_heads(d)});
+  rms_norm_backward(StreamRef::cpu(), {.x = {before.data(), {d.dim(0) * d.dim(1), d.dim(2)}},
+                                       .weight = norm,
+                                       .eps = norm_eps_,
+                                       .d_out = as_rows_of_heads(d),
+                                       .d_x = as_rows_of_heads(d)});
 }
 
 void LayerBackward::project_back(const LayerGradientArgs& args, const Projected& p,
@@ -278,20 +282,22 @@ void LayerBackward::project_back(const LayerGradientArgs& args, const Projected&
     return TensorView<const float, 2>(x.data(), {x.dim(0), x.dim(1) * x.dim(2)});
   };
   Matrix d_normed({args.input.dim(0), spec_.d_model});
-  linear_backward({.d_out = flat(p.d_k), .weight = layer.k, .d_x = d_normed.view()});
-  linear_backward({.d_out = flat(p.d_v),
-                   .weight = layer.v,
-                   .d_x = d_normed.view(),
-                   .output = LinearOutput::kAccumulate});
+  linear_backward(StreamRef::cpu(),
+                  {.d_out = flat(p.d_k), .weight = layer.k, .d_x = d_normed.view()});
+  linear_backward(StreamRef::cpu(), {.d_out = flat(p.d_v),
+                                     .weight = layer.v,
+                                     .d_x = d_normed.view(),
+                                     .output = LinearOutput::kAccumulate});
   Matrix d_written({p.written.size(), spec_.d_model});
-  linear_backward({.d_out = flat(p.d_q), .weight = layer.q, .d_x = d_written.view()});
+  linear_backward(StreamRef::cpu(),
+                  {.d_out = flat(p.d_q), .weight = layer.q, .d_x = d_written.view()});
   add_rows(d_normed.view(), p.written, d_written.view());
   gradient.d_input = Matrix({args.input.dim(0), spec_.d_model});
-  rms_norm_backward({.x = args.input,
-                     .weight = layer.attention_norm,
-                     .eps = norm_eps_,
-                     .d_out = d_normed.view(),
-                     .d_x = gradient.d_input.view()});
+  rms_norm_backward(StreamRef::cpu(), {.x = args.input,
+                                       .weight = layer.attention_norm,
+                                       .eps = norm_eps_,
+                                       .d_out = d_normed.view(),
+                                       .d_x = gradient.d_input.view()});
   add_rows(gradient.d_input.view(), p.written, d_middle);
 }
 

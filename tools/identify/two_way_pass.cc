@@ -398,12 +398,12 @@ TwoWayResult TwoWayPass::run(std::span<const std::int32_t> tokens, std::int64_t 
   result.size = sums[1];
   if (wants == Wants::kDistance) return result;
   Matrix d_hidden({static_cast<std::int64_t>(last.size()), spec_.d_model});
-  rms_norm_backward(
-      {.x = own,
-       .weight = weights_.final_norm(),
-       .eps = static_cast<float>(spec_.norm_eps),
-       .d_out = difference.view(),
-       .d_x = d_hidden.view().slice(0, {n_other, static_cast<std::int64_t>(last.size())})});
+  rms_norm_backward(StreamRef::cpu(), {.x = own,
+                                       .weight = weights_.final_norm(),
+                                       .eps = static_cast<float>(spec_.norm_eps),
+                                       .d_out = difference.view(),
+                                       .d_x = d_hidden.view().slice(
+                                           0, {n_other, static_cast<std::int64_t>(last.size())})});
   result.d_gates = run_back(text, gates, kept, std::move(d_hidden));
   return result;
 }
