@@ -1,7 +1,10 @@
 // How much some queries attend to each cached key: what methods choose by that keep some tokens and
-// drop others (SnapKV and its kin). Host memory only, and the same bits for any number of threads:
-// products are summed along head_dim in order, each by itself, so a score does not depend on which
-// keys and queries lie beside its own.
+// drop others (SnapKV and its kin). Queries, sums and masses are host memory on every device, the
+// memory of blocks is the device's. The same bits for any number of threads: products are summed
+// along head_dim in order, each by itself, so a score does not depend on which keys and queries lie
+// beside its own. GPUs multiply and add in one rounding and have an exponential function of their
+// own, so their scores and masses are CPUs' but for the last bits. Calls wait for the stream's
+// work.
 //
 // Keys may lie with several ranks. Each scores its own; the sums of exp are merged over ranks, and
 // each rank then knows its own keys' shares:
@@ -14,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/device/device.h"
 #include "kernels/kv_block.h"
 #include "kernels/tensor.h"
 
@@ -28,23 +32,28 @@ ExpSum merged(const ExpSum& a, const ExpSum& b);
 
 // The observing queries of one KV head's group, and keys of that head.
 struct KeyScoresArgs {
-  KvBlockShape shape;
+  KvBlockShape shape = {};
   float sm_scale = 1.0F;
-  TensorView<const float, 3> q;               // [n_queries, gqa_group, head_dim], after RoPE
-  std::span<const std::int64_t> q_positions;  // [n_queries]
-  std::span<const KvBlockRef> blocks;         // a query sees keys at its position and before it,
-                                              // of those its head's (KvBlockRef::seen_by)
+  TensorView<const float, 3> q = {};  // [n_queries, gqa_group, head_dim], after RoPE; host memory
+  std::span<const std::int64_t> q_positions = {};  // [n_queries]
+  std::span<const KvBlockRef> blocks = {};         // a query sees keys at its position and before
+                                                   // it, of those its head's (KvBlockRef::seen_by;
+                                                   // on CPUs)
 };
 
 struct KeyScores {
+  // What was asked. Queries, positions and blocks stay where they are as long as masses are asked
+  // for: GPUs keep no scores, which would be more than all they are asked for, but make them anew.
+  KeyScoresArgs of = {};
   std::int64_t n_queries = 0;
   std::int64_t gqa_group = 0;
   std::int64_t n_keys = 0;
-  std::vector<float> scores = {};  // [n_queries, gqa_group, n_keys]; -inf where a key is not seen
-  std::vector<ExpSum> sums = {};   // [n_queries, gqa_group], of these keys
+  // [n_queries, gqa_group, n_keys]; -inf where a key is not seen. On CPUs.
+  std::vector<float> scores = {};
+  std::vector<ExpSum> sums = {};  // [n_queries, gqa_group], of these keys
 };
-// Throws kInvalidArgument for shapes that do not fit.
-KeyScores score_keys(const KeyScoresArgs& args);
+// Throws kInvalidArgument for shapes that do not fit, kUnsupported for what a GPU cannot read.
+KeyScores score_keys(StreamRef stream, const KeyScoresArgs& args);
 
 // Counts a key of value zero with these logits [gqa_group], not scaled, among all keys (as
 // finish_attention does): of sums [n_queries, gqa_group]. Nothing where there are no logits.
@@ -52,14 +61,32 @@ void add_sink_logits(std::span<const float> sink_logits, std::span<ExpSum> all);
 
 // For each query head and key the sum over queries of exp(score) / (all sums): [gqa_group, n_keys].
 // `all` [n_queries, gqa_group] is of all keys there are, here and elsewhere.
-std::vector<float> key_masses(const KeyScores& keys, std::span<const ExpSum> all);
+std::vector<float> key_masses(StreamRef stream, const KeyScores& keys, std::span<const ExpSum> all);
 
 // Adds the same, of all query heads of the group, to sums [n_keys]: query after query, so that it
-// does not matter which queries come together.
-void add_key_masses(const KeyScores& keys, std::span<const ExpSum> all, std::span<double> sums);
+// does not matter which queries come together. Where first_keys [n_queries] are said, of each
+// query's keys from number first_keys[query] on alone.
+void add_key_masses(StreamRef stream, const KeyScores& keys, std::span<const ExpSum> all,
+                    std::span<double> sums, std::span<const std::int64_t> first_keys = {});
 
-// The same of each query's keys from number first_keys[query] on alone; [n_queries].
-void add_key_masses_from(const KeyScores& keys, std::span<const ExpSum> all,
-                         std::span<const std::int64_t> first_keys, std::span<double> sums);
+// --- For the devices' forms ---
+
+// What each row's exponentials are held against, rows being queries and, in each, heads; of rows
+// that saw nothing so that they add nothing.
+struct KeyNormalisers {
+  std::vector<float> maxima = {};
+  std::vector<double> inverses = {};
+};
+// All rows' queries in one matrix, scaled: [n_rows, head_dim].
+std::vector<float> scaled_rows(const KeyScoresArgs& args);
+
+// One of the two results, the other one is empty.
+struct KeyMassesArgs {
+  const KeyScores& keys;
+  const KeyNormalisers& rows;
+  std::span<float> masses = {};  // [gqa_group, n_keys], of each query head
+  std::span<double> sums = {};   // [n_keys], of the group; added to
+  std::span<const std::int64_t> first_keys = {};
+};
 
 }  // namespace longhaul

@@ -3,8 +3,9 @@
 //
 // What describes the work is host memory on every device, as are all spans of items, blocks,
 // positions and tokens, and inverse_frequencies. Tensors, weights, biases and the memory of blocks
-// are the device's. On CPUs the work is done when the call returns; on GPUs it is queued, and only
-// top_k waits for it.
+// are the device's; queries and results of score_keys and key_masses are host memory, too. On CPUs
+// the work is done when the call returns; on GPUs it is queued, and only those two and top_k wait
+// for it.
 #pragma once
 #include "base/device/device_cuda.h"
 #include "kernels/attention.h"
@@ -14,6 +15,7 @@
 #include "kernels/backward/rows_backward.h"
 #include "kernels/copy_rows.h"
 #include "kernels/embedding.h"
+#include "kernels/key_scores.h"
 #include "kernels/kv_append.h"
 #include "kernels/kv_copy.h"
 #include "kernels/linear.h"
@@ -41,7 +43,7 @@ namespace cuda {
 
 // Calls the one that belongs to the stream's device: run_on(stream, cpu::foo, cuda::foo, args).
 template <typename OnCpu, typename OnCuda, typename... Args>
-void run_on(StreamRef stream, OnCpu on_cpu, OnCuda on_cuda, const Args&... args) {
+void run_on(StreamRef stream, OnCpu on_cpu, OnCuda on_cuda, Args&&... args) {
   switch (stream.device()) {
     case Device::kCpu:
       return on_cpu(args...);

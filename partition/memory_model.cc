@@ -51,6 +51,44 @@ std::int64_t bound_bytes(const HeadPolicy& policy, const ModelSpec& spec,
   return workload.block_size / choose->page_tokens * 2 * spec.head_dim * kBoundBytes;
 }
 
+// What a GPU takes to score the keys of a head that chooses by attention (kernels/key_scores.h), a
+// head at a time.
+struct KeyScoring {
+  std::int64_t scratch = 0;      // sums of parts of the keys, or what each key got
+  std::int64_t description = 0;  // queries, tiles of keys, what each key has so far
+};
+KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
+                             const Workload& workload) {
+  const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
+  std::int64_t n_queries = 0;
+  std::int64_t key_bytes = 0;  // of a key that got something
+  std::int64_t sum_bytes = 0;  // of a key that has something
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
+      if (keep == nullptr) continue;
+      if (const auto* last = std::get_if<ObserveLast>(&keep->observe)) {
+        n_queries = std::max(n_queries, last->n_queries);
+        key_bytes = std::max(key_bytes, spec.gqa_group() * 4);
+      } else {
+        n_queries = std::max(n_queries, kMostQueriesScored);
+        key_bytes = std::max<std::int64_t>(key_bytes, 8);
+        sum_bytes = 8;
+      }
+    }
+  }
+  const std::int64_t n_rows = n_queries * spec.gqa_group();
+  const std::int64_t n_tiles =
+      ceil_div(n_tokens, workload.block_size) * ceil_div(workload.block_size, kKeysOfScoreTile);
+  const std::int64_t of_parts =
+      (std::min(kMostKeyScoreParts, n_tiles) + 1) * n_rows * kKeyScoreSumBytes;
+  // A row's query, the largest and the sum of its scores; a query's position and first key.
+  const std::int64_t of_rows = n_rows * (spec.head_dim * kActivationBytes + 12) + n_queries * 16;
+  if (n_queries == 0) return {};
+  return {.scratch = std::max(of_parts, n_tokens * key_bytes),
+          .description = of_rows + n_tiles * kKeyScoreTileBytes + n_tokens * sum_bytes};
+}
+
 // The newest tokens of the document and of all its forks, where these are quantised in groups.
 std::int64_t open_bytes_of_head(const KvFormat& kv, const Workload& workload) {
   const std::int64_t of_fork = 1 + ceil_div(workload.n_guesses, workload.block_size);
@@ -197,7 +235,8 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
          blocks * spec.n_kv_heads * kv.open_block_bytes();
 }
 
-std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Workload& workload) {
+std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
+                           const Workload& workload) {
   if (rank.device == Device::kCpu) return 0;
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
   const std::int64_t state_bytes = (spec.head_dim + 2) * kActivationBytes;
@@ -214,12 +253,14 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Wo
   const std::int64_t decode =
       workload.decode_rows() * spec.n_kv_heads * n_ranges * kRowsOfRange * state_bytes;
   // Memory that grows takes more than it must, and stays.
-  const std::int64_t scratch = std::max(prefill, decode) / 4 * 5;
+  const KeyScoring scoring = key_scoring_bytes(heads, spec, workload);
+  const std::int64_t scratch = std::max({prefill, decode, scoring.scratch}) / 4 * 5;
   constexpr std::int64_t kBlockRefBytes = 32;
   const std::int64_t n_blocks =
       workload.document_blocks() + workload.n_sequences * workload.tail_blocks();
   const std::int64_t description = n_blocks * spec.n_kv_heads * kBlockRefBytes;
-  const std::int64_t stage = std::max(kUploadStageBytes, description / 2 * 3);
+  const std::int64_t largest = std::max(description, scoring.description);
+  const std::int64_t stage = std::max(kUploadStageBytes, largest / 2 * 3);
   const std::int64_t step = std::min(kMostStepBytes, 2 * spec.n_layers * stage);
   // Tables of blocks are powers of two, and what they grew out of stays for others.
   const std::int64_t entries =
@@ -285,7 +326,7 @@ IndexedVector<Rank, RankBytes> memory_of(const Plan& plan, const ModelSpec& spec
         RankBytes& rank = bytes[stage.ring[i]];
         rank.weights += size.weights;
         rank.activations += activation_bytes(spec, workload, size, i, stage.token_share[i]) +
-                            scratch_bytes(cluster.rank(stage.ring[i]), spec, workload);
+                            scratch_bytes(cluster.rank(stage.ring[i]), spec, plan.heads, workload);
         rank.ring_buffers += ring_buffers;
       }
       add_cache_bytes(stage, plan, spec, workload, bytes);

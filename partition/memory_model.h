@@ -62,9 +62,10 @@ std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, Ring
 std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
                               const StageSize& stage, RingPos position, std::int64_t token_share);
 // What the operators take of a rank's device beside their arguments: of a GPU, keys that attention
-// converts, partial states, descriptions of work. What libraries load (code, contexts) is not
-// counted: headroom is there for it.
-std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const Workload& workload);
+// converts, partial states, what keys that heads choose among get of attention, descriptions of
+// work. What libraries load (code, contexts) is not counted: headroom is there for it.
+std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
+                           const Workload& workload);
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
                                const StageSize& stage, std::int64_t largest_share);
 

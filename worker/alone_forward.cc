@@ -9,7 +9,7 @@
 namespace longhaul {
 
 AloneForward::AloneForward(LayerCompute& compute, const CacheLayout& layout)
-    : weights_(compute.weights()),
+    : compute_(compute),
       layout_(layout),
       n_observed_(observes_all(layout) ? std::numeric_limits<std::int64_t>::max()
                                        : n_observed_queries(layout)),
@@ -46,7 +46,12 @@ TensorView<const float, 2> AloneForward::decode(std::span<const DecodeRow> rows,
 
 void AloneForward::compact(SequenceCache& cache, KeepWhen when) {
   const GatherBytes alone = of_one_rank;
-  longhaul::compact({.weights = weights_, .layout = layout_, .when = when, .gather = alone}, cache);
+  longhaul::compact({.stream = compute_.stream(),
+                     .weights = compute_.weights(),
+                     .layout = layout_,
+                     .when = when,
+                     .gather = alone},
+                    cache);
 }
 
 }  // namespace longhaul

@@ -31,7 +31,7 @@ class AloneForward final : public Forward {
   std::size_t buffer_bytes() const override { return 0; }
 
  private:
-  const Weights& weights_;
+  LayerCompute& compute_;
   const CacheLayout& layout_;
   std::int64_t n_observed_;  // last queries of a text that are kept
   Transformer transformer_;

@@ -79,7 +79,8 @@ void Transformer::observe(LayerId number, const Batch& batch) {
     }
     if (all) {
       const ObservedQueries::Rows rows = rows_of(segment.rows);
-      accumulate({.weights = compute_.weights(),
+      accumulate({.stream = compute_.stream(),
+                  .weights = compute_.weights(),
                   .layout = layout_,
                   .layer = number,
                   .rows = rows,
@@ -91,7 +92,8 @@ void Transformer::observe(LayerId number, const Batch& batch) {
 
 // Tokens that methods drop at every step, after the step's queries were asked.
 void Transformer::evict(LayerId number, const Batch& batch) {
-  const CompactionArgs args{.weights = compute_.weights(),
+  const CompactionArgs args{.stream = compute_.stream(),
+                            .weights = compute_.weights(),
                             .layout = layout_,
                             .when = KeepWhen::kAfterToken,
                             .gather = alone_};

@@ -75,22 +75,9 @@ HeadTable heads_of(const WorkerConfig& config) {
                                    : dense_heads(spec);
   require_fits(heads, spec);
   if (config.place && config.place->comm->size() > 1) require_runnable(heads, RunsOn::kRing);
-  if (config.device.kind != Device::kCpu && heads.count_chosen() > 0) {
-    throw Error(ErrorCode::kUnsupported,
-                "heads that keep the tokens with most attention run on CPUs only so far: "
-                "--device cpu");
-  }
-  if (config.device.kind != Device::kCpu && leaves_rest(heads)) {
-    throw Error(ErrorCode::kUnsupported,
-                "heads that leave a compensation key run on CPUs only so far: --device cpu");
-  }
-  if (config.device.kind != Device::kCpu && heads.merges_tokens()) {
-    throw Error(ErrorCode::kUnsupported,
-                "heads that merge tokens (DMC) run on CPUs only so far: --device cpu");
-  }
-  if (config.device.kind != Device::kCpu && heads.count_paged() > 0) {
-    throw Error(ErrorCode::kUnsupported,
-                "heads that choose pages for each query run on CPUs only so far: --device cpu");
+  if (config.device.kind != Device::kCpu) {
+    if (const auto what = what_gpus_lack(heads))
+      throw Error(ErrorCode::kUnsupported, *what + " run on CPUs only so far: --device cpu");
   }
   return heads;
 }

@@ -19,6 +19,12 @@ inline constexpr std::int64_t kProductWorkspaceBytes = std::int64_t{32} << 20;
 inline constexpr std::int64_t kMostKeyRanges = 128;
 inline constexpr std::int64_t kMinKeysOfRange = 512;
 inline constexpr std::int64_t kRowsOfRange = 16;
+// Scores of keys (kernels/cuda/key_scores.cu) are made for tiles of so many keys; these lie in so
+// many parts at most, each with a sum for each row.
+inline constexpr std::int64_t kKeysOfScoreTile = 64;
+inline constexpr std::int64_t kMostKeyScoreParts = 256;
+inline constexpr std::int64_t kKeyScoreSumBytes = 16;
+inline constexpr std::int64_t kKeyScoreTileBytes = 32;
 // Descriptions of work are uploaded through so many pieces of memory, of so many bytes at least.
 inline constexpr std::int64_t kNUploadStages = 4;
 inline constexpr std::int64_t kUploadStageBytes = std::int64_t{1} << 20;

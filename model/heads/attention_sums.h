@@ -11,6 +11,9 @@ namespace longhaul {
 // that come one by one do not move all sums each time.
 constexpr std::int64_t room_for_sums(std::int64_t n_slots) { return n_slots + n_slots / 8; }
 
+// Queries of a text whose attention to all keys is made at a time, at most, to be summed up.
+inline constexpr std::int64_t kMostQueriesScored = 256;
+
 // Sums of a slot: of all queries, and of local ones where the head looks for a recipe.
 inline std::int64_t sums_of_a_slot(const HeadPolicy& policy) {
   const auto* keep = std::get_if<KeepBudget>(&policy.keep);

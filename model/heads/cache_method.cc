@@ -261,6 +261,20 @@ bool leaves_rest(const HeadTable& heads) {
   return any;
 }
 
+std::optional<std::string> what_gpus_lack(const HeadTable& heads) {
+  if (leaves_rest(heads)) return "heads that leave a compensation key (razor)";
+  if (heads.merges_tokens()) return "heads that merge tokens (dmc)";
+  if (heads.count_paged() > 0) return "heads that choose pages for each query (quest)";
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
+      if (keep != nullptr && keep->n_choosers > 1)
+        return "query heads that choose tokens each by itself (group=each)";
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> what_cannot_be_saved(const HeadTable& heads) {
   if (leaves_rest(heads)) return "what compensation keys (razor) are made of";
   if (heads.merges_tokens()) return "the newest tokens of heads that merge them (dmc)";

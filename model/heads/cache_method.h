@@ -163,6 +163,9 @@ HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const Head
 // Whether heads leave a compensation key (Rest): sums of what is gone, which no file holds.
 bool leaves_rest(const HeadTable& heads);
 
+// What of these heads has no form for GPUs yet, in words for people; nullopt: nothing.
+std::optional<std::string> what_gpus_lack(const HeadTable& heads);
+
 // What caches of these heads have that no file holds, in words for people; nullopt: nothing.
 std::optional<std::string> what_cannot_be_saved(const HeadTable& heads);
 

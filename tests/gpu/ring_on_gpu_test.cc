@@ -5,9 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "kernels/cpu/isa.h"
+#include "model/heads/cache_method.h"
 #include "partition/check_plan.h"
 #include "partition/homes.h"
 #include "tests/multirank/ring_cases.h"
@@ -29,6 +34,7 @@ struct RingCase {
   HistoryChoice history = HistoryChoice::kByCost;
   KvType kv = KvType::kF32;
   DType weights = DType::kF32;
+  std::optional<CacheMethod> method = std::nullopt;  // of all heads
 };
 
 // Retrieval and streaming heads beside each other, in every layer.
@@ -40,8 +46,9 @@ ModelSpec ring_spec(Random& random, const RingCase& c) {
   return spec;
 }
 
-HeadTable ring_heads(const ModelSpec& spec) {
+HeadTable ring_heads(const ModelSpec& spec, const RingCase& c) {
   HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  if (c.method) return method_heads(spec, roles, {.all = c.method, .full = std::nullopt});
   for (std::size_t i = 1; i < roles.roles.size(); i += 3) roles.roles[i] = HeadRole::kStreaming;
   roles.sink = 5;
   roles.recent = 37;
@@ -72,7 +79,7 @@ std::vector<StepCommand> chunks_and_decode(Random& random, Worker& worker,
   add(OpenSequence{kDocument, kGreedy});
   read(kDocument, 70, AfterPrefill::kNothing);
   read(kDocument, 33, AfterPrefill::kNothing, 2);
-  read(kDocument, kDocumentTokens - 103, AfterPrefill::kNothing);
+  read(kDocument, kDocumentTokens - 103, AfterPrefill::kDocumentEnd);
   add(OpenSequence{kOther, kGreedy});
   read(kOther, 1, AfterPrefill::kNothing);
   read(kOther, 26, AfterPrefill::kSample);
@@ -102,6 +109,28 @@ std::int64_t n_heads_in_parts(const Plan& plan) {
   return n;
 }
 
+// The positions of what a worker, or all of a ring, hold of each head of all sequences.
+class HeldTokens {
+ public:
+  explicit HeldTokens(const ModelSpec& spec) : spec_(spec) {}
+  void add(Worker& worker) {
+    for (std::int64_t id = 1; id <= 4; ++id) {
+      for (const LayerId layer : IdRange<LayerId>(spec_.n_layers)) {
+        for (const KvHeadId kv_head : IdRange<KvHeadId>(spec_.n_kv_heads)) {
+          auto& all = held_[{id, layer.value, kv_head.value}];
+          for (const TokenPos position : worker.held_positions(SequenceId{id}, layer, kv_head))
+            all.insert(position.value);
+        }
+      }
+    }
+  }
+  bool operator==(const HeldTokens& other) const { return held_ == other.held_; }
+
+ private:
+  ModelSpec spec_;
+  std::map<std::array<std::int64_t, 3>, std::multiset<std::int64_t>> held_;
+};
+
 // Products with int8 weights and caches of fewer bits round what differs in its last bit.
 double tolerance_of(const RingCase& c) {
   if (c.weights == DType::kI8) return logits_tolerance(DType::kI8).absolute;
@@ -122,7 +151,7 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
   const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(n_ranks);
   Random random(seed);
   const ModelSpec spec = ring_spec(random, c);
-  const HeadTable heads = ring_heads(spec);
+  const HeadTable heads = ring_heads(spec, c);
   const auto weights = tiny_weights(spec, c.weights, seed);
   Worker alone({.weights = weights,
                 .heads = heads,
@@ -143,34 +172,48 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
   while (n_ranks > c.n_stages && n_heads_in_parts(plan) == 0) plan = draw_plan();
   const std::vector<std::string> wrong = check_structure(plan, spec, n_ranks);
   ASSERT_TRUE(wrong.empty()) << wrong.front();
+  HeldTokens want_held(spec);
+  if (c.method) want_held.add(alone);
+  HeldTokens held(spec);
   const RingRun got = run_on_ring({.weights = weights,
                                    .plan = plan,
                                    .history = c.history,
                                    .devices = c.devices,
                                    .gpu_weights = std::make_shared<const Weights>(
-                                       Weights::synthetic(spec, c.weights, seed, kGpu))},
+                                       Weights::synthetic(spec, c.weights, seed, kGpu)),
+                                   .look =
+                                       [&](Worker& worker) {
+                                         if (c.method) held.add(worker);
+                                       }},
                                   script);
+  EXPECT_TRUE(held == want_held);
   EXPECT_EQ(difference(want, got.results, tolerance_of(c)), "");
+}
+
+RingCase of_method(const char* name, const std::vector<DeviceId>& devices,
+                   const CacheMethod& method) {
+  return {.name = name, .devices = devices, .method = method};
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, RingOnGpu,
-    testing::Values(RingCase{"One", {kGpu}},
-                    RingCase{"TwoKeysTravel", {kGpu, kGpu}, 1, HistoryChoice::kKeysTravel},
-                    RingCase{"TwoQueriesTravel", {kGpu, kGpu}, 1, HistoryChoice::kQueriesTravel},
-                    RingCase{"TwoStages", {kGpu, kGpu}, 2},
-                    RingCase{"Four", {kGpu, kGpu, kGpu, kGpu}, 1, HistoryChoice::kQueriesTravel},
-                    RingCase{"FourInTwoStages", {kGpu, kGpu, kGpu, kGpu}, 2},
-                    RingCase{"MixedKeysTravel", {kGpu, kCpu}, 1, HistoryChoice::kKeysTravel},
-                    RingCase{"MixedQueriesTravel", {kCpu, kGpu}, 1, HistoryChoice::kQueriesTravel},
-                    RingCase{"MixedInTwoStages", {kGpu, kCpu, kGpu, kCpu}, 2},
-                    RingCase{"Int8Caches", {kGpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kInt8},
-                    RingCase{"Int8Weights",
-                             {kGpu, kCpu, kGpu},
-                             1,
-                             HistoryChoice::kByCost,
-                             KvType::kF32,
-                             DType::kI8}),
+    testing::Values(
+        RingCase{"One", {kGpu}},
+        RingCase{"TwoKeysTravel", {kGpu, kGpu}, 1, HistoryChoice::kKeysTravel},
+        RingCase{"TwoQueriesTravel", {kGpu, kGpu}, 1, HistoryChoice::kQueriesTravel},
+        RingCase{"TwoStages", {kGpu, kGpu}, 2},
+        RingCase{"Four", {kGpu, kGpu, kGpu, kGpu}, 1, HistoryChoice::kQueriesTravel},
+        RingCase{"FourInTwoStages", {kGpu, kGpu, kGpu, kGpu}, 2},
+        RingCase{"MixedKeysTravel", {kGpu, kCpu}, 1, HistoryChoice::kKeysTravel},
+        RingCase{"MixedQueriesTravel", {kCpu, kGpu}, 1, HistoryChoice::kQueriesTravel},
+        RingCase{"MixedInTwoStages", {kGpu, kCpu, kGpu, kCpu}, 2},
+        RingCase{"Int8Caches", {kGpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kInt8},
+        RingCase{
+            "Int8Weights", {kGpu, kCpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kF32, DType::kI8},
+        of_method("SnapKv", {kGpu, kCpu}, SnapKvMethod{{.capacity = 50, .window = 7, .kernel = 3}}),
+        of_method("TovaAtEveryToken", {kGpu, kGpu},
+                  TovaMethod{.capacity = 50, .after = KeepWhen::kAfterToken}),
+        of_method("H2o", {kCpu, kGpu, kGpu}, H2oMethod{.capacity = 50, .recent = 13})),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/heads/cache_method.h"
 #include "tests/gpu/worker_plays.h"
 #include "tests/support/paths.h"
 #include "worker/snapshot/hdf5_file.h"
@@ -118,6 +119,53 @@ TEST_P(SavedOnGpu, FilesHoldWhatTheCpusHold) {
 
 INSTANTIATE_TEST_SUITE_P(All, SavedOnGpu, testing::ValuesIn(kKvTypes),
                          [](const auto& test) { return std::string(name_of(test.param)); });
+
+// Tokens that a method chose lie in runs within blocks; they come back to a GPU as they lay.
+TEST_F(OnGpu, SavedCachesOfChosenTokensComeBack) {
+  const TemporaryFolder folder;
+  const auto config = []() -> WorkerConfig {
+    const HeadRoles roles = HeadRoles::all_retrieval(3, 3);
+    const SnapKvMethod method{{.capacity = 37, .window = 5, .kernel = 3}};
+    return {.weights = std::make_shared<const Weights>(
+                Weights::synthetic(tiny_spec(), DType::kF32, 7, kGpu)),
+            .device = kGpu,
+            .heads = method_heads(tiny_spec(), roles, {.all = method, .full = std::nullopt}),
+            .block_size = 16,
+            .n_threads = 1};
+  };
+  const auto go_on = [](Player& player) {
+    Random random(2);
+    player.step(
+        ForkSequence{.parent = kA, .child = kB, .sampling = SamplingParams{.n_logprobs = 1'000}});
+    player.prefill(kB, random_tokens(random, 9, 97), 9);
+    player.feed({kB}, random, 4);
+    return player.seen().picked;
+  };
+  Random random(1);
+  const auto tokens = random_tokens(random, 87, 97);
+  Player before(config());
+  before.open(kA);
+  before.step(PrefillChunk{.sequence = kA, .tokens = tokens, .after = AfterPrefill::kDocumentEnd});
+  before.step(SaveSequence{.sequence = kA,
+                           .folder = folder.path().string(),
+                           .name = "doc",
+                           .tokens = tokens,
+                           .facts = {{"content_id", "1"}}});
+  Player after(config());
+  after.step(RestoreSequence{.sequence = kA,
+                             .folder = folder.path().string(),
+                             .name = "doc",
+                             .content_id = "1",
+                             .n_tokens = 87});
+  for (const LayerId layer : IdRange<LayerId>(3)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(3)) {
+      const auto held = before.worker().held_positions(kA, layer, kv_head);
+      EXPECT_EQ(held.size(), 37U);
+      EXPECT_EQ(after.worker().held_positions(kA, layer, kv_head), held);
+    }
+  }
+  expect_same_answers(go_on(after), go_on(before), kFloat32);
+}
 
 }  // namespace
 }  // namespace longhaul::test

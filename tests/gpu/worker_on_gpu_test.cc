@@ -16,25 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr double kFloat32 = 2e-4;
-
-// Beside caches of 16 bits and less GPUs round queries and weights to bf16, CPUs to other types;
-// and what differs in its last bit before it is cached may get the neighbouring code.
-double tolerance_of(KvType type) {
-  switch (type) {
-    case KvType::kF32:
-      return kFloat32;
-    case KvType::kBf16:
-    case KvType::kInt8:
-      return 6e-2;
-    case KvType::kInt4:
-      return 0.3;
-    case KvType::kKivi4:  // not on GPUs
-    case KvType::kKivi2:
-      break;
-  }
-  return 0;
-}
 constexpr std::int64_t kAllLogprobs = 1'000;
 
 class GoldenModels : public OnGpu, public testing::WithParamInterface<std::string> {};
@@ -265,13 +246,10 @@ TEST_F(OnGpu, ScratchMemoryIsWithinWhatIsPlanned) {
   player.decode({kA, kB}, {1, 2}, 3);
   set_hopper_attention_rows(kUsualHopperRows);
 
-  const std::string memory = player.worker().describe_memory();
-  constexpr std::string_view kBefore = "the operators' scratch ";
-  const std::size_t at = memory.find(kBefore);
-  ASSERT_NE(at, std::string::npos) << memory;
-  const std::int64_t taken = std::stoll(memory.substr(at + kBefore.size()));
+  const std::int64_t taken = scratch_taken(player.worker());
   EXPECT_GT(taken, 0);
-  EXPECT_LE(taken, scratch_bytes({.host = {}, .device = Device::kCuda}, wide_spec(), workload) -
+  EXPECT_LE(taken, scratch_bytes({.host = {}, .device = Device::kCuda}, wide_spec(),
+                                 dense_heads(wide_spec()), workload) -
                        kProductWorkspaceBytes);
 }
 

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/device/device_memory.h"
@@ -21,6 +23,27 @@ inline constexpr SequenceId kB{2};
 inline constexpr SequenceId kC{3};
 
 inline constexpr DeviceId kGpu{Device::kCuda, 0};
+
+// How far log-probabilities may be from the CPU's.
+inline constexpr double kFloat32 = 2e-4;
+
+// Beside caches of 16 bits and less GPUs round queries and weights to bf16, CPUs to other types;
+// and what differs in its last bit before it is cached may get the neighbouring code.
+inline double tolerance_of(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return kFloat32;
+    case KvType::kBf16:
+    case KvType::kInt8:
+      return 6e-2;
+    case KvType::kInt4:
+      return 0.3;
+    case KvType::kKivi4:  // not on GPUs
+    case KvType::kKivi2:
+      break;
+  }
+  return 0;
+}
 
 // What was seen of one worker.
 struct Seen {
@@ -84,6 +107,15 @@ class Player {
   Worker worker_;
   Seen seen_;
 };
+
+// GPU memory that the operators of a worker have taken for themselves, products' apart.
+inline std::int64_t scratch_taken(const Worker& worker) {
+  const std::string memory = worker.describe_memory();
+  constexpr std::string_view kBefore = "the operators' scratch ";
+  const std::size_t at = memory.find(kBefore);
+  EXPECT_NE(at, std::string::npos) << memory;
+  return at == std::string::npos ? 0 : std::stoll(memory.substr(at + kBefore.size()));
+}
 
 class OnGpu : public testing::Test {
  protected:

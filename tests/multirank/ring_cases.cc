@@ -290,6 +290,10 @@ RingRun run_on_ring(const RingRunConfig& config, const std::vector<StepCommand>&
       merge_into(run.results[i], std::move(answer));
       for (RankReport& report : reports) run.reports[i].push_back(std::move(report));
     }
+    if (config.look) {
+      const std::lock_guard lock(mutex);
+      config.look(worker);
+    }
     done(worker.step(Shutdown{}));
   });
   for (auto& reports : run.reports) {

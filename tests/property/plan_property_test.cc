@@ -193,7 +193,7 @@ TEST(PlanProperty, RanksOnOneGpuStayWithinItsMemoryTogether) {
     // What a device is called decides nothing: its speeds do, and its memory less what operators
     // take of it.
     for (RankSpec& rank : request.cluster.ranks) {
-      rank.memory_bytes -= scratch_bytes(rank, request.spec, request.workload);
+      rank.memory_bytes -= scratch_bytes(rank, request.spec, request.heads, request.workload);
       rank.device = Device::kCpu;
       rank.gpu = 0;
     }

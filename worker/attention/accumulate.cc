@@ -14,9 +14,8 @@ namespace {
 std::int64_t queries_at_once(const ModelSpec& spec, const ObservedQueries::Rows& rows) {
   constexpr std::int64_t kMostScores = 1 << 24;  // floats
   constexpr std::int64_t kFewest = 8;
-  constexpr std::int64_t kMost = 256;
   const std::int64_t n_keys = rows.positions.empty() ? 1 : rows.positions.back() + 1;
-  return std::clamp(kMostScores / (spec.n_heads * n_keys), kFewest, kMost);
+  return std::clamp(kMostScores / (spec.n_heads * n_keys), kFewest, kMostQueriesScored);
 }
 
 const KeepBudget* budget_that_observes_all(const HeadPolicy& policy) {
@@ -51,8 +50,8 @@ void add_local_masses(const AccumulateArgs& args, KvHeadId kv_head, Extent rows,
     const TokenPos first{position - local_window(*keep->recover, position) + 1};
     first_keys.push_back(std::lower_bound(keys.begin(), keys.end(), first) - keys.begin());
   }
-  add_key_masses_from(scores, sums, first_keys,
-                      cache.local_mass(args.layer, kv_head).own(scores.n_keys));
+  add_key_masses(args.stream, scores, sums,
+                 cache.local_mass(args.layer, kv_head).own(scores.n_keys), first_keys);
 }
 
 KeyScores score(const AccumulateArgs& args, KvHeadId kv_head, Extent rows,
@@ -62,6 +61,7 @@ KeyScores score(const AccumulateArgs& args, KvHeadId kv_head, Extent rows,
   const float* first =
       args.rows.q.data() + rows.begin * row_size + kv_head.value * spec.gqa_group() * spec.head_dim;
   return score_keys(
+      args.stream,
       {.shape = args.layout.shape(),
        .sm_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim))),
        .q = {first, {rows.size(), spec.gqa_group(), spec.head_dim}, {row_size, spec.head_dim, 1}},
@@ -114,7 +114,7 @@ void accumulate(const AccumulateArgs& args, SequenceCache& cache) {
           cache.attention_mass(args.layer, kv_heads[i]).own(scores[i].n_keys);
       const auto of_head = std::span(sums).subspan(first, scores[i].sums.size());
       add_sink_logits(sink_logits_of(args.weights, args.layer, kv_heads[i]), of_head);
-      add_key_masses(scores[i], of_head, masses);
+      add_key_masses(args.stream, scores[i], of_head, masses);
       add_local_masses(args, kv_heads[i], rows, scores[i], of_head, cache);
       first += scores[i].sums.size();
     }

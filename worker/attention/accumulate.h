@@ -1,6 +1,7 @@
 // Adds up how much attention cached tokens get, query after query, for methods that keep the tokens
 // that got most of all (KeepBudget with ObserveAll: H2O, Zhang et al. 2023, arXiv 2306.14048).
 #pragma once
+#include "base/device/device.h"
 #include "base/ids.h"
 #include "worker/attention/gather_bytes.h"
 #include "worker/kv/cache_layout.h"
@@ -14,6 +15,7 @@ bool observes_all(const CacheLayout& layout, LayerId layer);
 bool observes_all(const CacheLayout& layout);
 
 struct AccumulateArgs {
+  StreamRef stream;
   const Weights& weights;  // of the layer
   const CacheLayout& layout;
   LayerId layer;

@@ -90,7 +90,7 @@ class LayerCompaction {
       return masses;
     }
     const KeyScores keys = score_own(kv_head, budget);
-    return key_masses(keys, sums_of_all(kv_head, keys));
+    return key_masses(args_.stream, keys, sums_of_all(kv_head, keys));
   }
 
   // The last queries of the layer that the budget asks for.
@@ -104,6 +104,7 @@ class LayerCompaction {
                                 : rows->q.data() + (n_there - n) * row_size +
                                       kv_head.value * spec.gqa_group() * spec.head_dim;
     return score_keys(
+        args_.stream,
         {.shape = args_.layout.shape(),
          .sm_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim))),
          .q = {first, {n, spec.gqa_group(), spec.head_dim}, {row_size, spec.head_dim, 1}},

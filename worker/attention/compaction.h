@@ -34,6 +34,7 @@ bool chooses_every_token(const CacheLayout& layout, LayerId layer, KvHeadId kv_h
 ObservedQueries::Rows gather_rows(const ObservedQueries::Rows& own, const GatherBytes& gather);
 
 struct CompactionArgs {
+  StreamRef stream;
   const Weights& weights;  // of the cache's layers
   const CacheLayout& layout;
   // Heads with other times are left alone; but those that choose at every token begin when the

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/device/device_memory.h"
 #include "base/error.h"
 #include "kernels/kv_append.h"
 #include "kernels/residual_add.h"
@@ -144,11 +145,16 @@ ObservedQueries::Rows RingDecode::observed_row(std::int64_t row) const {
   const ModelSpec& spec = compute_.spec();
   ObservedQueries::Rows rows;
   rows.q.resize(static_cast<std::size_t>(spec.n_heads * spec.head_dim));
+  std::vector<HostCopy> copies;
   for (const QueryRows& run : own_) {
-    const float* from = run.q[row].data();
+    const TensorView<const float, 3> of_row = run.q.slice(0, {row, row + 1});
     const std::int64_t first = run.kv_heads.begin * spec.gqa_group() * spec.head_dim;
-    std::copy_n(from, run.q.dim(1) * spec.head_dim, rows.q.begin() + first);
+    copies.push_back(
+        {.to = std::as_writable_bytes(std::span(rows.q).subspan(
+             static_cast<std::size_t>(first), static_cast<std::size_t>(of_row.size()))),
+         .from = reinterpret_cast<const std::byte*>(of_row.data())});
   }
+  copy_to_host(compute_.stream(), copies);
   return rows;
 }
 
@@ -164,7 +170,8 @@ void RingDecode::observe(LayerId number, std::span<const DecodeRow> rows) {
     asked.positions = {rows[row].position.value};
     if (n_last > 0) rows[row].cache->observed().add(number, asked, n_last);
     if (!all) continue;
-    accumulate({.weights = compute_.weights(),
+    accumulate({.stream = compute_.stream(),
+                .weights = compute_.weights(),
                 .layout = layout_,
                 .layer = number,
                 .rows = asked,
@@ -178,7 +185,8 @@ void RingDecode::evict(LayerId number, std::span<const DecodeRow> rows) {
   const GatherBytes gather = [this](std::span<const std::byte> mine) {
     return context_.comm.all_gather_varying(mine);
   };
-  const CompactionArgs args{.weights = compute_.weights(),
+  const CompactionArgs args{.stream = compute_.stream(),
+                            .weights = compute_.weights(),
                             .layout = layout_,
                             .when = KeepWhen::kAfterToken,
                             .gather = gather};

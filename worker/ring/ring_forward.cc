@@ -105,8 +105,12 @@ void RingForward::compact(SequenceCache& cache, KeepWhen when) {
   const GatherBytes gather = [this](std::span<const std::byte> mine) {
     return ring_.comm.all_gather_varying(mine);
   };
-  longhaul::compact(
-      {.weights = compute_.weights(), .layout = layout_, .when = when, .gather = gather}, cache);
+  longhaul::compact({.stream = compute_.stream(),
+                     .weights = compute_.weights(),
+                     .layout = layout_,
+                     .when = when,
+                     .gather = gather},
+                    cache);
 }
 
 void RingForward::pick(const TensorView<const float, 2>& hidden,

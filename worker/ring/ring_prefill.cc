@@ -87,7 +87,8 @@ void RingPrefill::observe(const PrefillLayer& layer) {
   const ObservedQueries::Rows asked = gather_rows(own, gather);
   if (n_last > 0) layer.cache.observed().add(layer.number, asked, n_last);
   if (!all) return;
-  accumulate({.weights = compute_.weights(),
+  accumulate({.stream = compute_.stream(),
+              .weights = compute_.weights(),
               .layout = layout_,
               .layer = layer.number,
               .rows = asked,

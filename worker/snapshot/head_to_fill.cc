@@ -51,7 +51,6 @@ void HeadToFill::take_blocks(const HeadToFillArgs& args) {
 // as they did.
 bool HeadToFill::hold_chosen(const HeadToFillArgs& args) {
   if (!args.chosen) return false;
-  require(stream_.device() == Device::kCpu, "chosen tokens are on CPUs only");
   const std::int64_t block_size = shape_->block_size;
   std::vector<TokenPos> here;
   for (const std::int64_t position : *args.chosen) {
@@ -87,10 +86,14 @@ void HeadToFill::finish() {
 }
 
 void HeadToFill::move_to_host() {
-  memory_.resize(blocks_.size() * shape_->bytes());
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    on_device_.push_back(blocks_[i].data);
-    blocks_[i].data = memory_.data() + i * shape_->bytes();
+  for (const BlockToFill& block : blocks_) {  // several neighbours are of one block
+    if (on_device_.empty() || on_device_.back() != block.data) on_device_.push_back(block.data);
+  }
+  memory_.resize(on_device_.size() * shape_->bytes());
+  std::size_t i = 0;
+  for (BlockToFill& block : blocks_) {
+    if (block.data != on_device_[i]) ++i;
+    block.data = memory_.data() + i * shape_->bytes();
   }
 }
 

@@ -10,57 +10,65 @@
 #include "kernels/kv_append.h"
 #include "kernels/reference/kv_read.h"
 #include "tests/support/random.h"
+#include "tests/unit/kernels/each_device.h"
 
 namespace longhaul::test {
 namespace {
 
-constexpr std::int64_t kHeadDim = 32;
-constexpr std::int64_t kHeads = 3;
-constexpr float kSmScale = 0.4F;
+constexpr std::int64_t kScoredDim = 40;
+constexpr std::int64_t kScoringHeads = 3;
+constexpr float kScoreScale = 0.4F;
 
-struct Blocks {
+struct CachedKeys {
   KvBlockShape shape;
   std::vector<std::vector<std::byte>> memory = {};
   std::vector<KvBlockRef> refs = {};
+  std::vector<Memory<std::byte>> there = {};  // on the stream's device
+  std::vector<KvBlockRef> refs_there = {};
 };
 
-Blocks random_blocks(Random& random, KvType type, std::int64_t n_tokens) {
-  Blocks blocks{.shape = {.block_size = 16, .head_dim = kHeadDim, .k_type = type, .v_type = type}};
-  for (std::int64_t first = 0; first < n_tokens; first += 16) {
-    const std::int64_t n = std::min<std::int64_t>(16, n_tokens - first);
-    Tensor<float, 2> k({n, kHeadDim});
-    std::ranges::copy(random.normals(n * kHeadDim), k.data());
+CachedKeys random_keys(Random& random, StreamRef stream, KvBlockShape shape,
+                       std::int64_t n_tokens) {
+  CachedKeys blocks{.shape = shape};
+  const std::int64_t block_size = shape.block_size;
+  for (std::int64_t first = 0; first < n_tokens; first += block_size) {
+    const std::int64_t n = std::min(block_size, n_tokens - first);
+    Tensor<float, 2> k({n, kScoredDim});
+    std::ranges::copy(random.normals(n * kScoredDim), k.data());
     auto& bytes = blocks.memory.emplace_back(blocks.shape.bytes());
     std::byte* block = bytes.data();
     const KvAppendItem item{.k = k.view(), .v = k.view(), .blocks = {&block, 1}, .first_slot = 0};
     kv_append(StreamRef::cpu(), {.shape = blocks.shape, .items = {&item, 1}});
     blocks.refs.push_back({.data = bytes.data(), .first_position = first, .n_tokens = n});
+    blocks.there.emplace_back(stream, bytes);
+    blocks.refs_there.push_back(
+        {.data = blocks.there.back().data(), .first_position = first, .n_tokens = n});
   }
   return blocks;
 }
 
 // [gqa_group, n_tokens]
-std::vector<double> want_masses(const Blocks& blocks, const TensorView<const float, 3>& q,
+std::vector<double> want_masses(const CachedKeys& blocks, const TensorView<const float, 3>& q,
                                 std::span<const std::int64_t> positions, std::int64_t n_tokens) {
   std::vector<std::vector<float>> keys;
   for (const KvBlockRef& block : blocks.refs) {
     for (std::int64_t slot = 0; slot < block.n_tokens; ++slot) {
-      keys.emplace_back(kHeadDim);
-      kv_read_k(blocks.shape, block.data, slot, {keys.back().data(), {1, kHeadDim}});
+      keys.emplace_back(kScoredDim);
+      kv_read_k(blocks.shape, block.data, slot, {keys.back().data(), {1, kScoredDim}});
     }
   }
-  std::vector<double> masses(static_cast<std::size_t>(kHeads * n_tokens));
+  std::vector<double> masses(static_cast<std::size_t>(kScoringHeads * n_tokens));
   for (std::int64_t query = 0; query < q.dim(0); ++query) {
-    for (std::int64_t head = 0; head < kHeads; ++head) {
+    for (std::int64_t head = 0; head < kScoringHeads; ++head) {
       std::vector<double> weights;
       double sum = 0;
       for (std::int64_t j = 0; j <= positions[static_cast<std::size_t>(query)]; ++j) {
         double score = 0;
-        for (std::int64_t d = 0; d < kHeadDim; ++d)
+        for (std::int64_t d = 0; d < kScoredDim; ++d)
           score +=
               static_cast<double>(q[query][head][d]) *
               static_cast<double>(keys[static_cast<std::size_t>(j)][static_cast<std::size_t>(d)]);
-        weights.push_back(std::exp(score * static_cast<double>(kSmScale)));
+        weights.push_back(std::exp(score * static_cast<double>(kScoreScale)));
         sum += weights.back();
       }
       for (std::size_t j = 0; j < weights.size(); ++j)
@@ -76,71 +84,75 @@ std::vector<ExpSum> merged_sums(const KeyScores& a, const KeyScores& b) {
   return all;
 }
 
-TEST(KeyScores, EqualDoublePrecisionWhereverKeysLie) {
+class KeyScoresTest : public EachDevice {};
+
+TEST_P(KeyScoresTest, EqualDoublePrecisionWhereverKeysLie) {
   for (const KvType type : kKvTypes) {
     Random random(base_seed() + static_cast<std::uint64_t>(type));
     constexpr std::int64_t kKeys = 71;
     constexpr std::int64_t kQueries = 5;
-    const Blocks blocks = random_blocks(random, type, kKeys);
-    Tensor<float, 3> q({kQueries, kHeads, kHeadDim});
+    const CachedKeys blocks = random_keys(
+        random, stream(),
+        {.block_size = 16, .head_dim = kScoredDim, .k_type = type, .v_type = type}, kKeys);
+    Tensor<float, 3> q({kQueries, kScoringHeads, kScoredDim});
     std::ranges::copy(random.normals(q.view().size()), q.data());
     const std::vector<std::int64_t> positions = {66, 67, 68, 69, 70};
     const auto args_of = [&](std::span<const KvBlockRef> refs) {
       return KeyScoresArgs{.shape = blocks.shape,
-                           .sm_scale = kSmScale,
+                           .sm_scale = kScoreScale,
                            .q = q.view(),
                            .q_positions = positions,
                            .blocks = refs};
     };
     const std::vector<double> want = want_masses(blocks, q.view(), positions, kKeys);
-    const KeyScores whole = score_keys(args_of(blocks.refs));
-    const std::vector<float> got = key_masses(whole, whole.sums);
+    const KeyScores whole = score_keys(stream(), args_of(blocks.refs_there));
+    const std::vector<float> got = key_masses(stream(), whole, whole.sums);
     for (std::size_t i = 0; i < want.size(); ++i)
       EXPECT_NEAR(static_cast<double>(got[i]), want[i], 2e-5 * (1 + want[i])) << i;
 
     // Of the whole group, however queries come together.
     std::vector<double> sums(kKeys);
-    add_key_masses(whole, whole.sums, sums);
+    add_key_masses(stream(), whole, whole.sums, sums);
     std::vector<double> one_by_one(kKeys);
     for (std::int64_t query = 0; query < kQueries; ++query) {
-      KeyScoresArgs args = args_of(blocks.refs);
+      KeyScoresArgs args = args_of(blocks.refs_there);
       args.q = q.view().slice(0, {query, query + 1});
       args.q_positions = std::span(positions).subspan(static_cast<std::size_t>(query), 1);
-      const KeyScores alone = score_keys(args);
-      add_key_masses(alone, alone.sums, one_by_one);
+      const KeyScores alone = score_keys(stream(), args);
+      add_key_masses(stream(), alone, alone.sums, one_by_one);
     }
     EXPECT_EQ(sums, one_by_one);
     for (std::size_t j = 0; j < sums.size(); ++j) {
       double of_group = 0;
-      for (std::size_t head = 0; head < kHeads; ++head) of_group += want[head * kKeys + j];
+      for (std::size_t head = 0; head < kScoringHeads; ++head) of_group += want[head * kKeys + j];
       EXPECT_NEAR(sums[j], of_group, 2e-5 * (1 + of_group)) << j;
     }
 
     // Of each query's last keys alone.
     const std::vector<std::int64_t> first_keys = {60, 0, 68, 16, 71};
     std::vector<double> last(kKeys);
-    add_key_masses_from(whole, whole.sums, first_keys, last);
+    add_key_masses(stream(), whole, whole.sums, last, first_keys);
     std::vector<double> want_last(kKeys);
     for (std::size_t query = 0; query < kQueries; ++query) {
-      KeyScoresArgs args = args_of(blocks.refs);
+      KeyScoresArgs args = args_of(blocks.refs_there);
       const auto row = static_cast<std::int64_t>(query);
       args.q = q.view().slice(0, {row, row + 1});
       args.q_positions = std::span(positions).subspan(query, 1);
-      const KeyScores alone = score_keys(args);
+      const KeyScores alone = score_keys(stream(), args);
       std::vector<double> of_query(kKeys);
-      add_key_masses(alone, alone.sums, of_query);
+      add_key_masses(stream(), alone, alone.sums, of_query);
       for (auto j = static_cast<std::size_t>(first_keys[query]); j < kKeys; ++j)
         want_last[j] += of_query[j];
     }
     for (std::size_t j = 0; j < kKeys; ++j) EXPECT_DOUBLE_EQ(last[j], want_last[j]) << j;
 
-    const std::span<const KvBlockRef> refs = blocks.refs;
-    const KeyScores first = score_keys(args_of(refs.first(2)));
-    const KeyScores rest = score_keys(args_of(refs.subspan(2)));
+    const std::span<const KvBlockRef> refs = blocks.refs_there;
+    const KeyScores first = score_keys(stream(), args_of(refs.first(2)));
+    const KeyScores rest = score_keys(stream(), args_of(refs.subspan(2)));
     const auto all = merged_sums(first, rest);
-    const std::vector<float> in_first = key_masses(first, all);
-    const std::vector<float> in_rest = key_masses(rest, all);
-    for (std::int64_t head = 0; head < kHeads; ++head) {
+    const std::vector<float> in_first = key_masses(stream(), first, all);
+    const std::vector<float> in_rest = key_masses(stream(), rest, all);
+    for (std::int64_t head = 0; head < kScoringHeads; ++head) {
       for (std::int64_t j = 0; j < kKeys; ++j) {
         const float here = j < 32 ? in_first[static_cast<std::size_t>(head * 32 + j)]
                                   : in_rest[static_cast<std::size_t>(head * (kKeys - 32) + j - 32)];
@@ -150,17 +162,64 @@ TEST(KeyScores, EqualDoublePrecisionWhereverKeysLie) {
   }
 }
 
-TEST(KeyScores, OfNoKeysAreNothing) {
-  const KvBlockShape shape{.block_size = 16, .head_dim = kHeadDim};
-  Tensor<float, 3> q({1, kHeads, kHeadDim});
+// More queries and keys than a GPU takes at a time; some queries see no key.
+TEST_P(KeyScoresTest, OfManyQueriesAndKeysEqualDoublePrecision) {
+  Random random(base_seed() + 77);
+  constexpr std::int64_t kKeys = 301;
+  constexpr std::int64_t kQueries = 37;
+  const CachedKeys blocks = random_keys(
+      random, stream(),
+      {.block_size = 96, .head_dim = kScoredDim, .k_type = KvType::kBf16, .v_type = KvType::kInt8},
+      kKeys);
+  Tensor<float, 3> q({kQueries, kScoringHeads, kScoredDim});
+  std::ranges::copy(random.normals(q.view().size()), q.data());
+  std::vector<std::int64_t> positions;
+  for (std::int64_t i = 0; i < kQueries; ++i) positions.push_back(8 * i + 7);
+  const std::vector<double> want = want_masses(blocks, q.view(), positions, kKeys);
+  const KeyScoresArgs args{.shape = blocks.shape,
+                           .sm_scale = kScoreScale,
+                           .q = q.view(),
+                           .q_positions = positions,
+                           .blocks = blocks.refs_there};
+  const KeyScores whole = score_keys(stream(), args);
+  const std::vector<float> got = key_masses(stream(), whole, whole.sums);
+  for (std::size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(got[i]), want[i], 2e-5 * (1 + want[i])) << i;
+  std::vector<double> sums(kKeys);
+  add_key_masses(stream(), whole, whole.sums, sums);
+  for (std::size_t j = 0; j < sums.size(); ++j) {
+    double of_group = 0;
+    for (std::size_t head = 0; head < kScoringHeads; ++head) of_group += want[head * kKeys + j];
+    EXPECT_NEAR(sums[j], of_group, 2e-5 * (1 + of_group)) << j;
+  }
+
+  KeyScoresArgs late = args;
+  late.blocks = args.blocks.subspan(2);  // from position 192 on, behind most queries
+  const KeyScores of_late = score_keys(stream(), late);
+  EXPECT_EQ(of_late.sums.at(0).sum, 0);
+  EXPECT_GT(of_late.sums.back().sum, 0);
+  const std::vector<float> in_late = key_masses(stream(), of_late, whole.sums);
+  for (std::int64_t head = 0; head < kScoringHeads; ++head) {
+    for (std::int64_t j = 192; j < kKeys; ++j) {
+      EXPECT_FLOAT_EQ(in_late[static_cast<std::size_t>(head * (kKeys - 192) + j - 192)],
+                      got[static_cast<std::size_t>(head * kKeys + j)]);
+    }
+  }
+}
+
+TEST_P(KeyScoresTest, OfNoKeysAreNothing) {
+  const KvBlockShape shape{.block_size = 16, .head_dim = kScoredDim};
+  Tensor<float, 3> q({1, kScoringHeads, kScoredDim});
   const std::vector<std::int64_t> positions = {3};
   const KeyScores none =
-      score_keys({.shape = shape, .q = q.view(), .q_positions = positions, .blocks = {}});
+      score_keys(stream(), {.shape = shape, .q = q.view(), .q_positions = positions, .blocks = {}});
   EXPECT_EQ(none.n_keys, 0);
   EXPECT_EQ(none.sums.at(0).sum, 0);
   EXPECT_EQ(merged(none.sums[0], ExpSum{2.0, 3.0}).sum, 3.0);
-  EXPECT_TRUE(key_masses(none, none.sums).empty());
+  EXPECT_TRUE(key_masses(stream(), none, none.sums).empty());
 }
+
+LONGHAUL_ON_EACH_DEVICE(KeyScoresTest);
 
 }  // namespace
 }  // namespace longhaul::test

@@ -176,17 +176,38 @@ TEST(MemoryModel, GpusNeedScratchMemory) {
   Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
   workload.n_sequences = 1;
   workload.tail_tokens = 64;
-  EXPECT_EQ(scratch_bytes({}, spec, workload), 0);
+  EXPECT_EQ(scratch_bytes({}, spec, dense_heads(spec), workload), 0);
   // 512 MiB of converted keys, 2 x 1,024 ranges of 128 rows of 130 floats, a quarter
   // more; descriptions of 16,384 + 2 blocks of 8 heads, half as much more, four times; 64 MiB of
   // those of a decode step; tables of 8 bytes for a block, four times, of 32 layers of 8 heads, and
   // for 64 blocks of the sequence's own; cuBLAS.
-  EXPECT_EQ(scratch_bytes(gpu, spec, workload),
+  EXPECT_EQ(scratch_bytes(gpu, spec, dense_heads(spec), workload),
             (536'870'912LL + 2 * 1024 * 128 * 130 * 4) / 4 * 5 + 4 * (16'386LL * 8 * 32 / 2 * 3) +
                 67'108'864 + 32LL * 8 * (4 * 16'384LL + 64) * 8 + 33'554'432);
   // Partial states of many sequences: of 128 ranges, 16 rows, 8 heads each.
   workload.n_sequences = 100;
-  EXPECT_GT(scratch_bytes(gpu, spec, workload), 100LL * 8 * 128 * 16 * 130 * 4 / 4 * 5);
+  EXPECT_GT(scratch_bytes(gpu, spec, dense_heads(spec), workload),
+            100LL * 8 * 128 * 16 * 130 * 4 / 4 * 5);
+}
+
+// Descriptions are larger: 256 queries of 4 heads, a tile of keys for each block, and what each of
+// a million tokens has so far. Scratch for attention is enough.
+TEST(MemoryModel, GpusNeedMemoryForWhatKeysGetOfAttention) {
+  const ModelSpec spec = llama3_8b();
+  const RankSpec gpu{.host = {}, .device = Device::kCuda};
+  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
+  workload.n_sequences = 1;
+  workload.tail_tokens = 64;
+  HeadTable heads = dense_heads(spec);
+  KeepBudget keep{.n_tokens = 2048};
+  keep.observe = ObserveAll{};
+  heads.set(LayerId{3}, KvHeadId{1}, {.keep = keep});
+  const std::int64_t description =
+      1024LL * (128 * 4 + 12) + 256 * 16 + 16'385LL * 32 + 1'048'640LL * 8;
+  const std::int64_t before = 16'386LL * 8 * 32;
+  EXPECT_EQ(scratch_bytes(gpu, spec, heads, workload) -
+                scratch_bytes(gpu, spec, dense_heads(spec), workload),
+            4 * (description / 2 * 3 - before / 2 * 3));
 }
 
 TEST(MemoryModel, RanksWithoutAPartHoldNothing) {

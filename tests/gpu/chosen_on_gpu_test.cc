@@ -1,0 +1,194 @@
+// Methods that choose tokens by attention, on a GPU: the tokens that stay are those that stay on
+// the CPU, at every stage of a text, and so are the answers.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/device/gpu_memory.h"
+#include "model/heads/cache_method.h"
+#include "partition/memory_model.h"
+#include "tests/gpu/wide_model.h"
+#include "tests/gpu/worker_plays.h"
+
+namespace longhaul::test {
+namespace {
+
+constexpr std::int64_t kFirstTokens = 3;
+
+struct ChosenCase {
+  std::string name;
+  CacheMethod method;
+  KvType type = KvType::kF32;
+};
+
+// What comes first is special; of the others some are punctuation.
+std::shared_ptr<const TokenClasses> some_classes(std::int64_t vocab_size) {
+  TokenClasses classes;
+  for (std::int64_t id = 0; id < vocab_size; ++id)
+    classes.push_back(id % 11 == kFirstTokens ? TokenClass::kSpecial
+                      : id % 5 == 1           ? TokenClass::kPunctuation
+                                              : TokenClass::kOther);
+  return std::make_shared<const TokenClasses>(std::move(classes));
+}
+
+// Where caches are of fewer bits, what differs in its last bit before it is cached may get the
+// neighbouring code, and answers of layers above it differ by more than scores do: then the first
+// layer's heads choose, which are not behind attention.
+HeadTable chosen_heads(const ChosenCase& c) {
+  const ModelSpec spec = wide_spec();
+  HeadTable heads = dense_heads(spec);
+  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+    if (c.type != KvType::kF32 && layer.value > 0) break;
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads))
+      heads.set(layer, kv_head, policy_of(c.method, layer, spec.n_layers, spec.gqa_group()));
+  }
+  return heads;
+}
+
+MakeConfig chosen_model(const ChosenCase& c) {
+  return [=](const DeviceId& device) {
+    WorkerConfig config = wide_model(c.type)(device);
+    config.heads = chosen_heads(c);
+    config.token_classes = some_classes(wide_spec().vocab_size);
+    return config;
+  };
+}
+
+// What a worker holds of a sequence: the positions of each head's slots.
+using Held = std::vector<std::vector<TokenPos>>;
+Held held_of(Player& player, SequenceId id) {
+  const ModelSpec spec = wide_spec();
+  Held held;
+  for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads))
+      held.push_back(player.worker().held_positions(id, layer, kv_head));
+  }
+  return held;
+}
+
+// A document in chunks; two forks, each with a question in two chunks, and answers together; one
+// of them is forked again in the middle, and the document is dropped.
+std::vector<Held> choose_and_answer(Player& player) {
+  Random random(5);
+  const std::int64_t vocab_size = wide_spec().vocab_size;
+  std::vector<Held> held;
+  const auto read = [&](SequenceId id, std::int64_t n, AfterPrefill after) {
+    player.step(PrefillChunk{
+        .sequence = id, .tokens = random_tokens(random, n, vocab_size), .after = after});
+  };
+  constexpr SamplingParams kAll{.n_logprobs = 1'000};
+  player.open(kA, kAll);
+  read(kA, 61, AfterPrefill::kNothing);
+  read(kA, 17, AfterPrefill::kNothing);
+  read(kA, 40, AfterPrefill::kDocumentEnd);
+  held.push_back(held_of(player, kA));
+  for (const SequenceId id : {kB, kC}) {
+    player.step(ForkSequence{.parent = kA, .child = id, .sampling = kAll});
+    read(id, 7, AfterPrefill::kNothing);
+    read(id, 12, AfterPrefill::kSample);
+    held.push_back(held_of(player, id));
+  }
+  player.step(DropSequences{.sequences = {kA}});
+  player.feed({kB, kC}, random, 4);
+  player.step(ForkSequence{.parent = kC, .child = kA, .sampling = kAll});
+  player.feed({kA, kB, kC}, random, 4);
+  for (const SequenceId id : {kA, kB, kC}) held.push_back(held_of(player, id));
+  return held;
+}
+
+class ChosenOnGpu : public OnGpu, public testing::WithParamInterface<ChosenCase> {};
+
+TEST_P(ChosenOnGpu, TokensAndAnswersAreTheCpus) {
+  const MakeConfig make = chosen_model(GetParam());
+  Player cpu(make({}));
+  const std::vector<Held> want = choose_and_answer(cpu);
+  Player gpu(make(kGpu));
+  const std::vector<Held> got = choose_and_answer(gpu);
+  EXPECT_EQ(got, want);
+  EXPECT_EQ(gpu.seen().kv_bytes, cpu.seen().kv_bytes);
+  expect_same_answers(gpu.seen().picked, cpu.seen().picked, tolerance_of(GetParam().type));
+  bool any_gone = false;
+  for (const Held& held : want) {
+    for (const auto& positions : held) any_gone = any_gone || positions.size() < 110;
+  }
+  EXPECT_TRUE(any_gone);
+}
+
+const ScoredBudget kSome{.capacity = 37, .window = 6, .kernel = 3};
+
+ScoredBudget some_after(KeepWhen after, GroupScore group, PoolKind pool) {
+  ScoredBudget budget = kSome;
+  budget.after = after;
+  budget.group = group;
+  budget.pool = pool;
+  return budget;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ChosenOnGpu,
+    testing::Values(
+        ChosenCase{"SnapKv", SnapKvMethod{kSome}},
+        ChosenCase{"SnapKvOfPrompts", SnapKvMethod{some_after(KeepWhen::kAfterPrompt,
+                                                              GroupScore::kMax, PoolKind::kMax)}},
+        ChosenCase{"SnapKvBf16", SnapKvMethod{kSome}, KvType::kBf16},
+        ChosenCase{"SnapKvInt4", SnapKvMethod{kSome}, KvType::kInt4},
+        ChosenCase{"PyramidKv", PyramidKvMethod{kSome, 4}},
+        ChosenCase{"AdaKv", AdaKvMethod{kSome, 0.3}},
+        ChosenCase{"Tova", TovaMethod{.capacity = 40}},
+        ChosenCase{"TovaAtEveryToken", TovaMethod{.capacity = 40, .after = KeepWhen::kAfterToken}},
+        ChosenCase{"H2o", H2oMethod{.capacity = 40, .recent = 12}},
+        ChosenCase{"H2oInt8", H2oMethod{.capacity = 40, .recent = 12}, KvType::kInt8},
+        ChosenCase{
+            "FastGen",
+            FastGenMethod{.threshold = 0.5, .frequent = 0.2, .local = 0.2, .sink = kFirstTokens}},
+        ChosenCase{"FastGenOfDocuments", FastGenMethod{.threshold = 0.5,
+                                                       .frequent = 0.2,
+                                                       .local = 0.2,
+                                                       .after = KeepWhen::kAfterDocument}}),
+    [](const auto& test) { return test.param.name; });
+
+// What the plan counts for a GPU's operators is not less than they take where heads choose.
+TEST_F(OnGpu, ScratchMemoryOfHeadsThatChooseIsWithinWhatIsPlanned) {
+  for (const CacheMethod& method :
+       {CacheMethod(H2oMethod{.capacity = 600, .recent = 20}), CacheMethod(SnapKvMethod{kSome})}) {
+    const ChosenCase c{.name = "", .method = method, .type = KvType::kInt4};
+    const Workload workload = {.document_tokens = 700,
+                               .tail_tokens = 2,
+                               .n_sequences = 1,
+                               .chunk_len = 350,
+                               .k_type = KvType::kInt4,
+                               .v_type = KvType::kInt4,
+                               .block_size = 16};
+    Player player(chosen_model(c)(kGpu));
+    Random random(3);
+    player.open(kA);
+    player.prefill(kA, random_tokens(random, 700, 97), 350);
+    player.feed({kA}, random, 1);
+    const std::int64_t taken = scratch_taken(player.worker());
+    EXPECT_GT(taken, 0);
+    EXPECT_LE(taken, scratch_bytes({.host = {}, .device = Device::kCuda}, wide_spec(),
+                                   chosen_heads(c), workload) -
+                         kProductWorkspaceBytes);
+  }
+}
+
+// The parts of methods that have no form for GPUs are refused by name.
+TEST_F(OnGpu, MethodsWithoutAFormForGpusAreRefused) {
+  const auto refused = [](const CacheMethod& method) -> std::string {
+    try {
+      const Worker worker(chosen_model({.name = "", .method = method})(kGpu));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      return error.what();
+    }
+    return "nothing was refused";
+  };
+  ScoredBudget apart = kSome;
+  apart.group = GroupScore::kEach;
+  EXPECT_NE(refused(SnapKvMethod{apart}).find("group=each"), std::string::npos);
+  EXPECT_NE(refused(RazorMethod{.window = 20}).find("razor"), std::string::npos);
+  EXPECT_NE(refused(QuestMethod{.budget = 32, .dense = 0}).find("quest"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace longhaul::test
