@@ -4,12 +4,14 @@
 //   N exp(sm_scale q.k)      to the sum of exponentials
 //   N exp(sm_scale q.k) v    to the sum of values.
 // If all keys that are gone are equal this is attention to all of them. Each query has the means of
-// what is gone for itself, so results do not depend on chunks. Host memory only. Local.
+// what is gone for itself, so results do not depend on chunks. Sums are host memory on every
+// device; on GPUs they go up and come down again, so the call waits for the stream's work. Local.
 #pragma once
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/device/device.h"
 #include "kernels/kv_block.h"
 #include "kernels/softmax_state.h"
 #include "kernels/tensor.h"
@@ -43,6 +45,14 @@ struct CompensateArgs {
   std::span<const CompensateItem> items;  // distinct sums and states; done in parallel
 };
 
-void compensate(const CompensateArgs& args);
+// Throws kInvalidArgument where a token that goes is not in the blocks.
+void compensate(StreamRef stream, const CompensateArgs& args);
+
+// Of the item's tokens behind the sink those that are gone for the query at this position.
+constexpr std::int64_t n_gone(const CompensateItem& item, std::int64_t position) {
+  return position - item.recent - item.sink + 1;
+}
+// When all of the item is done.
+std::int64_t n_gone_in_the_end(const CompensateItem& item);
 
 }  // namespace longhaul

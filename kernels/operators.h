@@ -3,9 +3,9 @@
 //
 // What describes the work is host memory on every device, as are all spans of items, blocks,
 // positions and tokens, and inverse_frequencies. Tensors, weights, biases and the memory of blocks
-// are the device's; queries and results of score_keys and key_masses are host memory, too. On CPUs
-// the work is done when the call returns; on GPUs it is queued, and only those two and top_k wait
-// for it.
+// are the device's; queries and results of score_keys and key_masses, and the sums of compensate,
+// are host memory, too. On CPUs the work is done when the call returns; on GPUs it is queued, and
+// only those three and top_k wait for it.
 #pragma once
 #include "base/device/device_cuda.h"
 #include "kernels/attention.h"
@@ -13,6 +13,7 @@
 #include "kernels/backward/linear_backward.h"
 #include "kernels/backward/mix_heads.h"
 #include "kernels/backward/rows_backward.h"
+#include "kernels/compensate.h"
 #include "kernels/copy_rows.h"
 #include "kernels/embedding.h"
 #include "kernels/key_scores.h"

@@ -8,6 +8,7 @@
 #include "base/int4_format.h"
 #include "base/int8_format.h"
 #include "model/heads/attention_sums.h"
+#include "model/heads/cache_method.h"
 #include "model/heads/select_tokens.h"
 #include "partition/weight_bytes.h"
 
@@ -77,6 +78,7 @@ KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
       }
     }
   }
+  if (n_queries == 0) return {};
   const std::int64_t n_rows = n_queries * spec.gqa_group();
   const std::int64_t n_tiles =
       ceil_div(n_tokens, workload.block_size) * ceil_div(workload.block_size, kKeysOfScoreTile);
@@ -84,9 +86,23 @@ KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
       (std::min(kMostKeyScoreParts, n_tiles) + 1) * n_rows * kKeyScoreSumBytes;
   // A row's query, the largest and the sum of its scores; a query's position and first key.
   const std::int64_t of_rows = n_rows * (spec.head_dim * kActivationBytes + 12) + n_queries * 16;
-  if (n_queries == 0) return {};
   return {.scratch = std::max(of_parts, n_tokens * key_bytes),
           .description = of_rows + n_tiles * kKeyScoreTileBytes + n_tokens * sum_bytes};
+}
+
+// Descriptions of what leaves the windows of a layer's heads that keep a key for it: sums of keys
+// and values of each sequence, positions of a chunk's queries, blocks of what leaves in it.
+std::int64_t leaving_bytes(const HeadTable& heads, const ModelSpec& spec,
+                           const Workload& workload) {
+  if (!leaves_rest(heads)) return 0;
+  constexpr std::int64_t kItemBytes = 256;
+  constexpr std::int64_t kBlockBytes = 32;
+  const std::int64_t of_sequences =
+      (1 + workload.decode_rows()) * (kItemBytes + 2 * spec.head_dim * 8 + 8 + 2 * kBlockBytes);
+  const std::int64_t of_chunk =
+      workload.chunk_len * 8 +
+      (ceil_div(workload.chunk_len, workload.block_size) + 1) * kBlockBytes;
+  return spec.n_kv_heads * (of_sequences + of_chunk);
 }
 
 // The newest tokens of the document and of all its forks, where these are quantised in groups.
@@ -259,7 +275,8 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const He
   const std::int64_t n_blocks =
       workload.document_blocks() + workload.n_sequences * workload.tail_blocks();
   const std::int64_t description = n_blocks * spec.n_kv_heads * kBlockRefBytes;
-  const std::int64_t largest = std::max(description, scoring.description);
+  const std::int64_t largest =
+      std::max({description, scoring.description, leaving_bytes(heads, spec, workload)});
   const std::int64_t stage = std::max(kUploadStageBytes, largest / 2 * 3);
   const std::int64_t step = std::min(kMostStepBytes, 2 * spec.n_layers * stage);
   // Tables of blocks are powers of two, and what they grew out of stays for others.

@@ -163,9 +163,9 @@ void Transformer::compensate_gone(LayerId number, const Batch& batch, const Quer
   }
   if (items.empty()) return;
   const auto head_dim = static_cast<double>(compute_.spec().head_dim);
-  compensate({.shape = layout_.shape(),
-              .sm_scale = static_cast<float>(1.0 / std::sqrt(head_dim)),
-              .items = items});
+  compensate(compute_.stream(), {.shape = layout_.shape(),
+                                 .sm_scale = static_cast<float>(1.0 / std::sqrt(head_dim)),
+                                 .items = items});
 }
 
 // Narrows the buffers to the wanted rows and says whose they are.

@@ -262,7 +262,6 @@ bool leaves_rest(const HeadTable& heads) {
 }
 
 std::optional<std::string> what_gpus_lack(const HeadTable& heads) {
-  if (leaves_rest(heads)) return "heads that leave a compensation key (razor)";
   if (heads.merges_tokens()) return "heads that merge tokens (dmc)";
   if (heads.count_paged() > 0) return "heads that choose pages for each query (quest)";
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {

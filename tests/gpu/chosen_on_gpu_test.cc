@@ -138,6 +138,8 @@ INSTANTIATE_TEST_SUITE_P(
         ChosenCase{"TovaAtEveryToken", TovaMethod{.capacity = 40, .after = KeepWhen::kAfterToken}},
         ChosenCase{"H2o", H2oMethod{.capacity = 40, .recent = 12}},
         ChosenCase{"H2oInt8", H2oMethod{.capacity = 40, .recent = 12}, KvType::kInt8},
+        ChosenCase{"Razor", RazorMethod{.sink = 3, .window = 30}},
+        ChosenCase{"RazorInt8", RazorMethod{.sink = 3, .window = 30}, KvType::kInt8},
         ChosenCase{
             "FastGen",
             FastGenMethod{.threshold = 0.5, .frequent = 0.2, .local = 0.2, .sink = kFirstTokens}},
@@ -186,7 +188,6 @@ TEST_F(OnGpu, MethodsWithoutAFormForGpusAreRefused) {
   ScoredBudget apart = kSome;
   apart.group = GroupScore::kEach;
   EXPECT_NE(refused(SnapKvMethod{apart}).find("group=each"), std::string::npos);
-  EXPECT_NE(refused(RazorMethod{.window = 20}).find("razor"), std::string::npos);
   EXPECT_NE(refused(QuestMethod{.budget = 32, .dense = 0}).find("quest"), std::string::npos);
 }
 
