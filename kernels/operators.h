@@ -16,6 +16,7 @@
 #include "kernels/compensate.h"
 #include "kernels/copy_rows.h"
 #include "kernels/embedding.h"
+#include "kernels/highest_weights.h"
 #include "kernels/key_scores.h"
 #include "kernels/kv_append.h"
 #include "kernels/kv_copy.h"

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <set>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -27,6 +28,7 @@
 #include "tools/identify/training_room.h"
 #include "tools/identify_flags.h"
 #include "tools/identify_search.h"
+#include "tools/job/device_choice.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
 #include "tools/job/plan_files.h"
@@ -106,8 +108,12 @@ class Identify {
 // Everything that can be wrong is found here, before the start.
 void Identify::check() const {
   const PasskeyConfig& texts = flags_.config.texts;
-  require(flags_.eval.job.device != DeviceChoice::kCuda,
-          "identify computes on CPUs: its gradients have no CUDA form yet");
+  const bool on_gpu = chosen_device(flags_.eval.job.device).kind == Device::kCuda;
+  constexpr std::int64_t kMostHeadDim = 256;  // kernels/backward/attention_backward.h
+  require(!on_gpu || flags_.method != IdentifyMethod::kGates || spec_.head_dim <= kMostHeadDim,
+          fmt::format("gates are trained on GPUs with a head_dim of at most {}, the model has {}; "
+                      "give --device cpu",
+                      kMostHeadDim, spec_.head_dim));
   require(texts.longest <= spec_.max_seq_len,
           fmt::format("texts of {} tokens: the model reads at most {}; give a smaller --max-length",
                       texts.longest, spec_.max_seq_len));
@@ -157,17 +163,23 @@ LengthFlag Identify::length_flag(IdentifyPart part) const {
 }
 
 // Weights that are used where the files are mapped take no memory of their own; those that are
-// made lie once in a process.
+// made lie once in a process. In GPUs they always are: once in each that a process uses.
 TrainingRoom Identify::room() const {
   const JobConfig& job = flags_.eval.job;
   const ModelSource& source = model_.source();
-  const std::int64_t n_sharing = started_by_mpi_launcher() ? 1 : ranks_.n_ranks;
-  const std::int64_t made =
-      makes_weights(job.weights, model_.folder())
-          ? stage_weight_bytes(spec_, source.weight_dtype(), {0, spec_.n_layers}) / n_sharing
-          : 0;
   const ClusterSpec cluster =
       job.cluster.empty() ? ranks_.find_cluster(model_.source()) : read_cluster(job.cluster);
+  std::set<int> gpus;
+  for (const Rank rank : IdRange<Rank>(cluster.n_ranks())) {
+    if (cluster.rank(rank).device == Device::kCuda) gpus.insert(cluster.rank(rank).gpu);
+  }
+  std::int64_t n_sharing = started_by_mpi_launcher() ? 1 : ranks_.n_ranks;
+  if (!gpus.empty())
+    n_sharing = std::max<std::int64_t>(1, n_sharing / static_cast<std::int64_t>(gpus.size()));
+  const std::int64_t made =
+      !gpus.empty() || makes_weights(job.weights, model_.folder())
+          ? stage_weight_bytes(spec_, source.weight_dtype(), {0, spec_.n_layers}) / n_sharing
+          : 0;
   return {.weight_bytes = made, .usable_bytes = least_usable_bytes(cluster)};
 }
 

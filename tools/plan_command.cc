@@ -235,7 +235,8 @@ int plan_identify(const PlanFlags& flags, const PlanRequest& request) {
                             .block_size = workload.block_size,
                             .n_ranks = request.cluster.n_ranks(),
                             .kv_value_bytes = workload.k_type == KvType::kBf16 ? 2U : 4U,
-                            .weight_dtype = workload.weights(spec)};
+                            .weight_dtype = workload.weights(spec),
+                            .device = request.cluster.has_gpus() ? Device::kCuda : Device::kCpu};
   const TrainingRoom room{
       .weight_bytes = stage_weight_bytes(spec, shape.weight_dtype, {0, spec.n_layers}),
       .usable_bytes = least_usable_bytes(request.cluster)};

@@ -14,13 +14,12 @@
 #include "base/clock.h"
 #include "base/device/step_graph.h"
 #include "base/error.h"
-#include "cluster/comm/gpu_communicator.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kv_block_check.h"
-#include "kernels/sum_rows.h"
 #include "model/heads/cache_method.h"
 #include "partition/reproducible.h"
 #include "worker/alone_forward.h"
+#include "worker/device_communicator.h"
 #include "worker/ring/ring_forward.h"
 #include "worker/snapshot/restore_sequence.h"
 
@@ -122,23 +121,10 @@ Extent layers_of(const WorkerConfig& config, const std::optional<RingStage>& sta
   return layers;
 }
 
-// SumRows of communicators.
-void add_rows(CudaStream& stream, float* sum, const float* rows, std::int64_t n_rows,
-              std::int64_t n) {
-  sum_rows(StreamRef::cuda(stream), {.rows = {rows, {n_rows, n}}, .sum = {sum, {n}}});
-}
-
 // Collective over the place's communicator where NCCL may be used. Null where that one will do.
 std::unique_ptr<Communicator> own_communicator(const WorkerConfig& config, StreamRef stream) {
   if (!config.place) return make_communicator({});
-  if (config.place->comm->size() == 1) return nullptr;
-  const bool has_gpu = stream.device() == Device::kCuda;
-  if (!has_gpu && !config.place->uses_nccl) return nullptr;
-  return make_gpu_communicator(
-      *config.place->comm, {.stream = has_gpu ? &stream.cuda_stream() : nullptr,
-                            .transport = config.place->uses_nccl ? GpuTransport::kNcclWherePossible
-                                                                 : GpuTransport::kStaged,
-                            .sum_rows = add_rows});
+  return communicator_of_device(*config.place->comm, stream, config.place->uses_nccl);
 }
 
 }  // namespace

@@ -36,6 +36,19 @@ void embedding(const EmbeddingArgs& args) {
   });
 }
 
+void highest_weights(const HighestWeightsArgs& args) {
+  const std::int64_t n_rows = args.scores.dim(0);
+  parallel_rows(args.highest.dim(0), n_rows, [&](std::int64_t begin, std::int64_t end) {
+    float* highest = args.highest.data();
+    for (std::int64_t row = 0; row < n_rows; ++row) {
+      const float* scores = args.scores[row].data();
+      const float log_sum = args.m[row][0] + std::log(args.l[row][0]);
+      for (std::int64_t key = begin; key < end; ++key)
+        highest[key] = std::max(highest[key], std::exp(scores[key] * args.scale - log_sum));
+    }
+  });
+}
+
 void residual_add(const ResidualAddArgs& args) {
   for (std::int64_t row = 0; row < args.hidden.dim(0); ++row) {
     float* h = args.hidden[row].data();

@@ -51,6 +51,7 @@ class Arena {
     }
     if (bytes_ - at < bytes) return nullptr;
     taken_[at] = bytes;
+    peak_ = std::max(peak_, bytes_taken());
     if (is_filled_) std::memset(begin_ + at, 0xff, bytes);
     return begin_ + at;
   }
@@ -84,6 +85,8 @@ class Arena {
     for (const auto& [begin, size] : taken_) out += size;
     return out;
   }
+  std::size_t peak() const { return peak_; }
+  void forget_peak() { peak_ = bytes_taken(); }
   void open() {
     if (n_open_++ > 0) return;
     if (key_ >= 0) {
@@ -107,6 +110,7 @@ class Arena {
   }
   std::size_t bytes_;
   bool is_filled_;  // with NaNs, where nobody uses it
+  std::size_t peak_ = 0;
   std::byte* begin_ = nullptr;
   int key_ = -1;
   std::map<std::size_t, std::size_t> taken_;  // offset -> size, with the guard
@@ -153,6 +157,15 @@ void give_back_device_memory(void* data) {
 std::size_t device_memory_taken() {
   const std::scoped_lock lock(runtime_lock());
   return arena().bytes_taken();
+}
+
+std::size_t device_memory_peak() {
+  const std::scoped_lock lock(runtime_lock());
+  return arena().peak();
+}
+void forget_device_memory_peak() {
+  const std::scoped_lock lock(runtime_lock());
+  arena().forget_peak();
 }
 
 bool is_device_memory(const void* at, std::size_t bytes) {

@@ -32,6 +32,9 @@ std::byte* take_device_memory(std::size_t bytes);
 // Fills it with NaNs. Aborts if something was written behind it.
 void give_back_device_memory(void* data);
 std::size_t device_memory_taken();
+// The most that was taken at once, since the start or since it was forgotten.
+std::size_t device_memory_peak();
+void forget_device_memory_peak();
 // Whether all these bytes lie in the arena, in memory that is taken.
 bool is_device_memory(const void* at, std::size_t bytes = 1);
 

@@ -11,15 +11,16 @@ constexpr double kFloatBytes = 4;
 // Of needle scores' map from three tokens to where they stand: the node, and the tokens it holds.
 constexpr double kRunBytes = 112;
 
-double real(std::int64_t n) { return static_cast<double>(n); }
+double as_real(std::int64_t n) { return static_cast<double>(n); }
 
 // Queries of a tile whose scores with all keys are written down; none for copies, whose few keys
 // are looked at one by one.
 double scored_rows(IdentifyPart part, const TrainingShape& shape) {
-  const double tile = std::min(real(shape.tile_rows), real(shape.n_tokens) / real(shape.n_ranks));
+  const double tile =
+      std::min(as_real(shape.tile_rows), as_real(shape.n_tokens) / as_real(shape.n_ranks));
   switch (part) {
     case IdentifyPart::kNeedle:
-      return std::min(tile, real(shape.n_answer));
+      return std::min(tile, as_real(shape.n_answer));
     case IdentifyPart::kRepetition:
       return tile;
     case IdentifyPart::kTraining:
@@ -32,12 +33,12 @@ double scored_rows(IdentifyPart part, const TrainingShape& shape) {
 
 // What is remembered between tiles.
 double remembered_bytes(IdentifyPart part, const ModelSpec& spec, const TrainingShape& shape) {
-  if (part == IdentifyPart::kNeedle) return kRunBytes * real(shape.n_tokens);
+  if (part == IdentifyPart::kNeedle) return kRunBytes * as_real(shape.n_tokens);
   if (part != IdentifyPart::kRepetition) return 0;
   // The best score of every token of the first copy; ranks exchange them (Communicator's
   // all_reduce: two take all of each other's, more a slice of everybody's).
   const double best =
-      real(spec.n_layers * spec.n_kv_heads) * real(shape.n_tokens / 2) * kFloatBytes;
+      as_real(spec.n_layers * spec.n_kv_heads) * as_real(shape.n_tokens / 2) * kFloatBytes;
   return best * (shape.n_ranks == 1 ? 1 : shape.n_ranks == 2 ? 3 : 2);
 }
 
@@ -93,44 +94,47 @@ std::string_view name_of(IdentifyPart part) {
 }
 
 FinderBytes finder_bytes(IdentifyPart part, const ModelSpec& spec, const TrainingShape& shape) {
-  const double n = real(shape.n_tokens);
-  const double ranks = real(shape.n_ranks);
+  const double n = as_real(shape.n_tokens);
+  const double ranks = as_real(shape.n_ranks);
   const double own = n / ranks;
-  const double kv = real(spec.n_kv_heads * spec.head_dim);
-  const double q = real(spec.n_heads * spec.head_dim);
-  const double d = real(spec.d_model);
-  const double tile = std::min(real(shape.tile_rows), own);
+  const double kv = as_real(spec.n_kv_heads * spec.head_dim);
+  const double q = as_real(spec.n_heads * spec.head_dim);
+  const double d = as_real(spec.d_model);
+  const double tile = std::min(as_real(shape.tile_rows), own);
   // Every layer's rows are all of the rank's tokens: a position of 8 bytes for each, and one more.
-  const double rows = own * (d * kFloatBytes + real(spec.n_layers + 2) * 8) + n * 4;
+  const double rows = own * (d * kFloatBytes + as_real(spec.n_layers + 2) * 8) + n * 4;
   // Of several ranks the own keys, everybody's by rank, and everybody's in the text's order.
   const double key_floats = shape.n_ranks == 1 ? n * kv : own * kv + 2 * n * kv;
-  const double keys =
-      n * 2 * kv * real(static_cast<std::int64_t>(shape.kv_value_bytes)) + key_floats * kFloatBytes;
+  const double keys = n * 2 * kv * as_real(static_cast<std::int64_t>(shape.kv_value_bytes)) +
+                      key_floats * kFloatBytes;
   // Products with bf16 weights round what they read into a copy, of floats at most.
-  const double ffn = std::min(tile, 512.0) * real(spec.d_ff);
-  const double copies =
-      shape.weight_dtype == DType::kBf16 ? std::max({tile * d, tile * q, ffn}) : 0;
+  const double ffn = std::min(tile, 512.0) * as_real(spec.d_ff);
+  const double copies = shape.weight_dtype == DType::kBf16 && shape.device == Device::kCpu
+                            ? std::max({tile * d, tile * q, ffn})
+                            : 0;  // GPUs: among the scratch memory
   const double forward =
-      (tile * (2 * d + 2 * q + 2 * kv + 2 * real(spec.n_heads) + real(spec.head_dim)) + 2 * ffn +
-       copies) *
+      (tile * (2 * d + 2 * q + 2 * kv + 2 * as_real(spec.n_heads) + as_real(spec.head_dim)) +
+       2 * ffn + copies) *
       kFloatBytes;
   const double scored = scored_rows(part, shape);
-  const double scores = scored * (n + real(spec.head_dim)) * kFloatBytes;
+  const double scores = scored * (n + as_real(spec.head_dim)) * kFloatBytes;
   const auto bytes = [](double x) { return static_cast<std::size_t>(x); };
   return {.rows = bytes(rows),
           .keys = bytes(keys),
           .forward = bytes(forward),
-          .scores = bytes(scores + remembered_bytes(part, spec, shape))};
+          .scores = bytes(scores + remembered_bytes(part, spec, shape)),
+          .scratch = bytes(forward_scratch_bytes(spec, shape))};
 }
 
 double finder_flops(IdentifyPart part, const ModelSpec& spec, const TrainingShape& shape) {
   TrainingShape dense = shape;
   dense.n_answer = shape.n_tokens;  // of the last layer all rows are computed, too
   double n_scored = 0;
-  if (part == IdentifyPart::kNeedle) n_scored = real(shape.n_answer);
-  if (part == IdentifyPart::kRepetition) n_scored = real(shape.n_tokens - shape.n_tokens / 2);
+  if (part == IdentifyPart::kNeedle) n_scored = as_real(shape.n_answer);
+  if (part == IdentifyPart::kRepetition) n_scored = as_real(shape.n_tokens - shape.n_tokens / 2);
   return training_flops(spec, dense).teacher +
-         n_scored * real(shape.n_tokens) * 2 * real(spec.n_layers * spec.n_heads * spec.head_dim);
+         n_scored * as_real(shape.n_tokens) * 2 *
+             as_real(spec.n_layers * spec.n_heads * spec.head_dim);
 }
 
 std::int64_t bytes_of(IdentifyPart part, const ModelSpec& spec, const TrainingShape& shape) {
@@ -156,17 +160,18 @@ std::string describe_cost(IdentifyPart part, const ModelSpec& spec, const Traini
     const TrainingFlops flops = training_flops(spec, shape);
     return fmt::format("{} ({} tokens), {}:\n  {:.4g} TFLOP; {:.2f} GiB a rank besides weights\n",
                        name_of(part), shape.n_tokens, ranks, (flops.teacher + flops.student) / 1e12,
-                       in_gib(real(bytes_of(part, spec, shape))));
+                       in_gib(as_real(bytes_of(part, spec, shape))));
   }
   const FinderBytes bytes = finder_bytes(part, spec, shape);
   const auto shown = [](std::size_t n) { return in_gib(static_cast<double>(n)); };
   return fmt::format(
       "{} ({} tokens), {}:\n"
       "  {:.4g} TFLOP; {:.2f} GiB a rank besides weights: rows {:.2f}, a layer's keys {:.2f},\n"
-      "  forward {:.2f}, scores {:.2f}\n",
+      "  forward {:.2f}, scores {:.2f}{}\n",
       name_of(part), shape.n_tokens, ranks, finder_flops(part, spec, shape) / 1e12,
       shown(bytes.total()), shown(bytes.rows), shown(bytes.keys), shown(bytes.forward),
-      shown(bytes.scores));
+      shown(bytes.scores),
+      bytes.scratch > 0 ? fmt::format(", the GPU's operators {:.2f}", shown(bytes.scratch)) : "");
 }
 
 }  // namespace longhaul

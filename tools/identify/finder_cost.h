@@ -39,7 +39,8 @@ struct FinderBytes {
   std::size_t keys = 0;  // of one layer, of the whole text: as attention reads them and as floats
   std::size_t forward = 0;  // a tile's activations
   std::size_t scores = 0;   // of a tile's queries with all keys; what is remembered of every token
-  std::size_t total() const { return rows + keys + forward + scores; }
+  std::size_t scratch = 0;  // on GPUs: what operators take besides their arguments
+  std::size_t total() const { return rows + keys + forward + scores + scratch; }
 };
 // `shape`: n_tokens is the whole text's length, n_answer what its questions and answers take (of
 // kNeedle alone); the window is not looked at. `part` is one of the last three.

@@ -6,8 +6,11 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "kernels/copy_rows.h"
+#include "kernels/highest_weights.h"
 #include "kernels/linear.h"
 #include "tools/eval/random_draws.h"
+#include "tools/identify/device_rows.h"
 
 namespace longhaul {
 namespace {
@@ -50,27 +53,67 @@ double dot(const float* a, const float* b, std::int64_t n) {
   return sum;
 }
 
-// Scores of one head's queries in some rows with all keys: [n_rows, n_keys], scaled. Keys that a
-// query does not see have scores, too.
-Tensor<float, 2> scores_of(const DenseRows& rows, std::span<const std::int64_t> which,
-                           std::int64_t head) {
+// Scores of one head's queries in some rows with all keys, not scaled: [n_rows, n_keys]. Keys that
+// a query does not see have scores, too.
+DeviceTensor<float, 2> scores_of(StreamRef stream, const DenseRows& rows,
+                                 std::span<const std::int64_t> which, std::int64_t head) {
   const std::int64_t head_dim = rows.q.dim(2);
   const std::int64_t kv_head = head / (rows.q.dim(1) / rows.k.dim(1));
-  Tensor<float, 2> q({static_cast<std::int64_t>(which.size()), head_dim});
+  const DeviceTensor<float, 2> q(stream, {static_cast<std::int64_t>(which.size()), head_dim});
+  std::vector<CopyRowsItem> items;
+  const std::size_t row_bytes = static_cast<std::size_t>(head_dim) * sizeof(float);
+  const std::size_t q_stride = static_cast<std::size_t>(rows.q.stride(0)) * sizeof(float);
   for (std::size_t i = 0; i < which.size(); ++i) {
-    const float* from = rows.q[which[i]][head].data();
-    std::transform(from, from + head_dim, q.data() + static_cast<std::int64_t>(i) * head_dim,
-                   [&](float x) { return x * rows.sm_scale; });
+    if (i > 0 && which[i] == which[i - 1] + 1) {
+      ++items.back().n_rows;
+      continue;
+    }
+    float* to = q.data() + static_cast<std::int64_t>(i) * head_dim;
+    items.push_back({.to = reinterpret_cast<std::byte*>(to),
+                     .to_stride = row_bytes,
+                     .from = reinterpret_cast<const std::byte*>(rows.q[which[i]][head].data()),
+                     .from_stride = q_stride,
+                     .row_bytes = row_bytes});
   }
-  Tensor<float, 2> scores({q.dim(0), rows.k.dim(0)});
-  linear(StreamRef::cpu(), {.x = q.view(),
-                            .weight = {.data = rows.k[0][kv_head].data(),
-                                       .n_out = rows.k.dim(0),
-                                       .n_in = head_dim,
-                                       .row_stride = rows.k.stride(0)},
-                            .out = scores.view()});
+  copy_rows(stream, items);
+  DeviceTensor<float, 2> scores(stream, {q.dim(0), rows.k.dim(0)});
+  linear(stream, {.x = q.view(),
+                  .weight = {.data = rows.k[0][kv_head].data(),
+                             .n_out = rows.k.dim(0),
+                             .n_in = head_dim,
+                             .row_stride = rows.k.stride(0)},
+                  .out = scores.view()});
   return scores;
 }
+
+// What the host looks at of rows: on CPUs their own memory, else copies, of keys once a layer.
+class RowsOnHost {
+ public:
+  explicit RowsOnHost(StreamRef stream) : stream_(stream) {}
+  // Holds until the next call.
+  DenseRows of(const DenseRows& rows) {
+    if (stream_.device() == Device::kCpu) return rows;
+    if (rows.layer != layer_) {
+      k_ = on_host<3>(stream_, rows.k);
+      layer_ = rows.layer;
+    }
+    q_ = on_host<3>(stream_, rows.q);
+    m_ = on_host<2>(stream_, rows.m);
+    l_ = on_host<2>(stream_, rows.l);
+    DenseRows there = rows;
+    there.q = q_.view();
+    there.m = m_.view();
+    there.l = l_.view();
+    there.k = k_.view();
+    return there;
+  }
+
+ private:
+  StreamRef stream_;
+  LayerId layer_{-1};  // whose keys are there
+  Tensor<float, 3> q_, k_;
+  Tensor<float, 2> m_, l_;
+};
 
 }  // namespace
 
@@ -89,7 +132,9 @@ CopyScores copy_scores(TwoWayPass& pass, const ModelSpec& spec, Communicator& co
   }
   HeadSums echo(spec);
   HeadSums induction(spec);
-  pass.observe_dense(tokens, [&](const DenseRows& rows) {
+  RowsOnHost on_host(pass.stream());
+  pass.observe_dense(tokens, [&](const DenseRows& there) {
+    const DenseRows rows = on_host.of(there);
     for (std::int64_t row = 0; row < rows.q.dim(0); ++row) {
       const std::int64_t at = rows.positions[static_cast<std::size_t>(row)];
       for (std::int64_t head = 0; head < spec.n_heads; ++head) {
@@ -137,7 +182,8 @@ HeadScores needle_scores(TwoWayPass& pass, const ModelSpec& spec, Communicator& 
     }
     if (which.empty()) return;
     for (std::int64_t head = 0; head < spec.n_heads; ++head) {
-      const Tensor<float, 2> scores = scores_of(rows, which, head);
+      const DeviceTensor<float, 2> there = scores_of(pass.stream(), rows, which, head);
+      const Tensor<float, 2> scores = on_host<2>(pass.stream(), there.view());
       for (std::size_t i = 0; i < which.size(); ++i) {
         const std::int64_t at = rows.positions[static_cast<std::size_t>(which[i])];
         const float* row = scores.data() + static_cast<std::int64_t>(i) * scores.dim(1);
@@ -152,30 +198,33 @@ HeadScores needle_scores(TwoWayPass& pass, const ModelSpec& spec, Communicator& 
 HeadScores repetition_scores(TwoWayPass& pass, const ModelSpec& spec, Communicator& comm,
                              std::span<const std::int32_t> tokens, std::int64_t n_first) {
   const std::size_t n_heads = static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads);
-  std::vector<float> best(n_heads * static_cast<std::size_t>(n_first));
+  const StreamRef stream = pass.stream();
+  const DeviceTensor<float, 2> best(stream, {static_cast<std::int64_t>(n_heads), n_first});
+  set_to_zero(stream, reinterpret_cast<std::byte*>(best.data()), best.bytes());
   pass.observe_dense(tokens, [&](const DenseRows& rows) {
-    std::vector<std::int64_t> which;
-    for (std::int64_t row = 0; row < rows.q.dim(0); ++row) {
-      if (rows.positions[static_cast<std::size_t>(row)] >= n_first) which.push_back(row);
-    }
+    // Positions ascend.
+    const auto first = std::lower_bound(rows.positions.begin(), rows.positions.end(), n_first);
+    std::vector<std::int64_t> which(static_cast<std::size_t>(rows.positions.end() - first));
+    std::iota(which.begin(), which.end(), first - rows.positions.begin());
     if (which.empty()) return;
+    const Extent of_second{which.front(), which.back() + 1};
     for (std::int64_t head = 0; head < spec.n_heads; ++head) {
-      const Tensor<float, 2> scores = scores_of(rows, which, head);
-      float* to = best.data() + place_of(spec, rows.layer, head / spec.gqa_group()) *
-                                    static_cast<std::size_t>(n_first);
-      for (std::size_t i = 0; i < which.size(); ++i) {
-        const float lse = rows.m[which[i]][head] + std::log(rows.l[which[i]][head]);
-        const float* row = scores.data() + static_cast<std::int64_t>(i) * scores.dim(1);
-        for (std::int64_t key = 0; key < n_first; ++key)
-          to[key] = std::max(to[key], std::exp(row[key] - lse));
-      }
+      const DeviceTensor<float, 2> scores = scores_of(stream, rows, which, head);
+      const auto place =
+          static_cast<std::int64_t>(place_of(spec, rows.layer, head / spec.gqa_group()));
+      highest_weights(stream, {.scores = scores.view(),
+                               .scale = rows.sm_scale,
+                               .m = rows.m.slice(0, of_second).slice(1, {head, head + 1}),
+                               .l = rows.l.slice(0, of_second).slice(1, {head, head + 1}),
+                               .highest = best.view()[place]});
     }
   });
-  comm.all_reduce_max(std::span(best));
+  comm.all_reduce_max(std::span(best.data(), static_cast<std::size_t>(best.size())));
   HeadScores out;
   for (std::size_t i = 0; i < n_heads; ++i) {
-    const float* from = best.data() + i * static_cast<std::size_t>(n_first);
-    out.push_back(std::accumulate(from, from + n_first, 0.0) / static_cast<double>(n_first));
+    const Tensor<float, 1> from = on_host<1>(stream, best.view()[static_cast<std::int64_t>(i)]);
+    out.push_back(std::accumulate(from.data(), from.data() + n_first, 0.0) /
+                  static_cast<double>(n_first));
   }
   return out;
 }

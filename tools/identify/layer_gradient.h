@@ -9,6 +9,7 @@
 
 #include "cluster/comm/communicator.h"
 #include "kernels/attention.h"
+#include "kernels/device_tensor.h"
 #include "kernels/tensor.h"
 #include "model/rope_frequencies.h"
 #include "tools/identify/token_rows.h"
@@ -16,7 +17,8 @@
 
 namespace longhaul {
 
-// Of this rank's rows. Inputs are the tokens of `read`, outputs those of `written`, a part of them.
+// Of this rank's rows, tensors in the memory of the device. Inputs are the tokens of `read`,
+// outputs those of `written`, a part of them.
 struct LayerGradientArgs {
   const LayerWeights& layer;
   const TokenDeal& deal;
@@ -27,28 +29,29 @@ struct LayerGradientArgs {
   // What attention's own heads see: the streaming window, or the layer's own.
   AttentionMask mask;
   // Of a layer with gates, else empty: the student's heads give gate x teacher + (1 - gate) x own.
-  std::span<const float> gates;         // [n_kv_heads]
+  std::span<const float> gates;         // [n_kv_heads], host memory
   TensorView<const float, 3> teacher;   // [n_written, n_heads, head_dim]
   TensorView<const float, 2> d_output;  // [n_written, d_model]
   bool wants_input = true;              // false: d_input stays empty (the first layer)
 };
 
 struct LayerGradient {
-  Tensor<float, 2> d_input;     // [n_read, d_model]
-  std::vector<double> d_gates;  // [n_kv_heads], of this rank's rows; empty without gates
+  DeviceTensor<float, 2> d_input;  // [n_read, d_model]
+  std::vector<double> d_gates;     // [n_kv_heads], of this rank's rows; empty without gates
 };
 
 // Used by one thread. Everything that it is given must outlive it.
 class LayerBackward {
  public:
-  LayerBackward(const ModelSpec& spec, Communicator& comm);
+  // The communicator takes memory of the stream's device.
+  LayerBackward(const ModelSpec& spec, Communicator& comm, StreamRef stream);
 
   // Collective over comm. Blocks while it computes.
   LayerGradient run(const LayerGradientArgs& args) const;
 
  private:
   struct Projected;
-  Tensor<float, 2> feed_forward(const LayerGradientArgs& args) const;
+  DeviceTensor<float, 2> feed_forward(const LayerGradientArgs& args) const;
   Projected project(const LayerGradientArgs& args) const;
   void gather_keys(const LayerGradientArgs& args, Projected& p) const;
   void attend(const LayerGradientArgs& args, Projected& p,
@@ -59,8 +62,13 @@ class LayerBackward {
   void project_back(const LayerGradientArgs& args, const Projected& p,
                     const TensorView<const float, 2>& d_middle, LayerGradient& gradient) const;
 
+  std::vector<double> gate_sums(const LayerGradientArgs& args,
+                                const TensorView<const float, 3>& d_mixed,
+                                const TensorView<const float, 3>& own) const;
+
   const ModelSpec& spec_;
   Communicator& comm_;
+  StreamRef stream_;
   RopeFrequencies frequencies_;
   float norm_eps_;
   float sm_scale_;

@@ -6,12 +6,22 @@
 #include <array>
 
 #include "base/error.h"
+#include "cluster/comm/host_info.h"
 #include "tools/eval/needle_text.h"
 #include "tools/eval/output_files.h"
 #include "tools/identify/json_numbers.h"
+#include "tools/job/device_choice.h"
+#include "worker/device_communicator.h"
 
 namespace longhaul {
 namespace {
+
+// Collective over comm.
+bool any_has_gpu(Communicator& comm, const DeviceId& device) {
+  std::array<std::int64_t, 1> gpus = {device.kind == Device::kCuda ? 1 : 0};
+  comm.all_reduce_max(std::span<std::int64_t>(gpus));
+  return gpus[0] != 0;
+}
 
 // Tokens that records are hidden in: of files, or enough of made-up prose.
 std::vector<std::int32_t> hay_of(const EvalModel& model, const IdentifyConfig& config) {
@@ -50,8 +60,8 @@ const PasskeyTexts& RankTasks::texts() {
   return *texts_;
 }
 
-TwoWayConfig RankTasks::two_way() const {
-  TwoWayConfig config{.window = config_.window};
+TwoWayConfig RankTasks::two_way(StreamRef stream) const {
+  TwoWayConfig config{.window = config_.window, .stream = stream};
   config.kv_type = job_.k_type.value_or(natural_kv_type(model_->source().weight_dtype()));
   config.block_size = job_.block_size;
   return config;
@@ -59,13 +69,17 @@ TwoWayConfig RankTasks::two_way() const {
 
 void RankTasks::run(Communicator& comm, ModelSource& source, const std::string& order) {
   model();
-  const std::shared_ptr<const Weights> weights = source.all_layers({});
+  DeviceQueue queue(chosen_device(job_.device, host_info(comm).local_rank));
+  const std::shared_ptr<const Weights> weights = source.all_layers(queue.device());
+  const auto with_gpus =
+      communicator_of_device(comm, queue.stream(), any_has_gpu(comm, queue.device()));
+  const RankOn on{*weights, with_gpus ? *with_gpus : comm, queue.stream()};
   const Json json = parse_json(order, "the order of rank 0");
   const JsonField root(json, "the order of rank 0");
   const std::string& what = root.at("what").as_string();
-  if (what == "train") return run_training(comm, *weights, root);
-  if (what == "score") return run_scores(comm, *weights, root);
-  run_distance(comm, *weights, root);
+  if (what == "train") return run_training(on, root);
+  if (what == "score") return run_scores(on, root);
+  run_distance(on, root);
 }
 
 TrainingRun RankTasks::train(JobRanks& ranks, const GateState& from, Watch watch) {
@@ -78,15 +92,16 @@ TrainingRun RankTasks::train(JobRanks& ranks, const GateState& from, Watch watch
   return std::move(training_);
 }
 
-void RankTasks::run_training(Communicator& comm, const Weights& weights, const JsonField& order) {
+void RankTasks::run_training(const RankOn& on, const JsonField& order) {
+  Communicator& comm = on.comm;
   GateState state{.gates = numbers_of(order.at("gates")),
                   .mean = numbers_of(order.at("mean")),
                   .square = numbers_of(order.at("square"))};
   state.n_steps_done = order.at("steps_done").as_integer(0, std::int64_t{1} << 40);
   const bool leads = comm.rank() == 0;
   std::int64_t step = state.n_steps_done;
-  TrainingArgs args{.weights = weights,
-                    .two_way = two_way(),
+  TrainingArgs args{.weights = on.weights,
+                    .two_way = two_way(on.stream),
                     .optimiser = config_.optimiser,
                     .text_of = [&](std::int64_t number) { return texts_->at(number); },
                     .state = std::move(state)};
@@ -107,12 +122,13 @@ void RankTasks::run_training(Communicator& comm, const Weights& weights, const J
 
 TrainingShape RankTasks::shape_of(IdentifyPart part, std::int64_t n_ranks) {
   const DType weights = model().source().weight_dtype();
-  TrainingShape shape{.window = config_.window,
-                      .n_tokens = config_.texts.longest,
-                      .block_size = job_.block_size,
-                      .n_ranks = n_ranks,
-                      .kv_value_bytes = two_way().kv_type == KvType::kBf16 ? 2U : 4U,
-                      .weight_dtype = weights};
+  TrainingShape shape{
+      .window = config_.window,
+      .n_tokens = config_.texts.longest,
+      .block_size = job_.block_size,
+      .n_ranks = n_ranks,
+      .kv_value_bytes = two_way(StreamRef::cpu()).kv_type == KvType::kBf16 ? 2U : 4U,
+      .weight_dtype = weights};
   switch (part) {
     case IdentifyPart::kTraining:
     case IdentifyPart::kDistance:
@@ -164,13 +180,14 @@ std::map<std::string, std::vector<double>> RankTasks::score(
   return std::move(scores_);
 }
 
-void RankTasks::run_scores(Communicator& comm, const Weights& weights, const JsonField& order) {
+void RankTasks::run_scores(const RankOn& on, const JsonField& order) {
+  Communicator& comm = on.comm;
   const bool leads = comm.rank() == 0;
   IdentifyPart now = IdentifyPart::kCopies;
-  TwoWayConfig config = two_way();
+  TwoWayConfig config = two_way(on.stream);
   if (leads) config.on_progress = [&](double share) { on_score_progress_(now, share); };
-  TwoWayPass pass(weights, config, comm);
-  const ModelSpec& spec = weights.spec();
+  TwoWayPass pass(on.weights, config, comm);
+  const ModelSpec& spec = on.weights.spec();
   std::map<std::string, std::vector<double>> found;
   const JsonField parts = order.at("parts");
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -199,8 +216,8 @@ double RankTasks::distance(JobRanks& ranks, const std::vector<double>& gates) {
   return distance_;
 }
 
-void RankTasks::run_distance(Communicator& comm, const Weights& weights, const JsonField& order) {
-  TwoWayPass pass(weights, two_way(), comm);
+void RankTasks::run_distance(const RankOn& on, const JsonField& order) {
+  TwoWayPass pass(on.weights, two_way(on.stream), on.comm);
   std::int64_t longest = 0;
   for (std::int64_t step = 0; step < config_.texts.n_lengths; ++step) {
     if (texts_->length_at(step) > texts_->length_at(longest)) longest = step;
@@ -208,7 +225,7 @@ void RankTasks::run_distance(Communicator& comm, const Weights& weights, const J
   const PasskeyText text = texts_->at(longest);
   const TwoWayResult result = pass.run(text.tokens, text.n_answer, numbers_of(order.at("gates")),
                                        TwoWayPass::Wants::kDistance);
-  if (comm.rank() == 0) distance_ = result.distance / std::max(result.size, 1e-300);
+  if (on.comm.rank() == 0) distance_ = result.distance / std::max(result.size, 1e-300);
 }
 
 }  // namespace longhaul

@@ -58,12 +58,18 @@ class RankTasks {
   void run(Communicator& comm, ModelSource& model, const std::string& order);
 
  private:
-  TwoWayConfig two_way() const;
-  void run_training(Communicator& comm, const Weights& weights, const JsonField& order);
+  // A rank's weights, and its communicator, which takes memory of their device.
+  struct RankOn {
+    const Weights& weights;
+    Communicator& comm;
+    StreamRef stream;
+  };
+  TwoWayConfig two_way(StreamRef stream) const;
+  void run_training(const RankOn& on, const JsonField& order);
   CopyText copies() const;
   std::vector<std::int32_t> twice_text() const;
-  void run_scores(Communicator& comm, const Weights& weights, const JsonField& order);
-  void run_distance(Communicator& comm, const Weights& weights, const JsonField& order);
+  void run_scores(const RankOn& on, const JsonField& order);
+  void run_distance(const RankOn& on, const JsonField& order);
 
   const IdentifyConfig& config_;
   const JobConfig& job_;

@@ -1,44 +1,113 @@
 #include "tools/identify/ring_keys.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
+#include "kernels/copy_rows.h"
 #include "kernels/kv_append.h"
 
 namespace longhaul {
 
-Tensor<float, 3> gather_rows(Communicator& comm, const TokenDeal& deal, const TokenSet& set,
-                             Tensor<float, 3> own) {
-  if (comm.size() == 1) return own;
-  const std::int64_t width = own.dim(1) * own.dim(2);
-  std::vector<std::vector<std::int64_t>> positions_of;
-  std::vector<std::int64_t> all_positions;
-  std::vector<std::size_t> sizes;
-  for (int rank = 0; rank < comm.size(); ++rank) {
-    positions_of.push_back(deal.positions(set, rank));
-    all_positions.insert(all_positions.end(), positions_of.back().begin(),
-                         positions_of.back().end());
-    sizes.push_back(positions_of.back().size() * static_cast<std::size_t>(width) * sizeof(float));
-  }
-  std::sort(all_positions.begin(), all_positions.end());
-  std::vector<float> by_rank(all_positions.size() * static_cast<std::size_t>(width));
-  comm.all_gather(std::as_bytes(std::span(own.data(), static_cast<std::size_t>(own.size()))), sizes,
-                  std::as_writable_bytes(std::span(by_rank)));
-  Tensor<float, 3> all({static_cast<std::int64_t>(all_positions.size()), own.dim(1), own.dim(2)});
-  const float* from = by_rank.data();
-  for (const auto& positions : positions_of) {
-    for (const std::int64_t position : positions) {
-      const auto row = std::lower_bound(all_positions.begin(), all_positions.end(), position) -
-                       all_positions.begin();
-      std::copy_n(from, width, all.data() + row * width);
-      from += width;
+namespace {
+
+// Where a rank's rows of a set stand among those of all ranks: its blocks, as runs of rows.
+class RowRuns {
+ public:
+  RowRuns(const TokenDeal& deal, const TokenSet& set) : deal_(deal), set_(set) {
+    std::vector<std::int64_t> numbers;
+    for (int rank = 0; rank < deal.n_ranks; ++rank) {
+      const std::vector<std::int64_t> own = deal.blocks(set, rank);
+      numbers.insert(numbers.end(), own.begin(), own.end());
+    }
+    std::sort(numbers.begin(), numbers.end());
+    for (const std::int64_t number : numbers) {
+      first_of_[number] = n_;
+      n_ += size_of(number);
     }
   }
+  std::int64_t n() const { return n_; }
+  // Calls body(first row among the rank's, first row among all, rows).
+  template <typename Body>
+  void of(int rank, const Body& body) const {
+    std::int64_t own = 0;
+    for (const std::int64_t number : deal_.blocks(set_, rank)) {
+      body(own, first_of_.at(number), size_of(number));
+      own += size_of(number);
+    }
+  }
+  std::int64_t n_of(int rank) const {
+    std::int64_t n = 0;
+    of(rank, [&](std::int64_t, std::int64_t, std::int64_t rows) { n += rows; });
+    return n;
+  }
+
+ private:
+  std::int64_t size_of(std::int64_t number) const {
+    const std::int64_t first = number * deal_.block_size;
+    return std::min(deal_.n_tokens, first + deal_.block_size) - first;
+  }
+  const TokenDeal& deal_;
+  const TokenSet& set_;
+  std::map<std::int64_t, std::int64_t> first_of_;  // row of a block
+  std::int64_t n_ = 0;
+};
+
+CopyRowsItem copy_of(float* to, const float* from, std::int64_t width, std::int64_t n_rows) {
+  const std::size_t bytes = static_cast<std::size_t>(width) * sizeof(float);
+  return {.to = reinterpret_cast<std::byte*>(to),
+          .to_stride = bytes,
+          .from = reinterpret_cast<const std::byte*>(from),
+          .from_stride = bytes,
+          .row_bytes = bytes,
+          .n_rows = n_rows};
+}
+
+}  // namespace
+
+DeviceTensor<float, 3> gather_rows(StreamRef stream, Communicator& comm, const TokenDeal& deal,
+                                   const TokenSet& set, DeviceTensor<float, 3> own) {
+  if (comm.size() == 1) return own;
+  const std::int64_t width = own.dim(1) * own.dim(2);
+  const RowRuns runs(deal, set);
+  std::vector<std::size_t> sizes;
+  for (int rank = 0; rank < comm.size(); ++rank)
+    sizes.push_back(static_cast<std::size_t>(runs.n_of(rank) * width) * sizeof(float));
+  const DeviceTensor<float, 2> by_rank(stream, {runs.n(), width});
+  const auto bytes_of = [](const auto& x) {
+    return std::span(reinterpret_cast<std::byte*>(x.data()),
+                     static_cast<std::size_t>(x.size()) * sizeof(float));
+  };
+  comm.all_gather(bytes_of(own), sizes, bytes_of(by_rank));
+  DeviceTensor<float, 3> all(stream, {runs.n(), own.dim(1), own.dim(2)});
+  std::vector<CopyRowsItem> items;
+  const float* from = by_rank.data();
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    runs.of(rank, [&](std::int64_t, std::int64_t row, std::int64_t n_rows) {
+      items.push_back(copy_of(all.data() + row * width, from, width, n_rows));
+      from += n_rows * width;
+    });
+  }
+  copy_rows(stream, items);
   return all;
 }
 
-RingKeys::RingKeys(Communicator& comm, const KvBlockShape& shape, std::int64_t n_kv_heads)
-    : comm_(comm), shape_(shape), n_kv_heads_(n_kv_heads) {}
+DeviceTensor<float, 3> own_rows(StreamRef stream, const Communicator& comm, const TokenDeal& deal,
+                                const TokenSet& set, const TensorView<const float, 3>& all) {
+  const std::int64_t width = all.dim(1) * all.dim(2);
+  const RowRuns runs(deal, set);
+  DeviceTensor<float, 3> own(stream, {runs.n_of(comm.rank()), all.dim(1), all.dim(2)});
+  std::vector<CopyRowsItem> items;
+  runs.of(comm.rank(), [&](std::int64_t at, std::int64_t row, std::int64_t n_rows) {
+    items.push_back(copy_of(own.data() + at * width, all.data() + row * width, width, n_rows));
+  });
+  copy_rows(stream, items);
+  return own;
+}
+
+RingKeys::RingKeys(StreamRef stream, Communicator& comm, const KvBlockShape& shape,
+                   std::int64_t n_kv_heads)
+    : stream_(stream), comm_(comm), shape_(shape), n_kv_heads_(n_kv_heads) {}
 
 std::byte* RingKeys::block(std::int64_t index, std::int64_t kv_head) {
   const std::size_t at = static_cast<std::size_t>(index * n_kv_heads_ + kv_head) * shape_.bytes();
@@ -61,7 +130,7 @@ void RingKeys::begin(const TokenDeal& deal, const TokenSet& set) {
       n_blocks * n_kv_heads_ * static_cast<std::int64_t>(shape_.bytes() / sizeof(float));
   if (memory_.data() != nullptr && memory_.size() >= floats) return;
   memory_ = {};  // frees first, so that the old and the new never coexist
-  memory_ = Tensor<float, 1>({floats});
+  memory_ = DeviceTensor<float, 1>(stream_, {floats});
 }
 
 void RingKeys::append(const TensorView<const float, 3>& k, const TensorView<const float, 3>& v) {
@@ -84,7 +153,7 @@ void RingKeys::append(const TensorView<const float, 3>& k, const TensorView<cons
                      .blocks = std::span(blocks).subspan(static_cast<std::size_t>(head * n_blocks),
                                                          static_cast<std::size_t>(n_blocks))});
   }
-  kv_append(StreamRef::cpu(), {.shape = shape_, .items = items});
+  kv_append(stream_, {.shape = shape_, .items = items});
   n_appended_ += n_rows;
 }
 

@@ -53,7 +53,7 @@ std::vector<std::int64_t> TokenDeal::positions(const TokenSet& set, std::int64_t
   return out;
 }
 
-RowParts rows_in(const std::vector<std::int64_t>& positions, const TokenSet& set) {
+RowParts rows_in(std::span<const std::int64_t> positions, const TokenSet& set) {
   const auto index = [&](std::int64_t position) {
     return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
   };

@@ -13,6 +13,7 @@
 // with the text, and the causal mask are shared evenly.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -55,6 +56,6 @@ struct RowParts {
   Extent last;
   std::int64_t size() const { return first.size() + last.size(); }
 };
-RowParts rows_in(const std::vector<std::int64_t>& positions, const TokenSet& set);
+RowParts rows_in(std::span<const std::int64_t> positions, const TokenSet& set);
 
 }  // namespace longhaul

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+
+#include "base/device/gpu_memory.h"
 
 namespace longhaul {
 namespace {
@@ -31,6 +34,8 @@ double keys_seen(const TokenSet& set, std::int64_t n, std::int64_t sink, std::in
 constexpr double kBackwardFfnRows =
     1024;  // of the feed-forward network, going back (layer_gradient.cc)
 
+double real(std::int64_t n) { return static_cast<double>(n); }
+
 struct Widths {
   double d, q, kv, ff;
   explicit Widths(const ModelSpec& s)
@@ -40,7 +45,59 @@ struct Widths {
         ff(static_cast<double>(s.d_ff)) {}
 };
 
+// Scratch memory that grows takes more than it must (base/device/device_cuda.cc).
+constexpr double kScratchGrowth = 1.25;
+
+// What a stream has whatever its operators do: the library's workspace, and descriptions of work,
+// the largest of which are a call's blocks.
+double fixed_scratch_bytes(const ModelSpec& spec, const TrainingShape& shape) {
+  constexpr double kBlockRefBytes = 32;
+  const double description = 1.5 * kBlockRefBytes * real(spec.n_kv_heads) *
+                             real(ceil_div(shape.n_tokens, shape.block_size));
+  return real(kProductWorkspaceBytes) +
+         real(kNUploadStages) * std::max(real(kUploadStageBytes), description);
+}
+
+// Of attention's gradient (kernels/cuda/attention_backward.cu): two numbers for each row, and of
+// sinks a share of each run of queries.
+double backward_scratch_bytes(const ModelSpec& spec, const TrainingShape& shape,
+                              const std::vector<TokenSet>& sets) {
+  constexpr double kTile = 32;
+  constexpr double kTaskRows = 2048;
+  double most = 0;
+  for (std::int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    const auto at = static_cast<std::size_t>(layer);
+    const double n_written = real(size_of(sets[at + 1], shape.n_tokens)) / real(shape.n_ranks);
+    const bool streams = spec.attention_window[at] == ModelSpec::kNoWindow;
+    const double n_sink_tiles = streams ? std::ceil(real(shape.window.sink) / kTile) : 0;
+    const double n_shares =
+        n_sink_tiles * std::ceil(n_written * real(spec.gqa_group()) / kTaskRows);
+    most = std::max(most, 2 * n_written * real(spec.n_heads) +
+                              n_shares * real(spec.n_kv_heads) * 2 * kTile * real(spec.head_dim));
+  }
+  return most * 4;
+}
+
 }  // namespace
+
+// As partition/memory_model.cc counts prefill's: keys that Hopper converts, ranges of tiles; of
+// products the copies of what bf16 weights meet.
+double forward_scratch_bytes(const ModelSpec& spec, const TrainingShape& shape) {
+  if (shape.device == Device::kCpu) return 0;
+  const Widths w(spec);
+  const double n = real(shape.n_tokens);
+  const double tile = std::min(real(shape.tile_rows), n / real(shape.n_ranks));
+  const double n_row_tiles =
+      real(spec.n_kv_heads) * std::ceil(tile * real(spec.gqa_group()) / real(kRowsOfPrefillRange));
+  const double n_ranges = std::min(2 * real(kMostPrefillRanges),
+                                   n_row_tiles * std::floor(n / real(kMinKeysOfPrefillRange)));
+  const double attention = std::min(real(kConvertedKeysBytes), n * w.kv * 4) +
+                           n_ranges * real(kRowsOfPrefillRange) * (real(spec.head_dim) + 2) * 4;
+  const double rounded = shape.weight_dtype == DType::kBf16
+                             ? 2 * std::max({tile * w.d, tile * w.q, std::min(tile, 512.0) * w.ff})
+                             : 0;
+  return fixed_scratch_bytes(spec, shape) + kScratchGrowth * std::max(attention, rounded);
+}
 
 TrainingFlops training_flops(const ModelSpec& spec, const TrainingShape& shape) {
   const Widths w(spec);
@@ -108,11 +165,21 @@ TrainingBytes training_bytes(const ModelSpec& spec, const TrainingShape& shape) 
   constexpr double kFloat = 4;
   const bool is_bf16 = shape.weight_dtype == DType::kBf16;
   const auto bytes = [](double x) { return static_cast<std::size_t>(x); };
+  const bool on_gpu = shape.device == Device::kCuda;
+  // GPUs multiply by the matrix as it is, and round in scratch memory.
+  const double turned = on_gpu ? 0 : is_bf16 ? (matrix + copies) * 2 : matrix * kFloat;
+  const double scratch =
+      on_gpu ? std::max(forward_scratch_bytes(spec, shape),
+                        fixed_scratch_bytes(spec, shape) +
+                            kScratchGrowth * std::max(backward_scratch_bytes(spec, shape, sets),
+                                                      is_bf16 ? copies * 2 : 0))
+             : 0;
   return {
       .kept = bytes(kept * kFloat),
       .keys = bytes(static_cast<double>(n) * 2 * w.kv * static_cast<double>(shape.kv_value_bytes)),
       .forward = bytes((static_cast<double>(n) / ranks * w.d + step) * kFloat),
-      .backward = bytes(backward * kFloat + (is_bf16 ? (matrix + copies) * 2 : matrix * kFloat))};
+      .backward = bytes(backward * kFloat + turned),
+      .scratch = bytes(scratch)};
 }
 
 std::string describe_training(const ModelSpec& spec, const TrainingShape& shape) {
@@ -123,11 +190,11 @@ std::string describe_training(const ModelSpec& spec, const TrainingShape& shape)
       "a step with the longest text ({} tokens, {} of them compared), {} rank{}:\n"
       "  {:.4g} TFLOP: teacher {:.4g}, student {:.4g}, backward {:.4g}\n"
       "  {:.2f} GiB a rank besides weights: rows kept {:.2f}, a layer's keys {:.2f},\n"
-      "  forward {:.2f}, backward {:.2f}\n",
+      "  forward {:.2f}, backward {:.2f}{}\n",
       shape.n_tokens, shape.n_answer, shape.n_ranks, shape.n_ranks == 1 ? "" : "s",
       flops.total() / 1e12, flops.teacher / 1e12, flops.student / 1e12, flops.backward / 1e12,
-      gib(bytes.total()), gib(bytes.kept), gib(bytes.keys), gib(bytes.forward),
-      gib(bytes.backward));
+      gib(bytes.total()), gib(bytes.kept), gib(bytes.keys), gib(bytes.forward), gib(bytes.backward),
+      bytes.scratch > 0 ? fmt::format(", the GPU's operators {:.2f}", gib(bytes.scratch)) : "");
 }
 
 }  // namespace longhaul

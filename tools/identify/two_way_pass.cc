@@ -5,14 +5,16 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/backward/mix_heads.h"
 #include "kernels/backward/rows_backward.h"
 #include "kernels/rms_norm.h"
+#include "tools/identify/device_rows.h"
 
 namespace longhaul {
 namespace {
 
-using Matrix = Tensor<float, 2>;
-using Heads = Tensor<float, 3>;
+using Matrix = DeviceTensor<float, 2>;
+using Heads = DeviceTensor<float, 3>;
 constexpr TokenSet kWholeText{0, 0};
 
 // Of a pass' time, for progress: the teacher reads the whole text.
@@ -77,6 +79,7 @@ TwoWayPass::TwoWayPass(const Weights& weights, const TwoWayConfig& config, Commu
     : weights_(weights),
       spec_(weights.spec()),
       config_(config),
+      stream_(config.stream),
       comm_(comm),
       shape_(shape_of(spec_, config)),
       dense_(dense_heads(spec_), {0, spec_.n_layers}, shape_),
@@ -84,11 +87,11 @@ TwoWayPass::TwoWayPass(const Weights& weights, const TwoWayConfig& config, Commu
                                          .recent = config.window.recent,
                                          .positions = SinkPositions::kAbsolute}),
                  {0, spec_.n_layers}, shape_),
-      compute_(weights),
-      dense_work_(spec_, dense_, StreamRef::cpu()),
-      streaming_work_(spec_, streaming_, StreamRef::cpu()),
-      keys_(comm, shape_, spec_.n_kv_heads),
-      backward_(spec_, comm),
+      compute_(weights, stream_),
+      dense_work_(spec_, dense_, stream_),
+      streaming_work_(spec_, streaming_, stream_),
+      keys_(stream_, comm, shape_, spec_.n_kv_heads),
+      backward_(spec_, comm, stream_),
       sm_scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(spec_.head_dim)))) {
   require(config.tile_rows >= 1, "TwoWayPass: tiles without rows");
   config_.tile_rows = ceil_div(config.tile_rows, config.block_size) * config.block_size;
@@ -142,17 +145,19 @@ void TwoWayPass::fill_keys(LayerId number, const Text& text, const TokenSet& set
   keys_.begin(text.deal, set);
   observed_keys_ = {};  // frees those of the layer before
   Heads own_keys;
-  if (observe_ != nullptr) own_keys = Heads({hidden.dim(0), spec_.n_kv_heads, spec_.head_dim});
+  if (observe_ != nullptr)
+    own_keys = Heads(stream_, {hidden.dim(0), spec_.n_kv_heads, spec_.head_dim});
   for_tiles(hidden.dim(0), config_.tile_rows, [&](Extent rows) {
     take(hidden.slice(0, rows), part_of(positions, rows));
     compute_.norm_for_attention(layer);
     compute_.project_keys_values(layer, b.k, b.v);
     keys_.append(b.k, b.v);
     if (observe_ != nullptr)
-      std::copy_n(b.k.data(), b.k.size(), own_keys.view()[rows.begin].data());
+      copy_floats(stream_, own_keys.view()[rows.begin].data(), b.k.data(), b.k.size());
   });
   keys_.gather();
-  if (observe_ != nullptr) observed_keys_ = gather_rows(comm_, text.deal, set, std::move(own_keys));
+  if (observe_ != nullptr)
+    observed_keys_ = gather_rows(stream_, comm_, text.deal, set, std::move(own_keys));
 }
 
 // Outputs of the rows' heads, in compute_'s state.
@@ -161,7 +166,7 @@ void TwoWayPass::attend(LayerId number, AttentionWork& work) {
   StepBuffers& b = compute_.buffers();
   compute_.norm_for_attention(layer);
   compute_.project_queries(layer, b.q);
-  clear(StreamRef::cpu(), b.state);
+  clear(stream_, b.state);
   const QueryRows queries{
       .kv_heads = {0, spec_.n_kv_heads}, .positions = b.positions, .q = b.q, .state = b.state};
   work.begin(number);
@@ -182,8 +187,8 @@ void TwoWayPass::run_teacher_layer(LayerId number, const Text& text,
   Heads& outputs = kept.teacher[at];
   const bool keeps = has_gates(number) && observe_ == nullptr;
   if (keeps) {
-    outputs = Heads(
-        {static_cast<std::int64_t>(text.positions[at + 1].size()), spec_.n_heads, spec_.head_dim});
+    outputs = Heads(stream_, {static_cast<std::int64_t>(text.positions[at + 1].size()),
+                              spec_.n_heads, spec_.head_dim});
   }
   // Of the last layer only the answers are computed: they end the text, and so this rank's rows.
   const bool is_last = number.value + 1 == spec_.n_layers;
@@ -205,9 +210,10 @@ void TwoWayPass::run_teacher_layer(LayerId number, const Text& text,
                    .k = observed_keys_.view(),
                    .sm_scale = sm_scale_});
     }
-    for (std::int64_t row = 0; keeps && row < rows.size(); ++row) {
-      if (!wanted.contains(b.positions[static_cast<std::size_t>(row)])) continue;
-      std::copy_n(b.state.o.data() + row * width, width, outputs.data() + n_kept++ * width);
+    if (keeps) {
+      const RowParts parts = rows_in(b.positions, wanted);
+      copy_parts(stream_, outputs.data() + n_kept * width, b.state.o.data(), width, parts);
+      n_kept += parts.size();
     }
     compute_.project_outputs(layer, b.state.o, compute_.residual());
     compute_.feed_forward(layer, compute_.residual());
@@ -221,15 +227,16 @@ void TwoWayPass::run_teacher_layer(LayerId number, const Text& text,
 void TwoWayPass::run_teacher(const Text& text, Kept& kept) {
   const std::vector<std::int64_t> positions = text.deal.positions(kWholeText, comm_.rank());
   const auto n_rows = static_cast<std::int64_t>(positions.size());
-  Matrix hidden({n_rows, spec_.d_model});
+  const Matrix hidden(stream_, {n_rows, spec_.d_model});
   embed(text, positions, hidden.view());
   kept.teacher.resize(static_cast<std::size_t>(spec_.n_layers));
   for (const LayerId number : IdRange<LayerId>(spec_.n_layers))
     run_teacher_layer(number, text, hidden.view(), positions, kept);
   if (observe_ != nullptr) return;
-  kept.teacher_hidden = Matrix({text.n_own_answers, spec_.d_model});
-  std::copy_n(hidden.data() + (n_rows - text.n_own_answers) * spec_.d_model,
-              text.n_own_answers * spec_.d_model, kept.teacher_hidden.data());
+  kept.teacher_hidden = Matrix(stream_, {text.n_own_answers, spec_.d_model});
+  copy_floats(stream_, kept.teacher_hidden.data(),
+              hidden.data() + (n_rows - text.n_own_answers) * spec_.d_model,
+              text.n_own_answers * spec_.d_model);
   note(kept);
   peak_bytes_ = std::max(peak_bytes_, bytes_of(kept.teacher) +
                                           static_cast<std::size_t>(hidden.size()) * sizeof(float) +
@@ -239,17 +246,21 @@ void TwoWayPass::run_teacher(const Text& text, Kept& kept) {
 // What each head gives: the teacher's output by its gate, the rest its own.
 void TwoWayPass::mix(LayerId number, std::span<const double> gates, const Kept& kept,
                      std::int64_t first) {
-  const StepBuffers& b = compute_.buffers();
-  const auto at = static_cast<std::size_t>(number.value);
-  const std::int64_t width = spec_.gqa_group() * spec_.head_dim;
-  const float* theirs = kept.teacher[at].data() + first * spec_.n_kv_heads * width;
-  float* own = b.state.o.data();
-  for (std::int64_t i = 0; i < b.state.o.dim(0) * spec_.n_kv_heads; ++i) {
-    const auto gate = static_cast<float>(gates[at * static_cast<std::size_t>(spec_.n_kv_heads) +
-                                               static_cast<std::size_t>(i % spec_.n_kv_heads)]);
-    for (std::int64_t j = i * width; j < (i + 1) * width; ++j)
-      own[j] = gate * theirs[j] + (1.0F - gate) * own[j];
-  }
+  const TensorView<float, 3>& own = compute_.buffers().state.o;
+  mix_heads(stream_, {.gates = gates_of_layer(gates, number),
+                      .other = kept.teacher[static_cast<std::size_t>(number.value)].view().slice(
+                          0, {first, first + own.dim(0)}),
+                      .own = own,
+                      .out = own});
+}
+
+// As the kernels take them.
+std::vector<float> TwoWayPass::gates_of_layer(std::span<const double> gates, LayerId number) const {
+  const auto n_heads = static_cast<std::size_t>(spec_.n_kv_heads);
+  std::vector<float> out;
+  for (const double gate : gates.subspan(static_cast<std::size_t>(number.value) * n_heads, n_heads))
+    out.push_back(static_cast<float>(gate));
+  return out;
 }
 
 void TwoWayPass::run_student_layer(LayerId number, const Text& text, std::span<const double> gates,
@@ -260,20 +271,17 @@ void TwoWayPass::run_student_layer(LayerId number, const Text& text, std::span<c
   fill_keys(number, text, text.sets[at], input.view(), text.positions[at]);
   const std::vector<std::int64_t>& positions = text.positions[at + 1];
   const auto n_rows = static_cast<std::int64_t>(positions.size());
-  Matrix& middle = kept.middle[at] = Matrix({n_rows, spec_.d_model});
-  Matrix& output = kept.input[at + 1] = Matrix({n_rows, spec_.d_model});
-  const RowParts parts = rows_in(text.positions[at], text.sets[at + 1]);
-  float* to = middle.data();
-  for (const Extent rows : {parts.first, parts.last}) {
-    to = std::copy_n(input.data() + rows.begin * spec_.d_model, rows.size() * spec_.d_model, to);
-  }
+  Matrix& middle = kept.middle[at] = Matrix(stream_, {n_rows, spec_.d_model});
+  Matrix& output = kept.input[at + 1] = Matrix(stream_, {n_rows, spec_.d_model});
+  copy_parts(stream_, middle.data(), input.data(), spec_.d_model,
+             rows_in(text.positions[at], text.sets[at + 1]));
   for_tiles(n_rows, config_.tile_rows, [&](Extent rows) {
     take(middle.view().slice(0, rows), part_of(positions, rows));
     attend(number, streaming_work_);
     if (has_gates(number)) mix(number, gates, kept, rows.begin);
     compute_.project_outputs(layer, compute_.buffers().state.o, compute_.residual());
     const TensorView<float, 2> after = output.view().slice(0, rows);
-    std::copy_n(compute_.buffers().hidden.data(), after.size(), after.data());
+    copy_floats(stream_, after.data(), compute_.buffers().hidden.data(), after.size());
     compute_.buffers().hidden = after;
     compute_.feed_forward(layer, compute_.residual());
   });
@@ -283,7 +291,8 @@ void TwoWayPass::run_student(const Text& text, std::span<const double> gates, Ke
   const auto n_layers = static_cast<std::size_t>(spec_.n_layers);
   kept.input.resize(n_layers + 1);
   kept.middle.resize(n_layers);
-  kept.input[0] = Matrix({static_cast<std::int64_t>(text.positions[0].size()), spec_.d_model});
+  kept.input[0] =
+      Matrix(stream_, {static_cast<std::int64_t>(text.positions[0].size()), spec_.d_model});
   embed(text, text.positions[0], kept.input[0].view());
   for (const LayerId number : IdRange<LayerId>(spec_.n_layers)) {
     run_student_layer(number, text, gates, kept);
@@ -294,27 +303,23 @@ void TwoWayPass::run_student(const Text& text, std::span<const double> gates, Ke
 }
 
 Tensor<float, 2> TwoWayPass::normed_answers(const TensorView<const float, 2>& hidden) const {
-  Matrix out({hidden.dim(0), spec_.d_model});
-  rms_norm(StreamRef::cpu(), {.x = hidden,
-                              .weight = weights_.final_norm(),
-                              .eps = static_cast<float>(spec_.norm_eps),
-                              .out = out.view()});
-  return out;
+  const Matrix normed(stream_, {hidden.dim(0), spec_.d_model});
+  rms_norm(stream_, {.x = hidden,
+                     .weight = weights_.final_norm(),
+                     .eps = static_cast<float>(spec_.norm_eps),
+                     .out = normed.view()});
+  return on_host<2>(stream_, normed.view());
 }
 
 std::vector<double> TwoWayPass::run_back(const Text& text, std::span<const double> gates,
-                                         const Kept& kept, Tensor<float, 2> d_hidden) {
+                                         const Kept& kept, DeviceTensor<float, 2> d_hidden) {
   std::vector<double> d_gates(gates.size());
   const auto n_heads = static_cast<std::size_t>(spec_.n_kv_heads);
   for (std::int64_t i = spec_.n_layers - 1; i >= 0; --i) {
     const auto at = static_cast<std::size_t>(i);
     const LayerId number{i};
-    std::vector<float> own_gates;
-    if (has_gates(number)) {
-      const auto own = gates.subspan(at * n_heads, n_heads);
-      std::transform(own.begin(), own.end(), std::back_inserter(own_gates),
-                     [](double gate) { return static_cast<float>(gate); });
-    }
+    const std::vector<float> own_gates =
+        has_gates(number) ? gates_of_layer(gates, number) : std::vector<float>{};
     LayerGradient gradient = backward_.run({.layer = weights_.layer(number),
                                             .deal = text.deal,
                                             .read = text.sets[at],
@@ -380,8 +385,8 @@ TwoWayResult TwoWayPass::run(std::span<const std::int32_t> tokens, std::int64_t 
   const std::int64_t n_other = static_cast<std::int64_t>(last.size()) - text.n_own_answers;
   const TensorView<const float, 2> own =
       kept.input.back().view().slice(0, {n_other, static_cast<std::int64_t>(last.size())});
-  const Matrix want = normed_answers(kept.teacher_hidden.view());
-  Matrix difference = normed_answers(own);
+  const Tensor<float, 2> want = normed_answers(kept.teacher_hidden.view());
+  Tensor<float, 2> difference = normed_answers(own);
   TwoWayResult result;
   const double share = 1.0 / static_cast<double>(n_answer * spec_.d_model);
   for (std::int64_t i = 0; i < difference.size(); ++i) {
@@ -397,13 +402,15 @@ TwoWayResult TwoWayPass::run(std::span<const std::int32_t> tokens, std::int64_t 
   result.distance = sums[0];
   result.size = sums[1];
   if (wants == Wants::kDistance) return result;
-  Matrix d_hidden({static_cast<std::int64_t>(last.size()), spec_.d_model});
-  rms_norm_backward(StreamRef::cpu(), {.x = own,
-                                       .weight = weights_.final_norm(),
-                                       .eps = static_cast<float>(spec_.norm_eps),
-                                       .d_out = difference.view(),
-                                       .d_x = d_hidden.view().slice(
-                                           0, {n_other, static_cast<std::int64_t>(last.size())})});
+  Matrix d_hidden(stream_, {static_cast<std::int64_t>(last.size()), spec_.d_model});
+  set_to_zero(stream_, reinterpret_cast<std::byte*>(d_hidden.data()), d_hidden.bytes());
+  const Matrix d_normed = on_device<2>(stream_, difference.view());
+  rms_norm_backward(stream_, {.x = own,
+                              .weight = weights_.final_norm(),
+                              .eps = static_cast<float>(spec_.norm_eps),
+                              .d_out = d_normed.view(),
+                              .d_x = d_hidden.view().slice(
+                                  0, {n_other, static_cast<std::int64_t>(last.size())})});
   result.d_gates = run_back(text, gates, kept, std::move(d_hidden));
   return result;
 }

@@ -21,6 +21,7 @@
 
 #include "base/kv_type.h"
 #include "cluster/comm/communicator.h"
+#include "kernels/device_tensor.h"
 #include "tools/identify/layer_gradient.h"
 #include "tools/identify/ring_keys.h"
 #include "tools/identify/token_rows.h"
@@ -32,6 +33,8 @@ namespace longhaul {
 
 struct TwoWayConfig {
   StudentWindow window;
+  // Of the weights' device, where rows, keys and gradients are; its owner outlives the pass.
+  StreamRef stream = StreamRef::cpu();
   KvType kv_type = KvType::kF32;  // in which attention reads keys and values
   std::int64_t block_size = 64;   // tokens that are dealt to ranks together; a multiple of 16
   std::int64_t tile_rows = 1024;  // tokens computed at a time; rounded to whole blocks
@@ -49,7 +52,8 @@ struct TwoWayResult {
 // n_kv_heads].
 std::vector<std::uint8_t> trained_gates(const ModelSpec& spec);
 
-// Some rows of one layer of the dense model, for who wants to see how its heads attend.
+// Some rows of one layer of the dense model, for who wants to see how its heads attend. Tensors are
+// the memory of the pass' device.
 struct DenseRows {
   LayerId layer;
   std::span<const std::int64_t> positions;  // [n_rows]
@@ -60,7 +64,8 @@ struct DenseRows {
   float sm_scale = 1.0F;
 };
 
-// Used by one thread. Weights of all layers, of f32 or bf16; they and the communicator outlive it.
+// Used by one thread. Weights of all layers, of f32 or bf16; they and the communicator, which takes
+// memory of their device, outlive it.
 class TwoWayPass {
  public:
   enum class Wants { kDistance, kGradient };
@@ -79,6 +84,7 @@ class TwoWayPass {
 
   // The most that a pass has held so far, besides weights: kept rows, keys and activations.
   std::size_t peak_bytes() const { return peak_bytes_; }
+  StreamRef stream() const { return stream_; }
 
  private:
   struct Text;
@@ -98,16 +104,18 @@ class TwoWayPass {
   void run_student_layer(LayerId number, const Text& text, std::span<const double> gates,
                          Kept& kept);
   void mix(LayerId number, std::span<const double> gates, const Kept& kept, std::int64_t first);
-  Tensor<float, 2> normed_answers(const TensorView<const float, 2>& hidden) const;
+  Tensor<float, 2> normed_answers(const TensorView<const float, 2>& hidden) const;  // on the host
   std::vector<double> run_back(const Text& text, std::span<const double> gates, const Kept& kept,
-                               Tensor<float, 2> d_hidden);
+                               DeviceTensor<float, 2> d_hidden);
   bool has_gates(LayerId number) const;
+  std::vector<float> gates_of_layer(std::span<const double> gates, LayerId number) const;
   void note(const Kept& kept);
   void progressed(double share) const;
 
   const Weights& weights_;
   const ModelSpec& spec_;
   TwoWayConfig config_;
+  StreamRef stream_;
   Communicator& comm_;
   KvBlockShape shape_;
   CacheLayout dense_;
@@ -119,7 +127,7 @@ class TwoWayPass {
   LayerBackward backward_;
   float sm_scale_;
   const std::function<void(const DenseRows&)>* observe_ = nullptr;  // while a text is observed
-  Tensor<float, 3> observed_keys_;                                  // then, of the layer
+  DeviceTensor<float, 3> observed_keys_;                            // then, of the layer
   std::size_t peak_bytes_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/embedding.h"
+#include "kernels/highest_weights.h"
 #include "kernels/reference/operators.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
@@ -165,6 +166,37 @@ TEST_P(RowOperators, EmbeddingCopiesRows) {
       }
     }
   }
+}
+
+TEST_P(RowOperators, HighestWeightsAreThoseOfAnyRow) {
+  Random random(base_seed());
+  const std::int64_t n_rows = 9;
+  const std::int64_t n_keys = 300;
+  const std::int64_t n = 290;
+  const std::vector<float> scores = random.normals(n_rows * n_keys, 4.0);
+  std::vector<float> m, l;
+  for (std::int64_t row = 0; row < n_rows; ++row) {
+    m.push_back(static_cast<float>(random.integer(4, 12)));
+    l.push_back(static_cast<float>(random.integer(1, 9)));
+  }
+  std::vector<float> highest(static_cast<std::size_t>(n), 0.01F);
+  std::vector<double> want(highest.begin(), highest.end());
+  for (std::size_t row = 0; row < m.size(); ++row) {
+    for (std::size_t key = 0; key < want.size(); ++key) {
+      const double score = 0.5 * static_cast<double>(scores[row * n_keys + key]);
+      const double weight =
+          std::exp(score - static_cast<double>(m[row])) / static_cast<double>(l[row]);
+      want[key] = std::max(want[key], weight);
+    }
+  }
+  const Memory scores_there(stream(), scores), m_there(stream(), m), l_there(stream(), l),
+      highest_there(stream(), highest);
+  highest_weights(stream(), {.scores = TensorView<float, 2>(scores_there.data(), {n_rows, n_keys}),
+                             .scale = 0.5F,
+                             .m = TensorView<float, 2>(m_there.data(), {n_rows, 1}),
+                             .l = TensorView<float, 2>(l_there.data(), {n_rows, 1}),
+                             .highest = TensorView<float, 1>(highest_there.data(), {n})});
+  EXPECT_TRUE(close(highest_there.values(), want, {1e-6, 1e-5, 1 - 1e-9}));
 }
 
 TEST(RowArguments, BadOnesAreRefused) {
