@@ -1,7 +1,7 @@
 // What the keys of a page can give a query at most: channel by channel the smallest and the largest
 // value among them, and the sum over channels of the larger product (Quest, Tang et al. 2024, arXiv
-// 2406.10774, section 3.3). No key of the page has a larger product with the query. Host memory
-// only, and the same bits for any number of threads: products are summed along head_dim in order.
+// 2406.10774, section 3.3). No key of the page has a larger product with the query. The same bits
+// on every device and for any number of threads: products are summed along head_dim in order.
 //
 // Pages lie in tiles of kBoundPages, side by side, so that a vector holds one channel of several:
 //   [head_dim][smallest, largest][kBoundPages]
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/device/device.h"
 #include "base/ids.h"
 #include "kernels/kv_block.h"
 
@@ -22,21 +23,30 @@ constexpr std::size_t bound_tile_floats(std::int64_t head_dim) {
   return static_cast<std::size_t>(2 * head_dim * kBoundPages);
 }
 
-// The page in this lane of a tile has no keys: infinity, -infinity.
-void clear_bounds(std::int64_t lane, std::span<float> tile);
+// Keys of one page: those in these slots of a block. `is_new`: the page in this lane of the tile
+// had no keys before.
+struct WidenBoundsItem {
+  const std::byte* block = nullptr;
+  Extent slots;
+  float* tile = nullptr;  // bound_tile_floats(head_dim), of the device
+  std::int64_t lane = 0;
+  bool is_new = false;
+};
+struct WidenBoundsArgs {
+  KvBlockShape shape;
+  std::span<const WidenBoundsItem> items;  // distinct pages
+};
+void widen_bounds(StreamRef stream, const WidenBoundsArgs& args);
 
-// The page in this lane has the keys in these slots of a block besides.
-void widen_bounds(const KvBlockShape& shape, const std::byte* block, Extent slots,
-                  std::int64_t lane, std::span<float> tile);
-
-// Queries of one group with every page of every tile.
+// Queries of one group with every page of every tile. Queries and tiles are the device's, bounds
+// are host memory: the call waits for the stream's work.
 struct PageBoundItem {
   std::span<const float> q;  // [n_queries, head_dim], after RoPE
   std::int64_t head_dim = 0;
-  std::span<const float* const> tiles;  // [n_tiles]
+  std::span<const float* const> tiles;  // [n_tiles]; the list is host memory
   std::span<float> bounds;  // [n_queries, n_tiles, kBoundPages]; of lanes without keys no number
 };
-void bound_products(std::span<const PageBoundItem> items);
+void bound_products(StreamRef stream, std::span<const PageBoundItem> items);
 
 // The pages of one query with the highest bounds, of equal bounds the earlier ones.
 struct BestPagesItem {
@@ -44,6 +54,7 @@ struct BestPagesItem {
   std::int64_t besides = -1;      // a page that is not asked about, or -1
   std::span<std::int32_t> best;   // result, in no order; no longer than there are pages to choose
 };
+// Host memory on every device.
 void best_pages(std::span<const BestPagesItem> items);
 
 }  // namespace longhaul

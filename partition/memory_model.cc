@@ -90,6 +90,41 @@ KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
           .description = of_rows + n_tiles * kKeyScoreTileBytes + n_tokens * sum_bytes};
 }
 
+// What a GPU takes beside the bounds of pages, where heads choose pages.
+struct PagesChosen {
+  std::int64_t bounds = 0;  // of a layer's query heads with all pages
+  std::int64_t states = 0;  // partial ones of query heads, which attend apart
+  // Tiles of bounds, pages that are read, and pages that get keys, those of a head at a time.
+  std::int64_t description = 0;
+};
+PagesChosen page_choice_bytes(const HeadTable& heads, const ModelSpec& spec,
+                              const Workload& workload) {
+  constexpr std::int64_t kPointerBytes = 8;
+  constexpr std::int64_t kPageBytes = 48;
+  constexpr std::int64_t kItemBytes = 512;  // an item of attention, its task and its positions
+  constexpr std::int64_t kBlockBytes = 32;
+  constexpr std::int64_t kPagesOfTile = 16;
+  const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
+  const std::int64_t n_rows = workload.decode_rows() * spec.n_heads;
+  PagesChosen most;
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto* choose = std::get_if<ReadTopPages>(&heads.at(layer, kv_head).choose);
+      if (choose == nullptr) continue;
+      const std::int64_t n_pages = ceil_div(n_tokens, choose->page_tokens) + kPagesOfTile;
+      const std::int64_t n_ranges =
+          std::min(kMostKeyRanges, 1 + choose->n_pages() * workload.block_size / kMinKeysOfRange);
+      const std::int64_t of_row = kItemBytes + choose->n_pages() * kBlockBytes +
+                                  ceil_div(n_pages, kPagesOfTile) * kPointerBytes;
+      most.bounds = std::max(most.bounds, n_rows * n_pages * kActivationBytes);
+      most.states = std::max(
+          most.states, n_rows * n_ranges * kRowsOfRange * (spec.head_dim + 2) * kActivationBytes);
+      most.description = std::max(most.description, n_rows * of_row + n_pages * kPageBytes);
+    }
+  }
+  return most;
+}
+
 // Descriptions of what leaves the windows of a layer's heads that keep a key for it: sums of keys
 // and values of each sequence, positions of a chunk's queries, blocks of what leaves in it.
 std::int64_t leaving_bytes(const HeadTable& heads, const ModelSpec& spec,
@@ -270,13 +305,15 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const He
       workload.decode_rows() * spec.n_kv_heads * n_ranges * kRowsOfRange * state_bytes;
   // Memory that grows takes more than it must, and stays.
   const KeyScoring scoring = key_scoring_bytes(heads, spec, workload);
-  const std::int64_t scratch = std::max({prefill, decode, scoring.scratch}) / 4 * 5;
+  const PagesChosen pages = page_choice_bytes(heads, spec, workload);
+  const std::int64_t scratch =
+      std::max({prefill, decode + pages.states, scoring.scratch, pages.bounds}) / 4 * 5;
   constexpr std::int64_t kBlockRefBytes = 32;
   const std::int64_t n_blocks =
       workload.document_blocks() + workload.n_sequences * workload.tail_blocks();
   const std::int64_t description = n_blocks * spec.n_kv_heads * kBlockRefBytes;
-  const std::int64_t largest =
-      std::max({description, scoring.description, leaving_bytes(heads, spec, workload)});
+  const std::int64_t largest = std::max(
+      {description + pages.description, scoring.description, leaving_bytes(heads, spec, workload)});
   const std::int64_t stage = std::max(kUploadStageBytes, largest / 2 * 3);
   const std::int64_t step = std::min(kMostStepBytes, 2 * spec.n_layers * stage);
   // Tables of blocks are powers of two, and what they grew out of stays for others.

@@ -17,7 +17,7 @@ Transformer::Transformer(LayerCompute& compute, const CacheLayout& layout)
       layout_(layout),
       own_blocks_(layout),
       work_(compute.spec(), layout, compute.stream()),
-      pages_(layout) {
+      pages_(layout, compute.stream()) {
   if (layout.heads().merges_tokens()) merging_.emplace(compute, layout);
   const Extent loaded = compute.weights().layers();
   require(loaded.begin <= layout.layers().begin && layout.layers().end <= loaded.end,

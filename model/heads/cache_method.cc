@@ -263,7 +263,6 @@ bool leaves_rest(const HeadTable& heads) {
 
 std::optional<std::string> what_gpus_lack(const HeadTable& heads) {
   if (heads.merges_tokens()) return "heads that merge tokens (dmc)";
-  if (heads.count_paged() > 0) return "heads that choose pages for each query (quest)";
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
       const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);

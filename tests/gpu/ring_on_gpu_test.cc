@@ -213,6 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
         of_method("SnapKv", {kGpu, kCpu}, SnapKvMethod{{.capacity = 50, .window = 7, .kernel = 3}}),
         of_method("TovaAtEveryToken", {kGpu, kGpu},
                   TovaMethod{.capacity = 50, .after = KeepWhen::kAfterToken}),
+        of_method("Quest", {kGpu, kCpu, kGpu}, QuestMethod{.budget = 48, .page = 8, .dense = 0}),
         of_method("H2o", {kCpu, kGpu, kGpu}, H2oMethod{.capacity = 50, .recent = 13})),
     [](const auto& test) { return test.param.name; });
 

@@ -25,8 +25,8 @@ void keep_best(std::vector<Candidate>& candidates, std::int64_t n_most) {
 
 }  // namespace
 
-PageChoice::PageChoice(const CacheLayout& layout)
-    : layout_(layout), position_{layout.shape().block_size} {}
+PageChoice::PageChoice(const CacheLayout& layout, StreamRef stream)
+    : layout_(layout), stream_(stream), position_{layout.shape().block_size} {}
 
 bool PageChoice::chooses(LayerId layer, KvHeadId kv_head) const {
   return std::holds_alternative<ReadTopPages>(layout_.policy(layer, kv_head).choose);
@@ -45,7 +45,7 @@ void PageChoice::add(const QueryRows& queries, KvHeadId kv_head, std::int64_t ro
   const auto& choose = std::get<ReadTopPages>(layout_.policy(layer_, kv_head).choose);
   const std::span<const KvBlockRef> blocks = cache.head(layer_, kv_head).blocks();
   PageBounds& bounds = cache.page_bounds(layer_, kv_head);
-  bounds.update(layout_.shape(), choose.page_tokens, blocks);
+  bounds.update(stream_, layout_.shape(), choose.page_tokens, blocks);
   const Extent heads = queries.heads_of(kv_head);
   const auto n_bounds = bounds.tiles().size() * static_cast<std::size_t>(kBoundPages);
   const auto q = queries.q[row].slice(0, heads);
@@ -91,7 +91,7 @@ void PageChoice::find_bounds() {
          .tiles = group.tiles,
          .bounds = std::span(bounds_).subspan(group.first_bound, end - group.first_bound)});
   }
-  bound_products(items);
+  bound_products(stream_, items);
 }
 
 // The best pages that are here, but for the sequence's last one, which is read whatever its bound.

@@ -21,11 +21,11 @@
 
 namespace longhaul {
 
-// Used by one thread. Host memory only.
+// Used by one thread. Bounds are made by the stream's device; pages are chosen on the host.
 class PageChoice {
  public:
   // The layout must outlive it.
-  explicit PageChoice(const CacheLayout& layout);
+  PageChoice(const CacheLayout& layout, StreamRef stream);
 
   // Whether the head's queries choose.
   bool chooses(LayerId layer, KvHeadId kv_head) const;
@@ -78,6 +78,7 @@ class PageChoice {
   void attend(const Question& question, AttentionWork& work);
 
   const CacheLayout& layout_;
+  StreamRef stream_;
   LayerId layer_;
   std::vector<Group> groups_;
   std::vector<Question> questions_;

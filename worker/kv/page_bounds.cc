@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
+#include "base/device/device_memory.h"
 #include "base/error.h"
-#include "kernels/page_bound.h"
 
 namespace longhaul {
 namespace {
@@ -20,9 +21,10 @@ void check_page(const KvBlockShape& shape, std::int64_t page_tokens) {
 
 }  // namespace
 
-void PageBounds::update(const KvBlockShape& shape, std::int64_t page_tokens,
+void PageBounds::update(StreamRef stream, const KvBlockShape& shape, std::int64_t page_tokens,
                         std::span<const KvBlockRef> blocks) {
   check_page(shape, page_tokens);
+  std::vector<Widened> widened;
   std::size_t block = 0;  // the first one that is not as it was
   const auto is_known = [&](const Known& known, const KvBlockRef& now) {
     return known.first_position == now.first_position && known.n_tokens == now.n_tokens;
@@ -44,18 +46,20 @@ void PageBounds::update(const KvBlockShape& shape, std::int64_t page_tokens,
                         now.first_position));
     for (std::int64_t slot = n_known; slot < now.n_tokens;) {
       const std::int64_t end = std::min(now.n_tokens, (slot / page_tokens + 1) * page_tokens);
-      add_keys(shape, now, {block, page_tokens, {slot, end}});
+      add_keys(now, {block, page_tokens, {slot, end}}, widened);
       slot = end;
     }
     known_.push_back({now.first_position, now.n_tokens});
   }
+  widen(stream, shape, widened);
   tiles_of_pages_.clear();
   for (std::size_t first = 0; first < pages_.size(); first += kTilePages)
-    tiles_of_pages_.push_back(tiles_[first / kTilePages]->data());
+    tiles_of_pages_.push_back(tiles_[first / kTilePages]->data);
 }
 
 // Keys of one page, which is new if these are its first ones.
-void PageBounds::add_keys(const KvBlockShape& shape, const KvBlockRef& block, const Keys& keys) {
+void PageBounds::add_keys(const KvBlockRef& block, const Keys& keys,
+                          std::vector<Widened>& widened) {
   const std::int64_t first_slot = keys.slots.begin / keys.page_tokens * keys.page_tokens;
   const bool is_new = first_slot == keys.slots.begin;
   if (is_new) {
@@ -64,26 +68,50 @@ void PageBounds::add_keys(const KvBlockShape& shape, const KvBlockRef& block, co
                       .number = (block.first_position + first_slot) / keys.page_tokens});
   }
   pages_.back().n_tokens = keys.slots.end - first_slot;
-  const std::size_t index = pages_.size() - 1;
-  Tile& tile = own_tile(index / kTilePages, shape.head_dim);
-  const auto lane = static_cast<std::int64_t>(index % kTilePages);
-  if (is_new) clear_bounds(lane, tile);
-  widen_bounds(shape, block.data, keys.slots, lane, tile);
+  const std::size_t page = pages_.size() - 1;
+  widened.push_back({page,
+                     {.block = block.data,
+                      .slots = keys.slots,
+                      .lane = static_cast<std::int64_t>(page % kTilePages),
+                      .is_new = is_new}});
 }
 
-PageBounds::Tile& PageBounds::own_tile(std::size_t index, std::int64_t head_dim) {
-  if (index == tiles_.size()) {
-    tiles_.push_back(std::make_shared<Tile>(bound_tile_floats(head_dim)));
-  } else if (tiles_[index].use_count() > 1) {
-    tiles_[index] = std::make_shared<Tile>(*tiles_[index]);
+// Makes the tiles that these pages need, and their bounds.
+void PageBounds::widen(StreamRef stream, const KvBlockShape& shape,
+                       std::span<const Widened> widened) {
+  if (widened.empty()) return;
+  tile_floats_ = static_cast<std::int64_t>(bound_tile_floats(shape.head_dim));
+  for (std::size_t tile = widened.front().page / kTilePages;
+       tile <= widened.back().page / kTilePages && tile < tiles_.size(); ++tile)
+    own_tile(stream, tile);
+  const std::size_t n_tiles = widened.back().page / kTilePages + 1;
+  if (n_tiles > tiles_.size()) {
+    const auto n = static_cast<std::int64_t>(n_tiles - tiles_.size());
+    const auto memory =
+        std::make_shared<DeviceTensor<float, 2>>(stream, std::array{n, tile_floats_});
+    for (std::int64_t i = 0; i < n; ++i)
+      tiles_.push_back(std::make_shared<Tile>(Tile{memory, memory->data() + i * tile_floats_}));
   }
-  return *tiles_[index];
+  std::vector<WidenBoundsItem> items;
+  for (const Widened& of_page : widened) {
+    items.push_back(of_page.item);
+    items.back().tile = tiles_[of_page.page / kTilePages]->data;
+  }
+  widen_bounds(stream, {.shape = shape, .items = items});
+}
+
+// Replaces a tile that others share by a copy.
+void PageBounds::own_tile(StreamRef stream, std::size_t index) {
+  if (tiles_[index].use_count() == 1) return;
+  const auto memory =
+      std::make_shared<DeviceTensor<float, 2>>(stream, std::array{std::int64_t{1}, tile_floats_});
+  copy_bytes(stream, reinterpret_cast<std::byte*>(memory->data()),
+             reinterpret_cast<const std::byte*>(tiles_[index]->data), memory->bytes());
+  tiles_[index] = std::make_shared<Tile>(Tile{memory, memory->data()});
 }
 
 std::size_t PageBounds::bytes() const {
-  std::size_t n_floats = 0;
-  for (const auto& tile : tiles_) n_floats += tile->size();
-  return n_floats * sizeof(float);
+  return tiles_.size() * static_cast<std::size_t>(tile_floats_) * sizeof(float);
 }
 
 }  // namespace longhaul

@@ -1,7 +1,7 @@
 // The bounds of one (sequence, layer, KV head)'s pages on this rank, kept beside its cache: of
 // every page the smallest and largest value of its keys in each channel (kernels/page_bound.h).
 // Made from the blocks when they are asked for, and then only from what is there since. Forks share
-// the tiles that neither of them has changed.
+// the tiles that neither of them has changed. In the memory of the cache's device.
 //
 // A page is page_tokens slots of a block, which holds whole pages; pages are counted as they lie:
 //
@@ -14,8 +14,11 @@
 #include <span>
 #include <vector>
 
+#include "base/device/device.h"
 #include "base/ids.h"
+#include "kernels/device_tensor.h"
 #include "kernels/kv_block.h"
+#include "kernels/page_bound.h"
 
 namespace longhaul {
 
@@ -33,7 +36,7 @@ class PageBounds {
   // Brings bounds up to date with the cache's blocks, which ascend; since the last time they may
   // have got tokens, and tokens may have gone. Throws kInvalidArgument unless page_tokens divides
   // the block size and each block begins with a multiple of that.
-  void update(const KvBlockShape& shape, std::int64_t page_tokens,
+  void update(StreamRef stream, const KvBlockShape& shape, std::int64_t page_tokens,
               std::span<const KvBlockRef> blocks);
 
   std::span<const Page> pages() const { return pages_; }
@@ -43,14 +46,24 @@ class PageBounds {
   std::size_t bytes() const;
 
  private:
-  using Tile = std::vector<float>;
+  // Several are taken at once: a GPU's memory is not for small pieces.
+  struct Tile {
+    std::shared_ptr<DeviceTensor<float, 2>> memory;
+    float* data = nullptr;
+  };
   struct Keys {  // of one page
     std::size_t block = 0;
     std::int64_t page_tokens = 0;
     Extent slots;
   };
-  void add_keys(const KvBlockShape& shape, const KvBlockRef& block, const Keys& keys);
-  Tile& own_tile(std::size_t index, std::int64_t head_dim);
+  // What update() has found of one page's keys.
+  struct Widened {
+    std::size_t page = 0;
+    WidenBoundsItem item;
+  };
+  void add_keys(const KvBlockRef& block, const Keys& keys, std::vector<Widened>& widened);
+  void widen(StreamRef stream, const KvBlockShape& shape, std::span<const Widened> widened);
+  void own_tile(StreamRef stream, std::size_t index);
 
   struct Known {  // of a block whose pages have bounds
     std::int64_t first_position = 0;
@@ -60,6 +73,7 @@ class PageBounds {
   std::vector<Page> pages_;
   std::vector<std::shared_ptr<Tile>> tiles_;
   std::vector<const float*> tiles_of_pages_;
+  std::int64_t tile_floats_ = 0;
 };
 
 }  // namespace longhaul

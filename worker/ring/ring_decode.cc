@@ -22,7 +22,7 @@ RingDecode::RingDecode(LayerCompute& compute, const CacheLayout& layout, const R
       stage_(stage),
       context_(context),
       work_(compute.spec(), layout, compute.stream()),
-      pages_(layout),
+      pages_(layout, compute.stream()),
       split_heads_(compute, stage, context) {
   if (layout.heads().merges_tokens()) merging_.emplace(compute, layout, stage, context);
   if (stage.plan().reproducible) whole_sums_.emplace(compute, stage, context);

@@ -35,7 +35,7 @@ struct Place {
   Place(const CacheLayout& layout, const ModelSpec& spec)
       : pool(layout.shape(), {}),
         cache(layout, pool),
-        pages(layout),
+        pages(layout, StreamRef::cpu()),
         work(spec, layout, StreamRef::cpu()) {}
   BlockPool pool;
   SequenceCache cache;
