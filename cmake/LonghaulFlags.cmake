@@ -55,8 +55,9 @@ function(longhaul_add_library name)
   endif()
 endfunction()
 
-# Compiles eight files of a target as one (CMake's unity builds), in half of the time (CONTRIBUTING.md has figures). Two files of a library then cannot use one name
-# for two things, and the compiler says so. The kernels of an instruction set stay apart: they have few headers and long functions.
+# Compiles eight files of a target as one (CMake's unity builds), in half of the time (CONTRIBUTING.md has figures). Two files of a
+# library then cannot use one name for two things, and the compiler says so. The kernels of an instruction set stay apart: they have few
+# headers and long functions.
 #   LONGHAUL_JOINT   OFF compiles file by file, which shows that each includes what it needs
 option(LONGHAUL_JOINT "Compile eight files of a library or test as one" ON)
 function(longhaul_compile_jointly target)

@@ -9,34 +9,27 @@
 namespace longhaul {
 namespace {
 
-// A decode step has very many items: names are made where something is wrong.
 void check_item(Device device, const KvBlockShape& shape, const KvAppendItem& item,
                 std::size_t number) {
   const auto op = [number] { return fmt::format("kv_append: item {}", number); };
-  const auto require_same = [&](std::string_view what, std::int64_t got, std::int64_t want) {
-    if (got != want) [[unlikely]]
-      require_equal(op(), what, got, want);
-  };
-  const auto refuse = [](const std::string& message) {
-    throw Error(ErrorCode::kInvalidArgument, message);
-  };
-  require_same("head_dim of k", item.k.dim(1), shape.head_dim);
-  require_same("head_dim of v", item.v.dim(1), shape.head_dim);
-  require_same("n_tokens of v", item.v.dim(0), item.k.dim(0));
-  if (shape.quantises_groups() &&
-      (item.first_slot % kKvGroup != 0 || item.k.dim(0) % kKvGroup != 0)) [[unlikely]] {
-    refuse(fmt::format("{}: {} tokens from slot {} are no whole groups of {}", op(), item.k.dim(0),
-                       item.first_slot, kKvGroup));
-  }
-  if (item.first_slot < 0) [[unlikely]]
-    refuse(fmt::format("{}: first_slot is {}", op(), item.first_slot));
-  if (item.entries != nullptr && device != Device::kCuda) [[unlikely]]
-    refuse(fmt::format("{}: a table of blocks on a CPU", op()));
+  require_equal(op, "head_dim of k", item.k.dim(1), shape.head_dim);
+  require_equal(op, "head_dim of v", item.v.dim(1), shape.head_dim);
+  require_equal(op, "n_tokens of v", item.v.dim(0), item.k.dim(0));
+  require(!shape.quantises_groups() ||
+              (item.first_slot % kKvGroup == 0 && item.k.dim(0) % kKvGroup == 0),
+          [&] {
+            return fmt::format("{}: {} tokens from slot {} are no whole groups of {}", op(),
+                               item.k.dim(0), item.first_slot, kKvGroup);
+          });
+  require(item.first_slot >= 0,
+          [&] { return fmt::format("{}: first_slot is {}", op(), item.first_slot); });
+  require(item.entries == nullptr || device == Device::kCuda,
+          [&] { return fmt::format("{}: a table of blocks on a CPU", op()); });
   const std::int64_t n_slots = static_cast<std::int64_t>(item.blocks.size()) * shape.block_size;
-  if (item.first_slot + item.k.dim(0) > n_slots) [[unlikely]] {
-    refuse(fmt::format("{}: {} tokens from slot {} do not fit into {} blocks of {}", op(),
-                       item.k.dim(0), item.first_slot, item.blocks.size(), shape.block_size));
-  }
+  require(item.first_slot + item.k.dim(0) <= n_slots, [&] {
+    return fmt::format("{}: {} tokens from slot {} do not fit into {} blocks of {}", op(),
+                       item.k.dim(0), item.first_slot, item.blocks.size(), shape.block_size);
+  });
 }
 
 void check(Device device, const KvAppendArgs& args) {

@@ -11,8 +11,7 @@ void check(const RmsNormArgs& args) {
   require_equal("rms_norm", "width of out", args.out.dim(1), args.x.dim(1));
   require_equal("rms_norm", "size of weight", static_cast<std::int64_t>(args.weight.size()),
                 args.x.dim(1));
-  if (!(args.eps >= 0.0F)) [[unlikely]]
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("rms_norm: eps is {}", args.eps));
+  require(args.eps >= 0.0F, [&] { return fmt::format("rms_norm: eps is {}", args.eps); });
 }
 
 }  // namespace

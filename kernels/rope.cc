@@ -19,11 +19,10 @@ void check(const RopeArgs& args) {
   require_equal("rope", "n_tokens of cos", args.cos.dim(0), args.x.dim(0));
   require_equal("rope", "n_tokens of sin", args.sin.dim(0), args.x.dim(0));
   require_equal("rope", "rotary_dim / 2 of sin", args.sin.dim(1), args.cos.dim(1));
-  if (2 * args.cos.dim(1) > args.x.dim(2)) [[unlikely]] {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("rope: rotary_dim {} is more than head_dim {}", 2 * args.cos.dim(1),
-                            args.x.dim(2)));
-  }
+  require(2 * args.cos.dim(1) <= args.x.dim(2), [&] {
+    return fmt::format("rope: rotary_dim {} is more than head_dim {}", 2 * args.cos.dim(1),
+                       args.x.dim(2));
+  });
 }
 
 }  // namespace

@@ -26,23 +26,16 @@ cmake --preset ci
 cmake --build --preset ci -j "$jobs"
 # Many of them wait: for ranks that are lost, links that are cut, deadlines.
 if $quick; then
-  step "tests"
+  step "tests but the slow ones"
   ctest --preset ci -j $((2 * jobs)) -LE slow
   exit 0
 fi
-step "tests; what they leave of the cores goes to the sanitizer build"
-cmake --preset dev > build/dev.configure.log
-set -m  # in a process group, so that it can be ended with its compilers
-nice -n 19 cmake --build --preset dev -j "$jobs" --target sanitized_tests > build/dev.build.log 2>&1 &
-sanitizer_build=$!
-set +m
-trap 'kill -- "-$sanitizer_build" 2> /dev/null || true' EXIT
+step "tests"
 ctest --preset ci -j $((2 * jobs))
 
 step "address and undefined-behaviour sanitizers"
-tail --pid="$sanitizer_build" -f -n 1 build/dev.build.log
-wait "$sanitizer_build"
-trap - EXIT
+cmake --preset dev
+cmake --build --preset dev -j "$jobs" --target sanitized_tests
 ctest --preset dev -j "$jobs" -L 'unit|property|golden|fuzz' -LE 'mpi|not_sanitized'
 
 step "thread sanitizer"

@@ -461,8 +461,8 @@ ReferenceModel::Matrix ReferenceModel::attention(std::int64_t number, const Matr
       const HeadView view{
           .k = keys.row(0) + kv_head * spec_.head_dim,
           .v = v.row(0) + kv_head * spec_.head_dim,
-          .quantised_k = kivi_k.row(0) + kv_head * spec_.head_dim,
-          .quantised_v = kivi_v.row(0) + kv_head * spec_.head_dim,
+          .quantised_k = bits > 0 ? kivi_k.row(0) + kv_head * spec_.head_dim : nullptr,
+          .quantised_v = bits > 0 ? kivi_v.row(0) + kv_head * spec_.head_dim : nullptr,
           .stride = k.n_columns,
           .mask = mask,
           .layer = number,

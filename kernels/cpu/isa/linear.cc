@@ -14,14 +14,12 @@ constexpr std::int64_t kChunk =
 
 // How few_rows_linear multiplies one vector of weight words with kXVectors vectors of x.
 struct FloatDot {
-  static constexpr std::int64_t kLanes = 1;
   static constexpr std::int64_t kXVectors = 1;
   static LONGHAUL_INLINE Vec add(Vec sum, Words w, const float* x) {
     return sum + reinterpret_cast<Vec>(w) * load(x);
   }
 };
 struct Bf16Dot {  // x: the even elements of 2 kWidth, then the odd ones
-  static constexpr std::int64_t kLanes = 2;
   static constexpr std::int64_t kXVectors = 2;
   static LONGHAUL_INLINE Vec add(Vec sum, Words w, const float* x) {
     return sum + low_halves(w) * load(x) + high_halves(w) * load(x + kWidth);

@@ -16,9 +16,8 @@ void print_times(const char* name, const HeadTable& heads, const ModelSpec& spec
   const DecodeHostTimes times = time_decode_host(spec, heads, n_tokens, n_runs);
   fmt::print(
       "{}, {} tokens, {} layers of {} KV heads: {:.3f} ms of the host for a token (best of {} runs "
-      "{:.3f}, longest step {:.3f}); {} of {} steps were replays; {:.1f} launches a layer, {} "
-      "bytes "
-      "to the GPU\n",
+      "{:.3f}, longest step {:.3f}); {} of {} steps were replays; {:.1f} launches a layer, "
+      "{} bytes to the GPU\n",
       name, n_tokens, spec.n_layers, spec.n_kv_heads, times.median_seconds * 1e3, n_runs,
       times.best_seconds * 1e3, times.longest_seconds * 1e3, times.n_replays, times.n_steps,
       static_cast<double>(times.n_commands) / static_cast<double>(spec.n_layers), times.n_bytes);
