@@ -81,6 +81,7 @@ std::optional<std::int64_t> peak_of(const std::function<void()>& warm_up,
 struct MemoryCase {
   DType dtype = DType::kF32;
   IdentifyPart part = IdentifyPart::kTraining;
+  int n_ranks = 1;
 };
 
 std::string name_of_memory_case(const testing::TestParamInfo<MemoryCase>& tested) {
@@ -90,7 +91,8 @@ std::string name_of_memory_case(const testing::TestParamInfo<MemoryCase>& tested
       {IdentifyPart::kCopies, "Copies"},
       {IdentifyPart::kNeedle, "Needle"},
       {IdentifyPart::kRepetition, "Repetition"}};
-  return parts.at(tested.param.part) + (tested.param.dtype == DType::kBf16 ? "Bf16" : "F32");
+  return parts.at(tested.param.part) + (tested.param.dtype == DType::kBf16 ? "Bf16" : "F32") +
+         (tested.param.n_ranks > 1 ? "On" + std::to_string(tested.param.n_ranks) : "");
 }
 
 class IdentifyMemory : public testing::TestWithParam<MemoryCase> {};
@@ -127,7 +129,7 @@ TEST_P(IdentifyMemory, IsWhatTheFormulaSays) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "skipped: sanitizers keep what is freed";
 #endif
-  const auto [dtype, part] = GetParam();
+  const auto [dtype, part, n_ranks] = GetParam();
   const bool has_backward = part == IdentifyPart::kTraining;
   const ModelSpec spec =
       has_backward ? memory_spec(dtype, 4, 8) : memory_spec(dtype, /*n_layers=*/2, /*n_heads=*/4);
@@ -136,23 +138,24 @@ TEST_P(IdentifyMemory, IsWhatTheFormulaSays) {
   const TrainingShape shape{.window = {.sink = 64, .recent = 64},
                             .n_tokens = has_backward ? 1024 : 4096,
                             .n_answer = has_answer ? 512 : 0,
+                            .n_ranks = n_ranks,
                             .kv_value_bytes = dtype == DType::kBf16 ? 2U : 4U,
                             .weight_dtype = dtype};
   const Weights weights = Weights::synthetic(spec, dtype, base_seed());
-  std::optional<std::int64_t> measured_bytes;
-  run_in_process(1, [&](Communicator& comm) {
-    TrainingShape some = shape;
-    some.n_tokens = 128;
-    some.n_answer = std::min<std::int64_t>(some.n_answer, 64);
-    measured_bytes = peak_of([&] { run_part(part, weights, some, comm); },
-                             [&] { run_part(part, weights, shape, comm); });
-  });
+  TrainingShape some = shape;
+  some.n_tokens = 128;
+  some.n_answer = std::min<std::int64_t>(some.n_answer, 64);
+  const auto run = [&](const TrainingShape& of_text) {
+    run_in_process(
+        n_ranks, [&, part = part](Communicator& comm) { run_part(part, weights, of_text, comm); });
+  };
+  const auto measured_bytes = peak_of([&] { run(some); }, [&] { run(shape); });
   if (!measured_bytes) GTEST_SKIP() << "skipped: the system does not forget a peak";
-  const auto formula = static_cast<double>(bytes_of(part, spec, shape));
+  const auto formula = static_cast<double>(n_ranks * bytes_of(part, spec, shape));
   const auto measured = static_cast<double>(*measured_bytes);
   // Tensors of 2 MiB and more are whole huge pages (base/host_memory.h): about one more for each.
   constexpr double kBeside = 16 << 20;
-  EXPECT_LT(measured, formula + kBeside);
+  EXPECT_LT(measured, formula + n_ranks * kBeside);
   EXPECT_GT(measured, 0.7 * formula);
   RecordProperty("formula_mib", static_cast<int>(formula / (1 << 20)));
   RecordProperty("measured_mib", static_cast<int>(measured / (1 << 20)));
@@ -167,6 +170,11 @@ std::vector<MemoryCase> all_memory_cases() {
       cases.push_back({dtype, part});
     }
   }
+  // Ranks have a part of the rows each, and all keys of a layer.
+  cases.push_back({DType::kF32, IdentifyPart::kTraining, 2});
+  cases.push_back({DType::kBf16, IdentifyPart::kTraining, 3});
+  cases.push_back({DType::kF32, IdentifyPart::kDistance, 3});
+  cases.push_back({DType::kF32, IdentifyPart::kRepetition, 2});
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Parts, IdentifyMemory, testing::ValuesIn(all_memory_cases()),
