@@ -13,24 +13,33 @@ if(LONGHAUL_SANITIZE)
   target_compile_options(longhaul_flags INTERFACE
     -fsanitize=${LONGHAUL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(longhaul_flags INTERFACE -fsanitize=${LONGHAUL_SANITIZE})
+  if(LONGHAUL_SANITIZE MATCHES "address")
+    target_compile_definitions(longhaul_flags INTERFACE LONGHAUL_SANITIZES_ADDRESS)
+  elseif(LONGHAUL_SANITIZE MATCHES "thread")
+    target_compile_definitions(longhaul_flags INTERFACE LONGHAUL_SANITIZES_THREADS)
+  endif()
+  # These link such large programs three times as fast.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set(linker gold)
+  else()
+    set(linker lld)
+  endif()
   include(CheckLinkerFlag)
-  check_linker_flag(CXX -fuse-ld=gold LONGHAUL_HAS_GOLD)
-  if(LONGHAUL_HAS_GOLD)
-    target_link_options(longhaul_flags INTERFACE -fuse-ld=gold)  # links these large programs three times as fast
+  check_linker_flag(CXX -fuse-ld=${linker} LONGHAUL_HAS_FAST_LINKER)
+  if(LONGHAUL_HAS_FAST_LINKER)
+    target_link_options(longhaul_flags INTERFACE -fuse-ld=${linker})
   endif()
   if(LONGHAUL_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # Asio contains a fence that this sanitizer cannot follow; it is not on a path that we use.
     target_compile_options(longhaul_flags INTERFACE -Wno-tsan)
   endif()
 endif()
-if(LONGHAUL_FUZZ)
-  target_compile_options(longhaul_flags INTERFACE
-    -fsanitize=fuzzer-no-link -include ${PROJECT_SOURCE_DIR}/tests/fuzz/older_clang.h)
-endif()
 
 add_library(longhaul_warnings INTERFACE)
 target_compile_options(longhaul_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion>
+  # What GCC means by those flags.
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wno-sign-conversion -Wno-missing-braces -Wno-unknown-warning-option>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LONGHAUL_WERROR}>>:-Werror>)
 
 # longhaul_add_library(NAME SOURCES a.cc ... [APART c.cc ...] [FLAG_SOURCES b.cc ...] [PUBLIC libs] [PRIVATE libs]) makes target

@@ -35,7 +35,7 @@ ctest --preset ci -j $((2 * jobs))
 
 step "address and undefined-behaviour sanitizers"
 cmake --preset dev
-cmake --build --preset dev -j "$jobs" --target sanitized_tests
+cmake --build --preset dev -j "$jobs" --target sanitized_tests fuzz_targets
 ctest --preset dev -j "$jobs" -L 'unit|property|golden|fuzz' -LE 'mpi|not_sanitized'
 
 step "thread sanitizer"

@@ -1,5 +1,8 @@
 #include "kernels/cpu/isa.h"
 
+#ifdef LONGHAUL_KERNELS_X86
+#include <cpuid.h>
+#endif
 #include <omp.h>
 
 #include <algorithm>
@@ -56,9 +59,16 @@ const cpu::Kernels& table() {
 
 #if defined(LONGHAUL_KERNELS_X86)
 #define LONGHAUL_ON_X86(...) __VA_ARGS__
+// What clang 16's __builtin_cpu_supports does not know.
+bool has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-         __builtin_cpu_supports("f16c") != 0;
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && has_f16c();
 }
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&

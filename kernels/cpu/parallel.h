@@ -11,7 +11,7 @@
 #include "base/host_memory.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/meanwhile.h"
-#if defined(__SANITIZE_THREAD__)
+#ifdef LONGHAUL_SANITIZES_THREADS
 #include <atomic>
 #endif
 
@@ -22,7 +22,7 @@ namespace parallel_detail {
 // and read after says the same.
 class Fence {
  public:
-#if defined(__SANITIZE_THREAD__)
+#ifdef LONGHAUL_SANITIZES_THREADS
   void release() { edge_.fetch_add(1, std::memory_order_acq_rel); }
   void acquire() { edge_.fetch_add(1, std::memory_order_acq_rel); }
 

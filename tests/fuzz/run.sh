@@ -1,46 +1,35 @@
 #!/bin/sh
-# Builds every fuzz target with clang and runs each for SECONDS, two at a time. Fails on any finding
-# and keeps the input that caused it. Usage: tests/fuzz/run.sh SECONDS [BUILD_FOLDER]
-# Set CLANGXX to choose the compiler, JOBS for how many compile at a time.
+# Builds every fuzz target (CMake's preset "dev") and runs each for SECONDS, two at a time. Fails on any
+# finding and keeps the input that caused it. Usage: tests/fuzz/run.sh SECONDS
 set -eu
-seconds=${1:?"usage: $0 SECONDS [BUILD_FOLDER]"}
+seconds=${1:?"usage: $0 SECONDS"}
 source=$(cd "$(dirname "$0")/../.." && pwd)
-build=${2:-$source/build-fuzz}
-compiler=${CLANGXX:-$(command -v clang++-14 || command -v clang++ || true)}
-if [ -z "$compiler" ]; then
-  echo "$0: no clang++ found; install clang and libclang-rt, or set CLANGXX" >&2
-  exit 2
-fi
+build=$source/build/dev
+results=$source/build/fuzz
+mkdir -p "$results"
 
-cmake -S "$source" -B "$build" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -gline-tables-only" \
-  -DLONGHAUL_FUZZ=ON -DLONGHAUL_SANITIZE=address,undefined \
-  -DLONGHAUL_CUDA=OFF -DLONGHAUL_MPI=OFF -DLONGHAUL_HDF5=OFF -DLONGHAUL_ONEDNN=OFF > "$build.cmake.log" 2>&1 || {
-  cat "$build.cmake.log" >&2
-  exit 2
-}
-cmake --build "$build" --target fuzz_targets -j "${JOBS:-2}" > "$build.build.log" 2>&1 || {
-  tail -50 "$build.build.log" >&2
+(cd "$source" && cmake --preset dev && cmake --build --preset dev --target fuzz_targets -j "$(nproc)") > "$results/build.log" 2>&1 || {
+  tail -50 "$results/build.log" >&2
   exit 2
 }
 
-# Runs one target; leaves its verdict in $build/NAME.verdict. New inputs go to the build folder, the
+# Runs one target; leaves its verdict in $results/NAME.verdict. New inputs go to $results, the
 # seeds in corpus/ are only read.
 fuzz() {
   name=$1
-  mkdir -p "$build/found/$name" "$build/corpus/$name"
+  mkdir -p "$results/found/$name" "$results/corpus/$name"
   status=0
   "$build/tests/fuzz/fuzz_$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
-    -print_final_stats=1 -artifact_prefix="$build/found/$name/" \
-    "$build/corpus/$name" "$source/tests/fuzz/corpus/$name" > "$build/$name.log" 2>&1 || status=$?
-  executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$build/$name.log")
+    -print_final_stats=1 -artifact_prefix="$results/found/$name/" \
+    "$results/corpus/$name" "$source/tests/fuzz/corpus/$name" > "$results/$name.log" 2>&1 || status=$?
+  executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$results/$name.log")
   if [ "$status" -eq 0 ]; then
-    echo "fuzz_$name: ${executions:-no} executions, no finding" > "$build/$name.verdict"
+    echo "fuzz_$name: ${executions:-no} executions, no finding" > "$results/$name.verdict"
   else
-    echo "fuzz_$name: FINDING (status $status), input in $build/found/$name, report in $build/$name.log" \
-      > "$build/$name.verdict"
+    echo "fuzz_$name: FINDING (status $status), input in $results/found/$name, report in $results/$name.log" \
+      > "$results/$name.verdict"
   fi
-  cat "$build/$name.verdict"
+  cat "$results/$name.verdict"
 }
 
 names=$(cd "$build/tests/fuzz" && ls -d fuzz_* | grep -v '\.' | grep -v targets | sed 's/^fuzz_//')
@@ -55,5 +44,5 @@ while [ $# -gt 0 ]; do
   wait
 done
 for name in $names; do
-  if grep -q FINDING "$build/$name.verdict"; then exit 1; fi
+  if grep -q FINDING "$results/$name.verdict"; then exit 1; fi
 done

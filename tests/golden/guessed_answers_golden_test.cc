@@ -230,8 +230,8 @@ Answers answer(const Questions& questions, Replica& replica, const Guessing& gue
   return answers;
 }
 
-// Tokens that are equal: all of them, or those before one that two tokens were as likely for, as
-// far as float32 sums tell. -1 when others differ.
+// Tokens that are equal: all of them, or those before one for which two tokens were as likely, as
+// far as logits tell that are computed in two ways. -1 when others differ.
 std::int64_t count_equal(const std::vector<PickedToken>& want, const std::vector<PickedToken>& got,
                          double tolerance) {
   for (std::size_t i = 0; i < want.size(); ++i) {
@@ -243,7 +243,7 @@ std::int64_t count_equal(const std::vector<PickedToken>& want, const std::vector
 }
 
 double tolerance_of(const Model& model) {
-  return matrix_type(*model.weights) == DType::kF32 ? 1e-4 : 2e-2;
+  return logits_tolerance(matrix_type(*model.weights)).absolute;
 }
 
 // Returns how many tokens are equal.

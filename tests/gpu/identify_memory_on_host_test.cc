@@ -35,12 +35,9 @@ ModelSpec memory_spec() {
 void run_part(IdentifyPart part, TwoWayPass& pass, Communicator& comm, const TrainingShape& shape) {
   const ModelSpec spec = memory_spec();
   Random random(base_seed());
-  std::vector<std::int32_t> tokens;
-  for (std::int64_t i = 0; i < shape.n_tokens; ++i) {
-    tokens.push_back(i < shape.n_tokens / 2
-                         ? static_cast<std::int32_t>(random.integer(0, 49))
-                         : tokens[static_cast<std::size_t>(i - shape.n_tokens / 2)]);
-  }
+  std::vector<std::int32_t> tokens = random_tokens(random, shape.n_tokens / 2, spec.vocab_size);
+  for (std::int64_t i = 0; static_cast<std::int64_t>(tokens.size()) < shape.n_tokens; ++i)
+    tokens.push_back(tokens[static_cast<std::size_t>(i)]);
   if (part == IdentifyPart::kTraining) {
     const std::vector<double> gates(static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads), 0.5);
     pass.run(tokens, shape.n_answer, gates, TwoWayPass::Wants::kGradient);

@@ -81,16 +81,9 @@ ModelSpec toy_spec() {
   return spec;
 }
 
-std::vector<std::int32_t> random_text(std::int64_t n) {
-  Random random(base_seed());
-  std::vector<std::int32_t> text;
-  for (std::int64_t i = 0; i < n; ++i)
-    text.push_back(static_cast<std::int32_t>(random.integer(0, 39)));
-  return text;
-}
-
 TwoWayResult gradient_on(const std::vector<DeviceId>& devices, DType dtype) {
-  const std::vector<std::int32_t> text = random_text(150);
+  Random random(base_seed());
+  const std::vector<std::int32_t> text = random_tokens(random, 150, toy_spec().vocab_size);
   const std::vector<double> gates = {0.9, 0.3, 0.5, 0.1};
   std::mutex mutex;
   TwoWayResult result;
@@ -135,7 +128,8 @@ struct Scores {
 };
 
 Scores scores_on(const std::vector<DeviceId>& devices) {
-  std::vector<std::int32_t> text = random_text(50);
+  Random random(base_seed());
+  std::vector<std::int32_t> text = random_tokens(random, 50, toy_spec().vocab_size);
   std::vector<std::int32_t> twice = text;
   twice.insert(twice.end(), text.begin(), text.end());
   for (std::size_t i = 0; i < 6; ++i) text.push_back(text[20 + i]);

@@ -27,4 +27,7 @@ class Random {
   std::mt19937_64 engine_;
 };
 
+// Uniform in [0, vocab_size).
+std::vector<std::int32_t> random_tokens(Random& random, std::int64_t n, std::int64_t vocab_size);
+
 }  // namespace longhaul::test

@@ -7,11 +7,12 @@ namespace longhaul {
 
 RawRows RawTokens::rows(std::int64_t n_rows) const {
   const float* first = values.data();
+  const std::int64_t to_v = values.empty() ? 0 : head_dim;  // from a null pointer there is no step
   const std::array<std::int64_t, 3> shape = {n_rows, n_kv_heads, head_dim};
   const std::array<std::int64_t, 3> strides = {row_size(), head_size(), 1};
   return {.k = {first, shape, strides},
-          .v = {first + head_dim, shape, strides},
-          .weights = {first + 2 * head_dim, {n_rows, n_kv_heads}, {row_size(), head_size()}}};
+          .v = {first + to_v, shape, strides},
+          .weights = {first + 2 * to_v, {n_rows, n_kv_heads}, {row_size(), head_size()}}};
 }
 
 void RawTokens::append(const RawRows& more, std::int64_t n_last) {

@@ -8,24 +8,31 @@
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
+// The first, and the second, of each pair of groups of kDistance lanes of two rows.
+template <int kDistance>
+struct FirstGroups {
+  static constexpr int of(int lane) {
+    return (lane & kDistance) != 0 ? kWidth + lane - kDistance : lane;
+  }
+};
+template <int kDistance>
+struct SecondGroups {
+  static constexpr int of(int lane) {
+    return (lane & kDistance) != 0 ? kWidth + lane : lane + kDistance;
+  }
+};
+
 // Transposes a square of vectors: halves of rows are exchanged at distance kWidth / 2, then
 // quarters, and so on.
 template <int kDistance>
 LONGHAUL_INLINE void transpose(Vec (&rows)[kWidth]) {
-  Ints low;
-  Ints high;
-  for (int lane = 0; lane < kWidth; ++lane) {
-    const bool second = (lane & kDistance) != 0;
-    low[lane] = second ? kWidth + lane - kDistance : lane;
-    high[lane] = second ? kWidth + lane : lane + kDistance;
-  }
 #pragma GCC unroll 16
   for (int i = 0; i < kWidth; ++i) {
     if ((i & kDistance) != 0) continue;
     const Vec a = rows[i];
     const Vec b = rows[i + kDistance];
-    rows[i] = __builtin_shuffle(a, b, low);
-    rows[i + kDistance] = __builtin_shuffle(a, b, high);
+    rows[i] = picked<FirstGroups<kDistance>>(a, b);
+    rows[i + kDistance] = picked<SecondGroups<kDistance>>(a, b);
   }
   if constexpr (kDistance > 1) transpose<kDistance / 2>(rows);
 }

@@ -7,12 +7,17 @@
 // (tests/unit/kernels/check_isa_symbols.py looks for such symbols).
 #pragma once
 #include <cstdint>
+#include <utility>
 
 #ifndef LONGHAUL_ISA_NAMESPACE  // set by kernels/CMakeLists.txt
 #define LONGHAUL_ISA_NAMESPACE baseline
 #endif
 
+#ifdef LONGHAUL_SHORT_FUNCTIONS  // set by kernels/CMakeLists.txt
+#define LONGHAUL_INLINE inline
+#else
 #define LONGHAUL_INLINE inline __attribute__((always_inline))
+#endif
 
 #if defined(__AVX512F__)
 #include "kernels/cpu/isa/simd_avx512.h"
@@ -71,12 +76,33 @@ LONGHAUL_INLINE Words broadcast_word(const void* p) {
   return word - Words{};
 }
 
+// Lane i of the result is lane Lanes::of(i) of a followed by b. V: Vec, Words or Ints.
+#ifdef __clang__
+template <typename Lanes, int... kLane, typename V>
+LONGHAUL_INLINE V picked(V a, V b, std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(a, b, Lanes::of(kLane)...);
+}
+template <typename Lanes, typename V>
+LONGHAUL_INLINE V picked(V a, V b) {
+  return picked<Lanes>(a, b, std::make_integer_sequence<int, kWidth>());
+}
+#else  // GCC 12 makes more instructions of __builtin_shufflevector
+template <typename Lanes, typename V>
+LONGHAUL_INLINE V picked(V a, V b) {
+  Ints lanes;
+  for (int lane = 0; lane < kWidth; ++lane) lanes[lane] = Lanes::of(lane);
+  return __builtin_shuffle(a, b, lanes);
+}
+#endif
+
 // The lanes at a distance, so that v and this hold each pair once in each half. V: Vec or Ints.
+template <int kDistance>
+struct Exchanged {
+  static constexpr int of(int lane) { return lane ^ kDistance; }
+};
 template <int kDistance, typename V>
 LONGHAUL_INLINE V exchanged(V v) {
-  Ints other;
-  for (int lane = 0; lane < kWidth; ++lane) other[lane] = lane ^ kDistance;
-  return __builtin_shuffle(v, other);
+  return picked<Exchanged<kDistance>>(v, v);
 }
 template <int kDistance = kWidth / 2, typename V>
 LONGHAUL_INLINE auto sum_of(V v) {

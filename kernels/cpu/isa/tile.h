@@ -141,17 +141,19 @@ struct CodeProduct {
 using Int8Product = CodeProduct<4>;
 using Int4Product = CodeProduct<8>;
 
+struct FirstTwoOfFour {
+  static constexpr int of(int lane) { return lane / 2 * 4 % kWidth + lane % 2; }
+};
+
 // n floats -> 16-bit integers for CodeProduct, n / 2 words; `out` may be `x`. n is a multiple of
 // 16; 1 / unit is what the largest magnitude takes to stay within 32767.
 LONGHAUL_INLINE void pack_left(const float* x, std::int64_t n, float inverse_unit, float* out) {
-  Ints evens;  // lanes 0 and 1 of each 4
-  for (int lane = 0; lane < kWidth; ++lane) evens[lane] = lane / 2 * 4 % kWidth + lane % 2;
   for (std::int64_t i = 0; i < n; i += kWidth) {
     const Words values =
         reinterpret_cast<Words>(__builtin_convertvector(round(load(x + i) * inverse_unit), Ints));
     const Words second = reinterpret_cast<Words>(exchanged<2>(reinterpret_cast<Vec>(values)));
     const Words pairs = (values & 0xffffU) | (second << 16);
-    const Words packed = __builtin_shuffle(pairs, evens);
+    const Words packed = picked<FirstTwoOfFour>(pairs, pairs);
     __builtin_memcpy(out + i / 2, &packed, sizeof packed / 2);
   }
 }

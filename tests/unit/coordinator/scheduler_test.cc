@@ -102,10 +102,7 @@ class Harness {
 };
 
 Ids random_ids(test::Random& random, std::int64_t n) {
-  Ids ids;
-  for (std::int64_t i = 0; i < n; ++i)
-    ids.push_back(static_cast<std::int32_t>(random.integer(0, 999)));
-  return ids;
+  return test::random_tokens(random, n, /*vocab_size=*/1000);
 }
 
 std::vector<Job> random_jobs(test::Random& random, std::int64_t n_jobs, std::int64_t& n_requests) {

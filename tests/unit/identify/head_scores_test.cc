@@ -35,21 +35,15 @@ struct AllScores {
   HeadScores repetition;
 };
 
-// A text whose last 6 tokens repeat others; and one that is written twice.
-std::vector<std::int32_t> tokens_of(std::int64_t n) {
-  Random random(base_seed());
-  std::vector<std::int32_t> tokens;
-  for (std::int64_t i = 0; i < n; ++i)
-    tokens.push_back(static_cast<std::int32_t>(random.integer(0, 39)));
-  return tokens;
-}
-
 AllScores on_ranks(const Weights& weights, int n_ranks) {
   std::mutex mutex;
   AllScores scores;
-  std::vector<std::int32_t> text = tokens_of(90);
+  const std::int64_t vocab_size = weights.spec().vocab_size;
+  Random random(base_seed());
+  // A text whose last 6 tokens repeat others; and one that is written twice.
+  std::vector<std::int32_t> text = random_tokens(random, 90, vocab_size);
   for (std::size_t i = 0; i < 6; ++i) text.push_back(text[20 + i]);
-  std::vector<std::int32_t> twice = tokens_of(50);
+  std::vector<std::int32_t> twice = random_tokens(random, 50, vocab_size);
   const std::vector<std::int32_t> once = twice;
   twice.insert(twice.end(), once.begin(), once.end());
   run_in_process(n_ranks, [&](Communicator& comm) {

@@ -1,16 +1,13 @@
 // What each part of identify really takes beside what its formula says: the process' memory, as the
 // system counts it.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
-#include <charconv>
-#include <fstream>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 
 #include "cluster/comm/in_process.h"
+#include "tests/support/process_memory.h"
 #include "tests/support/random.h"
 #include "tools/identify/finder_cost.h"
 #include "tools/identify/head_scores.h"
@@ -19,31 +16,12 @@
 namespace longhaul::test {
 namespace {
 
-// A line of /proc/self/status, such as "VmHWM", in bytes.
-std::int64_t memory_line(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (!line.starts_with(name + ":")) continue;
-    const std::size_t digit = line.find_first_of("0123456789");
-    std::int64_t kib = 0;
-    std::from_chars(line.data() + digit, line.data() + line.size(), kib);
-    return kib * 1024;
-  }
-  return 0;
-}
-
-// The peak (VmHWM) becomes what is resident now; false where the system does not let us.
-bool forget_peak() {
-  std::ofstream refs("/proc/self/clear_refs");
-  refs << "5";
-  refs.flush();
-  return refs.good() && memory_line("VmHWM") - memory_line("VmRSS") < (1 << 20);
-}
+constexpr std::int64_t kVocabSize = 50;
 
 ModelSpec memory_spec(DType dtype, std::int64_t n_layers, std::int64_t n_heads) {
   ModelSpec spec;
   spec.model_type = "llama";
-  spec.vocab_size = 50;
+  spec.vocab_size = kVocabSize;
   spec.n_layers = n_layers;
   spec.d_model = 256;
   spec.d_ff = 640;
@@ -59,23 +37,9 @@ ModelSpec memory_spec(DType dtype, std::int64_t n_layers, std::int64_t n_heads) 
 // A text of `n` tokens whose second half repeats the first one.
 std::vector<std::int32_t> repeated_text(std::int64_t n) {
   Random random(base_seed());
-  std::vector<std::int32_t> tokens;
-  for (std::int64_t i = 0; i < n / 2; ++i)
-    tokens.push_back(static_cast<std::int32_t>(random.integer(0, 49)));
+  std::vector<std::int32_t> tokens = random_tokens(random, n / 2, kVocabSize);
   for (std::int64_t i = 0; i < n / 2; ++i) tokens.push_back(tokens[static_cast<std::size_t>(i)]);
   return tokens;
-}
-
-// What the process takes at most while `run` runs, besides what it held before; nothing where the
-// system does not forget a peak. `warm_up` takes what libraries and threads take the first time.
-std::optional<std::int64_t> peak_of(const std::function<void()>& warm_up,
-                                    const std::function<void()>& run) {
-  warm_up();
-  ::malloc_trim(0);
-  if (!forget_peak()) return std::nullopt;
-  const std::int64_t before = memory_line("VmRSS");
-  run();
-  return memory_line("VmHWM") - before;
 }
 
 struct MemoryCase {
@@ -126,9 +90,6 @@ void run_part(IdentifyPart part, const Weights& weights, const TrainingShape& sh
 }
 
 TEST_P(IdentifyMemory, IsWhatTheFormulaSays) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "skipped: sanitizers keep what is freed";
-#endif
   const auto [dtype, part, n_ranks] = GetParam();
   const bool has_backward = part == IdentifyPart::kTraining;
   const ModelSpec spec =
@@ -150,7 +111,7 @@ TEST_P(IdentifyMemory, IsWhatTheFormulaSays) {
         n_ranks, [&, part = part](Communicator& comm) { run_part(part, weights, of_text, comm); });
   };
   const auto measured_bytes = peak_of([&] { run(some); }, [&] { run(shape); });
-  if (!measured_bytes) GTEST_SKIP() << "skipped: the system does not forget a peak";
+  if (!measured_bytes) GTEST_SKIP() << "skipped: the peak is not known";
   const auto formula = static_cast<double>(n_ranks * bytes_of(part, spec, shape));
   const auto measured = static_cast<double>(*measured_bytes);
   // Tensors of 2 MiB and more are whole huge pages (base/host_memory.h): about one more for each.

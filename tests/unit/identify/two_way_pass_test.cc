@@ -53,9 +53,8 @@ struct Problem {
   explicit Problem(const Toy& toy)
       : weights(Weights::synthetic(spec_of(toy), DType::kF32, base_seed())) {
     Random random(base_seed());
-    for (std::int64_t i = 0; i < toy.n_tokens; ++i)
-      tokens.push_back(static_cast<std::int32_t>(random.integer(0, 49)));
     const ModelSpec& spec = weights.spec();
+    tokens = random_tokens(random, toy.n_tokens, spec.vocab_size);
     for (std::int64_t i = 0; i < spec.n_layers * spec.n_kv_heads; ++i)
       gates.push_back(random.uniform(0, 0.9));
   }

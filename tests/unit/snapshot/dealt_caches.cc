@@ -44,8 +44,7 @@ DealtCaches::DealtCaches(const DealtSpec& spec, Random& random) : spec_(spec), p
   model_.n_layers = spec.n_layers;
   model_.n_kv_heads = spec.n_kv_heads;
   model_.head_dim = spec.shape.head_dim;
-  for (std::int64_t i = 0; i < spec.n_tokens; ++i)
-    tokens_.push_back(static_cast<std::int32_t>(random.integer(0, 99999)));
+  tokens_ = random_tokens(random, spec.n_tokens, /*vocab_size=*/100'000);
   facts_ = {{"model_id", "made up"}, {"content_id", fmt::format("{:016x}", random.engine()())}};
   const std::int64_t block_size = spec.shape.block_size;
   for (std::int64_t i = 0; i < spec.n_layers * spec.n_kv_heads; ++i) {

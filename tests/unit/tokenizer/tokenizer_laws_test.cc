@@ -144,7 +144,7 @@ TEST(TokenizerLaw, MovesKeepATokenizerWhole) {
 // What grows with the square of the length would take hours; shorter under sanitizers, where a
 // minute would go into what they find in the first thousand bytes.
 TEST(TokenizerLaw, LongRunsAreNoBurden) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef LONGHAUL_SANITIZES_ADDRESS
   constexpr std::size_t kLength = 200'000;
 #else
   constexpr std::size_t kLength = 1'000'000;

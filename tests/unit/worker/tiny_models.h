@@ -33,15 +33,6 @@ inline std::shared_ptr<const Weights> tiny_weights(const ModelSpec& spec = tiny_
   return std::make_shared<const Weights>(Weights::synthetic(spec, dtype, seed));
 }
 
-inline std::vector<std::int32_t> random_tokens(Random& random, std::int64_t n,
-                                               std::int64_t vocab_size) {
-  std::vector<std::int32_t> tokens;
-  for (std::int64_t i = 0; i < n; ++i) {
-    tokens.push_back(static_cast<std::int32_t>(random.integer(0, vocab_size - 1)));
-  }
-  return tokens;
-}
-
 // The result of a step that must succeed; its message is thrown otherwise.
 inline StepDone done(StepResult result) {
   if (const auto* failed = std::get_if<StepFailed>(&result)) {
