@@ -48,8 +48,10 @@ struct KeyScores {
   std::int64_t n_queries = 0;
   std::int64_t gqa_group = 0;
   std::int64_t n_keys = 0;
-  // [n_queries, gqa_group, n_keys]; -inf where a key is not seen. On CPUs.
-  std::vector<float> scores = {};
+  // [n_queries * gqa_group, n_keys]; -inf where a key is not seen. On CPUs; memory that goes back
+  // to the system at once, for a text's scores grow chunk by chunk and would leave holes in the
+  // heap.
+  Tensor<float, 2> scores = {};
   std::vector<ExpSum> sums = {};  // [n_queries, gqa_group], of these keys
 };
 // Throws kInvalidArgument for shapes that do not fit, kUnsupported for what a GPU cannot read.

@@ -3,25 +3,19 @@
 // 2406.10774, section 3.3). No key of the page has a larger product with the query. The same bits
 // on every device and for any number of threads: products are summed along head_dim in order.
 //
-// Pages lie in tiles of kBoundPages, side by side, so that a vector holds one channel of several:
-//   [head_dim][smallest, largest][kBoundPages]
-// and of a channel a query reads one of the two rows: which one, its sign says.
+// Bounds lie in tiles (base/bound_tile.h). Of a channel a query reads one of the two rows: which
+// one, its sign says.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "base/bound_tile.h"
 #include "base/device/device.h"
 #include "base/ids.h"
 #include "kernels/kv_block.h"
 
 namespace longhaul {
-
-inline constexpr std::int64_t kBoundPages = 16;  // of a tile
-
-constexpr std::size_t bound_tile_floats(std::int64_t head_dim) {
-  return static_cast<std::size_t>(2 * head_dim * kBoundPages);
-}
 
 // Keys of one page: those in these slots of a block. `is_new`: the page in this lane of the tile
 // had no keys before.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/bound_tile.h"
 #include "base/device/gpu_memory.h"
 #include "base/device/table_memory.h"
 #include "base/fp8_format.h"
@@ -9,48 +10,15 @@
 #include "base/int8_format.h"
 #include "model/heads/attention_sums.h"
 #include "model/heads/cache_method.h"
-#include "model/heads/select_tokens.h"
+#include "model/heads/choice_bytes.h"
+#include "partition/choice_memory.h"
+#include "partition/value_bytes.h"
 #include "partition/weight_bytes.h"
 
 namespace longhaul {
 namespace {
 
-constexpr std::int64_t kActivationBytes = 4;  // activations, queries and partial sums are f32
-constexpr std::int64_t kFfnTileRows = 512;    // the FFN works through a chunk in tiles of rows
-
-// Blocks that chosen tokens are gathered in, while those that they come from are still there: once
-// for a document, or for each request beside its document.
-struct Gathered {
-  std::int64_t n_times = 0;
-  std::int64_t most_blocks = 0;  // each time
-  // Where no more than so many blocks are there to choose from.
-  std::int64_t of(std::int64_t n_blocks) const { return n_times * std::min(n_blocks, most_blocks); }
-};
-Gathered gathered_blocks(const HeadPolicy& policy, const Workload& workload) {
-  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
-  if (keep == nullptr) return {};
-  const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
-  return {.n_times = keep->when == KeepWhen::kAfterDocument ? 1 : workload.n_sequences,
-          .most_blocks = ceil_div(budget_of(*keep, n_tokens), workload.block_size)};
-}
-
-// Beside each block of a head that sums up attention: its sums, and those that forks have of their
-// own.
-std::int64_t sum_bytes(const HeadPolicy& policy, const Workload& workload) {
-  constexpr std::int64_t kSumBytes = 8;
-  const std::int64_t n_copies = sums_in_forks(policy) ? 1 + workload.n_sequences : 1;
-  return n_copies * sums_of_a_slot(policy) * room_for_sums(workload.block_size) * kSumBytes;
-}
-
-// Beside each block of a head that chooses pages: their bounds (worker/kv/page_bounds.h), a
-// smallest and a largest value of each channel.
-std::int64_t bound_bytes(const HeadPolicy& policy, const ModelSpec& spec,
-                         const Workload& workload) {
-  const auto* choose = std::get_if<ReadTopPages>(&policy.choose);
-  if (choose == nullptr) return 0;
-  constexpr std::int64_t kBoundBytes = 4;
-  return workload.block_size / choose->page_tokens * 2 * spec.head_dim * kBoundBytes;
-}
+constexpr std::int64_t kFfnTileRows = 512;  // the FFN works through a chunk in tiles of rows
 
 // What a GPU takes to score the keys of a head that chooses by attention (kernels/key_scores.h), a
 // head at a time.
@@ -70,11 +38,11 @@ KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
       if (keep == nullptr) continue;
       if (const auto* last = std::get_if<ObserveLast>(&keep->observe)) {
         n_queries = std::max(n_queries, last->n_queries);
-        key_bytes = std::max(key_bytes, spec.gqa_group() * 4);
+        key_bytes = std::max(key_bytes, spec.gqa_group() * kFloatBytes);
       } else {
         n_queries = std::max(n_queries, kMostQueriesScored);
-        key_bytes = std::max<std::int64_t>(key_bytes, 8);
-        sum_bytes = 8;
+        key_bytes = std::max(key_bytes, kAttentionSumBytes);
+        sum_bytes = kAttentionSumBytes;
       }
     }
   }
@@ -85,7 +53,8 @@ KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
   const std::int64_t of_parts =
       (std::min(kMostKeyScoreParts, n_tiles) + 1) * n_rows * kKeyScoreSumBytes;
   // A row's query, the largest and the sum of its scores; a query's position and first key.
-  const std::int64_t of_rows = n_rows * (spec.head_dim * kActivationBytes + 12) + n_queries * 16;
+  const std::int64_t of_rows = n_rows * ((spec.head_dim + 1) * kFloatBytes + kAttentionSumBytes) +
+                               n_queries * 2 * kPositionBytes;
   return {.scratch = std::max(of_parts, n_tokens * key_bytes),
           .description = of_rows + n_tiles * kKeyScoreTileBytes + n_tokens * sum_bytes};
 }
@@ -94,16 +63,12 @@ KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
 struct PagesChosen {
   std::int64_t bounds = 0;  // of a layer's query heads with all pages
   std::int64_t states = 0;  // partial ones of query heads, which attend apart
-  // Tiles of bounds, pages that are read, and pages that get keys, those of a head at a time.
+  // Of a layer, tiles of bounds and pages that are read; pages that get keys, of a head at a time.
   std::int64_t description = 0;
 };
 PagesChosen page_choice_bytes(const HeadTable& heads, const ModelSpec& spec,
                               const Workload& workload) {
   constexpr std::int64_t kPointerBytes = 8;
-  constexpr std::int64_t kPageBytes = 48;
-  constexpr std::int64_t kItemBytes = 512;  // an item of attention, its task and its positions
-  constexpr std::int64_t kBlockBytes = 32;
-  constexpr std::int64_t kPagesOfTile = 16;
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
   const std::int64_t n_rows = workload.decode_rows() * spec.n_heads;
   PagesChosen most;
@@ -111,15 +76,20 @@ PagesChosen page_choice_bytes(const HeadTable& heads, const ModelSpec& spec,
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
       const auto* choose = std::get_if<ReadTopPages>(&heads.at(layer, kv_head).choose);
       if (choose == nullptr) continue;
-      const std::int64_t n_pages = ceil_div(n_tokens, choose->page_tokens) + kPagesOfTile;
+      const std::int64_t n_pages = ceil_div(n_tokens, choose->page_tokens) + kBoundPages;
       const std::int64_t n_ranges =
           std::min(kMostKeyRanges, 1 + choose->n_pages() * workload.block_size / kMinKeysOfRange);
-      const std::int64_t of_row = kItemBytes + choose->n_pages() * kBlockBytes +
-                                  ceil_div(n_pages, kPagesOfTile) * kPointerBytes;
-      most.bounds = std::max(most.bounds, n_rows * n_pages * kActivationBytes);
-      most.states = std::max(
-          most.states, n_rows * n_ranges * kRowsOfRange * (spec.head_dim + 2) * kActivationBytes);
-      most.description = std::max(most.description, n_rows * of_row + n_pages * kPageBytes);
+      const std::int64_t of_row = kAttentionItemBytes + kPositionBytes + kAttentionSplitBytes +
+                                  n_ranges * (kAttentionTaskBytes + kAttentionMemberBytes) +
+                                  choose->n_pages() * kBlockRefBytes;
+      const std::int64_t of_group =
+          kPageGroupBytes + ceil_div(n_pages, kBoundPages) * kPointerBytes;
+      most.bounds = std::max(most.bounds, n_rows * n_pages * kFloatBytes);
+      most.states = std::max(most.states,
+                             n_rows * n_ranges * kRowsOfRange * (spec.head_dim + 2) * kFloatBytes);
+      most.description =
+          std::max(most.description, n_rows * of_row + n_rows / spec.gqa_group() * of_group +
+                                         n_pages * kWidenedPageBytes);
     }
   }
   return most;
@@ -130,13 +100,12 @@ PagesChosen page_choice_bytes(const HeadTable& heads, const ModelSpec& spec,
 std::int64_t leaving_bytes(const HeadTable& heads, const ModelSpec& spec,
                            const Workload& workload) {
   if (!leaves_rest(heads)) return 0;
-  constexpr std::int64_t kItemBytes = 256;
-  constexpr std::int64_t kBlockBytes = 32;
   const std::int64_t of_sequences =
-      (1 + workload.decode_rows()) * (kItemBytes + 2 * spec.head_dim * 8 + 8 + 2 * kBlockBytes);
+      (1 + workload.decode_rows()) *
+      (kCompensateItemBytes + gone_bytes(spec) + kPositionBytes + 2 * kBlockRefBytes);
   const std::int64_t of_chunk =
-      workload.chunk_len * 8 +
-      (ceil_div(workload.chunk_len, workload.block_size) + 1) * kBlockBytes;
+      workload.chunk_len * kPositionBytes +
+      (ceil_div(workload.chunk_len, workload.block_size) + 1) * kBlockRefBytes;
   return spec.n_kv_heads * (of_sequences + of_chunk);
 }
 
@@ -150,7 +119,7 @@ std::int64_t open_bytes_of_head(const KvFormat& kv, const Workload& workload) {
 // projected, twice as many as a window needs, of all heads of a layer, on every rank of its ring.
 std::int64_t merge_state_bytes(const ModelSpec& spec, const Workload& workload, Extent layers) {
   if (!spec.token_merging) return 0;
-  const std::int64_t row_bytes = spec.n_kv_heads * (2 * spec.head_dim + 1) * kActivationBytes;
+  const std::int64_t row_bytes = spec.n_kv_heads * (2 * spec.head_dim + 1) * kFloatBytes;
   return (workload.n_sequences + 1) * layers.size() * 2 * (spec.token_merging->window - 1) *
          row_bytes;
 }
@@ -158,23 +127,25 @@ std::int64_t merge_state_bytes(const ModelSpec& spec, const Workload& workload, 
 void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec,
                      const Workload& workload, IndexedVector<Rank, RankBytes>& bytes) {
   const std::int64_t block_bytes = plan.kv.block_bytes();
-  const std::int64_t open_bytes = open_bytes_of_head(plan.kv, workload);
   for (const LayerId layer : stage.layer_ids()) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
       const Home& home = stage.home_of(layer, kv_head);
       const KeyWindow kept = plan.heads.window(layer, kv_head);
+      const HeadPolicy& policy = plan.heads.at(layer, kv_head);
+      const std::int64_t beside_head =
+          open_bytes_of_head(plan.kv, workload) + bytes_beside_head(policy, spec, workload);
       if (!kept.is_unlimited()) {
         bytes[home.shares.front().rank].kv_streaming +=
-            windowed_blocks(kept, workload) * block_bytes + open_bytes;
+            windowed_blocks(kept, workload) * block_bytes + beside_head;
         continue;
       }
       const auto blocks = retrieval_blocks(home, workload);
-      const HeadPolicy& policy = plan.heads.at(layer, kv_head);
       const Gathered gathered = gathered_blocks(policy, workload);
-      const std::int64_t beside = bound_bytes(policy, spec, workload) + sum_bytes(policy, workload);
+      const std::int64_t of_block = block_bytes + bytes_beside_block(policy, spec, workload);
+      const std::int64_t of_gathered = block_bytes + bytes_beside_gathered(policy, workload);
       for (std::size_t i = 0; i < blocks.size(); ++i) {
         bytes[home.shares[i].rank].kv_retrieval +=
-            (blocks[i] + gathered.of(blocks[i])) * block_bytes + blocks[i] * beside + open_bytes;
+            blocks[i] * of_block + gathered.of(blocks[i]) * of_gathered + beside_head;
       }
     }
   }
@@ -184,22 +155,24 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
 
 std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
                              const Workload& workload, Extent layers, std::int64_t n_bytes) {
-  std::int64_t beside = 0;
+  const KvFormat kv = workload.kv(spec);
+  std::int64_t beside = 0;        // a block, gathered or not
+  std::int64_t beside_heads = 0;  // whatever blocks they have
   std::int64_t most_gathered = 0;
   std::int64_t n_times = 0;
   for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
-      if (!heads.window(LayerId{layer}, kv_head).is_unlimited()) continue;
       const HeadPolicy& policy = heads.at(LayerId{layer}, kv_head);
-      beside = std::max(beside, bound_bytes(policy, spec, workload) + sum_bytes(policy, workload));
+      beside_heads += open_bytes_of_head(kv, workload) + bytes_beside_head(policy, spec, workload);
+      if (!heads.window(LayerId{layer}, kv_head).is_unlimited()) continue;
+      beside = std::max({beside, bytes_beside_block(policy, spec, workload),
+                         bytes_beside_gathered(policy, workload)});
       const Gathered gathered = gathered_blocks(policy, workload);
       most_gathered += gathered.n_times * gathered.most_blocks;
       n_times = std::max(n_times, gathered.n_times);
     }
   }
-  const KvFormat kv = workload.kv(spec);
-  const std::int64_t left =
-      n_bytes - layers.size() * spec.n_kv_heads * open_bytes_of_head(kv, workload);
+  const std::int64_t left = n_bytes - beside_heads;
   if (left < 0) return -1;
   const std::int64_t room = left / (kv.block_bytes() + beside);
   // Each head on each rank gathers at most what it has there.
@@ -248,8 +221,8 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
   const std::int64_t per_token = 3 * spec.d_model + 2 * q_values +
                                  2 * spec.n_kv_heads * spec.head_dim + 2 * spec.n_heads +
                                  spec.head_dim + 2;
-  std::int64_t bytes = n_tokens * per_token * kActivationBytes;
-  bytes += 2 * std::min(n_tokens, kFfnTileRows) * spec.d_ff * kActivationBytes;  // gate and up
+  std::int64_t bytes = n_tokens * per_token * kFloatBytes;
+  bytes += 2 * std::min(n_tokens, kFfnTileRows) * spec.d_ff * kFloatBytes;  // gate and up
   bytes += n_tokens * std::max(spec.d_model, q_values) * 2;  // inputs rounded to bf16 or int8
   const DType weights = workload.weights(spec);
   if (is_integer(weights)) {
@@ -264,12 +237,12 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
   if (weights == DType::kF8E4m3) {
     // Inputs in floats, in the order of the codes, from the beginning of a block to whole chunks.
     constexpr std::int64_t kMostFilledUp = Fp8Layout{}.block_in + kFp8Chunk;
-    bytes += n_tokens * (std::max(spec.d_model, q_values) + kMostFilledUp) * kActivationBytes +
-             std::min(n_tokens, kFfnTileRows) * (spec.d_ff + kMostFilledUp) * kActivationBytes;
+    bytes += n_tokens * (std::max(spec.d_model, q_values) + kMostFilledUp) * kFloatBytes +
+             std::min(n_tokens, kFfnTileRows) * (spec.d_ff + kMostFilledUp) * kFloatBytes;
   }
   bytes += merge_state_bytes(spec, workload, stage.layers);
   if (stage.layers.end == spec.n_layers) {
-    bytes += workload.decode_rows() * spec.vocab_size * kActivationBytes;  // logits
+    bytes += workload.decode_rows() * spec.vocab_size * kFloatBytes;  // logits
   }
   // The layer's new blocks of all heads; of windowed heads, what comes for two slabs and a home,
   // and the same for others; a home sends the sink to all.
@@ -290,7 +263,7 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const He
                            const Workload& workload) {
   if (rank.device == Device::kCpu) return 0;
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
-  const std::int64_t state_bytes = (spec.head_dim + 2) * kActivationBytes;
+  const std::int64_t state_bytes = (spec.head_dim + 2) * kFloatBytes;
   // Prefill on Hopper: keys and values as bf16, and ranges of two slabs' tiles. Other chips need
   // less.
   const std::int64_t keys =
@@ -308,7 +281,6 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const He
   const PagesChosen pages = page_choice_bytes(heads, spec, workload);
   const std::int64_t scratch =
       std::max({prefill, decode + pages.states, scoring.scratch, pages.bounds}) / 4 * 5;
-  constexpr std::int64_t kBlockRefBytes = 32;
   const std::int64_t n_blocks =
       workload.document_blocks() + workload.n_sequences * workload.tail_blocks();
   const std::int64_t description = n_blocks * spec.n_kv_heads * kBlockRefBytes;
@@ -324,6 +296,12 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const He
   return scratch + kNUploadStages * stage + step + tables + kProductWorkspaceBytes;
 }
 
+std::int64_t working_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
+                           const Workload& workload, const StageSize& stage) {
+  if (rank.device != Device::kCpu) return scratch_bytes(rank, spec, heads, workload);
+  return choice_bytes(heads, spec, workload, stage.layers, stage.n_ranks);
+}
+
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
                                const StageSize& stage, std::int64_t largest_share) {
   if (stage.n_ranks == 1 || stage.max_all_heads == 0) return 0;
@@ -331,13 +309,13 @@ std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
   const std::int64_t keys = blocks * stage.max_all_heads * workload.kv(spec).block_bytes();
   const std::int64_t n_tokens = std::min(workload.chunk_len, blocks * workload.block_size);
   // q, o, m, l of every query head that belongs to such a KV head.
-  const std::int64_t queries = n_tokens * stage.max_all_heads * spec.gqa_group() *
-                               (2 * spec.head_dim + 2) * kActivationBytes;
+  const std::int64_t queries =
+      n_tokens * stage.max_all_heads * spec.gqa_group() * (2 * spec.head_dim + 2) * kFloatBytes;
   // Two trains that visit and one of the own history; two cars of queries, each here and arriving.
   // Of merged tokens, K and V as floats: those of the own rows, and twice those that come home.
   const std::int64_t merged = spec.token_merging
                                   ? (n_tokens + 2 * workload.chunk_len) * stage.max_all_heads * 2 *
-                                        spec.head_dim * kActivationBytes
+                                        spec.head_dim * kFloatBytes
                                   : 0;
   return 3 * keys + 2 * queries + merged;
 }
@@ -379,8 +357,9 @@ IndexedVector<Rank, RankBytes> memory_of(const Plan& plan, const ModelSpec& spec
       for (const RingPos i : stage.ring.ids()) {
         RankBytes& rank = bytes[stage.ring[i]];
         rank.weights += size.weights;
-        rank.activations += activation_bytes(spec, workload, size, i, stage.token_share[i]) +
-                            scratch_bytes(cluster.rank(stage.ring[i]), spec, plan.heads, workload);
+        rank.activations +=
+            activation_bytes(spec, workload, size, i, stage.token_share[i]) +
+            working_bytes(cluster.rank(stage.ring[i]), spec, plan.heads, workload, size);
         rank.ring_buffers += ring_buffers;
       }
       add_cache_bytes(stage, plan, spec, workload, bytes);

@@ -20,7 +20,8 @@ struct RankBytes {
   std::int64_t weights = 0;
   std::int64_t kv_retrieval = 0;  // blocks of heads that keep everything
   std::int64_t kv_streaming = 0;  // blocks of heads that keep a window
-  // Of a chunk's own tokens, with their blocks before they go home; and a GPU's scratch memory.
+  // Of a chunk's own tokens, with their blocks before they go home; a GPU's scratch memory, or what
+  // a CPU takes while heads choose.
   std::int64_t activations = 0;
   std::int64_t ring_buffers = 0;  // visiting blocks and queries (one moves while one is used)
   std::int64_t headroom = 0;
@@ -66,6 +67,10 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
 // work. What libraries load (code, contexts) is not counted: headroom is there for it.
 std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
                            const Workload& workload);
+// What a rank of the stage takes besides: of a GPU scratch_bytes; of a CPU what its heads choose
+// with (partition/choice_memory.h).
+std::int64_t working_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
+                           const Workload& workload, const StageSize& stage);
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
                                const StageSize& stage, std::int64_t largest_share);
 

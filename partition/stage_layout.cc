@@ -120,7 +120,7 @@ IndexedVector<RingPos, std::int64_t> StagePlanner::room(const StageLayout& stage
     const std::int64_t fixed =
         size.weights + ring_buffers +
         activation_bytes(spec, workload, size, i, stage.token_share[i]) +
-        scratch_bytes(request_.cluster.rank(stage.ring[i]), spec, request_.heads, workload);
+        working_bytes(request_.cluster.rank(stage.ring[i]), spec, request_.heads, workload, size);
     const std::int64_t left = request_.cluster.usable_bytes(stage.ring[i]) - fixed;
     room[i] = left < 0 ? -1 : room_for_blocks(request_.heads, spec, workload, layers, left);
   }

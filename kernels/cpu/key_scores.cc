@@ -123,7 +123,7 @@ void score_keys(KeyScores& out) {
     n_keys += block.n_tokens;
   }
   const std::int64_t n_rows = out.n_queries * out.gqa_group;
-  out.scores.resize(static_cast<std::size_t>(n_rows * out.n_keys));
+  out.scores = Tensor<float, 2>({n_rows, out.n_keys});
   const std::vector<float> rows = scaled_rows(args);
   parallel_for(static_cast<std::int64_t>(args.blocks.size()), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
@@ -131,9 +131,7 @@ void score_keys(KeyScores& out) {
   });
   parallel_for(n_rows, [&](std::int64_t row) {
     out.sums[static_cast<std::size_t>(row)] =
-        sum_of(std::span(out.scores)
-                   .subspan(static_cast<std::size_t>(row * out.n_keys),
-                            static_cast<std::size_t>(out.n_keys)));
+        sum_of({out.scores.data() + row * out.n_keys, static_cast<std::size_t>(out.n_keys)});
   });
 }
 

@@ -116,18 +116,12 @@ void attention_anywhere(Stream& stream, const AttentionArgs& args, AttentionKern
   const std::byte* base = stream.upload(parcel.bytes());
   std::byte* partials =
       stream.scratch(static_cast<std::size_t>(schedule.n_partial_floats) * sizeof(float));
-  AttentionWork work = {.items = part<AttentionItemRef>(base, items_at),
-                        .tasks = nullptr,
-                        .members = part<AttentionMember>(base, members_at),
-                        .positions = part<std::int64_t>(base, positions_at),
-                        .blocks = part<KvBlockRef>(base, blocks_at),
-                        .partials = reinterpret_cast<float*>(partials),
-                        .n_tasks = 0,
-                        .block_size = args.shape.block_size,
-                        .head_dim = args.shape.head_dim,
-                        .k = k_part(args.shape),
-                        .v = v_part(args.shape),
-                        .sm_scale = args.sm_scale};
+  AttentionWork work = work_of(args);
+  work.items = part<AttentionItemRef>(base, items_at);
+  work.members = part<AttentionMember>(base, members_at);
+  work.positions = part<std::int64_t>(base, positions_at);
+  work.blocks = part<KvBlockRef>(base, blocks_at);
+  work.partials = reinterpret_cast<float*>(partials);
   for (const AttentionPath path : kAttentionPaths) {
     const auto p = static_cast<std::size_t>(path);
     work.tasks = part<AttentionTask>(base, tasks_at[p]);
@@ -158,20 +152,15 @@ void attention_by_tables(Stream& stream, const AttentionArgs& args, AttentionKer
   const std::byte* base = stream.upload(parcel.bytes());
   std::byte* partials =
       stream.scratch(static_cast<std::size_t>(schedule.n_partial_floats) * sizeof(float));
-  AttentionWork work = {.items = part<AttentionItemRef>(base, items_at),
-                        .tables = part<TableRef>(base, tables_at),
-                        .n_ranges = schedule.n_ranges,
-                        .tasks = part<AttentionTask>(base, wide_decode_at),
-                        .members = part<AttentionMember>(base, members_at),
-                        .positions = part<std::int64_t>(base, positions_at),
-                        .blocks = nullptr,
-                        .partials = reinterpret_cast<float*>(partials),
-                        .n_tasks = with_room_of(schedule.wide_decode),
-                        .block_size = args.shape.block_size,
-                        .head_dim = args.shape.head_dim,
-                        .k = k_part(args.shape),
-                        .v = v_part(args.shape),
-                        .sm_scale = args.sm_scale};
+  AttentionWork work = work_of(args);
+  work.items = part<AttentionItemRef>(base, items_at);
+  work.tables = part<TableRef>(base, tables_at);
+  work.n_ranges = schedule.n_ranges;
+  work.tasks = part<AttentionTask>(base, wide_decode_at);
+  work.members = part<AttentionMember>(base, members_at);
+  work.positions = part<std::int64_t>(base, positions_at);
+  work.partials = reinterpret_cast<float*>(partials);
+  work.n_tasks = with_room_of(schedule.wide_decode);
   if (work.n_tasks > 0) run_path(stream, AttentionPath::kWideDecode, args.shape.k_type, work);
   work.tasks = part<AttentionTask>(base, decode_at);
   work.n_tasks = with_room_of(schedule.decode);

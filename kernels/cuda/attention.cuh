@@ -1,10 +1,21 @@
 // What the attention kernels share.
 #pragma once
+#include "kernels/attention.h"
 #include "kernels/cuda/attention_work.h"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/kv_words.cuh"
 #include "kernels/cuda/softmax_state.cuh"
 
 namespace longhaul::cuda {
+
+// What all work on these blocks has in common; the rest is empty.
+inline AttentionWork work_of(const AttentionArgs& args) {
+  return {.block_size = args.shape.block_size,
+          .head_dim = args.shape.head_dim,
+          .k = k_part(args.shape),
+          .v = v_part(args.shape),
+          .sm_scale = args.sm_scale};
+}
 
 // The tasks of one path.
 void attention_simt(Stream& stream, const AttentionWork& work);

@@ -2,8 +2,7 @@
 // of one head; the heads of a group, which share keys, lie side by side in a tile.
 //
 //   outputs_kernel   a tile of rows against all keys that it sees: o, and of each row the log of
-//   its
-//                    softmax' denominator and sum(o d_o)
+//                    its softmax' denominator, and sum(o d_o)
 //   keys_kernel      a tile of keys against all rows that see it: d_k and d_v. What sinks get comes
 //                    from the whole text: such tiles are cut into runs of queries, whose shares
 //                    add_kernel adds in their order. So there are no atomics, and every sum has one
@@ -97,6 +96,23 @@ struct KeyTiles {
   }
 };
 
+// The rows of a thread block: blockIdx.x counts tiles of them, blockIdx.y KV heads.
+struct RowTile {
+  std::int64_t kv_head;
+  std::int64_t first_row;
+  int n_rows;
+
+  __device__ explicit RowTile(const BackwardWork& work)
+      : kv_head(blockIdx.y), first_row(static_cast<std::int64_t>(blockIdx.x) * kBackwardTile) {
+    const std::int64_t n_left = work.n_queries * work.gqa_group - first_row;
+    n_rows = static_cast<int>(n_left < kBackwardTile ? n_left : kBackwardTile);
+  }
+  __device__ KeyTiles keys(const BackwardWork& work) const {
+    return {work.seen[first_row / work.gqa_group],
+            work.seen[(first_row + n_rows - 1) / work.gqa_group]};
+  }
+};
+
 // Two rows of a thread.
 struct Rows {
   Seen seen[2];
@@ -186,14 +202,10 @@ __global__ void __launch_bounds__(kBackwardThreads) outputs_kernel(BackwardWork 
   float* k = q + kFloats;
   float* v = k + kFloats;
   float* weights = v + kFloats;
-  const std::int64_t kv_head = blockIdx.y;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * kBackwardTile;
-  const std::int64_t n_left = work.n_queries * work.gqa_group - first_row;
-  const int n_rows = static_cast<int>(n_left < kBackwardTile ? n_left : kBackwardTile);
-  load_rows<kDims32>(work, q, work.q, kv_head, first_row, n_rows);
-  const Rows rows = rows_of_thread(work, kv_head, first_row, n_rows);
-  const KeyTiles tiles(work.seen[first_row / work.gqa_group],
-                       work.seen[(first_row + n_rows - 1) / work.gqa_group]);
+  const RowTile row_tile(work);
+  load_rows<kDims32>(work, q, work.q, row_tile.kv_head, row_tile.first_row, row_tile.n_rows);
+  const Rows rows = rows_of_thread(work, row_tile.kv_head, row_tile.first_row, row_tile.n_rows);
+  const KeyTiles tiles = row_tile.keys(work);
   TileSums<kDims32> sums;
   sums.clear();
   Running running = {{-kInfinity, -kInfinity}, {0.0F, 0.0F}};
@@ -206,8 +218,8 @@ __global__ void __launch_bounds__(kBackwardThreads) outputs_kernel(BackwardWork 
   for (std::int64_t tile = 0; tile < tiles.n; ++tile) {
     const std::int64_t first_key = tiles.first_key(tile);
     __syncthreads();  // the tile before has been read
-    load_keys<kDims32>(work, k, work.k, kv_head, first_key, tiles.n_keys(tile));
-    load_keys<kDims32>(work, v, work.v, kv_head, first_key, tiles.n_keys(tile));
+    load_keys<kDims32>(work, k, work.k, row_tile.kv_head, first_key, tiles.n_keys(tile));
+    load_keys<kDims32>(work, v, work.v, row_tile.kv_head, first_key, tiles.n_keys(tile));
     __syncthreads();  // this one is written
     float scores[2][4];
     tile_products<kDims32>(q, k, scores);
@@ -250,15 +262,11 @@ __global__ void __launch_bounds__(kBackwardThreads) queries_kernel(BackwardWork 
   float* v = k + kFloats;
   float* d_s = v + kFloats;
   const TilePlace place = tile_place();
-  const std::int64_t kv_head = blockIdx.y;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * kBackwardTile;
-  const std::int64_t n_left = work.n_queries * work.gqa_group - first_row;
-  const int n_rows = static_cast<int>(n_left < kBackwardTile ? n_left : kBackwardTile);
-  load_rows<kDims32>(work, q, work.q, kv_head, first_row, n_rows);
-  load_rows<kDims32>(work, d_o, work.d_o, kv_head, first_row, n_rows);
-  const Rows rows = rows_of_thread(work, kv_head, first_row, n_rows);
-  const KeyTiles tiles(work.seen[first_row / work.gqa_group],
-                       work.seen[(first_row + n_rows - 1) / work.gqa_group]);
+  const RowTile row_tile(work);
+  load_rows<kDims32>(work, q, work.q, row_tile.kv_head, row_tile.first_row, row_tile.n_rows);
+  load_rows<kDims32>(work, d_o, work.d_o, row_tile.kv_head, row_tile.first_row, row_tile.n_rows);
+  const Rows rows = rows_of_thread(work, row_tile.kv_head, row_tile.first_row, row_tile.n_rows);
+  const KeyTiles tiles = row_tile.keys(work);
   float log_sums[2];
   float products[2];
 #pragma unroll
@@ -271,8 +279,8 @@ __global__ void __launch_bounds__(kBackwardThreads) queries_kernel(BackwardWork 
   for (std::int64_t tile = 0; tile < tiles.n; ++tile) {
     const std::int64_t first_key = tiles.first_key(tile);
     __syncthreads();  // the tile before has been read
-    load_keys<kDims32>(work, k, work.k, kv_head, first_key, tiles.n_keys(tile));
-    load_keys<kDims32>(work, v, work.v, kv_head, first_key, tiles.n_keys(tile));
+    load_keys<kDims32>(work, k, work.k, row_tile.kv_head, first_key, tiles.n_keys(tile));
+    load_keys<kDims32>(work, v, work.v, row_tile.kv_head, first_key, tiles.n_keys(tile));
     __syncthreads();  // this one is written
     float scores[2][4];
     float d_p[2][4];

@@ -303,18 +303,12 @@ void run_pass(Stream& stream, const AttentionArgs& args, const HopperPass& pass)
   std::byte* prepared = counter + kCounterBytes;
   fill_with_zeros(stream, counter, kCounterBytes);
   prepare_keys(stream, args.shape, units, static_cast<std::int64_t>(pass.units.size()), prepared);
-  const AttentionWork work = {.items = part<AttentionItemRef>(base, items_at),
-                              .tasks = nullptr,
-                              .members = part<AttentionMember>(base, members_at),
-                              .positions = part<std::int64_t>(base, positions_at),
-                              .blocks = nullptr,
-                              .partials = reinterpret_cast<float*>(prepared + prepared_bytes),
-                              .n_tasks = static_cast<std::int64_t>(pass.tasks.size()),
-                              .block_size = args.shape.block_size,
-                              .head_dim = args.shape.head_dim,
-                              .k = k_part(args.shape),
-                              .v = v_part(args.shape),
-                              .sm_scale = args.sm_scale};
+  AttentionWork work = work_of(args);
+  work.items = part<AttentionItemRef>(base, items_at);
+  work.members = part<AttentionMember>(base, members_at);
+  work.positions = part<std::int64_t>(base, positions_at);
+  work.partials = reinterpret_cast<float*>(prepared + prepared_bytes);
+  work.n_tasks = static_cast<std::int64_t>(pass.tasks.size());
   const TaskList list = {.tasks = part<HopperTask>(base, tasks_at),
                          .n_tasks = static_cast<std::int32_t>(pass.tasks.size()),
                          .n_taken = reinterpret_cast<std::int32_t*>(counter),

@@ -9,6 +9,8 @@
 
 namespace longhaul::cuda {
 
+static_assert(sizeof(KvBlockRef) == kBlockRefBytes);
+
 // The queries of one (sequence, KV head). Its rows are q_len tokens x gqa_group heads: row r is
 // head r % gqa_group of token r / gqa_group, so that all heads that read the same keys share a
 // tile.
@@ -23,6 +25,7 @@ struct AttentionItemRef {
   std::int64_t recent;
   StateRef state;
 };
+static_assert(sizeof(AttentionItemRef) == kAttentionItemBytes);
 
 // One item of a tile, and where the partial state of its rows goes, in floats: o [kPartialRows or
 // rows of the tile, head_dim], m and l of as many rows. -1: it is merged into the item's state.
@@ -30,6 +33,7 @@ struct AttentionMember {
   std::int64_t partial_at;
   std::int64_t item;
 };
+static_assert(sizeof(AttentionMember) == kAttentionMemberBytes);
 
 // A tile of rows against some blocks: one thread block's work. Row r is row first_row + r %
 // member_rows of member r / member_rows: the rows of one item, or of several that have these blocks
@@ -43,6 +47,7 @@ struct AttentionTask {
   std::int64_t n_blocks;
   std::int64_t partial_offset = 0;  // of its members' partial states: those of its range
 };
+static_assert(sizeof(AttentionTask) == kAttentionTaskBytes);
 
 // The blocks of an item by number (kernels/block_table.h) that its rows may see: in this order,
 // those of numbers [0, n_sink) and, n_hidden behind them, the others.
@@ -84,20 +89,21 @@ struct AttentionSplit {
   std::int32_t n_ranges;
   std::int64_t partial_at;
 };
+static_assert(sizeof(AttentionSplit) == kAttentionSplitBytes);
 constexpr int kMostRanges = kMostKeyRanges;
 
 struct AttentionWork {
-  const AttentionItemRef* items;
+  const AttentionItemRef* items = nullptr;
   // Null, or of each item: then tasks say ranges where others say blocks, and n_ranges thread
   // blocks take one, each a range.
   const TableRef* tables = nullptr;
   std::int64_t n_ranges = 1;
-  const AttentionTask* tasks;
-  const AttentionMember* members;
-  const std::int64_t* positions;
-  const KvBlockRef* blocks;
-  float* partials;
-  std::int64_t n_tasks;
+  const AttentionTask* tasks = nullptr;
+  const AttentionMember* members = nullptr;
+  const std::int64_t* positions = nullptr;
+  const KvBlockRef* blocks = nullptr;
+  float* partials = nullptr;
+  std::int64_t n_tasks = 0;
   std::int64_t block_size;
   std::int64_t head_dim;
   PartRef k;

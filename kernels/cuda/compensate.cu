@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/device/gpu_memory.h"
 #include "base/error.h"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/key_values.cuh"
@@ -33,6 +34,8 @@ struct Item {
   std::int64_t n_in_the_end;
   StateRef state;
 };
+static_assert(sizeof(Item) == kCompensateItemBytes);
+static_assert(sizeof(KvBlockRef) == kBlockRefBytes);
 
 struct CompensateWork {
   const Item* items;

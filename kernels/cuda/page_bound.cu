@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/device/gpu_memory.h"
 #include "base/ids.h"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/key_values.cuh"
@@ -15,6 +16,7 @@ namespace longhaul::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+static_assert(sizeof(WidenBoundsItem) == kWidenedPageBytes);
 constexpr int kTilesOfBlock = kThreads / static_cast<int>(kBoundPages);
 
 // grid.x is the item.
@@ -42,6 +44,7 @@ struct Group {
   std::int64_t n_tiles;
   std::int64_t bounds_at;  // of [n_queries, n_tiles, kBoundPages]
 };
+static_assert(sizeof(Group) == kPageGroupBytes);
 
 // grid.x is kTilesOfBlock tiles of the group grid.y; a thread has one page of them.
 __global__ void bound_products_kernel(const Group* groups, const float* const* tiles,

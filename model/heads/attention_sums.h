@@ -7,6 +7,8 @@
 
 namespace longhaul {
 
+inline constexpr std::int64_t kAttentionSumBytes = sizeof(double);
+
 // Sums for which room is made when n_slots need more than there is: an eighth more, so that tokens
 // that come one by one do not move all sums each time.
 constexpr std::int64_t room_for_sums(std::int64_t n_slots) { return n_slots + n_slots / 8; }

@@ -76,6 +76,7 @@ std::vector<std::int64_t> best(std::span<const double> scores, std::int64_t n) {
                        return of_a != of_b ? of_a > of_b : a < b;
                      });
     order.resize(static_cast<std::size_t>(n));
+    order.shrink_to_fit();  // all heads' choices are there together
   }
   std::sort(order.begin(), order.end());
   return order;
@@ -110,6 +111,7 @@ Kept shared(const std::vector<std::vector<double>>& scores, std::int64_t budget,
   const auto own = static_cast<std::int64_t>(floor * static_cast<double>(budget));
   Kept kept(scores.size());
   std::vector<Candidate> candidates;
+  candidates.reserve(scores.size() * scores.front().size());
   std::int64_t n_left = budget * n_heads;
   for (std::size_t head = 0; head < scores.size(); ++head) {
     for (const std::int64_t token : ranked(scores[head])) {

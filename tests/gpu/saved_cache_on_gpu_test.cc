@@ -120,12 +120,12 @@ TEST_P(SavedOnGpu, FilesHoldWhatTheCpusHold) {
 INSTANTIATE_TEST_SUITE_P(All, SavedOnGpu, testing::ValuesIn(kKvTypes),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
-// Tokens that a method chose lie in runs within blocks; they come back to a GPU as they lay.
-TEST_F(OnGpu, SavedCachesOfChosenTokensComeBack) {
+// A document that was read under a method, and one that was saved and comes back: the same tokens
+// are held, and answers go on alike.
+void expect_saved_comes_back(const CacheMethod& method, std::size_t n_held) {
   const TemporaryFolder folder;
-  const auto config = []() -> WorkerConfig {
+  const auto config = [&]() -> WorkerConfig {
     const HeadRoles roles = HeadRoles::all_retrieval(3, 3);
-    const SnapKvMethod method{{.capacity = 37, .window = 5, .kernel = 3}};
     return {.weights = std::make_shared<const Weights>(
                 Weights::synthetic(tiny_spec(), DType::kF32, 7, kGpu)),
             .device = kGpu,
@@ -160,11 +160,21 @@ TEST_F(OnGpu, SavedCachesOfChosenTokensComeBack) {
   for (const LayerId layer : IdRange<LayerId>(3)) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(3)) {
       const auto held = before.worker().held_positions(kA, layer, kv_head);
-      EXPECT_EQ(held.size(), 37U);
+      EXPECT_EQ(held.size(), n_held);
       EXPECT_EQ(after.worker().held_positions(kA, layer, kv_head), held);
     }
   }
   expect_same_answers(go_on(after), go_on(before), kFloat32);
+}
+
+// Chosen tokens lie in runs within blocks, and come back to a GPU as they lay.
+TEST_F(OnGpu, SavedCachesOfChosenTokensComeBack) {
+  expect_saved_comes_back(SnapKvMethod{{.capacity = 37, .window = 5, .kernel = 3}}, 37);
+}
+
+// Bounds of pages are not in files: a GPU makes them from the keys that came back.
+TEST_F(OnGpu, SavedCachesOfChosenPagesComeBack) {
+  expect_saved_comes_back(QuestMethod{.budget = 24, .page = 8, .dense = 0}, 87);
 }
 
 }  // namespace

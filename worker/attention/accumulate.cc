@@ -5,17 +5,16 @@
 #include <vector>
 
 #include "kernels/key_scores.h"
+#include "model/heads/choice_bytes.h"
 
 namespace longhaul {
 namespace {
 
-// How many of these queries are scored at once: as many as there are floats for the scores of all
-// their heads. The same on every rank, whatever it holds of the keys.
+// How many of these queries are scored at once: the same on every rank, whatever it holds of the
+// keys.
 std::int64_t queries_at_once(const ModelSpec& spec, const ObservedQueries::Rows& rows) {
-  constexpr std::int64_t kMostScores = 1 << 24;  // floats
-  constexpr std::int64_t kFewest = 8;
   const std::int64_t n_keys = rows.positions.empty() ? 1 : rows.positions.back() + 1;
-  return std::clamp(kMostScores / (spec.n_heads * n_keys), kFewest, kMostQueriesScored);
+  return queries_scored_at_once(spec.n_heads, n_keys);
 }
 
 const KeepBudget* budget_that_observes_all(const HeadPolicy& policy) {

@@ -85,6 +85,7 @@ class LayerCompaction {
     if (std::holds_alternative<ObserveAll>(budget.observe)) {
       const std::int64_t n_slots = cache_.head(layer_, kv_head).n_slots();
       std::vector<float> masses;
+      masses.reserve(static_cast<std::size_t>(n_slots));
       for (const double sum : cache_.attention_mass(layer_, kv_head).own(n_slots))
         masses.push_back(static_cast<float>(sum));
       return masses;
@@ -292,6 +293,9 @@ ObservedQueries::Rows gather_rows(const ObservedQueries::Rows& own, const Gather
   std::sort(rows.begin(), rows.end(),
             [](const Row& a, const Row& b) { return a.position < b.position; });
   ObservedQueries::Rows all;
+  std::size_t n_values = 0;
+  for (const auto& bytes : queries) n_values += bytes.size() / sizeof(float);
+  all.q.reserve(n_values);
   for (const Row& row : rows) {
     const std::size_t row_bytes =
         queries[row.rank].size() / (positions[row.rank].size() / sizeof(std::int64_t));

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "kernels/page_bound.h"
+#include "model/heads/choice_bytes.h"
 
 namespace longhaul {
 namespace {
@@ -33,6 +34,10 @@ bool PageChoice::chooses(LayerId layer, KvHeadId kv_head) const {
 }
 
 void PageChoice::begin(LayerId layer) {
+  static_assert(sizeof(Candidate) == kCandidatePageBytes);
+  static_assert(sizeof(Question) + sizeof(std::vector<KvBlockRef>) <= kPageQuestionBytes);
+  static_assert(2 * (sizeof(PageBounds::Page) + sizeof(KvBlockRef)) + sizeof(std::int64_t) ==
+                kReadPageBytes);
   layer_ = layer;
   groups_.clear();
   questions_.clear();

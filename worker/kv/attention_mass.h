@@ -44,7 +44,9 @@ class AttentionMass {
     sums_->pop_back();
   }
   // Of sums that this one has alone or shares.
-  std::size_t bytes() const { return sums_ == nullptr ? 0 : sums_->capacity() * sizeof(double); }
+  std::size_t bytes() const {
+    return sums_ == nullptr ? 0 : sums_->capacity() * static_cast<std::size_t>(kAttentionSumBytes);
+  }
 
  private:
   std::shared_ptr<std::vector<double>> sums_;

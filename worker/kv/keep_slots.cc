@@ -64,6 +64,7 @@ void add_runs(std::span<const SlotPlace> places, std::span<const KvBlockRef> blo
 
 std::vector<TokenPos> HeadCache::positions() const {
   std::vector<TokenPos> positions;
+  positions.reserve(static_cast<std::size_t>(n_slots()));
   if (listed_ != nullptr) positions = *listed_;
   std::size_t n_listed = positions.size();  // of the blocks ahead
   for (const KvBlockRef& block : blocks_) {

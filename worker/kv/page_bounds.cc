@@ -7,10 +7,12 @@
 
 #include "base/device/device_memory.h"
 #include "base/error.h"
+#include "model/heads/choice_bytes.h"
 
 namespace longhaul {
 namespace {
 
+static_assert(sizeof(PageBounds::Page) == kListedPageBytes);
 constexpr auto kTilePages = static_cast<std::size_t>(kBoundPages);
 
 void check_page(const KvBlockShape& shape, std::int64_t page_tokens) {
@@ -23,6 +25,9 @@ void check_page(const KvBlockShape& shape, std::int64_t page_tokens) {
 
 void PageBounds::update(StreamRef stream, const KvBlockShape& shape, std::int64_t page_tokens,
                         std::span<const KvBlockRef> blocks) {
+  static_assert(sizeof(Known) == kPagedBlockBytes);
+  static_assert(sizeof(std::shared_ptr<Tile>) + sizeof(const float*) == kListedTileBytes);
+  static_assert(2 * (sizeof(Widened) + sizeof(WidenBoundsItem)) + sizeof(Page) == kNewPageBytes);
   check_page(shape, page_tokens);
   std::vector<Widened> widened;
   std::size_t block = 0;  // the first one that is not as it was
@@ -80,7 +85,7 @@ void PageBounds::add_keys(const KvBlockRef& block, const Keys& keys,
 void PageBounds::widen(StreamRef stream, const KvBlockShape& shape,
                        std::span<const Widened> widened) {
   if (widened.empty()) return;
-  tile_floats_ = static_cast<std::int64_t>(bound_tile_floats(shape.head_dim));
+  tile_floats_ = bound_tile_floats(shape.head_dim);
   for (std::size_t tile = widened.front().page / kTilePages;
        tile <= widened.back().page / kTilePages && tile < tiles_.size(); ++tile)
     own_tile(stream, tile);

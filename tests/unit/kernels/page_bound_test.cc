@@ -46,7 +46,7 @@ TEST_P(PageBound, IsThatOfDoublePrecision) {
     std::vector<Memory<float>> tiles;
     std::vector<const float*> tile_data;
     for (std::int64_t i = 0; i < n_tiles; ++i) {
-      tiles.emplace_back(stream(), static_cast<std::int64_t>(bound_tile_floats(kPagedDim)), 7.0F);
+      tiles.emplace_back(stream(), bound_tile_floats(kPagedDim), 7.0F);
       tile_data.push_back(tiles.back().data());
     }
     // Every third page in two parts.

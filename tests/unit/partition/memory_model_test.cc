@@ -72,22 +72,22 @@ TEST(MemoryModel, OpenBlocksHaveRoomWhereHeadsArePlaced) {
 }
 
 // Requests that choose for themselves gather beside each other. Together that may be more than the
-// document, which plans once took for the most.
+// document, which plans once took for the most. A block takes 32 KiB, and a list of 64 positions.
 TEST(MemoryModel, EveryRequestGathersWhatItChooses) {
   PlanRequest request = million_tokens(equal_cluster(1, 900 * kGiB));
   request.workload.tail_tokens = 64;
   request.workload.n_sequences = 3;
-  const auto kv_blocks = [&](const HeadPolicy& policy) {
+  const auto kv_bytes = [&](const HeadPolicy& policy) {
     request.heads = HeadTable(request.spec.n_layers, request.spec.n_kv_heads, policy);
     return memory_of(plan_of(request), request.spec, request.cluster, request.workload)[Rank{0}]
-               .kv_retrieval /
-           (256 * KvFormat{KvType::kBf16, KvType::kBf16, 64, 128}.block_bytes());
+        .kv_retrieval;
   };
-  const std::int64_t dense = kv_blocks({});
+  const std::int64_t dense = kv_bytes({});
+  const std::int64_t gathered = 256LL * 10'000 * (64 * 512 + 64 * 8);
   KeepBudget keep{.n_tokens = 640'000, .when = KeepWhen::kAfterDocument};
-  EXPECT_EQ(kv_blocks({.keep = keep}), dense + 10'000);
+  EXPECT_EQ(kv_bytes({.keep = keep}), dense + gathered);
   keep.when = KeepWhen::kAfterPrompt;
-  EXPECT_EQ(kv_blocks({.keep = keep}), dense + 3 * 10'000);
+  EXPECT_EQ(kv_bytes({.keep = keep}), dense + 3 * gathered);
 }
 
 // A double of each token of a head, with room for an eighth more; forks that go on summing up have
@@ -208,6 +208,48 @@ TEST(MemoryModel, GpusNeedMemoryForWhatKeysGetOfAttention) {
   EXPECT_EQ(scratch_bytes(gpu, spec, heads, workload) -
                 scratch_bytes(gpu, spec, dense_heads(spec), workload),
             4 * (description / 2 * 3 - before / 2 * 3));
+}
+
+// 32 query heads choose 256 pages of 16 tokens among 1,048,640 tokens: each an item of attention of
+// 136 bytes, a position, a split of 24, 33 ranges of its pages' blocks, each a task of 40 bytes and
+// a member of 16, and 256 blocks of 32. For each of 8 KV heads 48 bytes and 8 for each tile of 16
+// of 65,540 pages and 16 more; while the prompt is read 48 bytes for each of these pages.
+TEST(MemoryModel, GpusNeedMemoryForPagesThatQueriesChoose) {
+  const ModelSpec spec = llama3_8b();
+  const RankSpec gpu{.host = {}, .device = Device::kCuda};
+  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
+  workload.n_sequences = 1;
+  workload.tail_tokens = 64;
+  HeadTable heads = dense_heads(spec);
+  heads.set(LayerId{3}, KvHeadId{1},
+            {.choose = ReadTopPages{.page_tokens = 16, .budget_tokens = 4096}});
+  const std::int64_t description =
+      32LL * (136 + 8 + 24 + 33 * (40 + 16) + 256 * 32) + 8 * (48 + 4098LL * 8) + 65'556LL * 48;
+  EXPECT_EQ(scratch_bytes(gpu, spec, heads, workload) -
+                scratch_bytes(gpu, spec, dense_heads(spec), workload),
+            4 * (description / 2 * 3));
+}
+
+// A key that stands for what is gone, of 8 heads: for the document's sequence and one that answers
+// 160 bytes, sums of 2 x 128 doubles, a position and two blocks; for a chunk positions, and the
+// blocks of its length and one more.
+TEST(MemoryModel, GpusNeedMemoryForWhatLeavesWindows) {
+  const ModelSpec spec = llama3_8b();
+  const RankSpec gpu{.host = {}, .device = Device::kCuda};
+  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
+  workload.document_tokens = 64;  // of which dense heads have short descriptions
+  workload.n_sequences = 1;
+  workload.tail_tokens = 64;
+  workload.chunk_len = 65'536;
+  const HeadTable streaming(spec.n_layers, spec.n_kv_heads, {.see = SeeSinkRecent{4, 32}});
+  const HeadTable razor(spec.n_layers, spec.n_kv_heads,
+                        {.see = SeeSinkRecent{4, 32}, .rest = Rest::kCompensationKey});
+  const std::int64_t description =
+      8LL * (2 * (160 + 2 * 128 * 8 + 8 + 2 * 32) + 65'536 * 8 + 1025 * 32);
+  const std::int64_t at_least = 1 << 20;  // of a stage
+  EXPECT_EQ(
+      scratch_bytes(gpu, spec, razor, workload) - scratch_bytes(gpu, spec, streaming, workload),
+      4 * (description / 2 * 3 - at_least));
 }
 
 TEST(MemoryModel, RanksWithoutAPartHoldNothing) {

@@ -1,0 +1,178 @@
+#include "partition/choice_memory.h"
+
+#include "base/bound_tile.h"
+#include "model/heads/attention_sums.h"
+#include "model/heads/choice_bytes.h"
+#include "model/heads/select_tokens.h"
+#include "partition/value_bytes.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::int64_t kExpSumBytes = 16;  // of a query's exponentials (kernels/key_scores.h)
+
+std::int64_t tokens_of_text(const Workload& workload) {
+  return workload.document_tokens + workload.tail_tokens;
+}
+
+std::int64_t tile_bytes(const ModelSpec& spec) {
+  return bound_tile_floats(spec.head_dim) * kFloatBytes;
+}
+
+// Of one sequence of this many pages.
+std::int64_t page_list_bytes(std::int64_t n_pages) {
+  return n_pages * kListedPageBytes + ceil_div(n_pages * kListedTileBytes, kBoundPages);
+}
+
+// The heads of a layer that choose.
+struct Choosers {
+  std::int64_t n_last = 0;       // queries that are asked once more
+  std::int64_t n_observing = 0;  // query heads whose attention is summed up
+  std::int64_t kept_apart = 0;   // of each token, of all heads together
+  std::int64_t at_hand = 0;      // of each token, of the head that takes most
+  bool any = false;
+  bool asks_for_classes = false;
+};
+Choosers choosers_in(const HeadTable& heads, LayerId layer, std::int64_t gqa_group) {
+  Choosers all;
+  for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+    const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
+    if (keep == nullptr) continue;
+    all.any = true;
+    all.at_hand = std::max(all.at_hand, kListedTokenBytes);
+    const auto* last = std::get_if<ObserveLast>(&keep->observe);
+    if (last == nullptr) all.n_observing += gqa_group;
+    if (keep->recover) {
+      all.asks_for_classes = true;
+      continue;  // by itself, before the others
+    }
+    // What each token got: on its own rank, as it goes to others, as it comes from all of them, and
+    // in the order of positions, which stays; before that, on its own rank, scores.
+    const std::int64_t row_bytes = (last == nullptr ? 1 : gqa_group) * kFloatBytes;
+    const std::int64_t n_scored = last == nullptr ? 0 : last->n_queries;
+    all.n_last = std::max(all.n_last, n_scored);
+    all.at_hand = std::max(all.at_hand, 3 * kPositionBytes +  // a token's place
+                                            row_bytes * std::max<std::int64_t>(n_scored + 1, 4));
+    all.kept_apart += row_bytes + kTokenNumberBytes + keep->n_choosers * kChosenTokenBytes +
+                      (keep->select == SelectAmong::kLayerShared ? kSharedTokenBytes : 0);
+  }
+  return all;
+}
+
+// While attention is summed up: a chunk's queries, on a ring as each rank has them, as they come
+// and in order; scores, and their sums on the way to all ranks.
+std::int64_t summing_bytes(const Choosers& choosers, const ModelSpec& spec,
+                           const Workload& workload, std::int64_t n_ranks) {
+  if (choosers.n_observing == 0) return 0;
+  const std::int64_t n_copies = n_ranks == 1 ? 1 : 3;
+  const std::int64_t row_bytes = spec.n_heads * spec.head_dim * kFloatBytes + kPositionBytes;
+  const std::int64_t n_keys = tokens_of_text(workload);
+  const std::int64_t n_scored = std::min(kMostQueriesScored, workload.chunk_len);
+  const std::int64_t scores =
+      std::min(n_scored * n_keys, most_scores_of_head(spec.n_heads, n_keys)) * kFloatBytes;
+  const std::int64_t sums = n_scored * (5 + n_ranks) * kExpSumBytes;
+  return n_copies * workload.chunk_len * row_bytes + choosers.n_observing * (scores + sums) +
+         n_keys * kPositionBytes;
+}
+
+// While a layer chooses tokens.
+std::int64_t choosing_bytes(const Choosers& choosers, const Workload& workload) {
+  return tokens_of_text(workload) * (choosers.kept_apart + choosers.at_hand);
+}
+
+// Of the document's sequence and each fork of it: the queries that will be asked.
+std::int64_t observed_bytes(const Choosers& choosers, const ModelSpec& spec,
+                            const Workload& workload) {
+  const std::int64_t row_bytes = spec.n_heads * spec.head_dim * kFloatBytes + kPositionBytes;
+  return (1 + workload.n_sequences) * choosers.n_last * row_bytes;
+}
+
+// While a layer's query heads choose pages: bounds of all pages, and lists of the best ones, those
+// of all ranks where they are several; and, of a head at a time, what new pages hold.
+std::int64_t choosing_pages_bytes(const HeadTable& heads, LayerId layer, const ModelSpec& spec,
+                                  const Workload& workload, std::int64_t n_ranks) {
+  std::int64_t of_queries = 0;
+  std::int64_t of_pages = 0;
+  for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+    const auto* choose = std::get_if<ReadTopPages>(&heads.at(layer, kv_head).choose);
+    if (choose == nullptr) continue;
+    const std::int64_t n_pages =
+        ceil_div(ceil_div(tokens_of_text(workload), choose->page_tokens), kBoundPages) *
+        kBoundPages;
+    const std::int64_t n_read = std::min(n_pages, choose->n_pages());
+    const std::int64_t n_lists = n_ranks == 1 ? 2 : 2 + 2 * n_ranks;
+    of_queries += kPageQuestionBytes + n_pages * kFloatBytes +
+                  n_read * (kReadPageBytes + n_lists * kCandidatePageBytes);
+    of_pages = std::max(of_pages, n_pages * kNewPageBytes);
+  }
+  return workload.decode_rows() * spec.gqa_group() * of_queries + of_pages;
+}
+
+}  // namespace
+
+Gathered gathered_blocks(const HeadPolicy& policy, const Workload& workload) {
+  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+  if (keep == nullptr) return {};
+  return {.n_times = keep->when == KeepWhen::kAfterDocument ? 1 : workload.n_sequences,
+          .most_blocks = ceil_div(budget_of(*keep, tokens_of_text(workload)), workload.block_size)};
+}
+
+std::int64_t bytes_beside_gathered(const HeadPolicy& policy, const Workload& workload) {
+  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+  if (keep == nullptr) return 0;
+  const std::int64_t n_lists = keep->n_choosers > 1 ? 2 : 1;
+  return n_lists * workload.block_size * kPositionBytes;
+}
+
+std::int64_t bytes_beside_block(const HeadPolicy& policy, const ModelSpec& spec,
+                                const Workload& workload) {
+  std::int64_t bytes = 0;
+  if (const std::int64_t n_sums = sums_of_a_slot(policy); n_sums > 0) {
+    const std::int64_t n_copies = sums_in_forks(policy) ? 1 + workload.n_sequences : 1;
+    bytes += n_copies * n_sums * room_for_sums(workload.block_size) * kAttentionSumBytes;
+  }
+  if (const auto* choose = std::get_if<ReadTopPages>(&policy.choose)) {
+    const std::int64_t n_pages = workload.block_size / choose->page_tokens;
+    bytes += ceil_div(n_pages * (tile_bytes(spec) + kTileOwnerBytes), kBoundPages) +
+             (1 + workload.n_sequences) * (page_list_bytes(n_pages) + kPagedBlockBytes);
+  }
+  return bytes;
+}
+
+std::int64_t bytes_beside_head(const HeadPolicy& policy, const ModelSpec& spec,
+                               const Workload& workload) {
+  std::int64_t bytes = 0;
+  // A fork copies its document's last tile, and ends with one of its own.
+  if (std::holds_alternative<ReadTopPages>(policy.choose))
+    bytes += (1 + 2 * workload.n_sequences) * (tile_bytes(spec) + kTileOwnerBytes);
+  if (policy.rest != Rest::kNothing) bytes += (1 + workload.n_sequences) * gone_bytes(spec);
+  return bytes;
+}
+
+std::int64_t gone_bytes(const ModelSpec& spec) {
+  return 2 * spec.head_dim * static_cast<std::int64_t>(sizeof(double));
+}
+
+std::int64_t choice_bytes(const HeadTable& heads, const ModelSpec& spec, const Workload& workload,
+                          Extent layers, std::int64_t n_ranks) {
+  std::int64_t most = 0;
+  std::int64_t observed = 0;
+  bool asks_for_classes = false;
+  for (std::int64_t i = layers.begin; i < layers.end; ++i) {
+    const LayerId layer{i};
+    const Choosers choosers = choosers_in(heads, layer, spec.gqa_group());
+    asks_for_classes = asks_for_classes || choosers.asks_for_classes;
+    observed += observed_bytes(choosers, spec, workload);
+    if (choosers.any) {
+      most = std::max({most, summing_bytes(choosers, spec, workload, n_ranks),
+                       choosing_bytes(choosers, workload)});
+    }
+    most = std::max(most, choosing_pages_bytes(heads, layer, spec, workload, n_ranks));
+  }
+  // A byte for each token's kind, which may have grown to twice as much.
+  const std::int64_t classes =
+      asks_for_classes ? 2 * (1 + workload.n_sequences) * tokens_of_text(workload) : 0;
+  return most + observed + classes;
+}
+
+}  // namespace longhaul
