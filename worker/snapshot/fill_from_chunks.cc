@@ -90,9 +90,13 @@ class ChunkReader {
   }
 
   void read() {
-    in_parallel(static_cast<std::int64_t>(places_.size()), [this](std::int64_t i, Piece& room) {
-      read_stretch(places_[static_cast<std::size_t>(i)], room);
-    });
+    const auto n_places = static_cast<std::int64_t>(places_.size());
+    in_parallel(
+        n_places,
+        [this](std::int64_t i, Piece& room) {
+          read_stretch(places_[static_cast<std::size_t>(i)], room);
+        },
+        n_checking_threads(n_places));
     for (std::size_t i = 0; i < files_.size(); ++i) {
       if (args_.checks(i) && files_[i].between.finish() != args_.header.parts[i].sha256_between)
         fail(args_.header, static_cast<std::int64_t>(i), "what lies between its chunks");

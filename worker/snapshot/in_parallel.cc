@@ -8,6 +8,13 @@ int n_file_threads() {
   return std::clamp(4 * static_cast<int>(std::thread::hardware_concurrency()), 4, 8);
 }
 
+int n_checking_threads(std::int64_t n) {
+  constexpr std::int64_t kPiecesOfAThread = 8;
+  const int n_least = n_file_threads();
+  return static_cast<int>(
+      std::clamp<std::int64_t>(n / kPiecesOfAThread, n_least, std::int64_t{2} * n_least));
+}
+
 PieceThreads::~PieceThreads() {
   {
     const std::lock_guard lock(mutex_);
@@ -22,7 +29,7 @@ void PieceThreads::allow(std::int64_t n) {
     n_allowed_ = n;
   }
   changed_.notify_all();
-  const auto n_threads = static_cast<std::size_t>(std::min<std::int64_t>(n, n_file_threads()));
+  const auto n_threads = static_cast<std::size_t>(std::min<std::int64_t>(n, n_threads_));
   while (threads_.size() < n_threads) threads_.emplace_back([this] { run(); });
 }
 
@@ -63,8 +70,9 @@ void PieceThreads::run() {
   }
 }
 
-void in_parallel(std::int64_t n, const std::function<void(std::int64_t, Piece&)>& work) {
-  PieceThreads threads(work);
+void in_parallel(std::int64_t n, const std::function<void(std::int64_t, Piece&)>& work,
+                 int n_threads) {
+  PieceThreads threads(work, n_threads);
   threads.allow(n);
   threads.finish();
 }

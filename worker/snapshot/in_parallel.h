@@ -19,6 +19,12 @@ namespace longhaul {
 // what it reads or writes; few beside the threads of the operators.
 int n_file_threads();
 
+// Threads that read `n` pieces and check and convert each, which takes about as long as reading it:
+// up to twice as many, so that the disk has requests while as many are computing. Disks of virtual
+// machines answer all requests they hold at once, and would be idle after that. The more only where
+// each has many pieces: its buffer is new memory, which the system clears.
+int n_checking_threads(std::int64_t n);
+
 // Bytes that are written before they are read: a new size clears nothing, and takes memory only
 // where it is the largest so far. In huge pages, so that disks read into it with few requests.
 class Piece {
@@ -45,7 +51,8 @@ class Piece {
 class PieceThreads {
  public:
   using Work = std::function<void(std::int64_t, Piece&)>;
-  explicit PieceThreads(Work work) : work_(std::move(work)) {}
+  explicit PieceThreads(Work work, int n_threads = n_file_threads())
+      : work_(std::move(work)), n_threads_(n_threads) {}
   // What no thread has begun is left out.
   ~PieceThreads();
   PieceThreads(const PieceThreads&) = delete;
@@ -61,6 +68,7 @@ class PieceThreads {
   void join();
 
   Work work_;
+  int n_threads_;  // at most
   std::vector<std::thread> threads_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -71,6 +79,7 @@ class PieceThreads {
 };
 
 // Of [0, n). Blocks; throws the first exception when all threads have ended.
-void in_parallel(std::int64_t n, const std::function<void(std::int64_t, Piece&)>& work);
+void in_parallel(std::int64_t n, const std::function<void(std::int64_t, Piece&)>& work,
+                 int n_threads = n_file_threads());
 
 }  // namespace longhaul

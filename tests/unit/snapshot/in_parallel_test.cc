@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <stdexcept>
 #include <vector>
 
@@ -26,6 +27,23 @@ TEST(InParallel, EachIsDoneOnce) {
   std::vector<std::atomic<int>> done(300);
   in_parallel(300, [&](std::int64_t i, Piece&) { ++done[static_cast<std::size_t>(i)]; });
   for (const auto& n : done) EXPECT_EQ(n, 1);
+}
+
+TEST(InParallel, ThreadsThatCheckAreMoreWhereEachHasManyPieces) {
+  const int n = n_file_threads();
+  EXPECT_EQ(n_checking_threads(0), n);
+  EXPECT_EQ(n_checking_threads(8 * n), n);
+  EXPECT_EQ(n_checking_threads(12 * n), 12 * n / 8);
+  EXPECT_EQ(n_checking_threads(16 * n), 2 * n);
+  EXPECT_EQ(n_checking_threads(1'000'000'000'000), 2 * n);
+}
+
+// As many as were asked for work at the same time: each waits for all others.
+TEST(InParallel, HasTheThreadsItIsGiven) {
+  constexpr int kThreads = 19;
+  std::barrier all(kThreads);
+  in_parallel(
+      kThreads, [&](std::int64_t, Piece&) { all.arrive_and_wait(); }, kThreads);
 }
 
 TEST(PieceThreads, WorkOnWhatIsAllowedOneByOne) {
