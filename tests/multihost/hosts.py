@@ -110,12 +110,21 @@ class Host(Network):
         done = subprocess.run(self.words("cat", f"{DISK}/{name}"), capture_output=True)
         return done.stdout if done.returncode == 0 else None
 
+    def names(self, pattern):
+        """Names of the files of this host's disk that a pattern of the shell's fits."""
+        done = subprocess.run(self.words("sh", "-c", f"cd {DISK} && ls -d {pattern}"), capture_output=True, text=True)
+        return done.stdout.split()
+
     def write(self, name, text):
         """A file on this host's disk."""
         subprocess.run(self.words("tee", f"{DISK}/{name}"), input=text, text=True, stdout=subprocess.DEVNULL, check=True)
 
     def has(self, path):
         return subprocess.run(self.words("test", "-e", path)).returncode == 0
+
+    def runs(self, words):
+        """Whether a process there has these words in its command."""
+        return subprocess.run(self.words("pgrep", "-f", words), stdout=subprocess.DEVNULL).returncode == 0
 
     def environment(self):
         return {**os.environ, "TMPDIR": f"{DISK}/tmp", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -125,16 +134,24 @@ class Host(Network):
         limit = [] if self.memory is None else ["prlimit", f"--as={self.memory}"]
         return subprocess.Popen(self.words(*limit, *command), cwd="/", env=self.environment(), text=True, start_new_session=True, **options)
 
-    def run(self, command, timeout=120):
+    def run(self, command, timeout=300):
         """Runs a command there to its end: (status, standard output, standard error). Status is None where it did not end in time."""
         process = self.start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             out, err = process.communicate(timeout=timeout)
             return process.returncode, out, err
         except subprocess.TimeoutExpired:
-            self.do("kill", "-9", "-1")
+            os.killpg(process.pid, signal.SIGKILL)  # and not the host's daemons
+        try:
+            out, err = process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:  # something that it started keeps its output open
+            self.end_all()
             out, err = process.communicate()
-            return None, out, err
+        return None, out, err
+
+    def end_all(self):
+        """Every process there but the first."""
+        subprocess.run(self.words("kill", "-9", "-1"), stderr=subprocess.DEVNULL)
 
     def power_off(self):
         """Everything on the host is gone at once, its network too."""

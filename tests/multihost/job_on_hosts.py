@@ -69,23 +69,24 @@ class ThreeHosts(unittest.TestCase):
     def expect_all_answers(self, output):
         self.assertEqual(answers(self.hosts[0].read(output)), self.want)
 
-    def start(self, output, *more, before=()):
-        """Starts the job, which reads slowly; `before`: words before its launcher's."""
+    def start(self, output, *more, before=(), launcher=()):
+        """Starts the job, which reads slowly; `before`: words before its launcher's, `launcher`: more of those."""
         self.errors_file = tempfile.NamedTemporaryFile("r")  # no pipe: what a lost host leaves behind would hold it open
         self.addCleanup(self.errors_file.close)
         with open(self.errors_file.name, "w") as errors:
-            return self.hosts[0].start([*before, *self.job(output, *SLOWLY, *more)],
+            return self.hosts[0].start([*before, *self.job(output, *SLOWLY, *more, launcher=launcher)],
                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
 
-    def supervised(self, output):
-        return self.start(output, "--dead-after", "3", before=[PROGRAM, "supervise", "--grace", "4", "--probe-timeout", "8", "--"])
+    def supervised(self, output, *more, launcher=(), dead_after="3"):
+        before = [PROGRAM, "supervise", "--grace", "4", "--probe-timeout", "8", "--"]
+        return self.start(output, "--dead-after", dead_after, *more, before=before, launcher=launcher)
 
     def end_of(self, job, seconds=300):
         """(status, what it wrote to stderr)."""
         try:
             job.wait(seconds)
         except subprocess.TimeoutExpired:
-            self.hosts[0].do("kill", "-9", "-1")
+            self.hosts[0].end_all()
             job.wait()
             self.fail(f"has not ended within {seconds} s: {self.errors_file.read()}")
         return job.returncode, self.errors_file.read()
@@ -95,8 +96,12 @@ class ThreeHosts(unittest.TestCase):
         try:
             wait_for(lambda: (self.hosts[0].read(output) or b"").count(b"\n") >= n, 200, f"{n} answers")
         except TimeoutError as error:
-            written = self.errors_file.read() if self.errors_file else ""
-            raise AssertionError(f"{error}; the job wrote:\n{written}\n{self.hosts.processes()}") from None
+            raise AssertionError(f"{error}; {self.evidence()}") from None
+
+    def evidence(self):
+        """For a test that fails: what there is to see of the job."""
+        written = self.errors_file.read() if self.errors_file else ""
+        return f"the job wrote:\n{written}\n{self.hosts.processes()}"
 
 
 def main(also_why_not=lambda: None):

@@ -30,6 +30,23 @@ class Links(ThreeHosts):
         self.assertIn("node2 does not answer; goes on with node1, node3", errors)
         self.expect_all_answers("cut.jsonl")
 
+    def test_a_host_that_is_lost_before_there_is_a_rank_is_left_out(self):
+        self.hosts.cut(self.hosts[1])
+        try:
+            status, errors = self.end_of(self.supervised("launched.jsonl"))
+        finally:
+            self.hosts.mend(self.hosts[1])
+            self.hosts[1].do("sh", "-c", "pkill -9 orted; true")
+        self.assertEqual(status, 0, errors)
+        self.assertIn("node2 does not answer; goes on with node1, node3", errors)
+        self.expect_all_answers("launched.jsonl")
+
+    def test_a_launcher_that_fails_on_hosts_that_answer_is_not_started_again(self):
+        job = self.supervised("flag.jsonl", launcher=["--no-such-flag"])
+        status, errors = self.end_of(job)
+        self.assertEqual(status, 1, errors)
+        self.assertNotIn("starts again", errors)
+
     def test_a_supervised_job_that_is_stopped_on_purpose_stays_stopped(self):
         job = self.supervised("stopped.jsonl")
         self.await_answers("stopped.jsonl", 1)

@@ -7,13 +7,15 @@ import time
 
 from hosts import DISK, wait_for
 
+# cred_expire: so many seconds after slurmctld signed a launch a node may be late with it, or the launch fails ("Job credential expired");
+# and so long a job that is queued again waits.
 CONFIGURATION = """
 ClusterName=test
 SlurmctldHost={first.name}({first.address})
 SlurmUser=root
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={disk}/munge/socket,cred_expire=5
+AuthInfo=socket={disk}/munge/socket,cred_expire=30
 MpiDefault=pmix
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -81,8 +83,9 @@ class Slurm:
     def words(self, *words):
         return ["env", f"SLURM_CONF={DISK}/slurm.conf", *words]
 
-    def run(self, *words, timeout=120):
-        return self.first.run(self.words(*words), timeout)
+    def run(self, *words):
+        status, out, errors = self.first.run(self.words(*words))
+        return status, out, errors if status is not None else errors + self.evidence()
 
     def command(self, *words):
         """Standard output of one of Slurm's commands."""
@@ -109,10 +112,17 @@ class Slurm:
         end = time.monotonic() + seconds
         while self.job(number, "JobState") not in states:
             if time.monotonic() > end:
-                raise TimeoutError(f"job {number} is {self.job(number, 'JobState')} and not {states} after {seconds} s:\n"
-                                   + (self.first.read(f"longhaul-{number}.log") or b"").decode()
-                                   + self.first.read("slurm/slurmctld.log").decode()[-3000:] + self.hosts.processes())
+                raise TimeoutError(f"job {number} is {self.job(number, 'JobState')} and not {states} after {seconds} s; {self.evidence()}")
             time.sleep(0.3)
 
     def logs(self, number):
         return (self.first.read(f"longhaul-{number}.log") or b"").decode()
+
+    def evidence(self):
+        """For a test that fails: what Slurm thinks of its jobs and nodes, ends of all logs, and what runs."""
+        shown = [f"{' '.join(words)}:\n{self.command(*words)}" for words in
+                 (("scontrol", "show", "job"), ("scontrol", "show", "node"), ("sinfo", "-R"), ("sdiag",))]
+        for host in self.hosts:
+            for path in (*host.names("longhaul-*.log"), *host.names("slurm/*.log"), "munge/log"):
+                shown.append(f"{host.name}, end of {path}:\n{(host.read(path) or b'').decode(errors='replace')[-6000:]}")
+        return "\n".join([*shown, self.hosts.processes()])

@@ -19,6 +19,13 @@ touch {DISK}/hung
 sleep infinity
 """
 
+SRUN_THAT_FAILS_ONCE = f"""#!/bin/sh
+[ -e {DISK}/failed ] && exec {shutil.which("srun")} "$@"
+touch {DISK}/failed
+echo "srun: error: Application launch failed: Job credential expired" >&2
+exit 167
+"""
+
 
 class WithSlurm(ThreeHosts):
     @classmethod
@@ -27,13 +34,16 @@ class WithSlurm(ThreeHosts):
         cls.slurm = Slurm(cls.hosts)
         cls.hosts[0].put(SCRIPT, "longhaul.sbatch")
 
+    def evidence(self):
+        return self.slurm.evidence()
+
     def submit(self, output, *more, nodes="3", launch=""):
         """The job, which reads slowly."""
         flags = self.words(output, *SLOWLY, "--dead-after", "3", *more)[2:]
         return self.slurm.submit("-N", nodes, f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM},LONGHAUL_LAUNCH={launch}",
                                  f"{DISK}/longhaul.sbatch", *flags)
 
-    def expect_done(self, number, output, seconds=120):
+    def expect_done(self, number, output, seconds=300):
         self.slurm.await_state(number, ["COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"], seconds)
         self.assertEqual(self.slurm.job(number, "JobState"), "COMPLETED", self.slurm.logs(number))
         self.expect_all_answers(output)
@@ -90,11 +100,22 @@ class Jobs(WithSlurm):
     def test_components_of_unequal_nodes_are_one_job(self):
         self.expect_done(self.submit_components("components.jsonl"), "components.jsonl")
 
+    def path_with_srun(self, folder, script):
+        """A PATH that leads to this srun first."""
+        self.hosts[0].do("mkdir", f"{DISK}/{folder}")
+        self.hosts[0].write(f"{folder}/srun", script)
+        self.hosts[0].do("chmod", "+x", f"{DISK}/{folder}/srun")
+        return f"{DISK}/{folder}:{os.environ['PATH']}"
+
+    def test_a_job_whose_ranks_slurm_cannot_start_is_queued_again(self):
+        path = self.path_with_srun("fails", SRUN_THAT_FAILS_ONCE)
+        number = self.slurm.submit("-N", "3", f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM},PATH={path}",
+                                   f"{DISK}/longhaul.sbatch", *self.words("launched.jsonl")[2:])
+        self.expect_done(number, "launched.jsonl")
+        self.assertIn("the ranks were not started", self.slurm.logs(number))
+
     def test_an_srun_that_outlives_the_ranks_does_not_keep_the_nodes(self):
-        self.hosts[0].do("mkdir", f"{DISK}/first")
-        self.hosts[0].write("first/srun", SRUN_THAT_HANGS_ONCE)
-        self.hosts[0].do("chmod", "+x", f"{DISK}/first/srun")
-        number = self.submit_components("hung.jsonl", path=f"{DISK}/first:{os.environ['PATH']}")
+        number = self.submit_components("hung.jsonl", path=self.path_with_srun("hangs", SRUN_THAT_HANGS_ONCE))
         self.expect_done(number, "hung.jsonl", seconds=400)  # it may be queued more than once
         self.assertIn("no rank is left on this host", self.slurm.logs(number))
 
@@ -113,7 +134,7 @@ class ANode(WithSlurm):
         number = self.submit("died.jsonl", nodes="2-3")
         self.await_answers("died.jsonl", 1)
         self.hosts[2].power_off()
-        self.expect_done(number, "died.jsonl", 180)
+        self.expect_done(number, "died.jsonl")
 
 
 if __name__ == "__main__":

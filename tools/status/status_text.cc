@@ -106,7 +106,7 @@ std::string rank_rows(const JobStatus& status, std::size_t width) {
       does += fmt::format(" for {}", rank.status.phase.peer.value);
     const double waited = rank.status.report ? rank.status.report->ring_wait_seconds : 0;
     text += padded(cut(name, 14), 15) + padded(cut(does, doing_width - 1), doing_width) +
-            fmt::format("{:>16}{:>8.3g}s{:>11}/s\n", memory_cell(rank), waited,
+            fmt::format("{:>16}{:>8.1f}s{:>11}/s\n", memory_cell(rank), waited,
                         format_byte_size(static_cast<std::int64_t>(rank.sent_bytes_per_second)));
   }
   if (status.ranks.size() > kMostRows)

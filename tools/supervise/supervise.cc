@@ -23,7 +23,8 @@ namespace longhaul {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(100);   // for its end, and for signals
-constexpr auto kCount = std::chrono::seconds(1);         // of ranks: reads all of /proc
+constexpr auto kCount = std::chrono::seconds(1);         // of ranks: reads all of /proc; at every
+                                                         // look until there is a first one
 constexpr auto kLastWarning = std::chrono::seconds(10);  // between SIGTERM and SIGKILL
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
@@ -103,7 +104,10 @@ class Supervisor {
       const int status = run_once(launcher);
       // A launcher that was told to end does so with a status of its own.
       if (signal_ != 0) return status == kExitDone ? kExitDone : kExitStopped;
-      if (ending_of(status) == Ending::kFinal) return status;
+      // Open MPI's mpirun ends with 1, too, when it cannot start its daemon on a host.
+      const bool not_started = status == kExitSomeFailed && !had_ranks_ && !hosts_.empty() &&
+                               n_restarts < config_.max_restarts;
+      if (ending_of(status) == Ending::kFinal && !not_started) return status;
       if (n_restarts == config_.max_restarts) {
         say("stopped or lost {} times; gives up (--max-restarts)", n_restarts + 1);
         return kExitStopped;
@@ -112,6 +116,7 @@ class Supervisor {
       pause = std::min<std::chrono::milliseconds>(2 * pause, kLongestPause);
       const auto next = launcher_for_hosts_that_answer();
       if (!next) return kExitStopped;
+      if (not_started && *next == launcher) return status;  // it was no host's fault
       launcher = *next;
       say("starts again ({} of {})", n_restarts + 1, config_.max_restarts);
     }
@@ -136,7 +141,7 @@ class Supervisor {
     Words words = launcher;
     words.insert(words.end(), command_.program.begin(), command_.program.end());
     ChildProcessGroup job(words, mark_, ChildProcessGroup::Output::kOurs);
-    bool had_ranks = false;
+    had_ranks_ = false;
     Clock::time_point last_rank_seen = Clock::now();
     Clock::time_point last_count = last_rank_seen;
     for (;;) {
@@ -149,12 +154,12 @@ class Supervisor {
         signal_ = number;
         job.signal(number);
       }
-      if (Clock::now() - last_count < kCount) continue;
+      if (had_ranks_ && Clock::now() - last_count < kCount) continue;
       last_count = Clock::now();
       if (!processes_with(mark_, program_name_).empty()) {
-        had_ranks = true;
+        had_ranks_ = true;
         last_rank_seen = Clock::now();
-      } else if (had_ranks && Clock::now() - last_rank_seen > config_.grace) {
+      } else if (had_ranks_ && Clock::now() - last_rank_seen > config_.grace) {
         end_launcher(job, launcher.front());
         return kExitStopped;
       }
@@ -195,8 +200,9 @@ class Supervisor {
   std::string program_name_;
   LauncherCommand command_;
   std::vector<HostSlots> hosts_;
-  std::string mark_;  // in the environment of the job's processes on this host
-  int signal_ = 0;    // that somebody sent: the last
+  std::string mark_;        // in the environment of the job's processes on this host
+  int signal_ = 0;          // that somebody sent: the last
+  bool had_ranks_ = false;  // on this host, in the last run
 };
 
 }  // namespace
