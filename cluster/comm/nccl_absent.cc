@@ -1,11 +1,12 @@
-// Compiled instead of the other nccl*.cc where NCCL's header was not found.
+// Compiled instead of the other nccl*.cc where NCCL's header was not found or it was not wanted.
 #include "base/error.h"
 #include "cluster/comm/nccl_transport.h"
 
 namespace longhaul {
 namespace {
 
-constexpr const char* kAbsent = "this build is without NCCL: nccl.h was not found";
+constexpr const char* kAbsent =
+    "this build is without NCCL: nccl.h was not found, or -DLONGHAUL_NCCL=OFF";
 
 [[noreturn]] void absent() { throw Error(ErrorCode::kUnsupported, kAbsent); }
 

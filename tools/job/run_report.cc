@@ -58,13 +58,13 @@ std::string window_in_words(const HeadTable& heads) {
 std::string report_table(const std::vector<RankOutcome>& ranks, ReportForm form) {
   const bool is_long = form == ReportForm::kLong;
   std::string text =
-      fmt::format("  {:<17}{:>10}{:>11}{:>11}{:>11}{:>10}  {}\n", "rank", "weights", "KV peak",
+      fmt::format("  {:<17}{:>10}{:>11}{:>11}{:>11}{:>11}  {}\n", "rank", "weights", "KV peak",
                   "KV limit", "buffers", "waited", is_long ? "seconds; bytes sent" : "");
   while (text.ends_with(" \n")) text.erase(text.size() - 2, 1);
   for (std::size_t i = 0; i < std::min(ranks.size(), kMostRanks); ++i) {
     const auto& [host, report, planned, kv_limit] = ranks[i];
     text +=
-        fmt::format("  {:<17.17}{:>10}{:>11}{:>11}{:>11}{:>8.3g} s",
+        fmt::format("  {:<17.17}{:>10}{:>11}{:>11}{:>11}{:>9.1f} s",
                     fmt::format("{} {}", report.rank.value, host),
                     format_byte_size(report.weight_bytes), format_byte_size(report.kv_peak_bytes),
                     planned.limit == 0 ? "-" : format_byte_size(kv_limit),

@@ -43,6 +43,14 @@ TEST(RunReport, FitsATerminalOf80Columns) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
 }
 
+TEST(RunReport, ColumnsStayApartForShortAndLongWaits) {
+  RankOutcome rank = some_rank();
+  rank.report.ring_wait_seconds = 0.000304;
+  EXPECT_THAT(report_table({rank}), HasSubstr("  0 B      0.0 s\n"));
+  rank.report.ring_wait_seconds = 123456.7;
+  EXPECT_THAT(report_table({rank}), HasSubstr("  0 B 123456.7 s\n")) << "no exponent";
+}
+
 TEST(RunReport, JsonHasEveryFigure) {
   const std::string text = to_text(report_json({some_rank()}));
   EXPECT_THAT(text, HasSubstr(R"("phase_seconds":{"embed":0.25,"attend":12.5,"trim":0})"));
