@@ -22,12 +22,15 @@ namespace fs = std::filesystem;
 using test::done;
 using testing::HasSubstr;
 
+// 77 tokens, too, are whole chunks: bits are those of the same chunks.
+constexpr std::int64_t kChunk = 11;
+
 class RestoreFromFiles : public testing::Test {
  protected:
   RestoreFromFiles() {
     Worker writer = worker();
     done(writer.step(OpenSequence{{1}, {}}));
-    test::prefill(writer, {1}, tokens_, 40);
+    test::prefill(writer, {1}, tokens_, kChunk);
     done(writer.step(
         SaveSequence{{1}, folder_.path().string(), "doc", tokens_, {{"content_id", "abc"}}}));
   }
@@ -70,7 +73,7 @@ TEST_F(RestoreFromFiles, TheNextTokenIsTheSameBits) {
   done(reader.step(command()));
   Worker writer = worker();
   done(writer.step(OpenSequence{{9}, {}}));
-  test::prefill(writer, {9}, tokens_, 40);
+  test::prefill(writer, {9}, tokens_, kChunk);
   EXPECT_EQ(reader.kv_bytes_in_use(), writer.kv_bytes_in_use());
   const PrefillChunk more{.sequence = {9}, .tokens = {1, 2, 3}, .score_logprobs = 97};
   const StepDone want = done(writer.step(more));
@@ -90,7 +93,7 @@ TEST_F(RestoreFromFiles, ABeginningOfADenseDocumentComesFromItsFiles) {
   done(reader.step(shorter));
   Worker writer = worker();
   done(writer.step(OpenSequence{{9}, {}}));
-  test::prefill(writer, {9}, {tokens_.begin(), tokens_.begin() + 77}, 40);
+  test::prefill(writer, {9}, {tokens_.begin(), tokens_.begin() + 77}, kChunk);
   EXPECT_EQ(reader.kv_bytes_in_use(), writer.kv_bytes_in_use());
   // The next token's score comes from the hidden row before it, which no file has.
   const PrefillChunk scored{.sequence = {9}, .tokens = {1, 2, 3}, .score_logprobs = 97};
@@ -100,7 +103,7 @@ TEST_F(RestoreFromFiles, ABeginningOfADenseDocumentComesFromItsFiles) {
   done(reader.step(DropSequences{{{9}}}));
   done(reader.step(shorter));
   for (Worker* each : {&writer, &reader})
-    test::prefill(*each, {9}, std::span(tokens_).subspan(77, 1), 40);
+    test::prefill(*each, {9}, std::span(tokens_).subspan(77, 1), kChunk);
   const StepDone want = done(writer.step(scored));
   const StepDone got = done(reader.step(scored));
   ASSERT_EQ(got.scored.size(), 3U);
@@ -180,7 +183,7 @@ TEST_F(RestoreFromFiles, OlderFormatVersionsAreReadOrRefusedByNumber) {
   done(reader.step(command()));
   Worker writer = worker();
   done(writer.step(OpenSequence{{9}, {}}));
-  test::prefill(writer, {9}, tokens_, 40);
+  test::prefill(writer, {9}, tokens_, kChunk);
   const PrefillChunk more{.sequence = {9}, .tokens = {1, 2}, .score_logprobs = 0};
   const StepDone want = done(writer.step(more));
   const StepDone got = done(reader.step(more));
