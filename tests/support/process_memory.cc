@@ -37,6 +37,10 @@ std::optional<std::int64_t> peak_of(const std::function<void()>& warm_up,
 #if defined(LONGHAUL_SANITIZES_ADDRESS) || defined(LONGHAUL_SANITIZES_THREADS)
   return std::nullopt;
 #endif
+  // What is freed goes back to the system: malloc would keep more and more of it, otherwise, the
+  // larger what was freed before.
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 17);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 17);
   warm_up();
   ::malloc_trim(0);
   if (!forget_peak()) return std::nullopt;
