@@ -108,6 +108,19 @@ std::int64_t choosing_pages_bytes(const HeadTable& heads, LayerId layer, const M
   return workload.decode_rows() * spec.gqa_group() * of_queries + of_pages;
 }
 
+// Sums of a layer's heads that keep a key for what has left their windows, in prefill on a ring
+// (worker/ring/ring_compensation.h): so far, those that two slabs begin with, three messages on
+// their way and one that came; where homes make them all, those of all slabs.
+std::int64_t handed_on_bytes(const HeadTable& heads, LayerId layer, const ModelSpec& spec,
+                             const Workload& workload, std::int64_t n_ranks) {
+  std::int64_t n_heads = 0;
+  for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads()))
+    n_heads += heads.at(layer, kv_head).rest != Rest::kNothing ? 1 : 0;
+  const bool at_homes = workload.reproducible && n_ranks > 1;
+  const std::int64_t n_sums = at_homes ? 1 + 2 * n_ranks : 1 + 2 + 3 + 1;
+  return n_heads * n_sums * gone_bytes(spec);
+}
+
 }  // namespace
 
 Gathered gathered_blocks(const HeadPolicy& policy, const Workload& workload) {
@@ -157,6 +170,7 @@ std::int64_t choice_bytes(const HeadTable& heads, const ModelSpec& spec, const W
                           Extent layers, std::int64_t n_ranks) {
   std::int64_t most = 0;
   std::int64_t observed = 0;
+  std::int64_t handed_on = 0;
   bool asks_for_classes = false;
   for (std::int64_t i = layers.begin; i < layers.end; ++i) {
     const LayerId layer{i};
@@ -168,11 +182,14 @@ std::int64_t choice_bytes(const HeadTable& heads, const ModelSpec& spec, const W
                        choosing_bytes(choosers, workload)});
     }
     most = std::max(most, choosing_pages_bytes(heads, layer, spec, workload, n_ranks));
+    const bool is_alone = n_ranks == 1 && layers.size() == spec.n_layers;
+    if (!is_alone)
+      handed_on = std::max(handed_on, handed_on_bytes(heads, layer, spec, workload, n_ranks));
   }
   // A byte for each token's kind, which may have grown to twice as much.
   const std::int64_t classes =
       asks_for_classes ? 2 * (1 + workload.n_sequences) * tokens_of_text(workload) : 0;
-  return most + observed + classes;
+  return most + observed + classes + handed_on;
 }
 
 }  // namespace longhaul

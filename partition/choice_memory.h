@@ -36,7 +36,8 @@ std::int64_t bytes_beside_head(const HeadPolicy& policy, const ModelSpec& spec,
 std::int64_t gone_bytes(const ModelSpec& spec);
 
 // What a CPU of a ring of n_ranks takes for these layers while heads choose, whichever keys lie
-// there: queries that are asked, scores, what each key got, lists; candidates among pages.
+// there: queries, scores, what each key got, lists, candidates among pages; sums that ranks hand
+// on.
 std::int64_t choice_bytes(const HeadTable& heads, const ModelSpec& spec, const Workload& workload,
                           Extent layers, std::int64_t n_ranks);
 

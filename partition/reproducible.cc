@@ -9,8 +9,9 @@ namespace {
 
 // Heads of which every query meets the keys that it sees in one order, however a text is cut: those
 // that keep every token or a window that slides by single tokens, at the tokens' own positions.
+// Keys for what has left it are made of sums in the order of tokens.
 bool is_plain(const HeadPolicy& policy) {
-  const HeadPolicy plain{.see = policy.see, .store = policy.store};
+  const HeadPolicy plain{.see = policy.see, .rest = policy.rest, .store = policy.store};
   if (!(policy == plain)) return false;
   const KeyWindow window = window_of(policy);
   return window.is_unlimited() ||
@@ -28,7 +29,8 @@ std::optional<std::string> why_not_reproducible(const HeadTable& heads, Device d
       return fmt::format(
           "KV head {} of layer {} has a method whose sums depend on chunks or ranks (tokens chosen "
           "by attention or merged, sinks at positions in the cache, windows that slide by several "
-          "tokens); heads that keep every token, and those of a head profile, can be reproducible",
+          "tokens); heads that keep every token, and those of a head profile, can be reproducible, "
+          "also with keys for what is gone (razor)",
           head.value, layer.value);
     }
   }

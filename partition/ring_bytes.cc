@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "partition/sum_hops.h"
 #include "partition/window_pieces.h"
 
 namespace longhaul {
@@ -24,12 +25,15 @@ std::int64_t sum(const IndexedVector<RingPos, std::int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});
 }
 
-// Ring positions of the homes of the layer's windowed heads.
-std::vector<RingPos> windowed_home_positions(const Plan& plan, const Stage& stage,
-                                             const ModelSpec& spec, LayerId layer) {
+// Ring positions of the homes of the layer's windowed heads, or of those of them that keep a key
+// for what is gone.
+enum class Windowed { kAll, kWithRest };
+std::vector<RingPos> home_positions(const Plan& plan, const Stage& stage, LayerId layer,
+                                    Windowed which) {
   std::vector<RingPos> positions;
-  for (const KvHeadId head : IdRange<KvHeadId>(spec.n_kv_heads)) {
+  for (const KvHeadId head : IdRange<KvHeadId>(plan.heads.n_kv_heads())) {
     if (plan.heads.window(layer, head).is_unlimited()) continue;
+    if (which == Windowed::kWithRest && plan.heads.at(layer, head).rest == Rest::kNothing) continue;
     positions.push_back(*stage.ring_position(stage.home_of(layer, head).shares.front().rank));
   }
   return positions;
@@ -73,7 +77,10 @@ ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec
     const auto made = slabs_by_owner(slabs);
     traffic.windows = sum(window_bytes_sent(
         {.slabs = slabs, .queries = made, .window = heads.window, .block_size = kv.block_size},
-        windowed_home_positions(plan, stage, spec, layer), kv));
+        home_positions(plan, stage, layer, Windowed::kAll), kv));
+    const std::vector<SumHop> sums =
+        sum_hops(slabs, heads.window, home_positions(plan, stage, layer, Windowed::kWithRest));
+    traffic.windows += sum(sum_bytes_sent(sums, n_ranks, spec.head_dim));
   }
   return traffic;
 }

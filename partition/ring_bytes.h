@@ -31,7 +31,8 @@ IndexedVector<RingPos, std::int64_t> chunk_key_bytes_sent(std::span<const Slab> 
 struct ChunkTraffic {
   std::int64_t chunk_keys = 0;       // retrieval heads, inside the chunk
   std::int64_t windows = 0;          // windowed heads: sink and window before each slab, and what
-                                     // their homes keep (partition/window_pieces.h)
+                                     // their homes keep (partition/window_pieces.h); sums of
+                                     // what is gone (partition/sum_hops.h)
   std::int64_t history_keys = 0;     // retrieval heads, history, if keys travel
   std::int64_t history_queries = 0;  // retrieval heads, history, if queries travel
 };

@@ -1,11 +1,9 @@
 #include "worker/transformer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
-#include "kernels/compensate.h"
 #include "kernels/softmax_state.h"
 #include "worker/attention/accumulate.h"
 #include "worker/attention/compaction.h"
@@ -17,6 +15,7 @@ Transformer::Transformer(LayerCompute& compute, const CacheLayout& layout)
       layout_(layout),
       own_blocks_(layout),
       work_(compute.spec(), layout, compute.stream()),
+      compensation_(compute.spec(), layout, compute.stream()),
       pages_(layout, compute.stream()) {
   if (layout.heads().merges_tokens()) merging_.emplace(compute, layout);
   const Extent loaded = compute.weights().layers();
@@ -139,33 +138,21 @@ void Transformer::attend(LayerId number, const Batch& batch) {
 // What left the windows of heads that keep a key for it: added to the states of the queries, where
 // there are any, and summed up before its blocks go.
 void Transformer::compensate_gone(LayerId number, const Batch& batch, const QueryRows* queries) {
-  std::vector<CompensateItem> items;
+  compensation_.begin(number);
   for (const KvHeadId kv_head : layout_.kv_head_ids()) {
-    if (layout_.policy(number, kv_head).rest == Rest::kNothing) continue;
-    const KeyWindow window = layout_.window(number, kv_head);
+    if (!leaves_rest(layout_, number, kv_head)) continue;
     for (const BatchSegment& segment : batch.segments) {
       const HeadCache& cache = segment.cache->head(number, kv_head);
-      CompensateItem item{.sums = &segment.cache->gone(number, kv_head),
-                          .blocks = cache.blocks(),
-                          .sink = window.sink,
-                          .recent = window.recent,
-                          .next_position = cache.next_position().value};
-      if (queries != nullptr) {
-        const Extent heads = queries->heads_of(kv_head);
-        item.q = queries->q.slice(0, segment.rows).slice(1, heads);
-        item.q_positions =
-            queries->positions.subspan(static_cast<std::size_t>(segment.rows.begin),
-                                       static_cast<std::size_t>(segment.rows.size()));
-        item.state = queries->state.tokens(segment.rows).heads(heads);
+      GoneSums& sums = segment.cache->gone(number, kv_head);
+      if (queries == nullptr) {
+        compensation_.let_go(kv_head, sums, cache.blocks(), cache.next_position());
+      } else {
+        compensation_.add(*queries, kv_head, segment.rows, sums, cache.blocks(),
+                          cache.next_position());
       }
-      items.push_back(item);
     }
   }
-  if (items.empty()) return;
-  const auto head_dim = static_cast<double>(compute_.spec().head_dim);
-  compensate(compute_.stream(), {.shape = layout_.shape(),
-                                 .sm_scale = static_cast<float>(1.0 / std::sqrt(head_dim)),
-                                 .items = items});
+  compensation_.run();
 }
 
 // Narrows the buffers to the wanted rows and says whose they are.

@@ -8,6 +8,7 @@
 
 #include "kernels/tensor.h"
 #include "worker/attention/attention_work.h"
+#include "worker/attention/compensation.h"
 #include "worker/attention/own_blocks.h"
 #include "worker/attention/own_merging.h"
 #include "worker/attention/page_choice.h"
@@ -45,6 +46,7 @@ class Transformer {
   OwnBlocks own_blocks_;
   std::optional<OwnMerging> merging_;  // where heads merge tokens
   AttentionWork work_;
+  Compensation compensation_;
   PageChoice pages_;
   const GatherBytes alone_ = of_one_rank;
   std::vector<BatchSegment> wanted_segments_;

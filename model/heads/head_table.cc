@@ -125,16 +125,6 @@ void require_ring_layer(const HeadTable& heads, LayerId layer) {
                               window->recent));
     }
     window = here;
-    if (heads.at(layer, kv_head).rest != Rest::kNothing) {
-      throw Error(
-          ErrorCode::kUnsupported,
-          fmt::format("{}: a key that stands for dropped ones (razor) cannot be run with "
-                      "more than one rank yet: each query asks for the sums of all that its "
-                      "window has left behind, and ranks give each other windows alone. Use "
-                      "one rank for each replica, or a window without it (--policy "
-                      "streaming)",
-                      name_of_head(layer, kv_head)));
-    }
   }
 }
 

@@ -34,7 +34,7 @@ struct RingCase {
   HistoryChoice history = HistoryChoice::kByCost;
   KvType kv = KvType::kF32;
   DType weights = DType::kF32;
-  std::optional<CacheMethod> method = std::nullopt;  // of all heads
+  std::optional<CacheMethod> method = std::nullopt;  // of all heads; razor: of those that stream
 };
 
 // Retrieval and streaming heads beside each other, in every layer.
@@ -48,10 +48,13 @@ ModelSpec ring_spec(Random& random, const RingCase& c) {
 
 HeadTable ring_heads(const ModelSpec& spec, const RingCase& c) {
   HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
-  if (c.method) return method_heads(spec, roles, {.all = c.method, .full = std::nullopt});
+  const bool streams = c.method && std::holds_alternative<RazorMethod>(*c.method);
+  if (c.method && !streams)
+    return method_heads(spec, roles, {.all = c.method, .full = std::nullopt});
   for (std::size_t i = 1; i < roles.roles.size(); i += 3) roles.roles[i] = HeadRole::kStreaming;
   roles.sink = 5;
   roles.recent = 37;
+  if (streams) return method_heads(spec, roles, {.all = {}, .full = {}, .streaming = c.method});
   return duo_attention_heads(spec, roles);
 }
 
@@ -214,6 +217,8 @@ INSTANTIATE_TEST_SUITE_P(
         of_method("TovaAtEveryToken", {kGpu, kGpu},
                   TovaMethod{.capacity = 50, .after = KeepWhen::kAfterToken}),
         of_method("Quest", {kGpu, kCpu, kGpu}, QuestMethod{.budget = 48, .page = 8, .dense = 0}),
+        of_method("Razor", {kGpu, kCpu, kGpu}, RazorMethod{.sink = 5, .window = 30}),
+        of_method("RazorOnGpus", {kGpu, kGpu}, RazorMethod{.sink = 0, .window = 7}),
         of_method("H2o", {kCpu, kGpu, kGpu}, H2oMethod{.capacity = 50, .recent = 13})),
     [](const auto& test) { return test.param.name; });
 

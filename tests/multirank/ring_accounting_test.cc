@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "partition/ring_bytes.h"
+#include "partition/sum_hops.h"
 #include "partition/window_pieces.h"
 #include "tests/multirank/ring_cases.h"
 #include "tests/property/worker_cases.h"
@@ -22,6 +23,7 @@ struct Case {
       : seed(case_seed), random(case_seed), n_ranks(ranks) {
     spec = random_spec(random);
     heads = duo_attention_heads(spec, random_roles(random, spec));
+    if (random.chance(0.5)) heads = with_compensation_keys(heads);
     kv = {.block_size = kBlock, .head_dim = spec.head_dim};
     const std::int64_t most = std::min<std::int64_t>({3, n_ranks, spec.n_layers});
     plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most), kv);
@@ -104,12 +106,15 @@ Planned planned_traffic(const Case& c, const Stage& stage, RingPos position, Lay
   const LayerHeads heads = layer_heads(c.heads, layer);
   planned.keys = chunk_key_bytes_sent(slabs, heads.n_all, c.kv)[position];
   std::vector<RingPos> window_homes;
+  std::vector<RingPos> homes_with_rest;
   const std::int64_t state = 4 * (c.spec.head_dim + 2);
   const std::int64_t query = 4 * c.spec.head_dim;
   for (const KvHeadId head : IdRange<KvHeadId>(c.spec.n_kv_heads)) {
     const Home& home = stage.home_of(layer, head);
     if (!c.heads.window(layer, head).is_unlimited()) {
       window_homes.push_back(*stage.ring_position(home.shares.front().rank));
+      if (c.heads.at(layer, head).rest != Rest::kNothing)
+        homes_with_rest.push_back(window_homes.back());
     } else if (tokens.begin > 0 && keys_travel) {
       // All trains but that of the next rank, which has come all the way round.
       const std::int64_t n_blocks = ceil_div(tokens.begin, kBlock);
@@ -126,6 +131,10 @@ Planned planned_traffic(const Case& c, const Stage& stage, RingPos position, Lay
   const WindowChunk window{slabs, made, heads.window, kBlock};
   if (!window_homes.empty())
     planned.windows = window_bytes_sent(window, window_homes, c.kv)[position];
+  if (!homes_with_rest.empty()) {
+    planned.windows += sum_bytes_sent(sum_hops(slabs, heads.window, homes_with_rest), n_ranks,
+                                      c.spec.head_dim)[position];
+  }
   return planned;
 }
 

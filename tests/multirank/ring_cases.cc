@@ -181,7 +181,7 @@ Plan random_plan(Random& random, const ModelSpec& spec, const HeadTable& heads,
 }
 
 std::vector<StepCommand> random_script(Random& random, Worker& worker, Draws draws,
-                                       std::vector<StepResult>& results) {
+                                       std::vector<StepResult>& results, Guesses may_guess) {
   constexpr std::int64_t kVocab = 40;  // the smallest of random_spec
   const auto tokens = [&](std::int64_t n) { return random_tokens(random, n, kVocab); };
   const SamplingParams greedy{.n_logprobs = 3};
@@ -210,7 +210,7 @@ std::vector<StepCommand> random_script(Random& random, Worker& worker, Draws dra
   const auto decode = [&](int n_steps) {
     bool were_guesses = false;
     for (int i = 0; i < n_steps && !rows.empty(); ++i) {
-      const bool guesses = !were_guesses && random.chance(0.4);
+      const bool guesses = may_guess == Guesses::kSome && !were_guesses && random.chance(0.4);
       for (DecodeBatch::Row& row : rows) {
         if (guesses && random.chance(0.7)) guess(row);
       }

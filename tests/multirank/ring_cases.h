@@ -23,9 +23,11 @@ Plan random_plan(Random& random, const ModelSpec& spec, const HeadTable& heads,
 
 // Commands that open, prefill, fork, score, decode and drop documents in an interleaved order, made
 // with the answers of `worker` (whose results are appended to `results`).
-enum class Draws { kNone, kSome };  // tokens that are sampled, not the likeliest
+enum class Draws { kNone, kSome };    // tokens that are sampled, not the likeliest
+enum class Guesses { kNone, kSome };  // none where heads cannot take tokens back
 std::vector<StepCommand> random_script(Random& random, Worker& worker, Draws draws,
-                                       std::vector<StepResult>& results);
+                                       std::vector<StepResult>& results,
+                                       Guesses guesses = Guesses::kSome);
 
 struct RingRun {
   std::vector<StepDone> results;                 // one for each command, merged over ranks

@@ -8,7 +8,11 @@
 #include "tests/multirank/ring_cases.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
+#include "tests/support/log_softmax.h"
+#include "tests/support/paths.h"
+#include "tests/support/reference_model.h"
 #include "tests/support/tolerance.h"
+#include "tests/unit/worker/model_files.h"
 #include "tests/unit/worker/tiny_models.h"
 
 namespace longhaul::test {
@@ -38,7 +42,8 @@ struct Variant {
   DType weights = DType::kF32;
   SinkPositions sink_positions = SinkPositions::kAbsolute;  // of streaming heads
   SinkLogits sink_logits = SinkLogits::kNone;               // kNone: as random models have them
-  bool slides = false;  // tokens leave streaming heads' windows several at a time
+  bool slides = false;       // tokens leave streaming heads' windows several at a time
+  bool compensates = false;  // and leave a key for what is gone
 };
 
 // The same, but streaming heads slide.
@@ -74,6 +79,7 @@ void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, const Varian
   roles.sink_positions = variant.sink_positions;
   HeadTable heads = duo_attention_heads(spec, roles);
   if (variant.slides) heads = sliding_heads(random, heads, roles);
+  if (variant.compensates) heads = with_compensation_keys(heads);
   const auto weights = tiny_weights(spec, weight_dtype, seed);
   const KvFormat kv{
       .k_type = in_groups || is_fp8 ? KvType::kF32 : random_type(random, spec.head_dim),
@@ -89,7 +95,8 @@ void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, const Varian
   const bool exact = kv.k_type == KvType::kF32 && kv.v_type == KvType::kF32;
   std::vector<StepResult> want;
   const std::vector<StepCommand> script = random_script(
-      random, alone, exact && weight_dtype == DType::kF32 ? Draws::kSome : Draws::kNone, want);
+      random, alone, exact && weight_dtype == DType::kF32 ? Draws::kSome : Draws::kNone, want,
+      variant.compensates ? Guesses::kNone : Guesses::kSome);
 
   const std::int64_t most_stages = std::min<std::int64_t>({3, n_ranks, spec.n_layers});
   const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv,
@@ -99,6 +106,21 @@ void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, const Varian
   const RingRun got =
       run_on_ring({.weights = weights, .plan = plan, .history = random_history(random)}, script);
   EXPECT_EQ(difference(want, got.results, tolerance(exact, weight_dtype)), "");
+}
+
+// Of the whole vocabulary after each token but the last.
+std::vector<float> log_probabilities_on_ring(const RingRunConfig& config,
+                                             std::span<const std::int32_t> tokens,
+                                             std::int64_t chunk_len) {
+  constexpr std::int64_t kAll = 1'000'000;
+  std::vector<StepCommand> script{OpenSequence{{1}, {}}};
+  std::size_t begin = 0;
+  for (const std::int64_t n : equal_chunks(std::ssize(tokens), chunk_len)) {
+    const auto chunk = tokens.subspan(begin, static_cast<std::size_t>(n));
+    begin += chunk.size();
+    script.push_back(PrefillChunk{{1}, {chunk.begin(), chunk.end()}, AfterPrefill::kNothing, kAll});
+  }
+  return scored_log_probabilities(run_on_ring(config, script).results);
 }
 
 class RingInvariance : public testing::TestWithParam<std::int64_t> {};
@@ -143,6 +165,46 @@ TEST_P(RingInvariance, AndSoTheyDoWithWindowsThatSlideInSteps) {
   expect_equal_results_of_all(GetParam(), {.slides = true});
   expect_equal_results_of_all(GetParam(),
                               {.sink_positions = SinkPositions::kInCache, .slides = true});
+}
+
+TEST_P(RingInvariance, AndSoTheyDoWithKeysForWhatIsGone) {
+  expect_equal_results_of_all(GetParam(), {.compensates = true});
+  expect_equal_results_of_all(GetParam(), {.weights = DType::kI8, .compensates = true});
+}
+
+// A text in chunks of one token, odd ones and whole, on any homes, as double precision has it.
+TEST_P(RingInvariance, KeysForWhatIsGoneAreThoseOfTheReferenceModel) {
+  const std::int64_t n_ranks = GetParam();
+  for (int round = 0; round < 3 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const ModelSpec spec = random_spec(random);
+    HeadRoles roles = random_roles(random, spec);
+    roles.recent = random.integer(1, 30);
+    const HeadTable heads = with_compensation_keys(duo_attention_heads(spec, roles));
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .seed = seed});
+    const ModelFolder model(folder.path());
+    const auto weights = std::make_shared<const Weights>(Weights::load(model));
+    const ReferenceModel reference(model);
+    const std::int64_t n = random.integer(100, 180);
+    const std::vector<std::int32_t> tokens = random_tokens(random, n, spec.vocab_size);
+    const std::vector<double> logits = reference.logits(tokens, compensated_masks(spec, roles));
+    const std::vector<double> want =
+        log_softmax(std::span(logits).first(static_cast<std::size_t>((n - 1) * spec.vocab_size)),
+                    spec.vocab_size);
+    const KvFormat kv{.k_type = KvType::kF32,
+                      .v_type = KvType::kF32,
+                      .block_size = 16,
+                      .head_dim = spec.head_dim};
+    for (const std::int64_t chunk_len : {std::int64_t{1}, std::int64_t{37}, n}) {
+      const Plan plan = random_plan(random, spec, heads, n_ranks, /*n_stages=*/1, kv);
+      const std::vector<float> got =
+          log_probabilities_on_ring({.weights = weights, .plan = plan}, tokens, chunk_len);
+      EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32))) << "chunks of " << chunk_len;
+    }
+  }
 }
 
 // That the variants above are different from a model without them.

@@ -12,6 +12,7 @@
 #include "partition/make_plan.h"
 #include "partition/memory_model.h"
 #include "tests/multirank/ring_cases.h"
+#include "tests/property/worker_cases.h"
 #include "tests/support/tolerance.h"
 #include "tests/unit/worker/tiny_models.h"
 
@@ -120,6 +121,17 @@ TEST_P(RingPlanned, EqualRanksInOneToThreeStages) {
     request.options.n_stages = n_stages;
     const Plan plan = planned(request);
     ASSERT_EQ(plan.replicas.front().stages.size(), static_cast<std::size_t>(n_stages));
+    expect_buffers_within_plan(request, plan, expect_results_of_one_rank(request, plan));
+  }
+}
+
+TEST_P(RingPlanned, KeysForWhatHasLeftWindowsInOneAndTwoStages) {
+  for (std::int64_t n_stages = 1; n_stages <= std::min<std::int64_t>(2, GetParam()); ++n_stages) {
+    SCOPED_TRACE(n_stages);
+    PlanRequest request = request_for(equal_cluster(GetParam(), 64 * kMiB), 4);
+    request.heads = with_compensation_keys(request.heads);
+    request.options.n_stages = n_stages;
+    const Plan plan = planned(request);
     expect_buffers_within_plan(request, plan, expect_results_of_one_rank(request, plan));
   }
 }

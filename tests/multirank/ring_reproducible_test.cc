@@ -16,6 +16,7 @@ namespace {
 struct Case {
   std::int64_t n_ranks;
   DType weights;
+  bool compensates = false;  // streaming heads keep a key for what is gone
 };
 
 class ReproducibleRing : public testing::TestWithParam<Case> {};
@@ -26,7 +27,8 @@ void expect_equal_bits(std::uint64_t seed, const Case& tested) {
   ModelSpec spec = random_spec(random);
   const bool in_groups = is_integer(tested.weights);
   if (in_groups) spec.d_ff += random.integer(0, 4) * kInt8Group;
-  const HeadTable heads = duo_attention_heads(spec, random_roles(random, spec));
+  HeadTable heads = duo_attention_heads(spec, random_roles(random, spec));
+  if (tested.compensates) heads = with_compensation_keys(heads);
   const auto weights = tiny_weights(spec, tested.weights, seed);
   const KvType type = tested.weights == DType::kF32 ? KvType::kF32
                       : random.chance(0.7)          ? KvType::kBf16
@@ -43,7 +45,8 @@ void expect_equal_bits(std::uint64_t seed, const Case& tested) {
                 .n_threads = 1,
                 .reproducible = true});
   std::vector<StepResult> want;
-  const std::vector<StepCommand> script = random_script(random, alone, Draws::kSome, want);
+  const std::vector<StepCommand> script = random_script(
+      random, alone, Draws::kSome, want, tested.compensates ? Guesses::kNone : Guesses::kSome);
   const std::int64_t most_stages = std::min<std::int64_t>({3, tested.n_ranks, spec.n_layers});
   const Plan plan = random_plan(random, spec, heads, tested.n_ranks, random.integer(1, most_stages),
                                 kv, in_groups ? kInt8Group : 1, /*reproducible=*/true);
@@ -69,6 +72,8 @@ std::vector<Case> cases() {
          {DType::kBf16, DType::kF32, DType::kI8, DType::kI4, DType::kF8E4m3}) {
       all.push_back({n_ranks, weights});
     }
+    for (const DType weights : {DType::kBf16, DType::kF32, DType::kI8})
+      all.push_back({n_ranks, weights, /*compensates=*/true});
   }
   return all;
 }
@@ -76,7 +81,8 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Ranks, ReproducibleRing, testing::ValuesIn(cases()),
                          [](const auto& tested) {
                            return std::to_string(tested.param.n_ranks) + "_" +
-                                  std::string(name_of(tested.param.weights));
+                                  std::string(name_of(tested.param.weights)) +
+                                  (tested.param.compensates ? "_razor" : "");
                          });
 
 }  // namespace

@@ -32,6 +32,7 @@ ModelSpec wide_spec() {
 struct Setting {
   DType weights = DType::kBf16;
   KvType cache = KvType::kBf16;
+  bool compensates = false;  // streaming heads keep a key for what is gone
 };
 
 struct Cut {
@@ -99,7 +100,8 @@ TEST_P(Reproducible, ChunksBatchesAndThreadsChangeNoBit) {
     const auto weights = tiny_weights(spec, setting.weights, seed);
     HeadRoles roles = random_roles(random, spec);
     roles.recent = random.integer(1, 300);  // windows of several panels
-    const HeadTable heads = duo_attention_heads(spec, roles);
+    HeadTable heads = duo_attention_heads(spec, roles);
+    if (setting.compensates) heads = with_compensation_keys(heads);
     const std::int64_t n = is_wide ? 700 : 333;
     const auto document = random_tokens(random, n, spec.vocab_size);
     const auto prompt = random_tokens(random, 37, spec.vocab_size);
@@ -122,10 +124,12 @@ INSTANTIATE_TEST_SUITE_P(
     Types, Reproducible,
     testing::Values(Setting{DType::kBf16, KvType::kBf16}, Setting{DType::kF32, KvType::kF32},
                     Setting{DType::kI8, KvType::kBf16}, Setting{DType::kI4, KvType::kBf16},
-                    Setting{DType::kBf16, KvType::kInt8}, Setting{DType::kF32, KvType::kInt4}),
+                    Setting{DType::kBf16, KvType::kInt8}, Setting{DType::kF32, KvType::kInt4},
+                    Setting{DType::kBf16, KvType::kBf16, true},
+                    Setting{DType::kF32, KvType::kInt8, true}),
     [](const auto& tested) {
       return std::string(name_of(tested.param.weights)) + "_" +
-             std::string(name_of(tested.param.cache));
+             std::string(name_of(tested.param.cache)) + (tested.param.compensates ? "_razor" : "");
     });
 
 // Few rows over so many keys that they are cut for several threads.

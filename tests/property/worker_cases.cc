@@ -53,6 +53,18 @@ HeadRoles random_roles(Random& random, const ModelSpec& spec) {
   return roles;
 }
 
+HeadTable with_compensation_keys(HeadTable heads) {
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      HeadPolicy policy = heads.at(layer, kv_head);
+      if (kind_of(policy) != HeadKind::kStreaming) continue;
+      policy.rest = Rest::kCompensationKey;
+      heads.set(layer, kv_head, policy);
+    }
+  }
+  return heads;
+}
+
 std::vector<std::int64_t> equal_chunks(std::int64_t n, std::int64_t chunk_len) {
   std::vector<std::int64_t> chunks;
   for (std::int64_t left = n; left > 0; left -= chunk_len) {
@@ -76,13 +88,21 @@ std::vector<float> log_probabilities(Worker& worker, std::span<const std::int32_
   constexpr SequenceId kId{1'000'000};
   constexpr std::int64_t kAll = 1'000'000;
   done(worker.step(OpenSequence{.sequence = kId, .sampling = {}}));
-  std::vector<float> out;
+  std::vector<StepDone> results;
   std::size_t begin = 0;
   for (const std::int64_t n : chunks) {
     const auto chunk = tokens.subspan(begin, static_cast<std::size_t>(n));
     begin += chunk.size();
-    const StepDone result = done(worker.step(PrefillChunk{
-        .sequence = kId, .tokens = {chunk.begin(), chunk.end()}, .score_logprobs = kAll}));
+    results.push_back(done(worker.step(PrefillChunk{
+        .sequence = kId, .tokens = {chunk.begin(), chunk.end()}, .score_logprobs = kAll})));
+  }
+  done(worker.step(DropSequences{.sequences = {kId}}));
+  return scored_log_probabilities(results);
+}
+
+std::vector<float> scored_log_probabilities(std::span<const StepDone> results) {
+  std::vector<float> out;
+  for (const StepDone& result : results) {
     for (const PickedToken& scored : result.scored) {
       const std::size_t row = out.size();
       out.resize(row + scored.top.size());
@@ -91,7 +111,6 @@ std::vector<float> log_probabilities(Worker& worker, std::span<const std::int32_
       }
     }
   }
-  done(worker.step(DropSequences{.sequences = {kId}}));
   return out;
 }
 

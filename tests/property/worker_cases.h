@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/head_profile.h"
+#include "model/heads/head_table.h"
 #include "model/model_spec.h"
 #include "tests/support/random.h"
 #include "worker/worker.h"
@@ -19,6 +20,8 @@ ModelSpec random_spec(Random& random);
 HeadRoles random_roles(Random& random, const ModelSpec& spec);
 // The same without windows, of a model whose heads merge some of their tokens, or nearly all.
 ModelSpec merging_spec(Random& random);
+// These heads, but streaming ones keep a key for what has left their windows (razor).
+HeadTable with_compensation_keys(HeadTable heads);
 // Lengths >= 1 that sum to n: whole, equal, or wild.
 std::vector<std::int64_t> random_chunks(Random& random, std::int64_t n);
 // n cut into pieces of chunk_len.
@@ -28,6 +31,9 @@ std::vector<std::int64_t> equal_chunks(std::int64_t n, std::int64_t chunk_len);
 // vocab_size], from a new sequence that is dropped again.
 std::vector<float> log_probabilities(Worker& worker, std::span<const std::int32_t> tokens,
                                      std::span<const std::int64_t> chunks);
+
+// The same from steps' results.
+std::vector<float> scored_log_probabilities(std::span<const StepDone> results);
 
 // A new sequence with these tokens; gives the token picked after them.
 std::int32_t open_with(Worker& worker, SequenceId id, std::span<const std::int32_t> tokens,

@@ -80,15 +80,7 @@ TEST_F(WorkerProperty, ChunkLengthsDoNotChangeResults) {
 // With a key for all that is gone (razor), in every layer and beside heads that see all.
 TEST_F(WorkerProperty, CompensationKeysDoNotDependOnChunksAndForks) {
   for_cases(3, [](Case& c) {
-    HeadTable heads = duo_attention_heads(c.spec, c.roles);
-    for (const LayerId layer : IdRange<LayerId>(c.spec.n_layers)) {
-      for (const KvHeadId kv_head : IdRange<KvHeadId>(c.spec.n_kv_heads)) {
-        HeadPolicy policy = heads.at(layer, kv_head);
-        if (kind_of(policy) != HeadKind::kStreaming) continue;
-        policy.rest = Rest::kCompensationKey;
-        heads.set(layer, kv_head, policy);
-      }
-    }
+    const HeadTable heads = with_compensation_keys(duo_attention_heads(c.spec, c.roles));
     const auto worker = [&] {
       return Worker({.weights = c.weights, .heads = heads, .block_size = 16, .n_threads = 1});
     };

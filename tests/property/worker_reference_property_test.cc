@@ -53,6 +53,32 @@ TEST(WorkerEqualsReference, ForRandomModelsRolesAndChunks) {
   }
 }
 
+TEST(WorkerEqualsReference, WithKeysForWhatHasLeftWindows) {
+  for (int round = 0; round < 12 * intensity(); ++round) {
+    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const ModelSpec spec = random_spec(random);
+    const HeadRoles roles = random_roles(random, spec);
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = spec, .seed = seed});
+    const ModelFolder model(folder.path());
+    const std::vector<std::int32_t> tokens =
+        random_tokens(random, random.integer(100, 180), spec.vocab_size);
+    Worker worker({.weights = std::make_shared<const Weights>(Weights::load(model)),
+                   .heads = with_compensation_keys(duo_attention_heads(spec, roles)),
+                   .block_size = 16,
+                   .n_threads = 2});
+    const std::vector<float> got = log_probabilities(
+        worker, tokens, random_chunks(random, static_cast<std::int64_t>(tokens.size())));
+    const ReferenceModel reference(model);
+    const std::vector<double> want = log_softmax_of_others(
+        reference.logits(tokens, compensated_masks(reference.spec(), roles)), spec.vocab_size);
+    EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32)))
+        << spec.model_type << ", sink " << roles.sink << ", recent " << roles.recent;
+  }
+}
+
 TEST(WorkerEqualsReference, WithBf16WeightsAndCachesWithinTheTable) {
   for (int round = 0; round < 6 * intensity(); ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);

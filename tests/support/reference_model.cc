@@ -165,6 +165,16 @@ std::vector<KeyMask> key_masks(const ModelSpec& spec, const HeadRoles& roles) {
   return masks;
 }
 
+std::vector<KeyMask> compensated_masks(const ModelSpec& spec, const HeadRoles& roles) {
+  std::vector<KeyMask> masks = key_masks(spec, roles);
+  for (std::size_t i = 0; i < masks.size(); ++i) {
+    const auto layer = i / static_cast<std::size_t>(spec.n_kv_heads);
+    masks[i].adds_mean_of_gone = roles.roles[i] == HeadRole::kStreaming &&
+                                 spec.attention_window[layer] == ModelSpec::kNoWindow;
+  }
+  return masks;
+}
+
 ReferenceModel::ReferenceModel(const ModelFolder& folder)
     : ReferenceModel(folder, folder.config().spec) {}
 
@@ -378,6 +388,25 @@ std::vector<std::int64_t> ReferenceModel::in_chosen_pages(
   return kept;
 }
 
+// Of the keys up to the query that are not among those seen.
+ReferenceModel::MeanOfGone ReferenceModel::mean_of_gone(const HeadView& head, std::int64_t position,
+                                                        std::span<const std::int64_t> seen) const {
+  MeanOfGone gone;
+  if (!head.mask.adds_mean_of_gone) return gone;
+  const auto head_dim = static_cast<std::size_t>(spec_.head_dim);
+  gone = {.n = position + 1 - std::ssize(seen),
+          .k = std::vector<double>(head_dim),
+          .v = std::vector<double>(head_dim)};
+  for (std::int64_t key = 0; key <= position; ++key) {
+    if (std::ranges::binary_search(seen, key)) continue;
+    add_scaled(gone.k.data(), 1 / static_cast<double>(gone.n), head.key(position, key),
+               spec_.head_dim);
+    add_scaled(gone.v.data(), 1 / static_cast<double>(gone.n), head.value(position, key),
+               spec_.head_dim);
+  }
+  return gone;
+}
+
 // Softmax over the keys that the mask shows of (q k / sqrt(head_dim)), times v.
 void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std::int64_t position,
                             double* out) const {
@@ -400,11 +429,21 @@ void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std
     scores.push_back(dot(turned_q.data(), turned_k.data(), head_dim) /
                      std::sqrt(static_cast<double>(head_dim)));
   }
+  const MeanOfGone gone = mean_of_gone(head, position, keys);
+  if (gone.n > 0) {
+    scores.push_back(dot(turned_q.data(), gone.k.data(), head_dim) /
+                         std::sqrt(static_cast<double>(head_dim)) +
+                     std::log(static_cast<double>(gone.n)));
+  }
   double largest = *std::max_element(scores.begin(), scores.end());
   if (head.sink_logit) largest = std::max(largest, *head.sink_logit);
   double sum = head.sink_logit ? std::exp(*head.sink_logit - largest) : 0;
   for (double& score : scores) sum += score = std::exp(score - largest);
   for (double& score : scores) score /= sum;
+  if (gone.n > 0) {
+    add_scaled(out, scores.back(), gone.v.data(), head_dim);
+    scores.pop_back();
+  }
   if (head.on_attention) {
     head.on_attention({.layer = head.layer,
                        .head = head.head,

@@ -48,6 +48,9 @@ struct KeyMask {
   // 0: nothing is quantised.
   int kivi_bits = 0;
   std::int64_t residual = 64;
+  // Of the keys that have left the window, one that stands for all: their mean, and that of their
+  // values, as often as they are (Tang et al. 2024, arXiv 2407.15891, section 3.3).
+  bool adds_mean_of_gone = false;
   // `head` counts in the group.
   bool sees(std::int64_t query, std::int64_t key, std::int64_t head = 0) const;
 };
@@ -55,6 +58,8 @@ struct KeyMask {
 // The masks [n_layers, n_kv_heads] that `roles` ask for. A layer with a window of its own
 // (ModelSpec::attention_window) uses that for all heads, whatever their roles.
 std::vector<KeyMask> key_masks(const ModelSpec& spec, const HeadRoles& roles);
+// The same with a key for what is gone where roles have a window.
+std::vector<KeyMask> compensated_masks(const ModelSpec& spec, const HeadRoles& roles);
 
 // Weights are read and widened once; every call computes everything anew, in O(n_tokens^2).
 class ReferenceModel {
@@ -164,6 +169,13 @@ class ReferenceModel {
   Matrix kivi_values(Matrix values, int bits) const;
   std::vector<std::int64_t> in_chosen_pages(const HeadView& head, std::span<const double> q,
                                             std::span<const std::int64_t> keys) const;
+  struct MeanOfGone {
+    std::int64_t n = 0;
+    std::vector<double> k = {};
+    std::vector<double> v = {};
+  };
+  MeanOfGone mean_of_gone(const HeadView& head, std::int64_t position,
+                          std::span<const std::int64_t> seen) const;
   void attend(const HeadView& head, std::span<const double> q, std::int64_t position,
               double* out) const;
   Matrix attention(std::int64_t number, const Matrix& x, std::span<const KeyMask> masks,

@@ -32,6 +32,8 @@ class OwnQueries {
   bool empty() const { return positions_.empty(); }
   // Of all heads, with their states.
   const QueryRows& all() const { return all_; }
+  // Those of each slab.
+  std::span<const Extent> rows() const { return rows_; }
 
   // Attends all of them to a train's blocks.
   void attend(const Train& train, const std::byte* bytes);

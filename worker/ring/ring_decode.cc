@@ -22,6 +22,7 @@ RingDecode::RingDecode(LayerCompute& compute, const CacheLayout& layout, const R
       stage_(stage),
       context_(context),
       work_(compute.spec(), layout, compute.stream()),
+      compensation_(compute.spec(), layout, compute.stream()),
       pages_(layout, compute.stream()),
       split_heads_(compute, stage, context) {
   if (layout.heads().merges_tokens()) merging_.emplace(compute, layout, stage, context);
@@ -225,6 +226,7 @@ void RingDecode::project_queries(LayerId number, LayerCompute::Rope when) {
 void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
   const PhaseTimer timer(compute_.times(), Phase::kAttend);
   work_.begin(number);
+  compensation_.begin(number);
   pages_.begin(number);
   for (const QueryRows& run : own_) {
     clear(compute_.stream(), run.state);
@@ -232,6 +234,10 @@ void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
       std::int64_t r = 0;
       for (const DecodeRow& row : rows) {
         const Extent of_row{r, r + row.n_tokens()};
+        if (leaves_rest(layout_, number, head)) {
+          compensation_.add(run, head, of_row, row.cache->gone(number, head),
+                            row.cache->head(number, head).blocks(), {row.positions().end});
+        }
         if (merging_) {
           merging_->add(work_, run, head, r, row.cache->head(number, head));
         } else if (pages_.chooses(number, head)) {
@@ -244,6 +250,7 @@ void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
     }
   }
   choose_pages(number);
+  compensation_.run();
   work_.run(compute_.order());
 }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/device_tensor.h"
 #include "worker/attention/attention_work.h"
+#include "worker/attention/compensation.h"
 #include "worker/attention/page_choice.h"
 #include "worker/forward.h"
 #include "worker/kv/cache_layout.h"
@@ -63,6 +64,7 @@ class RingDecode {
   const RingStage& stage_;
   RingContext& context_;
   AttentionWork work_;
+  Compensation compensation_;
   PageChoice pages_;
   SplitHeads split_heads_;
   std::optional<MergingDecode> merging_;          // where heads merge tokens

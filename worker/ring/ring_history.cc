@@ -8,8 +8,14 @@
 namespace longhaul {
 
 RingHistory::RingHistory(LayerCompute& compute, const CacheLayout& layout, const RingStage& stage,
-                         const RingPlace& place, RingContext& context)
-    : compute_(compute), layout_(layout), stage_(stage), choice_(place.history), queries_(context) {
+                         const RingPlace& place, RingContext& context,
+                         RingCompensation& compensation)
+    : compute_(compute),
+      layout_(layout),
+      stage_(stage),
+      choice_(place.history),
+      compensation_(compensation),
+      queries_(context) {
   if (place.cluster != nullptr) {
     cost_.emplace(stage.plan(), stage.stage(), compute.spec(), *place.cluster);
   }
@@ -119,7 +125,17 @@ void RingHistory::attend_visitors(const PrefillLayer& layer, OwnQueries& own,
     }
     own.add_visitor(queries, std::span(refs_).subspan(first));
   }
+  if (stage_.plan().reproducible && compensation_.is_for(layer.number))
+    compensate_visitors(visiting);
   own.run();
+}
+
+// Of heads that keep a key for what has left their windows, at their homes.
+void RingHistory::compensate_visitors(std::span<const QueryRows> visiting) {
+  compensation_.begin();
+  for (const QueryRows& queries : visiting)
+    compensation_.add(queries, {queries.kv_heads.begin}, {0, queries.q.dim(0)});
+  compensation_.run();
 }
 
 }  // namespace longhaul

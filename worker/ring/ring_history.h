@@ -14,6 +14,7 @@
 #include "worker/ring/own_queries.h"
 #include "worker/ring/prefill_layer.h"
 #include "worker/ring/query_ring.h"
+#include "worker/ring/ring_compensation.h"
 #include "worker/ring/ring_place.h"
 
 namespace longhaul {
@@ -22,7 +23,7 @@ namespace longhaul {
 class RingHistory {
  public:
   RingHistory(LayerCompute& compute, const CacheLayout& layout, const RingStage& stage,
-              const RingPlace& place, RingContext& context);
+              const RingPlace& place, RingContext& context, RingCompensation& compensation);
 
   // Collective over the ring. Merges what earlier chunks give into the own queries' states; where
   // results are reproducible this chunk too, since each head's one home then meets all its keys in
@@ -41,12 +42,14 @@ class RingHistory {
   void by_queries(const PrefillLayer& layer, OwnQueries& own);
   void attend_visitors(const PrefillLayer& layer, OwnQueries& own,
                        std::span<const QueryRows> visiting);
+  void compensate_visitors(std::span<const QueryRows> visiting);
 
   LayerCompute& compute_;
   const CacheLayout& layout_;
   const RingStage& stage_;
   HistoryChoice choice_;
   std::optional<StageCost> cost_;
+  RingCompensation& compensation_;
   QueryRing queries_;
   ByteBuffer train_;
   std::vector<KvBlockRef> refs_;

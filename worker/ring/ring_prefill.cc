@@ -1,5 +1,7 @@
 #include "worker/ring/ring_prefill.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/meanwhile.h"
 #include "worker/attention/accumulate.h"
 #include "worker/attention/compaction.h"
@@ -15,7 +17,8 @@ RingPrefill::RingPrefill(LayerCompute& compute, const CacheLayout& layout, const
       blocks_(compute, layout, stage),
       queries_(compute, layout, stage, context),
       keys_(context, layout.shape().bytes()),
-      history_(compute, layout, stage, place, context),
+      compensation_(compute, layout, stage, context),
+      history_(compute, layout, stage, place, context, compensation_),
       windows_(context, stage, layout.shape()) {
   if (layout.heads().merges_tokens()) merging_.emplace(compute, layout, stage, context);
 }
@@ -48,8 +51,10 @@ void RingPrefill::run_layer(const PrefillLayer& layer) {
   }
   blocks_.pack(layer);
   context_.add_span(TraceLane::kCompute, "keys and values", begin);
+  const bool compensates = compensation_.is_for(layer.number);
+  // Sums need the keys that leave during all queries, asked or not.
   const WindowChunk window{.slabs = layer.chunk.slabs,
-                           .queries = layer.queries,
+                           .queries = compensates ? layer.chunk.made : layer.queries,
                            .window = layer.homes.window,
                            .block_size = stage_.block_size()};
   if (!layer.homes.windowed.empty()) {
@@ -61,6 +66,7 @@ void RingPrefill::run_layer(const PrefillLayer& layer) {
   queries_.project(layer);
   if (!layer.homes.retrieval.empty()) {
     attend_chunk(layer);
+    if (compensates && stage_.plan().reproducible) sum_at_homes(layer);
     history_.attend(layer, queries_, keys_, blocks_.trains());
   }
   observe(layer);
@@ -107,6 +113,7 @@ void RingPrefill::attend_chunk(const PrefillLayer& layer) {
 void RingPrefill::attend_windows(const PrefillLayer& layer, const WindowChunk& window) {
   windows_.finish();
   const LayerHomes& homes = layer.homes;
+  if (compensation_.is_for(layer.number)) compensate_windows(layer);
   if (!queries_.empty()) {
     queries_.begin();
     for (std::size_t i = 0; i < homes.windowed.size(); ++i)
@@ -114,6 +121,28 @@ void RingPrefill::attend_windows(const PrefillLayer& layer, const WindowChunk& w
     queries_.run();
   }
   blocks_.keep(layer, window, [&](std::size_t i) { return windows_.blocks(i); });
+}
+
+// Before attention, which may turn queries back. Each rank's queries of a slab are asked from the
+// sums that it begins with.
+void RingPrefill::compensate_windows(const PrefillLayer& layer) {
+  const std::vector<KvHeadId>& windowed = layer.homes.windowed;
+  compensation_.sum_up(layer, [&](KvHeadId kv_head) {
+    const auto at = std::ranges::lower_bound(windowed, kv_head);
+    return windows_.blocks(static_cast<std::size_t>(at - windowed.begin()));
+  });
+  const PhaseTimer timer(compute_.times(), Phase::kAttend);
+  compensation_.begin();
+  for (const KvHeadId kv_head : windowed) {
+    for (const Extent& rows : queries_.rows()) compensation_.add(queries_.all(), kv_head, rows);
+  }
+  compensation_.run();
+}
+
+// Where results are reproducible, when the chunk's blocks are all at home.
+void RingPrefill::sum_at_homes(const PrefillLayer& layer) {
+  compensation_.sum_up(
+      layer, [&](KvHeadId kv_head) { return layer.cache.head(layer.number, kv_head).blocks(); });
 }
 
 void RingPrefill::finish(const PrefillLayer& layer) {
@@ -133,7 +162,8 @@ void RingPrefill::finish(const PrefillLayer& layer) {
 
 std::size_t RingPrefill::buffer_bytes() const {
   return blocks_.buffer_bytes() + history_.buffer_bytes() + keys_.buffer_bytes() +
-         windows_.buffer_bytes() + (merging_ ? merging_->buffer_bytes() : 0);
+         windows_.buffer_bytes() + compensation_.buffer_bytes() +
+         (merging_ ? merging_->buffer_bytes() : 0);
 }
 
 }  // namespace longhaul

@@ -12,6 +12,7 @@
 #include "worker/ring/key_ring.h"
 #include "worker/ring/own_queries.h"
 #include "worker/ring/ring_chunk.h"
+#include "worker/ring/ring_compensation.h"
 #include "worker/ring/ring_context.h"
 #include "worker/ring/ring_history.h"
 #include "worker/ring/ring_merging.h"
@@ -39,6 +40,8 @@ class RingPrefill {
   void observe(const PrefillLayer& layer);
   void attend_chunk(const PrefillLayer& layer);
   void attend_windows(const PrefillLayer& layer, const WindowChunk& window);
+  void compensate_windows(const PrefillLayer& layer);
+  void sum_at_homes(const PrefillLayer& layer);
   void finish(const PrefillLayer& layer);
 
   LayerCompute& compute_;
@@ -48,6 +51,7 @@ class RingPrefill {
   ChunkBlocks blocks_;
   OwnQueries queries_;
   KeyRing keys_;
+  RingCompensation compensation_;
   RingHistory history_;
   WindowExchange windows_;
   std::optional<RingMerging> merging_;  // where heads merge tokens

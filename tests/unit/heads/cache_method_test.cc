@@ -152,9 +152,7 @@ TEST(CacheMethod, RazorIsForHeadsThatStream) {
   EXPECT_EQ(heads.window({0}, {1}), (KeyWindow{1, 8}));
   EXPECT_TRUE(leaves_rest(heads));
   EXPECT_FALSE(leaves_rest(duo_attention_heads(spec, roles)));
-  EXPECT_THAT(
-      refused_flag([&] { require_runnable(heads, RunsOn::kRing); }),
-      testing::AllOf(HasSubstr("razor"), HasSubstr("the sums of all that its window has left")));
+  EXPECT_NO_THROW(require_runnable(heads, RunsOn::kRing));
 }
 
 TEST(CacheMethod, H2oAndTovaMayChooseAtEveryToken) {

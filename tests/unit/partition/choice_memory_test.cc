@@ -127,7 +127,6 @@ TEST(ChoiceMemory, HasRoomWhereHeadsArePlaced) {
   const HeadPolicy razor = {.see = SeeSinkRecent{4, 4096}, .rest = Rest::kCompensationKey};
   for (const std::int64_t n_ranks : {1, 3}) {
     for (const HeadPolicy& policy : {snap, all, quest, razor}) {
-      if (n_ranks > 1 && policy == razor) continue;  // refused
       int n_plans = 0;
       int n_refusals = 0;
       for (std::int64_t gib = 8; gib < 800; gib += gib / 4) {
