@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <vector>
 
 #include "base/sizes.h"
@@ -189,15 +190,20 @@ void explain_traffic(Text& text, const Plan& plan, const ModelSpec& spec,
       const ChunkTraffic traffic = chunk_traffic(plan, stage, spec, layer, tokens);
       sum.chunk_keys += traffic.chunk_keys;
       sum.windows += traffic.windows;
+      sum.open_blocks += traffic.open_blocks;
       history += cost.history(layer, tokens).cheaper() == HistoryMode::kKeysTravel
                      ? traffic.history_keys
                      : traffic.history_queries;
       decode +=
           decode_traffic(stage, spec, layer, workload.n_sequences, workload.weights(spec)).total;
     }
-    line(text, "  stage {:<3} keys in the chunk {}, history {}, windows {}; decode {}", s,
+    const std::string open =
+        plan.kv.has_open_blocks()
+            ? fmt::format(", open blocks {}", format_byte_size(sum.open_blocks / n_ranks))
+            : "";
+    line(text, "  stage {:<3} keys in the chunk {}, history {}, windows {}{}; decode {}", s,
          format_byte_size(sum.chunk_keys / n_ranks), format_byte_size(history / n_ranks),
-         format_byte_size(sum.windows / n_ranks), format_byte_size(decode / n_ranks));
+         format_byte_size(sum.windows / n_ranks), open, format_byte_size(decode / n_ranks));
   }
 }
 

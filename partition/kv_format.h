@@ -27,7 +27,4 @@ struct KvFormat {
   bool operator==(const KvFormat&) const = default;
 };
 
-// Throws kUnsupported where the caches of several ranks cannot have this form.
-void require_one_rank(const KvFormat& kv);
-
 }  // namespace longhaul

@@ -89,9 +89,6 @@ PlanResult make_plan(const PlanRequest& asked) {
   for (const ReplicaLayout& replica : chosen->replicas) {
     plan.replicas.push_back(build_replica(request, planner, plan, replica));
   }
-  for (const Replica& replica : plan.replicas) {
-    if (replica.stages.size() > 1 || replica.stages.front().ring.n() > 1) require_one_rank(plan.kv);
-  }
   return plan;
 }
 

@@ -109,7 +109,8 @@ std::int64_t leaving_bytes(const HeadTable& heads, const ModelSpec& spec,
   return spec.n_kv_heads * (of_sequences + of_chunk);
 }
 
-// The newest tokens of the document and of all its forks, where these are quantised in groups.
+// The newest tokens of the document and of all its forks, where these are quantised in groups: at
+// each home of a head, since any may be that of the newest block.
 std::int64_t open_bytes_of_head(const KvFormat& kv, const Workload& workload) {
   const std::int64_t of_fork = 1 + ceil_div(workload.n_guesses, workload.block_size);
   return (1 + workload.n_sequences * of_fork) * kv.open_block_bytes();

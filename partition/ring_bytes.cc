@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "partition/open_blocks.h"
 #include "partition/sum_hops.h"
 #include "partition/window_pieces.h"
 
@@ -54,6 +55,24 @@ IndexedVector<RingPos, std::int64_t> chunk_key_bytes_sent(std::span<const Slab> 
   return sent;
 }
 
+IndexedVector<RingPos, std::int64_t> open_bytes_sent(const Stage& stage,
+                                                     std::span<const Slab> slabs, LayerId layer,
+                                                     const KvFormat& kv) {
+  IndexedVector<RingPos, std::int64_t> sent(stage.ring.size(), 0);
+  const auto begun = begun_block(slabs, kv);
+  const auto unfinished = unfinished_block(slabs, kv);
+  for (const Home& of_head :
+       stage.home[static_cast<std::size_t>(layer.value - stage.layers.begin)]) {
+    const auto home = [&](const OpenBlock& block) {
+      return *stage.ring_position(home_of_block(of_head, block.tokens.begin / kv.block_size));
+    };
+    if (begun && home(*begun) != begun->maker) sent[home(*begun)] += kv.open_block_bytes();
+    if (unfinished && home(*unfinished) != unfinished->maker)
+      sent[unfinished->maker] += kv.open_block_bytes();
+  }
+  return sent;
+}
+
 ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec& spec,
                            LayerId layer, Extent tokens) {
   ChunkTraffic traffic;
@@ -61,20 +80,22 @@ ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec
   if (n_ranks == 1) return traffic;
   const KvFormat& kv = plan.kv;
   const LayerHeads heads = layer_heads(plan.heads, layer);
-  const std::vector<Slab> slabs = slabs_of_chunk(stage.token_share, tokens, kv.block_size);
+  const std::vector<Slab> made_slabs = slabs_of_chunk(stage.token_share, tokens, kv.block_size);
+  const std::vector<Slab> slabs = stored_slabs(made_slabs, kv);
+  const std::int64_t begin = slabs.front().tokens.begin;
+  traffic.open_blocks = sum(open_bytes_sent(stage, made_slabs, layer, kv));
   traffic.chunk_keys = sum(chunk_key_bytes_sent(slabs, heads.n_all, kv));
   const std::int64_t hops = n_ranks - 1;
-  traffic.history_keys =
-      hops * heads.n_all * ceil_div(tokens.begin, kv.block_size) * kv.block_bytes();
+  traffic.history_keys = hops * heads.n_all * ceil_div(begin, kv.block_size) * kv.block_bytes();
   const std::int64_t query = spec.head_dim * kF32;
   const std::int64_t state = (spec.head_dim + 2) * kF32;
-  if (tokens.begin > 0) {
+  if (begin > 0) {
     // The query makes P-1 hops with its partial sums, which then go one more hop, home.
     traffic.history_queries =
         tokens.size() * heads.n_all * spec.gqa_group() * (hops * (query + state) + state);
   }
   if (heads.n_windowed > 0) {
-    const auto made = slabs_by_owner(slabs);
+    const auto made = slabs_by_owner(made_slabs);
     traffic.windows = sum(window_bytes_sent(
         {.slabs = slabs, .queries = made, .window = heads.window, .block_size = kv.block_size},
         home_positions(plan, stage, layer, Windowed::kAll), kv));

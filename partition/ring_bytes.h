@@ -2,8 +2,10 @@
 // formulas that the worker's counters are compared with. All figures are of one layer; retrieval
 // here means a head that keeps everything (model/heads).
 //
-// Blocks travel whole, the partial last one too; queries, partial sums (m, l, o) and hidden states
-// are f32. A layer without retrieval heads sends no keys and no queries round the ring.
+// Blocks travel whole, the partial last one too (where tokens are quantised in groups it is open,
+// and of what is stored whole blocks travel only: partition/open_blocks.h); queries, partial sums
+// (m, l, o) and hidden states are f32. A layer without retrieval heads sends no keys and no queries
+// round the ring.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -27,6 +29,12 @@ IndexedVector<RingPos, std::int64_t> chunk_key_bytes_sent(std::span<const Slab> 
                                                           std::int64_t n_all_heads,
                                                           const KvFormat& kv);
 
+// Open blocks that a chunk's begun and unfinished blocks send between their homes and their makers.
+// Bytes sent by each ring position.
+IndexedVector<RingPos, std::int64_t> open_bytes_sent(const Stage& stage,
+                                                     std::span<const Slab> slabs, LayerId layer,
+                                                     const KvFormat& kv);
+
 // Bytes on all links together, for one layer and one chunk.
 struct ChunkTraffic {
   std::int64_t chunk_keys = 0;       // retrieval heads, inside the chunk
@@ -35,6 +43,7 @@ struct ChunkTraffic {
                                      // what is gone (partition/sum_hops.h)
   std::int64_t history_keys = 0;     // retrieval heads, history, if keys travel
   std::int64_t history_queries = 0;  // retrieval heads, history, if queries travel
+  std::int64_t open_blocks = 0;      // of tokens that are quantised in groups (open_blocks.h)
 };
 ChunkTraffic chunk_traffic(const Plan& plan, const Stage& stage, const ModelSpec& spec,
                            LayerId layer, Extent tokens);

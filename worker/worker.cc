@@ -42,7 +42,6 @@ KvBlockShape block_shape(const WorkerConfig& config) {
   if (config.place) {
     const KvFormat& kv = config.place->plan->kv;
     shape = {kv.block_size, shape.head_dim, kv.k_type, kv.v_type};
-    if (config.place->comm->size() > 1) require_one_rank(kv);
   }
   require_cpu_for_groups("KV caches", config.device.kind, shape);
   check_kv_block_shape("KV caches", shape);

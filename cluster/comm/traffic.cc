@@ -8,6 +8,8 @@ std::string_view name_of(Traffic traffic) {
       return "keys";
     case Traffic::kQueries:
       return "queries";
+    case Traffic::kOpen:
+      return "open blocks";
     case Traffic::kHalo:
       return "halo";
     case Traffic::kSink:

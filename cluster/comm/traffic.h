@@ -11,6 +11,7 @@ enum class Traffic : std::uint8_t {
   // Chosen by callers of start_send and start_receive.
   kKeys,     // K and V blocks that travel round the ring
   kQueries,  // queries and their softmax state that travel round the ring
+  kOpen,     // open blocks, between their homes and who makes their tokens (KIVI)
   kHalo,     // the recent keys before a slab, for streaming heads
   kSink,     // the document's first blocks, for streaming heads
   kHidden,   // hidden states on their way to the next stage
@@ -25,7 +26,7 @@ enum class Traffic : std::uint8_t {
   // Used by GPU communicators.
   kHandshake,
 };
-inline constexpr int kTrafficKinds = 13;
+inline constexpr int kTrafficKinds = 14;
 
 // "keys", "all_reduce", ...
 std::string_view name_of(Traffic traffic);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "partition/open_blocks.h"
 #include "partition/ring_bytes.h"
 #include "partition/sum_hops.h"
 #include "partition/window_pieces.h"
@@ -15,16 +16,19 @@ namespace longhaul::test {
 namespace {
 
 constexpr SequenceId kDocument{1};
-constexpr std::int64_t kBlock = 16;
+enum class Caches { kOfTokens, kOfGroups };  // quantised in groups: their newest blocks are open
 
 // A random model and plan of one stage or more, and a document in random chunks.
 struct Case {
-  explicit Case(std::uint64_t case_seed, std::int64_t ranks)
+  explicit Case(std::uint64_t case_seed, std::int64_t ranks, Caches caches)
       : seed(case_seed), random(case_seed), n_ranks(ranks) {
     spec = random_spec(random);
+    if (caches == Caches::kOfGroups) spec.head_dim = kKvGroup;
     heads = duo_attention_heads(spec, random_roles(random, spec));
-    if (random.chance(0.5)) heads = with_compensation_keys(heads);
-    kv = {.block_size = kBlock, .head_dim = spec.head_dim};
+    if (caches == Caches::kOfTokens && random.chance(0.5)) heads = with_compensation_keys(heads);
+    kv = {.block_size = 16, .head_dim = spec.head_dim};
+    if (caches == Caches::kOfGroups)
+      kv = {KvType::kKivi2, KvType::kKivi4, 2 * kKvGroup, spec.head_dim};
     const std::int64_t most = std::min<std::int64_t>({3, n_ranks, spec.n_layers});
     plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most), kv);
     for (std::int64_t n : {random.integer(1, 150), random.integer(1, 150), std::int64_t{33}}) {
@@ -68,18 +72,24 @@ std::pair<std::int64_t, std::int64_t> planned_bytes(const Case& c, Rank rank,
   const Stage& stage = *c.place_of(rank).first;
   std::int64_t retrieval = 0;
   std::int64_t streaming = 0;
+  const std::int64_t bs = c.kv.block_size;
+  // The partial last block, where it lies open: its bytes instead of a block's.
+  const std::int64_t open = c.kv.has_open_blocks() && n_tokens % bs != 0
+                                ? c.kv.open_block_bytes() - c.kv.block_bytes()
+                                : 0;
   for (const LayerId layer : stage.layer_ids()) {
     for (const KvHeadId head : IdRange<KvHeadId>(c.spec.n_kv_heads)) {
       const Home& home = stage.home_of(layer, head);
       const KeyWindow kept = c.heads.window(layer, head);
       if (kept.is_unlimited()) {
-        retrieval += blocks_at(home, rank, ceil_div(n_tokens, kBlock));
+        retrieval += blocks_at(home, rank, ceil_div(n_tokens, bs)) * c.kv.block_bytes();
+        if (home_of_block(home, n_tokens / bs) == rank) retrieval += open;
       } else if (home.shares.front().rank == rank) {
-        streaming += kept_blocks(kept, kBlock, n_tokens);
+        streaming += kept_blocks(kept, bs, n_tokens) * c.kv.block_bytes() + open;
       }
     }
   }
-  return {retrieval * c.kv.block_bytes(), streaming * c.kv.block_bytes()};
+  return {retrieval, streaming};
 }
 
 std::int64_t sent(const RankReport& report, const std::string& kind) {
@@ -94,6 +104,7 @@ struct Planned {
   std::int64_t keys = 0;
   std::int64_t queries = 0;
   std::int64_t windows = 0;
+  std::int64_t open_blocks = 0;
 };
 Planned planned_traffic(const Case& c, const Stage& stage, RingPos position, LayerId layer,
                         Extent tokens, bool keys_travel) {
@@ -101,8 +112,11 @@ Planned planned_traffic(const Case& c, const Stage& stage, RingPos position, Lay
   const std::int64_t n_ranks = stage.ring.n();
   if (n_ranks == 1) return planned;
   const RingPos next{(position.value + 1) % n_ranks};
-  const auto slabs = slabs_of_chunk(stage.token_share, tokens, kBlock);
-  const auto made = slabs_by_owner(slabs);
+  const auto made_slabs = slabs_of_chunk(stage.token_share, tokens, c.kv.block_size);
+  const auto made = slabs_by_owner(made_slabs);
+  const auto slabs = stored_slabs(made_slabs, c.kv);
+  const std::int64_t begin = slabs.front().tokens.begin;  // of what is stored
+  planned.open_blocks = open_bytes_sent(stage, made_slabs, layer, c.kv)[position];
   const LayerHeads heads = layer_heads(c.heads, layer);
   planned.keys = chunk_key_bytes_sent(slabs, heads.n_all, c.kv)[position];
   std::vector<RingPos> window_homes;
@@ -115,12 +129,12 @@ Planned planned_traffic(const Case& c, const Stage& stage, RingPos position, Lay
       window_homes.push_back(*stage.ring_position(home.shares.front().rank));
       if (c.heads.at(layer, head).rest != Rest::kNothing)
         homes_with_rest.push_back(window_homes.back());
-    } else if (tokens.begin > 0 && keys_travel) {
+    } else if (begin > 0 && keys_travel) {
       // All trains but that of the next rank, which has come all the way round.
-      const std::int64_t n_blocks = ceil_div(tokens.begin, kBlock);
+      const std::int64_t n_blocks = ceil_div(begin, c.kv.block_size);
       const Rank next_rank = stage.ring[next];
       planned.keys += (n_blocks - blocks_at(home, next_rank, n_blocks)) * c.kv.block_bytes();
-    } else if (tokens.begin > 0) {
+    } else if (begin > 0) {
       for (const RingPos origin : made.ids()) {
         std::int64_t n = 0;
         for (const Extent& slab : made[origin]) n += slab.size();
@@ -128,7 +142,7 @@ Planned planned_traffic(const Case& c, const Stage& stage, RingPos position, Lay
       }
     }
   }
-  const WindowChunk window{slabs, made, heads.window, kBlock};
+  const WindowChunk window{slabs, made, heads.window, c.kv.block_size};
   if (!window_homes.empty())
     planned.windows = window_bytes_sent(window, window_homes, c.kv)[position];
   if (!homes_with_rest.empty()) {
@@ -142,10 +156,13 @@ template <typename Check>
 void for_cases(int n, Check check) {
   for (int round = 0; round < n * intensity(); ++round) {
     for (const std::int64_t n_ranks : {1, 2, 3, 5}) {
-      Case c(base_seed() * 1000 + static_cast<std::uint64_t>(round), n_ranks);
-      SCOPED_TRACE(testing::Message() << "seed " << c.seed << ", " << n_ranks << " ranks");
-      check(c);
-      if (testing::Test::HasFailure()) return;
+      for (const Caches caches : {Caches::kOfTokens, Caches::kOfGroups}) {
+        Case c(base_seed() * 1000 + static_cast<std::uint64_t>(round), n_ranks, caches);
+        SCOPED_TRACE(testing::Message() << "seed " << c.seed << ", " << n_ranks
+                                        << " ranks, keys of " << name_of(c.kv.k_type));
+        check(c);
+        if (testing::Test::HasFailure()) return;
+      }
     }
   }
 }
@@ -186,12 +203,14 @@ TEST(RingAccounting, OnlyWhatMustTravelTravels) {
             planned.keys += one.keys;
             planned.queries += one.queries;
             planned.windows += one.windows;
+            planned.open_blocks += one.open_blocks;
           }
           const RankReport& after = run.reports[i + 1][r];
           const RankReport& before = run.reports[i][r];
           EXPECT_EQ(sent(after, "keys") - sent(before, "keys"), planned.keys);
           EXPECT_EQ(sent(after, "queries") - sent(before, "queries"), planned.queries);
           EXPECT_EQ(sent(after, "halo") - sent(before, "halo"), planned.windows);
+          EXPECT_EQ(sent(after, "open blocks") - sent(before, "open blocks"), planned.open_blocks);
         }
       }
     });
@@ -212,6 +231,7 @@ TEST(RingAccounting, TheTotalsAreThoseOfThePlanner) {
           const Planned by_queries = planned_traffic(c, stage, position, layer, tokens, false);
           keys.keys += by_keys.keys;
           keys.windows += by_keys.windows;
+          keys.open_blocks += by_keys.open_blocks;
           queries.keys += by_queries.keys;
           queries.queries += by_queries.queries;
         }
@@ -219,6 +239,7 @@ TEST(RingAccounting, TheTotalsAreThoseOfThePlanner) {
         EXPECT_EQ(keys.keys, want.chunk_keys + want.history_keys);
         EXPECT_EQ(queries.queries, want.history_queries);
         EXPECT_EQ(keys.windows, want.windows);
+        EXPECT_EQ(keys.open_blocks, want.open_blocks);
       }
     }
   });

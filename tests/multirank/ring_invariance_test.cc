@@ -30,6 +30,10 @@ KvType random_type(Random& random, std::int64_t head_dim) {
   return kKvTypes[static_cast<std::size_t>(random.integer(1, head_dim % 8 == 0 ? 3 : 1))];
 }
 
+KvType random_of(Random& random, std::span<const KvType> types) {
+  return types[static_cast<std::size_t>(random.integer(0, std::ssize(types) - 1))];
+}
+
 HistoryChoice random_history(Random& random) {
   const std::int64_t choice = random.integer(0, 2);
   return choice == 0   ? HistoryChoice::kByCost
@@ -44,7 +48,22 @@ struct Variant {
   SinkLogits sink_logits = SinkLogits::kNone;               // kNone: as random models have them
   bool slides = false;       // tokens leave streaming heads' windows several at a time
   bool compensates = false;  // and leave a key for what is gone
+  bool in_groups = false;    // caches quantise groups of tokens
 };
+
+KvFormat random_format(Random& random, const ModelSpec& spec, const Variant& variant) {
+  const bool plain = is_integer(variant.weights) || variant.weights == DType::kF8E4m3;
+  KvFormat kv{.k_type = plain ? KvType::kF32 : random_type(random, spec.head_dim),
+              .v_type = plain ? KvType::kF32 : random_type(random, spec.head_dim),
+              .block_size = 16 * random.integer(1, 2),
+              .head_dim = spec.head_dim};
+  if (!variant.in_groups) return kv;
+  kv.block_size = kKvGroup * random.integer(1, 2);
+  const bool both = random.chance(0.5);
+  if (both || random.chance(0.5)) kv.k_type = random_of(random, kGroupedKvTypes);
+  if (both || !quantises_groups(kv.k_type)) kv.v_type = random_of(random, kGroupedKvTypes);
+  return kv;
+}
 
 // The same, but streaming heads slide.
 HeadTable sliding_heads(Random& random, HeadTable heads, const HeadRoles& roles) {
@@ -75,17 +94,14 @@ void expect_equal_results(std::uint64_t seed, std::int64_t n_ranks, const Varian
   const bool is_fp8 = weight_dtype == DType::kF8E4m3;
   if (in_groups) spec.d_ff += random.integer(0, 4) * kInt8Group;
   if (is_fp8) spec.d_ff += random.integer(0, 400);
+  if (variant.in_groups) spec.head_dim = kKvGroup * random.integer(1, 2);
   HeadRoles roles = random_roles(random, spec);
   roles.sink_positions = variant.sink_positions;
   HeadTable heads = duo_attention_heads(spec, roles);
   if (variant.slides) heads = sliding_heads(random, heads, roles);
   if (variant.compensates) heads = with_compensation_keys(heads);
   const auto weights = tiny_weights(spec, weight_dtype, seed);
-  const KvFormat kv{
-      .k_type = in_groups || is_fp8 ? KvType::kF32 : random_type(random, spec.head_dim),
-      .v_type = in_groups || is_fp8 ? KvType::kF32 : random_type(random, spec.head_dim),
-      .block_size = 16 * random.integer(1, 2),
-      .head_dim = spec.head_dim};
+  const KvFormat kv = random_format(random, spec, variant);
   Worker alone({.weights = weights,
                 .heads = heads,
                 .k_type = kv.k_type,
@@ -205,6 +221,10 @@ TEST_P(RingInvariance, KeysForWhatIsGoneAreThoseOfTheReferenceModel) {
       EXPECT_TRUE(close(got, want, logits_tolerance(DType::kF32))) << "chunks of " << chunk_len;
     }
   }
+}
+
+TEST_P(RingInvariance, AndSoTheyDoWithCachesOfGroups) {
+  expect_equal_results_of_all(GetParam(), {.in_groups = true});
 }
 
 // That the variants above are different from a model without them.

@@ -45,9 +45,10 @@ class AttentionWork {
   void begin(LayerId layer);
   // The queries of one KV head in these rows, whose positions ascend, against these blocks: any
   // order, any gaps. Blocks, positions, queries and states stay where they are until run().
-  // Where the layout has open blocks: those of all the queries' tokens, and the others ascend.
+  // Where the layout has open blocks: those of all the queries' tokens or none (OpenItems::add),
+  // and the others ascend.
   struct Blocks {
-    std::span<const KvBlockRef> closed;
+    std::span<const KvBlockRef> closed = {};
     std::span<const KvBlockRef> open = {};
     std::optional<BlockTable> table = std::nullopt;  // of the closed ones (HeadCache::table)
   };

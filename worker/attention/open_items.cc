@@ -41,10 +41,12 @@ void OpenItems::add(const AttentionItem& item, std::int64_t block_size,
     while (end < n_rows && block_of(end) == first) ++end;
     const auto before = item.blocks.first(n_before(item.blocks, first));
     if (!before.empty()) closed.push_back(queries_of(item, {begin, end}, before));
-    const std::size_t own = n_before(open, first);
-    require(own < open.size() && open[own].first_position == first,
-            "OpenItems: the open block of a query's own token is missing");
-    open_.push_back(queries_of(item, {begin, end}, open.subspan(own, 1)));
+    if (!open.empty()) {
+      const std::size_t own = n_before(open, first);
+      require(own < open.size() && open[own].first_position == first,
+              "OpenItems: the open block of a query's own token is missing");
+      open_.push_back(queries_of(item, {begin, end}, open.subspan(own, 1)));
+    }
     begin = end;
   }
 }

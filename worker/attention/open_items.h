@@ -19,7 +19,8 @@ class OpenItems {
   // Starts an empty list.
   void clear() { open_.clear(); }
   // `item` is all queries, with the closed blocks, which ascend. Appends to `closed` what they see
-  // of these.
+  // of these. `open` are those of all the queries' tokens; or none, where queries meet them at
+  // another time or on another rank.
   void add(const AttentionItem& item, std::int64_t block_size, std::span<const KvBlockRef> open,
            std::vector<AttentionItem>& closed);
   // What they see of open blocks: an attention call of its own, of another block shape. Valid until

@@ -5,17 +5,10 @@
 #include <optional>
 
 #include "base/error.h"
+#include "worker/head_rows.h"
 
 namespace longhaul {
 namespace {
-
-// Rows of one head: [rows, head_dim], strided.
-TensorView<const float, 2> head_of(const TensorView<const float, 3>& x, Extent rows,
-                                   KvHeadId head) {
-  return {x.data() + rows.begin * x.stride(0) + head.value * x.stride(1),
-          {rows.size(), x.dim(2)},
-          {x.stride(0), 1}};
-}
 
 [[noreturn]] void throw_no_block(std::int64_t n_tokens, LayerId layer, KvHeadId kv_head) {
   throw Error(ErrorCode::kOutOfMemory,
@@ -48,8 +41,8 @@ void OwnBlocks::append(StreamRef stream, LayerId layer, const Batch& batch,
       for (std::int64_t i = 0; i < place->n_blocks; ++i) {
         append_blocks_.push_back(cache.writable_block(*place, i));
       }
-      append_items_.push_back({.k = head_of(k, segment.rows, kv_head),
-                               .v = head_of(v, segment.rows, kv_head),
+      append_items_.push_back({.k = head_rows(k, segment.rows, kv_head),
+                               .v = head_rows(v, segment.rows, kv_head),
                                .blocks = std::span(append_blocks_).subspan(first),
                                .first_slot = place->first_slot.value,
                                .entries = cache.entries_to_write(*place)});
@@ -58,25 +51,11 @@ void OwnBlocks::append(StreamRef stream, LayerId layer, const Batch& batch,
   if (!layout_.has_open_blocks())
     return kv_append(stream, {.shape = layout_.shape(), .items = append_items_});
   kv_append(stream, {.shape = open_block_shape(layout_.shape()), .items = append_items_});
-  close(stream, layer, batch);
-}
-
-void OwnBlocks::close(StreamRef stream, LayerId layer, const Batch& batch) {
-  const std::int64_t block_size = layout_.shape().block_size;
-  close_items_.clear();
   for (const BatchSegment& segment : batch.segments) {
-    for (const KvHeadId kv_head : layout_.order(layer)) {
-      HeadCache& closed = segment.cache->head(layer, kv_head);
-      for (const KvBlockRef& block : segment.cache->open(layer, kv_head)->blocks()) {
-        if (block.first_position < closed.next_position().value || block.n_tokens < block_size)
-          continue;
-        const auto place = closed.extend(block_size);
-        if (!place) throw_no_block(block_size, layer, kv_head);
-        close_items_.push_back({.open = block.data, .closed = closed.writable_block(*place, 0)});
-      }
-    }
+    for (const KvHeadId kv_head : layout_.order(layer))
+      closing_.add(layer, kv_head, *segment.cache);
   }
-  kv_close(stream, {.shape = layout_.shape(), .items = close_items_});
+  closing_.run(stream, layout_.shape());
 }
 
 }  // namespace longhaul

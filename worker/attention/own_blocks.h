@@ -7,8 +7,8 @@
 
 #include "base/device/device.h"
 #include "kernels/kv_append.h"
-#include "kernels/kv_close.h"
 #include "kernels/tensor.h"
+#include "worker/attention/close_blocks.h"
 #include "worker/batch.h"
 #include "worker/kv/cache_layout.h"
 
@@ -27,12 +27,10 @@ class OwnBlocks {
               const TensorView<const float, 3>& k, const TensorView<const float, 3>& v);
 
  private:
-  void close(StreamRef stream, LayerId layer, const Batch& batch);
-
   const CacheLayout& layout_;
   std::vector<KvAppendItem> append_items_;
   std::vector<std::byte*> append_blocks_;
-  std::vector<KvCloseItem> close_items_;
+  CloseBlocks closing_;
 };
 
 }  // namespace longhaul

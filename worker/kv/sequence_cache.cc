@@ -53,12 +53,19 @@ std::vector<TokenPos> SequenceCache::positions(LayerId layer, KvHeadId kv_head) 
   return positions;
 }
 
+void SequenceCache::advance_to(LayerId layer, TokenPos next) {
+  for (const KvHeadId kv_head : layout_->kv_head_ids()) {
+    HeadCache* const newest = open(layer, kv_head);
+    head(layer, kv_head).advance_to(newest != nullptr ? whole_blocks(next) : next);
+    if (newest != nullptr) newest->advance_to(next);
+  }
+}
+
 void SequenceCache::trim(LayerId layer, TokenPos next) {
-  const std::int64_t block_size = layout_->shape().block_size;
   for (const KvHeadId kv_head : layout_->kv_head_ids()) {
     head(layer, kv_head).free_hidden(hidden_positions(layout_->window(layer, kv_head), next.value));
     HeadCache* const newest = open(layer, kv_head);
-    if (newest != nullptr) newest->free_hidden({0, next.value / block_size * block_size});
+    if (newest != nullptr) newest->free_hidden({0, whole_blocks(next).value});
   }
 }
 
@@ -68,9 +75,7 @@ void SequenceCache::take_back(TokenPos next) {
     if (open_.empty()) {
       head.take_back(next);
     } else {  // a block that loses a token is open again
-      const std::int64_t block_size = layout_->shape().block_size;
-      const TokenPos whole{next.value / block_size * block_size};
-      head.take_back(std::min(whole, head.next_position()));
+      head.take_back(std::min(whole_blocks(next), head.next_position()));
     }
   }
 }

@@ -54,6 +54,9 @@ class SequenceCache {
   std::vector<TokenPos> positions(LayerId layer, KvHeadId kv_head) const;
   // Tokens whose K and V all layers have.
   std::int64_t n_tokens() const;
+  // The layer has the tokens before this position now, wherever they are stored, and those of full
+  // blocks closed (HeadCache::advance_to).
+  void advance_to(LayerId layer, TokenPos next);
   // Frees the layer's blocks that its policies give up: no query from position `next` on sees them.
   // Call when the layer's newest tokens have been attended to: in a long chunk, only one layer then
   // holds more than it keeps. Tokens behind `next` may still be taken back.
@@ -103,6 +106,11 @@ class SequenceCache {
   std::size_t index(LayerId layer, KvHeadId kv_head) const {
     return static_cast<std::size_t>(
         (layer.value - layout_->layers().begin) * layout_->n_kv_heads() + kv_head.value);
+  }
+  // Of the tokens before `next`, the end of the last full block's.
+  TokenPos whole_blocks(TokenPos next) const {
+    const std::int64_t block_size = layout_->shape().block_size;
+    return {next.value / block_size * block_size};
   }
   const CacheLayout* layout_;
   std::size_t block_bytes_;

@@ -6,28 +6,19 @@
 
 #include "base/error.h"
 #include "kernels/kv_append.h"
+#include "kernels/kv_close.h"
+#include "worker/head_rows.h"
 
 namespace longhaul {
-namespace {
-
-// [rows, head_dim] of one head.
-TensorView<const float, 2> head_rows(const TensorView<const float, 3>& x, Extent rows,
-                                     KvHeadId head) {
-  return {x.data() + rows.begin * x.stride(0) + head.value * x.stride(1),
-          {rows.size(), x.dim(2)},
-          {x.stride(0), 1}};
-}
-
-}  // namespace
 
 void ChunkBlocks::start(const RingChunk& chunk) {
   pieces_.clear();
-  for (const Extent& slab : chunk.made[stage_.position()]) {
+  for (const Extent& slab : chunk.stored_made[stage_.position()]) {
     for (const Extent& piece : block_pieces(slab, stage_.block_size())) pieces_.push_back(piece);
   }
 }
 
-void ChunkBlocks::pack(const PrefillLayer& layer) {
+void ChunkBlocks::pack(const PrefillLayer& layer, const OpenChunk* open) {
   const PhaseTimer timer(compute_.times(), Phase::kAppend);
   std::vector<KvHeadId> heads = layer.homes.retrieval;
   heads.insert(heads.end(), layer.homes.windowed.begin(), layer.homes.windowed.end());
@@ -35,8 +26,29 @@ void ChunkBlocks::pack(const PrefillLayer& layer) {
   const std::size_t n_blocks = heads.size() * pieces_.size();
   std::byte* packed = packed_.reserve(compute_.stream(), n_blocks * shape.bytes());
   windowed_offset_ = layer.homes.retrieval.size() * pieces_.size() * shape.bytes();
+  if (open != nullptr) {
+    close(heads, *open, packed);
+  } else {
+    append(heads, packed);
+  }
+  trains_.resize(layer.chunk.stored_made.size());
+  for (const RingPos p : trains_.ids()) {
+    trains_[p].clear();
+    for (const KvHeadId kv_head : layer.homes.retrieval) {
+      for (const Extent& slab : layer.chunk.stored_made[p]) {
+        for (const Extent& piece : block_pieces(slab, stage_.block_size())) {
+          trains_[p].push_back({kv_head, piece});
+        }
+      }
+    }
+  }
+}
+
+void ChunkBlocks::append(std::span<const KvHeadId> heads, std::byte* packed) {
+  const KvBlockShape& shape = layout_.shape();
   std::vector<std::byte*> blocks;
-  for (std::size_t i = 0; i < n_blocks; ++i) blocks.push_back(packed + i * shape.bytes());
+  for (std::size_t i = 0; i < heads.size() * pieces_.size(); ++i)
+    blocks.push_back(packed + i * shape.bytes());
   std::vector<KvAppendItem> items;
   const StepBuffers& b = compute_.buffers();
   for (std::size_t h = 0; h < heads.size(); ++h) {
@@ -50,18 +62,18 @@ void ChunkBlocks::pack(const PrefillLayer& layer) {
     }
   }
   kv_append(compute_.stream(), {.shape = shape, .items = items});
+}
 
-  trains_.resize(layer.chunk.made.size());
-  for (const RingPos p : trains_.ids()) {
-    trains_[p].clear();
-    for (const KvHeadId kv_head : layer.homes.retrieval) {
-      for (const Extent& slab : layer.chunk.made[p]) {
-        for (const Extent& piece : block_pieces(slab, stage_.block_size())) {
-          trains_[p].push_back({kv_head, piece});
-        }
-      }
+void ChunkBlocks::close(std::span<const KvHeadId> heads, const OpenChunk& open, std::byte* packed) {
+  const KvBlockShape& shape = layout_.shape();
+  std::vector<KvCloseItem> items;
+  for (const KvHeadId head : heads) {
+    for (const KvBlockRef& block : open.blocks(head)) {
+      if (block.n_tokens < shape.block_size) continue;
+      items.push_back({.open = block.data, .closed = packed + items.size() * shape.bytes()});
     }
   }
+  kv_close(compute_.stream(), {.shape = shape, .items = items});
 }
 
 void ChunkBlocks::keep(const PrefillLayer& layer, const Train& train, const std::byte* bytes) {

@@ -1,5 +1,6 @@
 // A rank's part of a chunk as cache blocks: its own K and V are packed into blocks, which others
-// get; and of the chunk's blocks, whoever made them, it keeps those that are at home here.
+// get; and of the chunk's blocks, whoever made them, it keeps those that are at home here. Where
+// tokens are quantised in groups these are the blocks that become full (open_chunk.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "worker/layer_compute.h"
 #include "worker/ring/byte_buffer.h"
 #include "worker/ring/key_ring.h"
+#include "worker/ring/open_chunk.h"
 #include "worker/ring/prefill_layer.h"
 
 namespace longhaul {
@@ -22,10 +24,11 @@ class ChunkBlocks {
   ChunkBlocks(LayerCompute& compute, const CacheLayout& layout, const RingStage& stage)
       : compute_(compute), layout_(layout), stage_(stage) {}
 
-  // The pieces of blocks in which this rank makes the chunk's tokens.
+  // The pieces of blocks that this rank makes of the chunk.
   void start(const RingChunk& chunk);
-  // Own K and V of a layer into blocks, valid until the next layer.
-  void pack(const PrefillLayer& layer);
+  // Own K and V of a layer into blocks, valid until the next layer; where they lie in open blocks,
+  // `open` (else null), by closing the full ones.
+  void pack(const PrefillLayer& layer, const OpenChunk* open);
 
   // Of the packed layer: what every rank puts on the ring; this one's bytes of it; and those of
   // windowed head i, block i * pieces().size() + j for piece j.
@@ -44,6 +47,8 @@ class ChunkBlocks {
   std::size_t buffer_bytes() const { return packed_.capacity(); }
 
  private:
+  void append(std::span<const KvHeadId> heads, std::byte* packed);
+  void close(std::span<const KvHeadId> heads, const OpenChunk& open, std::byte* packed);
   void add_copy(const PrefillLayer& layer, KvHeadId kv_head, const KvBlockRef& block);
 
   LayerCompute& compute_;

@@ -50,14 +50,14 @@ void OwnQueries::attend(const Train& train, const std::byte* bytes) {
     const KvHeadId kv_head = train[begin].kv_head;
     std::size_t end = begin;
     while (end < train.size() && train[end].kv_head == kv_head) ++end;
-    add(kv_head, std::span(refs_).subspan(begin, end - begin));
+    add(kv_head, {.closed = std::span(refs_).subspan(begin, end - begin)});
     begin = end;
   }
   run();
 }
 
-void OwnQueries::add(KvHeadId kv_head, std::span<const KvBlockRef> blocks) {
-  for (const Extent& rows : rows_) work_.add(all_, kv_head, rows, {.closed = blocks});
+void OwnQueries::add(KvHeadId kv_head, const AttentionWork::Blocks& blocks) {
+  for (const Extent& rows : rows_) work_.add(all_, kv_head, rows, blocks);
 }
 
 void OwnQueries::add_visitor(const QueryRows& queries, std::span<const KvBlockRef> blocks) {

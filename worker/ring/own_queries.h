@@ -40,7 +40,7 @@ class OwnQueries {
 
   // The same for other blocks: begin, add for each KV head, run. Blocks stay until run().
   void begin() { work_.begin(number_); }
-  void add(KvHeadId kv_head, std::span<const KvBlockRef> blocks);
+  void add(KvHeadId kv_head, const AttentionWork::Blocks& blocks);
   // Somebody else's queries in the same list.
   void add_visitor(const QueryRows& queries, std::span<const KvBlockRef> blocks);
   void run();

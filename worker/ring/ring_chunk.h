@@ -2,9 +2,11 @@
 // asked. Computed alike by all.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/ids.h"
+#include "partition/open_blocks.h"
 #include "partition/plan.h"
 #include "partition/slabs.h"
 #include "worker/forward.h"
@@ -13,12 +15,16 @@
 namespace longhaul {
 
 struct RingChunk {
-  RingChunk(const Stage& stage, std::int64_t block_size, Extent tokens_, WantedRows wanted_)
+  RingChunk(const Stage& stage, const KvFormat& kv, Extent tokens_, WantedRows wanted_)
       : tokens(tokens_),
         wanted(wanted_),
-        slabs(slabs_of_chunk(stage.token_share, tokens_, block_size)),
+        slabs(slabs_of_chunk(stage.token_share, tokens_, kv.block_size)),
         made(slabs_by_owner(slabs)),
-        last_only(made.size()) {
+        last_only(made.size()),
+        stored_slabs(longhaul::stored_slabs(slabs, kv)),
+        stored_made(slabs_by_owner(stored_slabs)),
+        begun(begun_block(slabs, kv)),
+        unfinished(unfinished_block(slabs, kv)) {
     last_only.front().push_back({tokens.end - 1, tokens.end});
   }
 
@@ -28,6 +34,15 @@ struct RingChunk {
   OfRing<std::vector<Extent>> made;       // tokens that each computes
   OfRing<std::vector<Extent>> last_only;  // the last token alone, which the first in the ring has
 
+  // What of it travels and is stored in blocks (partition/open_blocks.h).
+  std::vector<Slab> stored_slabs;
+  OfRing<std::vector<Extent>> stored_made;
+  std::optional<OpenBlock> begun;
+  std::optional<OpenBlock> unfinished;
+
+  Extent stored_tokens() const {
+    return {stored_slabs.front().tokens.begin, stored_slabs.back().tokens.end};
+  }
   // Positions whose queries are asked in this layer.
   const OfRing<std::vector<Extent>>& queries(bool is_last_layer) const {
     return is_last_layer && wanted == WantedRows::kLast ? last_only : made;

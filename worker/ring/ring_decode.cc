@@ -60,9 +60,7 @@ void RingDecode::run_layer(LayerId number, std::span<const DecodeRow> rows) {
   split_heads_.share_scales(number, own_);
   add_attention_output(number);
   for (const DecodeRow& row : rows) {
-    for (const KvHeadId head : layout_.kv_head_ids()) {
-      row.cache->head(number, head).advance_to({row.positions().end});
-    }
+    row.cache->advance_to(number, {row.positions().end});
     row.cache->trim(number, {row.position.value + 1});
   }
   if (evicts) evict(number, rows);
@@ -80,6 +78,10 @@ std::vector<Extent> RingDecode::parts_by_block(Extent positions) const {
 
 // New K and V of the heads whose newest block is at home here, for any of the rows.
 void RingDecode::append(LayerId number, std::span<const DecodeRow> rows) {
+  // Guesses that came true since: their open blocks need not be kept any more.
+  if (layout_.has_open_blocks()) {
+    for (const DecodeRow& row : rows) row.cache->trim(number, row.position);
+  }
   std::vector<KvHeadId> heads;
   for (const KvHeadId head : own_heads(number)) {
     const bool stores = std::any_of(rows.begin(), rows.end(), [&](const DecodeRow& row) {
@@ -91,6 +93,11 @@ void RingDecode::append(LayerId number, std::span<const DecodeRow> rows) {
     if (stores) heads.push_back(head);
   }
   for (const Extent& kv_heads : head_runs(heads)) append_run(number, rows, kv_heads);
+  if (!layout_.has_open_blocks()) return;
+  for (const DecodeRow& row : rows) {
+    for (const KvHeadId head : heads) closing_.add(number, head, *row.cache);
+  }
+  closing_.run(compute_.stream(), layout_.shape());
 }
 
 void RingDecode::append_run(LayerId number, std::span<const DecodeRow> rows, Extent kv_heads) {
@@ -127,12 +134,15 @@ void RingDecode::append_run(LayerId number, std::span<const DecodeRow> rows, Ext
     }
     first += row.n_tokens();
   }
-  kv_append(compute_.stream(), {.shape = layout_.shape(), .items = items});
+  const KvBlockShape& shape = layout_.shape();
+  kv_append(compute_.stream(),
+            {.shape = layout_.has_open_blocks() ? open_block_shape(shape) : shape, .items = items});
 }
 
 // Where a method drops tokens one by one, the next one takes the slot of such a token.
 std::optional<HeadCache::StorePlace> RingDecode::place_for(LayerId number, KvHeadId head,
                                                            SequenceCache& of, Extent tokens) const {
+  if (HeadCache* const open = of.open(number, head)) return open->store(tokens);
   HeadCache& cache = of.head(number, head);
   if (!cache.is_compacted() || !chooses_every_token(layout_, number, head))
     return cache.store(tokens);
@@ -244,6 +254,7 @@ void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
           pages_.add(run, head, r, *row.cache);
         } else {
           work_.add(run, head, of_row, {.closed = row.cache->head(number, head).blocks()});
+          if (layout_.has_open_blocks()) add_open(number, run, head, r, row);
         }
         r = of_row.end;
       }
@@ -252,6 +263,18 @@ void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
   choose_pages(number);
   compensation_.run();
   work_.run(compute_.order());
+}
+
+// Queries of a sequence, of which `first` is the first row, meet their own tokens' blocks open,
+// where these are at home here.
+void RingDecode::add_open(LayerId number, const QueryRows& queries, KvHeadId head,
+                          std::int64_t first, const DecodeRow& row) {
+  for (const Extent& part : parts_by_block(row.positions())) {
+    if (stage_.home_of(number, head, {part.begin}) != stage_.position()) continue;
+    const std::int64_t r = first + part.begin - row.position.value;
+    work_.add(queries, head, {r, r + part.size()},
+              {.open = row.cache->open(number, head)->blocks()});
+  }
 }
 
 // Where pages of a head lie with several ranks all ranks of the ring take part, and know so by the

@@ -10,6 +10,7 @@
 
 #include "kernels/device_tensor.h"
 #include "worker/attention/attention_work.h"
+#include "worker/attention/close_blocks.h"
 #include "worker/attention/compensation.h"
 #include "worker/attention/page_choice.h"
 #include "worker/forward.h"
@@ -42,6 +43,8 @@ class RingDecode {
   void project_queries(LayerId number, LayerCompute::Rope when);
   QueryRows rows_after(const QueryRows& before, Extent kv_heads);
   void attend(LayerId number, std::span<const DecodeRow> rows);
+  void add_open(LayerId number, const QueryRows& queries, KvHeadId head, std::int64_t first,
+                const DecodeRow& row);
   void choose_pages(LayerId number);
   std::vector<Extent> parts_by_block(Extent positions) const;
   std::optional<HeadCache::StorePlace> place_for(LayerId number, KvHeadId head, SequenceCache& of,
@@ -65,6 +68,7 @@ class RingDecode {
   RingContext& context_;
   AttentionWork work_;
   Compensation compensation_;
+  CloseBlocks closing_;  // where tokens are quantised in groups
   PageChoice pages_;
   SplitHeads split_heads_;
   std::optional<MergingDecode> merging_;          // where heads merge tokens

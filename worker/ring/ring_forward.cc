@@ -52,7 +52,7 @@ RingForward::RingForward(const RingForwardConfig& config, LayerCompute& compute,
 }
 
 RingChunk RingForward::chunk_of(Extent positions, WantedRows wanted) const {
-  return {stage_.stage(), stage_.block_size(), positions, wanted};
+  return {stage_.stage(), stage_.plan().kv, positions, wanted};
 }
 
 void RingForward::set_positions(std::span<const Extent> slabs) {

@@ -42,7 +42,7 @@ HistoryMode RingHistory::mode(const PrefillLayer& layer) const {
 void RingHistory::attend(const PrefillLayer& layer, OwnQueries& own, KeyRing& keys,
                          const OfRing<Train>& trains) {
   if (stage_.plan().reproducible) return by_queries(layer, own);
-  if (layer.chunk.tokens.begin == 0) return;
+  if (layer.chunk.stored_tokens().begin == 0) return;
   if (mode(layer) == HistoryMode::kQueriesTravel) {
     by_queries(layer, own);
     return;
@@ -54,7 +54,7 @@ void RingHistory::attend(const PrefillLayer& layer, OwnQueries& own, KeyRing& ke
 
 void RingHistory::by_keys(const PrefillLayer& layer, OwnQueries& own, KeyRing& keys,
                           std::size_t longest) {
-  const Extent history{0, layer.chunk.tokens.begin};
+  const Extent history{0, layer.chunk.stored_tokens().begin};
   const auto n_ranks = static_cast<std::size_t>(stage_.n_ranks());
   OfRing<Train> all(n_ranks);
   for (const KvHeadId kv_head : layer.homes.retrieval) {
@@ -106,7 +106,7 @@ void RingHistory::by_queries(const PrefillLayer& layer, OwnQueries& own) {
 // beside it; where results are reproducible they are part of it.
 void RingHistory::attend_visitors(const PrefillLayer& layer, OwnQueries& own,
                                   std::span<const QueryRows> visiting) {
-  const Extent chunk = layer.chunk.tokens;
+  const Extent chunk = layer.chunk.stored_tokens();
   const std::int64_t end = stage_.plan().reproducible ? chunk.end : chunk.begin;
   const auto blocks_of = [&](const QueryRows& queries) {
     return layer.cache.head(layer.number, {queries.kv_heads.begin}).blocks();

@@ -21,11 +21,13 @@ RingPrefill::RingPrefill(LayerCompute& compute, const CacheLayout& layout, const
       history_(compute, layout, stage, place, context, compensation_),
       windows_(context, stage, layout.shape()) {
   if (layout.heads().merges_tokens()) merging_.emplace(compute, layout, stage, context);
+  if (layout.has_open_blocks()) open_.emplace(compute, layout, stage, context);
 }
 
 void RingPrefill::run(const RingChunk& chunk, SequenceCache& cache) {
   const Meanwhile transfers_advance([this] { keys_.progress(); });
   blocks_.start(chunk);
+  if (open_) open_->start(chunk);
   for (const LayerId number : stage_.layer_ids()) {
     const bool is_last = number.value + 1 == compute_.spec().n_layers;
     run_layer({.number = number,
@@ -44,16 +46,18 @@ void RingPrefill::run_layer(const PrefillLayer& layer) {
   }
   const LayerWeights& weights = compute_.weights().layer(layer.number);
   const StepBuffers& b = compute_.buffers();
+  if (open_) open_->fetch(layer);
   const auto begin = Clock::now();
   if (b.hidden.dim(0) > 0) {
     compute_.norm_for_attention(weights);
     compute_.project_keys_values(weights, b.k, b.v);
   }
-  blocks_.pack(layer);
+  if (open_) open_->fill(layer);
+  blocks_.pack(layer, open_ ? &*open_ : nullptr);
   context_.add_span(TraceLane::kCompute, "keys and values", begin);
   const bool compensates = compensation_.is_for(layer.number);
   // Sums need the keys that leave during all queries, asked or not.
-  const WindowChunk window{.slabs = layer.chunk.slabs,
+  const WindowChunk window{.slabs = layer.chunk.stored_slabs,
                            .queries = compensates ? layer.chunk.made : layer.queries,
                            .window = layer.homes.window,
                            .block_size = stage_.block_size()};
@@ -72,6 +76,7 @@ void RingPrefill::run_layer(const PrefillLayer& layer) {
   observe(layer);
   // Last, since it may turn queries back (worker/attention/in_cache_sinks.h).
   if (!layer.homes.windowed.empty()) attend_windows(layer, window);
+  if (open_) attend_open();
   finish(layer);
 }
 
@@ -117,7 +122,7 @@ void RingPrefill::attend_windows(const PrefillLayer& layer, const WindowChunk& w
   if (!queries_.empty()) {
     queries_.begin();
     for (std::size_t i = 0; i < homes.windowed.size(); ++i)
-      queries_.add(homes.windowed[i], windows_.blocks(i));
+      queries_.add(homes.windowed[i], {.closed = windows_.blocks(i)});
     queries_.run();
   }
   blocks_.keep(layer, window, [&](std::size_t i) { return windows_.blocks(i); });
@@ -145,10 +150,18 @@ void RingPrefill::sum_at_homes(const PrefillLayer& layer) {
       layer, [&](KvHeadId kv_head) { return layer.cache.head(layer.number, kv_head).blocks(); });
 }
 
+// Last, as one rank does it.
+void RingPrefill::attend_open() {
+  open_->wait();
+  if (queries_.empty()) return;
+  queries_.begin();
+  for (const KvHeadId kv_head : layout_.kv_head_ids())
+    queries_.add(kv_head, {.open = open_->blocks(kv_head)});
+  queries_.run();
+}
+
 void RingPrefill::finish(const PrefillLayer& layer) {
-  for (const KvHeadId kv_head : layout_.kv_head_ids()) {
-    layer.cache.head(layer.number, kv_head).advance_to({layer.chunk.tokens.end});
-  }
+  layer.cache.advance_to(layer.number, {layer.chunk.tokens.end});
   layer.cache.trim(layer.number, {layer.chunk.tokens.end});
   if (queries_.empty()) return;
   const auto begin = Clock::now();
@@ -163,7 +176,7 @@ void RingPrefill::finish(const PrefillLayer& layer) {
 std::size_t RingPrefill::buffer_bytes() const {
   return blocks_.buffer_bytes() + history_.buffer_bytes() + keys_.buffer_bytes() +
          windows_.buffer_bytes() + compensation_.buffer_bytes() +
-         (merging_ ? merging_->buffer_bytes() : 0);
+         (merging_ ? merging_->buffer_bytes() : 0) + (open_ ? open_->buffer_bytes() : 0);
 }
 
 }  // namespace longhaul

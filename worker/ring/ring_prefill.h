@@ -10,6 +10,7 @@
 #include "worker/layer_compute.h"
 #include "worker/ring/chunk_blocks.h"
 #include "worker/ring/key_ring.h"
+#include "worker/ring/open_chunk.h"
 #include "worker/ring/own_queries.h"
 #include "worker/ring/ring_chunk.h"
 #include "worker/ring/ring_compensation.h"
@@ -42,6 +43,7 @@ class RingPrefill {
   void attend_windows(const PrefillLayer& layer, const WindowChunk& window);
   void compensate_windows(const PrefillLayer& layer);
   void sum_at_homes(const PrefillLayer& layer);
+  void attend_open();
   void finish(const PrefillLayer& layer);
 
   LayerCompute& compute_;
@@ -55,6 +57,7 @@ class RingPrefill {
   RingHistory history_;
   WindowExchange windows_;
   std::optional<RingMerging> merging_;  // where heads merge tokens
+  std::optional<OpenChunk> open_;       // where tokens are quantised in groups
 };
 
 }  // namespace longhaul

@@ -107,6 +107,9 @@ void WindowExchange::finish() {
     }
     peer.expected.clear();
   }
+  for (auto& blocks : blocks_) {
+    std::ranges::sort(blocks, {}, &KvBlockRef::first_position);
+  }
   for (const RingPos to : peers_.ids()) context_.wait(peers_[to].send, to);
 }
 

@@ -39,7 +39,7 @@ class WindowExchange {
   void finish();
 
   // After finish(): of windowed head i, all blocks that this rank knows, of earlier chunks and of
-  // this one.
+  // this one, ascending.
   std::span<const KvBlockRef> blocks(std::size_t i) const { return blocks_[i]; }
 
   std::size_t buffer_bytes() const;

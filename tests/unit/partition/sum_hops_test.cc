@@ -10,15 +10,15 @@ using Hops = std::vector<SumHop>;
 
 // A chunk over equal ranks in blocks of 4 tokens.
 std::vector<Slab> cut(std::int64_t n_ranks, Extent tokens) {
-  return slabs_of_chunk(
-      IndexedVector<RingPos, std::int64_t>(static_cast<std::size_t>(n_ranks), 1), tokens, 4);
+  return slabs_of_chunk(IndexedVector<RingPos, std::int64_t>(static_cast<std::size_t>(n_ranks), 1),
+                        tokens, 4);
 }
 
 TEST(SumHops, TheExampleOfTheHeader) {
   const std::vector<RingPos> homes{{1}};
-  EXPECT_EQ(sum_hops(cut(2, {40, 56}), {.sink = 4, .recent = 5}, homes),
-            (Hops{{{1}, {0}, 40, {0}}, {{0}, {1}, 44, {0}}, {{1}, {0}, 52, {0}},
-                  {{0}, {1}, 56, {0}}}));
+  EXPECT_EQ(
+      sum_hops(cut(2, {40, 56}), {.sink = 4, .recent = 5}, homes),
+      (Hops{{{1}, {0}, 40, {0}}, {{0}, {1}, 44, {0}}, {{1}, {0}, 52, {0}}, {{0}, {1}, 56, {0}}}));
 }
 
 TEST(SumHops, HeadsOfOneHomeLeaveAndComeHomeTogether) {
@@ -40,8 +40,8 @@ TEST(SumHops, NothingIsHandedOnBeforeATokenIsGone) {
 
 TEST(SumHops, SlabsWithoutTokensAndHomesThatHaveThemAreLeftOut) {
   // One block: the last slab, of position 0.
-  EXPECT_TRUE(sum_hops(cut(3, {41, 43}), {.sink = 0, .recent = 5}, std::vector<RingPos>{{0}})
-                  .empty());
+  EXPECT_TRUE(
+      sum_hops(cut(3, {41, 43}), {.sink = 0, .recent = 5}, std::vector<RingPos>{{0}}).empty());
   EXPECT_EQ(sum_hops(cut(3, {41, 43}), {.sink = 0, .recent = 5}, std::vector<RingPos>{{2}}),
             (Hops{{{2}, {0}, 41, {0}}, {{0}, {2}, 43, {0}}}));
 }
