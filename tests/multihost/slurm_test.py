@@ -19,11 +19,17 @@ touch {DISK}/hung
 sleep infinity
 """
 
-SRUN_THAT_FAILS_ONCE = f"""#!/bin/sh
-[ -e {DISK}/failed ] && exec {shutil.which("srun")} "$@"
+# Slurm's own failure, then a rank that crashes when it starts.
+SRUN_THAT_FAILS_TWICE = f"""#!/bin/sh
+[ -e {DISK}/crashed ] && exec {shutil.which("srun")} "$@"
+[ -e {DISK}/failed ] && touch {DISK}/crashed && exit 139
 touch {DISK}/failed
 echo "srun: error: Application launch failed: Job credential expired" >&2
 exit 167
+"""
+
+SRUN_THAT_CRASHES = """#!/bin/sh
+exit 139
 """
 
 
@@ -107,12 +113,19 @@ class Jobs(WithSlurm):
         self.hosts[0].do("chmod", "+x", f"{DISK}/{folder}/srun")
         return f"{DISK}/{folder}:{os.environ['PATH']}"
 
-    def test_a_job_whose_ranks_slurm_cannot_start_is_queued_again(self):
-        path = self.path_with_srun("fails", SRUN_THAT_FAILS_ONCE)
-        number = self.slurm.submit("-N", "3", f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM},PATH={path}",
-                                   f"{DISK}/longhaul.sbatch", *self.words("launched.jsonl")[2:])
+    def submit_with_srun(self, output, folder, script, *exports):
+        environment = ",".join(["--export=ALL", f"LONGHAUL={job_on_hosts.PROGRAM}", f"PATH={self.path_with_srun(folder, script)}", *exports])
+        return self.slurm.submit("-N", "3", environment, f"{DISK}/longhaul.sbatch", *self.words(output)[2:])
+
+    def test_a_job_whose_ranks_do_not_start_is_queued_again(self):
+        number = self.submit_with_srun("launched.jsonl", "fails", SRUN_THAT_FAILS_TWICE)
         self.expect_done(number, "launched.jsonl")
         self.assertIn("the ranks were not started", self.slurm.logs(number))
+        self.assertIn("a rank crashed", self.slurm.logs(number))
+
+    def test_a_job_that_crashes_again_and_again_ends(self):
+        number = self.submit_with_srun("crashed.jsonl", "crashes", SRUN_THAT_CRASHES, "LONGHAUL_MAX_CRASHES=0")
+        self.slurm.await_state(number, ["FAILED"], 120)
 
     def test_an_srun_that_outlives_the_ranks_does_not_keep_the_nodes(self):
         number = self.submit_components("hung.jsonl", path=self.path_with_srun("hangs", SRUN_THAT_HANGS_ONCE))
