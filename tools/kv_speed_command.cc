@@ -15,7 +15,6 @@
 #include "tools/flags/count_flag.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
-#include "worker/snapshot/save_sequence.h"
 
 namespace longhaul {
 namespace {
@@ -79,7 +78,6 @@ int run(const KvSpeedFlags& flags) {
                                .n_layers = flags.n_layers,
                                .n_kv_heads = flags.n_kv_heads,
                                .n_tokens = flags.n_tokens};
-    require_saveable("bench kv", c.shape);
     const bench::KvSpeed speed = bench::measure_kv_speed(c);
     const auto print = [&](const char* what, double seconds, double plain, double direct) {
       fmt::print("{}", table.row(row(c, speed, what, seconds, plain, direct)));

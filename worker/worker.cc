@@ -272,7 +272,6 @@ StepDone Worker::run(const SaveSequence& command) {
   if (board_ != nullptr) board_->enter(Activity::kSaving);
   require(save_ == nullptr, "a sequence is being saved already");
   require_can_be_saved(layout_.heads());
-  require_saveable("saving a sequence", layout_.shape());
   const Sequence& sequence = find_settled(command.sequence);
   std::vector<float> last_hidden;
   if (forward_->answers() && sequence.last_hidden != nullptr) {
@@ -304,7 +303,6 @@ StepDone Worker::run(const RestoreSequence& command) {
   require(!sequences_.contains(command.sequence),
           fmt::format("there is a sequence {} already", command.sequence.value));
   require_can_be_saved(layout_.heads());
-  require_saveable("restoring a sequence", layout_.shape());
   Sequence sequence{
       .cache = SequenceCache(layout_, pool_), .sampling = {}, .rules = {}, .last_hidden = {}};
   sequence.n_tokens = command.n_tokens;

@@ -164,6 +164,35 @@ TEST_F(KvCommand, ChosenTokensAreCheckedConvertedAndMerged) {
               HasSubstr("no difference"));
 }
 
+TEST_F(KvCommand, GroupsOfTokensAreCheckedConvertedAndMerged) {
+  run("groups.jsonl", {"--cache-type-k", "kivi4", "--cache-type-v", "kivi2", "--save-kv",
+                       (folder() / "groups").string(), "--ranks", "2"});
+  const fs::path master = masters("groups").front();
+  EXPECT_THAT(kv({"info", master.string()}), HasSubstr("keys kivi4, values kivi2"));
+  EXPECT_EQ(count(kv({"verify", folder() / "groups"}), ": whole: "), 3);
+  kv({"convert", master.string(), "--to", folder() / "one"});
+  EXPECT_THAT(kv({"diff", master.string(), masters("one").front().string()}),
+              HasSubstr("no difference"));
+  kv({"convert", master.string(), "--to", folder() / "f32", "--cache-type-k", "f32",
+      "--cache-type-v", "f32"});
+  EXPECT_THAT(kv({"diff", master.string(), masters("f32").front().string()}, 1),
+              AllOf(HasSubstr("cache_type_k: was \"kivi4\", now \"f32\""),
+                    testing::Not(HasSubstr("apart"))));
+  EXPECT_THAT(kv({"convert", masters("f32").front().string(), "--to", folder() / "back",
+                  "--cache-type-k", "kivi4"},
+                 2),
+              HasSubstr("keys of type f32 (this run: kivi4)"));
+  // Each file lacks another part; together they have all.
+  const SavedHeader header = read_saved_header(master);
+  fs::copy(folder() / "groups", folder() / "copy");
+  fs::remove(header.folder() / header.parts[0].name);
+  const fs::path copy = folder() / "copy" / master.filename();
+  fs::remove(copy.parent_path() / header.parts[1].name);
+  kv({"merge", master.string(), copy.string(), "--to", folder() / "both"});
+  EXPECT_THAT(kv({"diff", masters("one").front().string(), masters("both").front().string()}),
+              HasSubstr("no difference"));
+}
+
 TEST_F(KvCommand, MergeRefusesOtherDocumentsAndWhatNobodyHas) {
   const std::vector<fs::path> saved = masters("a");
   const std::string to = (folder() / "c").string();

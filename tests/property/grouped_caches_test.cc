@@ -262,13 +262,6 @@ TEST(GroupedCaches, WhatCannotBeRunIsRefusedByName) {
   WorkerConfig config = c.config(weights);
   config.block_size = 48;
   EXPECT_NE(refusal(config).find("groups of 32"), std::string::npos);
-  Worker worker(c.config(weights));
-  done(worker.step(OpenSequence{.sequence = kDocument, .sampling = {}}));
-  SaveSequence save;
-  save.sequence = kDocument;
-  const StepResult saved = worker.step(save);
-  ASSERT_TRUE(std::holds_alternative<StepFailed>(saved));
-  EXPECT_EQ(std::get<StepFailed>(saved).code, ErrorCode::kUnsupported);
 }
 
 }  // namespace

@@ -20,7 +20,9 @@
 #include "base/ids.h"
 #include "cluster/comm/communicator.h"
 #include "kernels/kv_block_check.h"
+#include "kernels/kv_close.h"
 #include "worker/kv/sequence_cache.h"
+#include "worker/snapshot/block_rows.h"
 #include "worker/snapshot/in_parallel.h"
 #include "worker/snapshot/restore_sequence.h"
 #include "worker/snapshot/save_sequence.h"
@@ -153,22 +155,31 @@ ModelSpec spec_of(const KvSpeedCase& c) {
   return spec;
 }
 
+// Random bytes for so many tokens, in blocks of so many bytes.
+void fill(HeadCache& head, std::int64_t n_tokens, std::size_t block_bytes,
+          std::minstd_rand& random) {
+  const auto place = head.extend(n_tokens);
+  if (!place) throw Error(ErrorCode::kOutOfMemory, "the caches do not fit this machine");
+  for (std::int64_t i = 0; i < place->n_blocks; ++i) {
+    std::byte* block = head.writable_block(*place, i);
+    for (std::size_t at = 0; at + sizeof(std::uint32_t) <= block_bytes;
+         at += sizeof(std::uint32_t)) {
+      const auto word = static_cast<std::uint32_t>(random());
+      std::memcpy(block + at, &word, sizeof(word));
+    }
+  }
+}
+
 void fill(SequenceCache& cache, const KvSpeedCase& c) {
   std::minstd_rand random(2);
-  const std::size_t n_bytes = c.shape.bytes();
+  const std::int64_t n_closed = n_closed_tokens(c.shape, c.n_tokens);
   for (const LayerId layer : cache.layout().layer_ids()) {
     for (const KvHeadId kv_head : cache.layout().kv_head_ids()) {
-      HeadCache& head = cache.head(layer, kv_head);
-      const auto place = head.extend(c.n_tokens);
-      if (!place) throw Error(ErrorCode::kOutOfMemory, "the caches do not fit this machine");
-      for (std::int64_t i = 0; i < place->n_blocks; ++i) {
-        std::byte* block = head.writable_block(*place, i);
-        for (std::size_t at = 0; at + sizeof(std::uint32_t) <= n_bytes;
-             at += sizeof(std::uint32_t)) {
-          const auto word = static_cast<std::uint32_t>(random());
-          std::memcpy(block + at, &word, sizeof(word));
-        }
-      }
+      fill(cache.head(layer, kv_head), n_closed, c.shape.bytes(), random);
+      HeadCache* const open = cache.open(layer, kv_head);
+      if (open == nullptr) continue;
+      open->advance_to({n_closed});
+      fill(*open, c.n_tokens - n_closed, open_block_shape(c.shape).bytes(), random);
     }
   }
 }

@@ -148,13 +148,8 @@ std::string identity_of(const RunSession& session, const JobConfig& job,
   return to_text(Json(std::move(what)));
 }
 
-// What files of caches have no form for, in words: caches of groups of tokens, and what methods
-// know that is in no cache.
+// What files of caches have no form for, in words: what methods know that is in no cache.
 std::optional<std::string> unsaved_part(const RunSession& session) {
-  if (quantises_groups(session.k_type) || quantises_groups(session.v_type)) {
-    return fmt::format("keys of type {} and values of type {}", name_of(session.k_type),
-                       name_of(session.v_type));
-  }
   return what_cannot_be_saved(session.heads.table);
 }
 
@@ -162,9 +157,8 @@ void refuse_what_cannot_be_saved(std::string_view flag, const RunSession& sessio
   const std::optional<std::string> what = unsaved_part(session);
   if (!what) return;
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{}: {} cannot be saved yet; leave out {}, or give another method or "
-                          "cache type",
-                          flag, *what, flag));
+              fmt::format("{}: {} cannot be saved yet; leave out {}, or give another method", flag,
+                          *what, flag));
 }
 
 // Whether methods choose tokens when a document is whole.
@@ -248,6 +242,7 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
   WantedCaches wanted{.identity = identity_of(session, job, answers),
                       .k_type = session.k_type,
                       .v_type = session.v_type,
+                      .block_size = job.block_size,
                       .rope_theta = session.spec().rope_theta,
                       .converts = answers.kv_convert,
                       .cuts_documents = cuts_documents(session.heads.table)};

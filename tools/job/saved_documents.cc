@@ -28,7 +28,7 @@ Json without_types(const std::string& text, const std::string& source) {
 }
 
 // How many of the document's first tokens come from these caches; 0: none, they are of another
-// text. Of caches of a longer text they are all but the last, whose hidden row no file has.
+// text. Of caches of a longer text they are at most all but the last, whose hidden row no file has.
 std::int64_t n_tokens_from(const SavedHeader& header, std::span<const std::int32_t> document) {
   const auto n = static_cast<std::size_t>(header.n_tokens);
   const auto n_first = std::min({n, document.size(), header.first_tokens.size()});
@@ -40,7 +40,8 @@ std::int64_t n_tokens_from(const SavedHeader& header, std::span<const std::int32
     return sha256_of_tokens(document.first(n)) == header.tokens_sha256 ? header.n_tokens : 0;
   const std::vector<std::int32_t> saved = read_saved_tokens(header);
   if (!std::equal(document.begin(), document.end(), saved.begin())) return 0;
-  if (keeps_beginnings(header)) return static_cast<std::int64_t>(document.size()) - 1;
+  if (keeps_beginnings(header))
+    return longest_beginning(header, static_cast<std::int64_t>(document.size()) - 1);
   LONGHAUL_LOG(kWarning, kSnapshot,
                "{} has a longer document that begins with these {} tokens; its heads with windows, "
                "or its method's choice, are of the end of it, so the document is read",
@@ -67,11 +68,18 @@ std::vector<std::string> differences_of(const SavedHeader& header, const WantedC
     found.push_back(
         fmt::format("rope_theta: was {}, now {}", header.rope_theta, wanted.rope_theta));
   }
-  if (wanted.converts) return found;
+  const bool in_groups = quantises_groups(wanted.k_type) || quantises_groups(wanted.v_type);
+  if (in_groups && header.block_size != wanted.block_size) {
+    found.push_back(fmt::format("block_size: was {}, now {} (blocks of {} and {} stay whole)",
+                                header.block_size, wanted.block_size, name_of(wanted.k_type),
+                                name_of(wanted.v_type)));
+  }
+  if (wanted.converts && !in_groups) return found;
   const auto compare = [&](std::string_view name, KvType before, KvType now) {
     if (before != now) {
-      found.push_back(fmt::format("{}: was {}, now {} (--kv-convert converts)", name,
-                                  name_of(before), name_of(now)));
+      found.push_back(fmt::format(
+          "{}: was {}, now {} ({})", name, name_of(before), name_of(now),
+          in_groups ? "saved rows do not become groups of tokens" : "--kv-convert converts"));
     }
   };
   compare("cache_type_k", header.k_type, wanted.k_type);

@@ -22,6 +22,7 @@ struct WantedCaches {
   std::string identity;  // JSON, as SaveCaches::identity
   KvType k_type = KvType::kF32;
   KvType v_type = KvType::kF32;
+  std::int64_t block_size = 64;
   double rope_theta = 0.0;
   bool converts = false;  // other cache types are converted
   // Methods choose tokens when a document is whole: caches cut then are of that document alone, and

@@ -14,6 +14,8 @@ import numpy as np
 
 FORMAT_VERSIONS = (2, 3)
 SEAL_BYTES = 512
+GROUP = 32  # tokens or dims that kivi4 and kivi2 quantise together
+NO_CHUNKS = np.empty(0, [("file", "i8"), ("offset", "i8"), ("bytes", "i8")])
 SEAL_TITLE = b"longhaul-kv sealed; SHA-256 from byte 512 on: "
 
 
@@ -64,10 +66,22 @@ def _rows(group, name):
         rows.id.read(h5py.h5s.ALL, h5py.h5s.ALL, bits, rows.id.get_type())
         return (bits.astype("u4") << 16 if kind == "bf16" else bits).view("f4")
     codes = rows[...]
-    if kind == "int4":  # two codes to a byte, the even dim in the lower half
+    if kind in ("int4", "kivi4"):  # two codes to a byte, the even dim in the lower half
         codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)
-    scale, minimum = (group[name + part][...].astype("f4")[:, None] for part in ("_scale", "_minimum"))
+    elif kind == "kivi2":  # four, the first dim in the lowest bits
+        codes = np.stack([codes >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1).reshape(len(codes), -1)
+    scale, minimum = (group[name + part][...].astype("f4") for part in ("_scale", "_minimum"))
+    if not kind.startswith("kivi"):
+        scale, minimum = scale[:, None], minimum[:, None]
+    else:  # of groups: of keys of tokens in one dim, of values of dims of one token
+        axis = 0 if name == "k" else 1
+        scale, minimum = scale.repeat(GROUP, axis), minimum.repeat(GROUP, axis)
     return codes.astype("f4") * scale + minimum
+
+
+def _open(group):
+    """The newest tokens' keys and values, which types that quantise groups of tokens keep as float32 until their block is full."""
+    return (group["open"]["k"][...], group["open"]["v"][...]) if group.attrs.get("n_open", 0) else None
 
 
 class Document:
@@ -123,18 +137,28 @@ class Document:
     def positions(self, layer, kv_head):
         """int64, ascending; reads no keys or values."""
         group = self._group(layer, kv_head)
-        return np.sort(group["positions"][...]) if group.attrs["n_kept"] else np.empty(0, "i8")
+        closed = np.sort(group["positions"][...]) if group.attrs["n_kept"] else np.empty(0, "i8")
+        return np.concatenate([closed, self._newest(group)])
+
+    def _newest(self, group):
+        """Positions of the tokens that lie open: the document's last ones."""
+        n_tokens = int(self._file.attrs["seq_len"])
+        return np.arange(n_tokens - group.attrs.get("n_open", 0), n_tokens)
 
     def head(self, layer, kv_head):
         group = self._group(layer, kv_head)
         facts = {"role": str(group.attrs["role"]), "sink": int(group.attrs["sink"]), "recent": int(group.attrs["recent"])}
-        if not group.attrs["n_kept"]:
-            empty = np.empty((0, int(self._file.attrs["head_dim"])), "f4")
-            return Head(positions=np.empty(0, "i8"), k=empty, v=empty, **facts)
-        positions, k, v = group["positions"][...], _rows(group, "k"), _rows(group, "v")
+        empty = np.empty((0, int(self._file.attrs["head_dim"])), "f4")
+        positions, k, v = np.empty(0, "i8"), empty, empty
+        if group.attrs["n_kept"]:
+            positions, k, v = group["positions"][...], _rows(group, "k"), _rows(group, "v")
         if not group.attrs["in_order"]:
             order = np.argsort(positions)
             positions, k, v = positions[order], k[order], v[order]
+        newest = _open(group)
+        if newest is not None:
+            positions = np.concatenate([positions, self._newest(group)])
+            k, v = np.concatenate([k, newest[0]]), np.concatenate([v, newest[1]])
         return Head(positions=positions, k=k, v=v, **facts)
 
     def attention(self, layer, kv_head):
@@ -164,12 +188,12 @@ class Document:
         want = SEAL_TITLE + _sha256(self.path, SEAL_BYTES).encode() + b"\n"
         if seal != want.ljust(SEAL_BYTES, b"\0"):
             raise DamagedFile(f"{self.path}: its checksum is wrong")
-        chunks = self._file["chunks"][...] if "chunks" in self._file else None
+        chunks = self._file["chunks"][...] if "chunks" in self._file else NO_CHUNKS
         for number, row in enumerate(self._file["files"][...]):
             part = self.path.parent / row["name"].decode()
             if not part.exists() or part.stat().st_size != row["bytes"]:
                 raise DamagedFile(f"{part}: missing, or not as long as it was written")
-            if chunks is None:  # version 2
+            if self._file.attrs["format_version"] == 2:
                 found, want = _sha256(part), row["sha256"]
             else:
                 found, want = _sha256_between(part, chunks[chunks["file"] == number]), row["sha256_between"]

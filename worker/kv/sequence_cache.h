@@ -50,6 +50,9 @@ class SequenceCache {
   HeadCache* open(LayerId layer, KvHeadId kv_head) {
     return open_.empty() ? nullptr : &open_[index(layer, kv_head)];
   }
+  const HeadCache* open(LayerId layer, KvHeadId kv_head) const {
+    return open_.empty() ? nullptr : &open_[index(layer, kv_head)];
+  }
   // Where the tokens stand that a head holds, as HeadCache::positions.
   std::vector<TokenPos> positions(LayerId layer, KvHeadId kv_head) const;
   // Tokens whose K and V all layers have.

@@ -16,17 +16,39 @@ std::size_t side_at(const KvBlockShape& shape, KvSide side) {
   return side == KvSide::kKeys ? 0 : shape.k_bytes();
 }
 
-// Where scales or minima of the slots lie in a block.
-std::size_t ranges_at(const KvBlockShape& shape, KvSide side, RowPart part, Extent slots) {
+// Scales or minima of some slots: calls move(their place in a block, that in rows, bytes) for all
+// that are neighbours in both.
+template <typename Move>
+void each_range(const KvBlockShape& shape, KvSide side, RowPart part, Extent slots,
+                const Move& move) {
   const KvPartLayout layout = shape.part(kv_type_of(shape, side));
-  return side_at(shape, side) + static_cast<std::size_t>(2 * slots.begin) +
-         (part == RowPart::kScales ? layout.scales_at() : layout.minima_at());
+  const std::size_t begin =
+      side_at(shape, side) + (part == RowPart::kScales ? layout.scales_at() : layout.minima_at());
+  const std::int64_t n_tokens = row_tokens(shape, side, part);
+  const std::int64_t n_each = row_elements(shape, side, part);
+  const std::size_t n_bytes = row_bytes(shape, side, part);
+  if (n_tokens > 1 || n_each == 1) {
+    move(begin + static_cast<std::size_t>(slots.begin / n_tokens) * n_bytes, std::size_t{0},
+         static_cast<std::size_t>(slots.size() / n_tokens) * n_bytes);
+    return;
+  }
+  for (std::int64_t slot = slots.begin; slot < slots.end; ++slot) {
+    for (std::int64_t group = 0; group < n_each; ++group) {
+      move(begin + static_cast<std::size_t>(group * shape.block_size + slot) * sizeof(Float16),
+           static_cast<std::size_t>((slot - slots.begin) * n_each + group) * sizeof(Float16),
+           sizeof(Float16));
+    }
+  }
 }
 
-void check_slots(const KvBlockShape& shape, Extent slots) {
-  if (slots.begin >= 0 && slots.end <= shape.block_size) return;
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("slots [{}, {}) of a block of {}",
-                                                       slots.begin, slots.end, shape.block_size));
+void check_slots(const KvBlockShape& shape, KvSide side, RowPart part, Extent slots) {
+  const std::int64_t n_tokens = row_tokens(shape, side, part);
+  if (slots.begin >= 0 && slots.end <= shape.block_size && slots.begin % n_tokens == 0 &&
+      slots.size() % n_tokens == 0)
+    return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("slots [{}, {}) of a block of {}, whose rows stand for {}", slots.begin,
+                          slots.end, shape.block_size, n_tokens));
 }
 
 // Tokens of one side, in rows and in a block. Keys go word by word; values in groups of tokens that
@@ -101,21 +123,49 @@ std::vector<RowPart> row_parts(KvType type) {
   return {RowPart::kValues};
 }
 
+std::int64_t row_tokens(const KvBlockShape& shape, KvSide side, RowPart part) {
+  const bool has_groups = part != RowPart::kValues && side == KvSide::kKeys;
+  return has_groups && quantises_groups(shape.k_type) ? kKvGroup : 1;
+}
+
 std::int64_t row_elements(const KvBlockShape& shape, KvSide side, RowPart part) {
-  if (part != RowPart::kValues) return 1;
-  return kv_type_of(shape, side) == KvType::kInt4 ? shape.head_dim / 2 : shape.head_dim;
+  const KvType type = kv_type_of(shape, side);
+  if (part == RowPart::kValues) {
+    if (!is_quantised(type)) return shape.head_dim;
+    return 4 * shape.head_dim / kv_lanes(type);  // bytes
+  }
+  if (!quantises_groups(type)) return 1;
+  return side == KvSide::kKeys ? shape.head_dim : shape.head_dim / kKvGroup;
+}
+
+std::int64_t row_columns(const KvBlockShape& shape, KvSide side, RowPart part) {
+  const bool is_vector = part != RowPart::kValues && !quantises_groups(kv_type_of(shape, side));
+  return is_vector ? 0 : row_elements(shape, side, part);
 }
 
 std::size_t row_bytes(const KvBlockShape& shape, KvSide side, RowPart part) {
-  if (part != RowPart::kValues) return sizeof(Float16);
+  if (part != RowPart::kValues)
+    return static_cast<std::size_t>(row_elements(shape, side, part)) * sizeof(Float16);
   return static_cast<std::size_t>(4 * shape.head_dim / kv_lanes(kv_type_of(shape, side)));
 }
 
+std::int64_t n_closed_tokens(const KvBlockShape& shape, std::int64_t n_tokens) {
+  return shape.quantises_groups() ? n_tokens / shape.block_size * shape.block_size : n_tokens;
+}
+
+Extent whole_groups(const KvBlockShape& shape, Extent tokens) {
+  if (!shape.quantises_groups()) return tokens;
+  const Extent whole{ceil_div(tokens.begin, kKvGroup) * kKvGroup, tokens.end / kKvGroup * kKvGroup};
+  return whole.begin < whole.end ? whole : Extent{};
+}
+
 void copy_block_rows(const BlockRowsArgs& args) {
-  check_slots(args.shape, args.slots);
+  check_slots(args.shape, args.side, args.part, args.slots);
   if (args.part != RowPart::kValues) {
-    std::memcpy(args.to, args.block + ranges_at(args.shape, args.side, args.part, args.slots),
-                static_cast<std::size_t>(2 * args.slots.size()));
+    each_range(args.shape, args.side, args.part, args.slots,
+               [&](std::size_t in_block, std::size_t in_rows, std::size_t n_bytes) {
+                 std::memcpy(args.to + in_rows, args.block + in_block, n_bytes);
+               });
     return;
   }
   SideOfBlock(args.shape, args.side, args.slots).to_rows(args.block, args.to);
@@ -131,10 +181,12 @@ void prefetch_block_values(const KvBlockShape& shape, KvSide side, const std::by
 }
 
 void fill_block_rows(const FillBlockArgs& args) {
-  check_slots(args.shape, args.slots);
+  check_slots(args.shape, args.side, args.part, args.slots);
   if (args.part != RowPart::kValues) {
-    std::memcpy(args.block + ranges_at(args.shape, args.side, args.part, args.slots), args.rows,
-                static_cast<std::size_t>(2 * args.slots.size()));
+    each_range(args.shape, args.side, args.part, args.slots,
+               [&](std::size_t in_block, std::size_t in_rows, std::size_t n_bytes) {
+                 std::memcpy(args.block + in_block, args.rows + in_rows, n_bytes);
+               });
     return;
   }
   SideOfBlock(args.shape, args.side, args.slots).from_rows(args.rows, args.block);

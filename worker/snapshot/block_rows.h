@@ -20,19 +20,31 @@ inline KvType kv_type_of(const KvBlockShape& shape, KvSide side) {
   return side == KvSide::kKeys ? shape.k_type : shape.v_type;
 }
 std::vector<RowPart> row_parts(KvType type);
-// Elements of a row: head_dim values or 8-bit codes, head_dim / 2 bytes of two 4-bit codes each
-// (the even dim in the lower half), or one scale or minimum.
+// Neighbouring tokens that a row stands for: one, but kKvGroup of scales and minima that tokens
+// have together (keys of kivi4 and kivi2).
+std::int64_t row_tokens(const KvBlockShape& shape, KvSide side, RowPart part);
+// Elements of a row: head_dim values or 8-bit codes, head_dim / 2 or / 4 bytes of two 4-bit or four
+// 2-bit codes each (the first dim in the lowest bits), one scale or minimum, or of groups those of
+// all dims (keys) or of each group of dims (values).
 std::int64_t row_elements(const KvBlockShape& shape, KvSide side, RowPart part);
+// Columns of a data set of such rows; 0 where it is a vector.
+std::int64_t row_columns(const KvBlockShape& shape, KvSide side, RowPart part);
 std::size_t row_bytes(const KvBlockShape& shape, KvSide side, RowPart part);
 
-// Copies the tokens in some slots of one block to rows. Local.
+// Types that quantise groups of tokens have rows of closed blocks only; the newest tokens are apart
+// (open_rows.h). How many of a sequence's first tokens have rows: all, with other types.
+std::int64_t n_closed_tokens(const KvBlockShape& shape, std::int64_t n_tokens);
+// Tokens without those at the ends that are no whole group with such types.
+Extent whole_groups(const KvBlockShape& shape, Extent tokens);
+
+// Copies the tokens in some slots of one block to rows; the slots are those of whole rows. Local.
 struct BlockRowsArgs {
   const KvBlockShape& shape;
   KvSide side = KvSide::kKeys;
   RowPart part = RowPart::kValues;
   const std::byte* block = nullptr;
   Extent slots;             // of the block
-  std::byte* to = nullptr;  // a row for each
+  std::byte* to = nullptr;  // their rows
 };
 void copy_block_rows(const BlockRowsArgs& args);
 
@@ -46,7 +58,7 @@ struct FillBlockArgs {
   const KvBlockShape& shape;
   KvSide side = KvSide::kKeys;
   RowPart part = RowPart::kValues;
-  const std::byte* rows = nullptr;  // one for each slot
+  const std::byte* rows = nullptr;  // of all slots
   Extent slots;                     // of the block
   std::byte* block = nullptr;
 };

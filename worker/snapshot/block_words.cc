@@ -1,10 +1,9 @@
 #include "worker/snapshot/block_words.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
-
-#include "base/error.h"
 
 namespace longhaul {
 namespace {
@@ -18,6 +17,21 @@ Words load(const std::byte* from) {
   return words;
 }
 void store(Words words, std::byte* to) { std::memcpy(to, &words, sizeof(words)); }
+
+// Values of kLanes neighbouring tokens: as many vectors of words, or 16 bytes of each token's row.
+template <std::size_t kLanes>
+using Tile = std::array<Words, kLanes>;
+
+Tile<4> transposed(const Tile<4>& r) {
+  const Words low01 = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+  const Words high01 = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+  const Words low23 = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+  const Words high23 = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+  return {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
+          __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+          __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
+          __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+}
 
 // Eight codes of 4 bits: in rows dim i stands in bits 4 i, in blocks dims 0 to 3 stand in the lower
 // halves of bytes and 4 to 7 in the upper ones. Of one word or of four.
@@ -36,7 +50,7 @@ struct AsTheyAre {
     return word;
   }
 };
-struct Int4Codes {
+struct FourBits {
   template <typename T>
   static T to_block(T word) {
     return exchanged<4>(exchanged<8>(word, 0x0000ff00U), 0x00f000f0U);
@@ -44,6 +58,19 @@ struct Int4Codes {
   template <typename T>
   static T to_row(T word) {
     return exchanged<8>(exchanged<4>(word, 0x00f000f0U), 0x0000ff00U);
+  }
+};
+
+// Sixteen codes of 2 bits: in rows dim i stands in bits 2 i, in blocks dim i stands in byte i % 4,
+// bits 2 (i / 4): rows and columns of a square change places, so one function does both.
+struct TwoBits {
+  template <typename T>
+  static T to_block(T word) {
+    return exchanged<12>(exchanged<6>(word, 0x00cc00ccU), 0x0000f0f0U);
+  }
+  template <typename T>
+  static T to_row(T word) {
+    return to_block(word);
   }
 };
 
@@ -74,16 +101,10 @@ void transpose(const Transposition& t, const Change& change) {
   for (; i + 4 <= t.n_rows; i += 4) {
     std::int64_t j = 0;
     for (; j + 4 <= t.n_columns; j += 4) {
-      const std::array<Words, 4> r = {load(from(i, j)), load(from(i + 1, j)), load(from(i + 2, j)),
-                                      load(from(i + 3, j))};
-      const Words low01 = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
-      const Words high01 = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
-      const Words low23 = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
-      const Words high23 = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-      store(change(__builtin_shufflevector(low01, low23, 0, 1, 4, 5)), to(j, i));
-      store(change(__builtin_shufflevector(low01, low23, 2, 3, 6, 7)), to(j + 1, i));
-      store(change(__builtin_shufflevector(high01, high23, 0, 1, 4, 5)), to(j + 2, i));
-      store(change(__builtin_shufflevector(high01, high23, 2, 3, 6, 7)), to(j + 3, i));
+      const Tile<4> columns = transposed(
+          {load(from(i, j)), load(from(i + 1, j)), load(from(i + 2, j)), load(from(i + 3, j))});
+      for (std::int64_t k = 0; k < 4; ++k)
+        store(change(columns[static_cast<std::size_t>(k)]), to(j + k, i));
     }
     for (; j < t.n_columns; ++j) {
       for (std::int64_t k = 0; k < 4; ++k) move(i + k, j);
@@ -93,10 +114,6 @@ void transpose(const Transposition& t, const Change& change) {
     for (std::int64_t j = 0; j < t.n_columns; ++j) move(i, j);
   }
 }
-
-// Values of kLanes neighbouring tokens: as many vectors of words, or 16 bytes of each token's row.
-template <std::size_t kLanes>
-using Tile = std::array<Words, kLanes>;
 
 // Every second element of two vectors, and the others; and the other way.
 using Bytes = std::uint8_t __attribute__((vector_size(16)));
@@ -181,6 +198,47 @@ Tile<8> words_of(const Tile<8>& rows) {
   return words;
 }
 
+// Codes of 2 bits of sixteen: a word of a block has one dim of each, a byte of a row four dims.
+// Four neighbouring words become four others that have the row bytes of tokens 0 to 3, 4 to 7, and
+// so on, and back: pair i of word j becomes pair j of word i, in each byte.
+Tile<4> pairs_transposed(const Tile<4>& words) {
+  constexpr std::uint32_t kPair = 0x03030303U;
+  Tile<4> to{};
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (std::size_t j = 0; j < 4; ++j)
+      to[i] |= (words[j] >> static_cast<std::uint32_t>(2 * i) & kPair)
+               << static_cast<std::uint32_t>(2 * j);
+  }
+  return to;
+}
+Tile<16> rows_of(const Tile<16>& words) {
+  std::array<Tile<4>, 4> fours;  // [four tokens]
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Tile<4> bytes = pairs_transposed(
+        transposed({words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]}));
+    for (std::size_t four = 0; four < 4; ++four) fours[four][i] = bytes[four];
+  }
+  Tile<16> rows;
+  for (std::size_t four = 0; four < 4; ++four) {
+    const Tile<4> of_four = rows_of(fours[four]);
+    std::copy(of_four.begin(), of_four.end(), rows.begin() + 4 * four);
+  }
+  return rows;
+}
+Tile<16> words_of(const Tile<16>& rows) {
+  std::array<Tile<4>, 4> fours;
+  for (std::size_t four = 0; four < 4; ++four)
+    fours[four] = words_of(
+        Tile<4>{rows[4 * four], rows[4 * four + 1], rows[4 * four + 2], rows[4 * four + 3]});
+  Tile<16> words;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Tile<4> of_dims =
+        transposed(pairs_transposed({fours[0][i], fours[1][i], fours[2][i], fours[3][i]}));
+    std::copy(of_dims.begin(), of_dims.end(), words.begin() + 4 * i);
+  }
+  return words;
+}
+
 // Calls use(first byte of a row, bytes of each row from there on) for tile after tile; the last one
 // may be cut.
 template <typename Use>
@@ -214,6 +272,22 @@ void tokens_from_rows(const std::byte* rows, std::size_t n_row_bytes, std::byte*
 
 std::int64_t n_words(const KvBlockShape& shape) { return shape.head_dim / kv_lanes(shape.k_type); }
 
+// Calls use() with how codes of this type change their order.
+template <typename Use>
+void with_codes_of(KvType type, const Use& use) {
+  switch (type) {
+    case KvType::kF32:
+    case KvType::kBf16:
+    case KvType::kInt8:
+      return use(AsTheyAre{});
+    case KvType::kInt4:
+    case KvType::kKivi4:
+      return use(FourBits{});
+    case KvType::kKivi2:
+      return use(TwoBits{});
+  }
+}
+
 }  // namespace
 
 void keys_to_rows(const KeyWordsArgs& args, const std::byte* block, std::byte* rows) {
@@ -223,9 +297,9 @@ void keys_to_rows(const KeyWordsArgs& args, const std::byte* block, std::byte* r
                         .n_columns = args.slots.size(),
                         .to = rows,
                         .to_stride = n_words(args.shape)};
-  if (args.shape.k_type == KvType::kInt4)
-    return transpose(t, [](auto words) { return Int4Codes::to_row(words); });
-  transpose(t, [](auto words) { return AsTheyAre::to_row(words); });
+  with_codes_of(args.shape.k_type, [&](auto codes) {
+    transpose(t, [codes](auto words) { return codes.to_row(words); });
+  });
 }
 
 void keys_from_rows(const KeyWordsArgs& args, const std::byte* rows, std::byte* block) {
@@ -235,9 +309,9 @@ void keys_from_rows(const KeyWordsArgs& args, const std::byte* rows, std::byte* 
                         .n_columns = n_words(args.shape),
                         .to = block + 4 * args.slots.begin,
                         .to_stride = args.shape.block_size};
-  if (args.shape.k_type == KvType::kInt4)
-    return transpose(t, [](auto words) { return Int4Codes::to_block(words); });
-  transpose(t, [](auto words) { return AsTheyAre::to_block(words); });
+  with_codes_of(args.shape.k_type, [&](auto codes) {
+    transpose(t, [codes](auto words) { return codes.to_block(words); });
+  });
 }
 
 void values_to_rows(const KvBlockShape& shape, const std::byte* words, std::byte* rows) {
@@ -251,12 +325,11 @@ void values_to_rows(const KvBlockShape& shape, const std::byte* words, std::byte
     case KvType::kInt8:
       return tokens_to_rows<4>(words, n, rows);
     case KvType::kInt4:
-      return tokens_to_rows<8>(words, n / 2, rows);
     case KvType::kKivi4:
+      return tokens_to_rows<8>(words, n / 2, rows);
     case KvType::kKivi2:
-      break;
+      return tokens_to_rows<16>(words, n / 4, rows);
   }
-  throw Error(ErrorCode::kInternal, "rows of files hold no groups of tokens");
 }
 
 void values_from_rows(const KvBlockShape& shape, const std::byte* rows, std::byte* words) {
@@ -270,12 +343,11 @@ void values_from_rows(const KvBlockShape& shape, const std::byte* rows, std::byt
     case KvType::kInt8:
       return tokens_from_rows<4>(rows, n, words);
     case KvType::kInt4:
-      return tokens_from_rows<8>(rows, n / 2, words);
     case KvType::kKivi4:
+      return tokens_from_rows<8>(rows, n / 2, words);
     case KvType::kKivi2:
-      break;
+      return tokens_from_rows<16>(rows, n / 4, words);
   }
-  throw Error(ErrorCode::kInternal, "rows of files hold no groups of tokens");
 }
 
 }  // namespace longhaul

@@ -10,7 +10,7 @@
 namespace longhaul {
 
 // Keys: rows of `n_words` words, of which a block has [n_words, block_size]. `slots` of the block
-// are the rows. Codes of 4 bits change their order within a word.
+// are the rows. Codes of 4 and 2 bits change their order within a word.
 struct KeyWordsArgs {
   const KvBlockShape& shape;
   Extent slots;

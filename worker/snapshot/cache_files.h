@@ -66,6 +66,9 @@ struct HeadPiece {
   std::vector<TokenPos> positions = {};  // of all slots, where it is chosen or has sums
   // What each slot got of attention, of methods that sum it up.
   std::span<const double> attention = {};
+  // Of types that quantise groups of tokens: the block, of f32, in which the newest tokens lie
+  // open; of no tokens where there is none here.
+  KvBlockRef open = {};
 
   std::vector<BlockRun> runs(std::span<const KvBlockRef> of_blocks) const;  // that are written
 };

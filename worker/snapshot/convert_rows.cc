@@ -23,11 +23,28 @@ void append(std::vector<std::byte>& bytes, T value) {
   bytes.insert(bytes.end(), from, from + sizeof(T));
 }
 
-void read_row(const CacheRows& rows, KvType type, std::size_t token, std::span<float> values) {
+// Which scale and minimum are those of a code.
+std::size_t range_of(const RowConversion& c, std::size_t token, std::size_t d, std::size_t n_dims) {
+  constexpr auto kGroup = static_cast<std::size_t>(kKvGroup);
+  if (!quantises_groups(c.from)) return token;
+  return c.side == KvSide::kKeys ? token / kGroup * n_dims + d
+                                 : token * (n_dims / kGroup) + d / kGroup;
+}
+
+// Code number i of rows that have one after the other, the first in a byte's lowest bits.
+unsigned code_at(const CacheRows& rows, KvType type, std::size_t i) {
+  const std::size_t n_in_byte = type == KvType::kInt8 ? 1 : type == KvType::kKivi2 ? 4 : 2;
+  const std::size_t n_bits = 8 / n_in_byte;
+  const unsigned byte = at<std::uint8_t>(rows.values, i / n_in_byte);
+  return byte >> (i % n_in_byte * n_bits) & ((1U << n_bits) - 1);
+}
+
+void read_row(const CacheRows& rows, const RowConversion& c, std::size_t token,
+              std::span<float> values) {
   const std::size_t n = values.size();
   for (std::size_t d = 0; d < n; ++d) {
     const std::size_t i = token * n + d;
-    switch (type) {
+    switch (c.from) {
       case KvType::kF32:
         values[d] = at<float>(rows.values, i);
         break;
@@ -35,16 +52,15 @@ void read_row(const CacheRows& rows, KvType type, std::size_t token, std::span<f
         values[d] = to_float(at<BFloat16>(rows.values, i));
         break;
       case KvType::kInt8:
-      case KvType::kInt4: {
-        unsigned code = at<std::uint8_t>(rows.values, type == KvType::kInt8 ? i : i / 2);
-        if (type == KvType::kInt4) code = i % 2 == 0 ? code & 15U : code >> 4;
-        values[d] = static_cast<float>(code) * to_float(at<Float16>(rows.scales, token)) +
-                    to_float(at<Float16>(rows.minima, token));
+      case KvType::kInt4:
+      case KvType::kKivi4:
+      case KvType::kKivi2: {
+        const std::size_t range = range_of(c, token, d, n);
+        values[d] = static_cast<float>(code_at(rows, c.from, i)) *
+                        to_float(at<Float16>(rows.scales, range)) +
+                    to_float(at<Float16>(rows.minima, range));
         break;
       }
-      case KvType::kKivi4:
-      case KvType::kKivi2:
-        throw Error(ErrorCode::kInternal, "rows of files hold no groups of tokens");
     }
   }
 }
@@ -63,7 +79,7 @@ void add_row(std::span<const float> values, KvType type, std::vector<std::uint8_
       break;
     case KvType::kKivi4:
     case KvType::kKivi2:
-      throw Error(ErrorCode::kInternal, "rows of files hold no groups of tokens");
+      throw Error(ErrorCode::kInternal, "rows of tokens do not become groups of tokens");
   }
   codes.resize(values.size());
   const KvGroupRange range = quantise(type, values, codes);
@@ -79,15 +95,15 @@ void add_row(std::span<const float> values, KvType type, std::vector<std::uint8_
 
 }  // namespace
 
-CacheRows convert_rows(CacheRows rows, KvType from, KvType to, std::int64_t n_tokens,
+CacheRows convert_rows(CacheRows rows, const RowConversion& conversion, std::int64_t n_tokens,
                        std::int64_t head_dim) {
-  if (from == to) return rows;
+  if (conversion.from == conversion.to) return rows;
   CacheRows converted;
   std::vector<float> values(static_cast<std::size_t>(head_dim));
   std::vector<std::uint8_t> codes;
   for (std::int64_t token = 0; token < n_tokens; ++token) {
-    read_row(rows, from, static_cast<std::size_t>(token), values);
-    add_row(values, to, codes, converted);
+    read_row(rows, conversion, static_cast<std::size_t>(token), values);
+    add_row(values, conversion.to, codes, converted);
   }
   return converted;
 }

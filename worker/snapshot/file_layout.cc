@@ -4,13 +4,44 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "build_info.h"
 #include "worker/snapshot/saved_header.h"
 
 namespace longhaul {
+namespace {
+
+// Axes of scales or minima.
+std::vector<std::string> range_axes(KvType type, KvSide side) {
+  if (!quantises_groups(type)) return {"token"};
+  if (side == KvSide::kKeys) return {"group of tokens", "dim"};
+  return {"token", "group of dims"};
+}
+
+std::string_view layout_of_codes(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+    case KvType::kBf16:
+      return "";
+    case KvType::kInt8:
+      return "; 8-bit codes";
+    case KvType::kInt4:
+    case KvType::kKivi4:
+      return "; 4-bit codes, two to a byte, the even dim in the lower half";
+    case KvType::kKivi2:
+      return "; 2-bit codes, four to a byte, the first dim in the lowest bits";
+  }
+  throw Error(ErrorCode::kInternal, "a cache type without a layout");
+}
+
+}  // namespace
 
 std::string head_path(LayerId layer, KvHeadId kv_head) {
   return fmt::format("/layers/{:02}/kv_heads/{:02}", layer.value, kv_head.value);
+}
+
+std::string open_path(LayerId layer, KvHeadId kv_head) {
+  return head_path(layer, kv_head) + "/open";
 }
 
 std::string queries_path(LayerId layer) {
@@ -62,19 +93,21 @@ void describe_file(const Hdf5File& file, const SavedSequence& saved, std::string
   for (const auto& fact : saved.facts) text(fact.name.c_str(), fact.value);
 }
 
-void describe_rows(const Hdf5File& file, hid_t dataset, const SavedSequence& saved, KvSide side,
+void describe_rows(const Hdf5File& file, hid_t dataset, const KvBlockShape& shape, KvSide side,
                    RowPart part) {
+  const KvType type = kv_type_of(shape, side);
   file.write_attribute(dataset, "units", std::string("1"));
   if (part != RowPart::kValues) {
-    file.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"token"});
-    file.write_attribute(dataset, "long_name",
-                         std::string(part == RowPart::kScales
-                                         ? "what a step of a row's codes is worth: value = code * "
-                                           "scale + minimum"
-                                         : "the value of a row's code 0"));
+    file.write_attribute(dataset, "DIMENSION_LABELS", range_axes(type, side));
+    const std::string_view whose = quantises_groups(type) ? "group" : "row";
+    file.write_attribute(
+        dataset, "long_name",
+        part == RowPart::kScales
+            ? fmt::format("what a step of a {}'s codes is worth: value = code * scale + minimum",
+                          whose)
+            : fmt::format("the value of a {}'s code 0", whose));
     return;
   }
-  const KvType type = kv_type_of(saved.shape, side);
   file.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"token", "dim"});
   file.write_attribute(dataset, "dtype", std::string(name_of(type)));
   const bool keys = side == KvSide::kKeys;
@@ -82,8 +115,7 @@ void describe_rows(const Hdf5File& file, hid_t dataset, const SavedSequence& sav
   std::string text = keys ? "keys of one KV head after RoPE at their positions; row i belongs to "
                             "the token at positions[i]"
                           : "values of one KV head; row i belongs to the token at positions[i]";
-  if (type == KvType::kInt8) text += "; 8-bit codes";
-  if (type == KvType::kInt4) text += "; 4-bit codes, two to a byte, the even dim in the lower half";
+  text += layout_of_codes(type);
   file.write_attribute(dataset, "long_name", text);
 }
 

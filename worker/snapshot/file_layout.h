@@ -20,6 +20,7 @@ inline constexpr std::int64_t kKeepsChosen = -2;
 
 std::string head_path(LayerId layer, KvHeadId kv_head);  // "/layers/00/kv_heads/00"
 std::string queries_path(LayerId layer);                 // "/layers/00/queries"
+std::string open_path(LayerId layer, KvHeadId kv_head);  // "/layers/00/kv_heads/00/open"
 std::string dataset_name(KvSide side, RowPart part);     // "k", "v", "k_scale", "v_minimum"
 // The type of a row's elements in files.
 Hdf5Id file_type(KvType type, RowPart part);
@@ -31,7 +32,7 @@ std::int64_t chunk_rows(std::size_t row_bytes, std::int64_t n_rows);
 void describe_file(const Hdf5File& file, const SavedSequence& saved, std::string_view format);
 // Attributes of a data set of keys or values, or of their scales or minima: axes, unit, type,
 // rotation.
-void describe_rows(const Hdf5File& file, hid_t dataset, const SavedSequence& saved, KvSide side,
+void describe_rows(const Hdf5File& file, hid_t dataset, const KvBlockShape& shape, KvSide side,
                    RowPart part);
 void write_position_rows(const Hdf5File& file, const std::string& name,
                          std::span<const std::int64_t> positions);

@@ -119,7 +119,11 @@ class ChunkReader {
     const auto blocks = args_.blocks.find({chunk.layer, chunk.kv_head});
     const SavedIndex::PieceRuns* piece = args_.index.piece(chunk);
     if (blocks == args_.blocks.end() || piece == nullptr) return {};
-    return rows_to_blocks(piece->runs, chunk.rows, blocks->second);
+    const std::int64_t n = tokens_of_row(chunk);
+    return rows_to_blocks(piece->runs, {chunk.rows.begin * n, chunk.rows.end * n}, blocks->second);
+  }
+  std::int64_t tokens_of_row(const SavedChunk& chunk) const {
+    return row_tokens(args_.shape, chunk.set.side, chunk.set.part);
   }
 
   void read_stretch(const Place& place, Piece& room) {
@@ -155,7 +159,8 @@ class ChunkReader {
     require(static_cast<std::size_t>(chunk.rows.size()) * n_row_bytes <= bytes.size(),
             "a chunk of saved rows is too short");
     for (const RowsToBlock& rows : rows_of(chunk)) {
-      const auto at = static_cast<std::size_t>(rows.rows.begin - chunk.rows.begin) * n_row_bytes;
+      const std::int64_t row = rows.rows.begin / tokens_of_row(chunk) - chunk.rows.begin;
+      const std::size_t at = static_cast<std::size_t>(row) * n_row_bytes;
       pages_.take(rows.block);
       const std::lock_guard lock(locks_.of(rows.block));
       fill_block_rows({.shape = args_.shape,
@@ -178,10 +183,7 @@ class ChunkReader {
 
 void check_chunks(const SavedHeader& header, const WrittenFile& part) {
   const SavedIndex index = read_saved_index(header);
-  const KvBlockShape shape{.block_size = header.block_size,
-                           .head_dim = header.head_dim,
-                           .k_type = header.k_type,
-                           .v_type = header.v_type};
+  const KvBlockShape shape = header.block_shape();
   const std::map<std::pair<LayerId, KvHeadId>, std::span<const BlockToFill>> none;
   ChunkReader reader({.header = header,
                       .index = index,

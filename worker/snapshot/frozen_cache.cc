@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/kv_close.h"
+
 namespace longhaul {
 namespace {
 
@@ -38,6 +40,7 @@ std::size_t FrozenCache::copied_bytes(const SequenceCache& cache,
   for (const HeadPiece& piece : pieces) {
     n_blocks += n_copied(piece, shape.block_size);
     n_bytes += piece.attention.size_bytes() + piece.positions.size() * sizeof(TokenPos);
+    if (piece.open.n_tokens > 0) n_bytes += open_block_shape(shape).bytes();
   }
   return n_bytes + static_cast<std::size_t>(n_blocks) * shape.bytes();
 }
@@ -67,6 +70,12 @@ FrozenCache::FrozenCache(const SequenceCache& cache, std::span<const HeadPiece> 
     attention_.emplace_back(piece.attention.begin(), piece.attention.end());
     piece.blocks = blocks;
     piece.attention = attention_.back();
+    if (piece.open.n_tokens > 0) {
+      const std::size_t n_bytes = open_block_shape(shape).bytes();
+      std::copy_n(piece.open.data, n_bytes, to);
+      piece.open.data = to;
+      to += n_bytes;
+    }
   }
   // What was pointed to lies in vectors that grow no more.
   rest_.last_hidden = last_hidden_;

@@ -41,6 +41,10 @@ std::vector<std::int64_t> read_saved_positions(const SavedHeader& /*header*/, La
 
 bool keeps_beginnings(const SavedHeader& /*header*/) { hdf5_absent(); }
 
+std::int64_t longest_beginning(const SavedHeader& /*header*/, std::int64_t /*n_tokens*/) {
+  hdf5_absent();
+}
+
 std::int64_t SavedHeader::n_bytes() const { hdf5_absent(); }
 
 std::string sha256_of_tokens(std::span<const std::int32_t> /*tokens*/) { hdf5_absent(); }

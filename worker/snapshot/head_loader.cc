@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -28,9 +29,9 @@ class SideReader {
   std::int64_t chunk_rows() const { return file_.chunk_rows(datasets_.front().id); }
   void check_shape(std::int64_t n_rows) const {
     for (const Dataset& dataset : datasets_) {
-      std::vector<std::int64_t> wanted = {n_rows};
-      if (dataset.part == RowPart::kValues)
-        wanted.push_back(row_elements(stored_, side_, dataset.part));
+      std::vector<std::int64_t> wanted = {n_rows / row_tokens(stored_, side_, dataset.part)};
+      if (const std::int64_t n = row_columns(stored_, side_, dataset.part); n > 0)
+        wanted.push_back(n);
       if (file_.shape(dataset.id) != wanted) {
         throw Error(ErrorCode::kCorruptData,
                     fmt::format("{} of {} has another shape than its head's positions",
@@ -38,12 +39,17 @@ class SideReader {
       }
     }
   }
-  CacheRows read(Extent rows) const {
+  // Neighbouring tokens whose rows are read together.
+  std::int64_t group() const { return quantises_groups(kv_type_of(stored_, side_)) ? kKvGroup : 1; }
+  // Of tokens that are whole groups.
+  CacheRows read(Extent tokens) const {
     CacheRows read;
     for (const Dataset& dataset : datasets_) {
       std::vector<std::byte>& to = dataset.part == RowPart::kValues   ? read.values
                                    : dataset.part == RowPart::kScales ? read.scales
                                                                       : read.minima;
+      const std::int64_t n = row_tokens(stored_, side_, dataset.part);
+      const Extent rows{tokens.begin / n, tokens.end / n};
       to.resize(static_cast<std::size_t>(rows.size()) * row_bytes(stored_, side_, dataset.part));
       const Hdf5Id type = file_type(kv_type_of(stored_, side_), dataset.part);
       file_.read_rows(dataset.id, dataset.name, type, rows, to.data());
@@ -71,13 +77,14 @@ void put(const CacheRows& read, std::int64_t first, std::span<const RowsToBlock>
                                          : part == RowPart::kScales ? read.scales
                                                                     : read.minima;
     for (const RowsToBlock& rows : taken) {
-      fill_block_rows({.shape = shape,
-                       .side = side,
-                       .part = part,
-                       .rows = from.data() + static_cast<std::size_t>(rows.rows.begin - first) *
-                                                 row_bytes(shape, side, part),
-                       .slots = rows.slots,
-                       .block = rows.block});
+      const std::int64_t row = (rows.rows.begin - first) / row_tokens(shape, side, part);
+      fill_block_rows(
+          {.shape = shape,
+           .side = side,
+           .part = part,
+           .rows = from.data() + static_cast<std::size_t>(row) * row_bytes(shape, side, part),
+           .slots = rows.slots,
+           .block = rows.block});
     }
   }
 }
@@ -88,11 +95,23 @@ std::vector<float> floats_of(const CacheRows& rows) {
   return floats;
 }
 
-KvBlockShape stored_shape(const SavedHeader& header) {
-  return {.block_size = header.block_size,
-          .head_dim = header.head_dim,
-          .k_type = header.k_type,
-          .v_type = header.v_type};
+// `k` and `v`: [positions of the runs, head_dim].
+void append_rows(const std::vector<Extent>& runs, const std::vector<float>& k,
+                 const std::vector<float>& v, std::int64_t head_dim, std::vector<SavedRow>& rows) {
+  std::ptrdiff_t at = 0;
+  for (const Extent& run : runs) {
+    for (std::int64_t position = run.begin; position < run.end; ++position) {
+      const std::ptrdiff_t end = at + head_dim;
+      rows.push_back(
+          {position, {k.begin() + at, k.begin() + end}, {v.begin() + at, v.begin() + end}});
+      at = end;
+    }
+  }
+}
+
+CacheRows rows_of_floats(const std::vector<float>& floats) {
+  const auto bytes = std::as_bytes(std::span(floats));
+  return {.values = {bytes.begin(), bytes.end()}, .scales = {}, .minima = {}};
 }
 
 }  // namespace
@@ -127,32 +146,55 @@ HeadLoader::~HeadLoader() {
 
 void HeadLoader::fill(LayerId layer, KvHeadId kv_head, const KvBlockShape& shape,
                       std::span<const BlockToFill> blocks) {
-  const KvBlockShape stored = stored_shape(header_);
+  const KvBlockShape stored = header_.block_shape();
   std::optional<Hdf5Lock> lock(std::in_place);
   const SavedHead head = this->head(layer, kv_head);
   for (const PartPiece& piece : head.pieces) {
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const SideReader reader(reader_->file_of(piece), head_path(layer, kv_head), stored, side);
       reader.check_shape(piece.n_rows);
-      const std::int64_t chunk = reader.chunk_rows();
+      const std::int64_t group = reader.group();
+      const std::int64_t chunk = ceil_div(reader.chunk_rows(), group) * group;
       for (std::int64_t first = 0; first < piece.n_rows; first += chunk) {
         const std::vector<RowsToBlock> taken =
             rows_to_blocks(piece.runs, {first, std::min(first + chunk, piece.n_rows)}, blocks);
         if (taken.empty()) continue;
-        const Extent rows{taken.front().rows.begin, taken.back().rows.end};
+        const Extent rows{taken.front().rows.begin / group * group,
+                          ceil_div(taken.back().rows.end, group) * group};
         CacheRows read = reader.read(rows);
         lock.reset();
-        put(convert_rows(std::move(read), kv_type_of(stored, side), kv_type_of(shape, side),
-                         rows.size(), stored.head_dim),
-            rows.begin, taken, shape, side);
+        const RowConversion conversion{side, kv_type_of(stored, side), kv_type_of(shape, side)};
+        put(convert_rows(std::move(read), conversion, rows.size(), stored.head_dim), rows.begin,
+            taken, shape, side);
         lock.emplace();
       }
     }
   }
+  lock.reset();
+  if (stored.quantises_groups() && !shape.quantises_groups())
+    fill_newest(layer, kv_head, shape, blocks);
+}
+
+void HeadLoader::fill_newest(LayerId layer, KvHeadId kv_head, const KvBlockShape& shape,
+                             std::span<const BlockToFill> blocks) {
+  const OpenRows newest = open_rows(layer, kv_head);
+  const std::vector<Extent> runs = {newest.positions};
+  const std::int64_t n = newest.positions.size();
+  const std::vector<RowsToBlock> taken = rows_to_blocks(runs, {0, n}, blocks);
+  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+    const RowConversion conversion{side, KvType::kF32, kv_type_of(shape, side)};
+    const std::vector<float>& from = side == KvSide::kKeys ? newest.k : newest.v;
+    put(convert_rows(rows_of_floats(from), conversion, n, shape.head_dim), 0, taken, shape, side);
+  }
+}
+
+OpenRows HeadLoader::open_rows(LayerId layer, KvHeadId kv_head) {
+  const Hdf5Lock lock;
+  return reader_->open_rows(layer, kv_head);
 }
 
 SavedRows HeadLoader::rows(LayerId layer, KvHeadId kv_head) {
-  const KvBlockShape stored = stored_shape(header_);
+  const KvBlockShape stored = header_.block_shape();
   const Hdf5Lock lock;
   const SavedHead head = this->head(layer, kv_head);
   SavedRows all{.role = {head.role, head.sink, head.recent}, .rows = {}};
@@ -162,24 +204,16 @@ SavedRows HeadLoader::rows(LayerId layer, KvHeadId kv_head) {
     const SideReader values(file, head_path(layer, kv_head), stored, KvSide::kValues);
     keys.check_shape(piece.n_rows);
     values.check_shape(piece.n_rows);
-    const auto floats = [&](const SideReader& side, KvType type) {
-      return floats_of(convert_rows(side.read({0, piece.n_rows}), type, KvType::kF32, piece.n_rows,
-                                    stored.head_dim));
+    const auto floats = [&](const SideReader& reader, KvSide side) {
+      const RowConversion conversion{side, kv_type_of(stored, side), KvType::kF32};
+      return floats_of(
+          convert_rows(reader.read({0, piece.n_rows}), conversion, piece.n_rows, stored.head_dim));
     };
-    const std::vector<float> k = floats(keys, stored.k_type);
-    const std::vector<float> v = floats(values, stored.v_type);
-    std::size_t at = 0;
-    const auto n = static_cast<std::size_t>(stored.head_dim);
-    for (const Extent& run : piece.runs) {
-      for (std::int64_t position = run.begin; position < run.end; ++position, at += n) {
-        const auto first = static_cast<std::ptrdiff_t>(at);
-        const auto last = static_cast<std::ptrdiff_t>(at + n);
-        all.rows.push_back({position,
-                            {k.begin() + first, k.begin() + last},
-                            {v.begin() + first, v.begin() + last}});
-      }
-    }
+    append_rows(piece.runs, floats(keys, KvSide::kKeys), floats(values, KvSide::kValues),
+                stored.head_dim, all.rows);
   }
+  const OpenRows newest = reader_->open_rows(layer, kv_head);
+  append_rows({newest.positions}, newest.k, newest.v, stored.head_dim, all.rows);
   std::sort(all.rows.begin(), all.rows.end(),
             [](const SavedRow& a, const SavedRow& b) { return a.position < b.position; });
   return all;

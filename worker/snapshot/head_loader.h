@@ -26,15 +26,19 @@ class HeadLoader {
   HeadLoader& operator=(const HeadLoader&) = delete;
 
   // Writes the rows at the blocks' positions into them, converted where `shape` has other types
-  // than the files. Reads chunks of rows that hold at least one of them, each once. Blocks ascend
-  // by position. Positions that no row has stay as they are; all that the head keeps have one.
-  // Throws kCorruptData naming part and data set.
+  // than the files; of files whose types quantise groups of tokens then the newest ones, too. Reads
+  // chunks of rows that hold at least one of them, each once. Blocks ascend by position. Positions
+  // that no row has stay as they are; all that the head keeps have one. Throws kCorruptData naming
+  // part and data set.
   void fill(LayerId layer, KvHeadId kv_head, const KvBlockShape& shape,
             std::span<const BlockToFill> blocks);
-  // The positions of a head that the parts have, in no order.
+  // The positions of a head that the parts have rows of, in no order; those of its newest tokens,
+  // where they are apart, are open_rows'.
   std::vector<Extent> runs(LayerId layer, KvHeadId kv_head);
   // All rows of a head as floats, by position: what its codes stand for, where it has codes.
   SavedRows rows(LayerId layer, KvHeadId kv_head);
+  // The newest tokens (open_rows.h); none where there are none.
+  OpenRows open_rows(LayerId layer, KvHeadId kv_head);
   // [d_model]; empty when the files have none.
   std::vector<float> last_hidden();
   // Queries and sums that methods go on with (PartReader); empty where there are none.
@@ -43,6 +47,8 @@ class HeadLoader {
 
  private:
   SavedHead head(LayerId layer, KvHeadId kv_head);
+  void fill_newest(LayerId layer, KvHeadId kv_head, const KvBlockShape& shape,
+                   std::span<const BlockToFill> blocks);
 
   const SavedHeader& header_;
   bool may_lack_rows_ = false;

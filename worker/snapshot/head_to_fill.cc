@@ -7,6 +7,7 @@
 #include "base/device/device_memory.h"
 #include "base/error.h"
 #include "model/heads/kept_blocks.h"
+#include "worker/snapshot/block_rows.h"
 
 namespace longhaul {
 namespace {
@@ -18,14 +19,14 @@ bool keeps_block(const KeyWindow& window, Extent block, std::int64_t n_tokens) {
          block.end > hidden.end;
 }
 
-[[noreturn]] void throw_full(const HeadToFillArgs& args, std::int64_t position) {
+}  // namespace
+
+void throw_no_block(const HeadToFillArgs& args, std::int64_t position) {
   throw Error(ErrorCode::kOutOfMemory,
               fmt::format("no cache block is free for tokens from {} on of layer {}, KV head {} of "
                           "a saved document",
                           position, args.layer.value, args.kv_head.value));
 }
-
-}  // namespace
 
 HeadToFill::HeadToFill(const HeadToFillArgs& args)
     : stream_(args.stream), shape_(&args.cache.layout().shape()) {
@@ -36,15 +37,16 @@ HeadToFill::HeadToFill(const HeadToFillArgs& args)
 void HeadToFill::take_blocks(const HeadToFillArgs& args) {
   const KeyWindow window = args.cache.layout().window(args.layer, args.kv_head);
   HeadCache& head = args.cache.head(args.layer, args.kv_head);
-  for (std::int64_t block = 0; block * shape_->block_size < args.n_tokens; ++block) {
+  const std::int64_t n_closed = n_closed_tokens(*shape_, args.n_tokens);
+  for (std::int64_t block = 0; block * shape_->block_size < n_closed; ++block) {
     const Extent whole{block * shape_->block_size, (block + 1) * shape_->block_size};
     if (!keeps_block(window, whole, args.n_tokens) || !args.is_home(block)) continue;
-    const Extent positions{whole.begin, std::min(whole.end, args.n_tokens)};
+    const Extent positions{whole.begin, std::min(whole.end, n_closed)};
     const auto place = head.store(positions);
-    if (!place) throw_full(args, positions.begin);
+    if (!place) throw_no_block(args, positions.begin);
     blocks_.push_back({.positions = positions, .data = place->block});
   }
-  head.advance_to({args.n_tokens});
+  head.advance_to({n_closed});
 }
 
 // As HeadCache::keep() left it: false where all tokens that were at home here stay, which then lie
@@ -63,7 +65,7 @@ bool HeadToFill::hold_chosen(const HeadToFillArgs& args) {
   if (static_cast<std::int64_t>(here.size()) == n_home) return false;
   HeadCache& head = args.cache.head(args.layer, args.kv_head);
   const auto blocks = head.hold(here, {args.n_tokens});
-  if (!blocks) throw_full(args, here.front().value);
+  if (!blocks) throw_no_block(args, here.front().value);
   for (std::size_t i = 0; i < here.size(); ++i) {
     const std::int64_t slot = static_cast<std::int64_t>(i) % block_size;
     const std::int64_t position = here[i].value;

@@ -23,9 +23,13 @@ struct HeadToFillArgs {
   std::optional<std::vector<std::int64_t>> chosen = std::nullopt;
 };
 
+// The failure where the cache's pool has no block for the head's tokens from `position` on.
+[[noreturn]] void throw_no_block(const HeadToFillArgs& args, std::int64_t position);
+
 // Those of the head's blocks that some later query sees and that are at home here; of chosen tokens
-// those whose blocks were at home here before they were chosen. They are filled on the host; of a
-// GPU they are copied there afterwards.
+// those whose blocks were at home here before they were chosen; of types that quantise groups of
+// tokens the closed ones (open_rows.h). They are filled on the host; of a GPU they are copied there
+// afterwards.
 class HeadToFill {
  public:
   // Takes the blocks from the cache's pool; throws kOutOfMemory.

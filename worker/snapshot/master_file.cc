@@ -122,6 +122,7 @@ class MasterWriter {
     file_.write_attribute(group, "in_order", std::int64_t{in_order ? 1 : 0});
     roles_.push_back(role_number(head.role));
     has_state_ = has_state_ || reader_.has_attention(head.layer, head.kv_head);
+    link_open_rows(group, head);
     if (head.pieces.empty()) return;
     write_positions(path + "/positions", runs);
     for (const PartPiece& piece : head.pieces) {
@@ -132,6 +133,18 @@ class MasterWriter {
       for (const RowPart part : row_parts(kv_type_of(saved_.shape, side)))
         write_rows(head, side, part);
     }
+  }
+
+  void link_open_rows(hid_t group, const SavedHead& head) {
+    if (!saved_.shape.quantises_groups()) return;
+    std::int64_t n_open = 0;
+    for (const OpenPiece& piece : head.open) n_open += piece.positions.size();
+    file_.write_attribute(group, "n_open", n_open);
+    if (n_open == 0) return;
+    const std::string path = open_path(head.layer, head.kv_head);
+    file_.check(H5Lcreate_external(head.open.front().file.c_str(), path.c_str(), file_.id(),
+                                   path.c_str(), H5P_DEFAULT, H5P_DEFAULT),
+                "cannot write");
   }
 
   // Those of heads by their pieces, as positions have them; then those that are used no more.
@@ -180,15 +193,17 @@ class MasterWriter {
     const std::string name = head_path(head.layer, head.kv_head) + "/" + dataset_name(side, part);
     const KvType kv_type = kv_type_of(saved_.shape, side);
     const Hdf5Id type = file_type(kv_type, part);
-    const int rank = part == RowPart::kValues ? 2 : 1;
-    const auto n_columns = static_cast<hsize_t>(row_elements(saved_.shape, side, part));
-    const Hdf5Id space = rows_space(rank, static_cast<hsize_t>(head.n_rows()), n_columns);
+    const auto n_columns = static_cast<hsize_t>(row_columns(saved_.shape, side, part));
+    const int rank = n_columns == 0 ? 1 : 2;
+    const std::int64_t n_tokens = row_tokens(saved_.shape, side, part);
+    const Hdf5Id space =
+        rows_space(rank, static_cast<hsize_t>(head.n_rows() / n_tokens), n_columns);
     const Hdf5Id create(file_.check(H5Pcreate(H5P_DATASET_CREATE), "cannot set up"), H5Pclose);
     set_missing(create, type, kv_type, part);
     file_.check(H5Pset_obj_track_times(create, false), "cannot set up");
     hsize_t first = 0;
     for (const PartPiece& piece : head.pieces) {
-      const auto n_rows = static_cast<hsize_t>(piece.n_rows);
+      const auto n_rows = static_cast<hsize_t>(piece.n_rows / n_tokens);
       const std::array<hsize_t, 2> start = {first, 0};
       const std::array<hsize_t, 2> count = {n_rows, n_columns};
       file_.check(
@@ -203,7 +218,7 @@ class MasterWriter {
                                                 create, H5P_DEFAULT),
                                      "cannot write"),
                          H5Dclose);
-    describe_rows(file_, dataset, saved_, side, part);
+    describe_rows(file_, dataset, saved_.shape, side, part);
   }
 
   // Rows of a part that is missing read as NaN, never as zeros that look like data; codes read as

@@ -10,6 +10,7 @@
 #include "worker/snapshot/head_loader.h"
 #include "worker/snapshot/head_to_fill.h"
 #include "worker/snapshot/method_state.h"
+#include "worker/snapshot/open_rows.h"
 
 namespace longhaul {
 namespace {
@@ -25,6 +26,8 @@ void check_agrees(const SavedHeader& first, std::span<const std::int32_t> tokens
     refuse("they were made with other settings (longhaul kv diff names them)");
   if (first.k_type != other.k_type || first.v_type != other.v_type)
     refuse("their cache types differ; longhaul kv convert makes them alike");
+  if (first.block_shape().quantises_groups() && first.block_size != other.block_size)
+    refuse("they quantise groups of tokens in blocks of other sizes");
   const auto n = static_cast<std::size_t>(other.n_tokens);
   if (n > tokens.size() || sha256_of_tokens(tokens.first(n)) != other.tokens_sha256)
     refuse("the second one's tokens are no beginning of the first one's");
@@ -85,18 +88,32 @@ void load_state(std::vector<Source>& sources, SequenceCache& cache) {
   if (first.is_cut) cache.set_cut();
 }
 
+// The newest tokens, of the first source that has the head's; adds their positions to `found`.
+void fill_newest(std::vector<Source>& sources, const HeadToFillArgs& args,
+                 std::vector<Extent>& found) {
+  if (!args.cache.layout().has_open_blocks()) return;
+  for (Source& source : sources) {
+    if (source.header().n_tokens < args.n_tokens) continue;
+    const Extent newest = source.loader().open_rows(args.layer, args.kv_head).positions;
+    if (newest.size() != source.header().n_tokens % source.header().block_size) continue;
+    found.push_back(newest);
+    return load_open_rows(source.loader(), args);
+  }
+}
+
 // Fills one head from the last source to the first, whose rows so stand in the end.
 void fill_head(std::vector<Source>& sources, const std::vector<SavedRole>& roles,
                SequenceCache& cache, LayerId layer, KvHeadId kv_head) {
   const SavedHeader& first = sources.front().header();
   const KeyWindow window = cache.layout().window(layer, kv_head);
   const auto chosen = chosen_positions(first, roles, layer, kv_head);
-  HeadToFill head({.cache = cache,
-                   .layer = layer,
-                   .kv_head = kv_head,
-                   .n_tokens = first.n_tokens,
-                   .is_home = [](std::int64_t) { return true; },
-                   .chosen = chosen});
+  const HeadToFillArgs args{.cache = cache,
+                            .layer = layer,
+                            .kv_head = kv_head,
+                            .n_tokens = first.n_tokens,
+                            .is_home = [](std::int64_t) { return true; },
+                            .chosen = chosen};
+  HeadToFill head(args);
   std::vector<Extent> found;
   for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
     if (source->header().n_tokens < first.n_tokens && !window.is_unlimited()) continue;
@@ -104,6 +121,7 @@ void fill_head(std::vector<Source>& sources, const std::vector<SavedRole>& roles
     const std::vector<Extent> runs = source->loader().runs(layer, kv_head);
     found.insert(found.end(), runs.begin(), runs.end());
   }
+  fill_newest(sources, args, found);
   std::sort(found.begin(), found.end());
   const Extent lacks =
       chosen ? first_lacking_of(*chosen, found)

@@ -17,6 +17,7 @@
 #include "worker/snapshot/free_space.h"
 #include "worker/snapshot/hdf5_file.h"
 #include "worker/snapshot/in_parallel.h"
+#include "worker/snapshot/open_rows.h"
 #include "worker/snapshot/row_chunks.h"
 
 namespace longhaul {
@@ -114,8 +115,9 @@ class PartWriter {
     if (head.runs.empty()) return head;
     for (const RowSet& set : row_sets(saved_.shape)) {
       const std::size_t n_bytes = row_bytes(saved_.shape, set.side, set.part);
-      head.sets.push_back(
-          {set, row_chunks(head.runs, chunk_rows(n_bytes, n_tokens_in(head.runs)))});
+      const std::int64_t n_tokens = row_tokens(saved_.shape, set.side, set.part);
+      const std::int64_t n_rows = n_tokens_in(head.runs) / n_tokens;
+      head.sets.push_back({set, row_chunks(head.runs, n_tokens, chunk_rows(n_bytes, n_rows))});
     }
     return head;
   }
@@ -132,6 +134,9 @@ class PartWriter {
                                                         : piece.window.recent);
     if (!head.runs.empty()) write_positions(path, head.runs);
     if (!piece.attention.empty()) write_attention(file_, path, piece.attention, piece.positions);
+    if (piece.open.n_tokens > 0) {
+      write_open_rows(file_, open_path(piece.layer, piece.kv_head), saved_.shape, piece.open);
+    }
   }
 
   void write_heads(std::span<const HeadRows> heads) {
@@ -187,9 +192,9 @@ class PartWriter {
         {.name = head_path(head.piece->layer, head.piece->kv_head) + "/" + dataset_name(side, part),
          .type = file_type(kv_type_of(saved_.shape, side), part),
          .n_rows = set.chunks.back().rows.end,
-         .n_columns = part == RowPart::kValues ? row_elements(saved_.shape, side, part) : 0,
+         .n_columns = row_columns(saved_.shape, side, part),
          .chunk_rows = set.chunks.front().chunk_rows});
-    describe_rows(file_, dataset, saved_, side, part);
+    describe_rows(file_, dataset, saved_.shape, side, part);
     for (std::size_t i = 0; i < set.chunks.size(); ++i) {
       const RowChunk& rows = set.chunks[i];
       const auto n_bytes = static_cast<std::int64_t>(chunk_bytes(saved_.shape, set.set, rows));
@@ -234,6 +239,8 @@ std::size_t estimated_bytes(const SavedSequence& saved, std::span<const HeadPiec
     const auto token_bytes = saved.shape.bytes() / static_cast<std::size_t>(saved.shape.block_size);
     n_bytes += static_cast<std::size_t>(n_tokens_in(piece.runs(piece.blocks))) * token_bytes;
     n_bytes += 16 * piece.attention.size();
+    n_bytes +=
+        static_cast<std::size_t>(2 * piece.open.n_tokens * saved.shape.head_dim) * sizeof(float);
   }
   return n_bytes;
 }

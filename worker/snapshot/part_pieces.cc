@@ -73,6 +73,7 @@ void check_head(const SavedHead& head, std::int64_t n_tokens) {
                             head.kv_head.value, head.role, what));
   };
   std::vector<Extent> sorted = head.runs();
+  for (const OpenPiece& piece : head.open) sorted.push_back(piece.positions);
   std::sort(sorted.begin(), sorted.end(),
             [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (std::size_t i = 1; i < sorted.size(); ++i) {
@@ -211,6 +212,36 @@ std::map<std::int64_t, double> PartReader::attention(LayerId layer, KvHeadId kv_
   return sums;
 }
 
+// They are the sequence's last ones.
+Extent PartReader::open_positions(const Hdf5File& file, const std::string& path) const {
+  const std::int64_t n_open = file.shape(file.open_dataset(path + "/k")).at(0);
+  return {n_tokens_ - n_open, n_tokens_};
+}
+
+OpenRows PartReader::open_rows(LayerId layer, KvHeadId kv_head) const {
+  OpenRows rows;
+  const std::string path = open_path(layer, kv_head);
+  for (const Part& part : parts_) {
+    if (!part.is_newest || !part.file.has(path)) continue;
+    rows.positions = open_positions(part.file, path);
+    const std::int64_t head_dim = part.file.read_number(part.file.id(), "head_dim");
+    const std::int64_t n = rows.positions.size();
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const std::string name = path + "/" + dataset_name(side, RowPart::kValues);
+      const Hdf5Id dataset = part.file.open_dataset(name);
+      if (part.file.shape(dataset) != std::vector{n, head_dim}) {
+        throw Error(ErrorCode::kCorruptData,
+                    fmt::format("{} of {} has another shape than its newest tokens", name,
+                                part.file.path()));
+      }
+      std::vector<float>& to = side == KvSide::kKeys ? rows.k : rows.v;
+      to.resize(static_cast<std::size_t>(n * head_dim));
+      part.file.read_rows(dataset, name, H5T_IEEE_F32LE, {0, n}, to.data());
+    }
+  }
+  return rows;
+}
+
 SavedHead PartReader::read(LayerId layer, KvHeadId kv_head) {
   SavedHead head = read_what_is_there(layer, kv_head);
   check_head(head, n_tokens_);
@@ -227,6 +258,9 @@ SavedHead PartReader::read_what_is_there(LayerId layer, KvHeadId kv_head) {
     head.role = part.file.read_text(group, "role");
     head.sink = part.file.read_number(group, "sink");
     head.recent = part.file.read_number(group, "recent");
+    const std::string open = open_path(layer, kv_head);
+    if (part.is_newest && part.file.has(open))
+      head.open.push_back({.file = part.name, .positions = open_positions(part.file, open)});
     if (!part.file.has(path + "/k")) continue;  // it keeps nothing
     const Hdf5Id keys = part.file.open_dataset(path + "/k");
     head.pieces.push_back({.file = part.name,

@@ -24,6 +24,17 @@ struct PartPiece {
   std::vector<Extent> runs;  // positions of its rows, in order
 };
 
+// The newest tokens of one head (open_rows.h), which one part has.
+struct OpenPiece {
+  std::string file;
+  Extent positions;
+};
+struct OpenRows {
+  Extent positions;
+  std::vector<float> k;  // [positions, head_dim], after RoPE
+  std::vector<float> v;
+};
+
 // One head, over all parts.
 struct SavedHead {
   LayerId layer;
@@ -32,6 +43,7 @@ struct SavedHead {
   std::int64_t sink = 0;
   std::int64_t recent = 0;        // kKeepsAll: every token; kKeepsChosen: those of the pieces
   std::vector<PartPiece> pieces;  // by first position
+  std::vector<OpenPiece> open = {};
 
   std::vector<Extent> runs() const;  // of all rows, in the order of the pieces
   std::int64_t n_rows() const;
@@ -42,8 +54,8 @@ struct SavedHead {
 Extent first_lacking(const std::vector<Extent>& sorted, std::int64_t sink, std::int64_t recent,
                      std::int64_t n_tokens);
 
-// Local, pure. Throws kInternal unless the head's runs hold each position at most once, all below
-// n_tokens, and all that the head keeps.
+// Local, pure. Throws kInternal unless the head's runs and what is open hold each position at most
+// once, all below n_tokens, and all that the head keeps.
 void check_head(const SavedHead& head, std::int64_t n_tokens);
 
 // The parts of one sequence.
@@ -75,6 +87,7 @@ class PartReader {
   ObservedQueries::Rows queries(LayerId layer) const;
   std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head) const;
   bool has_attention(LayerId layer, KvHeadId kv_head) const;
+  OpenRows open_rows(LayerId layer, KvHeadId kv_head) const;  // none where there are none
   std::string queries_part(LayerId layer) const;  // that has them; empty when there is none
   // The part with the last hidden row; null when there is none.
   const Hdf5File* last_hidden_file() const;
@@ -89,6 +102,7 @@ class PartReader {
     std::map<std::uint64_t, std::vector<Extent>> runs;  // by the data set's place in the file
   };
   const std::vector<Extent>& runs_of(Part& part, const std::string& dataset);
+  Extent open_positions(const Hdf5File& file, const std::string& path) const;
 
   std::int64_t n_tokens_;
   std::vector<Part> parts_;

@@ -13,6 +13,7 @@
 #include "worker/snapshot/head_loader.h"
 #include "worker/snapshot/head_to_fill.h"
 #include "worker/snapshot/method_state.h"
+#include "worker/snapshot/open_rows.h"
 #include "worker/snapshot/save_sequence.h"
 #include "worker/snapshot/saved_header.h"
 #include "worker/snapshot/saved_index.h"
@@ -29,16 +30,19 @@ void check_fits(const RestoreSequenceArgs& args, const SavedHeader& header) {
   };
   compare("content", header.content_id, command.content_id);
   const bool is_beginning = command.n_tokens < header.n_tokens;
-  if (!is_beginning || !keeps_beginnings(header))
+  if (!is_beginning || !keeps_beginnings(header) ||
+      longest_beginning(header, command.n_tokens) != command.n_tokens)
     compare("tokens", header.n_tokens, command.n_tokens);
   compare("layers", header.n_layers, args.spec.n_layers);
   compare("KV heads", header.n_kv_heads, args.spec.n_kv_heads);
   compare("head_dim", header.head_dim, args.spec.head_dim);
   compare("rope_theta", header.rope_theta, args.spec.rope_theta);
-  if (!command.converts) {
+  // Groups are not made of saved rows, and blocks of them are neither cut nor joined.
+  if (!command.converts || shape.quantises_groups()) {
     compare("keys of type", name_of(header.k_type), name_of(shape.k_type));
     compare("values of type", name_of(header.v_type), name_of(shape.v_type));
   }
+  if (shape.quantises_groups()) compare("blocks of", header.block_size, shape.block_size);
   if (differences.empty()) return;
   throw Error(ErrorCode::kFailedPrecondition,
               fmt::format("{} holds other caches than this run's: {}", header.master.string(),
@@ -97,6 +101,16 @@ void load_heads(const RestoreSequenceArgs& args, const SavedHeader& header) {
   });
 }
 
+// What lies in open blocks, of files that are whole.
+void load_newest(const RestoreSequenceArgs& args, const SavedHeader& header) {
+  if (!args.cache.layout().has_open_blocks()) return;
+  HeadLoader loader(header);
+  const std::vector<SavedRole> roles = read_saved_roles(header);
+  each_head(args, [&](LayerId layer, KvHeadId kv_head) {
+    load_open_rows(loader, head_to_fill(args, header, roles, layer, kv_head));
+  });
+}
+
 // Rows that are converted go the slower way, and so do those for a GPU, which are on the host a
 // head at a time, and those of old files.
 bool goes_by_chunks(const RestoreSequenceArgs& args, const SavedHeader& header) {
@@ -129,6 +143,7 @@ std::vector<float> restore_sequence(const RestoreSequenceArgs& args) {
   std::vector<float> last_hidden;
   agree_on(comm, [&] {
     if (!by_chunks) load_heads(args, *header);
+    load_newest(args, *header);
     // That of the saved document's last token is not that of an earlier one.
     if (header->n_tokens != command.n_tokens) return;
     HeadLoader loader(*header);

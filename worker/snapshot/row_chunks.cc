@@ -16,17 +16,18 @@ std::vector<RowSet> row_sets(const KvBlockShape& shape) {
   return sets;
 }
 
-std::vector<RowChunk> row_chunks(std::span<const BlockRun> runs, std::int64_t chunk_rows) {
-  const std::int64_t n_rows = n_tokens_in(runs);
+std::vector<RowChunk> row_chunks(std::span<const BlockRun> runs, std::int64_t n_tokens,
+                                 std::int64_t chunk_rows) {
+  const std::int64_t n_rows = n_tokens_in(runs) / n_tokens;
   std::vector<RowChunk> chunks;
   std::size_t run = 0;
-  std::int64_t before = 0;  // rows of earlier runs
+  std::int64_t before = 0;  // tokens of earlier runs
   for (std::int64_t row = 0; row < n_rows; row += chunk_rows) {
-    while (before + runs[run].slots.size() <= row) before += runs[run++].slots.size();
+    while (before + runs[run].slots.size() <= row * n_tokens) before += runs[run++].slots.size();
     chunks.push_back({.rows = {row, std::min(row + chunk_rows, n_rows)},
                       .chunk_rows = chunk_rows,
                       .first_run = run,
-                      .first_in_run = row - before});
+                      .first_in_run = row * n_tokens - before});
   }
   return chunks;
 }
@@ -43,7 +44,8 @@ void make_chunk(const KvBlockShape& shape, RowSet set, std::span<const BlockRun>
   const std::size_t n_bytes = to.size() - sizeof(std::uint32_t);
   std::byte* row = to.data();
   std::int64_t skip = chunk.first_in_run;
-  std::int64_t n_left = chunk.rows.size();
+  const std::int64_t n_row_tokens = row_tokens(shape, set.side, set.part);
+  std::int64_t n_left = chunk.rows.size() * n_row_tokens;
   constexpr std::size_t kAhead = 2;  // blocks: enough time for memory, few enough for the cache
   for (std::size_t i = chunk.first_run; n_left > 0; ++i, skip = 0) {
     const BlockRun& run = runs[i];
@@ -57,7 +59,7 @@ void make_chunk(const KvBlockShape& shape, RowSet set, std::span<const BlockRun>
                      .block = run.block,
                      .slots = {begin, begin + n},
                      .to = row});
-    row += static_cast<std::size_t>(n) * n_row_bytes;
+    row += static_cast<std::size_t>(n / n_row_tokens) * n_row_bytes;
     n_left -= n;
   }
   std::fill(row, to.data() + n_bytes, std::byte{0});

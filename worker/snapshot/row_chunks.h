@@ -21,12 +21,14 @@ std::vector<RowSet> row_sets(const KvBlockShape& shape);
 
 // Rows of one chunk, and where they begin in a head's blocks.
 struct RowChunk {
-  Extent rows;                    // of the data set
+  Extent rows;                    // of the data set, of row_tokens() tokens each
   std::int64_t chunk_rows = 0;    // that it has room for
   std::size_t first_run = 0;      // of the head's runs
   std::int64_t first_in_run = 0;  // slots of that run before it
 };
-std::vector<RowChunk> row_chunks(std::span<const BlockRun> runs, std::int64_t chunk_rows);
+// Of a data set whose rows stand for `n_tokens` tokens each.
+std::vector<RowChunk> row_chunks(std::span<const BlockRun> runs, std::int64_t n_tokens,
+                                 std::int64_t chunk_rows);
 
 // With the checksum.
 std::size_t chunk_bytes(const KvBlockShape& shape, RowSet set, const RowChunk& chunk);

@@ -39,6 +39,15 @@ bool chooses(const HeadPolicy& policy) {
   return keep != nullptr && keep->when == KeepWhen::kAfterDocument;
 }
 
+// The block of the sequence's newest tokens, where it is open here; else of no tokens.
+KvBlockRef open_block(const SequenceCache& cache, LayerId layer, KvHeadId kv_head) {
+  const HeadCache* const open = cache.open(layer, kv_head);
+  if (open == nullptr || open->blocks().empty()) return {};
+  const KvBlockRef newest = open->blocks().back();
+  const bool is_closed = newest.first_position < cache.head(layer, kv_head).next_position().value;
+  return is_closed ? KvBlockRef{} : newest;
+}
+
 // Positions whose rows are not written: of a head with a window those that nobody sees any more, of
 // others those that earlier files hold; but a head of which tokens were chosen is written whole.
 std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, bool is_cut,
@@ -56,9 +65,12 @@ std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, bool is_cut,
                       .kind = kind_of(layout.policy(layer, kv_head)),
                       .window = window,
                       .blocks = head.blocks(),
-                      .without = window.is_unlimited() ? Extent{0, n_earlier} : hidden,
+                      .without = window.is_unlimited()
+                                     ? Extent{0, n_closed_tokens(layout.shape(), n_earlier)}
+                                     : whole_groups(layout.shape(), hidden),
                       .is_chosen = is_cut && chooses(layout.policy(layer, kv_head)),
-                      .attention = args.cache.attention_sums(layer, kv_head)};
+                      .attention = args.cache.attention_sums(layer, kv_head),
+                      .open = open_block(args.cache, layer, kv_head)};
       if (head.is_compacted() && !piece.is_chosen) {
         throw Error(
             ErrorCode::kUnsupported,
@@ -69,7 +81,8 @@ std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, bool is_cut,
       if (piece.is_chosen || !piece.attention.empty()) piece.positions = head.positions();
       // A head that sees none but a query's own token has no rows, and is named all the same.
       const bool keeps_nothing = hidden.begin <= 0 && hidden.end >= n_tokens;
-      if (keeps_nothing || !piece.attention.empty() || !piece.runs(piece.blocks).empty())
+      if (keeps_nothing || !piece.attention.empty() || piece.open.n_tokens > 0 ||
+          !piece.runs(piece.blocks).empty())
         pieces.push_back(std::move(piece));
     }
   }
@@ -114,7 +127,8 @@ std::optional<SavedHeader> earlier_files(const SavedSequence& saved) {
     const auto n_tokens = static_cast<std::size_t>(header.n_tokens);
     if (header.version != kCacheFileVersion || n_tokens > saved.tokens.size() ||
         header.tokens_sha256 != sha256_of_tokens(saved.tokens.first(n_tokens)) ||
-        header.k_type != saved.shape.k_type || header.v_type != saved.shape.v_type)
+        header.k_type != saved.shape.k_type || header.v_type != saved.shape.v_type ||
+        (saved.shape.quantises_groups() && header.block_size != saved.shape.block_size))
       return std::nullopt;
     for (const WrittenFile& part : header.parts) {
       if (fs::file_size(saved.folder / part.name, ignored) !=
@@ -189,13 +203,6 @@ bool is_cut_anywhere(Communicator& comm, const SequenceCache& cache) {
 }
 
 }  // namespace
-
-void require_saveable(std::string_view what, const KvBlockShape& shape) {
-  if (!shape.quantises_groups()) return;
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("{}: files have no form for caches of {} and {} yet", what,
-                          name_of(shape.k_type), name_of(shape.v_type)));
-}
 
 void check_file_name(const std::string& name) {
   constexpr std::size_t kLongest = 100;

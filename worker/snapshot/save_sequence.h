@@ -4,7 +4,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "base/device/device.h"
 #include "cluster/comm/communicator.h"
@@ -16,10 +15,6 @@ namespace longhaul {
 
 // Throws kInvalidArgument for what may not be the name of files in the user's folder.
 void check_file_name(const std::string& name);
-
-// Throws kUnsupported for caches that files have no form for: types that quantise groups of tokens.
-// `what` wants them saved.
-void require_saveable(std::string_view what, const KvBlockShape& shape);
 
 struct SaveSequenceArgs {
   const SaveSequence& command;

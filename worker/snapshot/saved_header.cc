@@ -110,13 +110,24 @@ std::vector<std::int64_t> read_saved_positions(const SavedHeader& header, LayerI
   const Hdf5Lock lock;
   const Hdf5File file = Hdf5File::open(header.master);
   const std::string name = head_path(layer, kv_head) + "/positions";
-  if (!file.has(name)) return {};
-  const Hdf5Id dataset = file.open_dataset(name);
-  const std::int64_t n = file.shape(dataset).at(0);
-  std::vector<std::int64_t> positions(static_cast<std::size_t>(n));
-  file.read_rows(dataset, name, H5T_STD_I64LE, {0, n}, positions.data());
-  std::sort(positions.begin(), positions.end());
+  std::vector<std::int64_t> positions;
+  if (file.has(name)) {
+    const Hdf5Id dataset = file.open_dataset(name);
+    const std::int64_t n = file.shape(dataset).at(0);
+    positions.resize(static_cast<std::size_t>(n));
+    file.read_rows(dataset, name, H5T_STD_I64LE, {0, n}, positions.data());
+    std::sort(positions.begin(), positions.end());
+  }
+  for (std::int64_t i = n_closed_tokens(header.block_shape(), header.n_tokens); i < header.n_tokens;
+       ++i)
+    positions.push_back(i);
   return positions;
+}
+
+std::int64_t longest_beginning(const SavedHeader& header, std::int64_t n_tokens) {
+  const KvBlockShape shape = header.block_shape();
+  const std::int64_t n_closed = n_closed_tokens(shape, header.n_tokens);
+  return n_tokens >= n_closed ? n_tokens : n_closed_tokens(shape, n_tokens);
 }
 
 bool keeps_beginnings(const SavedHeader& header) {

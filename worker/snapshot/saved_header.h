@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "base/kv_type.h"
+#include "kernels/kv_block.h"
 #include "worker/snapshot/cache_files.h"
 
 namespace longhaul {
@@ -50,6 +51,9 @@ struct SavedHeader {
   std::filesystem::path folder() const { return master.parent_path(); }
   std::string name() const { return master.stem().string(); }
   std::int64_t n_bytes() const;  // of master and parts
+  KvBlockShape block_shape() const {
+    return {.block_size = block_size, .head_dim = head_dim, .k_type = k_type, .v_type = v_type};
+  }
 };
 
 // As tokens_sha256.
@@ -83,6 +87,9 @@ std::vector<std::int64_t> read_saved_positions(const SavedHeader& header, LayerI
 // Whether every head keeps every token, and no method has more: then the caches of any beginning of
 // the tokens are there too. Heads with windows keep what stands before the document's end only.
 bool keeps_beginnings(const SavedHeader& header);
+// Of such a document the longest beginning of at most n_tokens: all of them, but with types that
+// quantise groups of tokens only whole blocks, and what ends in the newest one, which is open.
+std::int64_t longest_beginning(const SavedHeader& header, std::int64_t n_tokens);
 
 // What a head keeps: a row for each token, as floats.
 struct SavedRow {

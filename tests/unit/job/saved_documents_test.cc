@@ -33,11 +33,13 @@ class SavedDocumentsTest : public testing::Test {
     roles.sink = 4;
     roles.recent = 20;
     if (streaming_head_) roles.roles[1] = HeadRole::kStreaming;
-    Worker worker({.weights = test::tiny_weights(),
-                   .heads = duo_attention_heads(test::tiny_spec(), roles),
+    ModelSpec spec = test::tiny_spec();
+    if (quantises_groups(type)) spec.head_dim = 32;
+    Worker worker({.weights = test::tiny_weights(spec),
+                   .heads = duo_attention_heads(spec, roles),
                    .k_type = type,
                    .v_type = type,
-                   .block_size = 16,
+                   .block_size = quantises_groups(type) ? 32 : 16,
                    .n_threads = 1});
     const Ids tokens(all_tokens_.begin(), all_tokens_.begin() + n);
     done(worker.step(OpenSequence{{1}, {}}));
@@ -159,6 +161,39 @@ TEST_F(SavedDocumentsTest, OtherCacheTypesAreConvertedOnlyIfAsked) {
   EXPECT_TRUE(find(converts).at(0).converts);
   save("f32", 100);
   EXPECT_EQ(find(converts).at(0).name, "f32") << "no conversion is better";
+}
+
+// Of 100 tokens in blocks of 32 the last 4 lie open.
+TEST_F(SavedDocumentsTest, GroupsOfTokensServeWholeBlocksAndAreNeitherCutNorMade) {
+  save("kivi", 100, KvType::kKivi4);
+  WantedCaches groups = wanted();
+  groups.k_type = groups.v_type = KvType::kKivi4;
+  groups.block_size = 32;
+  const auto n_tokens_for = [&](std::size_t n) {
+    tokens_.assign(all_tokens_.begin(), all_tokens_.begin() + static_cast<std::ptrdiff_t>(n));
+    const std::vector<SavedStart> starts = find(groups);
+    return starts.empty() ? 0 : starts.front().n_tokens;
+  };
+  EXPECT_EQ(n_tokens_for(100), 100);
+  EXPECT_EQ(n_tokens_for(99), 98);
+  EXPECT_EQ(n_tokens_for(97), 96);
+  EXPECT_EQ(n_tokens_for(96), 64) << "a block is closed as a whole";
+  EXPECT_EQ(n_tokens_for(33), 32);
+  EXPECT_EQ(n_tokens_for(32), 0);
+  tokens_ = all_tokens_;
+  groups.block_size = 64;
+  EXPECT_THAT(message_of(ErrorCode::kFailedPrecondition, [&] { find(groups); }),
+              HasSubstr("block_size: was 32, now 64 (blocks of kivi4 and kivi4 stay whole)"));
+  WantedCaches floats = wanted();
+  floats.converts = true;
+  EXPECT_TRUE(find(floats).at(0).converts);
+  fs::remove(folder_.path() / "kivi.h5");
+  save("f32", 100);
+  groups.block_size = 16;
+  groups.converts = true;
+  EXPECT_THAT(message_of(ErrorCode::kFailedPrecondition, [&] { find(groups); }),
+              HasSubstr("cache_type_k: was f32, now kivi4 (saved rows do not become groups of "
+                        "tokens)"));
 }
 
 TEST_F(SavedDocumentsTest, AFileThatCannotBeReadIsRefusedOrLeftAlone) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -17,8 +18,13 @@
 namespace longhaul {
 namespace {
 
+constexpr std::array kAllKvTypes = {KvType::kF32,  KvType::kBf16,  KvType::kInt8,
+                                    KvType::kInt4, KvType::kKivi4, KvType::kKivi2};
+
 std::vector<std::byte> rows_of(const BlockRowsArgs& wanted) {
-  std::vector<std::byte> rows(static_cast<std::size_t>(wanted.slots.size()) *
+  const std::int64_t n_rows =
+      wanted.slots.size() / row_tokens(wanted.shape, wanted.side, wanted.part);
+  std::vector<std::byte> rows(static_cast<std::size_t>(n_rows) *
                               row_bytes(wanted.shape, wanted.side, wanted.part));
   BlockRowsArgs args = wanted;
   args.to = rows.data();
@@ -31,6 +37,20 @@ T element(const std::vector<std::byte>& rows, std::size_t i) {
   T value;
   std::memcpy(&value, rows.data() + i * sizeof(T), sizeof(T));
   return value;
+}
+
+// Code number i: of dims one after the other, the first in a byte's lowest bits.
+int code_in(const std::vector<std::byte>& rows, KvType type, std::size_t i) {
+  const std::size_t n_bits = type == KvType::kInt8 ? 8 : type == KvType::kKivi2 ? 2 : 4;
+  const unsigned byte = element<std::uint8_t>(rows, i * n_bits / 8);
+  return static_cast<int>(byte >> (i * n_bits % 8) & ((1U << n_bits) - 1));
+}
+
+// Which scale and minimum are those of a code: of a row, or of 32 tokens or dims.
+std::size_t range_of(const BlockRowsArgs& args, std::size_t token, std::size_t d) {
+  const auto head_dim = static_cast<std::size_t>(args.shape.head_dim);
+  if (!quantises_groups(kv_type_of(args.shape, args.side))) return token;
+  return args.side == KvSide::kKeys ? token / 32 * head_dim + d : token * (head_dim / 32) + d / 32;
 }
 
 // The floats that the rows of all parts stand for, as docs/kv_files.md says.
@@ -53,10 +73,10 @@ std::vector<float> floats_of(BlockRowsArgs args) {
     } else if (type == KvType::kBf16) {
       values.push_back(to_float(element<BFloat16>(rows, i)));
     } else {
-      const auto byte = element<std::uint8_t>(rows, type == KvType::kInt8 ? i : i / 2);
-      const int code = type == KvType::kInt8 ? byte : i % 2 == 0 ? byte & 15 : byte >> 4;
-      values.push_back(static_cast<float>(code) * to_float(element<Float16>(scales, i / head_dim)) +
-                       to_float(element<Float16>(minima, i / head_dim)));
+      const std::size_t range = range_of(args, i / head_dim, i % head_dim);
+      values.push_back(static_cast<float>(code_in(rows, type, i)) *
+                           to_float(element<Float16>(scales, range)) +
+                       to_float(element<Float16>(minima, range)));
     }
   }
   return values;
@@ -64,12 +84,12 @@ std::vector<float> floats_of(BlockRowsArgs args) {
 
 TEST(BlockRows, AreWhatKvReadSays) {
   test::Random random(test::base_seed());
-  const auto type = [&] { return kKvTypes[static_cast<std::size_t>(random.integer(0, 3))]; };
-  for (int round = 0; round < 80 * test::intensity(); ++round) {
-    const KvBlockShape shape{.block_size = 16 * random.integer(1, 4),
-                             .head_dim = 8 * random.integer(1, 10),
-                             .k_type = type(),
-                             .v_type = type()};
+  const auto type = [&] { return kAllKvTypes[static_cast<std::size_t>(random.integer(0, 5))]; };
+  for (int round = 0; round < 120 * test::intensity(); ++round) {
+    KvBlockShape shape{.k_type = type(), .v_type = type()};
+    const bool in_groups = shape.quantises_groups();
+    shape.block_size = (in_groups ? 32 : 16) * random.integer(1, 4);
+    shape.head_dim = in_groups ? 32 * random.integer(1, 5) : 8 * random.integer(1, 10);
     std::vector<std::byte> block(shape.bytes());
     const std::vector<float> k = random.normals(shape.block_size * shape.head_dim);
     const std::vector<float> v = random.normals(shape.block_size * shape.head_dim);
@@ -79,8 +99,9 @@ TEST(BlockRows, AreWhatKvReadSays) {
                                {&data, 1},
                                0};
     kv_append(StreamRef::cpu(), {shape, {&item, 1}});
-    const std::int64_t first = random.integer(0, shape.block_size - 1);
-    const std::int64_t n = random.integer(1, shape.block_size - first);
+    const std::int64_t group = in_groups ? 32 : 1;
+    const std::int64_t first = random.integer(0, shape.block_size / group - 1) * group;
+    const std::int64_t n = random.integer(1, (shape.block_size - first) / group) * group;
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       std::vector<float> want(static_cast<std::size_t>(n * shape.head_dim));
       const TensorView<float, 2> view(want.data(), {n, shape.head_dim});
@@ -98,18 +119,26 @@ TEST(BlockRows, RefusesSlotsOutsideTheBlock) {
   const KvBlockShape shape{.block_size = 16, .head_dim = 4};
   EXPECT_THROW(copy_block_rows({.shape = shape, .slots = {10, 17}}), Error);
   EXPECT_THROW(copy_block_rows({.shape = shape, .slots = {-1, 0}}), Error);
+  const KvBlockShape groups{.block_size = 64, .head_dim = 32, .k_type = KvType::kKivi4};
+  EXPECT_THROW(copy_block_rows({.shape = groups, .part = RowPart::kScales, .slots = {16, 48}}),
+               Error);
 }
 
 TEST(BlockRows, FillABlockWithTheBitsThatWereCopied) {
   test::Random random(test::base_seed() + 1);
-  for (const KvType type : kKvTypes) {
-    const KvBlockShape shape{.block_size = 32, .head_dim = 24, .k_type = type, .v_type = type};
+  for (const KvType type : kAllKvTypes) {
+    const bool in_groups = quantises_groups(type);
+    const KvBlockShape shape{.block_size = in_groups ? 96 : 32,
+                             .head_dim = in_groups ? 96 : 24,
+                             .k_type = type,
+                             .v_type = type};
+    const std::int64_t cut = in_groups ? 32 : 7;
     std::vector<std::byte> block(shape.bytes());
     for (std::byte& byte : block) byte = static_cast<std::byte>(random.integer(0, 255));
     std::vector<std::byte> filled(shape.bytes());
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       for (const RowPart part : row_parts(type)) {
-        for (const Extent slots : {Extent{0, 7}, Extent{7, 32}}) {
+        for (const Extent slots : {Extent{0, cut}, Extent{cut, shape.block_size}}) {
           const auto rows = rows_of(
               {.shape = shape, .side = side, .part = part, .block = block.data(), .slots = slots});
           fill_block_rows({.shape = shape,
@@ -138,6 +167,16 @@ TEST(BlockRows, RunsLeaveOutPositionsAndJoinNeighbours) {
   EXPECT_TRUE(block_runs(blocks, {0, 51}).empty());
 }
 
+TEST(BlockRows, HaveWholeGroupsOnly) {
+  const KvBlockShape groups{.block_size = 64, .head_dim = 32, .v_type = KvType::kKivi2};
+  EXPECT_EQ(n_closed_tokens(groups, 191), 128);
+  EXPECT_EQ(whole_groups(groups, {4, 95}), (Extent{32, 64}));
+  EXPECT_EQ(whole_groups(groups, {33, 95}), Extent{});
+  const KvBlockShape tokens{.block_size = 64, .head_dim = 32};
+  EXPECT_EQ(n_closed_tokens(tokens, 191), 191);
+  EXPECT_EQ(whole_groups(tokens, {4, 95}), (Extent{4, 95}));
+}
+
 CacheRows rows_of_floats(const std::vector<float>& values) {
   const auto bytes = std::as_bytes(std::span(values));
   return {.values = {bytes.begin(), bytes.end()}, .scales = {}, .minima = {}};
@@ -156,8 +195,9 @@ TEST(ConvertRows, LoseWhatTheNewTypeCannotHoldAndNoMore) {
   const std::vector<float> values = random.normals(kTokens * kDims);
   const CacheRows floats = rows_of_floats(values);
   for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
-    const CacheRows there = convert_rows(floats, KvType::kF32, type, kTokens, kDims);
-    const auto back = floats_in(convert_rows(there, type, KvType::kF32, kTokens, kDims));
+    const KvSide side = KvSide::kKeys;
+    const CacheRows there = convert_rows(floats, {side, KvType::kF32, type}, kTokens, kDims);
+    const auto back = floats_in(convert_rows(there, {side, type, KvType::kF32}, kTokens, kDims));
     ASSERT_EQ(back.size(), values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       // Half a step: of bf16's 8 bits, the first of which is always 1; of codes, of a row that
@@ -171,7 +211,32 @@ TEST(ConvertRows, LoseWhatTheNewTypeCannotHoldAndNoMore) {
       }
     }
   }
-  EXPECT_EQ(convert_rows(floats, KvType::kF32, KvType::kF32, kTokens, kDims).values, floats.values);
+  EXPECT_EQ(convert_rows(floats, {}, kTokens, kDims).values, floats.values);
+}
+
+TEST(ConvertRows, GroupsBecomeWhatTheirCodesStandFor) {
+  test::Random random(test::base_seed() + 3);
+  for (const KvType type : kGroupedKvTypes) {
+    const KvBlockShape shape{.block_size = 64, .head_dim = 64, .k_type = type, .v_type = type};
+    std::vector<std::byte> block(shape.bytes());
+    for (std::size_t i = 0; i < block.size(); i += 2) {  // f16 of small numbers, and codes
+      const auto bits = to_f16(static_cast<float>(random.uniform(-3, 5))).bits;
+      std::memcpy(block.data() + i, &bits, sizeof(bits));
+    }
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      BlockRowsArgs args{.shape = shape, .side = side, .block = block.data(), .slots = {0, 64}};
+      CacheRows rows{.values = rows_of(args), .scales = {}, .minima = {}};
+      args.part = RowPart::kScales;
+      rows.scales = rows_of(args);
+      args.part = RowPart::kMinima;
+      rows.minima = rows_of(args);
+      std::vector<float> want(64 * 64);
+      const TensorView<float, 2> view(want.data(), {64, 64});
+      (side == KvSide::kKeys ? kv_read_k : kv_read_v)(shape, block.data(), 0, view);
+      EXPECT_EQ(floats_in(convert_rows(rows, {side, type, KvType::kF32}, 64, 64)), want);
+      EXPECT_THROW(convert_rows(rows_of_floats(want), {side, KvType::kF32, type}, 64, 64), Error);
+    }
+  }
 }
 
 }  // namespace

@@ -9,10 +9,13 @@ namespace {
 
 TEST(CacheFilesProperty, ComeBackBitForBit) {
   LONGHAUL_SKIP_UNLESS_H5PY();
-  for (int round = 0; round < 12 * test::intensity(); ++round) {
+  for (int round = 0; round < 18 * test::intensity(); ++round) {
     const std::uint64_t seed = test::base_seed() * 1000 + static_cast<std::uint64_t>(round);
     test::Random random(seed);
-    const auto type = [&] { return kKvTypes[static_cast<std::size_t>(random.integer(0, 3))]; };
+    const auto type = [&] {
+      const auto i = static_cast<std::size_t>(random.integer(0, 5));
+      return i < kKvTypes.size() ? kKvTypes[i] : kGroupedKvTypes[i - kKvTypes.size()];
+    };
     test::DealtSpec spec;
     spec.n_layers = random.integer(1, 3);
     spec.n_kv_heads = random.integer(1, 3);
@@ -20,6 +23,10 @@ TEST(CacheFilesProperty, ComeBackBitForBit) {
                   .head_dim = 8 * random.integer(1, 9),
                   .k_type = type(),
                   .v_type = type()};
+    if (spec.shape.quantises_groups()) {
+      spec.shape.block_size = 32 * random.integer(1, 3);
+      spec.shape.head_dim = 32 * random.integer(1, 3);
+    }
     spec.n_tokens = random.chance(0.3) ? random.integer(1, 40) : random.integer(41, 9000);
     spec.n_ranks = static_cast<int>(random.integer(1, 4));
     spec.sink = random.integer(0, 70);

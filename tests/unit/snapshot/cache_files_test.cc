@@ -52,9 +52,12 @@ TEST_F(CacheFiles, ThePictureOfKeptPositionsHasThemAll) {
 // The script damages the master in the end.
 TEST_F(CacheFiles, ThePythonModuleReadsTheSameBitsOfEveryType) {
   LONGHAUL_SKIP_UNLESS_H5PY();
-  for (const KvType type : kKvTypes) {
-    const DealtCaches caches(
-        {.shape = {.block_size = 16, .head_dim = 8, .k_type = type, .v_type = type}}, random_);
+  std::vector<KvType> types(kKvTypes.begin(), kKvTypes.end());
+  types.insert(types.end(), kGroupedKvTypes.begin(), kGroupedKvTypes.end());
+  for (const KvType type : types) {
+    KvBlockShape shape{.block_size = 16, .head_dim = 8, .k_type = type, .v_type = type};
+    if (shape.quantises_groups()) shape.block_size = shape.head_dim = 32;
+    const DealtCaches caches({.shape = shape}, random_);
     const test::TemporaryFolder folder;
     const test::TemporaryFolder expected;
     const SavedSequence saved = caches.saved_in(folder.path());
@@ -135,6 +138,24 @@ TEST_F(CacheFiles, AMasterIsNotMadeOfPartsThatHoldTokensTwice) {
   parts.push_back(write_part_file(saved_, 3, caches_.pieces(0)));
   EXPECT_THAT(message_of(ErrorCode::kInternal, [&] { write_master_file(saved_, parts); }),
               HasSubstr("twice"));
+}
+
+TEST_F(CacheFiles, AMasterIsNotMadeWithoutTheNewestTokensThatLieOpen) {
+  const DealtCaches caches(
+      {.shape = {.block_size = 32, .head_dim = 32, .k_type = KvType::kKivi4}, .n_ranks = 1},
+      random_);
+  const SavedSequence saved = caches.saved_in(folder_.path());
+  auto pieces = caches.pieces(0);
+  pieces.front().open = {};
+  std::vector<WrittenFile> parts = {write_part_file(saved, 0, pieces)};
+  EXPECT_THAT(message_of(ErrorCode::kInternal, [&] { write_master_file(saved, parts); }),
+              HasSubstr("lack some of the positions [0, 100)"));
+  parts = {write_part_file(saved, 0, caches.pieces(0)), write_part_file(saved, 1, pieces)};
+  pieces = caches.pieces(0);
+  for (HeadPiece& piece : pieces) piece.blocks = {};
+  parts[1] = write_part_file(saved, 1, pieces);
+  EXPECT_THAT(message_of(ErrorCode::kInternal, [&] { write_master_file(saved, parts); }),
+              HasSubstr("position 96 is there twice"));
 }
 
 TEST_F(CacheFiles, APartThatIsNotHereIsNamed) {

@@ -35,6 +35,12 @@ def floats(group, name):
     if kind in ("f32", "bf16"):
         return rows[...]
     codes = rows[...]
+    if kind.startswith("kivi"):
+        bits = int(kind[-1])
+        codes = np.stack([codes >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)], axis=-1).reshape(len(codes), -1)
+        axis = 0 if name == "k" else 1
+        scale, minimum = (np.repeat(group[name + part][...].astype("f4"), 32, axis) for part in ("_scale", "_minimum"))
+        return codes.astype("f4") * scale + minimum
     if kind == "int4":
         codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)
     scale, minimum = (group[name + part][...].astype("f4")[:, None] for part in ("_scale", "_minimum"))
@@ -67,17 +73,20 @@ def check_whole(path):
     check(file.attrs["format_version"] == 3 and file.attrs["complete"] == 1, "version, complete")
     n = file.attrs["seq_len"]
     check(file["tokens"].shape == (n,) and file["tokens"].dtype == np.int32, "tokens")
-    chunks = file["chunks"][...]
+    chunks = file["chunks"][...] if "chunks" in file else None
     for number, (name, size, digest) in enumerate(file["files"][...]):
         part = pathlib.Path(path).parent / name.decode()
         check(part.stat().st_size == size, part, "size")
         data, between, at = part.read_bytes(), hashlib.sha256(), 0
-        for chunk in sorted(chunks[chunks["file"] == number], key=lambda row: row["offset"]):
+        of_part = [] if chunks is None else chunks[chunks["file"] == number]
+        for chunk in sorted(of_part, key=lambda row: row["offset"]):
             check(chunk["offset"] >= at, part, "chunks overlap")
             between.update(data[at:chunk["offset"]])
             at = chunk["offset"] + chunk["bytes"]
         between.update(data[at:])
         check(between.hexdigest() == digest.decode(), part, "sha256_between")
+    in_groups = "kivi" in file.attrs["k_dtype"] + file.attrs["v_dtype"]
+    n_open = n % file.attrs["block_size"] if in_groups else 0
     role_names = {v: k for k, v in h5py.check_enum_dtype(file["head_roles"].dtype).items()}
     total = 0
     for layer, head, group in heads(file):
@@ -93,12 +102,19 @@ def check_whole(path):
             seen = positions
         elif role != "retrieval":
             seen = seen[(seen < group.attrs["sink"]) | (n - seen < group.attrs["recent"])]
-        check(np.isin(seen, positions).all(), where, "positions are missing")
+        check(np.isin(seen[seen < n - n_open], positions).all(), where, "positions are missing")
+        check(group.attrs.get("n_open", 0) == n_open and (not in_groups or "n_open" in group.attrs), where, "n_open")
+        for name in ("k", "v") if n_open else ():
+            rows = group["open"][name]
+            check(rows.shape == (n_open, file.attrs["head_dim"]) and rows.dtype == np.float32, where, "open", rows.shape)
+            check(rows.attrs["dtype"] == "f32" and rows.fletcher32, where, "open", name)
+            total += n_open
         if not len(positions):
             continue
+        check(not in_groups or (positions.max() < n - n_open and len(positions) % 32 == 0), where, "groups")
         for name in ("k", "v"):
             rows = group[name]
-            columns = file.attrs["head_dim"] // (2 if rows.attrs["dtype"] == "int4" else 1)
+            columns = file.attrs["head_dim"] // {"int4": 2, "kivi4": 2, "kivi2": 4}.get(rows.attrs["dtype"], 1)
             check(rows.shape == (len(positions), columns), where, name, rows.shape)
             check(rows.attrs["dtype"] == file.attrs[name + "_dtype"], where, name, "dtype")
             check([d.label for d in rows.dims] == ["token", "dim"], where, name, "labels")
@@ -117,10 +133,21 @@ def compare(file, folder, may_lack=False):
     for layer, head, group in heads(file):
         stem = f"{layer}-{head}-{group.attrs['role']}-"
         want_positions = np.fromfile(folder / (stem + "positions"), "i8")
+        n_open = group.attrs.get("n_open", 0)
+        for name in ("k", "v") if n_open else ():
+            want = np.fromfile(folder / (stem + name), "u4").reshape(-1, file.attrs["head_dim"])[-n_open:]
+            check((group["open"][name][...].view("u4") == want).all(), stem, name, "newest bits differ")
+            n_seen += want.size
+        if not group.attrs["n_kept"]:
+            check(len(want_positions) == n_open, stem, "positions differ")
+            continue
         order = np.argsort(group["positions"][...], kind="stable")
-        check((group["positions"][...][order] == want_positions).all(), stem, "positions differ")
+        closed = len(want_positions) - n_open
+        check(len(order) == closed, stem, "positions differ")
+        check((group["positions"][...][order] == want_positions[:closed]).all(), stem, "positions differ")
+        check((want_positions[closed:] == np.arange(len(tokens) - n_open, len(tokens))).all(), stem, "newest positions")
         for name in ("k", "v"):
-            want = np.fromfile(folder / (stem + name), "u4").reshape(-1, file.attrs["head_dim"])
+            want = np.fromfile(folder / (stem + name), "u4").reshape(-1, file.attrs["head_dim"])[:closed]
             if may_lack:  # rows whose data set could not be opened in its part are NaN
                 lost = np.isnan(floats(group, name)[order]).all(axis=1)
                 differs = (as_f32_bits(group, name)[order] != want).any(axis=1)

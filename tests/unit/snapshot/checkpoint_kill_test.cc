@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <string>
 
 #include "tests/support/paths.h"
 #include "tests/unit/worker/tiny_models.h"
@@ -24,18 +25,21 @@ constexpr std::int64_t kNewer = 3000;
 // One document, read by one rank that saves it twice.
 class Writer {
  public:
-  Writer() {
+  explicit Writer(KvType type) {
     test::Random random(test::base_seed());
+    ModelSpec spec = test::tiny_spec();
+    spec.head_dim = 32;
     tokens_ = test::random_tokens(random, kNewer, 97);
     HeadRoles roles = HeadRoles::all_retrieval(3, 3);
     roles.sink = 4;
     roles.recent = 20;
     roles.roles[1] = roles.roles[5] = HeadRole::kStreaming;
-    worker_ = std::make_unique<Worker>(
-        WorkerConfig{.weights = test::tiny_weights(),
-                     .heads = duo_attention_heads(test::tiny_spec(), roles),
-                     .block_size = 16,
-                     .n_threads = 1});
+    worker_ = std::make_unique<Worker>(WorkerConfig{.weights = test::tiny_weights(spec),
+                                                    .heads = duo_attention_heads(spec, roles),
+                                                    .k_type = type,
+                                                    .v_type = type,
+                                                    .block_size = 32,
+                                                    .n_threads = 1});
     done(worker_->step(OpenSequence{{1}, {}}));
     read_until(kOlder);
   }
@@ -82,12 +86,15 @@ bool equal(const std::vector<SavedRows>& a, const std::vector<SavedRows>& b) {
   });
 }
 
-TEST(CheckpointKill, TheOlderOrTheNewerIsThereAndNeverAMixture) {
+// Of rows of tokens, and of groups of tokens with the newest apart.
+class CheckpointKill : public testing::TestWithParam<KvType> {};
+
+TEST_P(CheckpointKill, TheOlderOrTheNewerIsThereAndNeverAMixture) {
   const test::TemporaryFolder folder;
   const fs::path older = folder.path() / "older";
   const fs::path newer = folder.path() / "newer";
   const fs::path tried = folder.path() / "tried";
-  Writer writer;
+  Writer writer(GetParam());
   writer.save(older);
   writer.read_until(kNewer);
   fs::copy(older, newer);
@@ -123,6 +130,9 @@ TEST(CheckpointKill, TheOlderOrTheNewerIsThereAndNeverAMixture) {
   EXPECT_GT(n_older, 0) << "every kill came too late";
   RecordProperty("older", n_older);
 }
+
+INSTANTIATE_TEST_SUITE_P(Of, CheckpointKill, testing::Values(KvType::kF32, KvType::kKivi4),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace
 }  // namespace longhaul

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "kernels/kv_append.h"
+#include "kernels/kv_close.h"
 #include "kernels/reference/kv_read.h"
 #include "tests/support/paths.h"
 
@@ -55,13 +56,22 @@ DealtCaches::DealtCaches(const DealtSpec& spec, Random& random) : spec_(spec), p
     head.kind = streams ? HeadKind::kStreaming : HeadKind::kRetrieval;
     if (streams) head.window = {.sink = spec.sink, .recent = spec.recent};
     head.blocks.resize(static_cast<std::size_t>(spec.n_ranks));
+    head.open.resize(static_cast<std::size_t>(spec.n_ranks));
     const auto home = random.integer(0, spec.n_ranks - 1);
     for (std::int64_t first = 0; first < spec.n_tokens; first += block_size) {
       const std::int64_t end = std::min(first + block_size, spec.n_tokens);
       if (streams && first >= spec.sink && end <= spec.n_tokens - spec.recent) continue;
-      const auto rank = streams ? home : random.integer(0, spec.n_ranks - 1);
-      head.blocks[static_cast<std::size_t>(rank)].push_back(
-          {.data = pool_.data(*pool_.take()), .first_position = first, .n_tokens = end - first});
+      const auto rank =
+          static_cast<std::size_t>(streams ? home : random.integer(0, spec.n_ranks - 1));
+      const bool is_open = spec.shape.quantises_groups() && end - first < block_size;
+      BlockPool& pool = is_open ? *pool_.open() : pool_;
+      const KvBlockRef block{
+          .data = pool.data(*pool.take()), .first_position = first, .n_tokens = end - first};
+      if (is_open) {
+        head.open[rank] = block;
+      } else {
+        head.blocks[rank].push_back(block);
+      }
     }
     fill(head, random);
     heads_.push_back(std::move(head));
@@ -69,20 +79,31 @@ DealtCaches::DealtCaches(const DealtSpec& spec, Random& random) : spec_(spec), p
 }
 
 void DealtCaches::fill(const Head& head, Random& random) {
-  const std::int64_t head_dim = spec_.shape.head_dim;
-  for (const KvBlockRef& block : all_blocks(head)) {
-    std::vector<float> k;
-    std::vector<float> v;
-    for (std::int64_t i = 0; i < block.n_tokens * head_dim; ++i) {
-      k.push_back(random_value(random, spec_.shape.k_type));
-      v.push_back(random_value(random, spec_.shape.v_type));
-    }
-    auto* data = const_cast<std::byte*>(block.data);
-    const KvAppendItem item{.k = TensorView<const float, 2>(k.data(), {block.n_tokens, head_dim}),
-                            .v = TensorView<const float, 2>(v.data(), {block.n_tokens, head_dim}),
-                            .blocks = {&data, 1}};
-    kv_append(StreamRef::cpu(), {.shape = spec_.shape, .items = {&item, 1}});
+  for (const auto& [shape, block] : shaped_blocks(head)) fill(shape, block, random);
+}
+
+void DealtCaches::fill(const KvBlockShape& shape, const KvBlockRef& block, Random& random) {
+  const std::int64_t head_dim = shape.head_dim;
+  std::vector<float> k;
+  std::vector<float> v;
+  for (std::int64_t i = 0; i < block.n_tokens * head_dim; ++i) {
+    k.push_back(random_value(random, shape.k_type));
+    v.push_back(random_value(random, shape.v_type));
   }
+  auto* data = const_cast<std::byte*>(block.data);
+  const KvAppendItem item{.k = TensorView<const float, 2>(k.data(), {block.n_tokens, head_dim}),
+                          .v = TensorView<const float, 2>(v.data(), {block.n_tokens, head_dim}),
+                          .blocks = {&data, 1}};
+  kv_append(StreamRef::cpu(), {.shape = shape, .items = {&item, 1}});
+}
+
+std::vector<std::pair<KvBlockShape, KvBlockRef>> DealtCaches::shaped_blocks(
+    const Head& head) const {
+  std::vector<std::pair<KvBlockShape, KvBlockRef>> shaped;
+  for (const KvBlockRef& block : all_blocks(head)) shaped.emplace_back(spec_.shape, block);
+  for (const KvBlockRef& block : head.open)
+    if (block.n_tokens > 0) shaped.emplace_back(open_block_shape(spec_.shape), block);
+  return shaped;
 }
 
 std::vector<KvBlockRef> DealtCaches::all_blocks(const Head& head) const {
@@ -98,12 +119,14 @@ std::vector<HeadPiece> DealtCaches::pieces(int rank) const {
   std::vector<HeadPiece> pieces;
   for (const Head& head : heads_) {
     const auto& blocks = head.blocks[static_cast<std::size_t>(rank)];
-    if (blocks.empty()) continue;
+    const KvBlockRef& open = head.open[static_cast<std::size_t>(rank)];
+    if (blocks.empty() && open.n_tokens == 0) continue;
     pieces.push_back({.layer = head.layer,
                       .kv_head = head.kv_head,
                       .kind = head.kind,
                       .window = head.window,
-                      .blocks = blocks});
+                      .blocks = blocks,
+                      .open = open});
   }
   return pieces;
 }
@@ -133,12 +156,12 @@ void DealtCaches::write_expectation(const fs::path& folder) const {
     std::vector<std::int64_t> positions;
     std::vector<float> k;
     std::vector<float> v;
-    for (const KvBlockRef& block : all_blocks(head)) {
+    for (const auto& [shape, block] : shaped_blocks(head)) {
       std::vector<float> rows(static_cast<std::size_t>(block.n_tokens * head_dim));
       const TensorView<float, 2> view(rows.data(), {block.n_tokens, head_dim});
-      kv_read_k(spec_.shape, block.data, 0, view);
+      kv_read_k(shape, block.data, 0, view);
       k.insert(k.end(), rows.begin(), rows.end());
-      kv_read_v(spec_.shape, block.data, 0, view);
+      kv_read_v(shape, block.data, 0, view);
       v.insert(v.end(), rows.begin(), rows.end());
       for (std::int64_t i = 0; i < block.n_tokens; ++i)
         positions.push_back(block.first_position + i);

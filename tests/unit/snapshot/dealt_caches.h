@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/tensor.h"
@@ -26,8 +27,8 @@ struct DealtSpec {
 };
 
 // Retrieval heads (layer + head even) have their blocks dealt at random over the ranks; streaming
-// heads live on one rank and lack the blocks between sink and recent. Values are random bits of
-// every kind but NaN.
+// heads live on one rank and lack the blocks between sink and recent. With types that quantise
+// groups of tokens the partial last block is open. Values are random bits of every kind but NaN.
 class DealtCaches {
  public:
   DealtCaches(const DealtSpec& spec, Random& random);
@@ -48,9 +49,13 @@ class DealtCaches {
     HeadKind kind = HeadKind::kRetrieval;
     KeyWindow window;
     std::vector<std::vector<KvBlockRef>> blocks;  // [rank]
+    std::vector<KvBlockRef> open;                 // [rank], of no tokens but on one
   };
   std::vector<KvBlockRef> all_blocks(const Head& head) const;  // by position
   void fill(const Head& head, Random& random);
+  void fill(const KvBlockShape& shape, const KvBlockRef& block, Random& random);
+  // The head's blocks by position, each with its shape.
+  std::vector<std::pair<KvBlockShape, KvBlockRef>> shaped_blocks(const Head& head) const;
 
   DealtSpec spec_;
   ModelSpec model_;

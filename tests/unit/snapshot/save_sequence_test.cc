@@ -37,12 +37,16 @@ TEST(SaveSequence, AWorkerSavesWhatItPrefilled) {
   roles.sink = 4;
   roles.recent = 20;
   roles.roles[1] = roles.roles[5] = HeadRole::kStreaming;
-  for (const KvType type : kKvTypes) {
-    const auto weights = test::tiny_weights();
+  std::vector<KvType> types(kKvTypes.begin(), kKvTypes.end());
+  types.insert(types.end(), kGroupedKvTypes.begin(), kGroupedKvTypes.end());
+  ModelSpec spec = test::tiny_spec();
+  spec.head_dim = 32;
+  const auto weights = test::tiny_weights(spec);
+  for (const KvType type : types) {
     Worker worker({.weights = weights,
-                   .heads = duo_attention_heads(weights->spec(), roles),
+                   .heads = duo_attention_heads(spec, roles),
                    .k_type = type,
-                   .block_size = 16,
+                   .block_size = 32,
                    .n_threads = 1});
     const auto tokens = test::random_tokens(random, 150, 97);
     done(worker.step(OpenSequence{{1}, {}}));
