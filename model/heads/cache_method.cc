@@ -274,7 +274,6 @@ std::optional<std::string> what_gpus_lack(const HeadTable& heads) {
 }
 
 std::optional<std::string> what_cannot_be_saved(const HeadTable& heads) {
-  if (leaves_rest(heads)) return "what compensation keys (razor) are made of";
   if (heads.merges_tokens()) return "the newest tokens of heads that merge them (dmc)";
   if (heads.needs_token_classes()) return "the recipes that heads go by (fastgen)";
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {

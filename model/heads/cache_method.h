@@ -160,7 +160,7 @@ void require_whole_pages(const HeadMethods& methods, std::int64_t block_size);
 // was.
 HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const HeadMethods& methods);
 
-// Whether heads leave a compensation key (Rest): sums of what is gone, which no file holds.
+// Whether heads leave a compensation key (Rest).
 bool leaves_rest(const HeadTable& heads);
 
 // What of these heads has no form for GPUs yet, in words for people; nullopt: nothing.

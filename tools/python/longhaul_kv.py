@@ -161,19 +161,30 @@ class Document:
             k, v = np.concatenate([k, newest[0]]), np.concatenate([v, newest[1]])
         return Head(positions=positions, k=k, v=v, **facts)
 
-    def attention(self, layer, kv_head):
-        """What each token got of attention, of methods that sum it up: positions, ascending, and sums; empty where there are none."""
-        found, sums = [np.empty(0, "i8")], [np.empty(0)]
+    def _state(self, layer, kv_head, name):
+        """A head's groups in the newest parts that have something of this name."""
         for row in self._file["files"][...]:
             with h5py.File(self.path.parent / row["name"].decode(), "r") as part:
                 group = part.get(f"layers/{layer:02}/kv_heads/{kv_head:02}")
-                if part.attrs["seq_len"] != self._file.attrs["seq_len"] or group is None or "attention" not in group:
-                    continue
-                found.append(group["attention_positions"][...])
-                sums.append(group["attention"][...])
+                if part.attrs["seq_len"] == self._file.attrs["seq_len"] and group is not None and name in group:
+                    yield group
+
+    def attention(self, layer, kv_head):
+        """What each token got of attention, of methods that sum it up: positions, ascending, and sums; empty where there are none."""
+        found, sums = [np.empty(0, "i8")], [np.empty(0)]
+        for group in self._state(layer, kv_head, "attention"):
+            found.append(group["attention_positions"][...])
+            sums.append(group["attention"][...])
         positions, sums = np.concatenate(found), np.concatenate(sums)
         order = np.argsort(positions)
         return positions[order], sums[order]
+
+    def gone(self, layer, kv_head):
+        """Of heads that keep a key for what has left their window (razor): how many tokens, and the sums of their keys and values, float64
+        [head_dim]; None where none has left."""
+        for group in self._state(layer, kv_head, "gone"):
+            return int(group["gone"].attrs["n_tokens"]), group["gone/k"][...], group["gone/v"][...]
+        return None
 
     def queries(self, layer):
         """A layer's newest queries that a method chooses by: positions [n], and float32 [n, n_heads * head_dim]; None where there are none."""

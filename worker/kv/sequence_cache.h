@@ -87,6 +87,10 @@ class SequenceCache {
   void set_recipe(LayerId layer, KvHeadId kv_head, const Recipe& recipe);
   // What has left the window of a head that keeps a key for it (Rest).
   GoneSums& gone(LayerId layer, KvHeadId kv_head);
+  // The same; of none where nobody summed it up.
+  GoneSums gone_sums(LayerId layer, KvHeadId kv_head) const {
+    return gone_.empty() ? GoneSums{} : gone_[index(layer, kv_head)];
+  }
   // What the layer's next tokens may merge with (DMC), for going on; on every rank that serves the
   // layer, of all KV heads, wherever their blocks are.
   MergeState& merge_state(LayerId layer);

@@ -12,6 +12,7 @@
 #include "base/device/device.h"
 #include "base/ids.h"
 #include "cluster/wire/step.h"
+#include "kernels/compensate.h"
 #include "kernels/kv_block.h"
 #include "model/heads/head_policy.h"
 #include "model/model_spec.h"
@@ -66,6 +67,8 @@ struct HeadPiece {
   std::vector<TokenPos> positions = {};  // of all slots, where it is chosen or has sums
   // What each slot got of attention, of methods that sum it up.
   std::span<const double> attention = {};
+  // What has left the window, of heads that keep a key for it.
+  GoneSums gone = {};
   // Of types that quantise groups of tokens: the block, of f32, in which the newest tokens lie
   // open; of no tokens where there is none here.
   KvBlockRef open = {};

@@ -150,24 +150,43 @@ void write_queries(const Hdf5File& file, const SavedQueries& queries) {
   file.write_rows(rows, {0, n}, queries.q.data());
 }
 
-void write_attention(const Hdf5File& file, const std::string& head, std::span<const double> sums,
-                     std::span<const TokenPos> positions) {
+namespace {
+
+// A vector of numbers, one for each `axis`.
+void write_numbers(const Hdf5File& file, const std::string& name, std::span<const double> numbers,
+                   const std::string& axis, const std::string& meaning) {
   constexpr std::int64_t kChunkRows = std::int64_t{1} << 16;
-  const auto n = static_cast<std::int64_t>(sums.size());
-  std::vector<std::int64_t> numbers;
-  for (const TokenPos position : positions) numbers.push_back(position.value);
-  write_position_rows(file, head + "/attention_positions", numbers);
-  const Hdf5Id rows = file.make_rows({.name = head + "/attention",
+  const auto n = static_cast<std::int64_t>(numbers.size());
+  const Hdf5Id rows = file.make_rows({.name = name,
                                       .type = H5T_IEEE_F64LE,
                                       .n_rows = n,
                                       .n_columns = 0,
                                       .chunk_rows = kChunkRows});
-  file.write_attribute(rows, "DIMENSION_LABELS", std::vector<std::string>{"token"});
+  file.write_attribute(rows, "DIMENSION_LABELS", std::vector<std::string>{axis});
   file.write_attribute(rows, "units", std::string("1"));
-  file.write_attribute(rows, "long_name",
-                       std::string("sums of the attention weights that all queries so far gave the "
-                                   "tokens at attention_positions"));
-  file.write_rows(rows, {0, n}, sums.data());
+  file.write_attribute(rows, "long_name", meaning);
+  file.write_rows(rows, {0, n}, numbers.data());
+}
+
+}  // namespace
+
+void write_attention(const Hdf5File& file, const std::string& head, std::span<const double> sums,
+                     std::span<const TokenPos> positions) {
+  std::vector<std::int64_t> numbers;
+  for (const TokenPos position : positions) numbers.push_back(position.value);
+  write_position_rows(file, head + "/attention_positions", numbers);
+  write_numbers(file, head + "/attention", sums, "token",
+                "sums of the attention weights that all queries so far gave the tokens at "
+                "attention_positions");
+}
+
+void write_gone(const Hdf5File& file, const std::string& head, const GoneSums& gone) {
+  const Hdf5Id group = file.make_group(head + "/gone");
+  file.write_attribute(group, "n_tokens", gone.n);
+  write_numbers(file, head + "/gone/k", gone.k, "dim",
+                "sums of the keys, after RoPE, of the n_tokens tokens behind the sink that have "
+                "left the window");
+  write_numbers(file, head + "/gone/v", gone.v, "dim", "sums of their values");
 }
 
 }  // namespace longhaul

@@ -36,10 +36,11 @@ void describe_rows(const Hdf5File& file, hid_t dataset, const KvBlockShape& shap
                    RowPart part);
 void write_position_rows(const Hdf5File& file, const std::string& name,
                          std::span<const std::int64_t> positions);
-// What a method needs to go on: the newest queries of a layer, and what each token got of
-// attention.
+// What a method needs to go on: the newest queries of a layer, what each token of a head got of
+// attention, and sums of what has left its window.
 void write_queries(const Hdf5File& file, const SavedQueries& queries);
 void write_attention(const Hdf5File& file, const std::string& head, std::span<const double> sums,
                      std::span<const TokenPos> positions);
+void write_gone(const Hdf5File& file, const std::string& head, const GoneSums& gone);
 
 }  // namespace longhaul

@@ -233,6 +233,11 @@ std::map<std::int64_t, double> HeadLoader::attention(LayerId layer, KvHeadId kv_
   return reader_->attention(layer, kv_head);
 }
 
+GoneSums HeadLoader::gone(LayerId layer, KvHeadId kv_head) {
+  const Hdf5Lock lock;
+  return reader_->gone(layer, kv_head);
+}
+
 std::vector<float> HeadLoader::last_hidden() {
   const Hdf5Lock lock;
   const Hdf5File* file = reader_->last_hidden_file();

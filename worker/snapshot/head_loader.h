@@ -44,6 +44,7 @@ class HeadLoader {
   // Queries and sums that methods go on with (PartReader); empty where there are none.
   ObservedQueries::Rows queries(LayerId layer);
   std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head);
+  GoneSums gone(LayerId layer, KvHeadId kv_head);
 
  private:
   SavedHead head(LayerId layer, KvHeadId kv_head);

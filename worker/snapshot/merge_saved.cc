@@ -76,7 +76,9 @@ void load_state(std::vector<Source>& sources, SequenceCache& cache) {
   const SavedHeader& first = sources.front().header();
   for (Source& source : sources) {
     const bool is_alike = source.header().n_tokens == first.n_tokens && source.is_whole();
-    if (is_alike) return load_method_state(source.loader(), source.header(), cache);
+    if (!is_alike) continue;
+    const auto everywhere = [](LayerId, KvHeadId, std::int64_t) { return true; };
+    return load_method_state(source.loader(), source.header(), everywhere, cache);
   }
   if (first.has_method_state) {
     throw Error(

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/error.h"
+#include "model/heads/cache_method.h"
+#include "worker/attention/compensation.h"
 
 namespace longhaul {
 namespace {
@@ -27,6 +31,24 @@ void load_sums(HeadLoader& loader, const SavedHeader& header, LayerId layer, KvH
   }
 }
 
+// What has left the window of a head, where the head is at home here: a window has one home.
+void load_gone(HeadLoader& loader, const SavedHeader& header, LayerId layer, KvHeadId kv_head,
+               SequenceCache& cache) {
+  GoneSums gone = loader.gone(layer, kv_head);
+  const CacheLayout& layout = cache.layout();
+  const std::int64_t n_gone = leaves_rest(layout, layer, kv_head)
+                                  ? layout.window(layer, kv_head).n_gone(header.n_tokens)
+                                  : gone.n;
+  const std::size_t n_sums = gone.n > 0 ? static_cast<std::size_t>(header.head_dim) : 0;
+  if (gone.n != n_gone || gone.k.size() != n_sums || gone.v.size() != n_sums) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: layer {}, KV head {}: the sums of {} tokens are there in place of "
+                            "{} that have left its window",
+                            header.master.string(), layer.value, kv_head.value, gone.n, n_gone));
+  }
+  if (gone.n > 0) cache.gone(layer, kv_head) = std::move(gone);
+}
+
 }  // namespace
 
 std::optional<std::vector<std::int64_t>> chosen_positions(const SavedHeader& header,
@@ -37,16 +59,19 @@ std::optional<std::vector<std::int64_t>> chosen_positions(const SavedHeader& hea
   return read_saved_positions(header, layer, kv_head);
 }
 
-void load_method_state(HeadLoader& loader, const SavedHeader& header, SequenceCache& cache) {
+void load_method_state(HeadLoader& loader, const SavedHeader& header, const IsHome& is_home,
+                       SequenceCache& cache) {
   if (header.is_cut) cache.set_cut();
-  if (!header.has_method_state) return;
+  if (!header.has_method_state && !leaves_rest(cache.layout().heads())) return;
   const CacheLayout& layout = cache.layout();
   for (const LayerId layer : layout.layer_ids()) {
     const ObservedQueries::Rows queries = loader.queries(layer);
     const auto n = static_cast<std::int64_t>(queries.positions.size());
     if (n > 0) cache.observed().add(layer, queries, n);
-    for (const KvHeadId kv_head : layout.kv_head_ids())
+    for (const KvHeadId kv_head : layout.kv_head_ids()) {
       load_sums(loader, header, layer, kv_head, cache);
+      if (is_home(layer, kv_head, 0)) load_gone(loader, header, layer, kv_head, cache);
+    }
   }
 }
 

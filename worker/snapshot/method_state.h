@@ -2,6 +2,7 @@
 // its positions, and whether they are there. Private to this folder.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -17,8 +18,12 @@ std::optional<std::vector<std::int64_t>> chosen_positions(const SavedHeader& hea
                                                           const std::vector<SavedRole>& roles,
                                                           LayerId layer, KvHeadId kv_head);
 
+// Whether this rank stores block `block` of a head.
+using IsHome = std::function<bool(LayerId, KvHeadId, std::int64_t block)>;
+
 // Queries and sums, and that the cache is cut where it is. Throws kCorruptData naming the head
-// whose sums lack a position.
-void load_method_state(HeadLoader& loader, const SavedHeader& header, SequenceCache& cache);
+// whose sums lack a position, or are not there.
+void load_method_state(HeadLoader& loader, const SavedHeader& header, const IsHome& is_home,
+                       SequenceCache& cache);
 
 }  // namespace longhaul

@@ -37,6 +37,14 @@ std::vector<std::int64_t> positions_in(const Hdf5File& file, const std::string& 
   return positions;
 }
 
+std::vector<double> doubles_in(const Hdf5File& file, const std::string& name) {
+  const Hdf5Id dataset = file.open_dataset(name);
+  const std::int64_t n = file.shape(dataset).at(0);
+  std::vector<double> values(static_cast<std::size_t>(n));
+  file.read_rows(dataset, name, H5T_IEEE_F64LE, {0, n}, values.data());
+  return values;
+}
+
 }  // namespace
 
 Extent first_lacking(const std::vector<Extent>& sorted, std::int64_t sink, std::int64_t recent,
@@ -161,10 +169,11 @@ const std::vector<Extent>& PartReader::runs_of(Part& part, const std::string& na
   return known->second;
 }
 
-bool PartReader::has_attention(LayerId layer, KvHeadId kv_head) const {
-  const std::string path = head_path(layer, kv_head) + "/attention";
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [&](const Part& part) { return part.is_newest && part.file.has(path); });
+bool PartReader::has_state(LayerId layer, KvHeadId kv_head) const {
+  const std::string path = head_path(layer, kv_head);
+  return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+    return part.is_newest && (part.file.has(path + "/attention") || part.file.has(path + "/gone"));
+  });
 }
 
 std::string PartReader::queries_part(LayerId layer) const {
@@ -199,14 +208,11 @@ std::map<std::int64_t, double> PartReader::attention(LayerId layer, KvHeadId kv_
   for (const Part& part : parts_) {
     if (!part.is_newest || !part.file.has(path)) continue;
     const std::vector<std::int64_t> positions = positions_in(part.file, path + "_positions");
-    const Hdf5Id dataset = part.file.open_dataset(path);
-    const auto n = static_cast<std::int64_t>(positions.size());
-    if (part.file.shape(dataset) != std::vector{n}) {
+    const std::vector<double> values = doubles_in(part.file, path);
+    if (values.size() != positions.size()) {
       throw Error(ErrorCode::kCorruptData,
                   fmt::format("{}: {} and its positions differ in length", part.file.path(), path));
     }
-    std::vector<double> values(positions.size());
-    part.file.read_rows(dataset, path, H5T_IEEE_F64LE, {0, n}, values.data());
     for (std::size_t i = 0; i < positions.size(); ++i) sums.emplace(positions[i], values[i]);
   }
   return sums;
@@ -240,6 +246,18 @@ OpenRows PartReader::open_rows(LayerId layer, KvHeadId kv_head) const {
     }
   }
   return rows;
+}
+
+GoneSums PartReader::gone(LayerId layer, KvHeadId kv_head) const {
+  GoneSums gone;
+  const std::string path = head_path(layer, kv_head) + "/gone";
+  for (const Part& part : parts_) {
+    if (!part.is_newest || !part.file.has(path)) continue;
+    gone.n = part.file.read_number(part.file.open_object(path), "n_tokens");
+    gone.k = doubles_in(part.file, path + "/k");
+    gone.v = doubles_in(part.file, path + "/v");
+  }
+  return gone;
 }
 
 SavedHead PartReader::read(LayerId layer, KvHeadId kv_head) {

@@ -83,10 +83,13 @@ class PartReader {
   std::vector<SavedChunk> chunks_of(const PartPiece& piece, LayerId layer, KvHeadId kv_head) const;
   const std::vector<SavedChunk>& chunks_of_part(std::size_t i) const { return parts_[i].chunks; }
   // What a method needs to go on, of the newest parts: a layer's newest queries, none where there
-  // are none; and what each token of a head got of attention, by position.
+  // are none; what each token of a head got of attention, by position; and what has left its
+  // window.
   ObservedQueries::Rows queries(LayerId layer) const;
   std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head) const;
-  bool has_attention(LayerId layer, KvHeadId kv_head) const;
+  GoneSums gone(LayerId layer, KvHeadId kv_head) const;
+  // Whether there is any of that for the head.
+  bool has_state(LayerId layer, KvHeadId kv_head) const;
   OpenRows open_rows(LayerId layer, KvHeadId kv_head) const;  // none where there are none
   std::string queries_part(LayerId layer) const;  // that has them; empty when there is none
   // The part with the last hidden row; null when there is none.

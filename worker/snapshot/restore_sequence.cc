@@ -148,7 +148,7 @@ std::vector<float> restore_sequence(const RestoreSequenceArgs& args) {
     if (header->n_tokens != command.n_tokens) return;
     HeadLoader loader(*header);
     last_hidden = loader.last_hidden();
-    load_method_state(loader, *header, args.cache);
+    load_method_state(loader, *header, args.is_home, args.cache);
   });
   return last_hidden;
 }

@@ -70,6 +70,7 @@ std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, bool is_cut,
                                      : whole_groups(layout.shape(), hidden),
                       .is_chosen = is_cut && chooses(layout.policy(layer, kv_head)),
                       .attention = args.cache.attention_sums(layer, kv_head),
+                      .gone = args.cache.gone_sums(layer, kv_head),
                       .open = open_block(args.cache, layer, kv_head)};
       if (head.is_compacted() && !piece.is_chosen) {
         throw Error(
@@ -81,8 +82,8 @@ std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, bool is_cut,
       if (piece.is_chosen || !piece.attention.empty()) piece.positions = head.positions();
       // A head that sees none but a query's own token has no rows, and is named all the same.
       const bool keeps_nothing = hidden.begin <= 0 && hidden.end >= n_tokens;
-      if (keeps_nothing || !piece.attention.empty() || piece.open.n_tokens > 0 ||
-          !piece.runs(piece.blocks).empty())
+      const bool has_more = !piece.attention.empty() || piece.gone.n > 0 || piece.open.n_tokens > 0;
+      if (keeps_nothing || has_more || !piece.runs(piece.blocks).empty())
         pieces.push_back(std::move(piece));
     }
   }

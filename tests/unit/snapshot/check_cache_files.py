@@ -7,6 +7,7 @@
   check_cache_files.py lost MASTER            with a part missing: what is read is right or NaN, never zeros
   check_cache_files.py module MASTER FOLDER   like `same`, read with tools/python/longhaul_kv.py
   check_cache_files.py state MASTER           what longhaul_kv.py reads of methods that choose by attention
+  check_cache_files.py gone MASTER WHOLE      sums of what has left windows are those of a file that has every token
   check_cache_files.py picture MASTER         what tools/python/draw_kept_positions.py draws of it
   check_cache_files.py version MASTER NUMBER  makes a file of another format version of it, sealed anew; of version 2 all that it says
   check_cache_files.py damaged MASTER FOLDER  like `same`, but reading may be refused: exits 3 then
@@ -209,6 +210,28 @@ def check_state(master):
                 check(q is not None or (total > 0.5 and abs(total - round(total)) < 1e-4), layer, kv_head, "sums", total)
 
 
+def check_gone(master, whole):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools" / "python"))
+    import longhaul_kv
+
+    n_checked = 0
+    with longhaul_kv.open(master) as document, longhaul_kv.open(whole) as everything:
+        n_tokens = len(document.tokens)
+        for layer, head, group in heads(h5py.File(master, "r")):
+            sink, recent = group.attrs["sink"], group.attrs["recent"]
+            n = max(0, n_tokens - recent - sink + 1) if recent >= 0 else 0
+            gone = document.gone(layer, head)
+            check((gone is None) == (n == 0), layer, head, "sums")
+            if layer > 0 or gone is None:  # later layers have seen what other heads gave
+                continue
+            rows = everything.head(layer, head)
+            check(gone[0] == n, layer, head, "number", gone[0], n)
+            for sums, of_all in ((gone[1], rows.k), (gone[2], rows.v)):
+                check(np.allclose(sums, of_all[sink:sink + n].astype("f8").sum(0), rtol=1e-5, atol=1e-4), layer, head, "sums")
+            n_checked += 1
+    check(n_checked > 0, "nothing was compared")
+
+
 def check_picture(master):
     """The picture is XML and has a coloured rectangle for each run of positions of each head."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools" / "python"))
@@ -291,6 +314,9 @@ def main():
         return
     if mode == "state":
         check_state(master)
+        return
+    if mode == "gone":
+        check_gone(master, pathlib.Path(sys.argv[3]))
         return
     if mode == "picture":
         check_picture(master)

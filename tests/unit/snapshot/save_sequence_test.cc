@@ -102,6 +102,27 @@ TEST(SaveSequence, WhatMethodsGoOnWithIsThereForReaders) {
   }
 }
 
+TEST(SaveSequence, SumsOfWhatHasLeftWindowsAreThereForReaders) {
+  LONGHAUL_SKIP_UNLESS_H5PY();
+  test::Random random(test::base_seed());
+  const test::TemporaryFolder folder;
+  const auto tokens = test::random_tokens(random, 70, 97);
+  const HeadPolicy razor{.see = SeeSinkRecent{.sink = 3, .recent = 20},
+                         .rest = Rest::kCompensationKey};
+  for (const auto& [name, policy] : {std::pair("razor", razor), std::pair("whole", HeadPolicy{})}) {
+    Worker worker({.weights = test::tiny_weights(),
+                   .heads = HeadTable(3, 3, policy),
+                   .block_size = 16,
+                   .n_threads = 1});
+    done(worker.step(OpenSequence{{1}, {}}));
+    test::prefill(worker, {1}, tokens, 30);
+    done(worker.step(save_command(folder.path() / name, tokens)));
+  }
+  const std::string master = (folder.path() / "razor" / "doc-1.h5").string();
+  EXPECT_EQ(test::run_check({"whole", master}), "");
+  EXPECT_EQ(test::run_check({"gone", master, (folder.path() / "whole" / "doc-1.h5").string()}), "");
+}
+
 // Rank 0 of three holds the whole sequence; the others hold nothing but write their (empty) parts.
 void save_on_three_ranks(const fs::path& folder, const Weights& weights) {
   const KvBlockShape shape{.block_size = 16, .head_dim = 16};
