@@ -58,10 +58,12 @@ std::string compare_rows(const SavedRows& a, const SavedRows& b) {
   Apart keys;
   Apart values;
   std::size_t n_common = 0;
+  std::size_t n_seen_otherwise = 0;
   for (auto x = a.rows.begin(), y = b.rows.begin(); x != a.rows.end() && y != b.rows.end();) {
     if (x->position == y->position) {
       keys.add(x->k, y->k, x->position);
       values.add(x->v, y->v, x->position);
+      n_seen_otherwise += x->seen_by == y->seen_by ? 0 : 1;
       ++n_common, ++x, ++y;
     } else if (x->position < y->position) {
       ++x;
@@ -79,6 +81,8 @@ std::string compare_rows(const SavedRows& a, const SavedRows& b) {
     add(fmt::format("{} positions only in the first, {} only in the second",
                     a.rows.size() - n_common, b.rows.size() - n_common));
   }
+  if (n_seen_otherwise > 0)
+    add(fmt::format("other query heads see {} of {} common ones", n_seen_otherwise, n_common));
   if (keys.position >= 0 || values.position >= 0)
     add(fmt::format("of {} common ones {}, {}", n_common, keys.text("keys"),
                     values.text("values")));

@@ -276,15 +276,6 @@ std::optional<std::string> what_gpus_lack(const HeadTable& heads) {
 std::optional<std::string> what_cannot_be_saved(const HeadTable& heads) {
   if (heads.merges_tokens()) return "the newest tokens of heads that merge them (dmc)";
   if (heads.needs_token_classes()) return "the recipes that heads go by (fastgen)";
-  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
-    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
-      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
-      // A prompt's choice comes after its document was saved.
-      const bool of_documents = keep != nullptr && keep->when == KeepWhen::kAfterDocument;
-      if (of_documents && keep->n_choosers > 1)
-        return "which query heads see which tokens (group=each)";
-    }
-  }
   return std::nullopt;
 }
 

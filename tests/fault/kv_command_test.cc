@@ -137,7 +137,7 @@ TEST_F(KvCommand, MergeMakesOneOfWhatSeveralRunsHave) {
 }
 
 TEST_F(KvCommand, ChosenTokensAreCheckedConvertedAndMerged) {
-  const Words chosen = {"--full-heads", "snapkv:capacity=200",
+  const Words chosen = {"--full-heads", "snapkv:capacity=200,group=each",
                         "--save-kv",    (folder() / "chosen").string(),
                         "--ranks",      "2"};
   run("chosen.jsonl", chosen);
@@ -148,7 +148,15 @@ TEST_F(KvCommand, ChosenTokensAreCheckedConvertedAndMerged) {
   for (std::int64_t i = 0; i < std::ssize(roles); ++i) {
     const auto kept =
         read_saved_positions(header, {i / header.n_kv_heads}, {i % header.n_kv_heads});
-    EXPECT_TRUE(!roles[static_cast<std::size_t>(i)].is_chosen() || kept.size() == 200) << i;
+    if (!roles[static_cast<std::size_t>(i)].is_chosen()) continue;
+    const auto seen_by =
+        read_saved_seen_by(header, {i / header.n_kv_heads}, {i % header.n_kv_heads});
+    ASSERT_EQ(seen_by.size(), kept.size());
+    for (int head = 0; head < 64; ++head) {
+      const auto n =
+          std::ranges::count_if(seen_by, [&](SeenBy heads) { return (heads >> head & 1) != 0; });
+      EXPECT_TRUE(n == 200 || n == 0) << "query head " << head;
+    }
   }
   EXPECT_EQ(count(kv({"verify", folder() / "chosen"}), ": whole: "), 3);
   kv({"convert", master.string(), "--to", folder() / "one"});

@@ -33,6 +33,7 @@ class Head:
     positions: np.ndarray  # int64 [n_kept]
     k: np.ndarray  # float32 [n_kept, head_dim]
     v: np.ndarray  # float32 [n_kept, head_dim]
+    seen_by: np.ndarray | None = None  # uint64 [n_kept]: bit g of each is the KV head's query head g; None: all see all
 
 
 def _sha256(path, begin=0):
@@ -152,9 +153,13 @@ class Document:
         positions, k, v = np.empty(0, "i8"), empty, empty
         if group.attrs["n_kept"]:
             positions, k, v = group["positions"][...], _rows(group, "k"), _rows(group, "v")
+        if "seen_by" in group:
+            facts["seen_by"] = group["seen_by"][...]
         if not group.attrs["in_order"]:
             order = np.argsort(positions)
             positions, k, v = positions[order], k[order], v[order]
+            if "seen_by" in facts:
+                facts["seen_by"] = facts["seen_by"][order]
         newest = _open(group)
         if newest is not None:
             positions = np.concatenate([positions, self._newest(group)])

@@ -86,9 +86,10 @@ class HeadCache {
   // With `seen_by`, for each of these slots the query heads that see it; what comes later all see.
   bool keep(std::span<const SlotIndex> slots, std::span<const SeenBy> seen_by = {});
   // Of an empty cache: room for tokens at these positions, which ascend and lie before `next`, as
-  // if the others before it had gone by keep(). The blocks that their slots fill, in order, for
-  // writing; empty, and nothing changed, when the pool has too few.
-  std::optional<std::vector<std::byte*>> hold(std::vector<TokenPos> positions, TokenPos next);
+  // if the others before it had gone by keep(), with `seen_by` as there. The blocks that their
+  // slots fill, in order, for writing; empty, and nothing changed, when the pool has too few.
+  std::optional<std::vector<std::byte*>> hold(std::vector<TokenPos> positions, TokenPos next,
+                                              std::span<const SeenBy> seen_by = {});
   // Forgets one slot: the last slot's token moves into it, so that nothing else moves. Slots are
   // then no longer in the order of their positions. For methods that drop a token at every step;
   // extend() fills the slot that became free. False, and nothing changed, when the pool has no
@@ -115,7 +116,7 @@ class HeadCache {
   std::int64_t n_free_slots() const;  // of the last block
   bool own_block(std::size_t index);
   void move_to_end();
-  void refer_to_blocks(std::int64_t n_kept);
+  void refer_to_blocks(std::int64_t n_kept, std::span<const SeenBy> seen_by);
   std::optional<std::vector<BlockId>> gather(std::span<const SlotIndex> slots);
 
   BlockPool* pool_;

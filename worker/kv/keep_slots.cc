@@ -135,18 +135,13 @@ bool HeadCache::keep(std::span<const SlotIndex> slots, std::span<const SeenBy> s
 
   for (const BlockId id : ids_) pool_->release(id);
   ids_ = std::move(*ids);
-  seen_by_ = nullptr;
-  if (!seen_by.empty()) {
-    std::vector<SeenBy> of_slots(seen_by.begin(), seen_by.end());
-    of_slots.resize(ids_.size() * static_cast<std::size_t>(pool_->shape().block_size), kSeenByAll);
-    seen_by_ = std::make_shared<const std::vector<SeenBy>>(std::move(of_slots));
-  }
-  refer_to_blocks(n_kept);
+  refer_to_blocks(n_kept, seen_by);
   return true;
 }
 
 std::optional<std::vector<std::byte*>> HeadCache::hold(std::vector<TokenPos> positions,
-                                                       TokenPos next) {
+                                                       TokenPos next,
+                                                       std::span<const SeenBy> seen_by) {
   require(ids_.empty() && next_position_ == TokenPos{0}, "HeadCache: the cache is not empty");
   const std::int64_t block_size = pool_->shape().block_size;
   const auto n_kept = static_cast<std::int64_t>(positions.size());
@@ -162,15 +157,21 @@ std::optional<std::vector<std::byte*>> HeadCache::hold(std::vector<TokenPos> pos
   ids_ = std::move(ids);
   listed_ = std::make_shared<const std::vector<TokenPos>>(std::move(positions));
   first_unlisted_ = next_position_ = next;
-  refer_to_blocks(n_kept);
+  refer_to_blocks(n_kept, seen_by);
   std::vector<std::byte*> data;
   for (const BlockId id : ids_) data.push_back(pool_->data(id));
   return data;
 }
 
-// The blocks are filled by so many listed tokens.
-void HeadCache::refer_to_blocks(std::int64_t n_kept) {
+// The blocks are filled by so many listed tokens, which these query heads see, or all.
+void HeadCache::refer_to_blocks(std::int64_t n_kept, std::span<const SeenBy> seen_by) {
   blocks_.clear();
+  seen_by_ = nullptr;
+  if (!seen_by.empty()) {
+    std::vector<SeenBy> of_slots(seen_by.begin(), seen_by.end());
+    of_slots.resize(ids_.size() * static_cast<std::size_t>(pool_->shape().block_size), kSeenByAll);
+    seen_by_ = std::make_shared<const std::vector<SeenBy>>(std::move(of_slots));
+  }
   n_slots_ = n_kept;
   if (table_ != nullptr) table_->forget_form();
   const std::int64_t block_size = pool_->shape().block_size;

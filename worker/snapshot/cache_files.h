@@ -65,6 +65,8 @@ struct HeadPiece {
   // Of a head of which a method chose tokens: it keeps these and no others.
   bool is_chosen = false;
   std::vector<TokenPos> positions = {};  // of all slots, where it is chosen or has sums
+  // Of chosen slots, the query heads that see each; none: all see all.
+  std::vector<SeenBy> seen_by = {};
   // What each slot got of attention, of methods that sum it up.
   std::span<const double> attention = {};
   // What has left the window, of heads that keep a key for it.

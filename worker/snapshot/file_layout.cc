@@ -132,6 +132,23 @@ void write_position_rows(const Hdf5File& file, const std::string& name,
   file.write_rows(dataset, {0, n}, positions.data());
 }
 
+void write_seen_by(const Hdf5File& file, const std::string& head, std::span<const SeenBy> rows) {
+  constexpr std::int64_t kChunkRows = std::int64_t{1} << 16;
+  const auto n = static_cast<std::int64_t>(rows.size());
+  const Hdf5Id dataset = file.make_rows({.name = head + "/seen_by",
+                                         .type = H5T_STD_U64LE,
+                                         .n_rows = n,
+                                         .n_columns = 0,
+                                         .chunk_rows = kChunkRows});
+  file.write_attribute(dataset, "DIMENSION_LABELS", std::vector<std::string>{"token"});
+  file.write_attribute(dataset, "units", std::string("1"));
+  file.write_attribute(
+      dataset, "long_name",
+      std::string("the query heads that see the token: bit g is the KV head's query "
+                  "head g"));
+  file.write_rows(dataset, {0, n}, rows.data());
+}
+
 void write_queries(const Hdf5File& file, const SavedQueries& queries) {
   const auto n = static_cast<std::int64_t>(queries.positions.size());
   const std::string path = queries_path(queries.layer);

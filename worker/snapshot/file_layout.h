@@ -36,6 +36,8 @@ void describe_rows(const Hdf5File& file, hid_t dataset, const KvBlockShape& shap
                    RowPart part);
 void write_position_rows(const Hdf5File& file, const std::string& name,
                          std::span<const std::int64_t> positions);
+// Which query heads see each row of a head, bit g those of the KV head's query head g.
+void write_seen_by(const Hdf5File& file, const std::string& head, std::span<const SeenBy> rows);
 // What a method needs to go on: the newest queries of a layer, what each token of a head got of
 // attention, and sums of what has left its window.
 void write_queries(const Hdf5File& file, const SavedQueries& queries);

@@ -40,6 +40,7 @@ std::size_t FrozenCache::copied_bytes(const SequenceCache& cache,
   for (const HeadPiece& piece : pieces) {
     n_blocks += n_copied(piece, shape.block_size);
     n_bytes += piece.attention.size_bytes() + piece.positions.size() * sizeof(TokenPos);
+    n_bytes += piece.seen_by.size() * sizeof(SeenBy);
     if (piece.open.n_tokens > 0) n_bytes += open_block_shape(shape).bytes();
   }
   return n_bytes + static_cast<std::size_t>(n_blocks) * shape.bytes();

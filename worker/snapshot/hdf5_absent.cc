@@ -39,6 +39,11 @@ std::vector<std::int64_t> read_saved_positions(const SavedHeader& /*header*/, La
   hdf5_absent();
 }
 
+std::vector<SeenBy> read_saved_seen_by(const SavedHeader& /*header*/, LayerId /*layer*/,
+                                       KvHeadId /*kv_head*/) {
+  hdf5_absent();
+}
+
 bool keeps_beginnings(const SavedHeader& /*header*/) { hdf5_absent(); }
 
 std::int64_t longest_beginning(const SavedHeader& /*header*/, std::int64_t /*n_tokens*/) {

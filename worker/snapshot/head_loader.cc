@@ -102,8 +102,9 @@ void append_rows(const std::vector<Extent>& runs, const std::vector<float>& k,
   for (const Extent& run : runs) {
     for (std::int64_t position = run.begin; position < run.end; ++position) {
       const std::ptrdiff_t end = at + head_dim;
-      rows.push_back(
-          {position, {k.begin() + at, k.begin() + end}, {v.begin() + at, v.begin() + end}});
+      rows.push_back({.position = position,
+                      .k = {k.begin() + at, k.begin() + end},
+                      .v = {v.begin() + at, v.begin() + end}});
       at = end;
     }
   }
@@ -209,8 +210,11 @@ SavedRows HeadLoader::rows(LayerId layer, KvHeadId kv_head) {
       return floats_of(
           convert_rows(reader.read({0, piece.n_rows}), conversion, piece.n_rows, stored.head_dim));
     };
+    const std::size_t n_before = all.rows.size();
     append_rows(piece.runs, floats(keys, KvSide::kKeys), floats(values, KvSide::kValues),
                 stored.head_dim, all.rows);
+    const std::vector<SeenBy> seen_by = reader_->seen_by(piece, layer, kv_head);
+    for (std::size_t i = 0; i < seen_by.size(); ++i) all.rows[n_before + i].seen_by = seen_by[i];
   }
   const OpenRows newest = reader_->open_rows(layer, kv_head);
   append_rows({newest.positions}, newest.k, newest.v, stored.head_dim, all.rows);

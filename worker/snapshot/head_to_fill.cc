@@ -49,22 +49,26 @@ void HeadToFill::take_blocks(const HeadToFillArgs& args) {
   head.advance_to({n_closed});
 }
 
-// As HeadCache::keep() left it: false where all tokens that were at home here stay, which then lie
-// as they did.
+// As HeadCache::keep() left it: false where all tokens that were at home here stay and all query
+// heads see them, which then lie as they did.
 bool HeadToFill::hold_chosen(const HeadToFillArgs& args) {
   if (!args.chosen) return false;
   const std::int64_t block_size = shape_->block_size;
+  const ChosenTokens& chosen = *args.chosen;
   std::vector<TokenPos> here;
-  for (const std::int64_t position : *args.chosen) {
-    if (args.is_home(position / block_size)) here.push_back({position});
+  std::vector<SeenBy> seen_by;
+  for (std::size_t i = 0; i < chosen.positions.size(); ++i) {
+    if (!args.is_home(chosen.positions[i] / block_size)) continue;
+    here.push_back({chosen.positions[i]});
+    if (!chosen.seen_by.empty()) seen_by.push_back(chosen.seen_by[i]);
   }
   std::int64_t n_home = 0;
   for (std::int64_t block = 0; block * block_size < args.n_tokens; ++block) {
     if (args.is_home(block)) n_home += std::min(block_size, args.n_tokens - block * block_size);
   }
-  if (static_cast<std::int64_t>(here.size()) == n_home) return false;
+  if (static_cast<std::int64_t>(here.size()) == n_home && seen_by.empty()) return false;
   HeadCache& head = args.cache.head(args.layer, args.kv_head);
-  const auto blocks = head.hold(here, {args.n_tokens});
+  const auto blocks = head.hold(here, {args.n_tokens}, seen_by);
   if (!blocks) throw_no_block(args, here.front().value);
   for (std::size_t i = 0; i < here.size(); ++i) {
     const std::int64_t slot = static_cast<std::int64_t>(i) % block_size;

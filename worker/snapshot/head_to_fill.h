@@ -12,6 +12,12 @@
 
 namespace longhaul {
 
+// The tokens that a method chose of a head.
+struct ChosenTokens {
+  std::vector<std::int64_t> positions;  // ascending
+  std::vector<SeenBy> seen_by;          // of each; none: all query heads see all
+};
+
 struct HeadToFillArgs {
   SequenceCache& cache;
   LayerId layer;
@@ -19,8 +25,7 @@ struct HeadToFillArgs {
   std::int64_t n_tokens = 0;
   StreamRef stream = StreamRef::cpu();
   std::function<bool(std::int64_t block)> is_home;
-  // Of a head of which a method chose tokens: their positions, ascending.
-  std::optional<std::vector<std::int64_t>> chosen = std::nullopt;
+  std::optional<ChosenTokens> chosen = std::nullopt;  // of a head of which a method chose tokens
 };
 
 // The failure where the cache's pool has no block for the head's tokens from `position` on.

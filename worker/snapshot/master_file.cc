@@ -125,6 +125,7 @@ class MasterWriter {
     link_open_rows(group, head);
     if (head.pieces.empty()) return;
     write_positions(path + "/positions", runs);
+    copy_seen_by(head);
     for (const PartPiece& piece : head.pieces) {
       const auto chunks = reader_.chunks_of(piece, head.layer, head.kv_head);
       chunks_.insert(chunks_.end(), chunks.begin(), chunks.end());
@@ -133,6 +134,24 @@ class MasterWriter {
       for (const RowPart part : row_parts(kv_type_of(saved_.shape, side)))
         write_rows(head, side, part);
     }
+  }
+
+  // As positions, of all pieces: who reads which tokens a head has does not ask the parts.
+  void copy_seen_by(const SavedHead& head) {
+    std::vector<SeenBy> rows;
+    for (const PartPiece& piece : head.pieces) {
+      const std::vector<SeenBy> here = reader_.seen_by(piece, head.layer, head.kv_head);
+      rows.insert(rows.end(), here.begin(), here.end());
+    }
+    if (rows.empty()) return;
+    if (static_cast<std::int64_t>(rows.size()) != head.n_rows()) {
+      throw Error(
+          ErrorCode::kInternal,
+          fmt::format("saved caches: layer {}, KV head {}: some ranks do not say which query "
+                      "heads see which tokens",
+                      head.layer.value, head.kv_head.value));
+    }
+    write_seen_by(file_, head_path(head.layer, head.kv_head), rows);
   }
 
   void link_open_rows(hid_t group, const SavedHead& head) {

@@ -108,7 +108,7 @@ void fill_head(std::vector<Source>& sources, const std::vector<SavedRole>& roles
                SequenceCache& cache, LayerId layer, KvHeadId kv_head) {
   const SavedHeader& first = sources.front().header();
   const KeyWindow window = cache.layout().window(layer, kv_head);
-  const auto chosen = chosen_positions(first, roles, layer, kv_head);
+  const auto chosen = chosen_tokens(first, roles, layer, kv_head);
   const HeadToFillArgs args{.cache = cache,
                             .layer = layer,
                             .kv_head = kv_head,
@@ -126,7 +126,7 @@ void fill_head(std::vector<Source>& sources, const std::vector<SavedRole>& roles
   fill_newest(sources, args, found);
   std::sort(found.begin(), found.end());
   const Extent lacks =
-      chosen ? first_lacking_of(*chosen, found)
+      chosen ? first_lacking_of(chosen->positions, found)
              : first_lacking(found, window.sink, window.is_unlimited() ? kKeepsAll : window.recent,
                              first.n_tokens);
   if (!lacks.empty()) {

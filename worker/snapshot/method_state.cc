@@ -51,12 +51,13 @@ void load_gone(HeadLoader& loader, const SavedHeader& header, LayerId layer, KvH
 
 }  // namespace
 
-std::optional<std::vector<std::int64_t>> chosen_positions(const SavedHeader& header,
-                                                          const std::vector<SavedRole>& roles,
-                                                          LayerId layer, KvHeadId kv_head) {
+std::optional<ChosenTokens> chosen_tokens(const SavedHeader& header,
+                                          const std::vector<SavedRole>& roles, LayerId layer,
+                                          KvHeadId kv_head) {
   const auto i = static_cast<std::size_t>(layer.value * header.n_kv_heads + kv_head.value);
   if (!roles.at(i).is_chosen()) return std::nullopt;
-  return read_saved_positions(header, layer, kv_head);
+  return ChosenTokens{.positions = read_saved_positions(header, layer, kv_head),
+                      .seen_by = read_saved_seen_by(header, layer, kv_head)};
 }
 
 void load_method_state(HeadLoader& loader, const SavedHeader& header, const IsHome& is_home,

@@ -8,15 +8,15 @@
 
 #include "worker/kv/sequence_cache.h"
 #include "worker/snapshot/head_loader.h"
+#include "worker/snapshot/head_to_fill.h"
 #include "worker/snapshot/saved_header.h"
 
 namespace longhaul {
 
-// The positions of a head of which a method chose tokens; none of another head. Roles are
-// read_saved_roles'.
-std::optional<std::vector<std::int64_t>> chosen_positions(const SavedHeader& header,
-                                                          const std::vector<SavedRole>& roles,
-                                                          LayerId layer, KvHeadId kv_head);
+// Of a head of which a method chose tokens; none of another head. Roles are read_saved_roles'.
+std::optional<ChosenTokens> chosen_tokens(const SavedHeader& header,
+                                          const std::vector<SavedRole>& roles, LayerId layer,
+                                          KvHeadId kv_head);
 
 // Whether this rank stores block `block` of a head.
 using IsHome = std::function<bool(LayerId, KvHeadId, std::int64_t block)>;

@@ -133,6 +133,7 @@ class PartWriter {
                           : piece.window.is_unlimited() ? kKeepsAll
                                                         : piece.window.recent);
     if (!head.runs.empty()) write_positions(path, head.runs);
+    if (!piece.seen_by.empty()) write_seen_by(file_, path, piece.seen_by);
     if (!piece.attention.empty()) write_attention(file_, path, piece.attention, piece.positions);
     if (piece.gone.n > 0) write_gone(file_, path, piece.gone);
     if (piece.open.n_tokens > 0) {
@@ -240,6 +241,7 @@ std::size_t estimated_bytes(const SavedSequence& saved, std::span<const HeadPiec
     const auto token_bytes = saved.shape.bytes() / static_cast<std::size_t>(saved.shape.block_size);
     n_bytes += static_cast<std::size_t>(n_tokens_in(piece.runs(piece.blocks))) * token_bytes;
     n_bytes += 16 * piece.attention.size() + 16 * piece.gone.k.size();
+    n_bytes += sizeof(SeenBy) * piece.seen_by.size();
     n_bytes +=
         static_cast<std::size_t>(2 * piece.open.n_tokens * saved.shape.head_dim) * sizeof(float);
   }

@@ -132,6 +132,21 @@ const Hdf5File& PartReader::file_of(const PartPiece& piece) const {
   throw Error(ErrorCode::kInternal, "a piece of no part");
 }
 
+std::vector<SeenBy> PartReader::seen_by(const PartPiece& piece, LayerId layer,
+                                        KvHeadId kv_head) const {
+  const Hdf5File& file = file_of(piece);
+  const std::string name = head_path(layer, kv_head) + "/seen_by";
+  if (!file.has(name)) return {};
+  const Hdf5Id dataset = file.open_dataset(name);
+  if (file.shape(dataset) != std::vector{piece.n_rows}) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: {} and its rows differ in length", file.path(), name));
+  }
+  std::vector<SeenBy> rows(static_cast<std::size_t>(piece.n_rows));
+  file.read_rows(dataset, name, H5T_STD_U64LE, {0, piece.n_rows}, rows.data());
+  return rows;
+}
+
 std::vector<SavedChunk> PartReader::chunks_of(const PartPiece& piece, LayerId layer,
                                               KvHeadId kv_head) const {
   std::vector<SavedChunk> found;

@@ -82,6 +82,8 @@ class PartReader {
   // number.
   std::vector<SavedChunk> chunks_of(const PartPiece& piece, LayerId layer, KvHeadId kv_head) const;
   const std::vector<SavedChunk>& chunks_of_part(std::size_t i) const { return parts_[i].chunks; }
+  // Which query heads see each row of a piece; none: all see all.
+  std::vector<SeenBy> seen_by(const PartPiece& piece, LayerId layer, KvHeadId kv_head) const;
   // What a method needs to go on, of the newest parts: a layer's newest queries, none where there
   // are none; what each token of a head got of attention, by position; and what has left its
   // window.

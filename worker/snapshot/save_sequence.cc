@@ -39,6 +39,12 @@ bool chooses(const HeadPolicy& policy) {
   return keep != nullptr && keep->when == KeepWhen::kAfterDocument;
 }
 
+// Whether not all query heads see all of its slots.
+bool chose_apart(const HeadCache& head) {
+  return std::ranges::any_of(head.blocks(),
+                             [](const KvBlockRef& block) { return block.seen_by != nullptr; });
+}
+
 // The block of the sequence's newest tokens, where it is open here; else of no tokens.
 KvBlockRef open_block(const SequenceCache& cache, LayerId layer, KvHeadId kv_head) {
   const HeadCache* const open = cache.open(layer, kv_head);
@@ -80,6 +86,7 @@ std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, bool is_cut,
                         layer.value, kv_head.value));
       }
       if (piece.is_chosen || !piece.attention.empty()) piece.positions = head.positions();
+      if (piece.is_chosen && chose_apart(head)) piece.seen_by = head.seen_by();
       // A head that sees none but a query's own token has no rows, and is named all the same.
       const bool keeps_nothing = hidden.begin <= 0 && hidden.end >= n_tokens;
       const bool has_more = !piece.attention.empty() || piece.gone.n > 0 || piece.open.n_tokens > 0;

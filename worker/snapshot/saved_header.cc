@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "worker/snapshot/file_layout.h"
@@ -39,6 +40,17 @@ std::vector<std::int32_t> read_tokens(const Hdf5File& file, std::int64_t n) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
   if (n > 0) file.read_rows(dataset, "/tokens", H5T_STD_I32LE, {0, n}, tokens.data());
   return tokens;
+}
+
+// All of a vector; empty where there is none.
+template <typename T>
+std::vector<T> read_column(const Hdf5File& file, const std::string& name, hid_t type) {
+  if (!file.has(name)) return {};
+  const Hdf5Id dataset = file.open_dataset(name);
+  const std::int64_t n = file.shape(dataset).at(0);
+  std::vector<T> column(static_cast<std::size_t>(n));
+  file.read_rows(dataset, name, type, {0, n}, column.data());
+  return column;
 }
 
 }  // namespace
@@ -108,20 +120,33 @@ std::vector<SavedRole> read_saved_roles(const SavedHeader& header) {
 std::vector<std::int64_t> read_saved_positions(const SavedHeader& header, LayerId layer,
                                                KvHeadId kv_head) {
   const Hdf5Lock lock;
-  const Hdf5File file = Hdf5File::open(header.master);
-  const std::string name = head_path(layer, kv_head) + "/positions";
-  std::vector<std::int64_t> positions;
-  if (file.has(name)) {
-    const Hdf5Id dataset = file.open_dataset(name);
-    const std::int64_t n = file.shape(dataset).at(0);
-    positions.resize(static_cast<std::size_t>(n));
-    file.read_rows(dataset, name, H5T_STD_I64LE, {0, n}, positions.data());
-    std::sort(positions.begin(), positions.end());
-  }
+  std::vector<std::int64_t> positions = read_column<std::int64_t>(
+      Hdf5File::open(header.master), head_path(layer, kv_head) + "/positions", H5T_STD_I64LE);
+  std::sort(positions.begin(), positions.end());
   for (std::int64_t i = n_closed_tokens(header.block_shape(), header.n_tokens); i < header.n_tokens;
        ++i)
     positions.push_back(i);
   return positions;
+}
+
+std::vector<SeenBy> read_saved_seen_by(const SavedHeader& header, LayerId layer, KvHeadId kv_head) {
+  const Hdf5Lock lock;
+  const Hdf5File file = Hdf5File::open(header.master);
+  const std::string head = head_path(layer, kv_head);
+  const auto rows = read_column<SeenBy>(file, head + "/seen_by", H5T_STD_U64LE);
+  const auto positions = read_column<std::int64_t>(file, head + "/positions", H5T_STD_I64LE);
+  if (rows.empty()) return {};
+  if (rows.size() != positions.size()) {
+    throw Error(
+        ErrorCode::kCorruptData,
+        fmt::format("{}: {}/seen_by and its positions differ in length", file.path(), head));
+  }
+  std::vector<std::size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t i) { return positions[i]; });
+  std::vector<SeenBy> ascending;
+  for (const std::size_t i : order) ascending.push_back(rows[i]);
+  return ascending;
 }
 
 std::int64_t longest_beginning(const SavedHeader& header, std::int64_t n_tokens) {

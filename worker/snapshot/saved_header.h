@@ -83,6 +83,8 @@ std::vector<SavedRole> read_saved_roles(const SavedHeader& header);  // [n_layer
 // The positions that a head keeps, ascending.
 std::vector<std::int64_t> read_saved_positions(const SavedHeader& header, LayerId layer,
                                                KvHeadId kv_head);
+// The query heads that see each of them (kernels/kv_block.h); none: all see all.
+std::vector<SeenBy> read_saved_seen_by(const SavedHeader& header, LayerId layer, KvHeadId kv_head);
 
 // Whether every head keeps every token, and no method has more: then the caches of any beginning of
 // the tokens are there too. Heads with windows keep what stands before the document's end only.
@@ -94,6 +96,7 @@ std::int64_t longest_beginning(const SavedHeader& header, std::int64_t n_tokens)
 // What a head keeps: a row for each token, as floats.
 struct SavedRow {
   std::int64_t position = 0;
+  SeenBy seen_by = kSeenByAll;
   std::vector<float> k;  // [head_dim], after RoPE
   std::vector<float> v;  // [head_dim]
 };

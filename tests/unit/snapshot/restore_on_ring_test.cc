@@ -58,7 +58,7 @@ class RandomDocument {
   }
   // All heads choose tokens by attention, of one kind of method or another; of later kinds they
   // choose pages for each query, or keep a key for what has left their windows.
-  static constexpr std::int64_t kKinds = 5;
+  static constexpr std::int64_t kKinds = 6;
   bool choose(std::int64_t kind) {
     if (kind == 4) {
       HeadRoles roles = random_roles(random_, spec_);
@@ -74,13 +74,16 @@ class RandomDocument {
                             {.all = quest, .full = std::nullopt});
       return false;
     }
-    KeepBudget keep = kind == 0   ? random_budget(random_, KeepWhen::kAfterDocument)
-                      : kind == 1 ? random_eviction(random_)
-                                  : random_budget(random_, KeepWhen::kAfterPrompt);
-    // Documents of which each query head chose its own tokens are refused by name.
-    if (kind == 0 && keep.group == GroupScore::kEach) keep.group = GroupScore::kMean;
+    const bool of_documents = kind == 0 || kind == 5;
+    KeepBudget keep = of_documents ? random_budget(random_, KeepWhen::kAfterDocument)
+                      : kind == 1  ? random_eviction(random_)
+                                   : random_budget(random_, KeepWhen::kAfterPrompt);
+    if (kind == 5) {  // each query head chooses for itself
+      keep.group = GroupScore::kEach;
+      if (keep.select == SelectAmong::kLayerAlike) keep.select = SelectAmong::kHead;
+    }
     heads_ = heads_with(spec_, keep);
-    return kind == 0 && heads_.count_chosen() > 0;  // its documents are cut
+    return of_documents && heads_.count_chosen() > 0;  // its documents are cut
   }
   SaveSequence save(const fs::path& folder) const {
     return {{1}, folder.string(), "doc", tokens_, {{"content_id", "1"}}};
@@ -169,7 +172,7 @@ std::pair<KvType, KvType> types_of_tokens(std::int64_t round) {
           kKvTypes[static_cast<std::size_t>((round + round / 4) % 4)]};
 }
 // And of those that quantise groups of tokens, too.
-constexpr std::int64_t kRounds = 8;
+constexpr std::int64_t kRounds = 9;
 std::pair<KvType, KvType> types_of(std::int64_t round) {
   switch (round % kRounds) {
     case 4:
@@ -190,7 +193,8 @@ std::optional<std::int64_t> method_of(std::int64_t round) {
     case 3:
       return round % kRounds - 1;
     case 7:
-      return 4;
+    case 8:
+      return round % kRounds - 3;
     default:
       return std::nullopt;
   }
