@@ -313,10 +313,12 @@ StepDone Worker::run(const RestoreSequence& command) {
                         .stream = queue_.stream(),
                         .spec = weights_->spec(),
                         .comm = comm_,
-                        .is_home = [&](LayerId layer, KvHeadId kv_head, std::int64_t block) {
-                          return !is_split || stage_->layer(layer).homes[kv_head].of_block(block) ==
-                                                  stage_->position();
-                        }});
+                        .is_home =
+                            [&](LayerId layer, KvHeadId kv_head, std::int64_t block) {
+                              return !is_split || stage_->layer(layer).homes[kv_head].of_block(
+                                                      block) == stage_->position();
+                            },
+                        .token_classes = token_classes_.get()});
   if (forward_->answers() && !last_hidden.empty()) {
     const auto n = static_cast<std::int64_t>(last_hidden.size());
     sequence.last_hidden =

@@ -275,7 +275,6 @@ std::optional<std::string> what_gpus_lack(const HeadTable& heads) {
 
 std::optional<std::string> what_cannot_be_saved(const HeadTable& heads) {
   if (heads.merges_tokens()) return "the newest tokens of heads that merge them (dmc)";
-  if (heads.needs_token_classes()) return "the recipes that heads go by (fastgen)";
   return std::nullopt;
 }
 

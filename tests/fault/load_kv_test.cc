@@ -81,9 +81,10 @@ TEST_F(LoadKv, EveryPolicyComesBack) {
        {"dense", "streaming:sink=4,window=300,positions=cache", "window:window=300",
         "infinite:sink=4,cap=300,slide=50,positions=cache", "snapkv:capacity=300",
         "tova:capacity=400,after=token", "h2o:capacity=400,recent=200",
-        "quest:budget=320,page=16,dense=1", "razor:window=300", "adakv:capacity=300,group=each"}) {
+        "quest:budget=320,page=16,dense=1", "razor:window=300", "adakv:capacity=300,group=each",
+        "fastgen", "fastgen:threshold=0.8,after=document"}) {
     SCOPED_TRACE(policy);
-    const std::string name = policy.substr(0, policy.find(':'));
+    const std::string& name = policy;
     fs::remove_all(caches());
     const auto words = [&](const char* flag, const char* n_ranks) -> Words {
       return {"--policy", policy, flag, caches().string(), "--ranks", n_ranks, "--weights", "f32"};
@@ -107,27 +108,6 @@ TEST_F(LoadKv, GroupsOfTokensComeBackOnOtherRanksInBlocksOfTheirSize) {
   EXPECT_EQ(texts_of(folder() / "loaded.jsonl"), texts_of(folder() / "saved.jsonl"));
   EXPECT_THAT(run("blocks.jsonl", words("--load-kv", {"--block-size", "32"}), 2),
               HasSubstr("block_size: was 64, now 32"));
-}
-
-TEST_F(LoadKv, WhatFilesHaveNoFormForIsRefusedByNameBeforeAnythingIsRead) {
-  struct Case {
-    Words words;
-    std::string named;
-  };
-  const std::vector<Case> cases = {
-      {{"--policy", "fastgen"}, "the recipes that heads go by (fastgen)"}};
-  fs::create_directories(caches());
-  for (const Case& each : cases) {
-    for (const std::string flag : {"--save-kv", "--load-kv"}) {
-      SCOPED_TRACE(flag + ": " + each.named);
-      Words words = each.words;
-      words.insert(words.end(), {flag, caches().string()});
-      const std::string printed = run_without_profile("refused.jsonl", words, 4);
-      EXPECT_THAT(printed, HasSubstr(flag + ": " + each.named + " cannot be saved yet"));
-      EXPECT_FALSE(fs::exists(folder() / "refused.jsonl"));
-      EXPECT_TRUE(fs::is_empty(caches()));
-    }
-  }
 }
 
 TEST_F(LoadKv, OtherHeadsWeightsAndModelsAreRefusedByName) {

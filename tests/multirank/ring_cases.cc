@@ -276,6 +276,7 @@ RingRun run_on_ring(const RingRunConfig& config, const std::vector<StepCommand>&
     Worker worker(
         {.weights = device.kind == Device::kCpu ? config.weights : config.gpu_weights,
          .device = device,
+         .token_classes = config.token_classes,
          .n_threads = 1,
          .place =
              RingPlace{.plan = plan, .cluster = cluster, .comm = &comm, .history = config.history},

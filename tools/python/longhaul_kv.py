@@ -174,15 +174,22 @@ class Document:
                 if part.attrs["seq_len"] == self._file.attrs["seq_len"] and group is not None and name in group:
                     yield group
 
-    def attention(self, layer, kv_head):
-        """What each token got of attention, of methods that sum it up: positions, ascending, and sums; empty where there are none."""
-        found, sums = [np.empty(0, "i8")], [np.empty(0)]
-        for group in self._state(layer, kv_head, "attention"):
+    def attention(self, layer, kv_head, local=False):
+        """What each token got of attention, of methods that sum it up: positions, ascending, and sums; empty where there are none. With
+        local, the part of it from queries in whose local window it was."""
+        found, sums, name = [np.empty(0, "i8")], [np.empty(0)], "local_attention" if local else "attention"
+        for group in self._state(layer, kv_head, name):
             found.append(group["attention_positions"][...])
-            sums.append(group["attention"][...])
+            sums.append(group[name][...])
         positions, sums = np.concatenate(found), np.concatenate(sums)
         order = np.argsort(positions)
         return positions[order], sums[order]
+
+    def recipe(self, layer, kv_head):
+        """What a head goes by since the document was whole (fastgen): "special", "punctuation", "frequent", "local" or "all", and how many
+        frequent and local tokens; None of other heads."""
+        facts = self._group(layer, kv_head).attrs
+        return (str(facts["recipe"]), int(facts["n_frequent"]), int(facts["n_local"])) if "recipe" in facts else None
 
     def gone(self, layer, kv_head):
         """Of heads that keep a key for what has left their window (razor): how many tokens, and the sums of their keys and values, float64

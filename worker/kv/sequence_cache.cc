@@ -133,6 +133,11 @@ std::span<const double> SequenceCache::attention_sums(LayerId layer, KvHeadId kv
   return masses_[index(layer, kv_head)].sums();
 }
 
+std::span<const double> SequenceCache::local_attention_sums(LayerId layer, KvHeadId kv_head) const {
+  if (local_masses_.empty()) return {};
+  return local_masses_[index(layer, kv_head)].sums();
+}
+
 PageBounds& SequenceCache::page_bounds(LayerId layer, KvHeadId kv_head) {
   if (page_bounds_.empty()) page_bounds_.resize(heads_.size());
   return page_bounds_[index(layer, kv_head)];

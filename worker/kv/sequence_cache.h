@@ -96,6 +96,7 @@ class SequenceCache {
   MergeState& merge_state(LayerId layer);
   // Empty where nobody summed it up.
   std::span<const double> attention_sums(LayerId layer, KvHeadId kv_head) const;
+  std::span<const double> local_attention_sums(LayerId layer, KvHeadId kv_head) const;
   // Whether methods have chosen, at the document's end, which of its tokens stay.
   bool is_cut() const { return is_cut_; }
   void set_cut() { is_cut_ = true; }

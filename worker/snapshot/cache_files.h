@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "kernels/compensate.h"
 #include "kernels/kv_block.h"
 #include "model/heads/head_policy.h"
+#include "model/heads/recipe.h"
 #include "model/model_spec.h"
 #include "worker/snapshot/block_rows.h"
 
@@ -67,8 +69,11 @@ struct HeadPiece {
   std::vector<TokenPos> positions = {};  // of all slots, where it is chosen or has sums
   // Of chosen slots, the query heads that see each; none: all see all.
   std::vector<SeenBy> seen_by = {};
-  // What each slot got of attention, of methods that sum it up.
+  // What each slot got of attention, of methods that sum it up; and the part of it from queries in
+  // whose local window it was, of those that ask for that.
   std::span<const double> attention = {};
+  std::span<const double> local_attention = {};
+  std::optional<Recipe> recipe = std::nullopt;  // that the head goes by (FastGen)
   // What has left the window, of heads that keep a key for it.
   GoneSums gone = {};
   // Of types that quantise groups of tokens: the block, of f32, in which the newest tokens lie

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "build_info.h"
@@ -187,14 +188,51 @@ void write_numbers(const Hdf5File& file, const std::string& name, std::span<cons
 
 }  // namespace
 
-void write_attention(const Hdf5File& file, const std::string& head, std::span<const double> sums,
-                     std::span<const TokenPos> positions) {
+void write_attention(const Hdf5File& file, const std::string& head, const HeadPiece& piece) {
   std::vector<std::int64_t> numbers;
-  for (const TokenPos position : positions) numbers.push_back(position.value);
+  for (const TokenPos position : piece.positions) numbers.push_back(position.value);
   write_position_rows(file, head + "/attention_positions", numbers);
-  write_numbers(file, head + "/attention", sums, "token",
+  write_numbers(file, head + "/attention", piece.attention, "token",
                 "sums of the attention weights that all queries so far gave the tokens at "
                 "attention_positions");
+  if (piece.local_attention.empty()) return;
+  write_numbers(file, head + "/local_attention", piece.local_attention, "token",
+                "the part of attention that came from queries in whose local window the token was");
+}
+
+namespace {
+
+struct NamedRecipe {
+  RecipeKind kind;
+  std::string_view name;
+};
+constexpr std::array kRecipes = {NamedRecipe{RecipeKind::kSpecial, "special"},
+                                 NamedRecipe{RecipeKind::kPunctuation, "punctuation"},
+                                 NamedRecipe{RecipeKind::kFrequent, "frequent"},
+                                 NamedRecipe{RecipeKind::kLocal, "local"},
+                                 NamedRecipe{RecipeKind::kAll, "all"}};
+
+}  // namespace
+
+void write_recipe(const Hdf5File& file, hid_t head, const std::optional<Recipe>& recipe) {
+  if (!recipe) return;
+  const auto named = std::ranges::find(kRecipes, recipe->kind, &NamedRecipe::kind);
+  file.write_attribute(head, "recipe", std::string(named->name));
+  file.write_attribute(head, "n_frequent", recipe->n_frequent);
+  file.write_attribute(head, "n_local", recipe->n_local);
+}
+
+std::optional<Recipe> read_recipe(const Hdf5File& file, hid_t head) {
+  if (!file.has_attribute(head, "recipe")) return std::nullopt;
+  const std::string name = file.read_text(head, "recipe");
+  const auto named = std::ranges::find(kRecipes, name, &NamedRecipe::name);
+  if (named == kRecipes.end()) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: \"{}\" is no recipe that heads go by", file.path(), name));
+  }
+  return Recipe{.kind = named->kind,
+                .n_frequent = file.read_number(head, "n_frequent"),
+                .n_local = file.read_number(head, "n_local")};
 }
 
 void write_gone(const Hdf5File& file, const std::string& head, const GoneSums& gone) {

@@ -1,6 +1,7 @@
 // Names and attributes that parts and masters share (docs/kv_files.md). Private to this folder.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,8 +42,11 @@ void write_seen_by(const Hdf5File& file, const std::string& head, std::span<cons
 // What a method needs to go on: the newest queries of a layer, what each token of a head got of
 // attention, and sums of what has left its window.
 void write_queries(const Hdf5File& file, const SavedQueries& queries);
-void write_attention(const Hdf5File& file, const std::string& head, std::span<const double> sums,
-                     std::span<const TokenPos> positions);
+void write_attention(const Hdf5File& file, const std::string& head, const HeadPiece& piece);
+// The recipe that a head goes by: attributes of its group, and none where it has none.
+void write_recipe(const Hdf5File& file, hid_t head, const std::optional<Recipe>& recipe);
+// Throws kCorruptData for a name that is no recipe's.
+std::optional<Recipe> read_recipe(const Hdf5File& file, hid_t head);
 void write_gone(const Hdf5File& file, const std::string& head, const GoneSums& gone);
 
 }  // namespace longhaul

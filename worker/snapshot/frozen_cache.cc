@@ -39,7 +39,8 @@ std::size_t FrozenCache::copied_bytes(const SequenceCache& cache,
   std::size_t n_bytes = 0;
   for (const HeadPiece& piece : pieces) {
     n_blocks += n_copied(piece, shape.block_size);
-    n_bytes += piece.attention.size_bytes() + piece.positions.size() * sizeof(TokenPos);
+    n_bytes += piece.attention.size_bytes() + piece.local_attention.size_bytes();
+    n_bytes += piece.positions.size() * sizeof(TokenPos);
     n_bytes += piece.seen_by.size() * sizeof(SeenBy);
     if (piece.open.n_tokens > 0) n_bytes += open_block_shape(shape).bytes();
   }
@@ -68,9 +69,9 @@ FrozenCache::FrozenCache(const SequenceCache& cache, std::span<const HeadPiece> 
       shared_.push_back(
           cache.head(piece.layer, piece.kv_head).full_blocks({written.front().first_position}));
     }
-    attention_.emplace_back(piece.attention.begin(), piece.attention.end());
+    for (std::span<const double>* sums : {&piece.attention, &piece.local_attention})
+      *sums = attention_.emplace_back(sums->begin(), sums->end());
     piece.blocks = blocks;
-    piece.attention = attention_.back();
     if (piece.open.n_tokens > 0) {
       const std::size_t n_bytes = open_block_shape(shape).bytes();
       std::copy_n(piece.open.data, n_bytes, to);

@@ -29,7 +29,7 @@ class FrozenCache {
   std::vector<HeadCache> shared_;                // owners of the full blocks
   std::vector<std::byte> copied_;                // the other blocks
   std::vector<std::vector<KvBlockRef>> blocks_;  // of each piece
-  std::vector<std::vector<double>> attention_;   // of each piece
+  std::vector<std::vector<double>> attention_;   // of each piece, and its local part
   ObservedQueries queries_;
   std::vector<float> last_hidden_;
   std::vector<HeadPiece> pieces_;

@@ -34,6 +34,11 @@ std::vector<std::int32_t> read_saved_tokens(const SavedHeader& /*header*/) { hdf
 
 std::vector<SavedRole> read_saved_roles(const SavedHeader& /*header*/) { hdf5_absent(); }
 
+std::optional<Recipe> read_saved_recipe(const SavedHeader& /*header*/, LayerId /*layer*/,
+                                        KvHeadId /*kv_head*/) {
+  hdf5_absent();
+}
+
 std::vector<std::int64_t> read_saved_positions(const SavedHeader& /*header*/, LayerId /*layer*/,
                                                KvHeadId /*kv_head*/) {
   hdf5_absent();

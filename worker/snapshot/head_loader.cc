@@ -232,9 +232,10 @@ ObservedQueries::Rows HeadLoader::queries(LayerId layer) {
   return reader_->queries(layer);
 }
 
-std::map<std::int64_t, double> HeadLoader::attention(LayerId layer, KvHeadId kv_head) {
+std::map<std::int64_t, double> HeadLoader::attention(LayerId layer, KvHeadId kv_head,
+                                                     AttentionOf of) {
   const Hdf5Lock lock;
-  return reader_->attention(layer, kv_head);
+  return reader_->attention(layer, kv_head, of);
 }
 
 GoneSums HeadLoader::gone(LayerId layer, KvHeadId kv_head) {

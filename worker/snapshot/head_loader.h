@@ -43,7 +43,8 @@ class HeadLoader {
   std::vector<float> last_hidden();
   // Queries and sums that methods go on with (PartReader); empty where there are none.
   ObservedQueries::Rows queries(LayerId layer);
-  std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head);
+  using AttentionOf = PartReader::AttentionOf;
+  std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head, AttentionOf of);
   GoneSums gone(LayerId layer, KvHeadId kv_head);
 
  private:

@@ -122,6 +122,7 @@ class MasterWriter {
     file_.write_attribute(group, "in_order", std::int64_t{in_order ? 1 : 0});
     roles_.push_back(role_number(head.role));
     has_state_ = has_state_ || reader_.has_state(head.layer, head.kv_head);
+    write_recipe(file_, group, head.recipe);
     link_open_rows(group, head);
     if (head.pieces.empty()) return;
     write_positions(path + "/positions", runs);

@@ -11,13 +11,16 @@
 namespace longhaul {
 namespace {
 
+using AttentionOf = HeadLoader::AttentionOf;
+
+// What each token of a head got, where there is anything. `mass` gives whom it goes to.
+template <typename Mass>
 void load_sums(HeadLoader& loader, const SavedHeader& header, LayerId layer, KvHeadId kv_head,
-               SequenceCache& cache) {
-  const std::map<std::int64_t, double> saved = loader.attention(layer, kv_head);
+               AttentionOf of, const SequenceCache& cache, const Mass& mass) {
+  const std::map<std::int64_t, double> saved = loader.attention(layer, kv_head, of);
   if (saved.empty()) return;
   const std::vector<TokenPos> positions = cache.head(layer, kv_head).positions();
-  const std::span<double> sums =
-      cache.attention_mass(layer, kv_head).own(static_cast<std::int64_t>(positions.size()));
+  const std::span<double> sums = mass().own(static_cast<std::int64_t>(positions.size()));
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const auto found = saved.find(positions[i].value);
     if (found == saved.end()) {
@@ -29,6 +32,11 @@ void load_sums(HeadLoader& loader, const SavedHeader& header, LayerId layer, KvH
     }
     sums[i] = found->second;
   }
+}
+
+void load_recipe(const SavedHeader& header, LayerId layer, KvHeadId kv_head, SequenceCache& cache) {
+  if (const auto recipe = read_saved_recipe(header, layer, kv_head))
+    cache.set_recipe(layer, kv_head, *recipe);
 }
 
 // What has left the window of a head, where the head is at home here: a window has one home.
@@ -70,7 +78,11 @@ void load_method_state(HeadLoader& loader, const SavedHeader& header, const IsHo
     const auto n = static_cast<std::int64_t>(queries.positions.size());
     if (n > 0) cache.observed().add(layer, queries, n);
     for (const KvHeadId kv_head : layout.kv_head_ids()) {
-      load_sums(loader, header, layer, kv_head, cache);
+      load_sums(loader, header, layer, kv_head, AttentionOf::kAllQueries, cache,
+                [&]() -> AttentionMass& { return cache.attention_mass(layer, kv_head); });
+      load_sums(loader, header, layer, kv_head, AttentionOf::kLocalQueries, cache,
+                [&]() -> AttentionMass& { return cache.local_mass(layer, kv_head); });
+      if (header.is_cut) load_recipe(header, layer, kv_head, cache);
       if (is_home(layer, kv_head, 0)) load_gone(loader, header, layer, kv_head, cache);
     }
   }

@@ -134,7 +134,8 @@ class PartWriter {
                                                         : piece.window.recent);
     if (!head.runs.empty()) write_positions(path, head.runs);
     if (!piece.seen_by.empty()) write_seen_by(file_, path, piece.seen_by);
-    if (!piece.attention.empty()) write_attention(file_, path, piece.attention, piece.positions);
+    if (!piece.attention.empty()) write_attention(file_, path, piece);
+    write_recipe(file_, group, piece.recipe);
     if (piece.gone.n > 0) write_gone(file_, path, piece.gone);
     if (piece.open.n_tokens > 0) {
       write_open_rows(file_, open_path(piece.layer, piece.kv_head), saved_.shape, piece.open);
@@ -240,7 +241,8 @@ std::size_t estimated_bytes(const SavedSequence& saved, std::span<const HeadPiec
   for (const HeadPiece& piece : pieces) {
     const auto token_bytes = saved.shape.bytes() / static_cast<std::size_t>(saved.shape.block_size);
     n_bytes += static_cast<std::size_t>(n_tokens_in(piece.runs(piece.blocks))) * token_bytes;
-    n_bytes += 16 * piece.attention.size() + 16 * piece.gone.k.size();
+    n_bytes += 16 * piece.attention.size() + piece.local_attention.size_bytes();
+    n_bytes += 16 * piece.gone.k.size();
     n_bytes += sizeof(SeenBy) * piece.seen_by.size();
     n_bytes +=
         static_cast<std::size_t>(2 * piece.open.n_tokens * saved.shape.head_dim) * sizeof(float);

@@ -217,12 +217,16 @@ ObservedQueries::Rows PartReader::queries(LayerId layer) const {
   return rows;
 }
 
-std::map<std::int64_t, double> PartReader::attention(LayerId layer, KvHeadId kv_head) const {
+std::map<std::int64_t, double> PartReader::attention(LayerId layer, KvHeadId kv_head,
+                                                     AttentionOf of) const {
   std::map<std::int64_t, double> sums;
-  const std::string path = head_path(layer, kv_head) + "/attention";
+  const std::string head = head_path(layer, kv_head);
+  const std::string path =
+      head + (of == AttentionOf::kAllQueries ? "/attention" : "/local_attention");
   for (const Part& part : parts_) {
     if (!part.is_newest || !part.file.has(path)) continue;
-    const std::vector<std::int64_t> positions = positions_in(part.file, path + "_positions");
+    const std::vector<std::int64_t> positions =
+        positions_in(part.file, head + "/attention_positions");
     const std::vector<double> values = doubles_in(part.file, path);
     if (values.size() != positions.size()) {
       throw Error(ErrorCode::kCorruptData,
@@ -291,6 +295,7 @@ SavedHead PartReader::read_what_is_there(LayerId layer, KvHeadId kv_head) {
     head.role = part.file.read_text(group, "role");
     head.sink = part.file.read_number(group, "sink");
     head.recent = part.file.read_number(group, "recent");
+    head.recipe = read_recipe(part.file, group);
     const std::string open = open_path(layer, kv_head);
     if (part.is_newest && part.file.has(open))
       head.open.push_back({.file = part.name, .positions = open_positions(part.file, open)});

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -44,6 +45,7 @@ struct SavedHead {
   std::int64_t recent = 0;        // kKeepsAll: every token; kKeepsChosen: those of the pieces
   std::vector<PartPiece> pieces;  // by first position
   std::vector<OpenPiece> open = {};
+  std::optional<Recipe> recipe = std::nullopt;
 
   std::vector<Extent> runs() const;  // of all rows, in the order of the pieces
   std::int64_t n_rows() const;
@@ -88,7 +90,8 @@ class PartReader {
   // are none; what each token of a head got of attention, by position; and what has left its
   // window.
   ObservedQueries::Rows queries(LayerId layer) const;
-  std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head) const;
+  enum class AttentionOf { kAllQueries, kLocalQueries };
+  std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head, AttentionOf of) const;
   GoneSums gone(LayerId layer, KvHeadId kv_head) const;
   // Whether there is any of that for the head.
   bool has_state(LayerId layer, KvHeadId kv_head) const;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -111,6 +112,13 @@ void load_newest(const RestoreSequenceArgs& args, const SavedHeader& header) {
   });
 }
 
+void set_classes(const RestoreSequenceArgs& args, const SavedHeader& header) {
+  if (args.token_classes == nullptr) return;
+  const std::vector<std::int32_t> tokens = read_saved_tokens(header);
+  const auto n = static_cast<std::size_t>(args.command.n_tokens);
+  args.cache.classes().set({0}, *args.token_classes, std::span(tokens).first(n));
+}
+
 // Rows that are converted go the slower way, and so do those for a GPU, which are on the host a
 // head at a time, and those of old files.
 bool goes_by_chunks(const RestoreSequenceArgs& args, const SavedHeader& header) {
@@ -144,6 +152,7 @@ std::vector<float> restore_sequence(const RestoreSequenceArgs& args) {
   agree_on(comm, [&] {
     if (!by_chunks) load_heads(args, *header);
     load_newest(args, *header);
+    set_classes(args, *header);
     // That of the saved document's last token is not that of an earlier one.
     if (header->n_tokens != command.n_tokens) return;
     HeadLoader loader(*header);

@@ -9,6 +9,7 @@
 #include "cluster/comm/communicator.h"
 #include "cluster/wire/step.h"
 #include "model/model_spec.h"
+#include "model/token_class.h"
 #include "worker/kv/sequence_cache.h"
 
 namespace longhaul {
@@ -21,6 +22,8 @@ struct RestoreSequenceArgs {
   Communicator& comm;  // the ranks of the replica
   // Whether this rank stores block `block` (position / block_size) of a head that it serves.
   std::function<bool(LayerId, KvHeadId, std::int64_t block)> is_home;
+  // Of the vocabulary, where heads ask what kinds of tokens there are; else null.
+  const TokenClasses* token_classes = nullptr;
 };
 
 // Collective over comm; blocks while it reads. Every file is checked whole before any of it is

@@ -76,9 +76,11 @@ std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, bool is_cut,
                                      : whole_groups(layout.shape(), hidden),
                       .is_chosen = is_cut && chooses(layout.policy(layer, kv_head)),
                       .attention = args.cache.attention_sums(layer, kv_head),
+                      .local_attention = args.cache.local_attention_sums(layer, kv_head),
+                      .recipe = args.cache.recipe(layer, kv_head),
                       .gone = args.cache.gone_sums(layer, kv_head),
                       .open = open_block(args.cache, layer, kv_head)};
-      if (head.is_compacted() && !piece.is_chosen) {
+      if ((head.is_compacted() || piece.recipe) && !piece.is_chosen) {
         throw Error(
             ErrorCode::kUnsupported,
             fmt::format("layer {}, KV head {}: a method has chosen tokens of a prompt; only "

@@ -117,6 +117,13 @@ std::vector<SavedRole> read_saved_roles(const SavedHeader& header) {
   return roles;
 }
 
+std::optional<Recipe> read_saved_recipe(const SavedHeader& header, LayerId layer,
+                                        KvHeadId kv_head) {
+  const Hdf5Lock lock;
+  const Hdf5File file = Hdf5File::open(header.master);
+  return read_recipe(file, file.open_object(head_path(layer, kv_head)));
+}
+
 std::vector<std::int64_t> read_saved_positions(const SavedHeader& header, LayerId layer,
                                                KvHeadId kv_head) {
   const Hdf5Lock lock;

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -80,6 +81,8 @@ struct SavedRole {
   bool operator==(const SavedRole&) const = default;
 };
 std::vector<SavedRole> read_saved_roles(const SavedHeader& header);  // [n_layers, n_kv_heads]
+// What a head goes by since the document was whole (FastGen); none of other heads.
+std::optional<Recipe> read_saved_recipe(const SavedHeader& header, LayerId layer, KvHeadId kv_head);
 // The positions that a head keeps, ascending.
 std::vector<std::int64_t> read_saved_positions(const SavedHeader& header, LayerId layer,
                                                KvHeadId kv_head);

@@ -208,6 +208,9 @@ def check_state(master):
                 check(q is not None or (positions == np.arange(n_tokens)).all(), layer, kv_head, "positions of sums")
                 total = sums.sum() / n_tokens  # the query heads of the KV head
                 check(q is not None or (total > 0.5 and abs(total - round(total)) < 1e-4), layer, kv_head, "sums", total)
+                where, local = document.attention(layer, kv_head, local=True)
+                check(not len(where) or ((where == positions).all() and 0 < local.sum() < sums.sum()), layer, kv_head, "local sums")
+                check((local <= sums[:len(local)] + 1e-12).all(), layer, kv_head, "local sums are more than all")
 
 
 def check_gone(master, whole):

@@ -9,6 +9,7 @@
 #include "model/heads/cache_method.h"
 #include "tests/multirank/ring_cases.h"
 #include "tests/property/chosen_tokens.h"
+#include "tests/property/recovered_tokens.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/paths.h"
 #include "tests/support/tolerance.h"
@@ -46,7 +47,7 @@ class RandomDocument {
     return random_plan(random_, spec_, heads_, n_ranks, random_.integer(1, most_stages), kv);
   }
   RingRun run(const Plan& plan, const std::vector<StepCommand>& script) const {
-    return run_on_ring({.weights = weights_, .plan = plan}, script);
+    return run_on_ring({.weights = weights_, .plan = plan, .token_classes = classes_}, script);
   }
   std::vector<StepCommand> read() const {
     const auto half = static_cast<std::ptrdiff_t>(tokens_.size() / 2);
@@ -58,7 +59,7 @@ class RandomDocument {
   }
   // All heads choose tokens by attention, of one kind of method or another; of later kinds they
   // choose pages for each query, or keep a key for what has left their windows.
-  static constexpr std::int64_t kKinds = 6;
+  static constexpr std::int64_t kKinds = 9;
   bool choose(std::int64_t kind) {
     if (kind == 4) {
       HeadRoles roles = random_roles(random_, spec_);
@@ -75,6 +76,13 @@ class RandomDocument {
       return false;
     }
     const bool of_documents = kind == 0 || kind == 5;
+    if (kind > 5) {  // recipes, of documents, of prompts or at every token
+      constexpr KeepWhen kTimes[] = {KeepWhen::kAfterDocument, KeepWhen::kAfterPrompt,
+                                     KeepWhen::kAfterToken};
+      classes_ = std::make_shared<const TokenClasses>(random_classes(random_, spec_.vocab_size));
+      heads_ = heads_with(spec_, random_recovery(random_, kTimes[kind - 6]));
+      return kind == 6 && heads_.count_chosen() > 0;
+    }
     KeepBudget keep = of_documents ? random_budget(random_, KeepWhen::kAfterDocument)
                       : kind == 1  ? random_eviction(random_)
                                    : random_budget(random_, KeepWhen::kAfterPrompt);
@@ -126,6 +134,7 @@ class RandomDocument {
                   .k_type = kv_.k_type,
                   .v_type = kv_.v_type,
                   .block_size = 16,
+                  .token_classes = classes_,
                   .n_threads = 1});
     for (const StepCommand& command : read()) done(alone.step(command));
     std::vector<StepResult> answers = {StepDone{}};
@@ -147,6 +156,7 @@ class RandomDocument {
   HeadTable heads_;
   std::shared_ptr<const Weights> weights_;
   KvFormat kv_;
+  std::shared_ptr<const TokenClasses> classes_;
   bool in_groups_ = false;
   std::vector<std::int32_t> tokens_;
   std::vector<std::int32_t> more_;
@@ -172,7 +182,7 @@ std::pair<KvType, KvType> types_of_tokens(std::int64_t round) {
           kKvTypes[static_cast<std::size_t>((round + round / 4) % 4)]};
 }
 // And of those that quantise groups of tokens, too.
-constexpr std::int64_t kRounds = 9;
+constexpr std::int64_t kRounds = 12;
 std::pair<KvType, KvType> types_of(std::int64_t round) {
   switch (round % kRounds) {
     case 4:
@@ -194,6 +204,9 @@ std::optional<std::int64_t> method_of(std::int64_t round) {
       return round % kRounds - 1;
     case 7:
     case 8:
+    case 9:
+    case 10:
+    case 11:
       return round % kRounds - 3;
     default:
       return std::nullopt;

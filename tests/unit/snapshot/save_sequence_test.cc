@@ -78,11 +78,14 @@ TEST(SaveSequence, WhatMethodsGoOnWithIsThereForReaders) {
   const KeepBudget h2o{
       .n_tokens = 20, .n_recent = 5, .when = KeepWhen::kAfterToken, .observe = ObserveAll{}};
   const KeepBudget snapkv{.n_tokens = 20, .n_recent = 5, .observe = ObserveLast{5}};
-  for (const KeepBudget& keep : {h2o, snapkv}) {
+  const KeepBudget fastgen{
+      .share = 1, .when = KeepWhen::kAfterToken, .observe = ObserveAll{}, .recover = Recover{}};
+  for (const KeepBudget& keep : {h2o, snapkv, fastgen}) {
     const test::TemporaryFolder folder;
     Worker worker({.weights = test::tiny_weights(),
                    .heads = HeadTable(3, 3, {.keep = keep}),
                    .block_size = 16,
+                   .token_classes = std::make_shared<const TokenClasses>(97, TokenClass::kOther),
                    .n_threads = 1});
     auto tokens = test::random_tokens(random, 70, 97);
     done(worker.step(OpenSequence{{1}, {}}));
