@@ -81,6 +81,7 @@ std::string describe_roles(const std::vector<SavedRole>& roles) {
   for (const auto& [role, n] : counts) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, role.name);
     if (role.is_chosen()) text += " (chosen tokens)";
+    if (role.has_slots()) text += " (merged tokens)";
     if (role.recent >= 0) text += fmt::format(" (sink {}, recent {})", role.sink, role.recent);
   }
   return text;

@@ -33,6 +33,7 @@ ModelSpec spec_of(const SavedHeader& header) {
 HeadPolicy policy_of(const SavedRole& role) {
   // Whatever chose: it is done.
   if (role.is_chosen()) return {.keep = KeepBudget{.when = KeepWhen::kAfterDocument}};
+  if (role.has_slots()) return {.write = Write::kMergeIntoOpenSlot};
   if (role.recent < 0) return {};
   if (role.name == role_name(HeadKind::kModelWindow)) return {.see = SeeModelWindow{role.recent}};
   return {.see = SeeSinkRecent{.sink = role.sink, .recent = role.recent}};

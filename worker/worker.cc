@@ -80,11 +80,6 @@ HeadTable heads_of(const WorkerConfig& config) {
   return heads;
 }
 
-void require_can_be_saved(const HeadTable& heads) {
-  if (const auto what = what_cannot_be_saved(heads))
-    throw Error(ErrorCode::kUnsupported, *what + " cannot be saved");
-}
-
 std::shared_ptr<const TokenClasses> token_classes_of(const WorkerConfig& config) {
   if (!heads_of(config).needs_token_classes()) return nullptr;
   require(
@@ -271,7 +266,6 @@ void Worker::tell_report(bool is_done) {
 StepDone Worker::run(const SaveSequence& command) {
   if (board_ != nullptr) board_->enter(Activity::kSaving);
   require(save_ == nullptr, "a sequence is being saved already");
-  require_can_be_saved(layout_.heads());
   const Sequence& sequence = find_settled(command.sequence);
   std::vector<float> last_hidden;
   if (forward_->answers() && sequence.last_hidden != nullptr) {
@@ -302,7 +296,6 @@ StepDone Worker::run(const RestoreSequence& command) {
   if (board_ != nullptr) board_->enter(Activity::kLoading);
   require(!sequences_.contains(command.sequence),
           fmt::format("there is a sequence {} already", command.sequence.value));
-  require_can_be_saved(layout_.heads());
   Sequence sequence{
       .cache = SequenceCache(layout_, pool_), .sampling = {}, .rules = {}, .last_hidden = {}};
   sequence.n_tokens = command.n_tokens;

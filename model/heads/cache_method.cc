@@ -273,9 +273,4 @@ std::optional<std::string> what_gpus_lack(const HeadTable& heads) {
   return std::nullopt;
 }
 
-std::optional<std::string> what_cannot_be_saved(const HeadTable& heads) {
-  if (heads.merges_tokens()) return "the newest tokens of heads that merge them (dmc)";
-  return std::nullopt;
-}
-
 }  // namespace longhaul

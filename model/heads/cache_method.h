@@ -166,7 +166,4 @@ bool leaves_rest(const HeadTable& heads);
 // What of these heads has no form for GPUs yet, in words for people; nullopt: nothing.
 std::optional<std::string> what_gpus_lack(const HeadTable& heads);
 
-// What caches of these heads have that no file holds, in words for people; nullopt: nothing.
-std::optional<std::string> what_cannot_be_saved(const HeadTable& heads);
-
 }  // namespace longhaul

@@ -110,6 +110,28 @@ TEST_F(LoadKv, GroupsOfTokensComeBackOnOtherRanksInBlocksOfTheirSize) {
               HasSubstr("block_size: was 64, now 32"));
 }
 
+// The example's model as if it had been trained to merge tokens: answers mean nothing, and are the
+// same from files.
+TEST_F(LoadKv, MergedTokensComeBack) {
+  const fs::path model = folder() / "merging";
+  fs::copy(example_path("model"), model);
+  std::string config = read_file(model / "config.json", 1 << 20);
+  config.insert(config.find('{') + 1, R"("dmc_window_size": 12, "dmc_init_val": 0.2, )");
+  replace_file(model / "config.json", config);
+  const auto run_merging = [&](const std::string& name, const char* flag) {
+    Words words = command(folder() / name, {flag, caches().string(), "--ranks", "2"});
+    const auto profile = std::find(words.begin(), words.end(), "--head-profile");
+    words.erase(profile, profile + 2);
+    *(std::find(words.begin(), words.end(), "-m") + 1) = model.string();
+    return run_words(words, 0);
+  };
+  run_merging("saved.jsonl", "--save-kv");
+  EXPECT_EQ(n_restored(run_merging("loaded.jsonl", "--load-kv")), 3U);
+  EXPECT_EQ(texts_of(folder() / "loaded.jsonl"), texts_of(folder() / "saved.jsonl"));
+  ChildProcess verify(folder(), {"kv", "verify", caches().string()});
+  EXPECT_EQ(verify.wait(), 0) << verify.output();
+}
+
 TEST_F(LoadKv, OtherHeadsWeightsAndModelsAreRefusedByName) {
   save();
   const auto refusal = [&](const Words& more) {

@@ -224,9 +224,6 @@ TEST(MergedTokens, WhatDoesNotGoWithThemIsRefusedByName) {
                     .rows = {{.sequence = SequenceId{1}, .token = 1, .guesses = {2}}}}));
               }),
               HasSubstr("merge"));
-  SaveSequence save;
-  save.sequence = SequenceId{1};
-  EXPECT_THAT(what_is_refused([&] { done(worker.step(save)); }), HasSubstr("(dmc)"));
 }
 
 }  // namespace

@@ -148,19 +148,6 @@ std::string identity_of(const RunSession& session, const JobConfig& job,
   return to_text(Json(std::move(what)));
 }
 
-// What files of caches have no form for, in words: what methods know that is in no cache.
-std::optional<std::string> unsaved_part(const RunSession& session) {
-  return what_cannot_be_saved(session.heads.table);
-}
-
-void refuse_what_cannot_be_saved(std::string_view flag, const RunSession& session) {
-  const std::optional<std::string> what = unsaved_part(session);
-  if (!what) return;
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("{}: {} cannot be saved yet; leave out {}, or give another method", flag,
-                          *what, flag));
-}
-
 // Whether methods choose tokens when a document is whole.
 bool cuts_documents(const HeadTable& heads) {
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
@@ -199,7 +186,6 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
                                  const AnswerConfig& answers) {
   if (answers.save_kv.empty()) return std::nullopt;
   require_hdf5("--save-kv");
-  refuse_what_cannot_be_saved("--save-kv", session);
   std::error_code error;
   std::filesystem::create_directories(answers.save_kv, error);
   if (error || ::access(answers.save_kv.c_str(), W_OK | X_OK) != 0) {
@@ -209,13 +195,9 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
   return caches_in(answers.save_kv, session, job, answers);
 }
 
-bool wants_checkpoints(const AnswerConfig& answers) {
+bool has_checkpoints(const AnswerConfig& answers) {
   return !answers.checkpoint_dir.empty() && build_info::kHasHdf5 &&
          answers.checkpoint_every.unit != CheckpointEvery::Unit::kNever;
-}
-
-bool has_checkpoints(const RunSession& session, const AnswerConfig& answers) {
-  return wants_checkpoints(answers) && !unsaved_part(session);
 }
 
 // Documents begin with saved caches of --load-kv DIR, which must fit, and of --save-kv DIR and
@@ -225,7 +207,6 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
   std::vector<SavedFolder> folders;
   if (!answers.load_kv.empty()) {
     require_hdf5("--load-kv");
-    refuse_what_cannot_be_saved("--load-kv", session);
     if (!std::filesystem::is_directory(answers.load_kv)) {
       throw Error(ErrorCode::kIo,
                   fmt::format("--load-kv {}: there is no such folder", answers.load_kv.string()));
@@ -236,7 +217,7 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
   if (!answers.save_kv.empty() &&
       !std::filesystem::equivalent(answers.save_kv, answers.load_kv, ignored))
     folders.push_back({.path = answers.save_kv});
-  if (has_checkpoints(session, answers))
+  if (has_checkpoints(answers))
     folders.push_back({.path = answers.checkpoint_dir, .has_checkpoints = true});
   if (folders.empty()) return {};
   WantedCaches wanted{.identity = identity_of(session, job, answers),
@@ -260,14 +241,6 @@ void check_lookup(const JobConfig& job, const HeadTable& heads) {
           "sums up what has left (razor); "
           "leave it out, or use another --policy",
           job.draft_model.empty() ? "--draft-max" : "--draft-model"));
-}
-
-void warn_about_checkpoints(const RunSession& session, const AnswerConfig& answers) {
-  if (!wants_checkpoints(answers) || has_checkpoints(session, answers)) return;
-  fmt::print(stderr,
-             "longhaul: warning: there will be no checkpoints, since {} cannot be saved yet; a run "
-             "that is stopped reads its unfinished documents anew\n",
-             *unsaved_part(session));
 }
 
 void warn_about_config(const RunSession& session) {
@@ -340,12 +313,11 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
                                            sha256_of(to_text(session.fingerprint)).substr(0, 12));
   session.engine.scheduler.save = saving(session, job, answers);
-  if (has_checkpoints(session, answers)) {
+  if (has_checkpoints(answers)) {
     session.engine.scheduler.checkpoint = caches_in(answers.checkpoint_dir, session, job, answers);
     session.engine.checkpoint_every = answers.checkpoint_every;
   }
   session.engine.find_starts = loading(session, job, answers);
-  warn_about_checkpoints(session, answers);
   warn_about_config(session);
   warn_about_generation_config(session, answers);
   return session;

@@ -29,8 +29,8 @@ class Head:
 
     role: str  # "retrieval", "streaming", "window"
     sink: int
-    recent: int  # tokens; -1: all; -2: those that a method chose
-    positions: np.ndarray  # int64 [n_kept]
+    recent: int  # tokens; -1: all; -2: those that a method chose; -3: slots that tokens were merged into
+    positions: np.ndarray  # int64 [n_kept]; of slots, their numbers
     k: np.ndarray  # float32 [n_kept, head_dim]
     v: np.ndarray  # float32 [n_kept, head_dim]
     seen_by: np.ndarray | None = None  # uint64 [n_kept]: bit g of each is the KV head's query head g; None: all see all
@@ -197,6 +197,17 @@ class Document:
         for group in self._state(layer, kv_head, "gone"):
             return int(group["gone"].attrs["n_tokens"]), group["gone/k"][...], group["gone/v"][...]
         return None
+
+    def merging(self, layer):
+        """Of heads that merge tokens (dmc): the document's last tokens as they were projected, before RoPE, float32 k and v [n, n_kv_heads,
+        head_dim] and weight [n, n_kv_heads]; None of others."""
+        group = self._file.get(f"layers/{layer:02}/merging")
+        if group is None:
+            return None
+        head_dim = int(self._file.attrs["head_dim"])
+        tokens = group["tokens"][...] if group.attrs["n_tokens"] else np.empty((0, self.n_kv_heads * (2 * head_dim + 1)), "f4")
+        tokens = tokens.reshape(len(tokens), self.n_kv_heads, 2 * head_dim + 1)
+        return tokens[..., :head_dim], tokens[..., head_dim:-1], tokens[..., -1]
 
     def queries(self, layer):
         """A layer's newest queries that a method chooses by: positions [n], and float32 [n, n_heads * head_dim]; None where there are none."""

@@ -128,6 +128,11 @@ MergeState& SequenceCache::merge_state(LayerId layer) {
   return *state;
 }
 
+const MergeState* SequenceCache::merge_state(LayerId layer) const {
+  if (merging_.empty()) return nullptr;
+  return merging_[static_cast<std::size_t>(layer.value - layout_->layers().begin)].get();
+}
+
 std::span<const double> SequenceCache::attention_sums(LayerId layer, KvHeadId kv_head) const {
   if (masses_.empty()) return {};
   return masses_[index(layer, kv_head)].sums();

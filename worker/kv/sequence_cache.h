@@ -94,6 +94,8 @@ class SequenceCache {
   // What the layer's next tokens may merge with (DMC), for going on; on every rank that serves the
   // layer, of all KV heads, wherever their blocks are.
   MergeState& merge_state(LayerId layer);
+  // The same; null where no head of the layer merged anything.
+  const MergeState* merge_state(LayerId layer) const;
   // Empty where nobody summed it up.
   std::span<const double> attention_sums(LayerId layer, KvHeadId kv_head) const;
   std::span<const double> local_attention_sums(LayerId layer, KvHeadId kv_head) const;

@@ -18,6 +18,7 @@
 #include "model/heads/head_policy.h"
 #include "model/heads/recipe.h"
 #include "model/model_spec.h"
+#include "worker/kv/merge_state.h"
 #include "worker/snapshot/block_rows.h"
 
 namespace longhaul {
@@ -47,6 +48,8 @@ struct SavedSequence {
   std::int64_t generation = 0;
   // Methods have chosen, at the document's end, which of its tokens stay (SequenceCache::is_cut).
   bool is_cut = false;
+  // Heads merge tokens: rows are slots, of which the newest may change.
+  bool has_slots = false;
 
   std::filesystem::path master_path() const { return folder / (name + ".h5"); }
   // NAME.part-0003.h5, NAME.part-0003.g2.h5
@@ -74,6 +77,8 @@ struct HeadPiece {
   std::span<const double> attention = {};
   std::span<const double> local_attention = {};
   std::optional<Recipe> recipe = std::nullopt;  // that the head goes by (FastGen)
+  // Of heads that merge tokens: rows are slots, so many on all ranks together.
+  std::optional<std::int64_t> n_slots = std::nullopt;
   // What has left the window, of heads that keep a key for it.
   GoneSums gone = {};
   // Of types that quantise groups of tokens: the block, of f32, in which the newest tokens lie
@@ -90,10 +95,17 @@ struct SavedQueries {
   std::span<const float> q;
 };
 
+// The newest tokens of a layer whose heads merge them, as they were projected.
+struct SavedMerging {
+  LayerId layer;
+  MergeState state;
+};
+
 // What a rank writes besides the rows of its heads.
 struct PartRest {
   std::span<const float> last_hidden = {};  // [d_model], on the rank that answers
   std::vector<SavedQueries> queries = {};   // on one rank of each layer
+  std::vector<SavedMerging> merging = {};   // likewise
 };
 
 // Writes one rank's part: to a temporary name, renamed. It may not outlast a crash, and nothing may

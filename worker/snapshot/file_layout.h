@@ -18,9 +18,12 @@ inline constexpr const char* kLastHidden = "/last_hidden";
 // whole.
 inline constexpr std::int64_t kKeepsAll = -1;
 inline constexpr std::int64_t kKeepsChosen = -2;
+// Every slot that tokens were merged into.
+inline constexpr std::int64_t kKeepsSlots = -3;
 
 std::string head_path(LayerId layer, KvHeadId kv_head);  // "/layers/00/kv_heads/00"
 std::string queries_path(LayerId layer);                 // "/layers/00/queries"
+std::string merging_path(LayerId layer);                 // "/layers/00/merging"
 std::string open_path(LayerId layer, KvHeadId kv_head);  // "/layers/00/kv_heads/00/open"
 std::string dataset_name(KvSide side, RowPart part);     // "k", "v", "k_scale", "v_minimum"
 // The type of a row's elements in files.
@@ -42,6 +45,7 @@ void write_seen_by(const Hdf5File& file, const std::string& head, std::span<cons
 // What a method needs to go on: the newest queries of a layer, what each token of a head got of
 // attention, and sums of what has left its window.
 void write_queries(const Hdf5File& file, const SavedQueries& queries);
+void write_merging(const Hdf5File& file, const SavedMerging& merging);
 void write_attention(const Hdf5File& file, const std::string& head, const HeadPiece& piece);
 // The recipe that a head goes by: attributes of its group, and none where it has none.
 void write_recipe(const Hdf5File& file, hid_t head, const std::optional<Recipe>& recipe);

@@ -198,7 +198,7 @@ SavedRows HeadLoader::rows(LayerId layer, KvHeadId kv_head) {
   const KvBlockShape stored = header_.block_shape();
   const Hdf5Lock lock;
   const SavedHead head = this->head(layer, kv_head);
-  SavedRows all{.role = {head.role, head.sink, head.recent}, .rows = {}};
+  SavedRows all{.role = {.name = head.role, .sink = head.sink, .recent = head.recent}, .rows = {}};
   for (const PartPiece& piece : head.pieces) {
     const Hdf5File& file = reader_->file_of(piece);
     const SideReader keys(file, head_path(layer, kv_head), stored, KvSide::kKeys);
@@ -230,6 +230,11 @@ SavedRows read_saved_head(const SavedHeader& header, LayerId layer, KvHeadId kv_
 ObservedQueries::Rows HeadLoader::queries(LayerId layer) {
   const Hdf5Lock lock;
   return reader_->queries(layer);
+}
+
+MergeState HeadLoader::merging(LayerId layer) {
+  const Hdf5Lock lock;
+  return reader_->merging(layer);
 }
 
 std::map<std::int64_t, double> HeadLoader::attention(LayerId layer, KvHeadId kv_head,

@@ -41,8 +41,9 @@ class HeadLoader {
   OpenRows open_rows(LayerId layer, KvHeadId kv_head);
   // [d_model]; empty when the files have none.
   std::vector<float> last_hidden();
-  // Queries and sums that methods go on with (PartReader); empty where there are none.
+  // What methods go on with (PartReader): queries and sums, empty where there are none.
   ObservedQueries::Rows queries(LayerId layer);
+  MergeState merging(LayerId layer);
   using AttentionOf = PartReader::AttentionOf;
   std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head, AttentionOf of);
   GoneSums gone(LayerId layer, KvHeadId kv_head);

@@ -38,10 +38,11 @@ void HeadToFill::take_blocks(const HeadToFillArgs& args) {
   const KeyWindow window = args.cache.layout().window(args.layer, args.kv_head);
   HeadCache& head = args.cache.head(args.layer, args.kv_head);
   const std::int64_t n_closed = n_closed_tokens(*shape_, args.n_tokens);
-  for (std::int64_t block = 0; block * shape_->block_size < n_closed; ++block) {
+  const std::int64_t n_rows = args.n_slots.value_or(n_closed);
+  for (std::int64_t block = 0; block * shape_->block_size < n_rows; ++block) {
     const Extent whole{block * shape_->block_size, (block + 1) * shape_->block_size};
     if (!keeps_block(window, whole, args.n_tokens) || !args.is_home(block)) continue;
-    const Extent positions{whole.begin, std::min(whole.end, n_closed)};
+    const Extent positions{whole.begin, std::min(whole.end, n_rows)};
     const auto place = head.store(positions);
     if (!place) throw_no_block(args, positions.begin);
     blocks_.push_back({.positions = positions, .data = place->block});

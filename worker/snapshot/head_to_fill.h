@@ -26,6 +26,8 @@ struct HeadToFillArgs {
   StreamRef stream = StreamRef::cpu();
   std::function<bool(std::int64_t block)> is_home;
   std::optional<ChosenTokens> chosen = std::nullopt;  // of a head of which a method chose tokens
+  // Of a head that merges tokens: how many slots it has. Blocks hold these, and not positions.
+  std::optional<std::int64_t> n_slots = std::nullopt;
 };
 
 // The failure where the cache's pool has no block for the head's tokens from `position` on.

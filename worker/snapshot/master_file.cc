@@ -64,7 +64,7 @@ class MasterWriter {
     }
     write_roles();
     link_last_hidden();
-    link_queries();
+    link_layer_state();
     file_.write_attribute(file_.id(), "is_cut", std::int64_t{saved_.is_cut ? 1 : 0});
     file_.write_attribute(file_.id(), "has_method_state", std::int64_t{has_state_ ? 1 : 0});
     write_chunks();
@@ -95,15 +95,16 @@ class MasterWriter {
                 "cannot write");
   }
 
-  void link_queries() {
+  void link_layer_state() {
     for (const LayerId layer : IdRange<LayerId>(saved_.spec.n_layers)) {
-      const std::string part = reader_.queries_part(layer);
-      if (part.empty()) continue;
-      has_state_ = true;
-      const std::string path = queries_path(layer);
-      file_.check(H5Lcreate_external(part.c_str(), path.c_str(), file_.id(), path.c_str(),
-                                     H5P_DEFAULT, H5P_DEFAULT),
-                  "cannot write");
+      for (const std::string& path : {queries_path(layer), merging_path(layer)}) {
+        const std::string part = reader_.part_with(path);
+        if (part.empty()) continue;
+        has_state_ = true;
+        file_.check(H5Lcreate_external(part.c_str(), path.c_str(), file_.id(), path.c_str(),
+                                       H5P_DEFAULT, H5P_DEFAULT),
+                    "cannot write");
+      }
     }
   }
 

@@ -114,11 +114,13 @@ void fill_head(std::vector<Source>& sources, const std::vector<SavedRole>& roles
                             .kv_head = kv_head,
                             .n_tokens = first.n_tokens,
                             .is_home = [](std::int64_t) { return true; },
-                            .chosen = chosen};
+                            .chosen = chosen,
+                            .n_slots = n_saved_slots(first, roles, layer, kv_head)};
   HeadToFill head(args);
+  const bool changes = !window.is_unlimited() || args.n_slots;  // as the text grows
   std::vector<Extent> found;
   for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
-    if (source->header().n_tokens < first.n_tokens && !window.is_unlimited()) continue;
+    if (source->header().n_tokens < first.n_tokens && changes) continue;
     source->loader().fill(layer, kv_head, head.shape(), head.blocks());
     const std::vector<Extent> runs = source->loader().runs(layer, kv_head);
     found.insert(found.end(), runs.begin(), runs.end());
@@ -128,7 +130,7 @@ void fill_head(std::vector<Source>& sources, const std::vector<SavedRole>& roles
   const Extent lacks =
       chosen ? first_lacking_of(chosen->positions, found)
              : first_lacking(found, window.sink, window.is_unlimited() ? kKeepsAll : window.recent,
-                             first.n_tokens);
+                             args.n_slots.value_or(first.n_tokens));
   if (!lacks.empty()) {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("layer {}, KV head {}: none of the files has all of the positions "

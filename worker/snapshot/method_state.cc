@@ -57,13 +57,37 @@ void load_gone(HeadLoader& loader, const SavedHeader& header, LayerId layer, KvH
   if (gone.n > 0) cache.gone(layer, kv_head) = std::move(gone);
 }
 
+// On every rank, of all KV heads.
+void load_merging(HeadLoader& loader, const SavedHeader& header, LayerId layer,
+                  SequenceCache& cache) {
+  if (!cache.layout().heads().merges_tokens()) return;
+  MergeState state = loader.merging(layer);
+  if (static_cast<std::int64_t>(state.n_slots.size()) != header.n_kv_heads) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: layer {}: the tokens that later ones may merge with are missing",
+                            header.master.string(), layer.value));
+  }
+  cache.merge_state(layer) = std::move(state);
+}
+
+const SavedRole& role_of(const SavedHeader& header, const std::vector<SavedRole>& roles,
+                         LayerId layer, KvHeadId kv_head) {
+  return roles.at(static_cast<std::size_t>(layer.value * header.n_kv_heads + kv_head.value));
+}
+
 }  // namespace
+
+std::optional<std::int64_t> n_saved_slots(const SavedHeader& header,
+                                          const std::vector<SavedRole>& roles, LayerId layer,
+                                          KvHeadId kv_head) {
+  const SavedRole& role = role_of(header, roles, layer, kv_head);
+  return role.has_slots() ? std::optional(role.n_slots) : std::nullopt;
+}
 
 std::optional<ChosenTokens> chosen_tokens(const SavedHeader& header,
                                           const std::vector<SavedRole>& roles, LayerId layer,
                                           KvHeadId kv_head) {
-  const auto i = static_cast<std::size_t>(layer.value * header.n_kv_heads + kv_head.value);
-  if (!roles.at(i).is_chosen()) return std::nullopt;
+  if (!role_of(header, roles, layer, kv_head).is_chosen()) return std::nullopt;
   return ChosenTokens{.positions = read_saved_positions(header, layer, kv_head),
                       .seen_by = read_saved_seen_by(header, layer, kv_head)};
 }
@@ -71,12 +95,14 @@ std::optional<ChosenTokens> chosen_tokens(const SavedHeader& header,
 void load_method_state(HeadLoader& loader, const SavedHeader& header, const IsHome& is_home,
                        SequenceCache& cache) {
   if (header.is_cut) cache.set_cut();
-  if (!header.has_method_state && !leaves_rest(cache.layout().heads())) return;
+  const HeadTable& heads = cache.layout().heads();
+  if (!header.has_method_state && !leaves_rest(heads) && !heads.merges_tokens()) return;
   const CacheLayout& layout = cache.layout();
   for (const LayerId layer : layout.layer_ids()) {
     const ObservedQueries::Rows queries = loader.queries(layer);
     const auto n = static_cast<std::int64_t>(queries.positions.size());
     if (n > 0) cache.observed().add(layer, queries, n);
+    load_merging(loader, header, layer, cache);
     for (const KvHeadId kv_head : layout.kv_head_ids()) {
       load_sums(loader, header, layer, kv_head, AttentionOf::kAllQueries, cache,
                 [&]() -> AttentionMass& { return cache.attention_mass(layer, kv_head); });

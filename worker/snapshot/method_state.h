@@ -13,6 +13,11 @@
 
 namespace longhaul {
 
+// Of a head whose tokens were merged: how many slots it has; none of another head. Roles are
+// read_saved_roles'.
+std::optional<std::int64_t> n_saved_slots(const SavedHeader& header,
+                                          const std::vector<SavedRole>& roles, LayerId layer,
+                                          KvHeadId kv_head);
 // Of a head of which a method chose tokens; none of another head. Roles are read_saved_roles'.
 std::optional<ChosenTokens> chosen_tokens(const SavedHeader& header,
                                           const std::vector<SavedRole>& roles, LayerId layer,
@@ -21,8 +26,8 @@ std::optional<ChosenTokens> chosen_tokens(const SavedHeader& header,
 // Whether this rank stores block `block` of a head.
 using IsHome = std::function<bool(LayerId, KvHeadId, std::int64_t block)>;
 
-// Queries and sums, and that the cache is cut where it is. Throws kCorruptData naming the head
-// whose sums lack a position, or are not there.
+// Queries, sums and tokens that others may merge with, and that the cache is cut where it is.
+// Throws kCorruptData naming the head whose sums lack a position, or are not there.
 void load_method_state(HeadLoader& loader, const SavedHeader& header, const IsHome& is_home,
                        SequenceCache& cache);
 

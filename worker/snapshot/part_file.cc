@@ -130,8 +130,10 @@ class PartWriter {
     file_.write_attribute(group, "sink", piece.window.sink);
     file_.write_attribute(group, "recent",
                           piece.is_chosen               ? kKeepsChosen
+                          : piece.n_slots               ? kKeepsSlots
                           : piece.window.is_unlimited() ? kKeepsAll
                                                         : piece.window.recent);
+    if (piece.n_slots) file_.write_attribute(group, "n_slots", *piece.n_slots);
     if (!head.runs.empty()) write_positions(path, head.runs);
     if (!piece.seen_by.empty()) write_seen_by(file_, path, piece.seen_by);
     if (!piece.attention.empty()) write_attention(file_, path, piece);
@@ -267,6 +269,7 @@ std::vector<SavedChunk> write_part(const SavedSequence& saved, std::int64_t part
       writer.write(pieces.subspan(i, at_once));
     if (!rest.last_hidden.empty()) writer.write_last_hidden(rest.last_hidden);
     for (const SavedQueries& queries : rest.queries) write_queries(file, queries);
+    for (const SavedMerging& merging : rest.merging) write_merging(file, merging);
     writer.finish();
     chunks = writer.chunks();
   }

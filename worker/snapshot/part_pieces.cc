@@ -89,10 +89,12 @@ void check_head(const SavedHead& head, std::int64_t n_tokens) {
       fail(fmt::format("position {} is there twice", sorted[i].begin));
   }
   if (head.role.empty()) fail("no rank holds it");
-  if (!sorted.empty() && (sorted.front().begin < 0 || sorted.back().end > n_tokens))
-    fail(fmt::format("positions up to {} in a sequence of {}", sorted.back().end, n_tokens));
+  const bool has_slots = head.recent == kKeepsSlots;
+  const std::int64_t n = has_slots ? head.n_slots : n_tokens;
+  if (!sorted.empty() && (sorted.front().begin < 0 || sorted.back().end > n))
+    fail(fmt::format("positions up to {} in a sequence of {}", sorted.back().end, n));
   if (head.recent == kKeepsChosen) return;
-  const Extent lacks = first_lacking(sorted, head.sink, head.recent, n_tokens);
+  const Extent lacks = first_lacking(sorted, head.sink, has_slots ? kKeepsAll : head.recent, n);
   if (!lacks.empty()) {
     fail(fmt::format("the ranks together lack some of the positions [{}, {}) that it keeps",
                      lacks.begin, lacks.end));
@@ -191,11 +193,36 @@ bool PartReader::has_state(LayerId layer, KvHeadId kv_head) const {
   });
 }
 
-std::string PartReader::queries_part(LayerId layer) const {
+std::string PartReader::part_with(const std::string& path) const {
   for (const Part& part : parts_) {
-    if (part.is_newest && part.file.has(queries_path(layer))) return part.name;
+    if (part.is_newest && part.file.has(path)) return part.name;
   }
   return {};
+}
+
+MergeState PartReader::merging(LayerId layer) const {
+  MergeState state;
+  const std::string path = merging_path(layer);
+  for (const Part& part : parts_) {
+    if (!part.is_newest || !part.file.has(path)) continue;
+    const Hdf5Id slots = part.file.open_dataset(path + "/n_slots");
+    const std::int64_t n_kv_heads = part.file.shape(slots).at(0);
+    state.n_slots.resize(static_cast<std::size_t>(n_kv_heads));
+    part.file.read_rows(slots, path, H5T_STD_I64LE, {0, n_kv_heads}, state.n_slots.data());
+    state.last.n_kv_heads = n_kv_heads;
+    state.last.head_dim = part.file.read_number(part.file.id(), "head_dim");
+    const std::int64_t n = part.file.read_number(part.file.open_object(path), "n_tokens");
+    if (n == 0) return state;
+    const Hdf5Id tokens = part.file.open_dataset(path + "/tokens");
+    if (part.file.shape(tokens) != std::vector{n, state.last.row_size()}) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{}: {} has another shape than its heads", part.file.path(), path));
+    }
+    state.last.values.resize(static_cast<std::size_t>(n * state.last.row_size()));
+    part.file.read_rows(tokens, path, H5T_IEEE_F32LE, {0, n}, state.last.values.data());
+    return state;
+  }
+  return state;
 }
 
 ObservedQueries::Rows PartReader::queries(LayerId layer) const {
@@ -296,6 +323,7 @@ SavedHead PartReader::read_what_is_there(LayerId layer, KvHeadId kv_head) {
     head.sink = part.file.read_number(group, "sink");
     head.recent = part.file.read_number(group, "recent");
     head.recipe = read_recipe(part.file, group);
+    if (head.recent == kKeepsSlots) head.n_slots = part.file.read_number(group, "n_slots");
     const std::string open = open_path(layer, kv_head);
     if (part.is_newest && part.file.has(open))
       head.open.push_back({.file = part.name, .positions = open_positions(part.file, open)});

@@ -46,6 +46,7 @@ struct SavedHead {
   std::vector<PartPiece> pieces;  // by first position
   std::vector<OpenPiece> open = {};
   std::optional<Recipe> recipe = std::nullopt;
+  std::int64_t n_slots = 0;  // that kKeepsSlots keeps: positions are slots then
 
   std::vector<Extent> runs() const;  // of all rows, in the order of the pieces
   std::int64_t n_rows() const;
@@ -96,7 +97,10 @@ class PartReader {
   // Whether there is any of that for the head.
   bool has_state(LayerId layer, KvHeadId kv_head) const;
   OpenRows open_rows(LayerId layer, KvHeadId kv_head) const;  // none where there are none
-  std::string queries_part(LayerId layer) const;  // that has them; empty when there is none
+  // What later tokens of a layer may merge with; of none where no head merges.
+  MergeState merging(LayerId layer) const;
+  // The part that has a layer's queries or its merging; empty when there is none.
+  std::string part_with(const std::string& path) const;
   // The part with the last hidden row; null when there is none.
   const Hdf5File* last_hidden_file() const;
   std::string last_hidden_part() const;  // its name; empty when there is none

@@ -66,7 +66,8 @@ HeadToFillArgs head_to_fill(const RestoreSequenceArgs& args, const SavedHeader& 
           .n_tokens = args.command.n_tokens,
           .stream = args.stream,
           .is_home = [=, &args](std::int64_t b) { return args.is_home(layer, kv_head, b); },
-          .chosen = chosen_tokens(header, roles, layer, kv_head)};
+          .chosen = chosen_tokens(header, roles, layer, kv_head),
+          .n_slots = n_saved_slots(header, roles, layer, kv_head)};
 }
 
 // Whether this rank checks the whole of a file: they take turns.

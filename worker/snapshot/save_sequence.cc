@@ -39,6 +39,13 @@ bool chooses(const HeadPolicy& policy) {
   return keep != nullptr && keep->when == KeepWhen::kAfterDocument;
 }
 
+std::optional<std::int64_t> n_slots_of(const SequenceCache& cache, LayerId layer,
+                                       KvHeadId kv_head) {
+  const MergeState* const state = cache.merge_state(layer);
+  if (state == nullptr) return std::nullopt;
+  return state->n_slots.at(static_cast<std::size_t>(kv_head.value));
+}
+
 // Whether not all query heads see all of its slots.
 bool chose_apart(const HeadCache& head) {
   return std::ranges::any_of(head.blocks(),
@@ -78,6 +85,7 @@ std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, bool is_cut,
                       .attention = args.cache.attention_sums(layer, kv_head),
                       .local_attention = args.cache.local_attention_sums(layer, kv_head),
                       .recipe = args.cache.recipe(layer, kv_head),
+                      .n_slots = n_slots_of(args.cache, layer, kv_head),
                       .gone = args.cache.gone_sums(layer, kv_head),
                       .open = open_block(args.cache, layer, kv_head)};
       if ((head.is_compacted() || piece.recipe) && !piece.is_chosen) {
@@ -106,6 +114,11 @@ PartRest rest_of(const SaveSequenceArgs& args) {
     const ObservedQueries::Rows* rows = args.cache.observed().of(layer);
     if (rows != nullptr && !rows->positions.empty())
       rest.queries.push_back({.layer = layer, .positions = rows->positions, .q = rows->q});
+    if (const MergeState* const state = args.cache.merge_state(layer)) {
+      rest.merging.push_back({.layer = layer, .state = *state});
+      if (const auto& merging = args.spec.token_merging)
+        rest.merging.back().state.last.keep_last(merging->window - 1);
+    }
   }
   return rest;
 }
@@ -163,8 +176,9 @@ Preparation go_on(const SavedSequence& saved, std::vector<WrittenFile>& earlier_
   remove_parts_but(saved.folder, saved.name, before->parts);
   if (before->n_tokens == static_cast<std::int64_t>(saved.tokens.size())) return {};
   Preparation next{.is_wanted = true, .generation = before->generation + 1};
-  // Of a document that methods have cut since, less is kept than is there.
-  if (next.generation % kMostGenerations == 0 || saved.is_cut || before->is_cut) return next;
+  // Of a document that methods have cut since, less is kept than is there; slots change.
+  if (next.generation % kMostGenerations == 0 || saved.is_cut || before->is_cut || saved.has_slots)
+    return next;
   next.n_earlier = before->n_tokens;
   earlier_parts = std::move(before->parts);
   return next;
@@ -249,7 +263,8 @@ struct SaveUnderWay::State {
               .shape = args.cache.layout().shape(),
               .stream = args.stream,
               .tokens = command.tokens,
-              .facts = command.facts} {}
+              .facts = command.facts,
+              .has_slots = args.cache.layout().heads().merges_tokens()} {}
 
   void write(std::span<const HeadPiece> pieces, const PartRest& rest) noexcept {
     try {

@@ -112,6 +112,7 @@ std::vector<SavedRole> read_saved_roles(const SavedHeader& header) {
       roles.push_back({.name = file.read_text(group, "role"),
                        .sink = file.read_number(group, "sink"),
                        .recent = file.read_number(group, "recent")});
+      if (roles.back().has_slots()) roles.back().n_slots = file.read_number(group, "n_kept");
     }
   }
   return roles;

@@ -76,9 +76,14 @@ void check_part(const SavedHeader& header, const WrittenFile& part);
 struct SavedRole {
   std::string name;  // "retrieval", "streaming", "window"
   std::int64_t sink = 0;
-  std::int64_t recent = -1;  // -1: every token; -2: those that a method chose
+  std::int64_t recent = -1;  // -1: every token; -2: those that a method chose; -3: merged ones
   bool is_chosen() const { return recent == -2; }
-  bool operator==(const SavedRole&) const = default;
+  // Whether tokens were merged into slots: what is said of positions is of slots then, from 0 on.
+  bool has_slots() const { return recent == -3; }
+  std::int64_t n_slots = 0;  // then; two heads of one role may have other numbers of them
+  bool operator==(const SavedRole& other) const {
+    return name == other.name && sink == other.sink && recent == other.recent;
+  }
 };
 std::vector<SavedRole> read_saved_roles(const SavedHeader& header);  // [n_layers, n_kv_heads]
 // What a head goes by since the document was whole (FastGen); none of other heads.

@@ -103,7 +103,6 @@ TEST(CacheMethod, QueryHeadsMayChooseByThemselves) {
       method_heads(spec, HeadRoles::all_retrieval(2, 2), {.all = snap, .full = std::nullopt});
   EXPECT_EQ(std::get<KeepBudget>(heads.at({0}, {1}).keep).n_choosers, 3);
   EXPECT_NO_THROW(require_runnable(heads, RunsOn::kRing));
-  EXPECT_EQ(what_cannot_be_saved(heads), std::nullopt);
   EXPECT_THAT(refused_flag([&] { policy_of(snap, {0}, 2, 65); }), HasSubstr("65 query heads"));
 }
 
@@ -119,7 +118,6 @@ TEST(CacheMethod, FastGenFindsOutHowManyTokensItTakes) {
   EXPECT_NO_THROW(require_runnable(heads, RunsOn::kRing));
   EXPECT_FALSE(heads.can_take_back());
   EXPECT_THAT(describe_briefly(heads), HasSubstr("as many as recover 90 %"));
-  EXPECT_EQ(what_cannot_be_saved(heads), std::nullopt);
   EXPECT_THAT(refused_flag([] { policy_in_first_layer(FastGenMethod{.threshold = 1.1}); }),
               HasSubstr("fastgen: threshold=1.1"));
   EXPECT_THAT(refused_flag([] { policy_in_first_layer(FastGenMethod{.local = -0.1}); }),
@@ -282,7 +280,6 @@ TEST(CacheMethod, MergingGoesWithModelsThatWereTrainedForItAlone) {
   EXPECT_NO_THROW(require_fits(merging, spec));
   EXPECT_THROW(require_fits(HeadTable(2, 2), spec), Error);
   EXPECT_FALSE(merging.chooses_in_answers());
-  EXPECT_THAT(what_cannot_be_saved(merging).value_or(""), HasSubstr("dmc"));
   SnapKvMethod apart;
   apart.group = GroupScore::kEach;
   for (const CacheMethod& other : {CacheMethod(DenseMethod{}), CacheMethod(H2oMethod{}),

@@ -101,6 +101,10 @@ def check_whole(path):
         if group.attrs["recent"] == -2:  # chosen by a method
             check(len(positions) and positions.max() < n, where, "chosen positions")
             seen = positions
+        elif group.attrs["recent"] == -3:  # slots
+            seen = np.arange(len(positions))
+            check(len(positions) and len(file[f"layers/{layer:02}/merging/n_slots"]) == file.attrs["n_kv_heads"], where, "slots")
+            check(file[f"layers/{layer:02}/merging/n_slots"][head] == len(positions) <= n, where, "number of slots")
         elif role != "retrieval":
             seen = seen[(seen < group.attrs["sink"]) | (n - seen < group.attrs["recent"])]
         check(np.isin(seen[seen < n - n_open], positions).all(), where, "positions are missing")
