@@ -7,8 +7,7 @@
 namespace longhaul {
 namespace {
 
-void check_blocks(Device device, const KvBlockShape& shape, const AttentionItem& item,
-                  std::invocable auto op) {
+void check_blocks(const KvBlockShape& shape, const AttentionItem& item, std::invocable auto op) {
   for (std::size_t b = 0; b < item.blocks.size(); ++b) {
     const KvBlockRef& block = item.blocks[b];
     require(block.data != nullptr && block.first_position >= 0 && block.n_tokens >= 0 &&
@@ -25,10 +24,6 @@ void check_blocks(Device device, const KvBlockShape& shape, const AttentionItem&
       return fmt::format("{}: slots that some of {} heads see; {} can be told apart", op(),
                          item.q.dim(1), kMostSeenByHeads);
     });
-    require(
-        device == Device::kCpu,
-        [&] { return fmt::format("{}: slots that some heads see, on a GPU", op()); },
-        ErrorCode::kUnsupported);
   }
 }
 
@@ -70,7 +65,7 @@ void check_item(Device device, const KvBlockShape& shape, const AttentionItem& i
   if (item.table)
     check_table(device, *item.table, op);
   else
-    check_blocks(device, shape, item, op);
+    check_blocks(shape, item, op);
 }
 
 void check(Device device, const AttentionArgs& args) {

@@ -38,7 +38,7 @@ struct AttentionItem {
   std::span<const std::int64_t> q_positions;  // [q_len], ascending
   std::span<const KvBlockRef>
       blocks;  // any order, any gaps; blocks that the mask hides cost nothing. Slots that are not
-               // seen by all (KvBlockRef::seen_by): CPUs only, and groups of kMostSeenByHeads
+               // seen by all (KvBlockRef::seen_by): groups of kMostSeenByHeads at most
   // The same blocks by number, on GPUs, for few queries: then `blocks` are not looked at one by
   // one.
   std::optional<BlockTable> table = std::nullopt;

@@ -16,11 +16,6 @@ void check(Device device, const KeyScoresArgs& args) {
   require_equal("score_keys", "head_dim of q", args.q.dim(2), args.shape.head_dim);
   require_equal("score_keys", "positions of q", static_cast<std::int64_t>(args.q_positions.size()),
                 args.q.dim(0));
-  if (device == Device::kCpu) return;
-  for (const KvBlockRef& block : args.blocks) {
-    if (block.seen_by != nullptr)
-      throw Error(ErrorCode::kUnsupported, "score_keys: slots that some heads see, on a GPU");
-  }
 }
 
 KeyNormalisers normalisers_of(const KeyScores& keys, std::span<const ExpSum> all) {

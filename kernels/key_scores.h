@@ -37,8 +37,7 @@ struct KeyScoresArgs {
   TensorView<const float, 3> q = {};  // [n_queries, gqa_group, head_dim], after RoPE; host memory
   std::span<const std::int64_t> q_positions = {};  // [n_queries]
   std::span<const KvBlockRef> blocks = {};         // a query sees keys at its position and before
-                                                   // it, of those its head's (KvBlockRef::seen_by;
-                                                   // on CPUs)
+                                                   // it, of those its head's (KvBlockRef::seen_by)
 };
 
 struct KeyScores {

@@ -20,6 +20,12 @@ struct KvAppendItem {
   std::int64_t first_slot = 0;
   // [blocks.size()], GPU memory: their addresses go there, too. May be null; on CPUs it is.
   const std::byte** entries = nullptr;
+  // [n_tokens]: which rows of k and v, that may have others, are the tokens'; empty: all, in order.
+  std::span<const std::int32_t> rows = {};
+
+  std::int64_t n_tokens() const {
+    return rows.empty() ? k.dim(0) : static_cast<std::int64_t>(rows.size());
+  }
 };
 
 struct KvAppendArgs {

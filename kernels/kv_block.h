@@ -68,7 +68,8 @@ struct KvBlockRef {
   const std::byte* data = nullptr;
   std::int64_t first_position = 0;
   std::int64_t n_tokens = 0;
-  const SeenBy* seen_by = nullptr;  // [n_tokens], host memory; null: all heads see all slots
+  const SeenBy* seen_by = nullptr;  // [n_tokens], memory of the block's device; null: all heads see
+                                    // all slots
 };
 
 }  // namespace longhaul

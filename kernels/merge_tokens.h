@@ -19,11 +19,13 @@
 //
 // The published kernel adds to running sums and takes away what leaves the window; here sums are
 // made anew for each token, in double precision and in the order of positions, so they depend on
-// neither chunks nor ranks. Host memory only. Local.
+// neither chunks nor ranks. A product of two floats is exact in double precision, so GPUs and CPUs
+// make the same bits of the same tokens. Local.
 #pragma once
 #include <cstdint>
-#include <vector>
+#include <span>
 
+#include "base/device/device.h"
 #include "kernels/tensor.h"
 
 namespace longhaul {
@@ -38,26 +40,47 @@ struct RawRows {
 };
 
 // Whether a token at this position merges, by the last element of its key.
-inline bool merges_into_slot(float last_of_key, double init_val, std::int64_t position) {
+constexpr bool merges_into_slot(float last_of_key, double init_val, std::int64_t position) {
   return position > 0 && last_of_key - static_cast<float>(init_val) > 0.0F;
 }
 
-// [n, n_kv_heads] of queries [n, n_heads, head_dim] before RoPE.
-std::vector<float> merge_weights(const TensorView<const float, 3>& q, std::int64_t n_kv_heads,
-                                 double init_val);
+// Which tokens merge. On GPUs the call waits for the stream's work.
+struct MergeDecisionsArgs {
+  double init_val = 5.0;
+  TensorView<const float, 3> k;             // [n, n_kv_heads, head_dim], before RoPE
+  std::span<const std::int64_t> positions;  // [n]
+  std::span<std::uint8_t> merges;           // [n, n_kv_heads], host memory: 1 or 0
+};
+void merge_decisions(StreamRef stream, const MergeDecisionsArgs& args);
 
+// Of bf16, as the published inference code has it.
+inline constexpr double kMergeWeightEps = 0.0078125;
+
+// How much tokens weigh where they merge.
+struct MergeWeightsArgs {
+  double init_val = 5.0;
+  TensorView<const float, 3> q;  // [n, n_heads, head_dim], before RoPE
+  TensorView<float, 2> weights;  // [n, n_kv_heads]; strided as the caller likes
+};
+void merge_weights(StreamRef stream, const MergeWeightsArgs& args);
+
+// New tokens of one sequence.
+struct MergeTokensItem {
+  std::int64_t first_position = 0;
+  RawRows before = {};                 // right before them: window - 1 tokens or more, or all that
+                                       // there are
+  TensorView<float, 3> k;              // [n, n_kv_heads, head_dim], on GPUs a token's heads side by
+  TensorView<float, 3> v;              // side; become k' and v', with the last element of k' zero
+  TensorView<const float, 2> weights;  // [n, n_kv_heads]
+};
 struct MergeTokensArgs {
   std::int64_t window = 12;  // tokens
   double init_val = 5.0;
-  std::int64_t first_position = 0;  // of the new tokens
-  RawRows before = {};              // right before them: window - 1 tokens, or all that there are
-  TensorView<float, 3> k;           // [n, n_kv_heads, head_dim]; become k' and v', with the
-  TensorView<float, 3> v;           // last element of k' zero
-  TensorView<const float, 2> weights;  // [n, n_kv_heads]
+  std::span<const MergeTokensItem> items;  // of as many KV heads and dimensions
 };
-void merge_tokens(const MergeTokensArgs& args);
+void merge_tokens(StreamRef stream, const MergeTokensArgs& args);
 
 // The last element of every row of x [n, n_heads, head_dim] becomes zero: before RoPE and after it.
-void zero_last_elements(const TensorView<float, 3>& x);
+void zero_last_elements(StreamRef stream, const TensorView<float, 3>& x);
 
 }  // namespace longhaul

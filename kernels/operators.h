@@ -4,8 +4,8 @@
 // What describes the work is host memory on every device, as are all spans of items, blocks,
 // positions and tokens, and inverse_frequencies. Tensors, weights, biases and the memory of blocks
 // are the device's; queries and results of score_keys and key_masses, the sums of compensate, and
-// the results of bound_products are host memory, too. On CPUs the work is done when the call
-// returns; on GPUs it is queued, and only those four and top_k wait for it.
+// the results of bound_products and merge_decisions are host memory, too. On CPUs the work is done
+// when the call returns; on GPUs it is queued, and only those five and top_k wait for it.
 #pragma once
 #include "base/device/device_cuda.h"
 #include "kernels/attention.h"
@@ -21,6 +21,8 @@
 #include "kernels/kv_append.h"
 #include "kernels/kv_copy.h"
 #include "kernels/linear.h"
+#include "kernels/merge_tokens.h"
+#include "kernels/own_keys.h"
 #include "kernels/page_bound.h"
 #include "kernels/read_all.h"
 #include "kernels/residual_add.h"

@@ -5,6 +5,7 @@
 
 #include "partition/flops.h"
 #include "partition/ring_bytes.h"
+#include "partition/sum_hops.h"
 #include "partition/weight_bytes.h"
 
 namespace longhaul {
@@ -80,7 +81,11 @@ ChunkCost& ChunkCost::operator+=(const ChunkCost& other) {
 
 StageCost::StageCost(const Plan& plan, const Stage& stage, const ModelSpec& spec,
                      const ClusterSpec& cluster)
-    : spec_(spec), kv_(plan.kv), first_layer_{stage.layers.begin}, n_ranks_(stage.ring.n()) {
+    : spec_(spec),
+      kv_(plan.kv),
+      first_layer_{stage.layers.begin},
+      n_ranks_(stage.ring.n()),
+      is_reproducible_(plan.reproducible) {
   for (const RingPos i : stage.ring.ids()) {
     const RankSpec& rank = cluster.rank(stage.ring[i]);
     const double share =
@@ -88,6 +93,8 @@ StageCost::StageCost(const Plan& plan, const Stage& stage, const ModelSpec& spec
     share_s_per_flop_ = std::max(share_s_per_flop_, share / (rank.gflops * 1e9));
     share_s_per_attention_flop_ =
         std::max(share_s_per_attention_flop_, share * s_per_attention_flop(rank));
+    largest_share_ = std::max(largest_share_, share);
+    read_s_per_byte_ = std::max(read_s_per_byte_, 1 / (rank.memory_gb_per_s * 1e9));
     if (stage.token_share[i] > 0) {
       read_layer_s_ =
           std::max(read_layer_s_, matrix_bytes_of_layer(spec) / (rank.memory_gb_per_s * 1e9));
@@ -102,7 +109,9 @@ StageCost::StageCost(const Plan& plan, const Stage& stage, const ModelSpec& spec
         {.heads = heads,
          .home_s_per_flop = slowest_home(stage, plan.heads, cluster, layer, heads.n_all)});
     for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
-      const auto* keep = std::get_if<KeepBudget>(&plan.heads.at(layer, kv_head).keep);
+      const HeadPolicy& policy = plan.heads.at(layer, kv_head);
+      if (policy.rest != Rest::kNothing) ++layers_.back().n_with_rest;
+      const auto* keep = std::get_if<KeepBudget>(&policy.keep);
       if (keep == nullptr) continue;
       if (const auto* last = std::get_if<ObserveLast>(&keep->observe)) {
         layers_.back().n_last_queries += last->n_queries;
@@ -115,6 +124,7 @@ StageCost::StageCost(const Plan& plan, const Stage& stage, const ModelSpec& spec
     const auto first = std::find_if(layers_.begin(), layers_.end(), [&](const Layer& layer) {
       return alike(layer.heads, layers_[i].heads) &&
              layer.home_s_per_flop == layers_[i].home_s_per_flop &&
+             layer.n_with_rest == layers_[i].n_with_rest &&
              layer.n_observe_all == layers_[i].n_observe_all;
     });
     if (first == layers_.begin() + static_cast<std::ptrdiff_t>(i)) continue;
@@ -170,6 +180,24 @@ HistoryCost StageCost::history(const Layer& at, Extent tokens) const {
       .queries_travel_bytes = query_bytes};
 }
 
+// Sums of what leaves windows (partition/sum_hops.h): slabs add it up one after the other, each
+// when it has the sums of the one before; then each rank does it once more, beside its own queries.
+// Where homes make all sums nothing waits. Additions take what reading keys and values takes.
+double StageCost::leaving_s(const Layer& layer, Extent tokens) const {
+  const KeyWindow& window = layer.heads.window;
+  const std::int64_t n_gone = window.n_gone(tokens.end) - window.n_gone(tokens.begin);
+  if (layer.n_with_rest == 0 || n_gone == 0) return 0;
+  const double additions_s =
+      static_cast<double>(n_gone * layer.n_with_rest * kv_.token_bytes()) * read_s_per_byte_;
+  if (n_ranks_ == 1 || is_reproducible_) return additions_s;
+  const double sum_bytes = static_cast<double>(layer.n_with_rest * sums_of_head(spec_.head_dim)) *
+                           static_cast<double>(sizeof(double));
+  // Out of the home, between two slabs of different ranks, and home.
+  const auto n_hops = static_cast<double>(2 * n_ranks_);
+  return (1 + largest_share_) * additions_s +
+         n_hops * (sum_bytes / link_bytes_per_s_ + link_latency_s_);
+}
+
 ChunkCost StageCost::layer_cost(const Layer& layer, Extent tokens) const {
   ChunkCost cost;
   const LayerHeads& heads = layer.heads;
@@ -186,6 +214,7 @@ ChunkCost StageCost::layer_cost(const Layer& layer, Extent tokens) const {
                           static_cast<double>(heads.n_windowed * kv_.token_bytes());
       cost.streaming_s += 2 * (halo / link_bytes_per_s_ + link_latency_s_);
     }
+    cost.streaming_s += leaving_s(layer, tokens);
   }
   if (heads.n_all == 0) return cost;
   cost.choosing_s =

@@ -35,7 +35,7 @@ struct HistoryCost {
 
 struct ChunkCost {
   double linear_s = 0;     // products with weights, or reading these where a chunk is short
-  double streaming_s = 0;  // attention of windowed heads and their halo
+  double streaming_s = 0;  // attention of windowed heads and their halo, sums of what leaves them
   double chunk_s = 0;      // retrieval heads inside the chunk
   double history_s = 0;    // retrieval heads over earlier chunks
   double choosing_s = 0;   // queries that score keys, for heads that keep chosen tokens
@@ -64,12 +64,14 @@ class StageCost {
   struct Layer {
     LayerHeads heads;
     double home_s_per_flop = 0;       // of the slowest home: its part of the blocks over its speed
+    std::int64_t n_with_rest = 0;     // heads that sum up what leaves their windows
     std::int64_t n_observe_all = 0;   // heads whose keys every query scores
     std::int64_t n_last_queries = 0;  // of the others: queries that score keys, summed over heads
     std::int64_t n_alike = 1;  // of the first of those with the same figures: how many; else 0
   };
   ChunkCost layer_cost(const Layer& layer, Extent tokens) const;
   HistoryCost history(const Layer& layer, Extent tokens) const;
+  double leaving_s(const Layer& layer, Extent tokens) const;
   double ring_s(double bytes_on_all_links) const;
   double attention_flops(double keys, std::int64_t n_kv_heads) const;
   double score_flops(double keys, std::int64_t n_kv_heads) const;
@@ -78,6 +80,9 @@ class StageCost {
   KvFormat kv_;
   LayerId first_layer_;
   std::int64_t n_ranks_;
+  bool is_reproducible_;
+  double largest_share_ = 0;    // of a chunk's tokens
+  double read_s_per_byte_ = 0;  // of the slowest rank's memory
   // Of the slowest rank: its token share over its speed on matrices, and on attention.
   double share_s_per_flop_ = 0;
   double share_s_per_attention_flop_ = 0;

@@ -1,6 +1,7 @@
 #include "partition/memory_model.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/bound_tile.h"
 #include "base/device/gpu_memory.h"
@@ -95,6 +96,25 @@ PagesChosen page_choice_bytes(const HeadTable& heads, const ModelSpec& spec,
   return most;
 }
 
+// Of heads whose query heads choose apart, which of these see each token that stays, in pieces of
+// powers of two (worker/kv/seen_slots.h).
+std::int64_t seen_slot_bytes(const HeadTable& heads, const Workload& workload) {
+  std::int64_t bytes = 0;
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const HeadPolicy& policy = heads.at(layer, kv_head);
+      const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+      if (keep == nullptr || keep->n_choosers == 1) continue;
+      const Gathered gathered = gathered_blocks(policy, workload);
+      const auto n_slots = static_cast<std::uint64_t>(
+          std::max(gathered.most_blocks * workload.block_size, kFewestTableEntries));
+      bytes +=
+          gathered.n_times * static_cast<std::int64_t>(std::bit_ceil(n_slots)) * kTableEntryBytes;
+    }
+  }
+  return bytes;
+}
+
 // Descriptions of what leaves the windows of a layer's heads that keep a key for it: sums of keys
 // and values of each sequence, positions of a chunk's queries, blocks of what leaves in it.
 std::int64_t leaving_bytes(const HeadTable& heads, const ModelSpec& spec,
@@ -116,13 +136,45 @@ std::int64_t open_bytes_of_head(const KvFormat& kv, const Workload& workload) {
   return (1 + workload.n_sequences * of_fork) * kv.open_block_bytes();
 }
 
-// Of heads that merge tokens (worker/kv/merge_state.h): each sequence's newest tokens as they were
-// projected, twice as many as a window needs, of all heads of a layer, on every rank of its ring.
+// Where heads merge tokens: one of them as it was projected, of all heads of a layer.
+std::int64_t raw_row_bytes(const ModelSpec& spec) {
+  return spec.n_kv_heads * (2 * spec.head_dim + 1) * kFloatBytes;
+}
+// The newest ones of a sequence (worker/kv/merge_state.h), twice as many as a window needs.
+std::int64_t raw_tokens_bytes(const ModelSpec& spec) {
+  return 2 * (spec.token_merging->window - 1) * raw_row_bytes(spec);
+}
+
+// Of all sequences, on every rank of a ring.
 std::int64_t merge_state_bytes(const ModelSpec& spec, const Workload& workload, Extent layers) {
   if (!spec.token_merging) return 0;
-  const std::int64_t row_bytes = spec.n_kv_heads * (2 * spec.head_dim + 1) * kFloatBytes;
-  return (workload.n_sequences + 1) * layers.size() * 2 * (spec.token_merging->window - 1) *
-         row_bytes;
+  return (workload.n_sequences + 1) * layers.size() * raw_tokens_bytes(spec);
+}
+
+// What a GPU takes where heads merge tokens, beside these.
+struct TokensMerged {
+  std::int64_t pieces = 0;   // what pieces of powers of two have more; those that others replace
+  std::int64_t scratch = 0;  // a chunk's keys and values as they were projected
+  // Of tokens that stay in a chunk, on a ring of what goes to their homes; of the newest ones of
+  // sequences that answer, and of those that were there before.
+  std::int64_t description = 0;
+};
+TokensMerged merging_bytes(const ModelSpec& spec, const Workload& workload) {
+  if (!spec.token_merging) return {};
+  constexpr std::int64_t kRowNumberBytes = 4;
+  constexpr std::int64_t kCopiesOfRow = 2 * 3;  // keys, values and weights
+  const std::int64_t n_rows = std::max(workload.chunk_len, workload.decode_rows());
+  const std::int64_t n_entries =
+      std::max(ceil_div(raw_tokens_bytes(spec), kTableEntryBytes), kFewestTableEntries);
+  const std::int64_t piece =
+      static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n_entries))) *
+      kTableEntryBytes;
+  const std::int64_t n_sequences = workload.n_sequences + 1;
+  return {.pieces = n_sequences * (spec.n_layers * (piece - raw_tokens_bytes(spec)) + piece),
+          .scratch = 2 * n_rows * spec.n_kv_heads * spec.head_dim * kFloatBytes,
+          .description = spec.n_kv_heads *
+                         std::max(workload.chunk_len * (kRowNumberBytes + 2 * kCopyRowsBytes),
+                                  workload.decode_rows() * kCopiesOfRow * kCopyRowsBytes)};
 }
 
 void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec,
@@ -242,6 +294,7 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
              std::min(n_tokens, kFfnTileRows) * (spec.d_ff + kMostFilledUp) * kFloatBytes;
   }
   bytes += merge_state_bytes(spec, workload, stage.layers);
+  if (spec.token_merging) bytes += n_tokens * spec.n_kv_heads * kFloatBytes;  // their weights
   if (stage.layers.end == spec.n_layers) {
     bytes += workload.decode_rows() * spec.vocab_size * kFloatBytes;  // logits
   }
@@ -280,20 +333,23 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const He
   // Memory that grows takes more than it must, and stays.
   const KeyScoring scoring = key_scoring_bytes(heads, spec, workload);
   const PagesChosen pages = page_choice_bytes(heads, spec, workload);
+  const TokensMerged merged = merging_bytes(spec, workload);
   const std::int64_t scratch =
-      std::max({prefill, decode + pages.states, scoring.scratch, pages.bounds}) / 4 * 5;
+      std::max({prefill, decode + pages.states, scoring.scratch, pages.bounds, merged.scratch}) /
+      4 * 5;
   const std::int64_t n_blocks =
       workload.document_blocks() + workload.n_sequences * workload.tail_blocks();
   const std::int64_t description = n_blocks * spec.n_kv_heads * kBlockRefBytes;
-  const std::int64_t largest = std::max(
-      {description + pages.description, scoring.description, leaving_bytes(heads, spec, workload)});
+  const std::int64_t largest = std::max({description + pages.description, scoring.description,
+                                         leaving_bytes(heads, spec, workload), merged.description});
   const std::int64_t stage = std::max(kUploadStageBytes, largest / 2 * 3);
   const std::int64_t step = std::min(kMostStepBytes, 2 * spec.n_layers * stage);
   // Tables of blocks are powers of two, and what they grew out of stays for others.
   const std::int64_t entries =
       4 * workload.document_blocks() +
       workload.n_sequences * std::max(kFewestTableEntries, 4 * workload.tail_blocks());
-  const std::int64_t tables = spec.n_layers * spec.n_kv_heads * entries * kTableEntryBytes;
+  const std::int64_t tables = spec.n_layers * spec.n_kv_heads * entries * kTableEntryBytes +
+                              seen_slot_bytes(heads, workload) + merged.pieces;
   return scratch + kNUploadStages * stage + step + tables + kProductWorkspaceBytes;
 }
 
@@ -302,6 +358,23 @@ std::int64_t working_bytes(const RankSpec& rank, const ModelSpec& spec, const He
   if (rank.device != Device::kCpu) return scratch_bytes(rank, spec, heads, workload);
   return choice_bytes(heads, spec, workload, stage.layers, stage.n_ranks);
 }
+
+namespace {
+
+// Of merged tokens on a ring, K and V as floats: those of the own rows, and those that come home.
+// As they were projected, the last ones of two own slabs and of all, behind those before them; in
+// answers a token of each row, the own heads' and all.
+std::int64_t merging_buffer_bytes(const ModelSpec& spec, const Workload& workload,
+                                  const StageSize& stage, std::int64_t n_tokens) {
+  if (!spec.token_merging) return 0;
+  const std::int64_t merged =
+      (n_tokens + workload.chunk_len) * stage.max_all_heads * 2 * spec.head_dim * kFloatBytes;
+  const std::int64_t n_tails = 2 + 2 * stage.n_ranks + 1;
+  return merged + (n_tails * (spec.token_merging->window - 1) + 2 * workload.decode_rows()) *
+                      raw_row_bytes(spec);
+}
+
+}  // namespace
 
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
                                const StageSize& stage, std::int64_t largest_share) {
@@ -313,12 +386,7 @@ std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
   const std::int64_t queries =
       n_tokens * stage.max_all_heads * spec.gqa_group() * (2 * spec.head_dim + 2) * kFloatBytes;
   // Two trains that visit and one of the own history; two cars of queries, each here and arriving.
-  // Of merged tokens, K and V as floats: those of the own rows, and twice those that come home.
-  const std::int64_t merged = spec.token_merging
-                                  ? (n_tokens + 2 * workload.chunk_len) * stage.max_all_heads * 2 *
-                                        spec.head_dim * kFloatBytes
-                                  : 0;
-  return 3 * keys + 2 * queries + merged;
+  return 3 * keys + 2 * queries + merging_buffer_bytes(spec, workload, stage, n_tokens);
 }
 
 std::vector<std::int64_t> retrieval_blocks(const Home& home, const Workload& workload) {

@@ -73,10 +73,6 @@ HeadTable heads_of(const WorkerConfig& config) {
                                    : dense_heads(spec);
   require_fits(heads, spec);
   if (config.place && config.place->comm->size() > 1) require_runnable(heads, RunsOn::kRing);
-  if (config.device.kind != Device::kCpu) {
-    if (const auto what = what_gpus_lack(heads))
-      throw Error(ErrorCode::kUnsupported, *what + " run on CPUs only so far: --device cpu");
-  }
   return heads;
 }
 

@@ -24,11 +24,11 @@ inline constexpr std::int64_t kRowsOfRange = 16;
 inline constexpr std::int64_t kKeysOfScoreTile = 64;
 inline constexpr std::int64_t kMostKeyScoreParts = 256;
 inline constexpr std::int64_t kKeyScoreSumBytes = 16;
-inline constexpr std::int64_t kKeyScoreTileBytes = 32;
+inline constexpr std::int64_t kKeyScoreTileBytes = 40;
 // What describes work to kernels, beside the above: of a block (KvBlockRef); of attention an item,
 // one of its tasks, an item that takes part in a task, and a tile that is cut into ranges; of
 // bounds of pages a page that gets keys, and the queries of one KV head; of compensation keys the
-// queries of one KV head.
+// queries of one KV head; of rows that are copied an item.
 inline constexpr std::int64_t kBlockRefBytes = 32;
 inline constexpr std::int64_t kAttentionItemBytes = 136;
 inline constexpr std::int64_t kAttentionTaskBytes = 40;
@@ -37,6 +37,7 @@ inline constexpr std::int64_t kAttentionSplitBytes = 24;
 inline constexpr std::int64_t kWidenedPageBytes = 48;
 inline constexpr std::int64_t kPageGroupBytes = 48;
 inline constexpr std::int64_t kCompensateItemBytes = 160;
+inline constexpr std::int64_t kCopyRowsBytes = 48;
 // Descriptions of work are uploaded through so many pieces of memory, of so many bytes at least.
 inline constexpr std::int64_t kNUploadStages = 4;
 inline constexpr std::int64_t kUploadStageBytes = std::int64_t{1} << 20;

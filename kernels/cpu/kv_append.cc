@@ -94,17 +94,28 @@ void append_part(const KvBlockShape& shape, const PartAppend& append) {
                        .is_k = append.is_k});
 }
 
+// Behind the last of the tokens from this one on whose rows follow each other.
+std::int64_t end_of_run(const KvAppendItem& item, std::int64_t token) {
+  if (item.rows.empty()) return item.n_tokens();
+  const auto end = std::adjacent_find(item.rows.begin() + token, item.rows.end(),
+                                      [](auto row, auto next) { return next != row + 1; });
+  return end == item.rows.end() ? item.n_tokens() : end - item.rows.begin() + 1;
+}
+
 void append_item(const KvBlockShape& shape, const KvAppendItem& item) {
-  for (std::int64_t token = 0; token < item.k.dim(0);) {
+  std::int64_t end = 0;  // of the run under way
+  for (std::int64_t token = 0; token < item.n_tokens();) {
+    if (token == end) end = end_of_run(item, token);
     const std::int64_t slot = item.first_slot + token;
     const std::int64_t within = slot % shape.block_size;
-    const Extent tokens{token, std::min(token + shape.block_size - within, item.k.dim(0))};
+    const std::int64_t n = std::min(shape.block_size - within, end - token);
+    const std::int64_t row = item.rows.empty() ? token : item.rows[static_cast<std::size_t>(token)];
     std::byte* block = item.blocks[static_cast<std::size_t>(slot / shape.block_size)];
-    if (within == 0 && tokens.size() < shape.block_size) std::memset(block, 0, shape.bytes());
-    append_part(shape, {item.k.slice(0, tokens), shape.k_type, block, within, true});
-    append_part(shape,
-                {item.v.slice(0, tokens), shape.v_type, block + shape.k_bytes(), within, false});
-    token = tokens.end;
+    if (within == 0 && n < shape.block_size) std::memset(block, 0, shape.bytes());
+    append_part(shape, {item.k.slice(0, {row, row + n}), shape.k_type, block, within, true});
+    append_part(shape, {item.v.slice(0, {row, row + n}), shape.v_type, block + shape.k_bytes(),
+                        within, false});
+    token += n;
   }
 }
 
@@ -112,7 +123,7 @@ void append_item(const KvBlockShape& shape, const KvAppendItem& item) {
 
 void kv_append(const KvAppendArgs& args) {
   std::int64_t most_tokens = 1;
-  for (const KvAppendItem& item : args.items) most_tokens = std::max(most_tokens, item.k.dim(0));
+  for (const KvAppendItem& item : args.items) most_tokens = std::max(most_tokens, item.n_tokens());
   parallel_rows(static_cast<std::int64_t>(args.items.size()), 2 * most_tokens * args.shape.head_dim,
                 [&](std::int64_t begin, std::int64_t end) {
                   for (std::int64_t i = begin; i < end; ++i) {

@@ -1,4 +1,6 @@
 // Uploads the work of attention (attention_schedule.h), queues its kernels and merges the ranges.
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
@@ -86,6 +88,10 @@ void check_alignment(const AttentionArgs& args) {
   }
 }
 
+bool tells_heads(std::span<const KvBlockRef> blocks) {
+  return std::ranges::any_of(blocks, [](const KvBlockRef& b) { return b.seen_by != nullptr; });
+}
+
 AttentionKernels kernels_for(const KvBlockShape& shape, const DeviceInfo& device) {
   return {.mma = has_mma_kernel(shape, device.shared_bytes),
           .wide_decode = has_wide_decode(shape, device.shared_bytes),
@@ -122,6 +128,7 @@ void attention_anywhere(Stream& stream, const AttentionArgs& args, AttentionKern
   work.positions = part<std::int64_t>(base, positions_at);
   work.blocks = part<KvBlockRef>(base, blocks_at);
   work.partials = reinterpret_cast<float*>(partials);
+  work.tells_heads = tells_heads(schedule.blocks);
   for (const AttentionPath path : kAttentionPaths) {
     const auto p = static_cast<std::size_t>(path);
     work.tasks = part<AttentionTask>(base, tasks_at[p]);
@@ -190,7 +197,8 @@ void attention(Stream& stream, const AttentionArgs& args) {
   for (const AttentionItem& item : args.items) {
     if (goes_by_table(args.shape, kernels, item)) {
       by_table.push_back(item);
-    } else if (has_hopper && item.q.dim(0) * item.q.dim(1) >= hopper_attention_rows()) {
+    } else if (has_hopper && item.q.dim(0) * item.q.dim(1) >= hopper_attention_rows() &&
+               !tells_heads(item.blocks)) {
       large.push_back(item);
     } else {
       others.push_back(item);

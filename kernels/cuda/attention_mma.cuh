@@ -23,11 +23,13 @@
 namespace longhaul::cuda {
 namespace {
 
-template <KvType kCacheType, int kDim, AttentionPath kPath>
+// kTells: knows slots that only some query heads see (AttentionWork::tells_heads).
+template <KvType kCacheType, int kDim, AttentionPath kPath, bool kTells = true>
 struct Config {
   static constexpr KvType kType = kCacheType;
   static constexpr int kHeadDim = kDim;
   static constexpr bool kCodes = holds_codes(kType);
+  static constexpr bool kTellsHeads = kTells;
   static constexpr bool kDecode = kPath != AttentionPath::kPrefill;
   static constexpr int kRows = rows_of_tile(kPath);
   static constexpr int kPartialRows = partial_rows(kPath);
@@ -35,6 +37,9 @@ struct Config {
   static constexpr int kKeyWarps = kDecode ? 4 : 1;
   static constexpr int kWarps = kRowWarps * kKeyWarps;
   static constexpr int kThreads = kWarps * kWarp;
+  // Thread blocks that a multiprocessor must have registers for; 0: as the compiler likes. It would
+  // spill some of decode's to fit a third.
+  static constexpr int kMinBlocks = kPath == AttentionPath::kDecode && kTells ? 2 : 0;
   static constexpr int kWarpKeys = kDecode ? values_of_step(kType) : kHeadDim > 128 ? 32 : 64;
   static constexpr int kKeys = kWarpKeys * kKeyWarps;  // of a tile
   // Tiles of codes are small, and decode has little to do for each.
@@ -59,8 +64,11 @@ struct Config {
   // For the merge at the end: o [key warps, 16, head_dim]; m, l, weights [key warps, 16]; weights
   // [16].
   static constexpr int kMergeWords = kDecode ? kKeyWarps * 16 * (kHeadDim + 3) + 16 : 0;
-  static constexpr int kWords =
+  // Behind both, for each row: which of the KV head's query heads it belongs to. A register for it
+  // would make int4's kernels spill.
+  static constexpr int kHeadsAt =
       kStages * kStageWords > kMergeWords ? kStages* kStageWords : kMergeWords;
+  static constexpr int kWords = kHeadsAt + kRows;
 
   static_assert(kHeadDim % values_of_step(kType) == 0);
   static_assert(kWarpKeys % values_of_step(kType) == 0);
@@ -70,7 +78,7 @@ struct Config {
 // grid.x is the task, or one of its ranges (without rows: nothing); Config::kThreads threads,
 // Config::kWords words of shared memory.
 template <typename C>
-__global__ void __launch_bounds__(C::kThreads) mma_kernel(AttentionWork work) {
+__global__ void __launch_bounds__(C::kThreads, C::kMinBlocks) mma_kernel(AttentionWork work) {
   auto* shared = reinterpret_cast<std::uint32_t*>(shared_memory());
   const AttentionTask task = this_task<C>(work);
   if (task.n_rows == 0) return;
@@ -80,7 +88,7 @@ __global__ void __launch_bounds__(C::kThreads) mma_kernel(AttentionWork work) {
   thread.g = static_cast<int>(threadIdx.x) % kWarp / 4;
   thread.t = static_cast<int>(threadIdx.x) % 4;
   thread.first_key = warp % C::kKeyWarps * C::kWarpKeys;
-  load_queries<C>(work, task, first_row, thread);
+  load_queries<C>(work, task, first_row, thread, C::kTellsHeads ? shared + C::kHeadsAt : nullptr);
 
   // The rows of the first item; those of others see no less.
   const RowPlace first = row_place(work, task, 0);
@@ -111,6 +119,9 @@ __global__ void __launch_bounds__(C::kThreads) mma_kernel(AttentionWork work) {
     float scores[C::kScoreGroups][4];
     compute_scores<C>(thread, stage, scores);
     finish_scores<C>(thread, stage, info, rows, scores);
+    if constexpr (C::kTellsHeads) {
+      if (work.tells_heads) hide_from_heads<C>(work, thread, info, shared + C::kHeadsAt, scores);
+    }
     apply_softmax<C>(thread, log2_scale, scores);
     if constexpr (C::kCodes) weigh_codes<C>(thread, stage, scores);
     add_values<C>(thread, stage, scores);
@@ -139,7 +150,11 @@ void launch_mma(Stream& stream, AttentionPath path, const AttentionWork& work) {
   using enum AttentionPath;
   switch (path) {
     case kDecode:
-      return launch_config<Config<kType, kHeadDim, kDecode>>(stream, "attention: decode", work);
+      // Others are decoded without the registers that this takes.
+      if (work.tells_heads)
+        return launch_config<Config<kType, kHeadDim, kDecode>>(stream, "attention: decode", work);
+      return launch_config<Config<kType, kHeadDim, kDecode, false>>(stream, "attention: decode",
+                                                                    work);
     case kWideDecode:
       if constexpr (is_wide_head_dim(kHeadDim)) {
         return launch_config<Config<kType, kHeadDim, kWideDecode>>(stream, "attention: wide decode",

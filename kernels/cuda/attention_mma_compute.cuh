@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention_mma_load.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/seen_by.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -60,9 +61,11 @@ struct Thread {
   float minimum[2];  // sum of weight x minimum of V, of this thread's columns
 };
 
+// Also writes which of the KV head's query heads each row belongs to, if `heads` [rows] is given.
 template <typename C>
 __device__ __forceinline__ void load_queries(const AttentionWork& work, const AttentionTask& task,
-                                             int first_row, Thread<C>& thread) {
+                                             int first_row, Thread<C>& thread,
+                                             std::uint32_t* heads = nullptr) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = first_row + thread.g + 8 * half;
@@ -72,6 +75,7 @@ __device__ __forceinline__ void load_queries(const AttentionWork& work, const At
     const AttentionItemRef& item = place.item;
     const float* q = item.q + place.token * item.q_token_stride + place.head * item.q_head_stride;
     thread.position[half] = work.positions[item.positions_at + place.token];
+    if (heads != nullptr && thread.t == 0) heads[row] = static_cast<std::uint32_t>(place.head);
     float sum = 0.0F;
 #pragma unroll
     for (int step = 0; step < C::kDimSteps; ++step) {
@@ -145,6 +149,33 @@ __device__ __forceinline__ void finish_scores(const Thread<C>& thread, const std
           score = minus_infinity();
         }
       }
+    }
+  }
+}
+
+// Hides the slots of the tile that not all heads see from the rows of those that do not.
+template <typename C>
+__device__ __forceinline__ void hide_from_heads(const AttentionWork& work, const Thread<C>& thread,
+                                                const TileInfo& info, const std::uint32_t* heads,
+                                                float (&scores)[C::kScoreGroups][4]) {
+  const KvBlockRef& block = work.blocks[info.block];
+  if (block.seen_by == nullptr) return;
+  const SeenBy* seen_by = block.seen_by + (info.first_position - block.first_position);
+  static_assert(2 * C::kScoreGroups <= 32);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const auto head = static_cast<std::int64_t>(
+        heads[static_cast<int>(threadIdx.x) / kWarp / C::kKeyWarps * 16 + thread.g + 8 * half]);
+    // Gathered one by one: loads that the compiler brings forward would take the registers of sums.
+    std::uint32_t hidden = 0;
+#pragma unroll(C::kDecode ? 2 * C::kScoreGroups : 1)
+    for (int i = 0; i < 2 * C::kScoreGroups; ++i) {
+      const int key = thread.first_key + key_of_score(C::kType, i / 2, 2 * thread.t + i % 2);
+      if (key < info.n_keys && !is_seen_by(seen_by, key, head)) hidden |= std::uint32_t{1} << i;
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * C::kScoreGroups; ++i) {
+      if ((hidden >> i & 1U) != 0) scores[i / 2][2 * half + i % 2] = minus_infinity();
     }
   }
 }

@@ -10,7 +10,7 @@ namespace {
 struct TileInfo {
   std::int64_t first_position;
   std::int32_t n_keys;  // 0: there is no tile any more
-  std::int32_t unused;
+  std::int32_t block;   // its number among the work's, where it is not in a table
 };
 static_assert(sizeof(TileInfo) == 16);
 
@@ -93,6 +93,7 @@ __device__ __forceinline__ void load_tile(const AttentionWork& work, const Rows&
     const std::int32_t left = walk.end - walk.slot;
     info.first_position = walk.first_position + walk.slot;
     info.n_keys = left < C::kKeys ? left : C::kKeys;
+    if constexpr (C::kTellsHeads) info.block = walk.next_block - 1;
     // Whole units of 16 slots: the block has them, and those without a token are zero.
     const int n_slots = (info.n_keys + 15) / 16 * 16;
     const auto* k = reinterpret_cast<const std::uint32_t*>(walk.data + work.k.at);

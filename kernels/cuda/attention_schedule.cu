@@ -79,7 +79,8 @@ struct Tile {
   std::int64_t n_units() const { return ceil_div(n_keys, kUnitKeys); }
 };
 
-// Whether queries at these positions see every key of the blocks.
+// Whether queries at these positions see every key of the blocks, but for those that their heads do
+// not see.
 bool sees_all(Blocks blocks, const Positions& queries, const AttentionItemRef& item) {
   return std::ranges::all_of(blocks, [&](const KvBlockRef& block) {
     const std::int64_t end = block.first_position + block.n_tokens;
@@ -143,7 +144,8 @@ bool may_share(const AttentionSchedule& schedule, const Piece& a, const Piece& b
   const AttentionItemRef& item_a = schedule.items[static_cast<std::size_t>(a.member.item)];
   const AttentionItemRef& item_b = schedule.items[static_cast<std::size_t>(b.member.item)];
   const auto equal = [](const KvBlockRef& x, const KvBlockRef& y) {
-    return x.data == y.data && x.first_position == y.first_position && x.n_tokens == y.n_tokens;
+    return x.data == y.data && x.first_position == y.first_position && x.n_tokens == y.n_tokens &&
+           x.seen_by == y.seen_by;
   };
   return a.sees_all && b.sees_all && a.n_rows == b.n_rows && item_a.sink == item_b.sink &&
          item_a.recent == item_b.recent && std::ranges::equal(a.blocks, b.blocks, equal);

@@ -3,6 +3,7 @@
 // lanes along 32 keys for the scores, along head_dim for the outputs.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/seen_by.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -33,6 +34,7 @@ __device__ __forceinline__ float range_value(const std::byte* block, std::int64_
 
 // One row's running state. q and o [head_dim] and weights [32] are its warp's shared memory.
 struct RowState {
+  std::int64_t head;  // of the item's
   const float* q;
   float q_sum;
   float* o;
@@ -63,8 +65,9 @@ __device__ void attend_32(const AttentionWork& work, const AttentionItemRef& ite
                           std::int64_t position) {
   const auto lane = static_cast<std::int64_t>(threadIdx.x % kWarp);
   const std::int64_t own = slot + lane;
-  const bool visible =
-      own < end && is_visible(block.first_position + own, position, item.sink, item.recent);
+  const bool visible = own < end &&
+                       is_visible(block.first_position + own, position, item.sink, item.recent) &&
+                       is_seen_by(block.seen_by, own, row.head);
   const float score = visible ? score_of(work, row, block.data, own) : minus_infinity();
   const float score_max = reduce_warp(score, Larger());
   const float m = score_max > row.m ? score_max : row.m;
@@ -141,7 +144,8 @@ __global__ void __launch_bounds__(kThreads) simt_kernel(AttentionWork work) {
     q_sum += q[d];
   }
   q_sum = reduce_warp(q_sum, Add());  // and all lanes have written q before it is read
-  RowState row = {.q = memory,
+  RowState row = {.head = place.head,
+                  .q = memory,
                   .q_sum = q_sum,
                   .o = memory + work.head_dim,
                   .weights = memory + 2 * work.head_dim,

@@ -104,6 +104,7 @@ struct AttentionWork {
   const KvBlockRef* blocks = nullptr;
   float* partials = nullptr;
   std::int64_t n_tasks = 0;
+  bool tells_heads = false;  // some of the blocks have slots that not all heads see
   std::int64_t block_size;
   std::int64_t head_dim;
   PartRef k;

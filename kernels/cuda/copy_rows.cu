@@ -1,6 +1,7 @@
 // copy_rows: items along y, the words of an item along x; neighbours copy neighbours.
 #include <algorithm>
 
+#include "base/device/gpu_memory.h"
 #include "base/error.h"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/operators.h"
@@ -12,6 +13,8 @@ constexpr int kThreads = 256;
 constexpr std::size_t kBytesPerBlock = 16U << 10U;  // of the largest item
 constexpr std::size_t kMostBlocks = 1024;           // then threads take several words
 constexpr std::size_t kMostItems = 65535;           // of a launch
+
+static_assert(sizeof(CopyRowsItem) == kCopyRowsBytes);
 
 struct alignas(16) Words {
   std::uint32_t words[4];

@@ -13,6 +13,7 @@
 #include "kernels/cuda/key_values.cuh"
 #include "kernels/cuda/parcel.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/seen_by.h"
 #include "kernels/cuda/softmax_state.cuh"
 #include "kernels/operators.h"
 
@@ -34,6 +35,7 @@ struct KeyTile {
   std::int64_t first_key;  // its number among all keys
   std::int32_t first_slot;
   std::int32_t n_keys;
+  const SeenBy* seen_by;  // of the first slot; null: all heads see all
 };
 static_assert(sizeof(KeyTile) == kKeyScoreTileBytes);
 
@@ -96,7 +98,8 @@ __device__ void score_tile(const Scoring& s, const KeyTile& tile, const RowsOf& 
   for (int i = 0; i < kRowsOfThread; ++i) {
     const std::int64_t row = begin + first_row + i;
     const bool sees = row < rows.n && key < tile.n_keys &&
-                      tile.first_position + key <= s.positions[rows[row] / s.gqa_group];
+                      tile.first_position + key <= s.positions[rows[row] / s.gqa_group] &&
+                      is_seen_by(tile.seen_by, key, rows[row] % s.gqa_group);
     if (!sees) sums[i] = minus_infinity();
   }
 }
@@ -219,7 +222,8 @@ std::vector<KeyTile> tiles_of(const KeyScoresArgs& args) {
     for (std::int64_t slot = 0; slot < block.n_tokens; slot += kKeys) {
       const std::int64_t n = std::min<std::int64_t>(kKeys, block.n_tokens - slot);
       tiles.push_back({block.data, block.first_position + slot, n_keys + slot,
-                       static_cast<std::int32_t>(slot), static_cast<std::int32_t>(n)});
+                       static_cast<std::int32_t>(slot), static_cast<std::int32_t>(n),
+                       block.seen_by == nullptr ? nullptr : block.seen_by + slot});
     }
     n_keys += block.n_tokens;
   }

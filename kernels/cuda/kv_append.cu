@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/kv_words.cuh"
+#include "kernels/cuda/parcel.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/softmax_state.cuh"
 #include "kernels/operators.h"
@@ -19,12 +21,13 @@ constexpr int kThreads = kSlots * kWarp;
 
 // Tokens that go to slots [first_slot, end_slot) of one block, which is new if they begin it.
 struct Task {
-  const float* k;  // of the token for first_slot
+  const float* k;  // of the token for first_slot, or of all rows, where those of tokens are listed
   const float* v;
   std::int64_t k_stride;
   std::int64_t v_stride;
   std::byte* block;
   const std::byte** entry;  // where its address goes, or null
+  std::int64_t rows_at;     // of the row of the token for first_slot; -1: rows are not listed
   std::int32_t first_slot;
   std::int32_t end_slot;
 };
@@ -47,38 +50,12 @@ __device__ void convert(const PartRef& part, const float* x, std::int64_t head_d
     }
     return;
   }
-  float smallest = x[0];
-  float largest = x[0];
-  bool finite = true;
-  for (std::int64_t d = lane; d < head_dim; d += kWarp) {
-    smallest = x[d] < smallest ? x[d] : smallest;
-    largest = x[d] > largest ? x[d] : largest;
-    finite = finite && x[d] - x[d] == 0.0F;
-  }
-  smallest = reduce_warp(smallest, Smaller());
-  largest = reduce_warp(largest, Larger());
-  finite = reduce_warp(finite ? 1 : 0, Smaller()) == 1;
-  // As kernels/kv_quantise.cc, to the bit: the minimum is rounded down and the scale up to f16.
-  const auto down = [](float value) -> std::uint16_t {
-    if (value >= 65504.0F) return 0x7bff;
-    if (value <= -65504.0F) return 0xfbff;
-    return f16_rounded_down(value);
-  };
-  constexpr std::uint16_t kNan = 0x7e00;
-  const auto most = static_cast<float>(most_code(part.type));
-  const std::uint16_t minimum_bits = finite ? down(smallest) : kNan;
-  const float minimum = float_of_f16(minimum_bits);
-  const std::uint16_t scale_bits =
-      finite ? static_cast<std::uint16_t>(down(-((largest - minimum) / most)) ^ 0x8000U) : kNan;
-  const float scale = float_of_f16(scale_bits);
-  for (std::int64_t d = lane; d < head_dim; d += kWarp) {
-    float code = finite && scale != 0.0F ? rintf((x[d] - minimum) / scale) : 0.0F;
-    code = code < 0.0F ? 0.0F : code > most ? most : code;
-    out[d] = static_cast<std::uint32_t>(code);
-  }
+  const CodeRange range = range_of(part.type, x, head_dim);
+  for (std::int64_t d = lane; d < head_dim; d += kWarp)
+    out[d] = static_cast<std::uint32_t>(code_of(part.type, x[d], range));
   if (lane != 0) return;
-  *reinterpret_cast<std::uint16_t*>(block + part.scales_at + 2 * slot) = scale_bits;
-  *reinterpret_cast<std::uint16_t*>(block + part.minima_at + 2 * slot) = minimum_bits;
+  *reinterpret_cast<std::uint16_t*>(block + part.scales_at + 2 * slot) = range.scale;
+  *reinterpret_cast<std::uint16_t*>(block + part.minima_at + 2 * slot) = range.minimum;
 }
 
 __device__ void clear_range(const PartRef& part, std::byte* block, std::int64_t slot) {
@@ -131,7 +108,7 @@ __device__ void write_v(const Shape& shape, const Task& task, std::int64_t group
 }
 
 // grid.x is the task, grid.y the group of slots. Shared: [2, 8, head_dim] words.
-__global__ void kv_append_kernel(Shape shape, const Task* tasks) {
+__global__ void kv_append_kernel(Shape shape, const Task* tasks, const std::int32_t* rows) {
   const Task task = tasks[blockIdx.x];
   const std::int64_t group = static_cast<std::int64_t>(blockIdx.y) * kSlots;
   const bool is_new = task.first_slot == 0;
@@ -143,9 +120,10 @@ __global__ void kv_append_kernel(Shape shape, const Task* tasks) {
   const std::int64_t slot = group + warp;
   if (slot >= task.first_slot && slot < task.end_slot) {
     const std::int64_t token = slot - task.first_slot;
-    convert(shape.k, task.k + token * task.k_stride, shape.head_dim, task.block, slot,
+    const std::int64_t row = task.rows_at < 0 ? token : rows[task.rows_at + token];
+    convert(shape.k, task.k + row * task.k_stride, shape.head_dim, task.block, slot,
             k_values + warp * shape.head_dim);
-    convert(shape.v, task.v + token * task.v_stride, shape.head_dim, task.block, slot,
+    convert(shape.v, task.v + row * task.v_stride, shape.head_dim, task.block, slot,
             v_values + warp * shape.head_dim);
   } else if (is_new && threadIdx.x % kWarp == 0) {
     clear_range(shape.k, task.block, slot);
@@ -156,18 +134,24 @@ __global__ void kv_append_kernel(Shape shape, const Task* tasks) {
   write_v(shape, task, group, v_values);
 }
 
-void add_tasks(const KvBlockShape& shape, const KvAppendItem& item, std::vector<Task>& tasks) {
-  for (std::int64_t token = 0; token < item.k.dim(0);) {
+void add_tasks(const KvBlockShape& shape, const KvAppendItem& item, std::vector<Task>& tasks,
+               std::vector<std::int32_t>& rows) {
+  const bool are_listed = !item.rows.empty();
+  const auto rows_at = static_cast<std::int64_t>(rows.size());
+  rows.insert(rows.end(), item.rows.begin(), item.rows.end());
+  for (std::int64_t token = 0; token < item.n_tokens();) {
     const std::int64_t slot = item.first_slot + token;
     const std::int64_t within = slot % shape.block_size;
-    const std::int64_t n = std::min(shape.block_size - within, item.k.dim(0) - token);
+    const std::int64_t n = std::min(shape.block_size - within, item.n_tokens() - token);
     const std::int64_t block = slot / shape.block_size;
-    tasks.push_back({.k = item.k.data() + token * item.k.stride(0),
-                     .v = item.v.data() + token * item.v.stride(0),
+    const std::int64_t first_row = are_listed ? 0 : token;
+    tasks.push_back({.k = item.k.data() + first_row * item.k.stride(0),
+                     .v = item.v.data() + first_row * item.v.stride(0),
                      .k_stride = item.k.stride(0),
                      .v_stride = item.v.stride(0),
                      .block = item.blocks[static_cast<std::size_t>(block)],
                      .entry = item.entries == nullptr ? nullptr : item.entries + block,
+                     .rows_at = are_listed ? rows_at + token : -1,
                      .first_slot = static_cast<std::int32_t>(within),
                      .end_slot = static_cast<std::int32_t>(within + n)});
     token += n;
@@ -178,10 +162,13 @@ void add_tasks(const KvBlockShape& shape, const KvAppendItem& item, std::vector<
 
 void kv_append(Stream& stream, const KvAppendArgs& args) {
   std::vector<Task> tasks;
-  for (const KvAppendItem& item : args.items) add_tasks(args.shape, item, tasks);
+  std::vector<std::int32_t> rows;
+  for (const KvAppendItem& item : args.items) add_tasks(args.shape, item, tasks, rows);
   if (tasks.empty()) return;
-  const auto* on_device =
-      reinterpret_cast<const Task*>(stream.upload(std::as_bytes(std::span(tasks))));
+  Parcel parcel;
+  const std::size_t tasks_at = parcel.add(tasks);
+  const std::size_t rows_at = parcel.add(rows);
+  const std::byte* base = stream.upload(parcel.bytes());
   const Shape shape = {.block_size = args.shape.block_size,
                        .head_dim = args.shape.head_dim,
                        .k = k_part(args.shape),
@@ -191,7 +178,7 @@ void kv_append(Stream& stream, const KvAppendArgs& args) {
           .y = args.shape.block_size / kSlots,
           .block = kThreads,
           .shared_bytes = static_cast<std::size_t>(2 * kSlots * args.shape.head_dim) * 4},
-         shape, on_device);
+         shape, part<Task>(base, tasks_at), part<std::int32_t>(base, rows_at));
 }
 
 }  // namespace longhaul::cuda

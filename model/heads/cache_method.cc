@@ -261,16 +261,4 @@ bool leaves_rest(const HeadTable& heads) {
   return any;
 }
 
-std::optional<std::string> what_gpus_lack(const HeadTable& heads) {
-  if (heads.merges_tokens()) return "heads that merge tokens (dmc)";
-  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
-    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
-      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
-      if (keep != nullptr && keep->n_choosers > 1)
-        return "query heads that choose tokens each by itself (group=each)";
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace longhaul

@@ -163,7 +163,4 @@ HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const Head
 // Whether heads leave a compensation key (Rest).
 bool leaves_rest(const HeadTable& heads);
 
-// What of these heads has no form for GPUs yet, in words for people; nullopt: nothing.
-std::optional<std::string> what_gpus_lack(const HeadTable& heads);
-
 }  // namespace longhaul

@@ -43,6 +43,8 @@ ModelSpec ring_spec(Random& random, const RingCase& c) {
   spec.qkv_bias = spec.attention_output_bias = spec.mlp_bias = random.chance(0.5);
   spec.qk_norm = random.chance(0.5);
   if (c.weights == DType::kI8) spec.d_ff = 3 * kInt8Group;
+  if (c.method && std::holds_alternative<DmcMethod>(*c.method))
+    spec.token_merging = TokenMerging{.window = 12, .init_val = 0};
   return spec;
 }
 
@@ -214,11 +216,16 @@ INSTANTIATE_TEST_SUITE_P(
         RingCase{
             "Int8Weights", {kGpu, kCpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kF32, DType::kI8},
         of_method("SnapKv", {kGpu, kCpu}, SnapKvMethod{{.capacity = 50, .window = 7, .kernel = 3}}),
+        of_method("SnapKvOfEachHead", {kGpu, kCpu, kGpu},
+                  SnapKvMethod{
+                      {.capacity = 30, .window = 7, .kernel = 3, .group = GroupScore::kEach}}),
         of_method("TovaAtEveryToken", {kGpu, kGpu},
                   TovaMethod{.capacity = 50, .after = KeepWhen::kAfterToken}),
         of_method("Quest", {kGpu, kCpu, kGpu}, QuestMethod{.budget = 48, .page = 8, .dense = 0}),
         of_method("Razor", {kGpu, kCpu, kGpu}, RazorMethod{.sink = 5, .window = 30}),
         of_method("RazorOnGpus", {kGpu, kGpu}, RazorMethod{.sink = 0, .window = 7}),
+        of_method("Dmc", {kGpu, kGpu}, DmcMethod{}),
+        of_method("DmcMixed", {kGpu, kCpu, kGpu}, DmcMethod{}),
         of_method("H2o", {kCpu, kGpu, kGpu}, H2oMethod{.capacity = 50, .recent = 13})),
     [](const auto& test) { return test.param.name; });
 

@@ -10,14 +10,15 @@
 
 namespace longhaul {
 
-void add_decisions(const TensorView<const float, 3>& k, const TokenMerging& merging,
-                   std::int64_t first_position, std::vector<std::uint8_t>& to) {
-  for (std::int64_t row = 0; row < k.dim(0); ++row) {
-    for (std::int64_t head = 0; head < k.dim(1); ++head) {
-      const float last = k[row][head][k.dim(2) - 1];
-      to.push_back(merges_into_slot(last, merging.init_val, first_position + row) ? 1 : 0);
-    }
+TensorView<const float, 2> MergeWeights::of(StreamRef stream, const TensorView<const float, 3>& q,
+                                            std::int64_t n_kv_heads, const TokenMerging& merging) {
+  if (memory_.data() == nullptr || memory_.dim(0) < q.dim(0)) {
+    memory_ = {};  // frees first
+    memory_ = DeviceTensor<float, 2>(stream, {q.dim(0), n_kv_heads});
   }
+  const TensorView<float, 2> weights(memory_.data(), {q.dim(0), n_kv_heads});
+  merge_weights(stream, {.init_val = merging.init_val, .q = q, .weights = weights});
+  return weights;
 }
 
 NewSlots::NewSlots(Extent tokens, std::span<const std::uint8_t> merges,
@@ -45,22 +46,33 @@ std::vector<std::int64_t> NewSlots::n_slots() const {
   return n;
 }
 
-NewSlots merge_next(const MergeNextArgs& args, MergeState& state) {
-  const std::int64_t n_needed = args.merging.window - 1;
-  std::vector<std::uint8_t> merges;
-  add_decisions(args.k, args.merging, args.tokens.begin, merges);
-  NewSlots slots(args.tokens, merges, state.n_slots, args.k.dim(1));
-  const std::int64_t n_before = state.last.n();
-  state.last.append({.k = args.k, .v = args.v, .weights = args.weights}, n_needed);
-  merge_tokens({.window = args.merging.window,
-                .init_val = args.merging.init_val,
-                .first_position = args.tokens.begin,
-                .before = state.last.rows(n_before),
-                .k = args.k,
-                .v = args.v,
-                .weights = args.weights});
-  state.last.keep_about(n_needed);
-  state.n_slots = slots.n_slots();
+std::vector<NewSlots> merge_next(StreamRef stream, const MergeNextArgs& args) {
+  const std::int64_t n_kv_heads = args.k.dim(1);
+  std::vector<std::uint8_t> merges(static_cast<std::size_t>(args.k.dim(0) * n_kv_heads));
+  merge_decisions(stream, {.init_val = args.merging.init_val,
+                           .k = args.k,
+                           .positions = args.positions,
+                           .merges = merges});
+  std::vector<NewSlots> slots;
+  std::vector<MergeTokensItem> items;
+  RawCopies copies;
+  for (const NextTokens& next : args.sequences) {
+    const auto of_next =
+        std::span(merges).subspan(static_cast<std::size_t>(next.rows.begin * n_kv_heads),
+                                  static_cast<std::size_t>(next.rows.size() * n_kv_heads));
+    slots.emplace_back(next.tokens, of_next, next.state->n_slots, n_kv_heads);
+    next.state->n_slots = slots.back().n_slots();
+    MergeTokensItem item{.first_position = next.tokens.begin,
+                         .k = args.k.slice(0, next.rows),
+                         .v = args.v.slice(0, next.rows),
+                         .weights = args.weights.slice(0, next.rows)};
+    item.before = next.state->last.append({.k = item.k, .v = item.v, .weights = item.weights},
+                                          args.merging.window - 1, copies);
+    items.push_back(item);
+  }
+  copies.run(stream);
+  merge_tokens(stream,
+               {.window = args.merging.window, .init_val = args.merging.init_val, .items = items});
   return slots;
 }
 
@@ -90,7 +102,8 @@ void store_slots(StreamRef stream, const CacheLayout& layout, std::span<const Sl
     appended.push_back({.k = item.k,
                         .v = item.v,
                         .blocks = std::span(blocks).last(1),
-                        .first_slot = place->first_slot.value});
+                        .first_slot = place->first_slot.value,
+                        .rows = item.rows});
   }
   kv_append(stream, {.shape = layout.shape(), .items = appended});
 }

@@ -14,6 +14,7 @@
 
 #include "base/device/device.h"
 #include "base/ids.h"
+#include "kernels/device_tensor.h"
 #include "model/model_spec.h"
 #include "worker/attention/attention_work.h"
 #include "worker/kv/cache_layout.h"
@@ -21,9 +22,18 @@
 
 namespace longhaul {
 
-// Which of these tokens merge, by their keys before RoPE: appended to `to`, row after row.
-void add_decisions(const TensorView<const float, 3>& k, const TokenMerging& merging,
-                   std::int64_t first_position, std::vector<std::uint8_t>& to);
+// How much rows weigh where they merge, in memory of the device that is used again and grows. Used
+// by one thread.
+class MergeWeights {
+ public:
+  // By their queries [rows, heads of n_kv_heads, head_dim] before RoPE: [rows, n_kv_heads], valid
+  // until the next call.
+  TensorView<const float, 2> of(StreamRef stream, const TensorView<const float, 3>& q,
+                                std::int64_t n_kv_heads, const TokenMerging& merging);
+
+ private:
+  DeviceTensor<float, 2> memory_;
+};
 
 // The slots of the new tokens of one sequence.
 class NewSlots {
@@ -58,16 +68,24 @@ class NewSlots {
   std::vector<std::int64_t> slots_;  // [n_kv_heads, tokens]
 };
 
-// Goes on with a sequence's next tokens, whose keys and values in `k` and `v` [tokens, n_kv_heads,
-// head_dim] are as they were projected and become what merging makes of them.
+// The next tokens of one sequence.
+struct NextTokens {
+  Extent rows;
+  Extent tokens;  // their positions
+  MergeState* state = nullptr;
+};
+// Goes on with the next tokens of some sequences, whose keys and values in `k` and `v` [rows,
+// n_kv_heads, head_dim] are as they were projected and become what merging makes of them. Gives the
+// slots of each; on a GPU it waits for its work to know them.
 struct MergeNextArgs {
   const TokenMerging& merging;
-  Extent tokens;
   TensorView<float, 3> k;
   TensorView<float, 3> v;
-  TensorView<const float, 2> weights;  // [tokens, n_kv_heads]
+  TensorView<const float, 2> weights;       // [rows, n_kv_heads]
+  std::span<const std::int64_t> positions;  // [rows]
+  std::span<const NextTokens> sequences;    // of all rows
 };
-NewSlots merge_next(const MergeNextArgs& args, MergeState& state);
+std::vector<NewSlots> merge_next(StreamRef stream, const MergeNextArgs& args);
 
 // Slots of one head that lie in one block, and what comes there.
 struct SlotRows {
@@ -75,8 +93,9 @@ struct SlotRows {
   KvHeadId kv_head;
   SequenceCache* cache = nullptr;
   Extent slots;
-  TensorView<const float, 2> k;  // [slots, head_dim]
+  TensorView<const float, 2> k;  // [any rows, head_dim]
   TensorView<const float, 2> v;
+  std::span<const std::int32_t> rows = {};  // [slots], of k and v; empty: all of them, in order
 };
 // Writes them, each head's in ascending order: what is there already from its first slot on is
 // forgotten. Throws kOutOfMemory; the caches can then only be dropped.

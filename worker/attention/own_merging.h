@@ -12,7 +12,7 @@
 
 namespace longhaul {
 
-// Used by one thread; compute and layout must outlive it. Host memory only.
+// Used by one thread; compute and layout must outlive it.
 class OwnMerging {
  public:
   OwnMerging(LayerCompute& compute, const CacheLayout& layout);
@@ -23,16 +23,16 @@ class OwnMerging {
   // Empties the queries' states and adds each one's own token. The buffers may be narrowed to the
   // queries' rows before.
   void read_own_tokens();
-  // Appends the batch's tokens to the caches; k and v are lost. Throws kOutOfMemory; the caches
-  // can then only be dropped.
+  // Appends the batch's tokens to the caches. Throws kOutOfMemory; the caches can then only be
+  // dropped.
   void append(LayerId layer, const Batch& batch);
   // One segment's queries of one KV head, against the slots before their own.
   void add(AttentionWork& work, const QueryRows& queries, KvHeadId kv_head,
            const BatchSegment& segment, LayerId layer);
 
  private:
-  void merge(LayerId layer, const BatchSegment& segment, std::span<const float> weights);
-  void gather_staying(const BatchSegment& segment, const NewSlots& slots, KvHeadId kv_head);
+  void merge(LayerId layer, const Batch& batch);
+  void add_staying(const BatchSegment& segment, const NewSlots& slots, KvHeadId kv_head);
 
   LayerCompute& compute_;
   const CacheLayout& layout_;
@@ -40,6 +40,8 @@ class OwnMerging {
   // Of the layer under way.
   TensorView<float, 3> k_;  // of all rows
   TensorView<float, 3> v_;
+  MergeWeights weights_;
+  std::vector<std::int32_t> staying_;  // rows of what stays in slots, by segment and head
   std::unordered_map<const SequenceCache*, NewSlots> slots_;
   SlotQueries slot_queries_;
 };

@@ -85,6 +85,14 @@ std::unique_ptr<DeviceTable> BlockPool::new_table() {
   return std::make_unique<DeviceTable>(tables_, stream_, shape_.block_size);
 }
 
+std::shared_ptr<const SeenSlots> BlockPool::new_seen_slots(std::vector<SeenBy> of_slots) {
+  return std::make_shared<const SeenSlots>(std::move(of_slots), tables_, stream_);
+}
+
+std::shared_ptr<PoolFloats> BlockPool::new_floats(std::int64_t n) {
+  return std::make_shared<PoolFloats>(n, tables_, stream_);
+}
+
 BlockPool::Slab& BlockPool::slab_of(BlockId id) const {
   return *slabs_[static_cast<std::size_t>(id.value / blocks_per_slab_)];
 }

@@ -21,6 +21,8 @@
 #include "kernels/kv_block.h"
 #include "kernels/kv_copy.h"
 #include "worker/kv/device_table.h"
+#include "worker/kv/pool_floats.h"
+#include "worker/kv/seen_slots.h"
 #include "worker/kv/table_memory.h"
 
 namespace longhaul {
@@ -61,7 +63,12 @@ class BlockPool {
 
   // For a cache's blocks in the GPU's memory; null on CPUs.
   std::unique_ptr<DeviceTable> new_table();
+  // Which query heads see each slot of a cache's first blocks. Throws kOutOfMemory.
+  std::shared_ptr<const SeenSlots> new_seen_slots(std::vector<SeenBy> of_slots);
+  // Memory of the device for what caches keep beside blocks. Throws kOutOfMemory.
+  std::shared_ptr<PoolFloats> new_floats(std::int64_t n);
   const TableMemory& tables() const { return tables_; }
+  StreamRef stream() const { return stream_; }
 
   // Where open blocks come from; null where tokens are written one by one.
   BlockPool* open() const { return open_.get(); }

@@ -24,6 +24,7 @@
 #include "kernels/kv_block.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/device_table.h"
+#include "worker/kv/seen_slots.h"
 
 namespace longhaul {
 
@@ -116,7 +117,8 @@ class HeadCache {
   std::int64_t n_free_slots() const;  // of the last block
   bool own_block(std::size_t index);
   void move_to_end();
-  void refer_to_blocks(std::int64_t n_kept, std::span<const SeenBy> seen_by);
+  std::shared_ptr<const SeenSlots> slots_seen_by(std::span<const SeenBy> seen_by);
+  void refer_to_blocks(std::int64_t n_kept);
   std::optional<std::vector<BlockId>> gather(std::span<const SlotIndex> slots);
 
   BlockPool* pool_;
@@ -128,9 +130,8 @@ class HeadCache {
   std::unique_ptr<DeviceTable> table_;  // of a GPU's cache
   // True positions of the first slots, since some were kept and others not; shared with forks.
   std::shared_ptr<const std::vector<TokenPos>> listed_;
-  // [the listed ones' blocks, block_size], where not all query heads see all slots; shared with
-  // forks.
-  std::shared_ptr<const std::vector<SeenBy>> seen_by_;
+  // Of the listed ones' blocks, where not all query heads see all slots; shared with forks.
+  std::shared_ptr<const SeenSlots> seen_by_;
   TokenPos first_unlisted_{0};  // what comes from here on has no place in the listed ones' blocks
 };
 

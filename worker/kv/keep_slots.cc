@@ -108,8 +108,12 @@ std::optional<std::vector<BlockId>> HeadCache::gather(std::span<const SlotIndex>
 std::vector<SeenBy> HeadCache::seen_by() const {
   std::vector<SeenBy> seen_by;
   for (const KvBlockRef& block : blocks_) {
-    for (std::int64_t i = 0; i < block.n_tokens; ++i)
-      seen_by.push_back(block.seen_by == nullptr ? kSeenByAll : block.seen_by[i]);
+    if (block.seen_by == nullptr) {
+      seen_by.insert(seen_by.end(), static_cast<std::size_t>(block.n_tokens), kSeenByAll);
+      continue;
+    }
+    const auto first = seen_by_->of_slots().begin() + (block.seen_by - seen_by_->there(0));
+    seen_by.insert(seen_by.end(), first, first + block.n_tokens);
   }
   return seen_by;
 }
@@ -123,6 +127,7 @@ bool HeadCache::keep(std::span<const SlotIndex> slots, std::span<const SeenBy> s
           "HeadCache: who sees each of the slots to keep is not said");
   const auto n_kept = static_cast<std::int64_t>(slots.size());
   if (n_kept == n_before && seen_by.empty()) return true;
+  std::shared_ptr<const SeenSlots> seen_slots = slots_seen_by(seen_by);
   std::optional<std::vector<BlockId>> ids = gather(slots);
   if (!ids) return false;
 
@@ -135,7 +140,8 @@ bool HeadCache::keep(std::span<const SlotIndex> slots, std::span<const SeenBy> s
 
   for (const BlockId id : ids_) pool_->release(id);
   ids_ = std::move(*ids);
-  refer_to_blocks(n_kept, seen_by);
+  seen_by_ = std::move(seen_slots);
+  refer_to_blocks(n_kept);
   return true;
 }
 
@@ -145,6 +151,7 @@ std::optional<std::vector<std::byte*>> HeadCache::hold(std::vector<TokenPos> pos
   require(ids_.empty() && next_position_ == TokenPos{0}, "HeadCache: the cache is not empty");
   const std::int64_t block_size = pool_->shape().block_size;
   const auto n_kept = static_cast<std::int64_t>(positions.size());
+  std::shared_ptr<const SeenSlots> seen_slots = slots_seen_by(seen_by);
   std::vector<BlockId> ids;
   for (std::int64_t begin = 0; begin < n_kept; begin += block_size) {
     const std::optional<BlockId> id = pool_->take(use_);
@@ -157,28 +164,33 @@ std::optional<std::vector<std::byte*>> HeadCache::hold(std::vector<TokenPos> pos
   ids_ = std::move(ids);
   listed_ = std::make_shared<const std::vector<TokenPos>>(std::move(positions));
   first_unlisted_ = next_position_ = next;
-  refer_to_blocks(n_kept, seen_by);
+  seen_by_ = std::move(seen_slots);
+  refer_to_blocks(n_kept);
   std::vector<std::byte*> data;
   for (const BlockId id : ids_) data.push_back(pool_->data(id));
   return data;
 }
 
-// The blocks are filled by so many listed tokens, which these query heads see, or all.
-void HeadCache::refer_to_blocks(std::int64_t n_kept, std::span<const SeenBy> seen_by) {
+// Of whole blocks, where these query heads see the tokens that fill them; null where all do.
+std::shared_ptr<const SeenSlots> HeadCache::slots_seen_by(std::span<const SeenBy> seen_by) {
+  if (seen_by.empty()) return nullptr;
+  const std::int64_t block_size = pool_->shape().block_size;
+  const std::int64_t n_blocks = ceil_div(static_cast<std::int64_t>(seen_by.size()), block_size);
+  std::vector<SeenBy> of_slots(seen_by.begin(), seen_by.end());
+  of_slots.resize(static_cast<std::size_t>(n_blocks * block_size), kSeenByAll);
+  return pool_->new_seen_slots(std::move(of_slots));
+}
+
+// The blocks are filled by so many listed tokens.
+void HeadCache::refer_to_blocks(std::int64_t n_kept) {
   blocks_.clear();
-  seen_by_ = nullptr;
-  if (!seen_by.empty()) {
-    std::vector<SeenBy> of_slots(seen_by.begin(), seen_by.end());
-    of_slots.resize(ids_.size() * static_cast<std::size_t>(pool_->shape().block_size), kSeenByAll);
-    seen_by_ = std::make_shared<const std::vector<SeenBy>>(std::move(of_slots));
-  }
   n_slots_ = n_kept;
   if (table_ != nullptr) table_->forget_form();
   const std::int64_t block_size = pool_->shape().block_size;
   for (std::int64_t begin = 0; begin < n_kept; begin += block_size) {
     blocks_.push_back({.data = pool_->data(ids_[static_cast<std::size_t>(begin / block_size)]),
                        .n_tokens = std::min(block_size, n_kept - begin),
-                       .seen_by = seen_by_ == nullptr ? nullptr : seen_by_->data() + begin});
+                       .seen_by = seen_by_ == nullptr ? nullptr : seen_by_->there(begin)});
   }
   move_to_end();
 }

@@ -8,7 +8,7 @@
 namespace longhaul {
 
 SequenceCache::SequenceCache(const CacheLayout& layout, BlockPool& pool)
-    : layout_(&layout), block_bytes_(pool.shape().bytes()) {
+    : layout_(&layout), pool_(&pool), block_bytes_(pool.shape().bytes()) {
   require(pool.shape() == layout.shape(), "SequenceCache: pool and layout differ in block shape");
   heads_.reserve(static_cast<std::size_t>(layout.layers().size() * layout.n_kv_heads()));
   for (const LayerId layer : layout.layer_ids()) {
@@ -22,7 +22,7 @@ SequenceCache::SequenceCache(const CacheLayout& layout, BlockPool& pool)
 }
 
 SequenceCache SequenceCache::fork() const {
-  SequenceCache child(*layout_, block_bytes_, Empty{});
+  SequenceCache child(*layout_, *pool_, Empty{});
   child.heads_.reserve(heads_.size());
   for (const HeadCache& head : heads_) child.heads_.push_back(head.fork());
   for (const HeadCache& head : open_) child.open_.push_back(head.fork());
@@ -123,7 +123,7 @@ GoneSums& SequenceCache::gone(LayerId layer, KvHeadId kv_head) {
 MergeState& SequenceCache::merge_state(LayerId layer) {
   merging_.resize(static_cast<std::size_t>(layout_->layers().size()));
   auto& state = merging_[static_cast<std::size_t>(layer.value - layout_->layers().begin)];
-  if (state == nullptr) state = std::make_shared<MergeState>();
+  if (state == nullptr) state = std::make_shared<MergeState>(MergeState{RawTokens(*pool_)});
   if (state.use_count() > 1) state = std::make_shared<MergeState>(*state);
   return *state;
 }

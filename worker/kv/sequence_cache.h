@@ -111,8 +111,8 @@ class SequenceCache {
 
  private:
   struct Empty {};
-  SequenceCache(const CacheLayout& layout, std::size_t block_bytes, Empty)
-      : layout_(&layout), block_bytes_(block_bytes) {}
+  SequenceCache(const CacheLayout& layout, BlockPool& pool, Empty)
+      : layout_(&layout), pool_(&pool), block_bytes_(pool.shape().bytes()) {}
   std::size_t index(LayerId layer, KvHeadId kv_head) const {
     return static_cast<std::size_t>(
         (layer.value - layout_->layers().begin) * layout_->n_kv_heads() + kv_head.value);
@@ -123,6 +123,7 @@ class SequenceCache {
     return {next.value / block_size * block_size};
   }
   const CacheLayout* layout_;
+  BlockPool* pool_;
   std::size_t block_bytes_;
   std::size_t open_block_bytes_ = 0;
   std::vector<HeadCache> heads_;  // [layers, n_kv_heads], published order

@@ -1,6 +1,8 @@
-// GPU memory for tables of blocks (kernels/block_table.h): pieces of powers of two, cut from slabs,
-// so that tables that grow take memory from the GPU, which waits for its work, seldom. Pieces that
-// come back are given out again; slabs stay.
+// GPU memory for tables of blocks (kernels/block_table.h), for lists of who sees which slots
+// (worker/kv/seen_slots.h), whose entries are as large, and for floats beside them
+// (worker/kv/pool_floats.h): pieces of powers of two, cut from slabs, so that what grows takes
+// memory from the GPU, which waits for its work, seldom. Pieces that come back are given out again;
+// slabs stay.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/copy_rows.h"
 #include "worker/layer_slice.h"
+#include "worker/ring/float_bytes.h"
 #include "worker/ring/head_runs.h"
 
 namespace longhaul {
@@ -24,9 +26,9 @@ void MergingDecode::append(LayerId layer, std::span<const DecodeRow> rows,
   gather(layer, own);
   merge(layer, rows);
   for (const QueryRows& run : own) {
-    zero_last_elements(run.q);
+    zero_last_elements(compute_.stream(), run.q);
     compute_.rotate(run.q);
-    zero_last_elements(run.q);
+    zero_last_elements(compute_.stream(), run.q);
   }
   store(layer, rows);
 }
@@ -40,14 +42,17 @@ std::vector<KvHeadId> MergingDecode::made_by(LayerId layer, RingPos position) co
   return heads;
 }
 
-// Of the heads that this rank makes, one after the other: [n_rows, k and v and the weight].
-std::vector<float> MergingDecode::project(LayerId layer, std::span<const QueryRows> own) {
+// Of the heads that this rank makes, one after the other.
+std::span<const std::byte> MergingDecode::project(LayerId layer, std::span<const QueryRows> own) {
   const StepBuffers& b = compute_.buffers();
-  const std::int64_t head_dim = compute_.spec().head_dim;
-  std::vector<float> values;
-  for (const Extent& kv_heads : head_runs(made_by(layer, stage_.position()))) {
-    const TensorView<float, 3> k(b.k.data(), {n_rows(), kv_heads.size(), head_dim});
-    const TensorView<float, 3> v(b.v.data(), {n_rows(), kv_heads.size(), head_dim});
+  const RawLayout of_head{.n_kv_heads = 1, .head_dim = compute_.spec().head_dim};
+  const std::vector<KvHeadId> made = made_by(layer, stage_.position());
+  const std::size_t n_bytes =
+      made.size() * static_cast<std::size_t>(n_rows() * of_head.row_size()) * sizeof(float);
+  auto* to = reinterpret_cast<float*>(mine_.reserve(compute_.stream(), n_bytes));
+  for (const Extent& kv_heads : head_runs(made)) {
+    const TensorView<float, 3> k(b.k.data(), {n_rows(), kv_heads.size(), of_head.head_dim});
+    const TensorView<float, 3> v(b.v.data(), {n_rows(), kv_heads.size(), of_head.head_dim});
     compute_.project_keys_values(
         heads_of(compute_.weights().layer(layer), compute_.spec(), kv_heads), k, v,
         LayerCompute::Rope::kLater);
@@ -55,72 +60,84 @@ std::vector<float> MergingDecode::project(LayerId layer, std::span<const QueryRo
       const auto run = std::ranges::find_if(
           own, [&](const QueryRows& r) { return r.kv_heads.contains(head.value); });
       require(run != own.end(), "MergingDecode: queries of a head are missing");
-      const std::vector<float> weights =
-          merge_weights(run->q.slice(1, run->heads_of(head)), 1, merging_.init_val);
-      for (std::int64_t row = 0; row < n_rows(); ++row) {
-        for (const TensorView<float, 3>& x : {k, v}) {
-          const float* from = x[row][head.value - kv_heads.begin].data();
-          values.insert(values.end(), from, from + head_dim);
-        }
-        values.push_back(weights[static_cast<std::size_t>(row)]);
-      }
+      const Extent one{head.value - kv_heads.begin, head.value - kv_heads.begin + 1};
+      RawCopies copies;
+      copies.add(of_head,
+                 {.k = k.slice(1, one),
+                  .v = v.slice(1, one),
+                  .weights = weights_.of(compute_.stream(), run->q.slice(1, run->heads_of(head)), 1,
+                                         merging_)},
+                 to);
+      copies.run(compute_.stream());
+      to += n_rows() * of_head.row_size();
     }
   }
-  return values;
+  return {mine_.data(), n_bytes};
 }
 
-// All heads' rows, on every rank.
+// All heads' rows, on every rank: in the step's buffers, and what they weigh.
 void MergingDecode::gather(LayerId layer, std::span<const QueryRows> own) {
-  const std::int64_t head_size = 2 * compute_.spec().head_dim + 1;
+  const StepBuffers& b = compute_.buffers();
+  const std::int64_t head_dim = compute_.spec().head_dim;
+  const std::int64_t n_kv_heads = layout_.n_kv_heads();
+  const RawLayout of_head{.n_kv_heads = 1, .head_dim = head_dim};
+  const auto size_of_head = static_cast<std::size_t>(n_rows() * of_head.row_size());
   std::vector<std::size_t> sizes;
   std::vector<KvHeadId> heads;  // as they come
   for (std::int64_t p = 0; p < stage_.n_ranks(); ++p) {
     const std::vector<KvHeadId> made = made_by(layer, {p});
     heads.insert(heads.end(), made.begin(), made.end());
-    sizes.push_back(made.size() * static_cast<std::size_t>(n_rows() * head_size) * sizeof(float));
+    sizes.push_back(made.size() * size_of_head * sizeof(float));
   }
-  const std::vector<float> mine = project(layer, own);
-  std::vector<float> all(heads.size() * static_cast<std::size_t>(n_rows() * head_size));
+  const std::span<const std::byte> mine = project(layer, own);
+  const std::size_t n_bytes = heads.size() * size_of_head * sizeof(float);
+  std::byte* all = all_.reserve(compute_.stream(), n_bytes);
   {
     const PhaseTimer timer(compute_.times(), Phase::kRingWait);
     const RingContext::WaitMark mark(context_.board);
-    context_.comm.all_gather(std::as_bytes(std::span(mine)), sizes,
-                             std::as_writable_bytes(std::span(all)));
+    context_.comm.all_gather(mine, sizes, {all, n_bytes});
   }
-  raw_.assign(static_cast<std::size_t>(n_rows()),
-              {.n_kv_heads = layout_.n_kv_heads(), .head_dim = compute_.spec().head_dim});
-  const float* from = all.data();
-  for (RawTokens& row : raw_) row.values.resize(static_cast<std::size_t>(row.row_size()));
+  auto* weights = reinterpret_cast<float*>(weights_of_all_.reserve(
+      compute_.stream(), static_cast<std::size_t>(n_rows() * n_kv_heads) * sizeof(float)));
+  std::vector<CopyRowsItem> copies;
+  const auto copy = [&](const float* from, float* to, std::int64_t to_stride, std::int64_t n) {
+    copies.push_back({.to = as_bytes(to),
+                      .to_stride = static_cast<std::size_t>(to_stride) * sizeof(float),
+                      .from = as_bytes(from),
+                      .from_stride = static_cast<std::size_t>(of_head.row_size()) * sizeof(float),
+                      .row_bytes = static_cast<std::size_t>(n) * sizeof(float),
+                      .n_rows = n_rows()});
+  };
+  const auto* from = reinterpret_cast<const float*>(all);
   for (const KvHeadId head : heads) {
-    for (RawTokens& row : raw_) {
-      std::copy_n(from, head_size, row.values.begin() + head.value * head_size);
-      from += head_size;
-    }
+    copy(from, b.k.data() + head.value * head_dim, b.k.stride(0), head_dim);
+    copy(from + head_dim, b.v.data() + head.value * head_dim, b.v.stride(0), head_dim);
+    copy(from + 2 * head_dim, weights + head.value, n_kv_heads, 1);
+    from += size_of_head;
   }
+  copy_rows(compute_.stream(), copies);
 }
 
 // What queries see of the new tokens, after RoPE, into the step's buffers; and all states go on.
 void MergingDecode::merge(LayerId layer, std::span<const DecodeRow> rows) {
   const StepBuffers& b = compute_.buffers();
-  slots_.clear();
+  std::vector<NextTokens> sequences;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Extent row{static_cast<std::int64_t>(i), static_cast<std::int64_t>(i) + 1};
-    const TensorView<float, 3> k = b.k.slice(0, row);
-    const TensorView<float, 3> v = b.v.slice(0, row);
-    const RawRows raw = raw_[i].rows();
-    for (const KvHeadId head : layout_.kv_head_ids()) {
-      std::copy_n(raw.k[0][head.value].data(), k.dim(2), k[0][head.value].data());
-      std::copy_n(raw.v[0][head.value].data(), v.dim(2), v[0][head.value].data());
-    }
-    slots_.push_back(merge_next({.merging = merging_,
-                                 .tokens = rows[i].positions(),
-                                 .k = k,
-                                 .v = v,
-                                 .weights = raw.weights},
-                                rows[i].cache->merge_state(layer)));
+    const auto row = static_cast<std::int64_t>(i);
+    sequences.push_back({.rows = {row, row + 1},
+                         .tokens = rows[i].positions(),
+                         .state = &rows[i].cache->merge_state(layer)});
   }
+  slots_ = merge_next(compute_.stream(),
+                      {.merging = merging_,
+                       .k = b.k,
+                       .v = b.v,
+                       .weights = {reinterpret_cast<const float*>(weights_of_all_.data()),
+                                   {n_rows(), layout_.n_kv_heads()}},
+                       .positions = b.positions,
+                       .sequences = sequences});
   compute_.rotate(b.k);
-  zero_last_elements(b.k);
+  zero_last_elements(compute_.stream(), b.k);
 }
 
 void MergingDecode::store(LayerId layer, std::span<const DecodeRow> rows) {

@@ -9,12 +9,13 @@
 #include "worker/attention/merging.h"
 #include "worker/forward.h"
 #include "worker/layer_compute.h"
+#include "worker/ring/byte_buffer.h"
 #include "worker/ring/ring_context.h"
 #include "worker/ring/ring_stage.h"
 
 namespace longhaul {
 
-// Used by one thread; what it is given must outlive it. Host memory only.
+// Used by one thread; what it is given must outlive it.
 class MergingDecode {
  public:
   MergingDecode(LayerCompute& compute, const CacheLayout& layout, const RingStage& stage,
@@ -29,7 +30,7 @@ class MergingDecode {
 
  private:
   std::vector<KvHeadId> made_by(LayerId layer, RingPos position) const;
-  std::vector<float> project(LayerId layer, std::span<const QueryRows> own);
+  std::span<const std::byte> project(LayerId layer, std::span<const QueryRows> own);
   void gather(LayerId layer, std::span<const QueryRows> own);
   void merge(LayerId layer, std::span<const DecodeRow> rows);
   void store(LayerId layer, std::span<const DecodeRow> rows);
@@ -41,7 +42,10 @@ class MergingDecode {
   RingContext& context_;
   const TokenMerging merging_;
   // Of the layer under way.
-  std::vector<RawTokens> raw_;   // of each row
+  MergeWeights weights_;
+  ByteBuffer mine_;              // of the heads made here: [heads, rows, k and v and the weight]
+  ByteBuffer all_;               // of those of all ranks, as they come
+  ByteBuffer weights_of_all_;    // [rows, n_kv_heads]
   std::vector<NewSlots> slots_;  // of each row
   SlotQueries slot_queries_;
 };

@@ -1,12 +1,15 @@
 #include "worker/ring/ring_merging.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
-#include <span>
 
+#include "base/device/device_memory.h"
 #include "base/error.h"
+#include "kernels/copy_rows.h"
 #include "kernels/own_keys.h"
+#include "worker/ring/float_bytes.h"
 
 namespace longhaul {
 
@@ -30,12 +33,12 @@ void RingMerging::run(const PrefillLayer& layer, OwnQueries& queries) {
     const StepBuffers& b = compute_.buffers();
     const PhaseTimer timer(compute_.times(), Phase::kAttend);
     const auto head_dim = static_cast<double>(compute_.spec().head_dim);
-    add_own_keys({.shape = layout_.shape(),
-                  .sm_scale = static_cast<float>(1.0 / std::sqrt(head_dim)),
-                  .q = b.q,
-                  .k = b.k,
-                  .v = b.v,
-                  .state = b.state});
+    add_own_keys(compute_.stream(), {.shape = layout_.shape(),
+                                     .sm_scale = static_cast<float>(1.0 / std::sqrt(head_dim)),
+                                     .q = b.q,
+                                     .k = b.k,
+                                     .v = b.v,
+                                     .state = b.state});
   }
   exchange();
   store(layer);
@@ -45,14 +48,14 @@ void RingMerging::run(const PrefillLayer& layer, OwnQueries& queries) {
 // Keys, values and queries of the own rows, before RoPE.
 void RingMerging::project(const PrefillLayer& layer) {
   const StepBuffers& b = compute_.buffers();
-  weights_.clear();
+  weights_ = {};
   if (b.hidden.dim(0) == 0) return;
   const auto begin = Clock::now();
   const LayerWeights& weights = compute_.weights().layer(layer.number);
   compute_.norm_for_attention(weights);
   compute_.project_keys_values(weights, b.k, b.v, LayerCompute::Rope::kLater);
   compute_.project_queries(weights, b.q, LayerCompute::Rope::kLater);
-  weights_ = merge_weights(b.q, layout_.n_kv_heads(), merging_.init_val);
+  weights_ = merge_weights_.of(compute_.stream(), b.q, layout_.n_kv_heads(), merging_);
   context_.add_span(TraceLane::kCompute, "keys, values and queries", begin);
 }
 
@@ -64,27 +67,46 @@ std::size_t RingMerging::bytes_of_slab(Extent slab) const {
          static_cast<std::size_t>(slab.size() * layout_.n_kv_heads());
 }
 
-std::vector<std::byte> RingMerging::tails_and_decisions(const PrefillLayer& layer) const {
+std::vector<std::byte> RingMerging::tails_and_decisions(const PrefillLayer& layer) {
   const StepBuffers& b = compute_.buffers();
-  const std::int64_t n_kv_heads = layout_.n_kv_heads();
-  std::vector<std::byte> bytes;
+  const std::vector<Extent>& slabs = layer.chunk.made[stage_.position()];
+  const RawLayout layout{layout_.n_kv_heads(), layout_.shape().head_dim};
+  const auto n_tail = [&](const Extent& slab) {
+    return std::min(slab.size(), merging_.window - 1);
+  };
+  std::int64_t n_tails = 0;
+  for (const Extent& slab : slabs) n_tails += n_tail(slab);
+  std::vector<float> tails(static_cast<std::size_t>(n_tails * layout.row_size()));
+  auto* to =
+      reinterpret_cast<float*>(own_tails_.reserve(compute_.stream(), tails.size() * sizeof(float)));
+  RawCopies copies;
   std::int64_t first = 0;
-  for (const Extent& slab : layer.chunk.made[stage_.position()]) {
-    const Extent rows{first, first + slab.size()};
-    const TensorView<const float, 3> k = b.k.slice(0, rows);
-    RawTokens tail;
-    tail.append({.k = k,
-                 .v = b.v.slice(0, rows),
-                 .weights = {weights_.data() + rows.begin * n_kv_heads, {rows.size(), n_kv_heads}}},
-                merging_.window - 1);
-    std::vector<std::uint8_t> merges;
-    add_decisions(k, merging_, slab.begin, merges);
-    const auto add = [&](std::span<const std::byte> part) {
-      bytes.insert(bytes.end(), part.begin(), part.end());
-    };
-    add(std::as_bytes(std::span(tail.values)));
-    add(std::as_bytes(std::span(merges)));
+  for (const Extent& slab : slabs) {
+    const Extent rows{first + slab.size() - n_tail(slab), first + slab.size()};
+    copies.add(
+        layout,
+        {.k = b.k.slice(0, rows), .v = b.v.slice(0, rows), .weights = weights_.slice(0, rows)}, to);
+    to += n_tail(slab) * layout.row_size();
     first = rows.end;
+  }
+  copies.run(compute_.stream());
+  copy_to_host(compute_.stream(), std::as_writable_bytes(std::span(tails)), own_tails_.data());
+  std::vector<std::uint8_t> merges(static_cast<std::size_t>(first * layout.n_kv_heads));
+  merge_decisions(
+      compute_.stream(),
+      {.init_val = merging_.init_val, .k = b.k, .positions = b.positions, .merges = merges});
+  std::vector<std::byte> bytes;
+  const auto add = [&](std::span<const std::byte> all, std::int64_t n, std::size_t& from) {
+    const auto part = all.subspan(from, static_cast<std::size_t>(n));
+    bytes.insert(bytes.end(), part.begin(), part.end());
+    from += part.size();
+  };
+  std::size_t next_tail = 0;
+  std::size_t next_decision = 0;
+  for (const Extent& slab : slabs) {
+    add(std::as_bytes(std::span(tails)),
+        n_tail(slab) * layout.row_size() * static_cast<std::int64_t>(sizeof(float)), next_tail);
+    add(std::as_bytes(std::span(merges)), slab.size() * layout.n_kv_heads, next_decision);
   }
   return bytes;
 }
@@ -107,28 +129,52 @@ void RingMerging::share(const PrefillLayer& layer) {
     const RingContext::WaitMark mark(context_.board);
     context_.comm.all_gather(tails_and_decisions(layer), sizes, all);
   }
-  MergeState& state = layer.cache.merge_state(layer.number);
-  RawTokens& last = state.last;
-  last.n_kv_heads = layout_.n_kv_heads();
-  last.head_dim = layout_.shape().head_dim;
+  std::vector<float> tails;  // of all slabs in order
   std::vector<std::uint8_t> merges;
-  before_.clear();
   for (const Slab& slab : chunk.slabs) {
     if (slab.tokens.empty()) continue;
-    if (slab.owner == stage_.position()) before_.push_back(last);
     const std::byte* from = all.data() + next[slab.owner];
     next[slab.owner] += bytes_of_slab(slab.tokens);
     const auto n_decisions = static_cast<std::size_t>(slab.tokens.size() * layout_.n_kv_heads());
     const std::size_t n_tail_bytes = bytes_of_slab(slab.tokens) - n_decisions;
-    const std::size_t n_last = last.values.size();
-    last.values.resize(n_last + n_tail_bytes / sizeof(float));
-    if (n_tail_bytes > 0) std::memcpy(last.values.data() + n_last, from, n_tail_bytes);
-    last.keep_last(merging_.window - 1);
+    const std::size_t n_before = tails.size();
+    tails.resize(n_before + n_tail_bytes / sizeof(float));
+    if (n_tail_bytes > 0) std::memcpy(tails.data() + n_before, from, n_tail_bytes);
     const auto* decisions = reinterpret_cast<const std::uint8_t*>(from + n_tail_bytes);
     merges.insert(merges.end(), decisions, decisions + n_decisions);
   }
+  MergeState& state = layer.cache.merge_state(layer.number);
   slots_.emplace(chunk.tokens, merges, state.n_slots, layout_.n_kv_heads());
   state.n_slots = slots_->n_slots();
+  go_on(layer, tails);
+}
+
+// Puts the tails of all slabs behind the tokens that were there before: the last ones before each
+// slab are then side by side.
+void RingMerging::go_on(const PrefillLayer& layer, std::span<const float> tails) {
+  const std::int64_t n_needed = merging_.window - 1;
+  const RawLayout layout{layout_.n_kv_heads(), layout_.shape().head_dim};
+  RawTokens& last = layer.cache.merge_state(layer.number).last;
+  const RawRows old = last_rows(last.rows(), n_needed);
+  const auto n_old = static_cast<std::size_t>(old.n() * layout.row_size());
+  auto* first = reinterpret_cast<float*>(
+      tails_.reserve(compute_.stream(), (n_old + tails.size()) * sizeof(float)));
+  RawCopies copies;
+  copies.add(layout, old, first);
+  copies.run(compute_.stream());
+  copy_from_host(compute_.stream(), reinterpret_cast<std::byte*>(first + n_old),
+                 std::as_bytes(tails));
+  before_.clear();
+  std::int64_t n = old.n();
+  for (const Slab& slab : layer.chunk.slabs) {
+    if (slab.tokens.empty()) continue;
+    if (slab.owner == stage_.position())
+      before_.push_back(last_rows(layout.rows(first, n), n_needed));
+    n += std::min(slab.tokens.size(), n_needed);
+  }
+  last.clear();
+  last.append(layout.rows(first, n), n_needed, copies);
+  copies.run(compute_.stream());
 }
 
 // The own rows become what queries see of them.
@@ -136,24 +182,23 @@ void RingMerging::merge(const PrefillLayer& layer) {
   const StepBuffers& b = compute_.buffers();
   if (b.hidden.dim(0) == 0) return;
   const PhaseTimer timer(compute_.times(), Phase::kProject);
-  const std::int64_t n_kv_heads = layout_.n_kv_heads();
+  std::vector<MergeTokensItem> items;
   std::int64_t first = 0;
-  std::size_t i = 0;
   for (const Extent& slab : layer.chunk.made[stage_.position()]) {
     const Extent rows{first, first + slab.size()};
-    merge_tokens({.window = merging_.window,
-                  .init_val = merging_.init_val,
-                  .first_position = slab.begin,
-                  .before = before_[i++].rows(),
-                  .k = b.k.slice(0, rows),
-                  .v = b.v.slice(0, rows),
-                  .weights = {weights_.data() + first * n_kv_heads, {rows.size(), n_kv_heads}}});
+    items.push_back({.first_position = slab.begin,
+                     .before = before_[items.size()],
+                     .k = b.k.slice(0, rows),
+                     .v = b.v.slice(0, rows),
+                     .weights = weights_.slice(0, rows)});
     first = rows.end;
   }
-  zero_last_elements(b.q);
+  merge_tokens(compute_.stream(),
+               {.window = merging_.window, .init_val = merging_.init_val, .items = items});
+  zero_last_elements(compute_.stream(), b.q);
   for (const TensorView<float, 3>& x : {b.q, b.k}) {
     compute_.rotate(x);
-    zero_last_elements(x);
+    zero_last_elements(compute_.stream(), x);
   }
 }
 
@@ -176,12 +221,29 @@ void RingMerging::for_each_staying(const PrefillLayer& layer, const Body& body) 
 void RingMerging::pack(const PrefillLayer& layer) {
   const PhaseTimer timer(compute_.times(), Phase::kAppend);
   const StepBuffers& b = compute_.buffers();
-  const std::int64_t head_dim = layout_.shape().head_dim;
+  const auto row_bytes = static_cast<std::size_t>(2 * layout_.shape().head_dim) * sizeof(float);
   const RingPos me = stage_.position();
-  out_.resize(layer.chunk.made.size());
-  in_.resize(out_.size());
-  for (const RingPos p : out_.ids()) out_[p].clear();
-  OfRing<std::size_t> n_in(in_.size(), 0);
+  OfRing<std::int64_t> n_out(layer.chunk.made.size(), 0);
+  OfRing<std::int64_t> n_home(n_out.size(), 0);
+  for_each_staying(layer, [&](KvHeadId, RingPos maker, std::int64_t, std::int64_t, RingPos home) {
+    if (maker == me) ++n_out[home];
+    if (home == me) ++n_home[maker];
+  });
+  home_rows_.resize(n_out.size());
+  std::int64_t n = 0;
+  for (const RingPos p : n_home.ids()) {
+    home_rows_[p] = {n, n + n_home[p]};
+    n += n_home[p];
+  }
+  home_.reserve(compute_.stream(), static_cast<std::size_t>(n) * row_bytes);
+  out_.resize(n_out.size());
+  out_bytes_.resize(n_out.size());
+  OfRing<std::byte*> to(n_out.size(), nullptr);
+  for (const RingPos p : n_out.ids()) {
+    out_bytes_[p] = p == me ? 0 : static_cast<std::size_t>(n_out[p]) * row_bytes;
+    to[p] = p == me ? home_.data() + static_cast<std::size_t>(home_rows_[me].begin) * row_bytes
+                    : out_[p].reserve(compute_.stream(), out_bytes_[p]);
+  }
   const auto row_of = [&](std::int64_t position) {
     std::int64_t first = 0;
     for (const Extent& slab : layer.chunk.made[me]) {
@@ -190,40 +252,42 @@ void RingMerging::pack(const PrefillLayer& layer) {
     }
     throw Error(ErrorCode::kInternal, "RingMerging: a token of another rank");
   };
+  std::vector<CopyRowsItem> copies;
   for_each_staying(layer, [&](KvHeadId kv_head, RingPos maker, std::int64_t position, std::int64_t,
                               RingPos home) {
-    if (maker != me) {
-      if (home == me) n_in[maker] += static_cast<std::size_t>(2 * head_dim);
-      return;
-    }
+    if (maker != me) return;
     const std::int64_t row = row_of(position);
     for (const TensorView<float, 3>& x : {b.k, b.v}) {
-      const float* values = x[row][kv_head.value].data();
-      out_[home].insert(out_[home].end(), values, values + head_dim);
+      copies.push_back({.to = to[home],
+                        .from = as_bytes(x[row][kv_head.value].data()),
+                        .row_bytes = row_bytes / 2});
+      to[home] += row_bytes / 2;
     }
   });
-  for (const RingPos p : in_.ids()) in_[p].resize(n_in[p]);
+  copy_rows(compute_.stream(), copies);
 }
 
 void RingMerging::exchange() {
   const Tag tag{Traffic::kKeys};
   const RingPos me = stage_.position();
+  const auto row_bytes = static_cast<std::size_t>(2 * layout_.shape().head_dim) * sizeof(float);
   OfRing<Transfer> receives;
   OfRing<Transfer> sends;
-  for (const RingPos p : in_.ids()) {
-    const bool receives_any = p != me && !in_[p].empty();
-    receives.push_back(receives_any
-                           ? context_.comm.start_receive(static_cast<int>(p.value), tag,
-                                                         std::as_writable_bytes(std::span(in_[p])))
+  for (const RingPos p : home_rows_.ids()) {
+    const Extent rows = home_rows_[p];
+    receives.push_back(p != me && !rows.empty()
+                           ? context_.comm.start_receive(
+                                 static_cast<int>(p.value), tag,
+                                 {home_.data() + static_cast<std::size_t>(rows.begin) * row_bytes,
+                                  static_cast<std::size_t>(rows.size()) * row_bytes})
                            : Transfer{});
   }
   for (const RingPos p : out_.ids()) {
-    const bool sends_any = p != me && !out_[p].empty();
-    sends.push_back(sends_any ? context_.comm.start_send(static_cast<int>(p.value), tag,
-                                                         std::as_bytes(std::span(out_[p])))
-                              : Transfer{});
+    sends.push_back(out_bytes_[p] > 0 ? context_.comm.start_send(static_cast<int>(p.value), tag,
+                                                                 {out_[p].data(), out_bytes_[p]})
+                                      : Transfer{});
   }
-  for (const RingPos p : in_.ids()) {
+  for (const RingPos p : out_.ids()) {
     context_.wait(receives[p], p);
     context_.wait(sends[p], p);
   }
@@ -234,19 +298,19 @@ void RingMerging::store(const PrefillLayer& layer) {
   const RingPos me = stage_.position();
   const std::int64_t head_dim = layout_.shape().head_dim;
   const std::int64_t block_size = layout_.shape().block_size;
-  const auto row_size = static_cast<std::size_t>(2 * head_dim);
-  std::size_t n_all = out_[me].size();
-  for (const std::vector<float>& from : in_) n_all += from.size();
-  rows_.resize(n_all);
-  OfRing<std::size_t> next(in_.size(), 0);
+  const auto* first = reinterpret_cast<const float*>(home_.data());
+  const std::array<std::int64_t, 2> shape = {home_rows_.back().end, head_dim};
+  const TensorView<const float, 2> k(first, shape, {2 * head_dim, 1});
+  const TensorView<const float, 2> v(first == nullptr ? nullptr : first + head_dim, shape,
+                                     {2 * head_dim, 1});
+  OfRing<std::int64_t> next(home_rows_.size());
+  for (const RingPos p : next.ids()) next[p] = home_rows_[p].begin;
+  std::vector<std::int32_t> rows;
   std::vector<SlotRows> items;
-  float* to = rows_.data();
   for_each_staying(
       layer, [&](KvHeadId kv_head, RingPos maker, std::int64_t, std::int64_t slot, RingPos home) {
         if (home != me) return;
-        const std::vector<float>& from = maker == me ? out_[me] : in_[maker];
-        std::copy_n(from.data() + next[maker], row_size, to);
-        next[maker] += row_size;
+        rows.push_back(static_cast<std::int32_t>(next[maker]++));
         const bool goes_on = !items.empty() && items.back().kv_head == kv_head &&
                              items.back().slots.end == slot && slot % block_size != 0;
         if (!goes_on) {
@@ -254,15 +318,17 @@ void RingMerging::store(const PrefillLayer& layer) {
                            .kv_head = kv_head,
                            .cache = &layer.cache,
                            .slots = {slot, slot},
-                           .k = {to, {0, head_dim}, {2 * head_dim, 1}},
-                           .v = {to + head_dim, {0, head_dim}, {2 * head_dim, 1}}});
+                           .k = k,
+                           .v = v});
         }
-        SlotRows& item = items.back();
-        const std::int64_t n = ++item.slots.end - item.slots.begin;
-        item.k = {item.k.data(), {n, head_dim}, {2 * head_dim, 1}};
-        item.v = {item.v.data(), {n, head_dim}, {2 * head_dim, 1}};
-        to += row_size;
+        ++items.back().slots.end;
       });
+  std::span<const std::int32_t> left = rows;
+  for (SlotRows& item : items) {
+    const auto n = static_cast<std::size_t>(item.slots.size());
+    item.rows = left.first(n);
+    left = left.subspan(n);
+  }
   store_slots(compute_.stream(), layout_, items);
 }
 
@@ -288,10 +354,9 @@ void RingMerging::attend(const PrefillLayer& layer, const OwnQueries& queries) {
 }
 
 std::size_t RingMerging::buffer_bytes() const {
-  std::size_t n_floats = rows_.capacity();
-  for (const std::vector<float>& part : out_) n_floats += part.capacity();
-  for (const std::vector<float>& part : in_) n_floats += part.capacity();
-  return n_floats * sizeof(float) + query_ring_.buffer_bytes();
+  std::size_t n_bytes = home_.capacity();
+  for (const ByteBuffer& part : out_) n_bytes += part.capacity();
+  return n_bytes + query_ring_.buffer_bytes();
 }
 
 }  // namespace longhaul

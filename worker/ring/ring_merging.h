@@ -11,10 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "worker/attention/merging.h"
 #include "worker/layer_compute.h"
+#include "worker/ring/byte_buffer.h"
 #include "worker/ring/of_ring.h"
 #include "worker/ring/own_queries.h"
 #include "worker/ring/prefill_layer.h"
@@ -24,7 +26,7 @@
 
 namespace longhaul {
 
-// Used by one thread; what it is given must outlive it. Host memory only.
+// Used by one thread; what it is given must outlive it.
 class RingMerging {
  public:
   RingMerging(LayerCompute& compute, const CacheLayout& layout, const RingStage& stage,
@@ -39,9 +41,10 @@ class RingMerging {
 
  private:
   void project(const PrefillLayer& layer);
-  std::vector<std::byte> tails_and_decisions(const PrefillLayer& layer) const;
+  std::vector<std::byte> tails_and_decisions(const PrefillLayer& layer);
   std::size_t bytes_of_slab(Extent slab) const;
   void share(const PrefillLayer& layer);
+  void go_on(const PrefillLayer& layer, std::span<const float> tails);
   void merge(const PrefillLayer& layer);
   void pack(const PrefillLayer& layer);
   void exchange();
@@ -59,12 +62,16 @@ class RingMerging {
   AttentionWork work_;
   SlotQueries slot_queries_;
   // Of the layer under way.
-  std::vector<float> weights_;      // [rows, n_kv_heads]
-  std::vector<RawTokens> before_;   // each of the own slabs
-  std::optional<NewSlots> slots_;   // of the chunk
-  OfRing<std::vector<float>> out_;  // k and v, by home; the own ones too
-  OfRing<std::vector<float>> in_;   // by maker
-  std::vector<float> rows_;         // [slots that come home here, k and v]
+  MergeWeights merge_weights_;
+  TensorView<const float, 2> weights_;  // [rows, n_kv_heads]
+  ByteBuffer own_tails_;
+  ByteBuffer tails_;               // of all slabs in order, behind what was there before
+  std::vector<RawRows> before_;    // of each of the own slabs
+  std::optional<NewSlots> slots_;  // of the chunk
+  OfRing<ByteBuffer> out_;         // k and v of what stays, by home, but for this one
+  OfRing<std::size_t> out_bytes_;
+  ByteBuffer home_;           // [slots that come home here, k and v], by maker
+  OfRing<Extent> home_rows_;  // of each maker
 };
 
 }  // namespace longhaul

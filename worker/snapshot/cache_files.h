@@ -95,10 +95,16 @@ struct SavedQueries {
   std::span<const float> q;
 };
 
-// The newest tokens of a layer whose heads merge them, as they were projected.
+// What a layer's heads that merge tokens go on with (MergeState), on the host.
 struct SavedMerging {
   LayerId layer;
-  MergeState state;
+  RawLayout layout;
+  std::vector<float> tokens;          // the newest: [n_tokens, layout.row_size()]
+  std::vector<std::int64_t> n_slots;  // [n_kv_heads]; empty: none
+
+  std::int64_t n_tokens() const {
+    return tokens.empty() ? 0 : static_cast<std::int64_t>(tokens.size()) / layout.row_size();
+  }
 };
 
 // What a rank writes besides the rows of its heads.

@@ -193,11 +193,10 @@ void write_numbers(const Hdf5File& file, const std::string& name, std::span<cons
 }  // namespace
 
 void write_merging(const Hdf5File& file, const SavedMerging& merging) {
-  const RawTokens& last = merging.state.last;
   const std::string path = merging_path(merging.layer);
   const Hdf5Id group = file.make_group(path);
-  file.write_attribute(group, "n_tokens", last.n());
-  const auto n_heads = static_cast<std::int64_t>(merging.state.n_slots.size());
+  file.write_attribute(group, "n_tokens", merging.n_tokens());
+  const auto n_heads = static_cast<std::int64_t>(merging.n_slots.size());
   const Hdf5Id slots = file.make_rows({.name = path + "/n_slots",
                                        .type = H5T_STD_I64LE,
                                        .n_rows = n_heads,
@@ -206,13 +205,13 @@ void write_merging(const Hdf5File& file, const SavedMerging& merging) {
   file.write_attribute(slots, "DIMENSION_LABELS", std::vector<std::string>{"kv_head"});
   file.write_attribute(slots, "units", std::string("1"));
   file.write_attribute(slots, "long_name", std::string("slots of each KV head"));
-  file.write_rows(slots, {0, n_heads}, merging.state.n_slots.data());
-  if (last.n() == 0) return;
+  file.write_rows(slots, {0, n_heads}, merging.n_slots.data());
+  if (merging.tokens.empty()) return;
   const Hdf5Id tokens = file.make_rows({.name = path + "/tokens",
                                         .type = H5T_IEEE_F32LE,
-                                        .n_rows = last.n(),
-                                        .n_columns = last.row_size(),
-                                        .chunk_rows = last.n()});
+                                        .n_rows = merging.n_tokens(),
+                                        .n_columns = merging.layout.row_size(),
+                                        .chunk_rows = merging.n_tokens()});
   file.write_attribute(tokens, "DIMENSION_LABELS",
                        std::vector<std::string>{"token", "KV head: k, v, weight"});
   file.write_attribute(tokens, "units", std::string("1"));
@@ -221,7 +220,7 @@ void write_merging(const Hdf5File& file, const SavedMerging& merging) {
       std::string("the document's last tokens as they were projected, before RoPE: "
                   "of each KV head key, value and weight; later ones may merge with "
                   "them"));
-  file.write_rows(tokens, {0, last.n()}, last.values.data());
+  file.write_rows(tokens, {0, merging.n_tokens()}, merging.tokens.data());
 }
 
 void write_attention(const Hdf5File& file, const std::string& head, const HeadPiece& piece) {

@@ -232,7 +232,7 @@ ObservedQueries::Rows HeadLoader::queries(LayerId layer) {
   return reader_->queries(layer);
 }
 
-MergeState HeadLoader::merging(LayerId layer) {
+SavedMerging HeadLoader::merging(LayerId layer) {
   const Hdf5Lock lock;
   return reader_->merging(layer);
 }

@@ -43,7 +43,7 @@ class HeadLoader {
   std::vector<float> last_hidden();
   // What methods go on with (PartReader): queries and sums, empty where there are none.
   ObservedQueries::Rows queries(LayerId layer);
-  MergeState merging(LayerId layer);
+  SavedMerging merging(LayerId layer);
   using AttentionOf = PartReader::AttentionOf;
   std::map<std::int64_t, double> attention(LayerId layer, KvHeadId kv_head, AttentionOf of);
   GoneSums gone(LayerId layer, KvHeadId kv_head);

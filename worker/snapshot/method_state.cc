@@ -61,13 +61,15 @@ void load_gone(HeadLoader& loader, const SavedHeader& header, LayerId layer, KvH
 void load_merging(HeadLoader& loader, const SavedHeader& header, LayerId layer,
                   SequenceCache& cache) {
   if (!cache.layout().heads().merges_tokens()) return;
-  MergeState state = loader.merging(layer);
-  if (static_cast<std::int64_t>(state.n_slots.size()) != header.n_kv_heads) {
+  SavedMerging saved = loader.merging(layer);
+  if (static_cast<std::int64_t>(saved.n_slots.size()) != header.n_kv_heads) {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("{}: layer {}: the tokens that later ones may merge with are missing",
                             header.master.string(), layer.value));
   }
-  cache.merge_state(layer) = std::move(state);
+  MergeState& state = cache.merge_state(layer);
+  state.last.set(saved.layout, saved.tokens);
+  state.n_slots = std::move(saved.n_slots);
 }
 
 const SavedRole& role_of(const SavedHeader& header, const std::vector<SavedRole>& roles,

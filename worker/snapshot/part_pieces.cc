@@ -200,29 +200,29 @@ std::string PartReader::part_with(const std::string& path) const {
   return {};
 }
 
-MergeState PartReader::merging(LayerId layer) const {
-  MergeState state;
+SavedMerging PartReader::merging(LayerId layer) const {
+  SavedMerging saved{.layer = layer, .layout = {}, .tokens = {}, .n_slots = {}};
   const std::string path = merging_path(layer);
   for (const Part& part : parts_) {
     if (!part.is_newest || !part.file.has(path)) continue;
     const Hdf5Id slots = part.file.open_dataset(path + "/n_slots");
     const std::int64_t n_kv_heads = part.file.shape(slots).at(0);
-    state.n_slots.resize(static_cast<std::size_t>(n_kv_heads));
-    part.file.read_rows(slots, path, H5T_STD_I64LE, {0, n_kv_heads}, state.n_slots.data());
-    state.last.n_kv_heads = n_kv_heads;
-    state.last.head_dim = part.file.read_number(part.file.id(), "head_dim");
+    saved.n_slots.resize(static_cast<std::size_t>(n_kv_heads));
+    part.file.read_rows(slots, path, H5T_STD_I64LE, {0, n_kv_heads}, saved.n_slots.data());
+    saved.layout = {.n_kv_heads = n_kv_heads,
+                    .head_dim = part.file.read_number(part.file.id(), "head_dim")};
     const std::int64_t n = part.file.read_number(part.file.open_object(path), "n_tokens");
-    if (n == 0) return state;
+    if (n == 0) return saved;
     const Hdf5Id tokens = part.file.open_dataset(path + "/tokens");
-    if (part.file.shape(tokens) != std::vector{n, state.last.row_size()}) {
+    if (part.file.shape(tokens) != std::vector{n, saved.layout.row_size()}) {
       throw Error(ErrorCode::kCorruptData,
                   fmt::format("{}: {} has another shape than its heads", part.file.path(), path));
     }
-    state.last.values.resize(static_cast<std::size_t>(n * state.last.row_size()));
-    part.file.read_rows(tokens, path, H5T_IEEE_F32LE, {0, n}, state.last.values.data());
-    return state;
+    saved.tokens.resize(static_cast<std::size_t>(n * saved.layout.row_size()));
+    part.file.read_rows(tokens, path, H5T_IEEE_F32LE, {0, n}, saved.tokens.data());
+    return saved;
   }
-  return state;
+  return saved;
 }
 
 ObservedQueries::Rows PartReader::queries(LayerId layer) const {

@@ -98,7 +98,7 @@ class PartReader {
   bool has_state(LayerId layer, KvHeadId kv_head) const;
   OpenRows open_rows(LayerId layer, KvHeadId kv_head) const;  // none where there are none
   // What later tokens of a layer may merge with; of none where no head merges.
-  MergeState merging(LayerId layer) const;
+  SavedMerging merging(LayerId layer) const;
   // The part that has a layer's queries or its merging; empty when there is none.
   std::string part_with(const std::string& path) const;
   // The part with the last hidden row; null when there is none.

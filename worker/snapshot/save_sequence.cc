@@ -114,10 +114,12 @@ PartRest rest_of(const SaveSequenceArgs& args) {
     const ObservedQueries::Rows* rows = args.cache.observed().of(layer);
     if (rows != nullptr && !rows->positions.empty())
       rest.queries.push_back({.layer = layer, .positions = rows->positions, .q = rows->q});
-    if (const MergeState* const state = args.cache.merge_state(layer)) {
-      rest.merging.push_back({.layer = layer, .state = *state});
-      if (const auto& merging = args.spec.token_merging)
-        rest.merging.back().state.last.keep_last(merging->window - 1);
+    const MergeState* const state = args.cache.merge_state(layer);
+    if (state != nullptr && args.spec.token_merging) {
+      rest.merging.push_back({.layer = layer,
+                              .layout = state->last.layout(),
+                              .tokens = state->last.on_host(args.spec.token_merging->window - 1),
+                              .n_slots = state->n_slots});
     }
   }
   return rest;

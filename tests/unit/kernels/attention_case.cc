@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include <fmt/format.h>
 #include "kernels/kv_append.h"
@@ -45,6 +44,7 @@ AttentionProblem::AttentionProblem(StreamRef stream, const AttentionShape& shape
       shape_(shape),
       sm_scale_(shape.deviation / std::sqrt(static_cast<float>(shape.head_dim))),
       q_there_(stream, shape.q_len * n_heads() * shape.head_dim),
+      seen_by_there_(stream, 0),
       state_(stream, SoftmaxState(shape.q_len, n_heads(), shape.head_dim)) {
   Random random(seed);
   place_blocks(random);
@@ -120,6 +120,7 @@ void AttentionProblem::fill_blocks(Random& random) {
 void AttentionProblem::tell_heads(Random& random) {
   for (std::size_t i = 0; i < k_positions_.size() * blocks_.size(); ++i)
     seen_by_.push_back(static_cast<SeenBy>(random.integer(0, (std::int64_t{1} << 62) - 1)));
+  seen_by_there_ = Memory<SeenBy>(stream_, static_cast<std::int64_t>(seen_by_.size()));
   auto next = seen_by_.begin();
   for (auto& blocks : blocks_) {
     for (KvBlockRef& block : blocks) {
@@ -127,11 +128,12 @@ void AttentionProblem::tell_heads(Random& random) {
       if (random.chance(0.3)) {
         std::fill(next, end, kSeenByAll);
       } else {
-        block.seen_by = std::to_address(next);
+        block.seen_by = seen_by_there_.data() + (next - seen_by_.begin());
       }
       next = end;
     }
   }
+  seen_by_there_.write(seen_by_);
 }
 
 void AttentionProblem::make_items() {

@@ -70,6 +70,7 @@ class AttentionProblem {
   Memory<float> q_there_;
   std::vector<std::vector<KvBlockRef>> blocks_;  // of each KV head
   std::vector<SeenBy> seen_by_;                  // [n_kv_heads, kv_len], or empty
+  Memory<SeenBy> seen_by_there_;                 // the same
   std::vector<AttentionItem> items_;             // of each KV head
   StateThere state_;
 };

@@ -112,6 +112,19 @@ TEST(AttentionSchedule, BlocksThatARowDoesNotSeeAreNotShared) {
   EXPECT_EQ(blocks_read(forks.schedule()), 8 + 2 * 8);
 }
 
+// Forks of a document whose slots not all heads see have the same list of who does.
+TEST(AttentionSchedule, BlocksAreSharedByThoseWhoseHeadsSeeTheSameSlots) {
+  Forks forks(16, {0, 0, 0});
+  const std::vector<SeenBy> seen_by(64, 5);
+  const std::vector<SeenBy> others(64, 5);
+  forks.blocks[0][3].seen_by = forks.blocks[1][3].seen_by = seen_by.data();
+  EXPECT_EQ(blocks_read(forks.schedule()), 16 + 8);
+  forks.blocks[2][3].seen_by = others.data();
+  EXPECT_EQ(blocks_read(forks.schedule()), 16 + 8);
+  forks.blocks[2][3].seen_by = seen_by.data();
+  EXPECT_EQ(blocks_read(forks.schedule()), 16);
+}
+
 TEST(AttentionSchedule, PartsOfAParcelKeepTheirPlacesWhileTheyGrow) {
   std::size_t n_changes = 0;
   for (std::size_t n = 1000; n < 2000; ++n) {

@@ -79,7 +79,6 @@ TEST_P(Attention, EveryHeadDimAndTypeMatchesTheReference) {
 }
 
 TEST_P(Attention, SlotsThatSomeQueryHeadsSeeMatchTheReference) {
-  if (stream().device() != Device::kCpu) GTEST_SKIP() << "CPUs only";
   Random random(base_seed() + 77);
   for (int i = 0; i < 40 * intensity(); ++i) {
     AttentionShape shape = random_shape(random);
@@ -87,6 +86,26 @@ TEST_P(Attention, SlotsThatSomeQueryHeadsSeeMatchTheReference) {
     shape.tells_heads = true;
     expect_reference(shape, base_seed() + static_cast<std::uint64_t>(i));
     if (HasFailure()) return;
+  }
+}
+
+// On a GPU by each of its kernels: few rows, many, and those of forks in one tile.
+TEST_P(Attention, SlotsThatSomeQueryHeadsSeeOfEveryShapeMatchTheReference) {
+  for (const std::int64_t head_dim : {40, 64, 80, 128, 256}) {
+    for (const KvType type : kKvTypes) {
+      for (const std::int64_t q_len : {1, 3, 30}) {
+        expect_reference({.q_len = q_len,
+                          .n_kv_heads = 2,
+                          .gqa_group = 5,
+                          .head_dim = head_dim,
+                          .n_blocks = 4,
+                          .block_size = 80,
+                          .k_type = type,
+                          .v_type = type,
+                          .tells_heads = true},
+                         base_seed());
+      }
+    }
   }
 }
 
@@ -240,24 +259,27 @@ std::vector<AttentionItem> forks_of(const AttentionArgs& args) {
 TEST_P(Attention, ForksMatchTheReference) {
   for (const KvType type : kKvTypes) {
     for (const std::int64_t head_dim : {64, 96, 128}) {
-      AttentionProblem problem(stream(),
-                               {.q_len = 11,
-                                .n_kv_heads = 2,
-                                .gqa_group = 4,
-                                .head_dim = head_dim,
-                                .n_blocks = 30,
-                                .k_type = type,
-                                .v_type = type,
-                                .after_keys = true},
-                               base_seed());
-      problem.clear_state();
-      AttentionArgs args = problem.args();
-      const std::vector<AttentionItem> forks = forks_of(args);
-      args.items = forks;
-      attention(stream(), args);
-      EXPECT_TRUE(close(problem.finished(), reference::attention(problem.reference_case()).out,
-                        tolerance_of(stream(), {.k_type = type, .v_type = type})))
-          << name_of(type) << " head_dim " << head_dim;
+      for (const bool tells_heads : {false, true}) {
+        AttentionProblem problem(stream(),
+                                 {.q_len = 11,
+                                  .n_kv_heads = 2,
+                                  .gqa_group = 4,
+                                  .head_dim = head_dim,
+                                  .n_blocks = 30,
+                                  .k_type = type,
+                                  .v_type = type,
+                                  .after_keys = true,
+                                  .tells_heads = tells_heads},
+                                 base_seed());
+        problem.clear_state();
+        AttentionArgs args = problem.args();
+        const std::vector<AttentionItem> forks = forks_of(args);
+        args.items = forks;
+        attention(stream(), args);
+        EXPECT_TRUE(close(problem.finished(), reference::attention(problem.reference_case()).out,
+                          tolerance_of(stream(), {.k_type = type, .v_type = type})))
+            << name_of(type) << " head_dim " << head_dim << " tells_heads " << tells_heads;
+      }
     }
   }
 }

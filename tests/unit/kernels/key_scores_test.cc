@@ -47,9 +47,10 @@ CachedKeys random_keys(Random& random, StreamRef stream, KvBlockShape shape,
   return blocks;
 }
 
-// [gqa_group, n_tokens]
+// [gqa_group, n_tokens]; where it is said who sees the tokens, of those that a head sees.
 std::vector<double> want_masses(const CachedKeys& blocks, const TensorView<const float, 3>& q,
-                                std::span<const std::int64_t> positions, std::int64_t n_tokens) {
+                                std::span<const std::int64_t> positions, std::int64_t n_tokens,
+                                std::span<const SeenBy> seen_by = {}) {
   std::vector<std::vector<float>> keys;
   for (const KvBlockRef& block : blocks.refs) {
     for (std::int64_t slot = 0; slot < block.n_tokens; ++slot) {
@@ -68,7 +69,9 @@ std::vector<double> want_masses(const CachedKeys& blocks, const TensorView<const
           score +=
               static_cast<double>(q[query][head][d]) *
               static_cast<double>(keys[static_cast<std::size_t>(j)][static_cast<std::size_t>(d)]);
-        weights.push_back(std::exp(score * static_cast<double>(kScoreScale)));
+        const bool is_seen =
+            seen_by.empty() || (seen_by[static_cast<std::size_t>(j)] >> head & 1) != 0;
+        weights.push_back(is_seen ? std::exp(score * static_cast<double>(kScoreScale)) : 0);
         sum += weights.back();
       }
       for (std::size_t j = 0; j < weights.size(); ++j)
@@ -205,6 +208,34 @@ TEST_P(KeyScoresTest, OfManyQueriesAndKeysEqualDoublePrecision) {
                       got[static_cast<std::size_t>(head * kKeys + j)]);
     }
   }
+}
+
+// What is left of a choice of each query head is asked again.
+TEST_P(KeyScoresTest, OfSlotsThatSomeHeadsSeeEqualDoublePrecision) {
+  Random random(base_seed() + 78);
+  constexpr std::int64_t kKeys = 150;
+  constexpr std::int64_t kQueries = 3;
+  constexpr std::int64_t kBlock = 96;
+  CachedKeys blocks =
+      random_keys(random, stream(),
+                  {.block_size = kBlock, .head_dim = kScoredDim, .k_type = KvType::kInt8}, kKeys);
+  std::vector<SeenBy> seen_by;
+  for (std::int64_t j = 0; j < kKeys; ++j)
+    seen_by.push_back(j < kBlock ? static_cast<SeenBy>(random.integer(0, 7)) : kSeenByAll);
+  const Memory<SeenBy> there(stream(), seen_by);
+  blocks.refs_there[0].seen_by = there.data();
+  Tensor<float, 3> q({kQueries, kScoringHeads, kScoredDim});
+  std::ranges::copy(random.normals(q.view().size()), q.data());
+  const std::vector<std::int64_t> positions = {90, 140, 149};
+  const std::vector<double> want = want_masses(blocks, q.view(), positions, kKeys, seen_by);
+  const KeyScores whole = score_keys(stream(), {.shape = blocks.shape,
+                                                .sm_scale = kScoreScale,
+                                                .q = q.view(),
+                                                .q_positions = positions,
+                                                .blocks = blocks.refs_there});
+  const std::vector<float> got = key_masses(stream(), whole, whole.sums);
+  for (std::size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(got[i]), want[i], 2e-5 * (1 + want[i])) << i;
 }
 
 TEST_P(KeyScoresTest, OfNoKeysAreNothing) {

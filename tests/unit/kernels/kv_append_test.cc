@@ -51,6 +51,46 @@ void fill_block(Blocks& blocks, const std::vector<float>& x) {
   kv_append(blocks.stream, {blocks.shape, {&item, 1}});
 }
 
+// Rows in runs and one by one, some of them twice, over the edge of a block: as if they lay there.
+TEST_P(KvAppend, OfListedRowsAreTheBytesOfTheseRows) {
+  const std::vector<std::int32_t> listed = {3,  4,  5,  9,  9,  0, 22, 7, 8,
+                                            12, 13, 14, 15, 16, 1, 2,  21};
+  constexpr std::int64_t kDim = 16;
+  for (const KvType type : kKvTypes) {
+    for (const std::int64_t first_slot : {0, 5}) {
+      const KvBlockShape shape = {
+          .block_size = 16, .head_dim = kDim, .k_type = type, .v_type = type};
+      Random random(base_seed());
+      const std::vector<float> x = random.normals(23 * kDim);
+      std::vector<float> gathered;
+      for (const std::int32_t row : listed)
+        gathered.insert(gathered.end(), x.begin() + row * kDim, x.begin() + (row + 1) * kDim);
+      const auto bytes_of = [&](const std::vector<float>& values,
+                                std::span<const std::int32_t> rows) {
+        Blocks blocks(stream(), shape, 2);
+        const Memory there(stream(), values);
+        const TensorView<const float, 2> view(
+            there.data(), {static_cast<std::int64_t>(values.size()) / kDim, kDim});
+        const KvAppendItem item{.k = view,
+                                .v = view,
+                                .blocks = blocks.pointers,
+                                .first_slot = first_slot,
+                                .rows = rows};
+        kv_append(stream(), {shape, {&item, 1}});
+        return std::vector{blocks.bytes(0), blocks.bytes(1)};
+      };
+      EXPECT_EQ(bytes_of(x, listed), bytes_of(gathered, {})) << name_of(type) << " " << first_slot;
+    }
+  }
+  const KvBlockShape shape = {.block_size = 16, .head_dim = kDim};
+  Blocks blocks(stream(), shape, 1);
+  const Memory<float> there(stream(), 2 * kDim);
+  const TensorView<const float, 2> view(there.data(), {2, kDim});
+  const std::vector<std::int32_t> beyond = {2};
+  const KvAppendItem item{.k = view, .v = view, .blocks = blocks.pointers, .rows = beyond};
+  EXPECT_THROW(kv_append(stream(), {shape, {&item, 1}}), Error);
+}
+
 TEST_P(KvAppend, RoundTripAtOddOffsets) {
   Random random(base_seed());
   for (const KvType k_type : {KvType::kF32, KvType::kBf16}) {

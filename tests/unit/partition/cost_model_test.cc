@@ -164,5 +164,31 @@ TEST(CostModel, ScoringKeysCountsWhereHeadsChoose) {
               all.stages[0].choosing_s * 32 * 20000 / (20000. * 20001 / 2), 1e-6);
 }
 
+// 8 heads, whose sums are 256 doubles each: 8,192 tokens that leave are read by slab after slab,
+// and once more by each of four ranks; out of the home, between the slabs of different ranks, and
+// home.
+TEST(CostModel, SumsOfWhatLeavesWindowsGoFromSlabToSlab) {
+  PlanRequest request = million_tokens(equal_cluster(4, 80 * kGiB));
+  const auto reading = [&](Rest rest, Extent tokens, bool reproducible) {
+    request.heads = HeadTable(request.spec.n_layers, request.spec.n_kv_heads,
+                              {.see = SeeSinkRecent{4, 1000}, .rest = rest});
+    Plan plan = plan_of(request);
+    plan.reproducible = reproducible;
+    return StageCost(plan, plan.replicas[0].stages[0], request.spec, request.cluster)
+        .prefill(tokens)
+        .streaming_s;
+  };
+  const auto of_sums = [&](Extent tokens, bool reproducible) {
+    return reading(Rest::kCompensationKey, tokens, reproducible) -
+           reading(Rest::kNothing, tokens, reproducible);
+  };
+  const double read_s = 8192.0 * 8 * 512 / (request.cluster.ranks[0].memory_gb_per_s * 1e9);
+  const Wire wire = request.cluster.ring_wire(plan_of(request).replicas[0].stages[0].ring);
+  const double hop_s = 8 * 256 * 8 / (wire.gb_per_s * 1e9) + wire.latency_us * 1e-6;
+  EXPECT_NEAR(of_sums({8192, 16384}, false), 32 * (1.25 * read_s + 8 * hop_s), 1e-9);
+  EXPECT_NEAR(of_sums({8192, 16384}, true), 32 * read_s, 1e-9);
+  EXPECT_EQ(of_sums({0, 900}, false), 0);
+}
+
 }  // namespace
 }  // namespace longhaul

@@ -205,6 +205,46 @@ TEST(MemoryModel, GpusNeedScratchMemory) {
             100LL * 8 * 128 * 16 * 130 * 4 / 4 * 5);
 }
 
+// Four query heads choose 2,100 tokens each of which the last 20 are the same: 8,340 in blocks of
+// 64, 8 bytes for each in a piece of a power of two; once for the document, or for each question.
+TEST(MemoryModel, GpusNeedMemoryForWhichHeadsSeeTokens) {
+  const ModelSpec spec = llama3_8b();
+  const RankSpec gpu{.host = {}, .device = Device::kCuda};
+  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
+  workload.n_sequences = 3;
+  workload.tail_tokens = 64;
+  for (const KeepWhen when : {KeepWhen::kAfterDocument, KeepWhen::kAfterPrompt}) {
+    HeadTable alike = dense_heads(spec);
+    HeadTable apart = dense_heads(spec);
+    KeepBudget keep{.n_tokens = 2100, .n_recent = 20, .when = when, .observe = ObserveLast{20}};
+    alike.set(LayerId{3}, KvHeadId{1}, {.keep = keep});
+    keep.group = GroupScore::kEach;
+    keep.n_choosers = 4;
+    apart.set(LayerId{3}, KvHeadId{1}, {.keep = keep});
+    EXPECT_EQ(scratch_bytes(gpu, spec, apart, workload) - scratch_bytes(gpu, spec, alike, workload),
+              (when == KeepWhen::kAfterDocument ? 1 : 3) * 16'384 * 8);
+  }
+}
+
+// Of tokens that merge, 8 heads with 257 floats each: of the document and one question of it 22 in
+// each of 32 layers, in pieces of 256 KiB, and a piece more for each while a layer's are moved.
+// Descriptions of a long chunk: 4 bytes and two copies of 48 for each token and head. Scratch for
+// attention is enough.
+TEST(MemoryModel, GpusNeedMemoryForTokensThatMerge) {
+  ModelSpec spec = llama3_8b();
+  const RankSpec gpu{.host = {}, .device = Device::kCuda};
+  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
+  workload.n_sequences = 1;
+  workload.tail_tokens = 64;
+  workload.chunk_len = 65'536;
+  const std::int64_t before = scratch_bytes(gpu, spec, dense_heads(spec), workload);
+  spec.token_merging = TokenMerging{.window = 12, .init_val = 5};
+  const std::int64_t description = 8LL * 65'536 * (4 + 2 * 48);
+  EXPECT_EQ(scratch_bytes(gpu, spec, dense_heads(spec), workload) - before,
+            4 * (description / 2 * 3 - 16'386LL * 8 * 32 / 2 * 3) +
+                2 * (32 * (262'144LL - 22 * 8 * 257 * 4) + 262'144));
+}
+
 // Descriptions are larger: 256 queries of 4 heads, a tile of keys for each block, and what each of
 // a million tokens has so far. Scratch for attention is enough.
 TEST(MemoryModel, GpusNeedMemoryForWhatKeysGetOfAttention) {
@@ -218,7 +258,7 @@ TEST(MemoryModel, GpusNeedMemoryForWhatKeysGetOfAttention) {
   keep.observe = ObserveAll{};
   heads.set(LayerId{3}, KvHeadId{1}, {.keep = keep});
   const std::int64_t description =
-      1024LL * (128 * 4 + 12) + 256 * 16 + 16'385LL * 32 + 1'048'640LL * 8;
+      1024LL * (128 * 4 + 12) + 256 * 16 + 16'385LL * 40 + 1'048'640LL * 8;
   const std::int64_t before = 16'386LL * 8 * 32;
   EXPECT_EQ(scratch_bytes(gpu, spec, heads, workload) -
                 scratch_bytes(gpu, spec, dense_heads(spec), workload),

@@ -1,0 +1,49 @@
+// Codes of int8 and int4 as caches hold them: kernels/kv_quantise.cc on the GPU, to the bit.
+#pragma once
+#include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/kv_words.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace longhaul::cuda {
+
+// One token's K or V of one head: value = code * scale + minimum, both f16.
+struct CodeRange {
+  std::uint16_t scale;
+  std::uint16_t minimum;
+  bool is_finite;  // of values that are not all finite there are no codes, and both are NaN
+};
+
+// Of x [head_dim], by one warp: the minimum is rounded down and the scale up to f16.
+__device__ __forceinline__ CodeRange range_of(KvType type, const float* x, std::int64_t head_dim) {
+  float smallest = x[0];
+  float largest = x[0];
+  bool finite = true;
+  for (auto d = static_cast<std::int64_t>(threadIdx.x % kWarp); d < head_dim; d += kWarp) {
+    smallest = x[d] < smallest ? x[d] : smallest;
+    largest = x[d] > largest ? x[d] : largest;
+    finite = finite && x[d] - x[d] == 0.0F;
+  }
+  smallest = reduce_warp(smallest, Smaller());
+  largest = reduce_warp(largest, Larger());
+  finite = reduce_warp(finite ? 1 : 0, Smaller()) == 1;
+  const auto down = [](float value) -> std::uint16_t {
+    if (value >= 65504.0F) return 0x7bff;
+    if (value <= -65504.0F) return 0xfbff;
+    return f16_rounded_down(value);
+  };
+  constexpr std::uint16_t kNan = 0x7e00;
+  if (!finite) return {kNan, kNan, false};
+  const std::uint16_t minimum = down(smallest);
+  const float step = (largest - float_of_f16(minimum)) / static_cast<float>(most_code(type));
+  return {static_cast<std::uint16_t>(down(-step) ^ 0x8000U), minimum, true};
+}
+
+__device__ __forceinline__ float code_of(KvType type, float x, const CodeRange& range) {
+  const float scale = float_of_f16(range.scale);
+  const float most = static_cast<float>(most_code(type));
+  const float code =
+      range.is_finite && scale != 0.0F ? rintf((x - float_of_f16(range.minimum)) / scale) : 0.0F;
+  return code < 0.0F ? 0.0F : code > most ? most : code;
+}
+
+}  // namespace longhaul::cuda
