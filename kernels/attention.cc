@@ -20,6 +20,8 @@ void check_blocks(const KvBlockShape& shape, const AttentionItem& item, std::inv
                   shape.block_size);
             });
     if (block.seen_by == nullptr) continue;
+    require(!shape.quantises_groups(),
+            [&] { return fmt::format("{}: slots of groups of tokens that some heads see", op()); });
     require(item.q.dim(1) <= kMostSeenByHeads, [&] {
       return fmt::format("{}: slots that some of {} heads see; {} can be told apart", op(),
                          item.q.dim(1), kMostSeenByHeads);
@@ -82,7 +84,6 @@ void check(Device device, const AttentionArgs& args) {
 
 void attention(StreamRef stream, const AttentionArgs& args) {
   check(stream.device(), args);
-  require_cpu_for_groups("attention", stream.device(), args.shape);
   run_on(stream, cpu::attention, cuda::attention, args);
 }
 

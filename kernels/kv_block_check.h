@@ -43,11 +43,12 @@ inline void check_kv_block_shape(std::string_view op, const KvBlockShape& shape)
   }
 }
 
-// Groups of tokens are quantised and read on CPUs only.
+// For operators that take single tokens, which groups have not: CPUs read groups there, too, GPUs
+// do not.
 inline void require_cpu_for_groups(std::string_view op, Device device, const KvBlockShape& shape) {
   if (device == Device::kCpu || !shape.quantises_groups()) return;
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{}: caches of {} and {} are for CPUs only so far", op,
+              fmt::format("{}: of caches of {} and {} GPUs take whole blocks only", op,
                           name_of(shape.k_type), name_of(shape.v_type)));
 }
 

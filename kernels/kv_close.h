@@ -17,6 +17,8 @@ inline KvBlockShape open_block_shape(const KvBlockShape& closed) {
 struct KvCloseItem {
   const std::byte* open = nullptr;  // full
   std::byte* closed = nullptr;      // written whole
+  const std::byte** entry =
+      nullptr;  // GPU memory: the address of `closed` goes there, too, or null
 };
 
 struct KvCloseArgs {

@@ -19,6 +19,7 @@
 #include "kernels/highest_weights.h"
 #include "kernels/key_scores.h"
 #include "kernels/kv_append.h"
+#include "kernels/kv_close.h"
 #include "kernels/kv_copy.h"
 #include "kernels/linear.h"
 #include "kernels/merge_tokens.h"

@@ -136,6 +136,19 @@ std::int64_t open_bytes_of_head(const KvFormat& kv, const Workload& workload) {
   return (1 + workload.n_sequences * of_fork) * kv.open_block_bytes();
 }
 
+// Descriptions of attention to open blocks, of all heads of a layer: an item for the queries of
+// each block, which meet that block, and their tiles.
+std::int64_t open_attention_bytes(const ModelSpec& spec, const Workload& workload) {
+  if (!workload.kv(spec).has_open_blocks()) return 0;
+  const std::int64_t n_rows = std::max(workload.chunk_len, workload.decode_rows());
+  const std::int64_t n_items =
+      std::max(ceil_div(workload.chunk_len, workload.block_size) + 1, workload.decode_rows());
+  const std::int64_t n_tiles = ceil_div(n_rows * spec.gqa_group(), kRowsOfPlainTile) + n_items;
+  return spec.n_kv_heads *
+         (n_items * (kAttentionItemBytes + kBlockRefBytes) + n_rows * kPositionBytes +
+          n_tiles * (kAttentionTaskBytes + kAttentionMemberBytes));
+}
+
 // Where heads merge tokens: one of them as it was projected, of all heads of a layer.
 std::int64_t raw_row_bytes(const ModelSpec& spec) {
   return spec.n_kv_heads * (2 * spec.head_dim + 1) * kFloatBytes;
@@ -341,7 +354,8 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const He
       workload.document_blocks() + workload.n_sequences * workload.tail_blocks();
   const std::int64_t description = n_blocks * spec.n_kv_heads * kBlockRefBytes;
   const std::int64_t largest = std::max({description + pages.description, scoring.description,
-                                         leaving_bytes(heads, spec, workload), merged.description});
+                                         leaving_bytes(heads, spec, workload), merged.description,
+                                         open_attention_bytes(spec, workload)});
   const std::int64_t stage = std::max(kUploadStageBytes, largest / 2 * 3);
   const std::int64_t step = std::min(kMostStepBytes, 2 * spec.n_layers * stage);
   // Tables of blocks are powers of two, and what they grew out of stays for others.

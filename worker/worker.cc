@@ -43,7 +43,6 @@ KvBlockShape block_shape(const WorkerConfig& config) {
     const KvFormat& kv = config.place->plan->kv;
     shape = {kv.block_size, shape.head_dim, kv.k_type, kv.v_type};
   }
-  require_cpu_for_groups("KV caches", config.device.kind, shape);
   check_kv_block_shape("KV caches", shape);
   return shape;
 }

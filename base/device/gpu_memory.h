@@ -19,6 +19,8 @@ inline constexpr std::int64_t kProductWorkspaceBytes = std::int64_t{32} << 20;
 inline constexpr std::int64_t kMostKeyRanges = 128;
 inline constexpr std::int64_t kMinKeysOfRange = 512;
 inline constexpr std::int64_t kRowsOfRange = 16;
+// Attention without tensor cores has tiles of so many rows.
+inline constexpr std::int64_t kRowsOfPlainTile = 4;
 // Scores of keys (kernels/cuda/key_scores.cu) are made for tiles of so many keys; these lie in so
 // many parts at most, each with a sum for each row.
 inline constexpr std::int64_t kKeysOfScoreTile = 64;

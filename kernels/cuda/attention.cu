@@ -71,9 +71,11 @@ void run_path(Stream& stream, AttentionPath path, KvType type, const AttentionWo
       return attention_mma_int8(stream, path, work);
     case KvType::kInt4:
       return attention_mma_int4(stream, path, work);
-    case KvType::kF32:
     case KvType::kKivi4:
+      return attention_mma_kivi4(stream, path, work);
     case KvType::kKivi2:
+      return attention_mma_kivi2(stream, path, work);
+    case KvType::kF32:
       break;
   }
   throw Error(ErrorCode::kInternal, "attention: no kernel for this type on tensor cores");

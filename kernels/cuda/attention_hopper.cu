@@ -31,6 +31,8 @@ template <int kDim>
 struct HopperConfig {
   static constexpr KvType kType = KvType::kBf16;
   static constexpr bool kCodes = false;
+  static constexpr bool kTokenCodes = false;
+  static constexpr int kDimGroups = 1;
   static constexpr int kHeadDim = kDim;
   static constexpr int kKeys = kUnitKeys;
   static constexpr int kPartialRows = kHopperRows;

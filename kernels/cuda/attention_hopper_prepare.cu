@@ -10,16 +10,19 @@ namespace {
 
 constexpr int kPrepareThreads = 256;
 
-// Eight neighbours along a sum as bf16: the words that hold them, and of codes the scales and
-// minima of each (of K all the same).
+// Eight neighbours along a sum: the words that hold them, or the word whose lower or upper half
+// does.
 template <KvType kType>
 struct Eight {
   static constexpr int kLanes = lanes_of(kType);
-  static constexpr int kWords = 8 / kLanes;
+  static constexpr int kWords = kLanes > 8 ? 1 : 8 / kLanes;
   std::uint32_t words[kWords];
+  int first;  // of the first word's values
 
+  // The row of words with the first of the values from this one on, a multiple of 8.
+  static __device__ __forceinline__ std::int64_t row(std::int64_t value) { return value / kLanes; }
   __device__ __forceinline__ float code(int i) const {
-    return static_cast<float>(lane_bits(kLanes, words[i / kLanes], i % kLanes));
+    return static_cast<float>(lane_bits(kLanes, words[(first + i) / kLanes], (first + i) % kLanes));
   }
 };
 
@@ -50,12 +53,21 @@ __global__ void prepare_k_kernel(Conversion c) {
     const std::int64_t slot = unit.first_slot + i % kUnitKeys;
     Words4 out = {};
     if (slot < c.block_size) {  // zeros where the block has ended
+      const std::int64_t dim = i / kUnitKeys * 8;
       Eight<kType> eight;
-      for (int w = 0; w < eight.kWords; ++w) {
-        eight.words[w] = words[(i / kUnitKeys * eight.kWords + w) * c.block_size + slot];
-      }
+      eight.first = static_cast<int>(dim % eight.kLanes);
+      for (int w = 0; w < eight.kWords; ++w)
+        eight.words[w] = words[(eight.row(dim) + w) * c.block_size + slot];
       if constexpr (kType == KvType::kBf16) {
         for (int w = 0; w < 4; ++w) out.at[w] = eight.words[w];
+      } else if constexpr (holds_groups(kType)) {
+        const std::int64_t range = slot / kKvGroup * c.head_dim + dim;
+        float values[8];
+        for (int j = 0; j < 8; ++j) {
+          values[j] = eight.code(j) * range_of(unit.block, c.part.scales_at, range + j) +
+                      range_of(unit.block, c.part.minima_at, range + j);
+        }
+        for (int w = 0; w < 4; ++w) out.at[w] = bf16_pair(values[2 * w], values[2 * w + 1]);
       } else {
         const float scale = range_of(unit.block, c.part.scales_at, slot);
         const float minimum = range_of(unit.block, c.part.minima_at, slot);
@@ -80,17 +92,21 @@ __global__ void prepare_v_kernel(Conversion c) {
     const std::int64_t slot = unit.first_slot + i / c.head_dim * 8;
     Words4 out = {};
     if (slot < c.block_size) {  // and then all 8 are in the block
+      const int dim = i % c.head_dim;
       Eight<kType> eight;
-      for (int w = 0; w < eight.kWords; ++w) {
-        eight.words[w] = words[(slot / eight.kLanes + w) * c.head_dim + i % c.head_dim];
-      }
+      eight.first = static_cast<int>(slot % eight.kLanes);
+      for (int w = 0; w < eight.kWords; ++w)
+        eight.words[w] = words[(eight.row(slot) + w) * c.head_dim + dim];
       if constexpr (kType == KvType::kBf16) {
         for (int w = 0; w < 4; ++w) out.at[w] = eight.words[w];
       } else {
+        // Of groups, those of the group of dims; else of all dims.
+        const std::int64_t range =
+            slot + (holds_groups(kType) ? dim / kKvGroup * c.block_size : std::int64_t{0});
         float values[8];
         for (int j = 0; j < 8; ++j) {
-          values[j] = eight.code(j) * range_of(unit.block, c.part.scales_at, slot + j) +
-                      range_of(unit.block, c.part.minima_at, slot + j);
+          values[j] = eight.code(j) * range_of(unit.block, c.part.scales_at, range + j) +
+                      range_of(unit.block, c.part.minima_at, range + j);
         }
         for (int w = 0; w < 4; ++w) out.at[w] = bf16_pair(values[2 * w], values[2 * w + 1]);
       }
@@ -120,9 +136,11 @@ void prepare(Stream& stream, Part part, std::int64_t n_units, const Conversion& 
       return prepare_part<KvType::kInt8>(stream, part, n_units, conversion);
     case KvType::kInt4:
       return prepare_part<KvType::kInt4>(stream, part, n_units, conversion);
-    case KvType::kF32:
     case KvType::kKivi4:
+      return prepare_part<KvType::kKivi4>(stream, part, n_units, conversion);
     case KvType::kKivi2:
+      return prepare_part<KvType::kKivi2>(stream, part, n_units, conversion);
+    case KvType::kF32:
       break;
   }
   throw Error(ErrorCode::kInternal, "attention: this type is not for Hopper's tensor cores");

@@ -20,15 +20,13 @@ void attention_mma_bf16(Stream& stream, AttentionPath path, const AttentionWork&
   }
 }
 
-// The one table of what is instantiated, here and in attention_mma_int8.cu and _int4.cu.
+// The one table of what is instantiated, here and in attention_mma_int8.cu, _int4.cu and _kivi.cu.
 bool has_mma_kernel(const KvBlockShape& shape, std::size_t shared_bytes) {
   // Most chips of capability 8.x give a thread block less than the widest heads take.
   using Widest = Config<KvType::kBf16, 256, AttentionPath::kDecode>;
   if (shape.k_type != shape.v_type) return false;
   switch (shape.k_type) {
     case KvType::kF32:
-    case KvType::kKivi4:
-    case KvType::kKivi2:
       return false;
     case KvType::kBf16:
       return shape.head_dim == 64 || shape.head_dim == 80 || shape.head_dim == 96 ||
@@ -36,6 +34,8 @@ bool has_mma_kernel(const KvBlockShape& shape, std::size_t shared_bytes) {
              (shape.head_dim == 256 && shared_bytes >= std::size_t{4} * Widest::kWords);
     case KvType::kInt8:
     case KvType::kInt4:
+    case KvType::kKivi4:
+    case KvType::kKivi2:
       return shape.head_dim == 64 || shape.head_dim == 128;
   }
   return false;

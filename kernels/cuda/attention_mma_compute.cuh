@@ -30,13 +30,15 @@ template <KvType kType>
 __device__ __forceinline__ void load_right(const std::uint32_t* words, int stride, int step, int t,
                                            int column, std::uint32_t (&b)[2]) {
   const std::uint32_t* at = words + word_row_of_lane(kType, step, t) * stride + column;
-  if constexpr (!holds_codes(kType)) {
+  if constexpr (kType == KvType::kF32 || kType == KvType::kBf16) {
     b[0] = at[0];
     b[1] = at[4 * stride];
   } else {
     const std::uint32_t codes = *at;
-    if constexpr (kType == KvType::kInt4) {
-      const std::uint32_t four = codes >> (step % 2 * 4) & 0x0f0f0f0fU;
+    if constexpr (kType != KvType::kInt8) {
+      constexpr std::uint32_t kEachByte =
+          0x01010101U * static_cast<std::uint32_t>(most_code(kType));
+      const std::uint32_t four = codes >> shift_of_lane(kType, step, t) & kEachByte;
       b[0] = bf16_of_small_codes(four, 0);
       b[1] = bf16_of_small_codes(four, 2);
     } else {
@@ -56,9 +58,9 @@ struct Thread {
   float q_sum[2];
   std::int64_t position[2];
   float o[C::kOutGroups][4];
-  float m[2];        // largest score so far, before sm_scale
-  float l[2];        // of this thread's columns
-  float minimum[2];  // sum of weight x minimum of V, of this thread's columns
+  float m[2];                       // largest score so far, before sm_scale
+  float l[2];                       // of this thread's columns
+  float minimum[C::kDimGroups][2];  // sum of weight x minimum of V, of this thread's columns
 };
 
 // Also writes which of the KV head's query heads each row belongs to, if `heads` [rows] is given.
@@ -90,7 +92,9 @@ __device__ __forceinline__ void load_queries(const AttentionWork& work, const At
     sum += shuffle_xor(sum, 1);
     thread.q_sum[half] = sum + shuffle_xor(sum, 2);
     thread.m[half] = minus_infinity();
-    thread.l[half] = thread.minimum[half] = 0.0F;
+    thread.l[half] = 0.0F;
+#pragma unroll
+    for (int group = 0; group < C::kDimGroups; ++group) thread.minimum[group][half] = 0.0F;
   }
 #pragma unroll
   for (int n = 0; n < C::kOutGroups; ++n) {
@@ -131,18 +135,18 @@ __device__ __forceinline__ void finish_scores(const Thread<C>& thread, const std
   const bool all_seen =
       info.n_keys == C::kKeys && last <= rows.first_position &&
       (last < rows.sink || rows.last_position - info.first_position < rows.recent);
-  if (all_seen && !C::kCodes) return;
+  if (all_seen && !C::kTokenCodes) return;
 #pragma unroll
   for (int n = 0; n < C::kScoreGroups; ++n) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int key = thread.first_key + key_of_score(C::kType, n, 2 * thread.t + e);
-      const float scale = C::kCodes ? range_at<C>(stage, 0, key) : 1.0F;
-      const float minimum = C::kCodes ? range_at<C>(stage, 1, key) : 0.0F;
+      const float scale = C::kTokenCodes ? range_at<C>(stage, 0, key) : 1.0F;
+      const float minimum = C::kTokenCodes ? range_at<C>(stage, 1, key) : 0.0F;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float& score = scores[n][2 * half + e];
-        if constexpr (C::kCodes) score = score * scale + minimum * thread.q_sum[half];
+        if constexpr (C::kTokenCodes) score = score * scale + minimum * thread.q_sum[half];
         if (!all_seen &&
             (key >= info.n_keys || !is_visible(info.first_position + key, thread.position[half],
                                                rows.sink, rows.recent))) {
@@ -198,7 +202,8 @@ __device__ __forceinline__ void apply_softmax(Thread<C>& thread, float log2_scal
     const float factor = exp2_approx(thread.m[half] * log2_scale - reference);
     thread.m[half] = m;
     thread.l[half] *= factor;
-    thread.minimum[half] *= factor;
+#pragma unroll
+    for (int group = 0; group < C::kDimGroups; ++group) thread.minimum[group][half] *= factor;
 #pragma unroll
     for (int n = 0; n < C::kOutGroups; ++n) {
       thread.o[n][2 * half] *= factor;
@@ -229,7 +234,7 @@ __device__ __forceinline__ void weigh_codes(Thread<C>& thread, const std::uint32
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float& weight = weights[n][2 * half + e];
-        thread.minimum[half] += weight * minimum;
+        thread.minimum[0][half] += weight * minimum;
         weight *= scale;
       }
     }

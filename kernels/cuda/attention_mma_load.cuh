@@ -64,7 +64,7 @@ __device__ __forceinline__ bool advance(const AttentionWork& work, const Rows& r
         visible_slots(block, rows.first_position, rows.last_position, rows.sink, rows.recent);
     walk.data = block.data;
     walk.first_position = block.first_position;
-    walk.slot = static_cast<std::int32_t>(slots.begin / 16 * 16);  // whole 16-byte copies and words
+    walk.slot = static_cast<std::int32_t>(slots.begin / C::kSlots * C::kSlots);
     walk.end = static_cast<std::int32_t>(slots.end);
   }
   return true;
@@ -84,6 +84,25 @@ __device__ __forceinline__ void copy_rows(std::uint32_t* to, int to_stride,
   }
 }
 
+// Queues the copies of scales and minima of groups: of K for each group of tokens and dim, of V for
+// each group of dims and token.
+template <typename C>
+__device__ __forceinline__ void load_group_ranges(const AttentionWork& work, const Walk& walk,
+                                                  int n_slots, std::uint32_t* to) {
+  constexpr int kGroup = static_cast<int>(kKvGroup);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const auto* k = reinterpret_cast<const std::uint32_t*>(
+        walk.data + (i == 0 ? work.k.scales_at : work.k.minima_at));
+    copy_rows(to + i * C::kRangeWords, 0, k + walk.slot / kGroup * (C::kHeadDim / 2), 0, 1,
+              C::kRangeWords, n_slots / kGroup * (C::kHeadDim / 2), C::kThreads);
+    const auto* v = reinterpret_cast<const std::uint32_t*>(
+        walk.data + (i == 0 ? work.v.scales_at : work.v.minima_at));
+    copy_rows(to + (2 + i) * C::kRangeWords, C::kKeys / 2, v + walk.slot / 2, work.block_size / 2,
+              C::kDimGroups, C::kKeys / 2, n_slots / 2, C::kThreads);
+  }
+}
+
 // Queues the copies of the walk's next tile into a stage, or marks the end there.
 template <typename C>
 __device__ __forceinline__ void load_tile(const AttentionWork& work, const Rows& rows, Walk& walk,
@@ -94,8 +113,8 @@ __device__ __forceinline__ void load_tile(const AttentionWork& work, const Rows&
     info.first_position = walk.first_position + walk.slot;
     info.n_keys = left < C::kKeys ? left : C::kKeys;
     if constexpr (C::kTellsHeads) info.block = walk.next_block - 1;
-    // Whole units of 16 slots: the block has them, and those without a token are zero.
-    const int n_slots = (info.n_keys + 15) / 16 * 16;
+    // Whole units of slots: the block has them, and those without a token are zero.
+    const int n_slots = (info.n_keys + C::kSlots - 1) / C::kSlots * C::kSlots;
     const auto* k = reinterpret_cast<const std::uint32_t*>(walk.data + work.k.at);
     copy_rows(stage, C::kKStride, k + walk.slot, work.block_size, C::kKRows, C::kKeys, n_slots,
               C::kThreads);
@@ -105,7 +124,8 @@ __device__ __forceinline__ void load_tile(const AttentionWork& work, const Rows&
               n_v_rows, C::kHeadDim, C::kHeadDim, C::kThreads);
     copy_rows(stage + C::kVAt + n_v_rows * C::kVStride, C::kVStride, v, 0, C::kVRows - n_v_rows,
               C::kHeadDim, 0, C::kThreads);
-    if constexpr (C::kCodes) {
+    if constexpr (C::kGroups) load_group_ranges<C>(work, walk, n_slots, stage + C::kRangesAt);
+    if constexpr (C::kTokenCodes) {
       const std::int64_t ranges[] = {work.k.scales_at, work.k.minima_at, work.v.scales_at,
                                      work.v.minima_at};
 #pragma unroll

@@ -14,12 +14,17 @@ __device__ __forceinline__ void finish_rows(Thread<C>& thread, float sm_scale) {
     thread.l[half] += shuffle_xor(thread.l[half], 1);
     thread.l[half] += shuffle_xor(thread.l[half], 2);
     if constexpr (C::kCodes) {
-      thread.minimum[half] += shuffle_xor(thread.minimum[half], 1);
-      thread.minimum[half] += shuffle_xor(thread.minimum[half], 2);
+#pragma unroll
+      for (int group = 0; group < C::kDimGroups; ++group) {
+        float& minimum = thread.minimum[group][half];
+        minimum += shuffle_xor(minimum, 1);
+        minimum += shuffle_xor(minimum, 2);
+      }
 #pragma unroll
       for (int n = 0; n < C::kOutGroups; ++n) {
-        thread.o[n][2 * half] += thread.minimum[half];
-        thread.o[n][2 * half + 1] += thread.minimum[half];
+        const float minimum = thread.minimum[n * C::kDimGroups / C::kOutGroups][half];
+        thread.o[n][2 * half] += minimum;
+        thread.o[n][2 * half + 1] += minimum;
       }
     }
   }

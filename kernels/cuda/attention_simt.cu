@@ -19,10 +19,10 @@ __device__ __forceinline__ float value_of(KvType type, std::uint32_t word, int l
     case KvType::kInt8:
       return static_cast<float>(lane_bits(4, word, lane));
     case KvType::kInt4:
-      return static_cast<float>(lane_bits(8, word, lane));
     case KvType::kKivi4:
+      return static_cast<float>(lane_bits(8, word, lane));
     case KvType::kKivi2:
-      break;
+      return static_cast<float>(lane_bits(16, word, lane));
   }
   return 0.0F;
 }
@@ -30,6 +30,13 @@ __device__ __forceinline__ float value_of(KvType type, std::uint32_t word, int l
 __device__ __forceinline__ float range_value(const std::byte* block, std::int64_t at,
                                              std::int64_t slot) {
   return float_of_f16(reinterpret_cast<const std::uint16_t*>(block + at)[slot]);
+}
+
+// A code of a group; its scale and minimum are number `range` of the part's.
+__device__ __forceinline__ float value_in_group(const PartRef& part, const std::byte* block,
+                                                std::int64_t range, float code) {
+  return code * range_value(block, part.scales_at, range) +
+         range_value(block, part.minima_at, range);
 }
 
 // One row's running state. q and o [head_dim] and weights [32] are its warp's shared memory.
@@ -50,7 +57,12 @@ __device__ float score_of(const AttentionWork& work, const RowState& row, const 
   float dot = 0.0F;
   for (std::int64_t d = 0; d < work.head_dim; d += lanes, words += work.block_size) {
     const std::uint32_t word = *words;
-    for (int i = 0; i < lanes; ++i) dot += row.q[d + i] * value_of(work.k.type, word, i);
+    for (int i = 0; i < lanes; ++i) {
+      float value = value_of(work.k.type, word, i);
+      if (holds_groups(work.k.type))
+        value = value_in_group(work.k, block, slot / kKvGroup * work.head_dim + d + i, value);
+      dot += row.q[d + i] * value;
+    }
   }
   if (holds_codes(work.k.type)) {
     dot = dot * range_value(block, work.k.scales_at, slot) +
@@ -94,7 +106,14 @@ __device__ void attend_32(const AttentionWork& work, const AttentionItemRef& ite
     float sum = row.o[d] * factor + minimum;
     for (std::int64_t j = 0; j < n; j += lanes) {
       const std::uint32_t word = words[j / lanes * work.head_dim + d];
-      for (int i = 0; i < lanes; ++i) sum += row.weights[j + i] * value_of(work.v.type, word, i);
+      for (int i = 0; i < lanes; ++i) {
+        float value = value_of(work.v.type, word, i);
+        if (holds_groups(work.v.type)) {
+          const std::int64_t range = d / kKvGroup * work.block_size + slot + j + i;
+          value = value_in_group(work.v, block.data, range, value);
+        }
+        sum += row.weights[j + i] * value;
+      }
     }
     row.o[d] = sum;
   }

@@ -1,21 +1,23 @@
 // The arithmetic of places in attention_mma.cuh: which thread holds which dim and which key. Plain
 // functions of integers, so that they can be tested anywhere.
 //
-// A 32-bit word of a cache block holds 2, 4 or 8 values along the sum of a product (kernels/
+// A 32-bit word of a cache block holds 2, 4, 8 or 16 values along the sum of a product (kernels/
 // kv_block.h). Lane 4 g + t of a warp needs rows 2t, 2t + 1 and 2t + 8, 2t + 9 of each right side
 // of 16 rows. The order of a sum is free if both sides use the same one, so rows are numbered such
 // that a lane's values are neighbours in one word:
 //   bf16   two words, of values 2t, 2t + 1 and 2t + 8, 2t + 9 of 16
 //   int8   one word, values 4t to 4t + 3 of 16
-//   int4   one word serves two products: values 8t to 8t + 3 of 32, then 8t + 4 to 8t + 7
+//   int4   one word serves two products: values 8t to 8t + 3 of 32, then 8t + 4 to 8t + 7; kivi4,
+//          too
+//   kivi2  the same values, of a word that two lanes share
 #pragma once
 #include "kernels/cuda/kv_words.cuh"
 
 namespace longhaul::cuda {
 
-// Values that one word row group of K or V spans: 16, or 32 for int4.
+// Values that one word row group of K or V spans: 16, or 32 for codes of 4 and 2 bits.
 LONGHAUL_HOST_DEVICE constexpr int values_of_step(KvType type) {
-  return type == KvType::kInt4 ? 32 : 16;
+  return type == KvType::kInt4 || holds_groups(type) ? 32 : 16;
 }
 
 // The value (dim for scores, key for outputs) that lane t holds as number i of 4 in product `step`.
@@ -27,10 +29,9 @@ LONGHAUL_HOST_DEVICE constexpr int value_of_lane(KvType type, int step, int t, i
     case KvType::kInt8:
       return 16 * step + 4 * t + i;
     case KvType::kInt4:
-      return 32 * (step / 2) + 8 * t + 4 * (step % 2) + i;
     case KvType::kKivi4:
     case KvType::kKivi2:
-      break;
+      return 32 * (step / 2) + 8 * t + 4 * (step % 2) + i;
   }
   return 0;
 }
@@ -44,12 +45,17 @@ LONGHAUL_HOST_DEVICE constexpr int word_row_of_lane(KvType type, int step, int t
     case KvType::kInt8:
       return 4 * step + t;
     case KvType::kInt4:
-      return 4 * (step / 2) + t;
     case KvType::kKivi4:
+      return 4 * (step / 2) + t;
     case KvType::kKivi2:
-      break;
+      return 2 * (step / 2) + t / 2;
   }
   return 0;
+}
+
+// Bits of a word below lane t's four codes in product `step`, for codes of 4 and 2 bits.
+LONGHAUL_HOST_DEVICE constexpr int shift_of_lane(KvType type, int step, int t) {
+  return type == KvType::kKivi2 ? t % 2 * 4 + step % 2 * 2 : step % 2 * 4;
 }
 
 // The key whose score stands in column `column` of the tile's group `group` of 8 scores. Lane t's
@@ -63,7 +69,7 @@ LONGHAUL_HOST_DEVICE constexpr int key_of_score(KvType v_type, int group, int co
 // banks: none waits for bf16, and for V; K's codes are read in two turns, the best that rows at
 // multiples of 16 bytes allow.
 LONGHAUL_HOST_DEVICE constexpr int padding_of_k(KvType type) {
-  return type == KvType::kInt4 ? 4 : 8;
+  return type == KvType::kInt4 || holds_groups(type) ? 4 : 8;
 }
 constexpr int kPaddingOfV = 8;
 

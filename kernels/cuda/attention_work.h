@@ -141,7 +141,7 @@ LONGHAUL_HOST_DEVICE constexpr Slots visible_slots(const KvBlockRef& block, std:
 enum class AttentionPath { kSimt, kDecode, kWideDecode, kPrefill };
 constexpr AttentionPath kAttentionPaths[] = {AttentionPath::kSimt, AttentionPath::kDecode,
                                              AttentionPath::kWideDecode, AttentionPath::kPrefill};
-constexpr int kSimtRows = 4;
+constexpr int kSimtRows = kRowsOfPlainTile;
 constexpr int kDecodeRows = kRowsOfRange;
 constexpr int kWideDecodeRows = 32;
 LONGHAUL_HOST_DEVICE constexpr int rows_of_tile(AttentionPath path) {

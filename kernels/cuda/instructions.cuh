@@ -76,6 +76,10 @@ __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 __device__ __forceinline__ float float_of_f16(std::uint16_t bits) {
   return __half2float(__ushort_as_half(bits));
 }
+// To the nearest, halves to even.
+__device__ __forceinline__ std::uint16_t f16_rounded(float value) {
+  return __half_as_ushort(__float2half_rn(value));
+}
 // Toward minus infinity; |value| < 65504.
 __device__ __forceinline__ std::uint16_t f16_rounded_down(float value) {
   return __half_as_ushort(__float2half_rd(value));

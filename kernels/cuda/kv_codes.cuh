@@ -1,4 +1,4 @@
-// Codes of int8 and int4 as caches hold them: kernels/kv_quantise.cc on the GPU, to the bit.
+// Codes as caches hold them: kernels/kv_quantise.cc on the GPU, to the bit.
 #pragma once
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/kv_words.cuh"
@@ -6,14 +6,38 @@
 
 namespace longhaul::cuda {
 
-// One token's K or V of one head: value = code * scale + minimum, both f16.
+// Of one token's K or V of one head, or of a group of values: value = code * scale + minimum, both
+// f16.
 struct CodeRange {
   std::uint16_t scale;
   std::uint16_t minimum;
   bool is_finite;  // of values that are not all finite there are no codes, and both are NaN
 };
 
-// Of x [head_dim], by one warp: the minimum is rounded down and the scale up to f16.
+constexpr std::uint16_t kNanRange = 0x7e00;
+
+// Of int8 and int4: the minimum is rounded down and the scale up to f16.
+__device__ __forceinline__ CodeRange token_range(KvType type, float smallest, float largest) {
+  const auto down = [](float value) -> std::uint16_t {
+    if (value >= 65504.0F) return 0x7bff;
+    if (value <= -65504.0F) return 0xfbff;
+    return f16_rounded_down(value);
+  };
+  const std::uint16_t minimum = down(smallest);
+  const float step = (largest - float_of_f16(minimum)) / static_cast<float>(most_code(type));
+  return {static_cast<std::uint16_t>(down(-step) ^ 0x8000U), minimum, true};
+}
+
+// Of kivi4 and kivi2: both are rounded to the nearest f16 that is finite.
+__device__ __forceinline__ CodeRange group_range(KvType type, float smallest, float largest) {
+  const auto nearest = [](float value) {
+    return f16_rounded(value > 65504.0F ? 65504.0F : value < -65504.0F ? -65504.0F : value);
+  };
+  return {nearest((largest - smallest) / static_cast<float>(most_code(type))), nearest(smallest),
+          true};
+}
+
+// Of x [head_dim], by one warp.
 __device__ __forceinline__ CodeRange range_of(KvType type, const float* x, std::int64_t head_dim) {
   float smallest = x[0];
   float largest = x[0];
@@ -26,16 +50,8 @@ __device__ __forceinline__ CodeRange range_of(KvType type, const float* x, std::
   smallest = reduce_warp(smallest, Smaller());
   largest = reduce_warp(largest, Larger());
   finite = reduce_warp(finite ? 1 : 0, Smaller()) == 1;
-  const auto down = [](float value) -> std::uint16_t {
-    if (value >= 65504.0F) return 0x7bff;
-    if (value <= -65504.0F) return 0xfbff;
-    return f16_rounded_down(value);
-  };
-  constexpr std::uint16_t kNan = 0x7e00;
-  if (!finite) return {kNan, kNan, false};
-  const std::uint16_t minimum = down(smallest);
-  const float step = (largest - float_of_f16(minimum)) / static_cast<float>(most_code(type));
-  return {static_cast<std::uint16_t>(down(-step) ^ 0x8000U), minimum, true};
+  if (!finite) return {kNanRange, kNanRange, false};
+  return token_range(type, smallest, largest);
 }
 
 __device__ __forceinline__ float code_of(KvType type, float x, const CodeRange& range) {

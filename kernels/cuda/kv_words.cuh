@@ -33,17 +33,22 @@ LONGHAUL_HOST_DEVICE constexpr int lanes_of(KvType type) {
   }
   return 1;
 }
+// Codes with a scale and a minimum for each token.
 LONGHAUL_HOST_DEVICE constexpr bool holds_codes(KvType type) {
   return type == KvType::kInt8 || type == KvType::kInt4;
 }
+// Codes with a scale and a minimum for each group of kKvGroup of them.
+LONGHAUL_HOST_DEVICE constexpr bool holds_groups(KvType type) {
+  return type == KvType::kKivi4 || type == KvType::kKivi2;
+}
 LONGHAUL_HOST_DEVICE constexpr int most_code(KvType type) {
-  return type == KvType::kInt8 ? 255 : 15;
+  return type == KvType::kInt8 ? 255 : type == KvType::kKivi2 ? 3 : 15;
 }
 
 // Bits of value i of a word of `lanes` values. Of 8, bytes 0 to 3 hold values 0 to 3 in their lower
-// halves and 4 to 7 in their upper ones.
+// halves and 4 to 7 in their upper ones; of 16 likewise, in quarters.
 LONGHAUL_HOST_DEVICE constexpr int lane_shift(int lanes, int i) {
-  return lanes == 8 ? i % 4 * 8 + i / 4 * 4 : i * (32 / lanes);
+  return lanes >= 4 ? i % 4 * 8 + i / 4 * (32 / lanes) : i * (32 / lanes);
 }
 LONGHAUL_HOST_DEVICE constexpr std::uint32_t lane_mask(int lanes) {
   return 0xffffffffU >> static_cast<unsigned>(32 - 32 / lanes);

@@ -78,6 +78,18 @@ TEST_F(DecodeGraphs, LastForManySteps) {
   }
 }
 
+// A step that closes blocks goes one by one, and so does the one after it.
+TEST_F(DecodeGraphs, LastBetweenBlocksThatAreClosed) {
+  const auto play = [](Player& player) {
+    Random random(1);
+    player.open(kA, kGreedy);
+    player.prefill(kA, random_tokens(random, 90, 97), 37);
+    player.feed({kA}, random, 70);
+  };
+  for (const KvType type : kGroupedKvTypes)
+    EXPECT_GE(expect_equal_answers(wide_model(type), play), 60) << name_of(type);
+}
+
 TEST_F(DecodeGraphs, WorkWithWeightsThatAreRounded) {
   const auto play = [](Player& player) {
     Random random(1);
@@ -108,7 +120,7 @@ TEST_F(DecodeGraphs, FollowForksAndBatchesThatChange) {
     player.feed({kA, kB, kC}, random, 4);
     player.feed({kB}, random, 4);
   };
-  for (const KvType type : {KvType::kF32, KvType::kBf16}) {
+  for (const KvType type : {KvType::kF32, KvType::kBf16, KvType::kKivi4}) {
     EXPECT_GE(expect_equal_answers(wide_model(type), play), 12);
   }
 }

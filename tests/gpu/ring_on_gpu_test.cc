@@ -43,6 +43,7 @@ ModelSpec ring_spec(Random& random, const RingCase& c) {
   spec.qkv_bias = spec.attention_output_bias = spec.mlp_bias = random.chance(0.5);
   spec.qk_norm = random.chance(0.5);
   if (c.weights == DType::kI8) spec.d_ff = 3 * kInt8Group;
+  if (quantises_groups(c.kv)) spec.head_dim = kKvGroup;
   if (c.method && std::holds_alternative<DmcMethod>(*c.method))
     spec.token_merging = TokenMerging{.window = 12, .init_val = 0};
   return spec;
@@ -158,16 +159,18 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
   const ModelSpec spec = ring_spec(random, c);
   const HeadTable heads = ring_heads(spec, c);
   const auto weights = tiny_weights(spec, c.weights, seed);
+  const std::int64_t block_size = quantises_groups(c.kv) ? kKvGroup : 16;
   Worker alone({.weights = weights,
                 .heads = heads,
                 .k_type = c.kv,
                 .v_type = c.kv,
-                .block_size = 16,
+                .block_size = block_size,
                 .n_threads = 1});
   std::vector<StepResult> want;
   const std::vector<StepCommand> script = chunks_and_decode(random, alone, want);
 
-  const KvFormat kv{.k_type = c.kv, .v_type = c.kv, .block_size = 16, .head_dim = spec.head_dim};
+  const KvFormat kv{
+      .k_type = c.kv, .v_type = c.kv, .block_size = block_size, .head_dim = spec.head_dim};
   const auto draw_plan = [&] {
     return random_plan(random, spec, heads, n_ranks, c.n_stages, kv,
                        c.weights == DType::kI8 ? kInt8Group : 1);
@@ -213,6 +216,14 @@ INSTANTIATE_TEST_SUITE_P(
         RingCase{"MixedQueriesTravel", {kCpu, kGpu}, 1, HistoryChoice::kQueriesTravel},
         RingCase{"MixedInTwoStages", {kGpu, kCpu, kGpu, kCpu}, 2},
         RingCase{"Int8Caches", {kGpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kInt8},
+        RingCase{"Kivi4Caches", {kGpu, kGpu}, 1, HistoryChoice::kKeysTravel, KvType::kKivi4},
+        RingCase{"Kivi2Mixed", {kGpu, kCpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kKivi2},
+        RingCase{"Kivi4Queries", {kCpu, kGpu}, 1, HistoryChoice::kQueriesTravel, KvType::kKivi4},
+        RingCase{"Kivi4InTwoStages",
+                 {kGpu, kCpu, kGpu, kCpu},
+                 2,
+                 HistoryChoice::kByCost,
+                 KvType::kKivi4},
         RingCase{
             "Int8Weights", {kGpu, kCpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kF32, DType::kI8},
         of_method("SnapKv", {kGpu, kCpu}, SnapKvMethod{{.capacity = 50, .window = 7, .kernel = 3}}),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/heads/cache_method.h"
+#include "tests/gpu/wide_model.h"
 #include "tests/gpu/worker_plays.h"
 #include "tests/support/paths.h"
 #include "worker/snapshot/hdf5_file.h"
@@ -75,7 +76,7 @@ Difference difference(const std::vector<double>& a, const std::vector<double>& b
 // Values before they are stored agree to float32's rounding, which gives few of them the
 // neighbouring bf16 or code. Behind attention over codes, and over bf16 where the CPU multiplies
 // pairs, queries are rounded differently, and all are a little off.
-double tolerance_of(KvType type, const std::string& name, bool is_first_layer) {
+double tolerance_of_saved(KvType type, const std::string& name, bool is_first_layer) {
   const bool is_code = is_quantised(type) && name.size() == 1;
   if (type == KvType::kF32 || is_first_layer) return is_code ? 0.0 : 2e-5;
   return is_code ? 2.0 : 2e-2;
@@ -105,7 +106,7 @@ TEST_P(SavedOnGpu, FilesHoldWhatTheCpusHold) {
       for (const std::string& name : names) {
         const Difference found =
             difference(read_values(gpu, path + name), read_values(cpu, path + name),
-                       tolerance_of(GetParam(), name, layer == "00"));
+                       tolerance_of_saved(GetParam(), name, layer == "00"));
         EXPECT_LE(static_cast<double>(found.n_other), 0.02 * static_cast<double>(found.n_values))
             << path << name << ": " << found.n_other << " of " << found.n_values;
         n_values += found.n_values;
@@ -175,6 +176,46 @@ TEST_F(OnGpu, SavedCachesOfChosenTokensComeBack) {
 // Bounds of pages are not in files: a GPU makes them from the keys that came back.
 TEST_F(OnGpu, SavedCachesOfChosenPagesComeBack) {
   expect_saved_comes_back(QuestMethod{.budget = 24, .page = 8, .dense = 0}, 87);
+}
+
+// Closed blocks as codes and the newest tokens as floats: a GPU's files come back to a GPU, and to
+// a CPU with the same answers but for rounding.
+TEST_F(OnGpu, SavedCachesOfGroupsComeBackOnEitherDevice) {
+  for (const KvType type : kGroupedKvTypes) {
+    const TemporaryFolder folder;
+    const MakeConfig make = wide_model(type);
+    Random random(1);
+    const auto tokens = random_tokens(random, 87, 97);
+    Player before(make(kGpu));
+    before.open(kA);
+    before.prefill(kA, tokens, 40);
+    before.step(SaveSequence{.sequence = kA,
+                             .folder = folder.path().string(),
+                             .name = "doc",
+                             .tokens = tokens,
+                             .facts = {{"content_id", "1"}}});
+    const auto go_on = [](Player& player) {
+      Random next(2);
+      player.step(
+          ForkSequence{.parent = kA, .child = kB, .sampling = SamplingParams{.n_logprobs = 1'000}});
+      const std::size_t n_before = player.seen().picked.size();
+      player.prefill(kB, random_tokens(next, 9, 97), 9);
+      player.feed({kB}, next, 4);
+      const auto& all = player.seen().picked;
+      return std::vector<PickedToken>(all.begin() + static_cast<std::ptrdiff_t>(n_before),
+                                      all.end());
+    };
+    const std::vector<PickedToken> want = go_on(before);
+    for (const DeviceId& device : {kGpu, DeviceId{}}) {
+      Player after(make(device));
+      after.step(RestoreSequence{.sequence = kA,
+                                 .folder = folder.path().string(),
+                                 .name = "doc",
+                                 .content_id = "1",
+                                 .n_tokens = 87});
+      expect_same_answers(go_on(after), want, device == kGpu ? kFloat32 : tolerance_of(type));
+    }
+  }
 }
 
 }  // namespace

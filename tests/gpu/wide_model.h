@@ -24,7 +24,7 @@ inline MakeConfig wide_model(KvType type, DType weights = DType::kF32) {
             .heads = duo_attention_heads(wide_spec(), mixed_roles(wide_spec())),
             .k_type = type,
             .v_type = type,
-            .block_size = 16,
+            .block_size = quantises_groups(type) ? kKvGroup : 16,
             .n_threads = 1};
   };
 }

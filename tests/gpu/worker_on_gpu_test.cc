@@ -58,6 +58,44 @@ TEST_P(CacheTypes, AnswerAsOnTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(All, CacheTypes, testing::ValuesIn(kKvTypes),
                          [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Groups, CacheTypes, testing::ValuesIn(kGroupedKvTypes),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+// Groups in keys or in values alone, beside other types.
+TEST_F(OnGpu, GroupsBesideOtherTypesAnswerAsOnTheCpu) {
+  for (const auto& [k_type, v_type] :
+       {std::pair{KvType::kKivi4, KvType::kKivi2}, std::pair{KvType::kKivi2, KvType::kBf16},
+        std::pair{KvType::kInt8, KvType::kKivi4}}) {
+    const auto make = [&](const DeviceId& device) {
+      WorkerConfig config = wide_model(KvType::kKivi4)(device);
+      config.k_type = k_type;
+      config.v_type = v_type;
+      return config;
+    };
+    expect_the_cpus_answers(make, read_and_write, tolerance_of(KvType::kKivi2));
+  }
+}
+
+// Rows with guesses, some of them wrong, over the edge of a block: one that is closed is open again
+// when its last tokens are taken back.
+TEST_F(OnGpu, GuessesTakenBackFromAClosedBlockAnswerAsOnTheCpu) {
+  const auto play = [](Player& player) {
+    Random random(5);
+    player.open(kA, {.n_logprobs = kAllLogprobs});
+    player.prefill(kA, random_tokens(random, 61, 97), 100);
+    std::int64_t n_wrong = 0;
+    for (int i = 0; i < 6; ++i) {
+      DecodeBatch batch;
+      batch.rows.push_back({.sequence = kA,
+                            .token = random_tokens(random, 1, 97).front(),
+                            .guesses = random_tokens(random, 4, 97),
+                            .n_wrong = n_wrong});
+      player.step(batch);
+      n_wrong = 4 - i % 2;
+    }
+  };
+  expect_the_cpus_answers(wide_model(KvType::kKivi4), play, tolerance_of(KvType::kKivi4));
+}
 
 class WeightTypes : public OnGpu, public testing::WithParamInterface<DType> {};
 
@@ -87,7 +125,7 @@ void fork_and_batch(Player& player) {
 }
 
 TEST_F(OnGpu, ForksInABatchAnswerAsOnTheCpu) {
-  for (const KvType type : {KvType::kF32, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF32, KvType::kInt8, KvType::kKivi4, KvType::kKivi2}) {
     expect_the_cpus_answers(wide_model(type), fork_and_batch, tolerance_of(type));
   }
 }
@@ -230,27 +268,29 @@ TEST_F(OnGpu, AStepThatDoesNotFitSaysWhatHasTheMemory) {
 // What the plan counts for a GPU's operators is not less than they take, with one sequence and with
 // forks; on Hopper by its own attention.
 TEST_F(OnGpu, ScratchMemoryIsWithinWhatIsPlanned) {
-  set_hopper_attention_rows(1);
-  const Workload workload = {.document_tokens = 700,
-                             .tail_tokens = 30,
-                             .n_sequences = 2,
-                             .chunk_len = 350,
-                             .k_type = KvType::kInt4,
-                             .v_type = KvType::kInt4,
-                             .block_size = 16};
-  Player player(wide_model(KvType::kInt4, DType::kBf16)(kGpu));
-  Random random(3);
-  player.open(kA);
-  player.prefill(kA, random_tokens(random, 700, 97), 350);
-  player.step(ForkSequence{.parent = kA, .child = kB, .sampling = {}});
-  player.decode({kA, kB}, {1, 2}, 3);
-  set_hopper_attention_rows(kUsualHopperRows);
+  for (const KvType type : {KvType::kInt4, KvType::kKivi4}) {
+    set_hopper_attention_rows(1);
+    const Workload workload = {.document_tokens = 700,
+                               .tail_tokens = 30,
+                               .n_sequences = 2,
+                               .chunk_len = 350,
+                               .k_type = type,
+                               .v_type = type,
+                               .block_size = quantises_groups(type) ? kKvGroup : 16};
+    Player player(wide_model(type, DType::kBf16)(kGpu));
+    Random random(3);
+    player.open(kA);
+    player.prefill(kA, random_tokens(random, 700, 97), 350);
+    player.step(ForkSequence{.parent = kA, .child = kB, .sampling = {}});
+    player.decode({kA, kB}, {1, 2}, 3);
+    set_hopper_attention_rows(kUsualHopperRows);
 
-  const std::int64_t taken = scratch_taken(player.worker());
-  EXPECT_GT(taken, 0);
-  EXPECT_LE(taken, scratch_bytes({.host = {}, .device = Device::kCuda}, wide_spec(),
-                                 dense_heads(wide_spec()), workload) -
-                       kProductWorkspaceBytes);
+    const std::int64_t taken = scratch_taken(player.worker());
+    EXPECT_GT(taken, 0);
+    EXPECT_LE(taken, scratch_bytes({.host = {}, .device = Device::kCuda}, wide_spec(),
+                                   dense_heads(wide_spec()), workload) -
+                         kProductWorkspaceBytes);
+  }
 }
 
 // Events between the phases tell them apart: together they are the time of the steps.
@@ -271,6 +311,17 @@ TEST_F(OnGpu, PhasesHaveTheGpusTime) {
     }
   }
   EXPECT_LE(sum, seconds);
+}
+
+// Open blocks come in small slabs of their own.
+TEST_F(OnGpu, OpenBlocksTakeSmallSlabs) {
+  Player player(wide_model(KvType::kKivi4)(kGpu));
+  player.open(kA);
+  player.prefill(kA, std::vector<std::int32_t>(5, 5), 100);
+  EXPECT_GT(player.worker().kv_bytes_reserved(), 0U);
+  EXPECT_LE(player.worker().kv_bytes_reserved(), std::size_t{16} << 20);
+  player.step(DropSequences{.sequences = {kA}});
+  EXPECT_EQ(player.worker().kv_bytes_reserved(), 0U);
 }
 
 // Caches have a limit of their own, as on CPUs.

@@ -40,9 +40,10 @@ inline Tolerance operator_tolerance(DType dtype) {
 inline Tolerance attention_tolerance(KvType type, Device device) {
   switch (type) {
     case KvType::kF32:
-    case KvType::kKivi4:  // made floats, exactly
-    case KvType::kKivi2:
       return operator_tolerance(DType::kF32);
+    case KvType::kKivi4:  // on CPUs made floats, exactly
+    case KvType::kKivi2:
+      return operator_tolerance(device == Device::kCpu ? DType::kF32 : DType::kBf16);
     case KvType::kBf16:
       return operator_tolerance(DType::kBf16);
     case KvType::kInt8:

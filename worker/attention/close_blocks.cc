@@ -12,16 +12,17 @@ void CloseBlocks::add(LayerId layer, KvHeadId kv_head, SequenceCache& cache) {
   for (const KvBlockRef& block : cache.open(layer, kv_head)->blocks()) {
     const bool is_closed = block.first_position < closed.next_position().value;
     if (is_closed || block.n_tokens < block_size) continue;
-    const Extent tokens{block.first_position, block.first_position + block_size};
-    const auto place = closed.store(tokens);
+    closed.advance_to({block.first_position});  // those before it may be at home elsewhere
+    const auto place = closed.extend(block_size);
     if (!place) {
       throw Error(ErrorCode::kOutOfMemory,
                   fmt::format("no cache block is free for tokens from {} on of layer {}, KV head "
                               "{}",
-                              tokens.begin, layer.value, kv_head.value));
+                              block.first_position, layer.value, kv_head.value));
     }
-    closed.advance_to({tokens.end});
-    items_.push_back({.open = block.data, .closed = place->block});
+    items_.push_back({.open = block.data,
+                      .closed = closed.writable_block(*place, 0),
+                      .entry = closed.entries_to_write(*place)});
   }
 }
 

@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kSlabBytes = kHugePageBytes;
 // Taking memory from a GPU waits for its work: seldom.
 constexpr std::size_t kGpuSlabBytes = std::size_t{64} << 20;
+constexpr std::size_t kGpuOpenSlabBytes = std::size_t{16} << 20;
 
 // What a mapping of so many bytes takes: up to the end of a huge page where that is near, since a
 // page that is cut is none.
@@ -72,16 +73,22 @@ BlockPool::BlockPool(const KvBlockShape& shape, std::optional<std::size_t> limit
     : shape_(shape), bytes_(shape.bytes()), limit_bytes_(limit_bytes), stream_(stream) {
   require(shape.block_size > 0 && shape.head_dim > 0 && bytes_ > 0,
           "BlockPool: block_size and head_dim must be positive");
-  const std::size_t slab = stream.device() == Device::kCuda ? kGpuSlabBytes : kSlabBytes;
-  blocks_per_slab_ = static_cast<std::int64_t>(std::max<std::size_t>(1, slab / bytes_));
-  if (shape.quantises_groups())
-    open_ = std::make_unique<BlockPool>(open_block_shape(shape), std::nullopt, stream);
+  const bool is_on_gpu = stream.device() == Device::kCuda;
+  set_slab_bytes(is_on_gpu ? kGpuSlabBytes : kSlabBytes);
+  if (!shape.quantises_groups()) return;
+  open_ = std::make_unique<BlockPool>(open_block_shape(shape), std::nullopt, stream);
+  open_->has_tables_ = false;
+  if (is_on_gpu) open_->set_slab_bytes(kGpuOpenSlabBytes);
+}
+
+void BlockPool::set_slab_bytes(std::size_t bytes) {
+  blocks_per_slab_ = static_cast<std::int64_t>(std::max<std::size_t>(1, bytes / bytes_));
 }
 
 BlockPool::~BlockPool() = default;
 
 std::unique_ptr<DeviceTable> BlockPool::new_table() {
-  if (stream_.device() == Device::kCpu) return nullptr;
+  if (stream_.device() == Device::kCpu || !has_tables_) return nullptr;
   return std::make_unique<DeviceTable>(tables_, stream_, shape_.block_size);
 }
 

@@ -61,7 +61,8 @@ class BlockPool {
   // Moves slots between blocks of this pool, bit for bit (kernels/kv_copy.h).
   void copy_slots(std::span<const KvCopyItem> items) const;
 
-  // For a cache's blocks in the GPU's memory; null on CPUs.
+  // For a cache's blocks in the GPU's memory; null on CPUs, and for open blocks, of which a cache
+  // has one or two.
   std::unique_ptr<DeviceTable> new_table();
   // Which query heads see each slot of a cache's first blocks. Throws kOutOfMemory.
   std::shared_ptr<const SeenSlots> new_seen_slots(std::vector<SeenBy> of_slots);
@@ -93,6 +94,7 @@ class BlockPool {
   struct Slab;
   Slab& slab_of(BlockId id) const;
   std::int64_t slot_of(BlockId id) const { return id.value % blocks_per_slab_; }
+  void set_slab_bytes(std::size_t bytes);
   bool add_slab();
   std::unique_ptr<Slab> new_slab(std::int64_t n_blocks) const;
   void free_slab(std::int64_t index);
@@ -102,6 +104,7 @@ class BlockPool {
   std::optional<std::size_t> limit_bytes_;
   StreamRef stream_;
   std::unique_ptr<BlockPool> open_;
+  bool has_tables_ = true;
   TableMemory tables_;
   std::int64_t blocks_per_slab_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // null where one was given back

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/device/device_memory.h"
 #include "base/error.h"
 #include "kernels/kv_close.h"
 #include "worker/snapshot/block_rows.h"
@@ -49,14 +50,16 @@ void load_open_rows(HeadLoader& loader, const HeadToFillArgs& args) {
     const auto place = open->store(newest);
     if (!place) throw_no_block(args, newest.begin);
     const KvBlockShape floats = open_block_shape(closed);
+    std::vector<std::byte> block(floats.bytes());
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const std::vector<float>& from = side == KvSide::kKeys ? rows.k : rows.v;
       fill_block_rows({.shape = floats,
                        .side = side,
                        .rows = reinterpret_cast<const std::byte*>(from.data()),
                        .slots = {0, newest.size()},
-                       .block = place->block});
+                       .block = block.data()});
     }
+    copy_from_host(args.stream, place->block, block);
   }
   open->advance_to({args.n_tokens});
 }

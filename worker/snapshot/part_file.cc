@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sync_file.h"
+#include "kernels/kv_close.h"
 #include "worker/snapshot/block_rows.h"
 #include "worker/snapshot/cache_files.h"
 #include "worker/snapshot/chunk_table.h"
@@ -29,35 +30,42 @@ namespace fs = std::filesystem;
 class BlocksOnHost {
  public:
   BlocksOnHost(const SavedSequence& saved, std::span<const HeadPiece> pieces) {
-    std::size_t n_blocks = 0;
+    const std::size_t block_bytes = saved.shape.bytes();
+    const std::size_t open_bytes = open_block_shape(saved.shape).bytes();
+    std::size_t n_bytes = 0;
     for (const HeadPiece& piece : pieces) {
       blocks_.emplace_back(piece.blocks.begin(), piece.blocks.end());
-      n_blocks += piece.blocks.size();
+      open_.push_back(piece.open);
+      n_bytes += piece.blocks.size() * block_bytes + (piece.open.n_tokens > 0 ? open_bytes : 0);
     }
     if (saved.stream.device() == Device::kCpu) return;
-    const std::size_t n_bytes = saved.shape.bytes();
-    memory_.resize(n_blocks * n_bytes);
+    memory_.resize(n_bytes);
     std::vector<HostCopy> copies;
     std::size_t at = 0;
-    for (std::vector<KvBlockRef>& blocks : blocks_) {
-      for (KvBlockRef& block : blocks) {
-        copies.push_back({std::span(memory_).subspan(at, n_bytes), block.data});
-        block.data = memory_.data() + at;
-        at += n_bytes;
-      }
-    }
+    const auto bring = [&](KvBlockRef& block, std::size_t n) {
+      copies.push_back({std::span(memory_).subspan(at, n), block.data});
+      block.data = memory_.data() + at;
+      at += n;
+    };
+    for (std::vector<KvBlockRef>& blocks : blocks_)
+      for (KvBlockRef& block : blocks) bring(block, block_bytes);
+    for (KvBlockRef& block : open_)
+      if (block.n_tokens > 0) bring(block, open_bytes);
     copy_to_host(saved.stream, copies);
   }
   std::span<const KvBlockRef> blocks(std::size_t piece) const { return blocks_[piece]; }
+  const KvBlockRef& open(std::size_t piece) const { return open_[piece]; }
 
  private:
   std::vector<std::vector<KvBlockRef>> blocks_;  // of each piece
+  std::vector<KvBlockRef> open_;                 // the same
   std::vector<std::byte> memory_;
 };
 
 // A head's rows and the chunks that they are written in.
 struct HeadRows {
   const HeadPiece* piece = nullptr;
+  KvBlockRef open = {};
   std::vector<BlockRun> runs;
   struct Set {
     RowSet set;
@@ -76,7 +84,7 @@ class PartWriter {
     const BlocksOnHost on_host(saved_, pieces);
     std::vector<HeadRows> heads;
     for (std::size_t i = 0; i < pieces.size(); ++i)
-      heads.push_back(rows_of(pieces[i], on_host.blocks(i)));
+      heads.push_back(rows_of(pieces[i], on_host.blocks(i), on_host.open(i)));
     try {
       write_heads(heads);
     } catch (...) {
@@ -110,8 +118,9 @@ class PartWriter {
     const RowChunk* rows = nullptr;
   };
 
-  HeadRows rows_of(const HeadPiece& piece, std::span<const KvBlockRef> blocks) const {
-    HeadRows head{.piece = &piece, .runs = piece.runs(blocks), .sets = {}};
+  HeadRows rows_of(const HeadPiece& piece, std::span<const KvBlockRef> blocks,
+                   const KvBlockRef& open) const {
+    HeadRows head{.piece = &piece, .open = open, .runs = piece.runs(blocks), .sets = {}};
     if (head.runs.empty()) return head;
     for (const RowSet& set : row_sets(saved_.shape)) {
       const std::size_t n_bytes = row_bytes(saved_.shape, set.side, set.part);
@@ -139,8 +148,8 @@ class PartWriter {
     if (!piece.attention.empty()) write_attention(file_, path, piece);
     write_recipe(file_, group, piece.recipe);
     if (piece.gone.n > 0) write_gone(file_, path, piece.gone);
-    if (piece.open.n_tokens > 0) {
-      write_open_rows(file_, open_path(piece.layer, piece.kv_head), saved_.shape, piece.open);
+    if (head.open.n_tokens > 0) {
+      write_open_rows(file_, open_path(piece.layer, piece.kv_head), saved_.shape, head.open);
     }
   }
 

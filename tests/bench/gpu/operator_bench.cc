@@ -11,6 +11,7 @@
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/int8_weights.h"
 #include "kernels/kv_append.h"
+#include "kernels/kv_close.h"
 #include "kernels/linear.h"
 #include "kernels/probes/gpu_values.h"
 #include "kernels/rms_norm.h"
@@ -93,7 +94,8 @@ double visible_pairs(const AttentionCase& c, std::int64_t head) {
   return pairs;
 }
 
-// Blocks of one head, filled by kv_append with the same 4096 random tokens over and over.
+// Blocks of one head, filled by kv_append with the same 4096 random tokens over and over; of types
+// that quantise groups by kv_close, all with the same.
 class HeadBlocks {
  public:
   HeadBlocks(cuda::Stream& stream, const KvBlockShape& shape, std::int64_t kv_len)
@@ -107,6 +109,13 @@ class HeadBlocks {
       const std::int64_t first = b * shape.block_size;
       refs_.push_back({block, first, std::min(shape.block_size, kv_len - first)});
       pointers_.push_back(block);
+    }
+    if (shape.quantises_groups()) {
+      std::vector<KvCloseItem> items;
+      for (std::byte* block : pointers_) items.push_back({.open = x.data(), .closed = block});
+      kv_close(stream.ref(), {.shape = shape, .items = items});
+      stream.synchronise();
+      return;
     }
     for (std::int64_t first = 0; first < kv_len; first += kTokens) {
       const std::int64_t n = std::min(kTokens, kv_len - first);
@@ -248,7 +257,8 @@ void bench_prefill(GpuReport& report) {
 }
 
 void bench_decode(GpuReport& report) {
-  for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
+  for (const KvType type :
+       {KvType::kBf16, KvType::kInt8, KvType::kInt4, KvType::kKivi4, KvType::kKivi2}) {
     bench_attention(report, {"decode", 1, 1048576, 8, 4, 128, type});
   }
   for (const std::int64_t n : {1, 8, 32}) {

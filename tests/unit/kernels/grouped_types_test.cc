@@ -1,26 +1,22 @@
 // Caches that quantise groups of tokens (KIVI): codes and ranges are those of the published
-// formula, lie where kernels/kv_block.h says, and attention over them is right with every
-// instruction set.
+// formula, and lie where kernels/kv_block.h says.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
-#include "kernels/attention.h"
 #include "kernels/kv_append.h"
 #include "kernels/kv_close.h"
 #include "kernels/kv_copy.h"
 #include "kernels/kv_quantise.h"
 #include "kernels/read_keys.h"
 #include "kernels/reference/kv_read.h"
-#include "tests/support/compare.h"
 #include "tests/support/paths.h"
-#include "tests/unit/kernels/attention_case.h"
+#include "tests/support/random.h"
 
 namespace longhaul::test {
 namespace {
@@ -160,63 +156,6 @@ TEST(GroupedTypes, AllReadersAgreeAndOtherTypesMayLieBeside) {
         ASSERT_NEAR(k.data()[i], closed.k[i], 1.5) << name_of(k_type);
         ASSERT_NEAR(v.data()[i], closed.v[i], 1.5) << name_of(v_type);
       }
-    }
-  }
-}
-
-class AttentionOverGroups : public EachIsa {
- protected:
-  static void expect_reference(const AttentionShape& shape, std::uint64_t seed) {
-    const std::string name = describe(shape) + " seed " + std::to_string(seed);
-    SCOPED_TRACE(name);
-    AttentionProblem problem(StreamRef::cpu(), shape, seed);
-    // Computed once for all instruction sets.
-    static std::map<std::string, reference::AttentionResult> known;
-    if (!known.contains(name)) known.emplace(name, reference::attention(problem.reference_case()));
-    const reference::AttentionResult& want = known.at(name);
-    const Tolerance k = attention_tolerance(shape.k_type, Device::kCpu);
-    const Tolerance v = attention_tolerance(shape.v_type, Device::kCpu);
-    EXPECT_TRUE(close(problem.run(), want.out, k.absolute > v.absolute ? k : v));
-  }
-};
-LONGHAUL_WITH_EACH_ISA(AttentionOverGroups);
-
-TEST_P(AttentionOverGroups, RandomShapesMatchTheReference) {
-  Random random(base_seed());
-  for (int i = 0; i < 24 * intensity(); ++i) {
-    AttentionShape shape = random_shape(random);
-    const KvType type = kGroupedKvTypes[static_cast<std::size_t>(random.integer(0, 1))];
-    (random.chance(0.5) ? shape.k_type : shape.v_type) = type;
-    if (random.chance(0.5)) shape.k_type = shape.v_type = type;
-    shape.head_dim = (shape.head_dim + 31) / 32 * 32;
-    shape.block_size = (shape.block_size + 31) / 32 * 32;
-    expect_reference(shape, base_seed() + static_cast<std::uint64_t>(i));
-    if (HasFailure()) return;
-  }
-}
-
-TEST_P(AttentionOverGroups, PrefillAndDecodeMatchTheReference) {
-  for (const KvType type : kGroupedKvTypes) {
-    for (const std::int64_t head_dim : {32, 64, 128, 256}) {
-      expect_reference({.q_len = 90,
-                        .gqa_group = 3,
-                        .head_dim = head_dim,
-                        .n_blocks = 5,
-                        .k_type = type,
-                        .v_type = type,
-                        .mask = {.sink = 5, .recent = 77},
-                        .gaps = false},
-                       base_seed());
-      expect_reference({.q_len = 1,
-                        .n_kv_heads = 2,
-                        .gqa_group = 4,
-                        .head_dim = head_dim,
-                        .n_blocks = 70,
-                        .k_type = type,
-                        .v_type = type,
-                        .gaps = false,
-                        .after_keys = true},
-                       base_seed());
     }
   }
 }

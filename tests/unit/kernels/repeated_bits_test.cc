@@ -56,7 +56,9 @@ TEST_P(RepeatedBits, OfAttention) {
       {"Hopper bf16", 40, 1, KvType::kBf16},       {"Hopper int4", 40, 1, KvType::kInt4},
       {"prefill bf16", 40, kNever, KvType::kBf16}, {"prefill int8", 40, kNever, KvType::kInt8},
       {"decode bf16", 1, kNever, KvType::kBf16},   {"decode int8", 1, kNever, KvType::kInt8},
-      {"decode int4", 1, kNever, KvType::kInt4},   {"plain", 8, kNever, KvType::kF32}};
+      {"decode int4", 1, kNever, KvType::kInt4},   {"plain", 8, kNever, KvType::kF32},
+      {"Hopper kivi4", 40, 1, KvType::kKivi4},     {"prefill kivi2", 40, kNever, KvType::kKivi2},
+      {"decode kivi4", 1, kNever, KvType::kKivi4}, {"decode kivi2", 1, kNever, KvType::kKivi2}};
   for (const Kind& kind : kinds) {
     set_hopper_attention_rows(kind.hopper_rows);
     for (const AttentionMask mask : {AttentionMask{}, AttentionMask{.sink = 16, .recent = 80}}) {

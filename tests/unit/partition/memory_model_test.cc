@@ -70,6 +70,26 @@ TEST(MemoryModel, OpenBlocksAreCounted) {
   EXPECT_EQ(kivi4 * 68, total() * 80);
 }
 
+// On GPUs, where attention to them is described apart: a piece for each block's queries and four
+// rows' tile.
+TEST(MemoryModel, OpenBlocksTakeDescriptionsOnGpus) {
+  const PlanRequest request = million_tokens(equal_cluster(1, 200 * kGiB));
+  Workload workload = request.workload;
+  workload.document_tokens = 1'000;
+  workload.chunk_len = 65'536;
+  const auto bytes = [&](KvType type, Device device) {
+    workload.k_type = workload.v_type = type;
+    return scratch_bytes({.host = {}, .device = device}, request.spec, dense_heads(request.spec),
+                         workload);
+  };
+  EXPECT_EQ(bytes(KvType::kKivi4, Device::kCpu), 0);
+  EXPECT_EQ(bytes(KvType::kKivi4, Device::kCuda), bytes(KvType::kKivi2, Device::kCuda));
+  const std::int64_t more =
+      bytes(KvType::kKivi4, Device::kCuda) - bytes(KvType::kInt4, Device::kCuda);
+  EXPECT_GT(more, 65'536 * request.spec.n_kv_heads * (8 + 56));
+  EXPECT_LT(more, std::int64_t{1} << 30);
+}
+
 // A plan or a refusal with what would fit, never a plan that is wrong.
 TEST(MemoryModel, OpenBlocksHaveRoomWhereHeadsArePlaced) {
   int n_plans = 0;

@@ -75,6 +75,7 @@ inline void sync_warp() {
 }
 
 inline float float_of_f16(std::uint16_t bits) { return to_float(Float16{bits}); }
+inline std::uint16_t f16_rounded(float value) { return to_f16(value).bits; }
 inline std::uint16_t f16_rounded_down(float value) {
   const Float16 nearest = to_f16(value);
   if (!(to_float(nearest) > value)) return nearest.bits;
