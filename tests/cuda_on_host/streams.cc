@@ -46,15 +46,25 @@ bool advance(cudaStream_t stream, std::size_t n_most) {
 
 void work_until(cudaStream_t stream, const std::function<bool()>& done) {
   auto begin = std::chrono::steady_clock::now();
+  // One thing of the stream, if its time has come.
+  const auto can_work = [&] {
+    const std::size_t n_before = stream == nullptr ? 0 : stream->queue.size();
+    if (stream != nullptr) advance(stream, 1);
+    return stream != nullptr && stream->queue.size() < n_before;
+  };
   for (;;) {
     {
       const std::scoped_lock lock(runtime_lock());
       if (done()) return;
-      const std::size_t n_before = stream == nullptr ? 0 : stream->queue.size();
-      if (stream != nullptr) advance(stream, 1);
+      if (can_work()) {
+        // What follows at once finds the memory open: without protection keys each opening is a
+        // call of the system that takes longer than most kernels.
+        const DeviceMemoryAccess access;
+        while (!done() && can_work()) {
+        }
+        begin = std::chrono::steady_clock::now();
+      }
       if (done()) return;
-      const bool has_advanced = stream != nullptr && stream->queue.size() < n_before;
-      if (has_advanced) begin = std::chrono::steady_clock::now();
     }
     std::this_thread::yield();
     if (std::chrono::steady_clock::now() - begin > kStuck) fail("a stream is stuck");

@@ -114,12 +114,15 @@ __attribute__((noinline)) void give_way() {
   if (__builtin_setjmp(running().jump) == 0) jump_to_scheduler();
 }
 
+// Runs a thread of one block after the other, all on one stack: making a context calls the system.
 void thread_main() {
-  (*block.body)();
-  running().state = State::kEnded;
-  --block.n_alive;
-  release_barrier_if_full();
-  jump_to_scheduler();
+  for (;;) {
+    (*block.body)();
+    running().state = State::kEnded;
+    --block.n_alive;
+    release_barrier_if_full();
+    give_way();  // until the next block
+  }
 }
 
 __attribute__((noinline)) void resume(std::size_t index) {
@@ -132,21 +135,24 @@ __attribute__((noinline)) void resume(std::size_t index) {
   fail("a thread did not start");
 }
 
-void prepare(Thread& thread, const Place& place) {
-  if (!thread.stack) thread.stack = std::make_unique<std::byte[]>(kStackBytes);
-  thread.place = place;
-  thread.state = State::kReady;
-  thread.started = false;
-  thread.open_copies.clear();
-  thread.groups.clear();
-  thread.is_fenced = false;
-  thread.products.clear();
-  thread.outputs.clear();
+void make_stack(Thread& thread) {
+  thread.stack = std::make_unique<std::byte[]>(kStackBytes);
   getcontext(&thread.context);
   thread.context.uc_stack.ss_sp = thread.stack.get();
   thread.context.uc_stack.ss_size = kStackBytes;
   thread.context.uc_link = nullptr;
   makecontext(&thread.context, thread_main, 0);
+}
+
+void prepare(Thread& thread, const Place& place) {
+  if (!thread.stack) make_stack(thread);
+  thread.place = place;
+  thread.state = State::kReady;
+  thread.open_copies.clear();
+  thread.groups.clear();
+  thread.is_fenced = false;
+  thread.products.clear();
+  thread.outputs.clear();
 }
 
 Mbarrier& mbarrier(std::uint64_t* at) {
