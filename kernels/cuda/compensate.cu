@@ -10,6 +10,7 @@
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/key_values.cuh"
 #include "kernels/cuda/parcel.h"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/softmax_state.cuh"
 #include "kernels/cuda/state_ref.h"
@@ -17,8 +18,6 @@
 
 namespace longhaul::cuda {
 namespace {
-
-constexpr int kThreads = 128;
 
 struct Item {
   const float* q;  // [q_len, gqa_group, head_dim]
@@ -65,7 +64,7 @@ class Gone {
       const std::int64_t position = item_.sink + n_;
       while (position >= block_->first_position + block_->n_tokens) ++block_;
       const std::int64_t slot = position - block_->first_position;
-      for (std::int64_t d = threadIdx.x; d < work_.k.head_dim; d += kThreads) {
+      for (std::int64_t d = threadIdx.x; d < work_.k.head_dim; d += kChoiceThreads) {
         k_[d] += static_cast<double>(key_value(work_.k, block_->data, d, slot));
         v_[d] += static_cast<double>(cached_value(work_.v, block_->data, d, slot));
       }
@@ -76,7 +75,7 @@ class Gone {
   __device__ void add_to(std::int64_t token, std::int64_t head, double* shared) const {
     const float* q = item_.q + token * item_.q_token_stride + head * item_.q_head_stride;
     double product = 0.0;
-    for (std::int64_t d = threadIdx.x; d < work_.k.head_dim; d += kThreads)
+    for (std::int64_t d = threadIdx.x; d < work_.k.head_dim; d += kChoiceThreads)
       product += static_cast<double>(q[d]) * k_[d];
     product = reduce_block(product, Add(), shared);
     const auto n = static_cast<double>(n_);
@@ -90,7 +89,7 @@ class Gone {
     const double reference = Larger()(before, logit);
     const double keeps = is_empty ? 0.0 : exp(before - reference);
     const double weight = exp(logit - reference);
-    for (std::int64_t d = threadIdx.x; d < work_.k.head_dim; d += kThreads)
+    for (std::int64_t d = threadIdx.x; d < work_.k.head_dim; d += kChoiceThreads)
       o[d] = static_cast<float>(static_cast<double>(o[d]) * keeps + weight / n * v_[d]);
     __syncthreads();  // m and l are read before they are written, the threads' products before the
                       // next ones
@@ -188,8 +187,8 @@ void compensate(Stream& stream, const CompensateArgs& args) {
                                .sm_scale = args.sm_scale};
   launch(stream, "compensate", compensate_kernel,
          {.x = static_cast<std::int64_t>(items.size()),
-          .block = kThreads,
-          .shared_bytes = kThreads / kWarp * sizeof(double)},
+          .block = kChoiceThreads,
+          .shared_bytes = kChoiceThreads / kWarp * sizeof(double)},
          work);
   const auto* after = reinterpret_cast<const double*>(stream.download(sums, sum_bytes));
   for (std::size_t i = 0; i < items.size(); ++i) {

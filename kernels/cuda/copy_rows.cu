@@ -4,15 +4,14 @@
 #include "base/device/gpu_memory.h"
 #include "base/error.h"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr std::size_t kBytesPerBlock = 16U << 10U;  // of the largest item
-constexpr std::size_t kMostBlocks = 1024;           // then threads take several words
-constexpr std::size_t kMostItems = 65535;           // of a launch
+constexpr std::size_t kMostBlocksOfItem = 1024;     // then threads take several words
 
 static_assert(sizeof(CopyRowsItem) == kCopyRowsBytes);
 
@@ -57,7 +56,8 @@ void check(const CopyRowsItem& item) {
 
 void copy_rows(Stream& stream, std::span<const CopyRowsItem> items) {
   while (!items.empty()) {
-    const std::span<const CopyRowsItem> some = items.first(std::min(items.size(), kMostItems));
+    const std::span<const CopyRowsItem> some =
+        items.first(std::min(items.size(), std::size_t{kMostGridRows}));
     items = items.subspan(some.size());
     std::size_t largest = 0;
     for (const CopyRowsItem& item : some) {
@@ -66,7 +66,7 @@ void copy_rows(Stream& stream, std::span<const CopyRowsItem> items) {
     }
     if (largest == 0) continue;
     const std::size_t n_blocks =
-        std::min(kMostBlocks, (largest + kBytesPerBlock - 1) / kBytesPerBlock);
+        std::min(kMostBlocksOfItem, (largest + kBytesPerBlock - 1) / kBytesPerBlock);
     const auto* there = reinterpret_cast<const CopyRowsItem*>(stream.upload(std::as_bytes(some)));
     launch(stream, "copy_rows", copy_rows_kernel,
            {.x = static_cast<std::int64_t>(n_blocks),

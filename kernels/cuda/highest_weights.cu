@@ -1,11 +1,10 @@
 // highest_weights: a thread for each key; neighbours read neighbouring scores.
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
-
-constexpr int kThreads = 128;
 
 struct HighestWeights {
   const float* scores;  // [n_rows, n_keys]
@@ -22,7 +21,7 @@ struct HighestWeights {
 };
 
 __global__ void highest_weights_kernel(HighestWeights k) {
-  const std::int64_t key = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t key = static_cast<std::int64_t>(blockIdx.x) * kChoiceThreads + threadIdx.x;
   if (key >= k.n) return;
   float highest = k.highest[key];
   for (std::int64_t row = 0; row < k.n_rows; ++row) {
@@ -47,7 +46,7 @@ void highest_weights(Stream& stream, const HighestWeightsArgs& args) {
                             .n_rows = args.scores.dim(0),
                             .n = args.highest.dim(0)};
   launch(stream, "highest_weights", highest_weights_kernel,
-         {.x = ceil_div(k.n, kThreads), .block = kThreads}, k);
+         {.x = ceil_div(k.n, kChoiceThreads), .block = kChoiceThreads}, k);
 }
 
 }  // namespace longhaul::cuda

@@ -12,6 +12,7 @@
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/key_values.cuh"
 #include "kernels/cuda/parcel.h"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/seen_by.h"
 #include "kernels/cuda/softmax_state.cuh"
@@ -20,7 +21,6 @@
 namespace longhaul::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kKeys = kKeysOfScoreTile;
 constexpr int kRows = 32;  // at a time
 constexpr int kDims = 32;  // that lie in shared memory at a time
@@ -110,7 +110,7 @@ struct Sum {
   double sum;
 };
 static_assert(sizeof(Sum) == kKeyScoreSumBytes);
-__device__ Sum merged(const Sum& a, const Sum& b) {
+__device__ Sum sum_of(const Sum& a, const Sum& b) {
   const float max = Larger()(a.max, b.max);
   if (max == minus_infinity()) return {max, 0.0};
   const double of_a = a.max == max ? a.sum : a.sum * exp(static_cast<double>(a.max - max));
@@ -141,7 +141,7 @@ __global__ void part_sums_kernel(Scoring s, std::int64_t tiles_of_part,
     for (int i = 0; i < kRowsOfWarp; ++i) {
       for (int j = lane; j < kKeys; j += kWarp) {
         const float score = shared.scores[warp * kRowsOfWarp + i][j];
-        if (score > sums[i].max) sums[i] = merged(sums[i], {score, 0.0});
+        if (score > sums[i].max) sums[i] = sum_of(sums[i], {score, 0.0});
         if (score != minus_infinity())
           sums[i].sum += static_cast<double>(expf(score - sums[i].max));
       }
@@ -150,7 +150,7 @@ __global__ void part_sums_kernel(Scoring s, std::int64_t tiles_of_part,
   for (int i = 0; i < kRowsOfWarp; ++i) {
     Sum sum = sums[i];
     for (int mask = kWarp / 2; mask > 0; mask /= 2)
-      sum = merged(sum, {shuffle_xor(sum.max, mask), shuffle_xor(sum.sum, mask)});
+      sum = sum_of(sum, {shuffle_xor(sum.max, mask), shuffle_xor(sum.sum, mask)});
     const std::int64_t row = begin_row + warp * kRowsOfWarp + i;
     if (lane == 0 && row < s.n_rows) parts[blockIdx.x * s.n_rows + row] = sum;
   }
@@ -164,7 +164,7 @@ __global__ void whole_sums_kernel(const Sum* parts,  // [n_parts, n_rows]
       static_cast<std::int64_t>(blockIdx.x) * kThreads + static_cast<std::int64_t>(threadIdx.x);
   if (row >= n_rows) return;
   Sum sum = {minus_infinity(), 0.0};
-  for (std::int64_t part = 0; part < n_parts; ++part) sum = merged(sum, parts[part * n_rows + row]);
+  for (std::int64_t part = 0; part < n_parts; ++part) sum = sum_of(sum, parts[part * n_rows + row]);
   sums[row] = sum;
 }
 

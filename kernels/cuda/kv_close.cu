@@ -6,19 +6,18 @@
 #include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/kv_words.cuh"
 #include "kernels/cuda/parcel.h"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
-struct Shape {
+struct CloseShape {
   std::int64_t block_size;
   std::int64_t head_dim;
   PartRef k;
   PartRef v;
-  bool operator==(const Shape&) const = default;
+  bool operator==(const CloseShape&) const = default;
 };
 
 // K or V of one block, open and closed.
@@ -114,7 +113,7 @@ __device__ void write_words(const Side& side) {
 }
 
 // grid.x is the item (without a block: nothing), grid.y 0 for K and 1 for V.
-__global__ void kv_close_kernel(Shape shape, const KvCloseItem* items) {
+__global__ void kv_close_kernel(CloseShape shape, const KvCloseItem* items) {
   const KvCloseItem item = items[blockIdx.x];
   if (item.closed == nullptr) return;
   const bool is_k = blockIdx.y == 0;
@@ -138,10 +137,10 @@ void kv_close(Stream& stream, const KvCloseArgs& args) {
   Parcel parcel;
   const std::size_t at = parcel.add(std::vector(args.items.begin(), args.items.end()));
   const std::byte* base = stream.upload(parcel.bytes());
-  const Shape shape = {.block_size = args.shape.block_size,
-                       .head_dim = args.shape.head_dim,
-                       .k = k_part(args.shape),
-                       .v = v_part(args.shape)};
+  const CloseShape shape = {.block_size = args.shape.block_size,
+                            .head_dim = args.shape.head_dim,
+                            .k = k_part(args.shape),
+                            .v = v_part(args.shape)};
   launch(stream, "kv_close", kv_close_kernel,
          {.x = static_cast<std::int64_t>(with_room(args.items.size())), .y = 2, .block = kThreads},
          shape, part<KvCloseItem>(base, at));

@@ -3,23 +3,22 @@
 
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/kv_words.cuh"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
-struct Shape {
+struct CopyShape {
   std::int64_t block_size;
   std::int64_t head_dim;
   std::int64_t n_words;  // of a whole block, scales and minima included
   PartRef k;
   PartRef v;
-  bool operator==(const Shape&) const = default;
+  bool operator==(const CopyShape&) const = default;
 };
 
-__device__ void copy_k(const Shape& shape, const KvCopyItem& item) {
+__device__ void copy_k(const CopyShape& shape, const KvCopyItem& item) {
   const int lanes = lanes_of(shape.k.type);
   const auto* from = reinterpret_cast<const std::uint32_t*>(item.from + shape.k.at);
   auto* to = reinterpret_cast<std::uint32_t*>(item.to + shape.k.at);
@@ -30,7 +29,7 @@ __device__ void copy_k(const Shape& shape, const KvCopyItem& item) {
   }
 }
 
-__device__ void copy_v(const Shape& shape, const KvCopyItem& item) {
+__device__ void copy_v(const CopyShape& shape, const KvCopyItem& item) {
   const int lanes = lanes_of(shape.v.type);
   const auto* from = reinterpret_cast<const std::uint32_t*>(item.from + shape.v.at);
   auto* to = reinterpret_cast<std::uint32_t*>(item.to + shape.v.at);
@@ -66,7 +65,7 @@ __device__ void copy_ranges(const PartRef& part, const KvCopyItem& item) {
   }
 }
 
-__global__ void kv_copy_kernel(Shape shape, const KvCopyItem* items) {
+__global__ void kv_copy_kernel(CopyShape shape, const KvCopyItem* items) {
   const KvCopyItem item = items[blockIdx.x];
   if (item.n_tokens == shape.block_size) {  // then both slots are 0
     const auto* from = reinterpret_cast<const std::uint32_t*>(item.from);
@@ -86,11 +85,11 @@ __global__ void kv_copy_kernel(Shape shape, const KvCopyItem* items) {
 void kv_copy(Stream& stream, const KvCopyArgs& args) {
   if (args.items.empty()) return;
   const auto* items = reinterpret_cast<const KvCopyItem*>(stream.upload(std::as_bytes(args.items)));
-  const Shape shape = {.block_size = args.shape.block_size,
-                       .head_dim = args.shape.head_dim,
-                       .n_words = static_cast<std::int64_t>(args.shape.bytes() / 4),
-                       .k = k_part(args.shape),
-                       .v = v_part(args.shape)};
+  const CopyShape shape = {.block_size = args.shape.block_size,
+                           .head_dim = args.shape.head_dim,
+                           .n_words = static_cast<std::int64_t>(args.shape.bytes() / 4),
+                           .k = k_part(args.shape),
+                           .v = v_part(args.shape)};
   launch(stream, "kv_copy", kv_copy_kernel,
          {.x = static_cast<std::int64_t>(args.items.size()), .block = kThreads}, shape, items);
 }

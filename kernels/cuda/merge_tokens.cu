@@ -5,12 +5,11 @@
 
 #include "base/error.h"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
-
-constexpr int kThreads = 128;
 
 // Of x [n, n_heads(, head_dim)]: where a row of a head begins.
 struct RowHeads {
@@ -88,7 +87,7 @@ __global__ void merge_tokens_kernel(MergeWork work) {
   float* k = item.k + row * item.k_stride + raw.head * work.head_dim;
   float* v = item.v + row * item.v_stride + raw.head * work.head_dim;
   for (auto i = static_cast<std::int64_t>(threadIdx.x); first < row && i < 2 * work.head_dim;
-       i += kThreads) {
+       i += kChoiceThreads) {
     const bool is_k = i < work.head_dim;
     const std::int64_t d = is_k ? i : i - work.head_dim;
     double sum = 0.0;
@@ -108,7 +107,7 @@ __global__ void merge_tokens_kernel(MergeWork work) {
 __global__ void merge_decisions_kernel(RowHeads k, std::int64_t head_dim, float init_val,
                                        std::int64_t n_rows, std::int64_t n_heads,
                                        std::uint8_t* to) {  // [n_rows, n_heads]
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kChoiceThreads + threadIdx.x;
   if (i >= n_rows * n_heads) return;
   to[i] =
       does_merge(k.at(i / n_heads, i % n_heads)[head_dim - 1], init_val, /*position=*/1) ? 1 : 0;
@@ -128,7 +127,7 @@ struct WeighTokens {
 };
 // A thread for each row and KV head.
 __global__ void merge_weights_kernel(WeighTokens w) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kChoiceThreads + threadIdx.x;
   if (i >= w.n_rows * w.n_kv_heads) return;
   const std::int64_t row = i / w.n_kv_heads;
   const std::int64_t kv_head = i % w.n_kv_heads;
@@ -143,12 +142,14 @@ __global__ void merge_weights_kernel(WeighTokens w) {
 // A thread for each row and head.
 __global__ void zero_last_kernel(float* x, std::int64_t row_stride, std::int64_t head_stride,
                                  std::int64_t n_rows, std::int64_t n_heads, std::int64_t head_dim) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kChoiceThreads + threadIdx.x;
   if (i >= n_rows * n_heads) return;
   x[i / n_heads * row_stride + i % n_heads * head_stride + head_dim - 1] = 0.0F;
 }
 
-Grid threads_for(std::int64_t n) { return {.x = ceil_div(n, kThreads), .block = kThreads}; }
+Grid threads_for(std::int64_t n) {
+  return {.x = ceil_div(n, kChoiceThreads), .block = kChoiceThreads};
+}
 
 }  // namespace
 
@@ -230,10 +231,11 @@ void merge_tokens(Stream& stream, const MergeTokensArgs& args) {
       .head_dim = head_dim,
       .window = args.window,
       .init_val = static_cast<float>(args.init_val)};
-  launch(
-      stream, "merge_tokens", merge_tokens_kernel,
-      {.x = most_rows, .y = static_cast<std::int64_t>(items.size()) * n_heads, .block = kThreads},
-      work);
+  launch(stream, "merge_tokens", merge_tokens_kernel,
+         {.x = most_rows,
+          .y = static_cast<std::int64_t>(items.size()) * n_heads,
+          .block = kChoiceThreads},
+         work);
 }
 
 void zero_last_elements(Stream& stream, const TensorView<float, 3>& x) {

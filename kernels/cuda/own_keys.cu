@@ -2,6 +2,7 @@
 // would give them back; then a warp adds them to a query head's state.
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/kv_codes.cuh"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/softmax_state.cuh"
 #include "kernels/cuda/state_ref.h"
@@ -10,8 +11,7 @@
 namespace longhaul::cuda {
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / kWarp;
+constexpr int kWarps = kChoiceThreads / kWarp;
 
 // Rows and heads of a tensor [n, n_heads, head_dim].
 struct Heads {
@@ -105,7 +105,7 @@ void add_own_keys(Stream& stream, const OwnKeysArgs& args) {
   launch(stream, "add_own_keys", own_keys_kernel,
          {.x = args.q.dim(0),
           .y = args.k.dim(1),
-          .block = kThreads,
+          .block = kChoiceThreads,
           .shared_bytes = static_cast<std::size_t>(2 * args.shape.head_dim) * sizeof(float)},
          work);
 }

@@ -9,20 +9,20 @@
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/key_values.cuh"
 #include "kernels/cuda/parcel.h"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
 
-constexpr int kThreads = 128;
 static_assert(sizeof(WidenBoundsItem) == kWidenedPageBytes);
-constexpr int kTilesOfBlock = kThreads / static_cast<int>(kBoundPages);
+constexpr int kTilesOfBlock = kChoiceThreads / static_cast<int>(kBoundPages);
 
 // grid.x is the item.
 __global__ void widen_bounds_kernel(KeyPart k, const WidenBoundsItem* items) {
   const WidenBoundsItem item = items[blockIdx.x];
-  for (std::int64_t d = threadIdx.x; d < k.head_dim; d += kThreads) {
+  for (std::int64_t d = threadIdx.x; d < k.head_dim; d += kChoiceThreads) {
     float* row = item.tile + 2 * d * kBoundPages + item.lane;
     float least = key_value(k, item.block, d, item.slots.begin);
     float most = least;
@@ -75,8 +75,8 @@ void widen_bounds(Stream& stream, const WidenBoundsArgs& args) {
   }
   const std::byte* there = stream.upload(std::as_bytes(std::span(items)));
   launch(stream, "widen_bounds", widen_bounds_kernel,
-         {.x = static_cast<std::int64_t>(items.size()), .block = kThreads}, key_part(args.shape),
-         reinterpret_cast<const WidenBoundsItem*>(there));
+         {.x = static_cast<std::int64_t>(items.size()), .block = kChoiceThreads},
+         key_part(args.shape), reinterpret_cast<const WidenBoundsItem*>(there));
 }
 
 void bound_products(Stream& stream, std::span<const PageBoundItem> items) {
@@ -106,7 +106,7 @@ void bound_products(Stream& stream, std::span<const PageBoundItem> items) {
   launch(stream, "bound_products", bound_products_kernel,
          {.x = ceil_div(most_tiles, kTilesOfBlock),
           .y = static_cast<std::int64_t>(groups.size()),
-          .block = kThreads},
+          .block = kChoiceThreads},
          part<Group>(base, groups_at), part<const float*>(base, tiles_at),
          reinterpret_cast<float*>(bounds));
   const std::byte* from = stream.download(bounds, n_bytes);

@@ -1,11 +1,11 @@
 // read_all: each thread has several reads of 16 bytes under way at once.
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kReads = 8;  // of 16 bytes, by a thread, under way at once
 
 // grid.x: pieces of kThreads x kReads x 16 bytes.

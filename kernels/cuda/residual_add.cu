@@ -2,13 +2,11 @@
 #include <algorithm>
 
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
-
-constexpr int kThreads = 256;
-constexpr std::int64_t kMostRows = 65535;  // of a launch's y; then thread blocks take several rows
 
 __global__ void residual_add_kernel(float* hidden, std::int64_t hidden_stride, const float* part,
                                     std::int64_t part_stride, const float* bias,
@@ -27,10 +25,11 @@ __global__ void residual_add_kernel(float* hidden, std::int64_t hidden_stride, c
 void residual_add(Stream& stream, const ResidualAddArgs& args) {
   const std::int64_t n_rows = args.hidden.dim(0);
   const std::int64_t n = args.hidden.dim(1);
-  launch(stream, "residual_add", residual_add_kernel,
-         {.x = (n + kThreads - 1) / kThreads, .y = std::min(n_rows, kMostRows), .block = kThreads},
-         args.hidden.data(), args.hidden.stride(0), args.part.data(), args.part.stride(0),
-         args.bias.empty() ? nullptr : args.bias.data(), n_rows, n);
+  launch(
+      stream, "residual_add", residual_add_kernel,
+      {.x = (n + kThreads - 1) / kThreads, .y = std::min(n_rows, kMostGridRows), .block = kThreads},
+      args.hidden.data(), args.hidden.stride(0), args.part.data(), args.part.stride(0),
+      args.bias.empty() ? nullptr : args.bias.data(), n_rows, n);
 }
 
 }  // namespace longhaul::cuda

@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
-
-constexpr int kThreads = 256;
 
 template <typename T>
 std::span<const std::byte> bytes_of(std::span<const T> values) {
@@ -165,8 +164,6 @@ __global__ void embedding_kernel(Embedding k) {
 }
 
 // grid.y has 16 bits; rows beyond are done by further launches.
-constexpr std::int64_t kMostGridRows = 65535;
-
 }  // namespace
 
 void rms_norm(Stream& stream, const RmsNormArgs& args) {

@@ -3,14 +3,12 @@
 #include <algorithm>
 
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
-
-constexpr int kThreads = 256;
-constexpr std::int64_t kMostGridRows = 65535;  // of a launch's y; thread blocks then take several
 
 // --- rms_norm_backward --------------------------------------------------------------------------
 

@@ -1,13 +1,12 @@
 // clear, merge and finish_attention: a warp for each (token, head), lanes along head_dim.
 #include "kernels/cuda/softmax_state.cuh"
 
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
-
-constexpr int kThreads = 256;
 
 struct Rows {
   std::int64_t n_heads;

@@ -2,12 +2,12 @@
 #include <algorithm>
 
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/plain_grid.h"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr std::int64_t kMostBlocks = 4096;  // then threads take several columns
 
 __global__ void sum_rows_kernel(float* sum,         // [n]

@@ -15,7 +15,7 @@
 namespace longhaul::cuda {
 namespace {
 
-constexpr int kThreads = 1024;
+constexpr int kRowThreads = 1024;
 constexpr int kDigits = 256;
 
 struct Candidate {
@@ -40,9 +40,9 @@ struct TopK {
 };
 
 struct Shared {
-  double sums[kThreads / kWarp];
-  float maxima[kThreads / kWarp];
-  int nans[kThreads / kWarp];
+  double sums[kRowThreads / kWarp];
+  float maxima[kRowThreads / kWarp];
+  int nans[kRowThreads / kWarp];
   std::int32_t counts[kDigits];
   std::uint64_t prefix;  // of the k-th largest key, as far as it is known
   std::int32_t wanted;   // how many keys with that prefix are among the best
@@ -60,7 +60,7 @@ __device__ std::uint64_t key_of(float logit, std::int64_t id) {
 __device__ Row statistics(const float* logits, std::int64_t n, Shared& shared) {
   float max = minus_infinity();
   int has_nan = 0;
-  for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
+  for (std::int64_t i = threadIdx.x; i < n; i += kRowThreads) {
     max = Larger()(logits[i], max);
     if (logits[i] != logits[i]) has_nan = 1;
   }
@@ -68,7 +68,7 @@ __device__ Row statistics(const float* logits, std::int64_t n, Shared& shared) {
   has_nan = reduce_block(has_nan, Larger(), shared.nans);
   const float reference = max == minus_infinity() ? 0.0F : max;
   double sum = 0.0;
-  for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
+  for (std::int64_t i = threadIdx.x; i < n; i += kRowThreads) {
     sum += static_cast<double>(expf(logits[i] - reference));
   }
   return {max, has_nan, reduce_block(sum, Add(), shared.sums)};
@@ -84,7 +84,7 @@ __device__ void select(const float* logits, std::int64_t n, std::int64_t k, Shar
     if (threadIdx.x < kDigits) shared.counts[threadIdx.x] = 0;
     __syncthreads();  // counts are cleared, prefix is set, before they are used
     const std::uint64_t prefix = shared.prefix;
-    for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
+    for (std::int64_t i = threadIdx.x; i < n; i += kRowThreads) {
       const std::uint64_t key = key_of(logits[i], i);
       // Of the bits above this digit; a shift by 64 would be undefined.
       if (shift == 56 || key >> (shift + 8) == prefix >> (shift + 8)) {
@@ -114,7 +114,7 @@ __global__ void top_k_kernel(TopK t) {
   if (found.has_nan != 0) return;
   select(logits, t.vocab_size, t.k, shared);
   const std::uint64_t last = shared.prefix;
-  for (std::int64_t i = threadIdx.x; i < t.vocab_size; i += kThreads) {
+  for (std::int64_t i = threadIdx.x; i < t.vocab_size; i += kRowThreads) {
     if (key_of(logits[i], i) < last) continue;
     const std::int32_t at = atomicAdd(&shared.n_found, 1);
     t.candidates[row * t.k + at] = {logits[i], static_cast<std::int32_t>(i)};
@@ -159,7 +159,7 @@ void top_k(Stream& stream, const TopKArgs& args) {
                   .rows = reinterpret_cast<Row*>(memory),
                   .candidates = reinterpret_cast<Candidate*>(memory + n_rows * sizeof(Row))};
   launch(stream, "top_k", top_k_kernel,
-         {.x = args.logits.dim(0), .block = kThreads, .shared_bytes = sizeof(Shared)}, t);
+         {.x = args.logits.dim(0), .block = kRowThreads, .shared_bytes = sizeof(Shared)}, t);
   const std::byte* results = stream.download(memory, bytes);
   const auto* rows = reinterpret_cast<const Row*>(results);
   const auto* found = reinterpret_cast<const Candidate*>(results + n_rows * sizeof(Row));
