@@ -90,7 +90,7 @@ PreparedPrompt prepare_prompt(const Prompt& prompt, Ids ids, const Request& requ
   answer.echo = request.echo;
   answer.n_logprobs = request.n_logprobs;
   answer.max_tokens = max_tokens_of(request, config.defaults);
-  answer.stop = request.stop;
+  answer.stop = stop_of(request, config.defaults);
   set_end_tokens(request, config, answer);
   if (request.form) answer.form = FormSpec{*request.form, config.vocab_size};
   return prepared;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 #include <vector>
@@ -64,6 +65,9 @@ SamplingDefaults sampling_defaults(const SamplingFlags& flags, const GenerationC
         ErrorCode::kInvalidArgument,
         fmt::format("the number of new tokens is {}; it must be 0 or more", defaults.max_tokens));
   }
+  if (std::find(flags.stop.begin(), flags.stop.end(), "") != flags.stop.end())
+    throw Error(ErrorCode::kInvalidArgument, "an empty stop string would end every answer at once");
+  defaults.stop = flags.stop;
   return defaults;
 }
 
@@ -88,6 +92,10 @@ LogitRules logit_rules_of(const Request& request, const SamplingDefaults& defaul
 
 std::int64_t max_tokens_of(const Request& request, const SamplingDefaults& defaults) {
   return request.max_tokens.value_or(defaults.max_tokens);
+}
+
+std::vector<std::string> stop_of(const Request& request, const SamplingDefaults& defaults) {
+  return request.stop.empty() ? defaults.stop : request.stop;
 }
 
 namespace {

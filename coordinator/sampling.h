@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "cluster/wire/step.h"
@@ -23,17 +24,19 @@ struct SamplingFlags {
   std::optional<double> presence_penalty = {};
   std::optional<std::uint64_t> seed;
   std::optional<std::int64_t> max_tokens;
+  std::vector<std::string> stop = {};
 };
 
 struct SamplingDefaults {
   SamplingParams params;
   LogitRules rules = {};  // the penalties
   std::int64_t max_tokens = 256;
+  std::vector<std::string> stop = {};
 };
 
 // Flags, else generation_config.json when it says do_sample, else greedy. max_tokens: the flag,
 // else the model's max_new_tokens, else 256. Throws kInvalidArgument for values outside their
-// range.
+// range, and for empty stop strings.
 SamplingDefaults sampling_defaults(const SamplingFlags& flags, const GenerationConfig& generation);
 
 // Defaults overridden by what the request says. A request without a seed gets one from the run's
@@ -42,6 +45,8 @@ SamplingParams sampling_of(const Request& request, const SamplingDefaults& defau
 // What the request's next tokens' logits undergo, without LogitRules::prompt_tokens.
 LogitRules logit_rules_of(const Request& request, const SamplingDefaults& defaults);
 std::int64_t max_tokens_of(const Request& request, const SamplingDefaults& defaults);
+// The request's stop strings; those of the run where it has none.
+std::vector<std::string> stop_of(const Request& request, const SamplingDefaults& defaults);
 
 // Rules that change nothing are left out.
 Json to_json(const SamplingParams& params, const LogitRules& rules);

@@ -82,7 +82,7 @@ class Table {
     const auto size = byte_size_from(value);
     if (!size || *size == 0) {
       fail(*node,
-           fmt::format("{}{}: \"{}\" is no size; write, say, \"64 GiB\"", name_, key, value));
+           fmt::format("{}{}: \"{}\" is not a size; write, say, \"64 GiB\"", name_, key, value));
     }
     return *size;
   }

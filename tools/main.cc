@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "build_info.h"
+#include "cluster/comm/local_ranks.h"
 #include "kernels/cpu/isa.h"
 #include "tools/bench_command.h"
 #include "tools/checksum_command.h"
@@ -61,7 +62,7 @@ std::string foreign_flag(int argc, char** argv) {
   std::string_view before;
   for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
     const bool is_text = before == "-p" || before == "--prompt" || before == "--sys" ||
-                         before == "-sys" || before == "--system-prompt";
+                         before == "-sys" || before == "--system-prompt" || before == "--stop";
     before = argv[i];
     if (is_text) continue;
     if (std::string advice = advice_on_foreign_flag(before); !advice.empty()) return advice;
@@ -103,6 +104,10 @@ int run_program(int argc, char** argv) {
     program.parse(std::vector<std::string>(words));
   } catch (const CLI::ParseError& error) {
     return report_usage(program, error, {words.rbegin(), words.rend()});
+  }
+  if (rank_by_launcher().value_or(0) == 0) {
+    for (const std::string& variable : misspelt_variables(program))
+      fmt::print(stderr, "longhaul: warning: {}\n", variable);
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();

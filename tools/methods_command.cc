@@ -83,7 +83,7 @@ void add_flags(CLI::App& app, MethodsFlags& f) {
                  "Text file to hide records in, repeated if it is short; may be given again "
                  "(default: made-up prose)")
       ->group(group);
-  app.add_option("--max-tokens", f.max_answer_tokens, "Most tokens of an answer")
+  app.add_option("--max-tokens", f.max_answer_tokens, "Maximum tokens per answer")
       ->check(count)
       ->capture_default_str()
       ->group(group);

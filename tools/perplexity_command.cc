@@ -56,8 +56,8 @@ void add_text_flags(CLI::App& app, PerplexityFlags& f) {
                   ->excludes(file)
                   ->group(group);
   app.add_option("--self-sampled", f.n_self_sampled,
-                 "So many tokens that the model writes itself at temperature 1, in pieces begun "
-                 "afresh; with --output-prefix they are kept in PREFIX.tokens")
+                 "Score this many tokens that the model samples itself at temperature 1, restarted "
+                 "for each piece; with --output-prefix they are kept in PREFIX.tokens")
       ->check(kLongCount)
       ->excludes(file)
       ->excludes(ids)

@@ -91,6 +91,10 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
   app.add_option("--presence-penalty", o.answers.sampling.presence_penalty,
                  "Taken off the logits of tokens that the answer has (default 0)")
       ->group(group);
+  app.add_option("--stop", o.answers.sampling.stop,
+                 "Text that ends an answer and is cut off; may be given again")
+      ->allow_extra_args(false)
+      ->group(group);
   app.add_option_function<std::int64_t>(
          "-s,--seed",
          [&o](const std::int64_t& seed) {
@@ -223,7 +227,8 @@ void check_run_options(const RunOptions& o) {
   require(is_question || is_batch,
           "nothing to do: give -i requests.jsonl -o results.jsonl, or -p \"a question\"");
   require(!(is_question && is_batch),
-          "-p and -f ask one question, -i and -o run a file of requests: use one or the other");
+          "-p and -f ask one question, -i and -o run a file of requests: use one or the other "
+          "(also if they come from LONGHAUL_PROMPT and the like)");
   if (is_batch) {
     require(!o.input.empty(), "-o needs the requests too: -i requests.jsonl");
     require(!o.output.empty(), "-i needs a file for the results: -o results.jsonl");

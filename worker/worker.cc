@@ -166,7 +166,7 @@ StepResult Worker::step(const StepCommand& command) {
   } catch (const std::bad_alloc&) {
     return StepFailed{
         .code = ErrorCode::kOutOfMemory,
-        .message = fmt::format("the system gave no memory for the step's activations; {} bytes of "
+        .message = fmt::format("out of memory for the step's activations; {} bytes of "
                                "KV cache are in use. Take shorter chunks or smaller batches",
                                pool_.bytes_in_use())};
   }

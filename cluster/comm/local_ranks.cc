@@ -72,6 +72,13 @@ std::string_view doing(char state) {
 
 }  // namespace
 
+std::optional<int> rank_by_launcher() {
+  for (const char* name : kRankNames) {
+    if (const auto rank = number_of(own_variable(name))) return rank;
+  }
+  return std::nullopt;
+}
+
 std::vector<LocalRank> ranks_on_this_host() {
   std::vector<LocalRank> ranks;
   std::error_code error;

@@ -25,6 +25,8 @@ std::vector<LocalRank> ranks_on_this_host();
 // `n_expected`: on this host; nullopt: not known. Pure.
 std::string describe_start(std::string_view host, const std::vector<LocalRank>& ranks,
                            std::optional<int> n_expected);
+// The rank that the launcher gave this process; nullopt without a launcher.
+std::optional<int> rank_by_launcher();
 // How many ranks the launcher started on this host; nullopt where it does not say.
 std::optional<int> ranks_expected_here();
 

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <sstream>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "tests/fault/child_process.h"
@@ -120,6 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"CacheType", question({"-ctk", "q5_1"}), 2, "--cache-type-k"},
         Case{"TopP", question({"--top-p", "1.5"}), 2, "top_p is 1.5; it must lie in [0, 1]"},
         Case{"KvLimit", question({"--kv-limit", "much"}), 2, "'much' is not a size"},
+        Case{"StopAtNothing", question({"--stop", ""}), 2, "an empty stop string"},
         Case{"LogLevel", question({"--log-level", "loud"}), 2, "log level 'loud'"},
         Case{"RatioAlone", question({"--retrieval-ratio", "0.5"}), 2, "need --head-profile"},
         Case{"Works", question({"--ctk", "f32", "-ctv", "bf16"}), 0, "prompt tokens, 2 new ones"}),
@@ -196,6 +200,48 @@ TEST(CommandLineRun, FlagsComeFromTheEnvironmentToo) {
   EXPECT_EQ(process.wait(), 0) << process.errors();
   EXPECT_THAT(process.errors(), HasSubstr("prompt tokens, 1 new ones"));
   EXPECT_THAT(process.errors(), HasSubstr("baseline kernels"));
+}
+
+TEST(CommandLineRun, MisspeltVariablesAreNamedAndForeignOnesLeftAlone) {
+  const test::TemporaryFolder folder;
+  ChildProcess process(folder.path(), {"run", "-m", model(), "-p", "Hi", "-n", "1"},
+                       {"LONGHAUL_TEMPRATURE=1", "LONGHAUL_MAX_REQUEUES=3", "LONGHAUL_ISA=avx2"});
+  EXPECT_EQ(process.wait(), 0) << process.errors();
+  EXPECT_THAT(process.errors(),
+              HasSubstr("LONGHAUL_TEMPRATURE: did you mean LONGHAUL_TEMPERATURE?"));
+  EXPECT_THAT(process.errors(), testing::Not(HasSubstr("LONGHAUL_MAX_REQUEUES")));
+  EXPECT_THAT(process.errors(), testing::Not(HasSubstr("LONGHAUL_ISA:")));
+}
+
+TEST(CommandLineRun, StopStringsOfTheCommandLineEndAnswersThatNameNone) {
+  const test::TemporaryFolder folder;
+  const std::string question = R"("prompt":"The access code","max_tokens":8)";
+  replace_file(folder.path() / "in.jsonl",
+               request_line("usual", "{" + question + "}") +
+                   request_line("own", "{" + question + R"(,"stop":["never so"]})"));
+  const auto texts = [&](const Words& more) {
+    Words words = {"run", "-m", model(), "-i", (folder.path() / "in.jsonl").string()};
+    words.insert(words.end(), {"-o", "-"});
+    words.insert(words.end(), more.begin(), more.end());
+    ChildProcess process(folder.path(), words);
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    std::map<std::string, std::string> found;
+    std::istringstream lines(process.output());
+    for (std::string line; std::getline(lines, line);) {
+      const Json value = parse_json(line, "output");
+      const JsonField field(value, "output");
+      found[field.at("custom_id").as_string()] =
+          field.at("response").at("body").at("choices").at(0).at("text").as_string();
+    }
+    return found;
+  };
+  const auto whole = texts({});
+  ASSERT_GT(whole.at("usual").size(), 2U);
+  EXPECT_EQ(whole.at("usual"), whole.at("own"));
+  const std::string stop = whole.at("usual").substr(2, 1);
+  const auto cut = texts({"--stop", "never", "--stop", stop});
+  EXPECT_EQ(cut.at("usual"), whole.at("usual").substr(0, whole.at("usual").find(stop)));
+  EXPECT_EQ(cut.at("own"), whole.at("own"));
 }
 
 TEST(CommandLineRun, RefusesToContinueWithOtherSettings) {

@@ -3,6 +3,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/flags/cli_app.h"
 
 namespace longhaul {
 
@@ -15,5 +19,10 @@ std::optional<std::int64_t> job_end_time();
 // LONGHAUL_ISA=baseline|avx2|avx512|avx512_vnni|avx512_bf16|amx forces the instruction set of the
 // CPU kernels.
 void choose_isa();
+
+// "LONGHAUL_TEMPRATURE: did you mean LONGHAUL_TEMPERATURE?" for each variable of the environment
+// that nothing reads and that is nearly the name of one of the program's. Others may belong to
+// scripts.
+std::vector<std::string> misspelt_variables(const CLI::App& program);
 
 }  // namespace longhaul

@@ -110,6 +110,14 @@ void add_weights(const JobConfig& job, JsonObject& object) {
 }
 
 // Likewise.
+void add_stop(const AnswerConfig& answers, JsonObject& object) {
+  if (answers.sampling.stop.empty()) return;
+  JsonArray stop;
+  for (const std::string& text : answers.sampling.stop) stop.emplace_back(text);
+  object.emplace_back("default_stop", std::move(stop));
+}
+
+// Likewise.
 void add_reproducible(const JobConfig& job, JsonObject& object) {
   if (job.reproducible) object.emplace_back("reproducible", true);
 }
@@ -129,6 +137,7 @@ Json fingerprint_of(const RunSession& session, const JobConfig& job, const Answe
     settings.emplace_back("chat_template_sha256", sha256_of(chat->usual.text()));
   add_methods(answers, session.heads, settings);
   add_weights(job, settings);
+  add_stop(answers, settings);
   add_reproducible(job, settings);
   return JsonObject{{"model", model_fingerprint(*session.model)},
                     {"settings", std::move(settings)}};

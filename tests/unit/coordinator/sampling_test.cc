@@ -1,5 +1,6 @@
 #include "coordinator/sampling.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -36,6 +37,18 @@ TEST(Sampling, FlagsBeatTheModelAndRequestsBeatFlags) {
   EXPECT_EQ(params.top_k, 0);
   EXPECT_EQ(params.top_p, 0.9);
   EXPECT_EQ(max_tokens_of(request, defaults), 1);
+}
+
+TEST(Sampling, StopStringsOfTheRunAreForRequestsThatNameNone) {
+  SamplingFlags flags;
+  flags.stop = {"END", "\n"};
+  const SamplingDefaults defaults = sampling_defaults(flags, {});
+  Request request;
+  EXPECT_THAT(stop_of(request, defaults), testing::ElementsAre("END", "\n"));
+  request.stop = {"."};
+  EXPECT_THAT(stop_of(request, defaults), testing::ElementsAre("."));
+  flags.stop = {""};
+  EXPECT_THROW(sampling_defaults(flags, {}), Error);
 }
 
 TEST(Sampling, PenaltiesOfRequestsBeatThoseOfFlagsAndModel) {
