@@ -105,6 +105,21 @@ def check(condition, what):
         sys.exit(f"FAILED: {what}")
 
 
+def check_histogram(name, samples):
+    """For each set of labels: buckets count upwards, and the last of them has all that is counted."""
+    buckets, counts = {}, {}
+    for sample in samples:
+        labels = tuple(sorted(item for item in sample.labels.items() if item[0] != "le"))
+        if sample.name.endswith("_bucket"):
+            buckets.setdefault(labels, []).append((float(sample.labels["le"]), sample.value))
+        elif sample.name.endswith("_count"):
+            counts[labels] = sample.value
+    check(counts and buckets.keys() == counts.keys(), f"{name} has buckets and counts")
+    for labels, found in buckets.items():
+        values = [value for _, value in found]
+        check(found == sorted(found) and values == sorted(values) and found[-1] == (float("inf"), counts[labels]), f"{name} counts upwards: {found}")
+
+
 def check_metrics(text):
     families = {}
     for line in text.splitlines():
@@ -120,7 +135,12 @@ def check_metrics(text):
         from prometheus_client.parser import text_string_to_metric_families
     except ImportError:
         return
-    check(len(list(text_string_to_metric_families(text))) >= len(families) // 2, "a Prometheus parser takes the metrics")
+    parsed = {family.name: family for family in text_string_to_metric_families(text)}
+    for name, kind in families.items():
+        family = parsed.get(name.removesuffix("_total") if kind == "counter" else name)
+        check(family is not None and family.type == kind, f"a Prometheus parser finds the {kind} {name}")
+        if kind == "histogram":
+            check_histogram(name, family.samples)
 
 
 def wait_until(reader, what):

@@ -40,6 +40,13 @@ std::string table(std::initializer_list<std::string_view> headings, std::string_
   return text + "</tr></thead><tbody>\n" + std::string(rows) + "</tbody></table>\n";
 }
 
+// Its number and its unit stay together.
+std::string size_text(std::int64_t bytes) {
+  std::string text = format_byte_size(bytes);
+  const std::size_t at = text.find(' ');
+  return at == std::string::npos ? text : text.replace(at, 1, "&nbsp;");
+}
+
 std::string cards(const JobStatus& status) {
   const RunFigures& run = status.run;
   const std::int64_t n_ended = run.n_ok + run.n_failed;
@@ -86,12 +93,12 @@ std::string documents(const JobStatus& status) {
 
 std::string caches(const RankNow& rank) {
   if (!rank.status.report) return "";
-  std::string text = format_byte_size(kv_bytes(*rank.status.report));
+  std::string text = size_text(kv_bytes(*rank.status.report));
   const double usage = kv_usage(rank);
   if (usage < 0) return text;
   return fmt::format(
       "{} of {}<br><meter value=\"{:.3f}\" min=\"0\" max=\"1\" high=\"0.95\"></meter>", text,
-      format_byte_size(rank.planned.kv_limit_bytes), usage);
+      size_text(rank.planned.kv_limit_bytes), usage);
 }
 
 std::string memory(const RankNow& rank) {
@@ -99,11 +106,10 @@ std::string memory(const RankNow& rank) {
   const RankReport& report = *rank.status.report;
   const RankBytes& plan = rank.planned.bytes;
   const auto of_plan = [&](std::int64_t planned) {
-    return plan.limit == 0 ? std::string() : " of " + format_byte_size(planned);
+    return plan.limit == 0 ? std::string() : " of " + size_text(planned);
   };
-  return fmt::format("{}{}<br>{}{}", format_byte_size(report.weight_bytes), of_plan(plan.weights),
-                     format_byte_size(report.buffer_bytes),
-                     of_plan(plan.activations + plan.ring_buffers));
+  return fmt::format("{}{}<br>{}{}", size_text(report.weight_bytes), of_plan(plan.weights),
+                     size_text(report.buffer_bytes), of_plan(plan.activations + plan.ring_buffers));
 }
 
 std::string waited(const RankReport& report) {
@@ -115,12 +121,12 @@ std::string waited(const RankReport& report) {
 }
 
 std::string link(const JobStatus& status, const RankNow& rank) {
-  std::string text = format_byte_size(static_cast<std::int64_t>(rank.sent_bytes_per_second)) + "/s";
+  std::string text = size_text(static_cast<std::int64_t>(rank.sent_bytes_per_second)) + "/s";
   if (status.link_gb_per_s > 0) {
     text += fmt::format(", {:.0f}% of the link",
                         100 * rank.sent_bytes_per_second / (status.link_gb_per_s * 1e9));
   }
-  return fmt::format("{}<br>{} in all", text, format_byte_size(sent_bytes(*rank.status.report)));
+  return fmt::format("{}<br>{} in all", text, size_text(sent_bytes(*rank.status.report)));
 }
 
 std::string ranks(const JobStatus& status) {
