@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """`longhaul doctor` on healthy hosts and on broken ones. See job_on_hosts.main."""
 import json
+import os
 import unittest
 
 import job_on_hosts
-from hosts import DISK, Hosts
+from hosts import DISK, FAKETIME, Hosts
 from job_on_hosts import FAILED_ENVIRONMENT, main
 
 
@@ -15,13 +16,13 @@ class Doctor(unittest.TestCase):
         cls.addClassCleanup(cls.hosts.__exit__)
         cls.hosts.put(job_on_hosts.EXAMPLE, "needle")
 
-    def examine(self, *flags):
-        words = self.hosts.mpirun((1, 1, 1)) + [job_on_hosts.PROGRAM, "doctor", "--start-timeout", "20", *(flags if "--scratch" in flags else ("--scratch", DISK, *flags))]
+    def examine(self, *flags, before=(), ranks=(1, 1, 1)):
+        words = self.hosts.mpirun(ranks) + [*before, job_on_hosts.PROGRAM, "doctor", "--start-timeout", "20", *(flags if "--scratch" in flags else ("--scratch", DISK, *flags))]
         return self.hosts[0].run(words)
 
-    def findings(self, *flags):
+    def findings(self, *flags, **how):
         """(status, check -> finding)."""
-        status, out, errors = self.examine("--json", *flags)
+        status, out, errors = self.examine("--json", *flags, **how)
         try:
             return status, {finding["check"]: finding for finding in json.loads(out)["findings"]}
         except ValueError:
@@ -83,6 +84,46 @@ class Doctor(unittest.TestCase):
             self.hosts[1].do("mv", f"{DISK}/kept", f"{folder}/config.json")
         self.assertEqual((status, found["model"]["result"]), (FAILED_ENVIRONMENT, "FAIL"))
         self.assertIn("node2 has another one than node1: config.json", found["model"]["text"])
+
+    def findings_when(self, before, **how):
+        """What is found when the shell does something on node2 before the program begins."""
+        script = f'if [ "$(hostname)" = node2 ]; then {before}; fi; exec "$0" "$@"'
+        return self.findings(before=["sh", "-c", script], **how)
+
+    def test_what_is_wrong_with_one_host_is_named(self):
+        other = f"{DISK}/other"
+        self.hosts[1].do("sh", "-c", f"cp {job_on_hosts.PROGRAM} {other} && echo >> {other}")
+        for before, check, result, said in (
+                ("ulimit -n 100", "limits", "FAIL", r"on node2 \(100\)"),
+                ("ulimit -s unlimited", "limits", "WARN", "on node2"),
+                ("ulimit -v 900000", "memory", "FAIL", "MiB on node2"),
+                ("export LONGHAUL_ISA=baseline", "CPUs", "WARN", "baseline on node2"),
+                ("taskset -pc 0 $$ >/dev/null", "cores", "WARN", "ranks on node2 are bound to one core"),
+                (f'exec {other} "$@"', "program", "FAIL", "node2 runs another program")):
+            if check == "cores" and os.cpu_count() == 1:
+                continue
+            with self.subTest(before):
+                status, found = self.findings_when(before)
+                if found["CPUs"]["text"] == "baseline everywhere":
+                    continue  # a machine that has no other
+                self.assertEqual((status, found[check]["result"]), (FAILED_ENVIRONMENT if result == "FAIL" else 0, result), found)
+                self.assertRegex(found[check]["text"], said)
+                self.assertEqual([name for name, finding in found.items() if finding["result"] == "FAIL" and name != check], [], found)
+
+    def test_little_shared_memory_is_named_where_ranks_share_a_host(self):
+        self.hosts[1].do("mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", "/dev/shm")
+        try:
+            status, found = self.findings(ranks=(1, 2, 0))
+        finally:
+            self.hosts[1].do("umount", "/dev/shm")
+        self.assertEqual((status, found["/dev/shm"]["result"]), (0, "WARN"), found)
+        self.assertIn("on node2", found["/dev/shm"]["text"])
+
+    @unittest.skipUnless(FAKETIME, "libfaketime is not installed")
+    def test_a_clock_that_is_wrong_is_named(self):
+        status, found = self.findings_when(f"export LD_PRELOAD={FAKETIME[0]} FAKETIME=+70s FAKETIME_DONT_FAKE_MONOTONIC=1")
+        self.assertEqual((status, found["clocks"]["result"]), (0, "WARN"), found)
+        self.assertRegex(found["clocks"]["text"], "node2")
 
     def test_it_is_read_on_a_terminal(self):
         status, out, _ = self.examine()

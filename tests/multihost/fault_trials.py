@@ -4,14 +4,11 @@
 After every one of them: finished answers are whole and kept, people are told rank, host and what it was doing, the exit status is as documented, and the
 same command ends with all answers. The clock's trial needs libfaketime.
 """
-import glob
 import subprocess
 import time
 
-from hosts import DISK
+from hosts import DISK, FAKETIME
 from job_on_hosts import FAILED_ENVIRONMENT, SLOWLY, STOPPED, ThreeHosts, main
-
-FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
 
 class Faults(ThreeHosts):

@@ -8,6 +8,7 @@ Debian writes it.
 What a host has of its own lies under DISK, a memory disk of a given size: the same path on every host, other contents.
 Needs root, iproute2 and nftables; `why_not()` says what is missing.
 """
+import glob
 import json
 import os
 import pathlib
@@ -21,6 +22,8 @@ import threading
 import time
 
 DISK = "/mnt"
+# What lies about the time to the programs that load it; not everywhere.
+FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 AGENT = pathlib.Path(__file__).with_name("launch_agent.py")
 
 

@@ -107,7 +107,7 @@ class ThreeHosts(unittest.TestCase):
 def main(also_why_not=lambda: None):
     """For the file that calls it: FILE PROGRAM EXAMPLE [CLASS.TEST...]; EXAMPLE is the folder of the needle example."""
     global PROGRAM, EXAMPLE
-    PROGRAM, EXAMPLE = sys.argv[1:3]
+    PROGRAM, EXAMPLE = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:3])  # hosts have a current folder of their own
     missing = why_not() or also_why_not()
     if missing:
         print("SKIPPED:", missing)

@@ -19,6 +19,17 @@ class Networks(ThreeHosts):
         self.assertRegex(errors, r"links between hosts [\d.]+ GB/s")
         self.assertRegex(errors, r"prefill \S+ s predicted, \S+ s measured.*; decode \S+ s predicted")
 
+    def test_a_hostfile_names_the_hosts(self):
+        self.hosts[0].write("hosts", "".join(f"{host.name} slots=1\n" for host in self.hosts))
+        words = self.job("hostfile.jsonl")
+        at = words.index("--host")
+        words[at : at + 2] = ["--hostfile", f"{DISK}/hosts"]
+        status, _, errors = self.hosts[0].run(words)
+        self.assertEqual(status, 0, errors)
+        self.expect_all_answers("hostfile.jsonl")
+        for host in self.hosts:
+            self.assertIn(f"on {host.name}", errors)
+
     def test_a_slow_link_is_measured_and_written_down(self):
         self.hosts[1].rate(100)
         cluster = f"{DISK}/cluster.toml"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Jobs under Slurm on several hosts, by the script in examples/slurm. See job_on_hosts.main."""
+import json
 import os
 import pathlib
 import shutil
@@ -63,6 +64,17 @@ class Jobs(WithSlurm):
         self.expect_all_answers("srun.jsonl")
         for host in self.hosts:
             self.assertIn(f"on {host.name}", errors)
+
+    def test_the_doctor_examines_what_srun_starts(self):
+        words = ["srun", "--mpi=pmix", "-N3", "--ntasks-per-node=1", job_on_hosts.PROGRAM, "doctor", "--json", "--scratch", DISK, "-m", f"{DISK}/needle/model"]
+        status, out, errors = self.slurm.run(*words)
+        self.assertEqual(status, 0, out + errors)
+        found = {finding["check"]: finding for finding in json.loads(out)["findings"]}
+        self.assertIn("3 hosts reach each other", found["reach"]["text"])
+        self.assertEqual([check for check, finding in found.items() if finding["result"] == "FAIL"], [], found)
+        # Tasks that do not find each other are a fault that only srun makes.
+        status, out, errors = self.slurm.run("srun", "--mpi=none", "-N3", "--ntasks-per-node=1", job_on_hosts.PROGRAM, "doctor", "--scratch", DISK)
+        self.assertIn("Slurm started 3 tasks", out, errors)
 
     def test_a_job_that_is_warned_twice_goes_on_twice(self):
         number = self.submit("warned.jsonl")

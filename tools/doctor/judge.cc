@@ -99,8 +99,10 @@ Finding cores(const Ranks& ranks) {
             "ranks that share a core wait for each other in every step",
             "start one rank per host or per NUMA node"};
   }
-  const auto pinned = where(ranks, [](const RankFacts& rank) { return rank.cores.size() == 1; });
-  if (!pinned.empty() && users.at(*pinned.begin()).size() > 1) {
+  const auto pinned = where(ranks, [&](const RankFacts& rank) {
+    return rank.cores.size() == 1 && rank.n_host_cores > counts.at(rank.host);
+  });
+  if (!pinned.empty()) {
     return {Health::kWarn, "cores",
             fmt::format("ranks on {} are bound to one core each", names(pinned)),
             "a rank computes with several threads, and here all of them share a core",

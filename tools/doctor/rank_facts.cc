@@ -137,6 +137,7 @@ Json to_json(const RankFacts& facts) {
                     {"cores", list_of(facts.cores)},
                     {"numa_nodes", list_of(facts.numa_nodes)},
                     {"free_memory", facts.free_memory},
+                    {"n_host_cores", facts.n_host_cores},
                     {"host_memory", facts.host_memory},
                     {"free_shared_memory", facts.free_shared_memory},
                     {"n_descriptors", facts.n_descriptors},
@@ -166,6 +167,7 @@ RankFacts facts_from(const Json& json) {
   facts.cores = integers_in(in.at("cores"));
   facts.numa_nodes = integers_in(in.at("numa_nodes"));
   facts.free_memory = in.at("free_memory").as_integer(0, kMost);
+  facts.n_host_cores = in.at("n_host_cores").as_integer(0, kMost);
   facts.host_memory = in.at("host_memory").as_integer(0, kMost);
   facts.free_shared_memory = in.at("free_shared_memory").as_integer(0, kMost);
   facts.n_descriptors = in.at("n_descriptors").as_integer(0, kMost);
@@ -199,6 +201,7 @@ RankFacts facts_of_this_rank() {
       if (CPU_ISSET(core, &cores)) facts.cores.push_back(core);
   }
   for (const int node : numa_nodes_of(cores)) facts.numa_nodes.push_back(node);
+  facts.n_host_cores = ::sysconf(_SC_NPROCESSORS_ONLN);
   facts.free_memory = free_memory_bytes();
   facts.host_memory =
       static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);

@@ -18,6 +18,7 @@ struct RankFacts {
   std::vector<std::int64_t> cores;       // that this process may use
   std::vector<std::int64_t> numa_nodes;  // that they belong to
   std::int64_t free_memory = 0;          // bytes, as plans count it
+  std::int64_t n_host_cores = 0;         // that the host has
   std::int64_t host_memory = 0;          // bytes that the host has
   std::int64_t free_shared_memory = 0;   // bytes of /dev/shm
   std::int64_t n_descriptors = 0;        // soft limit

@@ -26,6 +26,7 @@ std::vector<RankFacts> healthy() {
   facts.instruction_set = "avx2";
   facts.numa_nodes = {0};
   facts.free_memory = 200 * kGiB;
+  facts.n_host_cores = 8;
   facts.host_memory = 256 * kGiB;
   facts.free_shared_memory = 100 * kGiB;
   facts.n_descriptors = 65536;
@@ -94,6 +95,12 @@ const std::vector<Fault> kFaults = {
      [](auto& ranks) { ranks[2].instruction_set = ranks[3].instruction_set = "avx512"; },
      "avx512 on node2"},
     {"BoundToOneCore", "cores", Health::kWarn, [](auto& ranks) { ranks[2].cores = {0}; },
+     "ranks on node2 are bound to one core"},
+    {"AloneOnOneOfManyCores", "cores", Health::kWarn,
+     [](auto& ranks) {
+       ranks.pop_back();
+       ranks[2].cores = {0};
+     },
      "ranks on node2 are bound to one core"},
     {"MoreRanksThanCores", "cores", Health::kWarn,
      [](auto& ranks) { ranks[2].cores = ranks[3].cores = {0}; }, "more ranks than cores on node2"},
