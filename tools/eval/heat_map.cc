@@ -50,24 +50,6 @@ Colour text_on(HeatMap::Palette palette, double rate) {
   return is_light ? kDark : kLight;
 }
 
-// The title in lines of so many letters, cut between words.
-std::vector<std::string> lines_of(const std::string& title, std::size_t most) {
-  std::vector<std::string> lines;
-  std::string line;
-  for (std::size_t begin = 0; begin < title.size();) {
-    const std::size_t end = std::min(title.size(), title.find(' ', begin));
-    const std::string word = title.substr(begin, end - begin);
-    if (!line.empty() && line.size() + 1 + word.size() > most) {
-      lines.push_back(std::move(line));
-      line.clear();
-    }
-    line += line.empty() ? word : " " + word;
-    begin = end + 1;
-  }
-  if (!line.empty()) lines.push_back(std::move(line));
-  return lines;
-}
-
 // What the colours mean, beside the grid.
 void add_legend(SvgPicture& picture, HeatMap::Palette palette, double x, double top) {
   constexpr int kSteps = 5;

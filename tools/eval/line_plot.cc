@@ -14,10 +14,16 @@ namespace longhaul {
 namespace {
 
 constexpr double kLeastPlotWidth = 860;
+constexpr double kDescribedPlotWidth = 930;  // has room for descriptions of curves
 constexpr double kHeight = 460;
 constexpr double kPlotLeft = 76;
 constexpr double kPlotEnd = 670;  // the legend stands behind it
-constexpr double kLetter = 7.5;   // about the width of one in a legend
+constexpr double kLegendText = kPlotEnd + 44;
+constexpr double kLetter = 7.5;  // about the width of one in a legend
+constexpr double kSmallLetter = 5.8;
+constexpr double kLegendRow = 20;
+constexpr double kDescriptionRow = 14;
+constexpr Colour kSoft = {102, 102, 102};
 constexpr double kPlotTop = 64;
 constexpr double kPlotBottom = 60;
 constexpr Colour kGrid = {226, 226, 226};
@@ -132,6 +138,38 @@ void add_axes(SvgPicture& picture, const LinePlot& plot, const Scales& s) {
                       .rotation = -90});
 }
 
+double width_of(const LinePlot& plot) {
+  double width = kLeastPlotWidth;
+  for (const LinePlot::Series& series : plot.series) {
+    if (!series.description.empty()) width = std::max(width, kDescribedPlotWidth);
+    width = std::max(width, kLegendText + 16 + kLetter * static_cast<double>(series.name.size()));
+  }
+  return width;
+}
+
+// A curve's name and what stands under it.
+struct LegendEntry {
+  double y = 0;  // of the name
+  std::vector<std::string> description;
+};
+
+std::vector<LegendEntry> legend_of(const LinePlot& plot) {
+  const auto most = static_cast<std::size_t>((width_of(plot) - kLegendText - 8) / kSmallLetter);
+  std::vector<LegendEntry> entries;
+  double y = kPlotTop + 12;
+  for (const LinePlot::Series& series : plot.series) {
+    entries.push_back({y, lines_of(series.description, most)});
+    y += kLegendRow + kDescriptionRow * static_cast<double>(entries.back().description.size());
+  }
+  return entries;
+}
+
+double bottom_of(const std::vector<LegendEntry>& legend) {
+  if (legend.empty()) return 0;
+  return legend.back().y + kDescriptionRow * static_cast<double>(legend.back().description.size()) +
+         16;
+}
+
 }  // namespace
 
 std::vector<double> linear_ticks(double low, double high, int max_ticks) {
@@ -168,12 +206,10 @@ std::vector<double> logarithmic_ticks(double low, double high, int max_ticks) {
 
 std::string to_svg(const LinePlot& plot) {
   const Scales s = scales_of(plot);
-  double width = kLeastPlotWidth;
-  for (const LinePlot::Series& series : plot.series)
-    width = std::max(width, kPlotEnd + 60 + kLetter * static_cast<double>(series.name.size()));
-  SvgPicture picture(width, kHeight);
+  const std::vector<LegendEntry> legend = legend_of(plot);
+  SvgPicture picture(width_of(plot), std::max(kHeight, bottom_of(legend)));
   picture.add(SvgText{.x = 16, .y = 24, .text = plot.title, .size = 15});
-  picture.add(SvgText{.x = 16, .y = 44, .text = plot.subtitle, .colour = {102, 102, 102}});
+  picture.add(SvgText{.x = 16, .y = 44, .text = plot.subtitle, .colour = kSoft});
   add_axes(picture, plot, s);
   for (std::size_t i = 0; i < plot.series.size(); ++i) {
     const Colour colour = kColours[i % kColours.size()];
@@ -187,11 +223,16 @@ std::string to_svg(const LinePlot& plot) {
       if (has_dots) picture.add_dot(s.x.place(point.first), s.y.place(point.second), 3, colour);
     }
     picture.add_path(points, colour, dashes);
-    const double y = kPlotTop + 12 + 20 * static_cast<double>(i);
+    const double y = legend[i].y;
     picture.add_path(
         fmt::format("{:.1f},{:.1f} {:.1f},{:.1f}", kPlotEnd + 10, y - 4, kPlotEnd + 40, y - 4),
         colour, dashes);
-    picture.add(SvgText{.x = kPlotEnd + 44, .y = y, .text = plot.series[i].name});
+    picture.add(SvgText{.x = kLegendText, .y = y, .text = plot.series[i].name});
+    double below = y;
+    for (const std::string& line : legend[i].description) {
+      below += kDescriptionRow;
+      picture.add(SvgText{.x = kLegendText, .y = below, .text = line, .size = 10, .colour = kSoft});
+    }
   }
   return picture.text();
 }

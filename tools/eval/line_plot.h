@@ -11,7 +11,8 @@ struct LinePlot {
   struct Series {
     std::string name = {};
     std::vector<std::pair<double, double>> points =
-        {};  // ascending x; non-finite ones are left out
+        {};                        // ascending x; non-finite ones are left out
+    std::string description = {};  // stands under the name
   };
   std::string title = {};
   std::string subtitle = {};  // may be empty

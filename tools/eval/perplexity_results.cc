@@ -117,7 +117,7 @@ LinePlot to_plot(const PerplexityReport& report) {
   double low = std::numeric_limits<double>::infinity();
   double high = 0;
   for (const PolicyCurve& curve : report.curves) {
-    LinePlot::Series series{.name = curve.name};
+    LinePlot::Series series{.name = curve.name, .description = curve.description};
     for (const Extent bucket : buckets_of(report)) {
       const std::optional<double> mean = mean_nll(curve, bucket);
       if (!mean) continue;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/xml_text.h"
 
 namespace longhaul {
@@ -77,6 +80,23 @@ std::string SvgPicture::text() const {
 {2}</svg>
 )",
       width_, height_, body_);
+}
+
+std::vector<std::string> lines_of(std::string_view text, std::size_t most) {
+  std::vector<std::string> lines;
+  std::string line;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.size(), text.find(' ', begin));
+    const std::string word(text.substr(begin, end - begin));
+    if (!line.empty() && line.size() + 1 + word.size() > most) {
+      lines.push_back(std::move(line));
+      line.clear();
+    }
+    line += line.empty() ? word : " " + word;
+    begin = end + 1;
+  }
+  if (!line.empty()) lines.push_back(std::move(line));
+  return lines;
 }
 
 }  // namespace longhaul

@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace longhaul {
 
@@ -34,6 +35,9 @@ struct SvgRectangle {
   Colour fill;
   std::string_view tooltip = {};  // shown by viewers when the mouse rests on it
 };
+
+// Lines of so many letters, cut between words.
+std::vector<std::string> lines_of(std::string_view text, std::size_t most);
 
 // One picture, built up element by element.
 class SvgPicture {

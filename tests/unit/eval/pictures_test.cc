@@ -89,6 +89,21 @@ TEST(LinePlot, IsWellFormedAndLeavesOutWhatHasNoPlace) {
   }
 }
 
+TEST(LinePlot, SaysUnderTheirNamesWhatCurvesAre) {
+  LinePlot plot{.x_name = "x", .y_name = "y"};
+  for (int i = 0; i < 12; ++i) {
+    plot.series.push_back({.name = "window",
+                           .points = {{1, 1}, {2, 2}},
+                           .description = "the last 512 tokens, cached, of a text that is longer "
+                                          "than the legend is wide, by far"});
+  }
+  const std::string svg = to_svg(plot);
+  EXPECT_EQ(xml_problem(svg), "");
+  EXPECT_THAT(svg, HasSubstr(">the last 512 tokens, cached, of a"));
+  EXPECT_THAT(svg, HasSubstr(">is wide, by far</text>")) << "cut between words";
+  EXPECT_THAT(svg, Not(HasSubstr("height=\"460\""))) << "high enough for all of them";
+}
+
 TEST(LinePlot, PlacesPointsBetweenTheAxes) {
   LinePlot plot{.x_name = "x", .y_name = "y"};
   plot.series = {{"s", {{1, 1}, {10, 10}, {100, 100}}}};
