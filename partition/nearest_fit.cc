@@ -153,7 +153,7 @@ std::optional<std::string> more_memory(PlanRequest request) {
 std::optional<std::string> shorter_documents(const PlanRequest& request) {
   const auto n = max_document_tokens(request);
   if (!n || *n == 0) return std::nullopt;
-  return fmt::format("documents of up to {} tokens (--document-tokens {})", *n, *n);
+  return fmt::format("documents of up to {} tokens", *n);
 }
 
 std::optional<std::string> split_heads(const PlanRequest& request) {

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/sizes.h"
 #include "model/model_folder.h"
 #include "partition/check_plan.h"
 #include "partition/explain.h"
@@ -66,6 +67,17 @@ void add_plan_model_flags(CLI::App& app, PlanFlags& f) {
       ->excludes(model);
 }
 
+// "64" is 64 bytes, and hardly what was meant.
+std::int64_t memory_of_a_rank(const std::string& text) {
+  const auto bytes = static_cast<std::int64_t>(parse_byte_size(text));
+  if (bytes >= 1 << 20) return bytes;
+  const bool is_number = text.find_first_not_of("0123456789") == std::string::npos;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("--memory {} is {}: too little for any rank{}", text, format_byte_size(bytes),
+                  is_number ? fmt::format("; did you mean {}G?", text) : ""));
+}
+
 void add_plan_cluster_flags(CLI::App& app, PlanFlags& f) {
   const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
   const std::string group = "Cluster (under mpirun or srun, the ranks there are unless described)";
@@ -76,10 +88,7 @@ void add_plan_cluster_flags(CLI::App& app, PlanFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option_function<std::string>(
-         "--memory",
-         [&f](const std::string& text) {
-           f.memory_bytes = static_cast<std::int64_t>(parse_byte_size(text));
-         },
+         "--memory", [&f](const std::string& text) { f.memory_bytes = memory_of_a_rank(text); },
          "Memory of each of them, such as 16G")
       ->excludes(cluster)
       ->group(group);

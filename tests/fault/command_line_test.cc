@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <map>
 #include <sstream>
@@ -50,6 +51,8 @@ void write_files(const fs::path& folder) {
   replace_file(folder / "foreign.jsonl", "precious\n");
   replace_file(folder / "text.txt", "A short text.");
   replace_file(folder / "paper.pdf", "%PDF-1.7 \xff\xfe");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("loop", folder / "loop");
   replace_file(folder / "nothing.txt", "");
   replace_file(folder / "wrong.sha256", std::string(64, '0') + "  model.safetensors\n");
   for (const auto& [name, field] :
@@ -124,6 +127,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"TopP", question({"--top-p", "1.5"}), 2, "top_p is 1.5; it must lie in [0, 1]"},
         Case{"KvLimit", question({"--kv-limit", "much"}), 2, "'much' is not a size"},
         Case{"StopAtNothing", question({"--stop", ""}), 2, "an empty stop string"},
+        Case{"MemoryWithoutAUnit",
+             {"plan", "-m", "MODEL", "--memory", "64"},
+             2,
+             "is 64 B: too little for any rank; did you mean 64G?"},
         Case{"LogLevel", question({"--log-level", "loud"}), 2, "log level 'loud'"},
         Case{"RatioAlone", question({"--retrieval-ratio", "0.5"}), 2, "need --head-profile"},
         Case{"Works", question({"--ctk", "f32", "-ctv", "bf16"}), 0, "prompt tokens, 2 new ones"}),
@@ -160,6 +167,14 @@ INSTANTIATE_TEST_SUITE_P(
              {"run", "-m", "MODEL", "-i", "DIR/good.jsonl", "-o", "/dev/full"},
              2,
              "cannot write to /dev/full: it is a device"},
+        Case{"OutputIsAPipe",
+             {"run", "-m", "MODEL", "-i", "DIR/good.jsonl", "-o", "DIR/pipe"},
+             2,
+             "it is a pipe"},
+        Case{"OutputIsALoopOfLinks",
+             {"run", "-m", "MODEL", "-i", "DIR/good.jsonl", "-o", "DIR/loop"},
+             2,
+             "Too many levels of symbolic links"},
         Case{
             "NoTokenizer", {"run", "-m", "DIR/bare", "-p", "Hi"}, 5, "tokenizer.json is not there"},
         Case{"Quantised",

@@ -131,6 +131,24 @@ TEST_F(Trust, PipesAsInputsAreRefusedBeforeTheyBlock) {
   EXPECT_THAT(requests.errors(), HasSubstr("it is a pipe"));
 }
 
+// It once ended with "no memory to search for a pattern", or was killed.
+TEST_F(Trust, WhatALimitOfTheShellLeavesIsWhatThereIs) {
+  std::string text;
+  while (text.size() < (1 << 18)) text += "The harbour was quiet, and the ledger lay open. ";
+  replace_file(folder() / "long.txt", text);
+  for (const Words& more : {Words{}, Words{"--ranks", "2"}}) {
+    Words words = {"run", "-m", test::example_path("model").string()};
+    words.insert(words.end(), {"-f", (folder() / "long.txt").string(), "-p", "Why?", "-t", "1"});
+    words.insert(words.end(), more.begin(), more.end());
+    ChildProcess process(folder(), words, {},
+                         {"sh", "-c", "ulimit -v 300000 && exec \"$0\" \"$@\""});
+    EXPECT_EQ(process.wait(), 3) << process.errors();
+    EXPECT_THAT(process.errors(), AnyOf(HasSubstr("Any one of these makes it fit:"),
+                                        HasSubstr("out of memory: take a shorter document")));
+    EXPECT_EQ(process.output(), "");
+  }
+}
+
 // A limit that another try finds as well is no reason to try again.
 TEST_F(Trust, TooFewFileDescriptorsAreNoReasonToTryAgain) {
   LONGHAUL_SKIP_WITHOUT_MPIRUN();
