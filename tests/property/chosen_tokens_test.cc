@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
+#include "model/heads/cache_method.h"
 #include "model/heads/kept_blocks.h"
 #include "model/heads/select_tokens.h"
 #include "tests/property/chosen_tokens.h"
+#include "tests/property/recovered_tokens.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
 #include "tests/support/log_softmax.h"
@@ -202,6 +205,97 @@ TEST(ChosenTokens, OfQueryHeadsThatChooseByThemselvesTheCacheHoldsTheUnion) {
   }
   EXPECT_EQ(worker.kv_bytes_in_use(), n_blocks * shape.bytes());
 }
+
+// Every method that cuts a text once: the bytes of the formula when it is cut, while answers grow,
+// when a fork goes on beside it, and when both are dropped.
+struct CutOnce {
+  std::string name;
+  CacheMethod method;
+};
+
+class BytesOfCuts : public testing::TestWithParam<CutOnce> {};
+
+TEST_P(BytesOfCuts, FollowTheFormulaThroughForksAndDrops) {
+  constexpr std::int64_t kBlock = 16;
+  constexpr std::int64_t kText = 300;
+  Random random(base_seed() + 10);
+  const ModelSpec spec = tiny_spec();
+  const HeadTable heads =
+      method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
+                   {.all = GetParam().method, .full = std::nullopt});
+  Worker worker({.weights = tiny_weights(),
+                 .heads = heads,
+                 .block_size = kBlock,
+                 .token_classes =
+                     std::make_shared<const TokenClasses>(random_classes(random, spec.vocab_size)),
+                 .n_threads = 1});
+  const KvBlockShape shape{.block_size = kBlock, .head_dim = spec.head_dim};
+  const auto text = random_tokens(random, kText, spec.vocab_size);
+  const SequenceId first{1};
+  const SequenceId fork{2};
+  for (const AfterPrefill end : {AfterPrefill::kDocumentEnd, AfterPrefill::kPromptEnd}) {
+    for (const StepCommand& command : read_document(first, text, equal_chunks(kText, 77), end))
+      done(worker.step(command));
+    std::vector<std::int64_t> n_held;  // of each head
+    for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {
+      for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads))
+        n_held.push_back(std::ssize(worker.held_positions(first, layer, kv_head)));
+    }
+    const auto& keep = std::get<KeepBudget>(heads.at({0}, {0}).keep);
+    const bool is_cut =
+        (keep.when == KeepWhen::kAfterDocument) == (end == AfterPrefill::kDocumentEnd);
+    const std::int64_t n_all = std::accumulate(n_held.begin(), n_held.end(), std::int64_t{0});
+    EXPECT_EQ(n_all < kText * std::ssize(n_held), is_cut);
+    // Blocks of a sequence with so many tokens behind the cut, but for the first n_shared of each.
+    const auto bytes_of = [&](std::int64_t n_more, std::int64_t n_shared) {
+      std::size_t n_blocks = 0;
+      for (const std::int64_t n : n_held) {
+        const std::int64_t shared = n_shared == 0 ? 0 : (n + n_shared - 1) / kBlock;
+        n_blocks +=
+            static_cast<std::size_t>(compacted_blocks(n, kText, kBlock, kText + n_more) - shared);
+      }
+      return n_blocks * shape.bytes();
+    };
+    const auto decode_one = [&](SequenceId id) {
+      done(worker.step(DecodeBatch{.rows = {{id, 3}}}));
+    };
+    EXPECT_EQ(worker.kv_bytes_in_use(), bytes_of(0, 0)) << "as it was cut";
+    for (std::int64_t n = 1; n <= 20; ++n) {
+      decode_one(first);
+      EXPECT_EQ(worker.kv_bytes_in_use(), bytes_of(n, 0)) << n << " tokens later";
+    }
+    done(worker.step(ForkSequence{.parent = first, .child = fork, .sampling = {}}));
+    EXPECT_EQ(worker.kv_bytes_in_use(), bytes_of(20, 0)) << "a fork that has nothing of its own";
+    for (std::int64_t n = 1; n <= 20; ++n) {
+      decode_one(fork);
+      EXPECT_EQ(worker.kv_bytes_in_use(), bytes_of(20, 0) + bytes_of(20 + n, 21));
+    }
+    done(worker.step(DropSequences{{first}}));
+    EXPECT_EQ(worker.kv_bytes_in_use(), bytes_of(40, 0));
+    done(worker.step(DropSequences{{fork}}));
+    EXPECT_EQ(worker.kv_bytes_in_use(), 0U);
+  }
+}
+
+ScoredBudget after(KeepWhen when, GroupScore group = GroupScore::kMean) {
+  return {.capacity = 60, .window = 9, .kernel = 5, .group = group, .after = when};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, BytesOfCuts,
+    testing::Values(
+        CutOnce{"SnapKv", SnapKvMethod{after(KeepWhen::kAfterDocument)}},
+        CutOnce{"SnapKvOfPrompts", SnapKvMethod{after(KeepWhen::kAfterPrompt)}},
+        CutOnce{"SnapKvOfEach", SnapKvMethod{after(KeepWhen::kAfterPrompt, GroupScore::kEach)}},
+        CutOnce{"PyramidKv", PyramidKvMethod{after(KeepWhen::kAfterDocument), 4}},
+        CutOnce{"AdaKv", AdaKvMethod{after(KeepWhen::kAfterDocument), 0.2}},
+        CutOnce{"AdaKvOfPrompts", AdaKvMethod{after(KeepWhen::kAfterPrompt), 0.2}},
+        CutOnce{"Tova", TovaMethod{.capacity = 60}},
+        CutOnce{"TovaOfPrompts", TovaMethod{.capacity = 60, .after = KeepWhen::kAfterPrompt}},
+        CutOnce{"FastGen", FastGenMethod{.threshold = 0.4, .after = KeepWhen::kAfterDocument}},
+        CutOnce{"FastGenOfPrompts",
+                FastGenMethod{.threshold = 0.4, .after = KeepWhen::kAfterPrompt}}),
+    [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
 }  // namespace longhaul::test
