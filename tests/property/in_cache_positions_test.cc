@@ -189,6 +189,38 @@ TEST(InCachePositions, HoldInBatchesOfForks) {
   }
 }
 
+// A window over a cache is not a window that is computed anew (the paper's two baselines): keys and
+// values of upper layers carry what they saw of tokens that are gone. With one layer they carry
+// nothing, and sinks and window are a text of their own.
+TEST(InCachePositions, AreThoseOfAWindowComputedAnewWhereThereIsOneLayer) {
+  for (const std::int64_t n_layers : {1, 3}) {
+    ModelSpec spec = tiny_spec();
+    spec.n_layers = n_layers;
+    spec.attention_window.resize(static_cast<std::size_t>(n_layers));
+    HeadRoles roles = HeadRoles::all_retrieval(n_layers, spec.n_kv_heads);
+    std::ranges::fill(roles.roles, HeadRole::kStreaming);
+    roles.sink = 5;
+    roles.recent = 40;
+    roles.sink_positions = SinkPositions::kInCache;
+    const auto weights = tiny_weights(spec);
+    Random random(base_seed() + 78);
+    const std::vector<std::int32_t> text = random_tokens(random, 150, spec.vocab_size);
+    Worker cached({.weights = weights, .heads = duo_attention_heads(spec, roles), .n_threads = 1});
+    const std::vector<float> all = log_probabilities(cached, text, equal_chunks(150, 33));
+    // What the query at 148 sees of 149 tokens; one more stands behind it, since the last one's
+    // row is not scored.
+    std::vector<std::int32_t> seen(text.begin(), text.begin() + roles.sink);
+    seen.insert(seen.end(), text.begin() + 149 - roles.recent, text.end());
+    Worker dense({.weights = weights, .n_threads = 1});
+    const std::vector<float> anew = log_probabilities(dense, seen, equal_chunks(46, 46));
+    const std::span<const float> want =
+        std::span(anew).last(static_cast<std::size_t>(spec.vocab_size));
+    const std::span<const float> got =
+        std::span(all).last(static_cast<std::size_t>(spec.vocab_size));
+    EXPECT_EQ(bool{close(got, want, logits_tolerance(DType::kF32))}, n_layers == 1);
+  }
+}
+
 // While nothing has been evicted they are the positions in the text; without sinks they never
 // differ; afterwards they do.
 TEST(InCachePositions, DifferFromAbsoluteOnesOnlyOnceSinksHaveMoved) {
