@@ -70,6 +70,7 @@ Outcome run_on_ranks(const std::shared_ptr<const Weights>& weights, const Plan& 
       StepDone answer = done(worker.step(script[i]));
       const std::lock_guard lock(mutex);
       if (!answer.picked.empty()) run.results[i].picked = std::move(answer.picked);
+      if (!answer.scored.empty()) run.results[i].scored = std::move(answer.scored);
     }
     const KeptTokens held =
         held_by(worker, looked_at, weights->spec(), n_choosers(shared_plan->heads));
@@ -157,6 +158,49 @@ TEST_P(ChosenTokensOnRings, AreThoseOfOneRank) {
     if (HasFailure()) return;
   }
   EXPECT_GE(n_clear, 2 * intensity());
+}
+
+// SnapKV's choice in chunks of one token, some, many and all, on lopsided homes: one rank's of the
+// whole text at once.
+TEST_P(ChosenTokensOnRings, AreThoseOfOneRankInChunksOfAnyLength) {
+  const std::int64_t n_ranks = GetParam();
+  Random random(base_seed() + static_cast<std::uint64_t>(n_ranks));
+  const ModelSpec spec = tiny_spec();
+  const auto weights = tiny_weights(spec);
+  const KvFormat kv{
+      .k_type = KvType::kF32, .v_type = KvType::kF32, .block_size = 16, .head_dim = spec.head_dim};
+  const SequenceId id{1};
+  constexpr std::int64_t kText = 1100;
+  Random always_the_same(7);  // scores that are close would be decided by rounding
+  const auto text = random_tokens(always_the_same, kText, spec.vocab_size);
+  for (const KeepWhen when : {KeepWhen::kAfterDocument, KeepWhen::kAfterPrompt}) {
+    SnapKvMethod snapkv{{.capacity = 50, .window = 9, .kernel = 5}};
+    snapkv.after = when;
+    const HeadTable heads =
+        method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads),
+                     {.all = snapkv, .full = std::nullopt});
+    const auto script = [&](std::int64_t chunk_len) {
+      const bool is_document = when == KeepWhen::kAfterDocument;
+      auto commands =
+          read_document(id, text, equal_chunks(kText, chunk_len),
+                        is_document ? AfterPrefill::kDocumentEnd : AfterPrefill::kPromptEnd);
+      commands.push_back(PrefillChunk{.sequence = id, .tokens = {5, 6}, .score_logprobs = 3});
+      return commands;
+    };
+    const Outcome want = run_alone(weights, heads, kv.block_size, script(kText), id);
+    EXPECT_EQ(want.kept.at(0).at(0).size(), 52U);
+    for (const std::int64_t chunk_len :
+         {std::int64_t{1}, std::int64_t{64}, std::int64_t{1000}, kText}) {
+      if (chunk_len == 1 && when == KeepWhen::kAfterPrompt) continue;  // takes long
+      SCOPED_TRACE(testing::Message() << "chunks of " << chunk_len);
+      const Plan plan = random_plan(random, spec, heads, n_ranks, 1, kv);
+      const Outcome got = run_on_ranks(weights, plan, n_ranks, script(chunk_len), id);
+      EXPECT_EQ(got.kept, want.kept);
+      EXPECT_EQ(difference({want.results.back()}, {got.results.back()},
+                           logits_tolerance(DType::kF32).absolute),
+                "");
+    }
+  }
 }
 
 // Tokens dropped at every step, wherever they and the newest ones are at home.

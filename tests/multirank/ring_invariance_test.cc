@@ -223,6 +223,40 @@ TEST_P(RingInvariance, KeysForWhatIsGoneAreThoseOfTheReferenceModel) {
   }
 }
 
+// Heads that see all, windows from which one token leaves a step, and several, in chunks of one
+// token, some, many and all: as one rank that reads the text at once.
+TEST_P(RingInvariance, MasksDoNotDependOnChunkLengths) {
+  const std::int64_t n_ranks = GetParam();
+  constexpr std::int64_t kText = 1050;
+  Random random(base_seed() + static_cast<std::uint64_t>(n_ranks));
+  const ModelSpec spec = tiny_spec();
+  HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+  for (std::size_t i = 0; i < roles.roles.size(); ++i)
+    if (i % 3 != 0) roles.roles[i] = HeadRole::kStreaming;
+  roles.sink = 5;
+  roles.recent = 70;
+  HeadTable heads = duo_attention_heads(spec, roles);
+  for (const KvHeadId kv_head : {KvHeadId{1}, KvHeadId{2}}) {
+    heads.set({1}, kv_head,
+              {.see = SeeSinkSlide{
+                   .sink = 5, .capacity = 75, .slide = 21, .positions = SinkPositions::kAbsolute}});
+  }
+  const auto weights = tiny_weights(spec);
+  const std::vector<std::int32_t> tokens = random_tokens(random, kText, spec.vocab_size);
+  Worker alone({.weights = weights, .heads = heads, .block_size = 16, .n_threads = 1});
+  const std::vector<float> want = log_probabilities(alone, tokens, equal_chunks(kText, kText));
+  const KvFormat kv{
+      .k_type = KvType::kF32, .v_type = KvType::kF32, .block_size = 16, .head_dim = spec.head_dim};
+  for (const std::int64_t chunk_len :
+       {std::int64_t{1}, std::int64_t{64}, std::int64_t{1000}, kText}) {
+    const Plan plan = random_plan(random, spec, heads, n_ranks, /*n_stages=*/1, kv);
+    EXPECT_TRUE(
+        close(log_probabilities_on_ring({.weights = weights, .plan = plan}, tokens, chunk_len),
+              std::span<const float>(want), logits_tolerance(DType::kF32)))
+        << "chunks of " << chunk_len;
+  }
+}
+
 TEST_P(RingInvariance, AndSoTheyDoWithCachesOfGroups) {
   expect_equal_results_of_all(GetParam(), {.in_groups = true});
 }
