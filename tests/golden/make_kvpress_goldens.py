@@ -3,7 +3,8 @@
 (tests/golden/models, random, made by make_model_goldens.py). A run of kvpress itself, whatever its version: on transformers, in float32, on a CPU.
 
 What a press keeps is read back from the cache that it leaves: the rows of a dense run's keys that are still there. AdaKVPress drops nothing but masks
-keys, so there it is the keys that are not masked. Every choice is clear: cases whose choice changes when all scores are perturbed by a part in 100,000
+keys, so there it is the keys that are not masked. ObservedAttentionPress divides a token's attention by how many queries saw it and keeps no last
+tokens for their place; SumsOfAttentionPress takes that back, which is H2O's choice at the end of a prompt. Every choice is clear: cases whose choice changes when all scores are perturbed by a part in 100,000
 are left out, since equal scores are decided by rounding.
 
   python -m pip install torch transformers kvpress
@@ -11,13 +12,14 @@ are left out, since equal scores are decided by rounding.
 """
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import json
 import pathlib
 import sys
 
 import torch
-from kvpress import AdaKVPress, PyramidKVPress, SnapKVPress, StreamingLLMPress, TOVAPress
+from kvpress import AdaKVPress, ObservedAttentionPress, PyramidKVPress, SnapKVPress, StreamingLLMPress, TOVAPress
 from transformers import AutoModelForCausalLM, DynamicCache
 
 FOLDER = pathlib.Path(__file__).parent
@@ -56,6 +58,17 @@ def kept_by(model, tokens, dense, press):
     return kept
 
 
+@dataclasses.dataclass
+class SumsOfAttentionPress(ObservedAttentionPress):
+    recent: int = 1
+
+    def score(self, *arguments, **named):
+        scores = super().score(*arguments, **named)
+        scores = scores * torch.arange(scores.shape[-1], 0, -1)
+        scores[..., -self.recent:] = torch.inf
+        return scores
+
+
 class Perturbed:
     """A press whose scores are each changed by up to a part in 100,000."""
 
@@ -90,6 +103,12 @@ def presses(n_layers):
                    PyramidKVPress(compression_ratio=0.5, window_size=window, kernel_size=kernel, beta=beta))
     for ratio in (0.25, 0.5, 0.75):
         yield f"tova:ratio={ratio}", TOVAPress(compression_ratio=ratio)
+        n_kept = int(N_TOKENS * (1 - ratio))
+        for n_sink in (4, 9):  # a window here counts the next query's own token, too
+            yield (f"streaming:sink={n_sink},window={n_kept + 1},positions=text",
+                   StreamingLLMPress(compression_ratio=ratio, n_sink=n_sink))
+        for recent in (1, 20):
+            yield f"h2o:capacity={n_kept},recent={recent}", SumsOfAttentionPress(compression_ratio=ratio, recent=recent)
 
 
 def main():
@@ -98,13 +117,18 @@ def main():
         folder = FOLDER / "models" / name
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
         tokens = json.loads((folder / "tokens.json").read_text())[:N_TOKENS]
-        dense, _ = run(model, tokens)
+        dense = {}  # its keys' last bits depend on how attention is computed
+        for how in ("sdpa", "eager"):
+            model.set_attn_implementation(how)
+            dense[how], _ = run(model, tokens)
         for method, press in presses(model.config.num_hidden_layers):
-            kept = kept_by(model, tokens, dense, press)
+            how = "eager" if isinstance(press, ObservedAttentionPress) else "sdpa"
+            model.set_attn_implementation(how)
+            kept = kept_by(model, tokens, dense[how], press)
             changed = []
             for seed in range(3):
                 with Perturbed(press, seed):
-                    changed.append(kept_by(model, tokens, dense, press))
+                    changed.append(kept_by(model, tokens, dense[how], press))
             if any(other != kept for other in changed):
                 print("left out:", name, method)
                 continue
