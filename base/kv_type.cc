@@ -18,15 +18,14 @@ std::string_view name_of(KvType type) {
       return "kivi4";
     case KvType::kKivi2:
       return "kivi2";
+    case KvType::kFp8:
+      return "fp8";
   }
   throw Error(ErrorCode::kInternal, "unknown KV type");
 }
 
 std::optional<KvType> kv_type_from(std::string_view name) {
-  for (const KvType type : kKvTypes) {
-    if (name == name_of(type)) return type;
-  }
-  for (const KvType type : kGroupedKvTypes) {
+  for (const KvType type : kAllKvTypes) {
     if (name == name_of(type)) return type;
   }
   return std::nullopt;
@@ -43,6 +42,7 @@ std::int64_t kv_lanes(KvType type) {
     case KvType::kBf16:
       return 2;
     case KvType::kInt8:
+    case KvType::kFp8:
       return 4;
     case KvType::kInt4:
     case KvType::kKivi4:
@@ -54,11 +54,11 @@ std::int64_t kv_lanes(KvType type) {
 }
 
 std::int64_t kv_token_bytes(KvType type, std::int64_t head_dim) {
-  constexpr std::int64_t kScaleAndMinimum = 2 * 2;  // f16 each
+  const std::int64_t range_bytes = has_minima(type) ? 2 * 2 : 2;  // f16 each
   const std::int64_t n_ranges = quantises_groups(type) ? head_dim / kKvGroup
                                 : is_quantised(type)   ? 1
                                                        : 0;
-  return 4 * head_dim / kv_lanes(type) + n_ranges * kScaleAndMinimum;
+  return 4 * head_dim / kv_lanes(type) + n_ranges * range_bytes;
 }
 
 }  // namespace longhaul

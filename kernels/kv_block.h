@@ -3,7 +3,8 @@
 //
 // The layout is chosen for the dot-product instructions, so that attention never transposes: words
 // of 32 bits that hold `lanes` values along the sum of a product, kv_lanes of base/kv_type.h: 1 for
-// f32, 2 for bf16 (VDPBF16PS multiplies pairs), 4 for int8, 8 for int4 and kivi4, 16 for kivi2.
+// f32, 2 for bf16 (VDPBF16PS multiplies pairs), 4 for int8 and fp8, 8 for int4 and kivi4, 16 for
+// kivi2.
 //   K  [head_dim / lanes, block_size] words: scores of many keys at once; a word holds
 //      neighbouring dims of one token
 //   V  [block_size / lanes, head_dim] words: outputs of many dims at once; a word holds one dim of
@@ -14,8 +15,9 @@
 // lower halves and values 4 to 7 in their upper ones; of 2 bits likewise values 0 to 3, 4 to 7, 8
 // to 11 and 12 to 15.
 //
-// Quantised K and V end with scales, then minima, f16 each: of int8 and int4 [block_size]; of kivi4
-// and kivi2 [block_size / kKvGroup, head_dim] for K and [head_dim / kKvGroup, block_size] for V.
+// Quantised K and V end with scales, then minima (fp8 has none), f16 each: of int8, fp8 and int4
+// [block_size]; of kivi4 and kivi2 [block_size / kKvGroup, head_dim] for K and [head_dim /
+// kKvGroup, block_size] for V.
 //
 // Slots that hold no token yet must be zero (not garbage: 0 * NaN is NaN): kv_append clears them in
 // a new block, and a block that is filled otherwise is zero when it is taken.
@@ -31,8 +33,9 @@ namespace longhaul {
 struct KvPartLayout {
   std::size_t code_bytes = 0;  // of the words; then the scales, then the minima
   std::size_t bytes = 0;
+  bool has_minima = false;
   std::size_t scales_at() const { return code_bytes; }
-  std::size_t minima_at() const { return (code_bytes + bytes) / 2; }
+  std::size_t minima_at() const { return has_minima ? (code_bytes + bytes) / 2 : bytes; }
 };
 
 struct KvBlockShape {
@@ -44,7 +47,8 @@ struct KvBlockShape {
   KvPartLayout part(KvType type) const {
     const std::int64_t words = block_size * head_dim / kv_lanes(type);
     return {static_cast<std::size_t>(4 * words),
-            static_cast<std::size_t>(block_size * kv_token_bytes(type, head_dim))};
+            static_cast<std::size_t>(block_size * kv_token_bytes(type, head_dim)),
+            longhaul::has_minima(type)};
   }
   std::size_t k_bytes() const { return part(k_type).bytes; }
   std::size_t v_bytes() const { return part(v_type).bytes; }

@@ -31,7 +31,7 @@ Float16 rounded_up(float value) {
 }
 
 constexpr int bits_of(KvType type) {
-  return type == KvType::kInt8 ? 8 : type == KvType::kKivi2 ? 2 : 4;
+  return type == KvType::kInt8 || type == KvType::kFp8 ? 8 : type == KvType::kKivi2 ? 2 : 4;
 }
 constexpr unsigned most_code(KvType type) { return (1U << bits_of(type)) - 1; }
 
@@ -71,9 +71,36 @@ void make_codes(std::span<const float> values, const KvGroupRange& range, float 
   }
 }
 
+// The smallest power of two with which this magnitude, which is not 0, is at most kLargestE4m3, as
+// far as f16 has it.
+float e4m3_scale(float largest) {
+  int exponent = 0;
+  const float fraction = std::frexp(largest, &exponent);  // in [1/2, 1)
+  static_assert(kLargestE4m3 == 0x1p9F * 0.875F);
+  return std::ldexp(1.0F, std::clamp(exponent - (fraction > 0.875F ? 8 : 9), -24, 15));
+}
+
+KvGroupRange quantise_e4m3(std::span<const float> values, std::span<std::uint8_t> codes) {
+  const Spread spread = spread_of(values);
+  std::fill(codes.begin(), codes.end(), std::uint8_t{0});
+  if (!spread.finite) return {{kNan}, {}};
+  const float largest = std::max(-spread.smallest, spread.largest);
+  if (largest == 0.0F) return {};
+  const float scale = e4m3_scale(largest);
+  for (std::size_t i = 0; i < values.size(); ++i) codes[i] = to_e4m3(values[i] / scale).bits;
+  return {.scale = to_f16(scale), .minimum = {}};
+}
+
 }  // namespace
 
+float value_of_code(KvType type, std::uint8_t code, const KvGroupRange& range) {
+  const float scale = to_float(range.scale);
+  if (type == KvType::kFp8) return to_float(Float8E4m3{code}) * scale;
+  return static_cast<float>(code) * scale + to_float(range.minimum);
+}
+
 KvGroupRange quantise(KvType type, std::span<const float> values, std::span<std::uint8_t> codes) {
+  if (type == KvType::kFp8) return quantise_e4m3(values, codes);
   const auto most = static_cast<float>(most_code(type));
   const Spread spread = spread_of(values);
   std::fill(codes.begin(), codes.end(), std::uint8_t{0});
@@ -120,6 +147,7 @@ std::size_t v_range_index(const KvBlockShape& shape, std::int64_t slot, std::int
 KvGroupRange read_range(const KvPartLayout& layout, const std::byte* part, std::size_t index) {
   KvGroupRange range;
   std::memcpy(&range.scale.bits, part + layout.scales_at() + 2 * index, 2);
+  if (!layout.has_minima) return range;
   std::memcpy(&range.minimum.bits, part + layout.minima_at() + 2 * index, 2);
   return range;
 }
@@ -127,6 +155,7 @@ KvGroupRange read_range(const KvPartLayout& layout, const std::byte* part, std::
 void write_range(const KvPartLayout& layout, std::byte* part, std::size_t index,
                  const KvGroupRange& range) {
   std::memcpy(part + layout.scales_at() + 2 * index, &range.scale.bits, 2);
+  if (!layout.has_minima) return;
   std::memcpy(part + layout.minima_at() + 2 * index, &range.minimum.bits, 2);
 }
 

@@ -10,16 +10,24 @@
 
 namespace longhaul {
 
-// value = code * scale + minimum
 struct KvGroupRange {
   Float16 scale;
-  Float16 minimum;
+  Float16 minimum;  // 0 where a type has none
 };
 
-// Codes in [0, 255] or [0, 15]. The minimum is rounded down and the scale up to f16, so that the
-// group's values lie within its codes: each comes back within half a scale. Values of a constant
-// group that f16 can hold come back exactly. Values beyond the range of f16 saturate; a group with
-// a NaN or an infinity comes back as NaN.
+// code * scale + minimum, where a code of fp8 is worth its E4M3 value.
+float value_of_code(KvType type, std::uint8_t code, const KvGroupRange& range);
+
+// Of int8 and int4 codes in [0, 255] or [0, 15]. The minimum is rounded down and the scale up to
+// f16, so that the group's values lie within its codes: each comes back within half a scale. Values
+// of a constant group that f16 can hold come back exactly. Values beyond the range of f16 saturate;
+// a group with a NaN or an infinity comes back as NaN.
+//
+// Of fp8 E4M3 codes, rounded to nearest even. The scale is the smallest power of two with which the
+// largest magnitude is at most 448, E4M3's largest, so that dividing by it and multiplying with it
+// is exact and what was quantised once is quantised again without loss; between 2^-24 and 2^15, the
+// powers that f16 has, and 0 where all values are. (Checkpoints of vLLM have one scale for all of a
+// layer's keys, found by calibration or 1; the OCP MX formats have powers of two for each 32.)
 KvGroupRange quantise(KvType type, std::span<const float> values, std::span<std::uint8_t> codes);
 
 // The same as KIVI publishes it (quant/new_pack.py), for kivi4 and kivi2: minimum and scale =

@@ -31,7 +31,7 @@ void read_key_dim(const KvBlockShape& shape, const std::byte* block, std::int64_
       const KvGroupRange range =
           read_range(shape.part(shape.k_type), block, k_range_index(shape, slot, d));
       const auto code = read_code(shape.k_type, block, k_code_place(shape, slot, d));
-      to[i] = static_cast<float>(code) * to_float(range.scale) + to_float(range.minimum);
+      to[i] = value_of_code(shape.k_type, code, range);
     }
   }
 }
@@ -51,7 +51,7 @@ void read_value(const KvBlockShape& shape, const std::byte* block, std::int64_t 
       const KvGroupRange range =
           read_range(shape.part(shape.v_type), part, v_range_index(shape, slot, d));
       const auto code = read_code(shape.v_type, part, v_code_place(shape, slot, d));
-      value = static_cast<float>(code) * to_float(range.scale) + to_float(range.minimum);
+      value = value_of_code(shape.v_type, code, range);
     }
   }
 }

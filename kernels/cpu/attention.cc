@@ -12,9 +12,11 @@ namespace {
 // Tasks of fewer rows wait for memory whatever multiplies them.
 constexpr std::int64_t kAmxRows = 16;
 
+bool amx_takes(KvType type) {
+  return type == KvType::kBf16 || type == KvType::kInt8 || type == KvType::kInt4;
+}
 bool amx_takes(const KvBlockShape& shape) {
-  return kernels().amx_attend != nullptr && !shape.quantises_groups() &&
-         shape.k_type != KvType::kF32 && shape.v_type != KvType::kF32 &&
+  return kernels().amx_attend != nullptr && amx_takes(shape.k_type) && amx_takes(shape.v_type) &&
          shape.head_dim % kAmxUnit == 0 && shape.block_size % kAmxUnit == 0;
 }
 

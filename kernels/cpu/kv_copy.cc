@@ -48,10 +48,12 @@ void copy_v(const KvBlockShape& shape, const KvCopyItem& item) {
 // Scales and minima of quantised K or V.
 void copy_ranges(const KvPartLayout& layout, const std::byte* from, std::byte* to,
                  const KvCopyItem& item) {
-  for (const std::size_t at : {layout.scales_at(), layout.minima_at()}) {
+  const auto copy = [&](std::size_t at) {
     std::memcpy(to + at + 2 * item.to_slot, from + at + 2 * item.from_slot,
                 static_cast<std::size_t>(2 * item.n_tokens));
-  }
+  };
+  copy(layout.scales_at());
+  if (layout.has_minima) copy(layout.minima_at());
 }
 
 void copy_item(const KvBlockShape& shape, const KvCopyItem& item) {

@@ -23,8 +23,7 @@ void round_as_cached(KvType type, std::span<float> x) {
   thread_local std::vector<std::uint8_t> codes;
   codes.resize(x.size());
   const KvGroupRange range = quantise(type, x, codes);
-  for (std::size_t d = 0; d < x.size(); ++d)
-    x[d] = static_cast<float>(codes[d]) * to_float(range.scale) + to_float(range.minimum);
+  for (std::size_t d = 0; d < x.size(); ++d) x[d] = value_of_code(type, codes[d], range);
 }
 
 void add_key(float logit, std::span<const float> value, float* o, float& m, float& l) {

@@ -71,6 +71,8 @@ void run_path(Stream& stream, AttentionPath path, KvType type, const AttentionWo
       return attention_mma_int8(stream, path, work);
     case KvType::kInt4:
       return attention_mma_int4(stream, path, work);
+    case KvType::kFp8:
+      return attention_mma_fp8(stream, path, work);
     case KvType::kKivi4:
       return attention_mma_kivi4(stream, path, work);
     case KvType::kKivi2:

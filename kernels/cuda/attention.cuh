@@ -27,6 +27,7 @@ bool has_wide_decode(const KvBlockShape& shape, std::size_t shared_bytes);
 void attention_mma_bf16(Stream& stream, AttentionPath path, const AttentionWork& work);
 void attention_mma_int8(Stream& stream, AttentionPath path, const AttentionWork& work);
 void attention_mma_int4(Stream& stream, AttentionPath path, const AttentionWork& work);
+void attention_mma_fp8(Stream& stream, AttentionPath path, const AttentionWork& work);
 void attention_mma_kivi4(Stream& stream, AttentionPath path, const AttentionWork& work);
 void attention_mma_kivi2(Stream& stream, AttentionPath path, const AttentionWork& work);
 

@@ -2,6 +2,7 @@
 // where blocks have pairs of bf16 or codes.
 #include "base/error.h"
 #include "kernels/cuda/attention_hopper.h"
+#include "kernels/cuda/e4m3.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/kv_words.cuh"
 
@@ -22,13 +23,20 @@ struct Eight {
   // The row of words with the first of the values from this one on, a multiple of 8.
   static __device__ __forceinline__ std::int64_t row(std::int64_t value) { return value / kLanes; }
   __device__ __forceinline__ float code(int i) const {
-    return static_cast<float>(lane_bits(kLanes, words[(first + i) / kLanes], (first + i) % kLanes));
+    const std::uint32_t bits = lane_bits(kLanes, words[(first + i) / kLanes], (first + i) % kLanes);
+    return kType == KvType::kFp8 ? float_of_e4m3(bits) : static_cast<float>(bits);
   }
 };
 
 __device__ __forceinline__ float range_of(const std::byte* block, std::int64_t at,
                                           std::int64_t slot) {
   return float_of_f16(reinterpret_cast<const std::uint16_t*>(block + at)[slot]);
+}
+
+template <KvType kType>
+__device__ __forceinline__ float minimum_of(const std::byte* block, const PartRef& part,
+                                            std::int64_t range) {
+  return has_minimum(kType) ? range_of(block, part.minima_at, range) : 0.0F;
 }
 
 // What one of the two kernels below converts.
@@ -65,12 +73,12 @@ __global__ void prepare_k_kernel(Conversion c) {
         float values[8];
         for (int j = 0; j < 8; ++j) {
           values[j] = eight.code(j) * range_of(unit.block, c.part.scales_at, range + j) +
-                      range_of(unit.block, c.part.minima_at, range + j);
+                      minimum_of<kType>(unit.block, c.part, range + j);
         }
         for (int w = 0; w < 4; ++w) out.at[w] = bf16_pair(values[2 * w], values[2 * w + 1]);
       } else {
         const float scale = range_of(unit.block, c.part.scales_at, slot);
-        const float minimum = range_of(unit.block, c.part.minima_at, slot);
+        const float minimum = minimum_of<kType>(unit.block, c.part, slot);
         for (int w = 0; w < 4; ++w) {
           out.at[w] = bf16_pair(eight.code(2 * w) * scale + minimum,
                                 eight.code(2 * w + 1) * scale + minimum);
@@ -106,7 +114,7 @@ __global__ void prepare_v_kernel(Conversion c) {
         float values[8];
         for (int j = 0; j < 8; ++j) {
           values[j] = eight.code(j) * range_of(unit.block, c.part.scales_at, range + j) +
-                      range_of(unit.block, c.part.minima_at, range + j);
+                      minimum_of<kType>(unit.block, c.part, range + j);
         }
         for (int w = 0; w < 4; ++w) out.at[w] = bf16_pair(values[2 * w], values[2 * w + 1]);
       }
@@ -136,6 +144,8 @@ void prepare(Stream& stream, Part part, std::int64_t n_units, const Conversion& 
       return prepare_part<KvType::kInt8>(stream, part, n_units, conversion);
     case KvType::kInt4:
       return prepare_part<KvType::kInt4>(stream, part, n_units, conversion);
+    case KvType::kFp8:
+      return prepare_part<KvType::kFp8>(stream, part, n_units, conversion);
     case KvType::kKivi4:
       return prepare_part<KvType::kKivi4>(stream, part, n_units, conversion);
     case KvType::kKivi2:

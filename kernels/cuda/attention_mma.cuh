@@ -6,8 +6,9 @@
 //   wide      2 times 16 rows and 4 warps share every tile, for items that share blocks; each does
 //             what it would do alone, so results have the same bits
 //
-// Codes are multiplied as they are, for bf16 holds integers up to 256 exactly: scales and minima
-// are applied to whole scores and outputs, q.(c s + m) = s (q.c) + m sum(q). Where they belong to
+// Codes are multiplied as they are, for bf16 holds integers up to 256 and the values of E4M3
+// exactly: scales and minima are applied to whole scores and outputs, q.(c s + m) = s (q.c) + m
+// sum(q). Where they belong to
 // groups of codes (KIVI), those of K are applied to queries and those of V to weights, group by
 // group (attention_mma_groups.cuh). Rows of the tile are read by cp.async, kStages - 1 tiles ahead.
 // Queries and weights are rounded to bf16; sums are float32.

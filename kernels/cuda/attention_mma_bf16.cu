@@ -20,7 +20,8 @@ void attention_mma_bf16(Stream& stream, AttentionPath path, const AttentionWork&
   }
 }
 
-// The one table of what is instantiated, here and in attention_mma_int8.cu, _int4.cu and _kivi.cu.
+// The one table of what is instantiated, here and in attention_mma_int8.cu, _int4.cu, _fp8.cu
+// and _kivi.cu.
 bool has_mma_kernel(const KvBlockShape& shape, std::size_t shared_bytes) {
   // Most chips of capability 8.x give a thread block less than the widest heads take.
   using Widest = Config<KvType::kBf16, 256, AttentionPath::kDecode>;
@@ -34,6 +35,7 @@ bool has_mma_kernel(const KvBlockShape& shape, std::size_t shared_bytes) {
              (shape.head_dim == 256 && shared_bytes >= std::size_t{4} * Widest::kWords);
     case KvType::kInt8:
     case KvType::kInt4:
+    case KvType::kFp8:
     case KvType::kKivi4:
     case KvType::kKivi2:
       return shape.head_dim == 64 || shape.head_dim == 128;

@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/cuda/attention_mma_load.cuh"
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/e4m3.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/seen_by.h"
 
@@ -35,7 +36,10 @@ __device__ __forceinline__ void load_right(const std::uint32_t* words, int strid
     b[1] = at[4 * stride];
   } else {
     const std::uint32_t codes = *at;
-    if constexpr (kType != KvType::kInt8) {
+    if constexpr (kType == KvType::kFp8) {
+      b[0] = bf16_of_e4m3(codes, 0);
+      b[1] = bf16_of_e4m3(codes, 2);
+    } else if constexpr (kType != KvType::kInt8) {
       constexpr std::uint32_t kEachByte =
           0x01010101U * static_cast<std::uint32_t>(most_code(kType));
       const std::uint32_t four = codes >> shift_of_lane(kType, step, t) & kEachByte;
@@ -142,11 +146,14 @@ __device__ __forceinline__ void finish_scores(const Thread<C>& thread, const std
     for (int e = 0; e < 2; ++e) {
       const int key = thread.first_key + key_of_score(C::kType, n, 2 * thread.t + e);
       const float scale = C::kTokenCodes ? range_at<C>(stage, 0, key) : 1.0F;
-      const float minimum = C::kTokenCodes ? range_at<C>(stage, 1, key) : 0.0F;
+      const float minimum = C::kTokenCodes && kHasMinima<C> ? range_at<C>(stage, 1, key) : 0.0F;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float& score = scores[n][2 * half + e];
-        if constexpr (C::kTokenCodes) score = score * scale + minimum * thread.q_sum[half];
+        if constexpr (C::kTokenCodes && kHasMinima<C>)
+          score = score * scale + minimum * thread.q_sum[half];
+        else if constexpr (C::kTokenCodes)
+          score *= scale;
         if (!all_seen &&
             (key >= info.n_keys || !is_visible(info.first_position + key, thread.position[half],
                                                rows.sink, rows.recent))) {
@@ -230,11 +237,11 @@ __device__ __forceinline__ void weigh_codes(Thread<C>& thread, const std::uint32
     for (int e = 0; e < 2; ++e) {
       const int key = thread.first_key + key_of_score(C::kType, n, 2 * thread.t + e);
       const float scale = range_at<C>(stage, 2, key);
-      const float minimum = range_at<C>(stage, 3, key);
+      const float minimum = kHasMinima<C> ? range_at<C>(stage, 3, key) : 0.0F;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float& weight = weights[n][2 * half + e];
-        thread.minimum[0][half] += weight * minimum;
+        if constexpr (kHasMinima<C>) thread.minimum[0][half] += weight * minimum;
         weight *= scale;
       }
     }

@@ -14,6 +14,10 @@ struct TileInfo {
 };
 static_assert(sizeof(TileInfo) == 16);
 
+// Whether codes have minima beside their scales.
+template <typename C>
+constexpr bool kHasMinima = C::kCodes&& has_minimum(C::kType);
+
 // The task of this thread block; without rows where there is none.
 template <typename C>
 __device__ __forceinline__ AttentionTask this_task(const AttentionWork& work) {
@@ -129,7 +133,7 @@ __device__ __forceinline__ void load_tile(const AttentionWork& work, const Rows&
       const std::int64_t ranges[] = {work.k.scales_at, work.k.minima_at, work.v.scales_at,
                                      work.v.minima_at};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < 4; i += kHasMinima<C> ? 1 : 2) {
         const auto* from = reinterpret_cast<const std::uint32_t*>(walk.data + ranges[i]);
         copy_rows(stage + C::kRangesAt + i * C::kRangeWords, 0, from + walk.slot / 2, 0, 1,
                   C::kRangeWords, n_slots / 2, C::kThreads);

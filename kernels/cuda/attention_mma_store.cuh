@@ -13,7 +13,7 @@ __device__ __forceinline__ void finish_rows(Thread<C>& thread, float sm_scale) {
     thread.m[half] *= sm_scale;
     thread.l[half] += shuffle_xor(thread.l[half], 1);
     thread.l[half] += shuffle_xor(thread.l[half], 2);
-    if constexpr (C::kCodes) {
+    if constexpr (kHasMinima<C>) {
 #pragma unroll
       for (int group = 0; group < C::kDimGroups; ++group) {
         float& minimum = thread.minimum[group][half];

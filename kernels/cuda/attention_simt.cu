@@ -2,6 +2,7 @@
 // size. For f32 caches, and for the shapes that attention_mma.cuh leaves out. A warp takes a row:
 // lanes along 32 keys for the scores, along head_dim for the outputs.
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/e4m3.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/seen_by.h"
 
@@ -23,6 +24,8 @@ __device__ __forceinline__ float value_of(KvType type, std::uint32_t word, int l
       return static_cast<float>(lane_bits(8, word, lane));
     case KvType::kKivi2:
       return static_cast<float>(lane_bits(16, word, lane));
+    case KvType::kFp8:
+      return float_of_e4m3(lane_bits(4, word, lane));
   }
   return 0.0F;
 }
@@ -65,8 +68,10 @@ __device__ float score_of(const AttentionWork& work, const RowState& row, const 
     }
   }
   if (holds_codes(work.k.type)) {
-    dot = dot * range_value(block, work.k.scales_at, slot) +
-          row.q_sum * range_value(block, work.k.minima_at, slot);
+    const float scale = range_value(block, work.k.scales_at, slot);
+    dot = has_minimum(work.k.type)
+              ? dot * scale + row.q_sum * range_value(block, work.k.minima_at, slot)
+              : dot * scale;
   }
   return dot * work.sm_scale;
 }
@@ -90,7 +95,7 @@ __device__ void attend_32(const AttentionWork& work, const AttentionItemRef& ite
   float minimum = 0.0F;
   if (holds_codes(work.v.type) && visible) {
     weight = p * range_value(block.data, work.v.scales_at, own);
-    minimum = p * range_value(block.data, work.v.minima_at, own);
+    if (has_minimum(work.v.type)) minimum = p * range_value(block.data, work.v.minima_at, own);
   }
   if (holds_codes(work.v.type)) minimum = reduce_warp(minimum, Add());
   row.l = row.l * factor + reduce_warp(p, Add());

@@ -6,7 +6,7 @@
 // of 16 rows. The order of a sum is free if both sides use the same one, so rows are numbered such
 // that a lane's values are neighbours in one word:
 //   bf16   two words, of values 2t, 2t + 1 and 2t + 8, 2t + 9 of 16
-//   int8   one word, values 4t to 4t + 3 of 16
+//   int8   one word, values 4t to 4t + 3 of 16; fp8, too
 //   int4   one word serves two products: values 8t to 8t + 3 of 32, then 8t + 4 to 8t + 7; kivi4,
 //          too
 //   kivi2  the same values, of a word that two lanes share
@@ -27,6 +27,7 @@ LONGHAUL_HOST_DEVICE constexpr int value_of_lane(KvType type, int step, int t, i
     case KvType::kBf16:
       return 16 * step + 2 * t + i % 2 + i / 2 * 8;
     case KvType::kInt8:
+    case KvType::kFp8:
       return 16 * step + 4 * t + i;
     case KvType::kInt4:
     case KvType::kKivi4:
@@ -43,6 +44,7 @@ LONGHAUL_HOST_DEVICE constexpr int word_row_of_lane(KvType type, int step, int t
     case KvType::kBf16:
       return 8 * step + t;
     case KvType::kInt8:
+    case KvType::kFp8:
       return 4 * step + t;
     case KvType::kInt4:
     case KvType::kKivi4:

@@ -106,6 +106,13 @@ __device__ __forceinline__ std::uint32_t add_bf16_pairs(std::uint32_t a, std::ui
   return out;
 }
 
+// a b of both bf16, round to nearest even; denormals are numbers like others.
+__device__ __forceinline__ std::uint32_t multiply_bf16_pairs(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(0x80008000U));  // - 0
+  return out;
+}
+
 // 2^x; 2^-inf is 0.
 __device__ __forceinline__ float exp2_approx(float x) {
   float out;

@@ -1,7 +1,7 @@
 // Cached values as floats, of any type and as attention reads them: kernels/read_keys.h on the GPU,
 // a value at a time. Each value is rounded as CPUs round it.
 #pragma once
-#include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/kv_words.cuh"
 
 namespace longhaul::cuda {
@@ -30,8 +30,10 @@ __device__ __forceinline__ float value_of(const PartRef& part, const std::byte* 
   const float scale =
       float_of_f16(reinterpret_cast<const std::uint16_t*>(block + part.scales_at)[slot]);
   const float minimum =
-      float_of_f16(reinterpret_cast<const std::uint16_t*>(block + part.minima_at)[slot]);
-  return rounded_sum(rounded_product(static_cast<float>(bits), scale), minimum);
+      has_minimum(part.type)
+          ? float_of_f16(reinterpret_cast<const std::uint16_t*>(block + part.minima_at)[slot])
+          : 0.0F;
+  return value_of_code(part.type, bits, scale, minimum);
 }
 
 // Dimension d of the key in this slot.

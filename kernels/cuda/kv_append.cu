@@ -51,16 +51,17 @@ __device__ void convert(const PartRef& part, const float* x, std::int64_t head_d
     return;
   }
   const CodeRange range = range_of(part.type, x, head_dim);
-  for (std::int64_t d = lane; d < head_dim; d += kWarp)
-    out[d] = static_cast<std::uint32_t>(code_of(part.type, x[d], range));
+  for (std::int64_t d = lane; d < head_dim; d += kWarp) out[d] = code_of(part.type, x[d], range);
   if (lane != 0) return;
   *reinterpret_cast<std::uint16_t*>(block + part.scales_at + 2 * slot) = range.scale;
+  if (!has_minimum(part.type)) return;
   *reinterpret_cast<std::uint16_t*>(block + part.minima_at + 2 * slot) = range.minimum;
 }
 
 __device__ void clear_range(const PartRef& part, std::byte* block, std::int64_t slot) {
   if (!holds_codes(part.type)) return;
   *reinterpret_cast<std::uint16_t*>(block + part.scales_at + 2 * slot) = 0;
+  if (!has_minimum(part.type)) return;
   *reinterpret_cast<std::uint16_t*>(block + part.minima_at + 2 * slot) = 0;
 }
 

@@ -80,7 +80,7 @@ __device__ void write_ranges(const Side& side) {
     const CodeRange of_values = range_of_values(side.part.type, side.open + first, stride,
                                                 in_groups ? std::int64_t{kKvGroup} : side.head_dim);
     side.scales()[range] = of_values.scale;
-    side.minima()[range] = of_values.minimum;
+    if (has_minimum(side.part.type)) side.minima()[range] = of_values.minimum;
   }
 }
 
@@ -91,8 +91,9 @@ __device__ std::uint32_t bits_of(const Side& side, std::int64_t token, std::int6
   if (side.part.type == KvType::kBf16) return bf16_pair(value, 0.0F);
   const std::int64_t range = side.range(token, dim);
   const std::uint16_t scale = side.scales()[range];
-  return static_cast<std::uint32_t>(
-      code_of(side.part.type, value, {scale, side.minima()[range], scale != kNanRange}));
+  const std::uint16_t minimum =
+      has_minimum(side.part.type) ? side.minima()[range] : std::uint16_t{0};
+  return code_of(side.part.type, value, {scale, minimum, scale != kNanRange});
 }
 
 __device__ void write_words(const Side& side) {

@@ -1,5 +1,6 @@
 // Codes as caches hold them: kernels/kv_quantise.cc on the GPU, to the bit.
 #pragma once
+#include "kernels/cuda/e4m3.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/kv_words.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -7,7 +8,7 @@
 namespace longhaul::cuda {
 
 // Of one token's K or V of one head, or of a group of values: value = code * scale + minimum, both
-// f16.
+// f16. The minimum is 0 where a type has none.
 struct CodeRange {
   std::uint16_t scale;
   std::uint16_t minimum;
@@ -16,8 +17,9 @@ struct CodeRange {
 
 constexpr std::uint16_t kNanRange = 0x7e00;
 
-// Of int8 and int4: the minimum is rounded down and the scale up to f16.
+// Of int8 and int4: the minimum is rounded down and the scale up to f16. Of fp8: a power of two.
 __device__ __forceinline__ CodeRange token_range(KvType type, float smallest, float largest) {
+  if (type == KvType::kFp8) return {e4m3_scale(-smallest > largest ? -smallest : largest), 0, true};
   const auto down = [](float value) -> std::uint16_t {
     if (value >= 65504.0F) return 0x7bff;
     if (value <= -65504.0F) return 0xfbff;
@@ -54,12 +56,23 @@ __device__ __forceinline__ CodeRange range_of(KvType type, const float* x, std::
   return token_range(type, smallest, largest);
 }
 
-__device__ __forceinline__ float code_of(KvType type, float x, const CodeRange& range) {
+__device__ __forceinline__ std::uint32_t code_of(KvType type, float x, const CodeRange& range) {
   const float scale = float_of_f16(range.scale);
+  if (!range.is_finite || scale == 0.0F) return 0;
+  if (type == KvType::kFp8) {
+    const float scaled = x / scale;  // exact
+    return e4m3_of_float(scaled < -448.0F ? -448.0F : scaled > 448.0F ? 448.0F : scaled);
+  }
   const float most = static_cast<float>(most_code(type));
-  const float code =
-      range.is_finite && scale != 0.0F ? rintf((x - float_of_f16(range.minimum)) / scale) : 0.0F;
-  return code < 0.0F ? 0.0F : code > most ? most : code;
+  const float code = rintf((x - float_of_f16(range.minimum)) / scale);
+  return static_cast<std::uint32_t>(code < 0.0F ? 0.0F : code > most ? most : code);
+}
+
+// What it is worth with its scale and minimum, rounded as CPUs round it.
+__device__ __forceinline__ float value_of_code(KvType type, std::uint32_t code, float scale,
+                                               float minimum) {
+  if (type == KvType::kFp8) return rounded_product(float_of_e4m3(code), scale);
+  return rounded_sum(rounded_product(static_cast<float>(code), scale), minimum);
 }
 
 }  // namespace longhaul::cuda

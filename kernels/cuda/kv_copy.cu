@@ -57,7 +57,8 @@ __device__ void copy_v(const CopyShape& shape, const KvCopyItem& item) {
 
 __device__ void copy_ranges(const PartRef& part, const KvCopyItem& item) {
   if (!holds_codes(part.type)) return;
-  for (std::int64_t i = threadIdx.x; i < 2 * item.n_tokens; i += kThreads) {
+  const std::int64_t n = has_minimum(part.type) ? 2 * item.n_tokens : item.n_tokens;
+  for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
     const std::int64_t at = i < item.n_tokens ? part.scales_at : part.minima_at;
     const std::int64_t token = i % item.n_tokens;
     reinterpret_cast<std::uint16_t*>(item.to + at)[item.to_slot + token] =

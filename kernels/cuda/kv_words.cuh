@@ -24,6 +24,7 @@ LONGHAUL_HOST_DEVICE constexpr int lanes_of(KvType type) {
     case KvType::kBf16:
       return 2;
     case KvType::kInt8:
+    case KvType::kFp8:
       return 4;
     case KvType::kInt4:
     case KvType::kKivi4:
@@ -33,14 +34,16 @@ LONGHAUL_HOST_DEVICE constexpr int lanes_of(KvType type) {
   }
   return 1;
 }
-// Codes with a scale and a minimum for each token.
+// Codes with a scale, and a minimum if there is one, for each token.
 LONGHAUL_HOST_DEVICE constexpr bool holds_codes(KvType type) {
-  return type == KvType::kInt8 || type == KvType::kInt4;
+  return type == KvType::kInt8 || type == KvType::kInt4 || type == KvType::kFp8;
 }
+LONGHAUL_HOST_DEVICE constexpr bool has_minimum(KvType type) { return type != KvType::kFp8; }
 // Codes with a scale and a minimum for each group of kKvGroup of them.
 LONGHAUL_HOST_DEVICE constexpr bool holds_groups(KvType type) {
   return type == KvType::kKivi4 || type == KvType::kKivi2;
 }
+// Of codes that are integers.
 LONGHAUL_HOST_DEVICE constexpr int most_code(KvType type) {
   return type == KvType::kInt8 ? 255 : type == KvType::kKivi2 ? 3 : 15;
 }
@@ -62,7 +65,7 @@ struct PartRef {
   KvType type;
   std::int64_t at;         // bytes from the block's start to the words
   std::int64_t scales_at;  // to the scales; not for f32 and bf16
-  std::int64_t minima_at;
+  std::int64_t minima_at;  // not for fp8
   bool operator==(const PartRef&) const = default;
 };
 

@@ -47,8 +47,8 @@ __device__ void round_as_cached(KvType type, const float* x, std::int64_t head_d
     } else if (type == KvType::kBf16) {
       out[d] = __uint_as_float(bf16_pair(x[d], 0.0F) << 16U);
     } else {
-      out[d] = rounded_sum(rounded_product(code_of(type, x[d], range), float_of_f16(range.scale)),
-                           float_of_f16(range.minimum));
+      out[d] = value_of_code(type, code_of(type, x[d], range), float_of_f16(range.scale),
+                             float_of_f16(range.minimum));
     }
   }
 }

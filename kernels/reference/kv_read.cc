@@ -23,8 +23,7 @@ float element(KvType type, const std::byte* data, std::int64_t index) {
 float quantised_element(const KvBlockShape& shape, KvType type, const std::byte* part,
                         std::size_t range_index, KvCodePlace place) {
   const KvGroupRange range = read_range(shape.part(type), part, range_index);
-  return static_cast<float>(read_code(type, part, place)) * to_float(range.scale) +
-         to_float(range.minimum);
+  return value_of_code(type, read_code(type, part, place), range);
 }
 
 void check_read(const KvBlockShape& shape, std::int64_t first_slot,

@@ -58,7 +58,7 @@ void expect_small_differences(const fs::path& model) {
   const Logits want = Engine(model).append(tokens, 128);
   double before = 0;
   for (const auto& [type, most] : {std::pair{KvType::kBf16, 2e-3}, std::pair{KvType::kInt8, 1e-2},
-                                   std::pair{KvType::kInt4, 1.0}}) {
+                                   std::pair{KvType::kFp8, 1e-1}, std::pair{KvType::kInt4, 1.0}}) {
     const Difference found =
         difference(want, Engine(model, std::nullopt, type).append(tokens, 128));
     tell(model, type, found, tokens.size());

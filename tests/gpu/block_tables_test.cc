@@ -218,7 +218,7 @@ std::vector<float> attend(const TabledCaches& caches, std::span<const HeadCache*
 }
 
 TEST_F(BlockTables, AttentionGivesTheBitsThatItGivesOverLists) {
-  for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
+  for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kFp8, KvType::kInt4}) {
     TabledCaches caches(type);
     Random random(8);
     HeadCache document(caches.pool());

@@ -226,6 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
                  KvType::kKivi4},
         RingCase{
             "Int8Weights", {kGpu, kCpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kF32, DType::kI8},
+        RingCase{"Fp8Caches", {kGpu, kCpu}, 1, HistoryChoice::kByCost, KvType::kFp8},
         of_method("SnapKv", {kGpu, kCpu}, SnapKvMethod{{.capacity = 50, .window = 7, .kernel = 3}}),
         of_method("SnapKvOfEachHead", {kGpu, kCpu, kGpu},
                   SnapKvMethod{

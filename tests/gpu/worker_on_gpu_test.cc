@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Groups, CacheTypes, testing::ValuesIn(kGroupedKvTypes),
 TEST_F(OnGpu, GroupsBesideOtherTypesAnswerAsOnTheCpu) {
   for (const auto& [k_type, v_type] :
        {std::pair{KvType::kKivi4, KvType::kKivi2}, std::pair{KvType::kKivi2, KvType::kBf16},
-        std::pair{KvType::kInt8, KvType::kKivi4}}) {
+        std::pair{KvType::kInt8, KvType::kKivi4}, std::pair{KvType::kKivi4, KvType::kFp8}}) {
     const auto make = [&](const DeviceId& device) {
       WorkerConfig config = wide_model(KvType::kKivi4)(device);
       config.k_type = k_type;

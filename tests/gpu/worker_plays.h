@@ -36,6 +36,7 @@ inline double tolerance_of(KvType type) {
     case KvType::kBf16:
     case KvType::kInt8:
       return 6e-2;
+    case KvType::kFp8:  // steps of an eighth
     case KvType::kInt4:
     case KvType::kKivi4:
       return 0.3;

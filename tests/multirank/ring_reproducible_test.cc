@@ -35,6 +35,7 @@ void expect_equal_bits(std::uint64_t seed, const Case& tested) {
   const KvType type = tested.in_groups                ? kGroupedKvTypes[seed % 2]
                       : tested.weights == DType::kF32 ? KvType::kF32
                       : random.chance(0.7)            ? KvType::kBf16
+                      : random.chance(0.5)            ? KvType::kFp8
                                                       : KvType::kInt8;
   const KvFormat kv{.k_type = type,
                     .v_type = type,

@@ -152,10 +152,11 @@ TEST(KeptSlots, AreAListOfTokensInEveryCacheType) {
     const std::uint64_t seed = test::base_seed() * 1000 + static_cast<std::uint64_t>(round);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
-    const KvBlockShape shape{.block_size = random.chance(0.5) ? 16 : 32,
-                             .head_dim = kHeadDim,
-                             .k_type = kKvTypes[static_cast<std::size_t>(round % 4)],
-                             .v_type = kKvTypes[static_cast<std::size_t>(round / 4 % 4)]};
+    const KvBlockShape shape{
+        .block_size = random.chance(0.5) ? 16 : 32,
+        .head_dim = kHeadDim,
+        .k_type = kKvTypes[static_cast<std::size_t>(round) % kKvTypes.size()],
+        .v_type = kKvTypes[static_cast<std::size_t>(round) / kKvTypes.size() % kKvTypes.size()]};
     BlockPool pool(shape);
     {
       std::vector<Pair> pairs;
@@ -185,10 +186,11 @@ TEST(KeptSlots, AreAListOfTokensInEveryCacheType) {
 TEST(KeptSlots, TakeTheBlocksThatTheFormulaSaysAndGiveTheOthersBack) {
   for (int round = 0; round < 40 * test::intensity(); ++round) {
     Random random(test::base_seed() * 500 + static_cast<std::uint64_t>(round));
-    const KvBlockShape shape{.block_size = 16,
-                             .head_dim = kHeadDim,
-                             .k_type = kKvTypes[static_cast<std::size_t>(round % 4)],
-                             .v_type = kKvTypes[static_cast<std::size_t>(round / 4 % 4)]};
+    const KvBlockShape shape{
+        .block_size = 16,
+        .head_dim = kHeadDim,
+        .k_type = kKvTypes[static_cast<std::size_t>(round) % kKvTypes.size()],
+        .v_type = kKvTypes[static_cast<std::size_t>(round) / kKvTypes.size() % kKvTypes.size()]};
     BlockPool pool(shape);
     Pair pair{HeadCache(pool)};
     append(shape, random.integer(1, 300), random, pair);

@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Setting{DType::kBf16, KvType::kBf16}, Setting{DType::kF32, KvType::kF32},
                     Setting{DType::kI8, KvType::kBf16}, Setting{DType::kI4, KvType::kBf16},
                     Setting{DType::kBf16, KvType::kInt8}, Setting{DType::kF32, KvType::kInt4},
-                    Setting{DType::kBf16, KvType::kBf16, true},
+                    Setting{DType::kF32, KvType::kFp8}, Setting{DType::kBf16, KvType::kBf16, true},
                     Setting{DType::kF32, KvType::kInt8, true}),
     [](const auto& tested) {
       return std::string(name_of(tested.param.weights)) + "_" +

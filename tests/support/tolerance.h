@@ -43,6 +43,7 @@ inline Tolerance attention_tolerance(KvType type, Device device) {
       return operator_tolerance(DType::kF32);
     case KvType::kKivi4:  // on CPUs made floats, exactly
     case KvType::kKivi2:
+    case KvType::kFp8:
       return operator_tolerance(device == Device::kCpu ? DType::kF32 : DType::kBf16);
     case KvType::kBf16:
       return operator_tolerance(DType::kBf16);

@@ -150,9 +150,8 @@ std::vector<std::int64_t> lengths(std::int64_t first, std::int64_t last, std::in
 }
 
 constexpr KvType kPlainTypes[] = {KvType::kF32, KvType::kBf16};
-constexpr KvType kQuantisedTypes[] = {KvType::kInt8, KvType::kInt4, KvType::kKivi4, KvType::kKivi2};
-constexpr KvType kAllTypes[] = {KvType::kF32,  KvType::kBf16,  KvType::kInt8,
-                                KvType::kInt4, KvType::kKivi4, KvType::kKivi2};
+constexpr KvType kQuantisedTypes[] = {KvType::kInt8, KvType::kFp8, KvType::kInt4, KvType::kKivi4,
+                                      KvType::kKivi2};
 
 class CaseList {
  public:
@@ -216,7 +215,7 @@ std::vector<KernelCase> attention_cases(std::int64_t max_length, std::int64_t ch
             .kv_len = long_length,
             .gqa_group = 4,
             .head_dim = 128},
-           kAllTypes);
+           kAllKvTypes);
   for (const std::int64_t d : {std::int64_t{64}, std::int64_t{128}}) {
     list.add_family("streaming", fmt::format("d{}/chunk_{}", d, count_text(chunk_len)),
                     {.gqa_group = 4, .head_dim = d, .mask = streaming, .chunk_len = chunk_len},
@@ -231,7 +230,7 @@ std::vector<KernelCase> attention_cases(std::int64_t max_length, std::int64_t ch
               .gqa_group = gqa_group,
               .head_dim = head_dim,
               .score_deviation = deviation},
-             kAllTypes);
+             kAllKvTypes);
   };
   decode(128, 4);
   decode(128, 8);

@@ -15,6 +15,10 @@ import numpy as np
 FORMAT_VERSIONS = (2, 3)
 SEAL_BYTES = 512
 GROUP = 32  # tokens or dims that kivi4 and kivi2 quantise together
+# What each code of fp8 (E4M3: a sign, 4 bits of exponent with bias 7, 3 of mantissa; no infinities) is worth.
+E4M3 = np.array([sign * (fraction / 8 if exponent == 0 else 1 + fraction / 8) * 2.0 ** (max(exponent, 1) - 7)
+                 for sign in (1, -1) for exponent in range(16) for fraction in range(8)], "f4")
+E4M3[[127, 255]] = np.nan
 NO_CHUNKS = np.empty(0, [("file", "i8"), ("offset", "i8"), ("bytes", "i8")])
 SEAL_TITLE = b"longhaul-kv sealed; SHA-256 from byte 512 on: "
 
@@ -67,6 +71,8 @@ def _rows(group, name):
         rows.id.read(h5py.h5s.ALL, h5py.h5s.ALL, bits, rows.id.get_type())
         return (bits.astype("u4") << 16 if kind == "bf16" else bits).view("f4")
     codes = rows[...]
+    if kind == "fp8":  # no minimum
+        return E4M3[codes] * group[name + "_scale"][...].astype("f4")[:, None]
     if kind in ("int4", "kivi4"):  # two codes to a byte, the even dim in the lower half
         codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)
     elif kind == "kivi2":  # four, the first dim in the lowest bits

@@ -119,7 +119,8 @@ class SideOfBlock {
 }  // namespace
 
 std::vector<RowPart> row_parts(KvType type) {
-  if (is_quantised(type)) return {RowPart::kValues, RowPart::kScales, RowPart::kMinima};
+  if (has_minima(type)) return {RowPart::kValues, RowPart::kScales, RowPart::kMinima};
+  if (is_quantised(type)) return {RowPart::kValues, RowPart::kScales};
   return {RowPart::kValues};
 }
 

@@ -13,7 +13,8 @@ namespace longhaul {
 
 enum class KvSide { kKeys, kValues };
 
-// What a file keeps of one side: values, or of quantised caches codes, scales and minima.
+// What a file keeps of one side: values, or of quantised caches codes, scales and minima (fp8 has
+// none).
 enum class RowPart { kValues, kScales, kMinima };
 
 inline KvType kv_type_of(const KvBlockShape& shape, KvSide side) {

@@ -279,6 +279,7 @@ void with_codes_of(KvType type, const Use& use) {
     case KvType::kF32:
     case KvType::kBf16:
     case KvType::kInt8:
+    case KvType::kFp8:
       return use(AsTheyAre{});
     case KvType::kInt4:
     case KvType::kKivi4:
@@ -323,6 +324,7 @@ void values_to_rows(const KvBlockShape& shape, const std::byte* words, std::byte
     case KvType::kBf16:
       return tokens_to_rows<2>(words, 2 * n, rows);
     case KvType::kInt8:
+    case KvType::kFp8:
       return tokens_to_rows<4>(words, n, rows);
     case KvType::kInt4:
     case KvType::kKivi4:
@@ -341,6 +343,7 @@ void values_from_rows(const KvBlockShape& shape, const std::byte* rows, std::byt
     case KvType::kBf16:
       return tokens_from_rows<2>(rows, 2 * n, words);
     case KvType::kInt8:
+    case KvType::kFp8:
       return tokens_from_rows<4>(rows, n, words);
     case KvType::kInt4:
     case KvType::kKivi4:

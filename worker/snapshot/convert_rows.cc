@@ -32,11 +32,11 @@ std::size_t range_of(const RowConversion& c, std::size_t token, std::size_t d, s
 }
 
 // Code number i of rows that have one after the other, the first in a byte's lowest bits.
-unsigned code_at(const CacheRows& rows, KvType type, std::size_t i) {
-  const std::size_t n_in_byte = type == KvType::kInt8 ? 1 : type == KvType::kKivi2 ? 4 : 2;
-  const std::size_t n_bits = 8 / n_in_byte;
+std::uint8_t code_at(const CacheRows& rows, KvType type, std::size_t i) {
+  const auto n_bits = static_cast<std::size_t>(32 / kv_lanes(type));
+  const std::size_t n_in_byte = 8 / n_bits;
   const unsigned byte = at<std::uint8_t>(rows.values, i / n_in_byte);
-  return byte >> (i % n_in_byte * n_bits) & ((1U << n_bits) - 1);
+  return static_cast<std::uint8_t>(byte >> (i % n_in_byte * n_bits) & ((1U << n_bits) - 1));
 }
 
 void read_row(const CacheRows& rows, const RowConversion& c, std::size_t token,
@@ -52,13 +52,15 @@ void read_row(const CacheRows& rows, const RowConversion& c, std::size_t token,
         values[d] = to_float(at<BFloat16>(rows.values, i));
         break;
       case KvType::kInt8:
+      case KvType::kFp8:
       case KvType::kInt4:
       case KvType::kKivi4:
       case KvType::kKivi2: {
-        const std::size_t range = range_of(c, token, d, n);
-        values[d] = static_cast<float>(code_at(rows, c.from, i)) *
-                        to_float(at<Float16>(rows.scales, range)) +
-                    to_float(at<Float16>(rows.minima, range));
+        const std::size_t index = range_of(c, token, d, n);
+        const KvGroupRange range{
+            .scale = at<Float16>(rows.scales, index),
+            .minimum = has_minima(c.from) ? at<Float16>(rows.minima, index) : Float16{}};
+        values[d] = value_of_code(c.from, code_at(rows, c.from, i), range);
         break;
       }
     }
@@ -75,6 +77,7 @@ void add_row(std::span<const float> values, KvType type, std::vector<std::uint8_
       for (const float value : values) append(rows.values, to_bf16(value));
       return;
     case KvType::kInt8:
+    case KvType::kFp8:
     case KvType::kInt4:
       break;
     case KvType::kKivi4:
@@ -84,8 +87,8 @@ void add_row(std::span<const float> values, KvType type, std::vector<std::uint8_
   codes.resize(values.size());
   const KvGroupRange range = quantise(type, values, codes);
   append(rows.scales, range.scale);
-  append(rows.minima, range.minimum);
-  if (type == KvType::kInt8) {
+  if (has_minima(type)) append(rows.minima, range.minimum);
+  if (type != KvType::kInt4) {
     for (const std::uint8_t code : codes) append(rows.values, code);
     return;
   }

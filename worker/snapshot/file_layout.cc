@@ -26,6 +26,9 @@ std::string_view layout_of_codes(KvType type) {
       return "";
     case KvType::kInt8:
       return "; 8-bit codes";
+    case KvType::kFp8:
+      return "; 8-bit codes, whose values are numbers of E4M3 (OFP8: a sign, 4 bits of exponent, 3 "
+             "of mantissa)";
     case KvType::kInt4:
     case KvType::kKivi4:
       return "; 4-bit codes, two to a byte, the even dim in the lower half";
@@ -104,8 +107,8 @@ void describe_rows(const Hdf5File& file, hid_t dataset, const KvBlockShape& shap
     file.write_attribute(
         dataset, "long_name",
         part == RowPart::kScales
-            ? fmt::format("what a step of a {}'s codes is worth: value = code * scale + minimum",
-                          whose)
+            ? fmt::format("what a step of a {}'s codes is worth: value = {}", whose,
+                          has_minima(type) ? "code * scale + minimum" : "code's value * scale")
             : fmt::format("the value of a {}'s code 0", whose));
     return;
   }

@@ -10,6 +10,7 @@
 // a panel is packed first (attention_packed.h), unless its words multiply as they are: pairs of
 // bf16 by VDPBF16PS, codes by integer products. Codes in groups (KIVI) are packed for any number of
 // rows: keys of a token have a range of their own in every dim, and values in every group of dims.
+// So is fp8, whose codes are no integers.
 #include "kernels/cpu/isa/attention.h"
 
 #include "kernels/cpu/isa/attention_packed.h"
@@ -69,6 +70,9 @@ void score_panel(const AttentionTask& task, const Tile& tile, const Panel& panel
       break;
     case KvType::kKivi2:
       compute_packed_scores<KvType::kKivi2>(task, tile, panel);
+      break;
+    case KvType::kFp8:
+      compute_packed_scores<KvType::kFp8>(task, tile, panel);
   }
 }
 
@@ -97,6 +101,9 @@ void add_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) 
       break;
     case KvType::kKivi2:
       add_packed_values<KvType::kKivi2>(task, tile, panel);
+      break;
+    case KvType::kFp8:
+      add_packed_values<KvType::kFp8>(task, tile, panel);
   }
 }
 

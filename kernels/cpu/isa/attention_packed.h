@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/cpu/isa/attention_e4m3.h"
 #include "kernels/cpu/isa/attention_groups.h"
 #include "kernels/cpu/isa/attention_tile.h"
 #include "kernels/cpu/isa/packed_tile.h"
@@ -38,6 +39,8 @@ void pack_keys(const AttentionTask& task, const Panel& panel, std::int64_t& run,
     }
     if constexpr (kBitsInGroups < kType >> 0) {
       unpack_key_groups<kBitsInGroups<kType>>(task, panel.runs[run], slot, kPackedColumns, out);
+    } else if constexpr (kType == KvType::kFp8) {
+      widen_e4m3_keys(task, panel.runs[run], slot, kPackedColumns, out);
     } else {
       const float* words = panel.runs[run].k + slot;
       for (std::int64_t i = 0; i < n_words; ++i, words += task.block_size) {
@@ -59,6 +62,10 @@ void pack_values(const AttentionTask& task, const Panel& panel, std::int64_t dim
       const Run& run = panel.runs[i];
       if constexpr (kBitsInGroups < kType >> 0) {
         out = unpack_value_groups<kBitsInGroups<kType>>(task, run, dim, kPackedColumns, out);
+        continue;
+      }
+      if constexpr (kType == KvType::kFp8) {
+        out = widen_e4m3_values(task, run, dim, kPackedColumns, out);
         continue;
       }
       const std::int64_t n_words = run.n_keys / (kType == KvType::kBf16 ? 2 : 1);

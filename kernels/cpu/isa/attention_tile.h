@@ -70,7 +70,7 @@ struct Tile {
   float* factor;
   float* sums;
   float* reference;  // what a panel's scores are held against
-  // Many rows: keys and values of floats or bf16 are packed; those in groups always.
+  // Many rows: keys and values of floats or bf16 are packed; those in groups and of fp8 always.
   bool packs_k;
   bool packs_v;
   float* packed;  // a group of columns of K or V
@@ -101,7 +101,8 @@ bool multiplies_pairs(const AttentionTask& task, KvType type) {
 
 // Packing reads and writes every value once, which pays from about one tile of rows on.
 bool is_packed(const AttentionTask& task, std::int64_t n_rows, KvType type) {
-  if (holds_groups(type)) return true;  // codes with ranges of their own in each row and column
+  // Codes with ranges of their own in each row and column, or that are no integers.
+  if (holds_groups(type) || type == KvType::kFp8) return true;
   const bool many = task.rows_apart || n_rows >= kPackedRows;
   return many && !holds_codes(type) && !multiplies_pairs(task, type);
 }

@@ -13,6 +13,15 @@ namespace {
 
 constexpr std::int64_t kE4m3Chunk = 4 * kWidth;
 
+// The lowest byte of each word.
+LONGHAUL_INLINE Vec widen_low_e4m3(Words codes) {
+  const Words magnitude = codes & 0x7fU;
+  const Words normal = (magnitude << 20) + (120U << 23);
+  const Vec steps = __builtin_convertvector(reinterpret_cast<Ints>(magnitude), Vec) * 0x1p-9F;
+  const Words value = magnitude < 8U ? reinterpret_cast<Words>(steps) : normal;
+  return reinterpret_cast<Vec>(value | (codes & 0x80U) << 24);
+}
+
 #if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
 
 constexpr float kE4m3Unit = 256.0F;  // what a widened 1 is worth
@@ -51,15 +60,8 @@ constexpr float kE4m3Unit = 1.0F;
 // Byte 0 of every word first, then byte 1, and so on.
 constexpr std::int64_t e4m3_place(std::int64_t i) { return i % 4 * kWidth + i / 4; }
 
-LONGHAUL_INLINE Vec widen_e4m3(Words codes) {
-  const Words magnitude = codes & 0x7fU;
-  const Words normal = (magnitude << 20) + (120U << 23);
-  const Vec steps = __builtin_convertvector(reinterpret_cast<Ints>(magnitude), Vec) * 0x1p-9F;
-  const Words value = magnitude < 8U ? reinterpret_cast<Words>(steps) : normal;
-  return reinterpret_cast<Vec>(value | (codes & 0x80U) << 24);
-}
 LONGHAUL_INLINE void widen_e4m3(Words codes, Vec (&out)[4]) {
-  for (int byte = 0; byte < 4; ++byte) out[byte] = widen_e4m3((codes >> (8 * byte)) & 0xffU);
+  for (int byte = 0; byte < 4; ++byte) out[byte] = widen_low_e4m3(codes >> (8 * byte));
 }
 
 #endif

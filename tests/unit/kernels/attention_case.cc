@@ -19,6 +19,9 @@ std::string describe(const AttentionShape& s) {
 }
 
 AttentionShape random_shape(Random& random) {
+  const auto any_type = [&] {
+    return kKvTypes[static_cast<std::size_t>(random.integer(0, std::ssize(kKvTypes) - 1))];
+  };
   constexpr std::int64_t kHeadDims[] = {8, 10, 16, 32, 64, 80, 96, 128, 256};
   constexpr std::int64_t kBlockSizes[] = {16, 32, 48, 64, 128, 208};
   AttentionShape s;
@@ -28,9 +31,8 @@ AttentionShape random_shape(Random& random) {
   s.head_dim = kHeadDims[random.integer(0, 8)];
   s.n_blocks = random.integer(1, 9);
   s.block_size = kBlockSizes[random.integer(0, 5)];
-  s.k_type = kKvTypes[static_cast<std::size_t>(random.integer(0, 3))];
-  s.v_type =
-      random.chance(0.6) ? s.k_type : kKvTypes[static_cast<std::size_t>(random.integer(0, 3))];
+  s.k_type = any_type();
+  s.v_type = random.chance(0.6) ? s.k_type : any_type();
   if (is_quantised(s.k_type) || is_quantised(s.v_type)) s.head_dim = (s.head_dim + 7) / 8 * 8;
   if (random.chance(0.5)) s.mask = {random.integer(0, 90), random.integer(0, 200)};
   s.gaps = random.chance(0.6);

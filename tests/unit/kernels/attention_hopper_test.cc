@@ -34,14 +34,15 @@ AttentionShape bf16_shape(std::int64_t head_dim) {
   return {.head_dim = head_dim, .k_type = KvType::kBf16, .v_type = KvType::kBf16};
 }
 
+constexpr KvType kTypes[] = {KvType::kBf16, KvType::kInt8, KvType::kFp8, KvType::kInt4};
+
 TEST_P(AttentionOnHopper, RandomShapesMatchTheReference) {
   Random random(base_seed());
   for (int i = 0; i < 30 * intensity(); ++i) {
     AttentionShape shape = random_shape(random);
     shape.head_dim = i % 2 == 0 ? 64 : 128;
-    constexpr KvType kTypes[] = {KvType::kBf16, KvType::kInt8, KvType::kInt4};
-    shape.k_type = kTypes[random.integer(0, 2)];
-    shape.v_type = kTypes[random.integer(0, 2)];
+    shape.k_type = kTypes[random.integer(0, std::ssize(kTypes) - 1)];
+    shape.v_type = kTypes[random.integer(0, std::ssize(kTypes) - 1)];
     expect_reference(shape, base_seed() + static_cast<std::uint64_t>(i));
     if (HasFailure()) return;
   }
@@ -59,7 +60,7 @@ TEST_P(AttentionOnHopper, SlotsThatSomeQueryHeadsSeeMatchTheReference) {
 
 // Blocks that are less than a unit of keys, one, and no whole number of them.
 TEST_P(AttentionOnHopper, EveryBlockSizeMatchesTheReference) {
-  for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
+  for (const KvType type : kTypes) {
     for (const std::int64_t block_size : {16, 48, 64, 80, 128, 144}) {
       expect_reference({.q_len = 50,
                         .gqa_group = 3,

@@ -46,10 +46,8 @@ class Alone {
 };
 
 void AttentionSumOrder::expect_the_same_bits_alone(AttentionShape shape, SumOrder order) const {
-  std::vector<KvType> types(std::begin(kKvTypes), std::end(kKvTypes));
-  types.insert(types.end(), std::begin(kGroupedKvTypes), std::end(kGroupedKvTypes));
   shape.gaps = false;
-  for (const KvType type : types) {
+  for (const KvType type : kAllKvTypes) {
     for (const AttentionMask mask : {AttentionMask{}, {.sink = 64, .recent = 4500}}) {
       shape.k_type = shape.v_type = type;
       shape.mask = mask;

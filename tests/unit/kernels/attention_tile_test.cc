@@ -13,8 +13,8 @@
 namespace longhaul::test {
 namespace {
 
-constexpr KvType kTypes[] = {KvType::kBf16, KvType::kInt8, KvType::kInt4, KvType::kKivi4,
-                             KvType::kKivi2};
+constexpr KvType kTypes[] = {KvType::kBf16, KvType::kInt8,  KvType::kFp8,
+                             KvType::kInt4, KvType::kKivi4, KvType::kKivi2};
 constexpr int kSteps = 8;  // products of 16 values
 
 TEST(AttentionTile, LanesHoldEachValueOfASumOnce) {
@@ -42,7 +42,7 @@ TEST(AttentionTile, ALaneFindsItsValuesInItsWords) {
           const int second = type == KvType::kBf16 ? i / 2 * 4 : 0;
           const int word = cuda::word_row_of_lane(type, step, t) + second;
           const int in_word = type == KvType::kBf16    ? i % 2
-                              : type == KvType::kInt8  ? i
+                              : lanes == 4             ? i
                               : type == KvType::kKivi2 ? t % 2 * 8 + step % 2 * 4 + i
                                                        : step % 2 * 4 + i;
           EXPECT_EQ(value, word * lanes + in_word) << name_of(type);
@@ -117,8 +117,7 @@ TEST(AttentionTile, CodesLieInWordsAsWrittenDown) {
   // Values 0 to 3 in the lowest quarters of the bytes, 4 to 7 in the next.
   constexpr std::uint32_t kQuarters[] = {3, 1, 3, 1, 3, 3, 2, 2, 2, 0, 2, 0, 3, 3, 2, 2};
   for (int i = 0; i < 16; ++i) EXPECT_EQ(cuda::lane_bits(16, 0x89abcdefU, i), kQuarters[i]);
-  for (const KvType type : kKvTypes) EXPECT_EQ(cuda::lanes_of(type), kv_lanes(type));
-  for (const KvType type : kGroupedKvTypes) EXPECT_EQ(cuda::lanes_of(type), kv_lanes(type));
+  for (const KvType type : kAllKvTypes) EXPECT_EQ(cuda::lanes_of(type), kv_lanes(type));
 }
 
 }  // namespace

@@ -128,10 +128,8 @@ TEST(GroupedTypes, LayoutIsTheOneWrittenDown) {
 }
 
 TEST(GroupedTypes, AllReadersAgreeAndOtherTypesMayLieBeside) {
-  constexpr KvType kAll[] = {KvType::kKivi4, KvType::kKivi2, KvType::kF32,
-                             KvType::kBf16,  KvType::kInt8,  KvType::kInt4};
-  for (const KvType k_type : kAll) {
-    for (const KvType v_type : kAll) {
+  for (const KvType k_type : kAllKvTypes) {
+    for (const KvType v_type : kAllKvTypes) {
       const KvBlockShape shape{
           .block_size = 32, .head_dim = 64, .k_type = k_type, .v_type = v_type};
       const Closed closed = close_random(shape, base_seed() + 1);

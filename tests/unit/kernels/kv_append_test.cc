@@ -190,6 +190,31 @@ TEST_P(KvAppend, QuantisedLayoutIsTheOneWrittenDown) {
   }
 }
 
+// fp8: words as of int8, behind them a scale for each token and nothing else.
+TEST_P(KvAppend, Fp8LayoutIsTheOneWrittenDown) {
+  const KvBlockShape shape = {
+      .block_size = 16, .head_dim = 16, .k_type = KvType::kFp8, .v_type = KvType::kFp8};
+  ASSERT_EQ(shape.k_bytes(), 16U * 16 + 2 * 16);
+  Blocks blocks(stream(), shape, 1);
+  std::vector<float> x(16 * 16);  // of each token, the largest 0.5 x 448
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t dim = i % 16;
+    x[i] = dim == 0 ? -224.0F : 0.5F * static_cast<float>((i / 16 + dim) % 16);
+  }
+  fill_block(blocks, x);
+  const std::vector<std::byte> bytes = blocks.bytes(0);
+  for (std::size_t token = 0; token < 16; ++token) {
+    for (std::size_t dim = 0; dim < 16; ++dim) {
+      const auto want = static_cast<std::byte>(to_e4m3(2 * x[token * 16 + dim]).bits);
+      EXPECT_EQ(bytes[4 * (dim / 4 * 16 + token) + dim % 4], want);
+      EXPECT_EQ(bytes[shape.k_bytes() + 4 * (token / 4 * 16 + dim) + token % 4], want);
+    }
+    std::uint16_t scale = 0;
+    std::memcpy(&scale, bytes.data() + 16 * 16 + 2 * token, 2);
+    EXPECT_EQ(scale, 0x3800);  // 0.5
+  }
+}
+
 TEST_P(KvAppend, NeighbouringSlotsStay) {
   const KvBlockShape shape = {.block_size = 16, .head_dim = 8, .v_type = KvType::kBf16};
   Blocks blocks(stream(), shape, 1);

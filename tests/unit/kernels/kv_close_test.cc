@@ -14,9 +14,6 @@ namespace {
 class KvClose : public EachDevice {};
 LONGHAUL_ON_EACH_DEVICE(KvClose);
 
-constexpr KvType kAll[] = {KvType::kKivi4, KvType::kKivi2, KvType::kF32,
-                           KvType::kBf16,  KvType::kInt8,  KvType::kInt4};
-
 // An open block: normal numbers, and among them what is special about groups.
 std::vector<std::byte> open_block(const KvBlockShape& shape, std::uint64_t seed) {
   Random random(seed);
@@ -32,8 +29,8 @@ std::vector<std::byte> open_block(const KvBlockShape& shape, std::uint64_t seed)
 }
 
 TEST_P(KvClose, BytesAreTheCpus) {
-  for (const KvType k_type : kAll) {
-    for (const KvType v_type : kAll) {
+  for (const KvType k_type : kAllKvTypes) {
+    for (const KvType v_type : kAllKvTypes) {
       const KvBlockShape shape{
           .block_size = 64, .head_dim = 96, .k_type = k_type, .v_type = v_type};
       constexpr std::size_t kBlocks = 3;

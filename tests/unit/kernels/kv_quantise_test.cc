@@ -85,5 +85,68 @@ INSTANTIATE_TEST_SUITE_P(Types, KvQuantise, testing::Values(KvType::kInt8, KvTyp
                            return std::string(name_of(type.param));
                          });
 
+// The nearest of all E4M3 numbers times the scale.
+TEST(KvQuantiseFp8, EveryValueIsTheNearestNumberThatThereIs) {
+  Random random(base_seed());
+  std::vector<float> all;
+  for (unsigned bits = 0; bits < 256; ++bits) {
+    const float value = to_float(Float8E4m3{static_cast<std::uint8_t>(bits)});
+    if (std::isfinite(value)) all.push_back(value);
+  }
+  for (int round = 0; round < 200; ++round) {
+    const std::vector<float> values =
+        random.normals(random.integer(1, 64), std::pow(10.0, random.uniform(-6, 8)));
+    const Group group = group_of(KvType::kFp8, values);
+    const float scale = to_float(group.range.scale);
+    EXPECT_EQ(group.range.minimum.bits, 0);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      double nearest = std::numeric_limits<double>::infinity();
+      for (const float value : all)
+        nearest = std::min(nearest, std::abs(static_cast<double>(value) * scale - values[i]));
+      const float got = value_of_code(KvType::kFp8, group.codes[i], group.range);
+      ASSERT_EQ(std::abs(static_cast<double>(got) - values[i]), nearest) << "round " << round;
+    }
+  }
+}
+
+TEST(KvQuantiseFp8, TheScaleIsTheSmallestPowerOfTwoThatHoldsTheLargest) {
+  const auto scale = [](float largest) {
+    return to_float(group_of(KvType::kFp8, {0.1F * largest, -largest}).range.scale);
+  };
+  EXPECT_EQ(scale(448.0F), 1.0F);
+  EXPECT_EQ(scale(std::nextafter(448.0F, 1000.0F)), 2.0F);
+  EXPECT_EQ(scale(224.0F), 0.5F);
+  EXPECT_EQ(scale(3.0F), 0x1p-7F);
+  EXPECT_EQ(scale(1e-30F), 0x1p-24F);
+  EXPECT_EQ(scale(1e30F), 0x1p15F);
+  EXPECT_EQ(scale(0.0F), 0.0F);
+}
+
+// So that caches may be copied, merged, saved and restored by way of floats without loss.
+TEST(KvQuantiseFp8, WhatWasQuantisedOnceStays) {
+  Random random(base_seed());
+  for (int round = 0; round < 500; ++round) {
+    const double size = std::pow(10.0, random.uniform(-8, 8));
+    const Group once = group_of(KvType::kFp8, random.normals(64, size));
+    std::vector<float> values;
+    for (const std::uint8_t code : once.codes)
+      values.push_back(value_of_code(KvType::kFp8, code, once.range));
+    const Group twice = group_of(KvType::kFp8, values);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(value_of_code(KvType::kFp8, twice.codes[i], twice.range), values[i]);
+  }
+}
+
+TEST(KvQuantiseFp8, WhatItCannotHoldSaturatesAndNansStay) {
+  const Group large = group_of(KvType::kFp8, {-1e30F, 1.0F, 1e30F});
+  EXPECT_EQ(value_of_code(KvType::kFp8, large.codes[0], large.range), -448.0F * 0x1p15F);
+  EXPECT_EQ(value_of_code(KvType::kFp8, large.codes[2], large.range), 448.0F * 0x1p15F);
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    const Group group = group_of(KvType::kFp8, {1.0F, bad, 2.0F});
+    EXPECT_TRUE(std::isnan(value_of_code(KvType::kFp8, group.codes[0], group.range)));
+  }
+}
+
 }  // namespace
 }  // namespace longhaul::test

@@ -58,7 +58,9 @@ TEST_P(RepeatedBits, OfAttention) {
       {"decode bf16", 1, kNever, KvType::kBf16},   {"decode int8", 1, kNever, KvType::kInt8},
       {"decode int4", 1, kNever, KvType::kInt4},   {"plain", 8, kNever, KvType::kF32},
       {"Hopper kivi4", 40, 1, KvType::kKivi4},     {"prefill kivi2", 40, kNever, KvType::kKivi2},
-      {"decode kivi4", 1, kNever, KvType::kKivi4}, {"decode kivi2", 1, kNever, KvType::kKivi2}};
+      {"decode kivi4", 1, kNever, KvType::kKivi4}, {"decode kivi2", 1, kNever, KvType::kKivi2},
+      {"Hopper fp8", 40, 1, KvType::kFp8},         {"prefill fp8", 40, kNever, KvType::kFp8},
+      {"decode fp8", 1, kNever, KvType::kFp8}};
   for (const Kind& kind : kinds) {
     set_hopper_attention_rows(kind.hopper_rows);
     for (const AttentionMask mask : {AttentionMask{}, AttentionMask{.sink = 16, .recent = 80}}) {

@@ -22,6 +22,7 @@ TEST(KvFormat, TokenBytes) {
   EXPECT_EQ(bf16.token_bytes() * 32 * 8, 131072);  // a token of Llama-3-8B
   EXPECT_EQ(kv_token_bytes(KvType::kF32, 128), 512);
   EXPECT_EQ(kv_token_bytes(KvType::kInt8, 128), 132);
+  EXPECT_EQ(kv_token_bytes(KvType::kFp8, 128), 130);
   // DuoAttention's demo: 64 B + 4 B for K and as much for V.
   EXPECT_EQ((KvFormat{KvType::kInt4, KvType::kInt4, 64, 128}.token_bytes()), 136);
 }

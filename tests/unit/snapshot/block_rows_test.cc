@@ -18,9 +18,6 @@
 namespace longhaul {
 namespace {
 
-constexpr std::array kAllKvTypes = {KvType::kF32,  KvType::kBf16,  KvType::kInt8,
-                                    KvType::kInt4, KvType::kKivi4, KvType::kKivi2};
-
 std::vector<std::byte> rows_of(const BlockRowsArgs& wanted) {
   const std::int64_t n_rows =
       wanted.slots.size() / row_tokens(wanted.shape, wanted.side, wanted.part);
@@ -41,9 +38,13 @@ T element(const std::vector<std::byte>& rows, std::size_t i) {
 
 // Code number i: of dims one after the other, the first in a byte's lowest bits.
 int code_in(const std::vector<std::byte>& rows, KvType type, std::size_t i) {
-  const std::size_t n_bits = type == KvType::kInt8 ? 8 : type == KvType::kKivi2 ? 2 : 4;
+  const auto n_bits = static_cast<std::size_t>(32 / kv_lanes(type));
   const unsigned byte = element<std::uint8_t>(rows, i * n_bits / 8);
   return static_cast<int>(byte >> (i * n_bits % 8) & ((1U << n_bits) - 1));
+}
+float code_value(KvType type, int code) {
+  if (type == KvType::kFp8) return to_float(Float8E4m3{static_cast<std::uint8_t>(code)});
+  return static_cast<float>(code);
 }
 
 // Which scale and minimum are those of a code: of a row, or of 32 tokens or dims.
@@ -63,6 +64,8 @@ std::vector<float> floats_of(BlockRowsArgs args) {
   if (is_quantised(type)) {
     args.part = RowPart::kScales;
     scales = rows_of(args);
+  }
+  if (has_minima(type)) {
     args.part = RowPart::kMinima;
     minima = rows_of(args);
   }
@@ -74,9 +77,10 @@ std::vector<float> floats_of(BlockRowsArgs args) {
       values.push_back(to_float(element<BFloat16>(rows, i)));
     } else {
       const std::size_t range = range_of(args, i / head_dim, i % head_dim);
-      values.push_back(static_cast<float>(code_in(rows, type, i)) *
+      const float minimum = has_minima(type) ? to_float(element<Float16>(minima, range)) : 0.0F;
+      values.push_back(code_value(type, code_in(rows, type, i)) *
                            to_float(element<Float16>(scales, range)) +
-                       to_float(element<Float16>(minima, range)));
+                       minimum);
     }
   }
   return values;
@@ -84,7 +88,9 @@ std::vector<float> floats_of(BlockRowsArgs args) {
 
 TEST(BlockRows, AreWhatKvReadSays) {
   test::Random random(test::base_seed());
-  const auto type = [&] { return kAllKvTypes[static_cast<std::size_t>(random.integer(0, 5))]; };
+  const auto type = [&] {
+    return kAllKvTypes[static_cast<std::size_t>(random.integer(0, std::ssize(kAllKvTypes) - 1))];
+  };
   for (int round = 0; round < 120 * test::intensity(); ++round) {
     KvBlockShape shape{.k_type = type(), .v_type = type()};
     const bool in_groups = shape.quantises_groups();
@@ -194,15 +200,16 @@ TEST(ConvertRows, LoseWhatTheNewTypeCannotHoldAndNoMore) {
   constexpr std::int64_t kDims = 16;
   const std::vector<float> values = random.normals(kTokens * kDims);
   const CacheRows floats = rows_of_floats(values);
-  for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
+  for (const KvType type : {KvType::kBf16, KvType::kInt8, KvType::kFp8, KvType::kInt4}) {
     const KvSide side = KvSide::kKeys;
     const CacheRows there = convert_rows(floats, {side, KvType::kF32, type}, kTokens, kDims);
     const auto back = floats_in(convert_rows(there, {side, type, KvType::kF32}, kTokens, kDims));
     ASSERT_EQ(back.size(), values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
-      // Half a step: of bf16's 8 bits, the first of which is always 1; of codes, of a row that
-      // spans at most 10.
+      // Half a step: of bf16's 8 bits and E4M3's 4, the first of which is always 1 (but for numbers
+      // below a 28672th of the row's largest); of codes, of a row that spans at most 10.
       const double step = type == KvType::kBf16   ? std::abs(values[i]) / 128
+                          : type == KvType::kFp8  ? std::abs(values[i]) / 8 + 1e-4
                           : type == KvType::kInt8 ? 10.0 / 255
                                                   : 10.0 / 15;
       EXPECT_NEAR(back[i], values[i], 0.51 * step) << name_of(type);

@@ -13,8 +13,7 @@ TEST(CacheFilesProperty, ComeBackBitForBit) {
     const std::uint64_t seed = test::base_seed() * 1000 + static_cast<std::uint64_t>(round);
     test::Random random(seed);
     const auto type = [&] {
-      const auto i = static_cast<std::size_t>(random.integer(0, 5));
-      return i < kKvTypes.size() ? kKvTypes[i] : kGroupedKvTypes[i - kKvTypes.size()];
+      return kAllKvTypes[static_cast<std::size_t>(random.integer(0, std::ssize(kAllKvTypes) - 1))];
     };
     test::DealtSpec spec;
     spec.n_layers = random.integer(1, 3);

@@ -52,9 +52,7 @@ TEST_F(CacheFiles, ThePictureOfKeptPositionsHasThemAll) {
 // The script damages the master in the end.
 TEST_F(CacheFiles, ThePythonModuleReadsTheSameBitsOfEveryType) {
   LONGHAUL_SKIP_UNLESS_H5PY();
-  std::vector<KvType> types(kKvTypes.begin(), kKvTypes.end());
-  types.insert(types.end(), kGroupedKvTypes.begin(), kGroupedKvTypes.end());
-  for (const KvType type : types) {
+  for (const KvType type : kAllKvTypes) {
     KvBlockShape shape{.block_size = 16, .head_dim = 8, .k_type = type, .v_type = type};
     if (shape.quantises_groups()) shape.block_size = shape.head_dim = 32;
     const DealtCaches caches({.shape = shape}, random_);

@@ -29,6 +29,13 @@ def raw_bits(dataset):
     return bits
 
 
+def e4m3(code):
+    """What one byte is worth: OFP8's E4M3."""
+    exponent, mantissa = code >> 3 & 15, code & 7
+    magnitude = float("nan") if code & 127 == 127 else mantissa / 512 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10)
+    return -magnitude if code & 128 else magnitude
+
+
 def floats(group, name):
     """K or V of a head, whatever its type."""
     rows = group[name]
@@ -42,6 +49,10 @@ def floats(group, name):
         axis = 0 if name == "k" else 1
         scale, minimum = (np.repeat(group[name + part][...].astype("f4"), 32, axis) for part in ("_scale", "_minimum"))
         return codes.astype("f4") * scale + minimum
+    if kind == "fp8":
+        check(name + "_minimum" not in group, "fp8 has minima")
+        values = np.array([e4m3(code) for code in range(256)], "f4")[codes]
+        return values * group[name + "_scale"][...].astype("f4")[:, None]
     if kind == "int4":
         codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)
     scale, minimum = (group[name + part][...].astype("f4")[:, None] for part in ("_scale", "_minimum"))

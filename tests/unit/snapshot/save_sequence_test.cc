@@ -37,12 +37,10 @@ TEST(SaveSequence, AWorkerSavesWhatItPrefilled) {
   roles.sink = 4;
   roles.recent = 20;
   roles.roles[1] = roles.roles[5] = HeadRole::kStreaming;
-  std::vector<KvType> types(kKvTypes.begin(), kKvTypes.end());
-  types.insert(types.end(), kGroupedKvTypes.begin(), kGroupedKvTypes.end());
   ModelSpec spec = test::tiny_spec();
   spec.head_dim = 32;
   const auto weights = test::tiny_weights(spec);
-  for (const KvType type : types) {
+  for (const KvType type : kAllKvTypes) {
     Worker worker({.weights = weights,
                    .heads = duo_attention_heads(spec, roles),
                    .k_type = type,

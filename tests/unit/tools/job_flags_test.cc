@@ -74,6 +74,12 @@ TEST_F(JobFlags, CacheTypesThatQuantiseGroupsHaveTheirNames) {
   EXPECT_EQ(job_.v_type, KvType::kKivi4);
 }
 
+TEST_F(JobFlags, CachesOfFp8HaveTheNameOfOthers) {
+  parse("--ctk fp8 --ctv fp8_e4m3");
+  EXPECT_EQ(job_.k_type, KvType::kFp8);
+  EXPECT_EQ(job_.v_type, KvType::kFp8);
+}
+
 TEST_F(JobFlags, HelpShowsTheDefaults) {
   const std::string help = app_.help();
   for (const char* preset : {"}=cpu", "}=auto", "}=total", "=30", "=86400", "=64"})

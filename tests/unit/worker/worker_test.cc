@@ -58,6 +58,7 @@ TEST(Worker, ATokenTakesTheBytesOfItsCacheType) {
   } cases[] = {{KvType::kF32, 8 * d},
                {KvType::kBf16, 4 * d},
                {KvType::kInt8, 2 * d + 8},
+               {KvType::kFp8, 2 * d + 4},
                {KvType::kInt4, d + 8}};
   constexpr std::int64_t kTokens = 2048;
   for (const auto& c : cases) {

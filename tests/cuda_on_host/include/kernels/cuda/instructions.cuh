@@ -95,11 +95,16 @@ inline std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high, std::ui
   }
   return out;
 }
+inline float float_of_half(std::uint32_t pair, unsigned at) {
+  return to_float(BFloat16{static_cast<std::uint16_t>(pair >> at)});
+}
 inline std::uint32_t add_bf16_pairs(std::uint32_t a, std::uint32_t b) {
-  const auto half = [](std::uint32_t pair, unsigned at) {
-    return to_float(BFloat16{static_cast<std::uint16_t>(pair >> at)});
-  };
-  return bf16_pair(half(a, 0) + half(b, 0), half(a, 16) + half(b, 16));
+  return bf16_pair(float_of_half(a, 0) + float_of_half(b, 0),
+                   float_of_half(a, 16) + float_of_half(b, 16));
+}
+inline std::uint32_t multiply_bf16_pairs(std::uint32_t a, std::uint32_t b) {
+  return bf16_pair(float_of_half(a, 0) * float_of_half(b, 0),
+                   float_of_half(a, 16) * float_of_half(b, 16));
 }
 inline float exp2_approx(float x) { return std::exp2(x); }
 
