@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "kernels/cpu/parallel.h"
@@ -106,6 +107,31 @@ Fp8Matrix Fp8Matrix::quantise(std::int64_t n_out, std::int64_t n_in, const ReadR
 
 WeightView Fp8Matrix::view() const {
   return fp8_view(codes_.data(), n_out_, n_in_, scales_.data(), layout_);
+}
+
+void round_fp8_inputs(std::int64_t first, std::span<float> x) {
+  const auto n = static_cast<std::int64_t>(x.size());
+  for (std::int64_t begin = 0; begin < n;) {
+    const std::int64_t end = std::min(n, begin + kFp8InputGroup - (first + begin) % kFp8InputGroup);
+    const std::span<float> group =
+        x.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    float largest = 0.0F;
+    bool finite = true;
+    for (const float value : group) {
+      largest = std::max(largest, std::fabs(value));
+      finite = finite && std::isfinite(value);
+    }
+    const float scale = largest / kLargestE4m3;
+    for (float& value : group) {
+      if (!finite)
+        value = std::numeric_limits<float>::quiet_NaN();
+      else if (scale != 0.0F)
+        value = to_float(to_e4m3(value / scale)) * scale;
+      else
+        value = 0.0F;
+    }
+    begin = end;
+  }
 }
 
 float fp8_weight(const WeightView& weight, std::int64_t output, std::int64_t input) {

@@ -44,6 +44,12 @@ class Fp8Matrix {
   Tensor<float, 2> scales_;  // [blocks of outputs, blocks of inputs]
 };
 
+// Rounds a row of what enters a product as Fp8Inputs::kQuantised says; `first` is x[0]'s
+// place in its block. The scale of a group is its largest magnitude / 448, and value = code scale;
+// a group with a NaN or an infinity comes back as NaN. (DeepSeek-V3's own kernel, act_quant, has 0
+// / 0 where a group is all zeros; here these stay.)
+void round_fp8_inputs(std::int64_t first, std::span<float> x);
+
 // A weight of an fp8 matrix, for conversions, tests and tools: far too slow for products.
 float fp8_weight(const WeightView& weight, std::int64_t output, std::int64_t input);
 

@@ -364,7 +364,15 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const He
       workload.n_sequences * std::max(kFewestTableEntries, 4 * workload.tail_blocks());
   const std::int64_t tables = spec.n_layers * spec.n_kv_heads * entries * kTableEntryBytes +
                               seen_slot_bytes(heads, workload) + merged.pieces;
-  return scratch + kNUploadStages * stage + step + tables + kProductWorkspaceBytes;
+  // Beside weights of fp8 those of products by blocks, and scales in rows of four.
+  std::int64_t products = kProductWorkspaceBytes;
+  if (workload.weights(spec) == DType::kF8E4m3) {
+    const std::int64_t outputs =
+        (spec.n_heads + 2 * spec.n_kv_heads) * spec.head_dim + 2 * spec.d_ff + 2 * spec.d_model;
+    products += kProductWorkspaceBytes +
+                spec.n_layers * (ceil_div(outputs, Fp8Layout{}.block_out) + 7) * 3 * kFloatBytes;
+  }
+  return scratch + kNUploadStages * stage + step + tables + products;
 }
 
 std::int64_t working_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,

@@ -8,9 +8,6 @@
 namespace longhaul {
 
 std::optional<std::string> why_not_weights(const ModelSpec& spec, DType weights, Device device) {
-  if (weights == DType::kF8E4m3 && device != Device::kCpu) {
-    return "GPUs have no products with fp8 weights yet: --device cpu, or --weights bf16 or int8";
-  }
   if (weights != DType::kI4) return std::nullopt;
   if (device != Device::kCpu)
     return "GPUs have no products with int4 weights yet: --device cpu, or --weights int8";

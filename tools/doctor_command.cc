@@ -30,7 +30,7 @@ Json try_model(const std::string& model) {
   if (tokenizer.decode(tokenizer.encode(text)).find("reads documents.") == std::string::npos)
     throw Error(ErrorCode::kCorruptData,
                 "its tokenizer does not give a text back that it has read");
-  return source_of(folder, std::nullopt)->fingerprint();
+  return source_of(folder, JobConfig{})->fingerprint();
 }
 
 }  // namespace

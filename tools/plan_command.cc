@@ -173,7 +173,7 @@ std::shared_ptr<ModelSource> open_source(const PlanFlags& flags) {
   }
   require(!flags.model.empty(),
           "which model? Give -m MODEL, or --shape NAME, such as --shape llama-3.1-8b");
-  return source_of(open_model_folder(flags.model, hub_cache()), flags.job.weights);
+  return source_of(open_model_folder(flags.model, hub_cache()), flags.job);
 }
 
 PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {

@@ -50,7 +50,7 @@ Command add_run_command(CLI::App& program) {
             open_log(options->log);
             install_stop_signals();
             const auto open_model = [&] {
-              return source_of(open_folder(options->answers), options->job.weights);
+              return source_of(open_folder(options->answers), options->job);
             };
             SharedFolders folders;
             const auto lead = [&](JobRanks& ranks) {

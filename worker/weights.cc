@@ -77,6 +77,8 @@ struct Weights::Memory {
     floats.clear();
     bf16s.clear();
     int8s.clear();
+    fp8s.clear();
+    fp8_files.clear();
     return weight;
   }
   std::span<const float> place(StreamRef stream, std::vector<float> values) {
@@ -138,7 +140,8 @@ void refuse_unread_sinks(const ModelFolder& folder) {
 
 class Weights::FolderSource {
  public:
-  FolderSource(const ModelFolder& folder, std::optional<DType> dtype) : dtype_(dtype) {
+  FolderSource(const ModelFolder& folder, std::optional<DType> dtype, Fp8Inputs fp8_inputs)
+      : dtype_(dtype), fp8_inputs_(fp8_inputs) {
     memory->folder = folder;
     constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
     if (dtype || !folder.has_tensor(kSomeMatrix)) return;
@@ -150,7 +153,18 @@ class Weights::FolderSource {
 
   WeightView matrix(const std::string& name, const Int8Shape& shape) {
     if (is_as_in_files_ && dtype_ == DType::kF8E4m3) require_fp8(name);
-    return read(name, shape, dtype_);
+    WeightView view = read(name, shape, dtype_);
+    if (fp8_inputs_ == Fp8Inputs::kQuantised) {
+      if (view.fp8 != Fp8Layout{}) {
+        throw Error(ErrorCode::kUnsupported,
+                    fmt::format("{}: tensor {} has a scale for each {} x {} weights; inputs are "
+                                "rounded to fp8 beside blocks of 128 x 128 only",
+                                memory->folder->path().string(), name, view.fp8.block_out,
+                                view.fp8.block_in));
+      }
+      view.fp8.inputs = fp8_inputs_;
+    }
+    return view;
   }
   WeightView table(const std::string& name, const Int8Shape& shape) {
     return read(name, shape, of_table(dtype_));
@@ -253,6 +267,7 @@ class Weights::FolderSource {
   }
 
   std::optional<DType> dtype_;
+  Fp8Inputs fp8_inputs_;
   bool is_as_in_files_ = false;
 };
 
@@ -385,14 +400,14 @@ std::span<const float> sink_logits_of(const Weights& weights, LayerId layer, KvH
 }
 
 Weights Weights::load(const ModelFolder& folder, Extent layers, std::optional<DType> dtype,
-                      const DeviceId& device) {
+                      const DeviceId& device, Fp8Inputs fp8_inputs) {
   refuse_unread_sinks(folder);
-  return Weights(folder.config().spec, layers, device, FolderSource(folder, dtype));
+  return Weights(folder.config().spec, layers, device, FolderSource(folder, dtype, fp8_inputs));
 }
 
-Weights Weights::load(const ModelFolder& folder, std::optional<DType> dtype,
-                      const DeviceId& device) {
-  return load(folder, {0, folder.config().spec.n_layers}, dtype, device);
+Weights Weights::load(const ModelFolder& folder, std::optional<DType> dtype, const DeviceId& device,
+                      Fp8Inputs fp8_inputs) {
+  return load(folder, {0, folder.config().spec.n_layers}, dtype, device, fp8_inputs);
 }
 
 Weights Weights::synthetic(const ModelSpec& spec, Extent layers, DType dtype, std::uint64_t seed,

@@ -44,12 +44,16 @@ class Weights {
  public:
   // Layers [layers.begin, layers.end) of a Hugging Face folder; with the first layer the embedding,
   // with the last one the final norm and lm_head. `dtype` is that of the matrices: kF32, kBf16,
-  // kI8, kI4, kF8E4m3, or as in the files. Throws kCorruptData naming tensor, shape in the file and
-  // expected shape; kOutOfMemory, saying how much of what is there, when a GPU's memory is full.
+  // kI8, kI4, kF8E4m3, or as in the files; what enters products with those of fp8 is as it is, or
+  // rounded as base/fp8_format.h says, which needs blocks of 128 x 128 (else kUnsupported). Throws
+  // kCorruptData naming tensor, shape in the file and expected shape; kOutOfMemory, saying how much
+  // of what is there, when a GPU's memory is full.
   static Weights load(const ModelFolder& folder, Extent layers,
-                      std::optional<DType> dtype = std::nullopt, const DeviceId& device = {});
+                      std::optional<DType> dtype = std::nullopt, const DeviceId& device = {},
+                      Fp8Inputs fp8_inputs = Fp8Inputs::kAsTheyAre);
   static Weights load(const ModelFolder& folder, std::optional<DType> dtype = std::nullopt,
-                      const DeviceId& device = {});  // all layers
+                      const DeviceId& device = {},
+                      Fp8Inputs fp8_inputs = Fp8Inputs::kAsTheyAre);  // all layers
   // Random weights of the right scale for tests and benchmarks: the same for the same seed, spec
   // and `dtype` (kF32, kBf16, kI8, kI4 or kF8E4m3) of the matrices, whichever layers are made.
   static Weights synthetic(const ModelSpec& spec, Extent layers, DType dtype, std::uint64_t seed,

@@ -204,6 +204,7 @@ Stream::~Stream() {
   log_failure(cudaStreamSynchronize(static_cast<cudaStream_t>(queue_)), "cudaStreamSynchronize");
   steps_.reset();
   linear_state_.reset();
+  block_products_.reset();
   log_failure(cudaStreamDestroy(static_cast<cudaStream_t>(queue_)), "cudaStreamDestroy");
 }
 

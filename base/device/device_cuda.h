@@ -136,6 +136,8 @@ class Stream {
   const std::byte* download(const std::byte* from, std::size_t bytes);
   // For kernels/cuda/linear.cu: the state of the library for matrix products, empty at first.
   std::shared_ptr<void>& linear_state() { return linear_state_; }
+  // And for kernels/cuda/fp8_blocks.cu.
+  std::shared_ptr<void>& block_products() { return block_products_; }
   // GPU memory that it holds for operators, without the state of the library.
   std::size_t own_bytes() const;
 
@@ -157,6 +159,7 @@ class Stream {
   std::size_t stage_ = 0;
   PinnedBuffer results_;
   std::shared_ptr<void> linear_state_;
+  std::shared_ptr<void> block_products_;
 };
 
 // Queue copies and fills. The host memory of copy_to_device may be written again after the call;

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/isa/kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/fp8_weights.h"
 
 namespace longhaul {
 namespace {
@@ -23,13 +24,28 @@ std::int64_t packed_width(const WeightView& w) {
   return ceil_div(inputs_of(w), kFp8Chunk) * kFp8Chunk;
 }
 
+// x as the weight takes it, [n_rows, n_in].
+const float* fp8_inputs(const LinearArgs& args, Scratch& scratch) {
+  const WeightView& w = args.weight;
+  if (w.fp8.inputs == Fp8Inputs::kAsTheyAre) return args.x.data();
+  float* out = scratch.floats(w.n_in * args.x.dim(0));
+  parallel_rows(args.x.dim(0), w.n_in, [&](std::int64_t begin, std::int64_t end) {
+    std::copy_n(args.x.data() + begin * w.n_in, (end - begin) * w.n_in, out + begin * w.n_in);
+    for (std::int64_t row = begin; row < end; ++row)
+      round_fp8_inputs(w.first_input, {out + row * w.n_in, static_cast<std::size_t>(w.n_in)});
+  });
+  return out;
+}
+
 // x in the order in which the kernels widen codes, [n_rows, packed_width].
 const float* packed_fp8_x(const LinearArgs& args, Scratch& scratch) {
   const WeightView& w = args.weight;
   const std::int64_t width = packed_width(w);
+  thread_local Scratch rounded;
+  const float* x = fp8_inputs(args, rounded);
   float* out = scratch.floats(width * args.x.dim(0));
   parallel_rows(args.x.dim(0), width, [&](std::int64_t begin, std::int64_t end) {
-    cpu::kernels().pack_fp8_x({.x = args.x.data() + begin * w.n_in,
+    cpu::kernels().pack_fp8_x({.x = x + begin * w.n_in,
                                .n_rows = end - begin,
                                .n_skipped = w.first_input,
                                .n_in = inputs_of(w),

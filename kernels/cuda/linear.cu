@@ -1,8 +1,4 @@
-// linear and linear_backward by cuBLASLt. The library is opened when the first product is wanted:
-// it takes hundreds of megabytes, and programs that use no GPU should neither need nor load it.
-#include <cublasLt.h>
-#include <dlfcn.h>
-
+// linear and linear_backward by cuBLASLt (cublas_lt.cuh).
 #include <algorithm>
 #include <compare>
 #include <map>
@@ -11,6 +7,8 @@
 
 #include "base/device/gpu_memory.h"
 #include "base/error.h"
+#include "kernels/cuda/cublas_lt.cuh"
+#include "kernels/cuda/fp8_linear.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/int8_linear.cuh"
 #include "kernels/operators.h"
@@ -20,74 +18,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr auto kWorkspaceBytes = static_cast<std::size_t>(kProductWorkspaceBytes);
-
-// --- the library --------------------------------------------------------------------------------
-
-#define LONGHAUL_STRING(x) #x
-#define LONGHAUL_LIBRARY_NAME(major) "libcublasLt.so." LONGHAUL_STRING(major)
-
-class Library {
- public:
-  Library() : library_(open()) {
-    find(create, "cublasLtCreate");
-    find(destroy, "cublasLtDestroy");
-    find(matmul, "cublasLtMatmul");
-    find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    find(desc_create, "cublasLtMatmulDescCreate");
-    find(desc_destroy, "cublasLtMatmulDescDestroy");
-    find(desc_set, "cublasLtMatmulDescSetAttribute");
-    find(layout_create, "cublasLtMatrixLayoutCreate");
-    find(layout_destroy, "cublasLtMatrixLayoutDestroy");
-    find(preference_create, "cublasLtMatmulPreferenceCreate");
-    find(preference_destroy, "cublasLtMatmulPreferenceDestroy");
-    find(preference_set, "cublasLtMatmulPreferenceSetAttribute");
-  }
-
-  decltype(&cublasLtCreate) create;
-  decltype(&cublasLtDestroy) destroy;
-  decltype(&cublasLtMatmul) matmul;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
-  decltype(&cublasLtMatmulDescCreate) desc_create;
-  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
-  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
-  decltype(&cublasLtMatrixLayoutCreate) layout_create;
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
-
- private:
-  // Never closed: CUDA's libraries do not unload cleanly.
-  static void* open() {
-    constexpr const char* kName = LONGHAUL_LIBRARY_NAME(CUBLAS_VER_MAJOR);
-    void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      library = dlopen(LONGHAUL_CUDA_LIBRARY_DIR "/" LONGHAUL_LIBRARY_NAME(CUBLAS_VER_MAJOR),
-                       RTLD_NOW | RTLD_LOCAL);
-    }
-    if (library == nullptr) {
-      const char* why = dlerror();
-      throw Error(ErrorCode::kUnsupported,
-                  std::string("linear: ") + kName + " cannot be loaded: " + (why ? why : "?"));
-    }
-    return library;
-  }
-  template <typename Function>
-  void find(Function& function, const char* name) {
-    void* symbol = dlsym(library_, name);
-    if (symbol == nullptr) {
-      throw Error(ErrorCode::kUnsupported, std::string("linear: cuBLASLt has no ") + name);
-    }
-    function = reinterpret_cast<Function>(symbol);
-  }
-  void* library_;
-};
-
-void check(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(ErrorCode::kCuda,
-              std::string(what) + ": cuBLAS status " + std::to_string(static_cast<int>(status)));
-}
 
 // --- products -----------------------------------------------------------------------------------
 
@@ -106,12 +36,6 @@ struct Product {
   std::uint32_t out_alignment = {};
   auto operator<=>(const Product&) const = default;
 };
-
-// The largest power of two up to 256 that divides an address.
-std::uint32_t alignment_of(const void* at) {
-  const auto address = reinterpret_cast<std::uintptr_t>(at) | 256U;
-  return static_cast<std::uint32_t>(address & (~address + 1));
-}
 
 // Of one stream: handle, workspace, and how each product is best computed.
 class LinearState {
@@ -283,8 +207,9 @@ void linear(Stream& stream, const LinearArgs& args) {
   const std::int64_t n_tokens = args.x.dim(0);
   if (n_tokens == 0 || args.weight.n_out == 0) return;
   if (args.weight.dtype == DType::kI8) return int8_linear(stream, args);
+  if (args.weight.dtype == DType::kF8E4m3) return fp8_linear(stream, args);
   if (args.weight.dtype != DType::kBf16 && args.weight.dtype != DType::kF32) {
-    throw Error(ErrorCode::kUnsupported, "linear on CUDA: only weights of f32, bf16 and int8");
+    throw Error(ErrorCode::kUnsupported, "linear on CUDA: only weights of f32, bf16, int8 and fp8");
   }
   bool accumulates = args.output == LinearOutput::kAccumulate;
   if (!args.bias.empty()) {

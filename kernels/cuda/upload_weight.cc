@@ -1,14 +1,45 @@
 #include "kernels/cuda/upload_weight.h"
 
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include "base/error.h"
 
 namespace longhaul {
 
+namespace {
+
+// Codes, then scales with the stride of fp8_scale_stride.
+UploadedWeight upload_fp8(cuda::Stream& stream, const WeightView& host) {
+  require(host.first_lane == 0 && host.first_input == 0, "upload_weight: a part of fp8 weights");
+  const std::int64_t n_codes = (host.n_out - 1) * host.stride() + host.n_in;
+  const auto scales_at = static_cast<std::size_t>(ceil_div(n_codes, 16) * 16);
+  const std::int64_t n_rows = ceil_div(host.n_out, host.fp8.block_out);
+  const std::int64_t n_columns = ceil_div(host.n_in, host.fp8.block_in);
+  const std::int64_t stride = fp8_scale_stride(host.n_in, host.fp8);
+  std::vector<float> scales(static_cast<std::size_t>(n_rows * stride));
+  for (std::int64_t row = 0; row < n_rows; ++row)
+    std::copy_n(host.block_scales + row * host.scale_stride, n_columns,
+                scales.begin() + row * stride);
+  UploadedWeight out = {cuda::Buffer(scales_at + scales.size() * sizeof(float)), host};
+  cuda::copy_to_device(
+      stream, out.memory.data(),
+      {static_cast<const std::byte*>(host.data), static_cast<std::size_t>(n_codes)});
+  cuda::copy_to_device(stream, out.memory.data() + scales_at, std::as_bytes(std::span(scales)));
+  out.view.data = out.memory.data();
+  out.view.block_scales = reinterpret_cast<const float*>(out.memory.data() + scales_at);
+  out.view.scale_stride = stride;
+  return out;
+}
+
+}  // namespace
+
 UploadedWeight upload_weight(cuda::Stream& stream, const WeightView& host) {
   const auto* data = static_cast<const std::byte*>(host.data);
   UploadedWeight out = {{}, host};
-  require(host.dtype != DType::kI4 && host.dtype != DType::kF8E4m3,
-          "upload_weight: GPUs have no products with int4 or fp8 weights");
+  require(host.dtype != DType::kI4, "upload_weight: GPUs have no products with int4 weights");
+  if (host.dtype == DType::kF8E4m3 && host.n_out > 0) return upload_fp8(stream, host);
   if (host.dtype != DType::kI8) {
     const std::int64_t n = host.n_out == 0 ? 0 : (host.n_out - 1) * host.stride() + host.n_in;
     const std::size_t bytes = static_cast<std::size_t>(n) * size_of(host.dtype);

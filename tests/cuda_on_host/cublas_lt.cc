@@ -1,9 +1,12 @@
 // Stands in for cuBLASLt (include/cublasLt.h): d = alpha op(a) b + beta c, column by column, with
 // float32 sums. It refuses what cuBLASLt would refuse or what would crash there: an algorithm that
-// was chosen for another product, pointers less aligned than was promised, host memory.
+// was chosen for another product, pointers less aligned than was promised, host memory. Products of
+// fp8 are those with scales of 1 x 128 and 128 x 128 elements only, in the form that NVIDIA's
+// documentation of cuBLAS describes ("128-element 1D and 128x128 2D Block Scaling").
 #include <cublasLt.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
@@ -11,12 +14,16 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "tests/cuda_on_host/cublas_lt.h"
 #include "tests/cuda_on_host/streams.h"
 
 // cuBLASLt's names for what its pointers point at.
 struct cublasLtContext {};
 struct cublasLtMatmulDescOpaque_t {
   cublasOperation_t transpose_a = CUBLAS_OP_N;
+  std::array<std::int32_t, 2> scale_modes = {CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+                                             CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F};  // a, b
+  std::array<const float*, 2> scales = {nullptr, nullptr};
 };
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
@@ -35,12 +42,33 @@ using longhaul::BFloat16;
 using longhaul::to_float;
 using Layout = cublasLtMatrixLayoutOpaque_t;
 
-std::uint64_t element_bytes(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
+longhaul::cuda_on_host::BlockScaling block_scaling = longhaul::cuda_on_host::BlockScaling::kThere;
+int n_block_scaled = 0;
+
+std::uint64_t element_bytes(cudaDataType_t type) {
+  return type == CUDA_R_8F_E4M3 ? 1 : type == CUDA_R_16BF ? 2 : 4;
+}
 
 bool is_valid(const Layout& layout) {
   return layout.rows > 0 && layout.cols > 0 &&
          layout.ld >= static_cast<std::int64_t>(layout.rows) &&
-         (layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF);
+         (layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF || layout.type == CUDA_R_8F_E4M3);
+}
+
+// Of fp8: matrices whose columns are multiples of 16 bytes, a transposed; one scale for each block
+// of a or of b, not both, and numbers of rows and columns by which scales can be read.
+bool has_fp8_form(const cublasLtMatmulDescOpaque_t& desc, const Layout& a, const Layout& b) {
+  constexpr auto kVectors = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+  constexpr auto kBlocks = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  const auto [of_a, of_b] = desc.scale_modes;
+  const bool has_modes = (of_a == kVectors || of_a == kBlocks) &&
+                         (of_b == kVectors || of_b == kBlocks) &&
+                         (of_a == kVectors || of_b == kVectors);
+  return has_modes && desc.transpose_a == CUBLAS_OP_T && a.rows % 16 == 0 && a.cols % 16 == 0 &&
+         a.ld % 16 == 0 && b.ld % 16 == 0 && b.cols % 4 == 0;
+}
+bool scales_nothing(const cublasLtMatmulDescOpaque_t& desc) {
+  return desc.scale_modes == cublasLtMatmulDescOpaque_t{}.scale_modes;
 }
 
 // What a product is, as the algorithm keeps it.
@@ -64,10 +92,13 @@ bool describe(const cublasLtMatmulDescOpaque_t& desc, const Layout& a, const Lay
   out.k = transposes ? a.rows : a.cols;
   out.n = b.cols;
   out.transposes_a = transposes ? 1 : 0;
-  out.type = static_cast<std::uint64_t>(a.type);
+  out.type = static_cast<std::uint64_t>(a.type) +
+             (static_cast<std::uint64_t>(desc.scale_modes[0]) << 16U) +
+             (static_cast<std::uint64_t>(desc.scale_modes[1]) << 24U);
+  const bool has_form = a.type == CUDA_R_8F_E4M3 ? has_fp8_form(desc, a, b) : scales_nothing(desc);
   out.strides = static_cast<std::uint64_t>(a.ld) + (static_cast<std::uint64_t>(b.ld) << 20U) +
                 (static_cast<std::uint64_t>(d.ld) << 40U);
-  return is_valid(a) && is_valid(b) && is_valid(c) && is_valid(d) && b.rows == out.k &&
+  return has_form && is_valid(a) && is_valid(b) && is_valid(c) && is_valid(d) && b.rows == out.k &&
          d.rows == out.m && d.cols == out.n && c.rows == d.rows && c.cols == d.cols &&
          c.ld == d.ld && a.type == b.type && c.type == CUDA_R_32F && d.type == CUDA_R_32F;
 }
@@ -83,7 +114,9 @@ std::vector<float> columns_of(const void* data, const Layout& layout, bool trans
   for (std::uint64_t column = 0; column < n_columns; ++column) {
     for (std::uint64_t row = 0; row < n_rows; ++row) {
       const std::uint64_t at = transposed ? row * ld + column : column * ld + row;
-      if (layout.type == CUDA_R_16BF) {
+      if (layout.type == CUDA_R_8F_E4M3) {
+        out.push_back(to_float(longhaul::Float8E4m3{static_cast<const std::uint8_t*>(data)[at]}));
+      } else if (layout.type == CUDA_R_16BF) {
         out.push_back(to_float(BFloat16{static_cast<const std::uint16_t*>(data)[at]}));
       } else {
         out.push_back(static_cast<const float*>(data)[at]);
@@ -130,7 +163,33 @@ struct Product {
   Layout a_layout;
   Layout b_layout;
   std::uint64_t d_stride;
+  std::array<std::int32_t, 2> scale_modes;
+  std::array<const float*, 2> scales;
 };
+
+constexpr std::uint64_t kScaled = 128;  // elements along a sum that share a scale
+std::uint64_t blocks_of(std::uint64_t n) { return (n + kScaled - 1) / kScaled; }
+
+// Of the block of elements [128 block, ...) along the sum, in column `column` (of n) of a or b.
+std::uint64_t scale_index(std::int32_t mode, std::uint64_t column, std::uint64_t n,
+                          std::uint64_t block, std::uint64_t k) {
+  if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return block * n + column;
+  return column / kScaled * ((blocks_of(k) + 3) / 4 * 4) + block;
+}
+
+float scaled_dot(const Product& p, const float* x, const float* y, std::uint64_t row,
+                 std::uint64_t column) {
+  const std::uint64_t k = p.problem.k;
+  float sum = 0;
+  for (std::uint64_t block = 0; block < blocks_of(k); ++block) {
+    const std::uint64_t begin = block * kScaled;
+    const std::uint64_t n = std::min(kScaled, k - begin);
+    sum += dot(x + begin, y + begin, n) *
+           p.scales[0][scale_index(p.scale_modes[0], row, p.problem.m, block, k)] *
+           p.scales[1][scale_index(p.scale_modes[1], column, p.problem.n, block, k)];
+  }
+  return sum;
+}
 
 void compute(const Product& p) {
   const longhaul::cuda_on_host::DeviceMemoryAccess access;
@@ -140,7 +199,11 @@ void compute(const Product& p) {
   for (std::uint64_t column = 0; column < p.problem.n; ++column) {
     const std::uint64_t first = column * p.d_stride;
     for (std::uint64_t row = 0; row < p.problem.m; ++row) {
-      const float sum = p.alpha * dot(left.data() + row * k, right.data() + column * k, k);
+      const float* x = left.data() + row * k;
+      const float* y = right.data() + column * k;
+      const float sum =
+          p.alpha *
+          (p.a_layout.type == CUDA_R_8F_E4M3 ? scaled_dot(p, x, y, row, column) : dot(x, y, k));
       // Where beta is 0, c is not read.
       const float old = p.beta == 0.0F ? 0.0F : p.beta * p.c[first + row];
       p.d[first + row] = old + sum;
@@ -179,8 +242,20 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) { return des
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t which,
                                               const void* value, std::size_t bytes) {
-  if (which != CUBLASLT_MATMUL_DESC_TRANSA) return CUBLAS_STATUS_NOT_SUPPORTED;
-  return set(desc->transpose_a, value, bytes);
+  const bool knows_modes = block_scaling != longhaul::cuda_on_host::BlockScaling::kUnknown;
+  switch (which) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return set(desc->transpose_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return set(desc->scales[0], value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return set(desc->scales[1], value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      return knows_modes ? set(desc->scale_modes[0], value, bytes) : CUBLAS_STATUS_INVALID_VALUE;
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      return knows_modes ? set(desc->scale_modes[1], value, bytes) : CUBLAS_STATUS_INVALID_VALUE;
+  }
+  return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
@@ -226,6 +301,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *n_results = 0;
   Problem problem = {};
   if (n_wanted < 1 || !describe(*desc, *a, *b, *c, *d, problem)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (a->type == CUDA_R_8F_E4M3 && block_scaling != longhaul::cuda_on_host::BlockScaling::kThere)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   for (std::size_t i = 0; i < 4; ++i) {
     problem.alignments |= static_cast<std::uint64_t>(preference->alignments[i]) << (16 * i);
   }
@@ -260,6 +337,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
       return CUBLAS_STATUS_INVALID_VALUE;
     }
   }
+  if (a_layout->type == CUDA_R_8F_E4M3) {
+    const std::array<std::uint64_t, 2> n_columns = {asked.m, asked.n};
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::uint64_t last = scale_index(desc->scale_modes[i], n_columns[i] - 1, n_columns[i],
+                                             blocks_of(asked.k) - 1, asked.k);
+      if (!is_aligned(desc->scales[i], 16) || !is_aligned(pointers[i], 16) ||
+          !longhaul::cuda_on_host::is_device_memory(desc->scales[i]) ||
+          !longhaul::cuda_on_host::is_device_memory(desc->scales[i] + last))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    ++n_block_scaled;
+  }
   const Product product = {.problem = asked,
                            .alpha = *static_cast<const float*>(alpha),
                            .beta = *static_cast<const float*>(beta),
@@ -269,7 +358,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                            .d = static_cast<float*>(d),
                            .a_layout = *a_layout,
                            .b_layout = *b_layout,
-                           .d_stride = static_cast<std::uint64_t>(d_layout->ld)};
+                           .d_stride = static_cast<std::uint64_t>(d_layout->ld),
+                           .scale_modes = desc->scale_modes,
+                           .scales = desc->scales};
   longhaul::cuda_on_host::queue(stream, reinterpret_cast<const void*>(&compute),
                                 [product] { compute(product); });
   return CUBLAS_STATUS_SUCCESS;
@@ -302,6 +393,9 @@ const std::array<std::pair<std::string_view, void*>, 12>& symbols() {
 }
 
 }  // namespace
+
+void set_block_scaling(BlockScaling scaling) { block_scaling = scaling; }
+int n_block_scaled_products() { return n_block_scaled; }
 
 void* open_library(const char* name) {
   static int library = 0;

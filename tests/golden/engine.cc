@@ -15,8 +15,8 @@ HeadTable heads_of(const ModelSpec& spec, const std::optional<HeadRoles>& roles)
 }  // namespace
 
 Engine::Engine(const std::filesystem::path& model_folder, const std::optional<HeadRoles>& roles,
-               KvType kv_type, std::optional<DType> weights)
-    : weights_(Weights::load(ModelFolder(model_folder), weights)),
+               KvType kv_type, std::optional<DType> weights, Fp8Inputs fp8_inputs)
+    : weights_(Weights::load(ModelFolder(model_folder), weights, {}, fp8_inputs)),
       layout_(heads_of(spec(), roles), weights_.layers(),
               {.head_dim = spec().head_dim, .k_type = kv_type, .v_type = kv_type}),
       pool_(layout_.shape()),

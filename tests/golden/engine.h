@@ -22,7 +22,8 @@ class Engine {
   // All heads keep everything when `roles` is empty.
   explicit Engine(const std::filesystem::path& model_folder,
                   const std::optional<HeadRoles>& roles = std::nullopt,
-                  KvType kv_type = KvType::kF32, std::optional<DType> weights = std::nullopt);
+                  KvType kv_type = KvType::kF32, std::optional<DType> weights = std::nullopt,
+                  Fp8Inputs fp8_inputs = Fp8Inputs::kAsTheyAre);
 
   // Appends the tokens, `chunk_len` at a time, and returns the logits after each of them.
   Logits append(std::span<const std::int32_t> tokens, std::int64_t chunk_len);

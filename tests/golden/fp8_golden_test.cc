@@ -28,6 +28,8 @@ constexpr double kOracleNmse = 1e-7;
 constexpr double kInt8OracleNmse = 1e-4;
 // All weights and what enters products rounded to bf16.
 constexpr double kBf16Nmse = 1e-3;
+// What enters products rounded to fp8: steps of an eighth.
+constexpr double kFp8InputsNmse = 2e-2;
 
 constexpr std::int64_t kChunks[] = {150, 37, 1};
 
@@ -93,6 +95,25 @@ TEST_P(Fp8Models, BecomeOtherTypes) {
                            oracle.logits(golden_.tokens)};
   EXPECT_LE(nmse(computed(37, DType::kBf16), golden_.logits), kBf16Nmse);
   EXPECT_LE(nmse(computed(37, DType::kI8), integers), kInt8OracleNmse);
+}
+
+// A wall, far from what is found.
+TEST(Fp8Inputs, ThatAreRoundedChangeLogitsALittle) {
+  const GoldenModel golden = read_fp8_model("qwen3_blocks");
+  const Logits logits =
+      Engine(golden.folder, std::nullopt, KvType::kF32, std::nullopt, Fp8Inputs::kQuantised)
+          .append(golden.tokens, 37);
+  const double found = nmse(logits, golden.logits);
+  fmt::print("{} with inputs of fp8: NMSE {:.2e}\n", golden.name, found);
+  EXPECT_LE(found, kFp8InputsNmse);
+  EXPECT_GT(found, kNmse) << "are they rounded at all?";
+}
+
+TEST(Fp8Inputs, AreRoundedBesideBlocksOf128Only) {
+  for (const char* name : {"llama_channels", "llama_tensors_tied"}) {
+    const ModelFolder folder(read_fp8_model(name).folder);
+    EXPECT_THROW(Weights::load(folder, std::nullopt, {}, Fp8Inputs::kQuantised), Error) << name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fp8Models,

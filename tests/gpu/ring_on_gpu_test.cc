@@ -227,6 +227,12 @@ INSTANTIATE_TEST_SUITE_P(
         RingCase{
             "Int8Weights", {kGpu, kCpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kF32, DType::kI8},
         RingCase{"Fp8Caches", {kGpu, kCpu}, 1, HistoryChoice::kByCost, KvType::kFp8},
+        RingCase{"Fp8Weights",
+                 {kGpu, kCpu, kGpu},
+                 1,
+                 HistoryChoice::kByCost,
+                 KvType::kF32,
+                 DType::kF8E4m3},
         of_method("SnapKv", {kGpu, kCpu}, SnapKvMethod{{.capacity = 50, .window = 7, .kernel = 3}}),
         of_method("SnapKvOfEachHead", {kGpu, kCpu, kGpu},
                   SnapKvMethod{

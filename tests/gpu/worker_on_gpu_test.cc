@@ -105,7 +105,8 @@ TEST_P(WeightTypes, AnswerAsOnTheCpu) {
   expect_the_cpus_answers(wide_model(KvType::kF32, GetParam()), read_and_write, 0.05);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fewer, WeightTypes, testing::Values(DType::kBf16, DType::kI8),
+INSTANTIATE_TEST_SUITE_P(Fewer, WeightTypes,
+                         testing::Values(DType::kBf16, DType::kI8, DType::kF8E4m3),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 // Three forks of a document, asked together, one of them forked again; then the document is

@@ -90,7 +90,7 @@ BenchModel::BenchModel(const BenchFlags& flags, const std::filesystem::path& hub
     const auto folder = open_model_folder(flags.model, hub_cache);
     name_ = std::filesystem::absolute(folder->path()).lexically_normal().filename().string();
     n_layers_of_model_ = folder->config().spec.n_layers;
-    source_ = source_of(folder, flags.job.weights);
+    source_ = source_of(folder, flags.job);
   } else {
     ModelShape shape = model_shape(flags.shape);
     name_ = shape.name;

@@ -30,7 +30,7 @@ std::shared_ptr<const ModelFolder> open_folder(const EvalFlags& flags) {
 }
 
 std::shared_ptr<ModelSource> open_source(const EvalFlags& flags) {
-  return source_of(open_folder(flags), flags.job.weights);
+  return source_of(open_folder(flags), flags.job);
 }
 
 void add_single_head_flags(CLI::App& app, HeadFlags& f) {

@@ -17,7 +17,7 @@ EvalModel::EvalModel(std::shared_ptr<const ModelFolder> folder, const JobConfig&
     : config_(config),
       folder_(std::move(folder)),
       tokenizer_(open_tokenizer(*folder_)),
-      source_(source_of(folder_, config.weights)),
+      source_(source_of(folder_, config)),
       start_(leading_special_tokens(tokenizer_)),
       ends_(folder_->config().eos_token_ids) {
   const auto& more = folder_->generation().eos_token_ids;

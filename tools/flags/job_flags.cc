@@ -117,8 +117,14 @@ void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group) {
        {"q4_0", DType::kI4}},
       "Type of weights in memory; auto: the files'. int8 halves bf16's memory and reads, int4 (4.5 "
       "bits, CPUs only) almost halves them again; both quantise what enters a product to int8 "
-      "(the embedding stays bf16). fp8 (e4m3, a scale for each 128 x 128, CPUs only) halves bf16's "
-      "memory and quantises weights alone (embedding and lm_head stay bf16)")
+      "(the embedding stays bf16). fp8 (e4m3, a scale for each 128 x 128) halves bf16's memory and "
+      "quantises weights alone (embedding and lm_head stay bf16)")
+      ->group(group);
+  app.add_flag_callback(
+         "--fp8-activations", [&job] { job.fp8_inputs = Fp8Inputs::kQuantised; },
+         "Beside weights of fp8 in blocks of 128 x 128: what enters their products is rounded to "
+         "fp8, too, with a scale for each 128 inputs of a row, as DeepSeek-V3 and its kind were "
+         "trained; answers change a little. On GPUs that multiply fp8, products are then of fp8")
       ->group(group);
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/fp8_format.h"
 #include "base/json.h"
 #include "base/kv_type.h"
 #include "coordinator/prompt_lookup.h"
@@ -34,7 +35,9 @@ struct JobConfig {
   std::int64_t draft_context = 4096;  // tokens that it reads, the newest
 
   // --- What memory holds ---
-  std::optional<DType> weights;     // kF32, kBf16, kI8, kI4 or kF8E4m3; not given: as the files
+  std::optional<DType> weights;  // kF32, kBf16, kI8, kI4 or kF8E4m3; not given: as the files
+  // Of products with fp8 weights; kQuantised is for weights of fp8 in blocks of 128 x 128 alone.
+  Fp8Inputs fp8_inputs = Fp8Inputs::kAsTheyAre;
   bool verify_weights = false;      // their files are read whole and compared before they are used
   std::filesystem::path checksums;  // with these; empty: with what is known (weight_check.h)
   std::optional<KvType> k_type;     // of cached keys; not given: what such weights compute

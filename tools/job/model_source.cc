@@ -1,5 +1,7 @@
 #include "tools/job/model_source.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <string_view>
 
@@ -43,14 +45,36 @@ std::shared_ptr<const TokenClasses> ModelSource::token_classes() {
   return token_classes_ = std::make_shared<const TokenClasses>(std::move(classes));
 }
 
+namespace {
+
+void check_fp8_inputs(const JobConfig& job, DType weights) {
+  if (job.fp8_inputs == Fp8Inputs::kAsTheyAre) return;
+  if (weights != DType::kF8E4m3) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--fp8-activations is for products with weights of fp8, and these are "
+                            "{} in memory: --weights fp8 converts them",
+                            name_of(weights)));
+  }
+  // Ranks that share a matrix cut groups of inputs, which then have scales of their own.
+  if (job.reproducible) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--fp8-activations: how inputs are rounded depends on how ranks share matrices, "
+                "which --reproducible cannot have");
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<ModelSource> source_of(std::shared_ptr<const ModelFolder> folder,
-                                       std::optional<DType> asked) {
+                                       const JobConfig& job) {
   const ModelSpec& spec = folder->config().spec;
-  const DType weights = read_input([&] { return weights_in_memory(asked, *folder); });
+  const DType weights = read_input([&] { return weights_in_memory(job.weights, *folder); });
+  check_fp8_inputs(job, weights);
   return std::make_shared<ModelSource>(
       spec, weights,
-      [folder, asked](Extent layers, const DeviceId& device) {
-        return read_input([&] { return Weights::load(*folder, layers, asked, device); });
+      [folder, asked = job.weights, inputs = job.fp8_inputs](Extent layers,
+                                                             const DeviceId& device) {
+        return read_input([&] { return Weights::load(*folder, layers, asked, device, inputs); });
       },
       folder);
 }

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "model/model_folder.h"
 #include "model/token_class.h"
+#include "tools/job/job_config.h"
 #include "worker/weights.h"
 
 namespace longhaul {
@@ -51,9 +52,10 @@ class ModelSource {
   std::shared_ptr<const TokenClasses> token_classes_;
 };
 
-// A folder's weights, converted to `asked` where given.
+// A folder's weights, in the form that the job wants. Throws kInvalidArgument if they are not fp8
+// and it wants their inputs to be.
 std::shared_ptr<ModelSource> source_of(std::shared_ptr<const ModelFolder> folder,
-                                       std::optional<DType> asked);
+                                       const JobConfig& job);
 
 // As the matrices will be in memory: asked for, or of the files if they are there, or as
 // config.json says.

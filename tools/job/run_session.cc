@@ -107,6 +107,7 @@ void add_methods(const AnswerConfig& answers, const ChosenHeads& heads, JsonObje
 // Only where the files' type was changed: results of runs that leave it alone are as they were.
 void add_weights(const JobConfig& job, JsonObject& object) {
   if (job.weights) object.emplace_back("weights", std::string(name_of(*job.weights)));
+  if (job.fp8_inputs == Fp8Inputs::kQuantised) object.emplace_back("fp8_activations", true);
 }
 
 // Likewise.
@@ -291,7 +292,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
                      .system_fingerprint = {}};
   check_lookup(job, session.heads.table);
   session.device = describe(chosen_device(job.device));
-  session.weights = source_of(folder, job.weights);
+  session.weights = source_of(folder, job);
   const KvType natural = natural_kv_type(session.weights->weight_dtype());
   session.k_type = job.k_type.value_or(natural);
   session.v_type = job.v_type.value_or(natural);

@@ -1,4 +1,4 @@
-// As much of cuBLASLt as kernels/cuda/linear.cu uses, with its names and meaning: matrices lie
+// As much of cuBLASLt as kernels/cuda/ uses, with its names and meaning: matrices lie
 // column by column. Shadows CUDA's header of this name; cublas_lt.cc computes the products.
 #pragma once
 #include <cstddef>
@@ -13,11 +13,22 @@ enum cublasStatus_t {
   CUBLAS_STATUS_INVALID_VALUE = 7,
   CUBLAS_STATUS_NOT_SUPPORTED = 15,
 };
-enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
+enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14, CUDA_R_8F_E4M3 = 28 };
 using cudaDataType = cudaDataType_t;
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68 };
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
-enum cublasLtMatmulDescAttributes_t { CUBLASLT_MATMUL_DESC_TRANSA = 3 };
+enum cublasLtMatmulDescAttributes_t {
+  CUBLASLT_MATMUL_DESC_TRANSA = 3,
+  CUBLASLT_MATMUL_DESC_A_SCALE_POINTER = 17,
+  CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18,
+  CUBLASLT_MATMUL_DESC_A_SCALE_MODE = 31,
+  CUBLASLT_MATMUL_DESC_B_SCALE_MODE = 32,
+};
+enum cublasLtMatmulMatrixScale_t {
+  CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F = 0,
+  CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F = 4,
+  CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F = 5,
+};
 enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,

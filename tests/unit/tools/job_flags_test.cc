@@ -68,6 +68,13 @@ TEST_F(JobFlags, WeightsOfFourBitsHaveTwoNames) {
   EXPECT_EQ(job_.weights, DType::kI4);
 }
 
+TEST_F(JobFlags, InputsOfFp8ProductsAreRoundedWhenAskedFor) {
+  parse("--weights fp8");
+  EXPECT_EQ(job_.fp8_inputs, Fp8Inputs::kAsTheyAre);
+  parse("--weights fp8 --fp8-activations");
+  EXPECT_EQ(job_.fp8_inputs, Fp8Inputs::kQuantised);
+}
+
 TEST_F(JobFlags, CacheTypesThatQuantiseGroupsHaveTheirNames) {
   parse("--ctk kivi2 --cache-type-v kivi4");
   EXPECT_EQ(job_.k_type, KvType::kKivi2);

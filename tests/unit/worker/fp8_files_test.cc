@@ -124,6 +124,18 @@ TEST(Fp8Files, AreMadeOfOtherFiles) {
   }
 }
 
+TEST(Fp8Files, MatricesOfLayersSayThatInputsAreRounded) {
+  const TemporaryFolder folder;
+  write_model(folder.path(), {.spec = blocks_spec(), .dtype = DType::kF8E4m3});
+  const Weights weights = Weights::load(ModelFolder(folder.path()), Extent{0, 3}, std::nullopt, {},
+                                        Fp8Inputs::kQuantised);
+  const LayerWeights& layer = weights.layer({1});
+  for (const WeightView* w :
+       {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+    EXPECT_EQ(w->fp8.inputs, Fp8Inputs::kQuantised);
+  EXPECT_EQ(layer.down.inputs({7, 200}).fp8.inputs, Fp8Inputs::kQuantised);
+}
+
 TEST(Fp8Files, TheirStagesHaveTheBytesThatArePlanned) {
   const TemporaryFolder folder;
   write_model(folder.path(), {.spec = blocks_spec(), .dtype = DType::kF8E4m3});

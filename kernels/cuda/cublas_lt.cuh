@@ -1,0 +1,90 @@
+// cuBLASLt. The library is opened when the first product is wanted: it takes hundreds of megabytes,
+// and programs that use no GPU should neither need nor load it.
+#pragma once
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+
+namespace longhaul::cuda {
+namespace {
+
+#define LONGHAUL_STRING(x) #x
+#define LONGHAUL_LIBRARY_NAME(major) "libcublasLt.so." LONGHAUL_STRING(major)
+
+// Its functions.
+class Library {
+ public:
+  Library() : library_(open()) {
+    find(create, "cublasLtCreate");
+    find(destroy, "cublasLtDestroy");
+    find(matmul, "cublasLtMatmul");
+    find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(desc_create, "cublasLtMatmulDescCreate");
+    find(desc_destroy, "cublasLtMatmulDescDestroy");
+    find(desc_set, "cublasLtMatmulDescSetAttribute");
+    find(layout_create, "cublasLtMatrixLayoutCreate");
+    find(layout_destroy, "cublasLtMatrixLayoutDestroy");
+    find(preference_create, "cublasLtMatmulPreferenceCreate");
+    find(preference_destroy, "cublasLtMatmulPreferenceDestroy");
+    find(preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  }
+
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+
+ private:
+  // Never closed: CUDA's libraries do not unload cleanly.
+  static void* open() {
+    constexpr const char* kName = LONGHAUL_LIBRARY_NAME(CUBLAS_VER_MAJOR);
+    void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      library = dlopen(LONGHAUL_CUDA_LIBRARY_DIR "/" LONGHAUL_LIBRARY_NAME(CUBLAS_VER_MAJOR),
+                       RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == nullptr) {
+      const char* why = dlerror();
+      throw Error(ErrorCode::kUnsupported,
+                  std::string("linear: ") + kName + " cannot be loaded: " + (why ? why : "?"));
+    }
+    return library;
+  }
+  template <typename Function>
+  void find(Function& function, const char* name) {
+    void* symbol = dlsym(library_, name);
+    if (symbol == nullptr) {
+      throw Error(ErrorCode::kUnsupported, std::string("linear: cuBLASLt has no ") + name);
+    }
+    function = reinterpret_cast<Function>(symbol);
+  }
+  void* library_;
+};
+
+inline void check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(ErrorCode::kCuda,
+              std::string(what) + ": cuBLAS status " + std::to_string(static_cast<int>(status)));
+}
+
+// The largest power of two up to 256 that divides an address.
+inline std::uint32_t alignment_of(const void* at) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at) | 256U;
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+}  // namespace
+}  // namespace longhaul::cuda
