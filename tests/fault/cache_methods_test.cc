@@ -1,0 +1,237 @@
+// Cache methods as users ask for them: what commands say of each, that a job of several ranks or
+// processes gives what one rank gives, and what is refused by name before anything starts.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <regex>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "tests/fault/ranked_job.h"
+#include "tests/fault/result_files.h"
+
+namespace longhaul::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::vector<std::string> kMethods = {"dense",
+                                           "streaming:sink=4,window=300",
+                                           "window:window=300",
+                                           "infinite:sink=4,cap=300,slide=50",
+                                           "snapkv:capacity=300",
+                                           "snapkv:capacity=300,after=prompt",
+                                           "snapkv:capacity=150,group=each",
+                                           "pyramidkv:capacity=300",
+                                           "adakv:capacity=300",
+                                           "tova:capacity=300",
+                                           "tova:capacity=300,after=token",
+                                           "h2o:capacity=300,recent=150",
+                                           "quest:budget=256,page=16,dense=1",
+                                           "razor:window=300",
+                                           "fastgen",
+                                           "fastgen:after=document"};
+
+class CacheMethods : public RankedJob {
+ protected:
+  Ended end(const Words& words, const Words& launcher = {}) {
+    return ChildProcess(folder(), words, launcher.empty() ? Words() : mpirun_variables(), launcher)
+        .end();
+  }
+  std::string model() const { return example_path("model").string(); }
+  static Words joined(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+struct KvRow {
+  double measured = 0;
+  double predicted = 0;
+  double everything = 0;
+  std::string method;
+};
+
+// The table of --kv-report in what was printed.
+std::vector<KvRow> kv_rows_in(const std::string& printed) {
+  static const std::regex row(R"( +\d+ +([0-9.]+) (\w+) +([0-9.]+) (\w+) +([0-9.]+) (\w+)  (.*))");
+  const auto bytes = [](const std::string& number, const std::string& unit) {
+    const std::string units = "BKMG";
+    return std::stod(number) * std::pow(1024.0, static_cast<double>(units.find(unit.front())));
+  };
+  std::vector<KvRow> rows;
+  std::istringstream lines(printed.substr(printed.find("every token  method")));
+  std::string line;
+  std::getline(lines, line);
+  for (std::smatch m; std::getline(lines, line) && std::regex_match(line, m, row);)
+    rows.push_back({bytes(m[1], m[2]), bytes(m[3], m[4]), bytes(m[5], m[6]), m[7]});
+  return rows;
+}
+
+TEST_F(CacheMethods, AReportOfCachesHasBytesMeasuredAndPredictedForEach) {
+  const Words question = {"run",
+                          "-m",
+                          model(),
+                          "-f",
+                          (folder() / "0.txt").string(),
+                          "-p",
+                          "\nThe code",
+                          "-n",
+                          "8",
+                          "--kv-report",
+                          "-t",
+                          "1",
+                          "--no-chat",
+                          "--no-progress"};
+  for (const std::string& method : kMethods) {
+    for (const char* n_ranks : {"1", "2"}) {
+      SCOPED_TRACE(method + ", ranks: " + n_ranks);
+      const Ended ended = end(joined(question, {"--policy", method, "--ranks", n_ranks}));
+      ASSERT_EQ(ended.status, 0) << ended.errors;
+      const std::vector<KvRow> rows = kv_rows_in(ended.errors);
+      ASSERT_EQ(rows.size(), 1U) << ended.errors;
+      EXPECT_THAT(rows[0].method, testing::StartsWith(method.substr(0, method.find(':'))));
+      EXPECT_GT(rows[0].measured, 0);
+      EXPECT_LE(rows[0].measured, rows[0].predicted * 1.01) << "printed with three digits";
+    }
+  }
+}
+
+// The rows of a table of methods, without times.
+struct TableRow {
+  std::string method;
+  std::int64_t right = 0;
+  double perplexity = 0;
+};
+std::vector<TableRow> table_in(const fs::path& path) {
+  const Json json = parse_json(read_file(path, 1 << 26), path.string());
+  const JsonField rows = JsonField(json, path.string()).at("rows");
+  std::vector<TableRow> table;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const JsonField row = rows.at(i);
+    table.push_back({row.at("method").as_string(), row.at("right").as_integer(0, 1 << 20),
+                     row.at("perplexity").as_number()});
+  }
+  return table;
+}
+
+TEST_F(CacheMethods, TheirTableIsThatOfOneRankOnThreadsAndProcesses) {
+  LONGHAUL_SKIP_WITHOUT_MPIRUN();
+  Words words = {"eval",
+                 "methods",
+                 "-m",
+                 model(),
+                 "-t",
+                 "1",
+                 "--lengths",
+                 "400",
+                 "--text",
+                 example_path("documents/harbour_log.txt").string(),
+                 "--text-tokens",
+                 "24",
+                 "--weights",
+                 "f32",
+                 "--depths",
+                 "10,90",
+                 "--budgets",
+                 "25",
+                 "--no-progress",
+                 "--method"};
+  for (const std::string& method : kMethods) {
+    const std::string with_budget = method.substr(0, method.find(':'));
+    const bool keeps_its_words = method.find("after=") != std::string::npos ||
+                                 method.find("group=") != std::string::npos ||
+                                 method.find("dense=") != std::string::npos;
+    words.push_back(keeps_its_words ? method : with_budget);
+  }
+  const auto table = [&](const std::string& name, const Words& more, const Words& launcher = {}) {
+    const std::string prefix = (folder() / name).string();
+    const Ended ended = end(joined(joined(words, {"-o", prefix}), more), launcher);
+    EXPECT_EQ(ended.status, 0) << ended.errors;
+    return table_in(prefix + ".json");
+  };
+  const std::vector<TableRow> want = table("one", {});
+  ASSERT_EQ(want.size(), kMethods.size());
+  for (const auto& [name, got] : {std::pair("threads", table("threads", {"--ranks", "3"})),
+                                  std::pair("processes", table("processes", {}, mpirun(2)))}) {
+    ASSERT_EQ(got.size(), want.size()) << name;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(got[i].method, want[i].method);
+      EXPECT_EQ(got[i].right, want[i].right) << want[i].method << ", " << name;
+      EXPECT_NEAR(got[i].perplexity / want[i].perplexity, 1, 1e-3)
+          << want[i].method << ", " << name;
+    }
+  }
+}
+
+TEST_F(CacheMethods, ArePlannedAndMeasured) {
+  for (const std::string& method : kMethods) {
+    SCOPED_TRACE(method);
+    const Ended plan = end({"plan", "-m", model(), "--ranks", "2", "--memory", "1G",
+                            "--document-tokens", "20K", "--policy", method});
+    EXPECT_EQ(plan.status, 0) << plan.errors;
+    EXPECT_THAT(plan.output, HasSubstr("2 ranks in all"));
+    const Ended bench = end({"bench", "--shape", model(), "-p", "0", "-n", "2", "-d", "400", "-r",
+                             "1", "-t", "1", "--policy", method, "-o", "json", "--no-progress"});
+    EXPECT_EQ(bench.status, 0) << bench.errors;
+    EXPECT_THAT(bench.output, HasSubstr("avg_ts"));
+  }
+}
+
+TEST_F(CacheMethods, WhatDoesNotGoTogetherIsRefusedByNameBeforeAnythingStarts) {
+  struct Refusal {
+    Words flags;
+    std::string named;
+    int status = 2;  // 4: what this model or build cannot do
+  };
+  const std::vector<Refusal> cases = {
+      {{"--policy", "snapkv", "--cache-type-k", "kivi4"}, "chosen by attention cannot be run", 4},
+      {{"--policy", "quest", "--cache-type-v", "kivi2"}, "kivi2", 4},
+      {{"--policy", "razor", "--cache-type-v", "kivi2"}, "kivi2", 4},
+      {{"--policy", "infinite", "--cache-type-k", "kivi4"}, "a window that slides", 4},
+      {{"--policy", "streaming", "--cache-type-k", "kivi4"}, "sinks at positions in the cache", 4},
+      {{"--policy", "quest:page=48"}, "page=48 does not divide --block-size 64"},
+      {{"--policy", "h2o", "--reproducible"}, "--reproducible: KV head 0 of layer 0", 4},
+      {{"--policy", "h2o", "--draft-max", "4"}, "--draft-max: a wrong guess", 4},
+      {{"--policy", "snapkv", "-n", "-1"}, "--max-tokens -1: an answer without end needs"},
+      {{"--policy", "dmc"}, "config.json has no dmc_window_size", 4},
+      {{"--policy", "snapkv:kernel=4"}, "kernel=4 must be an odd number"},
+      {{"--policy", "snapkv", "--head-profile", example_path("profile").string()}, "--full-heads"},
+      {{"--streaming-heads", "razor"}, "give --head-profile"},
+      {{"--policy", "snapvk"}, "did you mean snapkv?"}};
+  const fs::path output = folder() / "out.jsonl";
+  for (const auto& [flags, named, status] : cases) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(flags, " ")));
+    const Ended ended =
+        end(joined({"run", "-m", model(), "-i", (folder() / "requests.jsonl").string(), "-o",
+                    output.string(), "-t", "1", "--no-progress"},
+                   flags));
+    EXPECT_EQ(ended.status, status) << ended.errors;
+    EXPECT_THAT(ended.errors, HasSubstr(named));
+    EXPECT_FALSE(fs::exists(output));
+  }
+}
+
+// The table of heads is part of what the results were made with.
+TEST_F(CacheMethods, ResultsGoOnUnderTheSameMethodOnly) {
+  const fs::path output = folder() / "out.jsonl";
+  const auto run = [&](const std::string& policy) {
+    return end({"run", "-m", model(), "-i", (folder() / "requests.jsonl").string(), "-o",
+                output.string(), "-t", "1", "--no-progress", "-n", "1", "--policy", policy});
+  };
+  EXPECT_EQ(run("streaming:window=300").status, 0);
+  EXPECT_THAT(read_file(folder() / "out.manifest.json", 1 << 20),
+              AllOf(HasSubstr("\"heads\""), Not(HasSubstr("\"heads\":null"))));
+  EXPECT_EQ(run("streaming:window=300").status, 0);
+  const Ended other = run("streaming:window=301");
+  EXPECT_EQ(other.status, 2) << other.errors;
+  EXPECT_THAT(other.errors, HasSubstr("heads"));
+}
+
+}  // namespace
+}  // namespace longhaul::test
