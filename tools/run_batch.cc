@@ -231,7 +231,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
                            .status = &status,
                            .callbacks = std::move(callbacks),
                            .report = options.report,
-                           .kv_method = kv_method(options),
+                           .kv_methods = kv_methods(options),
                            .save_cluster = options.save_cluster,
                            .end = end_of_job(options.end_time),
                            .explains_plan = options.verbose,

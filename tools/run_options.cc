@@ -214,11 +214,14 @@ Examples:
 )" + exit_status_help());
 }
 
-std::optional<std::string> kv_method(const RunOptions& options) {
+std::optional<MethodNames> kv_methods(const RunOptions& options) {
   if (!options.kv_report) return std::nullopt;
   const HeadMethods& methods = options.answers.heads.methods;
-  if (methods.all) return to_text(*methods.all);
-  return methods.full ? to_text(*methods.full) : "";
+  const auto name = [](const std::optional<CacheMethod>& method) {
+    return method ? to_text(*method) : "";
+  };
+  return MethodNames{.main = name(methods.all ? methods.all : methods.full),
+                     .streaming_heads = name(methods.streaming)};
 }
 
 void check_run_options(const RunOptions& o) {

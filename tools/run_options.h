@@ -8,6 +8,7 @@
 #include "tools/flags/cli_app.h"
 #include "tools/flags/log_flags.h"
 #include "tools/job/job_config.h"
+#include "tools/job/run_report.h"
 #include "tools/job/run_session.h"
 #include "tools/status/status_service.h"
 
@@ -40,8 +41,8 @@ struct RunOptions {
 // Declares the flags; values are in `options` after parsing, which must outlive `app`.
 void add_run_options(CLI::App& app, RunOptions& options);
 
-// The method in words where --kv-report asks for it: see RunWork.
-std::optional<std::string> kv_method(const RunOptions& options);
+// Where --kv-report asks for it: see RunWork.
+std::optional<MethodNames> kv_methods(const RunOptions& options);
 
 // Throws kInvalidArgument for flags that do not go together, saying what to do.
 void check_run_options(const RunOptions& options);

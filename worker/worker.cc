@@ -153,7 +153,7 @@ StepResult Worker::step(const StepCommand& command) {
     StepDone done = std::visit([&](const auto& c) { return run(c); }, command);
     compute_.times().end_step();
     done.kv_bytes_in_use = pool_.bytes_in_use();
-    kv_peak_bytes_ = std::max(kv_peak_bytes_, done.kv_bytes_in_use);
+    note_peaks();
     done.seconds = watch.seconds();
     return done;
   } catch (const Error& error) {
@@ -170,6 +170,13 @@ StepResult Worker::step(const StepCommand& command) {
                                "KV cache are in use. Take shorter chunks or smaller batches",
                                pool_.bytes_in_use())};
   }
+}
+
+void Worker::note_peaks() {
+  const auto note = [](std::size_t& peak, std::size_t now) { peak = std::max(peak, now); };
+  note(kv_retrieval_peak_bytes_, pool_.bytes_in_use(BlockUse::kRetrieval));
+  note(kv_streaming_peak_bytes_, pool_.bytes_in_use(BlockUse::kStreaming));
+  note(kv_peak_bytes_, pool_.bytes_in_use());
 }
 
 void Worker::serve(WorkerLink& link) {
@@ -241,6 +248,8 @@ RankReport Worker::report(const PhaseTimes& spent) const {
   report.weight_bytes = static_cast<std::int64_t>(weights_->matrix_bytes());
   report.kv_retrieval_bytes = static_cast<std::int64_t>(pool_.bytes_in_use(BlockUse::kRetrieval));
   report.kv_streaming_bytes = static_cast<std::int64_t>(pool_.bytes_in_use(BlockUse::kStreaming));
+  report.kv_retrieval_peak_bytes = static_cast<std::int64_t>(kv_retrieval_peak_bytes_);
+  report.kv_streaming_peak_bytes = static_cast<std::int64_t>(kv_streaming_peak_bytes_);
   report.kv_peak_bytes = static_cast<std::int64_t>(kv_peak_bytes_);
   return report;
 }

@@ -123,6 +123,7 @@ class Worker {
   RankReport report(const PhaseTimes& spent) const;
   // After a step; `is_done`: its tokens were picked, so that nothing is queued.
   void tell_report(bool is_done);
+  void note_peaks();
 
   Sequence& find(SequenceId id);
   Sequence& find_whole(SequenceId id);
@@ -178,6 +179,9 @@ class Worker {
   PhaseTimes spent_;  // as last told to reports_
   Rank rank_;
   std::int64_t n_steps_ = 0;
+  // The most of the cache in use at the end of any step.
+  std::size_t kv_retrieval_peak_bytes_ = 0;
+  std::size_t kv_streaming_peak_bytes_ = 0;
   std::size_t kv_peak_bytes_ = 0;
   std::unordered_map<SequenceId, Sequence> sequences_;
   std::unique_ptr<SaveUnderWay> save_;  // its files are being written; uses pool and communicator

@@ -33,7 +33,8 @@ void write(ByteWriter& out, const RankReport& report) {
   write(out, report.sent_bytes);
   for (const std::int64_t bytes :
        {report.weight_bytes, report.kv_retrieval_bytes, report.kv_streaming_bytes,
-        report.kv_peak_bytes, report.buffer_bytes}) {
+        report.kv_retrieval_peak_bytes, report.kv_streaming_peak_bytes, report.kv_peak_bytes,
+        report.buffer_bytes}) {
     out.number(bytes);
   }
 }
@@ -46,7 +47,8 @@ RankReport read_report(ByteReader& in) {
   report.sent_bytes = read_named<std::int64_t>(in);
   for (std::int64_t* bytes :
        {&report.weight_bytes, &report.kv_retrieval_bytes, &report.kv_streaming_bytes,
-        &report.kv_peak_bytes, &report.buffer_bytes}) {
+        &report.kv_retrieval_peak_bytes, &report.kv_streaming_peak_bytes, &report.kv_peak_bytes,
+        &report.buffer_bytes}) {
     *bytes = in.number<std::int64_t>();
   }
   return report;

@@ -185,8 +185,11 @@ struct RankReport {
   std::int64_t weight_bytes = 0;
   std::int64_t kv_retrieval_bytes = 0;  // blocks in use
   std::int64_t kv_streaming_bytes = 0;
-  std::int64_t kv_peak_bytes = 0;  // the most in use at the end of any step, both kinds
-  std::int64_t buffer_bytes = 0;   // activations and ring buffers
+  // The most in use at the end of any step: of each kind, and of both at once.
+  std::int64_t kv_retrieval_peak_bytes = 0;
+  std::int64_t kv_streaming_peak_bytes = 0;
+  std::int64_t kv_peak_bytes = 0;
+  std::int64_t buffer_bytes = 0;  // activations and ring buffers
 };
 // What one rank attains.
 struct RankRates {

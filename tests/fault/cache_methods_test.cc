@@ -100,6 +100,22 @@ TEST_F(CacheMethods, AReportOfCachesHasBytesMeasuredAndPredictedForEach) {
       EXPECT_LE(rows[0].measured, rows[0].predicted * 1.01) << "printed with three digits";
     }
   }
+  // Two methods beside each other: each has its own bytes.
+  const Ended ended =
+      end(joined(question, {"--head-profile", example_path("profile").string(), "--full-heads",
+                            "snapkv:capacity=300", "--streaming-heads", "razor:window=200"}));
+  ASSERT_EQ(ended.status, 0) << ended.errors;
+  const std::vector<KvRow> rows = kv_rows_in(ended.errors);
+  ASSERT_EQ(rows.size(), 3U) << ended.errors;
+  EXPECT_THAT(rows[0].method, testing::StartsWith("snapkv:capacity=300"));
+  EXPECT_THAT(rows[1].method, testing::StartsWith("razor:sink=4,window=200"));
+  EXPECT_EQ(rows[2].method, "all heads");
+  for (const KvRow& row : rows) {
+    EXPECT_GT(row.measured, 0);
+    EXPECT_LE(row.measured, row.predicted * 1.01);
+  }
+  EXPECT_LT(rows[1].predicted, rows[1].everything / 2);
+  EXPECT_LE(rows[2].measured, (rows[0].measured + rows[1].measured) * 1.01);
 }
 
 // The rows of a table of methods, without times.

@@ -166,7 +166,7 @@ std::string kv_report(const RunWork& work, const JobRun& run, const Workload& wo
   const RunSession& session = *work.session;
   return kv_table(kv_of_methods(
       {.heads = session.heads.table,
-       .method = *work.kv_method,
+       .names = *work.kv_methods,
        .workload = workload,
        .kv = {session.k_type, session.v_type, workload.block_size, session.spec().head_dim},
        .predicted = predicted_bytes(work, run, workload),
@@ -275,7 +275,7 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
           work.tell(
               report_table(outcomes, work.explains_plan ? ReportForm::kLong : ReportForm::kShort));
         }
-        if (work.kv_method) work.tell(kv_report(work, run, workload, outcomes));
+        if (work.kv_methods) work.tell(kv_report(work, run, workload, outcomes));
         if (!work.report.empty()) replace_file(work.report, to_text(report_json(outcomes)) + "\n");
       });
   return complete;

@@ -13,6 +13,7 @@
 #include "coordinator/engine.h"
 #include "coordinator/requests.h"
 #include "tools/job/job.h"
+#include "tools/job/run_report.h"
 #include "tools/job/run_session.h"
 #include "tools/status/job_status.h"
 
@@ -29,9 +30,9 @@ struct RunWork {
   StatusBoard* status = nullptr;  // told of documents, plan and ranks
   EngineCallbacks callbacks;
   std::filesystem::path report;  // what each rank did and held, as JSON; empty: none
-  // The method of the heads' caches, in words or empty: what they took beside what was predicted is
-  // told at the end; none: it is not.
-  std::optional<std::string> kv_method = std::nullopt;
+  // Of the heads' caches: what they took beside what was predicted is told at the end; none: it is
+  // not.
+  std::optional<MethodNames> kv_methods = std::nullopt;
   std::filesystem::path save_cluster;  // the cluster with speeds that fit, as TOML; empty: none
   std::optional<Deadline> end;         // of the batch job (time_limit.h)
   bool explains_plan = false;  // the whole plan and the long form of the table, not only summaries

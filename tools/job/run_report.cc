@@ -88,6 +88,8 @@ Json report_json(const std::vector<RankOutcome>& ranks) {
                     {"weight_bytes", report.weight_bytes},
                     {"kv_retrieval_bytes", report.kv_retrieval_bytes},
                     {"kv_streaming_bytes", report.kv_streaming_bytes},
+                    {"kv_retrieval_peak_bytes", report.kv_retrieval_peak_bytes},
+                    {"kv_streaming_peak_bytes", report.kv_streaming_peak_bytes},
                     {"kv_peak_bytes", report.kv_peak_bytes},
                     {"buffer_bytes", report.buffer_bytes}};
     if (planned.limit > 0) {
@@ -105,9 +107,12 @@ std::vector<KvOfMethod> kv_of_methods(const KvReportArgs& args) {
   KvOfMethod all;
   KvOfMethod windowed;
   all.n_heads = n_all;
-  all.method = args.method.empty() ? "every token" : args.method;
+  const auto& [main, streaming_heads] = args.names;
+  all.method = main.empty() ? "every token" : main;
   windowed.n_heads = n_heads - n_all;
-  windowed.method = n_all == 0 && !args.method.empty() ? args.method : window_in_words(args.heads);
+  windowed.method = n_all == 0 && !main.empty() ? main
+                    : streaming_heads.empty()   ? window_in_words(args.heads)
+                                                : streaming_heads;
   all.predicted_bytes = args.predicted.kv_retrieval;
   windowed.predicted_bytes = args.predicted.kv_streaming;
   const Workload& work = args.workload;
@@ -121,10 +126,12 @@ std::vector<KvOfMethod> kv_of_methods(const KvReportArgs& args) {
                     .predicted_bytes = all.predicted_bytes + windowed.predicted_bytes,
                     .everything_bytes = all.everything_bytes + windowed.everything_bytes});
   }
+  for (const RankOutcome& rank : args.ranks) {
+    rows[0].measured_bytes += rank.report.kv_retrieval_peak_bytes;
+    rows[1].measured_bytes += rank.report.kv_streaming_peak_bytes;
+    if (rows.size() > 2) rows[2].measured_bytes += rank.report.kv_peak_bytes;
+  }
   std::erase_if(rows, [](const KvOfMethod& row) { return row.n_heads == 0; });
-  std::int64_t measured = 0;
-  for (const RankOutcome& rank : args.ranks) measured += rank.report.kv_peak_bytes;
-  if (!rows.empty()) rows.back().measured_bytes = measured;
   return rows;
 }
 
@@ -133,8 +140,7 @@ std::string kv_table(const std::vector<KvOfMethod>& methods) {
                                  "every token", "method");
   for (const KvOfMethod& row : methods) {
     text += fmt::format("  {:>5}{:>12}{:>12}{:>13}  {}\n", row.n_heads,
-                        row.measured_bytes ? format_byte_size(*row.measured_bytes) : "-",
-                        format_byte_size(row.predicted_bytes),
+                        format_byte_size(row.measured_bytes), format_byte_size(row.predicted_bytes),
                         format_byte_size(row.everything_bytes), row.method);
   }
   return text;

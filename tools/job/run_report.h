@@ -1,7 +1,6 @@
 // What every rank did and held, at the end of a run: a table for people, and JSON. Pure.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,19 +27,23 @@ std::string report_table(const std::vector<RankOutcome>& ranks,
                          ReportForm form = ReportForm::kShort);
 Json report_json(const std::vector<RankOutcome>& ranks);
 
+// Methods as people write them; empty where none was named.
+struct MethodNames {
+  std::string main;             // --policy or --full-heads
+  std::string streaming_heads;  // --streaming-heads
+};
 // The caches of the heads under one method, of all ranks together.
 struct KvOfMethod {
   std::string method = {};  // for people
   std::int64_t n_heads = 0;
-  // The most in use at the end of any step; none where only all methods together are known.
-  std::optional<std::int64_t> measured_bytes = std::nullopt;
+  std::int64_t measured_bytes = 0;    // the most in use at the end of any step
   std::int64_t predicted_bytes = 0;   // what plans count for the job's requests
   std::int64_t everything_bytes = 0;  // the same if these heads kept every token
 };
 // Heads that see every token, those that see a window, and where there are both all together.
 struct KvReportArgs {
   const HeadTable& heads;
-  std::string method;  // --policy or --full-heads, as people write it; empty: neither
+  MethodNames names;
   Workload workload;
   KvFormat kv;
   RankBytes predicted;  // of all ranks together

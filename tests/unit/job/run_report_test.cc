@@ -17,6 +17,8 @@ RankOutcome some_rank() {
   rank.report.ring_wait_seconds = 1.5;
   rank.report.sent_bytes = {{"keys", 3 << 20}, {"halo", 512}};
   rank.report.weight_bytes = 1 << 30;
+  rank.report.kv_retrieval_peak_bytes = 3 << 19;
+  rank.report.kv_streaming_peak_bytes = 5 << 17;  // at another step
   rank.report.kv_peak_bytes = 2 << 20;
   rank.planned.kv_retrieval = 3 << 20;
   rank.planned.kv_streaming = 1 << 20;
@@ -67,7 +69,7 @@ TEST(RunReport, WithoutAPlanNothingIsCompared) {
 // 2 heads see all, 6 a window; 10 blocks of 1 KiB would hold every token of a head.
 KvReportArgs some_caches(const HeadTable& heads, const std::vector<RankOutcome>& ranks) {
   return {.heads = heads,
-          .method = "snapkv:capacity=64",
+          .names = {.main = "snapkv:capacity=64", .streaming_heads = ""},
           .workload = {.document_tokens = 128,
                        .tail_tokens = 17,
                        .n_sequences = 1,
@@ -90,23 +92,27 @@ TEST(KvReport, TellsWhatEachMethodTakesBesideEveryToken) {
   EXPECT_EQ(rows[0].n_heads, 2);
   EXPECT_EQ(rows[0].predicted_bytes, 3 << 10);
   EXPECT_EQ(rows[0].everything_bytes, 2 * 10 << 10);
-  EXPECT_FALSE(rows[0].measured_bytes.has_value());
+  EXPECT_EQ(rows[0].measured_bytes, 2 * (3 << 19));  // of both ranks
   EXPECT_EQ(rows[1].method, "first 4 and last 60");
-  EXPECT_EQ(rows[2].measured_bytes, 2 * (2 << 20));  // of both ranks
+  EXPECT_EQ(rows[1].measured_bytes, 2 * (5 << 17));
+  EXPECT_EQ(rows[2].measured_bytes, 2 * (2 << 20)) << "not both peaks: they were at other steps";
   EXPECT_EQ(rows[2].predicted_bytes, 4 << 10);
   EXPECT_THAT(kv_table(rows), HasSubstr("4.00 MiB"));
+  KvReportArgs args = some_caches(heads, ranks);
+  args.names.streaming_heads = "razor:sink=4,window=64";
+  EXPECT_EQ(kv_of_methods(args)[1].method, "razor:sink=4,window=64");
 }
 
 TEST(KvReport, OfOneMethodSaysWhatItTook) {
   const HeadTable heads(2, 4, {.see = SeeSinkRecent{4, 60}});
   const std::vector<RankOutcome> ranks = {some_rank()};
   KvReportArgs args = some_caches(heads, ranks);
-  args.method = "streaming:sink=4,window=64";
+  args.names.main = "streaming:sink=4,window=64";
   const std::vector<KvOfMethod> rows = kv_of_methods(args);
   ASSERT_EQ(rows.size(), 1U);
-  EXPECT_EQ(rows[0].method, args.method);
-  EXPECT_EQ(rows[0].measured_bytes, 2 << 20);
-  args.method = "";
+  EXPECT_EQ(rows[0].method, args.names.main);
+  EXPECT_EQ(rows[0].measured_bytes, 5 << 17);
+  args.names.main = "";
   EXPECT_EQ(kv_of_methods(args)[0].method, "first 4 and last 60");
 }
 

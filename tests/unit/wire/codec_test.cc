@@ -72,8 +72,10 @@ std::vector<StepResult> some_results() {
                    .weight_bytes = 1,
                    .kv_retrieval_bytes = 2,
                    .kv_streaming_bytes = 3,
-                   .kv_peak_bytes = 4,
-                   .buffer_bytes = 5},
+                   .kv_retrieval_peak_bytes = 4,
+                   .kv_streaming_peak_bytes = 5,
+                   .kv_peak_bytes = 6,
+                   .buffer_bytes = 7},
                   {.rank = {4}, .phase_seconds = {}, .sent_bytes = {}}};
   done.rates = {{.rank = {3}, .n_threads = 2, .rates = {1e9, 2e9, 4e9, 1e10}},
                 {.rank = {4}, .rates = {}}};
