@@ -1,5 +1,5 @@
-// Methods that choose tokens by attention, on a GPU: the tokens that stay are those that stay on
-// the CPU, at every stage of a text, and so are the answers.
+// Cache methods on a GPU: the tokens that stay are those that stay on the CPU, at every stage of a
+// text, and so are the answers.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -178,6 +178,14 @@ INSTANTIATE_TEST_SUITE_P(
         ChosenCase{"Quest", QuestMethod{.budget = 24, .page = 8, .dense = 0}},
         ChosenCase{"QuestOfWholeBlocks", QuestMethod{.budget = 48, .page = 16, .dense = 0}},
         ChosenCase{"QuestBf16", QuestMethod{.budget = 24, .page = 8, .dense = 0}, KvType::kBf16},
+        ChosenCase{"Streaming", StreamingMethod{.sink = 3, .window = 30}},
+        ChosenCase{"StreamingInt8",
+                   StreamingMethod{.window = 30, .positions = SinkPositions::kAbsolute},
+                   KvType::kInt8},
+        ChosenCase{"Infinite", SlideMethod{.sink = 3, .cap = 40, .slide = 7}},
+        ChosenCase{"InfiniteBf16",
+                   SlideMethod{.cap = 50, .slide = 20, .positions = SinkPositions::kAbsolute},
+                   KvType::kBf16},
         ChosenCase{"Razor", RazorMethod{.sink = 3, .window = 30}},
         ChosenCase{"Dmc", DmcMethod{}, KvType::kF32, TokenMerging{.window = 12, .init_val = 0}},
         ChosenCase{"DmcOfShortWindows", DmcMethod{}, KvType::kF32,

@@ -34,7 +34,7 @@ struct RingCase {
   HistoryChoice history = HistoryChoice::kByCost;
   KvType kv = KvType::kF32;
   DType weights = DType::kF32;
-  std::optional<CacheMethod> method = std::nullopt;  // of all heads; razor: of those that stream
+  std::optional<CacheMethod> method = std::nullopt;  // of all heads; windows: of those that stream
 };
 
 // Retrieval and streaming heads beside each other, in every layer.
@@ -51,7 +51,9 @@ ModelSpec ring_spec(Random& random, const RingCase& c) {
 
 HeadTable ring_heads(const ModelSpec& spec, const RingCase& c) {
   HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
-  const bool streams = c.method && std::holds_alternative<RazorMethod>(*c.method);
+  const bool streams = c.method && (std::holds_alternative<RazorMethod>(*c.method) ||
+                                    std::holds_alternative<StreamingMethod>(*c.method) ||
+                                    std::holds_alternative<SlideMethod>(*c.method));
   if (c.method && !streams)
     return method_heads(spec, roles, {.all = c.method, .full = std::nullopt});
   for (std::size_t i = 1; i < roles.roles.size(); i += 3) roles.roles[i] = HeadRole::kStreaming;
@@ -59,6 +61,14 @@ HeadTable ring_heads(const ModelSpec& spec, const RingCase& c) {
   roles.recent = 37;
   if (streams) return method_heads(spec, roles, {.all = {}, .full = {}, .streaming = c.method});
   return duo_attention_heads(spec, roles);
+}
+
+// Some tokens special, some punctuation.
+std::shared_ptr<const TokenClasses> some_classes(const ModelSpec& spec) {
+  TokenClasses classes(static_cast<std::size_t>(spec.vocab_size), TokenClass::kOther);
+  for (std::size_t id = 0; id < classes.size(); id += 7) classes[id] = TokenClass::kPunctuation;
+  for (std::size_t id = 3; id < classes.size(); id += 29) classes[id] = TokenClass::kSpecial;
+  return std::make_shared<const TokenClasses>(std::move(classes));
 }
 
 // Two documents, one with forks; chunks that begin and end inside blocks; decode in a batch of rows
@@ -165,6 +175,7 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
                 .k_type = c.kv,
                 .v_type = c.kv,
                 .block_size = block_size,
+                .token_classes = some_classes(spec),
                 .n_threads = 1});
   std::vector<StepResult> want;
   const std::vector<StepCommand> script = chunks_and_decode(random, alone, want);
@@ -189,6 +200,7 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
                                    .devices = c.devices,
                                    .gpu_weights = std::make_shared<const Weights>(
                                        Weights::synthetic(spec, c.weights, seed, kGpu)),
+                                   .token_classes = some_classes(spec),
                                    .look =
                                        [&](Worker& worker) {
                                          if (c.method) held.add(worker);
@@ -239,6 +251,15 @@ INSTANTIATE_TEST_SUITE_P(
                       {.capacity = 30, .window = 7, .kernel = 3, .group = GroupScore::kEach}}),
         of_method("TovaAtEveryToken", {kGpu, kGpu},
                   TovaMethod{.capacity = 50, .after = KeepWhen::kAfterToken}),
+        of_method("PyramidKv", {kCpu, kGpu},
+                  PyramidKvMethod{{.capacity = 50, .window = 7, .kernel = 3}, 4}),
+        of_method("AdaKv", {kGpu, kCpu, kGpu},
+                  AdaKvMethod{{.capacity = 50, .window = 7, .kernel = 3}, 0.3}),
+        of_method("Tova", {kGpu, kCpu}, TovaMethod{.capacity = 50}),
+        of_method("FastGen", {kGpu, kCpu, kGpu},
+                  FastGenMethod{.threshold = 0.5, .frequent = 0.2, .local = 0.2}),
+        of_method("Streaming", {kGpu, kCpu}, StreamingMethod{.sink = 5, .window = 40}),
+        of_method("Infinite", {kGpu, kGpu, kCpu}, SlideMethod{.sink = 5, .cap = 60, .slide = 11}),
         of_method("Quest", {kGpu, kCpu, kGpu}, QuestMethod{.budget = 48, .page = 8, .dense = 0}),
         of_method("Razor", {kGpu, kCpu, kGpu}, RazorMethod{.sink = 5, .window = 30}),
         of_method("RazorOnGpus", {kGpu, kGpu}, RazorMethod{.sink = 0, .window = 7}),
