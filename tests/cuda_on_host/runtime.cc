@@ -185,6 +185,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   runtime().streams.insert(*stream);
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0;
+  *highest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   forbid_in_capture("cudaStreamDestroy");
   cudaStreamSynchronize(stream);
@@ -242,12 +250,6 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (state.n_done == state.n_recorded) return cudaSuccess;
   advance(state.stream, 1);
   return state.n_done == state.n_recorded ? cudaSuccess : cudaErrorNotReady;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  forbid_in_capture("cudaEventSynchronize");
-  const auto state = event->state;
-  work_until(state->stream, [=] { return state->n_done == state->n_recorded; });
-  return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   const Lock lock(runtime_lock());
