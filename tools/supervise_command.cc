@@ -22,6 +22,9 @@ Command add_supervise_command(CLI::App& program) {
       *app, "--grace", config->grace, 1e5,
       "Seconds that the launcher may outlive the last rank on this host: Open MPI waits for "
       "ever for a host that is gone");
+  add_seconds(*app, "--launch-timeout", config->launch_limit, 1e5,
+              "Seconds in which a launcher with --host or --hostfile must start a rank on this "
+              "host: one that waits for a host that a firewall hides may take many minutes");
   add_seconds(*app, "--probe-timeout", config->probe_limit, 1e5,
               "Seconds in which a host must start a process, else the job goes on without it");
   app->add_option("command", config->command, "After --: launcher and program")->required();

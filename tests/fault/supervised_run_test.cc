@@ -46,5 +46,69 @@ TEST(Supervise, EndsALauncherThatOutlivesRanksOfLessThanASecond) {
   EXPECT_THAT(supervised.errors, HasSubstr("no rank is left on this host"));
 }
 
+// Of the name mpirun, so that it is asked for its hosts: a question is answered at once. What the
+// first start of the job does is `FIRST`, and the others what `THEN` says.
+constexpr const char* kUnsureLauncher = R"(#!/bin/sh
+folder=$(dirname "$0")
+case "$*" in
+  *requests.jsonl*) ;;
+  *) exit 0 ;;
+esac
+shift 2
+if [ -e "$folder/begun" ]; then THEN; else touch "$folder/begun"; FIRST; fi
+)";
+
+class UnsureLauncher : public testing::Test {
+ protected:
+  Ended supervised(const std::string& first, const std::string& then,
+                   const std::vector<std::string>& flags = {}) {
+    std::string script = kUnsureLauncher;
+    script.replace(script.find("THEN"), 4, then);
+    script.replace(script.find("FIRST"), 5, first);
+    const fs::path launcher = folder_.path() / "mpirun";
+    replace_file(launcher, script);
+    fs::permissions(launcher, fs::perms::owner_all);
+    replace_file(folder_.path() / "requests.jsonl",
+                 R"({"custom_id":"a","method":"POST","url":"/v1/completions",)"
+                 R"("body":{"prompt":"Harbour","max_tokens":2}})"
+                 "\n");
+    std::vector<std::string> words = {"supervise", "--max-restarts", "3"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    words.insert(words.end(), {"--", launcher.string(), "--host", "here", LONGHAUL_PROGRAM_PATH});
+    words.insert(words.end(), {"run", "-m", test::example_path("model").string(), "-i"});
+    words.insert(words.end(), {(folder_.path() / "requests.jsonl").string(), "-o",
+                               (folder_.path() / "results.jsonl").string()});
+    return ChildProcess(folder_.path(), words).end();
+  }
+  static int n_restarts(const std::string& errors) {
+    int n = 0;
+    for (std::size_t at = 0; (at = errors.find("starts again", at)) != std::string::npos; ++at) ++n;
+    return n;
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(UnsureLauncher, ThatNeverStartsARankIsEnded) {
+  const Ended ended =
+      supervised("sleep 1000", "exec \"$@\"", {"--launch-timeout", "2", "--grace", "60"});
+  EXPECT_EQ(ended.status, 0) << ended.errors;
+  EXPECT_THAT(ended.errors, HasSubstr("no rank was started on this host since 2 s"));
+  EXPECT_EQ(n_restarts(ended.errors), 1) << ended.errors;
+}
+
+// As mpirun does when a link is down for a while, and up again when hosts are asked.
+TEST_F(UnsureLauncher, ThatFailsAfterAWhileHasAnotherTry) {
+  const Ended ended = supervised("sleep 8; exit 1", "exec \"$@\"");
+  EXPECT_EQ(ended.status, 0) << ended.errors;
+  EXPECT_EQ(n_restarts(ended.errors), 1) << ended.errors;
+}
+
+TEST_F(UnsureLauncher, ThatFailsAgainIsFinal) {
+  const Ended ended = supervised("sleep 8; exit 1", "sleep 8; exit 1");
+  EXPECT_EQ(ended.status, 1) << ended.errors;
+  EXPECT_EQ(n_restarts(ended.errors), 1) << ended.errors;
+}
+
 }  // namespace
 }  // namespace longhaul

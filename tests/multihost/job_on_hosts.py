@@ -78,7 +78,7 @@ class ThreeHosts(unittest.TestCase):
                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
 
     def supervised(self, output, *more, launcher=(), dead_after="3"):
-        before = [PROGRAM, "supervise", "--grace", "4", "--probe-timeout", "8", "--"]
+        before = [PROGRAM, "supervise", "--grace", "4", "--launch-timeout", "90", "--probe-timeout", "8", "--"]
         return self.start(output, "--dead-after", dead_after, *more, before=before, launcher=launcher)
 
     def end_of(self, job, seconds=300):

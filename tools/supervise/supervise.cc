@@ -27,6 +27,8 @@ constexpr auto kCount = std::chrono::seconds(1);         // of ranks: reads all 
                                                          // look until there is a first one
 constexpr auto kLastWarning = std::chrono::seconds(10);  // between SIGTERM and SIGKILL
 constexpr auto kLongestPause = std::chrono::minutes(1);
+// Beyond what a host takes to start a process: a launcher that failed later waited for something.
+constexpr auto kMoreThanAStart = std::chrono::seconds(1);
 
 volatile std::sig_atomic_t g_signal = 0;  // the last that came and was not handed on yet
 extern "C" void note_signal(int number) { g_signal = number; }
@@ -70,20 +72,28 @@ std::string names_of(const std::vector<HostSlots>& hosts) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Asks all hosts at the same time; those that started a process in time.
-std::vector<HostSlots> that_answer(const Words& launcher, const std::vector<HostSlots>& hosts,
-                                   std::chrono::milliseconds limit) {
+struct Answers {
+  std::vector<HostSlots> hosts;  // that started a process in time
+  Clock::duration quickest = Clock::duration::max();
+};
+
+// Asks all hosts at the same time.
+Answers that_answer(const Words& launcher, const std::vector<HostSlots>& hosts,
+                    std::chrono::milliseconds limit) {
   std::vector<std::unique_ptr<ChildProcessGroup>> probes;
   for (const HostSlots& host : hosts) {
     probes.push_back(std::make_unique<ChildProcessGroup>(probe_of(launcher, host.name), "",
                                                          ChildProcessGroup::Output::kNone));
   }
+  const Clock::time_point asked = Clock::now();
   const Deadline deadline = deadline_in(limit);
-  std::vector<HostSlots> found;
+  Answers found;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     const auto rest =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    if (probes[i]->wait(std::max(rest, kLook)) == 0) found.push_back(hosts[i]);
+    if (probes[i]->wait(std::max(rest, kLook)) != 0) continue;
+    found.hosts.push_back(hosts[i]);
+    found.quickest = std::min(found.quickest, Clock::now() - asked);
   }
   return found;
 }
@@ -100,8 +110,11 @@ class Supervisor {
   int run() {
     auto pause = config_.first_pause;
     Words launcher = command_.launcher;
+    bool failed_late = false;
     for (int n_restarts = 0;; ++n_restarts) {
+      const Clock::time_point begun = Clock::now();
       const int status = run_once(launcher);
+      const Clock::duration life = Clock::now() - begun;
       // A launcher that was told to end does so with a status of its own.
       if (signal_ != 0) return status == kExitDone ? kExitDone : kExitStopped;
       // Open MPI's mpirun ends with 1, too, when it cannot start its daemon on a host.
@@ -116,7 +129,11 @@ class Supervisor {
       pause = std::min<std::chrono::milliseconds>(2 * pause, kLongestPause);
       const auto next = launcher_for_hosts_that_answer();
       if (!next) return kExitStopped;
-      if (not_started && *next == launcher) return status;  // it was no host's fault
+      // It was no host's fault, unless one was away for a while.
+      if (not_started && *next == launcher) {
+        if (failed_late || life < quickest_answer_ + kMoreThanAStart) return status;
+        failed_late = true;
+      }
       launcher = *next;
       say("starts again ({} of {})", n_restarts + 1, config_.max_restarts);
     }
@@ -142,8 +159,9 @@ class Supervisor {
     words.insert(words.end(), command_.program.begin(), command_.program.end());
     ChildProcessGroup job(words, mark_, ChildProcessGroup::Output::kOurs);
     had_ranks_ = false;
-    Clock::time_point last_rank_seen = Clock::now();
-    Clock::time_point last_count = last_rank_seen;
+    const Clock::time_point begun = Clock::now();
+    Clock::time_point last_rank_seen = begun;
+    Clock::time_point last_count = begun;
     for (;;) {
       if (const auto status = job.wait(kLook)) {
         if (ending_of(*status) == Ending::kLost)
@@ -160,16 +178,20 @@ class Supervisor {
         had_ranks_ = true;
         last_rank_seen = Clock::now();
       } else if (had_ranks_ && Clock::now() - last_rank_seen > config_.grace) {
-        end_launcher(job, launcher.front());
+        end_launcher(job, launcher.front(), "no rank is left on this host", config_.grace);
+        return kExitStopped;
+      } else if (!had_ranks_ && !hosts_.empty() && Clock::now() - begun > config_.launch_limit) {
+        end_launcher(job, launcher.front(), "no rank was started on this host",
+                     config_.launch_limit);
         return kExitStopped;
       }
     }
   }
 
-  void end_launcher(ChildProcessGroup& job, const std::string& name) {
-    say("no rank is left on this host since {:.3g} s, but {} (process {}) has not ended: a host is "
-        "lost; ends it",
-        std::chrono::duration<double>(config_.grace).count(), name, job.pid());
+  static void end_launcher(ChildProcessGroup& job, const std::string& name, std::string_view why,
+                           std::chrono::duration<double> since) {
+    say("{} since {:.3g} s, but {} (process {}) has not ended: a host is lost; ends it", why,
+        since.count(), name, job.pid());
     job.signal_group(SIGTERM);
     if (job.wait(kLastWarning)) return;
     job.signal_group(SIGKILL);
@@ -179,8 +201,9 @@ class Supervisor {
   // Null: none does.
   std::optional<Words> launcher_for_hosts_that_answer() {
     if (hosts_.empty()) return command_.launcher;
-    const std::vector<HostSlots> there =
-        that_answer(command_.launcher, hosts_, config_.probe_limit);
+    const Answers answers = that_answer(command_.launcher, hosts_, config_.probe_limit);
+    const std::vector<HostSlots>& there = answers.hosts;
+    quickest_answer_ = answers.quickest;
     if (there.size() == hosts_.size()) return command_.launcher;
     std::vector<HostSlots> lost;
     std::copy_if(hosts_.begin(), hosts_.end(), std::back_inserter(lost),
@@ -203,6 +226,7 @@ class Supervisor {
   std::string mark_;        // in the environment of the job's processes on this host
   int signal_ = 0;          // that somebody sent: the last
   bool had_ranks_ = false;  // on this host, in the last run
+  Clock::duration quickest_answer_ = {};
 };
 
 }  // namespace

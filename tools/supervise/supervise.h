@@ -18,6 +18,9 @@ struct SuperviseConfig {
   int max_restarts = 5;
   // How long the launcher may outlive the last rank on this host.
   std::chrono::milliseconds grace = std::chrono::seconds(15);
+  // How long the launcher may take to start a rank on this host, where it is told the hosts;
+  // others, such as srun, may have to wait for theirs.
+  std::chrono::milliseconds launch_limit = std::chrono::minutes(5);
   // How long a host may take to start a process before it counts as lost.
   std::chrono::milliseconds probe_limit = std::chrono::seconds(20);
   std::chrono::milliseconds first_pause = std::chrono::seconds(1);  // doubles with every restart
