@@ -78,6 +78,14 @@ def n_lines(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+def remove(paths):
+    for path in list(paths):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 class Trials:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
@@ -176,8 +184,7 @@ class Trials:
         output.unlink(missing_ok=True)
         status = self.wait(process)
         expect(status != GOOD or output.exists(), "status 0 although the results are gone")
-        for path in output.parent.glob(output.stem + "*"):
-            path.unlink()
+        remove(output.parent.glob(output.stem + "*"))
         return {GOOD, ENVIRONMENT, STOPPED, 1}, (), status
 
     def cut_results(self, process, ranks, output, rng):
@@ -226,8 +233,9 @@ class Trials:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        for path in self.folder.glob(f"trial{number}*"):
-            path.unlink()
+        left = sorted(str(path.relative_to(self.folder)) for path in (self.folder / f"trial{number}.checkpoints").rglob("*"))
+        remove(self.folder.glob(f"trial{number}*"))
+        expect(not left, f"checkpoints are left although all is answered: {left}")
         self.counts[f"{kind}: {self.note}"] += 1
 
     def await_orphans(self, output):

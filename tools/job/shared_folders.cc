@@ -2,19 +2,26 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <random>
 #include <span>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
 #include "cluster/comm/host_info.h"
+#include "cluster/comm/local_ranks.h"
 
 namespace longhaul {
 namespace {
@@ -23,6 +30,11 @@ namespace fs = std::filesystem;
 
 // Network file systems show a new file to other hosts a little later.
 constexpr auto kPatience = std::chrono::seconds(3);
+
+constexpr std::string_view kMark = ".longhaul-";
+constexpr std::size_t kRandomDigits = 8;
+// Of a mark of another host; they are needed for seconds.
+constexpr auto kOld = std::chrono::hours(24);
 
 bool becomes_visible(const fs::path& file) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -40,7 +52,7 @@ class Mark {
   explicit Mark(const fs::path& folder) : folder_(folder) {
     std::error_code ignored;
     made_folder_ = fs::create_directories(folder, ignored);
-    file_ = folder / fmt::format(".longhaul-{:08x}-{}", std::random_device{}(), ::getpid());
+    file_ = folder / mark_name(::getpid());
     is_there_ = static_cast<bool>(std::ofstream(file_) << "to see which hosts share this folder\n");
   }
   ~Mark() {
@@ -68,7 +80,58 @@ fs::path any_file_in(const fs::path& folder) {
   return {};
 }
 
+// Process ids are this namespace's: containers of one host have their own.
+std::string process_namespace() {
+  std::error_code ignored;
+  return fs::read_symlink("/proc/self/ns/pid", ignored).string();
+}
+
+// What stands behind the random number: nobody else's marks end so.
+std::string mark_of(pid_t process, const std::string& host) {
+  return fmt::format("-{}-{}-{}", process, process_namespace(), host);
+}
+
+// The process that a mark of this host names; nullopt for others.
+std::optional<pid_t> maker_of(const std::string& name) {
+  const std::size_t at = kMark.size() + kRandomDigits + 1;
+  pid_t process = 0;
+  if (!name.starts_with(kMark) || name.size() <= at) return std::nullopt;
+  std::from_chars(name.data() + at, name.data() + name.size(), process);
+  return name.ends_with(mark_of(process, hostname())) ? std::optional(process) : std::nullopt;
+}
+
+// Also one that has ended and whose parent has not asked for its end yet.
+bool is_gone(pid_t process) {
+  if (::kill(process, 0) != 0 && errno == ESRCH) return true;
+  std::ifstream in(fmt::format("/proc/{}/stat", process));
+  const char state = state_in(std::string(std::istreambuf_iterator<char>(in), {}));
+  return state == 'Z' || state == 'X';
+}
+
+bool is_left(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  if (!name.starts_with(kMark)) return false;
+  if (const auto process = maker_of(name)) return is_gone(*process);
+  std::error_code error;
+  const fs::file_time_type made = entry.last_write_time(error);
+  return !error && fs::file_time_type::clock::now() - made > kOld;
+}
+
 }  // namespace
+
+std::string mark_name(pid_t process) {
+  return fmt::format("{}{:0{}x}{}", kMark, std::random_device{}(), kRandomDigits,
+                     mark_of(process, hostname()));
+}
+
+void remove_left_marks(const fs::path& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (is_left(entry)) left.push_back(entry.path());
+  }
+  for (const fs::path& file : left) fs::remove(file, ignored);
+}
 
 Task SharedFolders::task() {
   return [this](Communicator& comm, ModelSource&, const std::string& order) {
@@ -89,7 +152,9 @@ Task SharedFolders::task() {
 std::vector<std::string> SharedFolders::hosts_without(const fs::path& folder, ModelSource& model,
                                                       JobRanks& ranks) {
   const bool are_processes = ranks.instruction_sets.size() > 1;
-  if (folder.empty() || !are_processes) return {};
+  if (folder.empty()) return {};
+  remove_left_marks(folder);
+  if (!are_processes) return {};
   const Mark mark(folder);
   const fs::path file = mark.file().empty() ? any_file_in(folder) : mark.file();
   if (file.empty()) return {};
