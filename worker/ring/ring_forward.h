@@ -71,7 +71,7 @@ class RingForward final : public Forward {
   RingPrefill prefill_;
   RingDecode decode_;
   ByteBuffer logits_;           // [n_rows, vocab_size]
-  ByteBuffer received_logits_;  // a slice of them
+  ByteBuffer received_logits_;  // the other ranks' slices
 };
 
 }  // namespace longhaul
