@@ -227,6 +227,9 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
              if (c.method) held.add(worker);
              if (!c.by_nccl) return;
              EXPECT_THAT(worker.describe_memory(), testing::Not(testing::HasSubstr("no room")));
+             if (c.n_stages == 1 && !c.method) {
+               EXPECT_GT(worker.n_graph_steps(), 0);
+             }
            }},
       script);
   EXPECT_TRUE(held == want_held);
