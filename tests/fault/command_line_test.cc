@@ -220,10 +220,12 @@ TEST(CommandLineRun, FlagsComeFromTheEnvironmentToo) {
 TEST(CommandLineRun, MisspeltVariablesAreNamedAndForeignOnesLeftAlone) {
   const test::TemporaryFolder folder;
   ChildProcess process(folder.path(), {"run", "-m", model(), "-p", "Hi", "-n", "1"},
-                       {"LONGHAUL_TEMPRATURE=1", "LONGHAUL_MAX_REQUEUES=3", "LONGHAUL_ISA=avx2"});
+                       {"LONGHAUL_CTX_SIEZ=9", "LONGHAUL_TEMPERATURE=1", "LONGHAUL_MAX_REQUEUES=3",
+                        "LONGHAUL_ISA=baseline"});
   EXPECT_EQ(process.wait(), 0) << process.errors();
-  EXPECT_THAT(process.errors(),
-              HasSubstr("LONGHAUL_TEMPRATURE: did you mean LONGHAUL_TEMPERATURE?"));
+  EXPECT_THAT(process.errors(), HasSubstr("LONGHAUL_CTX_SIEZ: did you mean LONGHAUL_CTX_SIZE?"));
+  EXPECT_THAT(process.errors(),  // --temp, --temperature
+              HasSubstr("LONGHAUL_TEMPERATURE: did you mean LONGHAUL_TEMP?"));
   EXPECT_THAT(process.errors(), testing::Not(HasSubstr("LONGHAUL_MAX_REQUEUES")));
   EXPECT_THAT(process.errors(), testing::Not(HasSubstr("LONGHAUL_ISA:")));
 }

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -19,9 +20,20 @@
 namespace longhaul {
 namespace {
 
-void add_variables(const CLI::App& command, std::vector<std::string>& names) {
+std::string variable_of(std::string_view flag) {
+  std::string name = "LONGHAUL_";
+  for (const char c : flag)
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+// What somebody may have set -> the variable that is read: a flag of several names has one.
+void add_variables(const CLI::App& command, std::map<std::string, std::string>& names) {
   for (const CLI::Option* option : command.get_options()) {
-    if (!option->get_envname().empty()) names.push_back(option->get_envname());
+    if (option->get_envname().empty()) continue;
+    for (const std::string& flag : option->get_lnames())
+      names.emplace(variable_of(flag), option->get_envname());
+    names[option->get_envname()] = option->get_envname();
   }
   for (const CLI::App* below : command.get_subcommands({})) add_variables(*below, names);
 }
@@ -31,10 +43,7 @@ void add_variables(const CLI::App& command, std::vector<std::string>& names) {
 void name_environment_variables(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
     if (option->get_lnames().empty() || option == command.get_help_ptr()) continue;
-    std::string name = "LONGHAUL_";
-    for (const char c : option->get_lnames().front())
-      name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    option->envname(name);
+    option->envname(variable_of(option->get_lnames().front()));
   }
 }
 
@@ -64,17 +73,18 @@ void choose_isa() {
 }
 
 std::vector<std::string> misspelt_variables(const CLI::App& program) {
-  std::vector<std::string> names = {"LONGHAUL_ISA"};
+  std::map<std::string, std::string> names = {{"LONGHAUL_ISA", "LONGHAUL_ISA"}};
   add_variables(program, names);
-  const std::vector<std::string_view> known(names.begin(), names.end());
+  std::vector<std::string_view> known;
+  for (const auto& [name, read] : names) known.push_back(name);
   std::vector<std::string> found;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    std::string_view name = *variable;
-    name = name.substr(0, name.find('='));
+    const std::string_view text = *variable;
+    const std::string name(text.substr(0, text.find('=')));
     if (!name.starts_with("LONGHAUL_")) continue;
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    if (const std::string meant = nearly(name, known); !meant.empty())
-      found.push_back(fmt::format("{}: did you mean {}?", name, meant));
+    const auto meant = names.find(names.contains(name) ? name : nearly(name, known));
+    if (meant != names.end() && meant->second != name)
+      found.push_back(fmt::format("{}: did you mean {}?", name, meant->second));
   }
   return found;
 }

@@ -20,7 +20,7 @@ std::optional<std::int64_t> job_end_time();
 // CPU kernels.
 void choose_isa();
 
-// "LONGHAUL_TEMPRATURE: did you mean LONGHAUL_TEMPERATURE?" for each variable of the environment
+// "LONGHAUL_CTX_SIEZ: did you mean LONGHAUL_CTX_SIZE?" for each variable of the environment
 // that nothing reads and that is nearly the name of one of the program's. Others may belong to
 // scripts.
 std::vector<std::string> misspelt_variables(const CLI::App& program);
