@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/log.h"
 
 namespace longhaul::cuda {
 
@@ -19,13 +18,6 @@ inline void check_cuda(cudaError_t result, std::string_view what,
         ErrorCode::kCuda,
         std::string(what) + ": " + cudaGetErrorName(result) + ": " + cudaGetErrorString(result),
         where);
-  }
-}
-
-// For destructors: a failure here follows one that was thrown already.
-inline void log_failure(cudaError_t result, const char* what) {
-  if (result != cudaSuccess) {
-    LONGHAUL_LOG(kWarning, kStep, "{}: {}", what, cudaGetErrorString(result));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/device/check_cuda.h"
 #include "base/device/gpu_memory.h"
+#include "base/device/log_cuda.h"
 #include "base/device/step_graph.h"
 #include "base/error.h"
 #include "base/log.h"

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include "base/device/check_cuda.h"
 #include "base/device/device_cuda.h"
+#include "base/device/log_cuda.h"
 #include "base/error.h"
 #include "base/piece_map.h"
 
