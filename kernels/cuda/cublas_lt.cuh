@@ -80,6 +80,46 @@ inline void check(cublasStatus_t status, const char* what) {
               std::string(what) + ": cuBLAS status " + std::to_string(static_cast<int>(status)));
 }
 
+// What a product is of: out = a b, and where the matrices begin, as powers of two.
+struct ProductForm {
+  cublasLtMatmulDesc_t desc;
+  cublasLtMatrixLayout_t a;
+  cublasLtMatrixLayout_t b;
+  cublasLtMatrixLayout_t out;
+  std::uint32_t a_alignment;
+  std::uint32_t b_alignment;
+  std::uint32_t out_alignment;
+};
+
+// The algorithm that the library would take first; `state` says whether there is one.
+inline cublasLtMatmulHeuristicResult_t first_choice(const Library& library, cublasLtHandle_t handle,
+                                                    const ProductForm& form,
+                                                    std::size_t workspace_bytes) {
+  cublasLtMatmulPreference_t created = nullptr;
+  check(library.preference_create(&created), "cublasLtMatmulPreferenceCreate");
+  const auto destroy = [&library](cublasLtMatmulPreference_t old) {
+    static_cast<void>(library.preference_destroy(old));
+  };
+  const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(destroy)> preference(created,
+                                                                                        destroy);
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
+    check(library.preference_set(created, which, &value, sizeof value),
+          "cublasLtMatmulPreferenceSetAttribute");
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, form.a_alignment);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, form.b_alignment);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, form.out_alignment);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, form.out_alignment);
+  cublasLtMatmulHeuristicResult_t result = {};
+  int n_results = 0;
+  const cublasStatus_t status = library.heuristic(handle, form.desc, form.a, form.b, form.out,
+                                                  form.out, created, 1, &result, &n_results);
+  if (status != CUBLAS_STATUS_SUCCESS || n_results == 0)
+    result.state = status == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : status;
+  return result;
+}
+
 // The largest power of two up to 256 that divides an address.
 inline std::uint32_t alignment_of(const void* at) {
   const auto address = reinterpret_cast<std::uintptr_t>(at) | 256U;

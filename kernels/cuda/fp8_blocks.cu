@@ -97,28 +97,18 @@ class BlockRecipe {
   }
 
   bool choose(cublasLtHandle_t handle) {
-    cublasLtMatmulPreference_t created = nullptr;
-    check(library_.preference_create(&created), "cublasLtMatmulPreferenceCreate");
-    const auto destroy = [this](cublasLtMatmulPreference_t old) {
-      static_cast<void>(library_.preference_destroy(old));
-    };
-    const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(destroy)> preference(created,
-                                                                                          destroy);
-    const auto set = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
-      check(library_.preference_set(created, which, &value, sizeof value),
-            "cublasLtMatmulPreferenceSetAttribute");
-    };
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(kProductWorkspaceBytes));
-    for (const auto which :
-         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-      set(which, kAlignment);
-    cublasLtMatmulHeuristicResult_t result = {};
-    int n_results = 0;
-    const cublasStatus_t status =
-        library_.heuristic(handle, desc_, weight_, x_, out_, out_, created, 1, &result, &n_results);
-    algorithm_ = result.algo;
-    return status == CUBLAS_STATUS_SUCCESS && n_results > 0;
+    const cublasLtMatmulHeuristicResult_t found =
+        first_choice(library_, handle,
+                     {.desc = desc_,
+                      .a = weight_,
+                      .b = x_,
+                      .out = out_,
+                      .a_alignment = kAlignment,
+                      .b_alignment = kAlignment,
+                      .out_alignment = kAlignment},
+                     static_cast<std::size_t>(kProductWorkspaceBytes));
+    algorithm_ = found.algo;
+    return found.state == CUBLAS_STATUS_SUCCESS;
   }
 
   const Library& library_;

@@ -116,33 +116,22 @@ class LinearState {
     Recipe& operator=(const Recipe&) = delete;
 
     void choose(const LinearState& state, const Product& p) {
-      cublasLtMatmulPreference_t created = nullptr;
-      check(library.preference_create(&created), "cublasLtMatmulPreferenceCreate");
-      const auto destroy = [this](cublasLtMatmulPreference_t old) {
-        static_cast<void>(library.preference_destroy(old));
-      };
-      const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(destroy)> preference(
-          created, destroy);
-      const auto set = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
-        check(library.preference_set(created, which, &value, sizeof value),
-              "cublasLtMatmulPreferenceSetAttribute");
-      };
-      set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-      set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.weight_alignment);
-      set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.x_alignment);
-      set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.out_alignment);
-      set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.out_alignment);
-      cublasLtMatmulHeuristicResult_t result = {};
-      int n_results = 0;
-      const cublasStatus_t status = library.heuristic(state.handle_, desc, weight, x, out, out,
-                                                      created, 1, &result, &n_results);
-      if (status != CUBLAS_STATUS_SUCCESS || n_results == 0) {
+      const cublasLtMatmulHeuristicResult_t found = first_choice(library, state.handle_,
+                                                                 {.desc = desc,
+                                                                  .a = weight,
+                                                                  .b = x,
+                                                                  .out = out,
+                                                                  .a_alignment = p.weight_alignment,
+                                                                  .b_alignment = p.x_alignment,
+                                                                  .out_alignment = p.out_alignment},
+                                                                 kWorkspaceBytes);
+      if (found.state != CUBLAS_STATUS_SUCCESS) {
         throw Error(ErrorCode::kUnsupported,
                     "linear: cuBLASLt has no way to multiply x [" + std::to_string(p.n_tokens) +
                         ", " + std::to_string(p.n_in) + "] with " + std::to_string(p.n_out) +
-                        " outputs (status " + std::to_string(static_cast<int>(status)) + ")");
+                        " outputs (status " + std::to_string(static_cast<int>(found.state)) + ")");
       }
-      algorithm = result.algo;
+      algorithm = found.algo;
     }
   };
 
