@@ -36,17 +36,17 @@ void check_item(Device device, const KvBlockShape& shape, const KvAppendItem& it
   });
 }
 
-void check(Device device, const KvAppendArgs& args) {
+}  // namespace
+
+void check_kv_append(Device device, const KvAppendArgs& args) {
   check_kv_block_shape("kv_append", args.shape);
+  require_cpu_for_groups("kv_append", device, args.shape);
   for (std::size_t i = 0; i < args.items.size(); ++i)
     check_item(device, args.shape, args.items[i], i);
 }
 
-}  // namespace
-
 void kv_append(StreamRef stream, const KvAppendArgs& args) {
-  check(stream.device(), args);
-  require_cpu_for_groups("kv_append", stream.device(), args.shape);
+  check_kv_append(stream.device(), args);
   run_on(stream, cpu::kv_append, cuda::kv_append, args);
 }
 

@@ -35,4 +35,7 @@ struct KvAppendArgs {
 
 void kv_append(StreamRef stream, const KvAppendArgs& args);
 
+// What kv_append refuses, for operators that append on their way.
+void check_kv_append(Device device, const KvAppendArgs& args);
+
 }  // namespace longhaul

@@ -1,6 +1,7 @@
 #include "worker/layer_compute.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/embedding.h"
 #include "kernels/rms_norm.h"
@@ -19,6 +20,13 @@ LayerCompute::LayerCompute(const Weights& weights, StreamRef stream, RowBits bit
       buffers_(weights.spec(), stream),
       times_(stream) {}
 
+Side LayerCompute::may_be(Side side) const {
+  const Extent layers = weights_.layers();
+  if (stream_.device() == Device::kCpu || layers.empty()) return Side::kApart;
+  const DType dtype = weights_.layer({layers.begin}).q.dtype;  // all are of one kind
+  return may_lie_by_side(dtype) ? side : Side::kApart;
+}
+
 void LayerCompute::embed(std::span<const std::int32_t> tokens) {
   const PhaseTimer timer(times_, Phase::kEmbed);
   embedding(stream_, {.table = weights_.embedding(), .tokens = tokens, .out = buffers_.hidden});
@@ -31,6 +39,41 @@ void LayerCompute::set_angles() {
                         .attention_scale = frequencies_.attention_scale,
                         .cos = buffers_.cos,
                         .sin = buffers_.sin});
+}
+
+void LayerCompute::project_heads(const LayerWeights& layer, Heads which) {
+  const PhaseTimer timer(times_, Phase::kProject);
+  const StepBuffers& b = buffers_;
+  // As columns of one matrix where they are side by side.
+  const auto columns = [](const TensorView<float, 3>& x) {
+    return TensorView<float, 2>(x.data(), {x.dim(0), x.dim(1) * x.dim(2)}, {x.stride(0), 1});
+  };
+  const std::array<ProjectedPart, 3> all = {
+      ProjectedPart{.weight = layer.q, .bias = layer.q_bias, .out = columns(b.q)},
+      ProjectedPart{.weight = layer.k, .bias = layer.k_bias, .out = columns(b.k)},
+      ProjectedPart{.weight = layer.v, .bias = layer.v_bias, .out = columns(b.v)}};
+  const std::span<const ProjectedPart> parts(all);
+  project(stream_, {.input = NormedInput{b.hidden, layer.attention_norm, norm_eps_},
+                    .rows = b.normed,
+                    .parts = which == Heads::kAll       ? parts
+                             : which == Heads::kQueries ? parts.first(1)
+                                                        : parts.subspan(1),
+                    .order = order()});
+}
+
+BeginAttentionArgs LayerCompute::attention_begin(const LayerWeights& layer, Heads which) const {
+  const StepBuffers& b = buffers_;
+  BeginAttentionArgs args = {.q_norm = layer.q_norm,
+                             .k_norm = layer.k_norm,
+                             .norm_eps = norm_eps_,
+                             .cos = b.cos,
+                             .sin = b.sin};
+  if (which != Heads::kKeysValues) {
+    args.q = b.q;
+    args.state = b.state;
+  }
+  if (which != Heads::kQueries) args.k = b.k;
+  return args;
 }
 
 void LayerCompute::norm_for_attention(const LayerWeights& layer) {
@@ -91,23 +134,34 @@ void LayerCompute::project_outputs(const LayerWeights& layer, const TensorView<f
             .output = to.how});
 }
 
-void LayerCompute::norm_for_feed_forward(const LayerWeights& layer) {
-  const PhaseTimer timer(times_, Phase::kFeedForward);
-  rms_norm(
-      stream_,
-      {.x = buffers_.hidden, .weight = layer.ffn_norm, .eps = norm_eps_, .out = buffers_.normed});
+void LayerCompute::project_states(const LayerWeights& layer, const SoftmaxStateView& state,
+                                  const Output& to) {
+  const PhaseTimer timer(times_, Phase::kFinish);
+  const ProjectedPart part = {
+      .weight = layer.o, .bias = layer.o_bias, .out = to.out, .output = to.how};
+  project(stream_, {.input = AttendedInput{state, layer.sink_logits},
+                    .rows = as_matrix(state.o),
+                    .parts = {&part, 1},
+                    .order = order()});
+}
+
+StepBuffers::Ffn LayerCompute::gate_and_up(const LayerWeights& layer, Extent rows, Side side) {
+  const StepBuffers::Ffn ffn = buffers_.ffn(rows.size(), layer.gate.n_out, may_be(side));
+  const std::array<ProjectedPart, 2> parts = {
+      ProjectedPart{.weight = layer.gate, .bias = layer.gate_bias, .out = ffn.gate},
+      ProjectedPart{.weight = layer.up, .bias = layer.up_bias, .out = ffn.up}};
+  project(stream_, {.input = NormedInput{buffers_.hidden.slice(0, rows), layer.ffn_norm, norm_eps_},
+                    .rows = buffers_.normed.slice(0, rows),
+                    .parts = parts,
+                    .order = order()});
+  return ffn;
 }
 
 TensorView<float, 2> LayerCompute::activate(const LayerWeights& layer, Extent rows) {
   const PhaseTimer timer(times_, Phase::kFeedForward);
-  const StepBuffers& b = buffers_;
-  const TensorView<float, 2> x = b.normed.slice(0, rows);
-  const TensorView<float, 2> gate(b.gate.data(), {rows.size(), layer.gate.n_out});
-  const TensorView<float, 2> up(b.up.data(), {rows.size(), layer.up.n_out});
-  multiply({.x = x, .weight = layer.gate, .bias = layer.gate_bias, .out = gate});
-  multiply({.x = x, .weight = layer.up, .bias = layer.up_bias, .out = up});
-  swiglu(stream_, {.gate = gate, .up = up, .out = gate});
-  return gate;
+  const StepBuffers::Ffn ffn = gate_and_up(layer, rows, Side::kApart);
+  swiglu(stream_, {.gate = ffn.gate, .up = ffn.up, .out = ffn.gate});
+  return ffn.gate;
 }
 
 void LayerCompute::project_activations(const LayerWeights& layer,
@@ -122,11 +176,19 @@ void LayerCompute::project_activations(const LayerWeights& layer,
 }
 
 void LayerCompute::feed_forward(const LayerWeights& layer, const Output& to) {
-  norm_for_feed_forward(layer);
+  const PhaseTimer timer(times_, Phase::kFeedForward);
   const std::int64_t n_rows = buffers_.hidden.dim(0);
   for (std::int64_t begin = 0; begin < n_rows; begin += StepBuffers::kFfnTileRows) {
     const Extent rows{begin, std::min(n_rows, begin + StepBuffers::kFfnTileRows)};
-    project_activations(layer, activate(layer, rows), {to.out.slice(0, rows), to.how});
+    const StepBuffers::Ffn ffn = gate_and_up(layer, rows, Side::kBySide);
+    const ProjectedPart down = {.weight = layer.down,
+                                .bias = layer.down_bias,
+                                .out = to.out.slice(0, rows),
+                                .output = to.how};
+    project(stream_, {.input = ActivatedInput{ffn.gate, ffn.up},
+                      .rows = ffn.gate,
+                      .parts = {&down, 1},
+                      .order = order()});
   }
 }
 
@@ -147,14 +209,12 @@ TensorView<const float, 2> LayerCompute::logits(const TensorView<const float, 2>
   }
   const auto normed = logits_normed_memory_.view().slice(0, {0, n_rows});
   const TensorView<float, 2> out(logits_memory_.data(), {n_rows, ids.size()});
-  rms_norm(stream_,
-           {.x = hidden, .weight = weights_.final_norm(), .eps = norm_eps_, .out = normed});
-  linear(stream_,
-         {.x = normed,
-          .weight = weights_.lm_head().outputs(ids),
-          .bias = {},
-          .out = out,
-          .order = bits_ == RowBits::kFastest ? SumOrder::kFastest : SumOrder::kOfFewRows});
+  const ProjectedPart head = {.weight = weights_.lm_head().outputs(ids), .out = out};
+  project(stream_,
+          {.input = NormedInput{hidden, weights_.final_norm(), norm_eps_},
+           .rows = normed,
+           .parts = {&head, 1},
+           .order = bits_ == RowBits::kFastest ? SumOrder::kFastest : SumOrder::kOfFewRows});
   return out;
 }
 

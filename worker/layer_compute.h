@@ -8,7 +8,9 @@
 #include <span>
 
 #include "base/device/device.h"
+#include "kernels/begin_attention.h"
 #include "kernels/linear.h"
+#include "kernels/project.h"
 #include "kernels/sum_order.h"
 #include "kernels/tensor.h"
 #include "model/rope_frequencies.h"
@@ -33,8 +35,10 @@ class LayerCompute {
   // Sets the number of rows and the angles of their positions; the caller fills
   // buffers().positions and hidden states first, with embed() or from the stage before. Where rows
   // are reproducible, what they are decides in which order their sums are taken, not how many.
-  void set_rows(std::int64_t n_rows, RowsOf what = RowsOf::kText) {
-    buffers_.set_rows(n_rows);
+  // Heads side by side are so on a GPU only, where all projections of the rows may be one product
+  // then.
+  void set_rows(std::int64_t n_rows, RowsOf what = RowsOf::kText, Side heads = Side::kApart) {
+    buffers_.set_rows(n_rows, may_be(heads));
     rows_of_ = what;
   }
   // Of the sums of these rows.
@@ -47,7 +51,15 @@ class LayerCompute {
   // the vocabulary.
   void embed(std::span<const std::int32_t> tokens);
 
-  // What all projections of the rows read: buffers().normed.
+  // Of all rows what their attention takes, all at once or in two steps: keys and values, then
+  // queries, of fewer rows. Norm and projections, to buffers().q, k and v;
+  enum class Heads : std::uint8_t { kAll, kKeysValues, kQueries };
+  void project_heads(const LayerWeights& layer, Heads which);
+  // and what is left to be done with them (kernels/begin_attention.h), but for blocks of caches.
+  BeginAttentionArgs attention_begin(const LayerWeights& layer, Heads which) const;
+
+  // The same for whoever does other things between these steps. What all projections of the rows
+  // read: buffers().normed.
   void norm_for_attention(const LayerWeights& layer);
   // K and V of all rows: [n_rows, the weights' KV heads, head_dim], contiguous. K after RoPE, or
   // before it, where the caller rotates later.
@@ -72,11 +84,12 @@ class LayerCompute {
   void finish_states(const LayerWeights& layer, const SoftmaxStateView& state);
   // From the heads' outputs [n_rows, the weights' heads, head_dim] to `to`.
   void project_outputs(const LayerWeights& layer, const TensorView<float, 3>& o, const Output& to);
+  // Both at once: from states, contiguous and not defined afterwards, to `to`.
+  void project_states(const LayerWeights& layer, const SoftmaxStateView& state, const Output& to);
   // From buffers().hidden to `to`, by the weights' columns.
   void feed_forward(const LayerWeights& layer, const Output& to);
-  // Its parts: the norm of all rows; the activations of at most StepBuffers::kFfnTileRows of them,
-  // [rows, the weights' columns], valid until the next call; and their projection.
-  void norm_for_feed_forward(const LayerWeights& layer);
+  // Its parts: the activations of at most StepBuffers::kFfnTileRows rows, [rows, the weights'
+  // columns], contiguous and valid until the next call; and their projection.
   TensorView<float, 2> activate(const LayerWeights& layer, Extent rows);
   void project_activations(const LayerWeights& layer, const TensorView<const float, 2>& activations,
                            const Output& to);
@@ -99,7 +112,10 @@ class LayerCompute {
   }
 
  private:
+  // Apart where products cannot give what lies by side.
+  Side may_be(Side side) const;
   void multiply(LinearArgs args);
+  StepBuffers::Ffn gate_and_up(const LayerWeights& layer, Extent rows, Side side);
   void finish_heads(const TensorView<float, 3>& x, std::span<const float> norm, Rope when);
 
   const Weights& weights_;

@@ -9,8 +9,8 @@ namespace longhaul {
 
 enum class Phase {
   kEmbed,
-  kProject,  // norm, Q, K and V projections, RoPE
-  kAppend,   // K and V into the caches
+  kProject,  // norm, Q, K and V projections; on rings RoPE
+  kAppend,   // K and V into the caches; alone RoPE
   kAttend,   // own blocks
   kFinish,   // normalisation, output projection
   kFeedForward,

@@ -15,23 +15,42 @@ TensorView<float, kRank> StepBuffers::rows_of(DeviceTensor<float, kRank>& memory
   return {memory.data(), shape};
 }
 
-void StepBuffers::set_rows(std::int64_t n_rows) {
+void StepBuffers::set_rows(std::int64_t n_rows, Side heads) {
   const ModelSpec& s = spec_;
   positions_memory_.resize(static_cast<std::size_t>(n_rows));
   positions = positions_memory_;
   hidden = rows_of<2>(hidden_memory_, {n_rows, s.d_model});
   normed = rows_of<2>(normed_memory_, {n_rows, s.d_model});
-  q = rows_of<3>(q_memory_, {n_rows, s.n_heads, s.head_dim});
-  k = rows_of<3>(k_memory_, {n_rows, s.n_kv_heads, s.head_dim});
-  v = rows_of<3>(v_memory_, {n_rows, s.n_kv_heads, s.head_dim});
+  set_heads(n_rows, heads);
   cos = rows_of<2>(cos_memory_, {n_rows, s.head_dim / 2});
   sin = rows_of<2>(sin_memory_, {n_rows, s.head_dim / 2});
   state.o = rows_of<3>(o_memory_, {n_rows, s.n_heads, s.head_dim});
   state.m = rows_of<2>(m_memory_, {n_rows, s.n_heads});
   state.l = rows_of<2>(l_memory_, {n_rows, s.n_heads});
-  const std::int64_t n_tile_rows = std::min(n_rows, kFfnTileRows);
-  gate = rows_of<2>(gate_memory_, {n_tile_rows, s.d_ff});
-  up = rows_of<2>(up_memory_, {n_tile_rows, s.d_ff});
+  rows_of<2>(ffn_memory_, {std::min(n_rows, kFfnTileRows), 2 * s.d_ff});
+}
+
+void StepBuffers::set_heads(std::int64_t n_rows, Side side) {
+  const std::int64_t n_all = spec_.n_heads + 2 * spec_.n_kv_heads;
+  float* at = rows_of<2>(heads_memory_, {n_rows, n_all * spec_.head_dim}).data();
+  const auto next = [&](std::int64_t n_heads) {
+    const std::int64_t width = n_heads * spec_.head_dim;
+    const bool is_apart = side == Side::kApart;
+    const TensorView<float, 3> x(at, {n_rows, n_heads, spec_.head_dim},
+                                 {is_apart ? width : n_all * spec_.head_dim, spec_.head_dim, 1});
+    at += is_apart ? n_rows * width : width;
+    return x;
+  };
+  q = next(spec_.n_heads);
+  k = next(spec_.n_kv_heads);
+  v = next(spec_.n_kv_heads);
+}
+
+StepBuffers::Ffn StepBuffers::ffn(std::int64_t n, std::int64_t n_columns, Side side) const {
+  float* const at = ffn_memory_.data();
+  if (side == Side::kApart) return {{at, {n, n_columns}}, {at + n * n_columns, {n, n_columns}}};
+  const std::array<std::int64_t, 2> strides = {2 * n_columns, 1};
+  return {{at, {n, n_columns}, strides}, {at + n_columns, {n, n_columns}, strides}};
 }
 
 void StepBuffers::keep_rows(Extent rows) {
@@ -45,13 +64,10 @@ void StepBuffers::keep_rows(Extent rows) {
 std::size_t StepBuffers::bytes() const {
   std::size_t sum = 0;
   for (const auto* memory : {&hidden_memory_, &normed_memory_, &cos_memory_, &sin_memory_,
-                             &gate_memory_, &up_memory_, &m_memory_, &l_memory_}) {
+                             &heads_memory_, &ffn_memory_, &m_memory_, &l_memory_}) {
     sum += memory->bytes();
   }
-  for (const auto* memory : {&q_memory_, &k_memory_, &v_memory_, &o_memory_}) {
-    sum += memory->bytes();
-  }
-  return sum;
+  return sum + o_memory_.bytes();
 }
 
 }  // namespace longhaul

@@ -14,6 +14,10 @@
 
 namespace longhaul {
 
+// How tensors that one product may give lie in memory: each by itself, or as columns of one matrix,
+// so that each has rows that are as far apart as the matrix's.
+enum class Side : std::uint8_t { kApart, kBySide };
+
 class StepBuffers {
  public:
   // The feed-forward network runs in tiles of rows, so that its wide activations stay small (and in
@@ -23,41 +27,48 @@ class StepBuffers {
   StepBuffers(const ModelSpec& spec, StreamRef stream) : spec_(spec), stream_(stream) {}
 
   // Makes room for n_rows and sets every view to that many rows. Contents are lost.
-  void set_rows(std::int64_t n_rows);
-  // Narrows every view, but gate and up, to these rows of it, until the next set_rows.
+  void set_rows(std::int64_t n_rows, Side heads = Side::kApart);
+  // Narrows every view to these rows of it, until the next set_rows.
   void keep_rows(Extent rows);
   std::size_t bytes() const;  // of all memory that it holds
 
   std::span<std::int64_t> positions;  // [n_rows], host memory
   TensorView<float, 2> hidden;        // [n_rows, d_model], the residual stream
   TensorView<float, 2> normed;        // [n_rows, d_model]
-  TensorView<float, 3> q;             // [n_rows, n_heads, head_dim]
+  TensorView<float, 3> q;             // [n_rows, n_heads, head_dim]; k and v lie as `heads` says
   TensorView<float, 3> k;             // [n_rows, n_kv_heads, head_dim]
   TensorView<float, 3> v;             // [n_rows, n_kv_heads, head_dim]
   TensorView<float, 2> cos;           // [n_rows, head_dim / 2]
   TensorView<float, 2> sin;
-  SoftmaxStateView state;     // [n_rows, n_heads(, head_dim)]
-  TensorView<float, 2> gate;  // [min(n_rows, kFfnTileRows), d_ff]
-  TensorView<float, 2> up;    // the same
+  SoftmaxStateView state;  // [n_rows, n_heads(, head_dim)]
+
+  // Of the feed-forward network, for at most min(n_rows, kFfnTileRows) rows and d_ff columns.
+  struct Ffn {
+    TensorView<float, 2> gate;  // [n, n_columns]
+    TensorView<float, 2> up;
+  };
+  Ffn ffn(std::int64_t n, std::int64_t n_columns, Side side) const;
 
  private:
   // A tensor whose first dimension grows.
   template <int kRank>
   TensorView<float, kRank> rows_of(DeviceTensor<float, kRank>& memory,
                                    std::array<std::int64_t, kRank> shape);
+  void set_heads(std::int64_t n_rows, Side side);
   ModelSpec spec_;
   StreamRef stream_;
   std::vector<std::int64_t> positions_memory_;
-  DeviceTensor<float, 2> hidden_memory_, normed_memory_, cos_memory_, sin_memory_, gate_memory_,
-      up_memory_, m_memory_, l_memory_;
-  DeviceTensor<float, 3> q_memory_, k_memory_, v_memory_, o_memory_;
+  // Of q, k and v together, and of gate and up.
+  DeviceTensor<float, 2> hidden_memory_, normed_memory_, cos_memory_, sin_memory_, heads_memory_,
+      ffn_memory_, m_memory_, l_memory_;
+  DeviceTensor<float, 3> o_memory_;
 };
 
-// The same memory as a matrix of one row per token.
+// The same memory, contiguous, as a matrix of one row per token.
 inline TensorView<float, 2> as_matrix(const TensorView<float, 3>& x) {
   return {x.data(), {x.dim(0), x.dim(1) * x.dim(2)}};
 }
-// The same memory with one row per head.
+// The same memory, contiguous, with one row per head.
 inline TensorView<float, 2> as_heads(const TensorView<float, 3>& x) {
   return {x.data(), {x.dim(0) * x.dim(1), x.dim(2)}};
 }

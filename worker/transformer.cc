@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "kernels/softmax_state.h"
 #include "worker/attention/accumulate.h"
 #include "worker/attention/compaction.h"
 
@@ -31,20 +30,19 @@ TensorView<const float, 2> Transformer::forward(const Batch& batch) {
 
 void Transformer::run_layer(LayerId number, const Batch& batch) {
   const LayerWeights& layer = compute_.weights().layer(number);
-  compute_.norm_for_attention(layer);
-  make_keys(number, batch);
   const bool is_last = number.value + 1 == compute_.spec().n_layers;
-  const Batch queries = is_last && batch.wanted ? keep_wanted(batch) : batch;
+  const bool all_ask = !is_last || !batch.wanted || batch.wanted->size() == batch.n_rows();
+  make_heads(number, batch, all_ask ? LayerCompute::Heads::kAll : LayerCompute::Heads::kKeysValues);
+  const Batch queries = all_ask ? batch : keep_wanted(batch);
   if (merging_) {
     merging_->read_own_tokens();
     merging_->append(number, batch);
   }
   if (queries.n_rows() > 0) {
-    if (!merging_) compute_.project_queries(layer, buffers().q);
+    if (!merging_ && !all_ask) make_queries(layer);
     if (batch.is_prompt || chooses_every_token(layout_, number)) observe(number, queries);
     attend(number, queries);
-    compute_.finish_states(layer, buffers().state);
-    compute_.project_outputs(layer, buffers().state.o, compute_.residual());
+    compute_.project_states(layer, buffers().state, compute_.residual());
     compute_.feed_forward(layer, compute_.residual());
   }
   const PhaseTimer timer(compute_.times(), Phase::kTrim);
@@ -56,12 +54,26 @@ void Transformer::run_layer(LayerId number, const Batch& batch) {
   if (!batch.is_prompt && chooses_every_token(layout_, number)) evict(number, batch);
 }
 
-// Keys and values, into the caches; where heads merge tokens, queries are made with them.
-void Transformer::make_keys(LayerId number, const Batch& batch) {
-  if (merging_) return merging_->project(number, batch);
-  compute_.project_keys_values(compute_.weights().layer(number), buffers().k, buffers().v);
+// Keys and values, into the caches, and queries of the same rows; where heads merge tokens, queries
+// are made with them whoever asks.
+void Transformer::make_heads(LayerId number, const Batch& batch, LayerCompute::Heads which) {
+  const LayerWeights& layer = compute_.weights().layer(number);
+  if (merging_) {
+    compute_.norm_for_attention(layer);
+    return merging_->project(number, batch);
+  }
+  compute_.project_heads(layer, which);
   const PhaseTimer timer(compute_.times(), Phase::kAppend);
-  own_blocks_.append(compute_.stream(), number, batch, buffers().k, buffers().v);
+  own_blocks_.append(compute_.stream(), number, batch, compute_.attention_begin(layer, which),
+                     buffers().v);
+}
+
+// Of the rows that are left, whose keys are in the caches.
+void Transformer::make_queries(const LayerWeights& layer) {
+  compute_.project_heads(layer, LayerCompute::Heads::kQueries);
+  const PhaseTimer timer(compute_.times(), Phase::kAppend);
+  own_blocks_.begin(compute_.stream(),
+                    compute_.attention_begin(layer, LayerCompute::Heads::kQueries));
 }
 
 // Before attention, which may turn queries (worker/attention/in_cache_sinks.h).
@@ -101,7 +113,6 @@ void Transformer::evict(LayerId number, const Batch& batch) {
 
 void Transformer::attend(LayerId number, const Batch& batch) {
   const PhaseTimer timer(compute_.times(), Phase::kAttend);
-  if (!merging_) clear(compute_.stream(), buffers().state);
   const QueryRows queries{.kv_heads = {0, layout_.n_kv_heads()},
                           .positions = buffers().positions,
                           .q = buffers().q,
@@ -176,7 +187,8 @@ Batch Transformer::keep_wanted(const Batch& batch) {
 }
 
 void Transformer::begin(const Batch& batch) {
-  compute_.set_rows(batch.n_rows(), batch.is_prompt ? RowsOf::kText : RowsOf::kAnswers);
+  compute_.set_rows(batch.n_rows(), batch.is_prompt ? RowsOf::kText : RowsOf::kAnswers,
+                    batch.wanted || merging_ ? Side::kApart : Side::kBySide);
   for (const BatchSegment& segment : batch.segments) {
     std::iota(buffers().positions.begin() + segment.rows.begin,
               buffers().positions.begin() + segment.rows.end, segment.first_position.value);

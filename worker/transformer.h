@@ -1,5 +1,5 @@
 // The forward pass on one rank that has all of a batch's keys. A layer is a row of visible phases:
-// keys and values of the new tokens, append, queries, attend to the caches, finish, feed forward,
+// queries, keys and values of the new tokens, append, attend to the caches, finish, feed forward,
 // trim. With other ranks: worker/ring/.
 #pragma once
 #include <cstdint>
@@ -33,7 +33,8 @@ class Transformer {
  private:
   void begin(const Batch& batch);
   void run_layer(LayerId number, const Batch& batch);
-  void make_keys(LayerId number, const Batch& batch);
+  void make_heads(LayerId number, const Batch& batch, LayerCompute::Heads which);
+  void make_queries(const LayerWeights& layer);
   void observe(LayerId number, const Batch& batch);
   void attend(LayerId number, const Batch& batch);
   void compensate_gone(LayerId number, const Batch& batch, const QueryRows* queries);

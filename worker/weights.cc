@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/split_mix.h"
@@ -66,20 +69,35 @@ struct Weights::Memory {
   }
 
   // Where the kernels are to find it: on a GPU its copy there, and what was made of it here goes.
-  WeightView place(StreamRef stream, WeightView weight) {
-    if (stream.device() == Device::kCpu) return weight;
-    const auto upload = [&] {
-      UploadedWeight there = upload_weight(stream.cuda_stream(), weight);
-      weight = there.view;
-      return std::move(there.memory);
-    };
-    keep(upload, weight.n_out * weight.n_in * static_cast<std::int64_t>(size_of(weight.dtype)));
+  WeightView place(StreamRef stream, const WeightView& weight) {
+    return place(stream, std::vector<WeightView>{weight}).front();
+  }
+  // Those that the same rows are multiplied by: on a GPU matrices of floats are joined.
+  std::vector<WeightView> place(StreamRef stream, std::vector<WeightView> weights) {
+    if (stream.device() == Device::kCpu) return weights;
+    if (can_join(weights)) {
+      const auto upload = [&] {
+        UploadedWeights there = upload_weights(stream.cuda_stream(), weights);
+        weights = there.views;
+        return std::move(there.memory);
+      };
+      keep(upload, bytes_of(weights));
+    } else {
+      for (WeightView& weight : weights) {
+        const auto upload = [&] {
+          UploadedWeight there = upload_weight(stream.cuda_stream(), weight);
+          weight = there.view;
+          return std::move(there.memory);
+        };
+        keep(upload, bytes_of({&weight, 1}));
+      }
+    }
     floats.clear();
     bf16s.clear();
     int8s.clear();
     fp8s.clear();
     fp8_files.clear();
-    return weight;
+    return weights;
   }
   std::span<const float> place(StreamRef stream, std::vector<float> values) {
     if (values.empty()) return {};
@@ -94,6 +112,18 @@ struct Weights::Memory {
   }
 
  private:
+  static bool can_join(std::span<const WeightView> weights) {
+    const DType first = weights.front().dtype;
+    return std::ranges::all_of(weights, [&](const WeightView& weight) {
+      return weight.dtype == first && (first == DType::kF32 || first == DType::kBf16);
+    });
+  }
+  static std::int64_t bytes_of(std::span<const WeightView> weights) {
+    std::int64_t sum = 0;
+    for (const WeightView& w : weights)
+      sum += w.n_out * w.n_in * static_cast<std::int64_t>(size_of(w.dtype));
+    return sum;
+  }
   template <typename Upload>
   void keep(const Upload& upload, std::int64_t n_bytes) {
     try {
@@ -349,16 +379,39 @@ Weights::Weights(const ModelSpec& spec, Extent layers, const DeviceId& device, S
       return exists ? place(source.vector(prefix + std::string(name), n))
                     : std::span<const float>();
     };
+    // Of products with the same rows, at most three, which lie together (kernels/project.h).
+    struct Output {
+      std::string_view name;
+      std::int64_t n;
+      WeightView& weight;
+      std::span<const float>& bias;
+    };
+    const auto projections = [&](bool has_bias, std::initializer_list<Output> outputs) {
+      std::vector<WeightView> weights;
+      std::vector<float> biases;
+      for (const Output& output : outputs) {
+        const std::string name = fmt::format("{}{}", prefix, output.name);
+        weights.push_back(source.matrix(name + ".weight", {output.n, d_model, kInt8Group}));
+        if (!has_bias) continue;
+        const std::vector<float> bias = source.vector(name + ".bias", output.n);
+        biases.insert(biases.end(), bias.begin(), bias.end());
+      }
+      weights = place(std::move(weights));
+      std::span<const float> bias = place(std::move(biases));
+      for (std::size_t i = 0; const Output& output : outputs) {
+        output.weight = weights[i++];
+        if (!has_bias) continue;
+        output.bias = bias.first(static_cast<std::size_t>(output.n));
+        bias = bias.subspan(static_cast<std::size_t>(output.n));
+      }
+    };
     LayerWeights layer;
     layer.attention_norm = vector(true, "input_layernorm.weight", d_model);
-    layer.q = matrix("self_attn.q_proj", q_width, d_model);
-    layer.k = matrix("self_attn.k_proj", kv_width, d_model);
-    layer.v = matrix("self_attn.v_proj", kv_width, d_model);
+    projections(spec.qkv_bias, {{"self_attn.q_proj", q_width, layer.q, layer.q_bias},
+                                {"self_attn.k_proj", kv_width, layer.k, layer.k_bias},
+                                {"self_attn.v_proj", kv_width, layer.v, layer.v_bias}});
     // Ranks share the inputs of o by KV heads.
     layer.o = matrix("self_attn.o_proj", d_model, q_width, spec.gqa_group() * spec.head_dim);
-    layer.q_bias = vector(spec.qkv_bias, "self_attn.q_proj.bias", q_width);
-    layer.k_bias = vector(spec.qkv_bias, "self_attn.k_proj.bias", kv_width);
-    layer.v_bias = vector(spec.qkv_bias, "self_attn.v_proj.bias", kv_width);
     layer.o_bias = vector(spec.attention_output_bias, "self_attn.o_proj.bias", d_model);
     layer.q_norm = vector(spec.qk_norm, "self_attn.q_norm.weight", spec.head_dim);
     layer.k_norm = vector(spec.qk_norm, "self_attn.k_norm.weight", spec.head_dim);
@@ -367,11 +420,9 @@ Weights::Weights(const ModelSpec& spec, Extent layers, const DeviceId& device, S
             ? place(std::vector<float>(static_cast<std::size_t>(spec.n_heads)))
             : vector(spec.sink_logits == SinkLogits::kLearned, kSinksName, spec.n_heads);
     layer.ffn_norm = vector(true, "post_attention_layernorm.weight", d_model);
-    layer.gate = matrix("mlp.gate_proj", spec.d_ff, d_model);
-    layer.up = matrix("mlp.up_proj", spec.d_ff, d_model);
+    projections(spec.mlp_bias, {{"mlp.gate_proj", spec.d_ff, layer.gate, layer.gate_bias},
+                                {"mlp.up_proj", spec.d_ff, layer.up, layer.up_bias}});
     layer.down = matrix("mlp.down_proj", d_model, spec.d_ff);
-    layer.gate_bias = vector(spec.mlp_bias, "mlp.gate_proj.bias", spec.d_ff);
-    layer.up_bias = vector(spec.mlp_bias, "mlp.up_proj.bias", spec.d_ff);
     layer.down_bias = vector(spec.mlp_bias, "mlp.down_proj.bias", d_model);
     layer_weights_.push_back(std::move(layer));
   }

@@ -6,7 +6,8 @@
 // embedding table is bf16, beside those of fp8 (fp8_weights.h) lm_head too. int4 and fp8 are on
 // CPUs only. For a GPU all are copied to its
 // memory, one tensor after the other, so that the host never holds more than one that was
-// converted. Every shape is checked against the ModelSpec.
+// converted; but q, k and v together, and gate and up, which lie together there, too. Every shape
+// is checked against the ModelSpec.
 #pragma once
 #include <cstdint>
 #include <memory>

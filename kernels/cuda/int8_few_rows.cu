@@ -19,9 +19,9 @@ struct Weights {
   Words4 at[kGroupSteps / 4];
 };
 
-__device__ __forceinline__ void load_weights(const Int8Work& work, std::int64_t group, int g, int t,
-                                             Weights& out) {
-  const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * 2 + g / 4;
+__device__ __forceinline__ void load_weights(const Int8Work& work, std::int64_t panels,
+                                             std::int64_t group, int g, int t, Weights& out) {
+  const std::int64_t panel = panels * 2 + g / 4;
   const bool exists = group < work.n_groups && panel < work.n_panels;
   const std::uint8_t* from =
       work.weight + panel * work.panel_bytes + group * kGroupBytes + g % 4 * 16;
@@ -76,15 +76,29 @@ __device__ __forceinline__ void multiply(const Int8Work& work, const Weights& we
   }
 }
 
-// grid.x: two panels. Shared: [2, 8 warps, 8 kTiles rows, kSumStride] floats.
+LONGHAUL_HOST_DEVICE constexpr std::int64_t n_pairs(const Int8Weights& weights) {
+  return (weights.n_panels + 1) / 2;
+}
+
+// grid.x: two panels, those of one weight after those of another. Shared: [2, 8 warps, 8 kTiles
+// rows, kSumStride] floats.
 template <int kTiles>
-__global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Work work) {
+__global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Works works) {
+  std::int64_t panels = blockIdx.x;  // pair number, of the weight's
+  Int8Work work{works.rows, works.weights[0]};
+#pragma unroll
+  for (int i = 1; i < kMostInt8Weights; ++i) {
+    const std::int64_t n_before = n_pairs(works.weights[i - 1]);
+    if (i >= works.n_weights || panels < n_before) break;
+    panels -= n_before;
+    static_cast<Int8Weights&>(work) = works.weights[i];
+  }
   constexpr int kSums = 8 * kTiles * kSumStride;
   auto* shared = reinterpret_cast<float*>(shared_memory());
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   Weights weights;
-  load_weights(work, warp, lane / 4, lane % 4, weights);
+  load_weights(work, panels, warp, lane / 4, lane % 4, weights);
   float total[kTiles] = {};  // of row 8 tile + warp and the thread block's output `lane`
   for (std::int64_t first = 0; first < work.n_groups; first += kWarps) {
     float* sums = shared + first / kWarps % 2 * kWarps * kSums;
@@ -94,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Work work) {
         multiply(work, weights, first + warp, tile, lane / 4, lane % 4, sums + warp * kSums);
       }
     }
-    load_weights(work, first + kWarps + warp, lane / 4, lane % 4, weights);
+    load_weights(work, panels, first + kWarps + warp, lane / 4, lane % 4, weights);
     // The sums are written before they are read; and those of the turn before have been read
     // before the next turn writes there.
     __syncthreads();
@@ -110,26 +124,28 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Work work) {
   for (int tile = 0; tile < kTiles; ++tile) {
     const std::int64_t row = 8 * tile + warp;
     if (row < work.n_rows) {
-      store_output(work, row, static_cast<std::int64_t>(blockIdx.x) * kLanes + lane, total[tile]);
+      store_output(work, row, panels * kLanes + lane, total[tile]);
     }
   }
 }
 
 template <int kTiles>
-void run(Stream& stream, const Int8Work& work) {
+void run(Stream& stream, const Int8Works& works) {
+  std::int64_t n_blocks = 0;
+  for (int i = 0; i < works.n_weights; ++i) n_blocks += n_pairs(works.weights[i]);
   launch(stream, "linear: int8, few rows", few_rows_kernel<kTiles>,
-         {.x = ceil_div(work.n_panels, 2),
+         {.x = n_blocks,
           .block = kThreads,
           .shared_bytes = sizeof(float) * 2 * kWarps * 8 * kTiles * kSumStride},
-         work);
+         works);
 }
 
 }  // namespace
 
-void int8_few_rows(Stream& stream, const Int8Work& work) {
-  if (work.n_rows <= 8) return run<1>(stream, work);
-  if (work.n_rows <= 16) return run<2>(stream, work);
-  run<4>(stream, work);
+void int8_few_rows(Stream& stream, const Int8Works& works) {
+  if (works.rows.n_rows <= 8) return run<1>(stream, works);
+  if (works.rows.n_rows <= 16) return run<2>(stream, works);
+  run<4>(stream, works);
 }
 
 }  // namespace longhaul::cuda

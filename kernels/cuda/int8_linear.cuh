@@ -11,7 +11,7 @@
 #include "base/int8_format.h"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/kv_words.cuh"
-#include "kernels/linear.h"
+#include "kernels/project.h"
 
 namespace longhaul::cuda {
 
@@ -32,8 +32,8 @@ __device__ __forceinline__ float float_of_sum(std::int32_t bits) {
   return __int_as_float(bits) - 12582912.0F;
 }
 
-struct Int8Work {
-  const float* x;        // [n_rows, n_in]
+// The rows of products, quantised.
+struct Int8Rows {
   std::uint32_t* codes;  // [n_rows, n_groups, group / 4] words of 4 integers of [-127, 127]
   Int8Range* ranges;     // [n_groups, range_rows]
   std::int64_t n_rows;
@@ -42,6 +42,11 @@ struct Int8Work {
   std::int64_t n_steps;
   std::int64_t group;
   std::int64_t n_groups;
+  bool operator==(const Int8Rows&) const = default;
+};
+
+// What they are multiplied by.
+struct Int8Weights {
   const std::uint8_t* weight;  // the panel of lane 0, aligned to 16 bytes
   std::int64_t panel_bytes;
   std::int64_t n_panels;
@@ -50,8 +55,22 @@ struct Int8Work {
   std::int64_t n_out;
   const float* bias;  // [n_out] may be null
   float* out;         // [n_rows, n_out]
+  std::int64_t out_stride;
   bool accumulates;
+  bool operator==(const Int8Weights&) const = default;
+};
+
+struct Int8Work : Int8Rows, Int8Weights {
   bool operator==(const Int8Work&) const = default;
+};
+
+// Several weights for the same rows, in one launch.
+constexpr int kMostInt8Weights = 3;
+struct Int8Works {
+  Int8Rows rows;
+  Int8Weights weights[kMostInt8Weights];
+  int n_weights;
+  bool operator==(const Int8Works&) const = default;
 };
 
 // Where the codes of a step of kInt8Group lie among the words of their group: those that lane t of
@@ -63,7 +82,7 @@ __device__ __forceinline__ void store_output(const Int8Work& work, std::int64_t 
                                              std::int64_t lane, float sum) {
   const std::int64_t output = lane - work.first_lane;
   if (output < 0 || output >= work.n_out) return;
-  float* out = work.out + row * work.n_out + output;
+  float* out = work.out + row * work.out_stride + output;
   float value = rounded_product(sum, work.scales[lane]);
   if (work.bias != nullptr) value = rounded_sum(value, work.bias[output]);
   *out = work.accumulates ? rounded_sum(value, *out) : value;
@@ -71,10 +90,15 @@ __device__ __forceinline__ void store_output(const Int8Work& work, std::int64_t 
 
 // Groups of kInt8Group only: few rows, at the speed of memory; and any number.
 constexpr std::int64_t kInt8FewRows = 32;
-void int8_few_rows(Stream& stream, const Int8Work& work);
+void int8_few_rows(Stream& stream, const Int8Works& works);
 void int8_tiles(Stream& stream, const Int8Work& work);
 
-// Of int8_linear.cu: linear() with int8 weights.
+// Of int8_linear.cu. Room for the rows of products with such a weight, in the stream's scratch
+// memory;
+Int8Rows int8_rows(Stream& stream, std::int64_t n_rows, const WeightView& weight);
+// their products, once they are there;
+void int8_products(Stream& stream, const Int8Rows& rows, std::span<const ProjectedPart> parts);
+// and linear() with int8 weights.
 void int8_linear(Stream& stream, const LinearArgs& args);
 
 }  // namespace longhaul::cuda

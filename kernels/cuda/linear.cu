@@ -11,6 +11,7 @@
 #include "kernels/cuda/fp8_linear.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/int8_linear.cuh"
+#include "kernels/cuda/linear.cuh"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
@@ -31,6 +32,8 @@ struct Product {
   std::int64_t n_in = {};
   std::int64_t n_out = {};
   std::int64_t weight_stride = {};
+  std::int64_t x_stride = {};
+  std::int64_t out_stride = {};
   std::uint32_t weight_alignment = {};
   std::uint32_t x_alignment = {};
   std::uint32_t out_alignment = {};
@@ -102,8 +105,8 @@ class LinearState {
       check(library.layout_create(&weight, p.type, p.is_turned ? n_out : n_in,
                                   p.is_turned ? n_in : n_out, p.weight_stride),
             "weight");
-      check(library.layout_create(&x, p.type, n_in, n_tokens, p.n_in), "x");
-      check(library.layout_create(&out, CUDA_R_32F, n_out, n_tokens, p.n_out), "out");
+      check(library.layout_create(&x, p.type, n_in, n_tokens, p.x_stride), "x");
+      check(library.layout_create(&out, CUDA_R_32F, n_out, n_tokens, p.out_stride), "out");
       choose(state, p);
     }
     ~Recipe() {
@@ -162,35 +165,55 @@ __global__ void round_to_bf16_kernel(const float* x, std::int64_t n, std::uint16
 }
 
 // out [n / n_out, n_out] = bias, or += bias.
-__global__ void bias_kernel(float* out, std::int64_t n, const float* bias, std::int64_t n_out,
-                            bool adds) {
+__global__ void bias_kernel(float* out, std::int64_t out_stride, std::int64_t n, const float* bias,
+                            std::int64_t n_out, bool adds) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < n) out[i] = (adds ? out[i] : 0.0F) + bias[i % n_out];
+  if (i >= n) return;
+  float* to = out + i / n_out * out_stride + i % n_out;
+  *to = (adds ? *to : 0.0F) + bias[i % n_out];
 }
 
-// out [n_tokens, n_out] = x [n_tokens, n_in] times the weight, or += that. `x` is rounded to bf16
-// where the weight is. `shape` has all but types and alignments.
-void multiply(Stream& stream, Product shape, const TensorView<const float, 2>& x,
-              const WeightView& weight, float* out, bool accumulates) {
-  const bool is_bf16 = weight.dtype == DType::kBf16;
-  const void* factor = x.data();
-  if (is_bf16) {
-    const std::int64_t n = x.size();
-    auto* rounded =
-        reinterpret_cast<std::uint16_t*>(stream.scratch(static_cast<std::size_t>(2 * n)));
-    launch(stream, "linear: round", round_to_bf16_kernel,
-           {.x = ceil_div(ceil_div(n, 2), kThreads), .block = kThreads}, x.data(), n, rounded);
-    factor = rounded;
-  }
-  shape.type = is_bf16 ? CUDA_R_16BF : CUDA_R_32F;
+// x as products with the weight take it: rounded to bf16 where the weight is.
+const void* factor_of(Stream& stream, const TensorView<const float, 2>& x,
+                      const WeightView& weight) {
+  if (weight.dtype != DType::kBf16) return x.data();
+  const std::int64_t n = x.size();
+  auto* rounded = reinterpret_cast<std::uint16_t*>(stream.scratch(static_cast<std::size_t>(2 * n)));
+  launch(stream, "linear: round", round_to_bf16_kernel,
+         {.x = ceil_div(ceil_div(n, 2), kThreads), .block = kThreads}, x.data(), n, rounded);
+  return rounded;
+}
+
+// `shape` has all but types, alignments and the weight's stride.
+void multiply(Stream& stream, Product shape, const void* x, const WeightView& weight, float* out,
+              bool accumulates) {
+  shape.type = weight.dtype == DType::kBf16 ? CUDA_R_16BF : CUDA_R_32F;
   shape.weight_stride = weight.stride();
   shape.weight_alignment = alignment_of(weight.data);
-  shape.x_alignment = alignment_of(factor);
+  shape.x_alignment = alignment_of(x);
   shape.out_alignment = alignment_of(out);
-  state_of(stream).run(stream, shape, factor, weight.data, out, accumulates ? 1.0F : 0.0F);
+  state_of(stream).run(stream, shape, x, weight.data, out, accumulates ? 1.0F : 0.0F);
 }
 
 }  // namespace
+
+void multiply_floats(Stream& stream, const FloatProduct& p) {
+  bool accumulates = p.output == LinearOutput::kAccumulate;
+  if (p.bias != nullptr) {
+    const std::int64_t n = p.n_rows * p.weight.n_out;
+    launch(stream, "linear: bias", bias_kernel, {.x = ceil_div(n, kThreads), .block = kThreads},
+           p.out, p.out_stride, n, p.bias, p.weight.n_out, accumulates);
+    accumulates = true;
+  }
+  multiply(stream,
+           {.is_turned = false,
+            .n_tokens = p.n_rows,
+            .n_in = p.weight.n_in,
+            .n_out = p.weight.n_out,
+            .x_stride = p.x_stride,
+            .out_stride = p.out_stride},
+           p.x, p.weight, p.out, accumulates);
+}
 
 void linear(Stream& stream, const LinearArgs& args) {
   const std::int64_t n_tokens = args.x.dim(0);
@@ -200,27 +223,26 @@ void linear(Stream& stream, const LinearArgs& args) {
   if (args.weight.dtype != DType::kBf16 && args.weight.dtype != DType::kF32) {
     throw Error(ErrorCode::kUnsupported, "linear on CUDA: only weights of f32, bf16, int8 and fp8");
   }
-  bool accumulates = args.output == LinearOutput::kAccumulate;
-  if (!args.bias.empty()) {
-    launch(stream, "linear: bias", bias_kernel,
-           {.x = ceil_div(args.out.size(), kThreads), .block = kThreads}, args.out.data(),
-           args.out.size(), args.bias.data(), args.weight.n_out, accumulates);
-    accumulates = true;
-  }
-  const Product shape = {.is_turned = false,
-                         .n_tokens = n_tokens,
-                         .n_in = args.weight.n_in,
-                         .n_out = args.weight.n_out};
-  multiply(stream, shape, args.x, args.weight, args.out.data(), accumulates);
+  multiply_floats(stream, {.x = factor_of(stream, args.x, args.weight),
+                           .x_stride = args.weight.n_in,
+                           .n_rows = n_tokens,
+                           .weight = args.weight,
+                           .bias = args.bias.empty() ? nullptr : args.bias.data(),
+                           .out = args.out.data(),
+                           .out_stride = args.weight.n_out,
+                           .output = args.output});
 }
 
 void linear_backward(Stream& stream, const LinearBackwardArgs& args) {
   if (args.d_x.size() == 0) return;
-  const Product shape = {.is_turned = true,
-                         .n_tokens = args.d_out.dim(0),
-                         .n_in = args.weight.n_out,
-                         .n_out = args.weight.n_in};
-  multiply(stream, shape, args.d_out, args.weight, args.d_x.data(),
+  multiply(stream,
+           {.is_turned = true,
+            .n_tokens = args.d_out.dim(0),
+            .n_in = args.weight.n_out,
+            .n_out = args.weight.n_in,
+            .x_stride = args.weight.n_out,
+            .out_stride = args.weight.n_in},
+           factor_of(stream, args.d_out, args.weight), args.weight, args.d_x.data(),
            args.output == LinearOutput::kAccumulate);
 }
 

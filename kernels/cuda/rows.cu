@@ -5,6 +5,7 @@
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/plain_grid.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/row_math.cuh"
 #include "kernels/operators.h"
 
 namespace longhaul::cuda {
@@ -37,10 +38,7 @@ __global__ void rms_norm_by_warps(RmsNorm k) {
   const float* x = k.x + row * k.x_stride;
   float* out = k.out + row * k.out_stride;
   const auto lane = static_cast<std::int64_t>(threadIdx.x % kWarp);
-  float square = 0.0F;
-  for (std::int64_t i = lane; i < k.width; i += kWarp) square += x[i] * x[i];
-  square = reduce_warp(square, Add());
-  const float factor = 1.0F / sqrtf(square / static_cast<float>(k.width) + k.eps);
+  const float factor = norm_factor_of_warp(x, k.width, k.eps);
   for (std::int64_t i = lane; i < k.width; i += kWarp) out[i] = x[i] * factor * k.weight[i];
 }
 
@@ -48,10 +46,8 @@ __global__ void rms_norm_by_warps(RmsNorm k) {
 __global__ void rms_norm_by_blocks(RmsNorm k) {
   const float* x = k.x + static_cast<std::int64_t>(blockIdx.x) * k.x_stride;
   float* out = k.out + static_cast<std::int64_t>(blockIdx.x) * k.out_stride;
-  float square = 0.0F;
-  for (std::int64_t i = threadIdx.x; i < k.width; i += kThreads) square += x[i] * x[i];
-  square = reduce_block(square, Add(), reinterpret_cast<float*>(shared_memory()));
-  const float factor = 1.0F / sqrtf(square / static_cast<float>(k.width) + k.eps);
+  const float factor =
+      norm_factor_of_block(x, k.width, k.eps, reinterpret_cast<float*>(shared_memory()));
   for (std::int64_t i = threadIdx.x; i < k.width; i += kThreads) {
     out[i] = x[i] * factor * k.weight[i];
   }
@@ -107,10 +103,9 @@ __global__ void rope_kernel(Rope k) {
   const float c = k.cos[token * k.cos_stride + pair];
   const float s = k.sin[token * k.sin_stride + pair];
   float* x = k.x + token * k.token_stride + head * k.head_stride + pair;
-  const float low = x[0];
-  const float high = x[k.half];
-  x[0] = low * c - high * s;
-  x[k.half] = high * c + low * s;
+  const DimPair pair_after = turned(x[0], x[k.half], c, s);
+  x[0] = pair_after.low;
+  x[k.half] = pair_after.high;
 }
 
 // --- swiglu -------------------------------------------------------------------------------------
@@ -131,8 +126,8 @@ __global__ void swiglu_kernel(Swiglu k) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= k.d_ff) return;
   const std::int64_t token = blockIdx.y;
-  const float gate = k.gate[token * k.gate_stride + i];
-  k.out[token * k.out_stride + i] = gate / (1.0F + expf(-gate)) * k.up[token * k.up_stride + i];
+  k.out[token * k.out_stride + i] =
+      activated(k.gate[token * k.gate_stride + i], k.up[token * k.up_stride + i]);
 }
 
 // --- embedding ----------------------------------------------------------------------------------
@@ -177,8 +172,7 @@ void rms_norm(Stream& stream, const RmsNormArgs& args) {
                      .out_stride = args.out.stride(0),
                      .n_rows = n_rows,
                      .width = width};
-  constexpr std::int64_t kMostOfAWarp = 512;
-  if (width <= kMostOfAWarp) {
+  if (width <= kMostNormOfAWarp) {
     launch(stream, "rms_norm", rms_norm_by_warps,
            {.x = ceil_div(n_rows, kThreads / kWarp), .block = kThreads}, k);
   } else {

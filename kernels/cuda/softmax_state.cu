@@ -103,15 +103,9 @@ __global__ void finish_kernel(Rows rows, StateRef state, const float* sink_logit
                               std::int64_t out_token_stride, std::int64_t out_head_stride) {
   const Row row = this_row(rows);
   if (!row.exists) return;
-  const float m = *state.m_at(row.token, row.head);
-  const float l = *state.l_at(row.token, row.head);
   const float sink = sink_logits == nullptr ? minus_infinity() : sink_logits[row.head];
-  float factor = 0.0F;
-  if (!is_empty(m, l)) {
-    const float reference = sink > m ? sink : m;
-    const float own = weight_of(m, reference);
-    factor = own / (l * own + weight_of(sink, reference));
-  }
+  const float factor =
+      finish_factor(*state.m_at(row.token, row.head), *state.l_at(row.token, row.head), sink);
   const float* o = state.o_at(row.token, row.head);
   float* to = out + row.token * out_token_stride + row.head * out_head_stride;
   for (std::int64_t d = this_lane(); d < rows.head_dim; d += kWarp) to[d] = o[d] * factor;

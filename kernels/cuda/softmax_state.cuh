@@ -32,4 +32,12 @@ __device__ __forceinline__ Merged merged(float a_m, float a_l, float b_m, float 
   return {m, a * a_l + b * b_l, a, b};
 }
 
+// What o is multiplied by in the end; `sink` is a logit, or -inf where there is none.
+__device__ __forceinline__ float finish_factor(float m, float l, float sink) {
+  if (is_empty(m, l)) return 0.0F;
+  const float reference = sink > m ? sink : m;
+  const float own = weight_of(m, reference);
+  return own / (l * own + weight_of(sink, reference));
+}
+
 }  // namespace longhaul::cuda

@@ -64,4 +64,28 @@ UploadedWeight upload_weight(cuda::Stream& stream, const WeightView& host) {
   return out;
 }
 
+UploadedWeights upload_weights(cuda::Stream& stream, std::span<const WeightView> host) {
+  const auto bytes_of = [](const WeightView& w) {
+    return static_cast<std::size_t>(w.n_out * w.n_in) * size_of(w.dtype);
+  };
+  std::size_t n_bytes = 0;
+  for (const WeightView& weight : host) {
+    require((weight.dtype == DType::kF32 || weight.dtype == DType::kBf16) &&
+                weight.dtype == host.front().dtype && weight.n_in == host.front().n_in &&
+                weight.stride() == weight.n_in,
+            "upload_weights: only whole matrices of floats of one type and width");
+    n_bytes += bytes_of(weight);
+  }
+  UploadedWeights out = {cuda::Buffer(n_bytes), {}};
+  std::byte* to = out.memory.data();
+  for (const WeightView& weight : host) {
+    cuda::copy_to_device(stream, to,
+                         {static_cast<const std::byte*>(weight.data), bytes_of(weight)});
+    out.views.push_back(weight);
+    out.views.back().data = to;
+    to += bytes_of(weight);
+  }
+  return out;
+}
+
 }  // namespace longhaul

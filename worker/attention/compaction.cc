@@ -272,8 +272,17 @@ ObservedQueries::Rows rows_on_host(StreamRef stream, const TensorView<const floa
   result.positions.assign(first, first + static_cast<std::ptrdiff_t>(rows.size()));
   const TensorView<const float, 3> part = q.slice(0, rows);
   result.q.resize(static_cast<std::size_t>(part.size()));
-  copy_to_host(stream, std::as_writable_bytes(std::span(result.q)),
-               reinterpret_cast<const std::byte*>(part.data()));
+  std::vector<HostCopy> copies;  // one for each row, or one for rows without gaps
+  const std::int64_t n_copies = part.is_contiguous() ? 1 : part.dim(0);
+  const std::size_t n_values =
+      result.q.size() / static_cast<std::size_t>(std::max<std::int64_t>(n_copies, 1));
+  for (std::int64_t i = 0; i < n_copies; ++i) {
+    copies.push_back(
+        {.to = std::as_writable_bytes(
+             std::span(result.q).subspan(static_cast<std::size_t>(i) * n_values, n_values)),
+         .from = reinterpret_cast<const std::byte*>(part.data() + i * part.stride(0))});
+  }
+  copy_to_host(stream, copies);
   return result;
 }
 

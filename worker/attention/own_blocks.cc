@@ -18,8 +18,17 @@ namespace {
 
 }  // namespace
 
+KvBlockShape OwnBlocks::shape() const {
+  return layout_.has_open_blocks() ? open_block_shape(layout_.shape()) : layout_.shape();
+}
+
+void OwnBlocks::begin(StreamRef stream, BeginAttentionArgs begin) const {
+  begin.append = {.shape = shape(), .items = {}};
+  begin_attention(stream, begin);
+}
+
 void OwnBlocks::append(StreamRef stream, LayerId layer, const Batch& batch,
-                       const TensorView<const float, 3>& k, const TensorView<const float, 3>& v) {
+                       BeginAttentionArgs begin, const TensorView<const float, 3>& v) {
   // Items point into append_blocks_, so it must not move while it is filled.
   const std::int64_t block_size = layout_.shape().block_size;
   std::int64_t max_blocks = 0;
@@ -41,16 +50,16 @@ void OwnBlocks::append(StreamRef stream, LayerId layer, const Batch& batch,
       for (std::int64_t i = 0; i < place->n_blocks; ++i) {
         append_blocks_.push_back(cache.writable_block(*place, i));
       }
-      append_items_.push_back({.k = head_rows(k, segment.rows, kv_head),
+      append_items_.push_back({.k = head_rows(begin.k, segment.rows, kv_head),
                                .v = head_rows(v, segment.rows, kv_head),
                                .blocks = std::span(append_blocks_).subspan(first),
                                .first_slot = place->first_slot.value,
                                .entries = cache.entries_to_write(*place)});
     }
   }
-  if (!layout_.has_open_blocks())
-    return kv_append(stream, {.shape = layout_.shape(), .items = append_items_});
-  kv_append(stream, {.shape = open_block_shape(layout_.shape()), .items = append_items_});
+  begin.append = {.shape = shape(), .items = append_items_};
+  begin_attention(stream, begin);
+  if (!layout_.has_open_blocks()) return;
   for (const BatchSegment& segment : batch.segments) {
     for (const KvHeadId kv_head : layout_.order(layer))
       closing_.add(layer, kv_head, *segment.cache);

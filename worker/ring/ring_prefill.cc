@@ -166,9 +166,7 @@ void RingPrefill::finish(const PrefillLayer& layer) {
   if (queries_.empty()) return;
   const auto begin = Clock::now();
   const LayerWeights& weights = compute_.weights().layer(layer.number);
-  const SoftmaxStateView& state = compute_.buffers().state;
-  compute_.finish_states(weights, state);
-  compute_.project_outputs(weights, state.o, compute_.residual());
+  compute_.project_states(weights, compute_.buffers().state, compute_.residual());
   compute_.feed_forward(weights, compute_.residual());
   context_.add_span(TraceLane::kCompute, "finish and feed forward", begin);
 }

@@ -120,7 +120,6 @@ void WholeSums::add_feed_forward(LayerId layer) {
   const TensorView<float, 2> mine = matrix(own_activations_, columns.size());
   if (!columns.empty()) {
     const LayerWeights part = ffn_columns_of(weights, columns);
-    compute_.norm_for_feed_forward(part);
     for (std::int64_t begin = 0; begin < mine.dim(0); begin += StepBuffers::kFfnTileRows) {
       const Extent rows{begin, std::min(mine.dim(0), begin + StepBuffers::kFfnTileRows)};
       const CopyRowsItem copy = copy_of(compute_.activate(part, rows), mine.slice(0, rows));

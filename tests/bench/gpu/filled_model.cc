@@ -51,8 +51,9 @@ bool FilledModel::append(std::int64_t n) {
   const BatchSegment segment = {&cache_, {0, n}, {n_tokens_}};
   try {
     for (const LayerId layer : layout_.layer_ids()) {
-      own_blocks_.append(stream_.ref(), layer, {.tokens = tokens, .segments = {&segment, 1}}, b.k,
-                         b.v);
+      own_blocks_.append(
+          stream_.ref(), layer, {.tokens = tokens, .segments = {&segment, 1}},
+          compute_.attention_begin(weights_.layer(layer), LayerCompute::Heads::kKeysValues), b.v);
       cache_.trim(layer, {n_tokens_ + n});
     }
   } catch (const Error& error) {

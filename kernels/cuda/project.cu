@@ -1,0 +1,100 @@
+// project: the rows in one launch (product_rows.cuh), then as few products as the weights allow.
+#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/product_rows.cuh"
+#include "kernels/operators.h"
+
+namespace longhaul::cuda {
+namespace {
+
+NormedRows source_of(const NormedInput& input) {
+  return {.x = input.x.data(),
+          .stride = input.x.stride(0),
+          .weight = input.weight.data(),
+          .width = input.x.dim(1),
+          .eps = input.eps};
+}
+ActivatedRows source_of(const ActivatedInput& input) {
+  return {.gate = input.gate.data(),
+          .gate_stride = input.gate.stride(0),
+          .up = input.up.data(),
+          .up_stride = input.up.stride(0)};
+}
+AttendedRows source_of(const AttendedInput& input) {
+  return {.state = state_ref(input.state),
+          .sink_logits = input.sink_logits.empty() ? nullptr : input.sink_logits.data(),
+          .head_dim = input.state.o.dim(2)};
+}
+
+// Whether b can be done with a as one product: it lies behind it in memory, and its outputs beside.
+bool continues(const ProjectedPart& a, const ProjectedPart& b) {
+  const bool biases_do = a.bias.empty() == b.bias.empty() &&
+                         (a.bias.empty() || a.bias.data() + a.bias.size() == b.bias.data());
+  const bool outs_do = a.out.data() + a.out.dim(1) == b.out.data() &&
+                       (a.out.dim(0) == 1 || a.out.stride(0) == b.out.stride(0));
+  return b.weight.data == a.weight.at(a.weight.n_out * a.weight.stride()) &&
+         b.weight.stride() == a.weight.stride() && b.output == a.output && biases_do && outs_do;
+}
+
+// All parts, those that are one as one.
+void multiply_all(Stream& stream, FloatProduct product, std::span<const ProjectedPart> parts) {
+  for (std::size_t begin = 0; begin < parts.size();) {
+    std::size_t end = begin + 1;
+    while (end < parts.size() && continues(parts[end - 1], parts[end])) ++end;
+    const ProjectedPart& first = parts[begin];
+    product.weight = first.weight;
+    product.weight.row_stride = first.weight.stride();
+    for (std::size_t i = begin + 1; i < end; ++i) product.weight.n_out += parts[i].weight.n_out;
+    product.bias = first.bias.empty() ? nullptr : first.bias.data();
+    product.out = first.out.data();
+    product.out_stride = std::max(first.out.stride(0), product.weight.n_out);
+    product.output = first.output;
+    if (product.weight.n_out > 0) multiply_floats(stream, product);
+    begin = end;
+  }
+}
+
+// Of types whose products take rows as linear has them.
+void multiply_each(Stream& stream, const ProjectArgs& args) {
+  for (const ProjectedPart& part : args.parts) {
+    linear(stream, {.x = args.rows,
+                    .weight = part.weight,
+                    .bias = part.bias,
+                    .out = part.out,
+                    .output = part.output,
+                    .order = args.order});
+  }
+}
+
+template <typename Source>
+void run(Stream& stream, const ProjectArgs& args, const Source& source) {
+  const std::int64_t n_rows = args.rows.dim(0);
+  const std::int64_t n_in = args.rows.dim(1);
+  const WeightView& weight = args.parts.front().weight;
+  if (weight.dtype == DType::kI8) {
+    const Int8Rows rows = int8_rows(stream, n_rows, weight);
+    quantise(stream, rows, source);
+    return int8_products(stream, rows, args.parts);
+  }
+  if (weight.dtype != DType::kBf16) {
+    store_rows<float>(stream, source, n_rows, n_in, args.rows.data(), args.rows.stride(0));
+  }
+  if (!may_lie_by_side(weight.dtype)) return multiply_each(stream, args);
+  FloatProduct product = {.x = args.rows.data(), .x_stride = args.rows.stride(0), .n_rows = n_rows};
+  if (weight.dtype == DType::kBf16) {
+    auto* rounded = reinterpret_cast<std::uint16_t*>(
+        stream.scratch(static_cast<std::size_t>(2 * n_rows * n_in)));
+    store_rows<std::uint16_t>(stream, source, n_rows, n_in, rounded, n_in);
+    product.x = rounded;
+    product.x_stride = n_in;
+  }
+  multiply_all(stream, product, args.parts);
+}
+
+}  // namespace
+
+void project(Stream& stream, const ProjectArgs& args) {
+  if (args.rows.size() == 0) return;
+  std::visit([&](const auto& input) { run(stream, args, source_of(input)); }, args.input);
+}
+
+}  // namespace longhaul::cuda
