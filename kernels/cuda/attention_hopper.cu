@@ -10,6 +10,10 @@
 //   stages  task 7 | unit unit unit | task 140 | unit unit ... | no task
 //
 // so the first units of a task come while the states of the one before are stored.
+//
+// The two warpgroups take turns to begin products, so that the softmax of one runs under the
+// products of the other, and its own under its product with values (Shah et al. 2024,
+// FlashAttention-3, section 3.1 and 3.2).
 #include <algorithm>
 
 #include "base/device/gpu_memory.h"
@@ -203,35 +207,70 @@ __device__ __forceinline__ void give_back_stage(const Stages& stages, int n) {
   if (threadIdx.x % kWarp == 0) arrive(stages.empty + n % C::kStages);
 }
 
+// Whose products are begun next. The warpgroups' barriers have a number each; it is the first one's
+// turn first, and its turn again when all is done.
+class Turns {
+ public:
+  __device__ __forceinline__ Turns() : is_first_(threadIdx.x < kWarpgroup) {
+    if (!is_first_) pass();
+  }
+  __device__ __forceinline__ void await() const { wait_at_number<kBoth>(is_first_ ? 1 : 2); }
+  __device__ __forceinline__ void pass() const { arrive_at_number<kBoth>(is_first_ ? 2 : 1); }
+  __device__ __forceinline__ void end() const {
+    if (is_first_) await();
+  }
+
+ private:
+  static constexpr int kBoth = 2 * kWarpgroup;
+  bool is_first_;
+};
+
 // The rows of a warpgroup against all units from number n on; the number of the next task's mark.
-// The scores of the next unit are computed together with the outputs of this one: one wait for each
-// unit, and between two of them the other warpgroup has the tensor cores.
+// The scores of the next unit and the outputs of this one are begun together. The scores are done
+// first, and become weights while the outputs are summed:
+//
+//   tensor cores   | scores 1 | outputs 0 |   the other's    | scores 2 | outputs 1 |
+//   this one                  | weights 1 |   scale, pack    |          | weights 2 |
 template <typename C>
 __device__ __forceinline__ int attend_units(const Rows& rows, const Stages& stages, int n,
-                                            float log2_scale, Thread<C>& thread) {
+                                            float log2_scale, const Turns& turns,
+                                            Thread<C>& thread) {
   const auto k_of = [&](int unit) { return stages.shared + unit % C::kStages * C::kUnitBytes; };
   TileInfo info = wait_for_stage<C>(stages, n);
   if (info.n_keys == 0) return n;
   float scores[C::kScoreGroups][4] = {};
-  wgmma_fence();  // orders what this thread did to scores and q before their use
+  wgmma_fence(scores, thread.q);
   begin_scores<C>(thread, k_of(n), scores);
-  wgmma_wait(scores);
+  wgmma_commit();
+  wgmma_wait<0>(scores);
+  float factors[2];
+  finish_scores<C>(thread, nullptr, info, rows, scores);
+  weigh_scores<C>(thread, log2_scale, scores, factors);  // nothing to be scaled yet
   std::uint32_t weights[C::kKeySteps][4];
+  pack_weights<C>(scores, weights);
   for (;; ++n) {
-    finish_scores<C>(thread, nullptr, info, rows, scores);
-    apply_softmax<C>(thread, log2_scale, scores);
-    pack_weights<C>(scores, weights);
     info = wait_for_stage<C>(stages, n + 1);
     if (info.n_keys == 0) break;
-    wgmma_fence();  // orders what this thread did to scores, outputs and weights before their use
+    turns.await();
+    wgmma_fence(scores, thread.o, weights);
     begin_scores<C>(thread, k_of(n + 1), scores);
+    wgmma_commit();
     begin_outputs<C>(weights, k_of(n), thread);
-    wgmma_wait(scores, thread.o);
+    wgmma_commit();
+    turns.pass();
+    wgmma_wait<1>(scores);
+    finish_scores<C>(thread, nullptr, info, rows, scores);
+    weigh_scores<C>(thread, log2_scale, scores, factors);
+    compute_first(thread.l[0] + thread.l[1], stages.info);
+    wgmma_wait<0>(thread.o);
     give_back_stage<C>(stages, n);
+    scale_outputs<C>(thread, factors);
+    pack_weights<C>(scores, weights);
   }
-  wgmma_fence();  // orders what this thread did to outputs and weights before their use
+  wgmma_fence(thread.o, weights);
   begin_outputs<C>(weights, k_of(n), thread);
-  wgmma_wait(thread.o);
+  wgmma_commit();
+  wgmma_wait<0>(thread.o);
   give_back_stage<C>(stages, n);
   return n + 1;
 }
@@ -245,9 +284,10 @@ __device__ __forceinline__ void consume(const AttentionWork& work, const TaskLis
   thread.g = lane / 4;
   thread.t = lane % 4;
   thread.first_key = 0;
+  const Turns turns;
   for (int n = 0;;) {
     const auto number = static_cast<std::int32_t>(wait_for_stage<C>(stages, n).first_position);
-    if (number < 0) return;
+    if (number < 0) break;
     give_back_stage<C>(stages, n);
     const HopperTask& task = list.tasks[number];
     const AttentionTask tile = {.first_member = number,
@@ -258,10 +298,11 @@ __device__ __forceinline__ void consume(const AttentionWork& work, const TaskLis
                                 .n_blocks = 0};
     load_queries<C>(work, tile, first_row, thread);
     n = attend_units<C>(rows_of(work, task), stages, n + 1, work.sm_scale * 1.4426950408889634F,
-                        thread);
+                        turns, thread);
     finish_rows<C>(thread, work.sm_scale);
     store_rows<C>(work, tile, first_row, thread);
   }
+  turns.end();
 }
 
 // A thread block for each multiprocessor, or for each task if those are fewer; C::kThreads threads,

@@ -130,6 +130,28 @@ __device__ __forceinline__ float range_at(const std::uint32_t* stage, int which,
   return float_of_f16(halves[key]);
 }
 
+// What a row sees of a tile's keys: [0, sink) and [oldest, end), in numbers of the tile.
+struct SeenKeys {
+  int sink;
+  int oldest;
+  int end;
+  __device__ __forceinline__ bool operator()(int key) const {
+    const int is_old = static_cast<int>(key >= sink) & static_cast<int>(key < oldest);
+    return (static_cast<int>(key < end) & ~is_old) != 0;  // without branches
+  }
+};
+template <typename C>
+__device__ __forceinline__ SeenKeys seen_keys(const TileInfo& info, std::int64_t position,
+                                              const Rows& rows) {
+  const auto number = [&](std::int64_t key, int most) {
+    const std::int64_t at = key - info.first_position;
+    return at < 0 ? 0 : at < most ? static_cast<int>(at) : most;
+  };
+  return {.sink = number(rows.sink, C::kKeys),
+          .oldest = number(position - rows.recent + 1, C::kKeys),
+          .end = number(position + 1, info.n_keys)};
+}
+
 // Scales of codes, then the mask.
 template <typename C>
 __device__ __forceinline__ void finish_scores(const Thread<C>& thread, const std::uint32_t* stage,
@@ -140,6 +162,8 @@ __device__ __forceinline__ void finish_scores(const Thread<C>& thread, const std
       info.n_keys == C::kKeys && last <= rows.first_position &&
       (last < rows.sink || rows.last_position - info.first_position < rows.recent);
   if (all_seen && !C::kTokenCodes) return;
+  const SeenKeys seen[2] = {seen_keys<C>(info, thread.position[0], rows),
+                            seen_keys<C>(info, thread.position[1], rows)};
 #pragma unroll
   for (int n = 0; n < C::kScoreGroups; ++n) {
 #pragma unroll
@@ -154,11 +178,7 @@ __device__ __forceinline__ void finish_scores(const Thread<C>& thread, const std
           score = score * scale + minimum * thread.q_sum[half];
         else if constexpr (C::kTokenCodes)
           score *= scale;
-        if (!all_seen &&
-            (key >= info.n_keys || !is_visible(info.first_position + key, thread.position[half],
-                                               rows.sink, rows.recent))) {
-          score = minus_infinity();
-        }
+        if (!all_seen && !seen[half](key)) score = minus_infinity();
       }
     }
   }
@@ -191,10 +211,12 @@ __device__ __forceinline__ void hide_from_heads(const AttentionWork& work, const
   }
 }
 
-// Scores -> weights; scales what was summed so far to the new maxima.
+// Scores -> weights; sums of weights are scaled to the new maxima, by `factors` of rows g and
+// g + 8, which outputs are then to be scaled by (scale_outputs).
 template <typename C>
-__device__ __forceinline__ void apply_softmax(Thread<C>& thread, float log2_scale,
-                                              float (&scores)[C::kScoreGroups][4]) {
+__device__ __forceinline__ void weigh_scores(Thread<C>& thread, float log2_scale,
+                                             float (&scores)[C::kScoreGroups][4],
+                                             float (&factors)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float m = thread.m[half];
@@ -207,15 +229,11 @@ __device__ __forceinline__ void apply_softmax(Thread<C>& thread, float log2_scal
     m = Larger()(shuffle_xor(m, 2), m);
     const float reference = m == minus_infinity() ? 0.0F : m * log2_scale;
     const float factor = exp2_approx(thread.m[half] * log2_scale - reference);
+    factors[half] = factor;
     thread.m[half] = m;
     thread.l[half] *= factor;
 #pragma unroll
     for (int group = 0; group < C::kDimGroups; ++group) thread.minimum[group][half] *= factor;
-#pragma unroll
-    for (int n = 0; n < C::kOutGroups; ++n) {
-      thread.o[n][2 * half] *= factor;
-      thread.o[n][2 * half + 1] *= factor;
-    }
 #pragma unroll
     for (int n = 0; n < C::kScoreGroups; ++n) {
 #pragma unroll
@@ -226,6 +244,21 @@ __device__ __forceinline__ void apply_softmax(Thread<C>& thread, float log2_scal
       }
     }
   }
+}
+template <typename C>
+__device__ __forceinline__ void scale_outputs(Thread<C>& thread, const float (&factors)[2]) {
+#pragma unroll
+  for (int n = 0; n < C::kOutGroups; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) thread.o[n][i] *= factors[i / 2];
+  }
+}
+template <typename C>
+__device__ __forceinline__ void apply_softmax(Thread<C>& thread, float log2_scale,
+                                              float (&scores)[C::kScoreGroups][4]) {
+  float factors[2];
+  weigh_scores<C>(thread, log2_scale, scores, factors);
+  scale_outputs<C>(thread, factors);
 }
 
 template <typename C>

@@ -82,6 +82,20 @@ __device__ __forceinline__ void wait_for(std::uint64_t* barrier, int parity) {
 #endif
 }
 
+// --- barriers with a number ---------------------------------------------------------------------
+// 1 to 15 (0 is __syncthreads); each time kThreads, whole warps, have come, those that wait go on.
+
+template <int kThreads>
+__device__ __forceinline__ void wait_at_number(int number) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ __forceinline__ void arrive_at_number(int number) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+
+// --- bulk copies --------------------------------------------------------------------------------
+
 // Bytes from global to shared memory, in multiples of 16, both aligned to 16, by one thread and
 // without waiting; they count for the barrier's phase when they have come.
 __device__ __forceinline__ void copy_bulk(void* shared, const void* global, int bytes,
@@ -107,35 +121,60 @@ __device__ __forceinline__ std::uint64_t right_side(const void* shared, int colu
          static_cast<std::uint64_t>(column_bytes >> 4) << 32U;
 }
 
-// Before the first product, and before each whose registers were written by other instructions.
-__device__ __forceinline__ void wgmma_fence() {
-#ifdef LONGHAUL_HAS_WGMMA
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#endif
-}
-// Until all products of this warpgroup so far are done; then `d` may be used.
+// Instructions that read or write these registers stay on their side of it.
 template <int kGroups>
-__device__ __forceinline__ void wgmma_wait(float (&d)[kGroups][4]) {
-#ifdef LONGHAUL_HAS_WGMMA
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  // Uses of d must not move before the wait.
+__device__ __forceinline__ void fence_registers(float (&d)[kGroups][4]) {
 #pragma unroll
   for (int n = 0; n < kGroups; ++n) {
     asm volatile("" : "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])::"memory");
   }
-#endif
+}
+template <int kSteps>
+__device__ __forceinline__ void fence_registers(std::uint32_t (&a)[kSteps][4]) {
+#pragma unroll
+  for (int n = 0; n < kSteps; ++n) {
+    asm volatile("" : "+r"(a[n][0]), "+r"(a[n][1]), "+r"(a[n][2]), "+r"(a[n][3])::"memory");
+  }
 }
 
-// The same for two.
-template <int kGroups, int kOtherGroups>
-__device__ __forceinline__ void wgmma_wait(float (&d)[kGroups][4], float (&e)[kOtherGroups][4]) {
-  wgmma_wait(d);
+// Before the first product, and before each whose registers were written by other instructions:
+// these.
+template <typename... Registers>
+__device__ __forceinline__ void wgmma_fence(Registers&... registers) {
+  (fence_registers(registers), ...);
 #ifdef LONGHAUL_HAS_WGMMA
-#pragma unroll
-  for (int n = 0; n < kOtherGroups; ++n) {
-    asm volatile("" : "+f"(e[n][0]), "+f"(e[n][1]), "+f"(e[n][2]), "+f"(e[n][3])::"memory");
-  }
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+// Ends a group of products, which are done in order.
+__device__ __forceinline__ void wgmma_commit() {
+#ifdef LONGHAUL_HAS_WGMMA
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+// Until at most kPending of this warpgroup's groups are under way; then `d`, of the others, may be
+// used.
+template <int kPending, int kGroups>
+__device__ __forceinline__ void wgmma_wait(float (&d)[kGroups][4]) {
+#ifdef LONGHAUL_HAS_WGMMA
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+#endif
+  fence_registers(d);
+}
+
+// `value`, which is no negative number, is computed before any wait that follows. Nothing else
+// keeps ptxas (of CUDA 13.0) from waiting first, where nothing depends on the order: a store to
+// `shared` that depends on the value, and is never made.
+__device__ __forceinline__ void compute_first(float value, void* shared) {
+#ifdef LONGHAUL_HAS_WGMMA
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.lt.f32 p, %0, 0f00000000;\n"
+      "@p st.shared.f32 [%1], %0;\n"
+      "}\n" ::"f"(value),
+      "r"(shared_address(shared))
+      : "memory");
 #endif
 }
 

@@ -18,6 +18,7 @@ struct Larger {
   __device__ T operator()(T a, T b) const {
     return a > b ? a : b;
   }
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }  // one instruction
 };
 struct Smaller {
   template <typename T>

@@ -2,6 +2,7 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +25,17 @@ constexpr std::size_t kGuardWords = 256;  // behind shared memory
 
 constexpr std::size_t kWarpgroupThreads = 128;
 
-enum class State { kReady, kAtBarrier, kAtWarpInstruction, kAtMbarrier, kAtWarpgroup, kEnded };
+constexpr int kNumbers = 16;  // of barriers that have one; 0 is sync_block's
+
+enum class State {
+  kReady,
+  kAtBarrier,
+  kAtWarpInstruction,
+  kAtMbarrier,
+  kAtNumber,
+  kAtWarpgroup,
+  kEnded
+};
 
 struct Copy {
   void* to;
@@ -36,7 +47,8 @@ struct Copy {
 struct Product {
   float* d;
   int columns;
-  std::uint32_t a[4];
+  const std::uint32_t* a_at;
+  std::uint32_t a[4];  // as it was then
   std::uint64_t b;
   bool accumulates;
 };
@@ -52,7 +64,9 @@ struct Thread {
   std::deque<std::vector<Copy>> groups;
   bool is_fenced = false;
   std::vector<Product> products;
+  std::deque<std::size_t> product_groups;        // that have ended: how many products each has
   std::map<float*, std::vector<float>> outputs;  // of products under way, before them
+  int number = 0;                                // of the barrier that it waits at
 };
 
 struct Mbarrier {
@@ -60,6 +74,11 @@ struct Mbarrier {
   int n_awaited = 0;
   std::int64_t n_bytes = 0;
   std::int64_t n_phases = 0;  // that have ended
+};
+
+struct NumberedBarrier {
+  unsigned n_threads = 0;
+  unsigned n_here = 0;
 };
 
 struct BulkCopy {
@@ -79,6 +98,7 @@ struct Block {
   std::vector<Warp> warps;
   std::vector<std::size_t> n_at_warpgroup;
   std::map<std::uint64_t*, Mbarrier> mbarriers;
+  NumberedBarrier numbered[kNumbers];
   std::deque<BulkCopy> bulk_copies;
   std::vector<std::uint32_t> shared;
   std::size_t n_alive = 0;
@@ -152,6 +172,7 @@ void prepare(Thread& thread, const Place& place) {
   thread.groups.clear();
   thread.is_fenced = false;
   thread.products.clear();
+  thread.product_groups.clear();
   thread.outputs.clear();
 }
 
@@ -206,6 +227,9 @@ void compute_product(std::size_t first, std::size_t index) {
     if (own.columns != shape.columns || own.b != shape.b || own.accumulates != shape.accumulates) {
       fail("threads of a warpgroup begin different products");
     }
+    if (!std::equal(own.a, own.a + 4, own.a_at)) {
+      fail("an input of a product was written before the product was done");
+    }
     const std::size_t row = i / kLanes * 16 + i % kLanes / 4;
     for (std::size_t e = 0; e < 8; ++e) {
       const auto half = static_cast<std::uint16_t>(own.a[e / 2] >> (e % 2 * 16));
@@ -232,7 +256,75 @@ void compute_product(std::size_t first, std::size_t index) {
   }
 }
 
+// How many products a thread has in the groups that are to be done.
+std::size_t n_products_to_finish(const Thread& thread, std::size_t n_pending_groups) {
+  std::size_t n = 0;
+  for (std::size_t i = 0; i + n_pending_groups < thread.product_groups.size(); ++i) {
+    n += thread.product_groups[i];
+  }
+  return n;
+}
+
+// What products under way will write holds NaN.
+void hide_output(Thread& thread, float* d, int columns) {
+  const std::size_t n = static_cast<std::size_t>(columns) / 2;
+  if (!thread.outputs.try_emplace(d, d, d + n).second) return;
+  std::fill(d, d + n, std::numeric_limits<float>::quiet_NaN());
+}
+void show_outputs(Thread& thread) {
+  for (const auto& [d, before] : thread.outputs) {
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      if (d[i] == d[i]) fail("an output of a product was written before the product was done");
+    }
+    std::copy(before.begin(), before.end(), d);
+  }
+  thread.outputs.clear();
+}
+
+// Those that have been computed are no longer the thread's.
+void forget_products(Thread& thread, std::size_t n_done, std::size_t n_pending_groups) {
+  thread.products.erase(thread.products.begin(),
+                        thread.products.begin() + static_cast<std::ptrdiff_t>(n_done));
+  while (thread.product_groups.size() > n_pending_groups) thread.product_groups.pop_front();
+  for (const Product& product : thread.products) hide_output(thread, product.d, product.columns);
+}
+
+NumberedBarrier& come_to_number(int number, unsigned n_threads) {
+  if (number <= 0 || number >= kNumbers) fail("no such barrier");
+  NumberedBarrier& barrier = block.numbered[number];
+  if (n_threads == 0 || n_threads % kLanes != 0) fail("a barrier for threads that are no warps");
+  if (barrier.n_here > 0 && barrier.n_threads != n_threads) {
+    fail("threads come to a barrier for different numbers of them");
+  }
+  barrier.n_threads = n_threads;
+  ++barrier.n_here;
+  return barrier;
+}
+
+// True: nobody has to wait any more.
+bool release_number_if_full(NumberedBarrier& barrier, int number) {
+  if (barrier.n_here < barrier.n_threads) return false;
+  barrier.n_here = 0;
+  for (std::size_t i = 0; i < block.n_threads; ++i) {
+    Thread& thread = block.threads[i];
+    if (thread.state == State::kAtNumber && thread.number == number) thread.state = State::kReady;
+  }
+  return true;
+}
+
 }  // namespace
+
+void wait_at_number(int number, unsigned n_threads) {
+  NumberedBarrier& barrier = come_to_number(number, n_threads);
+  running().state = State::kAtNumber;
+  running().number = number;
+  release_number_if_full(barrier, number);
+  give_way();
+}
+
+void arrive_at_number(int number, unsigned n_threads) {
+  release_number_if_full(come_to_number(number, n_threads), number);
+}
 
 void init_mbarrier(std::uint64_t* barrier, int count) {
   block.mbarriers[barrier] = {.count = count, .n_awaited = count};
@@ -269,20 +361,20 @@ void begin_product(float* d, int columns, const std::uint32_t* a, std::uint64_t 
                    bool accumulates) {
   Thread& thread = running();
   if (!thread.is_fenced) fail("a warpgroup's product without a fence before it");
-  thread.products.push_back({d, columns, {a[0], a[1], a[2], a[3]}, b, accumulates});
-  const std::size_t n = static_cast<std::size_t>(columns) / 2;
-  if (!thread.outputs.try_emplace(d, d, d + n).second) return;
-  std::fill(d, d + n, std::numeric_limits<float>::quiet_NaN());
+  thread.products.push_back({d, columns, a, {a[0], a[1], a[2], a[3]}, b, accumulates});
+  hide_output(thread, d, columns);
 }
 
-void finish_products() {
+void commit_products() {
   Thread& own = running();
-  for (const auto& [d, before] : own.outputs) {
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      if (d[i] == d[i]) fail("an output of a product was written before the product was done");
-    }
-    std::copy(before.begin(), before.end(), d);
-  }
+  std::size_t n = own.products.size();
+  for (const std::size_t before : own.product_groups) n -= before;
+  own.product_groups.push_back(n);
+}
+
+void finish_products(std::size_t n_pending_groups) {
+  Thread& own = running();
+  show_outputs(own);
   own.is_fenced = false;
   const std::size_t first = block.running / kWarpgroupThreads * kWarpgroupThreads;
   if (first + kWarpgroupThreads > block.n_threads) fail("a product outside of a warpgroup");
@@ -290,15 +382,17 @@ void finish_products() {
   own.state = State::kAtWarpgroup;
   if (++n_here < kWarpgroupThreads) return give_way();
   n_here = 0;
-  for (std::size_t i = 0; i < own.products.size(); ++i) compute_product(first, i);
+  const std::size_t n_done = n_products_to_finish(own, n_pending_groups);
   for (std::size_t i = first; i < first + kWarpgroupThreads; ++i) {
-    if (block.threads[i].products.size() != own.products.size()) {
+    const Thread& thread = block.threads[i];
+    if (thread.products.size() != own.products.size() ||
+        n_products_to_finish(thread, n_pending_groups) != n_done) {
       fail("threads of a warpgroup begin different products");
     }
   }
+  for (std::size_t i = 0; i < n_done; ++i) compute_product(first, i);
   for (std::size_t i = first; i < first + kWarpgroupThreads; ++i) {
-    block.threads[i].products.clear();
-    block.threads[i].outputs.clear();
+    forget_products(block.threads[i], n_done, n_pending_groups);
     block.threads[i].state = State::kReady;
   }
 }
@@ -315,6 +409,7 @@ void run_block(Index grid, Index index, unsigned n_threads, std::size_t shared_b
   block.warps.assign(n_threads / kLanes, {});
   block.n_at_warpgroup.assign(n_threads / kWarpgroupThreads + 1, 0);
   block.mbarriers.clear();
+  std::ranges::fill(block.numbered, NumberedBarrier{});
   const std::size_t shared_words = (shared_bytes + 3) / 4;
   block.shared.assign(shared_words + kGuardWords, 0xffffffffU);
   block.body = &body;
@@ -334,6 +429,9 @@ void run_block(Index grid, Index index, unsigned n_threads, std::size_t shared_b
     if (!any && !make_bulk_copy(backwards)) fail("threads wait at different places");
   }
   if (!block.bulk_copies.empty()) fail("a bulk copy that nobody waited for");
+  for (const NumberedBarrier& barrier : block.numbered) {
+    if (barrier.n_here > 0) fail("threads came to a barrier that nobody waited for");
+  }
   for (std::size_t i = shared_words; i < block.shared.size(); ++i) {
     if (block.shared[i] != 0xffffffffU) fail("a kernel wrote behind its shared memory");
   }

@@ -44,8 +44,9 @@ TEST(CudaOnHost, AProductIsThereWhenItHasBeenWaitedForAndNotBefore) {
     fence_products();
     begin_product(r.d, 64, r.a, kRightSide, false);
     begin_product(r.d, 64, r.a, kRightSide, true);
+    commit_products();
     const bool is_late = std::isnan(r.d[5]);
-    finish_products();
+    finish_products(0);
     if (is_late && r.d[0] == 32.0F && r.d[31] == 32.0F) ++n_right;
   });
   EXPECT_EQ(n_right, 128);
@@ -65,7 +66,8 @@ TEST(CudaOnHostDeathTest, AProductNeedsAFence) {
                              for (int i = 0; i < 2; ++i) {
                                if (i == 0) fence_products();
                                begin_product(r.d, 64, r.a, kRightSide, false);
-                               finish_products();
+                               commit_products();
+                               finish_products(0);
                              }
                            }),
                "without a fence");
@@ -78,9 +80,83 @@ TEST(CudaOnHostDeathTest, AProductsOutputsMayNotBeWrittenMeanwhile) {
                              fence_products();
                              begin_product(r.d, 64, r.a, kRightSide, false);
                              r.d[3] = 0.0F;
-                             finish_products();
+                             commit_products();
+                             finish_products(0);
                            }),
-               "written before the product was done");
+               "output of a product was written before the product was done");
+}
+
+TEST(CudaOnHostDeathTest, AProductsInputsMayNotBeWrittenMeanwhile) {
+  EXPECT_DEATH(run_threads(128,
+                           [] {
+                             fill_shared_memory_with_ones();
+                             Registers r;
+                             fence_products();
+                             begin_product(r.d, 64, r.a, kRightSide, false);
+                             commit_products();
+                             r.a[2] = 0;
+                             finish_products(0);
+                           }),
+               "input of a product was written before the product was done");
+}
+
+TEST(CudaOnHost, WaitingForAllGroupsButOneLeavesTheLastUnderWay) {
+  int n_right = 0;
+  run_threads(128, [&] {
+    fill_shared_memory_with_ones();
+    Registers first;
+    Registers last;
+    fence_products();
+    begin_product(first.d, 64, first.a, kRightSide, false);
+    commit_products();
+    begin_product(last.d, 64, last.a, kRightSide, false);
+    commit_products();
+    finish_products(1);
+    const bool is_late = first.d[7] == 16.0F && std::isnan(last.d[7]);
+    finish_products(0);
+    if (is_late && first.d[7] == 16.0F && last.d[7] == 16.0F) ++n_right;
+  });
+  EXPECT_EQ(n_right, 128);
+}
+
+TEST(CudaOnHost, AProductThatIsInNoGroupIsNotWaitedFor) {
+  int n_late = 0;
+  run_threads(128, [&] {
+    fill_shared_memory_with_ones();
+    Registers r;
+    fence_products();
+    begin_product(r.d, 64, r.a, kRightSide, false);
+    finish_products(0);
+    if (std::isnan(r.d[0])) ++n_late;
+  });
+  EXPECT_EQ(n_late, 128);
+}
+
+// Two warps take turns: who only arrives goes on, who waits does so until the other has come.
+TEST(CudaOnHost, WarpsTakeTurnsAtBarriersWithNumbers) {
+  std::vector<unsigned> order;
+  run_threads(64, [&] {
+    const unsigned warp = this_thread().thread.x / 32;
+    if (warp == 1) arrive_at_number(1, 64);
+    for (int i = 0; i < 3; ++i) {
+      wait_at_number(static_cast<int>(1 + warp), 64);
+      if (this_thread().thread.x % 32 == 0) order.push_back(warp);
+      arrive_at_number(static_cast<int>(2 - warp), 64);
+    }
+    if (warp == 0) wait_at_number(1, 64);
+  });
+  EXPECT_EQ(order, (std::vector<unsigned>{0, 1, 0, 1, 0, 1}));
+}
+
+TEST(CudaOnHostDeathTest, BarriersWithNumbersThatDoNotMatchAreSeen) {
+  EXPECT_DEATH(run_threads(64,
+                           [] {
+                             if (this_thread().thread.x < 32) wait_at_number(1, 64);
+                           }),
+               "wait at different places");
+  EXPECT_DEATH(run_threads(64, [] { arrive_at_number(3, 96); }), "that nobody waited for");
+  EXPECT_DEATH(run_threads(64, [] { arrive_at_number(3, this_thread().thread.x < 32 ? 96 : 64); }),
+               "different numbers");
 }
 
 TEST(CudaOnHost, ABulkCopyComesWhenNobodyCanGoOn) {

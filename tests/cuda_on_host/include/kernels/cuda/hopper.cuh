@@ -25,20 +25,32 @@ inline void copy_bulk(void* shared, const void* global, int bytes, std::uint64_t
   cuda_on_host::copy_bulk(shared, global, static_cast<std::size_t>(bytes), barrier);
 }
 
+template <int kThreads>
+void wait_at_number(int number) {
+  cuda_on_host::wait_at_number(number, kThreads);
+}
+template <int kThreads>
+void arrive_at_number(int number) {
+  cuda_on_host::arrive_at_number(number, kThreads);
+}
+
 inline std::uint64_t right_side(const void* shared, int column_bytes, int k_bytes) {
   return static_cast<std::uint64_t>((cuda_on_host::shared_offset(shared) & 0x3ffffU) >> 4U) |
          static_cast<std::uint64_t>(k_bytes >> 4) << 16U |
          static_cast<std::uint64_t>(column_bytes >> 4) << 32U;
 }
 
-inline void wgmma_fence() { cuda_on_host::fence_products(); }
-template <int kGroups>
-void wgmma_wait(float (&)[kGroups][4]) {
-  cuda_on_host::finish_products();
+template <typename... Registers>
+void wgmma_fence(Registers&...) {
+  cuda_on_host::fence_products();
 }
-template <int kGroups, int kOtherGroups>
-void wgmma_wait(float (&)[kGroups][4], float (&)[kOtherGroups][4]) {
-  cuda_on_host::finish_products();
+inline void wgmma_commit() { cuda_on_host::commit_products(); }
+template <int kPending, int kGroups>
+void wgmma_wait(float (&)[kGroups][4]) {
+  cuda_on_host::finish_products(kPending);
+}
+inline void compute_first(float value, void*) {
+  if (value < 0.0F) __builtin_trap();
 }
 template <int kGroups>
 void wgmma_bf16(float (&d)[kGroups][4], const std::uint32_t (&a)[4], std::uint64_t b,
