@@ -3,9 +3,10 @@
 //
 // What describes the work is host memory on every device, as are all spans of items, blocks,
 // positions and tokens, and inverse_frequencies. Tensors, weights, biases and the memory of blocks
-// are the device's; queries and results of score_keys and key_masses, the sums of compensate, and
-// the results of bound_products and merge_decisions are host memory, too. On CPUs the work is done
-// when the call returns; on GPUs it is queued, and only those five and top_k wait for it.
+// are the device's; queries and results of score_keys and key_masses, all but the blocks of
+// sum_key_directions and key_distinctions, the sums of compensate, and the results of
+// bound_products and merge_decisions are host memory, too. On CPUs the work is done when the call
+// returns; on GPUs it is queued, and only those seven and top_k wait for it.
 #pragma once
 #include "base/device/device_cuda.h"
 #include "kernels/attention.h"
@@ -18,6 +19,7 @@
 #include "kernels/copy_rows.h"
 #include "kernels/embedding.h"
 #include "kernels/highest_weights.h"
+#include "kernels/key_directions.h"
 #include "kernels/key_scores.h"
 #include "kernels/kv_append.h"
 #include "kernels/kv_close.h"

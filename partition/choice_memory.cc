@@ -41,7 +41,7 @@ Choosers choosers_in(const HeadTable& heads, LayerId layer, std::int64_t gqa_gro
     all.any = true;
     all.at_hand = std::max(all.at_hand, kListedTokenBytes);
     const auto* last = std::get_if<ObserveLast>(&keep->observe);
-    if (last == nullptr) all.n_observing += gqa_group;
+    if (std::holds_alternative<ObserveAll>(keep->observe)) all.n_observing += gqa_group;
     if (keep->recover) {
       all.asks_for_classes = true;
       continue;  // by itself, before the others

@@ -115,7 +115,7 @@ StageCost::StageCost(const Plan& plan, const Stage& stage, const ModelSpec& spec
       if (keep == nullptr) continue;
       if (const auto* last = std::get_if<ObserveLast>(&keep->observe)) {
         layers_.back().n_last_queries += last->n_queries;
-      } else {
+      } else if (std::holds_alternative<ObserveAll>(keep->observe)) {
         ++layers_.back().n_observe_all;
       }
     }

@@ -33,6 +33,7 @@ KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
   std::int64_t n_queries = 0;
   std::int64_t key_bytes = 0;  // of a key that got something
   std::int64_t sum_bytes = 0;  // of a key that has something
+  bool compares_keys = false;
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
       const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
@@ -40,6 +41,9 @@ KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
       if (const auto* last = std::get_if<ObserveLast>(&keep->observe)) {
         n_queries = std::max(n_queries, last->n_queries);
         key_bytes = std::max(key_bytes, spec.gqa_group() * kFloatBytes);
+      } else if (std::holds_alternative<ObserveKeys>(keep->observe)) {
+        key_bytes = std::max(key_bytes, kFloatBytes);
+        compares_keys = true;
       } else {
         n_queries = std::max(n_queries, kMostQueriesScored);
         key_bytes = std::max(key_bytes, kAttentionSumBytes);
@@ -47,7 +51,7 @@ KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
       }
     }
   }
-  if (n_queries == 0) return {};
+  if (n_queries == 0 && !compares_keys) return {};
   const std::int64_t n_rows = n_queries * spec.gqa_group();
   const std::int64_t n_tiles =
       ceil_div(n_tokens, workload.block_size) * ceil_div(workload.block_size, kKeysOfScoreTile);
@@ -56,8 +60,11 @@ KeyScoring key_scoring_bytes(const HeadTable& heads, const ModelSpec& spec,
   // A row's query, the largest and the sum of its scores; a query's position and first key.
   const std::int64_t of_rows = n_rows * ((spec.head_dim + 1) * kFloatBytes + kAttentionSumBytes) +
                                n_queries * 2 * kPositionBytes;
-  return {.scratch = std::max(of_parts, n_tokens * key_bytes),
-          .description = of_rows + n_tiles * kKeyScoreTileBytes + n_tokens * sum_bytes};
+  // The sums of all keys' directions, or where they point.
+  const std::int64_t of_directions = compares_keys ? spec.head_dim * kDirectionSumBytes : 0;
+  return {
+      .scratch = std::max({of_parts, n_tokens * key_bytes, of_directions}),
+      .description = of_rows + n_tiles * kKeyScoreTileBytes + n_tokens * sum_bytes + of_directions};
 }
 
 // What a GPU takes beside the bounds of pages, where heads choose pages.

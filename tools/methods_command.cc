@@ -36,8 +36,9 @@ namespace {
 
 struct MethodsFlags {
   EvalFlags eval;
-  std::vector<std::string> methods = {"dense",     "streaming", "window", "infinite", "snapkv",
-                                      "pyramidkv", "adakv",     "tova",   "h2o",      "quest"};
+  std::vector<std::string> methods = {"dense",   "streaming", "window", "infinite",
+                                      "snapkv",  "pyramidkv", "adakv",  "tova",
+                                      "keydiff", "h2o",       "quest"};
   std::string budgets = "50,25,12.5";
   std::string lengths = "4K";
   std::string depths = "0,10,20,30,40,50,60,70,80,90,100";

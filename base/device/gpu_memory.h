@@ -27,6 +27,7 @@ inline constexpr std::int64_t kKeysOfScoreTile = 64;
 inline constexpr std::int64_t kMostKeyScoreParts = 256;
 inline constexpr std::int64_t kKeyScoreSumBytes = 16;
 inline constexpr std::int64_t kKeyScoreTileBytes = 40;
+inline constexpr std::int64_t kDirectionSumBytes = 8;  // of a dimension
 // What describes work to kernels, beside the above: of a block (KvBlockRef); of attention an item,
 // one of its tasks, an item that takes part in a task, and a tile that is cut into ranges; of
 // bounds of pages a page that gets keys, and the queries of one KV head; of compensation keys the

@@ -10,6 +10,7 @@
 #include "base/device/gpu_memory.h"
 #include "base/ids.h"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/key_tiles.h"
 #include "kernels/cuda/key_values.cuh"
 #include "kernels/cuda/parcel.h"
 #include "kernels/cuda/plain_grid.h"
@@ -27,17 +28,6 @@ constexpr int kDims = 32;  // that lie in shared memory at a time
 constexpr int kRowsOfThread = kKeys * kRows / kThreads;
 constexpr int kRowsOfWarp = kRows * kWarp / kThreads;
 static_assert(kKeys % kWarp == 0 && kThreads % kKeys == 0);
-
-// Neighbouring slots of a block.
-struct KeyTile {
-  const std::byte* block;
-  std::int64_t first_position;
-  std::int64_t first_key;  // its number among all keys
-  std::int32_t first_slot;
-  std::int32_t n_keys;
-  const SeenBy* seen_by;  // of the first slot; null: all heads see all
-};
-static_assert(sizeof(KeyTile) == kKeyScoreTileBytes);
 
 struct Scoring {
   const float* q;                 // [n_rows, head_dim], scaled
@@ -215,27 +205,12 @@ __global__ void masses_kernel(Scoring s, Masses m) {
   }
 }
 
-std::vector<KeyTile> tiles_of(const KeyScoresArgs& args) {
-  std::vector<KeyTile> tiles;
-  std::int64_t n_keys = 0;
-  for (const KvBlockRef& block : args.blocks) {
-    for (std::int64_t slot = 0; slot < block.n_tokens; slot += kKeys) {
-      const std::int64_t n = std::min<std::int64_t>(kKeys, block.n_tokens - slot);
-      tiles.push_back({block.data, block.first_position + slot, n_keys + slot,
-                       static_cast<std::int32_t>(slot), static_cast<std::int32_t>(n),
-                       block.seen_by == nullptr ? nullptr : block.seen_by + slot});
-    }
-    n_keys += block.n_tokens;
-  }
-  return tiles;
-}
-
 // What is asked, in a parcel that may have other parts too.
 class ScoringParcel {
  public:
   ScoringParcel(const KeyScores& keys, Parcel& parcel)
       : keys_(keys),
-        tiles_(tiles_of(keys.of)),
+        tiles_(tiles_of(keys.of.blocks)),
         q_at_(parcel.add(scaled_rows(keys.of))),
         positions_at_(parcel.add(
             std::vector<std::int64_t>(keys.of.q_positions.begin(), keys.of.q_positions.end()))),

@@ -107,6 +107,22 @@ struct PolicyOf {
                                .observe = ObserveLast{1},
                                .select = SelectAmong::kLayerAlike}};
   }
+  HeadPolicy operator()(const KeyDiffMethod& m) const {
+    check_ratio("keydiff", m.ratio);
+    require(m.sink >= 0 && m.recent >= 0 && (m.ratio > 0 || m.sink + m.recent <= m.capacity),
+            fmt::format("keydiff: sink={} and recent={} must not be negative, and together no more "
+                        "than capacity={}",
+                        m.sink, m.recent, m.capacity));
+    require(m.capacity >= 1, fmt::format("keydiff: capacity={} must be at least 1", m.capacity));
+    require(m.after != KeepWhen::kAfterToken,
+            "keydiff: after=token: it chooses when a document or a prompt is whole");
+    return {.keep = KeepBudget{.n_tokens = m.capacity,
+                               .share = m.ratio > 0 ? 1 - m.ratio : 0,
+                               .n_sink = m.sink,
+                               .n_recent = m.recent,
+                               .when = m.after,
+                               .observe = ObserveKeys{}}};
+  }
   HeadPolicy operator()(const FastGenMethod& m) const {
     const auto check_share = [](const char* name, double x) {
       require(0 <= x && x <= 1,
@@ -156,6 +172,7 @@ struct SetBudget {
   }
   void operator()(ScoredBudget& m) const { set(m); }
   void operator()(TovaMethod& m) const { set(m); }
+  void operator()(KeyDiffMethod& m) const { set(m); }
   // Half of it recent tokens, as published.
   void operator()(H2oMethod& m) const {
     m.capacity = n_tokens;

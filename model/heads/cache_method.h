@@ -111,6 +111,18 @@ struct TovaMethod {
   bool operator==(const TovaMethod&) const = default;
 };
 
+// KeyDiff (Park et al. 2025, arXiv 2504.15364, section 3) over a whole text at once, as NVIDIA's
+// kvpress has it: of each head the keys that point least where all of them point on the whole. No
+// query is asked.
+struct KeyDiffMethod {
+  std::int64_t capacity = 2048;  // tokens that a head keeps
+  double ratio = 0;
+  std::int64_t sink = 0;    // first tokens that stay whatever their keys are
+  std::int64_t recent = 0;  // last tokens that do
+  KeepWhen after = KeepWhen::kAfterDocument;
+  bool operator==(const KeyDiffMethod&) const = default;
+};
+
 // Quest (Tang et al. 2024, arXiv 2406.10774, section 3): everything is kept, and each query of an
 // answer reads the pages whose keys may give it the most. The first layers stay dense.
 struct QuestMethod {
@@ -129,7 +141,7 @@ struct DmcMethod {
 
 using CacheMethod = std::variant<DenseMethod, StreamingMethod, WindowMethod, SlideMethod,
                                  SnapKvMethod, PyramidKvMethod, AdaKvMethod, TovaMethod, H2oMethod,
-                                 QuestMethod, RazorMethod, FastGenMethod, DmcMethod>;
+                                 QuestMethod, RazorMethod, FastGenMethod, DmcMethod, KeyDiffMethod>;
 
 // The same method with a cache of so many tokens for each head, whatever it says itself; of dense
 // itself, and of fastgen, which finds out how many it takes. A slide is no longer than half of what

@@ -98,6 +98,11 @@ std::optional<std::string> unsupported_budget(const KeepBudget& keep, const See&
     if (keep.pool.kind != PoolKind::kNone) return "pooled scores of all queries";
     if (keep.group != GroupScore::kMean) return "a group's scores of all queries but by their mean";
   }
+  if (std::holds_alternative<ObserveKeys>(keep.observe)) {
+    if (keep.pool.kind != PoolKind::kNone) return "pooled scores of keys";
+    if (keep.group != GroupScore::kMean) return "query heads' scores where keys are compared";
+    if (keep.when == KeepWhen::kAfterToken) return "keys compared at every token";
+  }
   if (keep.group == GroupScore::kEach && keep.select == SelectAmong::kLayerAlike)
     return "query heads that choose by themselves, and all heads alike";
   if (keep.when == KeepWhen::kAfterChunk) return "tokens chosen anew after every chunk";
@@ -186,7 +191,7 @@ std::optional<std::string> unsupported_part(const HeadPolicy& policy) {
 
 std::optional<std::string> part_of_single_tokens(const HeadPolicy& policy) {
   if (std::holds_alternative<ReadTopPages>(policy.choose)) return "pages chosen for each query";
-  if (std::holds_alternative<KeepBudget>(policy.keep)) return "tokens chosen by attention";
+  if (std::holds_alternative<KeepBudget>(policy.keep)) return "tokens chosen by their scores";
   if (policy.write != Write::kAppend) return "tokens merged into the open slot";
   if (policy.rest != Rest::kNothing) return "a key that stands for dropped ones";
   if (window_of(policy).slide != 1) return "a window that slides by several tokens";

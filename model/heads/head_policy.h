@@ -108,7 +108,12 @@ struct ObserveLast {  // of the last n queries
 struct ObserveAll {  // of all queries so far
   bool operator==(const ObserveAll&) const = default;
 };
-using Observe = std::variant<ObserveLast, ObserveAll>;
+// Of none: how little a token's key points where the head's keys point on the whole (KeyDiff, Park
+// et al. 2025, arXiv 2504.15364, section 3; kernels/key_directions.h).
+struct ObserveKeys {
+  bool operator==(const ObserveKeys&) const = default;
+};
+using Observe = std::variant<ObserveLast, ObserveAll, ObserveKeys>;
 // Scores are smoothed over `kernel` neighbours; an odd number.
 enum class PoolKind : std::uint8_t { kNone, kAverage, kMax };
 struct Pool {

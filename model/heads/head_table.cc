@@ -81,6 +81,17 @@ std::string budgets_in_words(const HeadTable& heads) {
   return fmt::format("{} to {} of a text's tokens", words(*least), words(*most));
 }
 
+std::string_view reason_in_words(const HeadTable& heads) {
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
+      if (keep != nullptr && std::holds_alternative<ObserveKeys>(keep->observe))
+        return "whose keys are most distinct";
+    }
+  }
+  return "that get most attention";
+}
+
 // One set of angles turns all queries back (worker/attention/in_cache_sinks.h).
 void require_one_in_cache_window(const HeadTable& heads) {
   std::optional<KeyWindow> window;
@@ -132,8 +143,8 @@ std::string what_is_kept(const HeadTable& heads) {
   const std::int64_t n_heads = heads.n_layers() * heads.n_kv_heads();
   const std::int64_t n_all = heads.count(HeadKind::kRetrieval);
   if (const std::int64_t n_chosen = heads.count_chosen(); n_chosen > 0) {
-    return fmt::format("{} of {} KV heads keep tokens that get most attention, {}", n_chosen,
-                       n_heads, budgets_in_words(heads));
+    return fmt::format("{} of {} KV heads keep tokens {}, {}", n_chosen, n_heads,
+                       reason_in_words(heads), budgets_in_words(heads));
   }
   if (heads.merges_tokens())
     return fmt::format("all {} KV heads merge tokens into slots (DMC)", n_heads);

@@ -53,6 +53,19 @@ double share_in(const JsonField& field) {
   return share;
 }
 
+// Instead of the number of queries that are observed, since others would read 0 as all.
+constexpr std::string_view kKeys = "keys";
+
+Observe observe_in(const JsonField& keep) {
+  if (const auto compares = keep.find("compares")) {
+    if (compares->as_string() != kKeys) compares->fail(fmt::format("expected \"{}\"", kKeys));
+    return ObserveKeys{};
+  }
+  const std::int64_t n_queries = keep.at("last_queries").as_integer(0, kMost);  // 0: all
+  if (n_queries == 0) return ObserveAll{};
+  return ObserveLast{n_queries};
+}
+
 Recover recover_in(const JsonField& field) {
   return {.threshold = share_in(field.at("threshold")),
           .frequent = share_in(field.at("frequent")),
@@ -64,17 +77,18 @@ Recover recover_in(const JsonField& field) {
 Json keep_to_json(const KeepBudget& keep) {
   const auto* last = std::get_if<ObserveLast>(&keep.observe);
   constexpr std::int64_t kAllQueries = 0;
-  JsonObject json{{"tokens", Json(keep.n_tokens)},
-                  {"share", Json(keep.share)},
-                  {"head_floor", Json(keep.head_floor)},
-                  {"sink", Json(keep.n_sink)},
-                  {"recent", Json(keep.n_recent)},
-                  {"when", word_of(keep.when, kTimes)},
-                  {"last_queries", Json(last == nullptr ? kAllQueries : last->n_queries)},
-                  {"pool", word_of(keep.pool.kind, kPools)},
-                  {"kernel", Json(keep.pool.kernel)},
-                  {"group", word_of(keep.group, kGroups)},
-                  {"among", word_of(keep.select, kSelections)}};
+  JsonObject json{{"tokens", Json(keep.n_tokens)},       {"share", Json(keep.share)},
+                  {"head_floor", Json(keep.head_floor)}, {"sink", Json(keep.n_sink)},
+                  {"recent", Json(keep.n_recent)},       {"when", word_of(keep.when, kTimes)}};
+  if (std::holds_alternative<ObserveKeys>(keep.observe)) {
+    json.emplace_back("compares", Json(std::string(kKeys)));
+  } else {
+    json.emplace_back("last_queries", Json(last == nullptr ? kAllQueries : last->n_queries));
+  }
+  json.emplace_back("pool", word_of(keep.pool.kind, kPools));
+  json.emplace_back("kernel", Json(keep.pool.kernel));
+  json.emplace_back("group", word_of(keep.group, kGroups));
+  json.emplace_back("among", word_of(keep.select, kSelections));
   if (keep.n_choosers > 1) json.emplace_back("choosers", Json(keep.n_choosers));
   if (keep.recover) {
     json.emplace_back("recover", Json(JsonObject{{"threshold", Json(keep.recover->threshold)},
@@ -92,12 +106,7 @@ KeepBudget keep_from_json(const JsonField& field) {
   keep.n_sink = field.at("sink").as_integer(0, kMost);
   keep.n_recent = field.at("recent").as_integer(0, kMost);
   keep.when = value_of(field.at("when"), kTimes);
-  const std::int64_t n_queries = field.at("last_queries").as_integer(0, kMost);  // 0: all
-  if (n_queries == 0) {
-    keep.observe = ObserveAll{};
-  } else {
-    keep.observe = ObserveLast{n_queries};
-  }
+  keep.observe = observe_in(field);
   keep.pool = {value_of(field.at("pool"), kPools), field.at("kernel").as_integer(1, kMost)};
   keep.group = value_of(field.at("group"), kGroups);
   if (const auto choosers = field.find("choosers"))

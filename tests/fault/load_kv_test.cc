@@ -85,9 +85,10 @@ TEST_F(LoadKv, EveryPolicyComesBack) {
        {"dense", "streaming:sink=4,window=300,positions=cache", "window:window=300",
         "infinite:sink=4,cap=300,slide=50,positions=cache", "snapkv:capacity=300",
         "snapkv:capacity=300,after=prompt,pool=max", "pyramidkv:capacity=300", "adakv:capacity=300",
-        "tova:capacity=400", "tova:capacity=400,after=token", "h2o:capacity=400,recent=200",
-        "quest:budget=320,page=16,dense=1", "razor:window=300", "adakv:capacity=300,group=each",
-        "fastgen", "fastgen:threshold=0.8,after=document", "fastgen:threshold=0.8,after=prompt"}) {
+        "keydiff:capacity=300", "tova:capacity=400", "tova:capacity=400,after=token",
+        "h2o:capacity=400,recent=200", "quest:budget=320,page=16,dense=1", "razor:window=300",
+        "adakv:capacity=300,group=each", "fastgen", "fastgen:threshold=0.8,after=document",
+        "fastgen:threshold=0.8,after=prompt"}) {
     const std::string& name = policy;
     const char* const saver = savers[round % 3];
     const char* const loader = loaders[round++ / 3 % 3];

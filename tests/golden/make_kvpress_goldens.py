@@ -19,7 +19,7 @@ import pathlib
 import sys
 
 import torch
-from kvpress import AdaKVPress, ObservedAttentionPress, PyramidKVPress, SnapKVPress, StreamingLLMPress, TOVAPress
+from kvpress import AdaKVPress, KeyDiffPress, ObservedAttentionPress, PyramidKVPress, SnapKVPress, StreamingLLMPress, TOVAPress
 from transformers import AutoModelForCausalLM, DynamicCache
 
 FOLDER = pathlib.Path(__file__).parent
@@ -103,6 +103,7 @@ def presses(n_layers):
                    PyramidKVPress(compression_ratio=0.5, window_size=window, kernel_size=kernel, beta=beta))
     for ratio in (0.25, 0.5, 0.75):
         yield f"tova:ratio={ratio}", TOVAPress(compression_ratio=ratio)
+        yield f"keydiff:ratio={ratio}", KeyDiffPress(compression_ratio=ratio)
         n_kept = int(N_TOKENS * (1 - ratio))
         for n_sink in (4, 9):  # a window here counts the next query's own token, too
             yield (f"streaming:sink={n_sink},window={n_kept + 1},positions=text",

@@ -121,9 +121,9 @@ Dialogue random_dialogue(Random& random, const ModelSpec& spec, KeepWhen when) {
   return dialogue;
 }
 
-TEST_P(ChosenTokensOnRings, AreThoseOfOneRank) {
+void expect_choice_of_one_rank(std::int64_t n_ranks,
+                               KeepBudget (*budget)(Random& random, KeepWhen when)) {
   constexpr double kClear = 1e-4;  // closer scores may be changed by the order of sums
-  const std::int64_t n_ranks = GetParam();
   int n_clear = 0;
   for (int round = 0; round < 8 * intensity(); ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
@@ -132,7 +132,7 @@ TEST_P(ChosenTokensOnRings, AreThoseOfOneRank) {
     Random random(seed);
     const ModelSpec spec = random_spec(random);
     const KeepWhen when = random.chance(0.5) ? KeepWhen::kAfterDocument : KeepWhen::kAfterPrompt;
-    const HeadTable heads = heads_with(spec, random_budget(random, when));
+    const HeadTable heads = heads_with(spec, budget(random, when));
     const TemporaryFolder folder;
     write_model(folder.path(), {.spec = spec, .seed = seed});
     const ModelFolder model(folder.path());
@@ -155,9 +155,17 @@ TEST_P(ChosenTokensOnRings, AreThoseOfOneRank) {
     EXPECT_EQ(got.kept, want.kept);
     const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
     EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
-    if (HasFailure()) return;
+    if (testing::Test::HasFailure()) return;
   }
   EXPECT_GE(n_clear, 2 * intensity());
+}
+
+TEST_P(ChosenTokensOnRings, AreThoseOfOneRank) {
+  expect_choice_of_one_rank(GetParam(), random_budget);
+}
+
+TEST_P(ChosenTokensOnRings, WithDistinctKeysAreThoseOfOneRank) {
+  expect_choice_of_one_rank(GetParam(), random_key_budget);
 }
 
 // SnapKV's choice in chunks of one token, some, many and all, on lopsided homes: one rank's of the

@@ -110,6 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
                     MethodMemory{"PyramidKv", PyramidKvMethod{kWide, 4}, true},
                     MethodMemory{"AdaKv", AdaKvMethod{kWide, 0.2}, true},
                     MethodMemory{"Tova", TovaMethod{.capacity = 1024}},
+                    MethodMemory{"KeyDiff", KeyDiffMethod{.capacity = 1024}},
                     MethodMemory{"TovaAtEveryToken",
                                  TovaMethod{.capacity = 1024, .after = KeepWhen::kAfterToken}},
                     MethodMemory{"H2o", H2oMethod{.capacity = 1024, .recent = 512}, true},

@@ -1,6 +1,7 @@
 #include "tests/property/chosen_tokens.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -16,7 +17,7 @@ std::vector<double> scores_of(const KeepBudget& keep, std::vector<std::vector<do
   const auto n = static_cast<std::int64_t>(group.front().size());
   const std::int64_t n_scored = std::max<std::int64_t>(0, n - keep.n_recent);
   std::vector<double> scores(static_cast<std::size_t>(n), std::numeric_limits<double>::infinity());
-  for (std::int64_t i = 0; i < n_scored; ++i) {
+  for (std::int64_t i = keep.n_sink; i < n_scored; ++i) {
     std::vector<double> of_heads;
     for (const auto& row : group) {
       double sum = 0;
@@ -71,7 +72,7 @@ std::vector<std::vector<std::int64_t>> choose(const KeepBudget& keep,
   const std::int64_t wanted = keep.share > 0
                                   ? static_cast<std::int64_t>(keep.share * static_cast<double>(n))
                                   : keep.n_tokens;
-  const std::int64_t budget = std::clamp(wanted, std::min(n, keep.n_recent), n);
+  const std::int64_t budget = std::clamp(wanted, std::min(n, keep.n_sink + keep.n_recent), n);
   if (keep.select == SelectAmong::kLayerAlike) {
     std::vector<double> mean(static_cast<std::size_t>(n), 0);
     for (std::size_t i = 0; i < mean.size(); ++i) {
@@ -90,8 +91,9 @@ std::vector<std::vector<std::int64_t>> choose(const KeepBudget& keep,
       continue;
     }
     std::sort(entries.begin(), entries.end(), wins);
+    const std::int64_t n_forced = keep.n_sink + keep.n_recent;
     const auto floor = std::max(
-        static_cast<std::int64_t>(keep.head_floor * static_cast<double>(budget)), keep.n_recent);
+        static_cast<std::int64_t>(keep.head_floor * static_cast<double>(budget)), n_forced);
     for (std::int64_t i = 0; i < n; ++i) {
       if (i < floor) {
         kept[head].push_back(entries[static_cast<std::size_t>(i)].token);
@@ -99,7 +101,7 @@ std::vector<std::vector<std::int64_t>> choose(const KeepBudget& keep,
         shared.push_back(entries[static_cast<std::size_t>(i)]);
       }
     }
-    if (floor < n && floor > keep.n_recent) {
+    if (floor < n && floor > n_forced) {
       const double last = entries[static_cast<std::size_t>(floor - 1)].score;
       const double next = entries[static_cast<std::size_t>(floor)].score;
       if (last != next) margin = std::min(margin, (last - next) / last);
@@ -114,7 +116,38 @@ std::vector<std::vector<std::int64_t>> choose(const KeepBudget& keep,
   return kept;
 }
 
+// 1 - the cosine of each key [tokens, head_dim] and the mean of all keys' directions.
+std::vector<double> distinctions_of(const std::vector<std::vector<double>>& keys) {
+  const auto length = [](const std::vector<double>& x) {
+    return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+  };
+  std::vector<double> mean(keys.front().size(), 0);
+  for (const auto& key : keys) {
+    for (std::size_t d = 0; d < mean.size(); ++d)
+      mean[d] += key[d] / length(key) / static_cast<double>(keys.size());
+  }
+  std::vector<double> distinctions;
+  for (const auto& key : keys) {
+    const double product = std::inner_product(key.begin(), key.end(), mean.begin(), 0.0);
+    distinctions.push_back(1 - product / length(key) / length(mean));
+  }
+  return distinctions;
+}
+
 }  // namespace
+
+KeepBudget random_key_budget(Random& random, KeepWhen when) {
+  KeepBudget keep;
+  keep.n_sink = random.integer(0, 4);
+  keep.n_recent = random.integer(0, 9);
+  keep.n_tokens = keep.n_sink + keep.n_recent + random.integer(1, 40);
+  if (random.chance(0.3)) keep.share = random.uniform(0.1, 0.9);
+  keep.when = when;
+  keep.observe = ObserveKeys{};
+  keep.select = static_cast<SelectAmong>(random.integer(0, 2));
+  if (random.chance(0.5)) keep.head_floor = random.uniform(0, 1);
+  return keep;
+}
 
 KeepBudget random_budget(Random& random, KeepWhen when) {
   KeepBudget keep;
@@ -151,13 +184,21 @@ KeptTokens kept_by_definition(const ReferenceModel& model, std::span<const std::
   const auto n = static_cast<std::int64_t>(document.size());
   std::vector<std::vector<double>> masses(static_cast<std::size_t>(spec.n_layers * spec.n_heads),
                                           std::vector<double>(document.size(), 0.0));
+  std::vector<std::vector<std::vector<double>>> keys(masses.size());  // of groups' first heads
   const auto budget_of = [&](std::int64_t layer, std::int64_t kv_head) {
     return std::get_if<KeepBudget>(&heads.at(LayerId{layer}, KvHeadId{kv_head}).keep);
   };
   const auto roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
   model.logits(document, key_masks(spec, roles), [&](const ReferenceModel::Attention& a) {
     const KeepBudget* keep = budget_of(a.layer, a.head / spec.gqa_group());
-    if (keep == nullptr || a.query < n - std::get<ObserveLast>(keep->observe).n_queries) return;
+    if (keep == nullptr) return;
+    if (std::holds_alternative<ObserveKeys>(keep->observe)) {
+      if (a.head % spec.gqa_group() == 0)
+        keys[static_cast<std::size_t>(a.layer * spec.n_heads + a.head)].emplace_back(
+            a.own_key.begin(), a.own_key.end());
+      return;
+    }
+    if (a.query < n - std::get<ObserveLast>(keep->observe).n_queries) return;
     auto& row = masses[static_cast<std::size_t>(a.layer * spec.n_heads + a.head)];
     for (std::size_t i = 0; i < a.keys.size(); ++i)
       row[static_cast<std::size_t>(a.keys[i])] += a.weights[i];
@@ -174,6 +215,11 @@ KeptTokens kept_by_definition(const ReferenceModel& model, std::span<const std::
     std::vector<std::vector<double>> scores;
     for (std::int64_t kv_head = 0; kv_head < spec.n_kv_heads; ++kv_head) {
       const auto first = masses.begin() + layer * spec.n_heads + kv_head * spec.gqa_group();
+      if (std::holds_alternative<ObserveKeys>(keep->observe)) {
+        const auto& of_head = keys[static_cast<std::size_t>(first - masses.begin())];
+        scores.push_back(scores_of(*keep, {distinctions_of(of_head)}));
+        continue;
+      }
       const std::int64_t n_together = spec.gqa_group() / keep->n_choosers;
       for (std::int64_t i = 0; i < spec.gqa_group(); i += n_together)
         scores.push_back(scores_of(*keep, {first + i, first + i + n_together}));

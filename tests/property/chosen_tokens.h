@@ -1,4 +1,4 @@
-// Texts whose caches are cut down to the tokens with most attention: what stays by double
+// Texts whose caches are cut down to the tokens with the highest scores: what stays by double
 // precision, and runs of a worker that tell what it kept.
 #pragma once
 #include <cstdint>
@@ -15,6 +15,8 @@ namespace longhaul::test {
 
 // Small budgets of every kind that can be run, the same in all heads of a layer.
 KeepBudget random_budget(Random& random, KeepWhen when);
+// The same of those whose keys point least where all of a head point (KeyDiff).
+KeepBudget random_key_budget(Random& random, KeepWhen when);
 HeadTable heads_with(const ModelSpec& spec, const KeepBudget& keep);
 
 // [n_layers][n_kv_heads x n_choosers] positions of the tokens that stay, ascending: of each that
@@ -22,8 +24,8 @@ HeadTable heads_with(const ModelSpec& spec, const KeepBudget& keep);
 using KeptTokens = std::vector<std::vector<std::vector<std::int64_t>>>;
 
 // By definition, in double precision: attention of the last queries of `document`, pooled,
-// combined, sorted. `margin` gets the smallest difference of scores between a token that stays and
-// one that goes, as a share of the former.
+// combined, sorted; or where its keys point. `margin` gets the smallest difference of scores
+// between a token that stays and one that goes, as a share of the former.
 KeptTokens kept_by_definition(const ReferenceModel& model, std::span<const std::int32_t> document,
                               const HeadTable& heads, double& margin);
 

@@ -1,5 +1,5 @@
-// Methods that keep the tokens with most attention (SnapKV and its kin): which stay, what questions
-// then see, and which bytes are free again. One rank; rings are in tests/multirank.
+// Methods that keep the tokens with the highest scores (SnapKV and its kin): which stay, what
+// questions then see, and which bytes are free again. One rank; rings are in tests/multirank.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,10 +28,12 @@ std::vector<double> log_softmax_of_last(const std::vector<double>& logits,
   return log_softmax(std::span(logits).last(static_cast<std::size_t>(vocab_size)));
 }
 
+using MakeBudget = KeepBudget (*)(Random& random, KeepWhen when);
+
 struct Case {
-  explicit Case(Random& random, std::uint64_t seed, KeepWhen when = KeepWhen::kAfterDocument)
+  explicit Case(Random& random, std::uint64_t seed, MakeBudget budget = random_budget)
       : spec(random_spec(random)) {
-    heads = heads_with(spec, random_budget(random, when));
+    heads = heads_with(spec, budget(random, KeepWhen::kAfterDocument));
     write_model(folder.path(), {.spec = spec, .seed = seed});
   }
   Worker worker(Random& random) const {
@@ -56,13 +58,13 @@ bool same_choice(const HeadTable& heads, const KeptTokens& want, const KeptToken
   return true;
 }
 
-TEST(ChosenTokens, AreThoseOfDoublePrecisionForAnyChunksAndSoAreTheAnswers) {
+void expect_choice_of_double_precision(MakeBudget budget, int n_rounds) {
   int n_clear = 0;
-  for (int round = 0; round < 25 * intensity(); ++round) {
+  for (int round = 0; round < n_rounds; ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
-    const Case c(random, seed);
+    const Case c(random, seed, budget);
     const ReferenceModel reference(ModelFolder(c.folder.path()));
     const std::int64_t n = random.integer(2, 150);
     const std::vector<std::int32_t> document = random_tokens(random, n, c.spec.vocab_size);
@@ -101,15 +103,20 @@ TEST(ChosenTokens, AreThoseOfDoublePrecisionForAnyChunksAndSoAreTheAnswers) {
     EXPECT_TRUE(close(got, log_softmax_of_last(want_logits, c.spec.vocab_size),
                       logits_tolerance(DType::kF32)));
   }
-  EXPECT_GT(n_clear, 5 * intensity());
+  EXPECT_GT(n_clear, n_rounds / 5);
 }
 
-TEST(ChosenTokens, DependNeitherOnChunksNorOnForks) {
+TEST(ChosenTokens, AreThoseOfDoublePrecisionForAnyChunksAndSoAreTheAnswers) {
+  expect_choice_of_double_precision(random_budget, 25 * intensity());
+}
+
+TEST(ChosenTokens, OfDistinctKeysAreThoseOfDoublePrecisionAndSoAreTheAnswers) {
+  expect_choice_of_double_precision(random_key_budget, 25 * intensity());
+}
+
+void expect_no_chunks_or_forks_matter(const KeepBudget& keep) {
   Random random(base_seed() + 5);
   const ModelSpec spec = tiny_spec();
-  KeepBudget keep{.n_tokens = 40, .n_recent = 9, .when = KeepWhen::kAfterPrompt};
-  keep.observe = ObserveLast{9};
-  keep.pool = {PoolKind::kAverage, 5};
   const HeadTable heads = heads_with(spec, keep);
   Worker worker({.weights = tiny_weights(), .heads = heads, .block_size = 16, .n_threads = 1});
   const std::int64_t n = 1100;
@@ -142,6 +149,18 @@ TEST(ChosenTokens, DependNeitherOnChunksNorOnForks) {
                                 .after = AfterPrefill::kPromptEnd}));
   EXPECT_EQ(held_by(worker, SequenceId{91}, spec), want);
   EXPECT_EQ(worker.held_positions(SequenceId{90}, {0}, {0}).size(), 1096U);
+}
+
+TEST(ChosenTokens, DependNeitherOnChunksNorOnForks) {
+  KeepBudget keep{.n_tokens = 40, .n_recent = 9, .when = KeepWhen::kAfterPrompt};
+  keep.observe = ObserveLast{9};
+  keep.pool = {PoolKind::kAverage, 5};
+  expect_no_chunks_or_forks_matter(keep);
+}
+
+TEST(ChosenTokens, OfDistinctKeysDependNeitherOnChunksNorOnForks) {
+  expect_no_chunks_or_forks_matter(
+      {.n_tokens = 40, .when = KeepWhen::kAfterPrompt, .observe = ObserveKeys{}});
 }
 
 TEST(ChosenTokens, GiveBackTheBytesOfTheFormula) {
@@ -292,6 +311,9 @@ INSTANTIATE_TEST_SUITE_P(
         CutOnce{"AdaKvOfPrompts", AdaKvMethod{after(KeepWhen::kAfterPrompt), 0.2}},
         CutOnce{"Tova", TovaMethod{.capacity = 60}},
         CutOnce{"TovaOfPrompts", TovaMethod{.capacity = 60, .after = KeepWhen::kAfterPrompt}},
+        CutOnce{"KeyDiff", KeyDiffMethod{.capacity = 60}},
+        CutOnce{"KeyDiffOfPrompts",
+                KeyDiffMethod{.ratio = 0.75, .recent = 9, .after = KeepWhen::kAfterPrompt}},
         CutOnce{"FastGen", FastGenMethod{.threshold = 0.4, .after = KeepWhen::kAfterDocument}},
         CutOnce{"FastGenOfPrompts",
                 FastGenMethod{.threshold = 0.4, .after = KeepWhen::kAfterPrompt}}),

@@ -254,7 +254,7 @@ TEST(GroupedCaches, WhatCannotBeRunIsRefusedByName) {
     return refusal(config);
   };
   EXPECT_EQ(with({}), "");
-  EXPECT_NE(with({.keep = KeepBudget{.n_tokens = 10}}).find("tokens chosen by attention"),
+  EXPECT_NE(with({.keep = KeepBudget{.n_tokens = 10}}).find("tokens chosen by their scores"),
             std::string::npos);
   EXPECT_NE(with({.choose = ReadTopPages{}}).find("pages chosen"), std::string::npos);
   EXPECT_NE(with({.see = SeeSinkRecent{4, 20, SinkPositions::kInCache}}).find("in the cache"),

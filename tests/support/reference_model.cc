@@ -445,11 +445,13 @@ void ReferenceModel::attend(const HeadView& head, std::span<const double> q, std
     scores.pop_back();
   }
   if (head.on_attention) {
-    head.on_attention({.layer = head.layer,
-                       .head = head.head,
-                       .query = position,
-                       .keys = keys,
-                       .weights = scores});
+    head.on_attention(
+        {.layer = head.layer,
+         .head = head.head,
+         .query = position,
+         .keys = keys,
+         .weights = scores,
+         .own_key = {head.key(position, position), static_cast<std::size_t>(head_dim)}});
   }
   for (std::size_t i = 0; i < keys.size(); ++i) {
     add_scaled(out, scores[i], head.value(position, keys[i]), head_dim);

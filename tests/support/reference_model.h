@@ -86,6 +86,7 @@ class ReferenceModel {
     std::int64_t query = 0;
     std::span<const std::int64_t> keys;  // positions
     std::span<const double> weights;     // of each
+    std::span<const double> own_key;     // [head_dim] of the query's position, after RoPE
   };
   using OnAttention = std::function<void(const Attention&)>;
   std::vector<double> logits(std::span<const std::int32_t> tokens, std::span<const KeyMask> masks,

@@ -141,6 +141,13 @@ constexpr auto fields_of(const TovaMethod&) {
   return std::tuple(Field<M, std::int64_t>{"capacity", &M::capacity},
                     Field<M, double>{"ratio", &M::ratio}, Field<M, KeepWhen>{"after", &M::after});
 }
+constexpr auto fields_of(const KeyDiffMethod&) {
+  using M = KeyDiffMethod;
+  return std::tuple(Field<M, std::int64_t>{"capacity", &M::capacity},
+                    Field<M, double>{"ratio", &M::ratio}, Field<M, std::int64_t>{"sink", &M::sink},
+                    Field<M, std::int64_t>{"recent", &M::recent},
+                    Field<M, KeepWhen>{"after", &M::after});
+}
 
 constexpr auto fields_of(const H2oMethod&) {
   using M = H2oMethod;
@@ -175,6 +182,7 @@ struct NameOf {
   std::string_view operator()(const RazorMethod&) const { return "razor"; }
   std::string_view operator()(const FastGenMethod&) const { return "fastgen"; }
   std::string_view operator()(const DmcMethod&) const { return "dmc"; }
+  std::string_view operator()(const KeyDiffMethod&) const { return "keydiff"; }
 };
 
 // Names that mean the same.

@@ -9,6 +9,7 @@
 
 #include "base/device/device_memory.h"
 #include "base/error.h"
+#include "kernels/key_directions.h"
 #include "kernels/key_scores.h"
 #include "model/heads/select_tokens.h"
 
@@ -90,8 +91,22 @@ class LayerCompaction {
         masses.push_back(static_cast<float>(sum));
       return masses;
     }
+    if (std::holds_alternative<ObserveKeys>(budget.observe)) return distinctions_of(kv_head);
     const KeyScores keys = score_own(kv_head, budget);
     return key_masses(args_.stream, keys, sums_of_all(kv_head, keys));
+  }
+
+  // How little each of this rank's keys points where those of all ranks do: [slots].
+  std::vector<float> distinctions_of(KvHeadId kv_head) const {
+    const KeyDirectionsArgs keys{.shape = args_.layout.shape(),
+                                 .blocks = cache_.head(layer_, kv_head).blocks()};
+    const std::vector<std::int64_t> own = sum_key_directions(args_.stream, keys);
+    std::vector<std::int64_t> all(own.size());
+    for (const auto& bytes : args_.gather(bytes_of(std::span(own)))) {
+      const auto of_rank = values_in<std::int64_t>(bytes);
+      for (std::size_t d = 0; d < all.size(); ++d) all[d] += of_rank.at(d);
+    }
+    return key_distinctions(args_.stream, keys, all);
   }
 
   // The last queries of the layer that the budget asks for.
@@ -167,7 +182,7 @@ class LayerCompaction {
                                const GatheredTokens& tokens) const {
     const std::vector<float> masses = masses_of(kv_head, budget);
     const auto n_rows = static_cast<std::size_t>(
-        std::holds_alternative<ObserveAll>(budget.observe) ? 1 : args_.weights.spec().gqa_group());
+        std::holds_alternative<ObserveLast>(budget.observe) ? args_.weights.spec().gqa_group() : 1);
     return {.n_tokens = static_cast<std::int64_t>(tokens.places.size()),
             .masses = gather_values<float>(tokens, masses, n_rows)};
   }

@@ -171,6 +171,31 @@ TEST(CacheMethod, H2oAndTovaMayChooseAtEveryToken) {
   EXPECT_THAT(refusal(snap), HasSubstr("snapkv: after=token"));
 }
 
+TEST(CacheMethod, KeyDiffComparesKeysOnceATextIsWhole) {
+  const HeadPolicy policy =
+      policy_in_first_layer(KeyDiffMethod{.ratio = 0.75, .sink = 2, .recent = 3});
+  const auto& keep = std::get<KeepBudget>(policy.keep);
+  EXPECT_EQ(keep.observe, Observe(ObserveKeys{}));
+  EXPECT_EQ(keep.share, 0.25);
+  EXPECT_EQ(keep.n_sink + keep.n_recent, 5);
+  EXPECT_EQ(keep.when, KeepWhen::kAfterDocument);
+  EXPECT_EQ(unsupported_part(policy), std::nullopt);
+  const HeadTable heads(2, 2, policy);
+  EXPECT_NO_THROW(require_runnable(heads, RunsOn::kRing));
+  EXPECT_THAT(describe_briefly(heads), HasSubstr("tokens whose keys are most distinct, 25 %"));
+  const auto refusal = [](const CacheMethod& method) {
+    return refused_flag([&] { policy_in_first_layer(method); });
+  };
+  EXPECT_THAT(refusal(KeyDiffMethod{.capacity = 9, .sink = 5, .recent = 5}),
+              HasSubstr("keydiff: sink=5 and recent=5"));
+  EXPECT_THAT(refusal(KeyDiffMethod{.capacity = 0}), HasSubstr("keydiff: capacity=0"));
+  EXPECT_THAT(refusal(KeyDiffMethod{.ratio = 1}), HasSubstr("keydiff: ratio=1"));
+  EXPECT_THAT(refusal(KeyDiffMethod{.after = KeepWhen::kAfterToken}),
+              HasSubstr("keydiff: after=token"));
+  EXPECT_EQ(with_budget(KeyDiffMethod{.ratio = 0.5}, 77),
+            CacheMethod(KeyDiffMethod{.capacity = 77}));
+}
+
 SnapKvMethod snapkv(std::int64_t capacity, std::int64_t window) {
   SnapKvMethod method;
   method.capacity = capacity;

@@ -109,6 +109,17 @@ TEST(HeadsJson, QueryHeadsThatChooseAndRecoveredAttentionAreReadBack) {
   EXPECT_TRUE(heads.needs_token_classes());
 }
 
+TEST(HeadsJson, ComparedKeysAreReadBack) {
+  const HeadTable heads(1, 1, {.keep = KeepBudget{.n_tokens = 9, .observe = ObserveKeys{}}});
+  const Json json = to_json(heads);
+  EXPECT_THAT(to_text(json),
+              AllOf(HasSubstr(R"("compares":"keys")"), Not(HasSubstr("last_queries"))));
+  EXPECT_EQ(heads_from_json(JsonField(json, "plan.json")), heads);
+  std::string damaged = to_text(json);
+  damaged.replace(damaged.find("\"keys\""), 6, "\"all\"");
+  EXPECT_THAT(refusal_of(damaged), HasSubstr("compares"));
+}
+
 TEST(HeadsJson, MergedTokensAreReadBack) {
   const HeadTable heads(2, 2, {.write = Write::kMergeIntoOpenSlot});
   const Json json = to_json(heads);

@@ -42,7 +42,8 @@ TEST(CacheMethodWords, ReadsBackWhatItWrites) {
         "after=document,floor=0.25",
         "tova:capacity=9,ratio=0.125,after=document", "tova:capacity=9,ratio=0,after=token",
         "h2o:capacity=9,recent=4", "quest:budget=128,page=32,dense=0", "razor:sink=2,window=100",
-        "fastgen:threshold=0.9,frequent=0.25,local=0.5,sink=4,after=token", "dmc"}) {
+        "fastgen:threshold=0.9,frequent=0.25,local=0.5,sink=4,after=token", "dmc",
+        "keydiff:capacity=9,ratio=0.5,sink=2,recent=3,after=prompt"}) {
     EXPECT_EQ(to_text(parse_cache_method(text)), text);
   }
 }
