@@ -162,8 +162,16 @@ __device__ __forceinline__ void finish_scores(const Thread<C>& thread, const std
       info.n_keys == C::kKeys && last <= rows.first_position &&
       (last < rows.sink || rows.last_position - info.first_position < rows.recent);
   if (all_seen && !C::kTokenCodes) return;
-  const SeenKeys seen[2] = {seen_keys<C>(info, thread.position[0], rows),
-                            seen_keys<C>(info, thread.position[1], rows)};
+  // Beside scales of codes there are no registers for limits of rows: these kernels would spill.
+  const auto limits = [&](int half) {
+    return C::kTokenCodes ? SeenKeys{} : seen_keys<C>(info, thread.position[half], rows);
+  };
+  const SeenKeys seen[2] = {limits(0), limits(1)};
+  const auto sees = [&](int half, int key) {
+    if constexpr (!C::kTokenCodes) return seen[half](key);
+    return key < info.n_keys &&
+           is_visible(info.first_position + key, thread.position[half], rows.sink, rows.recent);
+  };
 #pragma unroll
   for (int n = 0; n < C::kScoreGroups; ++n) {
 #pragma unroll
@@ -178,7 +186,7 @@ __device__ __forceinline__ void finish_scores(const Thread<C>& thread, const std
           score = score * scale + minimum * thread.q_sum[half];
         else if constexpr (C::kTokenCodes)
           score *= scale;
-        if (!all_seen && !seen[half](key)) score = minus_infinity();
+        if (!all_seen && !sees(half, key)) score = minus_infinity();
       }
     }
   }
