@@ -67,7 +67,9 @@ DraftSession open_draft(const JobConfig& config, const DraftedModel& model,
   require_same_tokens(config, *model.tokenizer, open_tokenizer(*folder));
   const ModelSpec& spec = folder->config().spec;
   DraftSession draft;
-  draft.weights = source_of(folder, JobConfig{.weights = config.weights});
+  JobConfig of_draft;
+  of_draft.weights = config.weights;
+  draft.weights = source_of(folder, of_draft);
   draft.config = {.vocab_size = std::min(spec.vocab_size, model.folder->config().spec.vocab_size)};
   draft.context = std::min(config.draft_context, spec.max_seq_len);
   require(
