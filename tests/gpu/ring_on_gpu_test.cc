@@ -218,6 +218,7 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
        .devices = c.devices,
        .gpu_weights =
            std::make_shared<const Weights>(Weights::synthetic(spec, c.weights, seed, kGpu)),
+       .token_classes = some_classes(spec),
        .adapt =
            [&](int rank, WorkerConfig& config) {
              if (c.by_nccl) give_own_gpu(rank, spec, {c.weights, seed}, config);
