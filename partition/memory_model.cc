@@ -382,20 +382,9 @@ std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const He
   return scratch + kNUploadStages * stage + step + tables + products;
 }
 
-std::int64_t transfer_bytes(const RankSpec& rank, const ModelSpec& spec, const StageSize& stage) {
-  if (rank.device == Device::kCpu) return 0;
-  const std::int64_t n_links = (stage.layers.begin > 0 ? 1 : 0) +  //
-                               (stage.layers.end < spec.n_layers ? 1 : 0);
-  const std::int64_t n_reached = (stage.n_ranks > 1 ? stage.n_ranks : 0) +  //
-                                 n_links * 2 * stage.n_ranks;
-  return n_reached * 2 * kTransferThreadBlocks * kTransferBufferBytes;
-}
-
 std::int64_t working_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
                            const Workload& workload, const StageSize& stage) {
-  if (rank.device != Device::kCpu) {
-    return scratch_bytes(rank, spec, heads, workload) + transfer_bytes(rank, spec, stage);
-  }
+  if (rank.device != Device::kCpu) return scratch_bytes(rank, spec, heads, workload);
   return choice_bytes(heads, spec, workload, stage.layers, stage.n_ranks);
 }
 
@@ -444,20 +433,6 @@ std::int64_t windowed_blocks(const KeyWindow& kept, const Workload& workload) {
       max_kept_blocks(kept, workload.block_size, workload.document_tokens + workload.tail_tokens,
                       workload.n_guesses);
   return document + workload.n_sequences * std::min(workload.tail_blocks(), all);
-}
-
-std::int64_t arena_bytes(const RankBytes& bytes, const RankSpec& rank, const ModelSpec& spec,
-                         const Plan& plan, Rank number) {
-  if (rank.device == Device::kCpu) return 0;
-  std::int64_t arena = bytes.activations + bytes.kv_retrieval + bytes.kv_streaming +
-                       bytes.ring_buffers + std::max<std::int64_t>(0, bytes.free());
-  for (const Replica& replica : plan.replicas) {
-    for (const Stage& stage : replica.stages) {
-      if (!stage.ring_position(number)) continue;
-      arena -= transfer_bytes(rank, spec, {.layers = stage.layers, .n_ranks = stage.ring.n()});
-    }
-  }
-  return std::max<std::int64_t>(0, arena);
 }
 
 IndexedVector<Rank, RankBytes> memory_of(const Plan& plan, const ModelSpec& spec,

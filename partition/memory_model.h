@@ -67,12 +67,8 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
 // work. What libraries load (code, contexts) is not counted: headroom is there for it.
 std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
                            const Workload& workload);
-// What NCCL takes of a GPU's memory to reach every rank of the stage's ring, and of the rings of
-// its neighbours, which count as long as this one; whether it will be used is not known here. 0 on
-// CPUs.
-std::int64_t transfer_bytes(const RankSpec& rank, const ModelSpec& spec, const StageSize& stage);
-// What a rank of the stage takes besides: of a GPU scratch_bytes and transfer_bytes; of a CPU what
-// its heads choose with (partition/choice_memory.h).
+// What a rank of the stage takes besides: of a GPU scratch_bytes; of a CPU what its heads choose
+// with (partition/choice_memory.h).
 std::int64_t working_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
                            const Workload& workload, const StageSize& stage);
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
@@ -83,11 +79,6 @@ std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
 std::vector<std::int64_t> retrieval_blocks(const Home& home, const Workload& workload);
 // Blocks of a head that keeps a window: of the document's sequence and of all its forks.
 std::int64_t windowed_blocks(const KeyWindow& kept, const Workload& workload);
-
-// Of what memory_of says: what a GPU's memory arena holds (base/device/device_cuda.h), which is
-// all that a rank takes while it works, and what is free for more caches. 0 on CPUs.
-std::int64_t arena_bytes(const RankBytes& bytes, const RankSpec& rank, const ModelSpec& spec,
-                         const Plan& plan, Rank number);
 
 // Of every rank of the cluster; ranks without a part in the plan hold nothing but
 // their limit. Local, pure.

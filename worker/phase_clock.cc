@@ -55,7 +55,7 @@ void PhaseClock::add_step() {
 
 const PhaseTimes& PhaseClock::total() {
   while (!n_.empty()) {
-    stream_.cuda_stream().finish(marks_[n_.front() - 1].event);
+    marks_[n_.front() - 1].event.wait();
     add_step();
   }
   return total_;

@@ -24,19 +24,14 @@ struct DestroyGraph {
 
 StepGraph::~StepGraph() { destroy(); }
 
-void StepGraph::forget() noexcept {
-  drop();
-  destroy();
-}
-
-void StepGraph::destroy() noexcept {
+void StepGraph::destroy() {
   if (graph_ == nullptr) return;
   static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_)));
   graph_ = nullptr;
 }
 
-void StepGraph::open(const Stream& stream) {
-  stream.finish(copied_);
+void StepGraph::open() {
+  copied_.wait();
   n_noted_ = 0;
   n_staged_ = 0;
   is_same_ = true;
@@ -67,7 +62,7 @@ const std::byte* StepGraph::stage(std::span<const std::byte> bytes) {
   return there;
 }
 
-void StepGraph::drop() noexcept {
+void StepGraph::drop() {
   is_open_ = false;
   is_current_ = false;
   commands_.clear();

@@ -8,9 +8,7 @@
 namespace longhaul {
 
 GpuStaging::GpuStaging(cuda::Stream& compute)
-    : compute_(compute),
-      out_(cuda::current_gpu(), cuda::Urgency::kTransfers),
-      in_(cuda::current_gpu(), cuda::Urgency::kTransfers) {}
+    : compute_(compute), out_(cuda::current_gpu()), in_(cuda::current_gpu()) {}
 
 std::shared_ptr<StagedSend> GpuStaging::send(Communicator& host, int to, Tag tag,
                                              std::span<const std::byte> data) {

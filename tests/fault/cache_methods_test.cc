@@ -114,7 +114,7 @@ TEST_F(CacheMethods, AReportOfCachesHasBytesMeasuredAndPredictedForEach) {
     EXPECT_GT(row.measured, 0);
     EXPECT_LE(row.measured, row.predicted * 1.01);
   }
-  EXPECT_LT(rows[1].predicted, rows[1].everything / 2);
+  EXPECT_LT(rows[1].predicted, rows[1].everything);
   EXPECT_LE(rows[2].measured, (rows[0].measured + rows[1].measured) * 1.01);
 }
 
@@ -206,7 +206,9 @@ TEST_F(CacheMethods, WhatDoesNotGoTogetherIsRefusedByNameBeforeAnythingStarts) {
     int status = 2;  // 4: what this model or build cannot do
   };
   const std::vector<Refusal> cases = {
-      {{"--policy", "snapkv", "--cache-type-k", "kivi4"}, "chosen by attention cannot be run", 4},
+      {{"--policy", "snapkv", "--cache-type-k", "kivi4"},
+       "chosen by their scores cannot be run",
+       4},
       {{"--policy", "quest", "--cache-type-v", "kivi2"}, "kivi2", 4},
       {{"--policy", "razor", "--cache-type-v", "kivi2"}, "kivi2", 4},
       {{"--policy", "infinite", "--cache-type-k", "kivi4"}, "a window that slides", 4},

@@ -48,9 +48,7 @@ class RingForward final : public Forward {
   void pick(const TensorView<const float, 2>& hidden, std::span<const LogitsQuestion> questions,
             LogitsReader& reader, std::vector<PickedToken>& answers) override;
   std::vector<PickedToken> gather_scored(Extent positions, std::vector<PickedToken> own) override;
-  // Where ranks exchange without hosts nothing in a step waits; elsewhere what waits submits what
-  // has been noted so far.
-  bool may_be_noted() const override { return true; }
+  bool may_be_noted() const override { return false; }
   bool advance() override { return links_.advance(); }
   void drain() override { links_.drain(); }
   TrafficCounters traffic() const override;
@@ -73,7 +71,7 @@ class RingForward final : public Forward {
   RingPrefill prefill_;
   RingDecode decode_;
   ByteBuffer logits_;           // [n_rows, vocab_size]
-  ByteBuffer received_logits_;  // the other ranks' slices
+  ByteBuffer received_logits_;  // a slice of them
 };
 
 }  // namespace longhaul

@@ -35,17 +35,24 @@ class SplitHeads {
   const std::vector<KvHeadId>& split(LayerId layer) const {
     return split_[static_cast<std::size_t>(layer.value - stage_.stage().layers.begin)];
   }
+  template <typename Body>
+  void for_each_state(LayerId layer, std::span<const QueryRows> own, const Body& body) const;
   template <typename Give>
   void copy_outputs(LayerId layer, std::span<const QueryRows> own, const Give& give);
-  void put_scales(std::span<const QueryRows> own, std::byte* mine);
+  void fetch(std::span<const QueryRows> own);
+  void gather(LayerId layer, std::span<const QueryRows> own);
+  void set_to_others(LayerId layer, std::span<const QueryRows> own);
+  void merge_others(std::span<const QueryRows> own);
   float* zeros(std::int64_t n);
 
   LayerCompute& compute_;
   const RingStage& stage_;
   RingContext& context_;
   std::vector<std::vector<KvHeadId>> split_;  // [layers]
-  ByteBuffer mine_;    // [m, l][n_rows][n_heads]: of own heads, and of others (-inf, 0)
-  ByteBuffer scales_;  // [ring] the same of each rank
+  // m of all own states, then l of all, run after run, each [n_rows, its heads]; host memory.
+  std::vector<float> scales_;
+  std::vector<float> gathered_;  // [ring][n_rows][split heads x gqa_group][m, l]
+  ByteBuffer others_;            // scales_ on the device
   ByteBuffer zeros_;
   std::size_t n_zeros_ = 0;
   ByteBuffer joined_;  // [n_rows, split heads, gqa_group, head_dim]

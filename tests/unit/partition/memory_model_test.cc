@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "partition/make_plan.h"
 #include "partition/weight_bytes.h"
 #include "tests/unit/partition/models.h"
 
@@ -225,45 +224,6 @@ TEST(MemoryModel, GpusNeedScratchMemory) {
   workload.n_sequences = 100;
   EXPECT_GT(scratch_bytes(gpu, spec, dense_heads(spec), workload),
             100LL * 8 * 128 * 16 * 130 * 4 / 4 * 5);
-}
-
-// 4 thread blocks with 4 MiB, 4,915,200 bytes and half a MiB, both ways: for each rank of the ring,
-// and of two rings for each neighbour among the stages.
-TEST(MemoryModel, GpusNeedMemoryForTransfers) {
-  const ModelSpec spec = llama3_8b();
-  const RankSpec gpu{.host = {}, .device = Device::kCuda};
-  const std::int64_t each = 2LL * 4 * (4'194'304 + 4'915'200 + 524'288);
-  const auto bytes = [&](const RankSpec& rank, Extent layers, std::int64_t n_ranks) {
-    return transfer_bytes(rank, spec, {.layers = layers, .n_ranks = n_ranks});
-  };
-  EXPECT_EQ(bytes({}, {0, 32}, 8), 0);
-  EXPECT_EQ(bytes(gpu, {0, 32}, 1), 0);
-  EXPECT_EQ(bytes(gpu, {0, 32}, 8), 8 * each);
-  EXPECT_EQ(bytes(gpu, {0, 16}, 4), (4 + 8) * each);
-  EXPECT_EQ(bytes(gpu, {16, 24}, 1), 2 * 2 * each);
-}
-
-// An arena is what weights, headroom and NCCL leave of a GPU's memory.
-TEST(MemoryModel, ArenasTakeWhatIsLeft) {
-  PlanRequest request = million_tokens(equal_cluster(4, 200 * kGiB));
-  for (RankSpec& rank : request.cluster.ranks) rank.device = Device::kCuda;
-  request.cluster.ranks[3].device = Device::kCpu;
-  request.options.n_stages = 1;
-  request.options.n_replicas = 1;
-  const Plan plan = std::get<Plan>(make_plan(request));
-  request.workload.chunk_len = plan.chunk_len;
-  const auto bytes = memory_of(plan, request.spec, request.cluster, request.workload);
-  for (const Rank rank : bytes.ids()) {
-    const RankSpec& of_rank = request.cluster.rank(rank);
-    const std::int64_t arena = arena_bytes(bytes[rank], of_rank, request.spec, plan, rank);
-    if (of_rank.device == Device::kCpu) {
-      EXPECT_EQ(arena, 0);
-    } else {
-      EXPECT_EQ(arena + bytes[rank].weights + bytes[rank].headroom +
-                    transfer_bytes(of_rank, request.spec, {.layers = {0, 32}, .n_ranks = 4}),
-                bytes[rank].limit);
-    }
-  }
 }
 
 // Four query heads choose 2,100 tokens each of which the last 20 are the same: 8,340 in blocks of
