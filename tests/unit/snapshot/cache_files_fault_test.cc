@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "tests/support/paths.h"
 #include "tests/unit/snapshot/dealt_caches.h"
+#include "tests/unit/snapshot/flip_bit.h"
 #include "worker/snapshot/free_space.h"
 
 namespace longhaul {
@@ -81,16 +82,8 @@ TEST_F(CacheFilesFault, AFlippedBitIsNeverReadAsData) {
   for (int round = 0; round < 30; ++round) {
     const fs::path part = saved_.part_path(random_.integer(0, 2));
     const auto at = random_.integer(0, static_cast<std::int64_t>(fs::file_size(part)) - 1);
-    std::fstream file(part, std::ios::binary | std::ios::in | std::ios::out);
-    const auto flip = [&](int bit) {
-      file.seekg(at);
-      const int byte = file.get();
-      file.seekp(at);
-      file.put(static_cast<char>(byte ^ (1 << bit)));
-      file.flush();
-    };
     const int bit = static_cast<int>(random_.integer(0, 7));
-    flip(bit);
+    test::flip_bit(part, at, bit);
     const std::string said = reading();
     if (!said.empty()) {
       EXPECT_THAT(said, testing::AnyOf(HasSubstr("refused"), HasSubstr("wrong"))) << said;
@@ -100,7 +93,7 @@ TEST_F(CacheFilesFault, AFlippedBitIsNeverReadAsData) {
           << "byte " << at << " of " << part << ": " << said;
       if (contains(said, "refused")) ++n_refused;
     }
-    flip(bit);
+    test::flip_bit(part, at, bit);
   }
   EXPECT_GT(n_refused, 5);
   EXPECT_EQ(reading(), "");

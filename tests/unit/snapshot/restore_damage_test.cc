@@ -2,13 +2,13 @@
 // anything is used, wherever in the files it is.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <string>
 
 #include "model/heads/cache_method.h"
 #include "tests/property/recovered_tokens.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/paths.h"
+#include "tests/unit/snapshot/flip_bit.h"
 #include "tests/unit/worker/tiny_models.h"
 
 namespace longhaul::test {
@@ -68,19 +68,12 @@ TEST_P(RestoreDamage, EveryFlippedBitIsFoundBeforeUse) {
     const fs::path path = folder_.path() / (round % 2 == 0 ? "doc.h5" : "doc.part-0000.h5");
     const auto at = random_.integer(0, static_cast<std::int64_t>(fs::file_size(path)) - 1);
     const int bit = static_cast<int>(random_.integer(0, 7));
-    const auto flip = [&] {
-      std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-      file.seekg(at);
-      const int byte = file.get();
-      file.seekp(at);
-      file.put(static_cast<char>(byte ^ (1 << bit)));
-    };
-    flip();
+    test::flip_bit(path, at, bit);
     const StepResult result = restored_by(reader);
     ASSERT_TRUE(std::holds_alternative<StepFailed>(result)) << "byte " << at << " of " << path;
     EXPECT_EQ(std::get<StepFailed>(result).code, ErrorCode::kCorruptData);
     EXPECT_EQ(reader.kv_bytes_in_use(), 0U);
-    flip();
+    test::flip_bit(path, at, bit);
   }
   done(restored_by(reader));
 }

@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 #include <string>
 
 #include "tests/support/paths.h"
 #include "tests/unit/snapshot/dealt_caches.h"
+#include "tests/unit/snapshot/flip_bit.h"
 #include "tests/unit/worker/tiny_models.h"
 #include "worker/snapshot/saved_header.h"
 
@@ -201,18 +201,11 @@ TEST_P(RestoreGroups, EveryFlippedBitIsFoundBeforeUse) {
   Worker reader = worker();
   for (int round = 0; round < 150; ++round) {
     const auto at = random_.integer(0, static_cast<std::int64_t>(fs::file_size(part())) - 1);
-    const auto flip = [&] {
-      std::fstream file(part(), std::ios::binary | std::ios::in | std::ios::out);
-      file.seekg(at);
-      const int byte = file.get();
-      file.seekp(at);
-      file.put(static_cast<char>(byte ^ (1 << round % 8)));
-    };
-    flip();
+    test::flip_bit(part(), at, round % 8);
     const StepResult refused = reader.step(restore(150, 150));
     ASSERT_TRUE(std::holds_alternative<StepFailed>(refused)) << "byte " << at;
     EXPECT_EQ(std::get<StepFailed>(refused).code, ErrorCode::kCorruptData);
-    flip();
+    test::flip_bit(part(), at, round % 8);
   }
   done(reader.step(restore(150, 150)));
 }

@@ -12,6 +12,7 @@
 #include "tests/support/paths.h"
 #include "tests/unit/model/expect_error.h"
 #include "tests/unit/snapshot/dealt_caches.h"
+#include "tests/unit/snapshot/flip_bit.h"
 #include "tests/unit/worker/tiny_models.h"
 #include "worker/snapshot/saved_header.h"
 
@@ -137,18 +138,11 @@ TEST_F(RestoreFromFiles, EveryFlippedBitIsFoundBeforeUse) {
     const fs::path& path = round % 2 == 0 ? master() : part();
     const auto at = random_.integer(0, static_cast<std::int64_t>(fs::file_size(path)) - 1);
     const int bit = static_cast<int>(random_.integer(0, 7));
-    const auto flip = [&] {
-      std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-      file.seekg(at);
-      const int byte = file.get();
-      file.seekp(at);
-      file.put(static_cast<char>(byte ^ (1 << bit)));
-    };
-    flip();
+    test::flip_bit(path, at, bit);
     const StepFailed refused = refusal(reader, command());
     EXPECT_EQ(refused.code, ErrorCode::kCorruptData) << "byte " << at << " of " << path;
     EXPECT_THAT(refused.message, HasSubstr(path.filename().string()));
-    flip();
+    test::flip_bit(path, at, bit);
   }
   done(reader.step(command()));
 }
