@@ -8,7 +8,7 @@ import time
 
 import job_on_hosts
 from hosts import DISK
-from job_on_hosts import SLOWLY, STOPPED, ThreeHosts, main, wait_for
+from job_on_hosts import SLOWLY, STOPPED, ThreeHosts, answers, main, wait_for
 from slurm import Slurm, why_not
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "examples/slurm/longhaul.sbatch"
@@ -44,11 +44,11 @@ class WithSlurm(ThreeHosts):
     def evidence(self):
         return self.slurm.evidence()
 
-    def submit(self, output, *more, nodes="3", launch=""):
-        """The job, which reads slowly."""
-        flags = self.words(output, *SLOWLY, "--dead-after", "3", *more)[2:]
-        return self.slurm.submit("-N", nodes, f"--export=ALL,LONGHAUL={job_on_hosts.PROGRAM},LONGHAUL_LAUNCH={launch}",
-                                 f"{DISK}/longhaul.sbatch", *flags)
+    def submit(self, output, *more, nodes="3", launch="", slowly=SLOWLY, options=(), exports=()):
+        """The job, which reads slowly. `options`: more of sbatch's; `exports`: more of its environment."""
+        flags = self.words(output, *slowly, "--dead-after", "3", *more)[2:]
+        environment = ",".join(["--export=ALL", f"LONGHAUL={job_on_hosts.PROGRAM}", f"LONGHAUL_LAUNCH={launch}", *exports])
+        return self.slurm.submit("-N", nodes, environment, *options, f"{DISK}/longhaul.sbatch", *flags)
 
     def expect_done(self, number, output, seconds=300):
         self.slurm.await_state(number, ["COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"], seconds)
@@ -87,6 +87,19 @@ class Jobs(WithSlurm):
             self.assertLess(done, len(self.want), "it was stopped before it was done")
         self.expect_done(number, "warned.jsonl")
         self.assertEqual(self.slurm.logs(number).count("stopped early"), 2, self.slurm.logs(number))
+
+    def test_slurms_own_warning_before_a_jobs_time_is_over_queues_it_again(self):
+        # Slurm looks at limits of a minute twice a minute. The program must not look at the clock itself here.
+        number = self.submit("timed.jsonl", slowly=["--chunk-len", "2", "--parallel", "1"], options=["-t", "1", "--signal=USR1@40"],
+                             exports=["SLURM_JOB_END_TIME=9999999999"])
+        try:
+            wait_for(lambda: self.slurm.job(number, "Restarts") == "1", 120, "a restart")
+        except TimeoutError as error:
+            raise AssertionError(f"{error}; {self.evidence()}") from None
+        self.slurm.command("scontrol", "update", f"JobId={number}", "TimeLimit=30")
+        self.assertLess(len(answers(self.hosts[0].read("timed.jsonl") or b"")), len(self.want), "it was stopped before it was done")
+        self.expect_done(number, "timed.jsonl")
+        self.assertEqual(self.slurm.logs(number).count("stopped early"), 1, self.slurm.logs(number))
 
     def test_a_job_whose_time_is_short_stops_by_itself_and_goes_on(self):
         words = ["srun", "--mpi=pmix", "-N3", "--ntasks-per-node=1",
