@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <system_error>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -51,6 +52,12 @@ class Contents {
   std::vector<std::string> take_warnings() { return std::move(warnings_); }
 
  private:
+  // As files do that the system writes while they are read, such as those in /proc.
+  static bool says_nothing_is_in(const DocumentRef& document) {
+    std::error_code ignored;
+    return !document.text && std::filesystem::file_size(document.path, ignored) == 0;
+  }
+
   Content look_at(const DocumentRef& document, const std::string& name) {
     Content content;
     try {
@@ -64,7 +71,14 @@ class Contents {
             "is, with U+FFFD for what is no UTF-8",
             name, *wrong);
       }
-      if (text.empty()) warnings_.push_back(fmt::format("{} is empty", name));
+      if (text.empty()) {
+        warnings_.push_back(fmt::format("{} is empty", name));
+      } else if (says_nothing_is_in(document)) {
+        warnings_.push_back(
+            fmt::format("{} has {} bytes, though its size is said to be 0: it is no stored file, "
+                        "and may be another text when it is read again",
+                        name, text.size()));
+      }
     } catch (const Error& error) {
       // Of the machine, not of this document.
       if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kCancelled) throw;

@@ -252,6 +252,16 @@ GroupIds conversation_ids(const RequestGroup& group, const std::vector<Request>&
   return ids;
 }
 
+Refusal why_unread(const Error& error) {
+  if (error.code() == ErrorCode::kOutOfMemory) {
+    return {"out_of_memory",
+            fmt::format("{}: take a shorter document or fewer threads (--threads), or give more",
+                        error.what())};
+  }
+  const bool changed = error.code() == ErrorCode::kFailedPrecondition;
+  return {changed ? "document_changed" : "document_unreadable", error.what()};
+}
+
 }  // namespace
 
 PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& requests,
@@ -265,8 +275,7 @@ PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& req
                                                         prepared.failures);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kCancelled) throw;
-    const bool changed = error.code() == ErrorCode::kFailedPrecondition;
-    ids.refusal = {changed ? "document_changed" : "document_unreadable", error.what()};
+    ids.refusal = why_unread(error);
   }
   if (ids.refusal) {
     prepared.failures.clear();

@@ -71,6 +71,8 @@ int status_of_failure(const FailedRequest& failure) {
   if (failure.code == "out_of_memory") return kExitDoesNotFit;
   if (failure.code == "context_length_exceeded" || failure.code == "invalid_argument")
     return kExitUsage;
+  if (failure.code == "document_changed" || failure.code == "document_unreadable")
+    return kExitBadInput;
   return kExitInternal;
 }
 

@@ -70,6 +70,12 @@ TEST_F(CheckDocuments, WarnOfAnEmptyOne) {
   EXPECT_THAT(checked.warnings, ElementsAre(HasSubstr("empty.txt is empty")));
 }
 
+TEST_F(CheckDocuments, WarnOfAFileThatTheSystemWritesWhileItIsRead) {
+  const CheckedDocuments checked = check("/proc/self/status");
+  EXPECT_TRUE(checked.problems.empty());
+  EXPECT_THAT(checked.warnings, ElementsAre(HasSubstr("though its size is said to be 0")));
+}
+
 TEST_F(CheckDocuments, NeverWaitForAPipeOrReadAnEndlessFile) {
   ASSERT_EQ(::mkfifo((folder_.path() / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(problem("pipe"), HasSubstr("it is a pipe, not a regular file"));
