@@ -62,6 +62,12 @@ __global__ void merge_ranges_kernel(AttentionWork work, const AttentionSplit* sp
   if (lane == 1) *to_l = both.l;
 }
 
+std::int64_t most_rows_of(std::span<const AttentionTask> tasks) {
+  std::int64_t out = 0;
+  for (const AttentionTask& task : tasks) out = std::max<std::int64_t>(out, task.n_rows);
+  return out;
+}
+
 void run_path(Stream& stream, AttentionPath path, KvType type, const AttentionWork& work) {
   if (path == AttentionPath::kSimt) return attention_simt(stream, work);
   switch (type) {
@@ -137,6 +143,7 @@ void attention_anywhere(Stream& stream, const AttentionArgs& args, AttentionKern
     const auto p = static_cast<std::size_t>(path);
     work.tasks = part<AttentionTask>(base, tasks_at[p]);
     work.n_tasks = static_cast<std::int64_t>(with_room(schedule.tasks[p].size()));
+    work.most_rows = most_rows_of(schedule.tasks[p]);
     if (work.n_tasks > 0) run_path(stream, path, args.shape.k_type, work);
   }
   // After all tasks: ranges of one item may have gone different paths.
@@ -172,9 +179,11 @@ void attention_by_tables(Stream& stream, const AttentionArgs& args, AttentionKer
   work.positions = part<std::int64_t>(base, positions_at);
   work.partials = reinterpret_cast<float*>(partials);
   work.n_tasks = with_room_of(schedule.wide_decode);
+  work.most_rows = most_rows_of(schedule.wide_decode);
   if (work.n_tasks > 0) run_path(stream, AttentionPath::kWideDecode, args.shape.k_type, work);
   work.tasks = part<AttentionTask>(base, decode_at);
   work.n_tasks = with_room_of(schedule.decode);
+  work.most_rows = most_rows_of(schedule.decode);
   if (work.n_tasks > 0) run_path(stream, AttentionPath::kDecode, args.shape.k_type, work);
   merge_ranges(stream, work, part<AttentionSplit>(base, splits_at), with_room_of(schedule.splits),
                kDecodeRows);

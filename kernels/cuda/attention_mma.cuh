@@ -6,17 +6,20 @@
 //   wide      2 times 16 rows and 4 warps share every tile, for items that share blocks; each does
 //             what it would do alone, so results have the same bits
 //
+// Decode of bf16, int8 and int4 with head_dim 64 and 128 is attention_decode.cuh's; what is left
+// for decode here are fp8, groups of codes and the other head sizes.
+//
 // Codes are multiplied as they are, for bf16 holds integers up to 256 and the values of E4M3
 // exactly: scales and minima are applied to whole scores and outputs, q.(c s + m) = s (q.c) + m
-// sum(q). Where they belong to
-// groups of codes (KIVI), those of K are applied to queries and those of V to weights, group by
-// group (attention_mma_groups.cuh). Rows of the tile are read by cp.async, kStages - 1 tiles ahead.
-// Queries and weights are rounded to bf16; sums are float32.
+// sum(q). Where they belong to groups of codes (KIVI), those of K are applied to queries and those
+// of V to weights, group by group (attention_mma_groups.cuh). Rows of the tile are read by
+// cp.async, kStages - 1 tiles ahead. Queries and weights are rounded to bf16; sums are float32.
 //
 // Included by one .cu for each cache type.
 #pragma once
 #include "base/error.h"
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_decode.cuh"
 #include "kernels/cuda/attention_mma_compute.cuh"
 #include "kernels/cuda/attention_mma_groups.cuh"
 #include "kernels/cuda/attention_mma_load.cuh"
@@ -38,6 +41,7 @@ struct Config {
   static constexpr bool kDecode = kPath != AttentionPath::kPrefill;
   static constexpr int kRows = rows_of_tile(kPath);
   static constexpr int kPartialRows = partial_rows(kPath);
+  static constexpr int kTileRows = 16;
   static constexpr int kRowWarps = kRows / 16;
   static constexpr int kKeyWarps = kDecode ? 4 : 1;
   static constexpr int kWarps = kRowWarps * kKeyWarps;
@@ -73,9 +77,8 @@ struct Config {
   static constexpr int kRangesAt = kVAt + kVRows * kVStride;  // K's scales and minima, then V's
   static constexpr int kInfoAt = kRangesAt + 4 * kRangeWords;
   static constexpr int kStageWords = kInfoAt + 4;
-  // For the merge at the end: o [key warps, 16, head_dim]; m, l, weights [key warps, 16]; weights
-  // [16].
-  static constexpr int kMergeWords = kDecode ? kKeyWarps * 16 * (kHeadDim + 3) + 16 : 0;
+  static constexpr int kMergeWords =
+      kDecode ? words_of_states(kKeyWarps, kTileRows, kHeadDim) : 0;  // at the end
   // Behind both, for each row: which of the KV head's query heads it belongs to. A register for it
   // would make int4's kernels spill.
   static constexpr int kHeadsAt =
@@ -153,7 +156,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks) mma_kernel(Attenti
   }
   finish_rows<C>(thread, work.sm_scale);
   if constexpr (C::kDecode) {
-    for (int tile = 0; tile < C::kRowWarps; ++tile) merge_warps<C>(work, task, tile, thread);
+    for (int tile = 0; tile < C::kRowWarps; ++tile) {
+      merge_warps<C>(work, task, tile,
+                     [&](const WarpStates<C>& states) { put_rows<C>(thread, states); });
+    }
   } else {
     store_rows<C>(work, task, first_row, thread);
   }
@@ -169,6 +175,11 @@ void launch_config(Stream& stream, const char* name, const AttentionWork& work) 
 }
 
 constexpr bool is_wide_head_dim(std::int64_t head_dim) { return head_dim == 64 || head_dim == 128; }
+// Whether attention_decode.cuh decodes these.
+constexpr bool has_decode_kernel(KvType type, std::int64_t head_dim) {
+  return is_wide_head_dim(head_dim) &&
+         (type == KvType::kBf16 || type == KvType::kInt8 || type == KvType::kInt4);
+}
 
 template <KvType kType, int kHeadDim>
 void launch_mma(Stream& stream, AttentionPath path, const AttentionWork& work) {
@@ -176,15 +187,23 @@ void launch_mma(Stream& stream, AttentionPath path, const AttentionWork& work) {
   constexpr bool kTells = !holds_groups(kType);  // of groups all heads see all slots
   switch (path) {
     case kDecode:
-      // Others are decoded without the registers that this takes.
-      if constexpr (kTells) {
-        if (work.tells_heads)
-          return launch_config<Config<kType, kHeadDim, kDecode>>(stream, "attention: decode", work);
+      if constexpr (has_decode_kernel(kType, kHeadDim)) {
+        return launch_decode<kType, kHeadDim>(stream, work);
+      } else {
+        // Others are decoded without the registers that this takes.
+        if constexpr (kTells) {
+          if (work.tells_heads) {
+            return launch_config<Config<kType, kHeadDim, kDecode>>(stream, "attention: decode",
+                                                                   work);
+          }
+        }
+        return launch_config<Config<kType, kHeadDim, kDecode, false>>(stream, "attention: decode",
+                                                                      work);
       }
-      return launch_config<Config<kType, kHeadDim, kDecode, false>>(stream, "attention: decode",
-                                                                    work);
     case kWideDecode:
-      if constexpr (is_wide_head_dim(kHeadDim)) {
+      if constexpr (has_decode_kernel(kType, kHeadDim)) {
+        return launch_wide_decode<kType, kHeadDim>(stream, work);
+      } else if constexpr (is_wide_head_dim(kHeadDim)) {
         return launch_config<Config<kType, kHeadDim, kWideDecode, kTells>>(
             stream, "attention: wide decode", work);
       }

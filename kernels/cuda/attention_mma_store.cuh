@@ -83,54 +83,52 @@ __device__ __forceinline__ void store_rows(const AttentionWork& work, const Atte
   }
 }
 
-// Decode: merges the warps' states of the same 16 rows by way of shared memory, one tile of 16 rows
-// after the other.
+// Decode: where the warps of the same rows, kTileRows of a tile, leave their states to be merged,
+// in shared memory.
 template <typename C>
+struct WarpStates {
+  float* o = reinterpret_cast<float*>(shared_memory());      // [key warps, rows, head_dim]
+  float* m = o + C::kKeyWarps * C::kTileRows * C::kHeadDim;  // [key warps, rows]
+  float* l = m + C::kKeyWarps * C::kTileRows;
+  float* weights = l + C::kKeyWarps * C::kTileRows;
+  float* old_weights = weights + C::kKeyWarps * C::kTileRows;  // [rows]
+};
+// The same in words.
+constexpr int words_of_states(int key_warps, int tile_rows, int head_dim) {
+  return key_warps * tile_rows * (head_dim + 3) + tile_rows;
+}
+
+// Merges the states of the warps that have the rows of tile `tile`, which put_states(states) writes
+// if this thread is of one of them.
+template <typename C, typename PutState>
 __device__ __forceinline__ void merge_warps(const AttentionWork& work, const AttentionTask& task,
-                                            int tile, const Thread<C>& thread) {
-  auto* o = reinterpret_cast<float*>(shared_memory());  // [key warps, 16, head_dim]
-  float* m = o + C::kKeyWarps * 16 * C::kHeadDim;       // [key warps, 16]
-  float* l = m + C::kKeyWarps * 16;
-  float* weights = l + C::kKeyWarps * 16;
-  float* old_weights = weights + C::kKeyWarps * 16;  // [16]
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int left = task.n_rows - 16 * tile;
-  const int n_rows = left < 16 ? left : 16;
+                                            int tile, const PutState& put_state) {
+  constexpr int kRows = C::kTileRows;
+  const WarpStates<C> states;
+  const auto [o, m, l, weights, old_weights] = states;
+  const int left = task.n_rows - kRows * tile;
+  const int n_rows = left < kRows ? left : kRows;
   // All warps are done with the last tile of keys, or of rows, before its memory is reused.
   __syncthreads();
-  if (warp / C::kKeyWarps == tile) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int at = warp % C::kKeyWarps * 16 + thread.g + 8 * half;
-#pragma unroll
-      for (int n = 0; n < C::kOutGroups; ++n) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          o[at * C::kHeadDim + 8 * n + 2 * thread.t + e] = thread.o[n][2 * half + e];
-        }
-      }
-      if (thread.t == 0) m[at] = thread.m[half];
-      if (thread.t == 1) l[at] = thread.l[half];
-    }
-  }
+  if (static_cast<int>(threadIdx.x) / kWarp / C::kKeyWarps == tile) put_state(states);
   __syncthreads();  // all states are written before rows are merged
   if (static_cast<int>(threadIdx.x) < n_rows) {
     const int row = static_cast<int>(threadIdx.x);
     float m_all = minus_infinity();
-    for (int w = 0; w < C::kKeyWarps; ++w) m_all = Larger()(m[w * 16 + row], m_all);
+    for (int w = 0; w < C::kKeyWarps; ++w) m_all = Larger()(m[w * kRows + row], m_all);
     float l_all = 0.0F;
     for (int w = 0; w < C::kKeyWarps; ++w) {
-      weights[w * 16 + row] = weight_of(m[w * 16 + row], m_all);
-      l_all += weights[w * 16 + row] * l[w * 16 + row];
+      weights[w * kRows + row] = weight_of(m[w * kRows + row], m_all);
+      l_all += weights[w * kRows + row] * l[w * kRows + row];
     }
-    const RowTarget to = target_of<C>(work, task, 16 * tile + row);
+    const RowTarget to = target_of<C>(work, task, kRows * tile + row);
     old_weights[row] = to.is_partial ? 0.0F : 1.0F;
     if (to.is_partial) {
       *to.m = m_all;
       *to.l = l_all;
     } else if (!is_empty(m_all, l_all)) {
       const Merged both = merged(*to.m, *to.l, m_all, l_all);
-      for (int w = 0; w < C::kKeyWarps; ++w) weights[w * 16 + row] *= both.weight_b;
+      for (int w = 0; w < C::kKeyWarps; ++w) weights[w * kRows + row] *= both.weight_b;
       old_weights[row] = both.weight_a;
       *to.m = both.m;
       *to.l = both.l;
@@ -139,13 +137,32 @@ __device__ __forceinline__ void merge_warps(const AttentionWork& work, const Att
   __syncthreads();  // all weights are written before outputs are summed
   for (int i = static_cast<int>(threadIdx.x); i < n_rows * C::kHeadDim; i += C::kThreads) {
     const int row = i / C::kHeadDim;
-    const RowTarget to = target_of<C>(work, task, 16 * tile + row);
+    const RowTarget to = target_of<C>(work, task, kRows * tile + row);
     float sum = 0.0F;
     for (int w = 0; w < C::kKeyWarps; ++w) {
-      sum += weights[w * 16 + row] * o[(w * 16 + row) * C::kHeadDim + i % C::kHeadDim];
+      sum += weights[w * kRows + row] * o[(w * kRows + row) * C::kHeadDim + i % C::kHeadDim];
     }
     float* at = to.o + i % C::kHeadDim;
     *at = to.is_partial ? sum : *at * old_weights[row] + sum;
+  }
+}
+
+// Writes a warp's rows there.
+template <typename C>
+__device__ __forceinline__ void put_rows(const Thread<C>& thread, const WarpStates<C>& to) {
+  const int first = static_cast<int>(threadIdx.x) / kWarp % C::kKeyWarps * C::kTileRows;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int at = first + thread.g + 8 * half;
+#pragma unroll
+    for (int n = 0; n < C::kOutGroups; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        to.o[at * C::kHeadDim + 8 * n + 2 * thread.t + e] = thread.o[n][2 * half + e];
+      }
+    }
+    if (thread.t == 0) to.m[at] = thread.m[half];
+    if (thread.t == 1) to.l[at] = thread.l[half];
   }
 }
 

@@ -60,6 +60,13 @@ LONGHAUL_HOST_DEVICE constexpr int shift_of_lane(KvType type, int step, int t) {
   return type == KvType::kKivi2 ? t % 2 * 4 + step % 2 * 2 : step % 2 * 4;
 }
 
+// Which of a lane's four values in a product stand together in a register where codes of 4 bits
+// come out of a word two at a time, without moving them: element e (lower half, upper half) of pair
+// 0 or 1. Of other types they are neighbours.
+LONGHAUL_HOST_DEVICE constexpr int value_of_pair(KvType type, int pair, int e) {
+  return type == KvType::kInt4 ? 2 * e + pair : 2 * pair + e;
+}
+
 // The key whose score stands in column `column` of the tile's group `group` of 8 scores. Lane t's
 // scores in columns 2t, 2t + 1 of groups 2s, 2s + 1 are its four weights in product s of the
 // outputs, so they must be those of keys value_of_lane(v_type, s, t, 0 .. 3).

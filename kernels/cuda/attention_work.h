@@ -104,7 +104,8 @@ struct AttentionWork {
   const KvBlockRef* blocks = nullptr;
   float* partials = nullptr;
   std::int64_t n_tasks = 0;
-  bool tells_heads = false;  // some of the blocks have slots that not all heads see
+  std::int64_t most_rows = 0;  // that a task of decode has
+  bool tells_heads = false;    // some of the blocks have slots that not all heads see
   std::int64_t block_size;
   std::int64_t head_dim;
   PartRef k;

@@ -71,6 +71,31 @@ __device__ __forceinline__ T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(kAllLanes, value, mask);
 }
 
+// The value of lane `lane` (modulo 32). All 32 lanes call.
+template <typename T>
+__device__ __forceinline__ T shuffle_from(T value, int lane) {
+  return __shfl_sync(kAllLanes, value, lane);
+}
+template <typename T>
+__device__ __forceinline__ T* shuffle_from(T* value, int lane) {
+  return reinterpret_cast<T*>(
+      __shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(value), lane));
+}
+// Whether it is true in any lane; in how many. All 32 lanes call.
+__device__ __forceinline__ bool any_in_warp(bool value) {
+  return __any_sync(kAllLanes, value) != 0;
+}
+__device__ __forceinline__ int count_lanes(bool value) {
+  return __popc(__ballot_sync(kAllLanes, value));
+}
+// Of an 8 x 8 matrix of 16 bits each, whose row g has its columns 2t, 2t + 1 in lane 4g + t: what
+// that lane has of the transposed one. All 32 lanes call.
+__device__ __forceinline__ std::uint32_t transposed_8x8(std::uint32_t pair) {
+  std::uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(pair));
+  return out;
+}
+
 __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 
 __device__ __forceinline__ float float_of_f16(std::uint16_t bits) {
@@ -97,6 +122,14 @@ __device__ __forceinline__ std::uint32_t bf16_pair(float low, float high) {
 __device__ __forceinline__ std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high,
                                                       std::uint32_t which) {
   return __byte_perm(low, high, which);
+}
+
+// (word & mask) | bits, in one instruction.
+__device__ __forceinline__ std::uint32_t masked_and_set(std::uint32_t word, std::uint32_t mask,
+                                                        std::uint32_t bits) {
+  std::uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+  return out;
 }
 
 // a + b of both bf16, round to nearest even.
@@ -170,6 +203,26 @@ __device__ __forceinline__ Words4 load_once_16(const void* global) {
   Words4 out;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(out.at[0]), "=r"(out.at[1]), "=r"(out.at[2]), "=r"(out.at[3])
+               : "l"(global));
+  return out;
+}
+
+// The same where other warps read them soon.
+__device__ __forceinline__ Words4 load_shared_16(const void* global) {
+  Words4 out;
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out.at[0]), "=r"(out.at[1]), "=r"(out.at[2]), "=r"(out.at[3])
+               : "l"(global));
+  return out;
+}
+// As load_once_16, of 8 aligned bytes.
+struct alignas(8) Words2 {
+  std::uint32_t at[2];
+};
+__device__ __forceinline__ Words2 load_once_8(const void* global) {
+  Words2 out;
+  asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];"
+               : "=r"(out.at[0]), "=r"(out.at[1])
                : "l"(global));
   return out;
 }

@@ -70,6 +70,46 @@ T shuffle_xor(T value, int mask) {
   return out;
 }
 
+template <typename T>
+T shuffle_from(T value, int lane) {
+  struct In {
+    T value;
+    int lane;
+  } in = {value, lane};
+  T out;
+  cuda_on_host::warp_instruction(&in, &out, [](const void* const* ins, void* const* outs) {
+    for (int own = 0; own < 32; ++own) {
+      const int other = static_cast<const In*>(ins[own])->lane & 31;
+      *static_cast<T*>(outs[own]) = static_cast<const In*>(ins[other])->value;
+    }
+  });
+  return out;
+}
+inline int count_lanes(bool value) {
+  int out = 0;
+  cuda_on_host::warp_instruction(&value, &out, [](const void* const* ins, void* const* outs) {
+    int n = 0;
+    for (int lane = 0; lane < 32; ++lane) n += *static_cast<const bool*>(ins[lane]) ? 1 : 0;
+    for (int lane = 0; lane < 32; ++lane) *static_cast<int*>(outs[lane]) = n;
+  });
+  return out;
+}
+inline bool any_in_warp(bool value) { return count_lanes(value) > 0; }
+inline std::uint32_t transposed_8x8(std::uint32_t pair) {
+  std::uint32_t out = 0;
+  cuda_on_host::warp_instruction(&pair, &out, [](const void* const* ins, void* const* outs) {
+    const auto at = [&](int row, int column) {
+      const auto both = *static_cast<const std::uint32_t*>(ins[4 * row + column / 2]);
+      return both >> column % 2 * 16 & 0xffffU;
+    };
+    for (int lane = 0; lane < 32; ++lane) {
+      *static_cast<std::uint32_t*>(outs[lane]) =
+          at(lane % 4 * 2, lane / 4) | at(lane % 4 * 2 + 1, lane / 4) << 16U;
+    }
+  });
+  return out;
+}
+
 inline void sync_warp() {
   cuda_on_host::warp_instruction(nullptr, nullptr, [](const void* const*, void* const*) {});
 }
@@ -94,6 +134,9 @@ inline std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high, std::ui
     out |= static_cast<std::uint32_t>(bytes >> 8 * from & 0xffU) << 8 * i;
   }
   return out;
+}
+inline std::uint32_t masked_and_set(std::uint32_t word, std::uint32_t mask, std::uint32_t bits) {
+  return (word & mask) | bits;
 }
 inline float float_of_half(std::uint32_t pair, unsigned at) {
   return to_float(BFloat16{static_cast<std::uint16_t>(pair >> at)});
@@ -201,6 +244,15 @@ struct alignas(16) Words4 {
 inline Words4 load_once_16(const void* global) {
   if (reinterpret_cast<std::uintptr_t>(global) % 16 != 0) __builtin_trap();
   return *static_cast<const Words4*>(global);
+}
+
+inline Words4 load_shared_16(const void* global) { return load_once_16(global); }
+struct alignas(8) Words2 {
+  std::uint32_t at[2];
+};
+inline Words2 load_once_8(const void* global) {
+  if (reinterpret_cast<std::uintptr_t>(global) % 8 != 0) __builtin_trap();
+  return *static_cast<const Words2*>(global);
 }
 
 // As late as CUDA allows: when the thread waits for them.
