@@ -190,7 +190,6 @@ PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
       std::max<std::int64_t>(0, request.spec.max_seq_len - flags.tail_tokens));
   workload.n_sequences = flags.job.n_parallel;
   workload.n_guesses = flags.job.lookup.most;
-  workload.chunk_len = flags.job.chunk_len.value_or(default_chunk_len(request.cluster.n_ranks()));
   workload.block_size = flags.job.block_size;
   workload.reproducible = flags.job.reproducible;
   workload.weight_dtype = model->weight_dtype();
@@ -198,7 +197,10 @@ PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
   workload.k_type = flags.job.k_type.value_or(natural);
   workload.v_type = flags.job.v_type.value_or(natural);
   request.options = plan_options(flags.job);
-  if (!flags.job.chunk_len) choose_chunks_by_cost(request);
+  if (flags.job.chunk_len)
+    workload.chunk_len = *flags.job.chunk_len;
+  else
+    choose_chunks_by_cost(request);
   if (flags.heads.methods.empty()) request.options.profile = std::move(heads.profile);
   return request;
 }

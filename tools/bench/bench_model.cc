@@ -120,7 +120,7 @@ Workload BenchModel::workload(std::span<const ModelTest> tests, std::int64_t n_r
     workload.n_sequences = std::max(workload.n_sequences, test.n_sequences);
     workload.n_guesses = std::max(workload.n_guesses, test.draft_max);
   }
-  workload.chunk_len = flags_.job.chunk_len.value_or(default_chunk_len(n_ranks));
+  workload.chunk_len = usual_chunk_len(flags_.job, n_ranks);
   return workload;
 }
 

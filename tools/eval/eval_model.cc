@@ -44,7 +44,7 @@ Workload EvalModel::workload(const EvalLengths& lengths, std::int64_t n_ranks) c
   workload.document_tokens = lengths.document_tokens;
   workload.tail_tokens = lengths.tail_tokens;
   workload.n_sequences = lengths.n_sequences;
-  workload.chunk_len = config_.chunk_len.value_or(default_chunk_len(n_ranks));
+  workload.chunk_len = usual_chunk_len(config_, n_ranks);
   return workload;
 }
 

@@ -48,7 +48,7 @@ void add_reproducible_flag(CLI::App& app, JobConfig& job, const std::string& gro
 void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group) {
   app.add_option("-b,--chunk-len,--batch-size", job.chunk_len,
                  "Tokens of one prefill step, over all ranks of a ring (default: 2048 for each of "
-                 "up to 4 ranks)")
+                 "up to 4 ranks, on GPUs 4096)")
       ->transform(with_letters())
       ->check(kCount)
       ->group(group);

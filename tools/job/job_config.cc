@@ -2,10 +2,22 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/hopper_attention.h"
+
 namespace longhaul {
 
-std::int64_t default_chunk_len(std::int64_t n_ranks) {
-  return 2048 * std::clamp<std::int64_t>(n_ranks, 1, 4);
+std::int64_t default_chunk_len(std::int64_t n_ranks, Device device) {
+  constexpr std::int64_t kCpuChunkLen = 2048;
+  const std::int64_t of_rank = device == Device::kCuda ? kUsualGpuChunkLen : kCpuChunkLen;
+  return of_rank * std::clamp<std::int64_t>(n_ranks, 1, 4);
+}
+
+std::int64_t usual_chunk_len(const JobConfig& job, std::int64_t n_ranks) {
+  if (job.chunk_len) return *job.chunk_len;
+  const bool is_gpu = job.device == DeviceChoice::kCuda ||
+                      (job.device == DeviceChoice::kAuto &&
+                       chosen_device(DeviceChoice::kAuto).kind == Device::kCuda);
+  return default_chunk_len(n_ranks, is_gpu ? Device::kCuda : Device::kCpu);
 }
 
 }  // namespace longhaul

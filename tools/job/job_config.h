@@ -24,8 +24,8 @@ struct JobConfig {
   DeviceChoice device = DeviceChoice::kCpu;
   bool reproducible = false;  // the same bits on any ranks, in any chunks and batches
   int n_threads = 0;          // of each rank; 0: OMP_NUM_THREADS, else the host's cores, divided
-  // Tokens of a prefill step, over all ranks of a ring. Not given: by
-  // predicted time, near default_chunk_len; of one rank alone that.
+  // Tokens of a prefill step, over all ranks of a ring. Not given: by predicted time, near
+  // default_chunk_len; of one rank alone that.
   std::optional<std::int64_t> chunk_len;
   std::int64_t n_parallel = 8;  // sequences that are answered at the same time
   LookupConfig lookup = {};     // guesses of how answers go on
@@ -67,6 +67,9 @@ struct JobConfig {
 };
 
 // Tokens of a prefill step when nothing is said: results do not depend on it, speed does.
-std::int64_t default_chunk_len(std::int64_t n_ranks);
+std::int64_t default_chunk_len(std::int64_t n_ranks, Device device);
+// What the job says, else the default of the device that rank 0 would have. Where there is a plan,
+// that says it instead (plan_job.h).
+std::int64_t usual_chunk_len(const JobConfig& job, std::int64_t n_ranks);
 
 }  // namespace longhaul

@@ -76,6 +76,9 @@ std::int64_t chunk_len_that_fits(PlanRequest request) {
 }
 
 void choose_chunks_by_cost(PlanRequest& request) {
+  const ClusterSpec& cluster = request.cluster;
+  request.workload.chunk_len =
+      default_chunk_len(cluster.n_ranks(), cluster.has_gpus() ? Device::kCuda : Device::kCpu);
   request.workload.chunk_len = chunk_len_that_fits(request);
   request.options.chunk_lens = usual_chunk_lens(request.workload);
 }

@@ -24,7 +24,8 @@ PlanOptions plan_options(const JobConfig& config);
 // fits, but not below 64 tokens or a block; the workload's own where none of these fits. Pure.
 std::int64_t chunk_len_that_fits(PlanRequest request);
 
-// Lets make_plan choose the length of chunks: by cost, and short enough to fit. Pure.
+// Lets make_plan choose the length of chunks: by cost, near the default of the cluster's devices,
+// and short enough to fit. Pure.
 void choose_chunks_by_cost(PlanRequest& request);
 
 // The plan for the work on this cluster; what the config leaves open (chunks, stages, replicas) is

@@ -32,7 +32,7 @@ KvBudget kv_budget(const JobConfig& job, const HeadTable& heads, const KvFormat&
   budget.open_bytes_per_head_and_token =
       static_cast<std::size_t>(kv.open_block_bytes() / kv.block_size);
   budget.block_size = kv.block_size;
-  budget.chunk_len = job.chunk_len.value_or(default_chunk_len(1));
+  budget.chunk_len = usual_chunk_len(job, 1);
   budget.n_guesses = job.lookup.most;
   return budget;
 }
@@ -308,7 +308,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   session.preparation.texts = text_limits(answers, session.preparation.ctx_size);
   set_up_chat(folder->path(), answers.chat, session.preparation);
   session.engine.scheduler = {
-      .chunk_len = job.chunk_len.value_or(default_chunk_len(1)),
+      .chunk_len = usual_chunk_len(job, 1),
       .max_sequences = job.n_parallel,
       .budget = kv_budget(job, session.heads.table,
                           {session.k_type, session.v_type, job.block_size, spec.head_dim}),

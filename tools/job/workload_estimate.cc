@@ -124,7 +124,7 @@ Workload estimate_workload(const RunSession& session, const JobConfig& job,
   workload.tail_tokens =
       std::min(longest_tail(session.tokenizer, session.preparation, groups, requests), ctx_size);
   workload.n_sequences = std::clamp<std::int64_t>(n_answers, 1, job.n_parallel) + n_shared;
-  workload.chunk_len = job.chunk_len.value_or(default_chunk_len(n_ranks));
+  workload.chunk_len = usual_chunk_len(job, n_ranks);
   return workload;
 }
 

@@ -53,10 +53,18 @@ TEST(TimeLimit, CountsFromTheClockOfTheDay) {
   EXPECT_TRUE(TimeLimit(Clock::now(), *end_of_job(1)).is_over(Clock::now()));
 }
 
-TEST(Deadlines, ChunksGrowWithTheRanksUpToFour) {
-  EXPECT_EQ(default_chunk_len(1), 2048);
-  EXPECT_EQ(default_chunk_len(3), 3 * 2048);
-  EXPECT_EQ(default_chunk_len(100), 4 * 2048);
+TEST(Deadlines, ChunksGrowWithTheRanksUpToFourAndAreLongerOnGpus) {
+  EXPECT_EQ(default_chunk_len(1, Device::kCpu), 2048);
+  EXPECT_EQ(default_chunk_len(3, Device::kCpu), 3 * 2048);
+  EXPECT_EQ(default_chunk_len(100, Device::kCpu), 4 * 2048);
+  EXPECT_EQ(default_chunk_len(1, Device::kCuda), 4096);
+  EXPECT_EQ(default_chunk_len(100, Device::kCuda), 4 * 4096);
+  JobConfig job;
+  EXPECT_EQ(usual_chunk_len(job, 2), 2 * 2048);
+  job.device = DeviceChoice::kCuda;
+  EXPECT_EQ(usual_chunk_len(job, 2), 2 * 4096);
+  job.chunk_len = 300;
+  EXPECT_EQ(usual_chunk_len(job, 2), 300);
 }
 
 }  // namespace

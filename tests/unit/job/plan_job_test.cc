@@ -78,11 +78,26 @@ TEST_F(PlanJob, AChunkThatWasAskedForDoesNotGiveWay) {
   const std::int64_t memory = least_memory(request(2048, 1 << 24));
   work_.workload = request(65536, memory).workload;
   JobConfig config;
-  EXPECT_LT(new_plan(config, work_, equal_cluster(2, memory, 2)).chunk_len, 65536);
+  EXPECT_TRUE(
+      plan_fits(request(new_plan(config, work_, equal_cluster(2, memory, 2)).chunk_len, memory)));
   config.chunk_len = 65536;
   EXPECT_THAT(message_of([&] { new_plan(config, work_, equal_cluster(2, memory, 2)); },
                          ErrorCode::kOutOfMemory),
               HasSubstr("does not fit"));
+}
+
+// As `longhaul plan` does for the same cluster: whatever device rank 0 has, and unless it is said.
+TEST_F(PlanJob, ChunksAreLongerOnGpus) {
+  PlanRequest of_cpus = request(1, std::int64_t{1} << 40);
+  choose_chunks_by_cost(of_cpus);
+  EXPECT_EQ(of_cpus.workload.chunk_len, 2 * 2048);
+  PlanRequest of_gpus = request(1, std::int64_t{1} << 40);
+  of_gpus.cluster.ranks.back().device = Device::kCuda;
+  choose_chunks_by_cost(of_gpus);
+  EXPECT_EQ(of_gpus.workload.chunk_len, 2 * 4096);
+  JobConfig config;
+  config.chunk_len = work_.workload.chunk_len = 300;
+  EXPECT_EQ(new_plan(config, work_, of_gpus.cluster).chunk_len, 300);
 }
 
 TEST_F(PlanJob, TakesStagesAndReplicasFromTheConfig) {

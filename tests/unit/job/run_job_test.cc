@@ -55,6 +55,7 @@ class RunJob : public testing::Test {
     config_.n_threads = 1;
     config_.n_stages = 1;
     config_.n_replicas = 1;
+    config_.chunk_len = kChunk;
   }
 
   JobWork work(const HeadRoles& roles) {

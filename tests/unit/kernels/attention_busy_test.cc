@@ -79,7 +79,8 @@ struct BusyWork {
 struct Busy {
   std::int64_t places = 0;
   std::int64_t time = 0;
-  std::int64_t work = 0;  // of tiles that are not cut
+  std::int64_t work = 0;         // of tiles that are not cut
+  std::int64_t n_converted = 0;  // units of keys, of all passes
   double share() const { return static_cast<double>(work) / static_cast<double>(places * time); }
 };
 
@@ -115,6 +116,7 @@ Busy play_case(const BusyCase& c) {
   if (rows >= kUsualHopperRows) {
     Busy busy = {.places = c.multiprocessors};
     for (const auto& pass : cuda::make_hopper_passes(args, {kUnitsOfPass, c.multiprocessors})) {
+      busy.n_converted += static_cast<std::int64_t>(pass.units.size());
       play(
           pass.tasks, [](const cuda::HopperTask& task) { return task.n_units(); },
           tiles_of(pass.tasks.size(), pass.splits), busy);
@@ -163,6 +165,30 @@ TEST(AttentionBusy, NinetyFivePercentOfOtherChips) {
   expect_all_busy(108, 4, 4);
   expect_all_busy(148, 4, 4);
   expect_all_busy(132, 8, 4);
+}
+
+// Converting a unit of keys takes a multiprocessor as long as so many units of products: what a
+// head of 2,048 rows, 16 tiles, pays 13 % for (docs/cuda.md).
+constexpr double kConversionUnits = 2;
+
+// Of the time that a rank's prefill attention takes, the share that is products: the least for
+// documents of 32K to 2M keys, half of the heads streaming, all retrieval, and one retrieval head.
+double least_share(std::int64_t chunk_len) {
+  double least = 1;
+  for (std::int64_t n_keys = std::int64_t{32} << 10; n_keys <= std::int64_t{2} << 20; n_keys *= 4) {
+    for (const std::int64_t n_retrieval : {8, 4, 1}) {
+      const Busy busy = play_case({n_keys, chunk_len, 1, 4, n_retrieval, 8 - n_retrieval, 132});
+      const double others = kConversionUnits * static_cast<double>(busy.n_converted);
+      least = std::min(least, static_cast<double>(busy.work) /
+                                  (static_cast<double>(busy.places * busy.time) + others));
+    }
+  }
+  return least;
+}
+
+TEST(AttentionBusy, TheUsualChunkIsTheShortestThatLosesNoMoreThanFivePercent) {
+  EXPECT_GE(least_share(kUsualGpuChunkLen), 0.95);
+  EXPECT_LT(least_share(kUsualGpuChunkLen / 2), 0.95);
 }
 
 // A few tiles, each longer than what a place has to do.
