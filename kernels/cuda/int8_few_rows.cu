@@ -1,7 +1,8 @@
 // linear with int8 weights for few rows (decode): reads the weights once, at the speed of memory. A
 // thread block has two panels, and its 8 warps take the groups of inputs in turns, so that every
 // one has 4 KiB of weights under way while the last ones are added up. A group's scaled sums go to
-// shared memory, where each is added in the groups' order.
+// shared memory, where each is added in the groups' order. Of larger groups (kSplit) warps take
+// parts, whose sums are scaled when all of a group's are added.
 #include "kernels/cuda/int8_linear.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -13,42 +14,45 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kLanes = 2 * kPanelOutputs;
 constexpr int kSumStride = kLanes + 4;  // floats from row to row: no bank is written twice at once
 
-// What lane 4g + t multiplies of a group: number i is of step 4i + t, outputs 4g to 4g + 3 of the
+// What lane 4g + t multiplies of a part: number i is of step 4i + t, outputs 4g to 4g + 3 of the
 // thread block's 32.
 struct Weights {
   Words4 at[kGroupSteps / 4];
 };
 
 __device__ __forceinline__ void load_weights(const Int8Work& work, std::int64_t panels,
-                                             std::int64_t group, int g, int t, Weights& out) {
+                                             std::int64_t part, int g, int t, Weights& out) {
   const std::int64_t panel = panels * 2 + g / 4;
-  const bool exists = group < work.n_groups && panel < work.n_panels;
+  const bool exists = part < work.n_parts && panel < work.n_panels;
   const std::uint8_t* from =
-      work.weight + panel * work.panel_bytes + group * kGroupBytes + g % 4 * 16;
+      work.weight + panel * work.panel_bytes + part * kGroupBytes + g % 4 * 16;
 #pragma unroll
   for (int i = 0; i < kGroupSteps / 4; ++i) {
     const int step = 4 * i + t;
-    out.at[i] = exists && group * kGroupSteps + step < work.n_steps
+    out.at[i] = exists && part * kGroupSteps + step < work.n_steps
                     ? load_once_16(from + step * kStepBytes)
                     : Words4{};
   }
 }
 
-// The scaled sums of rows [8 tile, 8 tile + 8): to [row][output] of `sums`.
+// The sums of rows [8 tile, 8 tile + 8), scaled unless kSplit: to [row][output] of `sums`.
+template <bool kSplit>
 __device__ __forceinline__ void multiply(const Int8Work& work, const Weights& weights,
-                                         std::int64_t group, int tile, int g, int t, float* sums) {
+                                         std::int64_t part, int tile, int g, int t, float* sums) {
   const std::int64_t row = 8 * tile + g;
   Words4 codes[2] = {};
   if (row < work.n_rows) {
     const auto* from = reinterpret_cast<const Words4*>(
-        work.codes + (row * work.n_groups + group) * kGroupSteps + 8 * t);
+        work.codes + (row * work.n_parts + part) * kGroupSteps + 8 * t);
     codes[0] = from[0];
     codes[1] = from[1];
   }
   // Rows that do not exist have ranges without meaning; nobody reads their sums.
-  const auto* ranges =
-      reinterpret_cast<const Words4*>(work.ranges + group * work.range_rows + 8 * tile + 2 * t);
-  const Words4 range = *ranges;
+  Words4 range = {};
+  if constexpr (!kSplit) {
+    range =
+        *reinterpret_cast<const Words4*>(work.ranges + part * work.range_rows + 8 * tile + 2 * t);
+  }
   std::int32_t c[2][4];  // of outputs 4g, 4g + 1; of 4g + 2, 4g + 3
 #pragma unroll
   for (int pair = 0; pair < 2; ++pair) {
@@ -69,12 +73,40 @@ __device__ __forceinline__ void multiply(const Int8Work& work, const Weights& we
     Words4 out;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      out.at[i] = __float_as_uint(
-          rounded_product(float_of_sum(c[i / 2][i % 2 * 2 + e]), __uint_as_float(range.at[2 * e])));
+      const std::int32_t sum = c[i / 2][i % 2 * 2 + e];
+      out.at[i] = kSplit ? static_cast<std::uint32_t>(sum)
+                         : __float_as_uint(rounded_product(float_of_sum(sum),
+                                                           __uint_as_float(range.at[2 * e])));
     }
     *reinterpret_cast<Words4*>(sums + (8 * tile + 2 * t + e) * kSumStride + 4 * g) = out;
   }
 }
+
+// The group of kSplit whose parts are being added, for row 8 tile + warp and one output.
+template <int kTiles>
+struct Group {
+  std::int32_t sums[kTiles] = {};
+  std::int64_t number = 0;
+  std::int64_t n_added = 0;
+
+  // A part's sums, of row `row` and every eighth behind it; a group's go to `total` when it ends.
+  __device__ __forceinline__ void add(const Int8Work& work, const float* part, int row,
+                                      float (&total)[kTiles]) {
+    const bool ends = ++n_added == work.parts_of_group;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      sums[tile] += static_cast<std::int32_t>(__float_as_uint(part[8 * tile * kSumStride]));
+      if (!ends) continue;
+      const Int8Range range = work.ranges[number * work.range_rows + 8 * tile + row];
+      total[tile] = rounded_sum(
+          total[tile], rounded_product(static_cast<float>(sums[tile] + range.start), range.scale));
+      sums[tile] = 0;
+    }
+    if (!ends) return;
+    ++number;
+    n_added = 0;
+  }
+};
 
 LONGHAUL_HOST_DEVICE constexpr std::int64_t n_pairs(const Int8Weights& weights) {
   return (weights.n_panels + 1) / 2;
@@ -82,7 +114,7 @@ LONGHAUL_HOST_DEVICE constexpr std::int64_t n_pairs(const Int8Weights& weights) 
 
 // grid.x: two panels, those of one weight after those of another. Shared: [2, 8 warps, 8 kTiles
 // rows, kSumStride] floats.
-template <int kTiles>
+template <int kTiles, bool kSplit>
 __global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Works works) {
   std::int64_t panels = blockIdx.x;  // pair number, of the weight's
   Int8Work work{works.rows, works.weights[0]};
@@ -100,24 +132,31 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Works works) {
   Weights weights;
   load_weights(work, panels, warp, lane / 4, lane % 4, weights);
   float total[kTiles] = {};  // of row 8 tile + warp and the thread block's output `lane`
-  for (std::int64_t first = 0; first < work.n_groups; first += kWarps) {
+  [[maybe_unused]] Group<kTiles> group;
+  for (std::int64_t first = 0; first < work.n_parts; first += kWarps) {
     float* sums = shared + first / kWarps % 2 * kWarps * kSums;
-    if (first + warp < work.n_groups) {
+    if (first + warp < work.n_parts) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        multiply(work, weights, first + warp, tile, lane / 4, lane % 4, sums + warp * kSums);
+        multiply<kSplit>(work, weights, first + warp, tile, lane / 4, lane % 4,
+                         sums + warp * kSums);
       }
     }
     load_weights(work, panels, first + kWarps + warp, lane / 4, lane % 4, weights);
     // The sums are written before they are read; and those of the turn before have been read
     // before the next turn writes there.
     __syncthreads();
-    const std::int64_t left = work.n_groups - first;
+    const std::int64_t left = work.n_parts - first;
     const int n = static_cast<int>(left < kWarps ? left : kWarps);
+    if constexpr (kSplit) {
+      for (int w = 0; w < n; ++w)
+        group.add(work, sums + w * kSums + warp * kSumStride + lane, warp, total);
+    } else {
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const float* own = sums + (8 * tile + warp) * kSumStride + lane;
-      for (int w = 0; w < n; ++w) total[tile] = rounded_sum(total[tile], own[w * kSums]);
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const float* own = sums + (8 * tile + warp) * kSumStride + lane;
+        for (int w = 0; w < n; ++w) total[tile] = rounded_sum(total[tile], own[w * kSums]);
+      }
     }
   }
 #pragma unroll
@@ -129,23 +168,29 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Works works) {
   }
 }
 
-template <int kTiles>
+template <int kTiles, bool kSplit>
 void run(Stream& stream, const Int8Works& works) {
   std::int64_t n_blocks = 0;
   for (int i = 0; i < works.n_weights; ++i) n_blocks += n_pairs(works.weights[i]);
-  launch(stream, "linear: int8, few rows", few_rows_kernel<kTiles>,
+  launch(stream, "linear: int8, few rows", few_rows_kernel<kTiles, kSplit>,
          {.x = n_blocks,
           .block = kThreads,
           .shared_bytes = sizeof(float) * 2 * kWarps * 8 * kTiles * kSumStride},
          works);
 }
 
+template <bool kSplit>
+void run_for_rows(Stream& stream, const Int8Works& works) {
+  if (works.rows.n_rows <= 8) return run<1, kSplit>(stream, works);
+  if (works.rows.n_rows <= 16) return run<2, kSplit>(stream, works);
+  run<4, kSplit>(stream, works);
+}
+
 }  // namespace
 
 void int8_few_rows(Stream& stream, const Int8Works& works) {
-  if (works.rows.n_rows <= 8) return run<1>(stream, works);
-  if (works.rows.n_rows <= 16) return run<2>(stream, works);
-  run<4>(stream, works);
+  if (works.rows.group == kInt8Group) return run_for_rows<false>(stream, works);
+  run_for_rows<true>(stream, works);
 }
 
 }  // namespace longhaul::cuda

@@ -1,5 +1,6 @@
 // linear with int8 weights: quantises activations, then multiplies by the kernel that suits the
-// number of rows. Groups of other sizes than kInt8Group, which only tests use, take a plain kernel.
+// number of rows. Groups that are not whole multiples of kInt8Group, such as 3 query heads of 64
+// dims give, take a plain kernel.
 #include <algorithm>
 
 #include "base/error.h"
@@ -72,7 +73,10 @@ Int8Rows int8_rows(Stream& stream, std::int64_t n_rows, const WeightView& weight
                    .n_in = weight.n_in,
                    .n_steps = ceil_div(weight.n_in, kInt8Step),
                    .group = weight.group,
-                   .n_groups = ceil_div(weight.n_in, weight.group)};
+                   .n_groups = ceil_div(weight.n_in, weight.group),
+                   .parts_of_group = weight.group % kInt8Group == 0 ? weight.group / kInt8Group : 0,
+                   .n_parts = 0};
+  rows.n_parts = rows.n_groups * rows.parts_of_group;
   const std::int64_t code_bytes = ceil_div(n_rows * rows.n_groups * rows.group, 16) * 16;
   const std::int64_t range_bytes =
       rows.n_groups * rows.range_rows * static_cast<std::int64_t>(sizeof(Int8Range));
@@ -83,11 +87,10 @@ Int8Rows int8_rows(Stream& stream, std::int64_t n_rows, const WeightView& weight
 }
 
 void int8_products(Stream& stream, const Int8Rows& rows, std::span<const ProjectedPart> parts) {
-  const bool is_usual = rows.group == kInt8Group;
-  if (is_usual && rows.n_rows <= kInt8FewRows) return few_rows(stream, rows, parts);
+  if (rows.has_parts() && rows.n_rows <= kInt8FewRows) return few_rows(stream, rows, parts);
   for (const ProjectedPart& part : parts) {
     const Int8Work work{rows, weights_of(part)};
-    if (is_usual) {
+    if (rows.has_parts()) {
       int8_tiles(stream, work);
       continue;
     }

@@ -21,8 +21,8 @@ constexpr int kGroupSteps = static_cast<int>(kInt8Group / kInt8Step);
 constexpr int kGroupBytes = kGroupSteps * kStepBytes;  // of a panel
 
 // Of a row's group of activations. The sums of its products with weights + 128 begin at `start`,
-// which leaves the sum with the weights in the lowest bits of the float 1.5 2^23: sums of 128
-// products stay below 2^22, so the difference to that float is exact.
+// which leaves the sum with the weights; of groups of kInt8Group in the lowest bits of the float
+// 1.5 2^23: sums of 128 products stay below 2^22, so the difference to that float is exact.
 struct Int8Range {
   float scale;
   std::int32_t start;
@@ -32,7 +32,9 @@ __device__ __forceinline__ float float_of_sum(std::int32_t bits) {
   return __int_as_float(bits) - 12582912.0F;
 }
 
-// The rows of products, quantised.
+// The rows of products, quantised. Where groups are whole parts of kInt8Group inputs, products are
+// made part by part: sums of a group's parts are integers, which add up exactly, and are scaled
+// when the group ends.
 struct Int8Rows {
   std::uint32_t* codes;  // [n_rows, n_groups, group / 4] words of 4 integers of [-127, 127]
   Int8Range* ranges;     // [n_groups, range_rows]
@@ -42,7 +44,12 @@ struct Int8Rows {
   std::int64_t n_steps;
   std::int64_t group;
   std::int64_t n_groups;
+  // Of groups that are whole parts, else 0: the parts of each, and of all of a row.
+  std::int64_t parts_of_group;
+  std::int64_t n_parts;
   bool operator==(const Int8Rows&) const = default;
+
+  LONGHAUL_HOST_DEVICE bool has_parts() const { return n_parts != 0; }
 };
 
 // What they are multiplied by.
@@ -73,7 +80,7 @@ struct Int8Works {
   bool operator==(const Int8Works&) const = default;
 };
 
-// Where the codes of a step of kInt8Group lie among the words of their group: those that lane t of
+// Where the codes of a step of kInt8Group lie among the words of their part: those that lane t of
 // the products' right sides needs, steps t, t + 4, t + 8 ..., are neighbours.
 LONGHAUL_HOST_DEVICE constexpr int word_of_step(int step) { return step % 4 * 8 + step / 4; }
 
@@ -88,7 +95,7 @@ __device__ __forceinline__ void store_output(const Int8Work& work, std::int64_t 
   *out = work.accumulates ? rounded_sum(value, *out) : value;
 }
 
-// Groups of kInt8Group only: few rows, at the speed of memory; and any number.
+// Groups of whole parts only: few rows, at the speed of memory; and any number.
 constexpr std::int64_t kInt8FewRows = 32;
 void int8_few_rows(Stream& stream, const Int8Works& works);
 void int8_tiles(Stream& stream, const Int8Work& work);

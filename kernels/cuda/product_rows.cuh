@@ -140,13 +140,15 @@ __device__ void quantise_group(const Int8Rows& rows, const Row& values, std::int
       sum += code;
       word |= (static_cast<std::uint32_t>(code) & 0xffU) << static_cast<unsigned>(8 * i);
     }
-    codes[interleaves ? word_of_step(static_cast<int>(s)) : s] = word;
+    const auto step_of_part = static_cast<int>(s % kGroupSteps);
+    codes[interleaves ? s - step_of_part + word_of_step(step_of_part) : s] = word;
   }
   sum = reduce_warp(sum, Add());
   if (lane != 0) return;
   const float scale = is_zero ? 0.0F : largest / 127.0F;
-  rows.ranges[group * rows.range_rows + row] = {is_finite ? scale : __uint_as_float(0x7fc00000U),
-                                                (interleaves ? kSumBits : 0) - 128 * sum};
+  rows.ranges[group * rows.range_rows + row] = {
+      is_finite ? scale : __uint_as_float(0x7fc00000U),
+      (rows.group == kInt8Group ? kSumBits : 0) - 128 * sum};
 }
 
 // grid.x: n_blocks for each row, whose warps take groups in turns. Shared: a float for each warp.
@@ -165,7 +167,7 @@ template <typename Source>
 void quantise(Stream& stream, const Int8Rows& rows, const Source& source) {
   const std::int64_t n_blocks = n_blocks_of_row(rows.n_rows, ceil_div(rows.n_groups, kRowWarps));
   launch(stream, "linear: quantise", quantise_kernel<Source>, grid_of_rows(rows.n_rows, n_blocks),
-         rows, source, n_blocks, rows.group == kInt8Group);
+         rows, source, n_blocks, rows.has_parts());
 }
 
 // --- floats -------------------------------------------------------------------------------------

@@ -107,9 +107,9 @@ TEST_P(Int8Linear, MatchesTheReference) {
     for (const std::int64_t n_in : {1, 3, 16, 129, 250, 384}) {
       for (const std::int64_t n_out : {1, 16, 17, 64, 131}) {
         const std::int64_t choice = n_tokens + n_in + n_out;
-        const std::int64_t groups[] = {kInt8Group, 4, 20, 64};
+        const std::int64_t groups[] = {kInt8Group, 4, 20, 64, 2 * kInt8Group};
         expect_reference({n_tokens,
-                          {n_out, n_in, groups[choice % 4]},
+                          {n_out, n_in, groups[choice % 5]},
                           choice % 2 == 1,
                           choice % 3 == 1 ? LinearOutput::kAccumulate : LinearOutput::kOverwrite});
         if (HasFailure()) return;
@@ -184,9 +184,20 @@ TEST_P(Int8Linear, HasTheBitsOfTheBaseline) {
   expect_bits_of_baseline({33, {90, 700, 60}, true});
 }
 
+// As attention's outputs have: all that the query heads of a KV head give are a group. The last
+// ones end within a group, and within 128 inputs.
+TEST_P(Int8Linear, LargeGroupsHaveTheBitsOfTheBaseline) {
+  for (const std::int64_t n_tokens : {1, 8, 9, 17, 32, 33, 130}) {
+    expect_bits_of_baseline({n_tokens, {90, 1536, 4 * kInt8Group}, true});
+    expect_bits_of_baseline(
+        {n_tokens, {40, 1700, 3 * kInt8Group}, false, LinearOutput::kAccumulate});
+  }
+}
+
 // Enough rows and outputs for the GPU's largest tiles.
 TEST_P(Int8Linear, LargeTilesHaveTheBitsOfTheBaseline) {
   expect_bits_of_baseline({300, {600, 300}, true, LinearOutput::kAccumulate});
+  expect_bits_of_baseline({300, {600, 1100, 4 * kInt8Group}, true});
 }
 
 // More outputs and groups for one thread than AMX keeps in the second cache.
