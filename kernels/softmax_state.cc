@@ -35,6 +35,18 @@ void merge(StreamRef stream, const SoftmaxStateView& into, const SoftmaxStateVie
   run_on(stream, cpu::merge, cuda::merge, into, from);
 }
 
+void merge_scales(StreamRef stream, const MergeScalesArgs& args) {
+  check("merge_scales", args.state);
+  for (const auto* scales : {&args.m, &args.l}) {
+    require_equal("merge_scales", "n_tokens of the parts", scales->dim(1), args.state.m.dim(0));
+    require_equal("merge_scales", "n_heads of the parts", scales->dim(2), args.state.m.dim(1));
+  }
+  require_equal("merge_scales", "parts of l", args.l.dim(0), args.m.dim(0));
+  for (const int i : {0, 1, 2})
+    require_equal("merge_scales", "a stride of l", args.l.stride(i), args.m.stride(i));
+  run_on(stream, cpu::merge_scales, cuda::merge_scales, args);
+}
+
 void finish_attention(StreamRef stream, const FinishAttentionArgs& args) {
   check("finish_attention", args.state);
   check_same_shape("finish_attention", args.out, args.state.o);

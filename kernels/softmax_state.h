@@ -46,6 +46,17 @@ void clear(StreamRef stream, const SoftmaxStateView& state);
 // into = merge(into, from); equal shapes.
 void merge(StreamRef stream, const SoftmaxStateView& into, const SoftmaxStateView& from);
 
+// Makes m and l of a state those of all parts, of which others have the values: merges it with what
+// the parts but `own` are together, in their order, with values of zero. So when every owner of a
+// part has finished its state, the outputs add up to the whole. An empty part is (-inf, 0).
+struct MergeScalesArgs {
+  SoftmaxStateView state;        // the part `own`
+  TensorView<const float, 3> m;  // [n_parts, n_tokens, n_heads]
+  TensorView<const float, 3> l;  // the same, and the same strides
+  std::int64_t own = 0;
+};
+void merge_scales(StreamRef stream, const MergeScalesArgs& args);
+
 // out = o / l for all tokens and heads: call once, after every partial state is merged. A query
 // that saw no key gives zeros. `sink_logits` [n_heads], when not empty, adds one more key of that
 // logit and value zero to each head's denominator (gpt-oss; it is not scaled by sm_scale); all

@@ -147,11 +147,12 @@ void check_memory(const Plan& plan, const ModelSpec& spec, const ClusterSpec& cl
     violations.add_unless(
         rank.free() >= 0,
         "rank {} needs {} of {}: weights {}, retrieval cache {}, streaming cache {}, activations "
-        "{}, ring buffers {}, headroom {}",
+        "{}, ring buffers {}, transfers {}, headroom {}",
         r.value, format_byte_size(rank.total()), format_byte_size(rank.limit),
         format_byte_size(rank.weights), format_byte_size(rank.kv_retrieval),
         format_byte_size(rank.kv_streaming), format_byte_size(rank.activations),
-        format_byte_size(rank.ring_buffers), format_byte_size(rank.headroom));
+        format_byte_size(rank.ring_buffers), format_byte_size(rank.transfers),
+        format_byte_size(rank.headroom));
   }
 }
 

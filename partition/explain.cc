@@ -70,7 +70,8 @@ void add_row(std::vector<Row>& rows, Rank rank, std::string cells) {
 std::string byte_cells(const RankBytes& bytes) {
   return fmt::format("{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}", format_byte_size(bytes.weights),
                      format_byte_size(bytes.kv_retrieval), format_byte_size(bytes.kv_streaming),
-                     format_byte_size(bytes.activations), format_byte_size(bytes.ring_buffers),
+                     format_byte_size(bytes.activations),
+                     format_byte_size(bytes.ring_buffers + bytes.transfers),
                      format_byte_size(bytes.free()));
 }
 

@@ -13,6 +13,7 @@
 #include "model/heads/cache_method.h"
 #include "model/heads/choice_bytes.h"
 #include "partition/choice_memory.h"
+#include "partition/transfer_memory.h"
 #include "partition/value_bytes.h"
 #include "partition/weight_bytes.h"
 
@@ -435,6 +436,12 @@ std::int64_t windowed_blocks(const KeyWindow& kept, const Workload& workload) {
   return document + workload.n_sequences * std::min(workload.tail_blocks(), all);
 }
 
+std::int64_t arena_bytes(const RankBytes& bytes, const RankSpec& rank) {
+  if (rank.device == Device::kCpu) return 0;
+  return bytes.activations + bytes.kv_retrieval + bytes.kv_streaming + bytes.ring_buffers +
+         std::max<std::int64_t>(0, bytes.free());
+}
+
 IndexedVector<Rank, RankBytes> memory_of(const Plan& plan, const ModelSpec& spec,
                                          const ClusterSpec& cluster, const Workload& workload) {
   IndexedVector<Rank, RankBytes> bytes(cluster.ranks.size());
@@ -443,7 +450,11 @@ IndexedVector<Rank, RankBytes> memory_of(const Plan& plan, const ModelSpec& spec
     bytes[rank].headroom = bytes[rank].limit - cluster.usable_bytes(rank);
   }
   for (const Replica& replica : plan.replicas) {
-    for (const Stage& stage : replica.stages) {
+    std::vector<std::vector<Rank>> rings;
+    for (const Stage& stage : replica.stages) rings.push_back(stage.ring.values());
+    const std::vector<std::int64_t> transfers = transfer_bytes(cluster, rings);
+    for (std::size_t s = 0; s < rings.size(); ++s) {
+      const Stage& stage = replica.stages[s];
       std::vector<LayerHeads> heads;
       for (const LayerId layer : stage.layer_ids()) {
         heads.push_back(layer_heads(plan.heads, layer));
@@ -459,6 +470,7 @@ IndexedVector<Rank, RankBytes> memory_of(const Plan& plan, const ModelSpec& spec
             activation_bytes(spec, workload, size, i, stage.token_share[i]) +
             working_bytes(cluster.rank(stage.ring[i]), spec, plan.heads, workload, size);
         rank.ring_buffers += ring_buffers;
+        rank.transfers += transfers[s];
       }
       add_cache_bytes(stage, plan, spec, workload, bytes);
     }

@@ -24,11 +24,13 @@ struct RankBytes {
   // a CPU takes while heads choose.
   std::int64_t activations = 0;
   std::int64_t ring_buffers = 0;  // visiting blocks and queries (one moves while one is used)
+  std::int64_t transfers = 0;     // of a GPU, what NCCL takes (partition/transfer_memory.h)
   std::int64_t headroom = 0;
   std::int64_t limit = 0;  // the rank's memory
 
   std::int64_t total() const {
-    return weights + kv_retrieval + kv_streaming + activations + ring_buffers + headroom;
+    return weights + kv_retrieval + kv_streaming + activations + ring_buffers + transfers +
+           headroom;
   }
   std::int64_t free() const { return limit - total(); }
   bool operator==(const RankBytes&) const = default;
@@ -79,6 +81,10 @@ std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
 std::vector<std::int64_t> retrieval_blocks(const Home& home, const Workload& workload);
 // Blocks of a head that keeps a window: of the document's sequence and of all its forks.
 std::int64_t windowed_blocks(const KeyWindow& kept, const Workload& workload);
+
+// Of what memory_of says: what a GPU's memory arena holds (base/device/device_cuda.h), which is
+// all that a rank takes while it works, and what is free for more caches. 0 on CPUs.
+std::int64_t arena_bytes(const RankBytes& bytes, const RankSpec& rank);
 
 // Of every rank of the cluster; ranks without a part in the plan hold nothing but
 // their limit. Local, pure.

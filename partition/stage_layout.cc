@@ -7,6 +7,7 @@
 #include "model/heads/kept_blocks.h"
 #include "partition/apportion.h"
 #include "partition/split_ranks.h"
+#include "partition/transfer_memory.h"
 #include "partition/weight_bytes.h"
 
 namespace longhaul {
@@ -30,13 +31,16 @@ std::vector<StageLayout> StagePlanner::by_speed(std::span<const Rank> ranks,
   for (const auto& group : groups) speeds.push_back(total_gflops(cluster, group));
   // One layer each, the others by speed.
   const auto more = apportion(request_.spec.n_layers - n_stages, speeds);
+  const std::vector<std::int64_t> transfers = transfer_bytes(cluster, groups);
   std::vector<StageLayout> stages;
   std::int64_t begin = 0;
   for (std::size_t s = 0; s < groups.size(); ++s) {
     const std::int64_t end = begin + 1 + more[s];
     const IndexedVector<RingPos, Rank> ring(groups[s]);
-    stages.push_back(
-        {.ring = ring, .token_share = token_shares(cluster, ring), .layers = {begin, end}});
+    stages.push_back({.ring = ring,
+                      .token_share = token_shares(cluster, ring),
+                      .layers = {begin, end},
+                      .transfer_bytes = transfers[s]});
     begin = end;
   }
   return stages;
@@ -118,7 +122,7 @@ IndexedVector<RingPos, std::int64_t> StagePlanner::room(const StageLayout& stage
   IndexedVector<RingPos, std::int64_t> room(stage.ring.size());
   for (const RingPos i : stage.ring.ids()) {
     const std::int64_t fixed =
-        size.weights + ring_buffers +
+        size.weights + ring_buffers + stage.transfer_bytes +
         activation_bytes(spec, workload, size, i, stage.token_share[i]) +
         working_bytes(request_.cluster.rank(stage.ring[i]), spec, request_.heads, workload, size);
     const std::int64_t left = request_.cluster.usable_bytes(stage.ring[i]) - fixed;

@@ -16,6 +16,7 @@ struct StageLayout {
   IndexedVector<RingPos, Rank> ring;
   IndexedVector<RingPos, std::int64_t> token_share;
   Extent layers;
+  std::int64_t transfer_bytes = 0;  // of each rank (partition/transfer_memory.h)
 };
 
 // Lays out stages for one request; what every question needs again is counted once. The request

@@ -214,6 +214,7 @@ Json refusal_to_json(const NotFitting& refusal) {
                                   {"kv_streaming", Json(bytes.kv_streaming)},
                                   {"activations", Json(bytes.activations)},
                                   {"ring_buffers", Json(bytes.ring_buffers)},
+                                  {"transfers", Json(bytes.transfers)},
                                   {"headroom", Json(bytes.headroom)}});
   }
   JsonArray changes;

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/device/step_graph.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kv_block_check.h"
 #include "model/heads/cache_method.h"
@@ -110,6 +111,20 @@ Extent layers_of(const WorkerConfig& config, const std::optional<RingStage>& sta
   return layers;
 }
 
+// Null where the place does not ask for one, and where the GPU has less memory than the plan says:
+// then memory is taken as long as there is some.
+std::unique_ptr<cuda::MemoryArena> arena_of(const WorkerConfig& config) {
+  if (config.device.kind == Device::kCpu || !config.place) return nullptr;
+  if (config.place->arena_bytes == 0 || config.place->comm->size() == 1) return nullptr;
+  try {
+    return std::make_unique<cuda::MemoryArena>(config.place->arena_bytes);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    LONGHAUL_LOG(kWarning, kStep, "event=no_memory_arena reason=\"{}\"", error.what());
+    return nullptr;
+  }
+}
+
 // Collective over the place's communicator where NCCL may be used. Null where that one will do.
 std::unique_ptr<Communicator> own_communicator(const WorkerConfig& config, StreamRef stream) {
   if (!config.place) return make_communicator({});
@@ -123,6 +138,7 @@ Worker::Worker(const WorkerConfig& config)
       place_(config.place),
       stage_(stage_of(config)),
       queue_(config.device),
+      arena_(arena_of(config)),
       own_comm_(own_communicator(config, queue_.stream())),
       comm_(own_comm_ ? *own_comm_ : *config.place->comm),
       n_threads_(config.n_threads),
@@ -338,6 +354,12 @@ std::string Worker::describe_memory() const {
     text += fmt::format(", the operators' scratch {}, tables of blocks {}; {} of {} bytes are free",
                         queue_.stream().cuda_stream().own_bytes(), pool_.tables().bytes(),
                         gpu.free_bytes, gpu.memory_bytes);
+  }
+  if (arena_) {
+    const cuda::MemoryArena::Use use = arena_->use();
+    text += fmt::format(", {} of the {} in this worker's arena", use.bytes - use.bytes_taken,
+                        use.bytes);
+    if (use.n_outside > 0) text += fmt::format(", which had no room {} times", use.n_outside);
   }
   return text;
 }

@@ -162,6 +162,7 @@ class Worker {
   std::optional<RingPlace> place_;
   std::optional<RingStage> stage_;  // with a place: what it is in the plan, which place_ owns
   DeviceQueue queue_;
+  std::unique_ptr<cuda::MemoryArena> arena_;  // may be null
   // A communicator of its own: of one rank when it has no place, and with a GPU one that takes
   // spans of its memory; null where the place's is used as it is.
   std::unique_ptr<Communicator> own_comm_;

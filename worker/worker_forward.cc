@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/device/device_memory.h"
 #include "base/error.h"
 #include "kernels/copy_rows.h"
 #include "kernels/cpu/isa.h"
@@ -241,6 +242,7 @@ StepDone Worker::decode(const DecodeBatch& command, std::span<Sequence* const> r
   if (!guesses && forward_->answers()) keep_last_hidden(rows, hidden, last);
   StepDone done;
   forward_->pick(hidden, picks(command, rows).questions, logits_reader_, done.picked);
+  submit_noted(queue_.stream());  // where this rank has nothing to read
   if (!guesses || !forward_->answers()) return done;
   last = command.kind == DecodeKind::kAnswer ? keep_true(command, done.picked)
                                              : keep_last(command, done.picked);

@@ -21,6 +21,10 @@ int device_count() { return 0; }
 std::string why_no_device() { return "this build is without CUDA"; }
 DeviceInfo device_info(int) { absent("device_info"); }
 
+MemoryArena::MemoryArena(std::size_t) { absent("an arena"); }
+MemoryArena::~MemoryArena() = default;
+MemoryArena::Use MemoryArena::use() const { absent("an arena"); }
+
 Buffer::Buffer(std::size_t) { absent("memory"); }
 Buffer::~Buffer() = default;
 Buffer::Buffer(Buffer&&) noexcept = default;
@@ -37,19 +41,20 @@ Event::Event(Event&&) noexcept = default;
 Event& Event::operator=(Event&&) noexcept = default;
 void Event::record(const Stream&) { absent("an event"); }
 bool Event::is_done() const { absent("an event"); }
-void Event::wait() const { absent("an event"); }
 double Event::milliseconds_since(const Event&) const { absent("an event"); }
 
 StepGraph::~StepGraph() = default;
 
-Stream::Stream(int) { absent("a stream"); }
+Stream::Stream(int, Urgency) { absent("a stream"); }
 Stream::~Stream() = default;
 void Stream::synchronise() const { absent("a stream"); }
+void Stream::finish(const Event&) const { absent("a stream"); }
 bool Stream::is_idle() const { absent("a stream"); }
 void Stream::wait_for(const Event&) const { absent("a stream"); }
 void Stream::note_step() { absent("a stream"); }
 StepGraph* Stream::open_step() const { absent("a stream"); }
 void Stream::submit() const { absent("a stream"); }
+void Stream::forget_graph() noexcept {}
 void Stream::drop_step() { absent("a stream"); }
 std::byte* Stream::scratch(std::size_t) { absent("a stream"); }
 const std::byte* Stream::upload(std::span<const std::byte>) { absent("a stream"); }

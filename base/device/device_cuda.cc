@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
+#include "base/clock.h"
 #include "base/device/check_cuda.h"
 #include "base/device/gpu_memory.h"
+#include "base/device/log_cuda.h"
 #include "base/device/step_graph.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -16,16 +19,13 @@
 namespace longhaul::cuda {
 namespace {
 
+// Waits ask so often without a pause, and then look for other news every so many questions.
+constexpr int kEagerQuestions = 1000;
+constexpr int kQuestionsBetween = 32;
+
 constexpr auto kStageBytes = static_cast<std::size_t>(kUploadStageBytes);
 
 cudaStream_t queue_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
-
-// For destructors: a failure here follows one that was thrown already.
-void log_failure(cudaError_t result, const char* what) {
-  if (result != cudaSuccess) {
-    LONGHAUL_LOG(kWarning, kStep, "{}: {}", what, cudaGetErrorString(result));
-  }
-}
 
 int attribute(cudaDeviceAttr which, int ordinal) {
   int value = 0;
@@ -91,61 +91,6 @@ DeviceInfo device_info(int ordinal) {
   return out;
 }
 
-Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
-  void* data = nullptr;
-  const cudaError_t result = cudaMalloc(&data, bytes);
-  if (result == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // not the failure of the next call
-    std::size_t free = 0;
-    std::size_t total = 0;
-    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    throw Error(
-        ErrorCode::kOutOfMemory,
-        fmt::format("GPU memory: {} bytes were asked for, {} of {} are free", bytes, free, total));
-  }
-  check_cuda(result, "cudaMalloc");
-  data_ = static_cast<std::byte*>(data);
-}
-
-Buffer::~Buffer() {
-  if (data_ != nullptr) log_failure(cudaFree(data_), "cudaFree");
-}
-
-Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-PinnedBuffer::PinnedBuffer(std::size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
-  void* data = nullptr;
-  const cudaError_t result = cudaMallocHost(&data, bytes);
-  if (result == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());
-    throw Error(ErrorCode::kOutOfMemory, fmt::format("pinned host memory: {} bytes", bytes));
-  }
-  check_cuda(result, "cudaMallocHost");
-  data_ = static_cast<std::byte*>(data);
-}
-
-PinnedBuffer::~PinnedBuffer() {
-  if (data_ != nullptr) log_failure(cudaFreeHost(data_), "cudaFreeHost");
-}
-
-PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
 Event::Event() {
   cudaEvent_t event = nullptr;
   check_cuda(cudaEventCreate(&event), "cudaEventCreate");
@@ -177,10 +122,6 @@ bool Event::is_done() const {
   return true;
 }
 
-void Event::wait() const {
-  check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "cudaEventSynchronize");
-}
-
 double Event::milliseconds_since(const Event& earlier) const {
   float out = 0.0F;
   check_cuda(cudaEventElapsedTime(&out, static_cast<cudaEvent_t>(earlier.event_),
@@ -189,19 +130,31 @@ double Event::milliseconds_since(const Event& earlier) const {
   return static_cast<double>(out);
 }
 
-Stream::Stream(int ordinal) : device_(device_info(ordinal)) {
+Stream::Stream(int ordinal, Urgency urgency) : device_(device_info(ordinal)) {
   if (device_.major < 8) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("GPU {}, {}: compute capability {}.{}; bf16 tensor cores need 8.0",
                             ordinal, device_.name, device_.major, device_.minor));
   }
   cudaStream_t queue = nullptr;
-  check_cuda(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking), "cudaStreamCreate");
+  int lowest = 0;
+  int highest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest),
+             "cudaDeviceGetStreamPriorityRange");
+  check_cuda(cudaStreamCreateWithPriority(&queue, cudaStreamNonBlocking,
+                                          urgency == Urgency::kTransfers ? highest : lowest),
+             "cudaStreamCreateWithPriority");
   queue_ = queue;
 }
 
 Stream::~Stream() {
-  log_failure(cudaStreamSynchronize(static_cast<cudaStream_t>(queue_)), "cudaStreamSynchronize");
+  try {
+    drop_step();
+    limits_ = {};
+    synchronise();
+  } catch (const std::exception& error) {
+    LONGHAUL_LOG(kWarning, kStep, "the end of a stream: {}", error.what());
+  }
   steps_.reset();
   linear_state_.reset();
   block_products_.reset();
@@ -211,7 +164,7 @@ Stream::~Stream() {
 void Stream::note_step() {
   submit();
   if (!steps_) steps_ = std::make_unique<StepGraph>();
-  steps_->open();
+  steps_->open(*this);
 }
 
 StepGraph* Stream::open_step() const {
@@ -222,12 +175,37 @@ void Stream::submit() const {
   if (StepGraph* step = open_step()) step->close(*this);
 }
 
+void Stream::forget_graph() noexcept {
+  if (steps_) steps_->forget();
+}
+
 void Stream::drop_step() {
   if (StepGraph* step = open_step()) step->drop();
 }
 
+// Asks again and again: a wait in the driver would know no end.
+template <typename IsDone>
+void Stream::wait_until(const IsDone& is_done) const {
+  const Stopwatch watch;
+  const Deadline deadline = deadline_in(limits_.most);
+  for (int n_asked = 0; !is_done(); ++n_asked) {
+    if (n_asked < kEagerQuestions) continue;
+    if (limits_.meanwhile && n_asked % kQuestionsBetween == 0) limits_.meanwhile();
+    if (Clock::now() >= deadline) {
+      throw Error(ErrorCode::kTimeout,
+                  fmt::format("waited {:.1f} s for the work of a GPU ({}), then gave up",
+                              watch.seconds(), device_.name));
+    }
+    std::this_thread::yield();
+  }
+}
+
 void Stream::synchronise() const {
-  check_cuda(cudaStreamSynchronize(queue_of(*this)), "cudaStreamSynchronize");
+  wait_until([this] { return is_idle(); });
+}
+
+void Stream::finish(const Event& event) const {
+  wait_until([&event] { return event.is_done(); });
 }
 
 bool Stream::is_idle() const {
@@ -261,7 +239,7 @@ Stream::Stage& Stream::stage_with(std::size_t bytes) {
     stage_ = (stage_ + 1) % stages_.size();
   }
   Stage& next = stages_[stage_];
-  next.copied.wait();
+  finish(next.copied);
   next.used = 0;
   if (bytes > next.host.bytes()) {
     synchronise();
@@ -291,7 +269,12 @@ const std::byte* Stream::upload(std::span<const std::byte> from) {
 
 const std::byte* Stream::download(const std::byte* from, std::size_t bytes) {
   if (bytes > results_.bytes()) results_ = PinnedBuffer(bytes + bytes / 4);
-  copy_to_host(*this, {results_.data(), bytes}, from);
+  if (bytes > 0) {
+    check_cuda(
+        cudaMemcpyAsync(results_.data(), from, bytes, cudaMemcpyDeviceToHost, queue_of(*this)),
+        "cudaMemcpyAsync to pinned memory");
+  }
+  synchronise();
   return results_.data();
 }
 
@@ -303,6 +286,7 @@ std::size_t Stream::own_bytes() const {
 
 void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> from) {
   if (from.empty()) return;
+  stream.synchronise();  // in the driver, which may wait for it, waits have no end
   check_cuda(
       cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, queue_of(stream)),
       "cudaMemcpyAsync to the device");
@@ -311,6 +295,7 @@ void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> fr
 
 void queue_copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from) {
   if (to.empty()) return;
+  stream.synchronise();  // as above
   check_cuda(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, queue_of(stream)),
              "cudaMemcpyAsync to the host");
 }

@@ -5,10 +5,14 @@
 // makes, so a thread makes its Stream first and keeps to one GPU.
 #pragma once
 #include <array>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/device/device.h"
@@ -35,7 +39,38 @@ struct DeviceInfo {
 };
 DeviceInfo device_info(int ordinal);
 
-// Memory of the calling thread's GPU, aligned to 256 bytes, not initialised. Move-only.
+class ArenaMemory;
+
+// Memory that a thread takes from its GPU in one piece. While this lives, the thread's Buffers come
+// out of it as long as there is room, and go back to it. For taking memory from a GPU, and giving
+// it back, waits for all that the GPU does, transfers that wait for other ranks included, and those
+// may wait for this one.
+//
+// A GPU frees memory when the work that uses it is done; a piece that goes back is given out again
+// at once. So it must only be used by work in the order of one stream, or by transfers that start
+// behind that and have ended. The newest arena of a thread counts; they end in the opposite order.
+class MemoryArena {
+ public:
+  explicit MemoryArena(std::size_t bytes);  // Throws kOutOfMemory.
+  ~MemoryArena();  // The memory goes when the last Buffer out of it has gone.
+  MemoryArena(const MemoryArena&) = delete;
+  MemoryArena& operator=(const MemoryArena&) = delete;
+
+  struct Use {
+    std::size_t bytes = 0;
+    std::size_t bytes_taken = 0;
+    std::size_t most_taken = 0;  // at any time
+    std::int64_t n_outside = 0;  // Buffers that it had no room for
+  };
+  Use use() const;
+
+ private:
+  std::shared_ptr<ArenaMemory> memory_;
+  std::shared_ptr<ArenaMemory> before_;  // the thread's, until this one came
+};
+
+// Memory of the calling thread's GPU, or out of its arena; aligned to 256 bytes, not initialised.
+// Move-only.
 class Buffer {
  public:
   Buffer() = default;
@@ -51,6 +86,7 @@ class Buffer {
  private:
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  std::shared_ptr<ArenaMemory> arena_;  // null: the GPU's own
 };
 
 // Host memory that copies from and to GPUs need not stage. Move-only.
@@ -80,7 +116,6 @@ class Event {
 
   void record(const Stream& stream);
   bool is_done() const;  // also before the first record
-  void wait() const;     // Blocks the calling thread.
   // From that event to this one; both recorded and done.
   double milliseconds_since(const Event& earlier) const;
   void* native() const { return event_; }
@@ -89,13 +124,24 @@ class Event {
   void* event_ = nullptr;  // a cudaEvent_t
 };
 
+// Which work comes first where a GPU has room for one of two: transfers, for which others wait.
+enum class Urgency : bool { kCompute, kTransfers };
+
+// How long a thread waits for a stream's work before it throws kTimeout, and what it does now and
+// then meanwhile, which may throw: it sees there that another rank has failed.
+struct WaitLimits {
+  std::chrono::milliseconds most = std::chrono::minutes(10);
+  std::function<void()> meanwhile = {};
+};
+
 // A queue of work on one GPU, and the memory that operators on it use besides their arguments:
 // scratch, and staging for the descriptions of their work. Used by one thread. Not movable: work
 // refers to it.
 class Stream {
  public:
-  explicit Stream(int ordinal);  // and makes that GPU the calling thread's
-  ~Stream();                     // waits for the work
+  // And makes that GPU the calling thread's.
+  explicit Stream(int ordinal, Urgency urgency = Urgency::kCompute);
+  ~Stream();  // waits for the work
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -107,8 +153,12 @@ class Stream {
   }
   const DeviceInfo& device() const { return device_; }
 
-  // Blocks until all work so far is done; throws kCuda if any of it failed.
+  // Blocks until all work so far is done; throws kCuda if any of it failed, and what the limits of
+  // waits say.
   void synchronise() const;
+  // The same until the event, which was recorded on this stream or never, is done.
+  void finish(const Event& event) const;
+  void set_wait_limits(WaitLimits limits) { limits_ = std::move(limits); }
   // Throws kCuda if the work so far has failed; does not block.
   bool is_idle() const;
   // Work after this call starts when `event` is done.
@@ -120,6 +170,8 @@ class Stream {
   void note_step();
   void submit() const;
   void drop_step();
+  // Drops what is noted, and the graph of steps before: for those whose work it holds and who end.
+  void forget_graph() noexcept;
   // What is noted now; null when work is queued at once.
   StepGraph* open_step() const;
   // Null before the first note_step().
@@ -150,8 +202,11 @@ class Stream {
     std::size_t used = 0;
   };
   Stage& stage_with(std::size_t bytes);
+  template <typename IsDone>
+  void wait_until(const IsDone& is_done) const;
 
   void* queue_ = nullptr;
+  WaitLimits limits_;
   DeviceInfo device_;
   std::unique_ptr<StepGraph> steps_;
   Buffer scratch_;
@@ -162,8 +217,9 @@ class Stream {
   std::shared_ptr<void> block_products_;
 };
 
-// Queue copies and fills. The host memory of copy_to_device may be written again after the call;
-// what copy_to_host reads is there after the call.
+// Copies and fills, in the order of the stream's work. The host memory of copy_to_device may be
+// written again after the call; what copy_to_host reads is there after the call. Those from and to
+// the host wait for the work before them, as synchronise() does.
 void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> from);
 void copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from);
 // What it reads is there after the stream's next synchronise().

@@ -49,4 +49,10 @@ inline constexpr std::int64_t kUploadStageBytes = std::int64_t{1} << 20;
 // their own, of so many bytes at most.
 inline constexpr std::int64_t kMostStepBytes = std::int64_t{64} << 20;
 
+// Transfers between GPUs (NCCL) have so many thread blocks at most, each with buffers of so many
+// bytes for what comes from one rank, and as much for what goes there: NCCL's defaults for its
+// three protocols (4 MiB, 4.7 MiB, 0.5 MiB).
+inline constexpr int kTransferThreadBlocks = 4;
+inline constexpr std::int64_t kTransferBufferBytes = (4 << 20) + 4'915'200 + (512 << 10);
+
 }  // namespace longhaul

@@ -24,14 +24,19 @@ struct DestroyGraph {
 
 StepGraph::~StepGraph() { destroy(); }
 
-void StepGraph::destroy() {
+void StepGraph::forget() noexcept {
+  drop();
+  destroy();
+}
+
+void StepGraph::destroy() noexcept {
   if (graph_ == nullptr) return;
   static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_)));
   graph_ = nullptr;
 }
 
-void StepGraph::open() {
-  copied_.wait();
+void StepGraph::open(const Stream& stream) {
+  stream.finish(copied_);
   n_noted_ = 0;
   n_staged_ = 0;
   is_same_ = true;
@@ -62,7 +67,7 @@ const std::byte* StepGraph::stage(std::span<const std::byte> bytes) {
   return there;
 }
 
-void StepGraph::drop() {
+void StepGraph::drop() noexcept {
   is_open_ = false;
   is_current_ = false;
   commands_.clear();

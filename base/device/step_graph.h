@@ -47,7 +47,7 @@ class StepGraph {
   bool is_open() const { return is_open_; }
   // A new step. Waits until the last one's data have been copied; stays closed where there is no
   // memory for the data.
-  void open();
+  void open(const Stream& stream);
   template <Work T>
   void note(const T& work);
   // Where `bytes` will be on the GPU, 16-byte aligned; null when there is no room, which is made
@@ -56,7 +56,9 @@ class StepGraph {
   // Queues what was noted.
   void close(const Stream& stream);
   // Forgets it.
-  void drop();
+  void drop() noexcept;
+  // And the graph.
+  void forget() noexcept;
 
   std::size_t bytes() const { return device_.bytes(); }    // of the GPU's memory
   std::int64_t n_launched() const { return n_launched_; }  // steps that went as a graph
@@ -78,7 +80,7 @@ class StepGraph {
   bool capture(void* native);
   void* captured_graph(void* native) const;
   void instantiate(void* captured);
-  void destroy();
+  void destroy() noexcept;
 
   std::vector<Command> commands_;  // of the last step, or of this one up to n_noted_
   std::size_t n_noted_ = 0;

@@ -71,11 +71,7 @@ Transfer Communicator::start_send(int to, Tag tag, std::span<const std::byte> da
   require_peer(to, tag);
   throw_if_broken();
   const int ticket = post_send(to, tag, data);
-  if (to != rank()) {
-    TrafficCount& count = traffic_[tag.traffic];
-    ++count.messages;
-    count.bytes += static_cast<std::int64_t>(data.size());
-  }
+  count_message(to, tag, data.size());
   return started(Transfer::Direction::kSend, to, tag, data.size(), ticket);
 }
 
@@ -84,6 +80,53 @@ Transfer Communicator::start_receive(int from, Tag tag, std::span<std::byte> buf
   throw_if_broken();
   const int ticket = post_receive(from, tag, buffer);
   return started(Transfer::Direction::kReceive, from, tag, buffer.size(), ticket);
+}
+
+void Communicator::count_message(int to, Tag tag, std::size_t n_bytes) {
+  if (to == rank()) return;
+  TrafficCount& count = traffic_[tag.traffic];
+  ++count.messages;
+  count.bytes += static_cast<std::int64_t>(n_bytes);
+}
+
+Exchange Communicator::start_exchange(Tag tag, std::span<const Incoming> in,
+                                      std::span<const Outgoing> out) {
+  throw_if_broken();
+  std::vector<Incoming> receives;
+  std::vector<Outgoing> sends;
+  for (const Incoming& part : in) {
+    require_peer(part.from, tag);
+    if (!part.buffer.empty()) receives.push_back(part);
+  }
+  for (const Outgoing& part : out) {
+    require_peer(part.to, tag);
+    if (part.data.empty()) continue;
+    sends.push_back(part);
+    count_message(part.to, tag, part.data.size());
+  }
+  const std::vector<int> tickets = post_exchange(tag, receives, sends);
+  auto ticket = tickets.begin();
+  Exchange exchange;
+  for (const Incoming& part : in) {
+    exchange.receives.push_back(part.buffer.empty()
+                                    ? Transfer{}
+                                    : started(Transfer::Direction::kReceive, part.from, tag,
+                                              part.buffer.size(), *ticket++));
+  }
+  for (const Outgoing& part : out) {
+    exchange.sends.push_back(part.data.empty() ? Transfer{}
+                                               : started(Transfer::Direction::kSend, part.to, tag,
+                                                         part.data.size(), *ticket++));
+  }
+  return exchange;
+}
+
+std::vector<int> Communicator::post_exchange(Tag tag, std::span<const Incoming> in,
+                                             std::span<const Outgoing> out) {
+  std::vector<int> tickets;
+  for (const Incoming& part : in) tickets.push_back(post_receive(part.from, tag, part.buffer));
+  for (const Outgoing& part : out) tickets.push_back(post_send(part.to, tag, part.data));
+  return tickets;
 }
 
 // "keys (stream 1, 4096 bytes) from rank 2"; a group's ranks also by their number in the job.

@@ -86,6 +86,18 @@ class Communicator {
   Transfer start_send(int to, Tag tag, std::span<const std::byte> data);
   // Local. Starts receiving exactly buffer.size() bytes from rank `from`.
   Transfer start_receive(int from, Tag tag, std::span<std::byte> buffer);
+  // Collective over comm, does not wait for peers. Starts a step of a schedule that all ranks know:
+  // what this rank receives and sends in it, from and to as many ranks as it likes. All ranks call
+  // it in one order, among each other and with the collectives, also those that have no part; what
+  // one sends, the other receives in the same call. Parts without bytes are no messages. Since
+  // nothing has to be said about them before, GPUs exchange them without hosts
+  // (gpu_communicator.h).
+  //
+  //   4 ranks, a hop of a ring:   rank 1:  start_exchange(tag, {from 0}, {to 2})
+  Exchange start_exchange(Tag tag, std::span<const Incoming> in, std::span<const Outgoing> out);
+  // Collective over comm, blocks. What exchanges need besides is made now, not by the first of
+  // them, where making it could wait for what is under way already.
+  virtual void prepare_exchanges() {}
   // Local, does not block. Lets transfers advance; call it between kernels. Throws kPeerFailed when
   // a rank has aborted.
   virtual void progress() = 0;
@@ -149,6 +161,9 @@ class Communicator {
   // transfer from post_*() until it was found complete or dropped.
   virtual int post_send(int to, Tag tag, std::span<const std::byte> data) = 0;
   virtual int post_receive(int from, Tag tag, std::span<std::byte> buffer) = 0;
+  // Tickets of what comes in, then of what goes out; no part is empty.
+  virtual std::vector<int> post_exchange(Tag tag, std::span<const Incoming> in,
+                                         std::span<const Outgoing> out);
   // True: complete; the ticket is free. Throws what the transfer failed with.
   virtual bool test_ticket(int ticket) = 0;
   // The same, blocking; false at the deadline. Returns early by throwing when a rank aborts.
@@ -192,6 +207,7 @@ class Communicator {
  private:
   friend class Transfer;
   Deadline default_deadline_from_now() const { return deadline_in(family_->default_deadline); }
+  void count_message(int to, Tag tag, std::size_t n_bytes);
   Transfer started(Transfer::Direction direction, int peer, Tag tag, std::size_t n_bytes,
                    int ticket);
   std::string describe(const Transfer& request) const;

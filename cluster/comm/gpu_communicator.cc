@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -36,7 +38,8 @@ struct GpuRank {
   std::unique_ptr<NcclTransport> nccl;  // null: everything is staged
   std::vector<Card> cards;              // [job rank], with `nccl` only
   SumRows sum_rows;
-  cuda::Buffer rows;  // for sums; kept
+  std::thread::id owner = std::this_thread::get_id();  // of all the communicators
+  cuda::Buffer rows;                                   // for sums; kept
 };
 
 // Thread: that of the host communicator and of the compute stream.
@@ -52,12 +55,17 @@ class GpuCommunicator final : public Communicator {
         all_use_nccl_(find_whether_all_use_nccl()) {}
 
   ~GpuCommunicator() override {
+    if (!owned_) gpu_->staging.compute().set_wait_limits({});  // which look at this one
     if (!gpu_->nccl) return;
     if (broken()) {
       gpu_->nccl->abort();
     } else {
       gpu_->nccl->forget(host_);
     }
+  }
+
+  void prepare_exchanges() override {
+    if (all_use_nccl_) join();
   }
 
   void progress() override {
@@ -78,20 +86,30 @@ class GpuCommunicator final : public Communicator {
 
  protected:
   int post_send(int to, Tag tag, std::span<const std::byte> data) override {
-    if (is_on_gpu(data)) {
-      if (uses_nccl(to)) return posted_.add(gpu_->nccl->send(host_, to, tag, data));
-      return posted_.add(gpu_->staging.send(host_, to, tag, data));
-    }
+    if (is_on_gpu(data)) return posted_.add(gpu_->staging.send(host_, to, tag, data));
     if (auto send = gpu_->staging.send_behind(host_, to, tag, data)) return posted_.add(send);
     return posted_.add(std::make_shared<Transfer>(host_.start_send(to, tag, data)));
   }
 
   int post_receive(int from, Tag tag, std::span<std::byte> buffer) override {
-    if (!is_on_gpu(buffer)) {
-      return posted_.add(std::make_shared<Transfer>(host_.start_receive(from, tag, buffer)));
-    }
-    if (uses_nccl(from)) return posted_.add(gpu_->nccl->receive(host_, from, tag, buffer));
-    return posted_.add(gpu_->staging.receive(host_, from, tag, buffer));
+    if (is_on_gpu(buffer)) return posted_.add(gpu_->staging.receive(host_, from, tag, buffer));
+    return posted_.add(std::make_shared<Transfer>(host_.start_receive(from, tag, buffer)));
+  }
+
+  std::vector<int> post_exchange(Tag tag, std::span<const Incoming> in,
+                                 std::span<const Outgoing> out) override {
+    if (all_use_nccl_) join();  // also where this rank has no part, for the others' sake
+    const bool is_of_gpus = (!in.empty() && is_on_gpu(in.front().buffer)) ||
+                            (!out.empty() && is_on_gpu(out.front().data));
+    if (!all_use_nccl_ || !is_of_gpus) return Communicator::post_exchange(tag, in, out);
+    std::vector<int> tickets;
+    guarded([&] {
+      const auto transfer = gpu_->nccl->exchange(host_, describe(tag, in, out), in, out);
+      for (std::size_t i = 0; i < in.size() + out.size(); ++i)
+        tickets.push_back(posted_.add(transfer));
+      return true;
+    });
+    return tickets;
   }
 
   bool test_ticket(int ticket) override {
@@ -134,6 +152,8 @@ class GpuCommunicator final : public Communicator {
 
   void tell_peers(const Verdict& verdict) noexcept override {
     host_.abort(verdict.code, verdict.message);
+    // Memory that is freed from now on would wait for work that waits for ever.
+    if (std::this_thread::get_id() == gpu_->owner) end_transport();
   }
 
   HostCopy host_copy(std::span<const std::byte> data, Use use) override {
@@ -159,18 +179,27 @@ class GpuCommunicator final : public Communicator {
   bool gather_itself(std::span<const std::byte> mine,
                      std::span<const std::span<std::byte>> slices) override {
     if (!all_use_nccl_ || !is_any_on_gpu(slices)) return false;
+    join();
     const std::span<std::byte> own = slices[static_cast<std::size_t>(rank())];
-    if (own.data() != mine.data()) {
-      cuda::copy_on_device(gpu_->staging.compute(), own.data(), mine.data(), mine.size());
-    }
-    exchange_on_gpus(Traffic::kAllGather,
-                     std::vector<std::span<const std::byte>>(slices.size(), mine), slices);
-    return true;
+    count_trade(Traffic::kAllGather, std::vector<std::span<const std::byte>>(slices.size(), mine));
+    return guarded([&] {
+      if (are_of_one_size(slices)) {
+        gpu_->nccl->gather(host_, mine, slices.front().data());
+        return true;
+      }
+      if (own.data() != mine.data()) {
+        cuda::copy_on_device(gpu_->staging.compute(), own.data(), mine.data(), mine.size());
+      }
+      gpu_->nccl->trade(host_, std::vector<std::span<const std::byte>>(slices.size(), mine),
+                        slices);
+      return true;
+    });
   }
 
   // Two ways with the same bits, as in collectives.cc.
   bool sum_itself(std::span<float> values) override {
     if (!all_use_nccl_ || !gpu_->sum_rows || !is_on_gpu(std::as_bytes(values))) return false;
+    join();
     const auto n_ranks = static_cast<std::size_t>(size());
     const bool direct = n_ranks == 2 || values.size_bytes() <= kDirectReduceBytes;
     const auto slice = [&](std::size_t r) {
@@ -180,25 +209,37 @@ class GpuCommunicator final : public Communicator {
     };
     const std::span<float> mine = slice(static_cast<std::size_t>(rank()));
     const std::size_t row_bytes = mine.size_bytes();
-    if (gpu_->rows.bytes() < n_ranks * row_bytes) gpu_->rows = cuda::Buffer(n_ranks * row_bytes);
+    cuda::Stream& compute = gpu_->staging.compute();
+    if (gpu_->rows.bytes() < n_ranks * row_bytes) {
+      compute.submit();  // noted work may use the old ones
+      gpu_->rows = {};
+      gpu_->rows = cuda::Buffer(n_ranks * row_bytes);
+    }
     std::vector<std::span<const std::byte>> out;
     std::vector<std::span<std::byte>> in;
     for (std::size_t r = 0; r < n_ranks; ++r) {
       out.push_back(std::as_bytes(slice(r)));
       in.emplace_back(gpu_->rows.data() + r * row_bytes, row_bytes);
     }
-    cuda::Stream& compute = gpu_->staging.compute();
-    cuda::copy_on_device(compute, in[static_cast<std::size_t>(rank())].data(),
-                         std::as_bytes(mine).data(), row_bytes);
-    exchange_on_gpus(Traffic::kAllReduce, out, in);
-    gpu_->sum_rows(compute, mine.data(), reinterpret_cast<const float*>(gpu_->rows.data()), size(),
-                   static_cast<std::int64_t>(mine.size()));
-    if (direct) return true;
-    in.clear();
-    for (std::size_t r = 0; r < n_ranks; ++r) in.push_back(std::as_writable_bytes(slice(r)));
-    exchange_on_gpus(Traffic::kAllReduce,
-                     std::vector<std::span<const std::byte>>(n_ranks, std::as_bytes(mine)), in);
-    return true;
+    count_trade(Traffic::kAllReduce, out);
+    return guarded([&] {
+      if (direct) {
+        gpu_->nccl->gather(host_, std::as_bytes(values), gpu_->rows.data());
+      } else {
+        cuda::copy_on_device(compute, in[static_cast<std::size_t>(rank())].data(),
+                             std::as_bytes(mine).data(), row_bytes);
+        gpu_->nccl->trade(host_, out, in);
+      }
+      gpu_->sum_rows(compute, mine.data(), reinterpret_cast<const float*>(gpu_->rows.data()),
+                     size(), static_cast<std::int64_t>(mine.size()));
+      if (direct) return true;
+      in.clear();
+      for (std::size_t r = 0; r < n_ranks; ++r) in.push_back(std::as_writable_bytes(slice(r)));
+      const std::vector<std::span<const std::byte>> sums(n_ranks, std::as_bytes(mine));
+      count_trade(Traffic::kAllReduce, sums);
+      gpu_->nccl->trade(host_, sums, in);
+      return true;
+    });
   }
 
  private:
@@ -218,11 +259,13 @@ class GpuCommunicator final : public Communicator {
   const Card& card_of(int peer) const {
     return gpu_->cards[static_cast<std::size_t>(job_rank_of(peer))];
   }
-  // Not with itself, nor with another rank on its GPU: NCCL refuses both.
-  bool uses_nccl(int peer) const {
-    return gpu_->nccl && card_of(peer).nccl_version == gpu_->nccl->version() &&
-           card_of(peer).gpu != card_of(rank()).gpu;
+  static bool are_of_one_size(std::span<const std::span<std::byte>> slices) {
+    return std::ranges::all_of(
+        slices, [&](const auto& slice) { return slice.size() == slices.front().size(); });
   }
+
+  // All ranks of this communicator, each on a GPU of its own: NCCL refuses others. In a ring every
+  // train passes every link, so one that is staged would hold up the others anyway.
   bool find_whether_all_use_nccl() const {
     if (!gpu_->nccl || size() == 1) return false;
     std::set<cuda::GpuId> gpus;
@@ -320,29 +363,44 @@ class GpuCommunicator final : public Communicator {
   }
 
   void finish_sends() {
-    wait_until("its transfers to end before it splits", [&] {
+    wait_until("its sends to begin before it splits", [&] {
       advance();
-      return is_idle();
+      return !gpu_->staging.has_waiting_sends();
     });
   }
 
-  // Collective over comm. All spans are GPU memory; this rank's own parts are left alone.
-  void exchange_on_gpus(Traffic traffic, std::span<const std::span<const std::byte>> out,
-                        std::span<const std::span<std::byte>> in) {
-    if (gpu_->nccl->needs_id(host_)) {
-      std::array<std::byte, NcclTransport::kIdBytes> id{};
-      if (rank() == 0) gpu_->nccl->make_id(id);
-      broadcast(id, 0);
+  // Collective over comm. Makes what NCCL needs, if it has not been made.
+  void join() {
+    if (gpu_->nccl->has(host_)) return;
+    std::array<std::byte, NcclTransport::kIdBytes> id{};
+    if (rank() == 0) gpu_->nccl->make_id(id);
+    broadcast(id, 0);
+    guarded([&] {
       gpu_->nccl->join(host_, id);
-    }
+      return true;
+    });
+    wait_until("the other ranks to make an NCCL communicator",
+               [&] { return gpu_->nccl->is_joined(host_); });
+  }
+
+  // "rank 1: keys (64 bytes) from rank 0, keys (64 bytes) to rank 2"
+  std::string describe(Tag tag, std::span<const Incoming> in, std::span<const Outgoing> out) const {
+    std::string text = fmt::format("rank {}:", job_rank());
+    const auto add = [&](std::size_t n_bytes, std::string_view direction, int peer) {
+      text += fmt::format("{} {} ({} bytes) {} rank {}", text.back() == ':' ? "" : ",",
+                          name_of(tag.traffic), n_bytes, direction, job_rank_of(peer));
+    };
+    for (const Incoming& part : in) add(part.buffer.size(), "from", part.from);
+    for (const Outgoing& part : out) add(part.data.size(), "to", part.to);
+    return text;
+  }
+
+  void count_trade(Traffic traffic, std::span<const std::span<const std::byte>> out) {
     for (std::size_t r = 0; r < out.size(); ++r) {
       if (r == static_cast<std::size_t>(rank())) continue;
       ++sent()[traffic].messages;
       sent()[traffic].bytes += static_cast<std::int64_t>(out[r].size());
     }
-    const auto transfer = gpu_->nccl->exchange(host_, out, in);
-    wait_until(fmt::format("the other ranks in {}", name_of(traffic)),
-               [&] { return NcclTransport::is_done(*transfer); });
   }
 
   std::unique_ptr<Communicator> owned_;
@@ -393,7 +451,11 @@ std::unique_ptr<Communicator> make_gpu_communicator(Communicator& host,
       break;
   }
   if (!gpu) return nullptr;
-  return std::make_unique<GpuCommunicator>(host, nullptr, std::move(gpu));
+  cuda::Stream& compute = gpu->staging.compute();
+  auto comm = std::make_unique<GpuCommunicator>(host, nullptr, std::move(gpu));
+  compute.set_wait_limits(
+      {.most = comm->default_deadline(), .meanwhile = [&comm = *comm] { comm.progress(); }});
+  return comm;
 }
 
 }  // namespace longhaul

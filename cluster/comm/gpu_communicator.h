@@ -16,19 +16,20 @@
 //     then on finds the data. (Other streams, and the host, do not: they wait for the compute
 //     stream.)
 //   * A collective stands in the compute stream's order, like an operator.
-//   * split() comes after the transfers of GPU memory that were started before it: with NCCL it
-//     waits for them.
-// The host waits in the calls only for peers and, in sends and collectives, for the work queued
-// before them.
+//   * split() comes after the sends of GPU memory that were started before it have begun.
+// The host waits in the calls only for peers and, in staged sends and collectives, for the work
+// queued before them. While a host waits for the compute stream, transfers advance and failures of
+// others are seen; after the communicator's default deadline it throws kTimeout.
 //
 // Two transports. *Staged*: through pinned memory and the host communicator, on streams of their
 // own, so that copies overlap with compute. A message is the same on the wire whichever memory its
 // ends are in: ranks with GPUs and ranks without, and ranks that share a GPU, exchange freely, and
-// a rank without a GPU uses the host communicator itself. *NCCL*: straight between two GPUs
-// (nccl_transport.h). Between ranks that use it with each other, both ends of a message are GPU
-// memory or both are the host's, and so are the spans that they give to one collective; a message
-// that breaks this is refused as one of another size. Sums have the same order, hence the same
-// bits, in both.
+// a rank without a GPU uses the host communicator itself. *NCCL*: straight between GPUs
+// (nccl_transport.h), in groups whose ranks all have it and GPUs of their own, for exchanges
+// (Communicator::start_exchange) and for collectives that gather or add floats; no host waits for
+// those, and they may be parts of steps that are noted. All memory that the ranks give to one
+// of these is GPUs', or all is the hosts'. Single messages are staged: NCCL would have to know
+// their order. Sums have the same order, hence the same bits, in both.
 #pragma once
 #include <cstdint>
 #include <functional>

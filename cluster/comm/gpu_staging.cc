@@ -8,7 +8,9 @@
 namespace longhaul {
 
 GpuStaging::GpuStaging(cuda::Stream& compute)
-    : compute_(compute), out_(cuda::current_gpu()), in_(cuda::current_gpu()) {}
+    : compute_(compute),
+      out_(cuda::current_gpu(), cuda::Urgency::kTransfers),
+      in_(cuda::current_gpu(), cuda::Urgency::kTransfers) {}
 
 std::shared_ptr<StagedSend> GpuStaging::send(Communicator& host, int to, Tag tag,
                                              std::span<const std::byte> data) {

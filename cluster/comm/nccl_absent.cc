@@ -14,7 +14,7 @@ constexpr const char* kAbsent =
 
 NcclFound find_nccl(const std::string& /*library*/) { return {.version = "", .why_none = kAbsent}; }
 
-struct NcclTransport::Channels {};
+struct NcclTransport::Groups {};
 
 std::unique_ptr<NcclTransport> NcclTransport::open(cuda::Stream&, const std::string&,
                                                    std::string& why) {
@@ -23,24 +23,24 @@ std::unique_ptr<NcclTransport> NcclTransport::open(cuda::Stream&, const std::str
 }
 NcclTransport::~NcclTransport() = default;
 int NcclTransport::version() const { return 0; }
-std::shared_ptr<NcclTransfer> NcclTransport::send(Communicator&, int, Tag,
-                                                  std::span<const std::byte>) {
+bool NcclTransport::has(const Communicator&) const { return false; }
+void NcclTransport::make_id(std::span<std::byte>) { absent(); }
+void NcclTransport::join(const Communicator&, std::span<const std::byte>) { absent(); }
+bool NcclTransport::is_joined(const Communicator&) { absent(); }
+std::shared_ptr<NcclTransfer> NcclTransport::exchange(const Communicator&, std::string,
+                                                      std::span<const Incoming>,
+                                                      std::span<const Outgoing>) {
   absent();
 }
-std::shared_ptr<NcclTransfer> NcclTransport::receive(Communicator&, int, Tag,
-                                                     std::span<std::byte>) {
+bool NcclTransport::is_done(const NcclTransfer&) { absent(); }
+void NcclTransport::gather(const Communicator&, std::span<const std::byte>, std::byte*) {
+  absent();
+}
+void NcclTransport::trade(const Communicator&, std::span<const std::span<const std::byte>>,
+                          std::span<const std::span<std::byte>>) {
   absent();
 }
 void NcclTransport::poll() {}
-bool NcclTransport::is_done(const NcclTransfer&) { absent(); }
-bool NcclTransport::needs_id(const Communicator&) const { return false; }
-void NcclTransport::make_id(std::span<std::byte>) { absent(); }
-void NcclTransport::join(const Communicator&, std::span<const std::byte>) { absent(); }
-std::shared_ptr<NcclTransfer> NcclTransport::exchange(const Communicator&,
-                                                      std::span<const std::span<const std::byte>>,
-                                                      std::span<const std::span<std::byte>>) {
-  absent();
-}
 void NcclTransport::abort() noexcept {}
 void NcclTransport::forget(const Communicator&) noexcept {}
 

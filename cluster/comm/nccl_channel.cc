@@ -2,65 +2,75 @@
 
 #include <fmt/format.h>
 
+#include <thread>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/device/gpu_memory.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cluster/comm/gpu_copies.h"
 
 namespace longhaul {
+namespace {
+
+// No call that connects nobody takes this long.
+constexpr std::chrono::seconds kCallDeadline{30};
+
+bool is_fine(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+}  // namespace
 
 NcclChannel::NcclChannel(std::shared_ptr<const NcclLibrary> nccl, int n_ranks, int rank,
                          const NcclId& id)
-    : nccl_(std::move(nccl)), stream_(cuda::current_gpu()) {
+    : nccl_(std::move(nccl)) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  config.minCTAs = 1;
+  config.maxCTAs = kTransferThreadBlocks;
   const ncclResult_t result = nccl_->CommInitRankConfig(&comm_, n_ranks, id, rank, &config);
-  if (result != ncclSuccess && result != ncclInProgress) fail(result);
+  if (!is_fine(result)) fail(nccl_->GetErrorString(result));
 }
 
 NcclChannel::~NcclChannel() { abort(); }
 
-void NcclChannel::fail(ncclResult_t result) const {
-  throw Error(ErrorCode::kNccl,
-              fmt::format("NCCL, {}: {}", current_ ? current_->what : "making a communicator",
-                          nccl_->GetErrorString(result)));
+void NcclChannel::fail(std::string_view why) const {
+  throw Error(ErrorCode::kNccl, fmt::format("NCCL, {}: {}", what_, why));
 }
 
-bool NcclChannel::is_in_progress() {
+bool NcclChannel::is_ready() {
+  if (state_ == State::kFinishing || state_ == State::kEnded) return false;
   ncclResult_t state = ncclSuccess;
   const ncclResult_t result = nccl_->CommGetAsyncError(comm_, &state);
-  if (result != ncclSuccess) fail(result);
-  if (state != ncclSuccess && state != ncclInProgress) fail(state);
-  return state == ncclInProgress;
+  if (result != ncclSuccess) fail(nccl_->GetErrorString(result));
+  if (!is_fine(state)) fail(nccl_->GetErrorString(state));
+  state_ = state == ncclInProgress ? State::kWorking : State::kReady;
+  return state_ == State::kReady;
 }
 
 // A call on a communicator whose last one is still in progress is an error, and an event recorded
 // before that one has reached the stream stands before it.
-void NcclChannel::poll() {
-  if (state_ == State::kFinishing || state_ == State::kEnded) return;
-  if (is_in_progress()) return;
-  if (state_ == State::kWorking) {
-    if (current_) {
-      current_->end.record(stream_);
-      current_->launched = true;
-    }
-    state_ = State::kReady;
-  }
-  if (queue_.empty()) return;
-  current_ = std::move(queue_.front());
-  queue_.pop_front();
-  stream_.wait_for(current_->start);
-  const ncclResult_t result = current_->queue(comm_, static_cast<cudaStream_t>(stream_.native()));
-  if (result != ncclSuccess && result != ncclInProgress) fail(result);
+void NcclChannel::call(std::string what, void* stream, const Call& call) {
+  if (state_ == State::kEnded) fail("its communicator has ended");
+  what_ = std::move(what);
   state_ = State::kWorking;
+  const ncclResult_t result = call(comm_, static_cast<cudaStream_t>(stream));
+  if (!is_fine(result)) fail(nccl_->GetErrorString(result));
+}
+
+void NcclChannel::run(std::string what, void* stream, const Call& to_call) {
+  call(std::move(what), stream, to_call);
+  const Deadline deadline = deadline_in(kCallDeadline);
+  while (!is_ready()) {
+    if (Clock::now() > deadline) fail("the call has not come to an end");
+    std::this_thread::yield();
+  }
 }
 
 void NcclChannel::abort() noexcept {
   if (state_ == State::kEnded || comm_ == nullptr) return;
   state_ = State::kEnded;
   const ncclResult_t result = nccl_->CommAbort(std::exchange(comm_, nullptr));
-  if (result != ncclSuccess && result != ncclInProgress) {
+  if (!is_fine(result)) {
     LONGHAUL_LOG(kWarning, kComm, "ncclCommAbort: {}", nccl_->GetErrorString(result));
   }
 }
@@ -72,8 +82,7 @@ void NcclChannel::start_finish() noexcept {
     return abort();
   }
   state_ = State::kFinishing;
-  const ncclResult_t result = nccl_->CommFinalize(comm_);
-  if (result != ncclSuccess && result != ncclInProgress) abort();
+  if (!is_fine(nccl_->CommFinalize(comm_))) abort();
 }
 
 bool NcclChannel::finished() noexcept {
@@ -88,6 +97,30 @@ bool NcclChannel::finished() noexcept {
   state_ = State::kEnded;
   nccl_->CommDestroy(std::exchange(comm_, nullptr));
   return true;
+}
+
+ncclResult_t NcclGroup::call(ncclComm_t comm, cudaStream_t stream) const {
+  const NcclLibrary& nccl = channel->nccl();
+  ncclResult_t result = nccl.GroupStart();
+  for (const NcclPart& part : parts) {
+    if (!is_fine(result)) break;
+    result = part.sends ? nccl.Send(part.data, part.n_bytes, ncclInt8, part.peer, comm, stream)
+                        : nccl.Recv(const_cast<std::byte*>(part.data), part.n_bytes, ncclInt8,
+                                    part.peer, comm, stream);
+  }
+  const ncclResult_t end = nccl.GroupEnd();
+  return is_fine(result) ? end : result;
+}
+
+void NcclGroup::queue(void* stream) const {
+  channel->run(what, stream,
+               [this](ncclComm_t comm, cudaStream_t queue) { return call(comm, queue); });
+}
+
+void NcclGather::queue(void* stream) const {
+  channel->run("a gather", stream, [this](ncclComm_t comm, cudaStream_t queue) {
+    return channel->nccl().AllGather(mine, all, n_bytes, ncclInt8, comm, queue);
+  });
 }
 
 }  // namespace longhaul

@@ -1,10 +1,11 @@
-// One NCCL communicator that never blocks its thread: it is made, used and ended by calls that
-// return at once, and poll() says how far it is. Included by nccl*.cc only.
+// One NCCL communicator. It never blocks its thread for a peer: its calls return at once, and
+// is_ready() says when the last one is over. Included by nccl*.cc only.
 #pragma once
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/device/device_cuda.h"
 #include "cluster/comm/nccl_library.h"
@@ -13,18 +14,7 @@ namespace longhaul {
 
 using NcclId = ncclUniqueId;
 
-// One launch: what is queued between ncclGroupStart and ncclGroupEnd.
-struct NcclLaunch {
-  std::string what;  // for errors: "keys (64 bytes) to rank 2"
-  std::function<ncclResult_t(ncclComm_t, cudaStream_t)> queue;
-  cuda::Event start;  // work may start when it is done
-  cuda::Event end;
-  bool launched = false;  // `end` is recorded
-  bool done() const { return launched && end.is_done(); }
-};
-
-// Launches run one after the other on a stream of the channel's own, so both sides must queue them
-// in the same order. Used by one thread; its GPU is the thread's.
+// All ranks must make the same calls in one order. Used by one thread; its GPU is the thread's.
 class NcclChannel {
  public:
   // Starts making the communicator: all `n_ranks` must, with one id.
@@ -34,9 +24,17 @@ class NcclChannel {
   NcclChannel(const NcclChannel&) = delete;
   NcclChannel& operator=(const NcclChannel&) = delete;
 
-  void add(std::shared_ptr<NcclLaunch> launch) { queue_.push_back(std::move(launch)); }
-  // Lets it advance. Throws kNccl: what it was about, and what NCCL says.
-  void poll();
+  const NcclLibrary& nccl() const { return *nccl_; }
+
+  // Whether the communicator is made, and what was called last is in its stream. Throws kNccl: what
+  // it was about, and what NCCL says.
+  bool is_ready();
+  // Queues work on a cudaStream_t; only when it is ready. `what` is for errors.
+  using Call = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
+  void call(std::string what, void* stream, const Call& call);
+  // The same, and waits until it is in the stream, which between ranks that have exchanged
+  // something before takes microseconds.
+  void run(std::string what, void* stream, const Call& call);
 
   // Ends the communicator, and what is under way on it.
   void abort() noexcept;
@@ -46,15 +44,41 @@ class NcclChannel {
 
  private:
   enum class State { kWorking, kReady, kFinishing, kEnded };
-  [[noreturn]] void fail(ncclResult_t result) const;
-  bool is_in_progress();
+  [[noreturn]] void fail(std::string_view why) const;
 
   std::shared_ptr<const NcclLibrary> nccl_;
-  cuda::Stream stream_;
   ncclComm_t comm_ = nullptr;
   State state_ = State::kWorking;
-  std::shared_ptr<NcclLaunch> current_;  // null while the communicator is being made
-  std::deque<std::shared_ptr<NcclLaunch>> queue_;
+  std::string what_ = "making a communicator";  // was called last
+};
+
+// Parts of one launch: what is queued between ncclGroupStart and ncclGroupEnd.
+struct NcclPart {
+  int peer = 0;
+  bool sends = false;
+  const std::byte* data = nullptr;
+  std::size_t n_bytes = 0;
+  bool operator==(const NcclPart&) const = default;
+};
+
+// Work for a CUDA queue, which may also capture it (base/device/step_graph.h). The channel outlives
+// it.
+struct NcclGroup {
+  NcclChannel* channel = nullptr;
+  std::string what;
+  std::vector<NcclPart> parts;
+  bool operator==(const NcclGroup&) const = default;
+  ncclResult_t call(ncclComm_t comm, cudaStream_t stream) const;
+  void queue(void* stream) const;
+};
+// All ranks' `mine` of n_bytes, by rank.
+struct NcclGather {
+  NcclChannel* channel = nullptr;
+  const std::byte* mine = nullptr;
+  std::byte* all = nullptr;
+  std::size_t n_bytes = 0;
+  bool operator==(const NcclGather&) const = default;
+  void queue(void* stream) const;
 };
 
 }  // namespace longhaul

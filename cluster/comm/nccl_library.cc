@@ -37,6 +37,7 @@ std::shared_ptr<const NcclLibrary> open_nccl(const std::string& file, std::strin
                         find(handle, "ncclGetErrorString", nccl->GetErrorString) &&
                         find(handle, "ncclSend", nccl->Send) &&
                         find(handle, "ncclRecv", nccl->Recv) &&
+                        find(handle, "ncclAllGather", nccl->AllGather) &&
                         find(handle, "ncclGroupStart", nccl->GroupStart) &&
                         find(handle, "ncclGroupEnd", nccl->GroupEnd);
   if (!complete || nccl->GetVersion(&nccl->version) != ncclSuccess ||

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
+#include <map>
 #include <thread>
-#include <tuple>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/device/step_graph.h"
+#include "cluster/comm/gpu_copies.h"
 #include "cluster/comm/nccl_channel.h"
 
 namespace longhaul {
@@ -17,72 +18,30 @@ namespace {
 
 // How long a rank that leaves waits for the others to leave their communicators as well.
 constexpr std::chrono::seconds kFinishDeadline{10};
+// What every rank sends every other one to connect with it.
+constexpr std::size_t kGreetingBytes = 16;
 
-constexpr std::uint32_t kOfferMark = 0x4c484f46;
-// Sent under the transfer's own tag, so that it matches the receive as any message would.
-struct Offer {
-  std::uint32_t mark = kOfferMark;
-  std::uint32_t reserved = 0;
-  std::int64_t number = 0;
-  std::uint64_t n_bytes = 0;
-};
-struct Answer {
-  std::int64_t number = 0;
-  NcclId id{};  // of the pair's communicator; counts with the first answer
-};
 static_assert(sizeof(NcclId) == NcclTransport::kIdBytes);
-
-template <typename T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-template <typename T>
-std::span<std::byte> writable_bytes_of(T& value) {
-  return std::as_writable_bytes(std::span(&value, 1));
-}
-
-constexpr Tag kAnswerTag{Traffic::kHandshake};  // one, so that answers keep one order
 
 }  // namespace
 
-// On the heap from start to end: host transfers refer to `offer` and `answer`.
 struct NcclTransfer {
-  enum class Stage { kOffered, kWaitsForOffer, kQueued };
-  Communicator* host = nullptr;
-  int peer = 0;
-  Tag tag;
-  std::span<std::byte> data;  // GPU memory; only read of a send
-  Stage stage = Stage::kQueued;
-  Offer offer;
-  Answer answer;  // of a receive
-  Transfer offer_transfer;
-  Transfer answer_transfer;
-  std::shared_ptr<NcclLaunch> launch = std::make_shared<NcclLaunch>();
-  std::optional<Error> refusal;  // thrown when somebody asks how it went
-
-  std::string what(const char* direction) const {
-    return fmt::format("rank {}: {} ({} bytes) {} rank {}", host->job_rank(), name_of(tag.traffic),
-                       data.size(), direction, host->job_rank_of(peer));
-  }
+  cuda::Event start;  // behind what compute had to do before
+  cuda::Event end;
+  bool is_followed = false;  // by compute, which waits for `end`
 };
 
-struct NcclTransport::Channels {
-  // From a rank to another one of a host communicator; -1, -1: among all of its ranks.
-  using Key = std::tuple<const Communicator*, int, int>;
-  std::map<Key, std::unique_ptr<NcclChannel>> all;
+struct NcclTransport::Groups {
+  // A communicator and how far it is.
+  struct Group {
+    std::unique_ptr<NcclChannel> channel;
+    cuda::Buffer greetings;  // [ranks] sent, then received, then gathered
+    int n_greeted = 0;       // calls that connect ranks
+    cuda::Event greeted;
+    bool is_joined = false;
+  };
+  std::map<const Communicator*, Group> all;
   std::vector<std::unique_ptr<NcclChannel>> leaving;  // of host communicators that are gone
-
-  // Sends to one peer that wait for their answers, and as many receives for answers: whichever send
-  // an answer is for, it arrives in the first of these.
-  struct Slot {
-    Answer answer;
-    Transfer transfer;
-  };
-  struct Asking {
-    std::vector<std::shared_ptr<NcclTransfer>> sends;
-    std::deque<std::unique_ptr<Slot>> slots;
-  };
-  std::map<std::pair<Communicator*, int>, Asking> asking;  // by host communicator and peer
 };
 
 std::unique_ptr<NcclTransport> NcclTransport::open(cuda::Stream& compute,
@@ -93,131 +52,29 @@ std::unique_ptr<NcclTransport> NcclTransport::open(cuda::Stream& compute,
 }
 
 NcclTransport::NcclTransport(cuda::Stream& compute, std::shared_ptr<const NcclLibrary> nccl)
-    : compute_(compute), nccl_(std::move(nccl)), channels_(std::make_unique<Channels>()) {}
+    : compute_(compute),
+      transfers_(cuda::current_gpu(), cuda::Urgency::kTransfers),
+      nccl_(std::move(nccl)),
+      groups_(std::make_unique<Groups>()) {}
 
 NcclTransport::~NcclTransport() {
-  for (auto& [key, channel] : channels_->all) {
-    channel->start_finish();
-    channels_->leaving.push_back(std::move(channel));
+  end_steps();
+  for (auto& [host, group] : groups_->all) {
+    group.channel->start_finish();
+    groups_->leaving.push_back(std::move(group.channel));
   }
   const Deadline deadline = deadline_in(kFinishDeadline);
-  for (const auto& channel : channels_->leaving) {
+  for (const auto& channel : groups_->leaving) {
     while (!channel->finished() && Clock::now() < deadline) std::this_thread::yield();
   }
 }
 
+// Graphs that hold launches of a communicator must go before it does.
+void NcclTransport::end_steps() noexcept { compute_.forget_graph(); }
+
 int NcclTransport::version() const { return nccl_->version; }
 
-std::shared_ptr<NcclTransfer> NcclTransport::send(Communicator& host, int to, Tag tag,
-                                                  std::span<const std::byte> data) {
-  auto send = std::make_shared<NcclTransfer>();
-  send->host = &host;
-  send->peer = to;
-  send->tag = tag;
-  send->data = {const_cast<std::byte*>(data.data()), data.size()};
-  send->stage = NcclTransfer::Stage::kOffered;
-  send->offer.number = n_offers_++;
-  send->offer.n_bytes = data.size();
-  send->launch->what = send->what("to");
-  send->launch->start.record(compute_);
-  send->launch->queue = [nccl = nccl_, data](ncclComm_t comm, cudaStream_t stream) {
-    return nccl->Send(data.data(), data.size(), ncclInt8, /*peer=*/1, comm, stream);
-  };
-  auto& asking = channels_->asking[{&host, to}];
-  auto slot = std::make_unique<Channels::Slot>();
-  slot->transfer = host.start_receive(to, kAnswerTag, writable_bytes_of(slot->answer));
-  asking.slots.push_back(std::move(slot));
-  asking.sends.push_back(send);
-  send->offer_transfer = host.start_send(to, tag, bytes_of(send->offer));
-  active_.push_back(send);
-  return send;
-}
-
-std::shared_ptr<NcclTransfer> NcclTransport::receive(Communicator& host, int from, Tag tag,
-                                                     std::span<std::byte> buffer) {
-  auto receive = std::make_shared<NcclTransfer>();
-  receive->host = &host;
-  receive->peer = from;
-  receive->tag = tag;
-  receive->data = buffer;
-  receive->stage = NcclTransfer::Stage::kWaitsForOffer;
-  receive->launch->what = receive->what("from");
-  receive->launch->start.record(compute_);
-  receive->launch->queue = [nccl = nccl_, buffer](ncclComm_t comm, cudaStream_t stream) {
-    return nccl->Recv(buffer.data(), buffer.size(), ncclInt8, /*peer=*/0, comm, stream);
-  };
-  receive->offer_transfer = host.start_receive(from, tag, writable_bytes_of(receive->offer));
-  active_.push_back(receive);
-  return receive;
-}
-
-// An offer has come: answers it, and queues the receive.
-void NcclTransport::advance(const std::shared_ptr<NcclTransfer>& transfer) {
-  NcclTransfer& t = *transfer;
-  if (t.stage != NcclTransfer::Stage::kWaitsForOffer || !t.offer_transfer.test()) return;
-  if (t.offer.mark != kOfferMark || t.offer.n_bytes != t.data.size()) {
-    t.refusal = Error(ErrorCode::kInvalidArgument,
-                      fmt::format("rank {}: expected a message of {} bytes, but {} were sent",
-                                  t.host->job_rank(), t.data.size(), t.offer.n_bytes));
-    t.stage = NcclTransfer::Stage::kQueued;
-    return;
-  }
-  t.answer.number = t.offer.number;
-  auto& channel = channels_->all[{t.host, t.peer, t.host->rank()}];
-  if (!channel) {
-    make_id(writable_bytes_of(t.answer.id));
-    channel = std::make_unique<NcclChannel>(nccl_, 2, /*rank=*/1, t.answer.id);
-  }
-  t.answer_transfer = t.host->start_send(t.peer, kAnswerTag, bytes_of(t.answer));
-  channel->add(t.launch);
-  t.stage = NcclTransfer::Stage::kQueued;
-}
-
-// Answers come in the order in which the peer queued its receives.
-void NcclTransport::take_answers() {
-  for (auto& [link, asking] : channels_->asking) {
-    const auto& [host, peer] = link;
-    while (!asking.slots.empty() && asking.slots.front()->transfer.test()) {
-      const Answer answer = asking.slots.front()->answer;
-      asking.slots.pop_front();
-      const auto asked =
-          std::find_if(asking.sends.begin(), asking.sends.end(),
-                       [&](const auto& send) { return send->offer.number == answer.number; });
-      if (asked == asking.sends.end()) {
-        throw Error(ErrorCode::kInternal,
-                    fmt::format("rank {}: an answer to no offer, from rank {}", host->job_rank(),
-                                host->job_rank_of(peer)));
-      }
-      auto& channel = channels_->all[{host, host->rank(), peer}];
-      if (!channel) channel = std::make_unique<NcclChannel>(nccl_, 2, /*rank=*/0, answer.id);
-      channel->add((*asked)->launch);
-      (*asked)->stage = NcclTransfer::Stage::kQueued;
-      asking.sends.erase(asked);
-    }
-  }
-}
-
-void NcclTransport::poll() {
-  if (active_.empty()) return;
-  for (const auto& transfer : active_) advance(transfer);
-  take_answers();
-  for (auto& [key, channel] : channels_->all) channel->poll();
-  std::erase_if(active_,
-                [](const auto& transfer) { return transfer->refusal || is_done(*transfer); });
-}
-
-bool NcclTransport::is_done(const NcclTransfer& transfer) {
-  if (transfer.refusal) throw Error(*transfer.refusal);
-  // Its buffers for the handshake may still be in use.
-  const auto over = [](const Transfer& t) {
-    return !t.pending() || const_cast<Transfer&>(t).test();
-  };
-  return transfer.launch->done() && over(transfer.offer_transfer) && over(transfer.answer_transfer);
-}
-
-bool NcclTransport::needs_id(const Communicator& host) const {
-  return !channels_->all.contains({&host, -1, -1});
-}
+bool NcclTransport::has(const Communicator& host) const { return groups_->all.contains(&host); }
 
 void NcclTransport::make_id(std::span<std::byte> id) {
   NcclId made;
@@ -232,55 +89,129 @@ void NcclTransport::make_id(std::span<std::byte> id) {
 void NcclTransport::join(const Communicator& host, std::span<const std::byte> id) {
   NcclId given;
   std::memcpy(&given, id.data(), sizeof given);
-  channels_->all[{&host, -1, -1}] =
-      std::make_unique<NcclChannel>(nccl_, host.size(), host.rank(), given);
+  Groups::Group& group = groups_->all[&host];
+  const auto n_ranks = static_cast<std::size_t>(host.size());
+  group.greetings = cuda::Buffer(3 * n_ranks * kGreetingBytes);
+  group.channel = std::make_unique<NcclChannel>(nccl_, host.size(), host.rank(), given);
 }
 
-std::shared_ptr<NcclTransfer> NcclTransport::exchange(
-    const Communicator& host, std::span<const std::span<const std::byte>> out,
-    std::span<const std::span<std::byte>> in) {
-  auto transfer = std::make_shared<NcclTransfer>();
-  transfer->launch->what =
-      fmt::format("rank {}: a collective of {} ranks", host.job_rank(), host.size());
-  transfer->launch->start.record(compute_);
-  transfer->launch->queue = [nccl = nccl_, self = static_cast<std::size_t>(host.rank()),
-                             out = std::vector(out.begin(), out.end()),
-                             in = std::vector(in.begin(), in.end())](ncclComm_t comm,
-                                                                     cudaStream_t stream) {
-    ncclResult_t result = nccl->GroupStart();
-    const auto queue = [&](auto call, auto span, std::size_t peer) {
-      if (span.empty() || (result != ncclSuccess && result != ncclInProgress)) return;
-      result = call(span.data(), span.size(), ncclInt8, static_cast<int>(peer), comm, stream);
-    };
-    for (std::size_t r = 0; r < out.size(); ++r) {
-      if (r == self) continue;
-      queue(nccl->Send, out[r], r);
-      queue(nccl->Recv, in[r], r);
+// Connections are made by the first calls that need them, which wait for the peers' and take memory
+// from the GPU: while nothing is under way yet.
+bool NcclTransport::is_joined(const Communicator& host) {
+  Groups::Group& group = groups_->all.at(&host);
+  if (group.is_joined) return true;
+  NcclChannel& channel = *group.channel;
+  if (!channel.is_ready()) return false;
+  const auto n_ranks = static_cast<std::size_t>(host.size());
+  std::byte* const sent = group.greetings.data();
+  std::byte* const received = sent + n_ranks * kGreetingBytes;
+  void* const stream = transfers_.native();
+  switch (group.n_greeted++) {
+    case 0: {
+      NcclGroup all{.channel = &channel, .what = {}, .parts = {}};
+      for (int r = 0; r < host.size(); ++r) {
+        if (r == host.rank()) continue;
+        const std::size_t at = static_cast<std::size_t>(r) * kGreetingBytes;
+        all.parts.push_back({r, true, sent + at, kGreetingBytes});
+        all.parts.push_back({r, false, received + at, kGreetingBytes});
+      }
+      channel.call("connecting all ranks", stream,
+                   [&](ncclComm_t comm, cudaStream_t queue) { return all.call(comm, queue); });
+      return false;
     }
-    const ncclResult_t end = nccl->GroupEnd();
-    return result == ncclSuccess || result == ncclInProgress ? end : result;
-  };
-  channels_->all.at({&host, -1, -1})->add(transfer->launch);
+    case 1:
+      channel.call("connecting all ranks, to gather", stream,
+                   [&](ncclComm_t comm, cudaStream_t queue) {
+                     return nccl_->AllGather(sent, received + n_ranks * kGreetingBytes,
+                                             kGreetingBytes, ncclInt8, comm, queue);
+                   });
+      return false;
+    case 2:
+      group.greeted.record(transfers_);
+      return false;
+    default:
+      return group.is_joined = group.greeted.is_done();
+  }
+}
+
+std::shared_ptr<NcclTransfer> NcclTransport::exchange(const Communicator& host, std::string what,
+                                                      std::span<const Incoming> in,
+                                                      std::span<const Outgoing> out) {
+  NcclGroup group{
+      .channel = groups_->all.at(&host).channel.get(), .what = std::move(what), .parts = {}};
+  for (const Incoming& part : in)
+    group.parts.push_back({part.from, false, part.buffer.data(), part.buffer.size()});
+  for (const Outgoing& part : out)
+    group.parts.push_back({part.to, true, part.data.data(), part.data.size()});
+  auto transfer = std::make_shared<NcclTransfer>();
+  transfer->start.record(compute_);
+  transfers_.wait_for(transfer->start);
+  group.queue(transfers_.native());
+  transfer->end.record(transfers_);
   active_.push_back(transfer);
   return transfer;
 }
 
+bool NcclTransport::is_done(const NcclTransfer& transfer) { return transfer.end.is_done(); }
+
+// Before a collective: what was called before it comes before it. A graph cannot wait for what is
+// outside of it, so what is noted is submitted where something is still under way.
+void NcclTransport::follow_transfers() {
+  while (!active_.empty() && is_done(*active_.front())) active_.pop_front();
+  if (active_.empty() || active_.back()->is_followed) return;
+  compute_.wait_for(active_.back()->end);
+  active_.back()->is_followed = true;
+}
+
+void NcclTransport::gather(const Communicator& host, std::span<const std::byte> mine,
+                           std::byte* all) {
+  follow_transfers();
+  cuda::queue_work(compute_, NcclGather{.channel = groups_->all.at(&host).channel.get(),
+                                        .mine = mine.data(),
+                                        .all = all,
+                                        .n_bytes = mine.size()});
+}
+
+void NcclTransport::trade(const Communicator& host, std::span<const std::span<const std::byte>> out,
+                          std::span<const std::span<std::byte>> in) {
+  NcclGroup group{
+      .channel = groups_->all.at(&host).channel.get(),
+      .what = fmt::format("rank {}: a collective of {} ranks", host.job_rank(), host.size()),
+      .parts = {}};
+  for (int r = 0; r < host.size(); ++r) {
+    if (r == host.rank()) continue;
+    const auto from = in[static_cast<std::size_t>(r)];
+    const auto to = out[static_cast<std::size_t>(r)];
+    if (!to.empty()) group.parts.push_back({r, true, to.data(), to.size()});
+    if (!from.empty()) group.parts.push_back({r, false, from.data(), from.size()});
+  }
+  follow_transfers();
+  if (!group.parts.empty()) cuda::queue_work(compute_, group);
+}
+
+void NcclTransport::poll() {
+  for (auto& [host, group] : groups_->all) {
+    if (group.is_joined) static_cast<void>(group.channel->is_ready());
+  }
+  while (!active_.empty() && is_done(*active_.front())) active_.pop_front();
+}
+
 void NcclTransport::abort() noexcept {
-  for (auto& [key, channel] : channels_->all) channel->abort();
-  for (const auto& channel : channels_->leaving) channel->abort();
-  channels_->asking.clear();
+  end_steps();
+  for (auto& [host, group] : groups_->all) group.channel->abort();
+  for (const auto& channel : groups_->leaving) channel->abort();
   active_.clear();
 }
 
 void NcclTransport::forget(const Communicator& host) noexcept {
-  for (auto& [key, channel] : channels_->all) {
-    if (std::get<0>(key) != &host) continue;
-    channel->start_finish();
-    channels_->leaving.push_back(std::move(channel));
+  const auto group = groups_->all.find(&host);
+  if (group != groups_->all.end()) {
+    end_steps();
+    group->second.channel->start_finish();
+    groups_->leaving.push_back(std::move(group->second.channel));
+    groups_->all.erase(group);
   }
-  std::erase_if(channels_->all, [](const auto& entry) { return entry.second == nullptr; });
-  std::erase_if(channels_->asking, [&](const auto& entry) { return entry.first.first == &host; });
-  std::erase_if(channels_->leaving, [](const auto& channel) { return channel->finished(); });
+  std::erase_if(groups_->leaving, [](const auto& channel) { return channel->finished(); });
 }
 
 }  // namespace longhaul

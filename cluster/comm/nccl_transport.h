@@ -1,23 +1,26 @@
-// Transfers straight between the memories of two GPUs, by NCCL. What the GPU communicators of a
-// rank share. Needs no NCCL to include; nccl_absent.cc stands in where its header was not found.
+// Exchanges straight between the memories of GPUs, by NCCL: steps of schedules that all ranks of a
+// group know (Communicator::start_exchange), and collectives. What the GPU communicators of a rank
+// share. Needs no NCCL to include; nccl_absent.cc stands in where its header was not found.
 //
 // NCCL's sends and receives have no tags, block their stream until the peer takes part, and
-// deadlock when two ranks queue them in orders that do not fit. So nothing is queued before both
-// sides have said over the host communicator that they are ready, and the receiver says in which
-// order:
+// deadlock when ranks queue them in orders that do not fit. So a group has one communicator, on
+// which every rank queues in the order of the calls, and what a rank sends and receives in a step
+// is one launch (ncclGroupStart, ncclGroupEnd). Then no rank can hold up another one for good:
 //
-//   sender                                  receiver
-//   start_send: "offer 7, 4096 bytes"  -->  (matches start_receive of that tag, as any message)
-//   ncclSend                           <--  "take 7", ncclRecv
+//   of the launches that are not over, take the earliest. No rank's GPU waits for another launch
+//   before it, and no rank's host for what comes after it, so every rank has queued it, or will.
 //
-// Each pair of ranks has an NCCL communicator of two for each direction, made with its first
-// transfer: transfers of different pairs never wait for each other, and those of one pair run in
-// the order of the "take"s, which a host communicator delivers in order. Collectives have one
-// communicator of the whole group, on which all ranks queue in the order of the calls.
+// This holds even where a rank's host waits for its whole GPU in between (which taking memory and
+// loading a kernel may do). GPUs need not run launches of several communicators beside each other,
+// so those of all communicators of a rank run in the order of its calls, too, which must suit all.
+//
+// Transfers have one stream, which goes before compute where both want a multiprocessor; they begin
+// behind what was queued on the compute stream. Collectives are queued on the compute stream
+// itself, like kernels, behind transfers that were started before: no host waits for them, and
+// steps that are noted (base/device/step_graph.h) may have them.
 #pragma once
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,10 +32,8 @@
 namespace longhaul {
 
 struct NcclLibrary;
-struct NcclLaunch;
-class NcclChannel;
 
-struct NcclTransfer;  // one transfer under way
+struct NcclTransfer;  // one launch under way
 
 // "2.18.5" of the library that transports would open, which stays open; else why there is none.
 struct NcclFound {
@@ -41,7 +42,7 @@ struct NcclFound {
 };
 NcclFound find_nccl(const std::string& library);
 
-// Used by one thread. Every call may throw kNccl, or what the host communicator throws.
+// Used by one thread. Every call may throw kNccl.
 class NcclTransport {
  public:
   // Null where NCCL is not there; `why` then says so.
@@ -54,45 +55,46 @@ class NcclTransport {
   // As in ncclGetVersion; ranks use NCCL with each other where theirs are equal.
   int version() const;
 
-  // Local. Both memories are GPUs'.
-  std::shared_ptr<NcclTransfer> send(Communicator& host, int to, Tag tag,
-                                     std::span<const std::byte> data);
-  std::shared_ptr<NcclTransfer> receive(Communicator& host, int from, Tag tag,
-                                        std::span<std::byte> buffer);
-  // Lets everything advance. Does not block.
-  void poll();
-  bool is_idle() const { return active_.empty(); }
-  static bool is_done(const NcclTransfer& transfer);
-
-  // For collectives over all ranks of `host`. The id of the group's communicator, to be broadcast
-  // by its rank 0 when needs_id().
-  bool needs_id(const Communicator& host) const;
+  // A group of ranks gets its communicator, which is all ranks' of `host`: rank 0 makes the id, all
+  // join, and poll is_joined() until all ranks are connected with each other.
   static constexpr std::size_t kIdBytes = 128;
+  bool has(const Communicator& host) const;
   void make_id(std::span<std::byte> id);
   void join(const Communicator& host, std::span<const std::byte> id);
-  // out[r] goes to rank r, in[r] comes from it; this rank's own are left alone. Local; is_done()
-  // when this rank's part is.
-  std::shared_ptr<NcclTransfer> exchange(const Communicator& host,
-                                         std::span<const std::span<const std::byte>> out,
-                                         std::span<const std::span<std::byte>> in);
+  bool is_joined(const Communicator& host);
+
+  // All of these by all ranks of `host`, in one order; all memory is the GPU's, and is not empty.
+  std::shared_ptr<NcclTransfer> exchange(const Communicator& host, std::string what,
+                                         std::span<const Incoming> in,
+                                         std::span<const Outgoing> out);
+  static bool is_done(const NcclTransfer& transfer);
+  // On the compute stream. `all` becomes every rank's `mine`, by rank.
+  void gather(const Communicator& host, std::span<const std::byte> mine, std::byte* all);
+  // And of any sizes: out[r] goes to rank r, in[r] comes from it; this rank's own are left alone.
+  void trade(const Communicator& host, std::span<const std::span<const std::byte>> out,
+             std::span<const std::span<std::byte>> in);
+
+  // Looks for errors of what is under way. Does not block.
+  void poll();
+  bool is_idle() const { return active_.empty(); }
 
   // After a failure: ends all communicators and what is under way.
   void abort() noexcept;
-  // A host communicator is about to go: its group's communicators end when all ranks have come to
+  // A host communicator is about to go: its group's communicator ends when all ranks have come to
   // this.
   void forget(const Communicator& host) noexcept;
 
  private:
-  struct Channels;
+  struct Groups;
   NcclTransport(cuda::Stream& compute, std::shared_ptr<const NcclLibrary> nccl);
-  void advance(const std::shared_ptr<NcclTransfer>& transfer);
-  void take_answers();
+  void end_steps() noexcept;
+  void follow_transfers();
 
   cuda::Stream& compute_;
+  cuda::Stream transfers_;
   std::shared_ptr<const NcclLibrary> nccl_;
-  std::unique_ptr<Channels> channels_;
-  std::deque<std::shared_ptr<NcclTransfer>> active_;  // in the order in which they were started
-  std::int64_t n_offers_ = 0;
+  std::unique_ptr<Groups> groups_;
+  std::deque<std::shared_ptr<NcclTransfer>> active_;  // transfers, in their order
 };
 
 }  // namespace longhaul

@@ -1,7 +1,9 @@
 // One transfer that has been started: a handle to test or wait for it.
 #pragma once
 #include <cstddef>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "cluster/comm/traffic.h"
@@ -42,6 +44,25 @@ class Transfer {
   Tag tag_;
   std::size_t n_bytes_ = 0;
   Direction direction_ = Direction::kSend;
+};
+
+// What a rank sends and receives in an exchange (Communicator::start_exchange).
+struct Outgoing {
+  int to = 0;
+  std::span<const std::byte> data;
+};
+struct Incoming {
+  int from = 0;
+  std::span<std::byte> buffer;
+};
+// Its transfers, in the order in which they were given.
+struct Exchange {
+  std::vector<Transfer> receives;
+  std::vector<Transfer> sends;
+  void wait() {
+    for (Transfer& transfer : receives) transfer.wait();
+    for (Transfer& transfer : sends) transfer.wait();
+  }
 };
 
 // Both halves of a shift round the ring, while compute goes on.

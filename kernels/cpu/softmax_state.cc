@@ -1,4 +1,5 @@
 // The algebra of partial attention states on CPUs (kernels/softmax_state.h).
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -61,6 +62,31 @@ void merge(const SoftmaxStateView& into, const SoftmaxStateView& from) {
                        .y = from.o[token][head].data(),
                        .b = from_weight,
                        .n = into.o.dim(2)});
+  });
+}
+
+void merge_scales(const MergeScalesArgs& args) {
+  const SoftmaxStateView& state = args.state;
+  for_each_row(state, [&](std::int64_t token, std::int64_t head) {
+    const auto for_each_other = [&](const auto& body) {
+      for (std::int64_t part = 0; part < args.m.dim(0); ++part) {
+        if (part != args.own) body(args.m[part][token][head], args.l[part][token][head]);
+      }
+    };
+    float max = kMinusInfinity;
+    for_each_other([&](float m, float) { max = std::max(max, m); });
+    if (max == kMinusInfinity) return;
+    float sum = 0.0F;
+    for_each_other([&](float m, float l) { sum += l * std::exp(m - max); });
+    float& m = state.m[token][head];
+    float& l = state.l[token][head];
+    const float reference = max > m ? max : m;
+    const float own_weight = weight_of(m, reference);
+    l = own_weight * l + weight_of(max, reference) * sum;
+    m = reference;
+    float* o = state.o[token][head].data();
+    kernels().combine(
+        {.out = o, .x = o, .a = own_weight, .y = nullptr, .b = 0.0F, .n = state.o.dim(2)});
   });
 }
 

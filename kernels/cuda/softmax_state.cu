@@ -58,6 +58,46 @@ __global__ void merge_kernel(Rows rows, StateRef into, StateRef from) {
   *l = both.l;
 }
 
+// m and l of other parts: [n_parts, n_tokens, n_heads].
+struct Scales {
+  const float* m;
+  const float* l;
+  std::int64_t n_parts;
+  std::int64_t own;  // the part that counts no more
+  std::int64_t part_stride;
+  std::int64_t token_stride;
+  std::int64_t head_stride;
+  bool operator==(const Scales&) const = default;
+};
+
+// All lanes find out the same.
+__global__ void merge_scales_kernel(Rows rows, StateRef state, Scales scales) {
+  const Row row = this_row(rows);
+  if (!row.exists) return;
+  const std::int64_t at = row.token * scales.token_stride + row.head * scales.head_stride;
+  float max = minus_infinity();
+  for (std::int64_t part = 0; part < scales.n_parts; ++part) {
+    const float part_m = scales.m[at + part * scales.part_stride];
+    if (part != scales.own && part_m > max) max = part_m;
+  }
+  if (max == minus_infinity()) return;
+  float sum = 0.0F;
+  for (std::int64_t part = 0; part < scales.n_parts; ++part) {
+    if (part == scales.own) continue;
+    const std::int64_t i = at + part * scales.part_stride;
+    sum += scales.l[i] * expf(scales.m[i] - max);
+  }
+  float* m = state.m_at(row.token, row.head);
+  float* l = state.l_at(row.token, row.head);
+  const Merged both = merged(*m, *l, max, sum);
+  float* o = state.o_at(row.token, row.head);
+  for (std::int64_t d = this_lane(); d < rows.head_dim; d += kWarp) o[d] *= both.weight_a;
+  sync_warp();  // all lanes have read m and l before lane 0 writes them
+  if (this_lane() != 0) return;
+  *m = both.m;
+  *l = both.l;
+}
+
 // out [n_tokens, n_heads, head_dim] is the o of `out`; sink_logits [n_heads] or null.
 __global__ void finish_kernel(Rows rows, StateRef state, const float* sink_logits, float* out,
                               std::int64_t out_token_stride, std::int64_t out_head_stride) {
@@ -90,6 +130,19 @@ void clear(Stream& stream, const SoftmaxStateView& state) {
 void merge(Stream& stream, const SoftmaxStateView& into, const SoftmaxStateView& from) {
   const Rows rows = rows_of(into);
   launch(stream, "merge", merge_kernel, grid_of(rows), rows, state_ref(into), state_ref(from));
+}
+
+void merge_scales(Stream& stream, const MergeScalesArgs& args) {
+  const Rows rows = rows_of(args.state);
+  const Scales scales{.m = args.m.data(),
+                      .l = args.l.data(),
+                      .n_parts = args.m.dim(0),
+                      .own = args.own,
+                      .part_stride = args.m.stride(0),
+                      .token_stride = args.m.stride(1),
+                      .head_stride = args.m.stride(2)};
+  launch(stream, "merge_scales", merge_scales_kernel, grid_of(rows), rows, state_ref(args.state),
+         scales);
 }
 
 void finish_attention(Stream& stream, const FinishAttentionArgs& args) {

@@ -22,8 +22,9 @@ void forbid_in_capture(const char* call) {
 }  // namespace longhaul::cuda_on_host
 
 using longhaul::cuda_on_host::captures_of_this_thread;
+using longhaul::cuda_on_host::enqueue;
 using longhaul::cuda_on_host::forbid_in_capture;
-using longhaul::cuda_on_host::queue;
+using longhaul::cuda_on_host::Work;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream == nullptr || stream->captured) return cudaErrorInvalidValue;
@@ -72,8 +73,15 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (stream == nullptr || stream->captured) return cudaErrorInvalidValue;
-  queue(stream, nullptr, [graph = exec->graph] {
-    for (const CUgraph_st::Node& node : graph->nodes) node.work();
+  if (longhaul::cuda_on_host::leaves_work_undone()) return cudaSuccess;
+  // Made node by node, when the ones before are done.
+  enqueue(stream, [graph = exec->graph, next = std::size_t{0}, work = Work()]() mutable {
+    for (; next < graph->nodes.size(); ++next) {
+      if (!work) work = graph->nodes[next].make();
+      if (!work()) return false;
+      work = nullptr;
+    }
+    return true;
   });
   return cudaSuccess;
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "tests/cuda_on_host/device_memory.h"
@@ -39,20 +40,6 @@ bool is_pinned(const void* data) {
   return at < after->first + after->second;
 }
 
-// As CUDA does before it frees memory, which queued work may use. A stream stops where it waits for
-// another's event, and goes on once that one has; only what waits for a peer's thread is left.
-void finish_all_work() {
-  const auto n_queued = [] {
-    std::size_t n = 0;
-    for (const cudaStream_t stream : runtime().streams) n += stream->queue.size();
-    return n;
-  };
-  for (std::size_t n_before = SIZE_MAX; n_queued() < n_before;) {
-    n_before = n_queued();
-    for (const cudaStream_t stream : runtime().streams) advance(stream, SIZE_MAX);
-  }
-}
-
 template <typename Function>
 const void* address(Function* function) {
   return reinterpret_cast<const void*>(function);
@@ -61,6 +48,37 @@ const void* address(Function* function) {
 }  // namespace
 
 void set_device_count(int count) { runtime().n_devices = count; }
+
+void advance_all() {
+  const std::scoped_lock lock(runtime_lock());
+  for (const cudaStream_t stream : runtime().streams) advance(stream, 1);
+}
+
+// A stream stops where it waits for another's event, and goes on once that one has.
+void wait_for_gpu(const char* call) {
+  const auto n_queued = [] {
+    std::size_t n = 0;
+    for (const cudaStream_t stream : runtime().streams)
+      if (stream->device == device_of_this_thread) n += stream->queue.size();
+    return n;
+  };
+  auto begin = std::chrono::steady_clock::now();
+  for (std::size_t n_before = SIZE_MAX;;) {
+    {
+      const std::scoped_lock lock(runtime_lock());
+      for (const cudaStream_t stream : runtime().streams)
+        if (stream->device == device_of_this_thread) advance(stream, SIZE_MAX);
+      const std::size_t n = n_queued();
+      if (n == 0) return;
+      if (n < n_before) begin = std::chrono::steady_clock::now();
+      n_before = n;
+      advance_all();
+    }
+    std::this_thread::yield();
+    if (std::chrono::steady_clock::now() - begin > stuck_after())
+      fail(call, " waits for a GPU that waits for another rank");
+  }
+}
 
 }  // namespace longhaul::cuda_on_host
 
@@ -115,18 +133,19 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   forbid_in_capture("cudaMalloc");
+  wait_for_gpu("cudaMalloc");
   *data = take_device_memory(bytes);
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
   forbid_in_capture("cudaFree");
-  const Lock lock(runtime_lock());
-  finish_all_work();
+  wait_for_gpu("cudaFree");
   give_back_device_memory(data);
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
   forbid_in_capture("cudaMallocHost");
+  wait_for_gpu("cudaMallocHost");
   *data = std::malloc(bytes);
   if (*data == nullptr) return cudaErrorMemoryAllocation;
   const Lock lock(runtime_lock());
@@ -135,8 +154,8 @@ cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
 }
 cudaError_t cudaFreeHost(void* data) {
   forbid_in_capture("cudaFreeHost");
+  wait_for_gpu("cudaFreeHost");
   const Lock lock(runtime_lock());
-  finish_all_work();
   if (runtime().pinned.erase(static_cast<std::byte*>(data)) == 0) {
     fail("pinned memory is freed that was not taken");
   }
@@ -179,11 +198,21 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
 
 // --- Streams ------------------------------------------------------------------------------------
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0;
+  *highest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
   const Lock lock(runtime_lock());
   *stream = new CUstream_st;
+  (*stream)->device = device_of_this_thread;
+  (*stream)->priority = priority;
   runtime().streams.insert(*stream);
   return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   forbid_in_capture("cudaStreamDestroy");
@@ -200,7 +229,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   forbid_in_capture("cudaStreamQuery");
-  return advance(stream, 1) ? cudaSuccess : cudaErrorNotReady;
+  return ask(stream) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   forbid_in_capture("cudaStreamWaitEvent");  // which CUDA has, but nobody here needs
@@ -240,14 +269,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Lock lock(runtime_lock());
   const CUevent_st::State& state = *event->state;
   if (state.n_done == state.n_recorded) return cudaSuccess;
-  advance(state.stream, 1);
+  ask(state.stream);
   return state.n_done == state.n_recorded ? cudaSuccess : cudaErrorNotReady;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  forbid_in_capture("cudaEventSynchronize");
-  const auto state = event->state;
-  work_until(state->stream, [=] { return state->n_done == state->n_recorded; });
-  return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   const Lock lock(runtime_lock());

@@ -1,5 +1,6 @@
 #include "tests/cuda_on_host/streams.h"
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -10,14 +11,22 @@
 namespace longhaul::cuda_on_host {
 namespace {
 
-constexpr std::chrono::minutes kStuck{5};
+std::atomic<std::chrono::milliseconds> the_limit{std::chrono::minutes(5)};
 
 }  // namespace
+
+void set_stuck_after(std::chrono::milliseconds limit) { the_limit = limit; }
+std::chrono::milliseconds stuck_after() { return the_limit; }
 
 void queue(cudaStream_t stream, const void* kind, std::function<void()> work) {
   if (stream == nullptr) fail("work on the default stream");
   if (stream->captured) {
-    stream->captured->nodes.push_back({kind, std::move(work)});
+    stream->captured->nodes.push_back({kind, [work = std::move(work)] {
+                                         return Work([work] {
+                                           work();
+                                           return true;
+                                         });
+                                       }});
     return;
   }
   if (leaves_work_undone()) return;
@@ -27,9 +36,19 @@ void queue(cudaStream_t stream, const void* kind, std::function<void()> work) {
   });
 }
 
+void queue_waiting(cudaStream_t stream, const void* kind, std::function<Work()> make) {
+  const std::scoped_lock lock(runtime_lock());
+  if (stream->captured) {
+    stream->captured->nodes.push_back({kind, std::move(make)});
+  } else {
+    enqueue(stream, make());
+  }
+}
+
 void enqueue(cudaStream_t stream, Work work) {
   const std::scoped_lock lock(runtime_lock());
   stream->queue.push_back(std::move(work));
+  stream->n_asked = 0;
 }
 
 bool advance(cudaStream_t stream, std::size_t n_most) {
@@ -42,6 +61,23 @@ bool advance(cudaStream_t stream, std::size_t n_most) {
   }
   stream->is_running = false;
   return stream->queue.empty();
+}
+
+bool ask(cudaStream_t stream) {
+  constexpr int kLate = 2;
+  constexpr std::size_t kMost = 64;
+  constexpr int kPatience = 256;
+  const std::scoped_lock lock(runtime_lock());
+  const std::size_t n_before = stream->queue.size();
+  const bool waits = ++stream->n_asked > kLate;
+  if (advance(stream, 1)) return true;
+  if (!waits) return false;
+  if (stream->queue.size() == n_before) {
+    if (stream->n_asked % kPatience == 0) advance_all();
+    return false;
+  }
+  const DeviceMemoryAccess access;
+  return advance(stream, kMost);
 }
 
 void work_until(cudaStream_t stream, const std::function<bool()>& done) {
@@ -67,7 +103,7 @@ void work_until(cudaStream_t stream, const std::function<bool()>& done) {
       if (done()) return;
     }
     std::this_thread::yield();
-    if (std::chrono::steady_clock::now() - begin > kStuck) fail("a stream is stuck");
+    if (std::chrono::steady_clock::now() - begin > stuck_after()) fail("a stream is stuck");
   }
 }
 

@@ -3,7 +3,10 @@
 // may be: communicators need several polls before they are ready, a call on one that is not ready
 // is an error, nothing is in a stream before its call has been polled to its end, a group blocks
 // its stream until all of its parts have met their peers, and messages of other sizes than expected
-// are errors. Errors, and peers that never come, can be asked for (fake_nccl.h).
+// are errors. A GPU does one group at a time, in the order in which its streams come to them, since
+// those of several communicators need not run beside each other; and communicators, and the first
+// message of a pair of ranks, are made when both ask for it and no group is under way. Errors, and
+// peers that never come, can be asked for (fake_nccl.h).
 #include "tests/fake_nccl/fake_nccl.h"
 
 #include <cuda_runtime.h>
@@ -11,8 +14,10 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +54,7 @@ struct Part {
 // What one ncclGroupEnd, or one call outside of a group, puts into a stream.
 struct Op {
   std::vector<std::shared_ptr<Part>> parts;
+  std::function<void()> own;  // what a rank does by itself
   bool posted = false;
 };
 
@@ -59,6 +65,8 @@ struct Clique {
   int n_joined = 0;
   int n_finalized = 0;
   bool somebody_aborted = false;
+  // Who has asked for a connection to whom; there is one when both have.
+  std::set<std::pair<int, int>> asked;
   // From rank to rank: parts whose turn in their streams has come.
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Part>>> sends, receives;
 };
@@ -68,6 +76,7 @@ struct Clique {
 
 struct ncclComm {
   int rank = 0;
+  int device = 0;
   std::shared_ptr<longhaul::fake_nccl::Clique> clique;
   int polls_to_go = 0;  // until the last call is over
   bool is_initialising = true;
@@ -75,6 +84,7 @@ struct ncclComm {
   bool failed = false;
   std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
   std::shared_ptr<longhaul::fake_nccl::Op> op;  // that the last call will put into `stream`
+  bool makes_connections = false;               // for `op`
   cudaStream_t stream = nullptr;
   int n_in_flight = 0;
 };
@@ -86,6 +96,7 @@ struct State {
   std::map<std::string, std::shared_ptr<Clique>> cliques;
   int n_ids = 0;
   int n_alive = 0;
+  std::map<int, std::pair<ncclComm*, const Op*>> under_way;  // by GPU
   int fail_after_polls = -1;
   bool stalled = false;
 };
@@ -129,7 +140,9 @@ bool run(ncclComm* comm, const std::shared_ptr<bool>& aborted, Op& op) {
   if (state().stalled) return false;
   Clique& clique = *comm->clique;
   if (!op.posted) {
+    if (!state().under_way.try_emplace(comm->device, comm, &op).second) return false;
     op.posted = true;
+    if (op.own) op.own();
     for (const auto& part : op.parts) {
       const std::pair<int, int> pair =
           part->sends ? std::pair(comm->rank, part->peer) : std::pair(part->peer, comm->rank);
@@ -142,15 +155,42 @@ bool run(ncclComm* comm, const std::shared_ptr<bool>& aborted, Op& op) {
     return false;
   }
   --comm->n_in_flight;
+  state().under_way.erase(comm->device);
   return true;
+}
+
+bool is_connected(const ncclComm* comm, const Op& op) {
+  return std::all_of(op.parts.begin(), op.parts.end(), [comm](const auto& part) {
+    return comm->clique->asked.contains({part->peer, comm->rank});
+  });
+}
+
+// For each launch of a graph its own.
+std::shared_ptr<Op> copy_of(const Op& op) {
+  auto copy = std::make_shared<Op>();
+  copy->own = op.own;
+  for (const auto& part : op.parts) copy->parts.push_back(std::make_shared<Part>(*part));
+  return copy;
 }
 
 int submit(ncclComm* comm, cudaStream_t stream, std::shared_ptr<Op> op) {
   if (comm->is_initialising || comm->is_finalizing || comm->polls_to_go > 0) return kInvalidUsage;
+  for (const auto& part : op->parts) {
+    if (comm->clique->asked.emplace(comm->rank, part->peer).second) comm->makes_connections = true;
+  }
   comm->op = std::move(op);
   comm->stream = stream;
   comm->polls_to_go = kPollsUntilReady;
   return kInProgress;
+}
+
+std::shared_ptr<Part> part_of(const void* data, std::size_t bytes, int peer, bool sends) {
+  auto part = std::make_shared<Part>();
+  part->data = static_cast<std::byte*>(const_cast<void*>(data));
+  part->bytes = bytes;
+  part->peer = peer;
+  part->sends = sends;
+  return part;
 }
 
 int add(const void* data, std::size_t count, int type, int peer, ncclComm* comm,
@@ -159,11 +199,7 @@ int add(const void* data, std::size_t count, int type, int peer, ncclComm* comm,
   if (type != 0 || peer < 0 || peer >= comm->clique->n_ranks || peer == comm->rank) {
     return kInvalidArgument;
   }
-  auto part = std::make_shared<Part>();
-  part->data = static_cast<std::byte*>(const_cast<void*>(data));
-  part->bytes = count;
-  part->peer = peer;
-  part->sends = sends;
+  const auto part = part_of(data, count, peer, sends);
   if (group.depth == 0) {
     auto op = std::make_shared<Op>();
     op->parts.push_back(part);
@@ -177,6 +213,7 @@ int add(const void* data, std::size_t count, int type, int peer, ncclComm* comm,
 }
 
 void leave(ncclComm* comm) {
+  std::erase_if(state().under_way, [comm](const auto& of) { return of.second.first == comm; });
   *comm->aborted = true;
   comm->clique->comms.erase(comm->rank);
   --state().n_alive;
@@ -199,6 +236,9 @@ struct FakeConfig {
   unsigned magic;
   unsigned version;
   int blocking;
+  int cga_cluster_size;
+  int min_ctas;
+  int max_ctas;
 };
 
 int ncclGetVersion(int* version) {
@@ -230,12 +270,15 @@ int ncclGetUniqueId(FakeId* id) {
 int ncclCommInitRankConfig(ncclComm** comm, int n_ranks, FakeId id, int rank, FakeConfig* config) {
   const Lock lock(runtime_lock());
   if (config->magic != 0xcafebeef || config->blocking != 0) return kInvalidUsage;
+  // By default NCCL takes as many multiprocessors, and as much memory, as it likes.
+  if (config->min_ctas < 1 || config->max_ctas < config->min_ctas) return kInvalidUsage;
   std::shared_ptr<Clique>& clique = state().cliques[id.bytes];
   if (!clique) clique = std::make_shared<Clique>();
   if (clique->comms.contains(rank)) return kInvalidUsage;
   clique->n_ranks = n_ranks;
   *comm = new ncclComm;
   (*comm)->rank = rank;
+  cudaGetDevice(&(*comm)->device);
   (*comm)->clique = clique;
   (*comm)->polls_to_go = kPollsUntilReady;
   clique->comms[rank] = *comm;
@@ -254,16 +297,25 @@ int ncclCommGetAsyncError(ncclComm* comm, int* result) {
   }
   *result = kInProgress;
   if (comm->is_initialising && clique.n_joined < clique.n_ranks) return kSuccess;
+  if (comm->op && !is_connected(comm, *comm->op)) return kSuccess;
+  if ((comm->is_initialising || comm->makes_connections) &&
+      state().under_way.contains(comm->device)) {
+    return kSuccess;
+  }
   if (comm->is_finalizing && clique.n_finalized < clique.n_ranks && !clique.somebody_aborted) {
     return kSuccess;
   }
   if (comm->polls_to_go > 0 && --comm->polls_to_go > 0) return kSuccess;
   comm->is_initialising = false;
+  comm->makes_connections = false;
   if (comm->op) {
-    ++comm->n_in_flight;
-    longhaul::cuda_on_host::enqueue(comm->stream, [comm, aborted = comm->aborted, op = comm->op] {
-      return run(comm, aborted, *op);
-    });
+    longhaul::cuda_on_host::queue_waiting(
+        comm->stream, comm, [comm, aborted = comm->aborted, op = comm->op] {
+          if (*aborted) return longhaul::cuda_on_host::Work([] { return true; });
+          ++comm->n_in_flight;
+          return longhaul::cuda_on_host::Work(
+              [=, again = copy_of(*op)] { return run(comm, aborted, *again); });
+        });
     comm->op = nullptr;
   }
   *result = kSuccess;
@@ -276,6 +328,26 @@ int ncclSend(const void* data, std::size_t count, int type, int peer, ncclComm* 
 int ncclRecv(void* data, std::size_t count, int type, int peer, ncclComm* comm,
              cudaStream_t stream) {
   return add(data, count, type, peer, comm, stream, /*sends=*/false);
+}
+int ncclAllGather(const void* mine, void* all, std::size_t count, int type, ncclComm* comm,
+                  cudaStream_t stream) {
+  const Lock lock(runtime_lock());
+  if (type != 0 || group.depth > 0) return kInvalidUsage;
+  auto op = std::make_shared<Op>();
+  auto* to = static_cast<std::byte*>(all);
+  for (int r = 0; r < comm->clique->n_ranks; ++r) {
+    std::byte* place = to + static_cast<std::size_t>(r) * count;
+    if (r == comm->rank) {
+      op->own = [=] {
+        const DeviceMemoryAccess access;
+        std::memmove(place, mine, count);
+      };
+      continue;
+    }
+    op->parts.push_back(part_of(mine, count, r, /*sends=*/true));
+    op->parts.push_back(part_of(place, count, r, /*sends=*/false));
+  }
+  return submit(comm, stream, std::move(op));
 }
 int ncclGroupStart() {
   if (group.depth++ == 0)

@@ -17,8 +17,6 @@ namespace {
 constexpr std::size_t kBytes = std::size_t{1} << 20;
 constexpr std::chrono::seconds kLongest{30};
 
-bool is_fine(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
-
 // Until it is so; false when that takes too long.
 bool comes_true(const std::function<bool()>& is_so) {
   const auto end = std::chrono::steady_clock::now() + kLongest;
@@ -38,30 +36,25 @@ TEST(NcclWithOneRank, SendsToItselfAndEndsAndBeginsAgain) {
   for (std::size_t i = 0; i < kBytes; ++i) sent[i] = static_cast<std::byte>(i * 31 % 251);
   const cuda::Buffer from(kBytes);
   const cuda::Buffer to(kBytes);
+  const cuda::Buffer gathered(kBytes);
   cuda::copy_to_device(stream, from.data(), sent);
   for (int round = 0; round < 3; ++round) {
     cuda::fill_with_zeros(stream, to.data(), kBytes);
+    cuda::fill_with_zeros(stream, gathered.data(), kBytes);
     NcclId id;
     ASSERT_EQ(nccl->GetUniqueId(&id), ncclSuccess);
     NcclChannel channel(nccl, /*n_ranks=*/1, /*rank=*/0, id);
-    const auto launch = std::make_shared<NcclLaunch>();
-    launch->what = "1 MiB to itself";
-    launch->queue = [&](ncclComm_t comm, cudaStream_t queue) {
-      ncclResult_t result = nccl->GroupStart();
-      if (is_fine(result)) result = nccl->Send(from.data(), kBytes, ncclInt8, 0, comm, queue);
-      if (is_fine(result)) result = nccl->Recv(to.data(), kBytes, ncclInt8, 0, comm, queue);
-      const ncclResult_t end = nccl->GroupEnd();
-      return is_fine(result) ? end : result;
-    };
-    launch->start.record(stream);
-    channel.add(launch);
-    ASSERT_TRUE(comes_true([&] {
-      channel.poll();
-      return launch->done();
-    })) << "round "
-        << round;
+    ASSERT_TRUE(comes_true([&] { return channel.is_ready(); })) << "round " << round;
+    const NcclGroup group{.channel = &channel,
+                          .what = "1 MiB to itself",
+                          .parts = {{0, true, from.data(), kBytes}, {0, false, to.data(), kBytes}}};
+    group.queue(stream.native());
+    const NcclGather gather{
+        .channel = &channel, .mine = to.data(), .all = gathered.data(), .n_bytes = kBytes};
+    gather.queue(stream.native());
+    ASSERT_TRUE(comes_true([&] { return stream.is_idle(); })) << "round " << round;
     std::vector<std::byte> received(kBytes);
-    cuda::copy_to_host(stream, received, to.data());
+    cuda::copy_to_host(stream, received, gathered.data());
     EXPECT_EQ(std::memcmp(received.data(), sent.data(), kBytes), 0) << "round " << round;
     if (round == 1) {
       channel.abort();  // instead of the peaceful end; the next round begins all the same
@@ -83,17 +76,15 @@ TEST(NcclWithOneRank, IsAbortedWhileItWaits) {
   NcclId id;
   ASSERT_EQ(nccl->GetUniqueId(&id), ncclSuccess);
   NcclChannel channel(nccl, 1, 0, id);
-  const auto launch = std::make_shared<NcclLaunch>();
-  launch->what = "a message that nobody sends";
-  launch->queue = [&](ncclComm_t comm, cudaStream_t queue) {
-    return nccl->Recv(to.data(), kBytes, ncclInt8, 0, comm, queue);
-  };
-  launch->start.record(stream);
-  channel.add(launch);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  ASSERT_TRUE(comes_true([&] { return channel.is_ready(); }));
   try {
-    while (std::chrono::steady_clock::now() < end) channel.poll();
-    EXPECT_FALSE(launch->done());
+    channel.call("a message that nobody sends", stream.native(),
+                 [&](ncclComm_t comm, cudaStream_t queue) {
+                   return nccl->Recv(to.data(), kBytes, ncclInt8, 0, comm, queue);
+                 });
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (std::chrono::steady_clock::now() < end) static_cast<void>(channel.is_ready());
+    EXPECT_FALSE(stream.is_idle());
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kNccl);  // a version that sees it cannot come
   }

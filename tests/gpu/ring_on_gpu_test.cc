@@ -1,7 +1,8 @@
 // Rings of ranks on GPUs, and of ranks on GPUs and on CPUs, against one worker on the CPU: random
 // models and plans, documents that are read in chunks, forks, scores, batched decode. The ranks
-// share GPU 0, so their exchange is staged through host memory. Skips visibly where there is no
-// GPU.
+// share GPU 0, so their exchange is staged through host memory; or each has a GPU of its own, with
+// its memory in an arena, and they exchange by NCCL. Skips visibly where there are too few GPUs.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,6 +36,7 @@ struct RingCase {
   KvType kv = KvType::kF32;
   DType weights = DType::kF32;
   std::optional<CacheMethod> method = std::nullopt;  // of all heads; windows: of those that stream
+  bool by_nccl = false;
 };
 
 // Retrieval and streaming heads beside each other, in every layer.
@@ -153,6 +155,20 @@ double tolerance_of(const RingCase& c) {
   return logits_tolerance(c.kv == KvType::kF32 ? c.weights : DType::kBf16).absolute;
 }
 
+struct Synthetic {
+  DType dtype;
+  std::uint64_t seed;
+};
+
+// One for each rank, and NCCL between them.
+void give_own_gpu(int rank, const ModelSpec& spec, const Synthetic& weights, WorkerConfig& config) {
+  config.device = {Device::kCuda, rank};
+  config.weights = std::make_shared<const Weights>(
+      Weights::synthetic(spec, weights.dtype, weights.seed, config.device));
+  config.place->uses_nccl = true;
+  config.place->arena_bytes = std::size_t{160} << 20;
+}
+
 class RingOnGpu : public testing::TestWithParam<RingCase> {
  protected:
   void SetUp() override {
@@ -164,6 +180,7 @@ class RingOnGpu : public testing::TestWithParam<RingCase> {
 TEST_P(RingOnGpu, AnswersAsOneCpu) {
   const RingCase& c = GetParam();
   const auto n_ranks = static_cast<std::int64_t>(c.devices.size());
+  if (c.by_nccl && cuda::device_count() < n_ranks) GTEST_SKIP() << "takes " << n_ranks << " GPUs";
   const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(n_ranks);
   Random random(seed);
   const ModelSpec spec = ring_spec(random, c);
@@ -194,20 +211,35 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
   HeldTokens want_held(spec);
   if (c.method) want_held.add(alone);
   HeldTokens held(spec);
-  const RingRun got = run_on_ring({.weights = weights,
-                                   .plan = plan,
-                                   .history = c.history,
-                                   .devices = c.devices,
-                                   .gpu_weights = std::make_shared<const Weights>(
-                                       Weights::synthetic(spec, c.weights, seed, kGpu)),
-                                   .token_classes = some_classes(spec),
-                                   .look =
-                                       [&](Worker& worker) {
-                                         if (c.method) held.add(worker);
-                                       }},
-                                  script);
+  const RingRun got = run_on_ring(
+      {.weights = weights,
+       .plan = plan,
+       .history = c.history,
+       .devices = c.devices,
+       .gpu_weights =
+           std::make_shared<const Weights>(Weights::synthetic(spec, c.weights, seed, kGpu)),
+       .token_classes = some_classes(spec),
+       .adapt =
+           [&](int rank, WorkerConfig& config) {
+             if (c.by_nccl) give_own_gpu(rank, spec, {c.weights, seed}, config);
+           },
+       .look =
+           [&](Worker& worker) {
+             if (c.method) held.add(worker);
+             if (!c.by_nccl) return;
+             EXPECT_THAT(worker.describe_memory(), testing::Not(testing::HasSubstr("no room")));
+             if (c.n_stages == 1 && !c.method) {
+               EXPECT_GT(worker.n_graph_steps(), 0);
+             }
+           }},
+      script);
   EXPECT_TRUE(held == want_held);
   EXPECT_EQ(difference(want, got.results, tolerance_of(c)), "");
+}
+
+RingCase by_nccl(RingCase c) {
+  c.by_nccl = true;
+  return c;
 }
 
 RingCase of_method(const char* name, const std::vector<DeviceId>& devices,
@@ -265,7 +297,19 @@ INSTANTIATE_TEST_SUITE_P(
         of_method("RazorOnGpus", {kGpu, kGpu}, RazorMethod{.sink = 0, .window = 7}),
         of_method("Dmc", {kGpu, kGpu}, DmcMethod{}),
         of_method("DmcMixed", {kGpu, kCpu, kGpu}, DmcMethod{}),
-        of_method("H2o", {kCpu, kGpu, kGpu}, H2oMethod{.capacity = 50, .recent = 13})),
+        of_method("H2o", {kCpu, kGpu, kGpu}, H2oMethod{.capacity = 50, .recent = 13}),
+        by_nccl({"NcclKeysTravel", {kGpu, kGpu, kGpu}, 1, HistoryChoice::kKeysTravel}),
+        by_nccl({"NcclQueriesTravel", {kGpu, kGpu, kGpu}, 1, HistoryChoice::kQueriesTravel}),
+        by_nccl({"NcclFourInTwoStages", {kGpu, kGpu, kGpu, kGpu}, 2}),
+        by_nccl({"NcclKivi4Caches",
+                 {kGpu, kGpu, kGpu},
+                 1,
+                 HistoryChoice::kQueriesTravel,
+                 KvType::kKivi4}),
+        by_nccl(
+            {"NcclInt8Weights", {kGpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kF32, DType::kI8}),
+        by_nccl(of_method("NcclDmc", {kGpu, kGpu, kGpu}, DmcMethod{})),
+        by_nccl(of_method("NcclRazor", {kGpu, kGpu}, RazorMethod{.sink = 5, .window = 30}))),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

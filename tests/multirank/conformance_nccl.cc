@@ -1,18 +1,23 @@
-// What is particular to transfers by NCCL: messages whose order NCCL does not know, and its
-// failures.
+// What is particular to exchanges by NCCL: what its communicators and GPUs would not forgive, and
+// its failures.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <optional>
+#include <thread>
 
+#include "base/device/step_graph.h"
 #include "cluster/comm/gpu_communicator.h"
 #include "cluster/comm/in_process.h"
 #include "tests/fake_nccl/fake_nccl.h"
+#include "tests/multirank/support/fake_gpus.h"
 #include "tests/multirank/support/gpu_values.h"
 #include "tests/multirank/support/ranks.h"
 #include "tests/multirank/support/ranks_on_gpus.h"
 #include "tests/multirank/support/ring_shift.h"
+#include "tests/multirank/support/slow_communicator.h"
 
 namespace longhaul::test {
 namespace {
@@ -26,8 +31,14 @@ Function* fake(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(handle, name));
 }
 
+// The made-up GPU blocks where a real one does: when memory is taken or freed while a launch waits
+// for another rank, and when launches of several communicators have to take turns.
 class Nccl : public RanksTest {
  protected:
+  void SetUp() override {
+    set_fake_gpus(64);
+    set_fake_gpus_patience(std::chrono::seconds(20));
+  }
   void TearDown() override {
     fake<decltype(fake_nccl_fail_after)>("fake_nccl_fail_after")(-1);
     fake<decltype(fake_nccl_stall)>("fake_nccl_stall")(0);
@@ -59,18 +70,152 @@ TEST_P(Nccl, CarriesTransfersAndCollectivesOfGpuMemory) {
     cuda::Stream& stream = stream_of_this_rank();
     const Floats out(stream, constants(static_cast<float>(comm.rank())));
     const Floats in(stream, constants(-1));
-    ring_shift(comm, out.bytes(), in.bytes());
-    EXPECT_EQ(in.values(), constants(static_cast<float>(comm.previous())));
+    if (comm.size() > 1) start_ring_exchange(comm, out.bytes(), in.bytes()).wait();
+    EXPECT_EQ(in.values(), constants(comm.size() == 1 ? -1 : static_cast<float>(comm.previous())));
     comm.all_reduce_sum(out.span());
     EXPECT_EQ(out.values(), constants(static_cast<float>(comm.size() * (comm.size() - 1) / 2)));
   });
-  // A communicator for each rank's link to the next one, and one of all ranks.
   const int made = fake<decltype(fake_nccl_ids)>("fake_nccl_ids")() - before;
-  EXPECT_EQ(made, GetParam() == 1 ? 0 : GetParam() + 1);
+  EXPECT_EQ(made, GetParam() == 1 ? 0 : 1);
+}
+
+// As a worker's memory does, which grows with its chunks: at all moments of a transfer that all
+// ranks look at in step, while messages between hosts take some looks to arrive.
+TEST_P(Nccl, MemoryIsTakenAndFreedWhileTransfersAreUnderWay) {
+  if (GetParam() == 1) GTEST_SKIP() << "one rank sends nothing";
+  run_in_process(GetParam(), [](Communicator& host) {
+    constexpr int kMoments = 16;
+    SlowCommunicator slow(host, /*n_looks=*/3);
+    cuda::Stream stream(host.rank());
+    const auto comm = make_gpu_communicator(slow, {.stream = &stream,
+                                                   .transport = GpuTransport::kNcclWherePossible,
+                                                   .nccl_library = LONGHAUL_FAKE_NCCL});
+    const Floats out(stream, constants(static_cast<float>(comm->rank())));
+    const Floats in(stream, constants(-1)), in_step(stream, constants(-1));
+    for (int round = 0; round < 2 * kMoments; ++round) {
+      host.barrier();
+      RingTransfer alone = start_ring_shift(*comm, out.bytes(), in.bytes());
+      Exchange in_order = start_ring_exchange(*comm, out.bytes(), in_step.bytes());
+      for (int i = 0; i < round % kMoments; ++i) {
+        comm->progress();
+        host.barrier();
+      }
+      { const cuda::Buffer grown(1000 + static_cast<std::size_t>(round)); }
+      alone.wait();
+      in_order.wait();
+    }
+    EXPECT_EQ(in.values(), constants(static_cast<float>(comm->previous())));
+    EXPECT_EQ(in_step.values(), constants(static_cast<float>(comm->previous())));
+  });
+}
+
+// Two groups with one order of calls: all ranks, and rings of two; ranks are in both.
+TEST_P(Nccl, GroupsTakeTurns) {
+  run([](Communicator& comm) {
+    cuda::Stream& stream = stream_of_this_rank();
+    const auto part = comm.split(comm.rank() / 2, 0);
+    comm.prepare_exchanges();
+    part->prepare_exchanges();
+    const Floats out(stream, constants(static_cast<float>(comm.rank())));
+    const Floats in(stream, constants(-1)), in_part(stream, constants(-1));
+    for (int round = 0; round < 20; ++round) {
+      Exchange of_all, of_part;
+      if (comm.size() > 1) of_all = start_ring_exchange(comm, out.bytes(), in.bytes());
+      if (part->size() > 1) of_part = start_ring_exchange(*part, out.bytes(), in_part.bytes());
+      of_part.wait();
+      of_all.wait();
+    }
+    if (comm.size() > 1) {
+      EXPECT_EQ(in.values(), constants(static_cast<float>(comm.previous())));
+    }
+    if (part->size() > 1) {
+      const int other = comm.rank() % 2 == 0 ? comm.rank() + 1 : comm.rank() - 1;
+      EXPECT_EQ(in_part.values(), constants(static_cast<float>(other)));
+    }
+  });
+}
+
+// What comes next goes on without the host, however many hops wait.
+TEST_P(Nccl, CollectivesDoNotWaitForOtherRanks) {
+  run([](Communicator& comm) {
+    cuda::Stream& stream = stream_of_this_rank();
+    comm.prepare_exchanges();
+    const Floats sum(stream, constants(1));
+    if (comm.rank() == 0) comm.all_reduce_sum(sum.span());
+    comm.barrier();
+    if (comm.rank() != 0) comm.all_reduce_sum(sum.span());
+    EXPECT_EQ(sum.values(), constants(static_cast<float>(comm.size())));
+  });
+}
+
+// Steps that are noted become graphs (base/device/step_graph.h).
+TEST_P(Nccl, CollectivesArePartsOfGraphs) {
+  run([](Communicator& comm) {
+    cuda::Stream& stream = stream_of_this_rank();
+    comm.prepare_exchanges();
+    const auto n_ranks = static_cast<float>(comm.size());
+    Floats sum(stream, constants(0)), large(stream, std::vector<float>(50'001));
+    for (int step = 1; step <= 6; ++step) {
+      sum.set(constants(static_cast<float>(step)));
+      large.set(std::vector<float>(50'001, static_cast<float>(step)));
+      stream.note_step();
+      for (int i = 0; i < 3; ++i) comm.all_reduce_sum(sum.span());
+      comm.all_reduce_sum(large.span());
+      stream.submit();
+      const float want = static_cast<float>(step) * n_ranks * n_ranks * n_ranks;
+      EXPECT_EQ(sum.values(), constants(want)) << "step " << step;
+      EXPECT_EQ(large.values().back(), static_cast<float>(step) * n_ranks) << "step " << step;
+    }
+    if (comm.size() > 1) {
+      EXPECT_GE(stream.steps()->n_launched(), 3);
+    }
+  });
+}
+
+TEST_P(Nccl, AHostThatWaitsForItsGpuGivesUpAtTheDeadline) {
+  if (GetParam() == 1) GTEST_SKIP() << "one rank waits for nobody";
+  run(
+      [](Communicator& comm) {
+        cuda::Stream& stream = stream_of_this_rank();
+        comm.prepare_exchanges();
+        const Floats sum(stream, constants(1));
+        stream.synchronise();
+        comm.barrier();
+        fake<decltype(fake_nccl_stall)>("fake_nccl_stall")(1);
+        const auto error = error_of([&] {
+          comm.all_reduce_sum(sum.span());
+          stream.synchronise();
+        });
+        ASSERT_TRUE(error);
+        EXPECT_TRUE(error->code() == ErrorCode::kTimeout || error->code() == ErrorCode::kNccl ||
+                    error->code() == ErrorCode::kPeerFailed)
+            << error->what();
+        comm.abort(error->code(), error->what());
+      },
+      impatient());
+}
+
+TEST_P(Nccl, AHostThatWaitsForItsGpuSeesThatARankHasFailed) {
+  if (GetParam() == 1) GTEST_SKIP() << "one rank waits for nobody";
+  run([](Communicator& comm) {
+    cuda::Stream& stream = stream_of_this_rank();
+    const Floats sum(stream, constants(1));
+    comm.prepare_exchanges();
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the others wait by now
+      return comm.abort(ErrorCode::kIo, "a disk is full");
+    }
+    const auto error = error_of([&] {
+      comm.all_reduce_sum(sum.span());
+      stream.synchronise();
+    });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::kPeerFailed) << error->what();
+  });
 }
 
 // Ranks start their transfers in different orders, and a receive stands open all the while: any
-// order of NCCL's own would be a deadlock.
+// order of NCCL's own would be a deadlock. So they go through hosts, also beside exchanges.
 TEST_P(Nccl, TakesTransfersInAnyOrder) {
   run([](Communicator& comm) {
     cuda::Stream& stream = stream_of_this_rank();
@@ -109,11 +254,11 @@ TEST_P(Nccl, AnErrorOfNcclNamesRankPeerAndOperation) {
   run([](Communicator& comm) {
     cuda::Stream& stream = stream_of_this_rank();
     const Floats out(stream, constants(1)), in(stream, constants(-1));
-    ring_shift(comm, out.bytes(), in.bytes());
+    start_ring_exchange(comm, out.bytes(), in.bytes()).wait();
     const auto error = error_of([&] {
       comm.barrier();
       if (comm.rank() == 0) fake<decltype(fake_nccl_fail_after)>("fake_nccl_fail_after")(20);
-      for (int i = 0; i < 1000; ++i) ring_shift(comm, out.bytes(), in.bytes());
+      for (int i = 0; i < 1000; ++i) start_ring_exchange(comm, out.bytes(), in.bytes()).wait();
     });
     ASSERT_TRUE(error);
     EXPECT_TRUE(comm.broken());
@@ -133,10 +278,11 @@ TEST_P(Nccl, TransfersThatStallAreTimeouts) {
       [](Communicator& comm) {
         cuda::Stream& stream = stream_of_this_rank();
         const Floats out(stream, constants(1)), in(stream, constants(-1));
-        ring_shift(comm, out.bytes(), in.bytes());
+        start_ring_exchange(comm, out.bytes(), in.bytes()).wait();
         comm.barrier();
         fake<decltype(fake_nccl_stall)>("fake_nccl_stall")(1);
-        const auto error = error_of([&] { ring_shift(comm, out.bytes(), in.bytes()); });
+        const auto error =
+            error_of([&] { start_ring_exchange(comm, out.bytes(), in.bytes()).wait(); });
         ASSERT_TRUE(error);
         // The first one to give up ends its communicators, which others may see before their own
         // deadlines.
@@ -155,7 +301,7 @@ TEST_P(Nccl, IsNotNeeded) {
                                                    .nccl_library = "libno_such_nccl.so.2"});
     const Floats out(stream, constants(static_cast<float>(host.rank())));
     const Floats in(stream, constants(-1));
-    ring_shift(*comm, out.bytes(), in.bytes());
+    start_ring_exchange(*comm, out.bytes(), in.bytes()).wait();
     EXPECT_EQ(in.values(), constants(static_cast<float>(host.previous())));
   });
 }

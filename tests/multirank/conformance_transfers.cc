@@ -50,6 +50,47 @@ TEST_P(Transfers, RingShiftsBringEveryRanksDataToAll) {
   });
 }
 
+// Two messages to the next rank and one to every other one, some empty, hop after hop, of which
+// several are under way.
+TEST_P(Transfers, ExchangesOfManyParts) {
+  const auto n_bytes = [](int from, int to) {
+    return static_cast<std::size_t>((from * 3 + to) % 4) * 11'000;
+  };
+  run([&](Communicator& comm) {
+    comm.prepare_exchanges();
+    const int n = comm.size();
+    constexpr int kHops = 3;
+    std::vector<std::vector<std::byte>> sent, got;
+    sent.reserve(static_cast<std::size_t>(kHops * (n + 1)));  // parts point to them
+    got.reserve(static_cast<std::size_t>(kHops * (n + 1)));
+    std::vector<Exchange> exchanges;
+    for (int hop = 0; hop < kHops; ++hop) {
+      std::vector<Incoming> in;
+      std::vector<Outgoing> out;
+      for (int i = 1; i <= n && n > 1; ++i) {
+        const int to = (comm.rank() + (i == n ? 1 : i)) % n;
+        const int from = (comm.rank() - (i == n ? 1 : i) + n) % n;
+        if (to == comm.rank()) continue;
+        sent.push_back(pattern(comm.rank(), hop + i, n_bytes(comm.rank(), to)));
+        got.emplace_back(n_bytes(from, comm.rank()));
+        out.push_back({to, sent.back()});
+        in.push_back({from, got.back()});
+      }
+      exchanges.push_back(comm.start_exchange({Traffic::kHalo}, in, out));
+    }
+    for (Exchange& exchange : exchanges) exchange.wait();
+    std::size_t at = 0;
+    for (int hop = 0; hop < kHops; ++hop) {
+      for (int i = 1; i <= n && n > 1; ++i) {
+        const int from = (comm.rank() - (i == n ? 1 : i) + n) % n;
+        if (from == comm.rank()) continue;
+        EXPECT_TRUE(same(got[at++], pattern(from, hop + i, n_bytes(from, comm.rank()))))
+            << "hop " << hop << ", part " << i;
+      }
+    }
+  });
+}
+
 TEST_P(Transfers, RingShiftOfUnevenSizes) {
   const auto n_bytes_of = [](int rank) { return static_cast<std::size_t>(rank % 3) * 40'000; };
   run([&](Communicator& comm) {

@@ -273,16 +273,18 @@ RingRun run_on_ring(const RingRunConfig& config, const std::vector<StepCommand>&
     const DeviceId device = config.devices.empty()
                                 ? DeviceId{}
                                 : config.devices.at(static_cast<std::size_t>(comm.rank()));
-    Worker worker(
-        {.weights = device.kind == Device::kCpu ? config.weights : config.gpu_weights,
-         .device = device,
-         .token_classes = config.token_classes,
-         .n_threads = 1,
-         .place =
-             RingPlace{.plan = plan, .cluster = cluster, .comm = &comm, .history = config.history},
-         .trace = config.traces == nullptr
-                      ? nullptr
-                      : &config.traces->at(static_cast<std::size_t>(comm.rank()))});
+    WorkerConfig of_rank{
+        .weights = device.kind == Device::kCpu ? config.weights : config.gpu_weights,
+        .device = device,
+        .token_classes = config.token_classes,
+        .n_threads = 1,
+        .place =
+            RingPlace{.plan = plan, .cluster = cluster, .comm = &comm, .history = config.history},
+        .trace = config.traces == nullptr
+                     ? nullptr
+                     : &config.traces->at(static_cast<std::size_t>(comm.rank()))};
+    if (config.adapt) config.adapt(comm.rank(), of_rank);
+    Worker worker(of_rank);
     for (std::size_t i = 0; i < script.size(); ++i) {
       StepDone answer = done(worker.step(script[i]));
       std::vector<RankReport> reports;

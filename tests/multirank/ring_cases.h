@@ -42,7 +42,8 @@ struct RingRunConfig {
   std::vector<DeviceId> devices = {};                    // [ranks]; empty: all on CPUs
   std::shared_ptr<const Weights> gpu_weights = nullptr;  // of the ranks on GPU 0
   std::shared_ptr<const TokenClasses> token_classes = nullptr;
-  std::function<void(Worker&)> look = nullptr;  // at each rank's worker in the end
+  std::function<void(int rank, WorkerConfig&)> adapt = nullptr;  // what else a worker is told
+  std::function<void(Worker&)> look = nullptr;                   // at each rank's worker in the end
 };
 // Every rank executes the script on a thread of its own.
 RingRun run_on_ring(const RingRunConfig& config, const std::vector<StepCommand>& script);

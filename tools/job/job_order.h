@@ -2,9 +2,11 @@
 // cluster that it was made for, whose speeds decide how keys or queries travel, and the threads.
 // Every rank must decide alike, so numbers travel exactly.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "partition/cluster_spec.h"
 #include "partition/plan.h"
@@ -14,6 +16,8 @@ namespace longhaul {
 struct JobPlan {
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const ClusterSpec> cluster;
+  // [ranks] of each one's GPU memory, taken at its start (RingPlace::arena_bytes); may be empty.
+  std::vector<std::int64_t> arena_bytes = {};
   int n_threads = 0;  // of each rank's kernels; 0: as the rank's JobConfig says
 };
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "partition/check_plan.h"
 #include "partition/explain.h"
+#include "partition/memory_model.h"
 #include "tools/job/plan_files.h"
 
 namespace longhaul {
@@ -117,7 +118,12 @@ JobPlan plan_job(const JobConfig& config, const JobWork& work, const ClusterSpec
   const auto cluster = std::make_shared<const ClusterSpec>(std::move(all));
   Plan plan =
       config.plan.empty() ? new_plan(config, work, *cluster) : plan_of_file(config, work, *cluster);
-  return {std::make_shared<const Plan>(std::move(plan)), cluster, work.n_threads};
+  std::vector<std::int64_t> arenas;
+  const auto bytes = memory_of(plan, work.model->spec(), *cluster, as_planned(work.workload, plan));
+  for (const Rank rank : bytes.ids())
+    arenas.push_back(arena_bytes(bytes[rank], cluster->rank(rank)));
+  return {std::make_shared<const Plan>(std::move(plan)), cluster, std::move(arenas),
+          work.n_threads};
 }
 
 }  // namespace longhaul

@@ -54,6 +54,11 @@ void serve_idle(WorkerLink& link) {
   }
 }
 
+std::size_t arena_bytes_of(const JobPlan& job, Rank rank) {
+  const auto number = static_cast<std::size_t>(rank.value);
+  return number < job.arena_bytes.size() ? static_cast<std::size_t>(job.arena_bytes[number]) : 0;
+}
+
 // trace.json -> trace.3.json
 std::filesystem::path trace_path(const std::filesystem::path& path, int rank) {
   return path.parent_path() /
@@ -132,7 +137,8 @@ void RankServer::serve_plan(ModelSource& model, WorkerLink& link, const PlanMake
                            .replica = standing->replica,
                            .comm = replica.get(),
                            .history = config_.history,
-                           .uses_nccl = job->cluster->has_gpus()};
+                           .uses_nccl = job->cluster->has_gpus(),
+                           .arena_bytes = arena_bytes_of(*job, Rank{comm_.job_rank()})};
   serve_worker(worker, link);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 
+#include "base/device/device_memory.h"
 #include "kernels/device_tensor.h"
 
 namespace longhaul {
@@ -13,7 +14,8 @@ class ByteBuffer {
   // grows.
   std::byte* reserve(StreamRef stream, std::size_t n) {
     if (n > capacity()) {
-      memory_ = {};  // frees first
+      submit_noted(stream);  // it may use the old memory
+      memory_ = {};          // frees first
       memory_ = DeviceTensor<std::byte, 1>(stream, {static_cast<std::int64_t>(n)});
     }
     return memory_.data();

@@ -1,5 +1,7 @@
 #include "worker/ring/key_ring.h"
 
+#include <utility>
+
 namespace longhaul {
 
 // Sends on what is visiting at `hop` and receives the next train.
@@ -11,8 +13,11 @@ void KeyRing::shift(std::int64_t hop) {
   shift_hop_ = hop;
   is_moving_ = n_in + n_out > 0;
   std::byte* in = buffers_[static_cast<std::size_t>(hop % 2)].reserve(context_.stream, n_in);
-  if (n_in > 0) receive_ = context_.comm.start_receive(context_.comm.previous(), tag, {in, n_in});
-  if (n_out > 0) send_ = context_.comm.start_send(context_.comm.next(), tag, {visiting_, n_out});
+  const Incoming from{context_.comm.previous(), {in, n_in}};
+  const Outgoing to{context_.comm.next(), {visiting_, n_out}};
+  Exchange moving = context_.comm.start_exchange(tag, {&from, 1}, {&to, 1});
+  receive_ = std::move(moving.receives.front());
+  send_ = std::move(moving.sends.front());
 }
 
 void KeyRing::note_arrival() {

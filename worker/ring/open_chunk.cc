@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "kernels/kv_append.h"
 #include "kernels/kv_close.h"
@@ -36,12 +38,23 @@ void OpenChunk::move(RingPos from, const std::byte* block, RingPos to, std::byte
   if (from == me && to == me) {
     copies_.push_back({.to = place, .from = block, .row_bytes = n_bytes});
   } else if (from == me) {
-    under_way_.emplace_back(to, context_.comm.start_send(static_cast<int>(to.value),
-                                                         {Traffic::kOpen}, {block, n_bytes}));
+    outgoing_.push_back({static_cast<int>(to.value), {block, n_bytes}});
   } else if (to == me) {
-    under_way_.emplace_back(from, context_.comm.start_receive(static_cast<int>(from.value),
-                                                              {Traffic::kOpen}, {place, n_bytes}));
+    incoming_.push_back({static_cast<int>(from.value), {place, n_bytes}});
   }
+}
+
+// Starts what was to be moved. Collective over the ring.
+void OpenChunk::start_moves() {
+  copy_rows(compute_.stream(), copies_);
+  copies_.clear();
+  Exchange moving = context_.comm.start_exchange({Traffic::kOpen}, incoming_, outgoing_);
+  for (std::size_t i = 0; i < incoming_.size(); ++i)
+    under_way_.emplace_back(RingPos{incoming_[i].from}, std::move(moving.receives[i]));
+  for (std::size_t i = 0; i < outgoing_.size(); ++i)
+    under_way_.emplace_back(RingPos{outgoing_[i].to}, std::move(moving.sends[i]));
+  incoming_.clear();
+  outgoing_.clear();
 }
 
 void OpenChunk::wait() {
@@ -79,8 +92,7 @@ void OpenChunk::fetch(const PrefillLayer& layer) {
     move(home, block, begun->maker,
          is_maker ? places_[static_cast<std::size_t>(kv_head.value) * pieces_.size()] : nullptr);
   }
-  copy_rows(compute_.stream(), copies_);
-  copies_.clear();
+  start_moves();
 }
 
 void OpenChunk::fill(const PrefillLayer& layer) {
@@ -116,8 +128,7 @@ void OpenChunk::send_home(const PrefillLayer& layer) {
     move(unfinished->maker, is_maker ? blocks(kv_head).back().data : nullptr, home,
          is_home ? room_for(layer, kv_head, unfinished->tokens) : nullptr);
   }
-  copy_rows(compute_.stream(), copies_);
-  copies_.clear();
+  start_moves();
 }
 
 // Of a home, where the whole block goes: it may have the block's first tokens already.

@@ -45,6 +45,7 @@ class OpenChunk {
 
  private:
   void move(RingPos from, const std::byte* block, RingPos to, std::byte* place);
+  void start_moves();
   std::byte* room_for(const PrefillLayer& layer, KvHeadId kv_head, Extent tokens) const;
   void append(const StepBuffers& rows);
   void send_home(const PrefillLayer& layer);
@@ -59,6 +60,8 @@ class OpenChunk {
   std::vector<std::byte*> places_;  // the same
   std::vector<KvBlockRef> blocks_;  // the same
   std::vector<CopyRowsItem> copies_;
+  std::vector<Incoming> incoming_;  // to be started
+  std::vector<Outgoing> outgoing_;
   std::vector<std::pair<RingPos, Transfer>> under_way_;  // with whom
 };
 

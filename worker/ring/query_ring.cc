@@ -1,6 +1,7 @@
 #include "worker/ring/query_ring.h"
 
 #include <numeric>
+#include <utility>
 
 #include "kernels/copy_rows.h"
 
@@ -109,20 +110,23 @@ void QueryRing::pass_on(const QueryRingArgs& args, std::int64_t hop, std::size_t
   const Extent next = queries_of(args, hop + 1, car);
   const std::size_t other = 1 - c.here;
   c.departure = Clock::now();
+  Incoming from{context_.comm.previous(), {}};
+  Outgoing to{context_.comm.next(), {}};
   if (!next.empty()) {
     const CarLayout layout(args, next);
     const std::size_t skipped = going_home ? layout.q_bytes() : 0;
     std::byte* in = c.buffers[other].reserve(context_.stream, layout.bytes());
-    c.receive = context_.comm.start_receive(context_.comm.previous(), tag,
-                                            {in + skipped, layout.bytes() - skipped});
+    from.buffer = {in + skipped, layout.bytes() - skipped};
   }
   const Extent here = queries_of(args, hop, car);
   if (!here.empty()) {
     const CarLayout layout(args, here);
     const std::size_t skipped = going_home ? layout.q_bytes() : 0;
-    c.send = context_.comm.start_send(
-        context_.comm.next(), tag, {c.buffers[c.here].data() + skipped, layout.bytes() - skipped});
+    to.data = {c.buffers[c.here].data() + skipped, layout.bytes() - skipped};
   }
+  Exchange moving = context_.comm.start_exchange(tag, {&from, 1}, {&to, 1});
+  c.receive = std::move(moving.receives.front());
+  c.send = std::move(moving.sends.front());
 }
 
 void QueryRing::arrive(std::size_t car) {

@@ -38,6 +38,7 @@ RingDecode::RingDecode(LayerCompute& compute, const CacheLayout& layout, const R
 void RingDecode::run(std::span<const DecodeRow> rows) {
   const std::int64_t d_model = compute_.spec().d_model;
   if (partial_memory_.data() == nullptr || partial_memory_.dim(0) < n_rows()) {
+    submit_noted(compute_.stream());  // it may use the old memory
     partial_memory_ = DeviceTensor<float, 2>(compute_.stream(), {n_rows(), d_model});
   }
   partial_ = {partial_memory_.data(), {n_rows(), d_model}};

@@ -49,6 +49,7 @@ RingForward::RingForward(const RingForwardConfig& config, LayerCompute& compute,
       decode_(compute, layout, stage_, ring_) {
   require(ring_comm_->size() == stage_.n_ranks(),
           "RingPlace: the communicator does not hold the ranks of the plan's replica");
+  ring_comm_->prepare_exchanges();
 }
 
 RingChunk RingForward::chunk_of(Extent positions, WantedRows wanted) const {
@@ -134,13 +135,15 @@ void RingForward::read_slices(const TensorView<const float, 2>& logits,
   };
   const auto* own = reinterpret_cast<const std::byte*>(logits.data());
   if (!this->answers()) {
-    if (logits.size() == 0) return;
-    Transfer send = comm.start_send(0, {Traffic::kOther}, {own, bytes_of(logits.size())});
-    ring_.wait(send, 0);
+    const Outgoing to{0, {own, bytes_of(logits.size())}};
+    Exchange moving = comm.start_exchange({Traffic::kOther}, {}, {&to, 1});
+    ring_.wait(moving.sends.front(), 0);
     return;
   }
   const std::int64_t vocab_size = compute_.spec().vocab_size;
   std::byte* whole = logits_.reserve(ring_.stream, bytes_of(n_rows * vocab_size));
+  std::byte* received = received_logits_.reserve(
+      ring_.stream, bytes_of(n_rows * (vocab_size - slices.front().size())));
   const auto place = [&](const std::byte* slice_logits, Extent slice) {
     const CopyRowsItem item{.to = whole + bytes_of(slice.begin),
                             .to_stride = bytes_of(vocab_size),
@@ -150,15 +153,18 @@ void RingForward::read_slices(const TensorView<const float, 2>& logits,
                             .n_rows = n_rows};
     copy_rows(ring_.stream, {&item, 1});
   };
-  if (logits.size() > 0) place(own, slices.front());
+  std::vector<Incoming> in;
   for (const RingPos from : IdRange<RingPos>({1, slices.n()})) {
     const std::size_t n_bytes = bytes_of(n_rows * slices[from].size());
-    if (n_bytes == 0) continue;
-    std::byte* received = received_logits_.reserve(ring_.stream, n_bytes);
-    Transfer receive =
-        comm.start_receive(static_cast<int>(from.value), {Traffic::kOther}, {received, n_bytes});
-    ring_.wait(receive, from);
-    place(received, slices[from]);
+    in.push_back({static_cast<int>(from.value), {received, n_bytes}});
+    received += n_bytes;
+  }
+  Exchange moving = comm.start_exchange({Traffic::kOther}, in, {});
+  if (logits.size() > 0) place(own, slices.front());
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    ring_.wait(moving.receives[i], in[i].from);
+    const Extent slice = slices[RingPos{in[i].from}];
+    if (!slice.empty()) place(in[i].buffer.data(), slice);
   }
   reader.read({reinterpret_cast<const float*>(whole), {n_rows, vocab_size}}, questions, answers);
 }
@@ -189,6 +195,7 @@ std::vector<PickedToken> RingForward::gather_scored(Extent positions,
 TrafficCounters RingForward::traffic() const {
   TrafficCounters sum = replica_.comm.traffic();
   sum += ring_comm_->traffic();
+  sum += links_.traffic();
   return sum;
 }
 

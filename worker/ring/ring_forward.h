@@ -48,7 +48,9 @@ class RingForward final : public Forward {
   void pick(const TensorView<const float, 2>& hidden, std::span<const LogitsQuestion> questions,
             LogitsReader& reader, std::vector<PickedToken>& answers) override;
   std::vector<PickedToken> gather_scored(Extent positions, std::vector<PickedToken> own) override;
-  bool may_be_noted() const override { return false; }
+  // Where ranks exchange without hosts nothing in a step waits; elsewhere what waits submits what
+  // has been noted so far.
+  bool may_be_noted() const override { return true; }
   bool advance() override { return links_.advance(); }
   void drain() override { links_.drain(); }
   TrafficCounters traffic() const override;
@@ -71,7 +73,7 @@ class RingForward final : public Forward {
   RingPrefill prefill_;
   RingDecode decode_;
   ByteBuffer logits_;           // [n_rows, vocab_size]
-  ByteBuffer received_logits_;  // a slice of them
+  ByteBuffer received_logits_;  // the other ranks' slices
 };
 
 }  // namespace longhaul

@@ -271,25 +271,20 @@ void RingMerging::exchange() {
   const Tag tag{Traffic::kKeys};
   const RingPos me = stage_.position();
   const auto row_bytes = static_cast<std::size_t>(2 * layout_.shape().head_dim) * sizeof(float);
-  OfRing<Transfer> receives;
-  OfRing<Transfer> sends;
+  std::vector<Incoming> in;
+  std::vector<Outgoing> out;
   for (const RingPos p : home_rows_.ids()) {
-    const Extent rows = home_rows_[p];
-    receives.push_back(p != me && !rows.empty()
-                           ? context_.comm.start_receive(
-                                 static_cast<int>(p.value), tag,
-                                 {home_.data() + static_cast<std::size_t>(rows.begin) * row_bytes,
-                                  static_cast<std::size_t>(rows.size()) * row_bytes})
-                           : Transfer{});
+    const Extent rows = p == me ? Extent{} : home_rows_[p];
+    in.push_back({static_cast<int>(p.value),
+                  {home_.data() + static_cast<std::size_t>(rows.begin) * row_bytes,
+                   static_cast<std::size_t>(rows.size()) * row_bytes}});
+    out.push_back({static_cast<int>(p.value), {out_[p].data(), out_bytes_[p]}});
   }
+  Exchange moving = context_.comm.start_exchange(tag, in, out);
   for (const RingPos p : out_.ids()) {
-    sends.push_back(out_bytes_[p] > 0 ? context_.comm.start_send(static_cast<int>(p.value), tag,
-                                                                 {out_[p].data(), out_bytes_[p]})
-                                      : Transfer{});
-  }
-  for (const RingPos p : out_.ids()) {
-    context_.wait(receives[p], p);
-    context_.wait(sends[p], p);
+    const auto i = static_cast<std::size_t>(p.value);
+    context_.wait(moving.receives[i], p);
+    context_.wait(moving.sends[i], p);
   }
 }
 

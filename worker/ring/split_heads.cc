@@ -1,25 +1,16 @@
 #include "worker/ring/split_heads.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "base/device/device_memory.h"
 #include "worker/ring/float_bytes.h"
+#include "worker/ring/head_runs.h"
 
 namespace longhaul {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
 std::size_t bytes_of(std::int64_t n_floats) {
   return static_cast<std::size_t>(n_floats) * sizeof(float);
-}
-
-std::int64_t n_states(std::span<const QueryRows> own) {
-  std::int64_t n = 0;
-  for (const QueryRows& run : own) n += run.state.m.size();
-  return n;
 }
 
 }  // namespace
@@ -35,116 +26,74 @@ SplitHeads::SplitHeads(LayerCompute& compute, const RingStage& stage, RingContex
   }
 }
 
-// Body(state, place) for the own states of split heads: the number of the state, and where its m
-// lies in what one rank gives.
+// Body(run, query heads of it, their places among those of split heads) for own split heads that
+// stand beside each other.
 template <typename Body>
-void SplitHeads::for_each_state(LayerId layer, std::span<const QueryRows> own,
-                                const Body& body) const {
-  const std::vector<KvHeadId>& heads = split(layer);
+void SplitHeads::for_each_part(LayerId layer, std::span<const QueryRows> own,
+                               const Body& body) const {
   const std::int64_t group = compute_.spec().gqa_group();
-  const std::int64_t n_heads = static_cast<std::int64_t>(heads.size()) * group;
-  std::int64_t first = 0;
-  for (const QueryRows& run : own) {
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-      if (!run.kv_heads.contains(heads[i].value)) continue;
-      const Extent of_run = run.heads_of(heads[i]);
-      for (std::int64_t row = 0; row < run.q.dim(0); ++row) {
-        for (std::int64_t g = 0; g < group; ++g) {
-          const std::int64_t state = first + row * run.q.dim(1) + of_run.begin + g;
-          const std::int64_t place = (row * n_heads + static_cast<std::int64_t>(i) * group + g) * 2;
-          body(static_cast<std::size_t>(state), static_cast<std::size_t>(place));
-        }
-      }
+  std::int64_t place = 0;
+  for (const Extent& heads : head_runs(split(layer))) {
+    for (const QueryRows& run : own) {
+      const Extent common{std::max(heads.begin, run.kv_heads.begin),
+                          std::min(heads.end, run.kv_heads.end)};
+      if (common.begin >= common.end) continue;
+      const std::int64_t in_run = (common.begin - run.kv_heads.begin) * group;
+      const std::int64_t at = (place + common.begin - heads.begin) * group;
+      const std::int64_t n = common.size() * group;
+      body(run, Extent{in_run, in_run + n}, Extent{at, at + n});
     }
-    first += run.state.m.size();
+    place += heads.size();
   }
 }
 
 void SplitHeads::share_scales(LayerId layer, std::span<const QueryRows> own) {
   if (split(layer).empty()) return;
-  fetch(own);
-  gather(layer, own);
-  if (own.empty()) return;
-  set_to_others(layer, own);
-  merge_others(own);
-}
-
-// Own m and l to the host.
-void SplitHeads::fetch(std::span<const QueryRows> own) {
-  const std::int64_t n = n_states(own);
-  scales_.resize(static_cast<std::size_t>(2 * n));
-  std::vector<HostCopy> copies;
-  float* next = scales_.data();
-  for (const QueryRows& run : own) {
-    const std::int64_t n_here = run.state.m.size();
-    copies.push_back({{as_bytes(next), bytes_of(n_here)}, as_bytes(run.state.m.data())});
-    copies.push_back({{as_bytes(next + n), bytes_of(n_here)}, as_bytes(run.state.l.data())});
-    next += n_here;
+  const std::int64_t n_rows = compute_.buffers().hidden.dim(0);
+  const std::int64_t n_heads = n_split_queries(layer);
+  const std::int64_t n_ranks = stage_.n_ranks();
+  const std::int64_t n_mine = 2 * n_rows * n_heads;
+  std::byte* mine = mine_.reserve(compute_.stream(), bytes_of(n_mine));
+  std::byte* all = scales_.reserve(compute_.stream(), bytes_of(n_ranks * n_mine));
+  put_scales(layer, own, reinterpret_cast<float*>(mine));
+  {
+    const PhaseTimer timer(compute_.times(), Phase::kRingWait);
+    const RingContext::WaitMark mark(context_.board);
+    context_.comm.all_gather({mine, bytes_of(n_mine)}, {all, bytes_of(n_ranks * n_mine)});
   }
-  if (!copies.empty()) copy_to_host(compute_.stream(), copies);
-}
-
-// Brings m and l of all ranks' split heads together. Ranks without blocks of a head say (-inf, 0).
-void SplitHeads::gather(LayerId layer, std::span<const QueryRows> own) {
-  const std::size_t n_split = split(layer).size();
-  const auto n_rows = static_cast<std::size_t>(compute_.buffers().hidden.dim(0));
-  const auto group = static_cast<std::size_t>(compute_.spec().gqa_group());
-  const std::size_t n_mine = n_rows * n_split * group * 2;
-  gathered_.resize(n_mine * static_cast<std::size_t>(stage_.n_ranks()));
-  const std::span<float> mine = std::span(gathered_).subspan(
-      static_cast<std::size_t>(stage_.position().value) * n_mine, n_mine);
-  for (std::size_t i = 0; i < n_mine; i += 2) {
-    mine[i] = kMinusInfinity;
-    mine[i + 1] = 0.0F;
-  }
-  const std::size_t n = scales_.size() / 2;
-  for_each_state(layer, own, [&](std::size_t state, std::size_t place) {
-    mine[place] = scales_[state];
-    mine[place + 1] = scales_[n + state];
+  const auto* m = reinterpret_cast<const float*>(all);
+  const TensorView<const float, 3> of_m(m, {n_ranks, n_rows, n_heads}, {n_mine, n_heads, 1});
+  const TensorView<const float, 3> of_l(m + n_mine / 2, {n_ranks, n_rows, n_heads},
+                                        {n_mine, n_heads, 1});
+  for_each_part(layer, own, [&](const QueryRows& run, Extent heads, Extent places) {
+    merge_scales(compute_.stream(), {.state = run.state.heads(heads),
+                                     .m = of_m.slice(2, places),
+                                     .l = of_l.slice(2, places),
+                                     .own = stage_.position().value});
   });
-  const PhaseTimer timer(compute_.times(), Phase::kRingWait);
-  const RingContext::WaitMark mark(context_.board);
-  context_.comm.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(gathered_)));
 }
 
-// Makes scales_ those of what all other ranks have together; heads with one home have no others.
-void SplitHeads::set_to_others(LayerId layer, std::span<const QueryRows> own) {
-  const std::size_t n = scales_.size() / 2;
-  const std::size_t n_mine = gathered_.size() / static_cast<std::size_t>(stage_.n_ranks());
-  const auto me = static_cast<std::size_t>(stage_.position().value);
-  std::fill_n(scales_.begin(), n, kMinusInfinity);
-  std::fill_n(scales_.begin() + static_cast<std::ptrdiff_t>(n), n, 0.0F);
-  for_each_state(layer, own, [&](std::size_t state, std::size_t place) {
-    const auto for_each_other = [&](const auto& body) {
-      for (std::size_t at = place, r = 0; at < gathered_.size(); at += n_mine, ++r) {
-        if (r != me) body(gathered_[at], gathered_[at + 1]);
-      }
+// m and l of own split heads to their places among all split heads.
+void SplitHeads::put_scales(LayerId layer, std::span<const QueryRows> own, float* mine) {
+  const std::int64_t n_rows = compute_.buffers().hidden.dim(0);
+  const std::int64_t n_heads = n_split_queries(layer);
+  float* l = mine + n_rows * n_heads;
+  clear(compute_.stream(),
+        {{mine, {n_rows, n_heads, 0}}, {mine, {n_rows, n_heads}}, {l, {n_rows, n_heads}}});
+  copies_.clear();
+  for_each_part(layer, own, [&](const QueryRows& run, Extent heads, Extent places) {
+    const auto copy = [&](const TensorView<float, 2>& from, float* to) {
+      copies_.push_back({.to = as_bytes(to + places.begin),
+                         .to_stride = bytes_of(n_heads),
+                         .from = as_bytes(from.data() + heads.begin),
+                         .from_stride = bytes_of(from.stride(0)),
+                         .row_bytes = bytes_of(heads.size()),
+                         .n_rows = n_rows});
     };
-    float max = kMinusInfinity;
-    for_each_other([&](float m, float) { max = std::max(max, m); });
-    if (std::isinf(max)) return;
-    float sum = 0.0F;
-    for_each_other([&](float m, float l) { sum += l * std::exp(m - max); });
-    scales_[state] = max;
-    scales_[n + state] = sum;
+    copy(run.state.m, mine);
+    copy(run.state.l, l);
   });
-}
-
-// The other ranks' values are added up later, after each has divided its own by the sum over all
-// keys. So here what they have together is a state whose values are zero.
-void SplitHeads::merge_others(std::span<const QueryRows> own) {
-  const StreamRef stream = compute_.stream();
-  const std::int64_t n = n_states(own);
-  auto* m = reinterpret_cast<float*>(others_.reserve(stream, bytes_of(2 * n)));
-  copy_from_host(stream, as_bytes(m), std::as_bytes(std::span(scales_)));
-  std::int64_t most = 0;
-  for (const QueryRows& run : own) most = std::max(most, run.state.o.size());
-  float* const o = zeros(most);
-  for (const QueryRows& run : own) {
-    const SoftmaxStateView& state = run.state;
-    merge(stream, state, {{o, state.o.shape()}, {m, state.m.shape()}, {m + n, state.l.shape()}});
-    m += state.m.size();
-  }
+  copy_rows(compute_.stream(), copies_);
 }
 
 // At least n zeros, which nobody writes to.

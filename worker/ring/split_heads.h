@@ -35,24 +35,23 @@ class SplitHeads {
   const std::vector<KvHeadId>& split(LayerId layer) const {
     return split_[static_cast<std::size_t>(layer.value - stage_.stage().layers.begin)];
   }
+  std::int64_t n_split_queries(LayerId layer) const {
+    return static_cast<std::int64_t>(split(layer).size()) * compute_.spec().gqa_group();
+  }
   template <typename Body>
-  void for_each_state(LayerId layer, std::span<const QueryRows> own, const Body& body) const;
+  void for_each_part(LayerId layer, std::span<const QueryRows> own, const Body& body) const;
   template <typename Give>
   void copy_outputs(LayerId layer, std::span<const QueryRows> own, const Give& give);
-  void fetch(std::span<const QueryRows> own);
-  void gather(LayerId layer, std::span<const QueryRows> own);
-  void set_to_others(LayerId layer, std::span<const QueryRows> own);
-  void merge_others(std::span<const QueryRows> own);
+  void put_scales(LayerId layer, std::span<const QueryRows> own, float* mine);
   float* zeros(std::int64_t n);
 
   LayerCompute& compute_;
   const RingStage& stage_;
   RingContext& context_;
   std::vector<std::vector<KvHeadId>> split_;  // [layers]
-  // m of all own states, then l of all, run after run, each [n_rows, its heads]; host memory.
-  std::vector<float> scales_;
-  std::vector<float> gathered_;  // [ring][n_rows][split heads x gqa_group][m, l]
-  ByteBuffer others_;            // scales_ on the device
+  // [m, l][n_rows][split heads x gqa_group]: of own heads, and of others (-inf, 0).
+  ByteBuffer mine_;
+  ByteBuffer scales_;  // [ring] the same of each rank
   ByteBuffer zeros_;
   std::size_t n_zeros_ = 0;
   ByteBuffer joined_;  // [n_rows, split heads, gqa_group, head_dim]

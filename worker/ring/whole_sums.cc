@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/device/device_memory.h"
 #include "worker/layer_slice.h"
 
 namespace longhaul {
@@ -67,7 +68,8 @@ WholeSums::WholeSums(LayerCompute& compute, const RingStage& stage, RingContext&
 TensorView<float, 2> WholeSums::matrix(DeviceTensor<float, 2>& memory, std::int64_t n_columns) {
   const std::int64_t n_rows = compute_.buffers().hidden.dim(0);
   if (memory.data() == nullptr || memory.dim(0) * memory.dim(1) < n_rows * n_columns) {
-    memory = {};  // frees first
+    submit_noted(compute_.stream());  // it may use the old memory
+    memory = {};                      // frees first
     memory =
         DeviceTensor<float, 2>(compute_.stream(), {n_rows, std::max<std::int64_t>(1, n_columns)});
   }

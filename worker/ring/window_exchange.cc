@@ -1,6 +1,7 @@
 #include "worker/ring/window_exchange.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/copy_rows.h"
@@ -28,30 +29,39 @@ void WindowExchange::start(LayerId layer, const WindowChunk& chunk, const Sequen
   blocks_.resize(std::max(blocks_.size(), homes.windowed.size()));
   for (auto& blocks : blocks_) blocks.clear();
   const RingPos me = stage_.position();
-  for (const RingPos from : peers_.ids()) {
-    if (from == me) continue;
-    Peer& peer = peers_[from];
-    peer.expected = window_pieces(chunk, homes.windowed_homes, from, me);
-    if (peer.expected.empty()) continue;
-    const std::size_t n_bytes = peer.expected.size() * shape_.bytes();
-    std::byte* in = peer.in.reserve(context_.stream, n_bytes);
-    peer.receive =
-        context_.comm.start_receive(static_cast<int>(from.value), {Traffic::kHalo}, {in, n_bytes});
+  std::vector<Incoming> in;
+  std::vector<Outgoing> out;
+  for (const RingPos peer : peers_.ids()) {
+    if (peer == me) continue;
+    in.push_back({static_cast<int>(peer.value), room_from(peer, chunk)});
+    out.push_back({static_cast<int>(peer.value), packed_for(peer, chunk, cache, own)});
   }
-  for (const RingPos to : peers_.ids()) {
-    if (to != me) send_to(to, chunk, cache, own);
+  Exchange moving = context_.comm.start_exchange({Traffic::kHalo}, in, out);
+  std::size_t i = 0;
+  for (const RingPos peer : peers_.ids()) {
+    if (peer == me) continue;
+    peers_[peer].receive = std::move(moving.receives[i]);
+    peers_[peer].send = std::move(moving.sends[i++]);
   }
   add_own(cache, chunk, own);
 }
 
-void WindowExchange::send_to(RingPos to, const WindowChunk& chunk, const SequenceCache& cache,
-                             const OwnPieces& own) {
+// For what comes from a peer.
+std::span<std::byte> WindowExchange::room_from(RingPos from, const WindowChunk& chunk) {
+  Peer& peer = peers_[from];
+  peer.expected =
+      window_pieces(chunk, stage_.layer(layer_).windowed_homes, from, stage_.position());
+  const std::size_t n_bytes = peer.expected.size() * shape_.bytes();
+  return {peer.in.reserve(context_.stream, n_bytes), n_bytes};
+}
+
+std::span<const std::byte> WindowExchange::packed_for(RingPos to, const WindowChunk& chunk,
+                                                      const SequenceCache& cache,
+                                                      const OwnPieces& own) {
   const LayerHomes& homes = stage_.layer(layer_);
   const auto pieces = window_pieces(chunk, homes.windowed_homes, stage_.position(), to);
-  if (pieces.empty()) return;
-  Peer& peer = peers_[to];
   const std::size_t n_bytes = pieces.size() * shape_.bytes();
-  std::byte* out = peer.out.reserve(context_.stream, n_bytes);
+  std::byte* out = peers_[to].out.reserve(context_.stream, n_bytes);
   std::vector<CopyRowsItem> copies;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     copies.push_back({.to = out + i * shape_.bytes(),
@@ -59,8 +69,7 @@ void WindowExchange::send_to(RingPos to, const WindowChunk& chunk, const Sequenc
                       .row_bytes = shape_.bytes()});
   }
   copy_rows(context_.stream, copies);
-  peer.send =
-      context_.comm.start_send(static_cast<int>(to.value), {Traffic::kHalo}, {out, n_bytes});
+  return {out, n_bytes};
 }
 
 const std::byte* WindowExchange::find(const WindowPiece& piece, const SequenceCache& cache,

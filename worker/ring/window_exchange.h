@@ -53,8 +53,9 @@ class WindowExchange {
     Transfer receive;
   };
   void add_own(const SequenceCache& cache, const WindowChunk& chunk, const OwnPieces& own);
-  void send_to(RingPos to, const WindowChunk& chunk, const SequenceCache& cache,
-               const OwnPieces& own);
+  std::span<std::byte> room_from(RingPos from, const WindowChunk& chunk);
+  std::span<const std::byte> packed_for(RingPos to, const WindowChunk& chunk,
+                                        const SequenceCache& cache, const OwnPieces& own);
   const std::byte* find(const WindowPiece& piece, const SequenceCache& cache,
                         const OwnPieces& own) const;
 

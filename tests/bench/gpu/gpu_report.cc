@@ -37,7 +37,7 @@ CallTimes times_of(cuda::Stream& stream, Queueing queueing, const std::function<
     begin.record(stream);
     for (int i = 0; i < n_calls; ++i) queue();
     end.record(stream);
-    end.wait();
+    stream.finish(end);
     return end.milliseconds_since(begin) / n_calls;
   };
   const int n_calls = std::clamp(static_cast<int>(3.0 / std::max(time(1), 1e-3)), 1, 200);

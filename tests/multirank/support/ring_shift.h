@@ -28,4 +28,13 @@ inline void ring_shift(Communicator& comm, std::span<const std::byte> out, std::
   start_ring_shift(comm, out, in, tag).wait();
 }
 
+// Collective over comm, does not wait. The same as a step that all ranks know, which GPUs exchange
+// without hosts.
+inline Exchange start_ring_exchange(Communicator& comm, std::span<const std::byte> out,
+                                    std::span<std::byte> in, Tag tag = {Traffic::kKeys}) {
+  const Incoming from{comm.previous(), in};
+  const Outgoing to{comm.next(), out};
+  return comm.start_exchange(tag, {&from, 1}, {&to, 1});
+}
+
 }  // namespace longhaul::test

@@ -22,7 +22,8 @@ JobPlan some_job() {
   request.cluster.host_links = {{"node-0", "node-1", 1.0 / 3.0, 250}};
   request.workload.document_tokens = 5000;
   return {std::make_shared<const Plan>(std::get<Plan>(make_plan(request))),
-          std::make_shared<const ClusterSpec>(request.cluster)};
+          std::make_shared<const ClusterSpec>(request.cluster),
+          {0, 0, (std::int64_t{1} << 40) + 1}};
 }
 
 TEST(JobOrder, ArrivesBitForBit) {
@@ -30,6 +31,7 @@ TEST(JobOrder, ArrivesBitForBit) {
   const JobPlan arrived = decode_order(encode_order(job));
   EXPECT_EQ(*arrived.plan, *job.plan);
   EXPECT_EQ(*arrived.cluster, *job.cluster);
+  EXPECT_EQ(arrived.arena_bytes, job.arena_bytes);
 }
 
 TEST(JobOrder, RefusesWhatIsDamaged) {

@@ -98,6 +98,42 @@ TEST_P(SoftmaxStates, MergeIsAssociativeAndCommutative) {
   }
 }
 
+// Four owners of keys, one of whom this is; some have none.
+TEST_P(SoftmaxStates, ScalesOfAllPartsAreThoseOfTheWhole) {
+  Random random(base_seed());
+  constexpr std::int64_t kParts = 4, kTokens = 5, kHeads = 3, kHeadDim = 12;
+  std::vector<SoftmaxState> parts;
+  std::vector<float> scales;  // [parts][m, l][tokens][heads]
+  for (std::int64_t i = 0; i < kParts; ++i) {
+    parts.push_back(random_state(random, kTokens, kHeads, kHeadDim));
+    const SoftmaxState& part = parts.back();
+    scales.insert(scales.end(), part.m.data(), part.m.data() + part.m.size());
+    scales.insert(scales.end(), part.l.data(), part.l.data() + part.l.size());
+  }
+  const Memory there(stream(), scales);
+  std::vector<double> sum(static_cast<std::size_t>(parts.front().o.size()));
+  for (std::int64_t own = 0; own < kParts; ++own) {
+    const StateThere state(stream(), parts[static_cast<std::size_t>(own)]);
+    const auto of = [&](std::int64_t which) {
+      return TensorView<const float, 3>(there.data() + which * kTokens * kHeads,
+                                        {kParts, kTokens, kHeads},
+                                        {2 * kTokens * kHeads, kHeads, 1});
+    };
+    merge_scales(stream(), {.state = state.view(), .m = of(0), .l = of(1), .own = own});
+    const std::vector<float> out = finished(state.state(), {});
+    for (std::size_t i = 0; i < out.size(); ++i) sum[i] += out[i];
+  }
+  for (std::int64_t i = 0; i < kTokens * kHeads; ++i) {
+    reference::State whole = row(parts.front(), i);
+    for (std::size_t part = 1; part < parts.size(); ++part)
+      whole = reference::merge(whole, row(parts[part], i));
+    for (std::size_t d = 0; d < static_cast<std::size_t>(kHeadDim); ++d) {
+      const double want = whole.l == 0 ? 0 : whole.o[d] / whole.l;
+      EXPECT_NEAR(sum[static_cast<std::size_t>(i * kHeadDim) + d], want, 1e-5) << "state " << i;
+    }
+  }
+}
+
 TEST_P(SoftmaxStates, FinishDividesAndAddsTheSinkOnce) {
   SoftmaxState state(1, 3, 8);
   const float m[] = {2.0F, kMinusInfinity, -30.0F};

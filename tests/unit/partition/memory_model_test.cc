@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "partition/make_plan.h"
+#include "partition/transfer_memory.h"
 #include "partition/weight_bytes.h"
 #include "tests/unit/partition/models.h"
 
@@ -224,6 +226,28 @@ TEST(MemoryModel, GpusNeedScratchMemory) {
   workload.n_sequences = 100;
   EXPECT_GT(scratch_bytes(gpu, spec, dense_heads(spec), workload),
             100LL * 8 * 128 * 16 * 130 * 4 / 4 * 5);
+}
+
+// An arena is what weights, headroom and NCCL leave of a GPU's memory.
+TEST(MemoryModel, ArenasTakeWhatIsLeft) {
+  PlanRequest request = million_tokens(equal_cluster(4, 200 * kGiB));
+  for (RankSpec& rank : request.cluster.ranks) rank.device = Device::kCuda;
+  request.options.n_stages = 1;
+  request.options.n_replicas = 1;
+  const Plan plan = std::get<Plan>(make_plan(request));
+  request.workload.chunk_len = plan.chunk_len;
+  const std::vector<std::vector<Rank>> rings = {plan.replicas[0].stages[0].ring.values()};
+  const std::int64_t transfers = transfer_bytes(request.cluster, rings).front();
+  EXPECT_GT(transfers, 0);
+  const auto bytes = memory_of(plan, request.spec, request.cluster, request.workload);
+  for (const Rank rank : bytes.ids()) {
+    const RankBytes& of_rank = bytes[rank];
+    EXPECT_EQ(of_rank.transfers, transfers);
+    EXPECT_EQ(arena_bytes(of_rank, request.cluster.rank(rank)) + of_rank.weights +
+                  of_rank.headroom + transfers,
+              of_rank.limit);
+    EXPECT_EQ(arena_bytes(of_rank, {.host = {}, .device = Device::kCpu}), 0);
+  }
 }
 
 // Four query heads choose 2,100 tokens each of which the last 20 are the same: 8,340 in blocks of

@@ -65,6 +65,33 @@ TEST_F(Gpu, MemoryThatIsNotThereIsAnError) {
   EXPECT_NE(small.data(), nullptr);
 }
 
+TEST_F(Gpu, ArenasHoldTheThreadsMemoryAsLongAsThereIsRoom) {
+  cuda::Buffer before(1000);
+  cuda::Buffer outlives;
+  {
+    const cuda::MemoryArena arena(std::size_t{1} << 20U);
+    EXPECT_EQ(arena.use().bytes, std::size_t{1} << 20U);
+    cuda::Buffer small(1000);
+    outlives = cuda::Buffer(300'000);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(outlives.data()) % 256, 0U);
+    EXPECT_EQ(arena.use().bytes_taken, 1024 + 300'032U);
+    const cuda::Buffer large(900'000);
+    EXPECT_NE(large.data(), nullptr);
+    EXPECT_EQ(arena.use().n_outside, 1);
+    const std::byte* place = small.data();
+    small = {};
+    before = {};
+    const cuda::Buffer again(500);
+    EXPECT_EQ(again.data(), place);
+    EXPECT_EQ(arena.use().most_taken, 1024 + 300'032U);
+  }
+  const std::vector<std::byte> sent(300'000, std::byte{5});
+  cuda::copy_to_device(stream(), outlives.data(), sent);
+  std::vector<std::byte> got(sent.size());
+  cuda::copy_to_host(stream(), got, outlives.data());
+  EXPECT_EQ(got, sent);
+}
+
 TEST_F(Gpu, EventsOrderStreamsAndMeasure) {
   cuda::Stream other(0);
   cuda::Event begin;
