@@ -64,13 +64,8 @@ std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, Ring
 // blocks visit everybody.
 std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
                               const StageSize& stage, RingPos position, std::int64_t token_share);
-// What the operators take of a rank's device beside their arguments: of a GPU, keys that attention
-// converts, partial states, what keys that heads choose among get of attention, descriptions of
-// work. What libraries load (code, contexts) is not counted: headroom is there for it.
-std::int64_t scratch_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
-                           const Workload& workload);
-// What a rank of the stage takes besides: of a GPU scratch_bytes; of a CPU what its heads choose
-// with (partition/choice_memory.h).
+// What a rank of the stage takes besides: of a GPU scratch_bytes (partition/scratch_memory.h); of
+// a CPU what its heads choose with (partition/choice_memory.h).
 std::int64_t working_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
                            const Workload& workload, const StageSize& stage);
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
@@ -82,7 +77,7 @@ std::vector<std::int64_t> retrieval_blocks(const Home& home, const Workload& wor
 // Blocks of a head that keeps a window: of the document's sequence and of all its forks.
 std::int64_t windowed_blocks(const KeyWindow& kept, const Workload& workload);
 
-// Of what memory_of says: what a GPU's memory arena holds (base/device/device_cuda.h), which is
+// Of what memory_of says: what a memory arena holds of a GPU (base/device/device_cuda.h), which is
 // all that a rank takes while it works, and what is free for more caches. 0 on CPUs.
 std::int64_t arena_bytes(const RankBytes& bytes, const RankSpec& rank);
 

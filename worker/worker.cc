@@ -115,9 +115,9 @@ Extent layers_of(const WorkerConfig& config, const std::optional<RingStage>& sta
 // then memory is taken as long as there is some.
 std::unique_ptr<cuda::MemoryArena> arena_of(const WorkerConfig& config) {
   if (config.device.kind == Device::kCpu || !config.place) return nullptr;
-  if (config.place->arena_bytes == 0 || config.place->comm->size() == 1) return nullptr;
+  if (config.place->arena == ArenaBytes{} || config.place->comm->size() == 1) return nullptr;
   try {
-    return std::make_unique<cuda::MemoryArena>(config.place->arena_bytes);
+    return std::make_unique<cuda::MemoryArena>(config.place->arena);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOutOfMemory) throw;
     LONGHAUL_LOG(kWarning, kStep, "event=no_memory_arena reason=\"{}\"", error.what());
@@ -356,10 +356,13 @@ std::string Worker::describe_memory() const {
                         gpu.free_bytes, gpu.memory_bytes);
   }
   if (arena_) {
-    const cuda::MemoryArena::Use use = arena_->use();
-    text += fmt::format(", {} of the {} in this worker's arena", use.bytes - use.bytes_taken,
-                        use.bytes);
-    if (use.n_outside > 0) text += fmt::format(", which had no room {} times", use.n_outside);
+    const cuda::MemoryArena::Use use = arena_->use(cuda::MemoryKind::kGpu);
+    const cuda::MemoryArena::Use pinned = arena_->use(cuda::MemoryKind::kPinned);
+    text += fmt::format(", {} of the {} in this worker's arena, and {} of {} that are pinned",
+                        use.bytes - use.bytes_taken, use.bytes, pinned.bytes - pinned.bytes_taken,
+                        pinned.bytes);
+    const std::int64_t n_outside = use.n_outside + pinned.n_outside;
+    if (n_outside > 0) text += fmt::format(", which had no room {} times", n_outside);
   }
   return text;
 }

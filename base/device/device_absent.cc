@@ -21,19 +21,16 @@ int device_count() { return 0; }
 std::string why_no_device() { return "this build is without CUDA"; }
 DeviceInfo device_info(int) { absent("device_info"); }
 
-MemoryArena::MemoryArena(std::size_t) { absent("an arena"); }
+MemoryArena::MemoryArena(const ArenaBytes&) { absent("an arena"); }
 MemoryArena::~MemoryArena() = default;
-MemoryArena::Use MemoryArena::use() const { absent("an arena"); }
+MemoryArena::Use MemoryArena::use(MemoryKind) const { absent("an arena"); }
 
-Buffer::Buffer(std::size_t) { absent("memory"); }
-Buffer::~Buffer() = default;
-Buffer::Buffer(Buffer&&) noexcept = default;
-Buffer& Buffer::operator=(Buffer&&) noexcept = default;
-
-PinnedBuffer::PinnedBuffer(std::size_t) { absent("pinned memory"); }
-PinnedBuffer::~PinnedBuffer() = default;
-PinnedBuffer::PinnedBuffer(PinnedBuffer&&) noexcept = default;
-PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&&) noexcept = default;
+OwnedMemory::OwnedMemory(MemoryKind kind, std::size_t, From) {
+  absent(kind == MemoryKind::kGpu ? "memory" : "pinned memory");
+}
+OwnedMemory::~OwnedMemory() = default;
+OwnedMemory::OwnedMemory(OwnedMemory&&) noexcept = default;
+OwnedMemory& OwnedMemory::operator=(OwnedMemory&&) noexcept = default;
 
 Event::Event() { absent("an event"); }
 Event::~Event() = default;

@@ -243,6 +243,7 @@ Stream::Stage& Stream::stage_with(std::size_t bytes) {
   next.used = 0;
   if (bytes > next.host.bytes()) {
     synchronise();
+    next.host = PinnedBuffer();
     next.host = PinnedBuffer(std::max(kStageBytes, bytes + bytes / 2));
     next.device = Buffer();
     next.device = Buffer(next.host.bytes());
@@ -268,7 +269,10 @@ const std::byte* Stream::upload(std::span<const std::byte> from) {
 }
 
 const std::byte* Stream::download(const std::byte* from, std::size_t bytes) {
-  if (bytes > results_.bytes()) results_ = PinnedBuffer(bytes + bytes / 4);
+  if (bytes > results_.bytes()) {
+    results_ = PinnedBuffer();
+    results_ = PinnedBuffer(bytes + bytes / 4);
+  }
   if (bytes > 0) {
     check_cuda(
         cudaMemcpyAsync(results_.data(), from, bytes, cudaMemcpyDeviceToHost, queue_of(*this)),

@@ -41,18 +41,22 @@ DeviceInfo device_info(int ordinal);
 
 class ArenaMemory;
 
-// Memory that a thread takes from its GPU in one piece. While this lives, the thread's Buffers come
-// out of it as long as there is room, and go back to it. For taking memory from a GPU, and giving
-// it back, waits for all that the GPU does, transfers that wait for other ranks included, and those
-// may wait for this one.
+// Of a GPU, or of the host, pinned: copies from and to GPUs need not stage it.
+enum class MemoryKind : std::uint8_t { kGpu, kPinned };
+
+// Memory that a thread takes in one piece of each kind. While this lives, the thread's Buffers and
+// PinnedBuffers come out of it as long as there is room, and go back to it. For taking memory from
+// CUDA, and giving it back, waits for all that the GPU does, transfers that wait for other ranks
+// included, and those may wait for this one.
 //
-// A GPU frees memory when the work that uses it is done; a piece that goes back is given out again
-// at once. So it must only be used by work in the order of one stream, or by transfers that start
-// behind that and have ended. The newest arena of a thread counts; they end in the opposite order.
+// CUDA frees memory when the work that uses it is done; a piece that goes back is given out again
+// at once. So a GPU's must only be used by work in the order of one stream, or by transfers that
+// start behind that and have ended; pinned memory goes back when the copies that use it are done.
+// The newest arena of a thread counts; they end in the opposite order.
 class MemoryArena {
  public:
-  explicit MemoryArena(std::size_t bytes);  // Throws kOutOfMemory.
-  ~MemoryArena();  // The memory goes when the last Buffer out of it has gone.
+  explicit MemoryArena(const ArenaBytes& bytes);  // Throws kOutOfMemory.
+  ~MemoryArena();  // The memory goes when the last piece of it has come back.
   MemoryArena(const MemoryArena&) = delete;
   MemoryArena& operator=(const MemoryArena&) = delete;
 
@@ -60,50 +64,60 @@ class MemoryArena {
     std::size_t bytes = 0;
     std::size_t bytes_taken = 0;
     std::size_t most_taken = 0;  // at any time
-    std::int64_t n_outside = 0;  // Buffers that it had no room for
+    std::int64_t n_outside = 0;  // pieces that it had no room for
   };
-  Use use() const;
+  Use use(MemoryKind kind) const;
 
  private:
-  std::shared_ptr<ArenaMemory> memory_;
-  std::shared_ptr<ArenaMemory> before_;  // the thread's, until this one came
+  // [kinds]; null where nothing was asked for.
+  using OfKinds = std::array<std::shared_ptr<ArenaMemory>, 2>;
+  friend class OwnedMemory;
+  static OfKinds& of_this_thread();
+
+  OfKinds memory_;
+  OfKinds before_;  // the thread's, until this one came
+};
+
+// What owners of memory have in common. Move-only.
+class OwnedMemory {
+ public:
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ protected:
+  enum class From : std::uint8_t { kArena, kSystem };
+  OwnedMemory() = default;
+  OwnedMemory(MemoryKind kind, std::size_t bytes, From from = From::kArena);
+  ~OwnedMemory();
+  OwnedMemory(OwnedMemory&& other) noexcept;
+  OwnedMemory& operator=(OwnedMemory&& other) noexcept;
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  [[maybe_unused]] MemoryKind kind_ = MemoryKind::kGpu;  // not in builds without CUDA
+  std::shared_ptr<ArenaMemory> arena_;                   // null: the system's
 };
 
 // Memory of the calling thread's GPU, or out of its arena; aligned to 256 bytes, not initialised.
 // Move-only.
-class Buffer {
+class Buffer : public OwnedMemory {
  public:
   Buffer() = default;
   // Throws kOutOfMemory with what was asked for and what is free.
-  explicit Buffer(std::size_t bytes);
-  ~Buffer();
-  Buffer(Buffer&& other) noexcept;
-  Buffer& operator=(Buffer&& other) noexcept;
-
-  std::byte* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
-  std::shared_ptr<ArenaMemory> arena_;  // null: the GPU's own
+  explicit Buffer(std::size_t bytes) : OwnedMemory(MemoryKind::kGpu, bytes) {}
 };
 
-// Host memory that copies from and to GPUs need not stage. Move-only.
-class PinnedBuffer {
+// Pinned memory of the host, or out of the thread's arena. Move-only.
+class PinnedBuffer : public OwnedMemory {
  public:
   PinnedBuffer() = default;
-  explicit PinnedBuffer(std::size_t bytes);
-  ~PinnedBuffer();
-  PinnedBuffer(PinnedBuffer&& other) noexcept;
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
-
-  std::byte* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
+  explicit PinnedBuffer(std::size_t bytes) : OwnedMemory(MemoryKind::kPinned, bytes) {}
+  // Never out of an arena: for those who keep it for good, or cannot say when its copies are done.
+  static PinnedBuffer apart(std::size_t bytes) { return {bytes, From::kSystem}; }
 
  private:
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
+  PinnedBuffer(std::size_t bytes, From from) : OwnedMemory(MemoryKind::kPinned, bytes, from) {}
 };
 
 // A point in a stream's work. Move-only.

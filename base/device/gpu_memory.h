@@ -55,4 +55,12 @@ inline constexpr std::int64_t kMostStepBytes = std::int64_t{64} << 20;
 inline constexpr int kTransferThreadBlocks = 4;
 inline constexpr std::int64_t kTransferBufferBytes = (4 << 20) + 4'915'200 + (512 << 10);
 
+// What a worker takes at its start, in one piece each: of its GPU's memory, and of the host's that
+// is pinned for copies (MemoryArena in base/device/device_cuda.h).
+struct ArenaBytes {
+  std::int64_t gpu = 0;
+  std::int64_t pinned = 0;
+  bool operator==(const ArenaBytes&) const = default;
+};
+
 }  // namespace longhaul

@@ -30,14 +30,34 @@ std::byte* take_from_gpu(std::size_t bytes) {
   return static_cast<std::byte*>(data);
 }
 
+std::byte* take_pinned(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t result = cudaMallocHost(&data, bytes);
+  if (result == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    throw Error(ErrorCode::kOutOfMemory, fmt::format("pinned host memory: {} bytes", bytes));
+  }
+  check_cuda(result, "cudaMallocHost");
+  return static_cast<std::byte*>(data);
+}
+
+std::byte* take_from_system(MemoryKind kind, std::size_t bytes) {
+  return kind == MemoryKind::kGpu ? take_from_gpu(bytes) : take_pinned(bytes);
+}
+void give_back_to_system(MemoryKind kind, std::byte* memory) noexcept {
+  if (kind == MemoryKind::kGpu) return log_failure(cudaFree(memory), "cudaFree");
+  log_failure(cudaFreeHost(memory), "cudaFreeHost");
+}
+
 }  // namespace
 
-// What an arena and the buffers out of it share: it goes with the last of them. Buffers may go on
-// other threads.
+// What an arena and the pieces of it share: it goes with the last of them. Pieces may go on other
+// threads.
 class ArenaMemory {
  public:
-  explicit ArenaMemory(std::size_t bytes) : memory_(take_from_gpu(bytes)), pieces_(bytes) {}
-  ~ArenaMemory() { log_failure(cudaFree(memory_), "cudaFree"); }
+  ArenaMemory(MemoryKind kind, std::size_t bytes)
+      : kind_(kind), memory_(take_from_system(kind, bytes)), pieces_(bytes) {}
+  ~ArenaMemory() { give_back_to_system(kind_, memory_); }
   ArenaMemory(const ArenaMemory&) = delete;
   ArenaMemory& operator=(const ArenaMemory&) = delete;
 
@@ -61,6 +81,7 @@ class ArenaMemory {
   }
 
  private:
+  MemoryKind kind_;
   std::byte* memory_;
   mutable std::mutex lock_;
   PieceMap pieces_;
@@ -68,72 +89,65 @@ class ArenaMemory {
 };
 
 namespace {
-thread_local std::shared_ptr<ArenaMemory> arena_of_this_thread;
+
+std::shared_ptr<ArenaMemory> arena_memory(MemoryKind kind, std::int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  return std::make_shared<ArenaMemory>(kind, static_cast<std::size_t>(bytes));
 }
 
-Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
+}  // namespace
+
+MemoryArena::OfKinds& MemoryArena::of_this_thread() {
+  thread_local OfKinds the_arenas;
+  return the_arenas;
+}
+
+MemoryArena::MemoryArena(const ArenaBytes& bytes)
+    : memory_{arena_memory(MemoryKind::kGpu, bytes.gpu),
+              arena_memory(MemoryKind::kPinned, bytes.pinned)},
+      before_(std::exchange(of_this_thread(), memory_)) {}
+
+MemoryArena::~MemoryArena() { of_this_thread() = std::move(before_); }
+
+MemoryArena::Use MemoryArena::use(MemoryKind kind) const {
+  const auto& memory = memory_[static_cast<std::size_t>(kind)];
+  return memory ? memory->use() : Use{};
+}
+
+OwnedMemory::OwnedMemory(MemoryKind kind, std::size_t bytes, From from)
+    : bytes_(bytes), kind_(kind) {
   if (bytes == 0) return;
-  if (const auto& arena = arena_of_this_thread) {
+  const auto& arena = MemoryArena::of_this_thread()[static_cast<std::size_t>(kind)];
+  if (arena && from == From::kArena) {
     data_ = arena->take(bytes);
     if (data_ != nullptr) {
       arena_ = arena;
       return;
     }
   }
-  data_ = take_from_gpu(bytes);
+  data_ = take_from_system(kind, bytes);
 }
 
-Buffer::~Buffer() {
+OwnedMemory::~OwnedMemory() {
   if (data_ == nullptr) return;
   if (arena_) {
     arena_->give_back(data_);
   } else {
-    log_failure(cudaFree(data_), "cudaFree");
+    give_back_to_system(kind_, data_);
   }
 }
 
-Buffer::Buffer(Buffer&& other) noexcept
+OwnedMemory::OwnedMemory(OwnedMemory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
+      kind_(other.kind_),
       arena_(std::move(other.arena_)) {}
 
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
+OwnedMemory& OwnedMemory::operator=(OwnedMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(kind_, other.kind_);
   std::swap(arena_, other.arena_);
-  return *this;
-}
-
-MemoryArena::MemoryArena(std::size_t bytes)
-    : memory_(std::make_shared<ArenaMemory>(bytes)),
-      before_(std::exchange(arena_of_this_thread, memory_)) {}
-
-MemoryArena::~MemoryArena() { arena_of_this_thread = std::move(before_); }
-
-MemoryArena::Use MemoryArena::use() const { return memory_->use(); }
-
-PinnedBuffer::PinnedBuffer(std::size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
-  void* data = nullptr;
-  const cudaError_t result = cudaMallocHost(&data, bytes);
-  if (result == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());
-    throw Error(ErrorCode::kOutOfMemory, fmt::format("pinned host memory: {} bytes", bytes));
-  }
-  check_cuda(result, "cudaMallocHost");
-  data_ = static_cast<std::byte*>(data);
-}
-
-PinnedBuffer::~PinnedBuffer() {
-  if (data_ != nullptr) log_failure(cudaFreeHost(data_), "cudaFreeHost");
-}
-
-PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
   return *this;
 }
 

@@ -42,6 +42,7 @@ void StepGraph::open(const Stream& stream) {
   is_same_ = true;
   if (n_wanted_ > host_.bytes()) {
     try {
+      host_ = PinnedBuffer();
       host_ = PinnedBuffer(n_wanted_);
       device_ = Buffer();
       device_ = Buffer(n_wanted_);

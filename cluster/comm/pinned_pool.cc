@@ -26,7 +26,7 @@ std::shared_ptr<PinnedBlock> PinnedPool::take(std::size_t bytes) {
     free_->erase(found);
   } else {
     block = std::make_unique<PinnedBlock>();
-    block->buffer = cuda::PinnedBuffer(size);
+    block->buffer = cuda::PinnedBuffer::apart(size);
     bytes_reserved_ += size;
   }
   return {block.release(), [free = free_](PinnedBlock* used) {

@@ -7,7 +7,7 @@
 
 #include "base/device/gpu_memory.h"
 #include "model/heads/cache_method.h"
-#include "partition/memory_model.h"
+#include "partition/scratch_memory.h"
 #include "tests/gpu/wide_model.h"
 #include "tests/gpu/worker_plays.h"
 

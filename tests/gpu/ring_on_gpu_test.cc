@@ -166,7 +166,7 @@ void give_own_gpu(int rank, const ModelSpec& spec, const Synthetic& weights, Wor
   config.weights = std::make_shared<const Weights>(
       Weights::synthetic(spec, weights.dtype, weights.seed, config.device));
   config.place->uses_nccl = true;
-  config.place->arena_bytes = std::size_t{160} << 20;
+  config.place->arena = {.gpu = std::int64_t{160} << 20, .pinned = std::int64_t{80} << 20};
 }
 
 class RingOnGpu : public testing::TestWithParam<RingCase> {

@@ -6,7 +6,7 @@
 #include "base/device/gpu_memory.h"
 #include "kernels/cuda/hopper_attention.h"
 #include "model/model_folder.h"
-#include "partition/memory_model.h"
+#include "partition/scratch_memory.h"
 #include "tests/golden/golden_models.h"
 #include "tests/gpu/wide_model.h"
 #include "tests/gpu/worker_plays.h"

@@ -15,6 +15,7 @@
 #include "partition/make_plan.h"
 #include "partition/memory_model.h"
 #include "partition/plan_json.h"
+#include "partition/scratch_memory.h"
 #include "partition/transfer_memory.h"
 #include "tests/support/random.h"
 

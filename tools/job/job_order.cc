@@ -76,24 +76,27 @@ ClusterSpec cluster_from_json(const JsonField& json) {
 
 std::string encode_order(const JobPlan& job) {
   JsonArray arenas;
-  for (const std::int64_t bytes : job.arena_bytes) arenas.emplace_back(bytes);
+  for (const ArenaBytes& arena : job.arenas)
+    arenas.emplace_back(JsonObject{{"gpu", arena.gpu}, {"pinned", arena.pinned}});
   return to_text(JsonObject{{"plan", plan_to_json(*job.plan)},
                             {"cluster", cluster_to_json(*job.cluster)},
-                            {"arena_bytes", std::move(arenas)},
+                            {"arenas", std::move(arenas)},
                             {"n_threads", job.n_threads}});
 }
 
 JobPlan decode_order(std::string_view text) {
   const Json json = parse_json(text, kSource);
   const JsonField root(json, std::string(kSource));
-  std::vector<std::int64_t> arena_bytes;
-  const JsonField arenas = root.at("arena_bytes");
-  for (std::size_t i = 0; i < arenas.size(); ++i) {
-    arena_bytes.push_back(arenas.at(i).as_integer(0, std::numeric_limits<std::int64_t>::max()));
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  std::vector<ArenaBytes> arenas;
+  const JsonField given = root.at("arenas");
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    arenas.push_back({.gpu = given.at(i).at("gpu").as_integer(0, kMost),
+                      .pinned = given.at(i).at("pinned").as_integer(0, kMost)});
   }
   return {std::make_shared<const Plan>(plan_from_json(root.at("plan").json(), kSource)),
           std::make_shared<const ClusterSpec>(cluster_from_json(root.at("cluster"))),
-          std::move(arena_bytes),
+          std::move(arenas),
           static_cast<int>(root.at("n_threads").as_integer(0, std::numeric_limits<int>::max()))};
 }
 

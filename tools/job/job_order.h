@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/device/gpu_memory.h"
 #include "partition/cluster_spec.h"
 #include "partition/plan.h"
 
@@ -16,8 +17,8 @@ namespace longhaul {
 struct JobPlan {
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const ClusterSpec> cluster;
-  // [ranks] of each one's GPU memory, taken at its start (RingPlace::arena_bytes); may be empty.
-  std::vector<std::int64_t> arena_bytes = {};
+  // [ranks] of what ranks on GPUs take at their start (RingPlace::arena); may be empty.
+  std::vector<ArenaBytes> arenas = {};
   int n_threads = 0;  // of each rank's kernels; 0: as the rank's JobConfig says
 };
 

@@ -11,6 +11,7 @@
 #include "partition/check_plan.h"
 #include "partition/explain.h"
 #include "partition/memory_model.h"
+#include "partition/scratch_memory.h"
 #include "tools/job/plan_files.h"
 
 namespace longhaul {
@@ -118,10 +119,15 @@ JobPlan plan_job(const JobConfig& config, const JobWork& work, const ClusterSpec
   const auto cluster = std::make_shared<const ClusterSpec>(std::move(all));
   Plan plan =
       config.plan.empty() ? new_plan(config, work, *cluster) : plan_of_file(config, work, *cluster);
-  std::vector<std::int64_t> arenas;
-  const auto bytes = memory_of(plan, work.model->spec(), *cluster, as_planned(work.workload, plan));
-  for (const Rank rank : bytes.ids())
-    arenas.push_back(arena_bytes(bytes[rank], cluster->rank(rank)));
+  std::vector<ArenaBytes> arenas;
+  const ModelSpec& spec = work.model->spec();
+  const Workload workload = as_planned(work.workload, plan);
+  const auto bytes = memory_of(plan, spec, *cluster, workload);
+  for (const Rank rank : bytes.ids()) {
+    const RankSpec& of_rank = cluster->rank(rank);
+    arenas.push_back({.gpu = arena_bytes(bytes[rank], of_rank),
+                      .pinned = pinned_bytes(of_rank, spec, plan.heads, workload)});
+  }
   return {std::make_shared<const Plan>(std::move(plan)), cluster, std::move(arenas),
           work.n_threads};
 }

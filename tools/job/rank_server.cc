@@ -54,9 +54,9 @@ void serve_idle(WorkerLink& link) {
   }
 }
 
-std::size_t arena_bytes_of(const JobPlan& job, Rank rank) {
+ArenaBytes arena_of(const JobPlan& job, Rank rank) {
   const auto number = static_cast<std::size_t>(rank.value);
-  return number < job.arena_bytes.size() ? static_cast<std::size_t>(job.arena_bytes[number]) : 0;
+  return number < job.arenas.size() ? job.arenas[number] : ArenaBytes{};
 }
 
 // trace.json -> trace.3.json
@@ -138,7 +138,7 @@ void RankServer::serve_plan(ModelSource& model, WorkerLink& link, const PlanMake
                            .comm = replica.get(),
                            .history = config_.history,
                            .uses_nccl = job->cluster->has_gpus(),
-                           .arena_bytes = arena_bytes_of(*job, Rank{comm_.job_rank()})};
+                           .arena = arena_of(*job, Rank{comm_.job_rank()})};
   serve_worker(worker, link);
 }
 

@@ -1,9 +1,9 @@
 // Where a worker stands among the ranks that run a plan, and how it reaches the others.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 
+#include "base/device/gpu_memory.h"
 #include "cluster/comm/communicator.h"
 #include "partition/cluster_spec.h"
 #include "partition/plan.h"
@@ -28,9 +28,9 @@ struct RingPlace {
   HistoryChoice history = HistoryChoice::kByCost;
   // The same on all ranks: those with GPUs of their own exchange by NCCL where they have it.
   bool uses_nccl = false;
-  // Of this rank's GPU memory, taken at once (cuda::MemoryArena): what the plan has for everything
-  // but the weights. 0: piece by piece, when it is needed.
-  std::size_t arena_bytes = 0;
+  // Of this rank's GPU memory and of pinned memory, taken at once (cuda::MemoryArena): what the
+  // plan has for everything but the weights. 0: piece by piece, when it is needed.
+  ArenaBytes arena = {};
 };
 
 }  // namespace longhaul

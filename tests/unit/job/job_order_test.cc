@@ -23,7 +23,7 @@ JobPlan some_job() {
   request.workload.document_tokens = 5000;
   return {std::make_shared<const Plan>(std::get<Plan>(make_plan(request))),
           std::make_shared<const ClusterSpec>(request.cluster),
-          {0, 0, (std::int64_t{1} << 40) + 1}};
+          {{}, {.gpu = 0, .pinned = 7}, {.gpu = (std::int64_t{1} << 40) + 1, .pinned = 0}}};
 }
 
 TEST(JobOrder, ArrivesBitForBit) {
@@ -31,7 +31,7 @@ TEST(JobOrder, ArrivesBitForBit) {
   const JobPlan arrived = decode_order(encode_order(job));
   EXPECT_EQ(*arrived.plan, *job.plan);
   EXPECT_EQ(*arrived.cluster, *job.cluster);
-  EXPECT_EQ(arrived.arena_bytes, job.arena_bytes);
+  EXPECT_EQ(arrived.arenas, job.arenas);
 }
 
 TEST(JobOrder, RefusesWhatIsDamaged) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "partition/make_plan.h"
+#include "partition/scratch_memory.h"
 #include "partition/transfer_memory.h"
 #include "partition/weight_bytes.h"
 #include "tests/unit/partition/models.h"
@@ -226,6 +227,19 @@ TEST(MemoryModel, GpusNeedScratchMemory) {
   workload.n_sequences = 100;
   EXPECT_GT(scratch_bytes(gpu, spec, dense_heads(spec), workload),
             100LL * 8 * 128 * 16 * 130 * 4 / 4 * 5);
+}
+
+// As many descriptions as on the GPU: four pieces of a million tokens' 16,386 blocks, and 64 MiB of
+// a step's; and results.
+TEST(MemoryModel, GpusNeedPinnedMemoryOfTheirHosts) {
+  const ModelSpec spec = llama3_8b();
+  const RankSpec gpu{.host = {}, .device = Device::kCuda};
+  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
+  workload.n_sequences = 1;
+  workload.tail_tokens = 64;
+  EXPECT_EQ(pinned_bytes({}, spec, dense_heads(spec), workload), 0);
+  EXPECT_EQ(pinned_bytes(gpu, spec, dense_heads(spec), workload),
+            4 * (16'386LL * 8 * 32 / 2 * 3) + (64 << 20) + (1 << 20) / 4 * 5);
 }
 
 // An arena is what weights, headroom and NCCL leave of a GPU's memory.

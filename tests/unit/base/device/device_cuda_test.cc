@@ -69,27 +69,51 @@ TEST_F(Gpu, ArenasHoldTheThreadsMemoryAsLongAsThereIsRoom) {
   cuda::Buffer before(1000);
   cuda::Buffer outlives;
   {
-    const cuda::MemoryArena arena(std::size_t{1} << 20U);
-    EXPECT_EQ(arena.use().bytes, std::size_t{1} << 20U);
+    const cuda::MemoryArena arena({.gpu = 1 << 20});
+    const auto use = [&] { return arena.use(cuda::MemoryKind::kGpu); };
+    EXPECT_EQ(use().bytes, std::size_t{1} << 20U);
     cuda::Buffer small(1000);
     outlives = cuda::Buffer(300'000);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(outlives.data()) % 256, 0U);
-    EXPECT_EQ(arena.use().bytes_taken, 1024 + 300'032U);
+    EXPECT_EQ(use().bytes_taken, 1024 + 300'032U);
     const cuda::Buffer large(900'000);
     EXPECT_NE(large.data(), nullptr);
-    EXPECT_EQ(arena.use().n_outside, 1);
+    EXPECT_EQ(use().n_outside, 1);
     const std::byte* place = small.data();
     small = {};
     before = {};
     const cuda::Buffer again(500);
     EXPECT_EQ(again.data(), place);
-    EXPECT_EQ(arena.use().most_taken, 1024 + 300'032U);
+    EXPECT_EQ(use().most_taken, 1024 + 300'032U);
   }
   const std::vector<std::byte> sent(300'000, std::byte{5});
   cuda::copy_to_device(stream(), outlives.data(), sent);
   std::vector<std::byte> got(sent.size());
   cuda::copy_to_host(stream(), got, outlives.data());
   EXPECT_EQ(got, sent);
+}
+
+// Of the host's pinned memory, too, but for what is asked for apart; what a stream stages, and
+// brings back, comes out of it.
+TEST_F(Gpu, ArenasHoldPinnedMemory) {
+  const cuda::MemoryArena arena({.gpu = 0, .pinned = 8 << 20});
+  const auto use = [&] { return arena.use(cuda::MemoryKind::kPinned); };
+  EXPECT_EQ(arena.use(cuda::MemoryKind::kGpu).bytes, 0U);
+  const auto apart = cuda::PinnedBuffer::apart(1000);
+  EXPECT_EQ(use().bytes_taken, 0U);
+  {
+    const cuda::PinnedBuffer small(1000);
+    EXPECT_EQ(use().bytes_taken, 1024U);
+    const cuda::PinnedBuffer large(9 << 20);
+    EXPECT_EQ(use().n_outside, 1);
+    cuda::Stream other(0);
+    const std::vector<std::byte> sent(300'000, std::byte{7});
+    const std::byte* there = other.upload(sent);
+    const std::byte* back = other.download(there, sent.size());
+    EXPECT_EQ(std::vector<std::byte>(back, back + sent.size()), sent);
+    EXPECT_EQ(use().bytes_taken, 1024U + kUploadStageBytes + 375'040);
+  }
+  EXPECT_EQ(use().bytes_taken, 0U);
 }
 
 TEST_F(Gpu, EventsOrderStreamsAndMeasure) {
