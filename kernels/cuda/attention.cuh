@@ -14,7 +14,8 @@ inline AttentionWork work_of(const AttentionArgs& args) {
           .head_dim = args.shape.head_dim,
           .k = k_part(args.shape),
           .v = v_part(args.shape),
-          .sm_scale = args.sm_scale};
+          .sm_scale = args.sm_scale,
+          .log2_scale = args.sm_scale * 1.4426950408889634F};
 }
 
 // The tasks of one path.

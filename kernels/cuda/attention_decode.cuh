@@ -14,7 +14,7 @@
 //   outputs^T [dims, rows] += V^T [dims, keys] weights^T
 //
 // Codes are multiplied as they are; scales and minima are applied to scores and weights. Queries
-// are rounded to bf16 after sm_scale, weights before they are summed with values; sums are float32.
+// are rounded to bf16, and weights before they are summed with values; sums are float32.
 // The reference of a row's exponentials changes only when weights would grow too large
 // (kMostExcess), so that outputs are seldom scaled.
 //
@@ -126,7 +126,7 @@ __device__ __forceinline__ void attend_units(const AttentionWork& work, UnitWalk
       if (seen_by != nullptr)
         hide_from_heads<C>(thread, walk.info(unit), seen_by + unit.slot, facts, scores);
     }
-    weigh<C>(ranges, thread, scores);
+    weigh<C>(work.log2_scale, ranges, thread, scores);
     if constexpr (C::kCodes) {
       if (next.data != nullptr) load_ranges<C>(work, next_place, ranges);
     }

@@ -15,13 +15,13 @@ template <typename C>
 struct DecodeThread {
   int g;
   int t;
-  std::uint32_t q[C::kRowGroups][C::kSteps][2];  // of row g; times sm_scale and log2(e)
+  std::uint32_t q[C::kRowGroups][C::kSteps][2];  // of row g
   float q_sum[C::kRowGroups][2];                 // of codes
   float o[C::kRowGroups][C::kSteps][4];          // [2 h + e]: dim_of_output(.., h), row 2t + e
-  float reference[C::kRowGroups][2];  // that weights are 2^(score - reference) of; 0: no key seen
-  float limit[C::kRowGroups][2];      // scores beyond it change the reference; -inf: no key seen
-  float l[C::kRowGroups][2];          // of this thread's keys
-  float minimum[C::kRowGroups][2];    // sum of weight x minimum of V, of this thread's keys
+  float reference[C::kRowGroups][2];             // of exponentials of 2; 0: no key seen
+  float limit[C::kRowGroups][2];    // exponents beyond it change the reference; -inf: no key seen
+  float l[C::kRowGroups][2];        // of this thread's keys
+  float minimum[C::kRowGroups][2];  // sum of weight x minimum of V, of this thread's keys
 };
 
 // Codes in pairs as they come out of a word, and K's of 4 bits 128 too large: the sum over them is
@@ -190,9 +190,10 @@ __device__ __forceinline__ void change_references(const float (&largest)[C::kRow
   }
 }
 
-// Scores -> weights, of codes times the scales of V.
+// Scores -> weights, 2^(score log2_scale - reference), of codes times the scales of V.
 template <typename C>
-__device__ __forceinline__ void weigh(const KeyRanges& ranges, DecodeThread<C>& thread,
+__device__ __forceinline__ void weigh(float log2_scale, const KeyRanges& ranges,
+                                      DecodeThread<C>& thread,
                                       float (&scores)[C::kRowGroups][2][4]) {
   float largest[C::kRowGroups][2];
   bool is_beyond = false;
@@ -200,7 +201,8 @@ __device__ __forceinline__ void weigh(const KeyRanges& ranges, DecodeThread<C>& 
   for (int i = 0; i < 2 * C::kRowGroups; ++i) {
     const float(&of)[2][4] = scores[i / 2];
     const int e = i % 2;
-    const float m = Larger()(Larger()(of[0][e], of[0][2 + e]), Larger()(of[1][e], of[1][2 + e]));
+    const float m =
+        Larger()(Larger()(of[0][e], of[0][2 + e]), Larger()(of[1][e], of[1][2 + e])) * log2_scale;
     largest[i / 2][e] = m;
     is_beyond = is_beyond || m > thread.limit[i / 2][e];
   }
@@ -214,7 +216,7 @@ __device__ __forceinline__ void weigh(const KeyRanges& ranges, DecodeThread<C>& 
       const int group = i / 2;
       const int e = i % 2;
       float& weight = scores[group][key / 2][key % 2 * 2 + e];
-      weight = exp2_approx(weight - thread.reference[group][e]);
+      weight = exp2_approx(weight * log2_scale - thread.reference[group][e]);
       thread.l[group][e] += weight;
       if constexpr (C::kCodes) {
         thread.minimum[group][e] += weight * minimum;
@@ -268,7 +270,6 @@ __device__ __forceinline__ void load_decode_queries(const AttentionWork& work,
                                                     const AttentionTask& task, int first_row,
                                                     std::int64_t* positions, std::uint32_t* heads,
                                                     DecodeThread<C>& thread) {
-  const float log2_scale = work.sm_scale * 1.4426950408889634F;
 #pragma unroll
   for (int group = 0; group < C::kRowGroups; ++group) {
     const int row = 8 * group + thread.g;
@@ -288,7 +289,7 @@ __device__ __forceinline__ void load_decode_queries(const AttentionWork& work,
       for (int pair = 0; pair < 2; ++pair) {
         const auto value = [&](int e) {
           const int number = value_of_pair(C::kType, pair, e);
-          return q[value_of_lane(C::kType, step, thread.t, number)] * log2_scale;
+          return q[value_of_lane(C::kType, step, thread.t, number)];
         };
         const std::uint32_t both = exists ? bf16_pair(value(0), value(1)) : 0U;
         thread.q[group][step][pair] = both;

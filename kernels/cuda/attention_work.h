@@ -111,6 +111,7 @@ struct AttentionWork {
   PartRef k;
   PartRef v;
   float sm_scale;
+  float log2_scale;  // sm_scale log2(e); kernels with no register for it read it where it is used
   bool operator==(const AttentionWork&) const = default;
 };
 

@@ -39,13 +39,13 @@ def decode(name, kind, head_dim, row_groups, ptx, sass):
 
 
 BUDGETS = (
-    decode("int4, head_dim 128, up to 8 rows", "kInt4", 128, 1, 560, 523),
-    decode("int4, head_dim 128, up to 16 rows", "kInt4", 128, 2, 680, 634),
-    decode("int4, head_dim 64, up to 8 rows", "kInt4", 64, 1, 386, 350),
-    decode("int8, head_dim 128, up to 8 rows", "kInt8", 128, 1, 1467, 913),
-    decode("int8, head_dim 128, up to 16 rows", "kInt8", 128, 2, 1588, 1024),
-    decode("bf16, head_dim 128, up to 8 rows", "kBf16", 128, 1, 219, 352),
-    decode("bf16, head_dim 128, up to 16 rows", "kBf16", 128, 2, 306, 492),
+    decode("int4, head_dim 128, up to 8 rows", "kInt4", 128, 1, 569, 525),
+    decode("int4, head_dim 128, up to 16 rows", "kInt4", 128, 2, 700, 638),
+    decode("int4, head_dim 64, up to 8 rows", "kInt4", 64, 1, 396, 353),
+    decode("int8, head_dim 128, up to 8 rows", "kInt8", 128, 1, 1477, 916),
+    decode("int8, head_dim 128, up to 16 rows", "kInt8", 128, 2, 1608, 1028),
+    decode("bf16, head_dim 128, up to 8 rows", "kBf16", 128, 1, 228, 355),
+    decode("bf16, head_dim 128, up to 16 rows", "kBf16", 128, 2, 326, 496),
     Budget("prefill on Hopper, head_dim 128", '#include "kernels/cuda/attention_hopper.cu"\n', 429, 395, 34),
 )
 
