@@ -14,7 +14,8 @@ packages=(
 )
 if [[ "${1:-}" == --test ]]; then
   packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-16 libclang-rt-16-dev libomp-16-dev lld-16 clang-format git binutils python3-numpy python3-h5py python3-jsonschema python3-prometheus-client libfaketime
-    iproute2 nftables slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)  # hosts on one machine, and Slurm on them
+    iproute2 nftables slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge  # hosts on one machine, and Slurm on them
+    chromium)  # looks at the status page
 fi
 if [[ "${1:-}" == --package ]]; then
   packages+=(dpkg-dev file)

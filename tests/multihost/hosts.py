@@ -168,6 +168,18 @@ class Host(Network):
     def no_rate(self):
         self.do("tc", "qdisc", "del", "dev", "eth0", "root")
 
+    def can_delay(self):
+        """Whether the kernel has netem."""
+        words = self.words("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "0ms")
+        if subprocess.run(words, capture_output=True).returncode != 0:
+            return False
+        self.do("tc", "qdisc", "del", "dev", "lo", "root")
+        return True
+
+    def delay(self, milliseconds, percent_lost):
+        """What leaves the host comes later, or never, until `no_rate`."""
+        self.do("tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "delay", f"{milliseconds}ms", "loss", f"{percent_lost}%")
+
     def firewall(self, *sources):
         """From now on drops whatever comes from these hosts, without a word."""
         self.do("nft", "add", "table", "inet", "drops")

@@ -45,6 +45,19 @@ class Networks(ThreeHosts):
         self.assertLess(found["link"]["between_hosts_gb_per_s"], 0.016)
         self.assertEqual(max(found["host_link"], key=lambda link: link["gb_per_s"])["hosts"], ["node1", "node3"])
 
+    def test_a_link_that_delays_and_loses_costs_time_and_no_answer(self):
+        if not self.hosts[1].can_delay():
+            self.skipTest("this kernel has no netem")
+        self.hosts[1].delay(5, 0.2)
+        try:
+            status, _, errors = self.hosts[0].run(self.job("late.jsonl", "--save-cluster", f"{DISK}/late.toml"))
+        finally:
+            self.hosts[1].no_rate()
+        self.assertEqual(status, 0, errors)
+        self.expect_all_answers("late.jsonl")
+        found = tomllib.loads(self.hosts[0].read("late.toml").decode())
+        self.assertGreater(found["link"]["between_hosts_latency_us"], 2000)
+
     def test_named_interfaces_are_used(self):
         for wanted in ("eth0", "10.77.0.0/16"):
             status, _, errors = self.hosts[0].run(self.job("named.jsonl", "--interfaces", wanted, "--overwrite"))
