@@ -4,7 +4,7 @@
 # Labels: unit property golden multirank mpi gpu fuzz fault house; tsan marks those that also run under the thread sanitizer (target
 # tsan_tests builds them), slow those that test.sh --quick leaves out, not_sanitized
 # those that take minutes under sanitizers and run the same code as smaller ones (target sanitized_tests builds the others of unit,
-# property, golden and fuzz). TIMEOUT is in seconds (default 600: it is there for hangs, and
+# property, golden and fuzz). TIMEOUT is in seconds (default 1200: it is there for hangs, and
 # sanitizers on a busy machine are slow).
 if(LONGHAUL_TESTS)
   find_package(GTest REQUIRED)

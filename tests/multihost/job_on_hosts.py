@@ -25,13 +25,13 @@ def answers(text):
     return found
 
 
-def make_requests(folder):
+def make_requests(folder, n_copies=N_COPIES):
     """The example, with its document in several forms, so that a job lasts some seconds."""
     shutil.copytree(EXAMPLE, folder, dirs_exist_ok=True)
     requests = [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()]
     text = (folder / requests[0]["body"]["documents"][0]["path"]).read_text()
     with open(folder / "requests.jsonl", "w") as out:
-        for copy in range(N_COPIES):
+        for copy in range(n_copies):
             (folder / f"copy{copy}.txt").write_text(f"Copy {copy}. " + text)
             for request in requests:
                 request["body"]["documents"] = [{"path": f"copy{copy}.txt"}]

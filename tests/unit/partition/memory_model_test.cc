@@ -209,12 +209,17 @@ TEST(MemoryModel, DenseIs128GiBAndForksAddTheirTails) {
   EXPECT_EQ(bytes[Rank{0}].kv_streaming, 0);
 }
 
-TEST(MemoryModel, GpusNeedScratchMemory) {
-  const ModelSpec spec = llama3_8b();
-  const RankSpec gpu{.host = {}, .device = Device::kCuda};
+Workload million_tokens_and_one_answer() {
   Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
   workload.n_sequences = 1;
   workload.tail_tokens = 64;
+  return workload;
+}
+
+TEST(MemoryModel, GpusNeedScratchMemory) {
+  const ModelSpec spec = llama3_8b();
+  const RankSpec gpu{.host = {}, .device = Device::kCuda};
+  Workload workload = million_tokens_and_one_answer();
   EXPECT_EQ(scratch_bytes({}, spec, dense_heads(spec), workload), 0);
   // 512 MiB of converted keys, 2 x 1,024 ranges of 128 rows of 130 floats, a quarter
   // more; descriptions of 16,384 + 2 blocks of 8 heads, half as much more, four times; 64 MiB of
@@ -234,9 +239,7 @@ TEST(MemoryModel, GpusNeedScratchMemory) {
 TEST(MemoryModel, GpusNeedPinnedMemoryOfTheirHosts) {
   const ModelSpec spec = llama3_8b();
   const RankSpec gpu{.host = {}, .device = Device::kCuda};
-  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
-  workload.n_sequences = 1;
-  workload.tail_tokens = 64;
+  const Workload workload = million_tokens_and_one_answer();
   EXPECT_EQ(pinned_bytes({}, spec, dense_heads(spec), workload), 0);
   EXPECT_EQ(pinned_bytes(gpu, spec, dense_heads(spec), workload),
             4 * (16'386LL * 8 * 32 / 2 * 3) + (64 << 20) + (1 << 20) / 4 * 5);
@@ -292,9 +295,7 @@ TEST(MemoryModel, GpusNeedMemoryForWhichHeadsSeeTokens) {
 TEST(MemoryModel, GpusNeedMemoryForTokensThatMerge) {
   ModelSpec spec = llama3_8b();
   const RankSpec gpu{.host = {}, .device = Device::kCuda};
-  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
-  workload.n_sequences = 1;
-  workload.tail_tokens = 64;
+  Workload workload = million_tokens_and_one_answer();
   workload.chunk_len = 65'536;
   const std::int64_t before = scratch_bytes(gpu, spec, dense_heads(spec), workload);
   spec.token_merging = TokenMerging{.window = 12, .init_val = 5};
@@ -309,9 +310,7 @@ TEST(MemoryModel, GpusNeedMemoryForTokensThatMerge) {
 TEST(MemoryModel, GpusNeedMemoryForWhatKeysGetOfAttention) {
   const ModelSpec spec = llama3_8b();
   const RankSpec gpu{.host = {}, .device = Device::kCuda};
-  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
-  workload.n_sequences = 1;
-  workload.tail_tokens = 64;
+  Workload workload = million_tokens_and_one_answer();
   HeadTable heads = dense_heads(spec);
   KeepBudget keep{.n_tokens = 2048};
   keep.observe = ObserveAll{};
@@ -331,9 +330,7 @@ TEST(MemoryModel, GpusNeedMemoryForWhatKeysGetOfAttention) {
 TEST(MemoryModel, GpusNeedMemoryForPagesThatQueriesChoose) {
   const ModelSpec spec = llama3_8b();
   const RankSpec gpu{.host = {}, .device = Device::kCuda};
-  Workload workload = million_tokens(equal_cluster(1, 200 * kGiB)).workload;
-  workload.n_sequences = 1;
-  workload.tail_tokens = 64;
+  Workload workload = million_tokens_and_one_answer();
   HeadTable heads = dense_heads(spec);
   heads.set(LayerId{3}, KvHeadId{1},
             {.choose = ReadTopPages{.page_tokens = 16, .budget_tokens = 4096}});
