@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Predicted beside measured times on slow networks: network_times.py PROGRAM EXAMPLE [--characters N] [--mbit 1000 100] [--hosts 3 4].
+"""Predicted beside measured times on slow networks: network_times.py PROGRAM EXAMPLE [--characters N] [--mbit 1000 100] [--hosts 3 4]
+[--answer-tokens N].
 
 Reads a long document on hosts of unequal memory whose links are shaped, compares the answers with one rank's, and prints a table. The first run on each
 network writes the cluster with the speeds that fit it (--save-cluster); a second run, over a document half as long again, is predicted with those.
@@ -45,12 +46,14 @@ def phases(hosts):
 class Text:
     """A document with its requests on all hosts, and what one rank answers."""
 
-    def __init__(self, hosts, program, name, document, requests):
+    def __init__(self, hosts, program, name, document, requests, answer_tokens):
         self.name = name
         hosts.put(document, f"{name}.txt")
         lines = [json.loads(line) for line in requests.read_text().splitlines()]
         for line in lines:
             line["body"]["documents"] = [{"path": f"{name}.txt"}]
+            if answer_tokens:
+                line["body"] |= {"max_tokens": answer_tokens, "min_tokens": answer_tokens, "ignore_eos": True}
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.write("".join(json.dumps(line) + "\n" for line in lines))
             file.flush()
@@ -97,6 +100,7 @@ def main():
     parser.add_argument("--mbit", type=int, nargs="+", default=[1000, 100])
     parser.add_argument("--hosts", type=int, nargs="+", default=[3, 4])
     parser.add_argument("--archive", action="store_true", help="also read the example's document of 133 thousand tokens")
+    parser.add_argument("--answer-tokens", type=int, help="tokens of each answer, so that decoding takes long enough to be measured (default: the code's)")
     args = parser.parse_args()
     example, program = args.example.resolve(), str(pathlib.Path(args.program).resolve())
     with Hosts(max(args.hosts), memory=MEMORY) as hosts, tempfile.TemporaryDirectory() as folder:
@@ -105,7 +109,7 @@ def main():
                    for name, characters in (("long", args.characters), ("longer", args.characters * 3 // 2))}
         if args.archive:
             sources["archive"] = (example / "documents/archive_128k.txt", example / "archive_128k.jsonl")
-        texts = [Text(hosts, program, name, *source) for name, source in sources.items()]
+        texts = [Text(hosts, program, name, *source, args.answer_tokens) for name, source in sources.items()]
         print("| hosts | links | measured | cluster, document | plan | reading: predicted / measured | decoding | ranks computed | times one rank's speed | answers |\n"
               "|---|---|---|---|---|---|---|---|---|---|")
         for n in args.hosts:
