@@ -241,16 +241,15 @@ class Trials:
     def await_orphans(self, output):
         """Ranks that outlive their mpirun still hold the lock on the results."""
         for _ in range(100):
-            held = any(str(output) in p.read_text(errors="replace") for p in self.cmdlines() if p.exists())
-            if not held:
+            if not any(str(output) in line for line in self.command_lines()):
                 return
             time.sleep(0.05)
 
-    def cmdlines(self):
+    def command_lines(self):
+        """Of the processes that there are; one that ends meanwhile has none."""
         for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
             try:
-                path.read_bytes()
-                yield path
+                yield path.read_text(errors="replace")
             except OSError:
                 pass
 
