@@ -1,6 +1,7 @@
 #include "kernels/cpu/isa.h"
 
-#ifdef LONGHAUL_KERNELS_X86
+// How many of avx2 to amx this build has kernels for, from avx2 on.
+#if LONGHAUL_X86_ISAS
 #include <cpuid.h>
 #endif
 #include <omp.h>
@@ -22,7 +23,7 @@ namespace cpu {
 namespace baseline {
 extern const Kernels kernels;
 }
-#if defined(LONGHAUL_KERNELS_X86)
+#if LONGHAUL_X86_ISAS
 namespace avx2 {
 extern const Kernels kernels;
 }
@@ -49,7 +50,7 @@ struct IsaEntry {
   Isa isa;
   std::string_view name;
   bool (*machine_has)();             // what it needs beside those that stand above it
-  const cpu::Kernels& (*kernels)();  // null in a build for other processors, as machine_has
+  const cpu::Kernels& (*kernels)();  // null in a build without them, as machine_has may be
 };
 
 template <const cpu::Kernels& kKernels>
@@ -57,8 +58,14 @@ const cpu::Kernels& table() {
   return kKernels;
 }
 
-#if defined(LONGHAUL_KERNELS_X86)
+#if LONGHAUL_X86_ISAS
 #define LONGHAUL_ON_X86(...) __VA_ARGS__
+// Null where the build has no kernels for it: then nothing may refer to them.
+template <int kNumber, const cpu::Kernels& kKernels>
+constexpr auto table_if_built() -> const cpu::Kernels& (*)() {
+  if constexpr (kNumber <= LONGHAUL_X86_ISAS) return table<kKernels>;
+  return nullptr;
+}
 // What clang 16's __builtin_cpu_supports does not know.
 bool has_f16c() {
   unsigned eax = 0;
@@ -76,10 +83,14 @@ bool has_avx512() {
 }
 bool has_vnni() { return __builtin_cpu_supports("avx512vnni") != 0; }
 bool has_bf16() { return __builtin_cpu_supports("avx512bf16") != 0; }
+#if LONGHAUL_X86_ISAS >= 5
 const cpu::Kernels& amx_table() {
   static const cpu::Kernels with_amx = cpu::amx::with_amx(cpu::avx512_bf16::kernels);
   return with_amx;
 }
+#else
+constexpr const cpu::Kernels& (*amx_table)() = nullptr;
+#endif
 #else
 #define LONGHAUL_ON_X86(...) nullptr
 #endif
@@ -87,13 +98,14 @@ const cpu::Kernels& amx_table() {
 // In the order of Isa.
 constexpr IsaEntry kIsas[] = {
     {Isa::kBaseline, "baseline", [] { return true; }, table<cpu::baseline::kernels>},
-    {Isa::kAvx2, "avx2", LONGHAUL_ON_X86(has_avx2), LONGHAUL_ON_X86(table<cpu::avx2::kernels>)},
+    {Isa::kAvx2, "avx2", LONGHAUL_ON_X86(has_avx2),
+     LONGHAUL_ON_X86((table_if_built<1, cpu::avx2::kernels>()))},
     {Isa::kAvx512, "avx512", LONGHAUL_ON_X86(has_avx512),
-     LONGHAUL_ON_X86(table<cpu::avx512::kernels>)},
+     LONGHAUL_ON_X86((table_if_built<2, cpu::avx512::kernels>()))},
     {Isa::kAvx512Vnni, "avx512_vnni", LONGHAUL_ON_X86(has_vnni),
-     LONGHAUL_ON_X86(table<cpu::avx512_vnni::kernels>)},
+     LONGHAUL_ON_X86((table_if_built<3, cpu::avx512_vnni::kernels>()))},
     {Isa::kAvx512Bf16, "avx512_bf16", LONGHAUL_ON_X86(has_bf16),
-     LONGHAUL_ON_X86(table<cpu::avx512_bf16::kernels>)},
+     LONGHAUL_ON_X86((table_if_built<4, cpu::avx512_bf16::kernels>()))},
     {Isa::kAmx, "amx", LONGHAUL_ON_X86(may_use_amx), LONGHAUL_ON_X86(amx_table)}};
 
 const IsaEntry& entry(Isa isa) { return kIsas[static_cast<std::size_t>(isa)]; }
@@ -114,7 +126,7 @@ Active& active() {
 }
 
 std::atomic<bool>& multiplies_pairs() {
-#if defined(LONGHAUL_KERNELS_X86)
+#if LONGHAUL_X86_ISAS
   static std::atomic<bool> pairs{__builtin_cpu_is("intel") == 0};
 #else
   static std::atomic<bool> pairs{false};
@@ -135,7 +147,7 @@ std::string_view name_of(Isa isa) { return entry(isa).name; }
 std::vector<Isa> supported_isas() {
   std::vector<Isa> out;
   for (const IsaEntry& each : kIsas) {
-    if (each.machine_has == nullptr || !each.machine_has()) break;
+    if (each.kernels == nullptr || each.machine_has == nullptr || !each.machine_has()) break;
     out.push_back(each.isa);
   }
   return out;

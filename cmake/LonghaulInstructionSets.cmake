@@ -1,0 +1,38 @@
+# Which instruction sets there are CPU kernels for, beside baseline.
+
+# Sets `out` to a part of avx2, avx512, avx512_vnni, avx512_bf16, amx from the first one on, as LONGHAUL_ISAS says; each machine
+# that has one of them has those before it.
+function(longhaul_chosen_isas out)
+  set(isas avx2 avx512 avx512_vnni avx512_bf16 amx)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" OR LONGHAUL_ISAS STREQUAL "baseline")
+    set(isas)
+  elseif(LONGHAUL_ISAS STREQUAL "machine")
+    longhaul_isas_of_this_machine(isas)
+    message(STATUS "CPU kernels: those that this machine has: baseline ${isas}")
+  elseif(NOT LONGHAUL_ISAS STREQUAL "all")
+    message(FATAL_ERROR "LONGHAUL_ISAS is '${LONGHAUL_ISAS}'; choose all, machine or baseline")
+  endif()
+  set(${out} ${isas} PARENT_SCOPE)
+endfunction()
+
+# What kernels/cpu/isa.cc asks the processor for, by the names that Linux has for it.
+function(longhaul_isas_of_this_machine out)
+  set(needs_avx2 avx2 fma f16c)
+  set(needs_avx512 avx512f avx512bw avx512dq avx512vl)
+  set(needs_avx512_vnni avx512_vnni)
+  set(needs_avx512_bf16 avx512_bf16)
+  set(needs_amx amx_tile amx_bf16 amx_int8)
+  file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
+  string(REGEX MATCHALL "[a-z0-9_]+" flags "${flags}")
+  set(found)
+  foreach(isa avx2 avx512 avx512_vnni avx512_bf16 amx)
+    foreach(flag ${needs_${isa}})
+      if(NOT flag IN_LIST flags)
+        set(${out} ${found} PARENT_SCOPE)
+        return()
+      endif()
+    endforeach()
+    list(APPEND found ${isa})
+  endforeach()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
