@@ -177,7 +177,7 @@ TrainingRoom Identify::room() const {
   if (!gpus.empty())
     n_sharing = std::max<std::int64_t>(1, n_sharing / static_cast<std::int64_t>(gpus.size()));
   const std::int64_t made =
-      !gpus.empty() || makes_weights(job.weights, model_.folder())
+      !gpus.empty() || makes_weights(job, model_.folder())
           ? stage_weight_bytes(spec_, source.weight_dtype(), {0, spec_.n_layers}) / n_sharing
           : 0;
   return {.weight_bytes = made, .usable_bytes = least_usable_bytes(cluster)};

@@ -17,130 +17,14 @@
 
 #include "base/error.h"
 #include "base/split_mix.h"
-#include "kernels/cuda/upload_weight.h"
 #include "kernels/fp8_weights.h"
 #include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
 #include "worker/fp8_tensor.h"
 #include "worker/tensor_floats.h"
+#include "worker/weight_memory.h"
 
 namespace longhaul {
-struct Weights::Memory {
-  std::optional<ModelFolder> folder;  // keeps the files mapped
-  std::vector<Tensor<float, 2>> floats;
-  std::vector<Tensor<BFloat16, 2>> bf16s;
-  std::vector<Int8Matrix> int8s;
-  std::vector<Int4Matrix> int4s;
-  std::vector<Fp8Matrix> fp8s;
-  std::vector<Fp8Tensor> fp8_files;  // whose codes lie in the folder's files
-  std::vector<std::vector<float>> vectors;
-  std::vector<cuda::Buffer> on_gpu;
-
-  // A matrix of this type made from rows of floats.
-  WeightView hold(DType dtype, const Int8Shape& shape, const Int8Matrix::ReadRow& read_row) {
-    const std::int64_t n_out = shape.n_out;
-    const std::int64_t n_in = shape.n_in;
-    if (dtype == DType::kI8) {
-      return int8s.emplace_back(Int8Matrix::quantise(shape, read_row)).view();
-    }
-    if (dtype == DType::kI4) {
-      return int4s.emplace_back(Int4Matrix::quantise(shape, read_row)).view();
-    }
-    if (dtype == DType::kF8E4m3) {
-      return fp8s.emplace_back(Fp8Matrix::quantise(n_out, n_in, read_row)).view();
-    }
-    if (dtype == DType::kF32) {
-      Tensor<float, 2>& out = floats.emplace_back(Tensor<float, 2>({n_out, n_in}));
-      for (std::int64_t o = 0; o < n_out; ++o) read_row(o, out.data() + o * n_in);
-      return {.data = out.data(), .dtype = dtype, .n_out = n_out, .n_in = n_in};
-    }
-    require(
-        dtype == DType::kBf16,
-        fmt::format("weights in memory are f32, bf16, int8, int4 or fp8, not {}", name_of(dtype)));
-    Tensor<BFloat16, 2>& out = bf16s.emplace_back(Tensor<BFloat16, 2>({n_out, n_in}));
-    std::vector<float> row(static_cast<std::size_t>(n_in));
-    for (std::int64_t o = 0; o < n_out; ++o) {
-      read_row(o, row.data());
-      for (std::int64_t i = 0; i < n_in; ++i) {
-        out.data()[o * n_in + i] = to_bf16(row[static_cast<std::size_t>(i)]);
-      }
-    }
-    return {.data = out.data(), .dtype = dtype, .n_out = n_out, .n_in = n_in};
-  }
-
-  // Where the kernels are to find it: on a GPU its copy there, and what was made of it here goes.
-  WeightView place(StreamRef stream, const WeightView& weight) {
-    return place(stream, std::vector<WeightView>{weight}).front();
-  }
-  // Those that the same rows are multiplied by: on a GPU matrices of floats are joined.
-  std::vector<WeightView> place(StreamRef stream, std::vector<WeightView> weights) {
-    if (stream.device() == Device::kCpu) return weights;
-    if (can_join(weights)) {
-      const auto upload = [&] {
-        UploadedWeights there = upload_weights(stream.cuda_stream(), weights);
-        weights = there.views;
-        return std::move(there.memory);
-      };
-      keep(upload, bytes_of(weights));
-    } else {
-      for (WeightView& weight : weights) {
-        const auto upload = [&] {
-          UploadedWeight there = upload_weight(stream.cuda_stream(), weight);
-          weight = there.view;
-          return std::move(there.memory);
-        };
-        keep(upload, bytes_of({&weight, 1}));
-      }
-    }
-    floats.clear();
-    bf16s.clear();
-    int8s.clear();
-    fp8s.clear();
-    fp8_files.clear();
-    return weights;
-  }
-  std::span<const float> place(StreamRef stream, std::vector<float> values) {
-    if (values.empty()) return {};
-    if (stream.device() == Device::kCpu) return vectors.emplace_back(std::move(values));
-    const auto upload = [&] {
-      cuda::Buffer there(values.size() * sizeof(float));
-      copy_from_host(stream, there.data(), std::as_bytes(std::span(values)));
-      return there;
-    };
-    keep(upload, static_cast<std::int64_t>(values.size() * sizeof(float)));
-    return {reinterpret_cast<const float*>(on_gpu.back().data()), values.size()};
-  }
-
- private:
-  static bool can_join(std::span<const WeightView> weights) {
-    const DType first = weights.front().dtype;
-    return std::ranges::all_of(weights, [&](const WeightView& weight) {
-      return weight.dtype == first && (first == DType::kF32 || first == DType::kBf16);
-    });
-  }
-  static std::int64_t bytes_of(std::span<const WeightView> weights) {
-    std::int64_t sum = 0;
-    for (const WeightView& w : weights)
-      sum += w.n_out * w.n_in * static_cast<std::int64_t>(size_of(w.dtype));
-    return sum;
-  }
-  template <typename Upload>
-  void keep(const Upload& upload, std::int64_t n_bytes) {
-    try {
-      on_gpu.push_back(upload());
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kOutOfMemory) throw;
-      std::size_t n_there = 0;
-      for (const cuda::Buffer& buffer : on_gpu) n_there += buffer.bytes();
-      throw Error(
-          error.code(),
-          fmt::format("the weights do not fit the GPU: {} bytes of them are there, the next tensor "
-                      "has {}; {}. Use more ranks with a GPU each (more stages), or fewer bits",
-                      n_there, n_bytes, error.what()));
-    }
-  }
-};
-
 namespace {
 
 std::optional<DType> of_table(std::optional<DType> dtype) {
@@ -170,8 +54,9 @@ void refuse_unread_sinks(const ModelFolder& folder) {
 
 class Weights::FolderSource {
  public:
-  FolderSource(const ModelFolder& folder, std::optional<DType> dtype, Fp8Inputs fp8_inputs)
-      : dtype_(dtype), fp8_inputs_(fp8_inputs) {
+  FolderSource(const ModelFolder& folder, std::optional<DType> dtype, Fp8Inputs fp8_inputs,
+               WeightFiles files)
+      : dtype_(dtype), fp8_inputs_(fp8_inputs), files_(files) {
     memory->folder = folder;
     constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
     if (dtype || !folder.has_tensor(kSomeMatrix)) return;
@@ -179,7 +64,7 @@ class Weights::FolderSource {
     if (in_files == DType::kI8 || in_files == DType::kF8E4m3) dtype_ = in_files;
     is_as_in_files_ = true;
   }
-  std::unique_ptr<Memory> memory = std::make_unique<Memory>();
+  std::unique_ptr<WeightMemory> memory = std::make_unique<WeightMemory>();
 
   WeightView matrix(const std::string& name, const Int8Shape& shape) {
     if (is_as_in_files_ && dtype_ == DType::kF8E4m3) require_fp8(name);
@@ -219,7 +104,10 @@ class Weights::FolderSource {
     // safetensors does not promise alignment.
     const bool is_aligned = reinterpret_cast<std::uintptr_t>(data) % element_bytes == 0;
     if (is_usable && is_aligned && dtype.value_or(tensor.dtype) == tensor.dtype) {
-      return {.data = data, .dtype = tensor.dtype, .n_out = shape.n_out, .n_in = shape.n_in};
+      return {.data = in_place(tensor.bytes),
+              .dtype = tensor.dtype,
+              .n_out = shape.n_out,
+              .n_in = shape.n_in};
     }
     if (tensor.dtype == DType::kI8) return read_int8(name, tensor, shape, dtype);
     if (tensor.dtype == DType::kF8E4m3) return read_fp8(name, shape, dtype);
@@ -238,10 +126,20 @@ class Weights::FolderSource {
     }
   }
 
+  // Where products find bytes of a file that they take as they are.
+  const std::byte* in_place(std::span<const std::byte> bytes) {
+    if (files_ == WeightFiles::kMapped) return bytes.data();
+    return memory->copy(bytes);
+  }
+
   WeightView read_fp8(const std::string& name, const Int8Shape& shape, std::optional<DType> dtype) {
     Fp8Tensor tensor(*memory->folder, name, shape.n_out, shape.n_in);
-    if (dtype.value_or(DType::kF8E4m3) == DType::kF8E4m3)
-      return memory->fp8_files.emplace_back(std::move(tensor)).view();
+    if (dtype.value_or(DType::kF8E4m3) == DType::kF8E4m3) {
+      WeightView view = memory->fp8_files.emplace_back(std::move(tensor)).view();
+      view.data = in_place({static_cast<const std::byte*>(view.data),
+                            static_cast<std::size_t>(shape.n_out * shape.n_in)});
+      return view;
+    }
     return memory->hold(*dtype, shape, [&](std::int64_t output, float* row) {
       for (std::int64_t i = 0; i < shape.n_in; ++i) row[i] = fp8_weight(tensor.view(), output, i);
     });
@@ -298,6 +196,7 @@ class Weights::FolderSource {
 
   std::optional<DType> dtype_;
   Fp8Inputs fp8_inputs_;
+  WeightFiles files_;
   bool is_as_in_files_ = false;
 };
 
@@ -306,7 +205,7 @@ class Weights::FolderSource {
 class Weights::SyntheticSource {
  public:
   SyntheticSource(DType dtype, std::uint64_t seed) : dtype_(dtype), seed_(seed) {}
-  std::unique_ptr<Memory> memory = std::make_unique<Memory>();
+  std::unique_ptr<WeightMemory> memory = std::make_unique<WeightMemory>();
 
   WeightView matrix(const std::string& name, const Int8Shape& shape) {
     return make(name, shape, dtype_);
@@ -451,14 +350,17 @@ std::span<const float> sink_logits_of(const Weights& weights, LayerId layer, KvH
 }
 
 Weights Weights::load(const ModelFolder& folder, Extent layers, std::optional<DType> dtype,
-                      const DeviceId& device, Fp8Inputs fp8_inputs) {
+                      const DeviceId& device, Fp8Inputs fp8_inputs, WeightFiles files) {
   refuse_unread_sinks(folder);
-  return Weights(folder.config().spec, layers, device, FolderSource(folder, dtype, fp8_inputs));
+  // What goes to a GPU is copied there.
+  if (device.kind != Device::kCpu) files = WeightFiles::kMapped;
+  return Weights(folder.config().spec, layers, device,
+                 FolderSource(folder, dtype, fp8_inputs, files));
 }
 
 Weights Weights::load(const ModelFolder& folder, std::optional<DType> dtype, const DeviceId& device,
-                      Fp8Inputs fp8_inputs) {
-  return load(folder, {0, folder.config().spec.n_layers}, dtype, device, fp8_inputs);
+                      Fp8Inputs fp8_inputs, WeightFiles files) {
+  return load(folder, {0, folder.config().spec.n_layers}, dtype, device, fp8_inputs, files);
 }
 
 Weights Weights::synthetic(const ModelSpec& spec, Extent layers, DType dtype, std::uint64_t seed,

@@ -1,10 +1,10 @@
 // The weights of the layers that a worker serves, ready for the kernels. As the files have them,
-// F32 and BF16 matrices are used where the file is mapped, without a copy; F16 and F64 are
-// converted to F32 once; where layers are int8 (compressed-tensors), all matrices are; where they
-// are fp8, their codes are used in the file and only the scales copied. Asked for another type, all
-// are converted once; beside matrices of integers (kernels/int8_weights.h, int4_weights.h) the
-// embedding table is bf16, beside those of fp8 (fp8_weights.h) lm_head too. int4 and fp8 are on
-// CPUs only. For a GPU all are copied to its
+// F32 and BF16 matrices are used where the file is mapped, without a copy, or are copied once into
+// memory of huge pages (WeightFiles); F16 and F64 are converted to F32 once; where layers are int8
+// (compressed-tensors), all matrices are; where they are fp8, their codes are used in the file and
+// only the scales copied. Asked for another type, all are converted once; beside matrices of
+// integers (kernels/int8_weights.h, int4_weights.h) the embedding table is bf16, beside those of
+// fp8 (fp8_weights.h) lm_head too. int4 and fp8 are on CPUs only. For a GPU all are copied to its
 // memory, one tensor after the other, so that the host never holds more than one that was
 // converted; but q, k and v together, and gate and up, which lie together there, too. Every shape
 // is checked against the ModelSpec.
@@ -22,6 +22,14 @@
 #include "model/model_spec.h"
 
 namespace longhaul {
+
+struct WeightMemory;
+
+// Matrices that files have as products take them, on CPUs.
+enum class WeightFiles : std::uint8_t {
+  kMapped,  // read where the files are mapped: there at once, and once for all processes of a host
+  kCopied,  // into memory of this process, which may have huge pages where mapped files have none
+};
 
 // Memory of the weights' device. Vectors that the model does not have are empty.
 struct LayerWeights {
@@ -51,10 +59,11 @@ class Weights {
   // of what is there, when a GPU's memory is full.
   static Weights load(const ModelFolder& folder, Extent layers,
                       std::optional<DType> dtype = std::nullopt, const DeviceId& device = {},
-                      Fp8Inputs fp8_inputs = Fp8Inputs::kAsTheyAre);
+                      Fp8Inputs fp8_inputs = Fp8Inputs::kAsTheyAre,
+                      WeightFiles files = WeightFiles::kMapped);
   static Weights load(const ModelFolder& folder, std::optional<DType> dtype = std::nullopt,
-                      const DeviceId& device = {},
-                      Fp8Inputs fp8_inputs = Fp8Inputs::kAsTheyAre);  // all layers
+                      const DeviceId& device = {}, Fp8Inputs fp8_inputs = Fp8Inputs::kAsTheyAre,
+                      WeightFiles files = WeightFiles::kMapped);  // all layers
   // Random weights of the right scale for tests and benchmarks: the same for the same seed, spec
   // and `dtype` (kF32, kBf16, kI8, kI4 or kF8E4m3) of the matrices, whichever layers are made.
   static Weights synthetic(const ModelSpec& spec, Extent layers, DType dtype, std::uint64_t seed,
@@ -80,7 +89,6 @@ class Weights {
   std::size_t matrix_bytes() const;
 
  private:
-  struct Memory;
   class FolderSource;
   class SyntheticSource;
   template <typename Source>
@@ -93,7 +101,7 @@ class Weights {
   WeightView embedding_;
   std::span<const float> final_norm_;
   WeightView lm_head_;
-  std::unique_ptr<Memory> memory_;  // keeps alive what the views look at
+  std::unique_ptr<WeightMemory> memory_;  // keeps alive what the views look at
 };
 
 // The sink logits of a KV head's query heads; empty where the model has none.

@@ -126,6 +126,13 @@ void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group) {
          "fp8, too, with a scale for each 128 inputs of a row, as DeepSeek-V3 and its kind were "
          "trained; answers change a little. On GPUs that multiply fp8, products are then of fp8")
       ->group(group);
+  app.add_flag_callback(
+         "--no-mmap", [&job] { job.weight_files = WeightFiles::kCopied; },
+         "Copy weights that products take as the files have them into this process's memory, "
+         "instead of reading them where the files are mapped. Generation is a little faster, for "
+         "memory has huge pages; but reading is longer at the start, and each process of a host "
+         "has its own copy")
+      ->group(group);
 }
 
 void add_verify_flags(CLI::App& app, JobConfig& job, const std::string& group) {

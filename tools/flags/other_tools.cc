@@ -21,7 +21,8 @@ constexpr std::string_view kGpus =
     "the plan spreads layers and heads by itself; --device cuda runs ranks on GPUs";
 constexpr std::string_view kQuestion =
     "-p asks one question and ends; --no-chat gives the model the text as it is";
-constexpr std::string_view kMapping = "weights are mapped where they can be, without a flag";
+constexpr std::string_view kMapping =
+    "weights are mapped where they can be, without a flag; --no-mmap copies them";
 constexpr std::string_view kTiles = "attention is always computed in tiles: leave it out";
 constexpr std::string_view kHub =
     "-m org/name takes a model that `hf download org/name` has fetched";
@@ -42,7 +43,6 @@ constexpr auto kFlags = std::to_array<ForeignFlag>({
     {"-no-cnv", kQuestion},
     {"--no-conversation", kQuestion},
     {"--mmap", kMapping},
-    {"--no-mmap", kMapping},
     {"--mlock", kMapping},
     {"-fa", kTiles},
     {"--flash-attn", kTiles},

@@ -72,7 +72,7 @@ AloneLimits limits_of_one_rank(const RunSession& session, const JobConfig& confi
   if (config.device != DeviceChoice::kCpu) return limits;
   PlanRequest request = request_of_one_rank(session, workload, free_bytes);
   RankBytes bytes = bytes_of(request);
-  const std::int64_t mapped = makes_weights(config.weights, *session.model) ? 0 : bytes.weights;
+  const std::int64_t mapped = makes_weights(config, *session.model) ? 0 : bytes.weights;
   const std::int64_t usable = free_bytes - kProcessBytes;
   request.cluster = equal_cluster(1, std::max<std::int64_t>(1, usable + mapped));
   request.cluster.headroom = 0;

@@ -16,6 +16,7 @@
 #include "partition/decode_slices.h"
 #include "tools/job/device_choice.h"
 #include "worker/ring/ring_place.h"
+#include "worker/weights.h"
 
 namespace longhaul {
 
@@ -38,6 +39,7 @@ struct JobConfig {
   std::optional<DType> weights;  // kF32, kBf16, kI8, kI4 or kF8E4m3; not given: as the files
   // Of products with fp8 weights; kQuantised is for weights of fp8 in blocks of 128 x 128 alone.
   Fp8Inputs fp8_inputs = Fp8Inputs::kAsTheyAre;
+  WeightFiles weight_files = WeightFiles::kMapped;
   bool verify_weights = false;      // their files are read whole and compared before they are used
   std::filesystem::path checksums;  // with these; empty: with what is known (weight_check.h)
   std::optional<KvType> k_type;     // of cached keys; not given: what such weights compute

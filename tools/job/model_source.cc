@@ -72,9 +72,10 @@ std::shared_ptr<ModelSource> source_of(std::shared_ptr<const ModelFolder> folder
   check_fp8_inputs(job, weights);
   return std::make_shared<ModelSource>(
       spec, weights,
-      [folder, asked = job.weights, inputs = job.fp8_inputs](Extent layers,
-                                                             const DeviceId& device) {
-        return read_input([&] { return Weights::load(*folder, layers, asked, device, inputs); });
+      [folder, asked = job.weights, inputs = job.fp8_inputs, files = job.weight_files](
+          Extent layers, const DeviceId& device) {
+        return read_input(
+            [&] { return Weights::load(*folder, layers, asked, device, inputs, files); });
       },
       folder);
 }
@@ -99,8 +100,9 @@ DType weights_in_memory(std::optional<DType> asked, const ModelFolder& folder) {
   return dtype == DType::kBf16 ? DType::kBf16 : DType::kF32;  // others are converted to f32
 }
 
-bool makes_weights(std::optional<DType> asked, const ModelFolder& folder) {
-  return weights_in_memory(asked, folder) != type_of_files(folder);
+bool makes_weights(const JobConfig& job, const ModelFolder& folder) {
+  return job.weight_files == WeightFiles::kCopied ||
+         weights_in_memory(job.weights, folder) != type_of_files(folder);
 }
 
 }  // namespace longhaul

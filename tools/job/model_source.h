@@ -60,8 +60,8 @@ std::shared_ptr<ModelSource> source_of(std::shared_ptr<const ModelFolder> folder
 // As the matrices will be in memory: asked for, or of the files if they are there, or as
 // config.json says.
 DType weights_in_memory(std::optional<DType> asked, const ModelFolder& folder);
-// Whether a process makes the matrices for itself, because its files have another type; else they
-// are used where the files are mapped.
-bool makes_weights(std::optional<DType> asked, const ModelFolder& folder);
+// Whether a process has the matrices for itself, because its files have another type or it was told
+// to copy them; else they are used where the files are mapped.
+bool makes_weights(const JobConfig& job, const ModelFolder& folder);
 
 }  // namespace longhaul

@@ -47,9 +47,11 @@ TEST_F(JobFlags, NothingSaidChangesNothing) {
 TEST_F(JobFlags, WordsBecomeValues) {
   parse(
       "--device auto --weights int8 --ctk q8_0 --cache-type-v int4 --history queries "
-      "--decode-balance phases --kv-limit 2G --step-timeout 1.5 --dead-after 7 --ranks 3 -b 4K");
+      "--decode-balance phases --kv-limit 2G --step-timeout 1.5 --dead-after 7 --ranks 3 -b 4K "
+      "--no-mmap");
   EXPECT_EQ(job_.device, DeviceChoice::kAuto);
   EXPECT_EQ(job_.weights, DType::kI8);
+  EXPECT_EQ(job_.weight_files, WeightFiles::kCopied);
   EXPECT_EQ(job_.k_type, KvType::kInt8);
   EXPECT_EQ(job_.v_type, KvType::kInt4);
   EXPECT_EQ(job_.history, HistoryChoice::kQueriesTravel);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -79,6 +81,19 @@ TEST(Fp8Files, CodesAreUsedWhereTheyAreMapped) {
     }
   }
   EXPECT_EQ(weights.matrix_bytes(), want.matrix_bytes());
+}
+
+TEST(Fp8Files, CodesAreCopiedOnceWhereMappedFilesAreNotWanted) {
+  const TemporaryFolder folder;
+  write_model(folder.path(), {.spec = blocks_spec(), .dtype = DType::kF8E4m3});
+  const ModelFolder model(folder.path());
+  const Weights weights =
+      Weights::load(model, std::nullopt, {}, Fp8Inputs::kAsTheyAre, WeightFiles::kCopied);
+  const TensorBytes mapped = model.tensor(kUp);
+  const WeightView& up = weights.layer({1}).up;
+  EXPECT_NE(up.data, mapped.bytes.data());
+  EXPECT_EQ(std::memcmp(up.data, mapped.bytes.data(), mapped.bytes.size()), 0);
+  EXPECT_EQ(fp8_weight(up, 1, 2), fp8_weight(Weights::load(model).layer({1}).up, 1, 2));
 }
 
 TEST(Fp8Files, OtherTypesAreMadeOfThem) {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -52,6 +54,22 @@ TEST(Weights, F32AndBf16AreUsedWhereTheyAreMapped) {
     EXPECT_EQ(weights.layer({1}).q.dtype, dtype);
     EXPECT_EQ(weights.layer({1}).q.data, mapped);
     EXPECT_EQ(weights.embedding().data, model.tensor("model.embed_tokens.weight").bytes.data());
+  }
+}
+
+TEST(Weights, AreCopiedOnceWhereMappedFilesAreNotWanted) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const TemporaryFolder folder;
+    write_model(folder.path(), {.spec = test::tiny_spec(), .dtype = dtype});
+    const ModelFolder model(folder.path());
+    const TensorBytes mapped = model.tensor(kQ1);
+    const Weights weights =
+        Weights::load(model, std::nullopt, {}, Fp8Inputs::kAsTheyAre, WeightFiles::kCopied);
+    const WeightView& q = weights.layer({1}).q;
+    EXPECT_EQ(q.dtype, dtype);
+    EXPECT_NE(q.data, mapped.bytes.data());
+    EXPECT_EQ(std::memcmp(q.data, mapped.bytes.data(), mapped.bytes.size()), 0);
+    EXPECT_EQ(weights.matrix_bytes(), Weights::load(model).matrix_bytes());
   }
 }
 
