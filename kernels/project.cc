@@ -29,6 +29,8 @@ void check(const AttendedInput& input, const TensorView<float, 2>& rows) {
                 static_cast<std::int64_t>(input.sink_logits.size()), o.dim(1));
 }
 
+void check(const StoredInput&, const TensorView<float, 2>&) {}
+
 void check(Device device, const ProjectArgs& args) {
   require(!args.parts.empty(), "project: no weights");
   const WeightView& first = args.parts.front().weight;

@@ -25,11 +25,13 @@ struct ActivatedInput {
   TensorView<const float, 2> gate;  // [n_rows, n_in]
   TensorView<const float, 2> up;
 };
-// or the outputs of all heads, as finish_attention gives them.
+// the outputs of all heads, as finish_attention gives them;
 struct AttendedInput {
   SoftmaxStateView state;  // [n_rows, n_heads(, head_dim)], n_heads * head_dim = n_in
   std::span<const float> sink_logits = {};
 };
+// Or what is in the memory of the rows already.
+struct StoredInput {};
 
 // Of weights of this type GPUs take rows and outs that are strided.
 constexpr bool may_lie_by_side(DType dtype) {
@@ -47,8 +49,10 @@ struct ProjectedPart {
 
 // Parts are one product on a GPU where weights of floats lie one behind the other in memory, their
 // biases too, and their outs are neighbouring columns of one matrix; and, of int8, for few rows.
+// Parts of floats that follow each other are one launch, too, where they are of one shape without
+// biases, and their weights, and outs, at equal distances in memory.
 struct ProjectArgs {
-  std::variant<NormedInput, ActivatedInput, AttendedInput> input;
+  std::variant<NormedInput, ActivatedInput, AttendedInput, StoredInput> input;
   // [n_rows, n_in]: memory where the rows may be put, contiguous as `out` has to be. What is in it
   // afterwards is not defined. May be the memory of gate or state.o.
   TensorView<float, 2> rows;

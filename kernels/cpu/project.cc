@@ -15,6 +15,7 @@ void make_rows(const AttendedInput& input, const TensorView<float, 2>& rows) {
                     .sink_logits = input.sink_logits,
                     .out = {rows.data(), input.state.o.shape()}});
 }
+void make_rows(const StoredInput&, const TensorView<float, 2>&) {}
 
 }  // namespace
 

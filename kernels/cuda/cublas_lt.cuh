@@ -28,6 +28,7 @@ class Library {
     find(desc_destroy, "cublasLtMatmulDescDestroy");
     find(desc_set, "cublasLtMatmulDescSetAttribute");
     find(layout_create, "cublasLtMatrixLayoutCreate");
+    find(layout_set, "cublasLtMatrixLayoutSetAttribute");
     find(layout_destroy, "cublasLtMatrixLayoutDestroy");
     find(preference_create, "cublasLtMatmulPreferenceCreate");
     find(preference_destroy, "cublasLtMatmulPreferenceDestroy");
@@ -42,6 +43,7 @@ class Library {
   decltype(&cublasLtMatmulDescDestroy) desc_destroy;
   decltype(&cublasLtMatmulDescSetAttribute) desc_set;
   decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set;
   decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
   decltype(&cublasLtMatmulPreferenceCreate) preference_create;
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
@@ -120,10 +122,13 @@ inline cublasLtMatmulHeuristicResult_t first_choice(const Library& library, cubl
   return result;
 }
 
-// The largest power of two up to 256 that divides an address.
+// The largest power of two up to 256 that divides it: a distance, or an address.
+inline std::uint32_t alignment_of_step(std::uint64_t bytes) {
+  bytes |= 256U;
+  return static_cast<std::uint32_t>(bytes & (~bytes + 1));
+}
 inline std::uint32_t alignment_of(const void* at) {
-  const auto address = reinterpret_cast<std::uintptr_t>(at) | 256U;
-  return static_cast<std::uint32_t>(address & (~address + 1));
+  return alignment_of_step(reinterpret_cast<std::uintptr_t>(at));
 }
 
 }  // namespace

@@ -34,6 +34,10 @@ struct Product {
   std::int64_t weight_stride = {};
   std::int64_t x_stride = {};
   std::int64_t out_stride = {};
+  // Several, of the same x.
+  std::int64_t n_products = 1;
+  std::int64_t weight_step = {};
+  std::int64_t out_step = {};
   std::uint32_t weight_alignment = {};
   std::uint32_t x_alignment = {};
   std::uint32_t out_alignment = {};
@@ -107,6 +111,11 @@ class LinearState {
             "weight");
       check(library.layout_create(&x, p.type, n_in, n_tokens, p.x_stride), "x");
       check(library.layout_create(&out, CUDA_R_32F, n_out, n_tokens, p.out_stride), "out");
+      if (p.n_products > 1) {
+        repeat(weight, p.n_products, p.weight_step);
+        repeat(x, p.n_products, /*step=*/0);
+        repeat(out, p.n_products, p.out_step);
+      }
       choose(state, p);
     }
     ~Recipe() {
@@ -117,6 +126,16 @@ class LinearState {
     }
     Recipe(const Recipe&) = delete;
     Recipe& operator=(const Recipe&) = delete;
+
+    // Makes it n matrices, whose first elements are `step` apart.
+    void repeat(cublasLtMatrixLayout_t layout, std::int64_t n, std::int64_t step) const {
+      const auto count = static_cast<std::int32_t>(n);
+      check(library.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+            "cublasLtMatrixLayoutSetAttribute");
+      check(library.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
+                               sizeof step),
+            "cublasLtMatrixLayoutSetAttribute");
+    }
 
     void choose(const LinearState& state, const Product& p) {
       const cublasLtMatmulHeuristicResult_t found = first_choice(library, state.handle_,
@@ -189,9 +208,13 @@ void multiply(Stream& stream, Product shape, const void* x, const WeightView& we
               bool accumulates) {
   shape.type = weight.dtype == DType::kBf16 ? CUDA_R_16BF : CUDA_R_32F;
   shape.weight_stride = weight.stride();
-  shape.weight_alignment = alignment_of(weight.data);
+  shape.weight_alignment = std::min(
+      alignment_of(weight.data),
+      alignment_of_step(shape.weight_step * static_cast<std::int64_t>(size_of(weight.dtype))));
   shape.x_alignment = alignment_of(x);
-  shape.out_alignment = alignment_of(out);
+  shape.out_alignment =
+      std::min(alignment_of(out),
+               alignment_of_step(shape.out_step * static_cast<std::int64_t>(sizeof(float))));
   state_of(stream).run(stream, shape, x, weight.data, out, accumulates ? 1.0F : 0.0F);
 }
 
@@ -211,7 +234,10 @@ void multiply_floats(Stream& stream, const FloatProduct& p) {
             .n_in = p.weight.n_in,
             .n_out = p.weight.n_out,
             .x_stride = p.x_stride,
-            .out_stride = p.out_stride},
+            .out_stride = p.out_stride,
+            .n_products = p.n_products,
+            .weight_step = p.weight_step,
+            .out_step = p.out_step},
            p.x, p.weight, p.out, accumulates);
 }
 

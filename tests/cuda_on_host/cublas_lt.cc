@@ -1,8 +1,9 @@
 // Stands in for cuBLASLt (include/cublasLt.h): d = alpha op(a) b + beta c, column by column, with
-// float32 sums. It refuses what cuBLASLt would refuse or what would crash there: an algorithm that
-// was chosen for another product, pointers less aligned than was promised, host memory. Products of
-// fp8 are those with scales of 1 x 128 and 128 x 128 elements only, in the form that NVIDIA's
-// documentation of cuBLAS describes ("128-element 1D and 128x128 2D Block Scaling").
+// float32 sums; or several of one shape at equal distances, of which b may be one. It refuses what
+// cuBLASLt would refuse or what would crash there: an algorithm that was chosen for another
+// product, pointers less aligned than was promised, host memory. Products of fp8 are those with
+// scales of 1 x 128 and 128 x 128 elements only, in the form that NVIDIA's documentation of cuBLAS
+// describes ("128-element 1D and 128x128 2D Block Scaling").
 #include <cublasLt.h>
 #include <dlfcn.h>
 
@@ -30,6 +31,8 @@ struct cublasLtMatrixLayoutOpaque_t {
   std::uint64_t rows;
   std::uint64_t cols;
   std::int64_t ld;  // elements from column to column
+  std::int32_t n_matrices = 1;
+  std::int64_t step = 0;  // elements from matrix to matrix
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace_bytes = 0;
@@ -78,7 +81,7 @@ struct Problem {
   std::uint64_t k;
   std::uint64_t transposes_a;
   std::uint64_t type;
-  std::uint64_t strides;     // of a and b and d, mixed
+  std::uint64_t strides;     // of a and b and d, of how many and how far apart they are, mixed
   std::uint64_t alignments;  // 16 bits for each of a, b, c, d
   std::uint64_t workspace_bytes;
 };
@@ -98,9 +101,17 @@ bool describe(const cublasLtMatmulDescOpaque_t& desc, const Layout& a, const Lay
   const bool has_form = a.type == CUDA_R_8F_E4M3 ? has_fp8_form(desc, a, b) : scales_nothing(desc);
   out.strides = static_cast<std::uint64_t>(a.ld) + (static_cast<std::uint64_t>(b.ld) << 20U) +
                 (static_cast<std::uint64_t>(d.ld) << 40U);
-  return has_form && is_valid(a) && is_valid(b) && is_valid(c) && is_valid(d) && b.rows == out.k &&
-         d.rows == out.m && d.cols == out.n && c.rows == d.rows && c.cols == d.cols &&
-         c.ld == d.ld && a.type == b.type && c.type == CUDA_R_32F && d.type == CUDA_R_32F;
+  for (const auto number : {std::int64_t{a.n_matrices}, a.step, b.step, d.step})
+    out.strides = out.strides * 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(number);
+  // Outputs do not overlap: each column of one ends before the next matrix, or is one of its own.
+  const bool has_steps = a.n_matrices == b.n_matrices && a.n_matrices == c.n_matrices &&
+                         a.n_matrices == d.n_matrices && a.n_matrices > 0 && c.step == d.step &&
+                         (a.n_matrices == 1 || (a.step >= 0 && b.step >= 0 &&
+                                                d.step >= static_cast<std::int64_t>(d.rows)));
+  return has_form && has_steps && is_valid(a) && is_valid(b) && is_valid(c) && is_valid(d) &&
+         b.rows == out.k && d.rows == out.m && d.cols == out.n && c.rows == d.rows &&
+         c.cols == d.cols && c.ld == d.ld && a.type == b.type && c.type == CUDA_R_32F &&
+         d.type == CUDA_R_32F;
 }
 
 // A matrix of floats whose columns [k] are without gaps; `transposed`: the columns are those of the
@@ -144,7 +155,8 @@ bool is_aligned(const void* at, std::uint64_t alignment) {
 // The last byte too.
 bool is_on_gpu(const void* data, const Layout& layout) {
   const std::uint64_t last =
-      ((layout.cols - 1) * static_cast<std::uint64_t>(layout.ld) + layout.rows) *
+      (static_cast<std::uint64_t>((layout.n_matrices - 1) * layout.step) +
+       (layout.cols - 1) * static_cast<std::uint64_t>(layout.ld) + layout.rows) *
           element_bytes(layout.type) -
       1;
   using longhaul::cuda_on_host::is_device_memory;
@@ -163,6 +175,7 @@ struct Product {
   Layout a_layout;
   Layout b_layout;
   std::uint64_t d_stride;
+  std::uint64_t d_step;
   std::array<std::int32_t, 2> scale_modes;
   std::array<const float*, 2> scales;
 };
@@ -191,8 +204,7 @@ float scaled_dot(const Product& p, const float* x, const float* y, std::uint64_t
   return sum;
 }
 
-void compute(const Product& p) {
-  const longhaul::cuda_on_host::DeviceMemoryAccess access;
+void compute_one(const Product& p) {
   const std::uint64_t k = p.problem.k;
   const std::vector<float> left = columns_of(p.a, p.a_layout, p.problem.transposes_a == 0);
   const std::vector<float> right = columns_of(p.b, p.b_layout, false);
@@ -208,6 +220,21 @@ void compute(const Product& p) {
       const float old = p.beta == 0.0F ? 0.0F : p.beta * p.c[first + row];
       p.d[first + row] = old + sum;
     }
+  }
+}
+
+void compute(Product p) {
+  const longhaul::cuda_on_host::DeviceMemoryAccess access;
+  const auto step = [](const void* at, const Layout& layout) -> const void* {
+    return static_cast<const std::byte*>(at) +
+           static_cast<std::uint64_t>(layout.step) * element_bytes(layout.type);
+  };
+  for (std::int32_t i = 0; i < p.a_layout.n_matrices; ++i) {
+    compute_one(p);
+    p.a = step(p.a, p.a_layout);
+    p.b = step(p.b, p.b_layout);
+    p.c += p.d_step;
+    p.d += p.d_step;
   }
 }
 
@@ -260,11 +287,23 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           std::uint64_t rows, std::uint64_t cols, std::int64_t ld) {
-  *layout = new Layout{type, rows, cols, ld};
+  *layout = new Layout{.type = type, .rows = rows, .cols = cols, .ld = ld};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   return destroy(layout);
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t which,
+                                                const void* value, std::size_t bytes) {
+  switch (which) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+      return set(layout->n_matrices, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+      return set(layout->step, value, bytes);
+  }
+  return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
@@ -332,8 +371,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const std::array<const void*, 4> pointers = {a, b, c, d};
+  const std::array<const Layout*, 4> layouts = {a_layout, b_layout, c_layout, d_layout};
   for (std::size_t i = 0; i < 4; ++i) {
-    if (!is_aligned(pointers[i], chosen.alignments >> (16 * i) & 0xffffU)) {
+    const std::uint64_t alignment = chosen.alignments >> (16 * i) & 0xffffU;
+    const std::uint64_t step_bytes =
+        static_cast<std::uint64_t>(layouts[i]->step) * element_bytes(layouts[i]->type);
+    if (!is_aligned(pointers[i], alignment) || step_bytes % alignment != 0) {
       return CUBLAS_STATUS_INVALID_VALUE;
     }
   }
@@ -359,6 +402,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                            .a_layout = *a_layout,
                            .b_layout = *b_layout,
                            .d_stride = static_cast<std::uint64_t>(d_layout->ld),
+                           .d_step = static_cast<std::uint64_t>(d_layout->step),
                            .scale_modes = desc->scale_modes,
                            .scales = desc->scales};
   longhaul::cuda_on_host::queue(stream, reinterpret_cast<const void*>(&compute),
@@ -374,8 +418,8 @@ void* address(Function* function) {
   return reinterpret_cast<void*>(function);
 }
 
-const std::array<std::pair<std::string_view, void*>, 12>& symbols() {
-  static const std::array<std::pair<std::string_view, void*>, 12> all = {{
+const std::array<std::pair<std::string_view, void*>, 13>& symbols() {
+  static const std::array<std::pair<std::string_view, void*>, 13> all = {{
       {"cublasLtCreate", address(cublasLtCreate)},
       {"cublasLtDestroy", address(cublasLtDestroy)},
       {"cublasLtMatmul", address(cublasLtMatmul)},
@@ -385,6 +429,7 @@ const std::array<std::pair<std::string_view, void*>, 12>& symbols() {
       {"cublasLtMatmulDescSetAttribute", address(cublasLtMatmulDescSetAttribute)},
       {"cublasLtMatrixLayoutCreate", address(cublasLtMatrixLayoutCreate)},
       {"cublasLtMatrixLayoutDestroy", address(cublasLtMatrixLayoutDestroy)},
+      {"cublasLtMatrixLayoutSetAttribute", address(cublasLtMatrixLayoutSetAttribute)},
       {"cublasLtMatmulPreferenceCreate", address(cublasLtMatmulPreferenceCreate)},
       {"cublasLtMatmulPreferenceDestroy", address(cublasLtMatmulPreferenceDestroy)},
       {"cublasLtMatmulPreferenceSetAttribute", address(cublasLtMatmulPreferenceSetAttribute)},

@@ -72,6 +72,7 @@ struct ProjectCase {
   bool has_bias = false;
   LinearOutput output = LinearOutput::kOverwrite;
   std::vector<std::int64_t> n_outs = {40, 16, 24};
+  bool of_slices = false;  // with half of each weight's outputs, which do not lie together
 };
 
 class Project : public EachDevice {
@@ -85,7 +86,10 @@ LONGHAUL_ON_EACH_DEVICE(Project);
 void Project::expect_products_of(const ProjectCase& c, const decltype(ProjectArgs::input)& input,
                                  const Matrix& scratch, const std::vector<float>& rows) {
   Random random(base_seed());
-  const WeightsThere weights(stream(), c.dtype, c.n_outs, c.n_in, random);
+  WeightsThere weights(stream(), c.dtype, c.n_outs, c.n_in, random);
+  for (WeightView& weight : weights.views) {
+    if (c.of_slices) weight = weight.outputs({3, 3 + weight.n_out / 2});
+  }
   const std::int64_t n_all = std::accumulate(c.n_outs.begin(), c.n_outs.end(), std::int64_t{0});
   const Memory<float> bias(stream(), random.normals(n_all));
   const Memory<float> got(stream(), c.n_rows * n_all, 1.0F);
@@ -140,6 +144,10 @@ std::vector<ProjectCase> project_cases() {
     cases.push_back({dtype, 3, 636, false, LinearOutput::kAccumulate, {33}});
     cases.push_back({dtype, 5, 96, true, LinearOutput::kAccumulate, {16, 70, 3, 16, 32}});
     cases.push_back({dtype, 70, 576});
+    // Slices of one shape at equal distances, some of them, or all.
+    cases.push_back({dtype, 3, 96, false, LinearOutput::kOverwrite, {80, 32, 32}, true});
+    cases.push_back({dtype, 1, 48, false, LinearOutput::kAccumulate, {32, 32, 32, 32, 8}, true});
+    cases.push_back({dtype, 2, 48, true, LinearOutput::kAccumulate, {32, 32, 16}, true});
   }
   return cases;
 }
@@ -205,6 +213,15 @@ TEST_P(Project, MultipliesTheOutputsOfHeads) {
                                 .sink_logits = input.sink_logits,
                                 .out = TensorView<float, 3>(rows.data(), there.view().o.shape())});
     expect_products_of(c, input, Matrix(there.view().o.data(), {c.n_rows, c.n_in}), rows.values());
+  }
+}
+
+TEST_P(Project, MultipliesRowsThatAreThere) {
+  Random random(base_seed());
+  for (const ProjectCase& c : project_cases()) {
+    SCOPED_TRACE(describe(c));
+    const Memory<float> x(stream(), random.normals(c.n_rows * c.n_in, 3.0));
+    expect_products_of(c, StoredInput{}, Matrix(x.data(), {c.n_rows, c.n_in}), x.values());
   }
 }
 
