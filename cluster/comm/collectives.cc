@@ -228,8 +228,16 @@ void Communicator::all_reduce(std::span<T> values, Combine combine) {
 
 void Communicator::all_reduce_sum(std::span<float> values) {
   throw_if_broken();
-  if (size() == 1 || values.empty() || sum_itself(values)) return;
+  if (size() == 1 || values.empty() || sum_itself(values, nullptr)) return;
   all_reduce(values, Sum{});
+}
+void Communicator::all_reduce_sum(std::span<float> values, const AddParts& add) {
+  throw_if_broken();
+  if (size() > 1 && !values.empty()) {
+    if (sum_itself(values, &add)) return;
+    all_reduce(values, Sum{});
+  }
+  add(values);
 }
 void Communicator::all_reduce_sum(std::span<double> values) { all_reduce(values, Sum{}); }
 void Communicator::all_reduce_sum(std::span<std::int64_t> values) { all_reduce(values, Sum{}); }

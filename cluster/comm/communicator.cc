@@ -195,7 +195,7 @@ bool Communicator::gather_itself(std::span<const std::byte>,
   return false;
 }
 
-bool Communicator::sum_itself(std::span<float>) { return false; }
+bool Communicator::sum_itself(std::span<float>, const AddParts*) { return false; }
 
 // --- Communicator: failure ---
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -116,6 +117,11 @@ class Communicator {
   // kDirectReduceBytes (one round, lowest latency), else 2 * (size - 1) / size * n (each rank sums
   // its slice, then all slices are gathered).
   void all_reduce_sum(std::span<float> values);
+  // The same for a caller who adds the sum to something, and so can add up the last parts on the
+  // way: calls add(parts) once, [n_parts, values.size()] in the kind of memory that values are in,
+  // whose sum in this order is the result. `values` and parts are not defined afterwards.
+  using AddParts = std::function<void(std::span<const float> parts)>;
+  void all_reduce_sum(std::span<float> values, const AddParts& add);
   void all_reduce_sum(std::span<double> values);
   void all_reduce_sum(std::span<std::int64_t> values);
   // The largest; NaN if any is NaN.
@@ -190,7 +196,8 @@ class Communicator {
   // by the implementation, in sent().
   virtual bool gather_itself(std::span<const std::byte> mine,
                              std::span<const std::span<std::byte>> slices);
-  virtual bool sum_itself(std::span<float> values);
+  // Leaves the last step to `add`, if there is one.
+  virtual bool sum_itself(std::span<float> values, const AddParts* add);
   TrafficCounters& sent() { return traffic_; }
 
   const Group& group() const { return group_; }

@@ -197,7 +197,7 @@ class GpuCommunicator final : public Communicator {
   }
 
   // Two ways with the same bits, as in collectives.cc.
-  bool sum_itself(std::span<float> values) override {
+  bool sum_itself(std::span<float> values, const AddParts* add) override {
     if (!all_use_nccl_ || !gpu_->sum_rows || !is_on_gpu(std::as_bytes(values))) return false;
     join();
     const auto n_ranks = static_cast<std::size_t>(size());
@@ -225,6 +225,10 @@ class GpuCommunicator final : public Communicator {
     return guarded([&] {
       if (direct) {
         gpu_->nccl->gather(host_, std::as_bytes(values), gpu_->rows.data());
+        if (add != nullptr) {
+          (*add)({reinterpret_cast<const float*>(gpu_->rows.data()), n_ranks * values.size()});
+          return true;
+        }
       } else {
         cuda::copy_on_device(compute, in[static_cast<std::size_t>(rank())].data(),
                              std::as_bytes(mine).data(), row_bytes);
@@ -238,6 +242,7 @@ class GpuCommunicator final : public Communicator {
       const std::vector<std::span<const std::byte>> sums(n_ranks, std::as_bytes(mine));
       count_trade(Traffic::kAllReduce, sums);
       gpu_->nccl->trade(host_, sums, in);
+      if (add != nullptr) (*add)(values);
       return true;
     });
   }

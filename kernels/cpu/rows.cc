@@ -52,9 +52,12 @@ void highest_weights(const HighestWeightsArgs& args) {
 void residual_add(const ResidualAddArgs& args) {
   for (std::int64_t row = 0; row < args.hidden.dim(0); ++row) {
     float* h = args.hidden[row].data();
-    const float* p = args.part[row].data();
+    const TensorView<const float, 3> parts = args.parts.slice(1, {row, row + 1});
+    const float* p = parts.data();
     for (std::int64_t i = 0; i < args.hidden.dim(1); ++i) {
-      h[i] += p[i] + (args.bias.empty() ? 0.0F : args.bias[static_cast<std::size_t>(i)]);
+      float sum = p[i];
+      for (std::int64_t k = 1; k < parts.dim(0); ++k) sum += p[k * parts.stride(0) + i];
+      h[i] += sum + (args.bias.empty() ? 0.0F : args.bias[static_cast<std::size_t>(i)]);
     }
   }
 }

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <span>
+#include <vector>
 
 #include "tests/multirank/support/ranks.h"
 #include "tests/support/random.h"
@@ -45,6 +47,13 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
+// Of n values, in the order of the parts.
+std::vector<float> sum_of_parts(std::span<const float> parts, std::size_t n) {
+  std::vector<float> sum(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(n));
+  for (std::size_t i = n; i < parts.size(); ++i) sum[i % n] += parts[i];
+  return sum;
+}
+
 template <typename T>
 void check_reductions(Communicator& comm) {
   for (const std::size_t n : kSizes) {
@@ -78,6 +87,11 @@ TEST_P(Collectives, AllReduceSumsInRankOrder) {
       const auto want =
           fold_by_rank<float>(comm.size(), values_of, [](float a, float b) { return a + b; });
       EXPECT_TRUE(same_bits(sum, want)) << "n = " << n << ", seed " << base_seed();
+      std::vector<float> values = values_of(comm.rank());
+      std::vector<float> added;
+      comm.all_reduce_sum(values,
+                          [&](std::span<const float> parts) { added = sum_of_parts(parts, n); });
+      EXPECT_TRUE(same_bits(added, want)) << "n = " << n << ", seed " << base_seed();
     }
   });
 }

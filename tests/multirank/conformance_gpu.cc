@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/device/device_memory.h"
 #include "cluster/comm/gpu_communicator.h"
 #include "cluster/comm/in_process.h"
 #include "tests/multirank/support/gpu_values.h"
@@ -54,6 +55,16 @@ TEST_P(GpuMemory, SumsAreInRankOrder) {
       const Floats sum(stream_of_this_rank(), values_of(comm.rank(), n));
       comm.all_reduce_sum(sum.span());
       EXPECT_TRUE(same_bits(sum.values(), want)) << "n = " << n << ", seed " << base_seed();
+      const Floats values(stream_of_this_rank(), values_of(comm.rank(), n));
+      std::vector<float> parts;
+      comm.all_reduce_sum(values.span(), [&](std::span<const float> there) {
+        parts.resize(there.size());
+        copy_to_host(stream_of_this_rank().ref(), std::as_writable_bytes(std::span(parts)),
+                     std::as_bytes(there).data());
+      });
+      for (std::size_t i = n; i < parts.size(); ++i) parts[i % n] += parts[i];
+      parts.resize(n);
+      EXPECT_TRUE(same_bits(parts, want)) << "n = " << n << ", seed " << base_seed();
     }
   });
 }

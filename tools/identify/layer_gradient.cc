@@ -37,9 +37,11 @@ void add_rows(StreamRef stream, const TensorView<float, 2>& to, const RowParts& 
               const TensorView<const float, 2>& rows) {
   for_parts(parts, [&](Extent run, std::int64_t at) {
     if (run.empty()) return;
-    residual_add(
-        stream,
-        {.hidden = to.slice(0, run), .part = rows.slice(0, {at, at + run.size()}), .bias = {}});
+    const TensorView<const float, 2> part = rows.slice(0, {at, at + run.size()});
+    residual_add(stream,
+                 {.hidden = to.slice(0, run),
+                  .parts = {part.data(), {1, part.dim(0), part.dim(1)}, {0, part.stride(0), 1}},
+                  .bias = {}});
   });
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/device/device_memory.h"
 #include "base/error.h"
@@ -294,14 +295,18 @@ void RingDecode::choose_pages(LayerId number) {
 
 // hidden += bias + the sum of partial_ over the ring: the same bits on every rank.
 void RingDecode::add_sum_over_ring(std::span<const float> bias) {
-  {
-    const PhaseTimer timer(compute_.times(), Phase::kRingWait);
-    const RingContext::WaitMark mark(context_.board);
-    context_.comm.all_reduce_sum(
-        std::span(partial_.data(), static_cast<std::size_t>(partial_.size())));
-  }
-  residual_add(compute_.stream(),
-               {.hidden = compute_.buffers().hidden, .part = partial_, .bias = bias});
+  const PhaseTimer timer(compute_.times(), Phase::kRingWait);
+  const RingContext::WaitMark mark(context_.board);
+  const std::int64_t n_values = partial_.size();
+  context_.comm.all_reduce_sum(
+      std::span(partial_.data(), static_cast<std::size_t>(n_values)),
+      [&](std::span<const float> parts) {
+        const std::int64_t n_parts = std::ssize(parts) / n_values;
+        residual_add(compute_.stream(),
+                     {.hidden = compute_.buffers().hidden,
+                      .parts = {parts.data(), {n_parts, partial_.dim(0), partial_.dim(1)}},
+                      .bias = bias});
+      });
 }
 
 void RingDecode::add_attention_output(LayerId number) {

@@ -62,19 +62,21 @@ TEST_P(ResidualAdd, AddsInOrder) {
   constexpr std::int64_t kWidth = 300;
   Random random(base_seed());
   const std::vector<float> hidden = random.normals(kRows * kWidth);
-  const std::vector<float> part = random.normals(kRows * kWidth);
+  constexpr std::int64_t kParts = 3;
+  const std::vector<float> parts = random.normals(kParts * kRows * kWidth);
   const std::vector<float> bias = random.normals(kWidth);
-  for (const bool has_bias : {false, true}) {
+  const Memory<float> parts_there(stream(), parts);
+  for (const auto& [n_parts, has_bias] : {std::pair(1, false), {1, true}, {2, true}, {3, false}}) {
     const Memory<float> hidden_there(stream(), hidden);
-    const Memory<float> part_there(stream(), part);
     const Memory<float> bias_there(stream(), bias);
     residual_add(stream(), {.hidden = {hidden_there.data(), {kRows, kWidth}},
-                            .part = {part_there.data(), {kRows, kWidth}},
+                            .parts = {parts_there.data(), {n_parts, kRows, kWidth}},
                             .bias = has_bias ? bias_there.span() : std::span<float>()});
     std::vector<float> want = hidden;
     for (std::size_t i = 0; i < want.size(); ++i) {
-      const float sum = part[i] + (has_bias ? bias[i % kWidth] : 0.0F);
-      want[i] = hidden[i] + sum;
+      float sum = parts[i];
+      for (int p = 1; p < n_parts; ++p) sum += parts[static_cast<std::size_t>(p) * want.size() + i];
+      want[i] = hidden[i] + (sum + (has_bias ? bias[i % kWidth] : 0.0F));
     }
     EXPECT_EQ(hidden_there.values(), want);
   }
