@@ -42,38 +42,58 @@ void LayerCompute::set_angles() {
 }
 
 void LayerCompute::project_heads(const LayerWeights& layer, Heads which) {
+  const StepBuffers& b = buffers_;
+  HeadSlice whole = {.weights = &layer};
+  if (which != Heads::kKeysValues) whole.q = b.q;
+  if (which != Heads::kQueries) {
+    whole.k = b.k;
+    whole.v = b.v;
+  }
+  project_heads({&whole, 1});
+}
+
+void LayerCompute::project_heads(std::span<const HeadSlice> slices) {
+  parts_.clear();
+  const auto add = [&](const WeightView& weight, std::span<const float> bias,
+                       const TensorView<float, 3>& x) {
+    if (x.size() > 0) parts_.push_back({.weight = weight, .bias = bias, .out = as_matrix(x)});
+  };
+  for (const HeadSlice& slice : slices) {
+    add(slice.weights->q, slice.weights->q_bias, slice.q);
+    add(slice.weights->k, slice.weights->k_bias, slice.k);
+    add(slice.weights->v, slice.weights->v_bias, slice.v);
+  }
+  if (parts_.empty()) return;
   const PhaseTimer timer(times_, Phase::kProject);
   const StepBuffers& b = buffers_;
-  // As columns of one matrix where they are side by side.
-  const auto columns = [](const TensorView<float, 3>& x) {
-    return TensorView<float, 2>(x.data(), {x.dim(0), x.dim(1) * x.dim(2)}, {x.stride(0), 1});
-  };
-  const std::array<ProjectedPart, 3> all = {
-      ProjectedPart{.weight = layer.q, .bias = layer.q_bias, .out = columns(b.q)},
-      ProjectedPart{.weight = layer.k, .bias = layer.k_bias, .out = columns(b.k)},
-      ProjectedPart{.weight = layer.v, .bias = layer.v_bias, .out = columns(b.v)}};
-  const std::span<const ProjectedPart> parts(all);
+  const LayerWeights& layer = *slices.front().weights;
   project(stream_, {.input = NormedInput{b.hidden, layer.attention_norm, norm_eps_},
                     .rows = b.normed,
-                    .parts = which == Heads::kAll       ? parts
-                             : which == Heads::kQueries ? parts.first(1)
-                                                        : parts.subspan(1),
+                    .parts = parts_,
                     .order = order()});
 }
 
 BeginAttentionArgs LayerCompute::attention_begin(const LayerWeights& layer, Heads which) const {
   const StepBuffers& b = buffers_;
-  BeginAttentionArgs args = {.q_norm = layer.q_norm,
-                             .k_norm = layer.k_norm,
-                             .norm_eps = norm_eps_,
-                             .cos = b.cos,
-                             .sin = b.sin};
-  if (which != Heads::kKeysValues) {
-    args.q = b.q;
-    args.state = b.state;
-  }
-  if (which != Heads::kQueries) args.k = b.k;
-  return args;
+  const bool asks = which != Heads::kKeysValues;
+  return attention_begin(layer, asks ? b.q : TensorView<float, 3>(),
+                         asks ? b.state : SoftmaxStateView(),
+                         which != Heads::kQueries ? b.k : TensorView<float, 3>());
+}
+
+BeginAttentionArgs LayerCompute::attention_begin(const LayerWeights& layer,
+                                                 const TensorView<float, 3>& q,
+                                                 const SoftmaxStateView& state,
+                                                 const TensorView<float, 3>& k) const {
+  return {.q = q,
+          .k = k,
+          .q_norm = layer.q_norm,
+          .k_norm = layer.k_norm,
+          .norm_eps = norm_eps_,
+          .cos = buffers_.cos,
+          .sin = buffers_.sin,
+          .append = {},
+          .state = state};
 }
 
 void LayerCompute::norm_for_attention(const LayerWeights& layer) {
@@ -127,22 +147,22 @@ void LayerCompute::finish_states(const LayerWeights& layer, const SoftmaxStateVi
 void LayerCompute::project_outputs(const LayerWeights& layer, const TensorView<float, 3>& o,
                                    const Output& to) {
   const PhaseTimer timer(times_, Phase::kFinish);
-  multiply({.x = as_matrix(o),
-            .weight = layer.o,
-            .bias = layer.o_bias,
-            .out = to.out,
-            .output = to.how});
+  project_outputs(layer, StoredInput{}, o, to);
 }
 
 void LayerCompute::project_states(const LayerWeights& layer, const SoftmaxStateView& state,
                                   const Output& to) {
   const PhaseTimer timer(times_, Phase::kFinish);
+  project_outputs(layer, AttendedInput{state, layer.sink_logits}, state.o, to);
+}
+
+void LayerCompute::project_outputs(const LayerWeights& layer,
+                                   const decltype(ProjectArgs::input)& input,
+                                   const TensorView<float, 3>& rows, const Output& to) {
   const ProjectedPart part = {
       .weight = layer.o, .bias = layer.o_bias, .out = to.out, .output = to.how};
-  project(stream_, {.input = AttendedInput{state, layer.sink_logits},
-                    .rows = as_matrix(state.o),
-                    .parts = {&part, 1},
-                    .order = order()});
+  project(stream_,
+          {.input = input, .rows = as_matrix(rows), .parts = {&part, 1}, .order = order()});
 }
 
 StepBuffers::Ffn LayerCompute::gate_and_up(const LayerWeights& layer, Extent rows, Side side) {

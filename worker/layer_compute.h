@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/device/device.h"
 #include "kernels/begin_attention.h"
@@ -58,6 +59,21 @@ class LayerCompute {
   // and what is left to be done with them (kernels/begin_attention.h), but for blocks of caches.
   BeginAttentionArgs attention_begin(const LayerWeights& layer, Heads which) const;
 
+  // The same of slices of a layer's heads (layer_slice.h), and where their rows go: [n_rows, the
+  // slice's heads, head_dim]. Queries, or keys and values, may be left out.
+  struct HeadSlice {
+    const LayerWeights* weights;
+    TensorView<float, 3> q = {};
+    TensorView<float, 3> k = {};
+    TensorView<float, 3> v = {};
+  };
+  void project_heads(std::span<const HeadSlice> slices);
+  BeginAttentionArgs attention_begin(const LayerWeights& layer, const TensorView<float, 3>& q,
+                                     const SoftmaxStateView& state,
+                                     const TensorView<float, 3>& k) const;
+  // Apart where products cannot give what lies by side.
+  Side may_be(Side side) const;
+
   // The same for whoever does other things between these steps. What all projections of the rows
   // read: buffers().normed.
   void norm_for_attention(const LayerWeights& layer);
@@ -82,9 +98,9 @@ class LayerCompute {
   // Merged softmax states of the weights' heads, which become their outputs. With learned sinks
   // (ModelSpec::sink_logits) these are in them then, once.
   void finish_states(const LayerWeights& layer, const SoftmaxStateView& state);
-  // From the heads' outputs [n_rows, the weights' heads, head_dim] to `to`.
+  // From the heads' outputs [n_rows, the weights' heads, head_dim], side by side, to `to`.
   void project_outputs(const LayerWeights& layer, const TensorView<float, 3>& o, const Output& to);
-  // Both at once: from states, contiguous and not defined afterwards, to `to`.
+  // Both at once: from states, heads side by side and not defined afterwards, to `to`.
   void project_states(const LayerWeights& layer, const SoftmaxStateView& state, const Output& to);
   // From buffers().hidden to `to`, by the weights' columns.
   void feed_forward(const LayerWeights& layer, const Output& to);
@@ -112,9 +128,9 @@ class LayerCompute {
   }
 
  private:
-  // Apart where products cannot give what lies by side.
-  Side may_be(Side side) const;
   void multiply(LinearArgs args);
+  void project_outputs(const LayerWeights& layer, const decltype(ProjectArgs::input)& input,
+                       const TensorView<float, 3>& rows, const Output& to);
   StepBuffers::Ffn gate_and_up(const LayerWeights& layer, Extent rows, Side side);
   void finish_heads(const TensorView<float, 3>& x, std::span<const float> norm, Rope when);
 
@@ -124,6 +140,7 @@ class LayerCompute {
   StreamRef stream_;
   RowBits bits_;
   RowsOf rows_of_ = RowsOf::kText;
+  std::vector<ProjectedPart> parts_;  // of a call
   StepBuffers buffers_;
   DeviceTensor<float, 2> logits_normed_memory_;
   DeviceTensor<float, 2> logits_memory_;

@@ -21,7 +21,11 @@ void StepBuffers::set_rows(std::int64_t n_rows, Side heads) {
   positions = positions_memory_;
   hidden = rows_of<2>(hidden_memory_, {n_rows, s.d_model});
   normed = rows_of<2>(normed_memory_, {n_rows, s.d_model});
-  set_heads(n_rows, heads);
+  rows_of<2>(heads_memory_, {n_rows, (s.n_heads + 2 * s.n_kv_heads) * s.head_dim});
+  const Heads all = this->heads(s.n_heads, s.n_kv_heads, heads);
+  q = all.q;
+  k = all.k;
+  v = all.v;
   cos = rows_of<2>(cos_memory_, {n_rows, s.head_dim / 2});
   sin = rows_of<2>(sin_memory_, {n_rows, s.head_dim / 2});
   state.o = rows_of<3>(o_memory_, {n_rows, s.n_heads, s.head_dim});
@@ -30,20 +34,24 @@ void StepBuffers::set_rows(std::int64_t n_rows, Side heads) {
   rows_of<2>(ffn_memory_, {std::min(n_rows, kFfnTileRows), 2 * s.d_ff});
 }
 
-void StepBuffers::set_heads(std::int64_t n_rows, Side side) {
-  const std::int64_t n_all = spec_.n_heads + 2 * spec_.n_kv_heads;
-  float* at = rows_of<2>(heads_memory_, {n_rows, n_all * spec_.head_dim}).data();
-  const auto next = [&](std::int64_t n_heads) {
-    const std::int64_t width = n_heads * spec_.head_dim;
+StepBuffers::Heads StepBuffers::heads(std::int64_t n_heads, std::int64_t n_kv_heads,
+                                      Side side) const {
+  const std::int64_t n_rows = hidden.dim(0);
+  const std::int64_t n_all = n_heads + 2 * n_kv_heads;
+  float* at = heads_memory_.data();
+  const auto next = [&](std::int64_t n) {
+    const std::int64_t width = n * spec_.head_dim;
     const bool is_apart = side == Side::kApart;
-    const TensorView<float, 3> x(at, {n_rows, n_heads, spec_.head_dim},
+    const TensorView<float, 3> x(at, {n_rows, n, spec_.head_dim},
                                  {is_apart ? width : n_all * spec_.head_dim, spec_.head_dim, 1});
     at += is_apart ? n_rows * width : width;
     return x;
   };
-  q = next(spec_.n_heads);
-  k = next(spec_.n_kv_heads);
-  v = next(spec_.n_kv_heads);
+  Heads heads;
+  heads.q = next(n_heads);
+  heads.k = next(n_kv_heads);
+  heads.v = next(n_kv_heads);
+  return heads;
 }
 
 StepBuffers::Ffn StepBuffers::ffn(std::int64_t n, std::int64_t n_columns, Side side) const {

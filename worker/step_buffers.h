@@ -42,6 +42,14 @@ class StepBuffers {
   TensorView<float, 2> sin;
   SoftmaxStateView state;  // [n_rows, n_heads(, head_dim)]
 
+  // The memory of q, k and v, for so many of the heads that a layer has, lying so.
+  struct Heads {
+    TensorView<float, 3> q;  // [n_rows, n_heads, head_dim]
+    TensorView<float, 3> k;  // [n_rows, n_kv_heads, head_dim]
+    TensorView<float, 3> v;
+  };
+  Heads heads(std::int64_t n_heads, std::int64_t n_kv_heads, Side side) const;
+
   // Of the feed-forward network, for at most min(n_rows, kFfnTileRows) rows and d_ff columns.
   struct Ffn {
     TensorView<float, 2> gate;  // [n, n_columns]
@@ -54,7 +62,6 @@ class StepBuffers {
   template <int kRank>
   TensorView<float, kRank> rows_of(DeviceTensor<float, kRank>& memory,
                                    std::array<std::int64_t, kRank> shape);
-  void set_heads(std::int64_t n_rows, Side side);
   ModelSpec spec_;
   StreamRef stream_;
   std::vector<std::int64_t> positions_memory_;
@@ -64,9 +71,9 @@ class StepBuffers {
   DeviceTensor<float, 3> o_memory_;
 };
 
-// The same memory, contiguous, as a matrix of one row per token.
+// The same memory as a matrix of one row per token. Heads are side by side.
 inline TensorView<float, 2> as_matrix(const TensorView<float, 3>& x) {
-  return {x.data(), {x.dim(0), x.dim(1) * x.dim(2)}};
+  return {x.data(), {x.dim(0), x.dim(1) * x.dim(2)}, {x.stride(0), 1}};
 }
 // The same memory, contiguous, with one row per head.
 inline TensorView<float, 2> as_heads(const TensorView<float, 3>& x) {

@@ -270,6 +270,12 @@ INSTANTIATE_TEST_SUITE_P(
                  KvType::kKivi4},
         RingCase{
             "Int8Weights", {kGpu, kCpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kF32, DType::kI8},
+        RingCase{"Bf16Weights",
+                 {kGpu, kGpu, kCpu},
+                 1,
+                 HistoryChoice::kByCost,
+                 KvType::kF32,
+                 DType::kBf16},
         RingCase{"Fp8Caches", {kGpu, kCpu}, 1, HistoryChoice::kByCost, KvType::kFp8},
         RingCase{"Fp8Weights",
                  {kGpu, kCpu, kGpu},

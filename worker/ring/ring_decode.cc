@@ -7,12 +7,12 @@
 
 #include "base/device/device_memory.h"
 #include "base/error.h"
-#include "kernels/kv_append.h"
+#include "kernels/begin_attention.h"
 #include "kernels/residual_add.h"
 #include "worker/attention/accumulate.h"
 #include "worker/attention/compaction.h"
+#include "worker/head_rows.h"
 #include "worker/layer_slice.h"
-#include "worker/ring/head_runs.h"
 
 namespace longhaul {
 
@@ -25,6 +25,7 @@ RingDecode::RingDecode(LayerCompute& compute, const CacheLayout& layout, const R
       work_(compute.spec(), layout, compute.stream()),
       compensation_(compute.spec(), layout, compute.stream()),
       pages_(layout, compute.stream()),
+      heads_(compute),
       split_heads_(compute, stage, context) {
   if (layout.heads().merges_tokens()) merging_.emplace(compute, layout, stage, context);
   if (stage.plan().reproducible) whole_sums_.emplace(compute, stage, context);
@@ -48,18 +49,22 @@ void RingDecode::run(std::span<const DecodeRow> rows) {
 
 void RingDecode::run_layer(LayerId number, std::span<const DecodeRow> rows) {
   context_.set_layer(number);
-  compute_.norm_for_attention(compute_.weights().layer(number));
   if (merging_) {
-    project_queries(number, LayerCompute::Rope::kLater);
-    merging_->append(number, rows, own_);
+    compute_.norm_for_attention(compute_.weights().layer(number));
+    heads_.arrange(number, own_heads(number), /*stored=*/{}, Side::kApart);
+    for (const LayerCompute::HeadSlice& slice : heads_.slices())
+      compute_.project_queries(*slice.weights, slice.q, LayerCompute::Rope::kLater);
+    merging_->append(number, rows, heads_.queries());
   } else {
+    heads_.arrange(number, own_heads(number), storing_heads(number, rows),
+                   compute_.may_be(Side::kBySide));
+    compute_.project_heads(heads_.slices());
     append(number, rows);
-    project_queries(number, LayerCompute::Rope::kNow);
   }
   const bool evicts = chooses_every_token(layout_, number);
   if (evicts) observe(number, rows);
   attend(number, rows);
-  split_heads_.share_scales(number, own_);
+  split_heads_.share_scales(number, heads_.queries());
   add_attention_output(number);
   for (const DecodeRow& row : rows) {
     row.cache->advance_to(number, {row.positions().end});
@@ -78,12 +83,9 @@ std::vector<Extent> RingDecode::parts_by_block(Extent positions) const {
   return parts;
 }
 
-// New K and V of the heads whose newest block is at home here, for any of the rows.
-void RingDecode::append(LayerId number, std::span<const DecodeRow> rows) {
-  // Guesses that came true since: their open blocks need not be kept any more.
-  if (layout_.has_open_blocks()) {
-    for (const DecodeRow& row : rows) row.cache->trim(number, row.position);
-  }
+// The heads whose newest block is at home here, for any of the rows.
+std::vector<KvHeadId> RingDecode::storing_heads(LayerId number,
+                                                std::span<const DecodeRow> rows) const {
   std::vector<KvHeadId> heads;
   for (const KvHeadId head : own_heads(number)) {
     const bool stores = std::any_of(rows.begin(), rows.end(), [&](const DecodeRow& row) {
@@ -94,31 +96,47 @@ void RingDecode::append(LayerId number, std::span<const DecodeRow> rows) {
     });
     if (stores) heads.push_back(head);
   }
-  for (const Extent& kv_heads : head_runs(heads)) append_run(number, rows, kv_heads);
+  return heads;
+}
+
+// New K and V into the caches, and what else begins attention.
+void RingDecode::append(LayerId number, std::span<const DecodeRow> rows) {
+  const PhaseTimer timer(compute_.times(), Phase::kAppend);
+  // Guesses that came true since: their open blocks need not be kept any more.
+  if (layout_.has_open_blocks()) {
+    for (const DecodeRow& row : rows) row.cache->trim(number, row.position);
+  }
+  const KvBlockShape shape =
+      layout_.has_open_blocks() ? open_block_shape(layout_.shape()) : layout_.shape();
+  for (const DecodeHeads::Beginning& beginning : heads_.beginnings()) {
+    append_items_.clear();
+    append_blocks_.clear();
+    // Items point into it, so it must not move while it is filled.
+    append_blocks_.reserve(static_cast<std::size_t>(n_rows() * beginning.k.dim(1)));
+    for (const DecodeHeads::NewKeys& keys : beginning.keys) add_items(number, rows, keys);
+    BeginAttentionArgs args = compute_.attention_begin(compute_.weights().layer(number),
+                                                       beginning.q, beginning.state, beginning.k);
+    args.append = {.shape = shape, .items = append_items_};
+    begin_attention(compute_.stream(), args);
+  }
   if (!layout_.has_open_blocks()) return;
   for (const DecodeRow& row : rows) {
-    for (const KvHeadId head : heads) closing_.add(number, head, *row.cache);
+    for (const DecodeHeads::NewKeys& keys : heads_.keys()) {
+      for (const KvHeadId head : IdRange<KvHeadId>(keys.kv_heads))
+        closing_.add(number, head, *row.cache);
+    }
   }
   closing_.run(compute_.stream(), layout_.shape());
 }
 
-void RingDecode::append_run(LayerId number, std::span<const DecodeRow> rows, Extent kv_heads) {
-  const StepBuffers& b = compute_.buffers();
-  const std::int64_t head_dim = compute_.spec().head_dim;
-  const TensorView<float, 3> k(b.k.data(), {n_rows(), kv_heads.size(), head_dim});
-  const TensorView<float, 3> v(b.v.data(), {n_rows(), kv_heads.size(), head_dim});
-  compute_.project_keys_values(
-      heads_of(compute_.weights().layer(number), compute_.spec(), kv_heads), k, v);
-
-  const PhaseTimer timer(compute_.times(), Phase::kAppend);
-  std::vector<KvAppendItem> items;
-  std::vector<std::byte*> blocks;
-  blocks.reserve(static_cast<std::size_t>(n_rows() * kv_heads.size()));
+// What is appended of some heads: of each row the tokens whose block is at home here.
+void RingDecode::add_items(LayerId number, std::span<const DecodeRow> rows,
+                           const DecodeHeads::NewKeys& keys) {
   std::int64_t first = 0;  // of the sequence's rows
   for (const DecodeRow& row : rows) {
     for (const Extent& part : parts_by_block(row.positions())) {
       const std::int64_t r = first + part.begin - row.position.value;
-      for (const KvHeadId head : IdRange<KvHeadId>(kv_heads)) {
+      for (const KvHeadId head : IdRange<KvHeadId>(keys.kv_heads)) {
         if (stage_.home_of(number, head, {part.begin}) != stage_.position()) continue;
         const auto place = place_for(number, head, *row.cache, part);
         if (!place) {
@@ -126,19 +144,17 @@ void RingDecode::append_run(LayerId number, std::span<const DecodeRow> rows, Ext
                       fmt::format("no cache block is free for token {} of layer {}, KV head {}",
                                   part.begin, number.value, head.value));
         }
-        blocks.push_back(place->block);
-        const std::int64_t i = head.value - kv_heads.begin;
-        items.push_back({.k = {k[r][i].data(), {part.size(), head_dim}, {k.stride(0), 1}},
-                         .v = {v[r][i].data(), {part.size(), head_dim}, {v.stride(0), 1}},
-                         .blocks = std::span(blocks).last(1),
-                         .first_slot = place->first_slot.value});
+        append_blocks_.push_back(place->block);
+        const KvHeadId in_run{head.value - keys.kv_heads.begin};
+        const Extent tokens{r, r + part.size()};
+        append_items_.push_back({.k = head_rows(keys.k, tokens, in_run),
+                                 .v = head_rows(keys.v, tokens, in_run),
+                                 .blocks = std::span(append_blocks_).last(1),
+                                 .first_slot = place->first_slot.value});
       }
     }
     first += row.n_tokens();
   }
-  const KvBlockShape& shape = layout_.shape();
-  kv_append(compute_.stream(),
-            {.shape = layout_.has_open_blocks() ? open_block_shape(shape) : shape, .items = items});
 }
 
 // Where a method drops tokens one by one, the next one takes the slot of such a token.
@@ -159,7 +175,7 @@ ObservedQueries::Rows RingDecode::observed_row(std::int64_t row) const {
   ObservedQueries::Rows rows;
   rows.q.resize(static_cast<std::size_t>(spec.n_heads * spec.head_dim));
   std::vector<HostCopy> copies;
-  for (const QueryRows& run : own_) {
+  for (const QueryRows& run : heads_.queries()) {
     const TensorView<const float, 3> of_row = run.q.slice(0, {row, row + 1});
     const std::int64_t first = run.kv_heads.begin * spec.gqa_group() * spec.head_dim;
     copies.push_back(
@@ -206,42 +222,13 @@ void RingDecode::evict(LayerId number, std::span<const DecodeRow> rows) {
   for (const DecodeRow& row : rows) compact_layer(args, number, *row.cache);
 }
 
-// Room for the queries and states of these heads, in the step's memory for those of all heads,
-// behind what `before` takes of it.
-QueryRows RingDecode::rows_after(const QueryRows& before, Extent kv_heads) {
-  const StepBuffers& b = compute_.buffers();
-  const ModelSpec& spec = compute_.spec();
-  const bool is_first = before.q.data() == nullptr;
-  const SoftmaxStateView& s = is_first ? b.state : before.state;
-  const std::int64_t n_values = before.q.size();
-  const std::int64_t n_states = is_first ? 0 : before.state.m.size();
-  const std::int64_t n_heads = kv_heads.size() * spec.gqa_group();
-  return {.kv_heads = kv_heads,
-          .positions = b.positions,
-          .q = {(is_first ? b.q.data() : before.q.data()) + n_values,
-                {n_rows(), n_heads, spec.head_dim}},
-          .state = {{s.o.data() + n_values, {n_rows(), n_heads, spec.head_dim}},
-                    {s.m.data() + n_states, {n_rows(), n_heads}},
-                    {s.l.data() + n_states, {n_rows(), n_heads}}}};
-}
-
-void RingDecode::project_queries(LayerId number, LayerCompute::Rope when) {
-  own_.clear();
-  parts_.clear();
-  for (const Extent& kv_heads : head_runs(own_heads(number))) {
-    parts_.push_back(heads_of(compute_.weights().layer(number), compute_.spec(), kv_heads));
-    own_.push_back(rows_after(own_.empty() ? QueryRows{} : own_.back(), kv_heads));
-    compute_.project_queries(parts_.back(), own_.back().q, when);
-  }
-}
-
 void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
   const PhaseTimer timer(compute_.times(), Phase::kAttend);
   work_.begin(number);
   compensation_.begin(number);
   pages_.begin(number);
-  for (const QueryRows& run : own_) {
-    clear(compute_.stream(), run.state);
+  for (const QueryRows& run : heads_.queries()) {
+    if (merging_) clear(compute_.stream(), run.state);
     for (const KvHeadId head : IdRange<KvHeadId>(run.kv_heads)) {
       std::int64_t r = 0;
       for (const DecodeRow& row : rows) {
@@ -310,13 +297,23 @@ void RingDecode::add_sum_over_ring(std::span<const float> bias) {
 }
 
 void RingDecode::add_attention_output(LayerId number) {
+  const std::span<const QueryRows> own = heads_.queries();
   const LayerWeights& weights = compute_.weights().layer(number);
-  for (std::size_t i = 0; i < own_.size(); ++i) compute_.finish_states(parts_[i], own_[i].state);
-  if (whole_sums_) return whole_sums_->add_attention_output(number, own_);
-  if (is_integer(weights.o.dtype)) split_heads_.join_outputs(number, own_);
-  set_partial_to_zero();
-  for (std::size_t i = 0; i < own_.size(); ++i) {
-    compute_.project_outputs(parts_[i], own_[i].state.o, {partial_, LinearOutput::kAccumulate});
+  const bool are_joined = is_integer(weights.o.dtype) && split_heads_.has_any(number);
+  const bool are_finished = whole_sums_ || are_joined;
+  for (std::size_t i = 0; are_finished && i < own.size(); ++i)
+    compute_.finish_states(heads_.weights(i), own[i].state);
+  if (whole_sums_) return whole_sums_->add_attention_output(number, own);
+  if (are_joined) split_heads_.join_outputs(number, own);
+  if (own.empty()) set_partial_to_zero();
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const LayerCompute::Output to{partial_,
+                                  i == 0 ? LinearOutput::kOverwrite : LinearOutput::kAccumulate};
+    if (are_finished) {
+      compute_.project_outputs(heads_.weights(i), own[i].state.o, to);
+    } else {
+      compute_.project_states(heads_.weights(i), own[i].state, to);
+    }
   }
   add_sum_over_ring(weights.o_bias);
 }

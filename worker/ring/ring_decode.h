@@ -3,12 +3,14 @@
 // columns of the feed-forward network, and two sums over the ring finish a layer. start here:
 // run_layer().
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/device_tensor.h"
+#include "kernels/kv_append.h"
 #include "worker/attention/attention_work.h"
 #include "worker/attention/close_blocks.h"
 #include "worker/attention/compensation.h"
@@ -17,6 +19,7 @@
 #include "worker/kv/cache_layout.h"
 #include "worker/kv/sequence_cache.h"
 #include "worker/layer_compute.h"
+#include "worker/ring/decode_heads.h"
 #include "worker/ring/merging_decode.h"
 #include "worker/ring/ring_context.h"
 #include "worker/ring/ring_stage.h"
@@ -39,9 +42,8 @@ class RingDecode {
  private:
   void run_layer(LayerId number, std::span<const DecodeRow> rows);
   void append(LayerId number, std::span<const DecodeRow> rows);
-  void append_run(LayerId number, std::span<const DecodeRow> rows, Extent kv_heads);
-  void project_queries(LayerId number, LayerCompute::Rope when);
-  QueryRows rows_after(const QueryRows& before, Extent kv_heads);
+  std::vector<KvHeadId> storing_heads(LayerId number, std::span<const DecodeRow> rows) const;
+  void add_items(LayerId number, std::span<const DecodeRow> rows, const DecodeHeads::NewKeys& keys);
   void attend(LayerId number, std::span<const DecodeRow> rows);
   void add_open(LayerId number, const QueryRows& queries, KvHeadId head, std::int64_t first,
                 const DecodeRow& row);
@@ -70,13 +72,13 @@ class RingDecode {
   Compensation compensation_;
   CloseBlocks closing_;  // where tokens are quantised in groups
   PageChoice pages_;
+  DecodeHeads heads_;  // of the layer under way
   SplitHeads split_heads_;
   std::optional<MergingDecode> merging_;          // where heads merge tokens
   std::optional<WholeSums> whole_sums_;           // where results are reproducible
   std::vector<std::vector<KvHeadId>> own_heads_;  // [layers] those that are at home here
-  // Of the layer under way: this rank's heads in runs of neighbours, and their weights.
-  std::vector<QueryRows> own_;
-  std::vector<LayerWeights> parts_;
+  std::vector<KvAppendItem> append_items_;
+  std::vector<std::byte*> append_blocks_;
   DeviceTensor<float, 2> partial_memory_;
   TensorView<float, 2> partial_;  // [n_rows, d_model] this rank's part of a sum
 };

@@ -73,86 +73,119 @@ void SplitHeads::share_scales(LayerId layer, std::span<const QueryRows> own) {
   });
 }
 
-// m and l of own split heads to their places among all split heads.
+// m and l of own split heads to their places among all split heads; those of others are empty.
 void SplitHeads::put_scales(LayerId layer, std::span<const QueryRows> own, float* mine) {
   const std::int64_t n_rows = compute_.buffers().hidden.dim(0);
   const std::int64_t n_heads = n_split_queries(layer);
-  float* l = mine + n_rows * n_heads;
-  clear(compute_.stream(),
-        {{mine, {n_rows, n_heads, 0}}, {mine, {n_rows, n_heads}}, {l, {n_rows, n_heads}}});
+  const SoftmaxStateView& empty = nothing(n_heads);
   copies_.clear();
+  // The same of each row, if the stride is 0.
+  const auto copy = [&](const float* from, std::int64_t stride, float* to, Extent places) {
+    if (places.empty()) return;
+    copies_.push_back({.to = as_bytes(to + places.begin),
+                       .to_stride = bytes_of(n_heads),
+                       .from = as_bytes(from),
+                       .from_stride = bytes_of(stride),
+                       .row_bytes = bytes_of(places.size()),
+                       .n_rows = n_rows});
+  };
+  float* const l = mine + n_rows * n_heads;
+  const auto leave_out = [&](Extent places) {
+    copy(empty.m.data(), 0, mine, places);
+    copy(empty.l.data(), 0, l, places);
+  };
+  std::int64_t end = 0;  // of the places that are filled
   for_each_part(layer, own, [&](const QueryRows& run, Extent heads, Extent places) {
-    const auto copy = [&](const TensorView<float, 2>& from, float* to) {
-      copies_.push_back({.to = as_bytes(to + places.begin),
-                         .to_stride = bytes_of(n_heads),
-                         .from = as_bytes(from.data() + heads.begin),
-                         .from_stride = bytes_of(from.stride(0)),
-                         .row_bytes = bytes_of(heads.size()),
-                         .n_rows = n_rows});
-    };
-    copy(run.state.m, mine);
-    copy(run.state.l, l);
+    leave_out({end, places.begin});
+    copy(run.state.m.data() + heads.begin, run.state.m.stride(0), mine, places);
+    copy(run.state.l.data() + heads.begin, run.state.l.stride(0), l, places);
+    end = places.end;
+  });
+  leave_out({end, n_heads});
+  copy_rows(compute_.stream(), copies_);
+}
+
+// Of at least n heads, or n values.
+const SoftmaxStateView& SplitHeads::nothing(std::int64_t n) {
+  if (nothing_memory_.data() != nullptr && nothing_.m.dim(1) >= n) return nothing_;
+  submit_noted(compute_.stream());  // it may use the old memory
+  nothing_memory_ = {};             // frees first
+  nothing_memory_ = DeviceTensor<float, 1>(compute_.stream(), {3 * n});
+  float* const at = nothing_memory_.data();
+  nothing_ = {{at, {1, n, 1}}, {at + n, {1, n}}, {at + 2 * n, {1, n}}};
+  clear(compute_.stream(), nothing_);
+  return nothing_;
+}
+
+// Body(place among split heads, the head's outputs, their stride), or (place, null, 0) where the
+// head is not at home here.
+template <typename Body>
+void SplitHeads::for_each_head(LayerId layer, std::span<const QueryRows> own,
+                               const Body& body) const {
+  const std::int64_t width = compute_.spec().gqa_group() * compute_.spec().head_dim;
+  const std::vector<KvHeadId>& heads = split(layer);
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    const auto run = std::ranges::find_if(
+        own, [&](const QueryRows& r) { return r.kv_heads.contains(heads[i].value); });
+    if (run == own.end()) {
+      body(i, nullptr, 0);
+      continue;
+    }
+    body(i, run->state.o.data() + (heads[i].value - run->kv_heads.begin) * width,
+         run->state.o.stride(0));
+  }
+}
+
+void SplitHeads::put_outputs(LayerId layer, std::span<const QueryRows> own) {
+  const std::int64_t width = compute_.spec().gqa_group() * compute_.spec().head_dim;
+  const float* const zeros = nothing(width).o.data();
+  copies_.clear();
+  for_each_head(layer, own, [&](std::size_t place, const float* o, std::int64_t stride) {
+    copies_.push_back(
+        {.to = joined_.data() + bytes_of(static_cast<std::int64_t>(place) * width),
+         .to_stride = bytes_of(static_cast<std::int64_t>(split(layer).size()) * width),
+         .from = as_bytes(o == nullptr ? zeros : o),
+         .from_stride = bytes_of(stride),
+         .row_bytes = bytes_of(width),
+         .n_rows = compute_.buffers().hidden.dim(0)});
   });
   copy_rows(compute_.stream(), copies_);
 }
 
-// At least n zeros, which nobody writes to.
-float* SplitHeads::zeros(std::int64_t n) {
-  std::byte* bytes = zeros_.reserve(compute_.stream(), bytes_of(n));
-  if (zeros_.capacity() > n_zeros_) {
-    n_zeros_ = zeros_.capacity();
-    set_to_zero(compute_.stream(), bytes, n_zeros_);
-  }
-  return reinterpret_cast<float*>(bytes);
-}
-
-// Copies what give(KV head, its own outputs, their stride, its place in the sums) says, for every
-// split head that is at home here.
-template <typename Give>
-void SplitHeads::copy_outputs(LayerId layer, std::span<const QueryRows> own, const Give& give) {
+void SplitHeads::take_outputs(LayerId layer, std::span<const QueryRows> own) {
   const std::int64_t width = compute_.spec().gqa_group() * compute_.spec().head_dim;
-  const std::vector<KvHeadId>& heads = split(layer);
+  const std::int64_t n_row = static_cast<std::int64_t>(split(layer).size()) * width;
+  const std::byte* const zeros = as_bytes(nothing(width).o.data());
   copies_.clear();
-  for (const QueryRows& run : own) {
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-      if (!run.kv_heads.contains(heads[i].value)) continue;
-      float* o = run.state.o.data() + (heads[i].value - run.kv_heads.begin) * width;
-      std::byte* sum = joined_.data() + bytes_of(static_cast<std::int64_t>(i) * width);
-      copies_.push_back(give(heads[i], as_bytes(o), bytes_of(run.state.o.stride(0)), sum));
-      copies_.back().row_bytes = bytes_of(width);
-      copies_.back().n_rows = run.q.dim(0);
-    }
-  }
+  for_each_head(layer, own, [&](std::size_t place, float* o, std::int64_t stride) {
+    if (o == nullptr) return;
+    const RingHome& home = stage_.layer(layer).homes[split(layer)[place]];
+    const bool is_first = home.positions.front() == stage_.position();
+    const std::byte* sum = joined_.data() + bytes_of(static_cast<std::int64_t>(place) * width);
+    copies_.push_back({.to = as_bytes(o),
+                       .to_stride = bytes_of(stride),
+                       .from = is_first ? sum : zeros,
+                       .from_stride = is_first ? bytes_of(n_row) : 0,
+                       .row_bytes = bytes_of(width),
+                       .n_rows = compute_.buffers().hidden.dim(0)});
+  });
   copy_rows(compute_.stream(), copies_);
 }
 
 void SplitHeads::join_outputs(LayerId layer, std::span<const QueryRows> own) {
   if (split(layer).empty()) return;
   const std::int64_t width = compute_.spec().gqa_group() * compute_.spec().head_dim;
-  const std::int64_t n_row = static_cast<std::int64_t>(split(layer).size()) * width;
-  const std::int64_t n_sums = compute_.buffers().hidden.dim(0) * n_row;
+  const std::int64_t n_sums =
+      compute_.buffers().hidden.dim(0) * static_cast<std::int64_t>(split(layer).size()) * width;
   std::byte* sums = joined_.reserve(compute_.stream(), bytes_of(n_sums));
-  set_to_zero(compute_.stream(), sums, bytes_of(n_sums));
-  copy_outputs(layer, own, [&](KvHeadId, std::byte* o, std::size_t o_stride, std::byte* sum) {
-    return CopyRowsItem{
-        .to = sum, .to_stride = bytes_of(n_row), .from = o, .from_stride = o_stride};
-  });
+  put_outputs(layer, own);
   {
     const PhaseTimer timer(compute_.times(), Phase::kRingWait);
     const RingContext::WaitMark mark(context_.board);
     context_.comm.all_reduce_sum(
         std::span(reinterpret_cast<float*>(sums), static_cast<std::size_t>(n_sums)));
   }
-  const std::byte* no_output = as_bytes(zeros(width));
-  copy_outputs(layer, own,
-               [&](KvHeadId kv_head, std::byte* o, std::size_t o_stride, std::byte* sum) {
-                 const RingHome& home = stage_.layer(layer).homes[kv_head];
-                 const bool is_first = home.positions.front() == stage_.position();
-                 return CopyRowsItem{.to = o,
-                                     .to_stride = o_stride,
-                                     .from = is_first ? sum : no_output,
-                                     .from_stride = is_first ? bytes_of(n_row) : 0};
-               });
+  take_outputs(layer, own);
 }
 
 }  // namespace longhaul

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "kernels/copy_rows.h"
+#include "kernels/device_tensor.h"
+#include "kernels/softmax_state.h"
 #include "worker/attention/attention_work.h"
 #include "worker/layer_compute.h"
 #include "worker/ring/byte_buffer.h"
@@ -19,6 +21,8 @@ namespace longhaul {
 class SplitHeads {
  public:
   SplitHeads(LayerCompute& compute, const RingStage& stage, RingContext& context);
+
+  bool has_any(LayerId layer) const { return !split(layer).empty(); }
 
   // Both take this rank's heads of a layer in runs of neighbours, the same rows in each, and do
   // nothing in a layer without split heads. Collective over the ring.
@@ -40,10 +44,12 @@ class SplitHeads {
   }
   template <typename Body>
   void for_each_part(LayerId layer, std::span<const QueryRows> own, const Body& body) const;
-  template <typename Give>
-  void copy_outputs(LayerId layer, std::span<const QueryRows> own, const Give& give);
+  template <typename Body>
+  void for_each_head(LayerId layer, std::span<const QueryRows> own, const Body& body) const;
   void put_scales(LayerId layer, std::span<const QueryRows> own, float* mine);
-  float* zeros(std::int64_t n);
+  void put_outputs(LayerId layer, std::span<const QueryRows> own);
+  void take_outputs(LayerId layer, std::span<const QueryRows> own);
+  const SoftmaxStateView& nothing(std::int64_t n);
 
   LayerCompute& compute_;
   const RingStage& stage_;
@@ -52,8 +58,9 @@ class SplitHeads {
   // [m, l][n_rows][split heads x gqa_group]: of own heads, and of others (-inf, 0).
   ByteBuffer mine_;
   ByteBuffer scales_;  // [ring] the same of each rank
-  ByteBuffer zeros_;
-  std::size_t n_zeros_ = 0;
+  // [1, 1, n], [1, n] twice: an empty state, whose o is zeros, which nobody writes to.
+  DeviceTensor<float, 1> nothing_memory_;
+  SoftmaxStateView nothing_;
   ByteBuffer joined_;  // [n_rows, split heads, gqa_group, head_dim]
   std::vector<CopyRowsItem> copies_;
 };
