@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "base/log.h"
+#include "cluster/comm/copy_engines.h"
 #include "cluster/comm/gpu_copies.h"
 #include "cluster/comm/gpu_staging.h"
 #include "cluster/comm/nccl_transport.h"
@@ -28,6 +29,7 @@ constexpr std::chrono::seconds kNoticeDelay{1};
 // What ranks tell each other when they choose how to exchange.
 struct Card {
   std::int64_t nccl_version = 0;  // 0: no NCCL, or no GPU
+  std::int64_t has_copy_engines = 0;
   cuda::GpuId gpu;
 };
 
@@ -281,6 +283,12 @@ class GpuCommunicator final : public Communicator {
     return static_cast<int>(gpus.size()) == size();
   }
 
+  bool all_have_copy_engines() const {
+    return std::ranges::all_of(group().members, [this](int job_rank) {
+      return gpu_->cards[static_cast<std::size_t>(job_rank)].has_copy_engines != 0;
+    });
+  }
+
   void advance() {
     gpu_->staging.start_ready();
     if (gpu_->nccl) gpu_->nccl->poll();
@@ -386,6 +394,7 @@ class GpuCommunicator final : public Communicator {
     });
     wait_until("the other ranks to make an NCCL communicator",
                [&] { return gpu_->nccl->is_joined(host_); });
+    if (all_have_copy_engines()) gpu_->nccl->copies()->connect(*this, host_);
   }
 
   // "rank 1: keys (64 bytes) from rank 0, keys (64 bytes) to rank 2"
@@ -415,6 +424,17 @@ class GpuCommunicator final : public Communicator {
   SlotTable<Posted> posted_;
 };
 
+bool use_copy_engines(NcclTransport& nccl, const CopyEngineConfig& config) {
+  std::string why;
+  auto copies = CopyEngines::open(config, why);
+  if (!copies) {
+    LONGHAUL_LOG(kWarning, kComm, "event=no_copy_engines reason=\"{}\"", why);
+    return false;
+  }
+  nccl.use(std::move(copies));
+  return true;
+}
+
 // Collective over host. This rank's NCCL, and what the others have.
 void choose_transport(Communicator& host, const GpuCommunicatorConfig& config, GpuRank* gpu) {
   Card mine;
@@ -422,7 +442,13 @@ void choose_transport(Communicator& host, const GpuCommunicatorConfig& config, G
   std::unique_ptr<NcclTransport> nccl;
   if (config.stream != nullptr) {
     nccl = NcclTransport::open(*config.stream, config.nccl_library, why);
-    if (nccl) mine = {.nccl_version = nccl->version(), .gpu = cuda::gpu_id(cuda::current_gpu())};
+  }
+  if (nccl) {
+    mine.nccl_version = nccl->version();
+    mine.gpu = cuda::gpu_id(cuda::current_gpu());
+    if (config.transport == GpuTransport::kCopyEnginesWherePossible) {
+      mine.has_copy_engines = use_copy_engines(*nccl, config.copy_engines) ? 1 : 0;
+    }
   }
   std::vector<Card> cards(static_cast<std::size_t>(host.size()));
   host.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(cards)));
@@ -452,6 +478,7 @@ std::unique_ptr<Communicator> make_gpu_communicator(Communicator& host,
     case GpuTransport::kStaged:
       break;
     case GpuTransport::kNcclWherePossible:
+    case GpuTransport::kCopyEnginesWherePossible:
       choose_transport(host, config, gpu.get());
       break;
   }

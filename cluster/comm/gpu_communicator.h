@@ -21,7 +21,7 @@
 // queued before them. While a host waits for the compute stream, transfers advance and failures of
 // others are seen; after the communicator's default deadline it throws kTimeout.
 //
-// Two transports. *Staged*: through pinned memory and the host communicator, on streams of their
+// Three transports. *Staged*: through pinned memory and the host communicator, on streams of their
 // own, so that copies overlap with compute. A message is the same on the wire whichever memory its
 // ends are in: ranks with GPUs and ranks without, and ranks that share a GPU, exchange freely, and
 // a rank without a GPU uses the host communicator itself. *NCCL*: straight between GPUs
@@ -29,7 +29,9 @@
 // (Communicator::start_exchange) and for collectives that gather or add floats; no host waits for
 // those, and they may be parts of steps that are noted. All memory that the ranks give to one
 // of these is GPUs', or all is the hosts'. Single messages are staged: NCCL would have to know
-// their order. Sums have the same order, hence the same bits, in both.
+// their order. *Copy engines* (copy_engines.h), with NCCL: parts of exchanges between ranks of one
+// host that reach each other's memory, in groups whose ranks all ask for them; the rest goes by
+// NCCL. Sums have the same order, hence the same bits, in all.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -38,13 +40,9 @@
 
 #include "base/device/device_cuda.h"
 #include "cluster/comm/communicator.h"
+#include "cluster/comm/gpu_transport.h"
 
 namespace longhaul {
-
-enum class GpuTransport : std::uint8_t {
-  kStaged,
-  kNcclWherePossible,  // between ranks that have NCCL and GPUs of their own; otherwise staged
-};
 
 // Queues sum[i] = ((rows[0][i] + rows[1][i]) + rows[2][i]) + ...; rows: [n_rows, n], GPU memory.
 using SumRows = std::function<void(cuda::Stream& stream, float* sum, const float* rows,
@@ -56,10 +54,11 @@ struct GpuCommunicatorConfig {
   GpuTransport transport = GpuTransport::kStaged;
   std::string nccl_library = "libnccl.so.2";  // opened when it is first used
   SumRows sum_rows = {};  // a kernel, for all_reduce_sum by NCCL; without it sums are staged
+  CopyEngineConfig copy_engines = {};
 };
 
-// kStaged: local; ranks without GPUs need not call it. kNcclWherePossible: collective over host,
-// for ranks without GPUs as well. Null for a rank without a GPU. `host` must outlive the result,
+// kStaged: local; ranks without GPUs need not call it. Others: collective over host, for ranks
+// without GPUs as well. Null for a rank without a GPU. `host` must outlive the result,
 // and fails with it; do not use both for messages of the same tag. Thread: that of `host` and of
 // the stream, whose GPU must be the thread's.
 std::unique_ptr<Communicator> make_gpu_communicator(Communicator& host,

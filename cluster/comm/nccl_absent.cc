@@ -1,5 +1,6 @@
 // Compiled instead of the other nccl*.cc where NCCL's header was not found or it was not wanted.
 #include "base/error.h"
+#include "cluster/comm/copy_engines.h"
 #include "cluster/comm/nccl_transport.h"
 
 namespace longhaul {
@@ -27,6 +28,7 @@ bool NcclTransport::has(const Communicator&) const { return false; }
 void NcclTransport::make_id(std::span<std::byte>) { absent(); }
 void NcclTransport::join(const Communicator&, std::span<const std::byte>) { absent(); }
 bool NcclTransport::is_joined(const Communicator&) { absent(); }
+void NcclTransport::use(std::unique_ptr<CopyEngines>) { absent(); }
 std::shared_ptr<NcclTransfer> NcclTransport::exchange(const Communicator&, std::string,
                                                       std::span<const Incoming>,
                                                       std::span<const Outgoing>) {

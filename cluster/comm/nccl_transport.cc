@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/device/step_graph.h"
+#include "cluster/comm/copy_engines.h"
 #include "cluster/comm/gpu_copies.h"
 #include "cluster/comm/nccl_channel.h"
 
@@ -27,8 +29,10 @@ static_assert(sizeof(NcclId) == NcclTransport::kIdBytes);
 
 struct NcclTransfer {
   cuda::Event start;  // behind what compute had to do before
-  cuda::Event end;
-  bool is_followed = false;  // by compute, which waits for `end`
+  cuda::Event end;    // of the launch
+  CopyEngines* copies = nullptr;
+  std::optional<CopyEngines::Ends> copied;
+  bool is_followed = false;  // by compute, which waits for the ends
 };
 
 struct NcclTransport::Groups {
@@ -67,7 +71,10 @@ NcclTransport::~NcclTransport() {
   for (const auto& channel : groups_->leaving) {
     while (!channel->finished() && Clock::now() < deadline) std::this_thread::yield();
   }
+  copies_.reset();
 }
+
+void NcclTransport::use(std::unique_ptr<CopyEngines> copies) { copies_ = std::move(copies); }
 
 // Graphs that hold launches of a communicator must go before it does.
 void NcclTransport::end_steps() noexcept { compute_.forget_graph(); }
@@ -139,28 +146,57 @@ std::shared_ptr<NcclTransfer> NcclTransport::exchange(const Communicator& host, 
                                                       std::span<const Outgoing> out) {
   NcclGroup group{
       .channel = groups_->all.at(&host).channel.get(), .what = std::move(what), .parts = {}};
-  for (const Incoming& part : in)
-    group.parts.push_back({part.from, false, part.buffer.data(), part.buffer.size()});
-  for (const Outgoing& part : out)
-    group.parts.push_back({part.to, true, part.data.data(), part.data.size()});
+  std::vector<Incoming> copied_in;
+  std::vector<Outgoing> copied_out;
+  const auto is_copied = [&](int rank) { return copies_ && copies_->reaches(host, rank); };
+  for (const Incoming& part : in) {
+    if (is_copied(part.from)) {
+      copied_in.push_back(part);
+    } else {
+      group.parts.push_back({part.from, false, part.buffer.data(), part.buffer.size()});
+    }
+  }
+  for (const Outgoing& part : out) {
+    if (is_copied(part.to)) {
+      copied_out.push_back(part);
+    } else {
+      group.parts.push_back({part.to, true, part.data.data(), part.data.size()});
+    }
+  }
   auto transfer = std::make_shared<NcclTransfer>();
   transfer->start.record(compute_);
-  transfers_.wait_for(transfer->start);
-  group.queue(transfers_.native());
-  transfer->end.record(transfers_);
+  if (!copied_in.empty() || !copied_out.empty()) {
+    transfer->copies = copies_.get();
+    transfer->copied = copies_->queue(host, transfer->start, copied_in, copied_out);
+  }
+  if (!group.parts.empty()) {
+    transfers_.wait_for(transfer->start);
+    group.queue(transfers_.native());
+    transfer->end.record(transfers_);
+  }
   active_.push_back(transfer);
   return transfer;
 }
 
-bool NcclTransport::is_done(const NcclTransfer& transfer) { return transfer.end.is_done(); }
+bool NcclTransport::is_done(const NcclTransfer& transfer) {
+  if (!transfer.end.is_done()) return false;
+  if (!transfer.copied) return true;
+  if (!transfer.copied->are_done()) return false;
+  transfer.copies->look();
+  return true;
+}
 
 // Before a collective: what was called before it comes before it. A graph cannot wait for what is
 // outside of it, so what is noted is submitted where something is still under way.
 void NcclTransport::follow_transfers() {
   while (!active_.empty() && is_done(*active_.front())) active_.pop_front();
-  if (active_.empty() || active_.back()->is_followed) return;
-  compute_.wait_for(active_.back()->end);
-  active_.back()->is_followed = true;
+  for (const auto& transfer : active_) {
+    if (std::exchange(transfer->is_followed, true)) continue;
+    compute_.wait_for(transfer->end);
+    if (!transfer->copied) continue;
+    compute_.wait_for(transfer->copied->out);
+    compute_.wait_for(transfer->copied->in);
+  }
 }
 
 void NcclTransport::gather(const Communicator& host, std::span<const std::byte> mine,
@@ -193,13 +229,16 @@ void NcclTransport::poll() {
   for (auto& [host, group] : groups_->all) {
     if (group.is_joined) static_cast<void>(group.channel->is_ready());
   }
+  if (copies_) copies_->look();
   while (!active_.empty() && is_done(*active_.front())) active_.pop_front();
 }
 
 void NcclTransport::abort() noexcept {
   end_steps();
+  if (copies_) copies_->give_up();
   for (auto& [host, group] : groups_->all) group.channel->abort();
   for (const auto& channel : groups_->leaving) channel->abort();
+  if (copies_) copies_->finish_giving_up();
   active_.clear();
 }
 
@@ -210,6 +249,7 @@ void NcclTransport::forget(const Communicator& host) noexcept {
     group->second.channel->start_finish();
     groups_->leaving.push_back(std::move(group->second.channel));
     groups_->all.erase(group);
+    if (copies_) copies_->forget(host);
   }
   std::erase_if(groups_->leaving, [](const auto& channel) { return channel->finished(); });
 }

@@ -14,6 +14,9 @@
 // loading a kernel may do). GPUs need not run launches of several communicators beside each other,
 // so those of all communicators of a rank run in the order of its calls, too, which must suit all.
 //
+// What has both ends on one host may go by copy engines instead (copy_engines.h), on streams of
+// their own, before the launch of the same call; both can only wait for earlier calls.
+//
 // Transfers have one stream, which goes before compute where both want a multiprocessor; they begin
 // behind what was queued on the compute stream. Collectives are queued on the compute stream
 // itself, like kernels, behind transfers that were started before: no host waits for them, and
@@ -31,9 +34,10 @@
 
 namespace longhaul {
 
+class CopyEngines;
 struct NcclLibrary;
 
-struct NcclTransfer;  // one launch under way
+struct NcclTransfer;  // one exchange under way
 
 // "2.18.5" of the library that transports would open, which stays open; else why there is none.
 struct NcclFound {
@@ -63,10 +67,15 @@ class NcclTransport {
   void join(const Communicator& host, std::span<const std::byte> id);
   bool is_joined(const Communicator& host);
 
+  // From now on exchanges use them, in the groups that they are connected in.
+  void use(std::unique_ptr<CopyEngines> copies);
+  CopyEngines* copies() const { return copies_.get(); }
+
   // All of these by all ranks of `host`, in one order; all memory is the GPU's, and is not empty.
   std::shared_ptr<NcclTransfer> exchange(const Communicator& host, std::string what,
                                          std::span<const Incoming> in,
                                          std::span<const Outgoing> out);
+  // Throws if it may have ended by a rank that gave up.
   static bool is_done(const NcclTransfer& transfer);
   // On the compute stream. `all` becomes every rank's `mine`, by rank.
   void gather(const Communicator& host, std::span<const std::byte> mine, std::byte* all);
@@ -94,6 +103,7 @@ class NcclTransport {
   cuda::Stream transfers_;
   std::shared_ptr<const NcclLibrary> nccl_;
   std::unique_ptr<Groups> groups_;
+  std::unique_ptr<CopyEngines> copies_;               // null: there are none
   std::deque<std::shared_ptr<NcclTransfer>> active_;  // transfers, in their order
 };
 

@@ -1,6 +1,5 @@
 // What is particular to exchanges by NCCL: what its communicators and GPUs would not forgive, and
 // its failures.
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +10,8 @@
 #include "base/device/step_graph.h"
 #include "cluster/comm/gpu_communicator.h"
 #include "cluster/comm/in_process.h"
-#include "tests/fake_nccl/fake_nccl.h"
 #include "tests/multirank/support/fake_gpus.h"
+#include "tests/multirank/support/fake_nccl_calls.h"
 #include "tests/multirank/support/gpu_values.h"
 #include "tests/multirank/support/ranks.h"
 #include "tests/multirank/support/ranks_on_gpus.h"
@@ -24,12 +23,6 @@ namespace {
 
 using testing::HasSubstr;
 using Floats = GpuValues<float>;
-
-template <typename Function>
-Function* fake(const char* name) {
-  static void* handle = ::dlopen(LONGHAUL_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
-  return reinterpret_cast<Function*>(::dlsym(handle, name));
-}
 
 // The made-up GPU blocks where a real one does: when memory is taken or freed while a launch waits
 // for another rank, and when launches of several communicators have to take turns.
@@ -87,9 +80,7 @@ TEST_P(Nccl, MemoryIsTakenAndFreedWhileTransfersAreUnderWay) {
     constexpr int kMoments = 16;
     SlowCommunicator slow(host, /*n_looks=*/3);
     cuda::Stream stream(host.rank());
-    const auto comm = make_gpu_communicator(slow, {.stream = &stream,
-                                                   .transport = GpuTransport::kNcclWherePossible,
-                                                   .nccl_library = LONGHAUL_FAKE_NCCL});
+    const auto comm = make_gpu_communicator(slow, gpu_communicator_config(stream));
     const Floats out(stream, constants(static_cast<float>(comm->rank())));
     const Floats in(stream, constants(-1)), in_step(stream, constants(-1));
     for (int round = 0; round < 2 * kMoments; ++round) {

@@ -53,7 +53,7 @@ FENCES = [
     (r"mpi\.h$", [r"cluster/comm/mpi", r"tests/multirank/mpi"], "MPI"),
     (r"nccl\.h$", [r"cluster/comm/nccl"], "NCCL"),
     (r"(cuda|cublas|cuda_runtime|cuda_bf16|cuda_fp16)[a-zA-Z_]*\.h$",
-     [r"base/device/", r"kernels/cuda/", r"cluster/comm/(nccl|gpu_copies\.cc)", r"tests/(cuda_on_host|fake_nccl)/",
+     [r"base/device/", r"kernels/cuda/", r"cluster/comm/(nccl|gpu_(copies|peers)\.cc)", r"tests/(cuda_on_host|fake_nccl)/",
       r"tests/unit/kernels/cuda_on_host_test"], "CUDA"),
     (r"hdf5|H5[A-Z]?.*\.h$", [r"worker/snapshot/", r"tools/snapshot"], "HDF5"),
     (r"boost/asio", [r"cluster/wire/tcp", r"tools/status/http_server", r"tests/unit/wire/"], "Asio"),

@@ -4,6 +4,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/device/device_cuda.h"
 #include "cluster/comm/communicator.h"
@@ -17,11 +18,14 @@ class DeviceSpans final : public Communicator {
   DeviceSpans(Communicator& gpu, cuda::Stream& stream);
 
   void progress() override { gpu_.progress(); }
+  void prepare_exchanges() override { gpu_.prepare_exchanges(); }
   std::unique_ptr<Communicator> split(int color, int key) override;
 
  protected:
   int post_send(int to, Tag tag, std::span<const std::byte> data) override;
   int post_receive(int from, Tag tag, std::span<std::byte> buffer) override;
+  std::vector<int> post_exchange(Tag tag, std::span<const Incoming> in,
+                                 std::span<const Outgoing> out) override;
   bool test_ticket(int ticket) override;
   bool wait_ticket(int ticket, Deadline deadline) override;
   void drop_ticket(int ticket) noexcept override { posted_.release(ticket); }
@@ -37,6 +41,9 @@ class DeviceSpans final : public Communicator {
     Transfer transfer;            // first to go
   };
   DeviceSpans(std::unique_ptr<Communicator> gpu, cuda::Stream& stream);
+  // Memory of the GPU, and the work on it that comes before a transfer.
+  Posted prepared_send(std::span<const std::byte> data);
+  Posted prepared_receive(std::span<std::byte> buffer);
   void finish(int ticket);
 
   std::unique_ptr<Communicator> owned_;  // of a split

@@ -16,10 +16,14 @@ namespace {
 
 thread_local cuda::Stream* stream_of_this_thread = nullptr;
 
-bool spans_are_on_gpus() {
-  const char* text = std::getenv("LONGHAUL_TEST_SPANS");
-  return text != nullptr && std::string_view(text) == "device";
+bool is_asked_for(const char* variable, std::string_view value) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && text == value;
 }
+bool spans_are_on_gpus() { return is_asked_for("LONGHAUL_TEST_SPANS", "device"); }
+
+// Small, so that most messages take several.
+[[maybe_unused]] constexpr std::size_t kTestSlotBytes = 4096;
 
 // With a made-up NCCL (tests/fake_nccl) each rank has a GPU of its own; without, all share one.
 #ifdef LONGHAUL_FAKE_NCCL
@@ -27,26 +31,15 @@ int gpu_of(int rank) {
   set_fake_gpus(64);
   return rank;
 }
-GpuCommunicatorConfig config_on(cuda::Stream& stream) {
-  return {.stream = &stream,
-          .transport = GpuTransport::kNcclWherePossible,
-          .nccl_library = LONGHAUL_FAKE_NCCL,
-          .sum_rows = sum_rows_on_fake_gpu()};
-}
 #else
 int gpu_of(int) { return 0; }
-GpuCommunicatorConfig config_on(cuda::Stream& stream) {
-  GpuCommunicatorConfig config;
-  config.stream = &stream;
-  return config;
-}
 #endif
 
 // `all_are_ready` is not the communicators' own barrier: a body may abort them at once.
 void run_rank(Communicator& host, const RankBody& body, std::barrier<>& all_are_ready) {
   cuda::Stream stream(gpu_of(host.rank()));
   stream_of_this_thread = &stream;
-  const auto gpu = make_gpu_communicator(host, config_on(stream));
+  const auto gpu = make_gpu_communicator(host, gpu_communicator_config(stream));
   all_are_ready.arrive_and_wait();
   if (!spans_are_on_gpus()) return body(*gpu);
   DeviceSpans device(*gpu, stream);
@@ -56,6 +49,20 @@ void run_rank(Communicator& host, const RankBody& body, std::barrier<>& all_are_
 }  // namespace
 
 cuda::Stream& stream_of_this_rank() { return *stream_of_this_thread; }
+
+GpuCommunicatorConfig gpu_communicator_config(cuda::Stream& stream) {
+  GpuCommunicatorConfig config;
+  config.stream = &stream;
+#ifdef LONGHAUL_FAKE_NCCL
+  config.transport = is_asked_for("LONGHAUL_TEST_TRANSFERS", "copy_engines")
+                         ? GpuTransport::kCopyEnginesWherePossible
+                         : GpuTransport::kNcclWherePossible;
+  config.nccl_library = LONGHAUL_FAKE_NCCL;
+  config.sum_rows = sum_rows_on_fake_gpu();
+  config.copy_engines.slot_bytes = kTestSlotBytes;
+#endif
+  return config;
+}
 
 std::vector<int> rank_counts() { return {LONGHAUL_TEST_RANKS}; }
 
