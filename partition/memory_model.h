@@ -24,7 +24,7 @@ struct RankBytes {
   // a CPU takes while heads choose.
   std::int64_t activations = 0;
   std::int64_t ring_buffers = 0;  // visiting blocks and queries (one moves while one is used)
-  std::int64_t transfers = 0;     // of a GPU, what NCCL takes (partition/transfer_memory.h)
+  std::int64_t transfers = 0;     // of a GPU, for exchanges (partition/transfer_memory.h)
   std::int64_t headroom = 0;
   std::int64_t limit = 0;  // the rank's memory
 

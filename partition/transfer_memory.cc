@@ -1,10 +1,13 @@
 #include "partition/transfer_memory.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/device/gpu_memory.h"
+#include "base/device/landing_memory.h"
 
 namespace longhaul {
 namespace {
@@ -12,7 +15,12 @@ namespace {
 // Of each rank of a group with one communicator. Gathering takes as much as reaching one more rank.
 std::int64_t bytes_of_group(const ClusterSpec& cluster, std::span<const Rank> ranks) {
   if (!may_use_nccl(cluster, ranks)) return 0;
-  return static_cast<std::int64_t>(ranks.size()) * 2 * kTransferThreadBlocks * kTransferBufferBytes;
+  std::map<std::string_view, std::int64_t> n_on_host;
+  std::int64_t most = 0;
+  for (const Rank rank : ranks) most = std::max(most, ++n_on_host[cluster.rank(rank).host]);
+  return static_cast<std::int64_t>(ranks.size()) * 2 * kTransferThreadBlocks *
+             kTransferBufferBytes +
+         (most - 1) * kLandingSlots * kLandingSlotBytes;
 }
 
 }  // namespace

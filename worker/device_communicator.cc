@@ -15,13 +15,12 @@ void add_rows_of_ranks(CudaStream& stream, float* sum, const float* rows, std::i
 }  // namespace
 
 std::unique_ptr<Communicator> communicator_of_device(Communicator& host, StreamRef stream,
-                                                     bool uses_nccl) {
+                                                     GpuTransport transport) {
   const bool has_gpu = stream.device() == Device::kCuda;
-  if (host.size() == 1 || (!has_gpu && !uses_nccl)) return nullptr;
-  return make_gpu_communicator(
-      host, {.stream = has_gpu ? &stream.cuda_stream() : nullptr,
-             .transport = uses_nccl ? GpuTransport::kNcclWherePossible : GpuTransport::kStaged,
-             .sum_rows = add_rows_of_ranks});
+  if (host.size() == 1 || (!has_gpu && transport == GpuTransport::kStaged)) return nullptr;
+  return make_gpu_communicator(host, {.stream = has_gpu ? &stream.cuda_stream() : nullptr,
+                                      .transport = transport,
+                                      .sum_rows = add_rows_of_ranks});
 }
 
 }  // namespace longhaul

@@ -4,13 +4,14 @@
 
 #include "base/device/device.h"
 #include "cluster/comm/communicator.h"
+#include "cluster/comm/gpu_transport.h"
 
 namespace longhaul {
 
-// Stands before `host`, which outlives it, as cluster/comm/gpu_communicator.h says, and sums with
-// the kernel of that name; null where `host` will do. Collective over host where `uses_nccl`: then
-// all ranks say so.
+// Stands before `host`, which outlives it, as cluster/comm/gpu_transport.h says, and sums with
+// the kernel of that name; null where `host` will do. Collective over host but for kStaged: all
+// ranks say the same.
 std::unique_ptr<Communicator> communicator_of_device(Communicator& host, StreamRef stream,
-                                                     bool uses_nccl);
+                                                     GpuTransport transport);
 
 }  // namespace longhaul

@@ -128,7 +128,7 @@ std::unique_ptr<cuda::MemoryArena> arena_of(const WorkerConfig& config) {
 // Collective over the place's communicator where NCCL may be used. Null where that one will do.
 std::unique_ptr<Communicator> own_communicator(const WorkerConfig& config, StreamRef stream) {
   if (!config.place) return make_communicator({});
-  return communicator_of_device(*config.place->comm, stream, config.place->uses_nccl);
+  return communicator_of_device(*config.place->comm, stream, config.place->transport);
 }
 
 }  // namespace

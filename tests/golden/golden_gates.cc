@@ -49,7 +49,7 @@ TrainingRun train_golden_gates(const std::string& model, const GoldenGates& gold
   TrainingRun run;
   run_in_process(static_cast<int>(devices.size()), [&](Communicator& host) {
     DeviceQueue queue(devices[static_cast<std::size_t>(host.rank())]);
-    const auto of_device = communicator_of_device(host, queue.stream(), /*uses_nccl=*/false);
+    const auto of_device = communicator_of_device(host, queue.stream(), GpuTransport::kStaged);
     TrainingRun own = train_gates(
         {.weights = weights.at(name_of(queue.device())),
          .two_way = {.window = golden.window, .stream = queue.stream(), .block_size = 16},

@@ -70,7 +70,7 @@ TEST_P(IdentifyMemoryOnGpu, IsAtMostWhatTheFormulaSays) {
   cuda_on_host::forget_device_memory_peak();
   run_in_process(n_ranks, [&](Communicator& host) {
     DeviceQueue queue(kGpu);
-    const auto of_device = communicator_of_device(host, queue.stream(), /*uses_nccl=*/false);
+    const auto of_device = communicator_of_device(host, queue.stream(), GpuTransport::kStaged);
     Communicator& comm = of_device ? *of_device : host;
     TwoWayPass pass(weights,
                     {.window = shape.window,

@@ -90,7 +90,7 @@ TwoWayResult gradient_on(const std::vector<DeviceId>& devices, DType dtype) {
   run_in_process(static_cast<int>(devices.size()), [&](Communicator& host) {
     DeviceQueue queue(devices[static_cast<std::size_t>(host.rank())]);
     const Weights weights = Weights::synthetic(toy_spec(), dtype, base_seed(), queue.device());
-    const auto of_device = communicator_of_device(host, queue.stream(), /*uses_nccl=*/false);
+    const auto of_device = communicator_of_device(host, queue.stream(), GpuTransport::kStaged);
     Communicator& comm = of_device ? *of_device : host;
     TwoWayPass pass(weights,
                     {.window = {.sink = 4, .recent = 12},
@@ -139,7 +139,7 @@ Scores scores_on(const std::vector<DeviceId>& devices) {
     DeviceQueue queue(devices[static_cast<std::size_t>(host.rank())]);
     const Weights weights =
         Weights::synthetic(toy_spec(), DType::kF32, base_seed(), queue.device());
-    const auto of_device = communicator_of_device(host, queue.stream(), /*uses_nccl=*/false);
+    const auto of_device = communicator_of_device(host, queue.stream(), GpuTransport::kStaged);
     Communicator& comm = of_device ? *of_device : host;
     TwoWayPass pass(
         weights, {.window = {.sink = 2, .recent = 8}, .stream = queue.stream(), .block_size = 16},

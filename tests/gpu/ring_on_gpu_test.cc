@@ -1,7 +1,8 @@
 // Rings of ranks on GPUs, and of ranks on GPUs and on CPUs, against one worker on the CPU: random
 // models and plans, documents that are read in chunks, forks, scores, batched decode. The ranks
 // share GPU 0, so their exchange is staged through host memory; or each has a GPU of its own, with
-// its memory in an arena, and they exchange by NCCL. Skips visibly where there are too few GPUs.
+// its memory in an arena, and they exchange by NCCL, or by copy engines beside it. Skips visibly
+// where there are too few GPUs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,8 @@ struct RingCase {
   KvType kv = KvType::kF32;
   DType weights = DType::kF32;
   std::optional<CacheMethod> method = std::nullopt;  // of all heads; windows: of those that stream
-  bool by_nccl = false;
+  GpuTransport transport = GpuTransport::kStaged;    // else each rank has a GPU of its own
+  bool has_own_gpus() const { return transport != GpuTransport::kStaged; }
 };
 
 // Retrieval and streaming heads beside each other, in every layer.
@@ -160,12 +162,13 @@ struct Synthetic {
   std::uint64_t seed;
 };
 
-// One for each rank, and NCCL between them.
-void give_own_gpu(int rank, const ModelSpec& spec, const Synthetic& weights, WorkerConfig& config) {
+// One for each rank, and NCCL or copy engines between them.
+void give_own_gpu(int rank, const ModelSpec& spec, const Synthetic& weights, GpuTransport transport,
+                  WorkerConfig& config) {
   config.device = {Device::kCuda, rank};
   config.weights = std::make_shared<const Weights>(
       Weights::synthetic(spec, weights.dtype, weights.seed, config.device));
-  config.place->uses_nccl = true;
+  config.place->transport = transport;
   config.place->arena = {.gpu = std::int64_t{160} << 20, .pinned = std::int64_t{80} << 20};
 }
 
@@ -180,7 +183,8 @@ class RingOnGpu : public testing::TestWithParam<RingCase> {
 TEST_P(RingOnGpu, AnswersAsOneCpu) {
   const RingCase& c = GetParam();
   const auto n_ranks = static_cast<std::int64_t>(c.devices.size());
-  if (c.by_nccl && cuda::device_count() < n_ranks) GTEST_SKIP() << "takes " << n_ranks << " GPUs";
+  if (c.has_own_gpus() && cuda::device_count() < n_ranks)
+    GTEST_SKIP() << "takes " << n_ranks << " GPUs";
   const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(n_ranks);
   Random random(seed);
   const ModelSpec spec = ring_spec(random, c);
@@ -221,12 +225,12 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
        .token_classes = some_classes(spec),
        .adapt =
            [&](int rank, WorkerConfig& config) {
-             if (c.by_nccl) give_own_gpu(rank, spec, {c.weights, seed}, config);
+             if (c.has_own_gpus()) give_own_gpu(rank, spec, {c.weights, seed}, c.transport, config);
            },
        .look =
            [&](Worker& worker) {
              if (c.method) held.add(worker);
-             if (!c.by_nccl) return;
+             if (!c.has_own_gpus()) return;
              EXPECT_THAT(worker.describe_memory(), testing::Not(testing::HasSubstr("no room")));
              if (c.n_stages == 1 && !c.method) {
                EXPECT_GT(worker.n_graph_steps(), 0);
@@ -238,7 +242,11 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
 }
 
 RingCase by_nccl(RingCase c) {
-  c.by_nccl = true;
+  c.transport = GpuTransport::kNcclWherePossible;
+  return c;
+}
+RingCase by_copy_engines(RingCase c) {
+  c.transport = GpuTransport::kCopyEnginesWherePossible;
   return c;
 }
 
@@ -315,7 +323,11 @@ INSTANTIATE_TEST_SUITE_P(
         by_nccl(
             {"NcclInt8Weights", {kGpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kF32, DType::kI8}),
         by_nccl(of_method("NcclDmc", {kGpu, kGpu, kGpu}, DmcMethod{})),
-        by_nccl(of_method("NcclRazor", {kGpu, kGpu}, RazorMethod{.sink = 5, .window = 30}))),
+        by_nccl(of_method("NcclRazor", {kGpu, kGpu}, RazorMethod{.sink = 5, .window = 30})),
+        by_copy_engines({"CopiedKeysTravel", {kGpu, kGpu, kGpu}, 1, HistoryChoice::kKeysTravel}),
+        by_copy_engines(
+            {"CopiedQueriesTravel", {kGpu, kGpu, kGpu}, 1, HistoryChoice::kQueriesTravel}),
+        by_copy_engines({"CopiedInTwoStages", {kGpu, kGpu}, 2})),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

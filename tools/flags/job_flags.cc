@@ -258,6 +258,12 @@ void add_rank_flags(CLI::App& app, JobConfig& job) {
                             "What travels for retrieval heads over earlier chunks: keys, queries, "
                             "or what costs less")
       ->group(group);
+  add_choice<GpuTransport>(app, "--gpu-transfers", job.gpu_transfers,
+                           {{"nccl", GpuTransport::kNcclWherePossible},
+                            {"copy-engines", GpuTransport::kCopyEnginesWherePossible}},
+                           "What moves data between GPUs of one node: NCCL, or copy engines, which "
+                           "have not been measured yet")
+      ->group(group);
   add_seconds(app, "--dead-after", job.dead_after, 1e6,
               "Seconds of silence after which a rank counts as dead")
       ->group(group);

@@ -71,8 +71,9 @@ void RankTasks::run(Communicator& comm, ModelSource& source, const std::string& 
   model();
   DeviceQueue queue(chosen_device(job_.device, host_info(comm).local_rank));
   const std::shared_ptr<const Weights> weights = source.all_layers(queue.device());
-  const auto with_gpus =
-      communicator_of_device(comm, queue.stream(), any_has_gpu(comm, queue.device()));
+  const auto with_gpus = communicator_of_device(
+      comm, queue.stream(),
+      any_has_gpu(comm, queue.device()) ? GpuTransport::kNcclWherePossible : GpuTransport::kStaged);
   const RankOn on{*weights, with_gpus ? *with_gpus : comm, queue.stream()};
   const Json json = parse_json(order, "the order of rank 0");
   const JsonField root(json, "the order of rank 0");

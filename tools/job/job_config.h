@@ -12,6 +12,7 @@
 #include "base/fp8_format.h"
 #include "base/json.h"
 #include "base/kv_type.h"
+#include "cluster/comm/gpu_transport.h"
 #include "coordinator/prompt_lookup.h"
 #include "partition/decode_slices.h"
 #include "tools/job/device_choice.h"
@@ -55,6 +56,7 @@ struct JobConfig {
   std::optional<std::int64_t> n_replicas;          // not given: as many as make sense
   HistoryChoice history = HistoryChoice::kByCost;  // what travels for retrieval heads
   DecodeBalance decode_balance = DecodeBalance::kTotalBytes;
+  GpuTransport gpu_transfers = GpuTransport::kNcclWherePossible;  // between GPUs of their own
 
   // --- Operation ---
   std::chrono::milliseconds step_timeout = std::chrono::hours(24);    // then a step counts as hung

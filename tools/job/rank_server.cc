@@ -132,13 +132,14 @@ void RankServer::serve_plan(ModelSource& model, WorkerLink& link, const PlanMake
   worker.n_threads = job->n_threads > 0 ? job->n_threads : found.n_threads;
   worker.board = &board_;
   worker.reports = reports_;
-  worker.place = RingPlace{.plan = job->plan,
-                           .cluster = job->cluster,
-                           .replica = standing->replica,
-                           .comm = replica.get(),
-                           .history = config_.history,
-                           .uses_nccl = job->cluster->has_gpus(),
-                           .arena = arena_of(*job, Rank{comm_.job_rank()})};
+  worker.place = RingPlace{
+      .plan = job->plan,
+      .cluster = job->cluster,
+      .replica = standing->replica,
+      .comm = replica.get(),
+      .history = config_.history,
+      .transport = job->cluster->has_gpus() ? config_.gpu_transfers : GpuTransport::kStaged,
+      .arena = arena_of(*job, Rank{comm_.job_rank()})};
   serve_worker(worker, link);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/device/gpu_memory.h"
 #include "cluster/comm/communicator.h"
+#include "cluster/comm/gpu_transport.h"
 #include "partition/cluster_spec.h"
 #include "partition/plan.h"
 
@@ -26,8 +27,8 @@ struct RingPlace {
   // the worker and belongs to its step thread.
   Communicator* comm = nullptr;
   HistoryChoice history = HistoryChoice::kByCost;
-  // The same on all ranks: those with GPUs of their own exchange by NCCL where they have it.
-  bool uses_nccl = false;
+  // Between ranks with GPUs of their own; the same on all ranks, for all but kStaged.
+  GpuTransport transport = GpuTransport::kStaged;
   // Of this rank's GPU memory and of pinned memory, taken at once (cuda::MemoryArena): what the
   // plan has for everything but the weights. 0: piece by piece, when it is needed.
   ArenaBytes arena = {};

@@ -40,6 +40,7 @@ TEST_F(JobFlags, NothingSaidChangesNothing) {
   EXPECT_EQ(job_.kv_limit_bytes, std::nullopt);
   EXPECT_EQ(job_.history, preset.history);
   EXPECT_EQ(job_.decode_balance, preset.decode_balance);
+  EXPECT_EQ(job_.gpu_transfers, GpuTransport::kNcclWherePossible);
   EXPECT_EQ(job_.step_timeout, preset.step_timeout);
   EXPECT_EQ(job_.dead_after, preset.dead_after);
 }
@@ -47,8 +48,8 @@ TEST_F(JobFlags, NothingSaidChangesNothing) {
 TEST_F(JobFlags, WordsBecomeValues) {
   parse(
       "--device auto --weights int8 --ctk q8_0 --cache-type-v int4 --history queries "
-      "--decode-balance phases --kv-limit 2G --step-timeout 1.5 --dead-after 7 --ranks 3 -b 4K "
-      "--no-mmap");
+      "--decode-balance phases --gpu-transfers copy-engines --kv-limit 2G --step-timeout 1.5 "
+      "--dead-after 7 --ranks 3 -b 4K --no-mmap");
   EXPECT_EQ(job_.device, DeviceChoice::kAuto);
   EXPECT_EQ(job_.weights, DType::kI8);
   EXPECT_EQ(job_.weight_files, WeightFiles::kCopied);
@@ -56,6 +57,7 @@ TEST_F(JobFlags, WordsBecomeValues) {
   EXPECT_EQ(job_.v_type, KvType::kInt4);
   EXPECT_EQ(job_.history, HistoryChoice::kQueriesTravel);
   EXPECT_EQ(job_.decode_balance, DecodeBalance::kEachPhase);
+  EXPECT_EQ(job_.gpu_transfers, GpuTransport::kCopyEnginesWherePossible);
   EXPECT_EQ(job_.kv_limit_bytes, std::size_t{2} << 30);
   EXPECT_EQ(job_.step_timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(job_.dead_after, std::chrono::seconds(7));
