@@ -103,7 +103,7 @@ std::size_t launches_of_rank(const Plan& plan, const ModelSpec& spec, DType dtyp
                              Communicator& host) {
   const int rank = host.rank();
   cuda::Stream stream(rank);
-  const auto comm = communicator_of_device(host, stream.ref(), /*uses_nccl=*/true);
+  const auto comm = communicator_of_device(host, stream.ref(), GpuTransport::kNcclWherePossible);
   const Weights weights = Weights::synthetic(spec, dtype, 1, {Device::kCuda, rank});
   const RingStage stage(plan, 0, Rank{rank});
   const CacheLayout layout(plan.heads, {0, spec.n_layers},
@@ -117,7 +117,7 @@ std::size_t launches_of_rank(const Plan& plan, const ModelSpec& spec, DType dtyp
                            .cluster = std::make_shared<const ClusterSpec>(
                                equal_cluster(host.size(), std::int64_t{1} << 30)),
                            .comm = comm.get(),
-                           .uses_nccl = true};
+                           .transport = GpuTransport::kNcclWherePossible};
   RingForward forward({.place = place, .stage = stage, .comm = *comm}, compute, layout);
   SequenceCache cache(layout, pool);
   const std::vector<std::int32_t> prompt =
