@@ -67,13 +67,14 @@ bool ask(cudaStream_t stream) {
   constexpr int kLate = 2;
   constexpr std::size_t kMost = 64;
   constexpr int kPatience = 256;
+  constexpr int kMeanwhile = 64;
   const std::scoped_lock lock(runtime_lock());
   const std::size_t n_before = stream->queue.size();
   const bool waits = ++stream->n_asked > kLate;
   if (advance(stream, 1)) return true;
   if (!waits) return false;
   if (stream->queue.size() == n_before) {
-    if (stream->n_asked % kPatience == 0) advance_all();
+    for (int i = 0; i < kMeanwhile && stream->n_asked % kPatience == 0; ++i) advance_all();
     return false;
   }
   const DeviceMemoryAccess access;
