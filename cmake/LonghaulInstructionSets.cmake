@@ -1,9 +1,11 @@
 # Which instruction sets there are CPU kernels for, beside baseline.
 
-# Sets `out` to a part of avx2, avx512, avx512_vnni, avx512_bf16, amx from the first one on, as LONGHAUL_ISAS says; each machine
-# that has one of them has those before it.
+# Those of x86-64, in the order of Isa (kernels/cpu/isa.h): each machine that has one of them has those before it.
+set(longhaul_x86_isas avx2 avx512 avx512_vnni avx512_bf16 amx)
+
+# Sets `out` to a part of them from the first one on, as LONGHAUL_ISAS says.
 function(longhaul_chosen_isas out)
-  set(isas avx2 avx512 avx512_vnni avx512_bf16 amx)
+  set(isas ${longhaul_x86_isas})
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" OR LONGHAUL_ISAS STREQUAL "baseline")
     set(isas)
   elseif(LONGHAUL_ISAS STREQUAL "machine")
@@ -25,7 +27,7 @@ function(longhaul_isas_of_this_machine out)
   file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
   string(REGEX MATCHALL "[a-z0-9_]+" flags "${flags}")
   set(found)
-  foreach(isa avx2 avx512 avx512_vnni avx512_bf16 amx)
+  foreach(isa ${longhaul_x86_isas})
     foreach(flag ${needs_${isa}})
       if(NOT flag IN_LIST flags)
         set(${out} ${found} PARENT_SCOPE)

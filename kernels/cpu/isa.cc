@@ -60,11 +60,22 @@ const cpu::Kernels& table() {
 
 #if LONGHAUL_X86_ISAS
 #define LONGHAUL_ON_X86(...) __VA_ARGS__
-// Null where the build has no kernels for it: then nothing may refer to them.
-template <int kNumber, const cpu::Kernels& kKernels>
+template <const cpu::Kernels& kOthers>
+const cpu::Kernels& amx_table() {
+  static const cpu::Kernels with_amx = cpu::amx::with_amx(kOthers);
+  return with_amx;
+}
+// Null where the build has no kernels for it: then nothing may refer to them. AMX has few of its
+// own.
+template <Isa kIsa, const cpu::Kernels& kKernels>
 constexpr auto table_if_built() -> const cpu::Kernels& (*)() {
-  if constexpr (kNumber <= LONGHAUL_X86_ISAS) return table<kKernels>;
-  return nullptr;
+  if constexpr (static_cast<int>(kIsa) > LONGHAUL_X86_ISAS) {
+    return nullptr;
+  } else if constexpr (kIsa == Isa::kAmx) {
+    return amx_table<kKernels>;
+  } else {
+    return table<kKernels>;
+  }
 }
 // What clang 16's __builtin_cpu_supports does not know.
 bool has_f16c() {
@@ -83,14 +94,6 @@ bool has_avx512() {
 }
 bool has_vnni() { return __builtin_cpu_supports("avx512vnni") != 0; }
 bool has_bf16() { return __builtin_cpu_supports("avx512bf16") != 0; }
-#if LONGHAUL_X86_ISAS >= 5
-const cpu::Kernels& amx_table() {
-  static const cpu::Kernels with_amx = cpu::amx::with_amx(cpu::avx512_bf16::kernels);
-  return with_amx;
-}
-#else
-constexpr const cpu::Kernels& (*amx_table)() = nullptr;
-#endif
 #else
 #define LONGHAUL_ON_X86(...) nullptr
 #endif
@@ -99,14 +102,15 @@ constexpr const cpu::Kernels& (*amx_table)() = nullptr;
 constexpr IsaEntry kIsas[] = {
     {Isa::kBaseline, "baseline", [] { return true; }, table<cpu::baseline::kernels>},
     {Isa::kAvx2, "avx2", LONGHAUL_ON_X86(has_avx2),
-     LONGHAUL_ON_X86((table_if_built<1, cpu::avx2::kernels>()))},
+     LONGHAUL_ON_X86((table_if_built<Isa::kAvx2, cpu::avx2::kernels>()))},
     {Isa::kAvx512, "avx512", LONGHAUL_ON_X86(has_avx512),
-     LONGHAUL_ON_X86((table_if_built<2, cpu::avx512::kernels>()))},
+     LONGHAUL_ON_X86((table_if_built<Isa::kAvx512, cpu::avx512::kernels>()))},
     {Isa::kAvx512Vnni, "avx512_vnni", LONGHAUL_ON_X86(has_vnni),
-     LONGHAUL_ON_X86((table_if_built<3, cpu::avx512_vnni::kernels>()))},
+     LONGHAUL_ON_X86((table_if_built<Isa::kAvx512Vnni, cpu::avx512_vnni::kernels>()))},
     {Isa::kAvx512Bf16, "avx512_bf16", LONGHAUL_ON_X86(has_bf16),
-     LONGHAUL_ON_X86((table_if_built<4, cpu::avx512_bf16::kernels>()))},
-    {Isa::kAmx, "amx", LONGHAUL_ON_X86(may_use_amx), LONGHAUL_ON_X86(amx_table)}};
+     LONGHAUL_ON_X86((table_if_built<Isa::kAvx512Bf16, cpu::avx512_bf16::kernels>()))},
+    {Isa::kAmx, "amx", LONGHAUL_ON_X86(may_use_amx),
+     LONGHAUL_ON_X86((table_if_built<Isa::kAmx, cpu::avx512_bf16::kernels>()))}};
 
 const IsaEntry& entry(Isa isa) { return kIsas[static_cast<std::size_t>(isa)]; }
 

@@ -74,7 +74,8 @@ bool ask(cudaStream_t stream) {
   if (advance(stream, 1)) return true;
   if (!waits) return false;
   if (stream->queue.size() == n_before) {
-    for (int i = 0; i < kMeanwhile && stream->n_asked % kPatience == 0; ++i) advance_all();
+    if (stream->n_asked % kPatience != 0) return false;
+    for (int i = 0; i < kMeanwhile; ++i) advance_all();
     return false;
   }
   const DeviceMemoryAccess access;
