@@ -24,22 +24,15 @@ std::int64_t page_list_bytes(std::int64_t n_pages) {
   return n_pages * kListedPageBytes + ceil_div(n_pages * kListedTileBytes, kBoundPages);
 }
 
-// The heads of a layer that choose.
-struct Choosers {
-  std::int64_t n_last = 0;       // queries that are asked once more
-  std::int64_t n_observing = 0;  // query heads whose attention is summed up
-  std::int64_t kept_apart = 0;   // of each token, of all heads together
-  std::int64_t at_hand = 0;      // of each token, of the head that takes most
-  bool any = false;
-  bool asks_for_classes = false;
-};
-Choosers choosers_in(const HeadTable& heads, LayerId layer, std::int64_t gqa_group) {
-  Choosers all;
+// The heads of a layer that choose tokens.
+void add_token_choosers(const HeadTable& heads, LayerId layer, std::int64_t gqa_group,
+                        LayerChoice& all) {
+  std::int64_t kept_apart = 0;  // of each token, of all heads together
+  std::int64_t at_hand = 0;     // of each token, of the head that takes most
   for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
     const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
     if (keep == nullptr) continue;
-    all.any = true;
-    all.at_hand = std::max(all.at_hand, kListedTokenBytes);
+    at_hand = std::max(at_hand, kListedTokenBytes);
     const auto* last = std::get_if<ObserveLast>(&keep->observe);
     if (std::holds_alternative<ObserveAll>(keep->observe)) all.n_observing += gqa_group;
     if (keep->recover) {
@@ -51,47 +44,20 @@ Choosers choosers_in(const HeadTable& heads, LayerId layer, std::int64_t gqa_gro
     const std::int64_t row_bytes = (last == nullptr ? 1 : gqa_group) * kFloatBytes;
     const std::int64_t n_scored = last == nullptr ? 0 : last->n_queries;
     all.n_last = std::max(all.n_last, n_scored);
-    all.at_hand = std::max(all.at_hand, 3 * kPositionBytes +  // a token's place
-                                            row_bytes * std::max<std::int64_t>(n_scored + 1, 4));
-    all.kept_apart += row_bytes + kTokenNumberBytes + keep->n_choosers * kChosenTokenBytes +
-                      (keep->select == SelectAmong::kLayerShared ? kSharedTokenBytes : 0);
+    at_hand = std::max(at_hand, 3 * kPositionBytes +  // a token's place
+                                    row_bytes * std::max<std::int64_t>(n_scored + 1, 4));
+    kept_apart += row_bytes + kTokenNumberBytes + keep->n_choosers * kChosenTokenBytes +
+                  (keep->select == SelectAmong::kLayerShared ? kSharedTokenBytes : 0);
   }
-  return all;
+  all.token_bytes = kept_apart + at_hand;
 }
 
-// While attention is summed up: a chunk's queries, on a ring as each rank has them, as they come
-// and in order; scores, and their sums on the way to all ranks.
-std::int64_t summing_bytes(const Choosers& choosers, const ModelSpec& spec,
-                           const Workload& workload, std::int64_t n_ranks) {
-  if (choosers.n_observing == 0) return 0;
-  const std::int64_t n_copies = n_ranks == 1 ? 1 : 3;
-  const std::int64_t row_bytes = spec.n_heads * spec.head_dim * kFloatBytes + kPositionBytes;
-  const std::int64_t n_keys = tokens_of_text(workload);
-  const std::int64_t n_scored = std::min(kMostQueriesScored, workload.chunk_len);
-  const std::int64_t scores =
-      std::min(n_scored * n_keys, most_scores_of_head(spec.n_heads, n_keys)) * kFloatBytes;
-  const std::int64_t sums = n_scored * (5 + n_ranks) * kExpSumBytes;
-  return n_copies * workload.chunk_len * row_bytes + choosers.n_observing * (scores + sums) +
-         n_keys * kPositionBytes;
-}
-
-// While a layer chooses tokens.
-std::int64_t choosing_bytes(const Choosers& choosers, const Workload& workload) {
-  return tokens_of_text(workload) * (choosers.kept_apart + choosers.at_hand);
-}
-
-// Of the document's sequence and each fork of it: the queries that will be asked.
-std::int64_t observed_bytes(const Choosers& choosers, const ModelSpec& spec,
-                            const Workload& workload) {
-  const std::int64_t row_bytes = spec.n_heads * spec.head_dim * kFloatBytes + kPositionBytes;
-  return (1 + workload.n_sequences) * choosers.n_last * row_bytes;
-}
-
-// While a layer's query heads choose pages: bounds of all pages, and lists of the best ones, those
-// of all ranks where they are several; and, of a head at a time, what new pages hold.
-std::int64_t choosing_pages_bytes(const HeadTable& heads, LayerId layer, const ModelSpec& spec,
-                                  const Workload& workload, std::int64_t n_ranks) {
+// The heads of a layer whose query heads choose pages: bounds of all pages, and lists of the best
+// ones; and, of a head at a time, what new pages hold.
+void add_page_choosers(const HeadTable& heads, LayerId layer, const ModelSpec& spec,
+                       const Workload& workload, LayerChoice& all) {
   std::int64_t of_queries = 0;
+  std::int64_t of_candidates = 0;
   std::int64_t of_pages = 0;
   for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
     const auto* choose = std::get_if<ReadTopPages>(&heads.at(layer, kv_head).choose);
@@ -100,22 +66,42 @@ std::int64_t choosing_pages_bytes(const HeadTable& heads, LayerId layer, const M
         ceil_div(ceil_div(tokens_of_text(workload), choose->page_tokens), kBoundPages) *
         kBoundPages;
     const std::int64_t n_read = std::min(n_pages, choose->n_pages());
-    const std::int64_t n_lists = n_ranks == 1 ? 2 : 2 + 2 * n_ranks;
-    of_queries += kPageQuestionBytes + n_pages * kFloatBytes +
-                  n_read * (kReadPageBytes + n_lists * kCandidatePageBytes);
+    of_queries += kPageQuestionBytes + n_pages * kFloatBytes + n_read * kReadPageBytes;
+    of_candidates += n_read * kCandidatePageBytes;
     of_pages = std::max(of_pages, n_pages * kNewPageBytes);
   }
-  return workload.decode_rows() * spec.gqa_group() * of_queries + of_pages;
+  const std::int64_t n_rows = workload.decode_rows() * spec.gqa_group();
+  all.page_bytes = n_rows * of_queries + of_pages;
+  all.candidate_bytes = n_rows * of_candidates;
+}
+
+// While attention is summed up: a chunk's queries, on a ring as each rank has them, as they come
+// and in order; scores, and their sums on the way to all ranks.
+std::int64_t summing_bytes(std::int64_t n_observing, const ModelSpec& spec,
+                           const Workload& workload, std::int64_t n_ranks) {
+  if (n_observing == 0) return 0;
+  const std::int64_t n_copies = n_ranks == 1 ? 1 : 3;
+  const std::int64_t row_bytes = spec.n_heads * spec.head_dim * kFloatBytes + kPositionBytes;
+  const std::int64_t n_keys = tokens_of_text(workload);
+  const std::int64_t n_scored = std::min(kMostQueriesScored, workload.chunk_len);
+  const std::int64_t scores =
+      std::min(n_scored * n_keys, most_scores_of_head(spec.n_heads, n_keys)) * kFloatBytes;
+  const std::int64_t sums = n_scored * (5 + n_ranks) * kExpSumBytes;
+  return n_copies * workload.chunk_len * row_bytes + n_observing * (scores + sums) +
+         n_keys * kPositionBytes;
+}
+
+// Of the document's sequence and each fork of it: the queries that will be asked.
+std::int64_t observed_bytes(std::int64_t n_last, const ModelSpec& spec, const Workload& workload) {
+  const std::int64_t row_bytes = spec.n_heads * spec.head_dim * kFloatBytes + kPositionBytes;
+  return (1 + workload.n_sequences) * n_last * row_bytes;
 }
 
 // Sums of a layer's heads that keep a key for what has left their windows, in prefill on a ring
 // (worker/ring/ring_compensation.h): so far, those that two slabs begin with, three messages on
 // their way and one that came; where homes make them all, those of all slabs.
-std::int64_t handed_on_bytes(const HeadTable& heads, LayerId layer, const ModelSpec& spec,
-                             const Workload& workload, std::int64_t n_ranks) {
-  std::int64_t n_heads = 0;
-  for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads()))
-    n_heads += heads.at(layer, kv_head).rest != Rest::kNothing ? 1 : 0;
+std::int64_t handed_on_bytes(std::int64_t n_heads, const ModelSpec& spec, const Workload& workload,
+                             std::int64_t n_ranks) {
   const bool at_homes = workload.reproducible && n_ranks > 1;
   const std::int64_t n_sums = at_homes ? 1 + 2 * n_ranks : 1 + 2 + 3 + 1;
   return n_heads * n_sums * gone_bytes(spec);
@@ -166,30 +152,39 @@ std::int64_t gone_bytes(const ModelSpec& spec) {
   return 2 * spec.head_dim * static_cast<std::int64_t>(sizeof(double));
 }
 
-std::int64_t choice_bytes(const HeadTable& heads, const ModelSpec& spec, const Workload& workload,
-                          Extent layers, std::int64_t n_ranks) {
-  std::int64_t most = 0;
-  std::int64_t observed = 0;
-  std::int64_t handed_on = 0;
-  bool asks_for_classes = false;
-  for (std::int64_t i = layers.begin; i < layers.end; ++i) {
-    const LayerId layer{i};
-    const Choosers choosers = choosers_in(heads, layer, spec.gqa_group());
-    asks_for_classes = asks_for_classes || choosers.asks_for_classes;
-    observed += observed_bytes(choosers, spec, workload);
-    if (choosers.any) {
-      most = std::max({most, summing_bytes(choosers, spec, workload, n_ranks),
-                       choosing_bytes(choosers, workload)});
-    }
-    most = std::max(most, choosing_pages_bytes(heads, layer, spec, workload, n_ranks));
-    const bool is_alone = n_ranks == 1 && layers.size() == spec.n_layers;
-    if (!is_alone)
-      handed_on = std::max(handed_on, handed_on_bytes(heads, layer, spec, workload, n_ranks));
+LayerChoice layer_choice(const HeadTable& heads, LayerId layer, const ModelSpec& spec,
+                         const Workload& workload) {
+  LayerChoice all;
+  add_token_choosers(heads, layer, spec.gqa_group(), all);
+  add_page_choosers(heads, layer, spec, workload, all);
+  for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads()))
+    all.n_rest += heads.at(layer, kv_head).rest != Rest::kNothing ? 1 : 0;
+  return all;
+}
+
+std::int64_t choice_bytes(std::span<const LayerChoice> layers, const ModelSpec& spec,
+                          const Workload& workload, std::int64_t n_ranks) {
+  const std::int64_t n_lists = n_ranks == 1 ? 2 : 2 + 2 * n_ranks;  // those of all ranks, too
+  LayerChoice most;  // the most of any layer; n_last is that of all layers together
+  std::int64_t of_pages = 0;
+  for (const LayerChoice& layer : layers) {
+    most.n_last += layer.n_last;
+    most.n_observing = std::max(most.n_observing, layer.n_observing);
+    most.token_bytes = std::max(most.token_bytes, layer.token_bytes);
+    most.n_rest = std::max(most.n_rest, layer.n_rest);
+    most.asks_for_classes = most.asks_for_classes || layer.asks_for_classes;
+    of_pages = std::max(of_pages, layer.page_bytes + n_lists * layer.candidate_bytes);
   }
+  const std::int64_t n_tokens = tokens_of_text(workload);
+  const bool is_alone = n_ranks == 1 && std::ssize(layers) == spec.n_layers;
+  const std::int64_t handed_on =
+      is_alone ? 0 : handed_on_bytes(most.n_rest, spec, workload, n_ranks);
   // A byte for each token's kind, which may have grown to twice as much.
   const std::int64_t classes =
-      asks_for_classes ? 2 * (1 + workload.n_sequences) * tokens_of_text(workload) : 0;
-  return most + observed + classes + handed_on;
+      most.asks_for_classes ? 2 * (1 + workload.n_sequences) * n_tokens : 0;
+  return std::max({summing_bytes(most.n_observing, spec, workload, n_ranks),
+                   n_tokens * most.token_bytes, of_pages}) +
+         observed_bytes(most.n_last, spec, workload) + classes + handed_on;
 }
 
 }  // namespace longhaul

@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "base/ids.h"
 #include "model/heads/head_table.h"
@@ -35,10 +36,23 @@ std::int64_t bytes_beside_head(const HeadPolicy& policy, const ModelSpec& spec,
 // Of a sequence's head whose window leaves a key for what is gone: sums of keys and of values.
 std::int64_t gone_bytes(const ModelSpec& spec);
 
+// What a layer's heads choose with, counted over them.
+struct LayerChoice {
+  std::int64_t n_last = 0;           // queries that are asked once more
+  std::int64_t n_observing = 0;      // query heads whose attention is summed up
+  std::int64_t token_bytes = 0;      // of each token, while tokens are chosen
+  std::int64_t page_bytes = 0;       // while pages are chosen, beside lists of candidates
+  std::int64_t candidate_bytes = 0;  // of each such list
+  std::int64_t n_rest = 0;           // heads that keep a key for what has left their windows
+  bool asks_for_classes = false;
+};
+LayerChoice layer_choice(const HeadTable& heads, LayerId layer, const ModelSpec& spec,
+                         const Workload& workload);
+
 // What a CPU of a ring of n_ranks takes for these layers while heads choose, whichever keys lie
 // there: queries, scores, what each key got, lists, candidates among pages; sums that ranks hand
 // on.
-std::int64_t choice_bytes(const HeadTable& heads, const ModelSpec& spec, const Workload& workload,
-                          Extent layers, std::int64_t n_ranks);
+std::int64_t choice_bytes(std::span<const LayerChoice> layers, const ModelSpec& spec,
+                          const Workload& workload, std::int64_t n_ranks);
 
 }  // namespace longhaul

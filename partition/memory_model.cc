@@ -1,7 +1,7 @@
 #include "partition/memory_model.h"
 
 #include <algorithm>
-#include <bit>
+#include <span>
 
 #include "base/bound_tile.h"
 #include "base/device/gpu_memory.h"
@@ -22,13 +22,6 @@ namespace longhaul {
 namespace {
 
 constexpr std::int64_t kFfnTileRows = 512;  // the FFN works through a chunk in tiles of rows
-
-// The newest tokens of the document and of all its forks, where these are quantised in groups: at
-// each home of a head, since any may be that of the newest block.
-std::int64_t open_bytes_of_head(const KvFormat& kv, const Workload& workload) {
-  const std::int64_t of_fork = 1 + ceil_div(workload.n_guesses, workload.block_size);
-  return (1 + workload.n_sequences * of_fork) * kv.open_block_bytes();
-}
 
 // Of all sequences, on every rank of a ring.
 std::int64_t merge_state_bytes(const ModelSpec& spec, const Workload& workload, Extent layers) {
@@ -63,41 +56,33 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
   }
 }
 
-}  // namespace
-
-std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
-                             const Workload& workload, Extent layers, std::int64_t n_bytes) {
-  const KvFormat kv = workload.kv(spec);
-  std::int64_t beside = 0;        // a block, gathered or not
-  std::int64_t beside_heads = 0;  // whatever blocks they have
-  std::int64_t most_gathered = 0;
-  std::int64_t n_times = 0;
-  for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
-    for (const KvHeadId kv_head : IdRange<KvHeadId>(spec.n_kv_heads)) {
-      const HeadPolicy& policy = heads.at(LayerId{layer}, kv_head);
-      beside_heads += open_bytes_of_head(kv, workload) + bytes_beside_head(policy, spec, workload);
-      if (!heads.window(LayerId{layer}, kv_head).is_unlimited()) continue;
-      beside = std::max({beside, bytes_beside_block(policy, spec, workload),
-                         bytes_beside_gathered(policy, workload)});
-      const Gathered gathered = gathered_blocks(policy, workload);
-      most_gathered += gathered.n_times * gathered.most_blocks;
-      n_times = std::max(n_times, gathered.n_times);
-    }
-  }
-  const std::int64_t left = n_bytes - beside_heads;
-  if (left < 0) return -1;
-  const std::int64_t room = left / (kv.block_bytes() + beside);
-  // Each head on each rank gathers at most what it has there.
-  return std::max(room - most_gathered, room / (1 + n_times));
+// Of a figure of each of a model's layers, those of a stage.
+template <typename T>
+std::span<const T> part_of(const std::vector<T>& of_layers, Extent layers) {
+  return std::span(of_layers).subspan(static_cast<std::size_t>(layers.begin),
+                                      static_cast<std::size_t>(layers.size()));
 }
 
-StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
-                     const Workload& workload, Extent layers, std::int64_t n_ranks) {
+}  // namespace
+
+std::int64_t room_for_blocks(const BesideBlocks& beside, const KvFormat& kv, std::int64_t n_bytes) {
+  const std::int64_t left = n_bytes - beside.of_heads;
+  if (left < 0) return -1;
+  const std::int64_t room = left / (kv.block_bytes() + beside.of_block);
+  // Each head on each rank gathers at most what it has there.
+  return std::max(room - beside.most_gathered, room / (1 + beside.n_times));
+}
+
+StageSize stage_size(const ModelSpec& spec, const HeadNeeds& needs, const Workload& workload,
+                     Extent layers, std::int64_t n_ranks) {
   StageSize size{.layers = layers, .n_ranks = n_ranks};
   size.weights = stage_weight_bytes(spec, workload.weights(spec), layers);
+  size.scratch = needs.scratch;
+  size.choosing = choice_bytes(part_of(needs.choice, layers), spec, workload, n_ranks);
+  for (const BesideBlocks& layer : part_of(needs.beside, layers)) size.beside.add(layer);
   const std::int64_t n_tokens = workload.document_tokens + workload.tail_tokens;
   size.passes_all_blocks = workload.reproducible && n_ranks > 1;
-  for (const LayerHeads& layer : heads) {
+  for (const LayerHeads& layer : part_of(needs.heads, layers)) {
     size.max_all_heads = std::max(size.max_all_heads, layer.n_all);
     size.max_windowed_heads = std::max(size.max_windowed_heads, layer.n_windowed);
     if (layer.n_windowed > 0) {
@@ -172,10 +157,8 @@ std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
          blocks * spec.n_kv_heads * kv.open_block_bytes();
 }
 
-std::int64_t working_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
-                           const Workload& workload, const StageSize& stage) {
-  if (rank.device != Device::kCpu) return scratch_bytes(rank, spec, heads, workload);
-  return choice_bytes(heads, spec, workload, stage.layers, stage.n_ranks);
+std::int64_t working_bytes(const RankSpec& rank, const StageSize& stage) {
+  return rank.device == Device::kCpu ? stage.choosing : stage.scratch;
 }
 
 namespace {
@@ -238,26 +221,22 @@ IndexedVector<Rank, RankBytes> memory_of(const Plan& plan, const ModelSpec& spec
     bytes[rank].limit = cluster.rank(rank).memory_bytes;
     bytes[rank].headroom = bytes[rank].limit - cluster.usable_bytes(rank);
   }
+  const HeadNeeds needs(plan.heads, spec, cluster, workload);
   for (const Replica& replica : plan.replicas) {
     std::vector<std::vector<Rank>> rings;
     for (const Stage& stage : replica.stages) rings.push_back(stage.ring.values());
     const std::vector<std::int64_t> transfers = transfer_bytes(cluster, rings);
     for (std::size_t s = 0; s < rings.size(); ++s) {
       const Stage& stage = replica.stages[s];
-      std::vector<LayerHeads> heads;
-      for (const LayerId layer : stage.layer_ids()) {
-        heads.push_back(layer_heads(plan.heads, layer));
-      }
-      const StageSize size = stage_size(spec, heads, workload, stage.layers, stage.ring.n());
+      const StageSize size = stage_size(spec, needs, workload, stage.layers, stage.ring.n());
       const std::int64_t largest =
           *std::max_element(stage.token_share.begin(), stage.token_share.end());
       const std::int64_t ring_buffers = ring_buffer_bytes(spec, workload, size, largest);
       for (const RingPos i : stage.ring.ids()) {
         RankBytes& rank = bytes[stage.ring[i]];
         rank.weights += size.weights;
-        rank.activations +=
-            activation_bytes(spec, workload, size, i, stage.token_share[i]) +
-            working_bytes(cluster.rank(stage.ring[i]), spec, plan.heads, workload, size);
+        rank.activations += activation_bytes(spec, workload, size, i, stage.token_share[i]) +
+                            working_bytes(cluster.rank(stage.ring[i]), size);
         rank.ring_buffers += ring_buffers;
         rank.transfers += transfers[s];
       }

@@ -3,7 +3,6 @@
 // over the history.
 #pragma once
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -11,6 +10,8 @@
 #include "model/heads/kept_blocks.h"
 #include "model/model_spec.h"
 #include "partition/cluster_spec.h"
+#include "partition/head_needs.h"
+#include "partition/kv_format.h"
 #include "partition/plan.h"
 #include "partition/workload.h"
 
@@ -46,16 +47,16 @@ struct StageSize {
   std::int64_t max_windowed_heads = 0;  // in any of its layers: heads that keep a window
   std::int64_t max_window_blocks = 0;   // the largest such window
   std::int64_t max_sink_blocks = 0;     // of it
+  BesideBlocks beside = {};             // of all its heads
+  std::int64_t choosing = 0;            // of a CPU while its heads choose (choice_memory.h)
+  std::int64_t scratch = 0;             // of a GPU (scratch_memory.h)
 };
-// Blocks that surely fit into `n_bytes` of a rank's memory beside what methods of these layers'
-// heads need for them: bounds of their pages, sums of their attention, room in which chosen tokens
-// are gathered, and open blocks. -1: not even these.
-std::int64_t room_for_blocks(const HeadTable& heads, const ModelSpec& spec,
-                             const Workload& workload, Extent layers, std::int64_t n_bytes);
+StageSize stage_size(const ModelSpec& spec, const HeadNeeds& needs, const Workload& workload,
+                     Extent layers, std::int64_t n_ranks);
 
-// `heads` are those of each of the stage's layers.
-StageSize stage_size(const ModelSpec& spec, std::span<const LayerHeads> heads,
-                     const Workload& workload, Extent layers, std::int64_t n_ranks);
+// Blocks that surely fit into `n_bytes` of a rank's memory beside what heads need for them. -1: not
+// even that.
+std::int64_t room_for_blocks(const BesideBlocks& beside, const KvFormat& kv, std::int64_t n_bytes);
 
 // A bound on the blocks of any chunk that the rank at ring position `position` computes.
 std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, RingPos position,
@@ -64,10 +65,8 @@ std::int64_t max_own_blocks(const Workload& workload, std::int64_t n_ranks, Ring
 // blocks visit everybody.
 std::int64_t activation_bytes(const ModelSpec& spec, const Workload& workload,
                               const StageSize& stage, RingPos position, std::int64_t token_share);
-// What a rank of the stage takes besides: of a GPU scratch_bytes (partition/scratch_memory.h); of
-// a CPU what its heads choose with (partition/choice_memory.h).
-std::int64_t working_bytes(const RankSpec& rank, const ModelSpec& spec, const HeadTable& heads,
-                           const Workload& workload, const StageSize& stage);
+// What a rank of the stage takes besides, for its device.
+std::int64_t working_bytes(const RankSpec& rank, const StageSize& stage);
 std::int64_t ring_buffer_bytes(const ModelSpec& spec, const Workload& workload,
                                const StageSize& stage, std::int64_t largest_share);
 

@@ -12,14 +12,13 @@
 
 namespace longhaul {
 
-StagePlanner::StagePlanner(const PlanRequest& request) : request_(request) {
-  for (std::int64_t layer = 0; layer < request.spec.n_layers; ++layer) {
-    LayerDemand demand{.heads = layer_heads(request.heads, {layer})};
-    if (demand.heads.n_windowed > 0) {
-      demand.windowed_blocks = windowed_blocks(demand.heads.window, request.workload);
-    }
-    demand_.push_back(demand);
-    heads_.push_back(demand.heads);
+StagePlanner::StagePlanner(const PlanRequest& request)
+    : request_(request), needs_(request.heads, request.spec, request.cluster, request.workload) {
+  for (const LayerHeads& heads : needs_.heads) {
+    demand_.push_back({.heads = heads,
+                       .windowed_blocks = heads.n_windowed == 0
+                                              ? 0
+                                              : windowed_blocks(heads.window, request.workload)});
   }
 }
 
@@ -113,20 +112,18 @@ IndexedVector<RingPos, std::int64_t> StagePlanner::room(const StageLayout& stage
                                                         Extent layers) const {
   const ModelSpec& spec = request_.spec;
   const Workload& workload = request_.workload;
-  const std::span<const LayerHeads> heads(heads_.data() + layers.begin,
-                                          static_cast<std::size_t>(layers.size()));
-  const StageSize size = stage_size(spec, heads, workload, layers, stage.ring.n());
+  const StageSize size = stage_size(spec, needs_, workload, layers, stage.ring.n());
   const std::int64_t largest =
       *std::max_element(stage.token_share.begin(), stage.token_share.end());
   const std::int64_t ring_buffers = ring_buffer_bytes(spec, workload, size, largest);
+  const KvFormat kv = workload.kv(spec);
   IndexedVector<RingPos, std::int64_t> room(stage.ring.size());
   for (const RingPos i : stage.ring.ids()) {
-    const std::int64_t fixed =
-        size.weights + ring_buffers + stage.transfer_bytes +
-        activation_bytes(spec, workload, size, i, stage.token_share[i]) +
-        working_bytes(request_.cluster.rank(stage.ring[i]), spec, request_.heads, workload, size);
+    const std::int64_t fixed = size.weights + ring_buffers + stage.transfer_bytes +
+                               activation_bytes(spec, workload, size, i, stage.token_share[i]) +
+                               working_bytes(request_.cluster.rank(stage.ring[i]), size);
     const std::int64_t left = request_.cluster.usable_bytes(stage.ring[i]) - fixed;
-    room[i] = left < 0 ? -1 : room_for_blocks(request_.heads, spec, workload, layers, left);
+    room[i] = left < 0 ? -1 : room_for_blocks(size.beside, kv, left);
   }
   return room;
 }

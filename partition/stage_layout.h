@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/indexed_vector.h"
+#include "partition/head_needs.h"
 #include "partition/make_plan.h"
 #include "partition/place_heads.h"
 
@@ -43,8 +44,8 @@ class StagePlanner {
   std::optional<std::vector<StageLayout>> with_moved_layers(std::vector<StageLayout> stages) const;
 
   const PlanRequest& request_;
+  HeadNeeds needs_;
   std::vector<LayerDemand> demand_;  // [n_layers]
-  std::vector<LayerHeads> heads_;    // [n_layers]
 };
 
 }  // namespace longhaul

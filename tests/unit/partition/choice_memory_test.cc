@@ -109,8 +109,9 @@ TEST(ChoiceMemory, RingsHaveCopiesOfWhatTravels) {
   keep.observe = ObserveAll{};
   const auto more = [&](const HeadPolicy& policy) {
     const HeadTable heads(spec.n_layers, spec.n_kv_heads, policy);
-    return choice_bytes(heads, spec, cpu.request.workload, {0, 32}, 3) -
-           choice_bytes(heads, spec, cpu.request.workload, {0, 32}, 1);
+    const HeadNeeds needs(heads, spec, cpu.request.cluster, cpu.request.workload);
+    return choice_bytes(needs.choice, spec, cpu.request.workload, 3) -
+           choice_bytes(needs.choice, spec, cpu.request.workload, 1);
   };
   EXPECT_EQ(more({.keep = keep}), 2 * 8192LL * (32 * 128 * 4 + 8) + 32 * 256 * 2 * 16);
   EXPECT_EQ(more({.choose = ReadTopPages{16, 4096}}), 32 * 256LL * 6 * 24);
