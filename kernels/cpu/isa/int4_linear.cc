@@ -16,136 +16,146 @@ constexpr int kInt4Vectors = static_cast<int>(kInt8Panel) / kWidth;  // of a pan
 // As many sums as stay in registers beside what unpacks codes: rows x vectors. A tile unpacks its
 // codes once for all its rows; to keep them unpacked for many tiles gained nothing.
 constexpr int kInt4Rows = kWidth == 4 ? 1 : 4;
-constexpr int kInt4Panels = kWidth == 16 ? 4 : 1;
+constexpr int panels_beside(int rows) {
+  return kWidth == 16 ? 4 : kWidth == 8 && rows <= 2 ? 4 / rows : 1;
+}
 constexpr std::int64_t kInt4GroupRows = 48;  // whose integers of a group (6 KiB) pass together
 constexpr std::int64_t kInt4BlockInputs = 2048;
 constexpr std::int64_t kAheadBytes = 16 * kLineBytes;
 
 LONGHAUL_INLINE std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-// Some rows against some panels of weights, over one group of activations.
-struct Int4Tile {
-  const std::byte* x;  // [n_rows, x_stride bytes]
-  std::int64_t x_stride;
-  const float* x_scales;       // [n_rows]
-  const std::int32_t* x_sums;  // [runs, sums_stride]
-  std::int64_t sums_stride;
-  const std::uint8_t* codes;  // of the group's first line
-  std::int64_t panel_bytes;
-  const std::uint16_t* scales;  // of its first run
-  std::int64_t panel_scales;
-  int runs_of_scale;
-  int runs_left;             // of the first scale
-  std::int64_t first_lines;  // of the first run
-  std::int64_t n_lines;
-  bool is_first;  // group: c starts with it
-  float* c;       // [n_rows, kInt8TileLanes]
+// What a tile works on, at its first row and lane: groups of activations that follow each other.
+struct Int4Part {
+  std::int64_t group_begin;
+  std::int64_t group_end;
+  std::int64_t row;
+  std::int64_t panel;
+  float* c;  // [rows, kInt8TileLanes]; begun by group 0
 };
 
 template <int kStep>
-LONGHAUL_INLINE Words load_codes(const Int4Tile& t, int vector, std::int64_t line) {
-  const std::uint8_t* panel = t.codes + vector / kInt4Vectors * t.panel_bytes;
+LONGHAUL_INLINE Words load_codes(const std::uint8_t* line, std::int64_t panel_bytes, int vector) {
+  const std::uint8_t* panel = line + vector / kInt4Vectors * panel_bytes;
   const std::int64_t lanes = vector % kInt4Vectors * kWidth * 4;
   // The hardware's prefetcher stops at page ends. Prefetching past the end is harmless.
-  if (kStep == 0 && lanes == 0) __builtin_prefetch(panel + line * kLineBytes + kAheadBytes);
-  return codes_of_step<kStep>(load_words(panel + line * kLineBytes + lanes));
+  if (kStep == 0 && lanes == 0) __builtin_prefetch(panel + kAheadBytes);
+  return codes_of_step<kStep>(load_words(panel + lanes));
 }
 
 template <int kStep, int kRows, int kVectors>
-LONGHAUL_INLINE void add_step(const Int4Tile& t, std::int64_t line,
+LONGHAUL_INLINE void add_step(const std::uint8_t* line, std::int64_t panel_bytes,
+                              const std::byte* x, std::int64_t x_stride,
                               Int4Sum (&sums)[kRows][kVectors]) {
   Words codes[kVectors];
 #pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) codes[v] = load_codes<kStep>(t, v, line);
+  for (int v = 0; v < kVectors; ++v) codes[v] = load_codes<kStep>(line, panel_bytes, v);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    const Words x = broadcast_word(t.x + r * t.x_stride + line * kInt4Line + kStep * kInt8Step);
+    const Words integers = broadcast_word(x + r * x_stride + kStep * kInt8Step);
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sums[r][v] = add_int4_products(sums[r][v], codes[v], x);
+    for (int v = 0; v < kVectors; ++v)
+      sums[r][v] = add_int4_products(sums[r][v], codes[v], integers);
   }
 }
 
 // Codes q + 8 and integers x give sum (q + 8) x: 8 sum x is taken away.
 template <int kRows, int kPanels>
-void multiply_int4_tile(const Int4Tile& tile) {
+void multiply_int4_tile(const Int4LinearTask& task, const Int4Part& part) {
   constexpr int kVectors = kPanels * kInt4Vectors;
-  Int4Tile t = tile;  // a copy: stores to c cannot change it
-  std::int64_t end = lesser(t.n_lines, t.first_lines);
-  for (std::int64_t line = 0; line < t.n_lines; end = lesser(t.n_lines, line + kRunLines)) {
-    Int4Sum sums[kRows][kVectors];
+  // Copies: stores to c cannot change them.
+  const Int4X x = task.x;
+  const Int4Cut cut = task.cut;
+  const std::int64_t panel_bytes = task.panel_bytes;
+  const std::int64_t panel_scales = task.panel_scales;
+  float* const part_c = part.c;
+  const std::int64_t group_end = part.group_end;
+  std::int64_t line = (cut.first_input + part.group_begin * cut.group) / kInt4Line;
+  const std::uint8_t* codes = task.codes + part.panel * panel_bytes + line * kLineBytes;
+  const int runs_of_scale = task.runs_of_scale;
+  const int run = static_cast<int>(line / kRunLines);
+  int runs_left = runs_of_scale - run % runs_of_scale;  // of the scale
+  const std::uint16_t* scales =
+      task.scales + part.panel * panel_scales + run / runs_of_scale * kInt8Panel;
+  bool is_first = part.group_begin == 0;
+  for (std::int64_t g = part.group_begin; g < group_end; ++g) {
+    const std::int64_t at = g * x.n_rows + part.row;
+    const std::byte* integers = x.integers + at * cut.group;
+    const std::int32_t* x_sums = x.sums + g * cut.most_runs() * x.n_rows + part.row;
+    const std::int64_t last =
+        line + (lesser(cut.group, cut.n_in - g * cut.group) + kInt4Line - 1) / kInt4Line;
+    while (line < last) {
+      Int4Sum sums[kRows][kVectors];
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = begin_int4_sum(t.x_sums[r]);
-    }
-    for (; line < end; ++line) {
-      add_step<0>(t, line, sums);
-      add_step<1>(t, line, sums);
-    }
-    Vec scales[kVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      scales[v] =
-          load_halves(t.scales + v / kInt4Vectors * t.panel_scales + v % kInt4Vectors * kWidth);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const Vec x_scale = broadcast(t.x_scales[r]);
+        for (int v = 0; v < kVectors; ++v) sums[r][v] = begin_int4_sum(x_sums[r]);
+      }
+      const std::int64_t end = lesser(last, line / kRunLines * kRunLines + kRunLines);
+      for (; line < end; ++line, codes += kLineBytes, integers += kInt4Line) {
+        add_step<0>(codes, panel_bytes, integers, cut.group, sums);
+        add_step<1>(codes, panel_bytes, integers, cut.group, sums);
+      }
+      Vec of_lanes[kVectors];
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        float* c = t.c + r * kInt8TileLanes + v * kWidth;
-        const Ints sum = end_int4_sum(sums[r][v], t.x_sums[r]);
-        const Vec scaled = __builtin_convertvector(sum, Vec) * scales[v] * x_scale;
-        store(c, t.is_first ? scaled : load(c) + scaled);
+        of_lanes[v] =
+            load_halves(scales + v / kInt4Vectors * panel_scales + v % kInt4Vectors * kWidth);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Vec x_scale = broadcast(x.scales[at + r]);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) {
+          float* c = part_c + r * kInt8TileLanes + v * kWidth;
+          const Ints sum = end_int4_sum(sums[r][v], x_sums[r]);
+          const Vec scaled = __builtin_convertvector(sum, Vec) * of_lanes[v] * x_scale;
+          store(c, is_first ? scaled : load(c) + scaled);
+        }
+      }
+      is_first = false;
+      x_sums += x.n_rows;
+      // Where a group ends within a run, the next one goes on with it.
+      if (line % kRunLines == 0 && --runs_left == 0) {
+        scales += kInt8Panel;
+        runs_left = runs_of_scale;
       }
     }
-    t.is_first = false;
-    t.x_sums += t.sums_stride;
-    if (--t.runs_left == 0) {
-      t.scales += kInt8Panel;
-      t.runs_left = t.runs_of_scale;
-    }
   }
 }
 
-template <int kRows, int kPanels>
-LONGHAUL_INLINE void multiply_int4_rows(std::int64_t n_rows, const Int4Tile& t) {
+template <int kRows>
+void multiply_int4_rows(const Int4LinearTask& task, Int4Part part, std::int64_t n_panels) {
+  constexpr int kPanels = panels_beside(kRows);
+  for (; n_panels >= kPanels; n_panels -= kPanels) {
+    multiply_int4_tile<kRows, kPanels>(task, part);
+    part.panel += kPanels;
+    part.c += kPanels * kInt8Panel;
+  }
+  for (; n_panels > 0; --n_panels, ++part.panel, part.c += kInt8Panel)
+    multiply_int4_tile<kRows, 1>(task, part);
+}
+
+template <int kRows>
+LONGHAUL_INLINE void multiply_int4_some(const Int4LinearTask& task, const Int4Part& part,
+                                        int n_rows, std::int64_t n_panels) {
   if (n_rows == kRows) {
-    multiply_int4_tile<kRows, kPanels>(t);
+    multiply_int4_rows<kRows>(task, part, n_panels);
   } else if constexpr (kRows > 1) {
-    multiply_int4_rows<kRows - 1, kPanels>(n_rows, t);
+    multiply_int4_some<kRows - 1>(task, part, n_rows, n_panels);
   }
 }
 
-// All rows, in parts of nearly equal size.
-template <int kPanels>
-void multiply_int4_panels(std::int64_t n_rows, Int4Tile t) {
-  const int n_parts = (static_cast<int>(n_rows) + kInt4Rows - 1) / kInt4Rows;
-  const int fewest = static_cast<int>(n_rows) / n_parts;
-  const int n_longer = static_cast<int>(n_rows) - n_parts * fewest;
-  for (int part = 0; part < n_parts; ++part) {
-    const std::int64_t n = part < n_longer ? fewest + 1 : fewest;
-    multiply_int4_rows<kInt4Rows, kPanels>(n, t);
-    t.x += n * t.x_stride;
-    t.x_scales += n;
-    t.x_sums += n;
-    t.c += n * kInt8TileLanes;
-  }
-}
-
-void multiply_int4(std::int64_t n_rows, std::int64_t n_panels, const Int4Tile& t) {
-  const auto part_at = [&](std::int64_t panel) {
-    Int4Tile part = t;
-    part.codes += panel * t.panel_bytes;
-    part.scales += panel * t.panel_scales;
-    part.c += panel * kInt8Panel;
-    return part;
-  };
-  std::int64_t panel = 0;
-  for (; panel + kInt4Panels <= n_panels; panel += kInt4Panels)
-    multiply_int4_panels<kInt4Panels>(n_rows, part_at(panel));
-  if constexpr (kInt4Panels > 1) {
-    for (; panel < n_panels; ++panel) multiply_int4_panels<1>(n_rows, part_at(panel));
+// All rows, in tiles of nearly equal size.
+void multiply_int4(const Int4LinearTask& task, Int4Part part, int n_rows, std::int64_t n_panels) {
+  const int n_tiles = (n_rows + kInt4Rows - 1) / kInt4Rows;
+  const int fewest = n_rows / n_tiles;
+  const int n_longer = n_rows - n_tiles * fewest;
+  for (int tile = 0; tile < n_tiles; ++tile) {
+    const int n = tile < n_longer ? fewest + 1 : fewest;
+    multiply_int4_some<kInt4Rows>(task, part, n, n_panels);
+    part.row += n;
+    part.c += n * kInt8TileLanes;
   }
 }
 
@@ -163,34 +173,6 @@ void finish_int4(const Int4LinearTask& t, std::int64_t lane, const float* sums) 
       store_first(out + i, v, n);
     }
   }
-}
-
-// Rows [row, row + n_rows) times a group's inputs of the panels from `lane` on.
-void multiply_int4_group(const Int4LinearTask& t, std::int64_t g, std::int64_t row,
-                         std::int64_t n_rows, std::int64_t lane, std::int64_t n_panels) {
-  const Int4Cut& cut = t.cut;
-  const std::int64_t begin = g * cut.group;
-  const std::int64_t line = (cut.first_input + begin) / kInt4Line;
-  const int run = static_cast<int>(line / kRunLines);
-  const std::int64_t panel = lane / kInt8Panel;
-  const std::int64_t at = g * t.x.n_rows + row;
-  const Int4Tile tile = {
-      .x = t.x.integers + at * cut.group,
-      .x_stride = cut.group,
-      .x_scales = t.x.scales + at,
-      .x_sums = t.x.sums + g * cut.most_runs() * t.x.n_rows + row,
-      .sums_stride = t.x.n_rows,
-      .codes = t.codes + panel * t.panel_bytes + line * kLineBytes,
-      .panel_bytes = t.panel_bytes,
-      .scales = t.scales + panel * t.panel_scales + run / t.runs_of_scale * kInt8Panel,
-      .panel_scales = t.panel_scales,
-      .runs_of_scale = t.runs_of_scale,
-      .runs_left = t.runs_of_scale - run % t.runs_of_scale,
-      .first_lines = kRunLines - line % kRunLines,
-      .n_lines = (lesser(cut.group, cut.n_in - begin) + kInt4Line - 1) / kInt4Line,
-      .is_first = g == 0,
-      .c = t.scratch + (row - t.row_begin) * kInt8TileLanes};
-  multiply_int4(n_rows, n_panels, tile);
 }
 
 }  // namespace
@@ -224,20 +206,33 @@ void quantise_int4_x(const Int4XTask& t) {
 }
 
 // For 64 lanes at a time, in blocks of inputs: a block's weights stay in the second cache while all
-// rows pass, and a group of it in the first while some rows do.
+// rows pass, and a group of it in the first while some rows do. So few rows as a tile has pass all
+// groups at once.
 void int4_linear(const Int4LinearTask& t) {
   const std::int64_t group = t.cut.group;
   const std::int64_t n_groups = (t.cut.n_in + group - 1) / group;
-  const std::int64_t block_groups = group < kInt4BlockInputs ? kInt4BlockInputs / group : 1;
+  const std::int64_t n_rows = t.row_end - t.row_begin;
+  const bool is_few = n_rows <= kInt4Rows;
+  const std::int64_t block_groups = is_few                     ? n_groups
+                                    : group < kInt4BlockInputs ? kInt4BlockInputs / group
+                                                               : 1;
+  const std::int64_t groups_at_once = is_few ? n_groups : 1;
   for (std::int64_t lane = t.lane_begin / kInt8Panel * kInt8Panel; lane < t.lane_end;
        lane += kInt8TileLanes) {
     const std::int64_t n_panels =
         (lesser(kInt8TileLanes, t.lane_end - lane) + kInt8Panel - 1) / kInt8Panel;
     for (std::int64_t block = 0; block < n_groups; block += block_groups) {
-      for (std::int64_t row = t.row_begin; row < t.row_end; row += kInt4GroupRows) {
-        const std::int64_t n_rows = lesser(kInt4GroupRows, t.row_end - row);
-        for (std::int64_t g = block; g < lesser(n_groups, block + block_groups); ++g)
-          multiply_int4_group(t, g, row, n_rows, lane, n_panels);
+      const std::int64_t end = lesser(n_groups, block + block_groups);
+      for (std::int64_t row = 0; row < n_rows; row += kInt4GroupRows) {
+        for (std::int64_t g = block; g < end; g += groups_at_once) {
+          multiply_int4(t,
+                        {.group_begin = g,
+                         .group_end = lesser(end, g + groups_at_once),
+                         .row = t.row_begin + row,
+                         .panel = lane / kInt8Panel,
+                         .c = t.scratch + row * kInt8TileLanes},
+                        static_cast<int>(lesser(kInt4GroupRows, n_rows - row)), n_panels);
+        }
       }
     }
     finish_int4(t, lane, t.scratch);

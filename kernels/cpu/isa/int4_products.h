@@ -50,8 +50,18 @@ LONGHAUL_INLINE Int4Sum add_int4_products(Int4Sum sum, Words codes, Words x) {
 }
 // The two sums of each lane.
 LONGHAUL_INLINE Ints end_int4_sum(Int4Sum sum, std::int32_t minus) {
+#if defined(__AVX512BW__)
+  return reinterpret_cast<Ints>(
+             _mm512_madd_epi16(reinterpret_cast<__m512i>(sum), _mm512_set1_epi16(1))) -
+         minus;
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(
+             _mm256_madd_epi16(reinterpret_cast<__m256i>(sum), _mm256_set1_epi16(1))) -
+         minus;
+#else
   const auto pairs = reinterpret_cast<Ints>(sum);
   return ((pairs << 16) >> 16) + (pairs >> 16) - minus;
+#endif
 }
 
 #endif

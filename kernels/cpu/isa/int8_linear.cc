@@ -15,13 +15,16 @@ constexpr int kPanel = static_cast<int>(kInt8Panel);
 constexpr int kPanelVectors = kPanel / kWidth;
 // As many sums as stay in registers: rows x vectors.
 constexpr int kMostRows = kHasInt8Dot ? 6 : kWidth == 16 ? 5 : kWidth == 8 ? 4 : 1;
-constexpr int kMostPanels = kWidth == 16 ? 4 : 1;
+constexpr int panels_beside(int rows) {
+  return kWidth == 16 ? 4 : kWidth == 8 && rows <= 2 ? 4 / rows : 1;
+}
 constexpr std::int64_t kStepBytes = kInt8Panel * kInt8Step;
 constexpr std::int64_t kPrefetchBytes = 16 * kStepBytes;
 constexpr std::int64_t kGroupRows = 48;      // whose integers of a group (6 KiB) pass together
 constexpr std::int64_t kBlockInputs = 2048;  // a multiple of the usual groups
 
 std::int64_t steps_of(std::int64_t n_in) { return (n_in + kInt8Step - 1) / kInt8Step; }
+std::int64_t x_bytes(std::int64_t group) { return steps_of(group) * kInt8LeftBytes; }
 
 // Integers of [-127, 127] in the form of int8_products.h; n of them, in whole steps.
 LONGHAUL_INLINE void store_left(std::byte* out, Ints q, std::int64_t n) {
@@ -49,126 +52,136 @@ std::int32_t quantise_group(const float* x, std::int64_t n, std::byte* out, floa
   });
 }
 
-// Some rows against some panels of weights, over one group of inputs.
-struct Tile {
-  const std::byte* x;       // [n_rows, x_stride bytes]
-  const std::byte* next_x;  // of the same shape: the next group's
-  std::int64_t x_stride;
-  const float* x_scales;       // [n_rows]
-  const std::int32_t* x_sums;  // [n_rows]
-  const std::uint8_t* weight;
-  std::int64_t panel_bytes;
-  std::int64_t n_steps;
-  bool is_first;  // group: c starts with it
-  float* c;       // [n_rows, kInt8TileLanes]
+std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+// What a tile works on, at its first row and lane: groups of inputs that follow each other.
+struct Part {
+  std::int64_t group_begin;
+  std::int64_t group_end;
+  std::int64_t row;
+  std::int64_t panel;
+  float* c;  // [rows, kInt8TileLanes]; begun by group 0
 };
 
 // Weights w + 128 and integers x give sum (w + 128) x: the sums start at -128 sum x.
 template <int kRows, int kPanels>
-void multiply_tile(const Tile& tile) {
+void multiply_tile(const Int8LinearTask& task, const Part& part) {
   constexpr int kVectors = kPanels * kPanelVectors;
-  const Tile t = tile;  // a copy: stores to c cannot change it
-  Ints sums[kRows][kVectors];
+  // Copies: stores to c cannot change them.
+  const Int8X x = task.x;
+  const std::int64_t group = task.group;
+  const std::int64_t n_in = task.n_in;
+  const std::int64_t x_stride = x_bytes(group);
+  const std::int64_t panel_bytes = task.panel_bytes;
+  float* const part_c = part.c;
+  const std::int64_t group_end = part.group_end;
+  const std::uint8_t* weight =
+      task.weight + part.panel * panel_bytes + part.group_begin * group / kInt8Step * kStepBytes;
+  bool is_first = part.group_begin == 0;
+  for (std::int64_t g = part.group_begin; g < group_end; ++g, is_first = false) {
+    const std::int64_t at = g * x.n_rows + part.row;
+    const std::byte* integers = x.integers + at * x_stride;
+    Ints sums[kRows][kVectors];
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sums[r][v] = Ints{} - t.x_sums[r];
-  }
-  for (std::int64_t step = 0; step < t.n_steps; ++step) {
-    Int8Right right[kVectors];
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = Ints{} - x.sums[at + r];
+    }
+    const std::uint8_t* const last =
+        weight + steps_of(lesser(group, n_in - g * group)) * kStepBytes;
+    for (; weight < last; weight += kStepBytes, integers += kInt8LeftBytes) {
+      Int8Right right[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      const std::uint8_t* w = t.weight + v / kPanelVectors * t.panel_bytes + step * kStepBytes;
-      // Few rows wait for memory, and the hardware's prefetcher stops at page ends. Prefetching
-      // past the end is harmless.
-      if constexpr (kRows <= 4) {
-        if (v % kPanelVectors == 0) __builtin_prefetch(w + kPrefetchBytes);
+      for (int v = 0; v < kVectors; ++v) {
+        const std::uint8_t* w = weight + v / kPanelVectors * panel_bytes;
+        // Few rows wait for memory, and the hardware's prefetcher stops at page ends. Prefetching
+        // past the end is harmless.
+        if constexpr (kRows <= 4) {
+          if (v % kPanelVectors == 0) __builtin_prefetch(w + kPrefetchBytes);
+        }
+        right[v] = unpack_int8(load_words(w + v % kPanelVectors * kWidth * 4));
       }
-      right[v] = unpack_int8(load_words(w + v % kPanelVectors * kWidth * 4));
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Int8Left left = load_int8_left(integers + r * x_stride);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) {
+          sums[r][v] = add_int8_products(sums[r][v], right[v], left);
+        }
+      }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const Int8Left left = load_int8_left(t.x + r * t.x_stride + step * kInt8LeftBytes);
+      const Vec scale = broadcast(x.scales[at + r]);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        sums[r][v] = add_int8_products(sums[r][v], right[v], left);
+        float* c = part_c + r * kInt8TileLanes + v * kWidth;
+        const Vec scaled = __builtin_convertvector(sums[r][v], Vec) * scale;
+        store(c, is_first ? scaled : load(c) + scaled);
       }
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    const Vec scale = broadcast(t.x_scales[r]);
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      float* c = t.c + r * kInt8TileLanes + v * kWidth;
-      const Vec scaled = __builtin_convertvector(sums[r][v], Vec) * scale;
-      store(c, t.is_first ? scaled : load(c) + scaled);
-    }
-  }
 }
 
-template <int kRows, int kPanels>
-LONGHAUL_INLINE void multiply_rows(std::int64_t n_rows, const Tile& t) {
+template <int kRows>
+void multiply_rows(const Int8LinearTask& task, Part part, std::int64_t n_panels) {
+  constexpr int kPanels = panels_beside(kRows);
+  for (; n_panels >= kPanels; n_panels -= kPanels) {
+    multiply_tile<kRows, kPanels>(task, part);
+    part.panel += kPanels;
+    part.c += kPanels * kPanel;
+  }
+  for (; n_panels > 0; --n_panels, ++part.panel, part.c += kPanel)
+    multiply_tile<kRows, 1>(task, part);
+}
+
+template <int kRows>
+LONGHAUL_INLINE void multiply_some(const Int8LinearTask& task, const Part& part, int n_rows,
+                                   std::int64_t n_panels) {
   if (n_rows == kRows) {
-    multiply_tile<kRows, kPanels>(t);
+    multiply_rows<kRows>(task, part, n_panels);
   } else if constexpr (kRows > 1) {
-    multiply_rows<kRows - 1, kPanels>(n_rows, t);
+    multiply_some<kRows - 1>(task, part, n_rows, n_panels);
   }
 }
 
-// Steps [begin, end) of the weights that follow t's: with many rows the caches have time to fetch
-// them meanwhile.
-LONGHAUL_INLINE void prefetch_following(const Tile& t, int n_panels, std::int64_t begin,
+// Steps [begin, end) of the weights behind part's group: with many rows the caches have time to
+// fetch them meanwhile.
+LONGHAUL_INLINE void prefetch_following(const Int8LinearTask& task, const Part& part,
+                                        std::int64_t n_panels, std::int64_t begin,
                                         std::int64_t end) {
-  for (std::int64_t step = begin; step < end && step < t.n_steps; ++step) {
-    for (int panel = 0; panel < n_panels; ++panel) {
-      __builtin_prefetch(t.weight + panel * t.panel_bytes + (t.n_steps + step) * kStepBytes);
-    }
+  const std::uint8_t* following = task.weight + part.panel * task.panel_bytes +
+                                  part.group_end * task.group / kInt8Step * kStepBytes;
+  for (std::int64_t step = begin; step < lesser(end, steps_of(task.group)); ++step) {
+    for (std::int64_t panel = 0; panel < n_panels; ++panel)
+      __builtin_prefetch(following + panel * task.panel_bytes + step * kStepBytes);
   }
 }
 
-LONGHAUL_INLINE void prefetch_bytes(const std::byte* p, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; i += 64) __builtin_prefetch(p + i);
+// The integers of rows [row, row + n) of a group.
+LONGHAUL_INLINE void prefetch_integers(const Int8LinearTask& task, std::int64_t group,
+                                       std::int64_t row, std::int64_t n) {
+  const std::int64_t row_bytes = x_bytes(task.group);
+  const std::byte* p = task.x.integers + (group * task.x.n_rows + row) * row_bytes;
+  for (std::int64_t i = 0; i < n * row_bytes; i += 64) __builtin_prefetch(p + i);
 }
 
-// All rows, in parts of nearly equal size. (In 32 bits: a division in 64 takes as long as a third
+// All rows, in tiles of nearly equal size. (In 32 bits: a division in 64 takes as long as a third
 // of a tile.)
-template <int kPanels>
-void multiply_panels(std::int64_t n_rows, const Tile& whole) {
-  const int n_parts = (static_cast<int>(n_rows) + kMostRows - 1) / kMostRows;
-  const int fewest = static_cast<int>(n_rows) / n_parts;
-  const int n_longer = static_cast<int>(n_rows) - n_parts * fewest;
-  const int n_ahead = n_parts < 4 ? 0 : (static_cast<int>(whole.n_steps) + n_parts - 1) / n_parts;
-  Tile t = whole;
-  for (int part = 0; part < n_parts; ++part) {
-    prefetch_following(whole, kPanels, std::int64_t{part} * n_ahead,
-                       std::int64_t{part + 1} * n_ahead);
-    const std::int64_t n = part < n_longer ? fewest + 1 : fewest;
-    prefetch_bytes(t.next_x, n * t.x_stride);
-    multiply_rows<kMostRows, kPanels>(n, t);
-    t.x += n * t.x_stride;
-    t.next_x += n * t.x_stride;
-    t.x_scales += n;
-    t.x_sums += n;
-    t.c += n * kInt8TileLanes;
-  }
-}
-
-void multiply(std::int64_t n_rows, std::int64_t n_panels, const Tile& t) {
-  std::int64_t panel = 0;
-  for (; panel + kMostPanels <= n_panels; panel += kMostPanels) {
-    Tile part = t;
-    part.weight += panel * t.panel_bytes;
-    part.c += panel * kPanel;
-    multiply_panels<kMostPanels>(n_rows, part);
-  }
-  if constexpr (kMostPanels > 1) {
-    for (; panel < n_panels; ++panel) {
-      Tile part = t;
-      part.weight += panel * t.panel_bytes;
-      part.c += panel * kPanel;
-      multiply_panels<1>(n_rows, part);
-    }
+void multiply(const Int8LinearTask& task, Part part, int n_rows, std::int64_t n_panels) {
+  const int n_tiles = (n_rows + kMostRows - 1) / kMostRows;
+  const int fewest = n_rows / n_tiles;
+  const int n_longer = n_rows - n_tiles * fewest;
+  const int n_ahead =
+      n_tiles < 4 ? 0 : (static_cast<int>(steps_of(task.group)) + n_tiles - 1) / n_tiles;
+  for (int tile = 0; tile < n_tiles; ++tile) {
+    const int n = tile < n_longer ? fewest + 1 : fewest;
+    prefetch_following(task, part, n_panels, std::int64_t{tile} * n_ahead,
+                       std::int64_t{tile + 1} * n_ahead);
+    prefetch_integers(task, part.group_end, part.row, n);
+    multiply_some<kMostRows>(task, part, n, n_panels);
+    part.row += n;
+    part.c += n * kInt8TileLanes;
   }
 }
 
@@ -198,7 +211,7 @@ void finish(const Int8LinearTask& t, std::int64_t lane) {
 
 }  // namespace
 
-std::int64_t int8_x_bytes(std::int64_t group) { return steps_of(group) * kInt8LeftBytes; }
+std::int64_t int8_x_bytes(std::int64_t group) { return x_bytes(group); }
 
 void quantise_int8_x(const Int8XTask& t) {
   const std::int64_t row_bytes = int8_x_bytes(t.group);
@@ -214,38 +227,29 @@ void quantise_int8_x(const Int8XTask& t) {
 
 // For 64 lanes at a time, in blocks of inputs: a block's weights (128 KiB) stay in the second cache
 // while all rows pass, and a group of it (8 KiB for a group of 128) in the first while some rows
-// do.
+// do. So few rows as a tile has pass all groups at once.
 void int8_linear(const Int8LinearTask& t) {
   const std::int64_t n_groups = (t.n_in + t.group - 1) / t.group;
-  const std::int64_t block_groups = t.group < kBlockInputs ? kBlockInputs / t.group : 1;
-  const std::int64_t x_stride = int8_x_bytes(t.group);
+  const std::int64_t n_rows = t.row_end - t.row_begin;
+  const bool is_few = n_rows <= kMostRows;
+  const std::int64_t block_groups = is_few                   ? n_groups
+                                    : t.group < kBlockInputs ? kBlockInputs / t.group
+                                                             : 1;
+  const std::int64_t groups_at_once = is_few ? n_groups : 1;
   for (std::int64_t lane = t.lane_begin / kPanel * kPanel; lane < t.lane_end;
        lane += kInt8TileLanes) {
-    const std::int64_t lanes_left = t.lane_end - lane;
-    const std::int64_t n_panels =
-        ((lanes_left < kInt8TileLanes ? lanes_left : kInt8TileLanes) + kPanel - 1) / kPanel;
-    const auto multiply_group = [&](std::int64_t g, std::int64_t row, std::int64_t n_rows) {
-      const std::int64_t begin = g * t.group;
-      const std::int64_t size = t.n_in - begin < t.group ? t.n_in - begin : t.group;
-      const std::int64_t at = g * t.x.n_rows + row;
-      multiply(n_rows, n_panels,
-               {.x = t.x.integers + at * x_stride,
-                .next_x = t.x.integers + (at + t.x.n_rows) * x_stride,
-                .x_stride = x_stride,
-                .x_scales = t.x.scales + at,
-                .x_sums = t.x.sums + at,
-                .weight = t.weight + lane / kPanel * t.panel_bytes + begin / kInt8Step * kStepBytes,
-                .panel_bytes = t.panel_bytes,
-                .n_steps = steps_of(size),
-                .is_first = g == 0,
-                .c = t.scratch + (row - t.row_begin) * kInt8TileLanes});
-    };
+    const std::int64_t n_panels = (lesser(kInt8TileLanes, t.lane_end - lane) + kPanel - 1) / kPanel;
     for (std::int64_t block = 0; block < n_groups; block += block_groups) {
-      const std::int64_t end = block + block_groups < n_groups ? block + block_groups : n_groups;
-      for (std::int64_t row = t.row_begin; row < t.row_end; row += kGroupRows) {
-        const std::int64_t left = t.row_end - row;
-        for (std::int64_t g = block; g < end; ++g) {
-          multiply_group(g, row, left < kGroupRows ? left : kGroupRows);
+      const std::int64_t end = lesser(n_groups, block + block_groups);
+      for (std::int64_t row = 0; row < n_rows; row += kGroupRows) {
+        for (std::int64_t g = block; g < end; g += groups_at_once) {
+          multiply(t,
+                   {.group_begin = g,
+                    .group_end = lesser(end, g + groups_at_once),
+                    .row = t.row_begin + row,
+                    .panel = lane / kPanel,
+                    .c = t.scratch + row * kInt8TileLanes},
+                   static_cast<int>(lesser(kGroupRows, n_rows - row)), n_panels);
         }
       }
     }
