@@ -34,22 +34,24 @@ struct Int4Part {
   float* c;  // [rows, kInt8TileLanes]; begun by group 0
 };
 
+// `ahead` says what to prefetch: the hardware's prefetcher stops at page ends. Past the end of all
+// weights that is harmless.
 template <int kStep>
-LONGHAUL_INLINE Words load_codes(const std::uint8_t* line, std::int64_t panel_bytes, int vector) {
+LONGHAUL_INLINE Words load_codes(const std::uint8_t* line, std::int64_t panel_bytes, int vector,
+                                 std::int64_t ahead) {
   const std::uint8_t* panel = line + vector / kInt4Vectors * panel_bytes;
   const std::int64_t lanes = vector % kInt4Vectors * kWidth * 4;
-  // The hardware's prefetcher stops at page ends. Prefetching past the end is harmless.
-  if (kStep == 0 && lanes == 0) __builtin_prefetch(panel + kAheadBytes);
+  if (kStep == 0 && lanes == 0) __builtin_prefetch(panel + ahead);
   return codes_of_step<kStep>(load_words(panel + lanes));
 }
 
 template <int kStep, int kRows, int kVectors>
 LONGHAUL_INLINE void add_step(const std::uint8_t* line, std::int64_t panel_bytes,
-                              const std::byte* x, std::int64_t x_stride,
+                              std::int64_t ahead, const std::byte* x, std::int64_t x_stride,
                               Int4Sum (&sums)[kRows][kVectors]) {
   Words codes[kVectors];
 #pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) codes[v] = load_codes<kStep>(line, panel_bytes, v);
+  for (int v = 0; v < kVectors; ++v) codes[v] = load_codes<kStep>(line, panel_bytes, v, ahead);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     const Words integers = broadcast_word(x + r * x_stride + kStep * kInt8Step);
@@ -84,6 +86,9 @@ void multiply_int4_tile(const Int4LinearTask& task, const Int4Part& part) {
     const std::int32_t* x_sums = x.sums + g * cut.most_runs() * x.n_rows + part.row;
     const std::int64_t last =
         line + (lesser(cut.group, cut.n_in - g * cut.group) + kInt4Line - 1) / kInt4Line;
+    // The last group fetches the panels of the next tile.
+    const std::int64_t ahead =
+        kAheadBytes + ((g + 1) * cut.group >= cut.n_in ? (kPanels - 1) * panel_bytes : 0);
     while (line < last) {
       Int4Sum sums[kRows][kVectors];
 #pragma GCC unroll 8
@@ -93,8 +98,8 @@ void multiply_int4_tile(const Int4LinearTask& task, const Int4Part& part) {
       }
       const std::int64_t end = lesser(last, line / kRunLines * kRunLines + kRunLines);
       for (; line < end; ++line, codes += kLineBytes, integers += kInt4Line) {
-        add_step<0>(codes, panel_bytes, integers, cut.group, sums);
-        add_step<1>(codes, panel_bytes, integers, cut.group, sums);
+        add_step<0>(codes, panel_bytes, ahead, integers, cut.group, sums);
+        add_step<1>(codes, panel_bytes, ahead, integers, cut.group, sums);
       }
       Vec of_lanes[kVectors];
 #pragma GCC unroll 8

@@ -19,7 +19,7 @@ constexpr int panels_beside(int rows) {
   return kWidth == 16 ? 4 : kWidth == 8 && rows <= 2 ? 4 / rows : 1;
 }
 constexpr std::int64_t kStepBytes = kInt8Panel * kInt8Step;
-constexpr std::int64_t kPrefetchBytes = 16 * kStepBytes;
+constexpr std::int64_t kPrefetchBytes = 32 * kStepBytes;
 constexpr std::int64_t kGroupRows = 48;      // whose integers of a group (6 KiB) pass together
 constexpr std::int64_t kBlockInputs = 2048;  // a multiple of the usual groups
 
@@ -89,6 +89,9 @@ void multiply_tile(const Int8LinearTask& task, const Part& part) {
     }
     const std::uint8_t* const last =
         weight + steps_of(lesser(group, n_in - g * group)) * kStepBytes;
+    // The last group fetches the panels of the next tile.
+    const std::int64_t ahead =
+        kPrefetchBytes + ((g + 1) * group >= n_in ? (kPanels - 1) * panel_bytes : 0);
     for (; weight < last; weight += kStepBytes, integers += kInt8LeftBytes) {
       Int8Right right[kVectors];
 #pragma GCC unroll 8
@@ -97,7 +100,7 @@ void multiply_tile(const Int8LinearTask& task, const Part& part) {
         // Few rows wait for memory, and the hardware's prefetcher stops at page ends. Prefetching
         // past the end is harmless.
         if constexpr (kRows <= 4) {
-          if (v % kPanelVectors == 0) __builtin_prefetch(w + kPrefetchBytes);
+          if (v % kPanelVectors == 0) __builtin_prefetch(w + ahead);
         }
         right[v] = unpack_int8(load_words(w + v % kPanelVectors * kWidth * 4));
       }
