@@ -99,11 +99,11 @@ bool multiplies_pairs(const AttentionTask& task, KvType type) {
   return kHasBf16Pairs && task.multiplies_bf16_pairs && type == KvType::kBf16;
 }
 
-// Packing reads and writes every value once, which pays from about one tile of rows on.
+// Packing reads and writes every value once, which pays for many rows.
 bool is_packed(const AttentionTask& task, std::int64_t n_rows, KvType type) {
   // Codes with ranges of their own in each row and column, or that are no integers.
   if (holds_groups(type) || type == KvType::kFp8) return true;
-  const bool many = task.rows_apart || n_rows >= kPackedRows;
+  const bool many = task.rows_apart || n_rows >= kPackFromRows;
   return many && !holds_codes(type) && !multiplies_pairs(task, type);
 }
 

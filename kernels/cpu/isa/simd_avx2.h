@@ -12,6 +12,7 @@ constexpr bool kHasBf16Pairs = false;
 constexpr int kTileRows = 6;  // 6 x 2 accumulators, 2 vectors of the right side, 1 broadcast of 16
 constexpr int kTileVectors = 2;
 constexpr int kPackedRows = kTileRows;
+constexpr int kPackFromRows = 17;  // so many rows attention packs for: 16 were slower by a sixth
 typedef float Vec __attribute__((vector_size(32)));
 
 LONGHAUL_INLINE void add_product(Vec& sum, Vec x, Vec y) { sum += x * y; }

@@ -12,6 +12,7 @@ constexpr int kWidth = 16;
 constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 vectors of the right side, 1 broadcast of 32
 constexpr int kTileVectors = 4;
 constexpr int kPackedRows = 12;  // 12 x 2 accumulators: half the loads of the right side
+constexpr int kPackFromRows = kPackedRows;
 typedef float Vec __attribute__((vector_size(64)));
 
 // sum += x y, where sum is. (From the expression GCC 12 makes forms of the instruction that move

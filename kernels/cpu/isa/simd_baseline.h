@@ -11,6 +11,7 @@ constexpr bool kHasBf16Pairs = false;
 constexpr int kTileRows = 4;
 constexpr int kTileVectors = 2;
 constexpr int kPackedRows = kTileRows;
+constexpr int kPackFromRows = kPackedRows;
 typedef float Vec __attribute__((vector_size(16)));
 
 LONGHAUL_INLINE void add_product(Vec& sum, Vec x, Vec y) { sum += x * y; }

@@ -22,6 +22,7 @@ namespace {
 enum class Start { kZero, kAdd, kScale };  // c starts as 0, as it is, or as c[r] * row_scale[r]
 
 constexpr std::int64_t kPrefetchSteps = 16;
+constexpr int kPrefetchRows = kWidth == 8 ? 6 : 4;  // of a tile that prefetches as it goes
 constexpr std::int64_t kPrefetchGroups = 4;  // of rows, from which on there is time to prefetch
 
 struct Segment {
@@ -182,7 +183,7 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
       // Few rows wait for memory, and the hardware's prefetcher stops at page ends and at jumps
       // from block to block. Into the second cache, for the first one does not hold two panels.
       // Prefetching past the end is harmless.
-      if constexpr (kRows <= 4 && kVectors * kWidth >= 16) {
+      if constexpr (kRows <= kPrefetchRows && kVectors * kWidth >= 16) {
 #pragma GCC unroll 8
         for (int v = 0; v < kVectors * kWidth / 16; ++v) {
           __builtin_prefetch(ahead + v * 16, /*rw=*/0, /*locality=*/2);
