@@ -12,6 +12,8 @@ namespace {
 constexpr std::int64_t kChunk =
     512;  // elements of a weight row, packed at once: 128 KiB for 64 rows
 
+constexpr int kLineVectors = 16 / kWidth;  // of 64 bytes
+
 // How few_rows_linear multiplies one vector of weight words with kXVectors vectors of x.
 struct FloatDot {
   static constexpr std::int64_t kXVectors = 1;
@@ -44,20 +46,28 @@ void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row
   const std::int64_t row_bytes = t.weight_stride * (t.weights_are_bf16 ? 2 : 4);
   const std::byte* w = static_cast<const std::byte*>(t.weight) + first_output * row_bytes;
   Vec sums[kOutputs][kRows] = {};
-  for (std::int64_t i = 0; i < n_whole; ++i) {
+  const auto add_vector = [&](std::int64_t i) {
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
-      const std::byte* at = w + o * row_bytes + i * step_bytes;
-      // The next outputs, into the second cache: the hardware's prefetcher stops at page ends.
-      // Prefetching past the end is harmless.
-      __builtin_prefetch(at + kOutputs * row_bytes, /*rw=*/0, /*locality=*/2);
-      const Words words = load_words(at);
+      const Words words = load_words(w + o * row_bytes + i * step_bytes);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         sums[o][r] = Dot::add(sums[o][r], words, x + r * t.x_stride + i * kWidth * Dot::kXVectors);
       }
     }
+  };
+  std::int64_t i = 0;
+  for (; i + kLineVectors <= n_whole; i += kLineVectors) {
+    // The next outputs, into the second cache: the hardware's prefetcher stops at page ends. Once
+    // for each line of 64 bytes. Prefetching past the end is harmless.
+#pragma GCC unroll 8
+    for (int o = 0; o < kOutputs; ++o) {
+      __builtin_prefetch(w + (o + kOutputs) * row_bytes + i * step_bytes, /*rw=*/0, /*locality=*/2);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kLineVectors; ++v) add_vector(i + v);
   }
+  for (; i < n_whole; ++i) add_vector(i);
   if (const std::int64_t rest = bytes - n_whole * step_bytes; rest > 0) {
     for (int o = 0; o < kOutputs; ++o) {
       Words words{};
