@@ -20,16 +20,11 @@
 #include "kernels/tensor.h"
 #include "model/model_folder.h"
 #include "model/model_spec.h"
+#include "worker/weight_files.h"
 
 namespace longhaul {
 
 struct WeightMemory;
-
-// Matrices that files have as products take them, on CPUs.
-enum class WeightFiles : std::uint8_t {
-  kMapped,  // read where the files are mapped: there at once, and once for all processes of a host
-  kCopied,  // into memory of this process, which may have huge pages where mapped files have none
-};
 
 // Memory of the weights' device. Vectors that the model does not have are empty.
 struct LayerWeights {

@@ -17,7 +17,7 @@
 #include "partition/decode_slices.h"
 #include "tools/job/device_choice.h"
 #include "worker/ring/ring_place.h"
-#include "worker/weights.h"
+#include "worker/weight_files.h"
 
 namespace longhaul {
 
