@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,9 +20,15 @@ std::int64_t with_margin(double n_tokens) {
   return static_cast<std::int64_t>(std::ceil(n_tokens * 1.1)) + 16;
 }
 
+// Throws std::bad_alloc where memory is missing for it: the job ends with what helps against that.
 std::int64_t count_tokens(const Tokenizer& tokenizer, std::string_view text) {
-  return static_cast<std::int64_t>(
-      tokenizer.encode(std::string(text), {.add_special_tokens = true}).size());
+  try {
+    return static_cast<std::int64_t>(
+        tokenizer.encode(std::string(text), {.add_special_tokens = true}).size());
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kOutOfMemory) throw std::bad_alloc();
+    throw;
+  }
 }
 
 // Estimated from its begin, middle and end; all of a short one.
