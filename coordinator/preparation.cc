@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -253,11 +254,6 @@ GroupIds conversation_ids(const RequestGroup& group, const std::vector<Request>&
 }
 
 Refusal why_unread(const Error& error) {
-  if (error.code() == ErrorCode::kOutOfMemory) {
-    return {"out_of_memory",
-            fmt::format("{}: take a shorter document or fewer threads (--threads), or give more",
-                        error.what())};
-  }
   const bool changed = error.code() == ErrorCode::kFailedPrecondition;
   return {changed ? "document_changed" : "document_unreadable", error.what()};
 }
@@ -276,6 +272,10 @@ PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& req
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kCancelled) throw;
     ids.refusal = why_unread(error);
+  } catch (const std::bad_alloc&) {
+    ids.refusal = Refusal{
+        "out_of_memory",
+        "out of memory: take a shorter document or fewer threads (--threads), or give more"};
   }
   if (ids.refusal) {
     prepared.failures.clear();

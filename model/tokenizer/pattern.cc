@@ -5,6 +5,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.h"
 #include "model/tokenizer/pattern_syntax.h"
@@ -41,7 +42,7 @@ Pattern Pattern::regex(std::string_view expression, const JsonField& field) {
   code->source = field.path();
   const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
       pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
-  if (context == nullptr) throw Error(ErrorCode::kOutOfMemory, "no memory for a pattern");
+  if (context == nullptr) throw std::bad_alloc();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
@@ -94,7 +95,7 @@ Matcher::Matcher(const Pattern& pattern) : pattern_(&pattern) {
   scratch_->context = pcre2_match_context_create(nullptr);
   scratch_->stack = pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr);
   if (scratch_->data == nullptr || scratch_->context == nullptr || scratch_->stack == nullptr) {
-    throw Error(ErrorCode::kOutOfMemory, "no memory to search for a pattern");
+    throw std::bad_alloc();
   }
   pcre2_jit_stack_assign(scratch_->context, nullptr, scratch_->stack);
 }

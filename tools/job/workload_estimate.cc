@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,15 +19,9 @@ std::int64_t with_margin(double n_tokens) {
   return static_cast<std::int64_t>(std::ceil(n_tokens * 1.1)) + 16;
 }
 
-// Throws std::bad_alloc where memory is missing for it: the job ends with what helps against that.
 std::int64_t count_tokens(const Tokenizer& tokenizer, std::string_view text) {
-  try {
-    return static_cast<std::int64_t>(
-        tokenizer.encode(std::string(text), {.add_special_tokens = true}).size());
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kOutOfMemory) throw std::bad_alloc();
-    throw;
-  }
+  return static_cast<std::int64_t>(
+      tokenizer.encode(std::string(text), {.add_special_tokens = true}).size());
 }
 
 // Estimated from its begin, middle and end; all of a short one.
