@@ -91,7 +91,7 @@ void softmax(const AttentionTask& task, const Tile& tile, std::int64_t n_keys) {
     }
   }
   for (std::int64_t r = 0; r < tile.n_rows; r += kWidth) {
-    const Vec factor = exp(load(tile.factor + r));
+    const Vec factor = exp_below(load(tile.factor + r));
     store(tile.factor + r, factor);
     store(tile.l + r, load(tile.l + r) * factor + load(tile.sums + r));
   }

@@ -155,12 +155,9 @@ LONGHAUL_INLINE std::uint16_t to_bf16_bits(float x) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-// e^x to about 1e-7 relative for x of at most 89: x = n ln 2 + r (Cody & Waite), a polynomial in r,
-// times 2^n. exp(-inf) = 0, NaN stays NaN.
-LONGHAUL_INLINE Vec exp_below(Vec x) {
-  constexpr float kShift = 0x1.8p23F;  // plus it, a float is an integer; minus it, the nearest one
-  x = max(broadcast(-104.0F), x);
-  const Vec n = (x * 1.44269504088896341F + kShift) - kShift;
+// e^(x - n ln 2) for the whole number n next to x / ln 2: r = x - n ln 2 (Cody & Waite), and a
+// polynomial in r.
+LONGHAUL_INLINE Vec exp_of_rest(Vec x, Vec n) {
   Vec r = x - n * 0.693145751953125F;
   r = r - n * 1.42860682030941723212e-6F;
   Vec p = broadcast(1.9875691500e-4F);
@@ -169,12 +166,26 @@ LONGHAUL_INLINE Vec exp_below(Vec x) {
   p = p * r + 4.1665795894e-2F;
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
-  p = p * (r * r) + r + 1.0F;
-  return scale_by_power_of_two(p, n);
+  return p * (r * r) + r + 1.0F;
 }
 
-// For any x; exp(+inf) = inf.
-LONGHAUL_INLINE Vec exp(Vec x) { return exp_below(min(broadcast(89.0F), x)); }
+// e^x to about 1e-7 relative, as e^r 2^n. exp(-inf) = 0, exp(+inf) = inf, NaN stays NaN.
+LONGHAUL_INLINE Vec exp(Vec x) {
+  constexpr float kShift = 0x1.8p23F;  // plus it, a float is an integer; minus it, the nearest one
+  x = max(broadcast(-104.0F), min(broadcast(89.0F), x));
+  const Vec n = (x * 1.44269504088896341F + kShift) - kShift;
+  return scale_by_power_of_two(exp_of_rest(x, n), n);
+}
+
+// For x of at most 88; 0 where e^x is no normal float, as it is while FlushDenormals lives. Two
+// thirds of the instructions: the shift leaves n + 127 in a float's lowest bits, where 2^n has it.
+LONGHAUL_INLINE Vec exp_below(Vec x) {
+  constexpr float kShift = 0x1.8p23F + 127.0F;
+  x = max(broadcast(-88.0F), x);  // n = -127: times 0
+  const Vec shifted = x * 1.44269504088896341F + kShift;
+  const Words power = reinterpret_cast<Words>(shifted) << 23;
+  return exp_of_rest(x, shifted - kShift) * reinterpret_cast<Vec>(power);
+}
 
 }  // namespace
 }  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

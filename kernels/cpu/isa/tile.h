@@ -30,6 +30,12 @@ struct Segment {
   std::int64_t n_steps;
   // Of the same shape: what will be read next; null: what follows in memory.
   const float* next = nullptr;
+  // Of `next`, what a step with so many words of the columns from `column` on asks for: the lines in
+  // the order in which they lie, not those of its own columns. Lines of a block that are fetched row
+  // by row, with gaps, come at two thirds of the speed.
+  const float* words_ahead(std::int64_t column, std::int64_t step, std::int64_t n_words) const {
+    return next + column * n_steps + step * n_words;
+  }
 };
 
 struct Product {
@@ -174,8 +180,10 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
   const std::int64_t a_stride = p.a_stride;
   for (std::int64_t s = 0; s < p.n_segments; ++s) {
     const float* b = p.segments[s].b + p.column;
-    const float* ahead = p.segments[s].next == nullptr ? b + kPrefetchSteps * p.b_stride
-                                                       : p.segments[s].next + p.column;
+    const bool knows_next = p.segments[s].next != nullptr;
+    const float* ahead = knows_next ? p.segments[s].words_ahead(p.column, 0, kVectors * kWidth)
+                                    : b + kPrefetchSteps * p.b_stride;
+    const std::int64_t ahead_stride = knows_next ? kVectors * kWidth : p.b_stride;
     for (std::int64_t i = p.segments[s].n_steps; i > 0; --i) {
       Vec right[kVectors];
 #pragma GCC unroll 8
@@ -188,7 +196,7 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
         for (int v = 0; v < kVectors * kWidth / 16; ++v) {
           __builtin_prefetch(ahead + v * 16, /*rw=*/0, /*locality=*/2);
         }
-        ahead += p.b_stride;
+        ahead += ahead_stride;
       }
       Format::step(sums, a, a_stride, right);
       a += Format::kLeftWords;
@@ -234,7 +242,7 @@ LONGHAUL_INLINE void prefetch_part(const Product& p, std::int64_t part, std::int
     if (segment.next == nullptr) continue;
     const std::int64_t end = (part + 1) * segment.n_steps / n_parts;
     for (std::int64_t i = part * segment.n_steps / n_parts; i < end; ++i) {
-      const float* words = segment.next + p.column + i * p.b_stride;
+      const float* words = segment.words_ahead(p.column, i, kVectors * kWidth);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors * kWidth; v += 16) {
         __builtin_prefetch(words + v, /*rw=*/0, /*locality=*/2);
