@@ -30,9 +30,9 @@ struct Segment {
   std::int64_t n_steps;
   // Of the same shape: what will be read next; null: what follows in memory.
   const float* next = nullptr;
-  // Of `next`, what a step with so many words of the columns from `column` on asks for: the lines in
-  // the order in which they lie, not those of its own columns. Lines of a block that are fetched row
-  // by row, with gaps, come at two thirds of the speed.
+  // Of `next`, what a step with so many words of the columns from `column` on asks for: the lines
+  // in the order in which they lie, not those of its own columns. Lines of a block that are fetched
+  // row by row, with gaps, come at two thirds of the speed.
   const float* words_ahead(std::int64_t column, std::int64_t step, std::int64_t n_words) const {
     return next + column * n_steps + step * n_words;
   }
