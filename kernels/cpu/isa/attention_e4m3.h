@@ -18,8 +18,10 @@ void widen_e4m3_keys(const AttentionTask& task, const Run& run, std::int64_t slo
   const float* words = run.k + slot;
   for (std::int64_t d = 0; d < task.head_dim; d += kE4m3Lanes, words += task.block_size) {
     const Words codes = load_words(words);
-    for (int i = 0; i < kE4m3Lanes; ++i, out += out_stride)
-      store(out, widen_low_e4m3(codes >> (8 * i)) * scales);
+    for_each_quarter([&](auto byte) {
+      store(out + byte.value * out_stride, widen_e4m3_byte<byte.value>(codes) * scales);
+    });
+    out += kE4m3Lanes * out_stride;
   }
 }
 
@@ -35,8 +37,11 @@ float* widen_e4m3_values(const AttentionTask& task, const Run& run, std::int64_t
   for (std::int64_t j = 0; j < run.n_keys; j += kE4m3Lanes, words += task.head_dim) {
     const Vec x = n_left >= kWidth ? load(words) : n_left > 0 ? load_first(words, n_left) : Vec{};
     const Words codes = reinterpret_cast<Words>(x);
-    for (int i = 0; i < kE4m3Lanes; ++i, out += out_stride)
-      store(out, widen_low_e4m3(codes >> (8 * i)) * broadcast(scales[j + i]));
+    for_each_quarter([&](auto byte) {
+      store(out + byte.value * out_stride,
+            widen_e4m3_byte<byte.value>(codes) * broadcast(scales[j + byte.value]));
+    });
+    out += kE4m3Lanes * out_stride;
   }
   return out;
 }

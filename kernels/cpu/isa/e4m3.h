@@ -5,6 +5,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/isa/simd.h"
 
@@ -13,13 +14,14 @@ namespace {
 
 constexpr std::int64_t kE4m3Chunk = 4 * kWidth;
 
-// The lowest byte of each word.
-LONGHAUL_INLINE Vec widen_low_e4m3(Words codes) {
-  const Words magnitude = codes & 0x7fU;
-  const Words normal = (magnitude << 20) + (120U << 23);
-  const Vec steps = __builtin_convertvector(reinterpret_cast<Ints>(magnitude), Vec) * 0x1p-9F;
-  const Words value = magnitude < 8U ? reinterpret_cast<Words>(steps) : normal;
-  return reinterpret_cast<Vec>(value | (codes & 0x80U) << 24);
+// Byte kByte of each word. With 120 added to its exponent a code is its value, if it is normal;
+// else it is between 2^-7 and 2^-6, for m 2^-9, and twice it less 2^-6 is right and smaller.
+template <int kByte>
+LONGHAUL_INLINE Vec widen_e4m3_byte(Words codes) {
+  const Words top = codes << (24 - 8 * kByte);
+  const Vec normal = reinterpret_cast<Vec>(((top >> 4) & (0x7fU << 20)) + (120U << 23));
+  const Vec magnitude = min(normal, normal * 2.0F - 0x1p-6F);
+  return reinterpret_cast<Vec>(reinterpret_cast<Words>(magnitude) | (top & (1U << 31)));
 }
 
 #if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
@@ -31,26 +33,23 @@ constexpr std::int64_t e4m3_place(std::int64_t i) { return i % 2 * (2 * kWidth) 
 
 typedef std::int16_t Halves __attribute__((vector_size(kWidth * 4)));
 
-LONGHAUL_INLINE void widen_halves(Halves halves, Vec& low, Vec& high) {
+// The lower or the upper half of them.
+template <int kUpper>
+LONGHAUL_INLINE Vec widen_halves(Halves halves) {
 #if defined(__AVX512F__)
-  const auto bits = reinterpret_cast<__m512i>(halves);
-  low = _mm512_cvtph_ps(_mm512_castsi512_si256(bits));
-  high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(bits, 1));
+  return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(reinterpret_cast<__m512i>(halves), kUpper));
 #else
-  const auto bits = reinterpret_cast<__m256i>(halves);
-  low = _mm256_cvtph_ps(_mm256_castsi256_si128(bits));
-  high = _mm256_cvtph_ps(_mm256_extracti128_si256(bits, 1));
+  return _mm256_cvtph_ps(_mm256_extracti128_si256(reinterpret_cast<__m256i>(halves), kUpper));
 #endif
 }
 
-// out: values / kE4m3Unit, in the order of e4m3_place.
-LONGHAUL_INLINE void widen_e4m3(Words codes, Vec (&out)[4]) {
+// Part kPart of a chunk, of the four that e4m3_place has one after the other: values / kE4m3Unit.
+template <int kPart>
+LONGHAUL_INLINE Vec widen_e4m3(Words codes) {
   // The sign is shifted into its own copy and the bit after it, which is then cleared.
   constexpr auto kMask = static_cast<std::int16_t>(0xbf80);
-  const auto even = reinterpret_cast<Halves>(codes << 8);
-  const auto odd = reinterpret_cast<Halves>(codes);
-  widen_halves((even >> 1) & kMask, out[0], out[1]);
-  widen_halves((odd >> 1) & kMask, out[2], out[3]);
+  const Words shifted = kPart < 2 ? codes << 8 : codes;
+  return widen_halves<kPart % 2>((reinterpret_cast<Halves>(shifted) >> 1) & kMask);
 }
 
 #else
@@ -60,11 +59,19 @@ constexpr float kE4m3Unit = 1.0F;
 // Byte 0 of every word first, then byte 1, and so on.
 constexpr std::int64_t e4m3_place(std::int64_t i) { return i % 4 * kWidth + i / 4; }
 
-LONGHAUL_INLINE void widen_e4m3(Words codes, Vec (&out)[4]) {
-  for (int byte = 0; byte < 4; ++byte) out[byte] = widen_low_e4m3(codes >> (8 * byte));
+template <int kPart>
+LONGHAUL_INLINE Vec widen_e4m3(Words codes) {
+  return widen_e4m3_byte<kPart>(codes);
 }
 
 #endif
+
+// Calls each(std::integral_constant<int, i>) for the four parts of a chunk, or bytes of a word.
+template <int kPart = 0, typename Each>
+LONGHAUL_INLINE void for_each_quarter(const Each& each) {
+  each(std::integral_constant<int, kPart>());
+  if constexpr (kPart < 3) for_each_quarter<kPart + 1>(each);
+}
 
 // Of n codes; zeros beyond them.
 LONGHAUL_INLINE Words load_codes(const std::uint8_t* codes, std::int64_t n) {

@@ -21,14 +21,6 @@ LONGHAUL_INLINE void for_each_block(std::int64_t n_in, std::int64_t block_in, co
   }
 }
 
-// Weights of a chunk, of which n codes exist.
-LONGHAUL_INLINE void load_weights(const std::uint8_t* codes, std::int64_t n, float scale,
-                                  Vec (&out)[4]) {
-  widen_e4m3(load_codes(codes, n), out);
-#pragma GCC unroll 4
-  for (int v = 0; v < 4; ++v) out[v] *= scale;
-}
-
 // kOutputs neighbouring outputs of kRows rows.
 template <int kRows, int kOutputs>
 void dot_fp8_rows(const Fp8LinearTask& t, std::int64_t first_row, std::int64_t first_output) {
@@ -44,21 +36,26 @@ void dot_fp8_rows(const Fp8LinearTask& t, std::int64_t first_row, std::int64_t f
     float scale[kOutputs];
     for (int o = 0; o < kOutputs; ++o) scale[o] = scales[o][block] * kE4m3Unit;
     for (std::int64_t i = begin; i < end; i += kE4m3Chunk) {
+      // Part by part, not output by output: sums of several outputs wait for each other less.
+      Words chunk[kOutputs];
 #pragma GCC unroll 4
       for (int o = 0; o < kOutputs; ++o) {
         const std::uint8_t* at = codes + o * t.code_stride + i;
         // The next outputs, into the second cache: the hardware's prefetcher stops at page ends.
         // Prefetching past the end is harmless.
         __builtin_prefetch(at + kOutputs * t.code_stride, /*rw=*/0, /*locality=*/2);
-        Vec w[4];
-        load_weights(at, end - i, scale[o], w);
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-          const float* x = rows + r * t.x_stride + i;
-#pragma GCC unroll 4
-          for (int v = 0; v < 4; ++v) add_product(sums[o][r], w[v], load(x + v * kWidth));
-        }
+        chunk[o] = load_codes(at, end - i);
       }
+      for_each_quarter([&](auto part) {
+#pragma GCC unroll 4
+        for (int o = 0; o < kOutputs; ++o) {
+          const Vec w = widen_e4m3<part.value>(chunk[o]) * scale[o];
+#pragma GCC unroll 4
+          for (int r = 0; r < kRows; ++r) {
+            add_product(sums[o][r], w, load(rows + r * t.x_stride + i + part.value * kWidth));
+          }
+        }
+      });
     }
   });
   for (int o = 0; o < kOutputs; ++o) {
@@ -74,13 +71,12 @@ void dot_fp8_rows(const Fp8LinearTask& t, std::int64_t first_row, std::int64_t f
 
 // The most outputs at once: several weight streams keep memory busy, and their sums fit into
 // registers.
-template <int kRows>
-constexpr int kFp8OutputsAtOnce = kWidth == 16 || kRows <= 2 ? 4 : 2;
+constexpr int kFp8OutputsAtOnce = kWidth == 16 ? 4 : 2;
 
 template <int kRows>
 void dot_fp8_outputs(const Fp8LinearTask& t, std::int64_t first_row, std::int64_t begin,
                      std::int64_t end) {
-  constexpr int kOutputs = kFp8OutputsAtOnce<kRows>;
+  constexpr int kOutputs = kFp8OutputsAtOnce;
   std::int64_t output = begin;
   for (; output + kOutputs <= end; output += kOutputs)
     dot_fp8_rows<kRows, kOutputs>(t, first_row, output);
@@ -107,9 +103,11 @@ void pack_fp8_x(const Fp8XTask& t) {
 void widen_fp8(const Fp8WidenTask& t) {
   for_each_block(t.n_in, t.block_in, [&](std::int64_t begin, std::int64_t end, std::int64_t block) {
     for (std::int64_t i = begin; i < end; i += kE4m3Chunk) {
-      Vec w[4];
-      load_weights(t.codes + i, end - i, t.scales[block] * kE4m3Unit, w);
-      for (int v = 0; v < 4; ++v) store(t.out + i + v * kWidth, w[v]);
+      const Words chunk = load_codes(t.codes + i, end - i);
+      for_each_quarter([&](auto part) {
+        store(t.out + i + part.value * kWidth,
+              widen_e4m3<part.value>(chunk) * (t.scales[block] * kE4m3Unit));
+      });
     }
   });
   const std::int64_t n_whole = (t.n_in + kE4m3Chunk - 1) / kE4m3Chunk * kE4m3Chunk;
