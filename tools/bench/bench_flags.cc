@@ -37,6 +37,7 @@ void add_model_flags(CLI::App& app, BenchFlags& f) {
       ->needs(shape)
       ->group(group);
   add_weights_flag(app, f.job, group);
+  app.get_option("--no-mmap")->needs(model);  // weights of a shape are in this memory anyway
 }
 
 void add_test_flags(CLI::App& app, BenchFlags& f) {

@@ -44,6 +44,7 @@ TEST(BenchFlags, SayWhatDoesNotGoTogether) {
   EXPECT_THROW(parsed("--shape llama-3.2-1b --sink 4"), Error);
   EXPECT_THROW(parsed("--shape a -m b"), CLI::ParseError);
   EXPECT_THROW(parsed("-m b --layers 2"), CLI::ParseError);
+  EXPECT_THROW(parsed("--shape llama-3-8b --no-mmap"), CLI::ParseError);
   EXPECT_THROW(parsed("-m b --weights f8"), CLI::ParseError);
   EXPECT_THROW(parsed("--shape a --ctk q5_0"), CLI::ParseError);
   EXPECT_THROW(parsed("--shape a -o sql"), CLI::ParseError);
