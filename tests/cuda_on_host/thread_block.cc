@@ -20,6 +20,9 @@ namespace longhaul::cuda_on_host {
 namespace {
 
 constexpr std::size_t kStackBytes = 64U << 10U;
+// Stacks begin in different sets of the first cache, or threads would push each other's frames out.
+constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kStackShifts = 61;
 constexpr std::size_t kLanes = 32;
 constexpr std::size_t kGuardWords = 256;  // behind shared memory
 
@@ -27,7 +30,7 @@ constexpr std::size_t kWarpgroupThreads = 128;
 
 constexpr int kNumbers = 16;  // of barriers that have one; 0 is sync_block's
 
-enum class State {
+enum class State : unsigned char {
   kReady,
   kAtBarrier,
   kAtWarpInstruction,
@@ -55,10 +58,9 @@ struct Product {
 
 struct Thread {
   Place place;
-  State state = State::kReady;
   bool started = false;
   void* jump[5] = {};  // where it goes on
-  ucontext_t context = {};
+  std::unique_ptr<ucontext_t> context;
   std::unique_ptr<std::byte[]> stack;
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> groups;
@@ -94,6 +96,7 @@ struct Warp {
 
 struct Block {
   std::vector<Thread> threads;  // of the largest block so far; keeps their stacks
+  std::vector<State> states;    // of the threads, side by side: looked at again and again
   std::size_t n_threads = 0;
   std::vector<Warp> warps;
   std::vector<std::size_t> n_at_warpgroup;
@@ -112,11 +115,10 @@ struct Block {
 Block block;  // kernels run one after another: launches have a DeviceMemoryAccess
 
 Thread& running() { return block.threads[block.running]; }
+void become(State state) { block.states[block.running] = state; }
 
 void release(State waiting) {
-  for (std::size_t i = 0; i < block.n_threads; ++i) {
-    if (block.threads[i].state == waiting) block.threads[i].state = State::kReady;
-  }
+  std::replace(block.states.begin(), block.states.end(), waiting, State::kReady);
 }
 
 void release_barrier_if_full() {
@@ -138,7 +140,7 @@ __attribute__((noinline)) void give_way() {
 void thread_main() {
   for (;;) {
     (*block.body)();
-    running().state = State::kEnded;
+    become(State::kEnded);
     --block.n_alive;
     release_barrier_if_full();
     give_way();  // until the next block
@@ -151,23 +153,24 @@ __attribute__((noinline)) void resume(std::size_t index) {
   if (__builtin_setjmp(block.scheduler_jump) != 0) return;
   if (thread.started) jump_to_thread(thread);
   thread.started = true;
-  setcontext(&thread.context);
+  setcontext(thread.context.get());
   fail("a thread did not start");
 }
 
-void make_stack(Thread& thread) {
-  thread.stack = std::make_unique<std::byte[]>(kStackBytes);
-  getcontext(&thread.context);
-  thread.context.uc_stack.ss_sp = thread.stack.get();
-  thread.context.uc_stack.ss_size = kStackBytes;
-  thread.context.uc_link = nullptr;
-  makecontext(&thread.context, thread_main, 0);
+void make_stack(Thread& thread, std::size_t number) {
+  const std::size_t shift = number % kStackShifts * kLineBytes;
+  thread.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes + shift);
+  thread.context = std::make_unique<ucontext_t>();
+  getcontext(thread.context.get());
+  thread.context->uc_stack.ss_sp = thread.stack.get() + shift;
+  thread.context->uc_stack.ss_size = kStackBytes;
+  thread.context->uc_link = nullptr;
+  makecontext(thread.context.get(), thread_main, 0);
 }
 
 void prepare(Thread& thread, const Place& place) {
-  if (!thread.stack) make_stack(thread);
+  if (!thread.stack) make_stack(thread, place.thread.x);
   thread.place = place;
-  thread.state = State::kReady;
   thread.open_copies.clear();
   thread.groups.clear();
   thread.is_fenced = false;
@@ -306,8 +309,9 @@ bool release_number_if_full(NumberedBarrier& barrier, int number) {
   if (barrier.n_here < barrier.n_threads) return false;
   barrier.n_here = 0;
   for (std::size_t i = 0; i < block.n_threads; ++i) {
-    Thread& thread = block.threads[i];
-    if (thread.state == State::kAtNumber && thread.number == number) thread.state = State::kReady;
+    if (block.states[i] == State::kAtNumber && block.threads[i].number == number) {
+      block.states[i] = State::kReady;
+    }
   }
   return true;
 }
@@ -316,7 +320,7 @@ bool release_number_if_full(NumberedBarrier& barrier, int number) {
 
 void wait_at_number(int number, unsigned n_threads) {
   NumberedBarrier& barrier = come_to_number(number, n_threads);
-  running().state = State::kAtNumber;
+  become(State::kAtNumber);
   running().number = number;
   release_number_if_full(barrier, number);
   give_way();
@@ -339,7 +343,7 @@ void arrive_at(std::uint64_t* at, int bytes) {
 
 void wait_at(std::uint64_t* at, int parity) {
   while (mbarrier(at).n_phases % 2 == parity) {
-    running().state = State::kAtMbarrier;
+    become(State::kAtMbarrier);
     give_way();
   }
 }
@@ -379,7 +383,7 @@ void finish_products(std::size_t n_pending_groups) {
   const std::size_t first = block.running / kWarpgroupThreads * kWarpgroupThreads;
   if (first + kWarpgroupThreads > block.n_threads) fail("a product outside of a warpgroup");
   std::size_t& n_here = block.n_at_warpgroup[first / kWarpgroupThreads];
-  own.state = State::kAtWarpgroup;
+  become(State::kAtWarpgroup);
   if (++n_here < kWarpgroupThreads) return give_way();
   n_here = 0;
   const std::size_t n_done = n_products_to_finish(own, n_pending_groups);
@@ -393,7 +397,7 @@ void finish_products(std::size_t n_pending_groups) {
   for (std::size_t i = 0; i < n_done; ++i) compute_product(first, i);
   for (std::size_t i = first; i < first + kWarpgroupThreads; ++i) {
     forget_products(block.threads[i], n_done, n_pending_groups);
-    block.threads[i].state = State::kReady;
+    block.states[i] = State::kReady;
   }
 }
 
@@ -406,6 +410,7 @@ void run_block(Index grid, Index index, unsigned n_threads, std::size_t shared_b
   if (block.threads.size() < n_threads) block.threads = std::vector<Thread>(n_threads);
   block.n_threads = block.n_alive = n_threads;
   block.n_at_barrier = 0;
+  block.states.assign(n_threads, State::kReady);
   block.warps.assign(n_threads / kLanes, {});
   block.n_at_warpgroup.assign(n_threads / kWarpgroupThreads + 1, 0);
   block.mbarriers.clear();
@@ -422,7 +427,7 @@ void run_block(Index grid, Index index, unsigned n_threads, std::size_t shared_b
     bool any = false;
     for (std::size_t i = 0; i < n_threads; ++i) {
       const std::size_t at = backwards ? n_threads - 1 - i : i;
-      if (block.threads[at].state != State::kReady) continue;
+      if (block.states[at] != State::kReady) continue;
       any = true;
       resume(at);
     }
@@ -438,7 +443,7 @@ void run_block(Index grid, Index index, unsigned n_threads, std::size_t shared_b
 }
 
 void sync_block() {
-  running().state = State::kAtBarrier;
+  become(State::kAtBarrier);
   ++block.n_at_barrier;
   release_barrier_if_full();
   give_way();
@@ -449,11 +454,11 @@ void warp_instruction(const void* in, void* out, WarpBody all) {
   Warp& warp = block.warps[block.running / kLanes];
   warp.in[block.running - first] = in;
   warp.out[block.running - first] = out;
-  running().state = State::kAtWarpInstruction;
+  become(State::kAtWarpInstruction);
   if (++warp.n_here == kLanes) {
     warp.n_here = 0;
     all(warp.in, warp.out);
-    for (std::size_t i = first; i < first + kLanes; ++i) block.threads[i].state = State::kReady;
+    std::fill_n(block.states.begin() + static_cast<std::ptrdiff_t>(first), kLanes, State::kReady);
     return;
   }
   give_way();
