@@ -27,7 +27,6 @@ constexpr float kMostProbability = 0x1p40F;
 constexpr float kNoReference = -1e30F;
 // Of rows that do not exist: no score exceeds it.
 constexpr float kHighReference = 1e30F;
-constexpr float kLog2E = 1.44269504088896341F;
 
 // What a row has added up, in vectors: probabilities, and what the middles of values come to.
 constexpr std::int64_t kRowSums = 2 * kWidth;

@@ -30,7 +30,6 @@ LONGHAUL_INLINE float exponentials(float* scores, std::int64_t n_keys, float sca
   Vec sum{};
 #if defined(__AVX512F__)
   if constexpr (kInto != Into::kFloats) {
-    constexpr float kLog2E = 1.44269504088896341F;
     const Vec binary_scale = broadcast(scale * kLog2E);
     const Vec binary_m = broadcast(m * kLog2E);
     for (std::int64_t i = 0; i < n_keys; i += kWidth) {

@@ -76,10 +76,9 @@ constexpr int kFp8OutputsAtOnce = kWidth == 16 ? 4 : 2;
 template <int kRows>
 void dot_fp8_outputs(const Fp8LinearTask& t, std::int64_t first_row, std::int64_t begin,
                      std::int64_t end) {
-  constexpr int kOutputs = kFp8OutputsAtOnce;
   std::int64_t output = begin;
-  for (; output + kOutputs <= end; output += kOutputs)
-    dot_fp8_rows<kRows, kOutputs>(t, first_row, output);
+  for (; output + kFp8OutputsAtOnce <= end; output += kFp8OutputsAtOnce)
+    dot_fp8_rows<kRows, kFp8OutputsAtOnce>(t, first_row, output);
   for (; output < end; ++output) dot_fp8_rows<kRows, 1>(t, first_row, output);
 }
 

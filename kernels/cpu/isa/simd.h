@@ -35,6 +35,7 @@ typedef std::uint32_t Words __attribute__((vector_size(kWidth * 4)));
 typedef std::int32_t Ints __attribute__((vector_size(kWidth * 4)));
 
 constexpr float kInfinity = __builtin_inff();
+constexpr float kLog2E = 1.44269504088896341F;
 
 // While it lives, this thread takes numbers too small for a normal float for zero. Far from the
 // best key, probabilities fall into that range, where every multiply-add costs a hundred times as
@@ -173,7 +174,7 @@ LONGHAUL_INLINE Vec exp_of_rest(Vec x, Vec n) {
 LONGHAUL_INLINE Vec exp(Vec x) {
   constexpr float kShift = 0x1.8p23F;  // plus it, a float is an integer; minus it, the nearest one
   x = max(broadcast(-104.0F), min(broadcast(89.0F), x));
-  const Vec n = (x * 1.44269504088896341F + kShift) - kShift;
+  const Vec n = (x * kLog2E + kShift) - kShift;
   return scale_by_power_of_two(exp_of_rest(x, n), n);
 }
 
@@ -182,7 +183,7 @@ LONGHAUL_INLINE Vec exp(Vec x) {
 LONGHAUL_INLINE Vec exp_below(Vec x) {
   constexpr float kShift = 0x1.8p23F + 127.0F;
   x = max(broadcast(-88.0F), x);  // n = -127: times 0
-  const Vec shifted = x * 1.44269504088896341F + kShift;
+  const Vec shifted = x * kLog2E + kShift;
   const Words power = reinterpret_cast<Words>(shifted) << 23;
   return exp_of_rest(x, shifted - kShift) * reinterpret_cast<Vec>(power);
 }
