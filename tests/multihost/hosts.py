@@ -225,6 +225,7 @@ class Hosts:
         host.do("ip", "link", "set", "eth0", "up")
 
     def _write_names(self):
+        pathlib.Path("/etc/hosts").touch()  # what names are mounted on: a bare Debian has none
         for host in self.hosts:
             lines = ["127.0.0.1 localhost", "::1 localhost", f"127.0.1.1 {host.name}"]
             lines += [f"{other.address} {other.name}" for other in self.hosts if other is not host]
