@@ -17,7 +17,7 @@ class Doctor(unittest.TestCase):
         cls.hosts.put(job_on_hosts.EXAMPLE, "needle")
 
     def examine(self, *flags, before=(), ranks=(1, 1, 1)):
-        words = self.hosts.mpirun(ranks) + [*before, job_on_hosts.PROGRAM, "doctor", "--start-timeout", "20", *(flags if "--scratch" in flags else ("--scratch", DISK, *flags))]
+        words = self.hosts.mpirun(ranks) + [*before, job_on_hosts.PROGRAM, "doctor", "--start-timeout", "60", *(flags if "--scratch" in flags else ("--scratch", DISK, *flags))]
         return self.hosts[0].run(words)
 
     def findings(self, *flags, **how):
