@@ -164,6 +164,19 @@ void multiply_tiles(const TiledLinearTask& t) {
   }
 }
 
+struct EvenLanes {
+  static constexpr int of(int lane) { return 2 * lane; }
+};
+struct OddLanes {
+  static constexpr int of(int lane) { return 2 * lane + 1; }
+};
+
+// Elements i to i + kWidth of a row of n; behind its last one they are zero.
+LONGHAUL_INLINE Vec load_up_to(const float* x, std::int64_t n, std::int64_t i) {
+  if (i + kWidth <= n) return load(x + i);
+  return i < n ? load_first(x + i, n - i) : Vec{};
+}
+
 float rounded_to_bf16(float x) {
   const std::uint16_t half = to_bf16_bits(x);
   return WidenedBf16::word(&half, 0, 1);
@@ -180,14 +193,15 @@ void pack_few_rows_x(const PackTask& t) {
   for (std::int64_t row = 0; row < t.n_rows; ++row) {
     const float* x = t.x + row * t.n_in;
     float* out = t.out + row * n_floats;
-    for (std::int64_t i = 0; i < n_floats; ++i) {
-      const float value = i < t.n_in ? x[i] : 0.0F;
-      if (!t.weights_are_bf16) {
-        out[i] = value;
-        continue;
-      }
-      const std::int64_t within = i % (2 * kWidth);  // even elements first
-      out[i - within + within % 2 * kWidth + within / 2] = rounded_to_bf16(value);
+    if (!t.weights_are_bf16) {
+      for (std::int64_t i = 0; i < n_floats; i += kWidth) store(out + i, load_up_to(x, t.n_in, i));
+      continue;
+    }
+    for (std::int64_t i = 0; i < n_floats; i += 2 * kWidth) {
+      const Vec first = round_to_bf16(load_up_to(x, t.n_in, i));
+      const Vec second = round_to_bf16(load_up_to(x, t.n_in, i + kWidth));
+      store(out + i, picked<EvenLanes>(first, second));
+      store(out + i + kWidth, picked<OddLanes>(first, second));
     }
   }
 }

@@ -23,6 +23,7 @@ enum class Start { kZero, kAdd, kScale };  // c starts as 0, as it is, or as c[r
 
 constexpr std::int64_t kPrefetchSteps = 16;
 constexpr int kPrefetchRows = kWidth == 8 ? 6 : 4;  // of a tile that prefetches as it goes
+constexpr int kWideVectors = 4;  // of a tile of one or two rows: enough sums not to wait for one
 constexpr std::int64_t kPrefetchGroups = 4;  // of rows, from which on there is time to prefetch
 
 struct Segment {
@@ -52,11 +53,13 @@ struct Product {
 };
 
 // How a step multiplies. kLanes: elements of the sum a step covers. kLeftWords: words of a it
-// reads. value(): what a sum is worth.
+// reads. kWideRows: up to so many rows, tiles are kWideVectors wide: a step adds to each sum more
+// than once. value(): what a sum is worth.
 struct FloatProduct {
   using Sum = Vec;
   static constexpr int kLanes = 1;
   static constexpr int kLeftWords = 1;
+  static constexpr int kWideRows = 0;
   static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
   template <int kRows, int kVectors>
   static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
@@ -76,6 +79,7 @@ struct WidenedBf16Product {
   static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
   static constexpr int kLanes = 2;
   static constexpr int kLeftWords = 2;
+  static constexpr int kWideRows = 2;
   template <int kRows, int kVectors>
   static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
                                    std::int64_t a_stride, const Vec (&b)[kVectors]) {
@@ -96,6 +100,7 @@ struct PairedBf16Product {
   static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
   static constexpr int kLanes = 2;
   static constexpr int kLeftWords = 1;
+  static constexpr int kWideRows = 0;
   template <int kRows, int kVectors>
   static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
                                    std::int64_t a_stride, const Vec (&b)[kVectors]) {
@@ -121,6 +126,7 @@ struct CodeProduct {
   using Sum = Ints;
   static constexpr int kLanes = kCount;
   static constexpr int kLeftWords = kCount / 2;
+  static constexpr int kWideRows = 1;
   static constexpr std::uint32_t kMask = kCount == 4 ? 0x00ff00ffU : 0x000f000fU;
   static LONGHAUL_INLINE Vec value(Ints sum, float left_unit) {
     return __builtin_convertvector(sum, Vec) * left_unit;
@@ -268,12 +274,26 @@ void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t n_last
   }
 }
 
+// As many columns as wide tiles take, if there are at most kRows rows; `p` goes on behind them.
+template <typename Format, Start kStart, int kRows>
+void multiply_wide(std::int64_t n_rows, Product& p, std::int64_t& n_columns) {
+  constexpr int kColumns = kWideVectors * kWidth;
+  if constexpr (kRows > 0) {
+    if (n_rows != kRows) return multiply_wide<Format, kStart, kRows - 1>(n_rows, p, n_columns);
+    for (; n_columns >= kColumns; n_columns -= kColumns, p.column += kColumns)
+      multiply_tile<Format, kStart, kRows, kWideVectors, false>(p, 0);
+  }
+}
+
 // c[n_rows][n_columns]; reads of b stay within its n_columns words.
 template <typename Format, Start kStart>
 void multiply(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
   constexpr int kMost = kTileVectors * kWidth;
   Product part = p;
   std::int64_t left = n_columns;
+  if constexpr (kWideVectors > kTileVectors) {
+    multiply_wide<Format, kStart, Format::kWideRows>(n_rows, part, left);
+  }
   for (; left >= kMost; left -= kMost, part.column += kMost) {
     multiply_columns<Format, kStart, kTileVectors, false>(n_rows, part, 0);
   }
