@@ -32,7 +32,7 @@ void attention(const AttentionArgs& args) {
   if (has_amx) {
     scratch_bytes = std::max(scratch_bytes, kernels.amx_attend_scratch_bytes(args.shape.head_dim));
   }
-  parallel_for(static_cast<std::int64_t>(schedule.tasks.size()), [&](std::int64_t i) {
+  const auto attend = [&](std::int64_t i, bool goes_on) {
     thread_local Scratch scratch;
     AttentionTask task = schedule.tasks[static_cast<std::size_t>(i)];
     const auto [split, range] = schedule.split_of[static_cast<std::size_t>(i)];
@@ -40,11 +40,18 @@ void attention(const AttentionArgs& args) {
       redirect(task,
                partial_state(schedule.splits[static_cast<std::size_t>(split)], range, partials));
     }
+    if (!goes_on) task.n_blocks_ahead = 0;
     task.scratch = scratch.bytes(scratch_bytes);
     // AMX raises the references of rows together (kernels/cpu/isa/amx_softmax.h).
     const bool by_amx = has_amx && !task.rows_apart && task.n_tokens * task.n_heads >= kAmxRows;
     (by_amx ? kernels.amx_attend : kernels.attend)(task);
-  });
+  };
+  const auto n_tasks = static_cast<std::int64_t>(schedule.tasks.size());
+  if (schedule.splits.empty()) {
+    parallel_for(n_tasks, [&](std::int64_t i) { attend(i, /*goes_on=*/false); });
+  } else {
+    parallel_for_neighbours(n_tasks, attend);
+  }
   for (const SplitTile& split : schedule.splits) {
     for (std::int64_t range = 0; range < split.n_ranges; ++range) {
       merge(split.into, partial_state(split, range, partials));

@@ -91,6 +91,7 @@ AttentionTask make_task(const AttentionArgs& args, const AttentionItem& item, co
           .first_head = tile.heads.begin,
           .blocks = item.blocks.data() + blocks.begin,
           .n_blocks = blocks.size(),
+          .n_blocks_ahead = static_cast<std::int64_t>(item.blocks.size()) - blocks.end,
           .mask_sink = sinks_of(item),
           .mask_recent = recent_of(item),
           .head_dim = args.shape.head_dim,

@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 
 #include "base/host_memory.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/meanwhile.h"
+#include "kernels/cpu/shares.h"
 #ifdef LONGHAUL_SANITIZES_THREADS
 #include <atomic>
 #endif
@@ -33,6 +35,26 @@ class Fence {
   void acquire() {}
 #endif
 };
+
+// The first exception of several threads.
+class Failure {
+ public:
+  template <typename Body>
+  void catch_from(const Body& body) {
+    try {
+      body();
+    } catch (...) {
+#pragma omp critical(longhaul_parallel_for)
+      if (!first_) first_ = std::current_exception();
+    }
+  }
+  void rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::exception_ptr first_;
+};
 }  // namespace parallel_detail
 
 // Runs body(i) for every i in [0, n_tasks) on up to kernel_threads() threads, in any order; returns
@@ -48,7 +70,7 @@ void parallel_for(std::int64_t n_tasks, const Body& body) {
     }
     return;
   }
-  std::exception_ptr failure;
+  parallel_detail::Failure failure;
   parallel_detail::Fence begin;
   parallel_detail::Fence end;
   begin.release();
@@ -57,18 +79,44 @@ void parallel_for(std::int64_t n_tasks, const Body& body) {
     begin.acquire();
 #pragma omp for schedule(dynamic, 1) nowait
     for (std::int64_t i = 0; i < n_tasks; ++i) {
-      try {
+      failure.catch_from([&] {
         body(i);
         Meanwhile::look();
-      } catch (...) {
-#pragma omp critical(longhaul_parallel_for)
-        if (!failure) failure = std::current_exception();
-      }
+      });
     }
     end.release();
   }
   end.acquire();
-  if (failure) std::rethrow_exception(failure);
+  failure.rethrow();
+}
+
+// As parallel_for, for tasks that read memory one behind the other: each thread goes through
+// neighbours, and body(i, goes_on) says whether it means to go on with task i + 1.
+template <typename Body>
+void parallel_for_neighbours(std::int64_t n_tasks, const Body& body) {
+  const auto n_threads = static_cast<int>(std::min<std::int64_t>(kernel_threads(), n_tasks));
+  if (n_threads <= 1) {
+    parallel_for(n_tasks, [&](std::int64_t i) { body(i, i + 1 < n_tasks); });
+    return;
+  }
+  Shares shares(n_tasks, n_threads);
+  parallel_detail::Failure failure;
+  parallel_detail::Fence begin;
+  parallel_detail::Fence end;
+  begin.release();
+#pragma omp parallel num_threads(n_threads)
+  {
+    begin.acquire();
+    while (const std::optional<Shares::Part> part = shares.next(omp_get_thread_num())) {
+      failure.catch_from([&] {
+        body(part->number, part->goes_on);
+        Meanwhile::look();
+      });
+    }
+    end.release();
+  }
+  end.acquire();
+  failure.rethrow();
 }
 
 // How many tasks to cut `n_rows` rows into, so that a task is worth its start: at least

@@ -23,6 +23,7 @@ struct AttentionTask {
   std::int64_t first_head;  // of the item's, which KvBlockRef::seen_by tells apart
   const KvBlockRef* blocks;
   std::int64_t n_blocks;
+  std::int64_t n_blocks_ahead;  // behind them: what the thread reads after this task
   std::int64_t mask_sink;
   std::int64_t mask_recent;
 

@@ -25,7 +25,7 @@ void scale_scores(const Tile& tile, const Run& run, float* scores) {
 const float* next_part(const AttentionTask& task, const Panel& panel, std::int64_t i,
                        std::size_t at) {
   const std::int64_t b = panel.next_block + i;
-  if (b >= task.n_blocks) return nullptr;
+  if (b >= task.n_blocks + task.n_blocks_ahead) return nullptr;
   return reinterpret_cast<const float*>(task.blocks[b].data + at);
 }
 

@@ -23,6 +23,8 @@ void hide_scores(const AttentionTask& task, const Tile& tile, const Panel& panel
 // What a panel's probabilities become: how exact they need be, and where they are stored.
 enum class Into { kFloats, kBf16Pairs, kCodeWeights };
 
+constexpr int kBeside = 4;  // vectors of probabilities that are computed side by side
+
 // Scores of a row -> probabilities exp(scale score - m), floats or pairs of bf16 in place; their
 // sum.
 template <Into kInto>
@@ -48,7 +50,16 @@ LONGHAUL_INLINE float exponentials(float* scores, std::int64_t n_keys, float sca
     return sum_of(sum);
   }
 #endif
-  for (std::int64_t i = 0; i < n_keys; i += kWidth) {
+  std::int64_t i = 0;
+  for (; i + kBeside * kWidth <= n_keys; i += kBeside * kWidth) {
+    Vec p[kBeside];
+    each<kBeside>(
+        [&](int v) { p[v] = load(scores + i + v * kWidth) * broadcast(scale) - broadcast(m); });
+    exp_below(p);
+    each<kBeside>([&](int v) { sum += p[v]; });
+    each<kBeside>([&](int v) { store(scores + i + v * kWidth, p[v]); });
+  }
+  for (; i < n_keys; i += kWidth) {
     const Vec p = exp_below(load(scores + i) * broadcast(scale) - broadcast(m));
     sum += p;
     store(scores + i, p);

@@ -156,36 +156,56 @@ LONGHAUL_INLINE std::uint16_t to_bf16_bits(float x) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-// e^(x - n ln 2) for the whole number n next to x / ln 2: r = x - n ln 2 (Cody & Waite), and a
-// polynomial in r.
-LONGHAUL_INLINE Vec exp_of_rest(Vec x, Vec n) {
-  Vec r = x - n * 0.693145751953125F;
-  r = r - n * 1.42860682030941723212e-6F;
-  Vec p = broadcast(1.9875691500e-4F);
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  return p * (r * r) + r + 1.0F;
+// op(0) to op(kCount - 1).
+template <int kCount, typename Op>
+LONGHAUL_INLINE void each(const Op& op) {
+#pragma GCC unroll 8
+  for (int v = 0; v < kCount; ++v) op(v);
+}
+
+// x becomes e^(x - n ln 2) for the whole number n next to x / ln 2: r = x - n ln 2 (Cody & Waite),
+// and a polynomial in r. Several vectors side by side, for the steps of one wait for each other.
+template <int kCount>
+LONGHAUL_INLINE void exp_of_rest(Vec (&x)[kCount], const Vec (&n)[kCount]) {
+  Vec p[kCount];
+  each<kCount>([&](int v) { x[v] = x[v] - n[v] * 0.693145751953125F; });
+  each<kCount>([&](int v) { x[v] = x[v] - n[v] * 1.42860682030941723212e-6F; });
+  each<kCount>([&](int v) { p[v] = 1.9875691500e-4F * x[v] + 1.3981999507e-3F; });
+  each<kCount>([&](int v) { p[v] = p[v] * x[v] + 8.3334519073e-3F; });
+  each<kCount>([&](int v) { p[v] = p[v] * x[v] + 4.1665795894e-2F; });
+  each<kCount>([&](int v) { p[v] = p[v] * x[v] + 1.6666665459e-1F; });
+  each<kCount>([&](int v) { p[v] = p[v] * x[v] + 5.0000001201e-1F; });
+  each<kCount>([&](int v) { x[v] = p[v] * (x[v] * x[v]) + x[v] + 1.0F; });
 }
 
 // e^x to about 1e-7 relative, as e^r 2^n. exp(-inf) = 0, exp(+inf) = inf, NaN stays NaN.
 LONGHAUL_INLINE Vec exp(Vec x) {
   constexpr float kShift = 0x1.8p23F;  // plus it, a float is an integer; minus it, the nearest one
-  x = max(broadcast(-104.0F), min(broadcast(89.0F), x));
-  const Vec n = (x * kLog2E + kShift) - kShift;
-  return scale_by_power_of_two(exp_of_rest(x, n), n);
+  Vec rest[1] = {max(broadcast(-104.0F), min(broadcast(89.0F), x))};
+  const Vec n[1] = {(rest[0] * kLog2E + kShift) - kShift};
+  exp_of_rest(rest, n);
+  return scale_by_power_of_two(rest[0], n[0]);
 }
 
-// For x of at most 88; 0 where e^x is no normal float, as it is while FlushDenormals lives. Two
-// thirds of the instructions: the shift leaves n + 127 in a float's lowest bits, where 2^n has it.
-LONGHAUL_INLINE Vec exp_below(Vec x) {
+// x becomes e^x, for x of at most 88; 0 where e^x is no normal float, as it is while FlushDenormals
+// lives. Two thirds of the instructions: the shift leaves n + 127 in a float's lowest bits, where
+// 2^n has it.
+template <int kCount>
+LONGHAUL_INLINE void exp_below(Vec (&x)[kCount]) {
   constexpr float kShift = 0x1.8p23F + 127.0F;
-  x = max(broadcast(-88.0F), x);  // n = -127: times 0
-  const Vec shifted = x * kLog2E + kShift;
-  const Words power = reinterpret_cast<Words>(shifted) << 23;
-  return exp_of_rest(x, shifted - kShift) * reinterpret_cast<Vec>(power);
+  Vec n[kCount];
+  Words power[kCount];
+  each<kCount>([&](int v) { x[v] = max(broadcast(-88.0F), x[v]); });  // n = -127: times 0
+  each<kCount>([&](int v) { n[v] = x[v] * kLog2E + kShift; });
+  each<kCount>([&](int v) { power[v] = reinterpret_cast<Words>(n[v]) << 23; });
+  each<kCount>([&](int v) { n[v] = n[v] - kShift; });
+  exp_of_rest(x, n);
+  each<kCount>([&](int v) { x[v] = x[v] * reinterpret_cast<Vec>(power[v]); });
+}
+LONGHAUL_INLINE Vec exp_below(Vec x) {
+  Vec value[1] = {x};
+  exp_below(value);
+  return value[0];
 }
 
 }  // namespace
