@@ -55,6 +55,23 @@ class Failure {
  private:
   std::exception_ptr first_;
 };
+
+// Runs work(failure) on so many threads; throws here what the failure has caught.
+template <typename Work>
+void on_threads(int n_threads, const Work& work) {
+  Failure failure;
+  Fence begin;
+  Fence end;
+  begin.release();
+#pragma omp parallel num_threads(n_threads)
+  {
+    begin.acquire();
+    work(failure);
+    end.release();
+  }
+  end.acquire();
+  failure.rethrow();
+}
 }  // namespace parallel_detail
 
 // Runs body(i) for every i in [0, n_tasks) on up to kernel_threads() threads, in any order; returns
@@ -70,13 +87,7 @@ void parallel_for(std::int64_t n_tasks, const Body& body) {
     }
     return;
   }
-  parallel_detail::Failure failure;
-  parallel_detail::Fence begin;
-  parallel_detail::Fence end;
-  begin.release();
-#pragma omp parallel num_threads(n_threads)
-  {
-    begin.acquire();
+  parallel_detail::on_threads(n_threads, [&](parallel_detail::Failure& failure) {
 #pragma omp for schedule(dynamic, 1) nowait
     for (std::int64_t i = 0; i < n_tasks; ++i) {
       failure.catch_from([&] {
@@ -84,10 +95,7 @@ void parallel_for(std::int64_t n_tasks, const Body& body) {
         Meanwhile::look();
       });
     }
-    end.release();
-  }
-  end.acquire();
-  failure.rethrow();
+  });
 }
 
 // As parallel_for, for tasks that read memory one behind the other: each thread goes through
@@ -100,23 +108,14 @@ void parallel_for_neighbours(std::int64_t n_tasks, const Body& body) {
     return;
   }
   Shares shares(n_tasks, n_threads);
-  parallel_detail::Failure failure;
-  parallel_detail::Fence begin;
-  parallel_detail::Fence end;
-  begin.release();
-#pragma omp parallel num_threads(n_threads)
-  {
-    begin.acquire();
+  parallel_detail::on_threads(n_threads, [&](parallel_detail::Failure& failure) {
     while (const std::optional<Shares::Part> part = shares.next(omp_get_thread_num())) {
       failure.catch_from([&] {
         body(part->number, part->goes_on);
         Meanwhile::look();
       });
     }
-    end.release();
-  }
-  end.acquire();
-  failure.rethrow();
+  });
 }
 
 // How many tasks to cut `n_rows` rows into, so that a task is worth its start: at least

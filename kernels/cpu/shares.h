@@ -37,9 +37,9 @@ class Shares {
   }
 
  private:
+  // The first number that is left, and the one behind the last, 32 bits each.
   struct alignas(64) Share {
-    std::atomic<std::uint64_t> rest{
-        0};  // the first number and the one behind the last, 32 bits each
+    std::atomic<std::uint64_t> rest{0};
   };
 
   static std::uint64_t packed(std::uint64_t begin, std::uint64_t end) { return begin << 32 | end; }

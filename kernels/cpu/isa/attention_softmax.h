@@ -25,6 +25,15 @@ enum class Into { kFloats, kBf16Pairs, kCodeWeights };
 
 constexpr int kBeside = 4;  // vectors of probabilities that are computed side by side
 
+template <int kCount>
+LONGHAUL_INLINE void exponentials_of(float* scores, float scale, float m, Vec& sum) {
+  Vec p[kCount];
+  each<kCount>([&](int v) { p[v] = load(scores + v * kWidth) * broadcast(scale) - broadcast(m); });
+  exp_below(p);
+  each<kCount>([&](int v) { sum += p[v]; });
+  each<kCount>([&](int v) { store(scores + v * kWidth, p[v]); });
+}
+
 // Scores of a row -> probabilities exp(scale score - m), floats or pairs of bf16 in place; their
 // sum.
 template <Into kInto>
@@ -51,19 +60,9 @@ LONGHAUL_INLINE float exponentials(float* scores, std::int64_t n_keys, float sca
   }
 #endif
   std::int64_t i = 0;
-  for (; i + kBeside * kWidth <= n_keys; i += kBeside * kWidth) {
-    Vec p[kBeside];
-    each<kBeside>(
-        [&](int v) { p[v] = load(scores + i + v * kWidth) * broadcast(scale) - broadcast(m); });
-    exp_below(p);
-    each<kBeside>([&](int v) { sum += p[v]; });
-    each<kBeside>([&](int v) { store(scores + i + v * kWidth, p[v]); });
-  }
-  for (; i < n_keys; i += kWidth) {
-    const Vec p = exp_below(load(scores + i) * broadcast(scale) - broadcast(m));
-    sum += p;
-    store(scores + i, p);
-  }
+  for (; i + kBeside * kWidth <= n_keys; i += kBeside * kWidth)
+    exponentials_of<kBeside>(scores + i, scale, m, sum);
+  for (; i < n_keys; i += kWidth) exponentials_of<1>(scores + i, scale, m, sum);
   return sum_of(sum);
 }
 

@@ -171,12 +171,6 @@ struct OddLanes {
   static constexpr int of(int lane) { return 2 * lane + 1; }
 };
 
-// Elements i to i + kWidth of a row of n; behind its last one they are zero.
-LONGHAUL_INLINE Vec load_up_to(const float* x, std::int64_t n, std::int64_t i) {
-  if (i + kWidth <= n) return load(x + i);
-  return i < n ? load_first(x + i, n - i) : Vec{};
-}
-
 float rounded_to_bf16(float x) {
   const std::uint16_t half = to_bf16_bits(x);
   return WidenedBf16::word(&half, 0, 1);

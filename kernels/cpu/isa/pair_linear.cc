@@ -207,12 +207,8 @@ void pack_pair_x(const PairXTask& t) {
       std::uint16_t* out = t.out + begin * t.n_rows + row * t.chunk;
       const std::int64_t n = smaller(t.chunk, t.n_in - begin);
       for (std::int64_t i = 0; i < n; i += kPairUnit) {
-        for (std::int64_t half = i; half < i + kPairUnit; half += kWidth) {
-          const Vec v = half + kWidth <= n ? load(x + half)
-                        : half < n         ? load_first(x + half, n - half)
-                                           : Vec{};
-          store_as_bf16(out + half, v);
-        }
+        for (std::int64_t half = i; half < i + kPairUnit; half += kWidth)
+          store_as_bf16(out + half, load_up_to(x, n, half));
       }
     }
   }

@@ -19,7 +19,7 @@ LONGHAUL_INLINE std::int32_t max_of(Ints v) {
 std::uint32_t largest_magnitude(const float* x, std::int64_t n) {
   Ints most{};
   for (std::int64_t i = 0; i < n; i += kWidth) {
-    const Vec v = i + kWidth <= n ? load(x + i) : load_first(x + i, n - i);
+    const Vec v = load_up_to(x, n, i);
     const Ints bits = reinterpret_cast<Ints>(v) & 0x7fffffff;
     most = bits > most ? bits : most;
   }
@@ -54,7 +54,7 @@ LONGHAUL_INLINE std::int32_t quantise_values(const float* x, std::int64_t n, con
   for (std::int64_t i = 0; i < n; i += kWidth) {
     Ints q{};
     if (s.inverse != 0) {
-      const Vec v = i + kWidth <= n ? load(x + i) : load_first(x + i, n - i);
+      const Vec v = load_up_to(x, n, i);
       q = __builtin_convertvector(round(v * inverse), Ints);
     }
     sums += q;

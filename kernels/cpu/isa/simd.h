@@ -64,6 +64,11 @@ LONGHAUL_INLINE Vec load(const void* p) {
   __builtin_memcpy(&v, p, sizeof v);
   return v;
 }
+// Elements i to i + kWidth of a row of n; behind its last one they are zero.
+LONGHAUL_INLINE Vec load_up_to(const float* x, std::int64_t n, std::int64_t i) {
+  if (i + kWidth <= n) return load(x + i);
+  return i < n ? load_first(x + i, n - i) : Vec{};
+}
 LONGHAUL_INLINE Words load_words(const void* p) {
   Words v;
   __builtin_memcpy(&v, p, sizeof v);
