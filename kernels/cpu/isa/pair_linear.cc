@@ -146,6 +146,19 @@ void finish(const PairLinearTask& t, std::int64_t output, std::int64_t n_outputs
   }
 }
 
+// What to ask memory for while these weights are multiplied; past the end it is harmless. One row
+// waits for memory alone and reads it in its order, so: what lies 8 KiB behind. With more rows the
+// next outputs, into the second cache, for the hardware's prefetcher stops at page ends.
+template <int kRows, int kOutputs>
+LONGHAUL_INLINE void prefetch_behind(const PairLinearTask& t, const std::uint16_t* weights) {
+  constexpr std::int64_t kAhead = 4096;
+  if constexpr (kRows == 1) {
+    __builtin_prefetch(weights + kAhead, /*rw=*/0, /*locality=*/3);
+  } else {
+    __builtin_prefetch(weights + kOutputs * t.weight_stride, /*rw=*/0, /*locality=*/2);
+  }
+}
+
 // kOutputs neighbouring outputs of kRows rows.
 template <int kRows, int kOutputs>
 void dot_rows(const PairLinearTask& t, std::int64_t row, std::int64_t output) {
@@ -157,9 +170,7 @@ void dot_rows(const PairLinearTask& t, std::int64_t row, std::int64_t output) {
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
       const std::uint16_t* at = w + o * t.weight_stride + i;
-      // The next outputs, into the second cache: the hardware's prefetcher stops at page ends.
-      // Prefetching past the end is harmless.
-      __builtin_prefetch(at + kOutputs * t.weight_stride, /*rw=*/0, /*locality=*/2);
+      prefetch_behind<kRows, kOutputs>(t, at);
       const Words words = load_words(at);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
@@ -183,8 +194,12 @@ void dot_rows(const PairLinearTask& t, std::int64_t row, std::int64_t output) {
 }
 
 constexpr int kDotRows = 6;
-// Weight streams that keep memory busy, which one or two rows wait for; 24 sums in registers.
-constexpr int outputs_at_once(std::int64_t n_rows) { return n_rows <= 2 ? 8 : 4; }
+// Of more than one row: weight streams that keep memory busy, which two wait for; 24 sums in
+// registers.
+constexpr int outputs_at_once(std::int64_t n_rows) {
+  if (n_rows == 1) return 1;
+  return n_rows == 2 ? 8 : 4;
+}
 
 template <int kRows>
 void dot_outputs(const PairLinearTask& t, std::int64_t n_rows, std::int64_t row,
