@@ -72,6 +72,26 @@ std::vector<Extent> block_ranges(const AttentionItem& item, Extent queries, std:
   return out;
 }
 
+// So many rows, on a machine that multiplies fast, wait for memory rather than compute.
+std::int64_t most_waiting_rows(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+    case KvType::kBf16:
+      return 8;
+    case KvType::kInt8:
+      return 4;
+    default:
+      return 0;
+  }
+}
+
+bool reads_in_order(const AttentionArgs& args, std::int64_t n_rows) {
+  const std::int64_t most =
+      std::min(most_waiting_rows(args.shape.k_type), most_waiting_rows(args.shape.v_type));
+  return args.order == SumOrder::kFastest ? n_rows <= most
+                                          : args.order == SumOrder::kOfFewRows && most > 0;
+}
+
 SoftmaxStateView tile_of(const SoftmaxStateView& state, const QueryTile& tile) {
   return state.tokens(tile.tokens).heads(tile.heads);
 }
@@ -99,6 +119,7 @@ AttentionTask make_task(const AttentionArgs& args, const AttentionItem& item, co
           .k_type = args.shape.k_type,
           .v_type = args.shape.v_type,
           .v_lanes = kv_lanes(args.shape.v_type),
+          .block_bytes = args.shape.bytes(),
           .k_scales_at = k.scales_at(),
           .k_minima_at = k.minima_at(),
           .v_at = k.bytes,
@@ -116,6 +137,7 @@ AttentionTask make_task(const AttentionArgs& args, const AttentionItem& item, co
           .l_token_stride = state.l.stride(0),
           .l_head_stride = state.l.stride(1),
           .rows_apart = args.order == SumOrder::kOfManyRows,
+          .reads_in_order = reads_in_order(args, tile.tokens.size() * tile.heads.size()),
           .starts_empty = false,
           .scratch = nullptr};
 }

@@ -6,11 +6,11 @@
 // values are a second product that adds to the outputs. Blocks that the mask hides from the whole
 // tile never enter a panel; runs that every query sees are not masked.
 //
-// Few rows wait for memory: products read the blocks in place (attention_products.h). For many rows
-// a panel is packed first (attention_packed.h), unless its words multiply as they are: pairs of
-// bf16 by VDPBF16PS, codes by integer products. Codes in groups (KIVI) are packed for any number of
-// rows: keys of a token have a range of their own in every dim, and values in every group of dims.
-// So is fp8, whose codes are no integers.
+// Few rows wait for memory: products read the blocks in place (attention_products.h), and ask for
+// them before that (read_ahead.h). For many rows a panel is packed first (attention_packed.h),
+// unless its words multiply as they are: pairs of bf16 by VDPBF16PS, codes by integer products.
+// Codes in groups (KIVI) are packed for any number of rows: keys of a token have a range of their
+// own in every dim, and values in every group of dims. So is fp8, whose codes are no integers.
 #include "kernels/cpu/isa/attention.h"
 
 #include "kernels/cpu/isa/attention_packed.h"
@@ -26,17 +26,19 @@ void load_query(const AttentionTask& task, const Tile& tile, std::int64_t row, c
   const std::int64_t dim = task.head_dim;
   float* to = tile.q + row * q_words(task);
   if (holds_codes(task.k_type)) {
-    float largest = 0.0F;
-    float sum = 0.0F;
-    for (std::int64_t d = 0; d < dim; ++d) {
-      largest = larger_of(largest, q[d] < 0.0F ? -q[d] : q[d]);
-      sum += q[d];
-    }
-    const LeftUnit unit = left_unit(largest);
-    tile.q_sums[row] = sum;
-    tile.q_units[row] = unit.unit + 0.0F * sum;  // not a number where an element is none
     float padded[kMostCodes] = {};
     __builtin_memcpy(padded, q, static_cast<std::size_t>(dim) * sizeof(float));
+    Vec largest{};
+    Vec sums{};
+    for (std::int64_t d = 0; d < dim; d += kWidth) {
+      const Vec x = load(padded + d);
+      largest = max(largest, max(x, -x));
+      sums += x;
+    }
+    const float sum = sum_of(sums);
+    const LeftUnit unit = left_unit(max_of(largest));
+    tile.q_sums[row] = sum;
+    tile.q_units[row] = unit.unit + 0.0F * sum;  // not a number where an element is none
     pack_left(padded, round_up(dim, 16), unit.inverse, to);
   } else if (multiplies_pairs(task, task.k_type)) {
     pack_bf16_pairs(q, dim, to);
@@ -107,10 +109,28 @@ void add_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) 
   }
 }
 
+// How many lines ahead few rows ask, where a panel is a block as it lies; and how many lines they
+// ask for in the middle of a panel, while softmax reads nothing.
+constexpr std::int64_t kLinesAhead = 192;
+constexpr std::int64_t kLinesOfSoftmax = 32;
+
+bool asks_ahead(const Tile& tile) {
+  return tile.n_rows < kPrefetchGroups * kTileRows && !tile.packs_k && !tile.packs_v;
+}
+
+// Moves `ahead` to what is read some time after the beginning of the panel.
+void begin_asking(const AttentionTask& task, const Panel& panel, ReadAhead& ahead) {
+  const bool as_it_lies = panel.n_runs == 1 && panel.n_keys == task.block_size;
+  const std::int64_t first = panel.runs[0].first_slot * ahead.block_lines / task.block_size;
+  const std::int64_t n_lines = panel.n_keys * ahead.block_lines / task.block_size;
+  ahead.move_to(panel.first_block, first + (as_it_lies ? kLinesAhead : n_lines));
+}
+
 void attend_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   score_panel(task, tile, panel);
   hide_scores(task, tile, panel);
-  if (tile.n_rows <= kFewRows) prefetch_next_values(task, panel, 0);
+  for (std::int64_t i = 0; panel.ahead != nullptr && i < kLinesOfSoftmax; i += 8)
+    panel.ahead->ask<8>();
   if (multiplies_pairs(task, task.v_type)) {
     softmax<kHasBf16Pairs ? Into::kBf16Pairs : Into::kFloats>(task, tile, panel.n_keys);
   } else if (holds_codes(task.v_type)) {
@@ -135,7 +155,15 @@ void attend(const AttentionTask& task) {
   Tile tile = divide_scratch(task);
   load_states(task, tile);
   for (std::int64_t r = 0; r < tile.n_rows; ++r) load_query(task, tile, r, query_of(task, r));
-  for_each_panel(task, tile, [&](const Panel& panel) { attend_panel(task, tile, panel); });
+  ReadAhead ahead = {
+      .blocks = task.blocks,
+      .n_blocks = task.n_blocks + task.n_blocks_ahead,
+      .block_lines = larger(1, static_cast<std::int64_t>(task.block_bytes) / kLineBytes)};
+  for_each_panel(task, tile, [&](Panel& panel) {
+    panel.ahead = asks_ahead(tile) ? &ahead : nullptr;
+    if (panel.ahead != nullptr) begin_asking(task, panel, ahead);
+    attend_panel(task, tile, panel);
+  });
   store_tile(task, tile);
 }
 

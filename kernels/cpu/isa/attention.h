@@ -32,6 +32,7 @@ struct AttentionTask {
   KvType k_type;
   KvType v_type;
   std::int64_t v_lanes;  // values in a word of V
+  std::size_t block_bytes;
   // Of parts of a block, in bytes; scales and minima of quantised types only.
   std::size_t k_scales_at;
   std::size_t k_minima_at;
@@ -55,6 +56,9 @@ struct AttentionTask {
   // What a row adds up does not depend on the rows beside it: panels end where positions are
   // multiples of their length, and products do not depend on the number of rows.
   bool rows_apart;
+  // A panel is no longer than a block, unless that is too short for one: K of a block and then its
+  // V, the order in which memory answers fastest.
+  bool reads_in_order;
   bool starts_empty;   // o, m, l are only written, as if they were empty
   std::byte* scratch;  // aligned to 64 bytes
 };

@@ -58,9 +58,14 @@ Run run_of(const AttentionTask& task, const Tile& tile, std::int64_t b, std::int
   return run;
 }
 
+std::int64_t most_panel_keys(const AttentionTask& task) {
+  if (!task.reads_in_order) return kPanelKeys;
+  return smaller(kPanelKeys, larger(kFewestPanelKeys, task.block_size));
+}
+
 // How many keys from this position on fit into a panel that has so many already.
 std::int64_t room_in_panel(const AttentionTask& task, std::int64_t position, std::int64_t n_keys) {
-  if (!task.rows_apart) return kPanelKeys - n_keys;
+  if (!task.rows_apart) return most_panel_keys(task) - n_keys;
   return kPanelKeys - position % kPanelKeys;
 }
 
@@ -77,6 +82,7 @@ LONGHAUL_INLINE void for_each_panel(const AttentionTask& task, const Tile& tile,
                                     const Attend& attend) {
   Panel panel;
   panel.n_runs = panel.n_keys = 0;
+  const std::int64_t most_keys = most_panel_keys(task);
   for (std::int64_t b = 0; b < task.n_blocks; ++b) {
     const Slots slots = visible_slots(task, tile, task.blocks[b]);
     for (std::int64_t slot = slots.begin; slot < slots.end;) {
@@ -87,11 +93,12 @@ LONGHAUL_INLINE void for_each_panel(const AttentionTask& task, const Tile& tile,
       }
       const std::int64_t n_keys = smaller(
           kMostRunKeys, smaller(slots.end - slot, room_in_panel(task, position, panel.n_keys)));
+      if (panel.n_runs == 0) panel.first_block = b;
       panel.runs[panel.n_runs++] = run_of(task, tile, b, slot, n_keys);
       panel.n_keys += n_keys;
       slot += n_keys;
       panel.next_block = b + 1;
-      if (panel.n_keys < kPanelKeys) continue;
+      if (panel.n_keys < most_keys) continue;
       attend(panel);
       panel.n_runs = panel.n_keys = 0;
     }

@@ -20,24 +20,12 @@ void scale_scores(const Tile& tile, const Run& run, float* scores) {
   }
 }
 
-// Where run `i` of the next panel will read: at byte `at` of its block, as panels of decode take
-// whole blocks. The next panel is that far ahead that memory has answered when its turn comes.
+// Where run `i` of the next panel will read: at byte `at` of its block. For many rows.
 const float* next_part(const AttentionTask& task, const Panel& panel, std::int64_t i,
                        std::size_t at) {
   const std::int64_t b = panel.next_block + i;
-  if (b >= task.n_blocks + task.n_blocks_ahead) return nullptr;
+  if (panel.ahead != nullptr || b >= task.n_blocks + task.n_blocks_ahead) return nullptr;
   return reinterpret_cast<const float*>(task.blocks[b].data + at);
-}
-
-// Few rows wait for memory, which must not idle while they compute weights: before that they ask
-// for the first bytes of the values of the next panel, about as many as arrive in the meantime.
-constexpr std::int64_t kFewRows = 8;
-constexpr std::int64_t kPrefetchBytes = 2048;
-void prefetch_next_values(const AttentionTask& task, const Panel& panel, std::int64_t from) {
-  const float* next = next_part(task, panel, 0, task.v_at);
-  for (std::int64_t i = from; next != nullptr && i < from + kPrefetchBytes; i += 64) {
-    __builtin_prefetch(reinterpret_cast<const char*>(next) + i, /*rw=*/0, /*locality=*/2);
-  }
 }
 
 template <typename Format>
@@ -54,7 +42,8 @@ void compute_scores(const AttentionTask& task, const Tile& tile, const Panel& pa
                              .c = tile.scores + column,
                              .c_stride = kScoreStride,
                              .row_scale = nullptr,
-                             .left_units = holds_codes(task.k_type) ? tile.q_units : nullptr};
+                             .left_units = holds_codes(task.k_type) ? tile.q_units : nullptr,
+                             .ahead = panel.ahead};
     multiply<Format, Start::kZero>(tile.n_rows, run.n_keys, product);
     if constexpr (Format::kLanes > 2) scale_scores(tile, run, tile.scores + column);
     column += run.n_keys;
@@ -95,10 +84,7 @@ void add_minima(const AttentionTask& task, const Tile& tile) {
 template <typename Format>
 void add_values(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   constexpr bool kCodes = Format::kLanes > 2;
-  if constexpr (kCodes) {
-    if (tile.n_rows <= kFewRows) prefetch_next_values(task, panel, kPrefetchBytes);
-    weigh_codes(tile, panel);
-  }
+  if constexpr (kCodes) weigh_codes(tile, panel);
   Segment segments[kMostRuns];
   for (std::int64_t i = 0; i < panel.n_runs; ++i) {
     segments[i] = {panel.runs[i].v, panel.runs[i].n_keys / Format::kLanes,
@@ -112,7 +98,8 @@ void add_values(const AttentionTask& task, const Tile& tile, const Panel& panel)
                            .c = tile.o,
                            .c_stride = tile.o_stride,
                            .row_scale = tile.factor,
-                           .left_units = kCodes ? tile.left_units : nullptr};
+                           .left_units = kCodes ? tile.left_units : nullptr,
+                           .ahead = panel.ahead};
   multiply<Format, Start::kScale>(tile.n_rows, task.head_dim, product);
   if constexpr (kCodes) add_minima(task, tile);
 }

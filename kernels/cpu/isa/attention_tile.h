@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/isa/attention.h"
 #include "kernels/cpu/isa/packed_tile.h"
+#include "kernels/cpu/isa/read_ahead.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/isa/tile.h"
 
@@ -18,11 +19,14 @@ constexpr std::int64_t kPanelKeys = 256;
 // What registers take of K and V: every run is of so many keys.
 constexpr std::int64_t kRunUnit = 32;
 constexpr std::int64_t kMostRunKeys = 32;
+constexpr std::int64_t kFewestPanelKeys = kPanelKeys;
 #else
 // With so many keys, a packed group of columns fills half of the first cache.
 constexpr std::int64_t kPanelKeys = 128;
 constexpr std::int64_t kRunUnit = 16;  // runs start and end at multiples of it: whole vectors
 constexpr std::int64_t kMostRunKeys = kPanelKeys;
+// Of few rows; with 8 lanes they compute rather than wait.
+constexpr std::int64_t kFewestPanelKeys = kWidth == 16 ? 64 : kPanelKeys;
 #endif
 // Of the scores: not a power of two, or all rows would fall on the same sets of the first cache.
 constexpr std::int64_t kScoreStride = kPanelKeys + 16;
@@ -55,7 +59,9 @@ struct Panel {
   Run runs[kMostRuns];
   std::int64_t n_runs;
   std::int64_t n_keys;
-  std::int64_t next_block;  // of the task: the first that is not in the panel
+  std::int64_t first_block;  // of the task, in which the first run lies
+  std::int64_t next_block;   // the first that is not in the panel
+  ReadAhead* ahead;          // null: rows are too many to wait for memory
 };
 
 struct Tile {

@@ -14,6 +14,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/cpu/isa/read_ahead.h"
 #include "kernels/cpu/isa/simd.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
@@ -21,15 +22,16 @@ namespace {
 
 enum class Start { kZero, kAdd, kScale };  // c starts as 0, as it is, or as c[r] * row_scale[r]
 
-constexpr std::int64_t kPrefetchSteps = 16;
-constexpr int kPrefetchRows = kWidth == 8 ? 6 : 4;  // of a tile that prefetches as it goes
-constexpr int kWideVectors = 4;  // of a tile of one or two rows: enough sums not to wait for one
 constexpr std::int64_t kPrefetchGroups = 4;  // of rows, from which on there is time to prefetch
+// Wide tiles, for few rows: with 8 lanes, enough sums not to wait for one; with 16, a row of 128
+// words, which memory likes to give whole.
+constexpr int kWideRows = 2;
+constexpr int kWideVectors = kWidth == 16 ? 8 : 4;
 
 struct Segment {
   const float* b;  // [n_steps, b_stride] words
   std::int64_t n_steps;
-  // Of the same shape: what will be read next; null: what follows in memory.
+  // Many rows: of the same shape, what will be read next; null: unknown.
   const float* next = nullptr;
   // Of `next`, what a step with so many words of the columns from `column` on asks for: the lines
   // in the order in which they lie, not those of its own columns. Lines of a block that are fetched
@@ -49,17 +51,20 @@ struct Product {
   std::int64_t c_stride;
   const float* row_scale;   // [n_rows], for kScale
   const float* left_units;  // [n_rows], for codes: what 1 on the left is worth
+  // Few rows: what to ask memory for meanwhile, as much as a step reads, every so many steps, as
+  // the tiles of so many groups of rows read the same. Null: nothing.
+  ReadAhead* ahead = nullptr;
+  std::int64_t ask_every = 1;
   std::int64_t column = 0;  // of b and c: where to begin
 };
 
 // How a step multiplies. kLanes: elements of the sum a step covers. kLeftWords: words of a it
-// reads. kWideRows: up to so many rows, tiles are kWideVectors wide: a step adds to each sum more
-// than once. value(): what a sum is worth.
+// reads. kRowsInWide: up to so many rows, tiles are wide. value(): what a sum is worth.
 struct FloatProduct {
   using Sum = Vec;
   static constexpr int kLanes = 1;
   static constexpr int kLeftWords = 1;
-  static constexpr int kWideRows = 0;
+  static constexpr int kRowsInWide = kWidth == 16 ? 8 : 0;
   static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
   template <int kRows, int kVectors>
   static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
@@ -79,7 +84,7 @@ struct WidenedBf16Product {
   static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
   static constexpr int kLanes = 2;
   static constexpr int kLeftWords = 2;
-  static constexpr int kWideRows = 2;
+  static constexpr int kRowsInWide = kWidth == 8 ? 2 : 0;
   template <int kRows, int kVectors>
   static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
                                    std::int64_t a_stride, const Vec (&b)[kVectors]) {
@@ -100,7 +105,7 @@ struct PairedBf16Product {
   static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
   static constexpr int kLanes = 2;
   static constexpr int kLeftWords = 1;
-  static constexpr int kWideRows = 0;
+  static constexpr int kRowsInWide = 8;
   template <int kRows, int kVectors>
   static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
                                    std::int64_t a_stride, const Vec (&b)[kVectors]) {
@@ -126,7 +131,7 @@ struct CodeProduct {
   using Sum = Ints;
   static constexpr int kLanes = kCount;
   static constexpr int kLeftWords = kCount / 2;
-  static constexpr int kWideRows = 1;
+  static constexpr int kRowsInWide = kWidth == 8 ? 1 : 0;
   static constexpr std::uint32_t kMask = kCount == 4 ? 0x00ff00ffU : 0x000f000fU;
   static LONGHAUL_INLINE Vec value(Ints sum, float left_unit) {
     return __builtin_convertvector(sum, Vec) * left_unit;
@@ -162,12 +167,20 @@ struct FirstTwoOfFour {
 // 16; 1 / unit is what the largest magnitude takes to stay within 32767.
 LONGHAUL_INLINE void pack_left(const float* x, std::int64_t n, float inverse_unit, float* out) {
   for (std::int64_t i = 0; i < n; i += kWidth) {
-    const Words values =
-        reinterpret_cast<Words>(__builtin_convertvector(round(load(x + i) * inverse_unit), Ints));
+    const Vec scaled = load(x + i) * inverse_unit;
+#if defined(__AVX512BW__)
+    const __m256i halves = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(scaled));
+    // Halves 0 and 2, 1 and 3 of each four.
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0f0e'0b0a'0d0c'0908, 0x0706'0302'0504'0100));
+    const __m256i packed = _mm256_shuffle_epi8(halves, order);
+#else
+    const Words values = reinterpret_cast<Words>(__builtin_convertvector(round(scaled), Ints));
     const Words second = reinterpret_cast<Words>(exchanged<2>(reinterpret_cast<Vec>(values)));
     const Words pairs = (values & 0xffffU) | (second << 16);
     const Words packed = picked<FirstTwoOfFour>(pairs, pairs);
-    __builtin_memcpy(out + i / 2, &packed, sizeof packed / 2);
+#endif
+    __builtin_memcpy(out + i / 2, &packed, kWidth / 2 * sizeof(float));
   }
 }
 
@@ -184,31 +197,27 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
   typename Format::Sum sums[kRows][kVectors] = {};
   const float* a = p.a;
   const std::int64_t a_stride = p.a_stride;
+  constexpr int kLines = kVectors * kWidth / 16;  // that a step reads
+  ReadAhead ahead = p.ahead != nullptr ? *p.ahead : ReadAhead{};
+  [[maybe_unused]] std::int64_t until_asking = p.ask_every;
   for (std::int64_t s = 0; s < p.n_segments; ++s) {
     const float* b = p.segments[s].b + p.column;
-    const bool knows_next = p.segments[s].next != nullptr;
-    const float* ahead = knows_next ? p.segments[s].words_ahead(p.column, 0, kVectors * kWidth)
-                                    : b + kPrefetchSteps * p.b_stride;
-    const std::int64_t ahead_stride = knows_next ? kVectors * kWidth : p.b_stride;
     for (std::int64_t i = p.segments[s].n_steps; i > 0; --i) {
       Vec right[kVectors];
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) right[v] = load_columns<kPartial>(b + v * kWidth, n_last);
-      // Few rows wait for memory, and the hardware's prefetcher stops at page ends and at jumps
-      // from block to block. Into the second cache, for the first one does not hold two panels.
-      // Prefetching past the end is harmless.
-      if constexpr (kRows <= kPrefetchRows && kVectors * kWidth >= 16) {
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors * kWidth / 16; ++v) {
-          __builtin_prefetch(ahead + v * 16, /*rw=*/0, /*locality=*/2);
+      if constexpr (kLines > 0) {
+        if (--until_asking == 0) {
+          until_asking = p.ask_every;
+          ahead.ask<kLines>();
         }
-        ahead += ahead_stride;
       }
       Format::step(sums, a, a_stride, right);
       a += Format::kLeftWords;
       b += p.b_stride;
     }
   }
+  if (p.ahead != nullptr) *p.ahead = ahead;
   float* row = p.c + p.column;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r, row += p.c_stride) {
@@ -258,10 +267,11 @@ LONGHAUL_INLINE void prefetch_part(const Product& p, std::int64_t part, std::int
 }
 
 // All rows, in groups of nearly equal size, against one group of columns.
-template <typename Format, Start kStart, int kVectors, bool kPartial>
+template <typename Format, Start kStart, int kRows, int kVectors, bool kPartial>
 void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t n_last) {
-  const std::int64_t n_groups = (n_rows + kTileRows - 1) / kTileRows;
+  const std::int64_t n_groups = (n_rows + kRows - 1) / kRows;
   Product part = p;
+  part.ask_every = n_groups;
   for (std::int64_t group = 0; group < n_groups; ++group) {
     const std::int64_t begin = group * n_rows / n_groups;
     const std::int64_t end = (group + 1) * n_rows / n_groups;
@@ -270,44 +280,36 @@ void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t n_last
     if constexpr (kStart == Start::kScale) part.row_scale = p.row_scale + begin;
     if (p.left_units != nullptr) part.left_units = p.left_units + begin;
     if (n_groups >= kPrefetchGroups) prefetch_part<kVectors>(p, group, n_groups);
-    multiply_rows<Format, kStart, kTileRows, kVectors, kPartial>(end - begin, part, n_last);
-  }
-}
-
-// As many columns as wide tiles take, if there are at most kRows rows; `p` goes on behind them.
-template <typename Format, Start kStart, int kRows>
-void multiply_wide(std::int64_t n_rows, Product& p, std::int64_t& n_columns) {
-  constexpr int kColumns = kWideVectors * kWidth;
-  if constexpr (kRows > 0) {
-    if (n_rows != kRows) return multiply_wide<Format, kStart, kRows - 1>(n_rows, p, n_columns);
-    for (; n_columns >= kColumns; n_columns -= kColumns, p.column += kColumns)
-      multiply_tile<Format, kStart, kRows, kWideVectors, false>(p, 0);
+    multiply_rows<Format, kStart, kRows, kVectors, kPartial>(end - begin, part, n_last);
   }
 }
 
 // c[n_rows][n_columns]; reads of b stay within its n_columns words.
 template <typename Format, Start kStart>
 void multiply(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
+  constexpr int kWide = kWideVectors * kWidth;
   constexpr int kMost = kTileVectors * kWidth;
   Product part = p;
   std::int64_t left = n_columns;
-  if constexpr (kWideVectors > kTileVectors) {
-    multiply_wide<Format, kStart, Format::kWideRows>(n_rows, part, left);
+  if constexpr (Format::kRowsInWide > 0) {
+    for (; n_rows <= Format::kRowsInWide && left >= kWide; left -= kWide, part.column += kWide) {
+      multiply_columns<Format, kStart, kWideRows, kWideVectors, false>(n_rows, part, 0);
+    }
   }
   for (; left >= kMost; left -= kMost, part.column += kMost) {
-    multiply_columns<Format, kStart, kTileVectors, false>(n_rows, part, 0);
+    multiply_columns<Format, kStart, kTileRows, kTileVectors, false>(n_rows, part, 0);
   }
   if constexpr (kTileVectors >= 4) {
     if (left >= 2 * kWidth) {
-      multiply_columns<Format, kStart, 2, false>(n_rows, part, 0);
+      multiply_columns<Format, kStart, kTileRows, 2, false>(n_rows, part, 0);
       left -= 2 * kWidth, part.column += 2 * kWidth;
     }
   }
   if (left >= kWidth) {
-    multiply_columns<Format, kStart, 1, false>(n_rows, part, 0);
+    multiply_columns<Format, kStart, kTileRows, 1, false>(n_rows, part, 0);
     left -= kWidth, part.column += kWidth;
   }
-  if (left > 0) multiply_columns<Format, kStart, 1, true>(n_rows, part, left);
+  if (left > 0) multiply_columns<Format, kStart, kTileRows, 1, true>(n_rows, part, left);
 }
 
 }  // namespace
