@@ -4,9 +4,9 @@
 // rows do. So few rows as a tile has pass all groups at once.
 //
 // A Format says: Task (kernels/cpu/isa/int8_linear.h, int4_linear.h); kMostRows of a tile;
-// inputs(task); multiply_tile<kRows, kPanels>(task, tile); prefetch(task, tile, ...) before the
-// tile's rows are multiplied; finish(task, lane) once the sums of the lanes from `lane` on are
-// whole.
+// panels_of(rows), side by side in a tile; inputs(task); multiply_tile<kRows, kPanels>(task, tile);
+// prefetch(task, tile, ...) before the tile's rows are multiplied; finish(task, lane) once the sums
+// of the lanes from `lane` on are whole.
 #pragma once
 #include <cstdint>
 
@@ -37,14 +37,14 @@ struct GroupTile {
   float* c;  // [rows, kInt8TileLanes]; begun by group 0
 };
 
-// Panels that a tile of so many rows multiplies side by side: their sums stay in registers.
+// So many panels keep their sums of so many rows in registers.
 constexpr int panels_beside(int rows) {
   return kWidth == 16 ? 4 : kWidth == 8 && rows <= 2 ? 4 / rows : 1;
 }
 
 template <typename Format, int kRows>
 void multiply_panels(const typename Format::Task& task, GroupTile tile, std::int64_t n_panels) {
-  constexpr int kPanels = panels_beside(kRows);
+  constexpr int kPanels = Format::panels_of(kRows);
   for (; n_panels >= kPanels; n_panels -= kPanels) {
     Format::template multiply_tile<kRows, kPanels>(task, tile);
     tile.panel += kPanels;

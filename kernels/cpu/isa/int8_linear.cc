@@ -13,7 +13,10 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kStepBytes = kInt8Panel * kInt8Step;
+// Of each of some panels side by side, or of one alone: with one row, which waits for memory and
+// nothing else, weights are read in their order.
 constexpr std::int64_t kPrefetchBytes = 32 * kStepBytes;
+constexpr std::int64_t kPrefetchBytesOfOne = 128 * kStepBytes;
 
 std::int64_t steps_of(std::int64_t n_in) { return (n_in + kInt8Step - 1) / kInt8Step; }
 std::int64_t x_bytes(std::int64_t group) { return steps_of(group) * kInt8LeftBytes; }
@@ -71,8 +74,8 @@ void multiply_int8_tile(const Int8LinearTask& task, const GroupTile& tile) {
     const std::uint8_t* const last =
         weight + steps_of(lesser(group, n_in - g * group)) * kStepBytes;
     // The last group fetches the panels of the next tile.
-    const std::int64_t ahead =
-        kPrefetchBytes + ((g + 1) * group >= n_in ? (kPanels - 1) * panel_bytes : 0);
+    const std::int64_t ahead = (kRows == 1 && kPanels == 1 ? kPrefetchBytesOfOne : kPrefetchBytes) +
+                               ((g + 1) * group >= n_in ? (kPanels - 1) * panel_bytes : 0);
     for (; weight < last; weight += kStepBytes, integers += kInt8LeftBytes) {
       Int8Right right[kVectors];
 #pragma GCC unroll 8
@@ -156,6 +159,9 @@ struct Int8Format {
   using Task = Int8LinearTask;
   // As many sums as stay in registers: rows x vectors.
   static constexpr int kMostRows = kHasInt8Dot ? 6 : kWidth == 16 ? 5 : kWidth == 8 ? 4 : 1;
+  static constexpr int panels_of(int rows) {
+    return kHasInt8Dot && rows == 1 ? 1 : panels_beside(rows);
+  }
   static GroupedInputs inputs(const Task& t) { return {t.n_in, t.group}; }
   template <int kRows, int kPanels>
   static void multiply_tile(const Task& task, const GroupTile& tile) {

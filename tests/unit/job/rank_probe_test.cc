@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <set>
 #include <utility>
 
 #include "base/file.h"
 #include "cluster/comm/in_process.h"
+#include "tests/multirank/support/faulty_communicator.h"
 #include "tests/support/paths.h"
 #include "tools/job/link_probe.h"
 #include "tools/job/memory_probe.h"
@@ -109,6 +111,26 @@ TEST(MeasureLinks, IsTheSameOnAllRanks) {
     for (const auto& other : found) EXPECT_EQ(other[i].gb_per_s, link.gb_per_s);
   }
   EXPECT_EQ(found[2][1].rank_b, 3);
+}
+
+// A link counted as slow for the one transfer that a busy host had delayed.
+TEST(MeasureLinks, ForgetsATransferThatABusyHostDelayed) {
+  constexpr std::chrono::seconds kDelay{1};
+  constexpr double kMostBytes = 16 << 20;
+  // Rank 0 sends ten pings, the first bytes, how many come then, and those: three times.
+  const std::vector<test::Fault> faults = {{.kind = test::Fault::Kind::kDelay,
+                                            .job_rank = 0,
+                                            .traffic = Traffic::kOther,
+                                            .nth = 12,
+                                            .delay = kDelay}};
+  std::vector<LinkFact> found;
+  run_in_process(2, [&](Communicator& comm) {
+    test::FaultyCommunicator delayed(comm, faults);
+    const std::vector<LinkFact> links = measure_links(delayed, {0, 1});
+    if (comm.rank() == 0) found = links;
+  });
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_GT(found[0].gb_per_s, kMostBytes / 1e9 / static_cast<double>(kDelay.count()));
 }
 
 TEST(ThreadsFor, DividesTheCoresThatRanksShare) {
