@@ -23,6 +23,7 @@ namespace {
 enum class Start { kZero, kAdd, kScale };  // c starts as 0, as it is, or as c[r] * row_scale[r]
 
 constexpr std::int64_t kPrefetchGroups = 4;  // of rows, from which on there is time to prefetch
+constexpr int kAskingRows = kWidth == 8 ? 6 : 4;  // at most, of a tile that asks as it goes
 // Wide tiles, for few rows: with 8 lanes, enough sums not to wait for one; with 16, a row of 128
 // words, which memory likes to give whole.
 constexpr int kWideRows = 2;
@@ -198,15 +199,19 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
   const float* a = p.a;
   const std::int64_t a_stride = p.a_stride;
   constexpr int kLines = kVectors * kWidth / 16;  // that a step reads
-  ReadAhead ahead = p.ahead != nullptr ? *p.ahead : ReadAhead{};
+  constexpr bool kAsks = kRows <= kAskingRows && kLines > 0;
+  [[maybe_unused]] ReadAhead ahead;
   [[maybe_unused]] std::int64_t until_asking = p.ask_every;
+  if constexpr (kAsks) {
+    if (p.ahead != nullptr) ahead = *p.ahead;
+  }
   for (std::int64_t s = 0; s < p.n_segments; ++s) {
     const float* b = p.segments[s].b + p.column;
     for (std::int64_t i = p.segments[s].n_steps; i > 0; --i) {
       Vec right[kVectors];
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) right[v] = load_columns<kPartial>(b + v * kWidth, n_last);
-      if constexpr (kLines > 0) {
+      if constexpr (kAsks) {
         if (--until_asking == 0) {
           until_asking = p.ask_every;
           ahead.ask<kLines>();
@@ -217,7 +222,9 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
       b += p.b_stride;
     }
   }
-  if (p.ahead != nullptr) *p.ahead = ahead;
+  if constexpr (kAsks) {
+    if (p.ahead != nullptr) *p.ahead = ahead;
+  }
   float* row = p.c + p.column;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r, row += p.c_stride) {
@@ -284,9 +291,9 @@ void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t n_last
   }
 }
 
-// c[n_rows][n_columns]; reads of b stay within its n_columns words.
-template <typename Format, Start kStart>
-void multiply(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
+// c[n_rows][n_columns], in tiles of at most kRows rows where they are not wide.
+template <typename Format, Start kStart, int kRows>
+void multiply_by(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
   constexpr int kWide = kWideVectors * kWidth;
   constexpr int kMost = kTileVectors * kWidth;
   Product part = p;
@@ -297,19 +304,28 @@ void multiply(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
     }
   }
   for (; left >= kMost; left -= kMost, part.column += kMost) {
-    multiply_columns<Format, kStart, kTileRows, kTileVectors, false>(n_rows, part, 0);
+    multiply_columns<Format, kStart, kRows, kTileVectors, false>(n_rows, part, 0);
   }
   if constexpr (kTileVectors >= 4) {
     if (left >= 2 * kWidth) {
-      multiply_columns<Format, kStart, kTileRows, 2, false>(n_rows, part, 0);
+      multiply_columns<Format, kStart, kRows, 2, false>(n_rows, part, 0);
       left -= 2 * kWidth, part.column += 2 * kWidth;
     }
   }
   if (left >= kWidth) {
-    multiply_columns<Format, kStart, kTileRows, 1, false>(n_rows, part, 0);
+    multiply_columns<Format, kStart, kRows, 1, false>(n_rows, part, 0);
     left -= kWidth, part.column += kWidth;
   }
-  if (left > 0) multiply_columns<Format, kStart, kTileRows, 1, true>(n_rows, part, left);
+  if (left > 0) multiply_columns<Format, kStart, kRows, 1, true>(n_rows, part, left);
+}
+
+// c[n_rows][n_columns]; reads of b stay within its n_columns words.
+template <typename Format, Start kStart>
+void multiply(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
+  if constexpr (kAskingRows < kTileRows) {
+    if (p.ahead != nullptr) return multiply_by<Format, kStart, kAskingRows>(n_rows, n_columns, p);
+  }
+  multiply_by<Format, kStart, kTileRows>(n_rows, n_columns, p);
 }
 
 }  // namespace
