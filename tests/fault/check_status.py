@@ -153,6 +153,13 @@ def wait_until(reader, what):
     sys.exit(f"the job never came so far: {status}")
 
 
+def stop_while_it_runs(job, reader):
+    """So that it does not end before it was looked at, however fast the machine: what a rank says of itself comes once a second."""
+    wait_until(reader, lambda s: s["state"] == "running")
+    job.signal_rank_1(signal.SIGSTOP)
+    wait_until(reader, lambda s: any("memory_bytes" in r for r in s["ranks"]))
+
+
 def check_views(reader, program):
     status = json.loads(reader.get("/status.json")[1])
     check(status["requests"]["total"] == 24 and len(status["ranks"]) == 2, f"ranks and requests: {status}")
@@ -235,8 +242,7 @@ def main():
         _, port, token = watched.address()
         reader = Reader("127.0.0.1", port, token)
         reader.folder = folder
-        wait_until(reader, lambda s: s["state"] == "running" and any("memory_bytes" in r for r in s["ranks"]))
-        watched.signal_rank_1(signal.SIGSTOP)
+        stop_while_it_runs(watched, reader)
         check_views(reader, program)
         check_refusals(reader)
         slow = attack(reader)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from check_status import Job, Reader, check, wait_until, write_inputs
+from check_status import Job, Reader, check, stop_while_it_runs, write_inputs
 
 BROWSER = shutil.which("chromium")
 WINDOWS = {"phone": (390, 1700), "tablet": (820, 1300), "desk": (1440, 1000)}
@@ -99,8 +99,7 @@ def main():
         try:
             host, port, _ = job.address()
             reader = Reader(host, port)
-            wait_until(reader, lambda s: s["state"] == "running" and any("memory_bytes" in r for r in s["ranks"]))
-            job.signal_rank_1(signal.SIGSTOP)
+            stop_while_it_runs(job, reader)
             address = f"http://localhost:{port}/"
             check_loaded(address)
             page = reader.get("/")[1]
