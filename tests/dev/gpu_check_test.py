@@ -47,6 +47,10 @@ PROGRAM = """echo "$0 $*" >> "$CALLS"
 case "$*" in
   *$FAILING*) echo "it failed"; exit 1 ;;
 esac
+if [ "$1" = --gtest_list_tests ]; then
+  printf 'Suite.\n  Test\n'
+  exit 0
+fi
 if [ "$2" = --json ]; then
   echo '{"name": "decode", "milliseconds": 1.5, "host_microseconds": 12, "rate": 100, "unit": "GB/s", "attainable": 200, "beside": "read"}' > "$3"
 fi

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <cstdlib>
 #include <string>
 #include <system_error>
 
@@ -10,7 +11,9 @@
 namespace longhaul::test {
 
 std::filesystem::path source_path(std::string_view relative) {
-  return std::filesystem::path(LONGHAUL_SOURCE_DIR) / relative;
+  // Tests that are run where they were not built say where the sources are.
+  const char* moved = std::getenv("LONGHAUL_TEST_SOURCE_DIR");
+  return std::filesystem::path(moved != nullptr ? moved : LONGHAUL_SOURCE_DIR) / relative;
 }
 
 std::filesystem::path example_path(std::string_view relative) {

@@ -3,8 +3,10 @@
 # MPI, HDF5, Boost, fmt or GoogleTest. Three parts, each of less than ten minutes, in any order; what they find lies in RESULTS:
 #   tools/dev/gpu_check.sh pack      on a machine with the project's dependencies: puts the sources of GoogleTest and the headers of fmt,
 #                                    nlohmann::json, toml++ and cuBLASLt into .gpu_deps/ (ignored by git), to be carried along with the tree
+#   tools/dev/gpu_check.sh pack-programs   also puts the programs of BUILD and the libraries they need there: the other machine builds nothing
 #   tools/dev/gpu_check.sh tests     builds; operators, worker, rings, communicators, NCCL with one rank, bits of repeated calls, needles in 64K
 #   tools/dev/gpu_check.sh bench     speed of operators and of a model, of torch's beside them where there is torch, and clocks meanwhile
+#   tools/dev/gpu_check.sh program   longhaul itself, which needs pack-programs: documents read by CPU, GPU and ranks that share it, longhaul bench
 #   tools/dev/gpu_check.sh profile   Nsight Compute on the attention kernels and products; compute-sanitizer
 #   tools/dev/gpu_check.sh compile   needs no GPU: the kernels for compute capability 10.0 and 12.0, and with CUDA 12.0, where such an nvcc is
 #   tools/dev/gpu_check.sh table     needs no GPU: the table again from what the parts left
@@ -54,16 +56,46 @@ CMAKE
   printf '*\n' > .gpu_deps/.gitignore
   echo "packed $(du -sh .gpu_deps | cut -f1) into .gpu_deps"
 }
+# The machine has its own NVIDIA libraries, C library and C++ library; these are not carried.
+pack_programs() {
+  set -e
+  local build=${BUILD:-build-gpu} programs=.gpu_deps/programs name path library
+  mkdir -p "$programs/lib"
+  for name in "${program_paths[@]}"; do
+    path=$build/$name
+    if [[ ! -f $path ]]; then continue; fi
+    mkdir -p "$programs/$(dirname "$name")"
+    strip -o "$programs/$name" "$path"
+    ldd "$path" | awk '$2 == "=>" && $3 ~ "^/" { print $3 }' | while read -r library; do
+      case ${library##*/} in
+        libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libstdc++.so.* | libgcc_s.so.*) ;;
+        libcublas* | libcuda* | libOpenCL*) ;;
+        *) cp -nL "$library" "$programs/lib/" ;;
+      esac
+    done
+  done
+  nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p' > "$programs/toolkit"
+  # Each has the same kernels in it, which a large dictionary packs once.
+  tar -C .gpu_deps -cf - programs | xz --lzma2=preset=3,dict=128MiB > "$programs.tar.xz"
+  rm -r "$programs"
+  echo "packed $(du -sh "$programs.tar.xz" | cut -f1) into $programs.tar.xz"
+}
+program_paths=(tests/unit/kernels/kernels_test tests/gpu/worker_gpu_test tests/gpu/ring_gpu_test tests/gpu/identify_gpu_test
+  tests/gpu/nccl_one_rank_test tests/multirank/gpu_conformance tests/bench/gpu/gpu_bench tools/longhaul)
 part=${1:-}
 case $part in
   pack) pack; exit ;;
-  tests | bench | profile | compile | table) ;;
-  *) echo "usage: tools/dev/gpu_check.sh pack|tests|bench|profile|compile|table (the file's first lines say what each does)" >&2; exit 2 ;;
+  pack-programs) pack && pack_programs; exit ;;
+  tests | bench | program | profile | compile | table) ;;
+  *) echo "usage: tools/dev/gpu_check.sh pack|pack-programs|tests|bench|program|profile|compile|table (the file's first lines say what each does)" >&2; exit 2 ;;
 esac
 if [[ $# -gt 1 ]]; then echo "gpu_check: one part at a time; '$2' is too much" >&2; exit 2; fi
 
 results=${RESULTS:-gpu_results}
 build=${BUILD:-build-gpu}
+# Programs that were carried along take the place of a build, unless BUILD is given.
+carried=.gpu_deps/programs
+if [[ -f $carried.tar.xz && -z "${BUILD:-}" ]]; then build=$carried; else carried=; fi
 jobs=${JOBS:-$(nproc)}
 budget=${BUDGET:-570}
 only=
@@ -175,9 +207,14 @@ fi
 # The machine: said before anything is built.
 command -v nvidia-smi > /dev/null || refuse "no nvidia-smi: no NVIDIA driver here. '$part' needs a GPU; 'compile' and 'table' do not"
 machine=$(nvidia-smi 2>&1) || refuse "nvidia-smi failed: ${machine##*$'\n'}"
-command -v nvcc > /dev/null || refuse "no nvcc in PATH or /usr/local/cuda/bin: CUDA 12.0 or later is needed"
-command -v cmake > /dev/null || refuse "no cmake in PATH"
-toolkit=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+if [[ -n "$carried" ]]; then
+  tar -C .gpu_deps -xJf "$carried.tar.xz" || python3 -m tarfile -e "$carried.tar.xz" .gpu_deps || refuse "$carried.tar.xz cannot be unpacked"
+  toolkit=$(cat "$carried/toolkit")
+else
+  command -v nvcc > /dev/null || refuse "no nvcc in PATH or /usr/local/cuda/bin: CUDA 12.0 or later is needed"
+  command -v cmake > /dev/null || refuse "no cmake in PATH"
+  toolkit=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+fi
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)
 # NVIDIA's table of minor version compatibility.
 case $toolkit in
@@ -191,7 +228,7 @@ begin_results
 echo "$machine" > "$results/nvidia-smi.txt"
 {
   nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit,clocks.max.sm --format=csv,noheader | head -1
-  nvcc --version | tail -2 | head -1
+  if [[ -n "$carried" ]]; then echo "programs made elsewhere with CUDA $toolkit"; else nvcc --version | tail -2 | head -1; fi
   grep -m 1 'model name' /proc/cpuinfo | sed 's/.*: //'
   git describe --always --dirty 2> /dev/null || echo "commit not known"
 } > "$results/environment.txt"
@@ -229,7 +266,7 @@ add_library() {
   LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$1")
   export LD_LIBRARY_PATH
 }
-cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")
 if ! compgen -G "$cuda/lib64/libcublasLt.so.*" > /dev/null; then
   cublas=$(python_library nvidia.cublas 'lib/libcublasLt.so.*')
   if [[ -z "$cublas" ]]; then cublas=$(python_library nvidia 'cu*/lib/libcublasLt.so.*'); fi
@@ -245,36 +282,52 @@ if [[ -n "$nccl" && -f $(dirname "$nccl")/../include/nccl.h ]]; then
   NCCL_HOME=$(cd "$(dirname "$nccl")/.." && pwd)
   export NCCL_HOME
 fi
-check "configure" 120 cmake -S . -B "$build" "${generator[@]}" "${prefix[@]}" -DCMAKE_BUILD_TYPE=Release -DLONGHAUL_PROGRAM=OFF \
-  -DLONGHAUL_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCHITECTURES-real" -DLONGHAUL_MPI=OFF -DLONGHAUL_NCCL=AUTO -DLONGHAUL_HDF5=OFF \
-  -DLONGHAUL_ONEDNN=OFF || finish
-# Where one program does not compile the others are run.
-case $part in
-  tests) targets=(kernels_test worker_gpu_test ring_gpu_test gpu_conformance) ;;
-  bench) targets=(gpu_bench) ;;
-  profile) targets=(gpu_bench kernels_test) ;;
-esac
-check "build" 420 cmake --build "$build" -j "$jobs" --target "${targets[@]}" -- "${keep_going[@]}"
+build_programs() {
+  check "configure" 120 cmake -S . -B "$build" "${generator[@]}" "${prefix[@]}" -DCMAKE_BUILD_TYPE=Release -DLONGHAUL_PROGRAM=OFF \
+    -DLONGHAUL_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$ARCHITECTURES-real" -DLONGHAUL_MPI=OFF -DLONGHAUL_NCCL=AUTO -DLONGHAUL_HDF5=OFF \
+    -DLONGHAUL_ONEDNN=OFF || finish
+  # Where one program does not compile the others are run.
+  case $part in
+    tests) targets=(kernels_test worker_gpu_test ring_gpu_test gpu_conformance) ;;
+    bench) targets=(gpu_bench) ;;
+    profile) targets=(gpu_bench kernels_test) ;;
+    program) return ;;
+  esac
+  check "build" 420 cmake --build "$build" -j "$jobs" --target "${targets[@]}" -- "${keep_going[@]}"
+}
+own_libraries=${LD_LIBRARY_PATH:-}
+if [[ -n "$carried" ]]; then
+  export LONGHAUL_TEST_SOURCE_DIR=$root
+  add_library "$root/$carried/lib/any"
+else
+  build_programs
+fi
 only=${ONLY:-}
 kernels=$build/tests/unit/kernels/kernels_test
 bench=$build/tests/bench/gpu/gpu_bench
 
 run_tests() {
   local conformance=$build/tests/multirank/gpu_conformance
-  check "operators" 200 "$kernels" '--gtest_filter=*/cuda:Gpu.*:-*RepeatedBits*' --gtest_brief=1
+  local each=tools/dev/each_test.sh
+  check "operators" 200 "$each" "$kernels" '*/cuda:Gpu.*:-*RepeatedBits*'
   check "the same bits, ${REPETITIONS:-200} times" 100 \
-    env "LONGHAUL_TEST_REPETITIONS=${REPETITIONS:-200}" "$kernels" '--gtest_filter=*RepeatedBits*/cuda' --gtest_brief=1
-  check "worker" 200 "$build/tests/gpu/worker_gpu_test" '--gtest_filter=-*NeedleTokens*' --gtest_brief=1
+    env "LONGHAUL_TEST_REPETITIONS=${REPETITIONS:-200}" "$each" "$kernels" '*RepeatedBits*/cuda'
+  check "worker" 200 "$each" "$build/tests/gpu/worker_gpu_test" '-*NeedleTokens*:*NotFit*'
+  check "worker without memory" 60 "$each" "$build/tests/gpu/worker_gpu_test" '*NotFit*' 60 1 # take all that the GPU has
   check "needles in ${NEEDLE_TOKENS:-65536} tokens" 100 \
     env "LONGHAUL_TEST_NEEDLE_TOKENS=${NEEDLE_TOKENS:-65536}" "$build/tests/gpu/worker_gpu_test" '--gtest_filter=*NeedleTokens*' \
     --gtest_brief=1
-  check "rings of ranks that share the GPU" 200 "$build/tests/gpu/ring_gpu_test" --gtest_brief=1
+  check "rings of ranks that share the GPU" 200 "$each" "$build/tests/gpu/ring_gpu_test" '*'
+  if [[ -x $build/tests/gpu/identify_gpu_test ]]; then
+    check "training of gates" 100 "$each" "$build/tests/gpu/identify_gpu_test" '*'
+  fi
   check "communicators" 100 "$conformance" --gtest_brief=1
   # Without the tests that give GPU memory themselves.
   check "communicators, all spans in its memory" 100 \
     env LONGHAUL_TEST_SPANS=device "$conformance" '--gtest_filter=-*GpuMemory*' --gtest_brief=1
   if [[ -n "$nccl" ]] || ldconfig -p 2> /dev/null | grep -q 'libnccl\.so\.2'; then
-    if cmake --build "$build" -j "$jobs" --target nccl_one_rank_test > "$results/tests-build_nccl.log" 2>&1; then
+    if [[ -x $build/tests/gpu/nccl_one_rank_test ]] ||
+      cmake --build "$build" -j "$jobs" --target nccl_one_rank_test > "$results/tests-build_nccl.log" 2>&1; then
       check "NCCL with one rank" 60 "$build/tests/gpu/nccl_one_rank_test" --gtest_brief=1
     else
       skip "NCCL with one rank" "nccl.h is not there, or the test does not compile (tests-build_nccl.log)"
@@ -292,8 +345,8 @@ run_bench() {
   local clocks=$!
   check "speed of operators" 200 "$bench" operators --json "$results/figures.jsonl"
   check "speed of a model" 180 "$bench" model
-  if command -v python3 > /dev/null && python3 -c 'import torch' 2> /dev/null; then
-    check "torch's operators" 120 python3 tools/dev/gpu_peers.py "$results/peers.jsonl"
+  if command -v python3 > /dev/null && LD_LIBRARY_PATH=$own_libraries python3 -c 'import torch' 2> /dev/null; then
+    check "torch's operators" 120 env "LD_LIBRARY_PATH=$own_libraries" python3 tools/dev/gpu_peers.py "$results/peers.jsonl"
   else
     skip "torch's operators" "no torch"
   fi
@@ -301,13 +354,50 @@ run_bench() {
   wait "$clocks" 2> /dev/null
 }
 
+run_program() {
+  local longhaul=$build/tools/longhaul shape
+  if [[ ! -x $longhaul ]]; then
+    skip "the program" "no $longhaul: pack-programs carries it"
+    return
+  fi
+  answer_and_compare() { # FILE REQUESTS FLAGS...
+    "$longhaul" run -m examples/needle/model --head-profile examples/needle/profile -i "examples/needle/$2.jsonl" -o "$1" --overwrite \
+      "${@:3}" && examples/needle/check_answers.py "$1" "examples/needle/$2.answers.json"
+  }
+  export -f answer_and_compare
+  export longhaul
+  answers() { # NAME REQUESTS FLAGS...: answers them and compares with what the documents say
+    check "$1" 120 bash -c "answer_and_compare '$results/program-${1//[^A-Za-z0-9]/_}.jsonl' ${*:2}"
+  }
+  answers "five questions, CPU" requests --device cpu
+  answers "five questions, GPU" requests --device cuda
+  answers "133 thousand tokens, CPU" archive_128k --device cpu
+  answers "133 thousand tokens, GPU" archive_128k --device cuda
+  answers "the same, int4 caches" archive_128k --device cuda --ctk int4 --ctv int4
+  answers "the same, two ranks on the GPU" archive_128k --device cuda --ranks 2
+  answers "the same, four ranks in two stages" archive_128k --device cuda --ranks 4 --stages 2
+  # What a prompt and an answer take, beside what the GPU attains.
+  for shape in "int8 int8" "bf16 bf16"; do
+    check "bench of an 8B model, ${shape% *} weights" 120 "$longhaul" bench --device cuda --shape llama-3.1-8b --weights "${shape% *}" \
+      --ctk "${shape#* }" --ctv "${shape#* }" -p 512,8K -n 128 -d 0,8K -r 2
+  done
+  check "bench of long prompts" 240 "$longhaul" bench --device cuda --shape llama-3.1-8b --weights int8 --ctk int8 --ctv int8 -p 128K -n 0 \
+    -r 1 --no-warmup
+}
+
 run_profile() {
+  local kernel
   if command -v ncu > /dev/null; then
-    check "Nsight Compute" 240 ncu --clock-control none --set full -k 'regex:hopper_kernel|mma_kernel|tiles_kernel' -c 6 -f \
-      -o "$results/kernels" "$bench" operators
-    if [[ -f $results/kernels.ncu-rep ]]; then
-      ncu --import "$results/kernels.ncu-rep" --page details > "$results/kernels.txt" 2>&1
-      if (($(stat -c %s "$results/kernels.ncu-rep") > 16 << 20)); then rm "$results/kernels.ncu-rep"; fi
+    # What bounds each, of a launch that is not the first.
+    for kernel in hopper_kernel decode_kernel tiles_kernel few_rows_kernel mma_kernel; do
+      check "Nsight Compute: $kernel" 60 ncu --clock-control none --set full -k "regex:$kernel" -s 4 -c 1 --kill yes "$bench" operators
+    done
+    if [[ -x $build/tools/longhaul ]]; then
+      for kernel in "bf16 bf16" "int8 int8" "int8 int4"; do
+        check "kernels of tokens, ${kernel% *} weights, ${kernel#* } caches" 90 ncu --clock-control none --metrics gpu__time_duration.sum \
+          --csv --page raw -s 1500 -c 1500 --kill yes "$build/tools/longhaul" bench --device cuda --shape llama-3.1-8b \
+          --weights "${kernel% *}" --ctk "${kernel#* }" --ctv "${kernel#* }" -p 0 -n 16 -d 0 -r 1 --no-warmup
+      done
     fi
   else
     skip "Nsight Compute" "no ncu"
