@@ -131,7 +131,8 @@ TEST_F(OnGpu, ForksInABatchAnswerAsOnTheCpu) {
   }
 }
 
-// One row after the other, and together with a row of another length.
+// One row after the other, and together with a row of another length. Products of one row may be
+// summed in another order than those of two.
 TEST_F(OnGpu, ARowHasTheSameAnswersBesideOthers) {
   const auto alone = [&](SequenceId id, std::int64_t n) {
     Player player(wide_model(KvType::kBf16)(kGpu));
@@ -153,7 +154,7 @@ TEST_F(OnGpu, ARowHasTheSameAnswersBesideOthers) {
     for (const PickedToken& picked : both.seen().picked) {
       if (picked.sequence == id) own.push_back(picked);
     }
-    expect_same_answers(own, alone(id, n), kFloat32);
+    expect_same_answers(own, alone(id, n), tolerance_of(KvType::kBf16));
   }
 }
 
