@@ -49,10 +49,14 @@ struct HopperConfig {
 
   static constexpr int kConsumers = 2 * kWarpgroup;
   static constexpr int kThreads = kConsumers + kWarpgroup;
-  // Of 65,536 that a multiprocessor has; threads begin with a third of them.
-  static constexpr int kConsumerRegisters = 240;
-  static constexpr int kProducerRegisters = 32;
-  static_assert(kConsumers * kConsumerRegisters + kWarpgroup * kProducerRegisters <= 65536);
+  // A thread block begins with the most that all its threads can have alike, a multiple of 8, of
+  // the 65,536 of a multiprocessor. What one warpgroup takes others must have left: who takes more
+  // than there is waits for ever.
+  static constexpr int kConsumerRegisters = 232;
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kFirstRegisters = 65536 / kThreads / 8 * 8;
+  static_assert(kConsumers * kConsumerRegisters + kWarpgroup * kProducerRegisters <=
+                kThreads * kFirstRegisters);
   static constexpr int kStages = kDim == 64 ? 6 : 4;
   static constexpr int kPartBytes = kUnitKeys * kDim * 2;  // of K or V
   static constexpr int kUnitBytes = 2 * kPartBytes;
@@ -157,14 +161,25 @@ __device__ __forceinline__ void produce(const AttentionWork& work, const TaskLis
   producer.begin_task(-1);
 }
 
+// The right side that lies so many bytes further in shared memory: its address is in the lower
+// half. Products wait for what says where their right sides are, so that is one addition, of a
+// number that the compiler knows to be the same in all lanes.
+__device__ __forceinline__ std::uint64_t further(std::uint64_t right, int bytes) {
+  return (right & 0xffffffff00000000U) |
+         (static_cast<std::uint32_t>(right) + static_cast<std::uint32_t>(bytes / 16));
+}
+__device__ __forceinline__ std::uint64_t of_all_lanes(std::uint64_t right) {
+  return (right & 0xffffffff00000000U) | shuffle_from(static_cast<std::uint32_t>(right), 0);
+}
+
 // Begins scores = q K of the unit in a stage.
 template <typename C>
 __device__ __forceinline__ void begin_scores(const Thread<C>& thread, const std::byte* k,
                                              float (&scores)[C::kScoreGroups][4]) {
+  const std::uint64_t first = of_all_lanes(right_side(k, kColumnBytes, C::kKStepBytes));
 #pragma unroll
   for (int step = 0; step < C::kDimSteps; ++step) {
-    wgmma_bf16(scores, thread.q[step],
-               right_side(k + 2 * step * C::kKStepBytes, kColumnBytes, C::kKStepBytes),
+    wgmma_bf16(scores, thread.q[step], further(first, 2 * step * C::kKStepBytes),
                /*accumulates=*/step > 0);
   }
 }
@@ -173,12 +188,12 @@ __device__ __forceinline__ void begin_scores(const Thread<C>& thread, const std:
 template <typename C>
 __device__ __forceinline__ void begin_outputs(const std::uint32_t (&weights)[C::kKeySteps][4],
                                               const std::byte* k, Thread<C>& thread) {
+  const std::uint64_t first =
+      of_all_lanes(right_side(k + C::kPartBytes, kColumnBytes, C::kVStepBytes));
 #pragma unroll
   for (int step = 0; step < C::kKeySteps; ++step) {
-    wgmma_bf16(
-        thread.o, weights[step],
-        right_side(k + C::kPartBytes + 2 * step * C::kVStepBytes, kColumnBytes, C::kVStepBytes),
-        /*accumulates=*/true);
+    wgmma_bf16(thread.o, weights[step], further(first, 2 * step * C::kVStepBytes),
+               /*accumulates=*/true);
   }
 }
 
@@ -195,16 +210,26 @@ __device__ __forceinline__ void pack_weights(const float (&scores)[C::kScoreGrou
   }
 }
 
-// What is in stage n % kStages, when it has come.
+// Where unit or mark number n is; n is no negative number.
+template <typename C>
+__device__ __forceinline__ int stage_of(int n) {
+  return static_cast<int>(static_cast<unsigned>(n) % C::kStages);
+}
+template <typename C>
+__device__ __forceinline__ int phase_of(int n) {
+  return static_cast<int>(static_cast<unsigned>(n) / C::kStages % 2);
+}
+
+// What is in the stage of number n, when it has come.
 template <typename C>
 __device__ __forceinline__ TileInfo wait_for_stage(const Stages& stages, int n) {
-  wait_for(stages.full + n % C::kStages, n / C::kStages % 2);
-  return stages.info[n % C::kStages];
+  wait_for(stages.full + stage_of<C>(n), phase_of<C>(n));
+  return stages.info[stage_of<C>(n)];
 }
 template <typename C>
 __device__ __forceinline__ void give_back_stage(const Stages& stages, int n) {
   sync_warp();  // the whole warp has read the stage before it is given back
-  if (threadIdx.x % kWarp == 0) arrive(stages.empty + n % C::kStages);
+  if (threadIdx.x % kWarp == 0) arrive(stages.empty + stage_of<C>(n));
 }
 
 // Whose products are begun next. The warpgroups' barriers have a number each; it is the first one's
@@ -235,7 +260,7 @@ template <typename C>
 __device__ __forceinline__ int attend_units(const Rows& rows, const Stages& stages, int n,
                                             float log2_scale, const Turns& turns,
                                             Thread<C>& thread) {
-  const auto k_of = [&](int unit) { return stages.shared + unit % C::kStages * C::kUnitBytes; };
+  const auto k_of = [&](int unit) { return stages.shared + stage_of<C>(unit) * C::kUnitBytes; };
   TileInfo info = wait_for_stage<C>(stages, n);
   if (info.n_keys == 0) return n;
   float scores[C::kScoreGroups][4] = {};
@@ -264,7 +289,8 @@ __device__ __forceinline__ int attend_units(const Rows& rows, const Stages& stag
     compute_first(thread.l[0] + thread.l[1], stages.info);
     wgmma_wait<0>(thread.o);
     give_back_stage<C>(stages, n);
-    scale_outputs<C>(thread, factors);
+    // The largest score of a row grows seldom, and times 1 nothing changes.
+    if (any_in_warp(factors[0] != 1.0F || factors[1] != 1.0F)) scale_outputs<C>(thread, factors);
     pack_weights<C>(scores, weights);
   }
   wgmma_fence(thread.o, weights);

@@ -175,10 +175,14 @@ class Passes {
 
   static void add_part(const Part& part, HopperPass& pass) {
     pass.units.insert(pass.units.end(), part.units.begin(), part.units.end());
+    // Heads of a sequence have the same positions, as a rule; those are there once.
+    const std::span<const std::int64_t> positions = part.item->q_positions;
+    const std::span<const std::int64_t> last =
+        std::span(pass.positions).last(std::min(positions.size(), pass.positions.size()));
     pass.items.push_back(part.ref);
-    pass.items.back().positions_at = static_cast<std::int64_t>(pass.positions.size());
-    pass.positions.insert(pass.positions.end(), part.item->q_positions.begin(),
-                          part.item->q_positions.end());
+    const bool are_there = std::ranges::equal(positions, last);
+    if (!are_there) pass.positions.insert(pass.positions.end(), positions.begin(), positions.end());
+    pass.items.back().positions_at = std::ssize(pass.positions) - std::ssize(positions);
   }
 
   // `at`: the pass' number of the part's first unit.
