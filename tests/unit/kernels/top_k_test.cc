@@ -38,7 +38,7 @@ Result run(StreamRef stream, const std::vector<float>& logits, std::int64_t n_ro
 
 TEST_P(TopK, MatchesTheReferenceWithTies) {
   Random random(base_seed());
-  for (const std::int64_t vocab_size : {1, 2, 17, 500, 10007}) {
+  for (const std::int64_t vocab_size : {1, 2, 17, 500, 10007, 16385}) {
     for (const std::int64_t k : {1, 2, 10, 500}) {
       if (k > vocab_size) continue;
       std::vector<float> logits;
@@ -84,19 +84,23 @@ TEST_P(TopK, EqualLogitsGiveTheLowestIds) {
   EXPECT_EQ(run(stream(), std::vector<float>(1000, -2.5F), 1, 1).ids[0], 0);
 }
 
+// Also in rows of which GPUs choose piece by piece.
 TEST_P(TopK, InfinitiesAreLogitsToo) {
-  std::vector<float> logits(40, -kInfinity);
-  logits[33] = -1.0F;
-  const Result got = run(stream(), logits, 1, 2);
-  EXPECT_EQ(got.ids, (std::vector<std::int32_t>{33, 0}));
-  EXPECT_FLOAT_EQ(got.log_sum_exp[0], -1.0F);
-  EXPECT_EQ(run(stream(), std::vector<float>(40, -kInfinity), 1, 1).log_sum_exp[0], -kInfinity);
+  for (const std::size_t vocab_size : {40, 20000}) {
+    std::vector<float> logits(vocab_size, -kInfinity);
+    EXPECT_EQ(run(stream(), logits, 1, 1).log_sum_exp[0], -kInfinity);
+    EXPECT_EQ(run(stream(), logits, 1, 3).ids, (std::vector<std::int32_t>{0, 1, 2}));
+    logits[33] = -200.0F;
+    const Result got = run(stream(), logits, 1, 2);
+    EXPECT_EQ(got.ids, (std::vector<std::int32_t>{33, 0}));
+    EXPECT_FLOAT_EQ(got.log_sum_exp[0], -200.0F);
+  }
 }
 
 TEST_P(TopK, NanThrowsAndNamesTheRow) {
-  for (const std::size_t at : {std::size_t{0}, std::size_t{37}, std::size_t{99}}) {
-    std::vector<float> logits(300, 1.0F);
-    logits[100 + at] = std::nanf("");
+  for (const std::size_t at : {0, 37, 9999}) {
+    std::vector<float> logits(30000, 1.0F);
+    logits[10000 + at] = std::nanf("");
     try {
       run(stream(), logits, 3, 1);
       ADD_FAILURE() << at;
