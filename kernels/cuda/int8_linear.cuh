@@ -84,19 +84,34 @@ struct Int8Works {
 // the products' right sides needs, steps t, t + 4, t + 8 ..., are neighbours.
 LONGHAUL_HOST_DEVICE constexpr int word_of_step(int step) { return step % 4 * 8 + step / 4; }
 
-// The CPU's last operations on a row's sum for a lane.
+// The CPU's last operations on the sums of rows for a lane.
+struct LaneOutput {
+  float* out = nullptr;  // of row 0; null: there is no such output
+  float scale = 0.0F;
+  float bias = 0.0F;
+
+  __device__ __forceinline__ LaneOutput(const Int8Work& work, std::int64_t lane) {
+    const std::int64_t output = lane - work.first_lane;
+    if (output < 0 || output >= work.n_out) return;
+    out = work.out + output;
+    scale = work.scales[lane];
+    if (work.bias != nullptr) bias = work.bias[output];
+  }
+  __device__ __forceinline__ void store(const Int8Work& work, std::int64_t row, float sum) const {
+    if (out == nullptr) return;
+    float* to = out + row * work.out_stride;
+    float value = rounded_product(sum, scale);
+    if (work.bias != nullptr) value = rounded_sum(value, bias);
+    *to = work.accumulates ? rounded_sum(value, *to) : value;
+  }
+};
 __device__ __forceinline__ void store_output(const Int8Work& work, std::int64_t row,
                                              std::int64_t lane, float sum) {
-  const std::int64_t output = lane - work.first_lane;
-  if (output < 0 || output >= work.n_out) return;
-  float* out = work.out + row * work.out_stride + output;
-  float value = rounded_product(sum, work.scales[lane]);
-  if (work.bias != nullptr) value = rounded_sum(value, work.bias[output]);
-  *out = work.accumulates ? rounded_sum(value, *out) : value;
+  LaneOutput(work, lane).store(work, row, sum);
 }
 
 // Groups of whole parts only: few rows, at the speed of memory; and any number.
-constexpr std::int64_t kInt8FewRows = 32;
+std::int64_t int8_few_rows_at_most(const DeviceInfo& device);  // as its shared memory has room
 void int8_few_rows(Stream& stream, const Int8Works& works);
 void int8_tiles(Stream& stream, const Int8Work& work);
 

@@ -132,15 +132,16 @@ __device__ void clear_range(const PartRef& part, std::byte* block, std::int64_t 
 __device__ void write_k(const Shape& shape, const Task& task, std::int64_t group,
                         const std::uint32_t* values) {
   const int lanes = lanes_of(shape.k.type);
+  const auto head_dim = static_cast<int>(shape.head_dim);
   auto* words = reinterpret_cast<std::uint32_t*>(task.block + shape.k.at);
-  for (std::int64_t i = threadIdx.x; i < shape.head_dim / lanes * kSlots; i += kThreads) {
+  for (auto i = static_cast<int>(threadIdx.x); i < head_dim / lanes * kSlots; i += kThreads) {
     const std::int64_t slot = group + i % kSlots;
-    const std::int64_t row = i / kSlots;
+    const int row = i / kSlots;
     const bool has_token = slot >= task.first_slot && slot < task.end_slot;
     if (!has_token && task.first_slot > 0) continue;
     std::uint32_t word = 0;
     for (int lane = 0; has_token && lane < lanes; ++lane) {
-      word |= values[i % kSlots * shape.head_dim + row * lanes + lane]
+      word |= values[i % kSlots * head_dim + row * lanes + lane]
               << static_cast<unsigned>(lane_shift(lanes, lane));
     }
     words[row * shape.block_size + slot] = word;
@@ -151,10 +152,11 @@ __device__ void write_k(const Shape& shape, const Task& task, std::int64_t group
 __device__ void write_v(const Shape& shape, const Task& task, std::int64_t group,
                         const std::uint32_t* values) {
   const int lanes = lanes_of(shape.v.type);
+  const auto head_dim = static_cast<int>(shape.head_dim);
   auto* words = reinterpret_cast<std::uint32_t*>(task.block + shape.v.at);
-  for (std::int64_t i = threadIdx.x; i < kSlots / lanes * shape.head_dim; i += kThreads) {
-    const std::int64_t first = i / shape.head_dim * lanes;  // slot within the group
-    const std::int64_t d = i % shape.head_dim;
+  for (auto i = static_cast<int>(threadIdx.x); i < kSlots / lanes * head_dim; i += kThreads) {
+    const int first = i / head_dim * lanes;  // slot within the group
+    const int d = i % head_dim;
     std::uint32_t word = 0;
     std::uint32_t ours = 0;
     for (int lane = 0; lane < lanes; ++lane) {
@@ -162,7 +164,7 @@ __device__ void write_v(const Shape& shape, const Task& task, std::int64_t group
       const bool has_token = slot >= task.first_slot && slot < task.end_slot;
       if (!has_token && task.first_slot > 0) continue;
       const auto shift = static_cast<unsigned>(lane_shift(lanes, lane));
-      if (has_token) word |= values[(first + lane) * shape.head_dim + d] << shift;
+      if (has_token) word |= values[(first + lane) * head_dim + d] << shift;
       ours |= lane_mask(lanes) << shift;
     }
     if (ours == 0) continue;

@@ -74,12 +74,15 @@ struct AttendedRows {
   struct Row {
     const AttendedRows& rows;
     std::int64_t token;
-    __device__ float at(std::int64_t i) const {
-      const std::int64_t head = i / rows.head_dim;
+    __device__ float factor(int head) const {
       const StateRef& of = rows.state;
       const float sink = rows.sink_logits == nullptr ? minus_infinity() : rows.sink_logits[head];
-      return of.o_at(token, head)[i % rows.head_dim] *
-             finish_factor(*of.m_at(token, head), *of.l_at(token, head), sink);
+      return finish_factor(*of.m_at(token, head), *of.l_at(token, head), sink);
+    }
+    __device__ float at(std::int64_t i) const {
+      const int head = static_cast<int>(i) / static_cast<int>(rows.head_dim);
+      const int dim = static_cast<int>(i) % static_cast<int>(rows.head_dim);
+      return rows.state.o_at(token, head)[dim] * factor(head);
     }
   };
   __device__ Row row(std::int64_t row, float*) const { return {*this, row}; }
@@ -109,22 +112,49 @@ template <typename Row>
 __device__ __forceinline__ StepValues step_of(const Row& row, std::int64_t first,
                                               std::int64_t n_in) {
   StepValues out;
+#pragma unroll
   for (int i = 0; i < 4; ++i) out.at[i] = first + i < n_in ? row.at(first + i) : 0.0F;
   return out;
 }
+// Of one head, as a rule, whose factor is looked up once.
+__device__ __forceinline__ StepValues step_of(const AttendedRows::Row& row, std::int64_t first,
+                                              std::int64_t n_in) {
+  const auto head_dim = static_cast<int>(row.rows.head_dim);
+  if (head_dim % 4 != 0 || first + 4 > n_in) return step_of<AttendedRows::Row>(row, first, n_in);
+  const int head = static_cast<int>(first) / head_dim;
+  const float* o = row.rows.state.o_at(row.token, head) + static_cast<int>(first) % head_dim;
+  const float factor = row.factor(head);
+  StepValues out;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out.at[i] = o[i] * factor;
+  return out;
+}
 
-// One group of a row, by one warp.
+// One group of a row, by one warp, which keeps the values of kKept steps for each lane between
+// looking for the largest and rounding.
 template <typename Row>
 __device__ void quantise_group(const Int8Rows& rows, const Row& values, std::int64_t row,
                                std::int64_t group, bool interleaves) {
   constexpr std::uint32_t kInfinityBits = 0x7f800000U;
-  const auto lane = static_cast<std::int64_t>(threadIdx.x % kWarp);
-  const std::int64_t n_steps = rows.group / kInt8Step;
-  std::uint32_t bits = 0;  // of the largest magnitude; infinities and NaNs are larger than all
-  for (std::int64_t s = lane; s < n_steps; s += kWarp) {
-    const StepValues step = step_of(values, group * rows.group + s * kInt8Step, rows.n_in);
-    for (const float value : step.at) bits = Larger()(__float_as_uint(value) & 0x7fffffffU, bits);
+  constexpr int kKept = 4;
+  const auto lane = static_cast<int>(threadIdx.x % kWarp);
+  const auto n_steps = static_cast<int>(rows.group / kInt8Step);
+  const auto step_at = [&](int s) {
+    return step_of(values, group * rows.group + s * kInt8Step, rows.n_in);
+  };
+  StepValues kept[kKept] = {};
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    if (lane + i * kWarp < n_steps) kept[i] = step_at(lane + i * kWarp);
   }
+  std::uint32_t bits = 0;  // of the largest magnitude; infinities and NaNs are larger than all
+  const auto look_at = [&](const StepValues& step) {
+#pragma unroll
+    for (const float value : step.at) bits = Larger()(__float_as_uint(value) & 0x7fffffffU, bits);
+  };
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) look_at(kept[i]);
+  for (int s = lane + kKept * kWarp; s < n_steps; s += kWarp) look_at(step_at(s));
   bits = reduce_warp(bits, Larger());
   const float largest = __uint_as_float(bits);
   const bool is_finite = bits < kInfinityBits;
@@ -132,17 +162,23 @@ __device__ void quantise_group(const Int8Rows& rows, const Row& values, std::int
   const float inverse = is_zero ? 0.0F : 127.0F / largest;
   std::uint32_t* codes = rows.codes + (row * rows.n_groups + group) * n_steps;
   std::int32_t sum = 0;
-  for (std::int64_t s = lane; s < n_steps; s += kWarp) {
-    const StepValues step = step_of(values, group * rows.group + s * kInt8Step, rows.n_in);
+  const auto round = [&](const StepValues& step, int s) {
     std::uint32_t word = 0;
-    for (int i = 0; i < 4 && !is_zero; ++i) {
-      const auto code = static_cast<std::int32_t>(rintf(rounded_product(step.at[i], inverse)));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto code =
+          is_zero ? 0 : static_cast<std::int32_t>(rintf(rounded_product(step.at[i], inverse)));
       sum += code;
       word |= (static_cast<std::uint32_t>(code) & 0xffU) << static_cast<unsigned>(8 * i);
     }
-    const auto step_of_part = static_cast<int>(s % kGroupSteps);
+    const int step_of_part = s % kGroupSteps;
     codes[interleaves ? s - step_of_part + word_of_step(step_of_part) : s] = word;
+  };
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    if (lane + i * kWarp < n_steps) round(kept[i], lane + i * kWarp);
   }
+  for (int s = lane + kKept * kWarp; s < n_steps; s += kWarp) round(step_at(s), s);
   sum = reduce_warp(sum, Add());
   if (lane != 0) return;
   const float scale = is_zero ? 0.0F : largest / 127.0F;

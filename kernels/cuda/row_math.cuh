@@ -16,7 +16,8 @@ __device__ __forceinline__ float norm_factor(float square, std::int64_t width, f
 __device__ __forceinline__ float norm_factor_of_warp(const float* x, std::int64_t width,
                                                      float eps) {
   float square = 0.0F;
-  for (auto i = static_cast<std::int64_t>(threadIdx.x % kWarp); i < width; i += kWarp)
+#pragma unroll 4
+  for (auto i = static_cast<int>(threadIdx.x % kWarp); i < static_cast<int>(width); i += kWarp)
     square += x[i] * x[i];
   return norm_factor(reduce_warp(square, Add()), width, eps);
 }
@@ -24,7 +25,9 @@ __device__ __forceinline__ float norm_factor_of_warp(const float* x, std::int64_
 __device__ __forceinline__ float norm_factor_of_block(const float* x, std::int64_t width, float eps,
                                                       float* shared) {
   float square = 0.0F;
-  for (auto i = static_cast<std::int64_t>(threadIdx.x); i < width; i += blockDim.x)
+#pragma unroll 8  // so many loads are under way
+  for (auto i = static_cast<int>(threadIdx.x); i < static_cast<int>(width);
+       i += static_cast<int>(blockDim.x))
     square += x[i] * x[i];
   return norm_factor(reduce_block(square, Add(), shared), width, eps);
 }

@@ -11,6 +11,7 @@ namespace longhaul::cuda_on_host {
 struct Index {
   unsigned x = 0;
   unsigned y = 0;
+  unsigned z = 0;
 };
 
 struct Place {
