@@ -135,6 +135,7 @@ std::int64_t promised_tokens(const ModelBenchCase& c, const FilledModel& model) 
   rank.device = Device::kCuda;
   request.cluster.ranks.push_back(rank);
   request.cluster.headroom = 0;
+  request.workload.document_tokens = std::int64_t{1} << 30;  // searched up to here
   request.workload.tail_tokens = kBlockSize;
   request.workload.chunk_len = c.chunk_len;
   request.workload.k_type = kCache;

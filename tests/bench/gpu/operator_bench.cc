@@ -100,7 +100,8 @@ class HeadBlocks {
  public:
   HeadBlocks(cuda::Stream& stream, const KvBlockShape& shape, std::int64_t kv_len)
       : n_blocks_(ceil_div(kv_len, shape.block_size)),
-        memory_(static_cast<std::size_t>(n_blocks_) * shape.bytes()) {
+        memory_(static_cast<std::size_t>(n_blocks_) * shape.bytes()),
+        table_(static_cast<std::size_t>(n_blocks_) * sizeof(std::byte*)) {
     cuda::fill_with_zeros(stream, memory_.data(), memory_.bytes());
     constexpr std::int64_t kTokens = 4096;
     const cuda::Buffer x = random_buffer(stream, DType::kF32, kTokens * shape.head_dim);
@@ -110,6 +111,7 @@ class HeadBlocks {
       refs_.push_back({block, first, std::min(shape.block_size, kv_len - first)});
       pointers_.push_back(block);
     }
+    cuda::copy_to_device(stream, table_.data(), std::as_bytes(std::span(pointers_)));
     if (shape.quantises_groups()) {
       std::vector<KvCloseItem> items;
       for (std::byte* block : pointers_) items.push_back({.open = x.data(), .closed = block});
@@ -128,11 +130,18 @@ class HeadBlocks {
     stream.synchronise();
   }
   std::span<const KvBlockRef> refs() const { return refs_; }
+  // The same by number, as decode has them; forks have them in common.
+  BlockTable table(std::int64_t n_tokens) const {
+    return {.shared = reinterpret_cast<const std::byte* const*>(table_.data()),
+            .n_shared = n_blocks_,
+            .n_tokens = n_tokens};
+  }
   std::size_t bytes() const { return memory_.bytes(); }
 
  private:
   std::int64_t n_blocks_;
   cuda::Buffer memory_;
+  cuda::Buffer table_;
   std::vector<KvBlockRef> refs_;
   std::vector<std::byte*> pointers_;
 };
@@ -156,6 +165,7 @@ double bench_attention(GpuReport& report, const AttentionCase& c) {
   for (std::int64_t p = c.kv_len - c.q_len; p < c.kv_len; ++p) {
     positions.push_back(c.are_forks ? c.kv_len : p);
   }
+  const bool is_decode = c.q_len == 1 || c.are_forks;
   std::vector<AttentionItem> items;
   double pairs = 0;
   double n_bytes = 0;
@@ -170,6 +180,8 @@ double bench_attention(GpuReport& report, const AttentionCase& c) {
            .q_positions = std::span(positions).subspan(static_cast<std::size_t>(rows.begin),
                                                        static_cast<std::size_t>(rows.size())),
            .blocks = heads[static_cast<std::size_t>(h)].refs(),
+           .table = is_decode ? std::optional(heads[static_cast<std::size_t>(h)].table(c.kv_len))
+                              : std::nullopt,
            .mask = mask_of(c, h),
            .state = state.tokens(rows).heads(own)});
     }
@@ -185,7 +197,7 @@ double bench_attention(GpuReport& report, const AttentionCase& c) {
                                         : std::numeric_limits<std::int64_t>::max());
   const std::string name = fmt::format("{} {} q {} kv {} heads {}x{}", c.name, name_of(c.type),
                                        c.q_len, c.kv_len, c.n_kv_heads, c.gqa_group);
-  if (c.q_len == 1 || c.are_forks) {
+  if (is_decode) {
     return report.bytes(name, n_bytes, call, Queueing::kReplay);  // as decode has it
   }
   return report.flops(name, 4.0 * pairs * static_cast<double>(c.head_dim), call);
