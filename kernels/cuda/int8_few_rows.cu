@@ -1,9 +1,8 @@
 // linear with int8 weights for few rows (decode): reads the weights once, at the speed of memory. A
-// thread block has two panels, and its 8 warps take the groups of inputs in turns. Every one has
-// kDeep pieces of 4 KiB of weights under way to shared memory at any time: a piece makes room for
-// another as soon as it is multiplied. A group's scaled sums go to shared memory, where each is
-// added in the groups' order. Of larger groups (kSplit) warps take parts, whose sums are scaled
-// when all of a group's are added.
+// thread block has two panels, and its 8 warps take the groups of inputs in turns, so that every
+// one has 4 KiB of weights under way while the last ones are added up. A group's scaled sums go to
+// shared memory, where each is added in the groups' order. Of larger groups (kSplit) warps take
+// parts, whose sums are scaled when all of a group's are added.
 #include "kernels/cuda/int8_linear.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -20,13 +19,9 @@ constexpr int kSumStride = kLanes + 4;  // floats from row to row: no bank is wr
 struct Weights {
   Words4 at[kGroupSteps / 4];
 };
-constexpr int kPieceBytes = static_cast<int>(sizeof(Weights)) * kWarp;  // of a warp
-// From one number to the next: what a warp's lanes read at once are neighbours.
-constexpr int kNumberBytes = static_cast<int>(sizeof(Words4)) * kWarp;
 
-// Begins to copy a part's to the lane's own place in shared memory.
 __device__ __forceinline__ void load_weights(const Int8Work& work, std::int64_t panels,
-                                             std::int64_t part, int g, int t, std::byte* to) {
+                                             std::int64_t part, int g, int t, Weights& out) {
   const std::int64_t panel = panels * 2 + g / 4;
   const bool exists = part < work.n_parts && panel < work.n_panels;
   const std::uint8_t* from =
@@ -34,18 +29,10 @@ __device__ __forceinline__ void load_weights(const Int8Work& work, std::int64_t 
 #pragma unroll
   for (int i = 0; i < kGroupSteps / 4; ++i) {
     const int step = 4 * i + t;
-    copy_async_16(to + i * kNumberBytes, from + step * kStepBytes,
-                  exists && part * kGroupSteps + step < work.n_steps);
+    out.at[i] = exists && part * kGroupSteps + step < work.n_steps
+                    ? load_once_16(from + step * kStepBytes)
+                    : Words4{};
   }
-  commit_copies();
-}
-__device__ __forceinline__ Weights read_weights(const std::byte* from) {
-  Weights out;
-#pragma unroll
-  for (int i = 0; i < kGroupSteps / 4; ++i) {
-    out.at[i] = *reinterpret_cast<const Words4*>(from + i * kNumberBytes);
-  }
-  return out;
 }
 
 // The sums of rows [8 tile, 8 tile + 8), scaled unless kSplit: to [row][output] of `sums`.
@@ -125,21 +112,10 @@ LONGHAUL_HOST_DEVICE constexpr std::int64_t n_pairs(const Int8Weights& weights) 
   return (weights.n_panels + 1) / 2;
 }
 
-// Two thread blocks of a multiprocessor must find room for what each has under way.
-LONGHAUL_HOST_DEVICE constexpr int deep_of(int n_tiles) { return n_tiles > 1 ? 1 : 2; }
-LONGHAUL_HOST_DEVICE constexpr int ring_bytes(int n_tiles) {
-  return deep_of(n_tiles) * kWarps * kPieceBytes;
-}
-// Of a part's sums, floats.
-LONGHAUL_HOST_DEVICE constexpr int part_sums(int n_tiles) { return 8 * n_tiles * kSumStride; }
-constexpr std::size_t shared_bytes_of(int n_tiles) {
-  return static_cast<std::size_t>(ring_bytes(n_tiles) + 2 * kWarps * part_sums(n_tiles) * 4);
-}
-
-// grid.x: two panels, those of one weight after those of another. Shared: pieces of weights [8
-// warps, kDeep], then sums [2, 8 warps, 8 kTiles rows, kSumStride].
+// grid.x: two panels, those of one weight after those of another. Shared: [2, 8 warps, 8 kTiles
+// rows, kSumStride] floats.
 template <int kTiles, bool kSplit>
-__global__ void __launch_bounds__(kThreads, 2) few_rows_kernel(Int8Works works) {
+__global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Works works) {
   std::int64_t panels = blockIdx.x;  // pair number, of the weight's
   Int8Work work{works.rows, works.weights[0]};
 #pragma unroll
@@ -149,33 +125,24 @@ __global__ void __launch_bounds__(kThreads, 2) few_rows_kernel(Int8Works works) 
     panels -= n_before;
     static_cast<Int8Weights&>(work) = works.weights[i];
   }
-  constexpr int kDeep = deep_of(kTiles);
-  constexpr int kSums = part_sums(kTiles);
-  auto* shared = reinterpret_cast<float*>(shared_memory() + ring_bytes(kTiles));
+  constexpr int kSums = 8 * kTiles * kSumStride;
+  auto* shared = reinterpret_cast<float*>(shared_memory());
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  std::byte* ring = shared_memory() + warp * kDeep * kPieceBytes + lane * 16;
-#pragma unroll
-  for (int i = 0; i < kDeep; ++i) {
-    load_weights(work, panels, warp + i * kWarps, lane / 4, lane % 4, ring + i * kPieceBytes);
-  }
-  int place = 0;             // of the piece that is multiplied next
+  Weights weights;
+  load_weights(work, panels, warp, lane / 4, lane % 4, weights);
   float total[kTiles] = {};  // of row 8 tile + warp and the thread block's output `lane`
   [[maybe_unused]] Group<kTiles> group;
   for (std::int64_t first = 0; first < work.n_parts; first += kWarps) {
     float* sums = shared + first / kWarps % 2 * kWarps * kSums;
-    wait_for_copies<kDeep - 1>();
     if (first + warp < work.n_parts) {
-      const Weights weights = read_weights(ring + place * kPieceBytes);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         multiply<kSplit>(work, weights, first + warp, tile, lane / 4, lane % 4,
                          sums + warp * kSums);
       }
     }
-    load_weights(work, panels, first + kDeep * kWarps + warp, lane / 4, lane % 4,
-                 ring + place * kPieceBytes);
-    place = place == kDeep - 1 ? 0 : place + 1;
+    load_weights(work, panels, first + kWarps + warp, lane / 4, lane % 4, weights);
     // The sums are written before they are read; and those of the turn before have been read
     // before the next turn writes there.
     __syncthreads();
@@ -206,7 +173,10 @@ void run(Stream& stream, const Int8Works& works) {
   std::int64_t n_blocks = 0;
   for (int i = 0; i < works.n_weights; ++i) n_blocks += n_pairs(works.weights[i]);
   launch(stream, "linear: int8, few rows", few_rows_kernel<kTiles, kSplit>,
-         {.x = n_blocks, .block = kThreads, .shared_bytes = shared_bytes_of(kTiles)}, works);
+         {.x = n_blocks,
+          .block = kThreads,
+          .shared_bytes = sizeof(float) * 2 * kWarps * 8 * kTiles * kSumStride},
+         works);
 }
 
 template <bool kSplit>
@@ -217,10 +187,6 @@ void run_for_rows(Stream& stream, const Int8Works& works) {
 }
 
 }  // namespace
-
-std::int64_t int8_few_rows_at_most(const DeviceInfo& device) {
-  return device.shared_bytes >= shared_bytes_of(4) ? 32 : 16;
-}
 
 void int8_few_rows(Stream& stream, const Int8Works& works) {
   if (works.rows.group == kInt8Group) return run_for_rows<false>(stream, works);

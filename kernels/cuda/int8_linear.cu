@@ -87,8 +87,7 @@ Int8Rows int8_rows(Stream& stream, std::int64_t n_rows, const WeightView& weight
 }
 
 void int8_products(Stream& stream, const Int8Rows& rows, std::span<const ProjectedPart> parts) {
-  if (rows.has_parts() && rows.n_rows <= int8_few_rows_at_most(stream.device()))
-    return few_rows(stream, rows, parts);
+  if (rows.has_parts() && rows.n_rows <= kInt8FewRows) return few_rows(stream, rows, parts);
   for (const ProjectedPart& part : parts) {
     const Int8Work work{rows, weights_of(part)};
     if (rows.has_parts()) {

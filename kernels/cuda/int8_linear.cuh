@@ -111,7 +111,7 @@ __device__ __forceinline__ void store_output(const Int8Work& work, std::int64_t 
 }
 
 // Groups of whole parts only: few rows, at the speed of memory; and any number.
-std::int64_t int8_few_rows_at_most(const DeviceInfo& device);  // as its shared memory has room
+constexpr std::int64_t kInt8FewRows = 32;
 void int8_few_rows(Stream& stream, const Int8Works& works);
 void int8_tiles(Stream& stream, const Int8Work& work);
 

@@ -1,21 +1,24 @@
 // linear with int8 weights for many rows (prefill), on the tensor cores of compute capability 8.0
-// and up. A warp has 32 outputs of 64 rows: it keeps the weights of a group in registers, and for 8
-// rows at a time multiplies them exactly, scales the sums and adds them to its outputs. Groups are
-// copied to shared memory kStages - 1 ahead. Larger groups (kSplit) come in parts, whose sums stay
-// in registers until the group ends. Four warps for each scheduler hide what one waits for: sums
-// of four products in a row, each of which waits for the one before.
+// and up. A warp has 32 or 64 outputs of 64 rows: it keeps the weights of a group in registers, and
+// for 8 rows at a time multiplies them exactly, scales the sums and adds them to its outputs.
+// Groups are copied to shared memory kStages - 1 ahead. Larger groups (kSplit) come in parts, whose
+// sums stay in registers until the group ends, so a warp has 32 outputs.
 #include "kernels/cuda/int8_linear.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace longhaul::cuda {
 namespace {
 
-template <int kOutWarps, int kTokenWarps, int kDeep, bool kSplitGroups>
+// kWide: a warp has 64 outputs, and all registers; else 32, and room for twice as many warps.
+template <int kOutWarps, int kTokenWarps, int kDeep, bool kWide, bool kSplitGroups>
 struct Config {
   static constexpr bool kSplit = kSplitGroups;
+  static constexpr int kHalves = kWide && !kSplit ? 2 : 1;  // of 32 outputs, of a warp
   static constexpr int kOutputWarps = kOutWarps;
   static constexpr int kThreads = kOutWarps * kTokenWarps * kWarp;
-  static constexpr int kWarpPanels = 2;
+  // Thread blocks that a multiprocessor must have registers for.
+  static constexpr int kMinBlocks = kWide || kSplit ? 1 : 16 * kWarp / kThreads;
+  static constexpr int kWarpPanels = 2 * kHalves;
   static constexpr int kPanels = kOutWarps * kWarpPanels;
   static constexpr int kOutputs = kPanels * kPanelOutputs;
   static constexpr int kRows = kTokenWarps * 64;
@@ -145,7 +148,7 @@ class Loader {
 // 4g + 3, two of them in each of two products; of each 8 rows 2t and 2t + 1.
 template <typename C>
 struct Outputs {
-  float at[2][8][4];                           // [pair of outputs, 8 rows, as in the product]
+  float at[2 * C::kHalves][8][4];              // [pair of outputs, 8 rows, as in the product]
   std::int32_t sums[C::kSplit ? 2 : 1][8][4];  // of the group's parts so far
 };
 
@@ -197,48 +200,40 @@ __device__ __forceinline__ Right load_right(const std::byte* stage, int first_ro
 template <typename C>
 __device__ __forceinline__ void multiply_stage(const std::byte* stage, int warp, int g, int t,
                                                bool ends_group, Outputs<C>& out) {
-  Left left;
-  load_left(stage + (warp % C::kOutputWarps * C::kWarpPanels + g / 4) * kGroupBytes, g, t, left);
+  Left left[C::kHalves];
+#pragma unroll
+  for (int half = 0; half < C::kHalves; ++half) {
+    load_left(stage + (warp % C::kOutputWarps * C::kWarpPanels + half * 2 + g / 4) * kGroupBytes, g,
+              t, left[half]);
+  }
   const int first_row = warp / C::kOutputWarps * 64;
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
     const Right right = load_right<C>(stage, first_row + 8 * n, g, t);
-    [[maybe_unused]] std::int32_t of_group[2][4];
-    const auto sums_of = [&](int m) -> std::int32_t(&)[4] {
-      if constexpr (C::kSplit) {
-        return out.sums[m][n];
-      } else {
-        return of_group[m];
-      }
-    };
-    if constexpr (!C::kSplit) {
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) of_group[m][i] = right.start(i);
-      }
-    }
-    // Products of one sum wait for each other, so those of two take turns.
-#pragma unroll
-    for (int p = 0; p < 4; ++p) {
-#pragma unroll
-      for (int m = 0; m < 2; ++m) mma_u8_s8(sums_of(m), left[m][p], right.codes[p]);
-    }
-    if (C::kSplit && !ends_group) continue;
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      std::int32_t(&sums)[4] = sums_of(m);
+    for (int m = 0; m < 2 * C::kHalves; ++m) {
       float(&total)[4] = out.at[m][n];
+      if constexpr (C::kSplit) {
+        std::int32_t(&sums)[4] = out.sums[m][n];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float sum;
-        if constexpr (C::kSplit) {
-          sum = static_cast<float>(sums[i] + right.start(i));
+        for (int p = 0; p < 4; ++p) mma_u8_s8(sums, left[m / 2][m % 2][p], right.codes[p]);
+        if (!ends_group) continue;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const auto sum = static_cast<float>(sums[i] + right.start(i));
+          total[i] = rounded_sum(total[i], rounded_product(sum, right.scale(i)));
           sums[i] = 0;
-        } else {
-          sum = float_of_sum(sums[i]);
         }
-        total[i] = rounded_sum(total[i], rounded_product(sum, right.scale(i)));
+      } else {
+        std::int32_t sums[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] = right.start(i);
+#pragma unroll
+        for (int p = 0; p < 4; ++p) mma_u8_s8(sums, left[m / 2][m % 2][p], right.codes[p]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          total[i] = rounded_sum(total[i], rounded_product(float_of_sum(sums[i]), right.scale(i)));
+        }
       }
     }
   }
@@ -253,8 +248,8 @@ __device__ __forceinline__ void store_outputs(const Int8Work& work, int warp, in
       static_cast<std::int64_t>(blockIdx.x) * C::kRows + warp / C::kOutputWarps * 64 + 2 * t;
   const auto n_rows = static_cast<int>(work.n_rows - first_row);
 #pragma unroll
-  for (int q = 0; q < 4; ++q) {
-    const LaneOutput to(work, first_lane + q);
+  for (int q = 0; q < 4 * C::kHalves; ++q) {
+    const LaneOutput to(work, first_lane + q / 4 * 32 + q % 4);
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
@@ -270,8 +265,7 @@ __device__ __forceinline__ void store_outputs(const Int8Work& work, int warp, in
 // grid.x: kRows rows; grid.y: kOutputs lanes. Rows change first, so that weights are read from
 // memory once while all rows pass. Shared: kStages kStageBytes.
 template <typename C>
-__global__ void __launch_bounds__(C::kThreads, C::kSplit ? 1 : 16 * kWarp / C::kThreads)
-    tiles_kernel(Int8Work work) {
+__global__ void __launch_bounds__(C::kThreads, C::kMinBlocks) tiles_kernel(Int8Work work) {
   std::byte* shared = shared_memory();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int g = static_cast<int>(threadIdx.x) % kWarp / 4;
@@ -307,9 +301,9 @@ void run(Stream& stream, const Int8Work& work) {
 
 template <bool kSplit>
 void run_tiles(Stream& stream, const Int8Work& work) {
-  using Large = Config<4, 2, 3, kSplit>;
-  using LargeInLess = Config<4, 2, 2, kSplit>;  // of chips of capability 8.6 and 8.9
-  using Small = Config<2, 1, 3, kSplit>;
+  using Large = Config<4, 2, 3, true, kSplit>;
+  using LargeInLess = Config<4, 2, 2, true, kSplit>;  // of chips of capability 8.6 and 8.9
+  using Small = Config<2, 1, 3, false, kSplit>;
   const DeviceInfo& device = stream.device();
   const std::int64_t n_large =
       ceil_div(work.n_rows, Large::kRows) * ceil_div(work.n_panels, Large::kPanels);
