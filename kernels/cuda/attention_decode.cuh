@@ -27,7 +27,7 @@
 namespace longhaul::cuda {
 namespace {
 
-// What a row warp keeps of its rows; its key warps write the same.
+// What the warps of the same rows keep of them, which one of them writes.
 template <int kRows>
 struct SharedRows {
   Rows rows;
@@ -190,18 +190,19 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks) decode_kernel(Atte
   DecodeThread<C> thread;
   thread.g = static_cast<int>(threadIdx.x) % kWarp / 4;
   thread.t = static_cast<int>(threadIdx.x) % 4;
-  load_decode_queries<C>(work, task, first_row, kept.positions, kept.heads, thread);
+  const bool keeps = warp % C::kKeyWarps == 0;
+  load_decode_queries<C>(work, task, first_row, keeps, kept.positions, kept.heads, thread);
   // The rows of the first item; those of others see no less.
   const RowPlace first = row_place(work, task, 0);
   const RowPlace last = row_place(work, task, task.member_rows - 1);
   const std::int64_t* of_item = work.positions + first.item.positions_at;
-  if (threadIdx.x % kWarp == 0) {
+  if (keeps && threadIdx.x % kWarp == 0) {
     kept.rows = {.first_position = of_item[first.token],
                  .last_position = of_item[last.token],
                  .sink = first.item.sink,
                  .recent = first.item.recent};
   }
-  sync_warp();  // all that is kept of rows is written before it is read
+  __syncthreads();  // all that is kept of rows is written before it is read
   UnitWalk<C> walk(work, task, kept.rows, warp % C::kKeyWarps,
                    reinterpret_cast<typename UnitWalk<C>::Shared*>(shared_memory())[warp]);
   attend_units<C>(work, walk, kept.rows, {kept.positions, kept.heads}, thread);

@@ -268,8 +268,8 @@ __device__ __forceinline__ void add_outputs(const std::uint32_t (&right)[C::kRow
 template <typename C>
 __device__ __forceinline__ void load_decode_queries(const AttentionWork& work,
                                                     const AttentionTask& task, int first_row,
-                                                    std::int64_t* positions, std::uint32_t* heads,
-                                                    DecodeThread<C>& thread) {
+                                                    bool keeps, std::int64_t* positions,
+                                                    std::uint32_t* heads, DecodeThread<C>& thread) {
 #pragma unroll
   for (int group = 0; group < C::kRowGroups; ++group) {
     const int row = 8 * group + thread.g;
@@ -278,7 +278,7 @@ __device__ __forceinline__ void load_decode_queries(const AttentionWork& work,
     const RowPlace place = row_place(work, task, exists ? first_row + row : task.n_rows - 1);
     const AttentionItemRef& item = place.item;
     const float* q = item.q + place.token * item.q_token_stride + place.head * item.q_head_stride;
-    if (thread.t == 0) {
+    if (keeps && thread.t == 0) {
       positions[row] = work.positions[item.positions_at + place.token];
       heads[row] = static_cast<std::uint32_t>(place.head);
     }

@@ -87,9 +87,9 @@ class Fp8OnDevices : public EachDevice {
     // (DeepSeek-AI 2024, DeepSeek-V3 Technical Report, section 3.3.2).
     const bool sums_are_short =
         here.fp8.inputs == Fp8Inputs::kQuantised && stream().device() == Device::kCuda;
-    EXPECT_TRUE(close(product(x, there, bias, output), want,
-                      sums_are_short ? Tolerance{1e-2, 1e-3, 1 - 1e-6}
-                                     : Tolerance{1e-4, 1e-4, 1 - 1e-8}))
+    EXPECT_TRUE(
+        close(product(x, there, bias, output), want,
+              sums_are_short ? Tolerance{1e-2, 1e-3, 1 - 1e-6} : Tolerance{1e-4, 1e-4, 1 - 1e-8}))
         << std::ssize(x) / here.n_in << " rows, [" << here.n_out << ", " << here.n_in
         << "] in blocks of " << here.fp8.block_out << " x " << here.fp8.block_in;
   }
