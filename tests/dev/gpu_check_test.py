@@ -154,6 +154,39 @@ class GpuCheck(unittest.TestCase):
         self.assertTrue(any("memcheck" in call and "Hopper" in call for call in calls))
         self.assertTrue(any("--clock-control none" in call for call in calls))
 
+    def test_the_program_is_not_run_where_it_was_not_carried(self):
+        ended = self.run_part("program")
+        self.assertEqual(ended.returncode, 3, ended.stdout + ended.stderr)
+        self.assertIn("the program | not run: no ", self.table())
+
+    def test_a_test_that_does_not_end_hides_no_other(self):
+        self.tool("suite", """case "$*" in
+  *list_tests*) printf 'Suite.\\n  Passes\\n  Hangs\\n  Fails  # GetParam() = 1\\n' ;;
+  *Suite.Hangs*) exec sleep 30 ;;
+  *Suite.Fails*) echo "it failed"; exit 1 ;;
+  *) echo "[  PASSED  ] 1 test." ;;
+esac
+""")
+        ended = subprocess.run([SCRIPT.with_name("each_test.sh"), self.bin / "suite", "*", "1"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(ended.returncode, 1)
+        for text in ("[  FAILED  ] Suite.Hangs (no end after 1 s)", "[  FAILED  ] Suite.Fails (failed (1))", "it failed", "[  PASSED  ] 1 tests."):
+            self.assertIn(text, ended.stdout)
+
+    def test_a_filter_that_no_test_has_is_no_success(self):
+        self.tool("suite", "")
+        ended = subprocess.run([SCRIPT.with_name("each_test.sh"), self.bin / "suite", "None*"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("no test is called None*", ended.stdout)
+
+    def test_tokens_are_counted_kernel_by_kernel(self):
+        self.results.mkdir()
+        lines = ['"Kernel Name","Grid Size","gpu__time_duration.sum"', '"","","ns"']
+        for token in range(2):
+            lines += ['"void few_rows<1>(int)","(8, 1, 1)","2,000"'] * 2 + ['"best_of_row(TopK)","(1, 1, 1)","500"']
+        (self.results / "profile-kernels_of_tokens__int8.log").write_text("==PROF== text\n" + "\n".join(lines) + "\n")
+        self.assertEqual(self.run_part("table").returncode, 0)
+        self.assertIn("| few_rows<1> | (8, 1, 1) | 2 | 4 |", self.table())
+
     def test_compile_says_which_compilers_are_not_there(self):
         ended = self.run_part("compile", NVCC_12_0="/nowhere/nvcc")
         self.assertEqual(ended.returncode, 3, ended.stdout + ended.stderr)

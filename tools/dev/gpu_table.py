@@ -51,6 +51,39 @@ def model_of(folder):
     return ["## Model", "", "```"] + lines + ["```"] if lines else []
 
 
+def benches_of(folder):
+    lines = [line for path in sorted(folder.glob("program-bench_*.log")) for line in lines_of(path) if line.startswith("|") or not line]
+    return ["## longhaul bench", ""] + lines if any(lines) else []
+
+
+def kernels_of_token(path):
+    """(name, grid) -> [launches, microseconds] of what Nsight Compute saw between two tokens' last kernels."""
+    samples = list(csv.reader(line for line in lines_of(path) if line.startswith('"')))
+    if not samples or not any(name.startswith("gpu__time_duration") for name in samples[0]):
+        return {}
+    name_at, grid_at = samples[0].index("Kernel Name"), samples[0].index("Grid Size")
+    time_at = next(i for i, name in enumerate(samples[0]) if name.startswith("gpu__time_duration"))
+    launches = [(sample[name_at], sample[grid_at], sample[time_at]) for sample in samples[2:]]  # behind the units, which are ns
+    ends = [i for i, (name, _, _) in enumerate(launches) if "best_of_row" in name]
+    kernels = {}
+    for name, grid, nanoseconds in launches[ends[0] + 1:ends[1] + 1] if len(ends) > 1 else []:
+        of = kernels.setdefault((name.split("(")[0].removeprefix("void "), grid), [0, 0.0])
+        of[0] += 1
+        of[1] += float(nanoseconds.replace(",", "")) / 1e3
+    return kernels
+
+
+def tokens_of(folder):
+    out = []
+    for path in sorted(folder.glob("profile-kernels_of_tokens*.log")):
+        kernels = kernels_of_token(path)
+        if kernels:
+            out += ["", "## " + path.stem.removeprefix("profile-").replace("_", " "), ""]
+            out += head("kernel", "grid", "launches", "us") + [
+                row(name, grid, n, f"{us:.0f}") for (name, grid), (n, us) in sorted(kernels.items(), key=lambda item: -item[1][1])]
+    return out[1:]
+
+
 def clocks_of(folder):
     samples = list(csv.reader(lines_of(folder / "clocks.csv"), skipinitialspace=True))
     if len(samples) < 2:
@@ -76,7 +109,7 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     parts = [["# What tools/dev/gpu_check.sh found"], lines_of(folder / "environment.txt") and ["```"] + lines_of(
         folder / "environment.txt") + ["```"]]
-    parts += [part(folder) for part in (checks_of, figures_of, peers_of, model_of, clocks_of)]
+    parts += [part(folder) for part in (checks_of, figures_of, peers_of, model_of, benches_of, tokens_of, clocks_of)]
     print("\n\n".join("\n".join(part) for part in parts if part))
 
 
