@@ -64,6 +64,8 @@ void order_tasks(HopperPass& pass) {
                            [&](std::size_t i) { return pass.tasks[i].n_units(); });
   std::vector<HopperTask> tasks;
   std::vector<AttentionMember> members;
+  tasks.reserve(order.size());
+  members.reserve(order.size());
   for (const std::size_t i : order) {
     tasks.push_back(pass.tasks[i]);
     members.push_back(pass.members[i]);
@@ -165,6 +167,8 @@ class Passes {
       for (const Tile& tile : tiles.back()) n_units.push_back(tile.n_units());
     }
     const std::vector<std::int64_t> lengths = range_lengths(n_units, limits_.multiprocessors);
+    pass.tasks.reserve(pass.tasks.size() + n_units.size());
+    pass.members.reserve(pass.members.size() + n_units.size());
     std::size_t i = 0;
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const auto at = static_cast<std::int64_t>(pass.units.size());

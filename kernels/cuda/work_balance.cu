@@ -75,6 +75,8 @@ class Cuts {
   }
 
   void try_cut(Places places, const Cut& cut) {
+    // Nothing would be cut, as with streaming heads, whose tiles are short: all are whole already.
+    if (cut.n_whole == n_units_.size() || n_units_[cut.n_whole] <= cut.length) return;
     std::vector<std::int64_t> tasks;
     std::size_t n_partial = 0;
     for (const std::int64_t n_units : n_units_.subspan(cut.n_whole)) {
