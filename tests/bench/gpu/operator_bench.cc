@@ -134,7 +134,8 @@ class HeadBlocks {
   BlockTable table(std::int64_t n_tokens) const {
     return {.shared = reinterpret_cast<const std::byte* const*>(table_.data()),
             .n_shared = n_blocks_,
-            .n_tokens = n_tokens};
+            .n_tokens = n_tokens,
+            .gone = {}};
   }
   std::size_t bytes() const { return memory_.bytes(); }
 
