@@ -29,7 +29,7 @@ struct Candidate {
 struct Statistics {
   float max;
   std::int32_t has_nan;
-  double sum_of_exp;  // of logit - max; 0 in place of an infinite max
+  double sum_of_exp;  // of logit - max, or of logit where max is minus infinity
 };
 
 struct TopK {

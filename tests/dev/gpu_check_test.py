@@ -159,6 +159,11 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(ended.returncode, 3, ended.stdout + ended.stderr)
         self.assertIn("the program | not run: no ", self.table())
 
+    def test_a_build_without_programs_is_not_packed(self):
+        ended = self.run_part("pack-programs")
+        self.assertEqual(ended.returncode, 2)
+        self.assertIn("build has no tests/unit/kernels/kernels_test", ended.stderr)
+
     def test_a_test_that_does_not_end_hides_no_other(self):
         self.tool("suite", """case "$*" in
   *list_tests*) printf 'Suite.\\n  Passes\\n  Hangs\\n  Fails  # GetParam() = 1\\n' ;;
@@ -167,9 +172,9 @@ class GpuCheck(unittest.TestCase):
   *) echo "[  PASSED  ] 1 test." ;;
 esac
 """)
-        ended = subprocess.run([SCRIPT.with_name("each_test.sh"), self.bin / "suite", "*", "1"], capture_output=True, text=True, timeout=60)
+        ended = subprocess.run([SCRIPT.with_name("each_test.sh"), self.bin / "suite", "*", "5"], capture_output=True, text=True, timeout=60)
         self.assertEqual(ended.returncode, 1)
-        for text in ("[  FAILED  ] Suite.Hangs (no end after 1 s)", "[  FAILED  ] Suite.Fails (failed (1))", "it failed", "[  PASSED  ] 1 tests."):
+        for text in ("[  FAILED  ] Suite.Hangs (no end after 5 s)", "[  FAILED  ] Suite.Fails (failed (1))", "it failed", "[  PASSED  ] 1 tests."):
             self.assertIn(text, ended.stdout)
 
     def test_a_filter_that_no_test_has_is_no_success(self):

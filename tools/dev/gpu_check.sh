@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Checks and measures the GPU code on a machine that has a GPU, nvcc, CMake and a C++20 compiler, and perhaps nothing else: no network, no
-# MPI, HDF5, Boost, fmt or GoogleTest. Three parts, each of less than ten minutes, in any order; what they find lies in RESULTS:
+# MPI, HDF5, Boost, fmt or GoogleTest. Parts of less than ten minutes each, in any order; what they find lies in RESULTS:
 #   tools/dev/gpu_check.sh pack      on a machine with the project's dependencies: puts the sources of GoogleTest and the headers of fmt,
 #                                    nlohmann::json, toml++ and cuBLASLt into .gpu_deps/ (ignored by git), to be carried along with the tree
-#   tools/dev/gpu_check.sh pack-programs   also puts the programs of BUILD and the libraries they need there: the other machine builds nothing
+#   tools/dev/gpu_check.sh pack-programs   also puts there the programs of BUILD and the libraries that they need, and nothing is built on the
+#                                    other machine, which then needs neither nvcc nor CMake
 #   tools/dev/gpu_check.sh tests     builds; operators, worker, rings, communicators, NCCL with one rank, bits of repeated calls, needles in 64K
 #   tools/dev/gpu_check.sh bench     speed of operators and of a model, of torch's beside them where there is torch, and clocks meanwhile
 #   tools/dev/gpu_check.sh program   longhaul itself, which needs pack-programs: documents read by CPU, GPU and ranks that share it, longhaul bench
@@ -56,10 +57,17 @@ CMAKE
   printf '*\n' > .gpu_deps/.gitignore
   echo "packed $(du -sh .gpu_deps | cut -f1) into .gpu_deps"
 }
+export PATH=$PATH:/usr/local/cuda/bin
+toolkit_of_nvcc() { nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p'; }
 # The machine has its own NVIDIA libraries, C library and C++ library; these are not carried.
 pack_programs() {
   set -e
   local build=${BUILD:-build-gpu} programs=.gpu_deps/programs name path library
+  if [[ ! -x $build/${program_paths[0]} ]]; then
+    echo "gpu_check: $build has no ${program_paths[0]}: BUILD names a build with CUDA" >&2
+    exit 2
+  fi
+  pack
   mkdir -p "$programs/lib"
   for name in "${program_paths[@]}"; do
     path=$build/$name
@@ -74,7 +82,7 @@ pack_programs() {
       esac
     done
   done
-  nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p' > "$programs/toolkit"
+  toolkit_of_nvcc > "$programs/toolkit"
   # Each has the same kernels in it, which a large dictionary packs once.
   tar -C .gpu_deps -cf - programs | xz --lzma2=preset=3,dict=128MiB > "$programs.tar.xz"
   rm -r "$programs"
@@ -85,7 +93,7 @@ program_paths=(tests/unit/kernels/kernels_test tests/gpu/worker_gpu_test tests/g
 part=${1:-}
 case $part in
   pack) pack; exit ;;
-  pack-programs) pack && pack_programs; exit ;;
+  pack-programs) pack_programs; exit ;;
   tests | bench | program | profile | compile | table) ;;
   *) echo "usage: tools/dev/gpu_check.sh pack|pack-programs|tests|bench|program|profile|compile|table (the file's first lines say what each does)" >&2; exit 2 ;;
 esac
@@ -160,7 +168,6 @@ if [[ $part == table ]]; then
   table
   exit
 fi
-export PATH=$PATH:/usr/local/cuda/bin
 # Makes room for this part's results, in the place of those that it left before.
 begin_results() {
   mkdir -p "$results" || refuse "$results cannot be made"
@@ -213,7 +220,7 @@ if [[ -n "$carried" ]]; then
 else
   command -v nvcc > /dev/null || refuse "no nvcc in PATH or /usr/local/cuda/bin: CUDA 12.0 or later is needed"
   command -v cmake > /dev/null || refuse "no cmake in PATH"
-  toolkit=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+  toolkit=$(toolkit_of_nvcc)
 fi
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)
 # NVIDIA's table of minor version compatibility.
@@ -291,7 +298,6 @@ build_programs() {
     tests) targets=(kernels_test worker_gpu_test ring_gpu_test gpu_conformance) ;;
     bench) targets=(gpu_bench) ;;
     profile) targets=(gpu_bench kernels_test) ;;
-    program) return ;;
   esac
   check "build" 420 cmake --build "$build" -j "$jobs" --target "${targets[@]}" -- "${keep_going[@]}"
 }
@@ -299,7 +305,7 @@ own_libraries=${LD_LIBRARY_PATH:-}
 if [[ -n "$carried" ]]; then
   export LONGHAUL_TEST_SOURCE_DIR=$root
   add_library "$root/$carried/lib/any"
-else
+elif [[ $part != program ]]; then # which a build here does not make
   build_programs
 fi
 only=${ONLY:-}
