@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/kv_type.h"
+#include "kernels/cpu/bf16_pairs.h"
 #include "kernels/cpu/isa.h"
 
 namespace longhaul::test {
@@ -34,6 +35,12 @@ inline Tolerance operator_tolerance(DType dtype) {
   throw Error(ErrorCode::kInternal, "no tolerance for this dtype");
 }
 
+// Whether products of attention over fp8 round queries and probabilities to bf16, or K and V become
+// floats, exactly.
+inline bool rounds_beside_fp8(Device device) {
+  return device != Device::kCpu || (bf16_pairs() && active_isa() >= Isa::kAvx512Bf16);
+}
+
 // Attention over a cache whose K or V has this type, beside a reference over the values that the
 // cache stands for. Over codes, queries and weights are rounded to integers of 16 bits, on GPUs and
 // by AMX to bf16.
@@ -41,9 +48,10 @@ inline Tolerance attention_tolerance(KvType type, Device device) {
   switch (type) {
     case KvType::kF32:
       return operator_tolerance(DType::kF32);
+    case KvType::kFp8:
+      return operator_tolerance(rounds_beside_fp8(device) ? DType::kBf16 : DType::kF32);
     case KvType::kKivi4:  // on CPUs made floats, exactly
     case KvType::kKivi2:
-    case KvType::kFp8:
       return operator_tolerance(device == Device::kCpu ? DType::kF32 : DType::kBf16);
     case KvType::kBf16:
       return operator_tolerance(DType::kBf16);

@@ -8,16 +8,19 @@
 //
 // Few rows wait for memory: products read the blocks in place (attention_products.h), and ask for
 // them before that (read_ahead.h). For many rows a panel is packed first (attention_packed.h),
-// unless its words multiply as they are: pairs of bf16 by VDPBF16PS, codes by integer products.
-// Codes in groups (KIVI) are packed for any number of rows: keys of a token have a range of their
-// own in every dim, and values in every group of dims. So is fp8, whose codes are no integers.
+// unless its words multiply as they are: pairs of bf16, which hold fp8 exactly, by VDPBF16PS, codes
+// by integer products. Codes in groups (KIVI: keys of a token have a range of their own in every
+// dim, and values in every group of dims) multiply as they are for few rows only.
 #include "kernels/cpu/isa/attention.h"
 
+#include "kernels/cpu/isa/attention_fp8_pairs.h"
+#include "kernels/cpu/isa/attention_group_products.h"
 #include "kernels/cpu/isa/attention_packed.h"
 #include "kernels/cpu/isa/attention_panels.h"
 #include "kernels/cpu/isa/attention_products.h"
 #include "kernels/cpu/isa/attention_softmax.h"
 #include "kernels/cpu/isa/attention_tile.h"
+#include "kernels/cpu/isa/attention_weights.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -47,6 +50,30 @@ void load_query(const AttentionTask& task, const Tile& tile, std::int64_t row, c
   }
 }
 
+void score_fp8(const AttentionTask& task, const Tile& tile, const Panel& panel) {
+#if defined(__AVX512BF16__)
+  if (multiplies_pairs(task, KvType::kFp8)) {
+    tile.packs_k ? compute_paired_scores(task, tile, panel)
+                 : compute_scores<PairedFp8Product>(task, tile, panel);
+    return;
+  }
+#endif
+  tile.packs_k ? compute_packed_scores<KvType::kFp8>(task, tile, panel)
+               : compute_scores<WidenedFp8Product>(task, tile, panel);
+}
+
+void add_fp8(const AttentionTask& task, const Tile& tile, const Panel& panel) {
+#if defined(__AVX512BF16__)
+  if (multiplies_pairs(task, KvType::kFp8)) {
+    tile.packs_v ? add_paired_values(task, tile, panel)
+                 : add_values<PairedFp8Product>(task, tile, panel);
+    return;
+  }
+#endif
+  tile.packs_v ? add_packed_values<KvType::kFp8>(task, tile, panel)
+               : add_values<WidenedFp8Product>(task, tile, panel);
+}
+
 void score_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   switch (task.k_type) {
     case KvType::kF32:
@@ -68,13 +95,15 @@ void score_panel(const AttentionTask& task, const Tile& tile, const Panel& panel
       compute_scores<Int4Product>(task, tile, panel);
       break;
     case KvType::kKivi4:
-      compute_packed_scores<KvType::kKivi4>(task, tile, panel);
+      tile.packs_k ? compute_packed_scores<KvType::kKivi4>(task, tile, panel)
+                   : compute_group_scores<4>(task, tile, panel);
       break;
     case KvType::kKivi2:
-      compute_packed_scores<KvType::kKivi2>(task, tile, panel);
+      tile.packs_k ? compute_packed_scores<KvType::kKivi2>(task, tile, panel)
+                   : compute_group_scores<2>(task, tile, panel);
       break;
     case KvType::kFp8:
-      compute_packed_scores<KvType::kFp8>(task, tile, panel);
+      score_fp8(task, tile, panel);
   }
 }
 
@@ -99,13 +128,15 @@ void add_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) 
       add_values<Int4Product>(task, tile, panel);
       break;
     case KvType::kKivi4:
-      add_packed_values<KvType::kKivi4>(task, tile, panel);
+      tile.packs_v ? add_packed_values<KvType::kKivi4>(task, tile, panel)
+                   : add_group_values<4>(task, tile, panel);
       break;
     case KvType::kKivi2:
-      add_packed_values<KvType::kKivi2>(task, tile, panel);
+      tile.packs_v ? add_packed_values<KvType::kKivi2>(task, tile, panel)
+                   : add_group_values<2>(task, tile, panel);
       break;
     case KvType::kFp8:
-      add_packed_values<KvType::kFp8>(task, tile, panel);
+      add_fp8(task, tile, panel);
   }
 }
 
@@ -126,18 +157,26 @@ void begin_asking(const AttentionTask& task, const Panel& panel, ReadAhead& ahea
   ahead.move_to(panel.first_block, first + (as_it_lies ? kLinesAhead : n_lines));
 }
 
+// Scores -> the left side of the product with values.
+void into_left_side(const AttentionTask& task, const Tile& tile, const Panel& panel) {
+  constexpr Into kPairs = kHasBf16Pairs ? Into::kBf16Pairs : Into::kFloats;
+  const bool in_pairs = multiplies_pairs(task, task.v_type);
+  if (holds_codes(task.v_type)) {
+    softmax_into_weights(task, tile, panel);
+  } else if (task.v_type == KvType::kFp8 && (in_pairs || !tile.packs_v)) {
+    in_pairs ? softmax<kPairs, true>(task, tile, panel)
+             : softmax<Into::kFloats, true>(task, tile, panel);
+  } else {
+    in_pairs ? softmax<kPairs>(task, tile, panel) : softmax<Into::kFloats>(task, tile, panel);
+  }
+}
+
 void attend_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   score_panel(task, tile, panel);
   hide_scores(task, tile, panel);
   for (std::int64_t i = 0; panel.ahead != nullptr && i < kLinesOfSoftmax; i += 8)
     panel.ahead->ask<8>();
-  if (multiplies_pairs(task, task.v_type)) {
-    softmax<kHasBf16Pairs ? Into::kBf16Pairs : Into::kFloats>(task, tile, panel.n_keys);
-  } else if (holds_codes(task.v_type)) {
-    softmax<Into::kCodeWeights>(task, tile, panel.n_keys);
-  } else {
-    softmax<Into::kFloats>(task, tile, panel.n_keys);
-  }
+  into_left_side(task, tile, panel);
   add_panel(task, tile, panel);
 }
 
@@ -146,7 +185,7 @@ void attend_panel(const AttentionTask& task, const Tile& tile, const Panel& pane
 std::size_t attend_scratch_bytes(std::int64_t head_dim) {
   const std::int64_t wide = round_up(head_dim, kDimUnit);
   const std::int64_t floats =
-      kRows * (head_dim + kScoreStride + wide + 11) + packed_floats(head_dim) + 16 * 14;
+      kRows * (head_dim + kScoreStride + wide + 12) + packed_floats(head_dim) + 16 * 15;
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
@@ -164,6 +203,7 @@ void attend(const AttentionTask& task) {
     if (panel.ahead != nullptr) begin_asking(task, panel, ahead);
     attend_panel(task, tile, panel);
   });
+  if (holds_codes(task.v_type)) add_minima(task, tile);
   store_tile(task, tile);
 }
 

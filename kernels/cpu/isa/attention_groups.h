@@ -1,6 +1,6 @@
 // Codes that were quantised in groups (KIVI: keys channel by channel, values token by token) as
-// floats, the columns of a packed product. See kernels/kv_block.h and
-// kernels/cpu/isa/attention_packed.h.
+// floats: alone for products in place (attention_group_products.h), and with their scales and
+// minima as the columns of a packed product (attention_packed.h). See kernels/kv_block.h.
 #pragma once
 #include <cstdint>
 

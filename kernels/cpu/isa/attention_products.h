@@ -9,13 +9,16 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 // Products with codes -> products with keys.
+template <bool kHasMinima>
 void scale_scores(const Tile& tile, const Run& run, float* scores) {
   for (std::int64_t i = 0; i < run.n_keys; i += kWidth) {
     const Vec scale = load_halves(run.k_scales + i);
-    const Vec minimum = load_halves(run.k_minima + i);
+    const Vec minimum = kHasMinima ? load_halves(run.k_minima + i) : Vec{};
     for (std::int64_t r = 0; r < tile.n_rows; ++r) {
       float* s = scores + r * kScoreStride + i;
-      store(s, load(s) * scale + minimum * broadcast(tile.q_sums[r]));
+      Vec scaled = load(s) * scale;
+      if constexpr (kHasMinima) scaled += minimum * broadcast(tile.q_sums[r]);
+      store(s, scaled);
     }
   }
 }
@@ -42,49 +45,17 @@ void compute_scores(const AttentionTask& task, const Tile& tile, const Panel& pa
                              .c = tile.scores + column,
                              .c_stride = kScoreStride,
                              .row_scale = nullptr,
-                             .left_units = holds_codes(task.k_type) ? tile.q_units : nullptr,
+                             .left_units = Format::kIntegers ? tile.q_units : nullptr,
                              .ahead = panel.ahead};
     multiply<Format, Start::kZero>(tile.n_rows, run.n_keys, product);
-    if constexpr (Format::kLanes > 2) scale_scores(tile, run, tile.scores + column);
+    if constexpr (Format::kLanes > 2)
+      scale_scores<Format::kIntegers>(tile, run, tile.scores + column);
     column += run.n_keys;
-  }
-}
-
-// Probabilities -> the weights of the values' codes, packed.
-void weigh_codes(const Tile& tile, const Panel& panel) {
-  for (std::int64_t r = 0; r < tile.n_rows; ++r) {
-    float* row = tile.scores + r * kScoreStride;
-    float* p = row;
-    Vec minima{};
-    Vec largest{};
-    for (std::int64_t i = 0; i < panel.n_runs; ++i) {
-      const Run& run = panel.runs[i];
-      for (std::int64_t j = 0; j < run.n_keys; j += kWidth, p += kWidth) {
-        const Vec probability = load(p);
-        const Vec weight = probability * load_halves(run.v_scales + j);
-        minima += probability * load_halves(run.v_minima + j);
-        largest = max(largest, weight);
-        store(p, weight);
-      }
-    }
-    const LeftUnit unit = left_unit(max_of(largest));
-    tile.minima[r] = sum_of(minima);
-    tile.left_units[r] = unit.unit;
-    pack_left(row, panel.n_keys, unit.inverse, row);
-  }
-}
-
-void add_minima(const AttentionTask& task, const Tile& tile) {
-  for (std::int64_t r = 0; r < tile.n_rows; ++r) {
-    float* o = tile.o + r * tile.o_stride;
-    for (std::int64_t d = 0; d < task.head_dim; ++d) o[d] += tile.minima[r];
   }
 }
 
 template <typename Format>
 void add_values(const AttentionTask& task, const Tile& tile, const Panel& panel) {
-  constexpr bool kCodes = Format::kLanes > 2;
-  if constexpr (kCodes) weigh_codes(tile, panel);
   Segment segments[kMostRuns];
   for (std::int64_t i = 0; i < panel.n_runs; ++i) {
     segments[i] = {panel.runs[i].v, panel.runs[i].n_keys / Format::kLanes,
@@ -98,10 +69,9 @@ void add_values(const AttentionTask& task, const Tile& tile, const Panel& panel)
                            .c = tile.o,
                            .c_stride = tile.o_stride,
                            .row_scale = tile.factor,
-                           .left_units = kCodes ? tile.left_units : nullptr,
+                           .left_units = Format::kIntegers ? tile.left_units : nullptr,
                            .ahead = panel.ahead};
   multiply<Format, Start::kScale>(tile.n_rows, task.head_dim, product);
-  if constexpr (kCodes) add_minima(task, tile);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Mask and online softmax of a panel's scores (Milakov & Gimelshein 2018). See
-// kernels/cpu/isa/attention.cc.
+// kernels/cpu/isa/attention.cc; for values that are codes, attention_weights.h.
 #pragma once
 #include <cstdint>
 
@@ -21,48 +21,56 @@ void hide_scores(const AttentionTask& task, const Tile& tile, const Panel& panel
 }
 
 // What a panel's probabilities become: how exact they need be, and where they are stored.
-enum class Into { kFloats, kBf16Pairs, kCodeWeights };
+enum class Into { kFloats, kBf16Pairs };
+
+// What every key of a panel has a f16 of, as floats.
+LONGHAUL_INLINE void widen_halves(const Panel& panel, const std::uint16_t* Run::*halves,
+                                  float* out) {
+  for (std::int64_t i = 0; i < panel.n_runs; ++i) {
+    const Run& run = panel.runs[i];
+    for (std::int64_t j = 0; j < run.n_keys; j += kWidth, out += kWidth)
+      store(out, load_halves(run.*halves + j));
+  }
+}
 
 constexpr int kBeside = 4;  // vectors of probabilities that are computed side by side
 
-template <int kCount>
-LONGHAUL_INLINE void exponentials_of(float* scores, float scale, float m, Vec& sum) {
+template <int kCount, bool kScaled>
+LONGHAUL_INLINE void exponentials_of(float* scores, float scale, float m, const float* value_scales,
+                                     Vec& sum) {
   Vec p[kCount];
   each<kCount>([&](int v) { p[v] = load(scores + v * kWidth) * broadcast(scale) - broadcast(m); });
   exp_below(p);
   each<kCount>([&](int v) { sum += p[v]; });
+  if constexpr (kScaled)
+    each<kCount>([&](int v) { p[v] = p[v] * load(value_scales + v * kWidth); });
   each<kCount>([&](int v) { store(scores + v * kWidth, p[v]); });
 }
 
-// Scores of a row -> probabilities exp(scale score - m), floats or pairs of bf16 in place; their
-// sum.
-template <Into kInto>
-LONGHAUL_INLINE float exponentials(float* scores, std::int64_t n_keys, float scale, float m) {
+// Scores of a row -> probabilities exp(scale score - m), floats or pairs of bf16 in place, with
+// kScaled times the scales of their values; the probabilities' sum.
+template <Into kInto, bool kScaled>
+LONGHAUL_INLINE float exponentials(float* scores, std::int64_t n_keys, float scale, float m,
+                                   const float* value_scales) {
   Vec sum{};
-#if defined(__AVX512F__)
-  if constexpr (kInto != Into::kFloats) {
+#if defined(__AVX512BF16__)
+  if constexpr (kInto == Into::kBf16Pairs) {
     const Vec binary_scale = broadcast(scale * kLog2E);
     const Vec binary_m = broadcast(m * kLog2E);
     for (std::int64_t i = 0; i < n_keys; i += kWidth) {
-      const Vec p = exp2_below < kInto == Into::kBf16Pairs
-                        ? 3
-                        : 5 > (load(scores + i) * binary_scale - binary_m);
+      Vec p = exp2_below<3>(load(scores + i) * binary_scale - binary_m);
       sum += p;
-#if defined(__AVX512BF16__)
-      if constexpr (kInto == Into::kBf16Pairs) {
-        store_as_bf16(scores + i / 2, p);
-        continue;
-      }
-#endif
-      store(scores + i, p);
+      if constexpr (kScaled) p = p * load(value_scales + i);
+      store_as_bf16(scores + i / 2, p);
     }
     return sum_of(sum);
   }
 #endif
   std::int64_t i = 0;
   for (; i + kBeside * kWidth <= n_keys; i += kBeside * kWidth)
-    exponentials_of<kBeside>(scores + i, scale, m, sum);
-  for (; i < n_keys; i += kWidth) exponentials_of<1>(scores + i, scale, m, sum);
+    exponentials_of<kBeside, kScaled>(scores + i, scale, m, value_scales + i, sum);
+  for (; i < n_keys; i += kWidth)
+    exponentials_of<1, kScaled>(scores + i, scale, m, value_scales + i, sum);
   return sum_of(sum);
 }
 
@@ -82,28 +90,43 @@ LONGHAUL_INLINE float largest(const float* scores, std::int64_t n_keys) {
 // with what the one before it ends with, so passes of different rows must overlap.
 constexpr std::int64_t kSoftmaxRows = 16;
 
-template <Into kInto>
-void softmax(const AttentionTask& task, const Tile& tile, std::int64_t n_keys) {
-  for (std::int64_t begin = 0; begin < tile.n_rows; begin += kSoftmaxRows) {
-    const std::int64_t end = smaller(tile.n_rows, begin + kSoftmaxRows);
-    for (std::int64_t r = begin; r < end; ++r) {
-      const float panel_max = largest(tile.scores + r * kScoreStride, n_keys) * task.sm_scale;
-      const float old = tile.m[r];
-      const float m = panel_max > old ? panel_max : old;
-      tile.m[r] = m;
-      tile.reference[r] = m == -kInfinity ? 0.0F : m;  // no key yet: exp(-inf - 0) = 0
-      tile.factor[r] = old - tile.reference[r];
-    }
-    for (std::int64_t r = begin; r < end; ++r) {
-      tile.sums[r] = exponentials<kInto>(tile.scores + r * kScoreStride, n_keys, task.sm_scale,
-                                         tile.reference[r]);
-    }
+// What the scores of rows [begin, end) are held against, raised to their largest; what that takes
+// from the sums and outputs so far is exp(factor).
+LONGHAUL_INLINE void raise_references(const AttentionTask& task, const Tile& tile,
+                                      std::int64_t n_keys, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = begin; r < end; ++r) {
+    const float panel_max = largest(tile.scores + r * kScoreStride, n_keys) * task.sm_scale;
+    const float old = tile.m[r];
+    const float m = panel_max > old ? panel_max : old;
+    tile.m[r] = m;
+    tile.reference[r] = m == -kInfinity ? 0.0F : m;  // no key yet: exp(-inf - 0) = 0
+    tile.factor[r] = old - tile.reference[r];
   }
+}
+
+// Adds a panel's sums to those so far, once factor is what those keep.
+LONGHAUL_INLINE void add_sums(const Tile& tile) {
   for (std::int64_t r = 0; r < tile.n_rows; r += kWidth) {
     const Vec factor = exp_below(load(tile.factor + r));
     store(tile.factor + r, factor);
     store(tile.l + r, load(tile.l + r) * factor + load(tile.sums + r));
   }
+}
+
+// kScaled: values are codes that their scales alone widen (fp8).
+template <Into kInto, bool kScaled = false>
+void softmax(const AttentionTask& task, const Tile& tile, const Panel& panel) {
+  alignas(64) float scales[kScaled ? kPanelKeys : kWidth];
+  if constexpr (kScaled) widen_halves(panel, &Run::v_scales, scales);
+  for (std::int64_t begin = 0; begin < tile.n_rows; begin += kSoftmaxRows) {
+    const std::int64_t end = smaller(tile.n_rows, begin + kSoftmaxRows);
+    raise_references(task, tile, panel.n_keys, begin, end);
+    for (std::int64_t r = begin; r < end; ++r) {
+      tile.sums[r] = exponentials<kInto, kScaled>(tile.scores + r * kScoreStride, panel.n_keys,
+                                                  task.sm_scale, tile.reference[r], scales);
+    }
+  }
+  add_sums(tile);
 }
 
 }  // namespace

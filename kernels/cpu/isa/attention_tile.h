@@ -76,13 +76,14 @@ struct Tile {
   float* factor;
   float* sums;
   float* reference;  // what a panel's scores are held against
-  // Many rows: keys and values of floats or bf16 are packed; those in groups and of fp8 always.
+  // Many rows: keys and values that do not multiply as they lie are packed.
   bool packs_k;
   bool packs_v;
-  float* packed;  // a group of columns of K or V
+  float* packed;  // a group of columns of K or V; else the left sides of products with groups
   // For quantised K and V:
-  float* q_sums;      // of a query's elements, for the minima of K
-  float* minima;      // what the minima of V add to each element of o
+  float* q_sums;  // of a query's elements, for the minima of K
+  float* minima;  // what the minima of V so far add to each element of o
+  float* panel_minima;
   float* left_units;  // of packed probabilities
   float* q_units;     // of packed queries
   std::int64_t* position;
@@ -102,19 +103,24 @@ bool holds_groups(KvType type) { return type == KvType::kKivi4 || type == KvType
 
 // Whether a product multiplies pairs of bf16 on both sides.
 bool multiplies_pairs(const AttentionTask& task, KvType type) {
-  return kHasBf16Pairs && task.multiplies_bf16_pairs && type == KvType::kBf16;
+  return kHasBf16Pairs && task.multiplies_bf16_pairs &&
+         (type == KvType::kBf16 || type == KvType::kFp8);
 }
 
 // Packing reads and writes every value once, which pays for many rows.
 bool is_packed(const AttentionTask& task, std::int64_t n_rows, KvType type) {
-  // Codes with ranges of their own in each row and column, or that are no integers.
-  if (holds_groups(type) || type == KvType::kFp8) return true;
-  const bool many = task.rows_apart || n_rows >= kPackFromRows;
-  return many && !holds_codes(type) && !multiplies_pairs(task, type);
+  const bool is_ready =  // as it lies
+      holds_codes(type) || (type == KvType::kBf16 && multiplies_pairs(task, type));
+  return !is_ready && (task.rows_apart || n_rows >= kPackFromRows);
 }
 
+// Of the left sides of few rows' products with groups, one row of kMostCodes after the other: not a
+// power of two, as the scores' is not.
+constexpr std::int64_t kGroupLeftStride = kMostCodes + 16;
+
 std::int64_t packed_floats(std::int64_t head_dim) {
-  return kPackedColumns * larger(head_dim, kPanelKeys);
+  const std::int64_t columns = kPackedColumns * larger(head_dim, kPanelKeys);
+  return larger(columns, (kPackFromRows - 1) * kGroupLeftStride);
 }
 
 Tile divide_scratch(const AttentionTask& task) {
@@ -137,6 +143,7 @@ Tile divide_scratch(const AttentionTask& task) {
   tile.reference = take(kRows);
   tile.q_sums = take(kRows);
   tile.minima = take(kRows);
+  tile.panel_minima = take(kRows);
   tile.left_units = take(kRows);
   tile.q_units = take(kRows);
   tile.packed = take(packed_floats(task.head_dim));
@@ -184,7 +191,7 @@ void load_states(const AttentionTask& task, const Tile& tile) {
   const std::int64_t dim = task.head_dim;
   for (std::int64_t r = 0; r < kRows; ++r) {  // rows that do not exist are computed as empty ones
     tile.m[r] = -kInfinity;
-    tile.l[r] = tile.sums[r] = tile.factor[r] = 0.0F;
+    tile.l[r] = tile.sums[r] = tile.factor[r] = tile.minima[r] = tile.panel_minima[r] = 0.0F;
   }
   for (std::int64_t r = 0; r < tile.n_rows; ++r) {
     const std::int64_t token = r / task.n_heads;

@@ -66,6 +66,30 @@ LONGHAUL_INLINE Vec widen_e4m3(Words codes) {
 
 #endif
 
+#if defined(__AVX512BF16__)
+// Bytes 2 kHalf and 2 kHalf + 1 of each word as a pair of bf16, exactly. A code in the upper byte
+// of 16 bits has bf16's form once it is moved by one bit of exponent and 120 is added to that; what
+// is not normal, m 2^-9, comes from a table.
+template <int kHalf>
+LONGHAUL_INLINE Words e4m3_pairs(Words codes) {
+  constexpr std::uint32_t kBytes = kHalf == 0 ? 0x0101'0000U : 0x0303'0202U;
+  const Words places =
+      kBytes + 0x0404'0404U * Words{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
+  const __m512i twice =
+      _mm512_shuffle_epi8(reinterpret_cast<__m512i>(codes), reinterpret_cast<__m512i>(places));
+  const __m512i moved = _mm512_and_si512(_mm512_srli_epi16(twice, 4), _mm512_set1_epi16(0x07f0));
+  const __m512i normal = _mm512_add_epi16(moved, _mm512_set1_epi16(120 << 7));
+  const __mmask32 tiny = _mm512_testn_epi16_mask(twice, _mm512_set1_epi16(0x7800));
+  const __m512i multiples = _mm512_castsi128_si512(
+      _mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));
+  // Looked up by the lowest 5 bits, of which those of the exponent are 0.
+  const __m512i magnitude = _mm512_mask_permutexvar_epi16(normal, tiny, twice, multiples);
+  constexpr int kFirstOrBothOthers = 0xf8;
+  return reinterpret_cast<Words>(_mm512_ternarylogic_epi32(
+      magnitude, twice, _mm512_set1_epi16(static_cast<std::int16_t>(0x8000)), kFirstOrBothOthers));
+}
+#endif
+
 // Calls each(std::integral_constant<int, i>) for the four parts of a chunk, or bytes of a word.
 template <int kPart = 0, typename Each>
 LONGHAUL_INLINE void for_each_quarter(const Each& each) {

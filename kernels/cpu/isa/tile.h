@@ -14,6 +14,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/cpu/isa/e4m3.h"
 #include "kernels/cpu/isa/read_ahead.h"
 #include "kernels/cpu/isa/simd.h"
 
@@ -28,6 +29,11 @@ constexpr int kAskingRows = kWidth == 8 ? 6 : 4;  // at most, of a tile that ask
 // words, which memory likes to give whole.
 constexpr int kWideRows = 2;
 constexpr int kWideVectors = kWidth == 16 ? 8 : 4;
+// Tall tiles, for more rows than kAskingRows that ask, where widening a word of the right side
+// takes as long as multiplying it: it is widened for twice the rows.
+constexpr bool kHasTallTiles = kWidth == 16;
+constexpr int kTallRows = 8;
+constexpr int kTallVectors = 2;
 
 struct Segment {
   const float* b;  // [n_steps, b_stride] words
@@ -60,9 +66,12 @@ struct Product {
 };
 
 // How a step multiplies. kLanes: elements of the sum a step covers. kLeftWords: words of a it
-// reads. kRowsInWide: up to so many rows, tiles are wide. value(): what a sum is worth.
+// reads. kIntegers: on the left, each row in units of its own. kRowsInWide: up to so many rows,
+// tiles are wide. kTall: of more than kAskingRows they are tall. value(): what a sum is worth.
 struct FloatProduct {
   using Sum = Vec;
+  static constexpr bool kIntegers = false;
+  static constexpr bool kTall = false;
   static constexpr int kLanes = 1;
   static constexpr int kLeftWords = 1;
   static constexpr int kRowsInWide = kWidth == 16 ? 8 : 0;
@@ -83,6 +92,8 @@ struct FloatProduct {
 struct WidenedBf16Product {
   using Sum = Vec;
   static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
+  static constexpr bool kIntegers = false;
+  static constexpr bool kTall = false;
   static constexpr int kLanes = 2;
   static constexpr int kLeftWords = 2;
   static constexpr int kRowsInWide = kWidth == 8 ? 2 : 0;
@@ -104,6 +115,8 @@ struct WidenedBf16Product {
 struct PairedBf16Product {
   using Sum = Vec;
   static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
+  static constexpr bool kIntegers = false;
+  static constexpr bool kTall = false;
   static constexpr int kLanes = 2;
   static constexpr int kLeftWords = 1;
   static constexpr int kRowsInWide = 8;
@@ -124,12 +137,66 @@ struct PairedBf16Product {
 using PairedBf16Product = WidenedBf16Product;  // never chosen: kHasBf16Pairs is false
 #endif
 
+// Words of four E4M3 codes on the right, floats on the left. The caller applies the codes' scales.
+struct WidenedFp8Product {
+  using Sum = Vec;
+  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
+  static constexpr bool kIntegers = false;
+  static constexpr bool kTall = kHasTallTiles;
+  static constexpr int kLanes = 4;
+  static constexpr int kLeftWords = 4;
+  static constexpr int kRowsInWide = kWidth == 8 ? 2 : 0;
+  template <int kRows, int kVectors>
+  static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
+                                   std::int64_t a_stride, const Vec (&b)[kVectors]) {
+    for_each_quarter([&](auto byte) {
+      Vec values[kVectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v)
+        values[v] = widen_e4m3_byte<byte.value>(reinterpret_cast<Words>(b[v]));
+      FloatProduct::step(sums, a + byte.value, a_stride, values);
+    });
+  }
+};
+
+#if defined(__AVX512BF16__)
+// The same as pairs of bf16, which hold the codes exactly, with such pairs on the left.
+struct PairedFp8Product {
+  using Sum = Vec;
+  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
+  static constexpr bool kIntegers = false;
+  static constexpr bool kTall = kHasTallTiles;
+  static constexpr int kLanes = 4;
+  static constexpr int kLeftWords = 2;
+  static constexpr int kRowsInWide = 0;
+  template <int kHalf, int kRows, int kVectors>
+  static LONGHAUL_INLINE void half_step(Vec (&sums)[kRows][kVectors], const float* a,
+                                        std::int64_t a_stride, const Vec (&b)[kVectors]) {
+    Vec pairs[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      pairs[v] = reinterpret_cast<Vec>(e4m3_pairs<kHalf>(reinterpret_cast<Words>(b[v])));
+    PairedBf16Product::step(sums, a + kHalf, a_stride, pairs);
+  }
+  template <int kRows, int kVectors>
+  static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
+                                   std::int64_t a_stride, const Vec (&b)[kVectors]) {
+    half_step<0>(sums, a, a_stride, b);
+    half_step<1>(sums, a, a_stride, b);
+  }
+};
+#else
+using PairedFp8Product = WidenedFp8Product;    // never chosen, as above
+#endif
+
 // Words of kCount unsigned codes of 8 or 4 bits on the right, as kernels/kv_block.h orders them;
 // signed 16 bits on the left (pack_left). Sums are exact: 256 products with codes of 8 bits stay
 // below 2^31. The caller applies scales and minima of the codes.
 template <int kCount>
 struct CodeProduct {
   using Sum = Ints;
+  static constexpr bool kIntegers = true;
+  static constexpr bool kTall = false;
   static constexpr int kLanes = kCount;
   static constexpr int kLeftWords = kCount / 2;
   static constexpr int kRowsInWide = kWidth == 8 ? 1 : 0;
@@ -199,7 +266,8 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
   const float* a = p.a;
   const std::int64_t a_stride = p.a_stride;
   constexpr int kLines = kVectors * kWidth / 16;  // that a step reads
-  constexpr bool kAsks = kRows <= kAskingRows && kLines > 0;
+  constexpr bool kIsTall = Format::kTall && kVectors <= kTallVectors;
+  constexpr bool kAsks = kRows <= (kIsTall ? kTallRows : kAskingRows) && kLines > 0;
   [[maybe_unused]] ReadAhead ahead;
   [[maybe_unused]] std::int64_t until_asking = p.ask_every;
   if constexpr (kAsks) {
@@ -319,9 +387,27 @@ void multiply_by(std::int64_t n_rows, std::int64_t n_columns, const Product& p) 
   if (left > 0) multiply_columns<Format, kStart, kRows, 1, true>(n_rows, part, left);
 }
 
+template <typename Format, Start kStart>
+void multiply_by_tall(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
+  constexpr int kMost = kTallVectors * kWidth;
+  Product part = p;
+  std::int64_t left = n_columns;
+  for (; left >= kMost; left -= kMost, part.column += kMost)
+    multiply_columns<Format, kStart, kTallRows, kTallVectors, false>(n_rows, part, 0);
+  if (left >= kWidth) {
+    multiply_columns<Format, kStart, kTallRows, 1, false>(n_rows, part, 0);
+    left -= kWidth, part.column += kWidth;
+  }
+  if (left > 0) multiply_columns<Format, kStart, kTallRows, 1, true>(n_rows, part, left);
+}
+
 // c[n_rows][n_columns]; reads of b stay within its n_columns words.
 template <typename Format, Start kStart>
 void multiply(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
+  if constexpr (Format::kTall) {
+    if (p.ahead != nullptr && n_rows > kAskingRows)
+      return multiply_by_tall<Format, kStart>(n_rows, n_columns, p);
+  }
   if constexpr (kAskingRows < kTileRows) {
     if (p.ahead != nullptr) return multiply_by<Format, kStart, kAskingRows>(n_rows, n_columns, p);
   }

@@ -113,16 +113,18 @@ TEST_P(Attention, SlotsThatSomeQueryHeadsSeeOfEveryShapeMatchTheReference) {
 TEST_P(Attention, EitherWayOfMultiplyingBf16MatchesTheReference) {
   const bool usual = bf16_pairs();
   set_bf16_pairs(!usual);
-  for (const std::int64_t head_dim : {8, 80, 128}) {
-    for (const KvType v_type : kKvTypes) {
-      expect_reference({.q_len = 70,
-                        .n_kv_heads = 2,
-                        .gqa_group = 4,
-                        .head_dim = head_dim,
-                        .n_blocks = 4,
-                        .k_type = KvType::kBf16,
-                        .v_type = v_type},
-                       base_seed());
+  for (const KvType k_type : {KvType::kBf16, KvType::kFp8}) {
+    for (const std::int64_t head_dim : {8, 80, 128}) {
+      for (const KvType v_type : kKvTypes) {
+        expect_reference({.q_len = 70,
+                          .n_kv_heads = 2,
+                          .gqa_group = 4,
+                          .head_dim = head_dim,
+                          .n_blocks = 4,
+                          .k_type = k_type,
+                          .v_type = v_type},
+                         base_seed());
+      }
     }
   }
   set_bf16_pairs(usual);
