@@ -90,11 +90,12 @@ class Jobs(WithSlurm):
         self.assertEqual(self.slurm.logs(number).count("stopped early"), 2, self.slurm.logs(number))
 
     def test_slurms_own_warning_before_a_jobs_time_is_over_queues_it_again(self):
-        # Slurm looks at limits of a minute twice a minute: the job lasts longer on any machine. It must not look at the clock itself here.
+        # Slurm looks at limits twice a minute, and warns as soon as it may be too late the next time: with 15 s, 15 to 45 s after the job's start. (With 40 s it may be at once, when there
+        # are no ranks yet to hear it.) The job lasts longer on any machine. It must not look at the clock itself here.
         with tempfile.TemporaryDirectory() as folder:
             make_requests(pathlib.Path(folder), n_copies=60)
             self.hosts.put(folder, "many")
-        number = self.submit("timed.jsonl", slowly=["--chunk-len", "2", "--parallel", "1"], example="many", options=["-t", "1", "--signal=USR1@40"],
+        number = self.submit("timed.jsonl", slowly=["--chunk-len", "2", "--parallel", "1"], example="many", options=["-t", "1", "--signal=USR1@15"],
                              exports=["SLURM_JOB_END_TIME=9999999999"])
         try:
             # Open MPI's start crashes once in a while on a busy machine (longhaul.sbatch): the job is then queued again before it is warned.
