@@ -140,10 +140,8 @@ void add_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) 
   }
 }
 
-// How many lines ahead few rows ask, where a panel is a block as it lies; and how many lines they
-// ask for in the middle of a panel, while softmax reads nothing.
+// How many lines ahead few rows ask, where a panel is a block as it lies.
 constexpr std::int64_t kLinesAhead = 192;
-constexpr std::int64_t kLinesOfSoftmax = 32;
 
 bool asks_ahead(const Tile& tile) {
   return tile.n_rows < kPrefetchGroups * kTileRows && !tile.packs_k && !tile.packs_v;
@@ -174,8 +172,6 @@ void into_left_side(const AttentionTask& task, const Tile& tile, const Panel& pa
 void attend_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   score_panel(task, tile, panel);
   hide_scores(task, tile, panel);
-  for (std::int64_t i = 0; panel.ahead != nullptr && i < kLinesOfSoftmax; i += 8)
-    panel.ahead->ask<8>();
   into_left_side(task, tile, panel);
   add_panel(task, tile, panel);
 }

@@ -90,6 +90,9 @@ LONGHAUL_INLINE float largest(const float* scores, std::int64_t n_keys) {
 // with what the one before it ends with, so passes of different rows must overlap.
 constexpr std::int64_t kSoftmaxRows = 16;
 
+// How many lines few rows ask for in the middle of a panel, while softmax reads nothing.
+constexpr std::int64_t kLinesOfSoftmax = 32;
+
 // What the scores of rows [begin, end) are held against, raised to their largest; what that takes
 // from the sums and outputs so far is exp(factor).
 LONGHAUL_INLINE void raise_references(const AttentionTask& task, const Tile& tile,
@@ -118,6 +121,8 @@ template <Into kInto, bool kScaled = false>
 void softmax(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   alignas(64) float scales[kScaled ? kPanelKeys : kWidth];
   if constexpr (kScaled) widen_halves(panel, &Run::v_scales, scales);
+  for (std::int64_t i = 0; panel.ahead != nullptr && i < kLinesOfSoftmax; i += 8)
+    panel.ahead->ask<8>();
   for (std::int64_t begin = 0; begin < tile.n_rows; begin += kSoftmaxRows) {
     const std::int64_t end = smaller(tile.n_rows, begin + kSoftmaxRows);
     raise_references(task, tile, panel.n_keys, begin, end);

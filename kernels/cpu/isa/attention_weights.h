@@ -51,6 +51,12 @@ LONGHAUL_INLINE Weights weigh_row(float* row, std::int64_t n_keys, float scale, 
   return weights;
 }
 
+// kLinesOfSoftmax, evenly over the rows.
+LONGHAUL_INLINE void ask_beside_row(const Tile& tile, const Panel& panel) {
+  if (panel.ahead == nullptr) return;
+  for (std::int64_t i = 0; i < kLinesOfSoftmax; i += 4 * tile.n_rows) panel.ahead->ask<4>();
+}
+
 void softmax_into_weights(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   alignas(64) float scales[kPanelKeys];
   alignas(64) float minima[kPanelKeys];
@@ -60,6 +66,7 @@ void softmax_into_weights(const AttentionTask& task, const Tile& tile, const Pan
     const std::int64_t end = smaller(tile.n_rows, begin + kSoftmaxRows);
     raise_references(task, tile, panel.n_keys, begin, end);
     for (std::int64_t r = begin; r < end; ++r) {
+      ask_beside_row(tile, panel);
       float* row = tile.scores + r * kScoreStride;
       const Weights weights =
           weigh_row(row, panel.n_keys, task.sm_scale, tile.reference[r], scales, minima);
