@@ -2,6 +2,7 @@
 """`longhaul doctor` on healthy hosts and on broken ones. See job_on_hosts.main."""
 import json
 import os
+import re
 import unittest
 
 import job_on_hosts
@@ -46,7 +47,9 @@ class Doctor(unittest.TestCase):
         finally:
             self.hosts[2].no_rate()
         self.assertEqual((status, found["links"]["result"]), (0, "WARN"), found["links"])
-        self.assertRegex(found["links"]["text"], r"node2 - node3  0\.01\d* GB/s")
+        # 0.0125 GB/s are allowed; a machine with ten more tests on it gave half.
+        speeds = re.findall(r"node2 - node3  (\S+) GB/s", found["links"]["text"])
+        self.assertTrue(speeds and 0.002 < float(speeds[0]) < 0.02, found["links"])
 
     def test_a_firewall_is_named(self):
         self.hosts[1].firewall(self.hosts[2])

@@ -51,6 +51,14 @@ class WithSlurm(ThreeHosts):
         environment = ",".join(["--export=ALL", f"LONGHAUL={job_on_hosts.PROGRAM}", f"LONGHAUL_LAUNCH={launch}", *exports])
         return self.slurm.submit("-N", nodes, environment, *options, f"{DISK}/longhaul.sbatch", *flags)
 
+    def srun(self, words, environment=lambda: ()):
+        """Of a rank on each of the three nodes. Open MPI's start crashes once in a while on a busy machine: longhaul.sbatch then tries again, and so does this, if the program has said nothing yet."""
+        for _ in range(3):
+            status, out, errors = self.slurm.run(*environment(), "srun", "--mpi=pmix", "-N3", "--ntasks-per-node=1", *words)
+            if status != 139 or "longhaul 0." in errors:
+                break
+        return status, out, errors
+
     def expect_done(self, number, output, seconds=300):
         self.slurm.await_state(number, ["COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"], seconds)
         self.assertEqual(self.slurm.job(number, "JobState"), "COMPLETED", self.slurm.logs(number))
@@ -59,16 +67,14 @@ class WithSlurm(ThreeHosts):
 
 class Jobs(WithSlurm):
     def test_srun_gives_the_answers_of_one_rank(self):
-        words = ["srun", "--mpi=pmix", "-N3", "--ntasks-per-node=1", *self.words("srun.jsonl")]
-        status, _, errors = self.slurm.run(*words)
+        status, _, errors = self.srun(self.words("srun.jsonl"))
         self.assertEqual(status, 0, errors)
         self.expect_all_answers("srun.jsonl")
         for host in self.hosts:
             self.assertIn(f"on {host.name}", errors)
 
     def test_the_doctor_examines_what_srun_starts(self):
-        words = ["srun", "--mpi=pmix", "-N3", "--ntasks-per-node=1", job_on_hosts.PROGRAM, "doctor", "--json", "--scratch", DISK, "-m", f"{DISK}/needle/model"]
-        status, out, errors = self.slurm.run(*words)
+        status, out, errors = self.srun([job_on_hosts.PROGRAM, "doctor", "--json", "--scratch", DISK, "-m", f"{DISK}/needle/model"])
         self.assertEqual(status, 0, out + errors)
         found = {finding["check"]: finding for finding in json.loads(out)["findings"]}
         self.assertIn("3 hosts reach each other", found["reach"]["text"])
@@ -113,13 +119,11 @@ class Jobs(WithSlurm):
         self.assertLessEqual({name: found[name] for name in found if name in self.want}.items(), self.want.items())
 
     def test_a_job_whose_time_is_short_stops_by_itself_and_goes_on(self):
-        words = ["srun", "--mpi=pmix", "-N3", "--ntasks-per-node=1",
-                 *self.words("short.jsonl", *SLOWLY)]
-        end = f"SLURM_JOB_END_TIME={int(time.time()) + 4}"
-        status, _, errors = self.slurm.run("env", end, *words)
+        words = self.words("short.jsonl", *SLOWLY)
+        status, _, errors = self.srun(words, environment=lambda: ["env", f"SLURM_JOB_END_TIME={int(time.time()) + 4}"])
         self.assertEqual(status, STOPPED, errors)
         self.assertIn("stopped early", errors)
-        status, _, errors = self.slurm.run(*words)
+        status, _, errors = self.srun(words)
         self.assertEqual(status, 0, errors)
         self.expect_all_answers("short.jsonl")
 
