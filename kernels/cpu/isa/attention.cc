@@ -8,9 +8,10 @@
 //
 // Few rows wait for memory: products read the blocks in place (attention_products.h), and ask for
 // them before that (read_ahead.h). For many rows a panel is packed first (attention_packed.h),
-// unless its words multiply as they are: pairs of bf16, which hold fp8 exactly, by VDPBF16PS, codes
+// unless its words multiply as they are: pairs of bf16, as which fp8 is packed, by VDPBF16PS, codes
 // by integer products. Codes in groups (KIVI: keys of a token have a range of their own in every
-// dim, and values in every group of dims) multiply as they are for few rows only.
+// dim, and values in every group of dims) multiply as they are for few rows only
+// (attention_group_products.h).
 #include "kernels/cpu/isa/attention.h"
 
 #include "kernels/cpu/isa/attention_fp8_pairs.h"

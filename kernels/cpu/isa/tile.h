@@ -185,8 +185,6 @@ struct PairedFp8Product {
     half_step<1>(sums, a, a_stride, b);
   }
 };
-#else
-using PairedFp8Product = WidenedFp8Product;    // never chosen, as above
 #endif
 
 // Words of kCount unsigned codes of 8 or 4 bits on the right, as kernels/kv_block.h orders them;
