@@ -166,25 +166,15 @@ void compute_group_scores(const AttentionTask& task, const Tile& tile, const Pan
   }
 }
 
-// The scales or minima of a panel's values for a group of dims, as floats.
-LONGHAUL_INLINE void widen_group(const AttentionTask& task, const Panel& panel,
-                                 const std::uint16_t* Run::*halves, std::int64_t group,
-                                 float* out) {
-  for (std::int64_t i = 0; i < panel.n_runs; ++i) {
-    const Run& run = panel.runs[i];
-    floats_of_halves(run.*halves + group * task.block_size, run.n_keys, out);
-    out += run.n_keys;
-  }
-}
-
 template <int kBits>
 void add_group_values(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   alignas(64) float scales[kPanelKeys];
   alignas(64) float minima[kPanelKeys];
   Segment segments[kMostRuns];
   for (std::int64_t dim = 0; dim < task.head_dim; dim += kKvGroup) {
-    widen_group(task, panel, &Run::v_scales, dim / kKvGroup, scales);
-    widen_group(task, panel, &Run::v_minima, dim / kKvGroup, minima);
+    const std::int64_t group = dim / kKvGroup * task.block_size;
+    floats_of_panel(panel, &Run::v_scales, group, scales);
+    floats_of_panel(panel, &Run::v_minima, group, minima);
     for (std::int64_t r = 0; r < tile.n_rows; ++r) {
       tile.panel_minima[r] = scale_left(tile.scores + r * kScoreStride, scales, minima,
                                         panel.n_keys, tile.packed + r * kGroupLeftStride);

@@ -30,10 +30,6 @@ LONGHAUL_INLINE void for_each_code(Words words, const Store& to) {
   if constexpr (kIndex + 1 < 32 / kBits) for_each_code<kBits, kIndex + 1>(words, to);
 }
 
-LONGHAUL_INLINE void floats_of_halves(const std::uint16_t* halves, std::int64_t n, float* out) {
-  for (std::int64_t i = 0; i < n; i += kWidth) store(out + i, load_halves(halves + i));
-}
-
 // kWidth keys of a run from `slot` of it on: [head_dim, out_stride] floats. All dims of a group of
 // tokens have a scale and a minimum each.
 template <int kBits>

@@ -23,16 +23,6 @@ void hide_scores(const AttentionTask& task, const Tile& tile, const Panel& panel
 // What a panel's probabilities become: how exact they need be, and where they are stored.
 enum class Into { kFloats, kBf16Pairs };
 
-// What every key of a panel has a f16 of, as floats.
-LONGHAUL_INLINE void widen_halves(const Panel& panel, const std::uint16_t* Run::*halves,
-                                  float* out) {
-  for (std::int64_t i = 0; i < panel.n_runs; ++i) {
-    const Run& run = panel.runs[i];
-    for (std::int64_t j = 0; j < run.n_keys; j += kWidth, out += kWidth)
-      store(out, load_halves(run.*halves + j));
-  }
-}
-
 constexpr int kBeside = 4;  // vectors of probabilities that are computed side by side
 
 template <int kCount, bool kScaled>
@@ -120,7 +110,7 @@ LONGHAUL_INLINE void add_sums(const Tile& tile) {
 template <Into kInto, bool kScaled = false>
 void softmax(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   alignas(64) float scales[kScaled ? kPanelKeys : kWidth];
-  if constexpr (kScaled) widen_halves(panel, &Run::v_scales, scales);
+  if constexpr (kScaled) floats_of_panel(panel, &Run::v_scales, 0, scales);
   for (std::int64_t i = 0; panel.ahead != nullptr && i < kLinesOfSoftmax; i += 8)
     panel.ahead->ask<8>();
   for (std::int64_t begin = 0; begin < tile.n_rows; begin += kSoftmaxRows) {

@@ -64,6 +64,19 @@ struct Panel {
   ReadAhead* ahead;          // null: rows are too many to wait for memory
 };
 
+LONGHAUL_INLINE void floats_of_halves(const std::uint16_t* halves, std::int64_t n, float* out) {
+  for (std::int64_t i = 0; i < n; i += kWidth) store(out + i, load_halves(halves + i));
+}
+// What every key of a panel has one of, `offset` further on.
+LONGHAUL_INLINE void floats_of_panel(const Panel& panel, const std::uint16_t* Run::*halves,
+                                     std::int64_t offset, float* out) {
+  for (std::int64_t i = 0; i < panel.n_runs; ++i) {
+    const Run& run = panel.runs[i];
+    floats_of_halves(run.*halves + offset, run.n_keys, out);
+    out += run.n_keys;
+  }
+}
+
 struct Tile {
   std::int64_t n_rows;
   std::int64_t first_row;  // of the task's

@@ -60,8 +60,8 @@ LONGHAUL_INLINE void ask_beside_row(const Tile& tile, const Panel& panel) {
 void softmax_into_weights(const AttentionTask& task, const Tile& tile, const Panel& panel) {
   alignas(64) float scales[kPanelKeys];
   alignas(64) float minima[kPanelKeys];
-  widen_halves(panel, &Run::v_scales, scales);
-  widen_halves(panel, &Run::v_minima, minima);
+  floats_of_panel(panel, &Run::v_scales, 0, scales);
+  floats_of_panel(panel, &Run::v_minima, 0, minima);
   for (std::int64_t begin = 0; begin < tile.n_rows; begin += kSoftmaxRows) {
     const std::int64_t end = smaller(tile.n_rows, begin + kSoftmaxRows);
     raise_references(task, tile, panel.n_keys, begin, end);

@@ -68,14 +68,16 @@ struct Product {
 // How a step multiplies. kLanes: elements of the sum a step covers. kLeftWords: words of a it
 // reads. kIntegers: on the left, each row in units of its own. kRowsInWide: up to so many rows,
 // tiles are wide. kTall: of more than kAskingRows they are tall. value(): what a sum is worth.
-struct FloatProduct {
+struct FloatSums {
   using Sum = Vec;
   static constexpr bool kIntegers = false;
   static constexpr bool kTall = false;
+  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
+};
+struct FloatProduct : FloatSums {
   static constexpr int kLanes = 1;
   static constexpr int kLeftWords = 1;
   static constexpr int kRowsInWide = kWidth == 16 ? 8 : 0;
-  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
   template <int kRows, int kVectors>
   static LONGHAUL_INLINE void step(Vec (&sums)[kRows][kVectors], const float* a,
                                    std::int64_t a_stride, const Vec (&b)[kVectors]) {
@@ -89,11 +91,7 @@ struct FloatProduct {
 };
 
 // bf16 on the right, floats on the left (rounded to bf16 or not: the caller's choice).
-struct WidenedBf16Product {
-  using Sum = Vec;
-  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
-  static constexpr bool kIntegers = false;
-  static constexpr bool kTall = false;
+struct WidenedBf16Product : FloatSums {
   static constexpr int kLanes = 2;
   static constexpr int kLeftWords = 2;
   static constexpr int kRowsInWide = kWidth == 8 ? 2 : 0;
@@ -112,11 +110,7 @@ struct WidenedBf16Product {
 
 #if defined(__AVX512BF16__)
 // Pairs of bf16 on both sides, multiplied by VDPBF16PS.
-struct PairedBf16Product {
-  using Sum = Vec;
-  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
-  static constexpr bool kIntegers = false;
-  static constexpr bool kTall = false;
+struct PairedBf16Product : FloatSums {
   static constexpr int kLanes = 2;
   static constexpr int kLeftWords = 1;
   static constexpr int kRowsInWide = 8;
@@ -138,10 +132,7 @@ using PairedBf16Product = WidenedBf16Product;  // never chosen: kHasBf16Pairs is
 #endif
 
 // Words of four E4M3 codes on the right, floats on the left. The caller applies the codes' scales.
-struct WidenedFp8Product {
-  using Sum = Vec;
-  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
-  static constexpr bool kIntegers = false;
+struct WidenedFp8Product : FloatSums {
   static constexpr bool kTall = kHasTallTiles;
   static constexpr int kLanes = 4;
   static constexpr int kLeftWords = 4;
@@ -161,10 +152,7 @@ struct WidenedFp8Product {
 
 #if defined(__AVX512BF16__)
 // The same as pairs of bf16, which hold the codes exactly, with such pairs on the left.
-struct PairedFp8Product {
-  using Sum = Vec;
-  static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
-  static constexpr bool kIntegers = false;
+struct PairedFp8Product : FloatSums {
   static constexpr bool kTall = kHasTallTiles;
   static constexpr int kLanes = 4;
   static constexpr int kLeftWords = 2;
@@ -358,10 +346,10 @@ void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t n_last
 }
 
 // c[n_rows][n_columns], in tiles of at most kRows rows where they are not wide.
-template <typename Format, Start kStart, int kRows>
+template <typename Format, Start kStart, int kRows, int kVectors = kTileVectors>
 void multiply_by(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
   constexpr int kWide = kWideVectors * kWidth;
-  constexpr int kMost = kTileVectors * kWidth;
+  constexpr int kMost = kVectors * kWidth;
   Product part = p;
   std::int64_t left = n_columns;
   if constexpr (Format::kRowsInWide > 0) {
@@ -370,9 +358,9 @@ void multiply_by(std::int64_t n_rows, std::int64_t n_columns, const Product& p) 
     }
   }
   for (; left >= kMost; left -= kMost, part.column += kMost) {
-    multiply_columns<Format, kStart, kRows, kTileVectors, false>(n_rows, part, 0);
+    multiply_columns<Format, kStart, kRows, kVectors, false>(n_rows, part, 0);
   }
-  if constexpr (kTileVectors >= 4) {
+  if constexpr (kVectors >= 4) {
     if (left >= 2 * kWidth) {
       multiply_columns<Format, kStart, kRows, 2, false>(n_rows, part, 0);
       left -= 2 * kWidth, part.column += 2 * kWidth;
@@ -385,26 +373,12 @@ void multiply_by(std::int64_t n_rows, std::int64_t n_columns, const Product& p) 
   if (left > 0) multiply_columns<Format, kStart, kRows, 1, true>(n_rows, part, left);
 }
 
-template <typename Format, Start kStart>
-void multiply_by_tall(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
-  constexpr int kMost = kTallVectors * kWidth;
-  Product part = p;
-  std::int64_t left = n_columns;
-  for (; left >= kMost; left -= kMost, part.column += kMost)
-    multiply_columns<Format, kStart, kTallRows, kTallVectors, false>(n_rows, part, 0);
-  if (left >= kWidth) {
-    multiply_columns<Format, kStart, kTallRows, 1, false>(n_rows, part, 0);
-    left -= kWidth, part.column += kWidth;
-  }
-  if (left > 0) multiply_columns<Format, kStart, kTallRows, 1, true>(n_rows, part, left);
-}
-
 // c[n_rows][n_columns]; reads of b stay within its n_columns words.
 template <typename Format, Start kStart>
 void multiply(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
   if constexpr (Format::kTall) {
     if (p.ahead != nullptr && n_rows > kAskingRows)
-      return multiply_by_tall<Format, kStart>(n_rows, n_columns, p);
+      return multiply_by<Format, kStart, kTallRows, kTallVectors>(n_rows, n_columns, p);
   }
   if constexpr (kAskingRows < kTileRows) {
     if (p.ahead != nullptr) return multiply_by<Format, kStart, kAskingRows>(n_rows, n_columns, p);
