@@ -8,9 +8,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
+
+#include "base/kernel_text.h"
 
 namespace longhaul {
 namespace {
@@ -22,11 +22,6 @@ constexpr std::array<const char*, 4> kJobNames = {"PMIX_NAMESPACE", "PMI_JOBID",
                                                   "OMPI_MCA_ess_base_jobid"};
 constexpr std::array<const char*, 4> kRankNames = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
                                                    "SLURM_PROCID"};
-
-std::string kernel_text(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
 
 std::optional<int> number_of(std::string_view text) {
   int value = 0;

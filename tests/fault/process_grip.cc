@@ -37,10 +37,11 @@ int borrow(pid_t process, int descriptor) {
 // Calls visit(socket) for each TCP/IPv4 socket of a process, with a descriptor of ours.
 void each_socket(pid_t process, const std::function<void(int socket)>& visit) {
   std::error_code gone;
-  for (const fs::directory_entry& entry :
-       fs::directory_iterator("/proc/" + std::to_string(process) + "/fd", gone)) {
-    if (fs::read_symlink(entry.path(), gone).string().rfind("socket:", 0) != 0) continue;
-    const int socket = borrow(process, std::atoi(entry.path().filename().c_str()));
+  fs::directory_iterator at("/proc/" + std::to_string(process) + "/fd", gone);
+  for (fs::directory_iterator end; !gone && at != end; at.increment(gone)) {
+    std::error_code closed;
+    if (fs::read_symlink(at->path(), closed).string().rfind("socket:", 0) != 0) continue;
+    const int socket = borrow(process, std::atoi(at->path().filename().c_str()));
     if (socket < 0) continue;
     int family = 0;
     int type = 0;

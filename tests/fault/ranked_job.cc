@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 #include <thread>
 
 #include "base/file.h"
+#include "base/kernel_text.h"
 #include "tests/fault/result_files.h"
 
 namespace longhaul::test {
@@ -26,12 +25,6 @@ Words split(const std::string& text, char separator) {
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, separator);) words.push_back(word);
   return words;
-}
-
-// Of a file of /proc, which has no size of its own.
-std::string kernel_text(const fs::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
 bool has_line(const std::string& text, const std::string& line, char separator) {

@@ -1,7 +1,6 @@
 #include "tools/bench/machine.h"
 
-#include <fstream>
-#include <iterator>
+#include "base/kernel_text.h"
 
 namespace longhaul::bench {
 
@@ -16,8 +15,7 @@ std::string cpu_name_in(std::string_view cpuinfo) {
 }
 
 std::string cpu_name() {
-  std::ifstream in("/proc/cpuinfo");  // has no size and cannot be mapped
-  const std::string name = cpu_name_in(std::string(std::istreambuf_iterator<char>(in), {}));
+  const std::string name = cpu_name_in(kernel_text("/proc/cpuinfo"));
   return name.empty() ? "unknown CPU" : name;
 }
 

@@ -7,22 +7,15 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <system_error>
+
+#include "base/kernel_text.h"
 
 namespace longhaul {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Of a file that the kernel writes: such files have no size and cannot be mapped. Empty when it is
-// not there.
-std::string kernel_text(const fs::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
 
 // The files of one version of control groups.
 struct GroupFiles {

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <system_error>
+
+#include "base/kernel_text.h"
 
 namespace longhaul {
 namespace {
@@ -54,9 +54,7 @@ std::vector<int> numa_nodes_of(const cpu_set_t& cores, const fs::path& nodes_fol
     rest.remove_prefix(4);
     const auto number = take_number(rest);
     if (!number || !rest.empty()) continue;
-    std::ifstream file(at->path() / "cpulist");
-    const std::string list{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (list_has_any(list, cores)) nodes.push_back(*number);
+    if (list_has_any(kernel_text(at->path() / "cpulist"), cores)) nodes.push_back(*number);
   }
   std::sort(nodes.begin(), nodes.end());
   return nodes;

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <random>
 #include <span>
@@ -20,6 +19,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/kernel_text.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/local_ranks.h"
 
@@ -102,10 +102,8 @@ std::optional<pid_t> maker_of(const std::string& name) {
 
 // Also one that has ended and whose parent has not asked for its end yet.
 bool is_gone(pid_t process) {
-  if (::kill(process, 0) != 0 && errno == ESRCH) return true;
-  std::ifstream in(fmt::format("/proc/{}/stat", process));
-  const char state = state_in(std::string(std::istreambuf_iterator<char>(in), {}));
-  return state == 'Z' || state == 'X';
+  const char state = state_in(kernel_text(fmt::format("/proc/{}/stat", process)));
+  return state == 'Z' || state == 'X' || (::kill(process, 0) != 0 && errno == ESRCH);
 }
 
 bool is_left(const fs::directory_entry& entry) {

@@ -8,12 +8,11 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/kernel_text.h"
 #include "cluster/comm/local_ranks.h"
 
 extern char** environ;
@@ -109,8 +108,7 @@ std::vector<pid_t> processes_with(const std::string& variable, const std::string
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     std::error_code gone;
     if (fs::read_symlink(at->path() / "exe", gone).filename() != program_name) continue;
-    std::ifstream in(at->path() / "environ", std::ios::binary);
-    const std::string environment{std::istreambuf_iterator<char>(in), {}};
+    const std::string environment = kernel_text(at->path() / "environ");
     if (variable_in(environment, variable.substr(0, equals)) ==
         std::string_view(variable).substr(equals + 1))
       found.push_back(std::stoi(name));
