@@ -17,12 +17,11 @@
 #include "cluster/comm/gpu_staging.h"
 #include "cluster/comm/nccl_transport.h"
 #include "cluster/comm/slot_table.h"
+#include "cluster/comm/wait_pace.h"
 
 namespace longhaul {
 namespace {
 
-// Waits look this often without pause, then give way to other threads between looks.
-constexpr int kEagerPolls = 1000;
 // By how much the news of a failure may come later than the failure's effects.
 constexpr std::chrono::seconds kNoticeDelay{1};
 
@@ -126,8 +125,8 @@ class GpuCommunicator final : public Communicator {
 
   bool wait_ticket(int ticket, Deadline deadline) override {
     return guarded([&] {
-      for (int polls = 0;; ++polls) {
-        if (test_ticket(ticket)) return true;
+      WaitPace pace;
+      while (!test_ticket(ticket)) {
         const Posted posted = posted_[ticket];
         Transfer* transfer = transfer_of(posted);
         if (transfer != nullptr && is_idle()) {
@@ -135,11 +134,12 @@ class GpuCommunicator final : public Communicator {
           finish(ticket, posted);
           return true;
         }
-        pause(polls);
+        pause(pace);
         if (Clock::now() < deadline) continue;
         end_transport();
         return false;
       }
+      return true;
     });
   }
 
@@ -351,10 +351,10 @@ class GpuCommunicator final : public Communicator {
   }
 
   // Between looks at something that takes a while: lets transfers advance, sees aborts.
-  void pause(int polls) {
-    if (polls < kEagerPolls && polls % 32 != 31) return;
+  void pause(WaitPace& pace) {
+    if (!pace.looks_around()) return;
     host_.progress();
-    if (polls >= kEagerPolls) std::this_thread::yield();
+    pace.rest();
   }
 
   // Blocks until done() is true; lets transfers advance.
@@ -363,9 +363,10 @@ class GpuCommunicator final : public Communicator {
     const Stopwatch watch;
     const Deadline deadline = deadline_in(default_deadline());
     guarded([&] {
-      for (int polls = 0; !done(); ++polls) {
+      WaitPace pace;
+      while (!done()) {
         advance();
-        pause(polls);
+        pause(pace);
         if (Clock::now() < deadline) continue;
         throw Error(ErrorCode::kTimeout,
                     fmt::format("rank {}: waited {:.1f} s for {}, then gave up", job_rank(),

@@ -3,18 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/log.h"
 #include "cluster/comm/mpi_check.h"
 #include "cluster/comm/mpi_job.h"
 #include "cluster/comm/slot_table.h"
+#include "cluster/comm/wait_pace.h"
 
 namespace longhaul {
 namespace {
 
-// Waits look this often without pause, then give way to other threads between looks.
-constexpr int kEagerPolls = 1000;
 // How long an abandoned receive may take to be cancelled.
 constexpr std::chrono::milliseconds kCancelDeadline{100};
 
@@ -98,14 +96,15 @@ class MpiCommunicator final : public Communicator {
   }
 
   bool wait_ticket(int ticket, Deadline deadline) override {
-    for (int polls = 0;; ++polls) {
-      if (test_ticket(ticket)) return true;
-      if (polls < kEagerPolls && polls % 32 != 31) continue;
+    WaitPace pace;
+    while (!test_ticket(ticket)) {
+      if (!pace.looks_around()) continue;
       job_->poll();
       throw_if_broken();
       if (Clock::now() >= deadline) return false;
-      if (polls >= kEagerPolls) std::this_thread::yield();
+      pace.rest();
     }
+    return true;
   }
 
   // A send cannot be withdrawn in MPI; the peer that might still read it is failing as well.
