@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::int64_t kLineBytes = kInt8Panel * kInt4Line / 2;
 constexpr std::int64_t kRunLines = kInt4Run / kInt4Line;
-constexpr std::int64_t kAheadBytes = 16 * kLineBytes;
 
 // `ahead` says what to prefetch: the hardware's prefetcher stops at page ends. Past the end of all
 // weights that is harmless.
@@ -51,8 +50,9 @@ void multiply_int4_tile(const Int4LinearTask& task, const GroupTile& tile) {
   const Int4Cut cut = task.cut;
   const std::int64_t panel_bytes = task.panel_bytes;
   const std::int64_t panel_scales = task.panel_scales;
-  float* const tile_c = tile.c;
+  TileSums<kRows, kVectors> so_far(tile);
   const std::int64_t group_end = tile.group_end;
+  const std::int64_t bytes_ahead = tile.bytes_ahead;
   std::int64_t line = (cut.first_input + tile.group_begin * cut.group) / kInt4Line;
   const std::uint8_t* codes = task.codes + tile.panel * panel_bytes + line * kLineBytes;
   const int runs_of_scale = task.runs_of_scale;
@@ -69,7 +69,7 @@ void multiply_int4_tile(const Int4LinearTask& task, const GroupTile& tile) {
         line + (lesser(cut.group, cut.n_in - g * cut.group) + kInt4Line - 1) / kInt4Line;
     // The last group fetches the panels of the next tile.
     const std::int64_t ahead =
-        kAheadBytes + ((g + 1) * cut.group >= cut.n_in ? (kPanels - 1) * panel_bytes : 0);
+        bytes_ahead + ((g + 1) * cut.group >= cut.n_in ? (kPanels - 1) * panel_bytes : 0);
     while (line < last) {
       Int4Sum sums[kRows][kVectors];
 #pragma GCC unroll 8
@@ -93,10 +93,9 @@ void multiply_int4_tile(const Int4LinearTask& task, const GroupTile& tile) {
         const Vec x_scale = broadcast(x.scales[at + r]);
 #pragma GCC unroll 8
         for (int v = 0; v < kVectors; ++v) {
-          float* c = tile_c + r * kInt8TileLanes + v * kWidth;
           const Ints sum = end_int4_sum(sums[r][v], x_sums[r]);
           const Vec scaled = __builtin_convertvector(sum, Vec) * of_lanes[v] * x_scale;
-          store(c, is_first ? scaled : load(c) + scaled);
+          so_far.add(r, v, scaled, is_first);
         }
       }
       is_first = false;
@@ -108,6 +107,7 @@ void multiply_int4_tile(const Int4LinearTask& task, const GroupTile& tile) {
       }
     }
   }
+  so_far.finish();
 }
 
 // The sums [rows of the task, kInt8TileLanes] of lanes from `lane` on into `out`.
@@ -131,7 +131,7 @@ struct Int4Format {
   // As many sums as stay in registers beside what unpacks codes: rows x vectors. A tile unpacks its
   // codes once for all its rows; to keep them unpacked for many tiles gained nothing.
   static constexpr int kMostRows = kWidth == 4 ? 1 : 4;
-  static constexpr int panels_of(int rows) { return panels_beside(rows); }
+  static constexpr std::int64_t kBytesAhead = 16 * kLineBytes;
   static GroupedInputs inputs(const Task& t) { return {t.cut.n_in, t.cut.group}; }
   template <int kRows, int kPanels>
   static void multiply_tile(const Task& task, const GroupTile& tile) {

@@ -13,11 +13,6 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kStepBytes = kInt8Panel * kInt8Step;
-// Of each of some panels side by side, or of one alone: with one row, which waits for memory and
-// nothing else, weights are read in their order.
-constexpr std::int64_t kPrefetchBytes = 32 * kStepBytes;
-constexpr std::int64_t kPrefetchBytesOfOne = 128 * kStepBytes;
-
 std::int64_t steps_of(std::int64_t n_in) { return (n_in + kInt8Step - 1) / kInt8Step; }
 std::int64_t x_bytes(std::int64_t group) { return steps_of(group) * kInt8LeftBytes; }
 
@@ -57,8 +52,9 @@ void multiply_int8_tile(const Int8LinearTask& task, const GroupTile& tile) {
   const std::int64_t n_in = task.n_in;
   const std::int64_t x_stride = x_bytes(group);
   const std::int64_t panel_bytes = task.panel_bytes;
-  float* const tile_c = tile.c;
+  TileSums<kRows, kVectors> so_far(tile);
   const std::int64_t group_end = tile.group_end;
+  const std::int64_t bytes_ahead = tile.bytes_ahead;
   const std::uint8_t* weight =
       task.weight + tile.panel * panel_bytes + tile.group_begin * group / kInt8Step * kStepBytes;
   bool is_first = tile.group_begin == 0;
@@ -74,8 +70,8 @@ void multiply_int8_tile(const Int8LinearTask& task, const GroupTile& tile) {
     const std::uint8_t* const last =
         weight + steps_of(lesser(group, n_in - g * group)) * kStepBytes;
     // The last group fetches the panels of the next tile.
-    const std::int64_t ahead = (kRows == 1 && kPanels == 1 ? kPrefetchBytesOfOne : kPrefetchBytes) +
-                               ((g + 1) * group >= n_in ? (kPanels - 1) * panel_bytes : 0);
+    const std::int64_t ahead =
+        bytes_ahead + ((g + 1) * group >= n_in ? (kPanels - 1) * panel_bytes : 0);
     for (; weight < last; weight += kStepBytes, integers += kInt8LeftBytes) {
       Int8Right right[kVectors];
 #pragma GCC unroll 8
@@ -83,7 +79,7 @@ void multiply_int8_tile(const Int8LinearTask& task, const GroupTile& tile) {
         const std::uint8_t* w = weight + v / kPanelVectors * panel_bytes;
         // Few rows wait for memory, and the hardware's prefetcher stops at page ends. Prefetching
         // past the end is harmless.
-        if constexpr (kRows <= 4) {
+        if constexpr (kRows <= 4 || kPanels == 1) {
           if (v % kPanelVectors == 0) __builtin_prefetch(w + ahead);
         }
         right[v] = unpack_int8(load_words(w + v % kPanelVectors * kWidth * 4));
@@ -102,12 +98,12 @@ void multiply_int8_tile(const Int8LinearTask& task, const GroupTile& tile) {
       const Vec scale = broadcast(x.scales[at + r]);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        float* c = tile_c + r * kInt8TileLanes + v * kWidth;
         const Vec scaled = __builtin_convertvector(sums[r][v], Vec) * scale;
-        store(c, is_first ? scaled : load(c) + scaled);
+        so_far.add(r, v, scaled, is_first);
       }
     }
   }
+  so_far.finish();
 }
 
 // Steps [begin, end) of the weights behind the tile's group: with many rows the caches have time to
@@ -159,9 +155,7 @@ struct Int8Format {
   using Task = Int8LinearTask;
   // As many sums as stay in registers: rows x vectors.
   static constexpr int kMostRows = kHasInt8Dot ? 6 : kWidth == 16 ? 5 : kWidth == 8 ? 4 : 1;
-  static constexpr int panels_of(int rows) {
-    return kHasInt8Dot && rows == 1 ? 1 : panels_beside(rows);
-  }
+  static constexpr std::int64_t kBytesAhead = 32 * kStepBytes;
   static GroupedInputs inputs(const Task& t) { return {t.n_in, t.group}; }
   template <int kRows, int kPanels>
   static void multiply_tile(const Task& task, const GroupTile& tile) {
