@@ -146,13 +146,13 @@ void finish(const PairLinearTask& t, std::int64_t output, std::int64_t n_outputs
   }
 }
 
-// What to ask memory for while these weights are multiplied; past the end it is harmless. One row
-// waits for memory alone and reads it in its order, so: what lies 8 KiB behind. With more rows the
-// next outputs, into the second cache, for the hardware's prefetcher stops at page ends.
-template <int kRows, int kOutputs>
+// What to ask memory for while these weights are multiplied; past the end it is harmless. One
+// output at a time is read in the order of memory: what lies 8 KiB behind. Else the next outputs,
+// into the second cache, for the hardware's prefetcher stops at page ends.
+template <int kOutputs>
 LONGHAUL_INLINE void prefetch_behind(const PairLinearTask& t, const std::uint16_t* weights) {
   constexpr std::int64_t kAhead = 4096;
-  if constexpr (kRows == 1) {
+  if constexpr (kOutputs == 1) {
     __builtin_prefetch(weights + kAhead, /*rw=*/0, /*locality=*/3);
   } else {
     __builtin_prefetch(weights + kOutputs * t.weight_stride, /*rw=*/0, /*locality=*/2);
@@ -170,7 +170,7 @@ void dot_rows(const PairLinearTask& t, std::int64_t row, std::int64_t output) {
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
       const std::uint16_t* at = w + o * t.weight_stride + i;
-      prefetch_behind<kRows, kOutputs>(t, at);
+      prefetch_behind<kOutputs>(t, at);
       const Words words = load_words(at);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
@@ -194,12 +194,14 @@ void dot_rows(const PairLinearTask& t, std::int64_t row, std::int64_t output) {
 }
 
 constexpr int kDotRows = 6;
-// Of more than one row: weight streams that keep memory busy, which two wait for; 24 sums in
-// registers.
+// So many outputs share what they read of x: 24 sums in registers.
 constexpr int outputs_at_once(std::int64_t n_rows) {
   if (n_rows == 1) return 1;
   return n_rows == 2 ? 8 : 4;
 }
+// While x stays in the first cache, nothing need be shared, and memory is read in its order, which
+// is the fastest.
+constexpr std::int64_t kNearElements = 16384;
 
 template <int kRows>
 void dot_outputs(const PairLinearTask& t, std::int64_t n_rows, std::int64_t row,
@@ -252,7 +254,7 @@ void pair_linear(const PairLinearTask& t) {
 void pair_few_rows(const PairLinearTask& t) {
   const std::int64_t n_rows = t.row_end - t.row_begin;
   const std::int64_t n_parts = (n_rows + kDotRows - 1) / kDotRows;
-  const std::int64_t n_at_once = outputs_at_once(n_rows);
+  const std::int64_t n_at_once = n_rows * t.chunk <= kNearElements ? 1 : outputs_at_once(n_rows);
   for (std::int64_t output = t.output_begin; output < t.output_end; output += n_at_once) {
     const std::int64_t n_outputs = smaller(n_at_once, t.output_end - output);
     for (std::int64_t part = 0; part < n_parts; ++part) {
