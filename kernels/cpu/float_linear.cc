@@ -133,8 +133,7 @@ void tiled_linear(const LinearArgs& args) {
 }
 
 void few_rows_of_pairs_linear(const LinearArgs& args) {
-  const std::int64_t chunk = ceil_div(args.weight.n_in, cpu::kPairUnit) * cpu::kPairUnit;
-  pairs_linear(args, chunk, args.x.dim(0), kFewRowsUnit, cpu::kernels().pair_few_rows);
+  pairs_linear(args, cpu::kPairUnit, args.x.dim(0), kFewRowsUnit, cpu::kernels().pair_few_rows);
 }
 
 void tiled_pairs_linear(const LinearArgs& args) {

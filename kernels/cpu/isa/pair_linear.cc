@@ -146,72 +146,108 @@ void finish(const PairLinearTask& t, std::int64_t output, std::int64_t n_outputs
   }
 }
 
-// What to ask memory for while these weights are multiplied; past the end it is harmless. One
-// output at a time is read in the order of memory: what lies 8 KiB behind. Else the next outputs,
-// into the second cache, for the hardware's prefetcher stops at page ends.
-template <int kOutputs>
-LONGHAUL_INLINE void prefetch_behind(const PairLinearTask& t, const std::uint16_t* weights) {
-  constexpr std::int64_t kAhead = 4096;
-  if constexpr (kOutputs == 1) {
-    __builtin_prefetch(weights + kAhead, /*rw=*/0, /*locality=*/3);
-  } else {
-    __builtin_prefetch(weights + kOutputs * t.weight_stride, /*rw=*/0, /*locality=*/2);
-  }
-}
+// Few rows wait for memory, which is fastest in its own order: one output after the other. What
+// they read of x must come from the first cache, so with more rows and inputs than that holds, a
+// chunk of the inputs meets some outputs, and then the next chunk; their sums are kept meanwhile.
+// (Pieces of weights come at three quarters of the speed, so four rows rather read some of x from
+// the second cache.)
+constexpr int kDotRows = 24;  // at most at once: sums in registers
+constexpr std::int64_t kNearElements = 12288;
+constexpr std::int64_t kAheadElements = 4096;  // how far ahead memory is asked for weights
+constexpr std::int64_t kDotOutputs = 64;       // whose sums are kept
 
-// kOutputs neighbouring outputs of kRows rows.
-template <int kRows, int kOutputs>
-void dot_rows(const PairLinearTask& t, std::int64_t row, std::int64_t output) {
-  const std::uint16_t* w = t.weight + output * t.weight_stride;
-  const std::uint16_t* x = t.x + row * t.chunk;
-  Vec sums[kOutputs][kRows] = {};
-  std::int64_t i = 0;
-  for (; i + kPairUnit <= t.n_in; i += kPairUnit) {
-#pragma GCC unroll 8
-    for (int o = 0; o < kOutputs; ++o) {
-      const std::uint16_t* at = w + o * t.weight_stride + i;
-      prefetch_behind<kOutputs>(t, at);
-      const Words words = load_words(at);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        sums[o][r] = add_pair_products(sums[o][r], words, load_words(x + r * t.chunk + i));
-      }
+// Inputs [begin, begin + n) of outputs from `output` on.
+struct DotChunk {
+  std::int64_t output;
+  std::int64_t n_outputs;
+  std::int64_t begin;
+  std::int64_t n;
+};
+
+// Where the weights lie that are read kAheadElements after those of output `o` of a chunk, or a
+// little more; past the end of all weights asking for them is harmless.
+LONGHAUL_INLINE const std::uint16_t* weights_ahead(const PairLinearTask& t, const DotChunk& chunk,
+                                                   std::int64_t o, std::int64_t chunk_length) {
+  if (chunk.n == t.n_in) return t.weight + (chunk.output + o) * t.weight_stride + kAheadElements;
+  std::int64_t begin = chunk.begin;
+  std::int64_t ahead = o + (kAheadElements + chunk_length - 1) / chunk_length;
+  if (ahead >= chunk.n_outputs) {
+    begin += chunk_length;
+    if (begin < t.n_in) {
+      ahead -= chunk.n_outputs;
+    } else {
+      begin = 0;
     }
   }
-  for (int o = 0; o < kOutputs; ++o) {
-    Words words{};
-    __builtin_memcpy(&words, w + o * t.weight_stride + i, static_cast<std::size_t>(t.n_in - i) * 2);
-    for (int r = 0; r < kRows; ++r) {
-      if (i < t.n_in) {
-        sums[o][r] = add_pair_products(sums[o][r], words, load_words(x + r * t.chunk + i));
-      }
-      float* out = t.out + (row + r) * t.out_stride + output + o;
-      float sum = sum_of(sums[o][r]);
-      if (t.bias != nullptr) sum += t.bias[output + o];
-      *out = t.accumulate ? *out + sum : sum;
-    }
-  }
+  return t.weight + (chunk.output + ahead) * t.weight_stride + begin;
 }
-
-constexpr int kDotRows = 6;
-// So many outputs share what they read of x: 24 sums in registers.
-constexpr int outputs_at_once(std::int64_t n_rows) {
-  if (n_rows == 1) return 1;
-  return n_rows == 2 ? 8 : 4;
-}
-// While x stays in the first cache, nothing need be shared, and memory is read in its order, which
-// is the fastest.
-constexpr std::int64_t kNearElements = 16384;
 
 template <int kRows>
-void dot_outputs(const PairLinearTask& t, std::int64_t n_rows, std::int64_t row,
-                 std::int64_t output, std::int64_t n_outputs) {
+void finish_dots(const PairLinearTask& t, std::int64_t row, std::int64_t output,
+                 const Vec (&sums)[kRows]) {
+  for (int r = 0; r < kRows; ++r) {
+    float* out = t.out + (row + r) * t.out_stride + output;
+    float sum = sum_of(sums[r]);
+    if (t.bias != nullptr) sum += t.bias[output];
+    *out = t.accumulate ? *out + sum : sum;
+  }
+}
+
+// kRows rows from `row` on with an output's inputs of a chunk.
+template <int kRows>
+LONGHAUL_INLINE void dot_chunk(const PairLinearTask& t, std::int64_t row, const DotChunk& chunk,
+                               std::int64_t o, const std::uint16_t* ahead) {
+  const std::uint16_t* w = t.weight + (chunk.output + o) * t.weight_stride + chunk.begin;
+  const std::uint16_t* x = t.x + chunk.begin * t.n_rows + row * kPairUnit;
+  float* kept = reinterpret_cast<float*>(t.scratch) + o * kDotRows * kWidth;
+  Vec sums[kRows] = {};
+  if (chunk.begin > 0) {
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) sums[r] = load(kept + r * kWidth);
+  }
+  const auto add = [&](Words words) {
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r)
+      sums[r] = add_pair_products(sums[r], words, load_words(x + r * kPairUnit));
+    x += t.n_rows * kPairUnit;
+  };
+  const std::uint16_t* const end = w + chunk.n / kPairUnit * kPairUnit;
+  for (; w < end; w += kPairUnit, ahead += kPairUnit) {
+    __builtin_prefetch(ahead, /*rw=*/0, /*locality=*/3);
+    add(load_words(w));
+  }
+  if (const std::int64_t rest = chunk.n % kPairUnit; rest > 0) {
+    Words words{};
+    __builtin_memcpy(&words, w, static_cast<std::size_t>(rest) * 2);
+    add(words);
+  }
+  if (chunk.begin + chunk.n == t.n_in) return finish_dots(t, row, chunk.output + o, sums);
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) store(kept + r * kWidth, sums[r]);
+}
+
+template <int kRows>
+void dot_outputs(const PairLinearTask& t, std::int64_t row) {
+  const std::int64_t whole = (t.n_in + kPairUnit - 1) / kPairUnit;
+  const bool in_order = kRows == 1 || t.n_in * kRows <= (kRows <= 4 ? 16384 : kNearElements);
+  const std::int64_t n_chunks = in_order ? 1 : (t.n_in * kRows + kNearElements - 1) / kNearElements;
+  const std::int64_t length = (whole + n_chunks - 1) / n_chunks * kPairUnit;
+  for (std::int64_t output = t.output_begin; output < t.output_end; output += kDotOutputs) {
+    DotChunk chunk = {output, smaller(kDotOutputs, t.output_end - output), 0, 0};
+    for (; chunk.begin < t.n_in; chunk.begin += length) {
+      chunk.n = smaller(length, t.n_in - chunk.begin);
+      for (std::int64_t o = 0; o < chunk.n_outputs; ++o)
+        dot_chunk<kRows>(t, row, chunk, o, weights_ahead(t, chunk, o, length));
+    }
+  }
+}
+
+template <int kRows = kDotRows>
+void dot_rows(const PairLinearTask& t, std::int64_t n_rows, std::int64_t row) {
   if (n_rows == kRows) {
-    constexpr int kOutputs = outputs_at_once(kRows);
-    if (n_outputs == kOutputs) return dot_rows<kRows, kOutputs>(t, row, output);
-    for (std::int64_t o = 0; o < n_outputs; ++o) dot_rows<kRows, 1>(t, row, output + o);
+    dot_outputs<kRows>(t, row);
   } else if constexpr (kRows > 1) {
-    dot_outputs<kRows - 1>(t, n_rows, row, output, n_outputs);
+    dot_rows<kRows - 1>(t, n_rows, row);
   }
 }
 
@@ -250,18 +286,13 @@ void pair_linear(const PairLinearTask& t) {
   }
 }
 
-// A few outputs at a time: rows beyond the first kDotRows find their weights in the cache.
 void pair_few_rows(const PairLinearTask& t) {
   const std::int64_t n_rows = t.row_end - t.row_begin;
   const std::int64_t n_parts = (n_rows + kDotRows - 1) / kDotRows;
-  const std::int64_t n_at_once = n_rows * t.chunk <= kNearElements ? 1 : outputs_at_once(n_rows);
-  for (std::int64_t output = t.output_begin; output < t.output_end; output += n_at_once) {
-    const std::int64_t n_outputs = smaller(n_at_once, t.output_end - output);
-    for (std::int64_t part = 0; part < n_parts; ++part) {
-      const std::int64_t begin = t.row_begin + part * n_rows / n_parts;
-      const std::int64_t end = t.row_begin + (part + 1) * n_rows / n_parts;
-      dot_outputs<kDotRows>(t, end - begin, begin, output, n_outputs);
-    }
+  for (std::int64_t part = 0; part < n_parts; ++part) {
+    const std::int64_t begin = t.row_begin + part * n_rows / n_parts;
+    const std::int64_t end = t.row_begin + (part + 1) * n_rows / n_parts;
+    dot_rows(t, end - begin, begin);
   }
 }
 

@@ -31,7 +31,7 @@ struct PairXTask {
 struct PairLinearTask {
   const std::uint16_t* x;       // as pack_pair_x left it
   std::int64_t n_rows;          // of x
-  std::int64_t chunk;           // of x: kPairChunk in pair_linear, all of n_in in pair_few_rows
+  std::int64_t chunk;           // of x: kPairChunk in pair_linear, kPairUnit in pair_few_rows
   const std::uint16_t* weight;  // [n_out, n_in]
   std::int64_t weight_stride;
   std::int64_t n_in;
@@ -43,7 +43,7 @@ struct PairLinearTask {
   std::int64_t row_end;
   std::int64_t output_begin;
   std::int64_t output_end;
-  std::byte* scratch;  // kPairScratchBytes, aligned to 64 bytes; pair_few_rows needs none
+  std::byte* scratch;  // kPairScratchBytes, aligned to 64 bytes
 };
 
 // Packed weights and sums of a step.
