@@ -149,12 +149,14 @@ void finish(const PairLinearTask& t, std::int64_t output, std::int64_t n_outputs
 // Few rows wait for memory, which is fastest in its own order: one output after the other. What
 // they read of x must come from the first cache, so with more rows and inputs than that holds, a
 // chunk of the inputs meets some outputs, and then the next chunk; their sums are kept meanwhile.
-// (Pieces of weights come at three quarters of the speed, so four rows rather read some of x from
-// the second cache.)
+// But pieces of weights come at three quarters of the speed of whole rows, so that up to four rows
+// rather read some of x from the second cache.
 constexpr int kDotRows = 24;  // at most at once: sums in registers
 constexpr std::int64_t kNearElements = 12288;
+constexpr std::int64_t kNearElementsOfFour = 16384;
 constexpr std::int64_t kAheadElements = 4096;  // how far ahead memory is asked for weights
 constexpr std::int64_t kDotOutputs = 64;       // whose sums are kept
+static_assert(sizeof(float) * kDotOutputs * kDotRows * kWidth <= kPairScratchBytes);
 
 // Inputs [begin, begin + n) of outputs from `output` on.
 struct DotChunk {
@@ -228,10 +230,12 @@ LONGHAUL_INLINE void dot_chunk(const PairLinearTask& t, std::int64_t row, const 
 
 template <int kRows>
 void dot_outputs(const PairLinearTask& t, std::int64_t row) {
-  const std::int64_t whole = (t.n_in + kPairUnit - 1) / kPairUnit;
-  const bool in_order = kRows == 1 || t.n_in * kRows <= (kRows <= 4 ? 16384 : kNearElements);
-  const std::int64_t n_chunks = in_order ? 1 : (t.n_in * kRows + kNearElements - 1) / kNearElements;
-  const std::int64_t length = (whole + n_chunks - 1) / n_chunks * kPairUnit;
+  const std::int64_t n_elements = t.n_in * kRows;  // of x
+  const bool in_order =
+      kRows == 1 || n_elements <= (kRows <= 4 ? kNearElementsOfFour : kNearElements);
+  const std::int64_t n_chunks = in_order ? 1 : (n_elements + kNearElements - 1) / kNearElements;
+  const std::int64_t n_units = (t.n_in + kPairUnit - 1) / kPairUnit;
+  const std::int64_t length = (n_units + n_chunks - 1) / n_chunks * kPairUnit;
   for (std::int64_t output = t.output_begin; output < t.output_end; output += kDotOutputs) {
     DotChunk chunk = {output, smaller(kDotOutputs, t.output_end - output), 0, 0};
     for (; chunk.begin < t.n_in; chunk.begin += length) {
