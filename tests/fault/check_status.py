@@ -154,8 +154,9 @@ def wait_until(reader, what):
 
 
 def stop_while_it_runs(job, reader):
-    """So that it does not end before it was looked at, however fast the machine: what a rank says of itself comes once a second."""
-    wait_until(reader, lambda s: s["state"] == "running")
+    """So that it does not end before it was looked at, however fast the machine: what a rank says of itself comes once a second. Not before
+    the first step, or rank 0 waits for the other's weights and says nothing of itself."""
+    wait_until(reader, lambda s: s["tokens"]["prefilled"] > 0)
     job.signal_rank_1(signal.SIGSTOP)
     wait_until(reader, lambda s: any("memory_bytes" in r for r in s["ranks"]))
 
