@@ -7,11 +7,11 @@
 //     pace.rest();
 //   }
 //
-// At first without a pause, for most messages come within microseconds; then other threads get the
-// core between looks; after kAwake the rank sleeps between them, for what it waits for may need
-// this core. Messages move only while MPI is called, and without shared mappings (containers) by 96
-// KiB a call: sleeps are the shortest that there are, some 60 us in Linux, and begin only after
-// what the largest transfers take.
+// At first without a pause, for most messages come within microseconds. Then other threads get the
+// core between looks. After kAwake the rank sleeps between them, for what it waits for may need
+// this core; but as shortly as can be (some 60 us in Linux), and only after what all but the
+// largest transfers take: messages move only while MPI is called, where it copies them (containers
+// that forbid process_vm_readv) by 96 KiB a call.
 #pragma once
 #include <chrono>
 #include <thread>

@@ -5,9 +5,9 @@
 // meets them, with all its inputs.
 //
 // A Format says: Task (kernels/cpu/isa/int8_linear.h, int4_linear.h); kMostRows of a tile;
-// kBytesAhead, in blocks; inputs(task); multiply_tile<kRows, kPanels>(task, tile); prefetch(task,
-// tile, ...) before rows in blocks are multiplied; finish(task, lane) once the sums of the lanes
-// from `lane` on are whole.
+// kBytesAheadInBlocks, of each panel; inputs(task); multiply_tile<kRows, kPanels>(task, tile);
+// prefetch(task, tile, ...) before rows in blocks are multiplied; finish(task, lane) once the sums
+// of the lanes from `lane` on are whole.
 #pragma once
 #include <cstdint>
 
@@ -21,7 +21,7 @@ namespace {
 constexpr int kPanelVectors = static_cast<int>(kInt8Panel) / kWidth;
 constexpr std::int64_t kGroupRows = 48;      // whose integers of a group (6 KiB) pass together
 constexpr std::int64_t kBlockInputs = 2048;  // a multiple of the usual groups
-constexpr std::int64_t kBytesAhead = 8192;   // in order, of the panels side by side
+constexpr std::int64_t kBytesAheadInOrder = 8192;  // of the panels side by side
 
 LONGHAUL_INLINE std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
@@ -152,7 +152,7 @@ void multiply_in_order(const typename Format::Task& task, GroupTile tile, std::i
   tile.row = task.row_begin;
   tile.c = task.scratch;
   const auto n_rows = static_cast<int>(task.row_end - task.row_begin);
-  tile.bytes_ahead = kBytesAhead / panels_of(n_rows, /*in_order=*/true);
+  tile.bytes_ahead = kBytesAheadInOrder / panels_of(n_rows, /*in_order=*/true);
   multiply_some<Format, true, Format::kMostRows>(task, tile, n_rows, n_panels);
 }
 
@@ -168,7 +168,7 @@ void multiply_in_groups(const typename Format::Task& task) {
                             .row = 0,
                             .panel = lane / kInt8Panel,
                             .c = nullptr,
-                            .bytes_ahead = Format::kBytesAhead};
+                            .bytes_ahead = Format::kBytesAheadInBlocks};
     in_order ? multiply_in_order<Format>(task, tile, n_panels)
              : multiply_in_blocks<Format>(task, tile, n_panels);
     Format::finish(task, lane);

@@ -131,7 +131,7 @@ struct Int4Format {
   // As many sums as stay in registers beside what unpacks codes: rows x vectors. A tile unpacks its
   // codes once for all its rows; to keep them unpacked for many tiles gained nothing.
   static constexpr int kMostRows = kWidth == 4 ? 1 : 4;
-  static constexpr std::int64_t kBytesAhead = 16 * kLineBytes;
+  static constexpr std::int64_t kBytesAheadInBlocks = 16 * kLineBytes;
   static GroupedInputs inputs(const Task& t) { return {t.cut.n_in, t.cut.group}; }
   template <int kRows, int kPanels>
   static void multiply_tile(const Task& task, const GroupTile& tile) {

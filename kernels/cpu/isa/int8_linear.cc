@@ -13,6 +13,7 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kStepBytes = kInt8Panel * kInt8Step;
+
 std::int64_t steps_of(std::int64_t n_in) { return (n_in + kInt8Step - 1) / kInt8Step; }
 std::int64_t x_bytes(std::int64_t group) { return steps_of(group) * kInt8LeftBytes; }
 
@@ -155,7 +156,7 @@ struct Int8Format {
   using Task = Int8LinearTask;
   // As many sums as stay in registers: rows x vectors.
   static constexpr int kMostRows = kHasInt8Dot ? 6 : kWidth == 16 ? 5 : kWidth == 8 ? 4 : 1;
-  static constexpr std::int64_t kBytesAhead = 32 * kStepBytes;
+  static constexpr std::int64_t kBytesAheadInBlocks = 32 * kStepBytes;
   static GroupedInputs inputs(const Task& t) { return {t.n_in, t.group}; }
   template <int kRows, int kPanels>
   static void multiply_tile(const Task& task, const GroupTile& tile) {
