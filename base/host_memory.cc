@@ -1,11 +1,13 @@
 #include "base/host_memory.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
 #include <cstdint>
-#include <fstream>
 #include <new>
+
+#include "base/kernel_text.h"
 
 namespace longhaul {
 namespace {
@@ -76,12 +78,10 @@ std::string huge_pages_refusal() {
   if (::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1) {
     return "they are disabled for this process (PR_SET_THP_DISABLE)";
   }
-  std::ifstream file(kSetting);
-  std::string words;
-  if (!std::getline(file, words))
-    return std::string("the kernel has none: there is no ") + kSetting;
+  const std::string words = kernel_text(kSetting);
+  if (words.empty()) return fmt::format("the kernel has none: there is no {}", kSetting);
   if (words.find("[never]") == std::string::npos) return "";
-  return std::string(kSetting) + " says never; madvise there makes memory faster";
+  return fmt::format("{} says never; madvise there makes memory faster", kSetting);
 }
 
 }  // namespace longhaul
