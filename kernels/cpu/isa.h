@@ -30,5 +30,9 @@ Isa isa_named(std::string_view name);
 // the cores this process may use).
 void set_kernel_threads(int n_threads);
 int kernel_threads();
+// Ends the threads that have helped this thread's kernels; its next kernel starts new ones. For a
+// thread that hands its work to another: OpenMP counts idle helpers, too, and where all of the
+// process are more than its cores, every wait between two kernels becomes a sleep and a waking.
+void end_kernel_helpers();
 
 }  // namespace longhaul

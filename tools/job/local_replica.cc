@@ -5,6 +5,7 @@
 
 #include "base/event_log.h"
 #include "base/log.h"
+#include "kernels/cpu/isa.h"
 #include "tools/job/step_events.h"
 
 namespace longhaul {
@@ -38,6 +39,7 @@ void serve(const WorkerConfig& config, std::unique_ptr<WorkerLink> link,
 LocalReplica::LocalReplica(const WorkerConfig& config) {
   LinkPair ends = make_in_memory_link();
   link_ = std::move(ends.coordinator);
+  end_kernel_helpers();  // of loading weights
   std::promise<void> started;
   std::future<void> start = started.get_future();
   thread_ = std::thread(serve, config, std::move(ends.worker), std::move(started));

@@ -8,6 +8,8 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "kernels/cpu/parallel.h"
+#include "tests/support/process_threads.h"
 #include "tests/unit/worker/tiny_models.h"
 
 namespace longhaul {
@@ -116,6 +118,29 @@ TEST_F(RunJob, OneRankAloneHasNoPlan) {
     return 42;
   });
   EXPECT_EQ(status, 42);
+}
+
+// OpenMP puts threads that wait to sleep sooner where a process has more of them than cores, which
+// cost a fifth of generation.
+TEST_F(RunJob, ThreadsThatHelpedToLoadEndBeforeTheWork) {
+  std::int64_t before_helpers = 0;
+  ModelSource model(test::tiny_spec(), DType::kF32, [&](Extent, const DeviceId& device) {
+    before_helpers = test::process_threads();
+    set_kernel_threads(3);
+    parallel_for(64, [](std::int64_t) {});
+    set_kernel_threads(0);
+    EXPECT_EQ(test::process_threads(), before_helpers + 2);
+    return Weights::synthetic(test::tiny_spec(), DType::kF32, 7, device);
+  });
+  lead([&](JobRanks& ranks) {
+    JobWork one = work(dense());
+    one.model = &model;
+    ranks.run(one, [&](JobRun& run) {
+      generate(*run.replicas.at(0));
+      EXPECT_TRUE(test::process_threads_become(before_helpers + 1)) << "the worker's thread";
+    });
+    return 0;
+  });
 }
 
 TEST_F(RunJob, RanksAnswerAsOneRankDoesWorkAfterWork) {
