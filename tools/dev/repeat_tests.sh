@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 # As tools/test.sh does.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
 
 kept=$build/repeated
 mkdir -p "$kept"
