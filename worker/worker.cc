@@ -142,6 +142,7 @@ Worker::Worker(const WorkerConfig& config)
       own_comm_(own_communicator(config, queue_.stream())),
       comm_(own_comm_ ? *own_comm_ : *config.place->comm),
       n_threads_(config.n_threads),
+      shares_cores_(config.shares_cores),
       decode_graphs_(config.decode_graphs),
       layout_(heads_of(config), layers_of(config, stage_), block_shape(config)),
       pool_(layout_.shape(), config.cache_limit_bytes, queue_.stream()),
@@ -201,6 +202,7 @@ void Worker::serve(WorkerLink& link) {
       while (!link.has_next() && forward_->advance()) std::this_thread::yield();
     } catch (const Error&) {  // of another rank: this one's next step says so as well
     }
+    if (shares_cores_) leave_cores(link);
     return link.next();
   };
   while (const std::optional<StepCommand> command = next()) {
@@ -210,6 +212,17 @@ void Worker::serve(WorkerLink& link) {
     link.answer(std::move(result));
     tell_report(picked);
     if (std::holds_alternative<Shutdown>(*command)) return;
+  }
+}
+
+// Where the next command is not about to come, the other worker computes: without this one's
+// helpers its own need not sleep between kernels (kernels/cpu/isa.h).
+void Worker::leave_cores(WorkerLink& link) const {
+  constexpr auto kSoon = std::chrono::microseconds(200);
+  const Stopwatch waited;
+  while (!link.has_next()) {
+    if (waited.elapsed() > kSoon) return end_kernel_helpers();
+    std::this_thread::yield();
   }
 }
 

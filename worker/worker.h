@@ -49,7 +49,8 @@ struct WorkerConfig {
   // [vocab_size] what kinds of tokens there are, for heads that ask for that
   // (HeadTable::needs_token_classes).
   std::shared_ptr<const TokenClasses> token_classes = nullptr;
-  int n_threads = 0;  // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
+  int n_threads = 0;          // of the kernels; 0: OMP_NUM_THREADS, else the cores of the process
+  bool shares_cores = false;  // another worker of this process computes while this one waits
   // The same bits with any chunks, batches and threads, and on any ranks
   // (partition/reproducible.h). With a place: the plan's.
   bool reproducible = false;
@@ -107,6 +108,8 @@ class Worker {
     std::shared_ptr<DeviceTensor<float, 2>> last_hidden;
     bool is_whole = true;  // false from the start of a step that changes it to its end
   };
+
+  void leave_cores(WorkerLink& link) const;
 
   StepDone run(const OpenSequence& command);
   StepDone run(const ForkSequence& command);
@@ -168,6 +171,7 @@ class Worker {
   std::unique_ptr<Communicator> own_comm_;
   Communicator& comm_;  // of the replica
   int n_threads_;
+  bool shares_cores_;
   bool decode_graphs_;
   CacheLayout layout_;
   BlockPool pool_;

@@ -319,7 +319,8 @@ class Hosts:
     def mpirun(self, ranks, *flags):
         """Words that start as many ranks on each host as `ranks` says, by mpirun on the first host."""
         hosts = ",".join(f"{host.name}:{n}" for host, n in zip(self.hosts, ranks) if n)
-        return ["mpirun", "--mca", "plm_rsh_agent", f"{AGENT} {self.folder / 'agents'}", "--host", hosts, "--bind-to", "none", *flags]
+        return ["mpirun", "--mca", "plm_rsh_agent", f"{AGENT} {self.folder / 'agents'}", "--mca", "oob_tcp_if_exclude", "docker0",  # docs/operators.md
+                "--host", hosts, "--bind-to", "none", *flags]
 
 
 def wait_for(condition, seconds, what):

@@ -24,6 +24,7 @@ WorkerConfig worker_config(const JobConfig& config, const JobWork& work) {
   worker.cache_limit_bytes = config.kv_limit_bytes;
   worker.reproducible = work.workload.reproducible;
   worker.n_threads = work.n_threads > 0 ? work.n_threads : config.n_threads;
+  worker.shares_cores = !config.draft_model.empty();
   return worker;
 }
 

@@ -114,6 +114,7 @@ std::unique_ptr<LocalReplica> start_draft(const std::optional<DraftSession>& dra
   worker.v_type = type;
   worker.cache_limit_bytes = static_cast<std::size_t>(draft->kv_bytes);
   worker.n_threads = config.n_threads;
+  worker.shares_cores = true;
   auto replica = std::make_unique<LocalReplica>(worker);
   engines.front().draft = {.config = draft->config, .link = &replica->link()};
   return replica;

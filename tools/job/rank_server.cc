@@ -130,6 +130,7 @@ void RankServer::serve_plan(ModelSource& model, WorkerLink& link, const PlanMake
   if (!standing) return serve_idle(link);
   worker.device = device_;
   worker.n_threads = job->n_threads > 0 ? job->n_threads : found.n_threads;
+  worker.shares_cores = !config_.draft_model.empty();
   worker.board = &board_;
   worker.reports = reports_;
   worker.place = RingPlace{

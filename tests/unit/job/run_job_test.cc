@@ -143,6 +143,25 @@ TEST_F(RunJob, ThreadsThatHelpedToLoadEndBeforeTheWork) {
   });
 }
 
+TEST_F(RunJob, AWorkerBesideADraftModelLeavesItsCoresWhileItWaits) {
+  config_.n_threads = 3;
+  const auto threads_after_answers = [&](std::int64_t expected) {
+    bool reached = false;
+    lead([&](JobRanks& ranks) {
+      ranks.run(work(dense()), [&](JobRun& run) {
+        generate(*run.replicas.at(0));
+        reached = test::process_threads_become(expected);
+      });
+      return 0;
+    });
+    return reached;
+  };
+  const std::int64_t with_worker = test::process_threads() + 1;
+  EXPECT_TRUE(threads_after_answers(with_worker + 2)) << "the worker's helpers";
+  config_.draft_model = "another";
+  EXPECT_TRUE(threads_after_answers(with_worker));
+}
+
 TEST_F(RunJob, RanksAnswerAsOneRankDoesWorkAfterWork) {
   const auto alone = answers();
   EXPECT_EQ(n_loads_, 1) << "the second work has the weights of the first";
