@@ -33,6 +33,7 @@ int kernel_threads();
 // Ends the threads that have helped this thread's kernels; its next kernel starts new ones. For a
 // thread that hands its work to another: OpenMP counts idle helpers, too, and where all of the
 // process are more than its cores, every wait between two kernels becomes a sleep and a waking.
+// Compiled by Clang it does nothing: LLVM's OpenMP counts no other thread's helpers.
 void end_kernel_helpers();
 
 }  // namespace longhaul
