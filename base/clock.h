@@ -11,8 +11,7 @@ inline Deadline deadline_in(std::chrono::milliseconds duration) { return Clock::
 
 class Stopwatch {
  public:
-  Clock::duration elapsed() const { return Clock::now() - start_; }
-  double seconds() const { return std::chrono::duration<double>(elapsed()).count(); }
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   double milliseconds() const { return seconds() * 1e3; }
 
  private:

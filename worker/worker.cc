@@ -218,10 +218,9 @@ void Worker::serve(WorkerLink& link) {
 // Where the next command is not about to come, the other worker computes: without this one's
 // helpers its own need not sleep between kernels (kernels/cpu/isa.h).
 void Worker::leave_cores(WorkerLink& link) const {
-  constexpr auto kSoon = std::chrono::microseconds(200);
-  const Stopwatch waited;
+  const Deadline soon = Clock::now() + std::chrono::microseconds(200);
   while (!link.has_next()) {
-    if (waited.elapsed() > kSoon) return end_kernel_helpers();
+    if (Clock::now() > soon) return end_kernel_helpers();
     std::this_thread::yield();
   }
 }

@@ -1,6 +1,9 @@
-// The threads of this process, as the system counts them.
+// The threads of this process, as the system lists them. They are told apart, not counted: a thread
+// that has been joined is listed for a while yet.
 #pragma once
-#include <cstdint>
+#include <cstddef>
+#include <set>
+#include <string>
 
 namespace longhaul::test {
 
@@ -10,9 +13,12 @@ constexpr bool kKernelHelpersEnd = false;  // see end_kernel_helpers (kernels/cp
 constexpr bool kKernelHelpersEnd = true;
 #endif
 
-std::int64_t process_threads();
+using ThreadIds = std::set<std::string>;
+ThreadIds process_threads();
+// Those of now that were not there before.
+ThreadIds threads_since(const ThreadIds& before);
 
-// Waits until they are so many, for a minute at most; threads end a little after what told them to.
-bool process_threads_become(std::int64_t n);
+// Waits until only so many of these are there, for a minute at most.
+bool only_stay(const ThreadIds& threads, std::size_t n);
 
 }  // namespace longhaul::test

@@ -124,13 +124,13 @@ TEST_F(RunJob, OneRankAloneHasNoPlan) {
 // cost a fifth of generation.
 TEST_F(RunJob, ThreadsThatHelpedToLoadEndBeforeTheWork) {
   if (!test::kKernelHelpersEnd) GTEST_SKIP() << "LLVM's OpenMP keeps helpers";
-  std::int64_t before_helpers = 0;
+  test::ThreadIds helpers;
   ModelSource model(test::tiny_spec(), DType::kF32, [&](Extent, const DeviceId& device) {
-    before_helpers = test::process_threads();
+    const test::ThreadIds before = test::process_threads();
     set_kernel_threads(3);
     parallel_for(64, [](std::int64_t) {});
     set_kernel_threads(0);
-    EXPECT_EQ(test::process_threads(), before_helpers + 2);
+    helpers = test::threads_since(before);
     return Weights::synthetic(test::tiny_spec(), DType::kF32, 7, device);
   });
   lead([&](JobRanks& ranks) {
@@ -138,7 +138,8 @@ TEST_F(RunJob, ThreadsThatHelpedToLoadEndBeforeTheWork) {
     one.model = &model;
     ranks.run(one, [&](JobRun& run) {
       generate(*run.replicas.at(0));
-      EXPECT_TRUE(test::process_threads_become(before_helpers + 1)) << "the worker's thread";
+      EXPECT_EQ(helpers.size(), 2U);
+      EXPECT_TRUE(test::only_stay(helpers, 0));
     });
     return 0;
   });
@@ -150,21 +151,19 @@ TEST_F(RunJob, AWorkerBesideADraftModelLeavesItsCoresWhileItWaits) {
   GTEST_SKIP() << "OpenMP's own synchronisation is invisible to ThreadSanitizer";
 #endif
   config_.n_threads = 3;
-  const auto threads_after_answers = [&](std::int64_t expected) {
-    bool reached = false;
+  for (const char* draft_model : {"", "another"}) {
+    config_.draft_model = draft_model;
+    const std::size_t n_helpers = config_.draft_model.empty() ? 2 : 0;
     lead([&](JobRanks& ranks) {
+      const test::ThreadIds before = test::process_threads();
       ranks.run(work(dense()), [&](JobRun& run) {
         generate(*run.replicas.at(0));
-        reached = test::process_threads_become(expected);
+        const test::ThreadIds of_worker = test::threads_since(before);
+        EXPECT_TRUE(test::only_stay(of_worker, 1 + n_helpers)) << "draft " << draft_model;
       });
       return 0;
     });
-    return reached;
-  };
-  const std::int64_t with_worker = test::process_threads() + 1;
-  EXPECT_TRUE(threads_after_answers(with_worker + 2)) << "the worker's helpers";
-  config_.draft_model = "another";
-  EXPECT_TRUE(threads_after_answers(with_worker));
+  }
 }
 
 TEST_F(RunJob, RanksAnswerAsOneRankDoesWorkAfterWork) {

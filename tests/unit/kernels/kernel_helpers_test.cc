@@ -9,7 +9,7 @@
 namespace longhaul {
 namespace {
 
-constexpr int kThreads = 3;
+constexpr std::size_t kThreads = 3;
 
 void run_a_kernel() {
   std::atomic<std::int64_t> sum = 0;
@@ -28,21 +28,23 @@ class KernelHelpers : public testing::Test {
 };
 
 TEST_F(KernelHelpers, StayUntilTheyAreEnded) {
+  const test::ThreadIds before = test::process_threads();
   run_a_kernel();
-  const std::int64_t with_helpers = test::process_threads();
+  const test::ThreadIds helpers = test::threads_since(before);
+  EXPECT_EQ(helpers.size(), kThreads - 1);
   run_a_kernel();
-  EXPECT_EQ(test::process_threads(), with_helpers);
+  EXPECT_EQ(test::threads_since(before), helpers);
   end_kernel_helpers();
-  EXPECT_TRUE(test::process_threads_become(with_helpers - (kThreads - 1)));
+  EXPECT_TRUE(test::only_stay(helpers, 0));
 }
 
 TEST_F(KernelHelpers, StartAgain) {
   run_a_kernel();
-  const std::int64_t with_helpers = test::process_threads();
   end_kernel_helpers();
   end_kernel_helpers();
+  const test::ThreadIds before = test::process_threads();
   run_a_kernel();
-  EXPECT_TRUE(test::process_threads_become(with_helpers));
+  EXPECT_EQ(test::threads_since(before).size(), kThreads - 1);
   end_kernel_helpers();
 }
 
