@@ -62,6 +62,9 @@ AttentionRun::AttentionRun(const AttentionCase& c, KvType type)
   fill_cache();
   // A sum of head_dim products has the deviation sqrt(head_dim), which sm_scale takes away.
   fill_random({q_.data(), static_cast<std::size_t>(q_.size())}, c.score_deviation, /*seed=*/2);
+  for (std::int64_t begin = case_.kv_len - case_.q_len; begin < case_.kv_len;
+       begin += case_.chunk_len)
+    chunks_.push_back(chunk_of({begin, std::min(case_.kv_len, begin + case_.chunk_len)}));
 }
 
 // Keys and values of deviation 1, converted as the engine does.
@@ -107,22 +110,24 @@ std::vector<KvBlockRef> AttentionRun::held_blocks(std::int64_t kv_head, Extent t
   return blocks;
 }
 
-void AttentionRun::run_chunk(Extent tokens) {
-  std::vector<std::int64_t> positions;
-  for (std::int64_t p = tokens.begin; p < tokens.end; ++p) positions.push_back(p);
-  std::vector<std::vector<KvBlockRef>> blocks;
-  for (std::int64_t head = 0; head < case_.n_kv_heads; ++head) {
-    blocks.push_back(held_blocks(head, tokens));
-  }
-  const Extent rows{0, tokens.size()};
+AttentionRun::Chunk AttentionRun::chunk_of(Extent tokens) const {
+  Chunk chunk{.tokens = tokens, .positions = {}, .blocks = {}};
+  for (std::int64_t p = tokens.begin; p < tokens.end; ++p) chunk.positions.push_back(p);
+  for (std::int64_t head = 0; head < case_.n_kv_heads; ++head)
+    chunk.blocks.push_back(held_blocks(head, tokens));
+  return chunk;
+}
+
+void AttentionRun::run_chunk(const Chunk& chunk) {
+  const Extent rows{0, chunk.tokens.size()};
   const SoftmaxStateView state = state_.view().tokens(rows);
   const TensorView<const float, 3> q = q_.view();
   std::vector<AttentionItem> items;
   for (std::int64_t head = 0; head < case_.n_kv_heads; ++head) {
     const Extent heads{head * case_.gqa_group, (head + 1) * case_.gqa_group};
     items.push_back({.q = q.slice(0, rows).slice(1, heads),
-                     .q_positions = positions,
-                     .blocks = blocks[static_cast<std::size_t>(head)],
+                     .q_positions = chunk.positions,
+                     .blocks = chunk.blocks[static_cast<std::size_t>(head)],
                      .mask = case_.mask,
                      .state = state.heads(heads)});
   }
@@ -133,10 +138,7 @@ void AttentionRun::run_chunk(Extent tokens) {
 }
 
 void AttentionRun::run() {
-  for (std::int64_t begin = case_.kv_len - case_.q_len; begin < case_.kv_len;
-       begin += case_.chunk_len) {
-    run_chunk({begin, std::min(case_.kv_len, begin + case_.chunk_len)});
-  }
+  for (const Chunk& chunk : chunks_) run_chunk(chunk);
 }
 
 namespace {

@@ -32,7 +32,8 @@ class AttentionRun {
  public:
   AttentionRun(const AttentionCase& c, KvType type);
   // All queries once, chunk after chunk, each against the blocks that a cache with this mask holds
-  // then; a windowed head's memory is reused as the pool would.
+  // then; a windowed head's memory is reused as the pool would. The blocks are listed beforehand,
+  // as a cache has its lists at hand.
   void run();
 
   const KvBlockShape& shape() const { return shape_; }
@@ -43,8 +44,15 @@ class AttentionRun {
   const SoftmaxState& state() const { return state_; }
 
  private:
+  struct Chunk {
+    Extent tokens;
+    std::vector<std::int64_t> positions;
+    std::vector<std::vector<KvBlockRef>> blocks;  // of each KV head
+  };
+
   void fill_cache();
-  void run_chunk(Extent tokens);
+  Chunk chunk_of(Extent tokens) const;
+  void run_chunk(const Chunk& chunk);
   std::vector<KvBlockRef> held_blocks(std::int64_t kv_head, Extent tokens) const;
 
   AttentionCase case_;
@@ -52,6 +60,7 @@ class AttentionRun {
   std::int64_t n_sink_blocks_;   // that are kept for good
   std::int64_t n_cycle_blocks_;  // after them, used over and over
   Tensor<std::byte, 1> cache_;
+  std::vector<Chunk> chunks_;
   Tensor<float, 3> q_;
   SoftmaxState state_;
 };

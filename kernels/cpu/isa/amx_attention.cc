@@ -55,6 +55,11 @@ Workspace divide(const AttentionTask& task, const Tile& tile) {
   return out;
 }
 
+// Words of a row of queries: floats, pairs of bf16, or integers.
+std::int64_t q_words(const AttentionTask& task) {
+  return holds_codes(task.k_type) ? round_up(task.head_dim, 16) / 2 : task.head_dim;
+}
+
 // Rows from `begin` on, at most kGroupRows.
 Tile group_of(const AttentionTask& task, const Tile& tile, std::int64_t begin) {
   Tile group = tile;
@@ -289,8 +294,7 @@ void attend_all(const AttentionTask& task, const Tile& tile, Workspace& space) {
 }  // namespace
 
 std::size_t amx_attend_scratch_bytes(std::int64_t head_dim) {
-  const std::int64_t floats = kRows * (2 * round_up(head_dim, kDimUnit) + kScoreStride + 11) +
-                              packed_floats(head_dim) + 16 * 14 + unpacked_floats(head_dim);
+  const std::int64_t floats = tile_floats(head_dim) + unpacked_floats(head_dim);
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 

@@ -28,7 +28,7 @@ namespace {
 
 void load_query(const AttentionTask& task, const Tile& tile, std::int64_t row, const float* q) {
   const std::int64_t dim = task.head_dim;
-  float* to = tile.q + row * q_words(task);
+  float* to = tile.q + row * q_stride(task);
   if (holds_codes(task.k_type)) {
     float padded[kMostCodes] = {};
     __builtin_memcpy(padded, q, static_cast<std::size_t>(dim) * sizeof(float));
@@ -180,10 +180,7 @@ void attend_panel(const AttentionTask& task, const Tile& tile, const Panel& pane
 }  // namespace
 
 std::size_t attend_scratch_bytes(std::int64_t head_dim) {
-  const std::int64_t wide = round_up(head_dim, kDimUnit);
-  const std::int64_t floats =
-      kRows * (head_dim + kScoreStride + wide + 12) + packed_floats(head_dim) + 16 * 15;
-  return static_cast<std::size_t>(floats) * sizeof(float);
+  return static_cast<std::size_t>(tile_floats(head_dim)) * sizeof(float);
 }
 
 void attend(const AttentionTask& task) {

@@ -38,7 +38,7 @@ void compute_scores(const AttentionTask& task, const Tile& tile, const Panel& pa
     const Run& run = panel.runs[i];
     const Segment segment = {run.k, task.head_dim / Format::kLanes, next_part(task, panel, i, 0)};
     const Product product = {.a = tile.q,
-                             .a_stride = q_words(task),
+                             .a_stride = q_stride(task),
                              .segments = &segment,
                              .n_segments = 1,
                              .b_stride = task.block_size,

@@ -30,11 +30,12 @@ constexpr std::int64_t kFewestPanelKeys = kWidth == 16 ? 64 : kPanelKeys;
 #endif
 // Of the scores: not a power of two, or all rows would fall on the same sets of the first cache.
 constexpr std::int64_t kScoreStride = kPanelKeys + 16;
+static_assert(kScoreStride == kCodeLeftStride);
 constexpr std::int64_t kDimUnit = 32;  // of o's rows: whole groups of packed columns
 
 constexpr std::int64_t kMostCodes = 256;  // of a sum of products with codes: the head's dims, or a
                                           // panel's keys
-static_assert(kPanelKeys <= kMostCodes);
+static_assert(kPanelKeys <= kMostCodes && kMostCodes / 2 <= kCodeLeftStride);
 static_assert(kDimUnit % kPackedColumns == 0 && kPanelKeys % kPackedColumns == 0);
 constexpr std::int64_t kMostRuns = kPanelKeys / kRunUnit;
 
@@ -81,7 +82,7 @@ struct Tile {
   std::int64_t n_rows;
   std::int64_t first_row;  // of the task's
   std::int64_t o_stride;
-  float* q;       // [n_rows, head_dim] words: floats, or bf16 pairs
+  float* q;       // [n_rows, q_stride] words: floats, bf16 pairs, or integers
   float* scores;  // [n_rows, kScoreStride], then the probabilities
   float* o;       // [n_rows, o_stride]
   float* m;       // [kRows] each
@@ -136,6 +137,19 @@ std::int64_t packed_floats(std::int64_t head_dim) {
   return larger(columns, (kPackFromRows - 1) * kGroupLeftStride);
 }
 
+// Words of the left side of products with K, from row to row, and the most that can be.
+std::int64_t q_stride(const AttentionTask& task) {
+  return holds_codes(task.k_type) ? kCodeLeftStride : task.head_dim;
+}
+std::int64_t most_q_stride(std::int64_t head_dim) { return larger(head_dim, kCodeLeftStride); }
+
+// Floats that divide_scratch takes, at most.
+std::int64_t tile_floats(std::int64_t head_dim) {
+  const std::int64_t of_a_row =
+      most_q_stride(head_dim) + kScoreStride + round_up(head_dim, kDimUnit) + 12;
+  return kRows * of_a_row + packed_floats(head_dim) + 16 * 15;
+}
+
 Tile divide_scratch(const AttentionTask& task) {
   Tile tile{};
   auto* next = reinterpret_cast<float*>(task.scratch);
@@ -146,7 +160,7 @@ Tile divide_scratch(const AttentionTask& task) {
   };
   tile.n_rows = task.n_tokens * task.n_heads;
   tile.o_stride = round_up(task.head_dim, kDimUnit);
-  tile.q = take(kRows * task.head_dim);
+  tile.q = take(kRows * q_stride(task));
   tile.scores = take(kRows * kScoreStride);
   tile.o = take(kRows * tile.o_stride);
   tile.m = take(kRows);
@@ -187,11 +201,6 @@ struct LeftUnit {
 };
 LONGHAUL_INLINE LeftUnit left_unit(float largest) {
   return {largest / 32767.0F, largest > 0.0F ? 32767.0F / largest : 0.0F};
-}
-
-// Words of a row of the left side of a product with K: floats, pairs of bf16, or integers.
-std::int64_t q_words(const AttentionTask& task) {
-  return holds_codes(task.k_type) ? round_up(task.head_dim, 16) / 2 : task.head_dim;
 }
 
 const float* query_of(const AttentionTask& task, std::int64_t row) {

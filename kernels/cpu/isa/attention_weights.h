@@ -2,10 +2,13 @@
 // multiply the codes. See kernels/cpu/isa/attention.cc.
 //
 // A value is code * scale + minimum, with a scale and a minimum of its token's. So a code's weight
-// is its probability times its scale, as an integer of 16 bits (pack_left), and the minima add one
-// number to all of a row's outputs.
+// is its probability times its scale, as an integer of 16 bits in a unit of the row's and the
+// panel's; and the minima add one number to all of a row's outputs. The unit is chosen before there
+// is a weight, from a bound of the largest one (at most 1 % above it): so one pass over the scores
+// is enough, and nothing waits for the end of a row.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/isa/attention_softmax.h"
 #include "kernels/cpu/isa/attention_tile.h"
@@ -13,42 +16,122 @@
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
-// Of a row and a panel.
-struct Weights {
-  Vec sum{};      // of probabilities
-  Vec minima{};   // of probabilities times minima
-  Vec largest{};  // weight
+// Of a panel's keys.
+struct ValueScales {
+  alignas(64) float scale[kPanelKeys];
+  alignas(64) float minimum[kPanelKeys];
+  alignas(64) float log2_bound[kPanelKeys];  // of scale
 };
 
-// kCount vectors of scores -> weights, in place.
+// Above log2(x), by 1e-4 to 0.0152. 2^e (1 + f) has 127 + e and f in its bits, and
+// log2(1 + f) - f - f (1 - f) / 3 lies between -0.0054 and 0.00972.
+LONGHAUL_INLINE Vec log2_bound(Vec x) {
+  const Words bits = reinterpret_cast<Words>(x);
+  const Vec exponent = __builtin_convertvector(reinterpret_cast<Ints>(bits >> 23), Vec);
+  const Vec f = reinterpret_cast<Vec>((bits & 0x7fffffU) | 0x3f800000U) - 1.0F;
+  return exponent - (127.0F - 0.00982F) + (f + f * (1.0F - f) * (1.0F / 3.0F));
+}
+
+void load_value_scales(const Panel& panel, ValueScales& out) {
+  floats_of_panel(panel, &Run::v_scales, 0, out.scale);
+  floats_of_panel(panel, &Run::v_minima, 0, out.minimum);
+  for (std::int64_t i = 0; i < panel.n_keys; i += kWidth)
+    store(out.log2_bound + i, log2_bound(load(out.scale + i)));
+}
+
+constexpr int kRowsBeside = 4;
+
+// What op makes of all lanes of each of kRows vectors -> kRows numbers.
+template <int kRows, typename Op>
+LONGHAUL_INLINE void store_each(const Vec (&of_rows)[kRows], const Op& op, float* out) {
+  Vec four[4];
+  each<4>([&](int r) { four[r] = of_rows[r < kRows ? r : 0]; });
+  store_first(out, of_each(four, op), kRows);
+}
+
+// Of kRows rows from `row` on: their largest scores, and log2 of a bound of their largest weights
+// as if they were held against 0.
+template <int kRows>
+LONGHAUL_INLINE void bound_weights(const AttentionTask& task, const Tile& tile,
+                                   const ValueScales& values, std::int64_t n_keys, std::int64_t row,
+                                   float* largest_scores, float* log2_bounds) {
+  Vec largest[kRows];
+  Vec bound[kRows];
+  each<kRows>([&](int r) { largest[r] = bound[r] = Vec{} - kInfinity; });
+  const float* scores = tile.scores + row * kScoreStride;
+  const Vec scale = broadcast(task.sm_scale * kLog2E);
+  for (std::int64_t i = 0; i < n_keys; i += kWidth) {
+    const Vec log2_scale = load(values.log2_bound + i);
+    each<kRows>([&](int r) {
+      const Vec score = load(scores + r * kScoreStride + i);
+      largest[r] = max(largest[r], score);
+      bound[r] = max(bound[r], score * scale + log2_scale);
+    });
+  }
+  const auto larger_lanes = [](Vec a, Vec b) { return max(a, b); };
+  store_each(largest, larger_lanes, largest_scores);
+  store_each(bound, larger_lanes, log2_bounds);
+}
+
+// What the scores of kWidth rows are held against, as raise_references does, and the units of their
+// weights.
+LONGHAUL_INLINE void choose_units(const AttentionTask& task, const Tile& tile, std::int64_t row,
+                                  const float* largest_scores, const float* log2_bounds,
+                                  float* inverse_units) {
+  const Vec panel_max = load(largest_scores) * task.sm_scale;
+  const Vec old = load(tile.m + row);
+  const Vec m = panel_max > old ? panel_max : old;
+  const Vec reference = m == Vec{} - kInfinity ? Vec{} : m;
+  store(tile.m + row, m);
+  store(tile.reference + row, reference);
+  store(tile.factor + row, old - reference);
+  constexpr float kLn2 = 0.693147180559945309F;
+  constexpr float kLogMost = 10.3971772F;  // ln 32767
+  const Vec log_unit =                     // so far below the reference any will do
+      max(load(log2_bounds) * kLn2 - reference - kLogMost, broadcast(-80.0F));
+  store(tile.left_units + row, exp_below(log_unit));
+  store(inverse_units, exp_below(-log_unit));
+}
+
+// Of a row and a panel.
+struct WeightSums {
+  Vec probabilities{};
+  Vec minima{};  // probabilities times minima
+};
+
+// kCount vectors of scores -> integers.
 template <int kCount>
-LONGHAUL_INLINE void weigh(float* scores, float scale, float m, const float* scales,
-                           const float* minima, Weights& weights) {
+LONGHAUL_INLINE void weigh(const float* scores, float scale, float reference, float inverse_unit,
+                           const ValueScales& values, std::int64_t key, float* out,
+                           WeightSums& sums) {
   Vec p[kCount];
 #if defined(__AVX512F__)
   each<kCount>([&](int v) {
     p[v] = exp2_below<5>(load(scores + v * kWidth) * broadcast(scale * kLog2E) -
-                         broadcast(m * kLog2E));
+                         broadcast(reference * kLog2E));
   });
 #else
-  each<kCount>([&](int v) { p[v] = load(scores + v * kWidth) * broadcast(scale) - broadcast(m); });
+  each<kCount>(
+      [&](int v) { p[v] = load(scores + v * kWidth) * broadcast(scale) - broadcast(reference); });
   exp_below(p);
 #endif
-  each<kCount>([&](int v) { weights.sum += p[v]; });
-  each<kCount>([&](int v) { weights.minima += p[v] * load(minima + v * kWidth); });
-  each<kCount>([&](int v) { p[v] = p[v] * load(scales + v * kWidth); });
-  each<kCount>([&](int v) { weights.largest = max(weights.largest, p[v]); });
-  each<kCount>([&](int v) { store(scores + v * kWidth, p[v]); });
+  each<kCount>([&](int v) { sums.probabilities += p[v]; });
+  each<kCount>([&](int v) { sums.minima += p[v] * load(values.minimum + key + v * kWidth); });
+  each<kCount>([&](int v) {
+    const Vec scale_in_units = load(values.scale + key + v * kWidth) * broadcast(inverse_unit);
+    pack_left(p[v] * scale_in_units, out + v * kWidth / 2);
+  });
 }
 
-LONGHAUL_INLINE Weights weigh_row(float* row, std::int64_t n_keys, float scale, float m,
-                                  const float* scales, const float* minima) {
-  Weights weights;
+LONGHAUL_INLINE WeightSums weigh_row(float* row, std::int64_t n_keys, float scale, float reference,
+                                     float inverse_unit, const ValueScales& values) {
+  WeightSums sums;
   std::int64_t i = 0;
   for (; i + kBeside * kWidth <= n_keys; i += kBeside * kWidth)
-    weigh<kBeside>(row + i, scale, m, scales + i, minima + i, weights);
-  for (; i < n_keys; i += kWidth) weigh<1>(row + i, scale, m, scales + i, minima + i, weights);
-  return weights;
+    weigh<kBeside>(row + i, scale, reference, inverse_unit, values, i, row + i / 2, sums);
+  for (; i < n_keys; i += kWidth)
+    weigh<1>(row + i, scale, reference, inverse_unit, values, i, row + i / 2, sums);
+  return sums;
 }
 
 // kLinesOfSoftmax, evenly over the rows.
@@ -57,25 +140,49 @@ LONGHAUL_INLINE void ask_beside_row(const Tile& tile, const Panel& panel) {
   for (std::int64_t i = 0; i < kLinesOfSoftmax; i += 4 * tile.n_rows) panel.ahead->ask<4>();
 }
 
+// The scores of kRows rows from `row` on -> integers; what their probabilities add up to.
+template <int kRows>
+LONGHAUL_INLINE void weigh_rows(const AttentionTask& task, const Tile& tile, const Panel& panel,
+                                const ValueScales& values, std::int64_t row,
+                                const float* inverse_units) {
+  Vec probabilities[kRows];
+  Vec minima[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    ask_beside_row(tile, panel);
+    const WeightSums sums =
+        weigh_row(tile.scores + (row + r) * kScoreStride, panel.n_keys, task.sm_scale,
+                  tile.reference[row + r], inverse_units[r], values);
+    probabilities[r] = sums.probabilities;
+    minima[r] = sums.minima;
+  }
+  const auto added = [](Vec a, Vec b) { return a + b; };
+  store_each(probabilities, added, tile.sums + row);
+  store_each(minima, added, tile.panel_minima + row);
+}
+
+// op(row, a constant number of rows from there on) for rows [begin, end).
+template <int kMost = kRowsBeside, typename Op>
+LONGHAUL_INLINE void for_some_rows(std::int64_t begin, std::int64_t end, const Op& op) {
+  for (; begin + kMost <= end; begin += kMost) op(begin, std::integral_constant<int, kMost>());
+  if constexpr (kMost > 1) for_some_rows<kMost - 1>(begin, end, op);
+}
+
 void softmax_into_weights(const AttentionTask& task, const Tile& tile, const Panel& panel) {
-  alignas(64) float scales[kPanelKeys];
-  alignas(64) float minima[kPanelKeys];
-  floats_of_panel(panel, &Run::v_scales, 0, scales);
-  floats_of_panel(panel, &Run::v_minima, 0, minima);
-  for (std::int64_t begin = 0; begin < tile.n_rows; begin += kSoftmaxRows) {
-    const std::int64_t end = smaller(tile.n_rows, begin + kSoftmaxRows);
-    raise_references(task, tile, panel.n_keys, begin, end);
-    for (std::int64_t r = begin; r < end; ++r) {
-      ask_beside_row(tile, panel);
-      float* row = tile.scores + r * kScoreStride;
-      const Weights weights =
-          weigh_row(row, panel.n_keys, task.sm_scale, tile.reference[r], scales, minima);
-      const LeftUnit unit = left_unit(max_of(weights.largest));
-      pack_left(row, panel.n_keys, unit.inverse, row);
-      tile.left_units[r] = unit.unit;
-      tile.sums[r] = sum_of(weights.sum);
-      tile.panel_minima[r] = sum_of(weights.minima);
-    }
+  ValueScales values;
+  load_value_scales(panel, values);
+  alignas(64) float largest_scores[kWidth] = {};
+  alignas(64) float log2_bounds[kWidth] = {};
+  alignas(64) float inverse_units[kWidth];
+  for (std::int64_t begin = 0; begin < tile.n_rows; begin += kWidth) {
+    const std::int64_t end = smaller(tile.n_rows, begin + kWidth);
+    for_some_rows(begin, end, [&](std::int64_t row, auto n) {
+      bound_weights<n.value>(task, tile, values, panel.n_keys, row, largest_scores + (row - begin),
+                             log2_bounds + (row - begin));
+    });
+    choose_units(task, tile, begin, largest_scores, log2_bounds, inverse_units);
+    for_some_rows(begin, end, [&](std::int64_t row, auto n) {
+      weigh_rows<n.value>(task, tile, panel, values, row, inverse_units + (row - begin));
+    });
   }
   add_sums(tile);
   for (std::int64_t r = 0; r < tile.n_rows; r += kWidth) {

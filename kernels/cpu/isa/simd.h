@@ -123,6 +123,40 @@ LONGHAUL_INLINE float max_of(Vec v) {
   return v[0];
 }
 
+// Lanes of two vectors in turn, of the lower or the upper half of each four; and such halves behind
+// each other.
+template <int kFrom>
+struct InTurn {
+  static constexpr int of(int lane) {
+    return lane / 4 * 4 + kFrom + lane % 4 / 2 + lane % 2 * kWidth;
+  }
+};
+template <int kFrom>
+struct HalvesOfFour {
+  static constexpr int of(int lane) {
+    return lane / 4 * 4 + kFrom + lane % 2 + lane % 4 / 2 * kWidth;
+  }
+};
+
+template <int kDistance, typename Op>
+LONGHAUL_INLINE Vec over_fours(Vec v, const Op& op) {
+  if constexpr (kDistance < 4) {
+    return v;
+  } else {
+    return over_fours<kDistance / 2>(op(v, exchanged<kDistance>(v)), op);
+  }
+}
+
+// What op makes of all lanes of each of four vectors, in the first four lanes: with less than half
+// of the instructions that they take one by one.
+template <typename Op>
+LONGHAUL_INLINE Vec of_each(const Vec (&v)[4], const Op& op) {
+  const Vec a = op(picked<InTurn<0>>(v[0], v[1]), picked<InTurn<2>>(v[0], v[1]));
+  const Vec b = op(picked<InTurn<0>>(v[2], v[3]), picked<InTurn<2>>(v[2], v[3]));
+  return over_fours<kWidth / 2>(op(picked<HalvesOfFour<0>>(a, b), picked<HalvesOfFour<2>>(a, b)),
+                                op);
+}
+
 // sum + a_low b_low + a_high b_high of signed halves.
 LONGHAUL_INLINE Ints add_products(Ints sum, Words a, Words b) {
 #if defined(__AVX512VNNI__)

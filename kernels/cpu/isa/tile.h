@@ -56,20 +56,18 @@ struct Product {
   std::int64_t b_stride;
   float* c;  // [n_rows, c_stride]
   std::int64_t c_stride;
-  const float* row_scale;   // [n_rows], for kScale
-  const float* left_units;  // [n_rows], for codes: what 1 on the left is worth
-  // Few rows: what to ask memory for meanwhile, as much as a step reads, every so many steps, as
-  // the tiles of so many groups of rows read the same. Null: nothing.
-  ReadAhead* ahead = nullptr;
-  std::int64_t ask_every = 1;
-  std::int64_t column = 0;  // of b and c: where to begin
+  const float* row_scale;      // [n_rows], for kScale
+  const float* left_units;     // [n_rows], for codes: what 1 on the left is worth
+  ReadAhead* ahead = nullptr;  // few rows: what to ask memory for meanwhile; null: nothing
 };
 
 // How a step multiplies. kLanes: elements of the sum a step covers. kLeftWords: words of a it
-// reads. kIntegers: on the left, each row in units of its own. kRowsInWide: up to so many rows,
-// tiles are wide. kTall: of more than kAskingRows they are tall. value(): what a sum is worth.
+// reads. kLeftStride: a_stride where it is known, so that addresses need no registers; else 0.
+// kIntegers: on the left, each row in units of its own. kRowsInWide: up to so many rows, tiles are
+// wide. kTall: of more than kAskingRows they are tall. value(): what a sum is worth.
 struct FloatSums {
   using Sum = Vec;
+  static constexpr std::int64_t kLeftStride = 0;
   static constexpr bool kIntegers = false;
   static constexpr bool kTall = false;
   static LONGHAUL_INLINE Vec value(Vec sum, float /*left_unit*/) { return sum; }
@@ -175,12 +173,20 @@ struct PairedFp8Product : FloatSums {
 };
 #endif
 
+// Of left sides of products with codes, which a row of 256 elements or of a panel's scores fits.
+#if defined(__AMX_TILE__)
+constexpr std::int64_t kCodeLeftStride = 272;
+#else
+constexpr std::int64_t kCodeLeftStride = 144;
+#endif
+
 // Words of kCount unsigned codes of 8 or 4 bits on the right, as kernels/kv_block.h orders them;
 // signed 16 bits on the left (pack_left). Sums are exact: 256 products with codes of 8 bits stay
 // below 2^31. The caller applies scales and minima of the codes.
 template <int kCount>
 struct CodeProduct {
   using Sum = Ints;
+  static constexpr std::int64_t kLeftStride = kCodeLeftStride;
   static constexpr bool kIntegers = true;
   static constexpr bool kTall = false;
   static constexpr int kLanes = kCount;
@@ -217,25 +223,27 @@ struct FirstTwoOfFour {
   static constexpr int of(int lane) { return lane / 2 * 4 % kWidth + lane % 2; }
 };
 
-// n floats -> 16-bit integers for CodeProduct, n / 2 words; `out` may be `x`. n is a multiple of
-// 16; 1 / unit is what the largest magnitude takes to stay within 32767.
-LONGHAUL_INLINE void pack_left(const float* x, std::int64_t n, float inverse_unit, float* out) {
-  for (std::int64_t i = 0; i < n; i += kWidth) {
-    const Vec scaled = load(x + i) * inverse_unit;
+// kWidth numbers of at most 32767 -> 16-bit integers for CodeProduct, kWidth / 2 words.
+LONGHAUL_INLINE void pack_left(Vec x, float* out) {
 #if defined(__AVX512BW__)
-    const __m256i halves = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(scaled));
-    // Halves 0 and 2, 1 and 3 of each four.
-    const __m256i order =
-        _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0f0e'0b0a'0d0c'0908, 0x0706'0302'0504'0100));
-    const __m256i packed = _mm256_shuffle_epi8(halves, order);
+  const __m256i halves = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(x));
+  // Halves 0 and 2, 1 and 3 of each four.
+  const __m256i order =
+      _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0f0e'0b0a'0d0c'0908, 0x0706'0302'0504'0100));
+  const __m256i packed = _mm256_shuffle_epi8(halves, order);
 #else
-    const Words values = reinterpret_cast<Words>(__builtin_convertvector(round(scaled), Ints));
-    const Words second = reinterpret_cast<Words>(exchanged<2>(reinterpret_cast<Vec>(values)));
-    const Words pairs = (values & 0xffffU) | (second << 16);
-    const Words packed = picked<FirstTwoOfFour>(pairs, pairs);
+  const Words values = reinterpret_cast<Words>(__builtin_convertvector(round(x), Ints));
+  const Words second = reinterpret_cast<Words>(exchanged<2>(reinterpret_cast<Vec>(values)));
+  const Words pairs = (values & 0xffffU) | (second << 16);
+  const Words packed = picked<FirstTwoOfFour>(pairs, pairs);
 #endif
-    __builtin_memcpy(out + i / 2, &packed, kWidth / 2 * sizeof(float));
-  }
+  __builtin_memcpy(out, &packed, kWidth / 2 * sizeof(float));
+}
+
+// The same of n floats, a multiple of 16; 1 / unit is what the largest magnitude takes to stay
+// within 32767.
+LONGHAUL_INLINE void pack_left(const float* x, std::int64_t n, float inverse_unit, float* out) {
+  for (std::int64_t i = 0; i < n; i += kWidth) pack_left(load(x + i) * inverse_unit, out + i / 2);
 }
 
 template <bool kPartial>
@@ -244,30 +252,32 @@ LONGHAUL_INLINE Vec load_columns(const float* p, std::int64_t n_last) {
   return load(p);
 }
 
-// One tile; kPartial: a single vector of which only the first n_last columns exist.
+// The tile at a row and a column of c; kPartial: a single vector of which only the first n_last
+// columns exist. Asks memory for as much as a step reads every so many steps, as the tiles of so
+// many groups of rows read the same.
 template <typename Format, Start kStart, int kRows, int kVectors, bool kPartial>
-void multiply_tile(const Product& product, std::int64_t n_last) {
-  const Product p = product;  // a copy: stores to c cannot change it
+void multiply_tile(const Product& p, std::int64_t first_row, std::int64_t column,
+                   std::int64_t ask_every, std::int64_t n_last) {
   typename Format::Sum sums[kRows][kVectors] = {};
-  const float* a = p.a;
-  const std::int64_t a_stride = p.a_stride;
+  const float* a = p.a + first_row * p.a_stride;
+  const std::int64_t a_stride = Format::kLeftStride > 0 ? Format::kLeftStride : p.a_stride;
   constexpr int kLines = kVectors * kWidth / 16;  // that a step reads
   constexpr bool kIsTall = Format::kTall && kVectors <= kTallVectors;
   constexpr bool kAsks = kRows <= (kIsTall ? kTallRows : kAskingRows) && kLines > 0;
   [[maybe_unused]] ReadAhead ahead;
-  [[maybe_unused]] std::int64_t until_asking = p.ask_every;
+  [[maybe_unused]] std::int64_t until_asking = ask_every;
   if constexpr (kAsks) {
     if (p.ahead != nullptr) ahead = *p.ahead;
   }
   for (std::int64_t s = 0; s < p.n_segments; ++s) {
-    const float* b = p.segments[s].b + p.column;
+    const float* b = p.segments[s].b + column;
     for (std::int64_t i = p.segments[s].n_steps; i > 0; --i) {
       Vec right[kVectors];
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) right[v] = load_columns<kPartial>(b + v * kWidth, n_last);
       if constexpr (kAsks) {
         if (--until_asking == 0) {
-          until_asking = p.ask_every;
+          until_asking = ask_every;
           ahead.ask<kLines>();
         }
       }
@@ -279,17 +289,17 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
   if constexpr (kAsks) {
     if (p.ahead != nullptr) *p.ahead = ahead;
   }
-  float* row = p.c + p.column;
+  float* row = p.c + first_row * p.c_stride + column;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r, row += p.c_stride) {
-    const float unit = p.left_units == nullptr ? 1.0F : p.left_units[r];
+    const float unit = Format::kIntegers ? p.left_units[first_row + r] : 1.0F;
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       float* to = row + v * kWidth;
       Vec out = Format::value(sums[r][v], unit);
       if constexpr (kStart == Start::kAdd) out += load_columns<kPartial>(to, n_last);
       if constexpr (kStart == Start::kScale)
-        out += load_columns<kPartial>(to, n_last) * p.row_scale[r];
+        out += load_columns<kPartial>(to, n_last) * p.row_scale[first_row + r];
       if constexpr (kPartial) {
         store_first(to, out, n_last);
       } else {
@@ -300,11 +310,15 @@ void multiply_tile(const Product& product, std::int64_t n_last) {
 }
 
 template <typename Format, Start kStart, int kRows, int kVectors, bool kPartial>
-LONGHAUL_INLINE void multiply_rows(std::int64_t n_rows, const Product& p, std::int64_t n_last) {
+LONGHAUL_INLINE void multiply_rows(std::int64_t n_rows, const Product& p, std::int64_t first_row,
+                                   std::int64_t column, std::int64_t ask_every,
+                                   std::int64_t n_last) {
   if (n_rows == kRows) {
-    multiply_tile<Format, kStart, kRows, kVectors, kPartial>(p, n_last);
+    multiply_tile<Format, kStart, kRows, kVectors, kPartial>(p, first_row, column, ask_every,
+                                                             n_last);
   } else if constexpr (kRows > 1) {
-    multiply_rows<Format, kStart, kRows - 1, kVectors, kPartial>(n_rows, p, n_last);
+    multiply_rows<Format, kStart, kRows - 1, kVectors, kPartial>(n_rows, p, first_row, column,
+                                                                 ask_every, n_last);
   }
 }
 
@@ -312,13 +326,14 @@ LONGHAUL_INLINE void multiply_rows(std::int64_t n_rows, const Product& p, std::i
 // columns meets many rows there is time for it, and rows that lie apart are not foreseen by the
 // hardware.
 template <int kVectors>
-LONGHAUL_INLINE void prefetch_part(const Product& p, std::int64_t part, std::int64_t n_parts) {
+LONGHAUL_INLINE void prefetch_part(const Product& p, std::int64_t column, std::int64_t part,
+                                   std::int64_t n_parts) {
   for (std::int64_t s = 0; s < p.n_segments; ++s) {
     const Segment& segment = p.segments[s];
     if (segment.next == nullptr) continue;
     const std::int64_t end = (part + 1) * segment.n_steps / n_parts;
     for (std::int64_t i = part * segment.n_steps / n_parts; i < end; ++i) {
-      const float* words = segment.words_ahead(p.column, i, kVectors * kWidth);
+      const float* words = segment.words_ahead(column, i, kVectors * kWidth);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors * kWidth; v += 16) {
         __builtin_prefetch(words + v, /*rw=*/0, /*locality=*/2);
@@ -329,19 +344,15 @@ LONGHAUL_INLINE void prefetch_part(const Product& p, std::int64_t part, std::int
 
 // All rows, in groups of nearly equal size, against one group of columns.
 template <typename Format, Start kStart, int kRows, int kVectors, bool kPartial>
-void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t n_last) {
+void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t column,
+                      std::int64_t n_last) {
   const std::int64_t n_groups = (n_rows + kRows - 1) / kRows;
-  Product part = p;
-  part.ask_every = n_groups;
   for (std::int64_t group = 0; group < n_groups; ++group) {
     const std::int64_t begin = group * n_rows / n_groups;
     const std::int64_t end = (group + 1) * n_rows / n_groups;
-    part.a = p.a + begin * p.a_stride;
-    part.c = p.c + begin * p.c_stride;
-    if constexpr (kStart == Start::kScale) part.row_scale = p.row_scale + begin;
-    if (p.left_units != nullptr) part.left_units = p.left_units + begin;
-    if (n_groups >= kPrefetchGroups) prefetch_part<kVectors>(p, group, n_groups);
-    multiply_rows<Format, kStart, kRows, kVectors, kPartial>(end - begin, part, n_last);
+    if (n_groups >= kPrefetchGroups) prefetch_part<kVectors>(p, column, group, n_groups);
+    multiply_rows<Format, kStart, kRows, kVectors, kPartial>(end - begin, p, begin, column,
+                                                             n_groups, n_last);
   }
 }
 
@@ -350,27 +361,25 @@ template <typename Format, Start kStart, int kRows, int kVectors = kTileVectors>
 void multiply_by(std::int64_t n_rows, std::int64_t n_columns, const Product& p) {
   constexpr int kWide = kWideVectors * kWidth;
   constexpr int kMost = kVectors * kWidth;
-  Product part = p;
-  std::int64_t left = n_columns;
+  std::int64_t column = 0;
   if constexpr (Format::kRowsInWide > 0) {
-    for (; n_rows <= Format::kRowsInWide && left >= kWide; left -= kWide, part.column += kWide) {
-      multiply_columns<Format, kStart, kWideRows, kWideVectors, false>(n_rows, part, 0);
-    }
+    for (; n_rows <= Format::kRowsInWide && column + kWide <= n_columns; column += kWide)
+      multiply_columns<Format, kStart, kWideRows, kWideVectors, false>(n_rows, p, column, 0);
   }
-  for (; left >= kMost; left -= kMost, part.column += kMost) {
-    multiply_columns<Format, kStart, kRows, kVectors, false>(n_rows, part, 0);
-  }
+  for (; column + kMost <= n_columns; column += kMost)
+    multiply_columns<Format, kStart, kRows, kVectors, false>(n_rows, p, column, 0);
   if constexpr (kVectors >= 4) {
-    if (left >= 2 * kWidth) {
-      multiply_columns<Format, kStart, kRows, 2, false>(n_rows, part, 0);
-      left -= 2 * kWidth, part.column += 2 * kWidth;
+    if (column + 2 * kWidth <= n_columns) {
+      multiply_columns<Format, kStart, kRows, 2, false>(n_rows, p, column, 0);
+      column += 2 * kWidth;
     }
   }
-  if (left >= kWidth) {
-    multiply_columns<Format, kStart, kRows, 1, false>(n_rows, part, 0);
-    left -= kWidth, part.column += kWidth;
+  if (column + kWidth <= n_columns) {
+    multiply_columns<Format, kStart, kRows, 1, false>(n_rows, p, column, 0);
+    column += kWidth;
   }
-  if (left > 0) multiply_columns<Format, kStart, kRows, 1, true>(n_rows, part, left);
+  if (column < n_columns)
+    multiply_columns<Format, kStart, kRows, 1, true>(n_rows, p, column, n_columns - column);
 }
 
 // c[n_rows][n_columns]; reads of b stay within its n_columns words.
