@@ -83,17 +83,30 @@ constexpr std::int64_t kSoftmaxRows = 16;
 // How many lines few rows ask for in the middle of a panel, while softmax reads nothing.
 constexpr std::int64_t kLinesOfSoftmax = 32;
 
-// What the scores of rows [begin, end) are held against, raised to their largest; what that takes
-// from the sums and outputs so far is exp(factor).
+// What a row's scores are held against once a panel's largest is known; what that takes from the
+// sums and outputs so far is exp(factor). T: float, or Vec for kWidth rows.
+template <typename T>
+struct Raised {
+  T m;
+  T reference;
+  T factor;
+};
+template <typename T>
+LONGHAUL_INLINE Raised<T> raised(T old, T panel_max) {
+  const T m = panel_max > old ? panel_max : old;
+  const T reference = m == T{} - kInfinity ? T{} : m;  // no key yet: exp(-inf - 0) = 0
+  return {m, reference, old - reference};
+}
+
+// Of rows [begin, end).
 LONGHAUL_INLINE void raise_references(const AttentionTask& task, const Tile& tile,
                                       std::int64_t n_keys, std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = begin; r < end; ++r) {
     const float panel_max = largest(tile.scores + r * kScoreStride, n_keys) * task.sm_scale;
-    const float old = tile.m[r];
-    const float m = panel_max > old ? panel_max : old;
-    tile.m[r] = m;
-    tile.reference[r] = m == -kInfinity ? 0.0F : m;  // no key yet: exp(-inf - 0) = 0
-    tile.factor[r] = old - tile.reference[r];
+    const Raised<float> now = raised(tile.m[r], panel_max);
+    tile.m[r] = now.m;
+    tile.reference[r] = now.reference;
+    tile.factor[r] = now.factor;
   }
 }
 

@@ -73,22 +73,18 @@ LONGHAUL_INLINE void bound_weights(const AttentionTask& task, const Tile& tile,
   store_each(bound, larger_lanes, log2_bounds);
 }
 
-// What the scores of kWidth rows are held against, as raise_references does, and the units of their
-// weights.
+// What the scores of kWidth rows from `row` on are held against, and the units of their weights.
 LONGHAUL_INLINE void choose_units(const AttentionTask& task, const Tile& tile, std::int64_t row,
                                   const float* largest_scores, const float* log2_bounds,
                                   float* inverse_units) {
-  const Vec panel_max = load(largest_scores) * task.sm_scale;
-  const Vec old = load(tile.m + row);
-  const Vec m = panel_max > old ? panel_max : old;
-  const Vec reference = m == Vec{} - kInfinity ? Vec{} : m;
-  store(tile.m + row, m);
-  store(tile.reference + row, reference);
-  store(tile.factor + row, old - reference);
+  const Raised<Vec> now = raised(load(tile.m + row), load(largest_scores) * task.sm_scale);
+  store(tile.m + row, now.m);
+  store(tile.reference + row, now.reference);
+  store(tile.factor + row, now.factor);
   constexpr float kLn2 = 0.693147180559945309F;
   constexpr float kLogMost = 10.3971772F;  // ln 32767
-  const Vec log_unit =                     // so far below the reference any will do
-      max(load(log2_bounds) * kLn2 - reference - kLogMost, broadcast(-80.0F));
+  const Vec log_bound = load(log2_bounds) * kLn2 - now.reference;
+  const Vec log_unit = max(log_bound - kLogMost, broadcast(-80.0F));  // any, so far below
   store(tile.left_units + row, exp_below(log_unit));
   store(inverse_units, exp_below(-log_unit));
 }
