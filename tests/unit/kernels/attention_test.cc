@@ -3,6 +3,7 @@
 // are not touched.
 #include "kernels/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -452,6 +453,33 @@ TEST_P(Attention, HiddenBlocksAreNotTouched) {
 }
 
 // One row of many is not a number, and so is nothing but its result.
+// As the first token of many models: nearly all of the probability, and a value of zeros. What the
+// others say, ten millionths, is all of the output, and must not be rounded by what the first
+// weighs.
+TEST_P(Attention, ATokenWithoutAValueLeavesTheOthersTheirs) {
+  for (const KvType type : kKvTypes) {
+    SmallBlock block(stream());
+    block.shape = {.block_size = 32, .head_dim = 32, .k_type = type, .v_type = type};
+    block.memory = Memory<std::byte>(stream(), static_cast<std::int64_t>(block.shape.bytes()));
+    std::vector<float> k(32 * 32, 0.0F);
+    std::vector<float> v(32 * 32, 0.0F);
+    std::fill_n(k.begin(), 32, 0.5F);
+    for (std::size_t i = 32; i < v.size(); ++i) v[i] = (i / 32 + i) % 3 == 0 ? 15.0F : 0.0F;
+    block.set(k, v);
+    const SoftmaxState state = attend(block, std::vector<float>(3 * 32, 1.0F), {100, 101, 102},
+                                      {block.ref(0, 32)}, {}, empty_state(3, 32));
+    for (int i = 0; i < 3; ++i) {
+      for (std::size_t d = 0; d < 32; ++d) {
+        double sum = 0.0;
+        for (std::size_t token = 1; token < 32; ++token) sum += v[token * 32 + d];
+        const double want = sum * std::exp(-16.0) / (1.0 + 31.0 * std::exp(-16.0));
+        const double got = state.o.data()[i * 32 + static_cast<int>(d)] / state.l.data()[i];
+        EXPECT_NEAR(got, want, 0.01 * want) << name_of(type) << " row " << i << " dim " << d;
+      }
+    }
+  }
+}
+
 TEST_P(Attention, NanStaysInItsRow) {
   for (const KvType type : kKvTypes) {
     SmallBlock block(stream());
