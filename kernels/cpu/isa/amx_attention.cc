@@ -55,7 +55,7 @@ Workspace divide(const AttentionTask& task, const Tile& tile) {
   return out;
 }
 
-// Words of a row of queries: floats, pairs of bf16, or integers.
+// Words of a row of queries; here they lie without gaps.
 std::int64_t q_words(const AttentionTask& task) {
   return holds_codes(task.k_type) ? round_up(task.head_dim, 16) / 2 : task.head_dim;
 }

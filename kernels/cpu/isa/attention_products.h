@@ -8,6 +8,9 @@
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
+using Int8Product = CodeProduct<4, kScoreStride>;
+using Int4Product = CodeProduct<8, kScoreStride>;
+
 // Products with codes -> products with keys.
 template <bool kHasMinima>
 void scale_scores(const Tile& tile, const Run& run, float* scores) {

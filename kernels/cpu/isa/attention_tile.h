@@ -30,12 +30,11 @@ constexpr std::int64_t kFewestPanelKeys = kWidth == 16 ? 64 : kPanelKeys;
 #endif
 // Of the scores: not a power of two, or all rows would fall on the same sets of the first cache.
 constexpr std::int64_t kScoreStride = kPanelKeys + 16;
-static_assert(kScoreStride == kCodeLeftStride);
 constexpr std::int64_t kDimUnit = 32;  // of o's rows: whole groups of packed columns
 
 constexpr std::int64_t kMostCodes = 256;  // of a sum of products with codes: the head's dims, or a
                                           // panel's keys
-static_assert(kPanelKeys <= kMostCodes && kMostCodes / 2 <= kCodeLeftStride);
+static_assert(kPanelKeys <= kMostCodes && kMostCodes / 2 <= kScoreStride);
 static_assert(kDimUnit % kPackedColumns == 0 && kPanelKeys % kPackedColumns == 0);
 constexpr std::int64_t kMostRuns = kPanelKeys / kRunUnit;
 
@@ -137,16 +136,15 @@ std::int64_t packed_floats(std::int64_t head_dim) {
   return larger(columns, (kPackFromRows - 1) * kGroupLeftStride);
 }
 
-// Words of the left side of products with K, from row to row, and the most that can be.
+// Words of queries from row to row: integers lie as far apart as those of the product with V.
 std::int64_t q_stride(const AttentionTask& task) {
-  return holds_codes(task.k_type) ? kCodeLeftStride : task.head_dim;
+  return holds_codes(task.k_type) ? kScoreStride : task.head_dim;
 }
-std::int64_t most_q_stride(std::int64_t head_dim) { return larger(head_dim, kCodeLeftStride); }
 
 // Floats that divide_scratch takes, at most.
 std::int64_t tile_floats(std::int64_t head_dim) {
   const std::int64_t of_a_row =
-      most_q_stride(head_dim) + kScoreStride + round_up(head_dim, kDimUnit) + 12;
+      larger(head_dim, kScoreStride) + kScoreStride + round_up(head_dim, kDimUnit) + 12;
   return kRows * of_a_row + packed_floats(head_dim) + 16 * 15;
 }
 
@@ -200,7 +198,7 @@ struct LeftUnit {
   float inverse;
 };
 LONGHAUL_INLINE LeftUnit left_unit(float largest) {
-  return {largest / 32767.0F, largest > 0.0F ? 32767.0F / largest : 0.0F};
+  return {largest / kMostLeft, largest > 0.0F ? kMostLeft / largest : 0.0F};
 }
 
 const float* query_of(const AttentionTask& task, std::int64_t row) {

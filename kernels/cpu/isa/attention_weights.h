@@ -39,13 +39,13 @@ void load_value_scales(const Panel& panel, ValueScales& out) {
     store(out.log2_bound + i, log2_bound(load(out.scale + i)));
 }
 
-constexpr int kRowsBeside = 4;
+constexpr int kRowsBeside = 4;  // as of_each takes
 
 // What op makes of all lanes of each of kRows vectors -> kRows numbers.
 template <int kRows, typename Op>
 LONGHAUL_INLINE void store_each(const Vec (&of_rows)[kRows], const Op& op, float* out) {
-  Vec four[4];
-  each<4>([&](int r) { four[r] = of_rows[r < kRows ? r : 0]; });
+  Vec four[kRowsBeside];
+  each<kRowsBeside>([&](int r) { four[r] = of_rows[r < kRows ? r : 0]; });
   store_first(out, of_each(four, op), kRows);
 }
 
@@ -82,11 +82,10 @@ LONGHAUL_INLINE void choose_units(const AttentionTask& task, const Tile& tile, s
   store(tile.reference + row, now.reference);
   store(tile.factor + row, now.factor);
   constexpr float kLn2 = 0.693147180559945309F;
-  constexpr float kLogMost = 10.3971772F;  // ln 32767
-  const Vec log_bound = load(log2_bounds) * kLn2 - now.reference;
-  const Vec log_unit = max(log_bound - kLogMost, broadcast(-80.0F));  // any, so far below
-  store(tile.left_units + row, exp_below(log_unit));
-  store(inverse_units, exp_below(-log_unit));
+  // Weights that are nothing beside those before may be so in any unit that floats can hold.
+  const Vec bound = max(load(log2_bounds) * kLn2 - now.reference, broadcast(-60.0F));
+  store(tile.left_units + row, exp_below(bound) * (1.0F / kMostLeft));
+  store(inverse_units, exp_below(-bound) * kMostLeft);
 }
 
 // Of a row and a panel.

@@ -173,20 +173,13 @@ struct PairedFp8Product : FloatSums {
 };
 #endif
 
-// Of left sides of products with codes, which a row of 256 elements or of a panel's scores fits.
-#if defined(__AMX_TILE__)
-constexpr std::int64_t kCodeLeftStride = 272;
-#else
-constexpr std::int64_t kCodeLeftStride = 144;
-#endif
-
 // Words of kCount unsigned codes of 8 or 4 bits on the right, as kernels/kv_block.h orders them;
 // signed 16 bits on the left (pack_left). Sums are exact: 256 products with codes of 8 bits stay
 // below 2^31. The caller applies scales and minima of the codes.
-template <int kCount>
+template <int kCount, std::int64_t kStride>
 struct CodeProduct {
   using Sum = Ints;
-  static constexpr std::int64_t kLeftStride = kCodeLeftStride;
+  static constexpr std::int64_t kLeftStride = kStride;
   static constexpr bool kIntegers = true;
   static constexpr bool kTall = false;
   static constexpr int kLanes = kCount;
@@ -216,14 +209,13 @@ struct CodeProduct {
     }
   }
 };
-using Int8Product = CodeProduct<4>;
-using Int4Product = CodeProduct<8>;
-
 struct FirstTwoOfFour {
   static constexpr int of(int lane) { return lane / 2 * 4 % kWidth + lane % 2; }
 };
 
-// kWidth numbers of at most 32767 -> 16-bit integers for CodeProduct, kWidth / 2 words.
+constexpr float kMostLeft = 32767.0F;  // of the integers on the left
+
+// kWidth numbers of at most kMostLeft -> 16-bit integers for CodeProduct, kWidth / 2 words.
 LONGHAUL_INLINE void pack_left(Vec x, float* out) {
 #if defined(__AVX512BW__)
   const __m256i halves = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(x));
@@ -241,7 +233,7 @@ LONGHAUL_INLINE void pack_left(Vec x, float* out) {
 }
 
 // The same of n floats, a multiple of 16; 1 / unit is what the largest magnitude takes to stay
-// within 32767.
+// within kMostLeft.
 LONGHAUL_INLINE void pack_left(const float* x, std::int64_t n, float inverse_unit, float* out) {
   for (std::int64_t i = 0; i < n; i += kWidth) pack_left(load(x + i) * inverse_unit, out + i / 2);
 }
@@ -259,8 +251,8 @@ template <typename Format, Start kStart, int kRows, int kVectors, bool kPartial>
 void multiply_tile(const Product& p, std::int64_t first_row, std::int64_t column,
                    std::int64_t ask_every, std::int64_t n_last) {
   typename Format::Sum sums[kRows][kVectors] = {};
-  const float* a = p.a + first_row * p.a_stride;
   const std::int64_t a_stride = Format::kLeftStride > 0 ? Format::kLeftStride : p.a_stride;
+  const float* a = p.a + first_row * a_stride;
   constexpr int kLines = kVectors * kWidth / 16;  // that a step reads
   constexpr bool kIsTall = Format::kTall && kVectors <= kTallVectors;
   constexpr bool kAsks = kRows <= (kIsTall ? kTallRows : kAskingRows) && kLines > 0;
