@@ -42,8 +42,9 @@ void attention(const AttentionArgs& args) {
     }
     if (!goes_on) task.n_blocks_ahead = 0;
     task.scratch = scratch.bytes(scratch_bytes);
-    // AMX raises the references of rows together (kernels/cpu/isa/amx_softmax.h).
-    const bool by_amx = has_amx && !task.rows_apart && task.n_tokens * task.n_heads >= kAmxRows;
+    const bool by_amx = has_amx && (task.rows_apart || task.n_tokens * task.n_heads >= kAmxRows);
+    // AMX keeps rows apart however panels are cut, and asks for runs of one length.
+    task.rows_apart = task.rows_apart && !by_amx;
     (by_amx ? kernels.amx_attend : kernels.attend)(task);
   };
   const auto n_tasks = static_cast<std::int64_t>(schedule.tasks.size());

@@ -114,7 +114,7 @@ void compute_scores(const AttentionTask& task, const Tile& group, const Run& run
 
 // The scores of the next run, while the rows of these are exponentiated, whose place they take;
 // whether these were too large.
-template <typename Codes>
+template <typename Of>
 bool exponentiate_meanwhile(const AttentionTask& task, const Tile& group, const Run& next,
                             const GroupScores& scores) {
   Vec most{};
@@ -122,17 +122,16 @@ bool exponentiate_meanwhile(const AttentionTask& task, const Tile& group, const 
   const std::int64_t n_steps = task.head_dim / kAmxPairs;
   for (std::int64_t i = 0; i < n_steps; ++i) {
     add_scores(task, group, next, i * kAmxPairs);
-    exponentiate_rows<Codes>(scores, i * kGroupRows / n_steps, (i + 1) * kGroupRows / n_steps,
-                             most);
+    exponentiate_rows<Of>(scores, i * kGroupRows / n_steps, (i + 1) * kGroupRows / n_steps, most);
   }
   amx_store_sums(scores.scores, kGroupKeys);
   return is_too_large(most);
 }
 
-template <typename Codes>
+template <typename Of>
 bool exponentiate(const GroupScores& scores) {
   Vec most{};
-  exponentiate_rows<Codes>(scores, 0, kGroupRows, most);
+  exponentiate_rows<Of>(scores, 0, kGroupRows, most);
   return is_too_large(most);
 }
 
@@ -151,34 +150,32 @@ void add_values(const AttentionTask& task, const Tile& group, const GroupRuns& r
   finish_stores();
 }
 
-// Scores of a run that not all queries see, as those of plain keys.
 void mask_run(const AttentionTask& task, const Tile& group, const Run& run, float* scores) {
   finish_stores();
-  if (holds_codes(task.k_type)) apply_key_scales(task, group, run, scores);
   for (std::int64_t r = 0; run.masked && r < group.n_rows; ++r) {
     hide(task, group, run, r, scores + r * kGroupKeys);
   }
 }
 
-// Again, against references that no score of the run exceeds.
-template <typename Codes>
-void exponentiate_raised(const AttentionTask& task, const Tile& group, const GroupScores& scores) {
+// Exponentiates the scores of run i while those of the next one are computed, then again if they
+// were too large, for which values of runs before this one, from n_added on, are added first.
+template <typename Of>
+void exponentiate_run(const AttentionTask& task, const Tile& group, const GroupRuns& runs,
+                      std::int64_t i, GroupScores scores, const Workspace& space,
+                      std::int64_t& n_added) {
+  const bool too_large = i + 1 == runs.n
+                             ? exponentiate<Of>(scores)
+                             : exponentiate_meanwhile<Of>(task, group, runs.runs[i + 1], scores);
+  if (!too_large) return;
+  add_values(task, group, runs, n_added, i, space.probabilities);
+  n_added = i;
+  scores.scores = space.spare_scores;
   compute_scores(task, group, *scores.run, scores.scores);
   mask_run(task, group, *scores.run, scores.scores);
-  raise_references(task, group, scores);
-  exponentiate<PlainKeys<Codes>>(scores);
+  exponentiate_and_raise<Of>(task, group, scores);
 }
 
-// Exponentiates the scores of run i while those of the next one are computed; whether they were
-// too large.
-template <typename Codes>
-bool exponentiate_run(const AttentionTask& task, const Tile& group, const GroupRuns& runs,
-                      std::int64_t i, const GroupScores& scores) {
-  if (i + 1 == runs.n) return exponentiate<Codes>(scores);
-  return exponentiate_meanwhile<Codes>(task, group, runs.runs[i + 1], scores);
-}
-
-template <typename Codes>
+template <typename Of>
 void attend_group(const AttentionTask& task, const Tile& group, const Panel& panel,
                   Workspace& space, float*& sums) {
   const GroupRuns runs = visible_runs(task, group, panel);
@@ -186,30 +183,22 @@ void attend_group(const AttentionTask& task, const Tile& group, const Panel& pan
   std::int64_t n_added = 0;  // runs whose values are in the sums
   compute_scores(task, group, runs.runs[0], space.scores);
   for (std::int64_t i = 0; i < runs.n; ++i) {
-    GroupScores here = {.scores = space.scores,
-                        .probability = reinterpret_cast<std::uint16_t*>(space.probabilities +
-                                                                        i * kProbabilityBytes),
-                        .reference = group.reference,
-                        .q_sums = group.q_sums,
-                        .sums = sums,
-                        .new_sums = space.spare_sums,
-                        .binary_scale = task.sm_scale * kLog2E,
-                        .run = &runs.runs[i],
-                        .k_type = task.k_type,
-                        .v_type = task.v_type};
-    bool too_large = false;
+    const GroupScores here = {.scores = space.scores,
+                              .probability = reinterpret_cast<std::uint16_t*>(
+                                  space.probabilities + i * kProbabilityBytes),
+                              .reference = group.reference,
+                              .q_sums = group.q_sums,
+                              .sums = sums,
+                              .new_sums = space.spare_sums,
+                              .binary_scale = task.sm_scale * kLog2E,
+                              .run = &runs.runs[i],
+                              .k_type = task.k_type,
+                              .v_type = task.v_type};
+    mask_run(task, group, *here.run, here.scores);
     if (here.run->masked) {
-      mask_run(task, group, *here.run, here.scores);
-      too_large = exponentiate_run<PlainKeys<Codes>>(task, group, runs, i, here);
+      exponentiate_run<typename Of::Masked>(task, group, runs, i, here, space, n_added);
     } else {
-      finish_stores();
-      too_large = exponentiate_run<Codes>(task, group, runs, i, here);
-    }
-    if (too_large) {
-      add_values(task, group, runs, n_added, i, space.probabilities);
-      n_added = i;
-      here.scores = space.spare_scores;
-      exponentiate_raised<Codes>(task, group, here);
+      exponentiate_run<Of>(task, group, runs, i, here, space, n_added);
     }
     float* before = sums;
     sums = space.spare_sums;
@@ -270,14 +259,14 @@ void end_rows(const AttentionTask& task, const Tile& tile, const Workspace& spac
   }
 }
 
-template <typename Codes>
+template <typename Of>
 void attend_panels(const AttentionTask& task, const Tile& tile, Workspace& space) {
   const std::int64_t n_groups = round_up(tile.n_rows, kGroupRows) / kGroupRows;
   for_each_panel(task, tile, [&](const Panel& panel) {
     const Panel pairs = unpacked(task, panel, space.unpacked);
     for (std::int64_t g = 0; g < n_groups; ++g) {
       prefetch_panel(task, panel, g, n_groups);
-      attend_group<Codes>(task, group_of(task, tile, g * kGroupRows), pairs, space, space.sums[g]);
+      attend_group<Of>(task, group_of(task, tile, g * kGroupRows), pairs, space, space.sums[g]);
     }
   });
 }
@@ -285,10 +274,10 @@ void attend_panels(const AttentionTask& task, const Tile& tile, Workspace& space
 void attend_all(const AttentionTask& task, const Tile& tile, Workspace& space) {
   const bool keys = holds_codes(task.k_type);
   const bool values = holds_codes(task.v_type);
-  if (keys && values) return attend_panels<CodesOf<true, true>>(task, tile, space);
-  if (keys) return attend_panels<CodesOf<true, false>>(task, tile, space);
-  if (values) return attend_panels<CodesOf<false, true>>(task, tile, space);
-  attend_panels<CodesOf<false, false>>(task, tile, space);
+  if (keys && values) return attend_panels<RunOf<true, true, false>>(task, tile, space);
+  if (keys) return attend_panels<RunOf<true, false, false>>(task, tile, space);
+  if (values) return attend_panels<RunOf<false, true, false>>(task, tile, space);
+  attend_panels<RunOf<false, false, false>>(task, tile, space);
 }
 
 }  // namespace

@@ -74,6 +74,13 @@ TEST_P(AttentionSumOrder, OfManyRowsIsThatOfOne) {
   expect_the_same_bits_alone({.q_len = 40, .gqa_group = 3, .n_blocks = 6}, SumOrder::kOfManyRows);
 }
 
+// So much that probabilities are held against a larger score again and again, at other keys in each
+// row.
+TEST_P(AttentionSumOrder, OfManyRowsIsThatOfOneWhereScoresRise) {
+  expect_the_same_bits_alone({.q_len = 40, .gqa_group = 3, .n_blocks = 6, .deviation = 50.0F},
+                             SumOrder::kOfManyRows);
+}
+
 // Guesses beside what was picked; caches that are cut along the keys.
 TEST_P(AttentionSumOrder, OfFewRowsIsThatOfOne) {
   expect_the_same_bits_alone({.q_len = 7, .gqa_group = 4, .n_blocks = 110}, SumOrder::kOfFewRows);
