@@ -14,42 +14,17 @@
 // (attention_group_products.h).
 #include "kernels/cpu/isa/attention.h"
 
+#include "kernels/cpu/isa/attention_asking.h"
 #include "kernels/cpu/isa/attention_fp8_pairs.h"
 #include "kernels/cpu/isa/attention_group_products.h"
 #include "kernels/cpu/isa/attention_packed.h"
 #include "kernels/cpu/isa/attention_panels.h"
 #include "kernels/cpu/isa/attention_products.h"
-#include "kernels/cpu/isa/attention_softmax.h"
+#include "kernels/cpu/isa/attention_sides.h"
 #include "kernels/cpu/isa/attention_tile.h"
-#include "kernels/cpu/isa/attention_weights.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
-
-void load_query(const AttentionTask& task, const Tile& tile, std::int64_t row, const float* q) {
-  const std::int64_t dim = task.head_dim;
-  float* to = tile.q + row * q_stride(task);
-  if (holds_codes(task.k_type)) {
-    float padded[kMostCodes] = {};
-    __builtin_memcpy(padded, q, static_cast<std::size_t>(dim) * sizeof(float));
-    Vec largest{};
-    Vec sums{};
-    for (std::int64_t d = 0; d < dim; d += kWidth) {
-      const Vec x = load(padded + d);
-      largest = max(largest, max(x, -x));
-      sums += x;
-    }
-    const float sum = sum_of(sums);
-    const LeftUnit unit = left_unit(max_of(largest));
-    tile.q_sums[row] = sum;
-    tile.q_units[row] = unit.unit + 0.0F * sum;  // not a number where an element is none
-    pack_left(padded, round_up(dim, 16), unit.inverse, to);
-  } else if (multiplies_pairs(task, task.k_type)) {
-    pack_bf16_pairs(q, dim, to);
-  } else {
-    __builtin_memcpy(to, q, static_cast<std::size_t>(dim) * sizeof(float));
-  }
-}
 
 void score_fp8(const AttentionTask& task, const Tile& tile, const Panel& panel) {
 #if defined(__AVX512BF16__)
@@ -141,33 +116,8 @@ void add_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) 
   }
 }
 
-// How many lines ahead few rows ask, where a panel is a block as it lies.
-constexpr std::int64_t kLinesAhead = 192;
-
 bool asks_ahead(const Tile& tile) {
   return tile.n_rows < kPrefetchGroups * kTileRows && !tile.packs_k && !tile.packs_v;
-}
-
-// Moves `ahead` to what is read some time after the beginning of the panel.
-void begin_asking(const AttentionTask& task, const Panel& panel, ReadAhead& ahead) {
-  const bool as_it_lies = panel.n_runs == 1 && panel.n_keys == task.block_size;
-  const std::int64_t first = panel.runs[0].first_slot * ahead.block_lines / task.block_size;
-  const std::int64_t n_lines = panel.n_keys * ahead.block_lines / task.block_size;
-  ahead.move_to(panel.first_block, first + (as_it_lies ? kLinesAhead : n_lines));
-}
-
-// Scores -> the left side of the product with values.
-void into_left_side(const AttentionTask& task, const Tile& tile, const Panel& panel) {
-  constexpr Into kPairs = kHasBf16Pairs ? Into::kBf16Pairs : Into::kFloats;
-  const bool in_pairs = multiplies_pairs(task, task.v_type);
-  if (holds_codes(task.v_type)) {
-    softmax_into_weights(task, tile, panel);
-  } else if (task.v_type == KvType::kFp8 && (in_pairs || !tile.packs_v)) {
-    in_pairs ? softmax<kPairs, true>(task, tile, panel)
-             : softmax<Into::kFloats, true>(task, tile, panel);
-  } else {
-    in_pairs ? softmax<kPairs>(task, tile, panel) : softmax<Into::kFloats>(task, tile, panel);
-  }
 }
 
 void attend_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {
@@ -188,10 +138,7 @@ void attend(const AttentionTask& task) {
   Tile tile = divide_scratch(task);
   load_states(task, tile);
   for (std::int64_t r = 0; r < tile.n_rows; ++r) load_query(task, tile, r, query_of(task, r));
-  ReadAhead ahead = {
-      .blocks = task.blocks,
-      .n_blocks = task.n_blocks + task.n_blocks_ahead,
-      .block_lines = larger(1, static_cast<std::int64_t>(task.block_bytes) / kLineBytes)};
+  ReadAhead ahead = blocks_of(task);
   for_each_panel(task, tile, [&](Panel& panel) {
     panel.ahead = asks_ahead(tile) ? &ahead : nullptr;
     if (panel.ahead != nullptr) begin_asking(task, panel, ahead);

@@ -14,7 +14,7 @@ namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kRows = kAttentionTileRows;
-#if defined(__AMX_TILE__)
+#if defined(LONGHAUL_AMX_RUNS)
 constexpr std::int64_t kPanelKeys = 256;
 // What registers take of K and V: every run is of so many keys.
 constexpr std::int64_t kRunUnit = 32;

@@ -90,6 +90,7 @@ struct FloatProduct : FloatSums {
 
 // bf16 on the right, floats on the left (rounded to bf16 or not: the caller's choice).
 struct WidenedBf16Product : FloatSums {
+  static constexpr bool kTall = kHasTallTiles;
   static constexpr int kLanes = 2;
   static constexpr int kLeftWords = 2;
   static constexpr int kRowsInWide = kWidth == 8 ? 2 : 0;
