@@ -1,8 +1,8 @@
 // The instructions of Intel's AMX that kernels/cpu/isa/amx_*.cc use, on tile registers that are
 // memory: included before everything else in those files (tests/amx_on_host/CMakeLists.txt), so
 // that their intrinsics mean these functions. As the Intel 64 manual (volume 2, TDPBF16PS, TDPBSSD
-// ...) defines them, for tiles of 16 rows of 64 bytes, the only ones in use. An instruction outside
-// LDTILECFG and TILERELEASE ends the program, as it would there.
+// ...) defines them. An instruction outside LDTILECFG and TILERELEASE, or a product of tiles whose
+// shapes do not fit, ends the program, as it would there.
 #pragma once
 #include <immintrin.h>
 
@@ -40,6 +40,8 @@ constexpr int kWords = kRowBytes / 4;
 
 struct alignas(64) Tile {
   unsigned char bytes[kRows][kRowBytes];
+  int n_rows;
+  int row_bytes;
 };
 thread_local Tile tiles[8];
 thread_local bool is_configured = false;
@@ -52,25 +54,28 @@ inline Tile& tile(int index) {
 inline void load_configuration(const void* configuration) {
   const auto* bytes = static_cast<const unsigned char*>(configuration);
   if (bytes[0] != 1 || bytes[1] != 0) std::abort();  // palette, start row
-  for (int i = 0; i < 8; ++i) {
-    const int row_bytes = bytes[16 + 2 * i] + 256 * bytes[17 + 2 * i];
-    if (row_bytes != kRowBytes || bytes[48 + i] != kRows) std::abort();
-  }
   std::memset(tiles, 0, sizeof tiles);
+  for (int i = 0; i < 8; ++i) {
+    tiles[i].row_bytes = bytes[16 + 2 * i] + 256 * bytes[17 + 2 * i];
+    tiles[i].n_rows = bytes[48 + i];
+    if (tiles[i].row_bytes > kRowBytes || tiles[i].row_bytes % 4 != 0) std::abort();
+    if (tiles[i].n_rows > kRows) std::abort();
+  }
   is_configured = true;
 }
 inline void release() { is_configured = false; }
 
-inline void zero(int index) { std::memset(&tile(index), 0, sizeof(Tile)); }
+inline void zero(int index) { std::memset(tile(index).bytes, 0, sizeof tiles[0].bytes); }
 inline void load(int index, const void* base, std::int64_t stride) {
+  zero(index);  // what is beyond the shape
   Tile& to = tile(index);
-  for (int r = 0; r < kRows; ++r)
-    std::memcpy(to.bytes[r], static_cast<const unsigned char*>(base) + r * stride, kRowBytes);
+  for (int r = 0; r < to.n_rows; ++r)
+    std::memcpy(to.bytes[r], static_cast<const unsigned char*>(base) + r * stride, to.row_bytes);
 }
 inline void store(int index, void* base, std::int64_t stride) {
   const Tile& from = tile(index);
-  for (int r = 0; r < kRows; ++r)
-    std::memcpy(static_cast<unsigned char*>(base) + r * stride, from.bytes[r], kRowBytes);
+  for (int r = 0; r < from.n_rows; ++r)
+    std::memcpy(static_cast<unsigned char*>(base) + r * stride, from.bytes[r], from.row_bytes);
 }
 
 // Half kHalf of each of a row's words as floats. Denormals are zeros.
@@ -82,10 +87,17 @@ inline __m512 halves_of(__m512i words) {
   return _mm512_castsi512_ps(_mm512_maskz_mov_epi32(is_normal, bits));
 }
 
+inline void require_product(const Tile& sums, const Tile& left, const Tile& right) {
+  const bool fits = left.n_rows == sums.n_rows && right.row_bytes == sums.row_bytes &&
+                    left.row_bytes == 4 * right.n_rows;
+  if (!fits) std::abort();
+}
+
 inline void add_bf16_products(int sums_index, int left_index, int right_index) {
   Tile& sums = tile(sums_index);
   const Tile& left = tile(left_index);
   const Tile& right = tile(right_index);
+  require_product(sums, left, right);
   const unsigned before = _mm_getcsr();
   _mm_setcsr(before | 0x8040U);  // results that are denormal are zeros
   for (int m = 0; m < kRows; ++m) {
@@ -111,7 +123,8 @@ inline void add_byte_products(int sums_index, int left_index, int right_index) {
   Tile& sums = tile(sums_index);
   const Tile& left = tile(left_index);
   const Tile& right = tile(right_index);
-  for (int m = 0; m < kRows; ++m) {
+  require_product(sums, left, right);
+  for (int m = 0; m < sums.n_rows; ++m) {
     std::int32_t row[kWords];
     std::memcpy(row, sums.bytes[m], sizeof row);
     for (int k = 0; k < kWords; ++k) {

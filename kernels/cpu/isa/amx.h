@@ -19,18 +19,25 @@ constexpr std::int64_t kAmxRowBytes = 64;  // of each register
 constexpr std::int64_t kAmxPairs = 32;     // elements of bf16 along the sum that a step takes
 constexpr std::int64_t kAmxBytes = 64;     // of int8 likewise
 
-// While it lives, this thread's tile registers are configured: all eight whole.
+// Of registers: 0 to 3 hold sums, 4 a left side, the others right sides (or all are whole). A
+// product takes about as many cycles as its left side has rows.
+struct AmxShape {
+  std::int64_t n_rows = kAmxRows;      // of left sides and sums
+  std::int64_t right_rows = kAmxRows;  // words along the sum
+};
+
+// While it lives, this thread's tile registers are configured.
 class AmxRegisters {
  public:
-  AmxRegisters() {
-    alignas(64) Configuration whole;
+  explicit AmxRegisters(const AmxShape& shape = {}) {
+    alignas(64) Configuration all;
     for (int i = 0; i < 8; ++i) {
-      whole.row_bytes[i] = kAmxRowBytes;
-      whole.n_rows[i] = kAmxRows;
+      all.row_bytes[i] = static_cast<std::uint16_t>(i == 4 ? shape.right_rows * 4 : kAmxRowBytes);
+      all.n_rows[i] = static_cast<std::uint8_t>(i <= 4 ? shape.n_rows : shape.right_rows);
     }
     // The intrinsic tells the compiler of the first eight bytes only.
-    __asm__ volatile("" ::"r"(&whole) : "memory");
-    _tile_loadconfig(&whole);
+    __asm__ volatile("" ::"r"(&all) : "memory");
+    _tile_loadconfig(&all);
   }
   ~AmxRegisters() { _tile_release(); }
   AmxRegisters(const AmxRegisters&) = delete;

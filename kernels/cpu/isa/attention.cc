@@ -20,8 +20,10 @@
 #include "kernels/cpu/isa/attention_packed.h"
 #include "kernels/cpu/isa/attention_panels.h"
 #include "kernels/cpu/isa/attention_products.h"
-#include "kernels/cpu/isa/attention_sides.h"
+#include "kernels/cpu/isa/attention_queries.h"
+#include "kernels/cpu/isa/attention_softmax.h"
 #include "kernels/cpu/isa/attention_tile.h"
+#include "kernels/cpu/isa/attention_weights.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -118,6 +120,20 @@ void add_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) 
 
 bool asks_ahead(const Tile& tile) {
   return tile.n_rows < kPrefetchGroups * kTileRows && !tile.packs_k && !tile.packs_v;
+}
+
+// Scores -> the left side of the product with values.
+void into_left_side(const AttentionTask& task, const Tile& tile, const Panel& panel) {
+  constexpr Into kPairs = kHasBf16Pairs ? Into::kBf16Pairs : Into::kFloats;
+  const bool in_pairs = multiplies_pairs(task, task.v_type);
+  if (holds_codes(task.v_type)) {
+    softmax_into_weights(task, tile, panel);
+  } else if (task.v_type == KvType::kFp8 && (in_pairs || !tile.packs_v)) {
+    in_pairs ? softmax<kPairs, true>(task, tile, panel)
+             : softmax<Into::kFloats, true>(task, tile, panel);
+  } else {
+    in_pairs ? softmax<kPairs>(task, tile, panel) : softmax<Into::kFloats>(task, tile, panel);
+  }
 }
 
 void attend_panel(const AttentionTask& task, const Tile& tile, const Panel& panel) {

@@ -12,6 +12,8 @@ inline constexpr std::int64_t kAttentionTileRows = 192;
 
 // AMX takes whole units of head dims, and of a block's slots.
 inline constexpr std::int64_t kAmxUnit = 32;
+// Rows that amx_attend_few takes at most: two of them fill a register.
+inline constexpr std::int64_t kAmxFewRows = 8;
 
 struct AttentionTask {
   const float* q;  // [n_tokens, n_heads, head_dim]

@@ -214,7 +214,12 @@ struct FirstTwoOfFour {
   static constexpr int of(int lane) { return lane / 2 * 4 % kWidth + lane % 2; }
 };
 
-constexpr float kMostLeft = 32767.0F;  // of the integers on the left
+// Of the integers on the left.
+#if defined(LONGHAUL_AMX_RUNS)
+constexpr float kMostLeft = 32639.0F;  // two signed bytes
+#else
+constexpr float kMostLeft = 32767.0F;
+#endif
 
 // kWidth numbers of at most kMostLeft -> 16-bit integers for CodeProduct, kWidth / 2 words.
 LONGHAUL_INLINE void pack_left(Vec x, float* out) {

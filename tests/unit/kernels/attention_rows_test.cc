@@ -33,5 +33,28 @@ TEST_P(AttentionRows, OfEveryNumberMatchTheReference) {
   }
 }
 
+// Rows of one group of heads over K and V of different widths, in panels of any number of runs.
+TEST_P(AttentionRows, OverCodesMatchTheReference) {
+  for (const std::int64_t head_dim : {32, 64, 96, 128, 256}) {
+    for (const std::int64_t rows : {4, 5, 8}) {
+      for (const KvType k_type : {KvType::kInt8, KvType::kInt4}) {
+        for (const KvType v_type : {KvType::kInt8, KvType::kInt4}) {
+          const AttentionShape shape = {.gqa_group = rows,
+                                        .head_dim = head_dim,
+                                        .n_blocks = 5,
+                                        .block_size = 32 + 32 * (rows % 3),
+                                        .k_type = k_type,
+                                        .v_type = v_type,
+                                        .after_keys = true};
+          SCOPED_TRACE(describe(shape));
+          AttentionProblem problem(stream(), shape, base_seed());
+          EXPECT_TRUE(close(problem.run(), reference::attention(problem.reference_case()).out,
+                            attention_tolerance(v_type, stream().device())));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace longhaul::test

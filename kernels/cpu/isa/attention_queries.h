@@ -1,11 +1,8 @@
-// The left sides of the two products of attention: queries, and what softmax makes of scores. See
-// kernels/cpu/isa/attention.cc.
+// Queries as the left side of the product with keys. See kernels/cpu/isa/attention.cc.
 #pragma once
 #include <cstdint>
 
-#include "kernels/cpu/isa/attention_softmax.h"
 #include "kernels/cpu/isa/attention_tile.h"
-#include "kernels/cpu/isa/attention_weights.h"
 #include "kernels/cpu/isa/tile.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
@@ -33,20 +30,6 @@ void load_query(const AttentionTask& task, const Tile& tile, std::int64_t row, c
     pack_bf16_pairs(q, dim, to);
   } else {
     __builtin_memcpy(to, q, static_cast<std::size_t>(dim) * sizeof(float));
-  }
-}
-
-// Scores -> the left side of the product with values.
-void into_left_side(const AttentionTask& task, const Tile& tile, const Panel& panel) {
-  constexpr Into kPairs = kHasBf16Pairs ? Into::kBf16Pairs : Into::kFloats;
-  const bool in_pairs = multiplies_pairs(task, task.v_type);
-  if (holds_codes(task.v_type)) {
-    softmax_into_weights(task, tile, panel);
-  } else if (task.v_type == KvType::kFp8 && (in_pairs || !tile.packs_v)) {
-    in_pairs ? softmax<kPairs, true>(task, tile, panel)
-             : softmax<Into::kFloats, true>(task, tile, panel);
-  } else {
-    in_pairs ? softmax<kPairs>(task, tile, panel) : softmax<Into::kFloats>(task, tile, panel);
   }
 }
 
