@@ -9,7 +9,8 @@ random weights of a Llama shape once as a Hugging Face folder and once as GGUF, 
 best of --repetitions. Weights (--weights, all unless given): bf16 in both; int8 against Q8_0 (8 bits
 and a scale for 32); int4 (4.5 bits a weight, the head too, the embedding bf16) against Q4_K_M, which
 llama.cpp makes of the bf16 file (4.5 to 6.6 bits, by its own choice of matrices). Sizes are told. Caches: bf16 in Longhaul, f16 in llama.cpp, with its flash attention. Both programs must first pick
-the same next token after the same 64 tokens, or nothing is measured.
+the same next token after the same 64 tokens, or nothing is measured. --plain-buffers: llama.cpp
+without its own layouts of weights (repacked, for AMX), where it crashes with them.
 """
 import argparse
 import ctypes
@@ -210,6 +211,17 @@ def longhaul_rates(program, folder, weights, args):
     return rates, size
 
 
+def use_plain_buffers():
+    import llama_cpp.llama_cpp as api
+    usual = api.llama_model_default_params
+
+    def plain():
+        params = usual()
+        params.use_extra_bufts = False
+        return params
+    api.llama_model_default_params = plain
+
+
 def check_same_token(folder, path, vocab):
     """The next token by llama.cpp and by the formulas, from the Hugging Face folder's weights."""
     from llama_cpp import Llama
@@ -283,8 +295,12 @@ def main():
     parser.add_argument("--depth", type=int, default=8192)
     parser.add_argument("--generated", type=int, default=32)
     parser.add_argument("--repetitions", type=int, default=2)
+    parser.add_argument("--plain-buffers", action="store_true",
+                        help="llama.cpp without repacking and AMX")
     parser.add_argument("--weights", default="bf16,int8,int4", help="of these, between commas")
     args = parser.parse_args()
+    if args.plain_buffers:
+        use_plain_buffers()
     kinds = args.weights.split(",")
     if not set(kinds) <= {"bf16", "int8", "int4"}:
         parser.error(f"--weights {args.weights}: bf16, int8 and int4 are compared")
