@@ -12,7 +12,6 @@ namespace {
 // Tasks of fewer rows wait for memory whatever multiplies them, unless they are over codes.
 constexpr std::int64_t kAmxRows = 16;
 
-bool holds_codes(KvType type) { return type == KvType::kInt8 || type == KvType::kInt4; }
 bool amx_takes(KvType type) { return type == KvType::kBf16 || holds_codes(type); }
 bool amx_takes(const KvBlockShape& shape) {
   return kernels().amx_attend != nullptr && amx_takes(shape.k_type) && amx_takes(shape.v_type) &&

@@ -6,7 +6,7 @@
 //   first cache;
 //   while AMX computes the scores of 32 keys, the vector units exponentiate those of the 32 before;
 //   then the panel's values are added at once, so that sums come from memory once a panel.
-#define LONGHAUL_AMX_RUNS  // kernels/cpu/isa/attention_tile.h
+#define LONGHAUL_AMX_RUNS  // attention_tile.h, tile_formats.h
 #include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/amx_codes.h"
 #include "kernels/cpu/isa/amx_softmax.h"

@@ -2,7 +2,7 @@
 // heads meets a long cache. kernels/cpu/isa/attention.cc has the order of steps; the products are
 // those of kernels/cpu/isa/amx_few_codes.h, which take all rows at once and hardly any time, so
 // that what is left is softmax, memory and taking words of codes of 4 bits apart.
-#define LONGHAUL_AMX_RUNS  // kernels/cpu/isa/attention_tile.h
+#define LONGHAUL_AMX_RUNS  // attention_tile.h, tile_formats.h
 #include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/amx_few_codes.h"
 #include "kernels/cpu/isa/attention.h"

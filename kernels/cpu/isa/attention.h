@@ -12,6 +12,12 @@ inline constexpr std::int64_t kAttentionTileRows = 192;
 
 // AMX takes whole units of head dims, and of a block's slots.
 inline constexpr std::int64_t kAmxUnit = 32;
+// Whether numbers are integers with a scale and a minimum, which products take as they are. Not a
+// shared function: every instruction set has its own.
+static inline bool holds_codes(KvType type) {
+  return type == KvType::kInt8 || type == KvType::kInt4;
+}
+
 // Rows that amx_attend_few takes at most: two of them fill a register.
 inline constexpr std::int64_t kAmxFewRows = 8;
 

@@ -111,7 +111,6 @@ LONGHAUL_INLINE std::int64_t round_up(std::int64_t n, std::int64_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-bool holds_codes(KvType type) { return type == KvType::kInt8 || type == KvType::kInt4; }
 bool holds_groups(KvType type) { return type == KvType::kKivi4 || type == KvType::kKivi2; }
 
 // Whether a product multiplies pairs of bf16 on both sides.

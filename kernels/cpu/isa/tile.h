@@ -4,7 +4,7 @@
 // as vectors of columns (keys of a K block, dims of a V block, packed weights). Both sides come in
 // 32-bit words: the right side's words are floats, or pairs of bf16 along i.
 //
-//          columns: kTileVectors vectors          one step i: load the vectors of b[i] once,
+//          columns: kTileVectors vectors          one step i: load the vectors of b[i],
 //   rows   +-----+-----+-----+-----+              broadcast a[r][i] row by row, multiply-add.
 //   kTile- | acc | acc | acc | acc |              Everything but a and b stays in registers.
 //   Rows   | ... | ... | ... | ... |
