@@ -278,6 +278,11 @@ bool JsonField::as_bool() const {
   return *value;
 }
 
+bool JsonField::bool_or(std::string_view key, bool otherwise) const {
+  const auto member = find(key);
+  return member ? member->as_bool() : otherwise;
+}
+
 std::int64_t JsonField::as_integer(std::int64_t min, std::int64_t max) const {
   std::int64_t value = 0;
   if (const auto* integer = std::get_if<std::int64_t>(&json_->value())) {

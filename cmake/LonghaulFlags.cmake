@@ -52,26 +52,30 @@ function(longhaul_add_library name)
   add_library(longhaul::${name} ALIAS longhaul_${name})
   target_link_libraries(longhaul_${name} PUBLIC longhaul_flags ${ARG_PUBLIC} PRIVATE longhaul_warnings ${ARG_PRIVATE})
   longhaul_use_precompiled(longhaul_${name} longhaul_code_headers ${ARG_PRIVATE})
-  longhaul_compile_jointly(longhaul_${name})
+  longhaul_compile_jointly(longhaul_${name} ${LONGHAUL_JOINT_FILES})
   if(ARG_FLAG_SOURCES)
     set(flags longhaul_${name}_flag_sources)
     add_library(${flags} OBJECT ${ARG_FLAG_SOURCES})
     target_link_libraries(${flags} PRIVATE longhaul_flags ${ARG_PUBLIC} longhaul_warnings)
     target_compile_options(${flags} PRIVATE ${LONGHAUL_COLD_FLAGS})
     longhaul_use_precompiled(${flags} longhaul_flag_headers)
-    longhaul_compile_jointly(${flags})
+    longhaul_compile_jointly(${flags} ${LONGHAUL_JOINT_FILES})
     target_sources(longhaul_${name} PRIVATE $<TARGET_OBJECTS:${flags}>)
   endif()
 endfunction()
 
-# Compiles eight files of a target as one (CMake's unity builds), in half of the time (CONTRIBUTING.md has figures). Two files of a
+# Compiles many files of a target as one (CMake's unity builds), in half of the time (CONTRIBUTING.md has figures). Two files of a
 # library then cannot use one name for two things, and the compiler says so. The kernels of an instruction set stay apart: they have few
 # headers and long functions.
-#   LONGHAUL_JOINT   OFF compiles file by file, which shows that each includes what it needs
-option(LONGHAUL_JOINT "Compile eight files of a library or test as one" ON)
-function(longhaul_compile_jointly target)
-  if(LONGHAUL_JOINT)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+#   LONGHAUL_JOINT_FILES   how many of a library, and at most eight of a test. With fewer, less is compiled again after a change; 0
+#                          compiles file by file, which shows that each includes what it needs
+set(LONGHAUL_JOINT_FILES 32 CACHE STRING "How many files of a library are compiled as one; 0: each by itself")
+function(longhaul_compile_jointly target at_most)
+  if(LONGHAUL_JOINT_FILES)
+    if(LONGHAUL_JOINT_FILES LESS at_most)
+      set(at_most ${LONGHAUL_JOINT_FILES})
+    endif()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${at_most})
     target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
   endif()
 endfunction()
@@ -82,3 +86,12 @@ if(LONGHAUL_SANITIZE)
 else()
   set(LONGHAUL_COLD_FLAGS -O1)
 endif()
+
+# The address sanitizer's preset does not optimise: that would be more than half of its compiling. What computes for long in tests is
+# optimised there too.
+function(longhaul_optimise target)
+  if(LONGHAUL_SANITIZE MATCHES "address")
+    target_compile_options(${target} PRIVATE -O2)
+    set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()

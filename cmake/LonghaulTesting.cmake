@@ -18,7 +18,7 @@ set(LONGHAUL_SHARED_DIR "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH
 function(longhaul_set_up_test_code target)
   target_compile_options(${target} PRIVATE ${LONGHAUL_COLD_FLAGS})
   longhaul_use_precompiled(${target} longhaul_test_headers ${ARGN})
-  longhaul_compile_jointly(${target})
+  longhaul_compile_jointly(${target} 8)
 endfunction()
 
 # longhaul_add_test_objects(NAME SOURCES a.cc ... LIBS longhaul::x ...): files that several tests contain, compiled once; name it

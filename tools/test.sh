@@ -30,17 +30,30 @@ if $quick; then
   ctest --preset ci -j $((2 * jobs)) -LE slow
   exit 0
 fi
-step "tests"
+build_with_sanitizers() {
+  cmake --preset dev
+  nice -n 19 cmake --build --preset dev -j "$jobs" --target sanitized_tests fuzz_targets
+  cmake --preset tsan
+  nice -n 19 cmake --build --preset tsan -j "$jobs" --target tsan_tests
+}
+
+# The tests leave cores idle: the builds with sanitizers take what they leave.
+step "tests, and beside them the builds with sanitizers (into build/sanitizers.log)"
+set -m  # a group of processes of its own, which ends when this script does
+build_with_sanitizers > build/sanitizers.log 2>&1 &
+beside=$!
+set +m
+trap 'kill -- "-$beside" 2> /dev/null || true' EXIT
 ctest --preset ci -j $((2 * jobs))
 
-step "address and undefined-behaviour sanitizers"
-cmake --preset dev
-cmake --build --preset dev -j "$jobs" --target sanitized_tests fuzz_targets
+step "the rest of those builds"
+wait "$beside" || { cat build/sanitizers.log >&2; exit 1; }
+trap - EXIT
+
+step "tests with address and undefined-behaviour sanitizers"
 ctest --preset dev -j "$jobs" -L 'unit|property|golden|fuzz' -LE 'mpi|not_sanitized'
 
-step "thread sanitizer"
-cmake --preset tsan
-cmake --build --preset tsan -j "$jobs" --target tsan_tests
+step "tests with the thread sanitizer"
 ctest --preset tsan -j "$jobs" -L tsan
 
 step "fuzzing, 20 seconds each"

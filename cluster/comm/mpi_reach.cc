@@ -24,7 +24,7 @@ constexpr char kLooksOn = 0;
 constexpr char kTries = 1;
 constexpr char kGivesUp = 2;
 
-using Greeting = std::array<char, 2048>;
+using GreetingText = std::array<char, 2048>;
 
 // Everything that MPI may still write to or read from when the others do not answer.
 struct Mail {
@@ -34,8 +34,8 @@ struct Mail {
         pings_in(size),
         heard(size, std::vector<char>(size)),
         verdict(size) {}
-  Greeting mine{};
-  std::vector<Greeting> greetings;
+  GreetingText mine{};
+  std::vector<GreetingText> greetings;
   std::vector<char> roster;
   std::vector<char> pings_in;
   char ping_out = 1;

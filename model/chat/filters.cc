@@ -180,11 +180,7 @@ Value word_count(const FilterCall& call) {
   return length_of(call_string_method(call.text(), "split", {}));
 }
 
-struct NamedFilter {
-  std::string_view name;
-  Filter filter;
-};
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kTextFilters[] = {
     {"abs", absolute},
     {"capitalize",
      [](const FilterCall& c) -> Value { return change_case(c.text(), Case::kCapitalize); }},
@@ -231,11 +227,12 @@ bool FilterCall::flag(std::size_t position, std::string_view name, bool otherwis
 
 Text FilterCall::text() const { return python_str(value); }
 
-Filter find_text_filter(std::string_view name) {
-  const auto* at = std::find_if(std::begin(kFilters), std::end(kFilters),
-                                [&](const NamedFilter& f) { return f.name == name; });
-  return at == std::end(kFilters) ? nullptr : at->filter;
+Filter find_filter(std::span<const NamedFilter> filters, std::string_view name) {
+  const auto at = std::ranges::find(filters, name, &NamedFilter::name);
+  return at == filters.end() ? nullptr : at->filter;
 }
+
+Filter find_text_filter(std::string_view name) { return find_filter(kTextFilters, name); }
 
 Value Evaluator::apply_filter(std::string_view name, const Value& value,
                               const Arguments& arguments) {

@@ -1,5 +1,6 @@
 // The filters of Jinja, and Hugging Face's tojson.
 #pragma once
+#include <span>
 #include <string_view>
 
 #include "model/chat/value.h"
@@ -22,7 +23,13 @@ struct FilterCall {
 };
 
 using Filter = Value (*)(const FilterCall&);
-Filter find_text_filter(std::string_view name);  // null when it is none
+struct NamedFilter {
+  std::string_view name;
+  Filter filter;
+};
+// These are null when there is none of that name.
+Filter find_filter(std::span<const NamedFilter> filters, std::string_view name);
+Filter find_text_filter(std::string_view name);
 Filter find_list_filter(std::string_view name);
 
 // value.a.b for "a.b"; numbers are places in lists.

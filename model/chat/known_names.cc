@@ -24,7 +24,7 @@ constexpr std::string_view kTests[] = {
 
 // Those that change a list or dict are known too: Hugging Face's sandbox refuses them when they are
 // called, and so does the evaluator.
-constexpr std::string_view kMethods[] = {
+constexpr std::string_view kMethodNames[] = {
     "append",  "capitalize", "center",  "changed",   "clear",        "copy",         "count",
     "cycle",   "endswith",   "extend",  "find",      "format",       "get",          "index",
     "insert",  "isalnum",    "isalpha", "isdecimal", "isdigit",      "islower",      "isnumeric",
@@ -46,7 +46,7 @@ bool contains(const std::string_view (&names)[N], std::string_view name) {
 
 bool is_known_filter(std::string_view name) { return contains(kFilterNames, name); }
 bool is_known_test(std::string_view name) { return contains(kTests, name); }
-bool is_known_method(std::string_view name) { return contains(kMethods, name); }
+bool is_known_method(std::string_view name) { return contains(kMethodNames, name); }
 bool is_known_function(std::string_view name) { return contains(kFunctions, name); }
 
 }  // namespace longhaul::chat

@@ -184,12 +184,8 @@ Value pairs(const FilterCall& call) {
   return list;
 }
 
-struct NamedFilter {
-  std::string_view name;
-  Filter filter;
-};
 using C = const FilterCall&;
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kListFilters[] = {
     {"batch", batch},
     {"count", [](C c) -> Value { return length_of(c.value); }},
     {"dictsort", dictsort},
@@ -213,11 +209,7 @@ constexpr NamedFilter kFilters[] = {
 
 }  // namespace
 
-Filter find_list_filter(std::string_view name) {
-  const auto* at = std::find_if(std::begin(kFilters), std::end(kFilters),
-                                [&](const NamedFilter& f) { return f.name == name; });
-  return at == std::end(kFilters) ? nullptr : at->filter;
-}
+Filter find_list_filter(std::string_view name) { return find_filter(kListFilters, name); }
 
 Value value_at_path(const Value& value, const Value& path) {
   if (const auto index = path.integer()) {

@@ -11,7 +11,6 @@
 namespace longhaul::chat {
 namespace {
 
-constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
 constexpr std::array<std::string_view, 8> kUnsupportedTags = {
     "include", "extends", "import", "from", "block", "autoescape", "trans", "do"};
 

@@ -10,6 +10,8 @@
 
 namespace longhaul::chat {
 
+constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
+
 // Throws kCorruptData (syntax) or kUnsupported: "<source>:<line>: <reason>".
 Syntax parse_template(std::string_view text, std::string_view source);
 

@@ -11,7 +11,7 @@ namespace longhaul::chat {
 namespace {
 
 // Of the tree, and of the parser's own recursion. The evaluator recurses as deep.
-constexpr int kMaxDepth = 150;
+constexpr int kMaxSyntaxDepth = 150;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ ParserState::ParserState(std::vector<Token> tokens, std::string source, Syntax& 
     : tokens_(std::move(tokens)), source_(std::move(source)), syntax_(syntax) {}
 
 ParserState::Level::Level(ParserState& state) : state_(state) {
-  if (++state_.level_ > kMaxDepth * 3) {
+  if (++state_.level_ > kMaxSyntaxDepth * 3) {
     --state_.level_;
     state_.fail("the template is nested too deeply");
   }
@@ -81,7 +81,7 @@ const Expression* ParserState::done(Expression& e) {
   for (const Expression* part : e.parts)
     if (part != nullptr) e.depth = std::max(e.depth, 1 + part->depth);
   for (const auto& [name, part] : e.named) e.depth = std::max(e.depth, 1 + part->depth);
-  if (e.depth > kMaxDepth) fail("the expression is nested too deeply", e.line);
+  if (e.depth > kMaxSyntaxDepth) fail("the expression is nested too deeply", e.line);
   return &e;
 }
 

@@ -4,12 +4,12 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "model/chat/parser.h"
 
 namespace longhaul::chat {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxConfigBytes = std::size_t{64} << 20;
 
 TemplateText read_template(const fs::path& path) {

@@ -15,10 +15,10 @@ const T* pointed(const Value::Variant& value) {
   return shared == nullptr ? nullptr : shared->get();
 }
 
-constexpr int kMaxDepth = 100;
+constexpr int kMaxValueDepth = 100;
 
 int checked_depth(int depth) {
-  require(depth <= kMaxDepth, "lists and dicts are nested too deeply");
+  require(depth <= kMaxValueDepth, "lists and dicts are nested too deeply");
   return depth;
 }
 

@@ -11,8 +11,8 @@
 namespace longhaul::forms {
 namespace {
 
-constexpr int kMaxDepth = 200;
-constexpr std::int64_t kMaxCount = 1'000'000;
+constexpr int kMaxGroupDepth = 200;
+constexpr std::int64_t kMaxRepeats = 1'000'000;
 
 class RegexParser {
  public:
@@ -33,7 +33,7 @@ class RegexParser {
   };
 
   ExpressionId alternatives(int depth) {
-    if (depth > kMaxDepth) reader_.mistake("groups are nested too deeply");
+    if (depth > kMaxGroupDepth) reader_.mistake("groups are nested too deeply");
     std::vector<ExpressionId> ways;
     do {
       ways.push_back(depth == 0 ? outermost_sequence() : sequence(depth));
@@ -114,8 +114,8 @@ class RegexParser {
     }
     const bool has_max = max.has_value();
     if (reader_.peek(ahead) != '}') return std::nullopt;
-    if (min.value_or(0) > kMaxCount || max.value_or(0) > kMaxCount) {
-      reader_.mistake(fmt::format("counts end at {}", kMaxCount));
+    if (min.value_or(0) > kMaxRepeats || max.value_or(0) > kMaxRepeats) {
+      reader_.mistake(fmt::format("counts end at {}", kMaxRepeats));
     }
     if (has_max && *max < min.value_or(0)) reader_.mistake("a count's end lies before its begin");
     reader_.skip(ahead + 1);

@@ -12,13 +12,7 @@
 namespace longhaul::tokenization {
 namespace {
 
-constexpr std::int64_t kMaxTokenId = (std::int64_t{1} << 24) - 1;
 constexpr std::size_t kBmpEnd = 0x10000;
-
-bool read_flag(const JsonField& field, std::string_view name) {
-  const auto flag = field.find(name);
-  return flag && flag->as_bool();
-}
 
 }  // namespace
 
@@ -33,9 +27,9 @@ BpeModel BpeModel::from_json(const JsonField& field, bool byte_level) {
   }
   BpeModel model;
   model.byte_level_ = byte_level;
-  model.fuse_unknown_ = read_flag(field, "fuse_unk");
-  model.byte_fallback_ = read_flag(field, "byte_fallback");
-  model.ignore_merges_ = read_flag(field, "ignore_merges");
+  model.fuse_unknown_ = field.bool_or("fuse_unk", false);
+  model.byte_fallback_ = field.bool_or("byte_fallback", false);
+  model.ignore_merges_ = field.bool_or("ignore_merges", false);
   if (const auto unknown = field.find("unk_token")) {
     model.unknown_text_ = unknown->as_string();
     model.source_field_ = unknown->path();

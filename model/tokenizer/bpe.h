@@ -17,6 +17,7 @@
 namespace longhaul::tokenization {
 
 inline constexpr std::int32_t kNoToken = -1;
+inline constexpr std::int64_t kMaxTokenId = (std::int64_t{1} << 24) - 1;
 
 // The vocabulary and rules. Immutable. Words of a byte-level model are raw bytes, those of another
 // valid UTF-8.

@@ -60,9 +60,8 @@ void Decoder::add(const JsonField& field) {
   } else if (type == "Metaspace") {
     refuse_after_fuse();
     const auto scheme = field.find("prepend_scheme");
-    const auto add_prefix = field.find("add_prefix_space");
     const bool prefixed =
-        scheme ? scheme->as_string() != "never" : !add_prefix || add_prefix->as_bool();
+        scheme ? scheme->as_string() != "never" : field.bool_or("add_prefix_space", true);
     stages_.emplace_back(
         MetaspaceStage{Pattern::literal(one_character(field.at("replacement"))), prefixed});
   } else if (type == "Strip") {

@@ -44,13 +44,11 @@ class Builder {
     if (type == "ByteLevel") {
       add_byte_level(field);
     } else if (type == "Split") {
-      const auto invert = field.find("invert");
       result_.steps.emplace_back(SplitStep{Pattern::from_json(field.at("pattern")),
                                            behavior_of(field.at("behavior")),
-                                           invert && invert->as_bool()});
+                                           field.bool_or("invert", false)});
     } else if (type == "Digits") {
-      const auto individual = field.find("individual_digits");
-      add_regex(individual && individual->as_bool() ? "\\p{N}" : "\\p{N}+", field);
+      add_regex(field.bool_or("individual_digits", false) ? "\\p{N}" : "\\p{N}+", field);
     } else if (type == "Metaspace") {
       add_metaspace(field);
     } else if (type == "Whitespace") {
@@ -77,8 +75,7 @@ class Builder {
   void add_byte_level(const JsonField& field) {
     if (field.at("add_prefix_space").as_bool())
       result_.steps.emplace_back(RewriteStep{" ", PrefixScheme::kAlways});
-    const auto use_regex = field.find("use_regex");
-    if (!use_regex || use_regex->as_bool()) add_regex(kGpt2Pattern, field);
+    if (field.bool_or("use_regex", true)) add_regex(kGpt2Pattern, field);
     result_.byte_level = true;
   }
 
@@ -94,12 +91,11 @@ class Builder {
       rewrite.prefix = name == "always"  ? PrefixScheme::kAlways
                        : name == "first" ? PrefixScheme::kFirst
                                          : PrefixScheme::kNever;
-    } else if (const auto add_prefix = field.find("add_prefix_space")) {  // files before 2024
-      if (!add_prefix->as_bool()) rewrite.prefix = PrefixScheme::kNever;
+    } else if (!field.bool_or("add_prefix_space", true)) {  // files before 2024
+      rewrite.prefix = PrefixScheme::kNever;
     }
     result_.steps.emplace_back(std::move(rewrite));
-    const auto split = field.find("split");
-    if (!split || split->as_bool()) {
+    if (field.bool_or("split", true)) {
       result_.steps.emplace_back(
           SplitStep{Pattern::literal(replacement), SplitBehavior::kMergedWithNext, false});
     }

@@ -10,20 +10,14 @@
 namespace longhaul::tokenization {
 namespace {
 
-bool read_flag(const JsonField& field, std::string_view name) {
-  const auto flag = field.find(name);
-  return flag && flag->as_bool();
-}
-
 AddedToken read_added(const JsonField& field) {
-  const auto normalized = field.find("normalized");
-  return {.id = static_cast<std::int32_t>(field.at("id").as_integer(0, (1 << 24) - 1)),
+  return {.id = static_cast<std::int32_t>(field.at("id").as_integer(0, kMaxTokenId)),
           .content = field.at("content").as_string(),
-          .single_word = read_flag(field, "single_word"),
-          .lstrip = read_flag(field, "lstrip"),
-          .rstrip = read_flag(field, "rstrip"),
-          .normalized = normalized && normalized->as_bool(),
-          .special = read_flag(field, "special")};
+          .single_word = field.bool_or("single_word", false),
+          .lstrip = field.bool_or("lstrip", false),
+          .rstrip = field.bool_or("rstrip", false),
+          .normalized = field.bool_or("normalized", false),
+          .special = field.bool_or("special", false)};
 }
 
 // The `tokenizers` library numbers added tokens itself: a text of the vocabulary keeps its id,

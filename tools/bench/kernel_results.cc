@@ -9,7 +9,7 @@
 namespace longhaul::bench {
 namespace {
 
-constexpr auto kRight = Column::Align::kRight;
+using enum Column::Align;
 
 // In the unit of what bounds the case: billions a second.
 std::string rate_text(double rate, Limit limit) {

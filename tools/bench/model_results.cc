@@ -12,7 +12,7 @@
 namespace longhaul::bench {
 namespace {
 
-constexpr auto kRight = Column::Align::kRight;
+using enum Column::Align;
 
 std::string params_text(std::int64_t n) {
   const auto value = static_cast<double>(n);

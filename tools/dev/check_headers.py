@@ -4,7 +4,7 @@
     check_headers.py [--all] COMPILER [FLAG ...]      flags as for the sources (-std, -I, ...)
 
 Without --all only headers that no foo.cc includes before all else. The others a build shows, but whole only if it compiles file by file
-(LONGHAUL_JOINT=OFF): of the files that are compiled as one, it shows the first. --all takes minutes.
+(LONGHAUL_JOINT_FILES=0): of the files that are compiled as one, it shows the first. --all takes minutes.
 """
 import concurrent.futures
 import os

@@ -9,6 +9,7 @@
 #include "kernels/copy_rows.h"
 #include "worker/attention/accumulate.h"
 #include "worker/attention/compaction.h"
+#include "worker/ring/float_bytes.h"
 
 namespace longhaul {
 namespace {
@@ -130,32 +131,29 @@ void RingForward::read_slices(const TensorView<const float, 2>& logits,
   const auto& slices = stage_.stage().vocab_slice;
   const std::int64_t n_rows = logits.dim(0);
   Communicator& comm = ring_.comm;
-  const auto bytes_of = [](std::int64_t n_floats) {
-    return static_cast<std::size_t>(n_floats) * sizeof(float);
-  };
   const auto* own = reinterpret_cast<const std::byte*>(logits.data());
   if (!this->answers()) {
-    const Outgoing to{0, {own, bytes_of(logits.size())}};
+    const Outgoing to{0, {own, float_bytes(logits.size())}};
     Exchange moving = comm.start_exchange({Traffic::kOther}, {}, {&to, 1});
     ring_.wait(moving.sends.front(), 0);
     return;
   }
   const std::int64_t vocab_size = compute_.spec().vocab_size;
-  std::byte* whole = logits_.reserve(ring_.stream, bytes_of(n_rows * vocab_size));
+  std::byte* whole = logits_.reserve(ring_.stream, float_bytes(n_rows * vocab_size));
   std::byte* received = received_logits_.reserve(
-      ring_.stream, bytes_of(n_rows * (vocab_size - slices.front().size())));
+      ring_.stream, float_bytes(n_rows * (vocab_size - slices.front().size())));
   const auto place = [&](const std::byte* slice_logits, Extent slice) {
-    const CopyRowsItem item{.to = whole + bytes_of(slice.begin),
-                            .to_stride = bytes_of(vocab_size),
+    const CopyRowsItem item{.to = whole + float_bytes(slice.begin),
+                            .to_stride = float_bytes(vocab_size),
                             .from = slice_logits,
-                            .from_stride = bytes_of(slice.size()),
-                            .row_bytes = bytes_of(slice.size()),
+                            .from_stride = float_bytes(slice.size()),
+                            .row_bytes = float_bytes(slice.size()),
                             .n_rows = n_rows};
     copy_rows(ring_.stream, {&item, 1});
   };
   std::vector<Incoming> in;
   for (const RingPos from : IdRange<RingPos>({1, slices.n()})) {
-    const std::size_t n_bytes = bytes_of(n_rows * slices[from].size());
+    const std::size_t n_bytes = float_bytes(n_rows * slices[from].size());
     in.push_back({static_cast<int>(from.value), {received, n_bytes}});
     received += n_bytes;
   }

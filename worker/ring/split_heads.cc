@@ -7,14 +7,6 @@
 #include "worker/ring/head_runs.h"
 
 namespace longhaul {
-namespace {
-
-std::size_t bytes_of(std::int64_t n_floats) {
-  return static_cast<std::size_t>(n_floats) * sizeof(float);
-}
-
-}  // namespace
-
 SplitHeads::SplitHeads(LayerCompute& compute, const RingStage& stage, RingContext& context)
     : compute_(compute), stage_(stage), context_(context) {
   for (const LayerId layer : stage.layer_ids()) {
@@ -53,13 +45,13 @@ void SplitHeads::share_scales(LayerId layer, std::span<const QueryRows> own) {
   const std::int64_t n_heads = n_split_queries(layer);
   const std::int64_t n_ranks = stage_.n_ranks();
   const std::int64_t n_mine = 2 * n_rows * n_heads;
-  std::byte* mine = mine_.reserve(compute_.stream(), bytes_of(n_mine));
-  std::byte* all = scales_.reserve(compute_.stream(), bytes_of(n_ranks * n_mine));
+  std::byte* mine = mine_.reserve(compute_.stream(), float_bytes(n_mine));
+  std::byte* all = scales_.reserve(compute_.stream(), float_bytes(n_ranks * n_mine));
   put_scales(layer, own, reinterpret_cast<float*>(mine));
   {
     const PhaseTimer timer(compute_.times(), Phase::kRingWait);
     const RingContext::WaitMark mark(context_.board);
-    context_.comm.all_gather({mine, bytes_of(n_mine)}, {all, bytes_of(n_ranks * n_mine)});
+    context_.comm.all_gather({mine, float_bytes(n_mine)}, {all, float_bytes(n_ranks * n_mine)});
   }
   const auto* m = reinterpret_cast<const float*>(all);
   const TensorView<const float, 3> of_m(m, {n_ranks, n_rows, n_heads}, {n_mine, n_heads, 1});
@@ -83,10 +75,10 @@ void SplitHeads::put_scales(LayerId layer, std::span<const QueryRows> own, float
   const auto copy = [&](const float* from, std::int64_t stride, float* to, Extent places) {
     if (places.empty()) return;
     copies_.push_back({.to = as_bytes(to + places.begin),
-                       .to_stride = bytes_of(n_heads),
+                       .to_stride = float_bytes(n_heads),
                        .from = as_bytes(from),
-                       .from_stride = bytes_of(stride),
-                       .row_bytes = bytes_of(places.size()),
+                       .from_stride = float_bytes(stride),
+                       .row_bytes = float_bytes(places.size()),
                        .n_rows = n_rows});
   };
   float* const l = mine + n_rows * n_heads;
@@ -142,11 +134,11 @@ void SplitHeads::put_outputs(LayerId layer, std::span<const QueryRows> own) {
   copies_.clear();
   for_each_head(layer, own, [&](std::size_t place, const float* o, std::int64_t stride) {
     copies_.push_back(
-        {.to = joined_.data() + bytes_of(static_cast<std::int64_t>(place) * width),
-         .to_stride = bytes_of(static_cast<std::int64_t>(split(layer).size()) * width),
+        {.to = joined_.data() + float_bytes(static_cast<std::int64_t>(place) * width),
+         .to_stride = float_bytes(static_cast<std::int64_t>(split(layer).size()) * width),
          .from = as_bytes(o == nullptr ? zeros : o),
-         .from_stride = bytes_of(stride),
-         .row_bytes = bytes_of(width),
+         .from_stride = float_bytes(stride),
+         .row_bytes = float_bytes(width),
          .n_rows = compute_.buffers().hidden.dim(0)});
   });
   copy_rows(compute_.stream(), copies_);
@@ -161,12 +153,12 @@ void SplitHeads::take_outputs(LayerId layer, std::span<const QueryRows> own) {
     if (o == nullptr) return;
     const RingHome& home = stage_.layer(layer).homes[split(layer)[place]];
     const bool is_first = home.positions.front() == stage_.position();
-    const std::byte* sum = joined_.data() + bytes_of(static_cast<std::int64_t>(place) * width);
+    const std::byte* sum = joined_.data() + float_bytes(static_cast<std::int64_t>(place) * width);
     copies_.push_back({.to = as_bytes(o),
-                       .to_stride = bytes_of(stride),
+                       .to_stride = float_bytes(stride),
                        .from = is_first ? sum : zeros,
-                       .from_stride = is_first ? bytes_of(n_row) : 0,
-                       .row_bytes = bytes_of(width),
+                       .from_stride = is_first ? float_bytes(n_row) : 0,
+                       .row_bytes = float_bytes(width),
                        .n_rows = compute_.buffers().hidden.dim(0)});
   });
   copy_rows(compute_.stream(), copies_);
@@ -177,7 +169,7 @@ void SplitHeads::join_outputs(LayerId layer, std::span<const QueryRows> own) {
   const std::int64_t width = compute_.spec().gqa_group() * compute_.spec().head_dim;
   const std::int64_t n_sums =
       compute_.buffers().hidden.dim(0) * static_cast<std::int64_t>(split(layer).size()) * width;
-  std::byte* sums = joined_.reserve(compute_.stream(), bytes_of(n_sums));
+  std::byte* sums = joined_.reserve(compute_.stream(), float_bytes(n_sums));
   put_outputs(layer, own);
   {
     const PhaseTimer timer(compute_.times(), Phase::kRingWait);
