@@ -83,8 +83,8 @@ class JsonField {
   JsonField at(std::size_t index) const;
 
   bool as_bool() const;
-  bool bool_or(std::string_view key,
-               bool otherwise) const;  // of a member; missing or null: otherwise
+  // The member, or `otherwise` when it is missing or null.
+  bool bool_or(std::string_view key, bool otherwise) const;
   std::int64_t as_integer(std::int64_t min,
                           std::int64_t max) const;  // a double with an integral value is accepted
   double as_number() const;

@@ -25,16 +25,15 @@ void ColumnGather::run(const ColumnsOfRing& columns, const TensorView<const floa
   {
     const PhaseTimer timer(context_.times, Phase::kRingWait);
     const RingContext::WaitMark mark(context_.board);
-    context_.comm.all_gather(
-        {reinterpret_cast<const std::byte*>(own.data()), float_bytes(own.size())}, sizes_,
-        {gathered, n_bytes});
+    context_.comm.all_gather({as_bytes(own.data()), float_bytes(own.size())}, sizes_,
+                             {gathered, n_bytes});
   }
   copies_.clear();
   for (const RingPos from : columns.ids()) {
     const std::int64_t width = width_of(columns[from]);
     std::int64_t at = 0;
     for (const Extent& run : columns[from]) {
-      copies_.push_back({.to = reinterpret_cast<std::byte*>(whole.data() + run.begin),
+      copies_.push_back({.to = as_bytes(whole.data() + run.begin),
                          .to_stride = float_bytes(whole.stride(0)),
                          .from = gathered + float_bytes(at),
                          .from_stride = float_bytes(width),

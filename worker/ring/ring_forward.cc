@@ -131,7 +131,7 @@ void RingForward::read_slices(const TensorView<const float, 2>& logits,
   const auto& slices = stage_.stage().vocab_slice;
   const std::int64_t n_rows = logits.dim(0);
   Communicator& comm = ring_.comm;
-  const auto* own = reinterpret_cast<const std::byte*>(logits.data());
+  const auto* own = as_bytes(logits.data());
   if (!this->answers()) {
     const Outgoing to{0, {own, float_bytes(logits.size())}};
     Exchange moving = comm.start_exchange({Traffic::kOther}, {}, {&to, 1});

@@ -80,7 +80,7 @@ void StageLinks::receive_chunk(Extent chunk, const TensorView<float, 2>& hidden)
   const Stage& before = stage_at(-1);
   const auto theirs = slabs_in(before, chunk, stage_.block_size());
   const auto own = slabs_in(stage_.stage(), chunk, stage_.block_size())[stage_.position()];
-  const std::size_t row_bytes = static_cast<std::size_t>(hidden.dim(1)) * sizeof(float);
+  const std::size_t row_bytes = float_bytes(hidden.dim(1));
   std::byte* at = received_.reserve(stream_, static_cast<std::size_t>(total_size(own)) * row_bytes);
   std::vector<Incoming> in;
   for (const RingPos from : theirs.ids()) {
@@ -106,7 +106,7 @@ void StageLinks::send_chunk(Extent chunk, const TensorView<const float, 2>& hidd
   const Stage& after = stage_at(1);
   const auto theirs = slabs_in(after, chunk, stage_.block_size());
   const auto own = slabs_in(stage_.stage(), chunk, stage_.block_size())[stage_.position()];
-  const std::size_t row_bytes = static_cast<std::size_t>(hidden.dim(1)) * sizeof(float);
+  const std::size_t row_bytes = float_bytes(hidden.dim(1));
   Sending sending;
   for (const RingPos to : theirs.ids()) {
     const std::vector<Extent> common = common_rows(own, theirs[to]);
@@ -135,7 +135,7 @@ void StageLinks::send_rows(const TensorView<const float, 2>& hidden) {
   const Stage& after = stage_at(1);
   Sending sending;
   for (auto to = stage_.position().value; to < after.ring.n(); to += stage_.n_ranks()) {
-    const std::size_t n_bytes = static_cast<std::size_t>(hidden.size()) * sizeof(float);
+    const std::size_t n_bytes = float_bytes(hidden.size());
     copy_bytes(stream_, add(sending, after_.peer(after, RingPos{to}), n_bytes),
                as_bytes(hidden.data()), n_bytes);
   }

@@ -4,6 +4,7 @@
 
 #include "base/device/device_memory.h"
 #include "worker/layer_slice.h"
+#include "worker/ring/float_bytes.h"
 
 namespace longhaul {
 namespace {
@@ -35,17 +36,13 @@ ColumnsOfRing head_columns(const LayerHomes& homes, std::int64_t n_ranks, std::i
   return columns;
 }
 
-std::size_t row_bytes(std::int64_t n_floats) {
-  return static_cast<std::size_t>(n_floats) * sizeof(float);
-}
-
 // Rows of one matrix into columns of another of as many rows.
 CopyRowsItem copy_of(const TensorView<const float, 2>& from, const TensorView<float, 2>& to) {
-  return {.to = reinterpret_cast<std::byte*>(to.data()),
-          .to_stride = row_bytes(to.stride(0)),
-          .from = reinterpret_cast<const std::byte*>(from.data()),
-          .from_stride = row_bytes(from.stride(0)),
-          .row_bytes = row_bytes(from.dim(1)),
+  return {.to = as_bytes(to.data()),
+          .to_stride = float_bytes(to.stride(0)),
+          .from = as_bytes(from.data()),
+          .from_stride = float_bytes(from.stride(0)),
+          .row_bytes = float_bytes(from.dim(1)),
           .n_rows = from.dim(0)};
 }
 
