@@ -143,7 +143,7 @@ std::vector<float> log_probabilities_on_ring(const RingRunConfig& config,
 class RingInvariance : public testing::TestWithParam<std::int64_t> {};
 
 void expect_equal_results_of_all(std::int64_t n_ranks, const Variant& variant) {
-  for (int round = 0; round < 8 * intensity(); ++round) {
+  for (int round = 0; round < engine_cases(8); ++round) {
     expect_equal_results(base_seed() * 1000 + static_cast<std::uint64_t>(round) +
                              static_cast<std::uint64_t>(n_ranks) * 100'000,
                          n_ranks, variant);
@@ -192,7 +192,7 @@ TEST_P(RingInvariance, AndSoTheyDoWithKeysForWhatIsGone) {
 // A text in chunks of one token, odd ones and whole, on any homes, as double precision has it.
 TEST_P(RingInvariance, KeysForWhatIsGoneAreThoseOfTheReferenceModel) {
   const std::int64_t n_ranks = GetParam();
-  for (int round = 0; round < 3 * intensity(); ++round) {
+  for (int round = 0; round < engine_cases(3); ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);

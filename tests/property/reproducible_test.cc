@@ -90,7 +90,7 @@ class Reproducible : public testing::TestWithParam<Setting> {};
 
 TEST_P(Reproducible, ChunksBatchesAndThreadsChangeNoBit) {
   const Setting setting = GetParam();
-  for (int round = 0; round < 3 * intensity(); ++round) {
+  for (int round = 0; round < engine_cases(3); ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);

@@ -17,6 +17,14 @@ int intensity() {
   return text != nullptr ? std::clamp(std::stoi(text), 1, 4) : 1;
 }
 
+int engine_cases(int n) {
+#ifdef LONGHAUL_SANITIZES_ADDRESS
+  return (n * intensity() + 1) / 2;
+#else
+  return n * intensity();
+#endif
+}
+
 // The polar method, two at a time, with the values of libstdc++'s std::normal_distribution, which
 // takes half of the time of a test of kernels where it is compiled with sanitizers.
 std::vector<float> Random::normals(std::int64_t n, double scale) {

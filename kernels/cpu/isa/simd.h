@@ -13,10 +13,13 @@
 #define LONGHAUL_ISA_NAMESPACE baseline
 #endif
 
+// For what takes an instruction or two: a call costs more, and with the address sanitizer most of
+// a kernel.
+#define LONGHAUL_INLINE_SMALL inline __attribute__((always_inline))
 #ifdef LONGHAUL_SHORT_FUNCTIONS  // set by kernels/CMakeLists.txt
 #define LONGHAUL_INLINE inline
 #else
-#define LONGHAUL_INLINE inline __attribute__((always_inline))
+#define LONGHAUL_INLINE LONGHAUL_INLINE_SMALL
 #endif
 
 #if defined(__AVX512F__)
@@ -59,7 +62,7 @@ class FlushDenormals {
   FlushDenormals& operator=(const FlushDenormals&) = delete;
 };
 
-LONGHAUL_INLINE Vec load(const void* p) {
+LONGHAUL_INLINE_SMALL Vec load(const void* p) {
   Vec v;
   __builtin_memcpy(&v, p, sizeof v);
   return v;
@@ -69,14 +72,14 @@ LONGHAUL_INLINE Vec load_up_to(const float* x, std::int64_t n, std::int64_t i) {
   if (i + kWidth <= n) return load(x + i);
   return i < n ? load_first(x + i, n - i) : Vec{};
 }
-LONGHAUL_INLINE Words load_words(const void* p) {
+LONGHAUL_INLINE_SMALL Words load_words(const void* p) {
   Words v;
   __builtin_memcpy(&v, p, sizeof v);
   return v;
 }
-LONGHAUL_INLINE void store(void* p, Vec v) { __builtin_memcpy(p, &v, sizeof v); }
-LONGHAUL_INLINE Vec broadcast(float x) { return x - Vec{}; }
-LONGHAUL_INLINE Words broadcast_word(const void* p) {
+LONGHAUL_INLINE_SMALL void store(void* p, Vec v) { __builtin_memcpy(p, &v, sizeof v); }
+LONGHAUL_INLINE_SMALL Vec broadcast(float x) { return x - Vec{}; }
+LONGHAUL_INLINE_SMALL Words broadcast_word(const void* p) {
   std::uint32_t word;
   __builtin_memcpy(&word, p, sizeof word);
   return word - Words{};
@@ -176,8 +179,10 @@ LONGHAUL_INLINE Ints add_products(Ints sum, Words a, Words b) {
 }
 
 // The two floats of each pair of bf16.
-LONGHAUL_INLINE Vec low_halves(Words pairs) { return reinterpret_cast<Vec>(pairs << 16); }
-LONGHAUL_INLINE Vec high_halves(Words pairs) { return reinterpret_cast<Vec>(pairs & 0xffff0000U); }
+LONGHAUL_INLINE_SMALL Vec low_halves(Words pairs) { return reinterpret_cast<Vec>(pairs << 16); }
+LONGHAUL_INLINE_SMALL Vec high_halves(Words pairs) {
+  return reinterpret_cast<Vec>(pairs & 0xffff0000U);
+}
 
 // float -> bf16 bits in the lower half of each word, to nearest even; NaN stays NaN. The same bits
 // as to_bf16 of base/dtype.h.

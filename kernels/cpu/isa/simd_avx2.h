@@ -15,7 +15,7 @@ constexpr int kPackedRows = kTileRows;
 constexpr int kPackFromRows = 17;  // so many rows attention packs for: 16 were slower by a sixth
 typedef float Vec __attribute__((vector_size(32)));
 
-LONGHAUL_INLINE void add_product(Vec& sum, Vec x, Vec y) { sum += x * y; }
+LONGHAUL_INLINE_SMALL void add_product(Vec& sum, Vec x, Vec y) { sum += x * y; }
 
 // n in [1, 8]; lanes from n on are zero.
 LONGHAUL_INLINE __m256i first_lanes(std::int64_t n) {
@@ -33,8 +33,8 @@ LONGHAUL_INLINE Vec load_halves(const std::uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 // b where either is NaN, as the instruction does; likewise min.
-LONGHAUL_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
-LONGHAUL_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+LONGHAUL_INLINE_SMALL Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+LONGHAUL_INLINE_SMALL Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 LONGHAUL_INLINE Vec round(Vec x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }

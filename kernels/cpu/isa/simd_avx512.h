@@ -17,7 +17,7 @@ typedef float Vec __attribute__((vector_size(64)));
 
 // sum += x y, where sum is. (From the expression GCC 12 makes forms of the instruction that move
 // sums from register to register and to memory.)
-LONGHAUL_INLINE void add_product(Vec& sum, Vec x, Vec y) {
+LONGHAUL_INLINE_SMALL void add_product(Vec& sum, Vec x, Vec y) {
   __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y));
 }
 
@@ -33,8 +33,8 @@ LONGHAUL_INLINE Vec load_halves(const std::uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 // b where either is NaN, as the instruction does; likewise min.
-LONGHAUL_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
-LONGHAUL_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+LONGHAUL_INLINE_SMALL Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+LONGHAUL_INLINE_SMALL Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 LONGHAUL_INLINE Vec round(Vec x) {
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }

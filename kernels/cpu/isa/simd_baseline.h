@@ -14,7 +14,7 @@ constexpr int kPackedRows = kTileRows;
 constexpr int kPackFromRows = kPackedRows;
 typedef float Vec __attribute__((vector_size(16)));
 
-LONGHAUL_INLINE void add_product(Vec& sum, Vec x, Vec y) { sum += x * y; }
+LONGHAUL_INLINE_SMALL void add_product(Vec& sum, Vec x, Vec y) { sum += x * y; }
 
 // n in [1, 4]; lanes from n on are zero.
 LONGHAUL_INLINE Vec load_first(const void* p, std::int64_t n) {
@@ -44,8 +44,8 @@ LONGHAUL_INLINE Vec load_halves(const std::uint16_t* p) {
   return out;
 }
 // b where either is NaN; likewise min.
-LONGHAUL_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
-LONGHAUL_INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }
+LONGHAUL_INLINE_SMALL Vec max(Vec a, Vec b) { return a > b ? a : b; }
+LONGHAUL_INLINE_SMALL Vec min(Vec a, Vec b) { return a < b ? a : b; }
 // To the nearest integer, |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction.
 LONGHAUL_INLINE Vec round(Vec x) { return (x + 12582912.0F) - 12582912.0F; }
 // x 2^n in two steps, so that neither power leaves the range of a float.
