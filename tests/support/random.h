@@ -10,7 +10,7 @@ namespace longhaul::test {
 std::uint64_t base_seed();  // LONGHAUL_TEST_SEED, else 1
 int intensity();            // LONGHAUL_TEST_INTENSITY, else 1
 // How many random cases to try that each take the whole engine through a text: n times the
-// intensity. With the address sanitizer, which makes them six times as slow, the first half.
+// intensity. With the address sanitizer, which makes them five times as slow, the first half.
 int engine_cases(int n);
 
 class Random {
