@@ -47,8 +47,7 @@ std::span<const std::byte> MergingDecode::project(LayerId layer, std::span<const
   const StepBuffers& b = compute_.buffers();
   const RawLayout of_head{.n_kv_heads = 1, .head_dim = compute_.spec().head_dim};
   const std::vector<KvHeadId> made = made_by(layer, stage_.position());
-  const std::size_t n_bytes =
-      made.size() * static_cast<std::size_t>(n_rows() * of_head.row_size()) * sizeof(float);
+  const std::size_t n_bytes = made.size() * float_bytes(n_rows() * of_head.row_size());
   auto* to = reinterpret_cast<float*>(mine_.reserve(compute_.stream(), n_bytes));
   for (const Extent& kv_heads : head_runs(made)) {
     const TensorView<float, 3> k(b.k.data(), {n_rows(), kv_heads.size(), of_head.head_dim});
@@ -97,15 +96,15 @@ void MergingDecode::gather(LayerId layer, std::span<const QueryRows> own) {
     const RingContext::WaitMark mark(context_.board);
     context_.comm.all_gather(mine, sizes, {all, n_bytes});
   }
-  auto* weights = reinterpret_cast<float*>(weights_of_all_.reserve(
-      compute_.stream(), static_cast<std::size_t>(n_rows() * n_kv_heads) * sizeof(float)));
+  auto* weights = reinterpret_cast<float*>(
+      weights_of_all_.reserve(compute_.stream(), float_bytes(n_rows() * n_kv_heads)));
   std::vector<CopyRowsItem> copies;
   const auto copy = [&](const float* from, float* to, std::int64_t to_stride, std::int64_t n) {
     copies.push_back({.to = as_bytes(to),
-                      .to_stride = static_cast<std::size_t>(to_stride) * sizeof(float),
+                      .to_stride = float_bytes(to_stride),
                       .from = as_bytes(from),
-                      .from_stride = static_cast<std::size_t>(of_head.row_size()) * sizeof(float),
-                      .row_bytes = static_cast<std::size_t>(n) * sizeof(float),
+                      .from_stride = float_bytes(of_head.row_size()),
+                      .row_bytes = float_bytes(n),
                       .n_rows = n_rows()});
   };
   const auto* from = reinterpret_cast<const float*>(all);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/copy_rows.h"
+#include "worker/ring/float_bytes.h"
 
 namespace longhaul {
 namespace {
@@ -19,10 +20,8 @@ struct CarLayout {
   std::int64_t rows() const { return n_kv_heads * n * group; }
   std::int64_t q_floats() const { return rows() * head_dim; }
   std::int64_t state_floats() const { return rows() * (head_dim + 2); }
-  std::size_t bytes() const {
-    return static_cast<std::size_t>(q_floats() + state_floats()) * sizeof(float);
-  }
-  std::size_t q_bytes() const { return static_cast<std::size_t>(q_floats()) * sizeof(float); }
+  std::size_t bytes() const { return float_bytes(q_floats() + state_floats()); }
+  std::size_t q_bytes() const { return float_bytes(q_floats()); }
   TensorView<float, 3> q(std::byte* car, std::int64_t head) const {
     return {reinterpret_cast<float*>(car) + head * n * group * head_dim, {n, group, head_dim}};
   }
@@ -65,18 +64,17 @@ void QueryRing::load(const QueryRingArgs& args, std::size_t car) {
   std::byte* here = cars_[car].buffers[0].reserve(context_.stream, layout.bytes());
   const auto& own = args.queries[context_.position()];
   const Extent rows = own_rows(own, car);
-  const auto row_bytes = static_cast<std::size_t>(layout.group * layout.head_dim) * sizeof(float);
+  const auto row_bytes = float_bytes(layout.group * layout.head_dim);
   pieces_.clear();
   for (std::int64_t i = 0; i < layout.n_kv_heads; ++i) {
     const KvHeadId kv_head = args.kv_heads[static_cast<std::size_t>(i)];
     const float* first = args.own.q[rows.begin][args.own.heads_of(kv_head).begin].data();
-    pieces_.push_back(
-        {.to = reinterpret_cast<std::byte*>(layout.q(here, i).data()),
-         .to_stride = row_bytes,
-         .from = reinterpret_cast<const std::byte*>(first),
-         .from_stride = static_cast<std::size_t>(args.own.q.stride(0)) * sizeof(float),
-         .row_bytes = row_bytes,
-         .n_rows = layout.n});
+    pieces_.push_back({.to = as_bytes(layout.q(here, i).data()),
+                       .to_stride = row_bytes,
+                       .from = as_bytes(first),
+                       .from_stride = float_bytes(args.own.q.stride(0)),
+                       .row_bytes = row_bytes,
+                       .n_rows = layout.n});
     clear(context_.stream, layout.state(here, i));
   }
   copy_rows(context_.stream, pieces_);

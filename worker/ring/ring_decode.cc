@@ -13,6 +13,7 @@
 #include "worker/attention/compaction.h"
 #include "worker/head_rows.h"
 #include "worker/layer_slice.h"
+#include "worker/ring/float_bytes.h"
 
 namespace longhaul {
 
@@ -331,8 +332,7 @@ void RingDecode::add_feed_forward(LayerId number) {
 }
 
 void RingDecode::set_partial_to_zero() {
-  set_to_zero(compute_.stream(), reinterpret_cast<std::byte*>(partial_.data()),
-              static_cast<std::size_t>(partial_.size()) * sizeof(float));
+  set_to_zero(compute_.stream(), as_bytes(partial_.data()), float_bytes(partial_.size()));
 }
 
 }  // namespace longhaul

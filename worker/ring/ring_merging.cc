@@ -63,7 +63,7 @@ void RingMerging::project(const PrefillLayer& layer) {
 std::size_t RingMerging::bytes_of_slab(Extent slab) const {
   const std::int64_t n_tail = std::min(slab.size(), merging_.window - 1);
   const std::int64_t row_size = layout_.n_kv_heads() * (2 * layout_.shape().head_dim + 1);
-  return static_cast<std::size_t>(n_tail * row_size) * sizeof(float) +
+  return float_bytes(n_tail * row_size) +
          static_cast<std::size_t>(slab.size() * layout_.n_kv_heads());
 }
 
@@ -221,7 +221,7 @@ void RingMerging::for_each_staying(const PrefillLayer& layer, const Body& body) 
 void RingMerging::pack(const PrefillLayer& layer) {
   const PhaseTimer timer(compute_.times(), Phase::kAppend);
   const StepBuffers& b = compute_.buffers();
-  const auto row_bytes = static_cast<std::size_t>(2 * layout_.shape().head_dim) * sizeof(float);
+  const auto row_bytes = float_bytes(2 * layout_.shape().head_dim);
   const RingPos me = stage_.position();
   OfRing<std::int64_t> n_out(layer.chunk.made.size(), 0);
   OfRing<std::int64_t> n_home(n_out.size(), 0);
@@ -270,7 +270,7 @@ void RingMerging::pack(const PrefillLayer& layer) {
 void RingMerging::exchange() {
   const Tag tag{Traffic::kKeys};
   const RingPos me = stage_.position();
-  const auto row_bytes = static_cast<std::size_t>(2 * layout_.shape().head_dim) * sizeof(float);
+  const auto row_bytes = float_bytes(2 * layout_.shape().head_dim);
   std::vector<Incoming> in;
   std::vector<Outgoing> out;
   for (const RingPos p : home_rows_.ids()) {
