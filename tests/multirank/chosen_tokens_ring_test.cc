@@ -125,7 +125,7 @@ void expect_choice_of_one_rank(std::int64_t n_ranks,
                                KeepBudget (*budget)(Random& random, KeepWhen when)) {
   constexpr double kClear = 1e-4;  // closer scores may be changed by the order of sums
   int n_clear = 0;
-  for (int round = 0; round < 8 * intensity(); ++round) {
+  for (int round = 0; round < engine_cases(8); ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
                                static_cast<std::uint64_t>(n_ranks) * 100'000;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -157,7 +157,7 @@ void expect_choice_of_one_rank(std::int64_t n_ranks,
     EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_GE(n_clear, 2 * intensity());
+  EXPECT_GE(n_clear, engine_cases(2));
 }
 
 TEST_P(ChosenTokensOnRings, AreThoseOfOneRank) {
@@ -197,8 +197,7 @@ TEST_P(ChosenTokensOnRings, AreThoseOfOneRankInChunksOfAnyLength) {
     };
     const Outcome want = run_alone(weights, heads, kv.block_size, script(kText), id);
     EXPECT_EQ(want.kept.at(0).at(0).size(), 52U);
-    for (const std::int64_t chunk_len :
-         {std::int64_t{1}, std::int64_t{64}, std::int64_t{1000}, kText}) {
+    for (const std::int64_t chunk_len : chunk_lengths_to_try(kText, n_ranks)) {
       if (chunk_len == 1 && when == KeepWhen::kAfterPrompt) continue;  // takes long
       SCOPED_TRACE(testing::Message() << "chunks of " << chunk_len);
       const Plan plan = random_plan(random, spec, heads, n_ranks, 1, kv);
@@ -216,7 +215,7 @@ TEST_P(ChosenTokensOnRings, TokensDroppedAtEveryStepAreThoseOfOneRank) {
   constexpr double kClear = 2e-5;
   const std::int64_t n_ranks = GetParam();
   int n_clear = 0;
-  for (int round = 0; round < 3 * intensity(); ++round) {
+  for (int round = 0; round < engine_cases(3); ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
                                static_cast<std::uint64_t>(n_ranks) * 100'000;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -258,7 +257,7 @@ TEST_P(ChosenTokensOnRings, RecipesAndWhatTheyKeepAreThoseOfOneRank) {
   constexpr double kClear = 2e-5;
   const std::int64_t n_ranks = GetParam();
   int n_clear = 0;
-  for (int round = 0; round < 4 * intensity(); ++round) {
+  for (int round = 0; round < engine_cases(4); ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
                                static_cast<std::uint64_t>(n_ranks) * 100'000;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -306,7 +305,7 @@ TEST_P(ChosenTokensOnRings, RecipesAndWhatTheyKeepAreThoseOfOneRank) {
 // Pages chosen at every step of answers, streaming heads beside them or not.
 TEST_P(ChosenTokensOnRings, AnswersOfChosenPagesAreThoseOfOneRank) {
   const std::int64_t n_ranks = GetParam();
-  for (int round = 0; round < 5 * intensity(); ++round) {
+  for (int round = 0; round < engine_cases(5); ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
                                static_cast<std::uint64_t>(n_ranks) * 100'000;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -348,7 +347,7 @@ TEST_P(ChosenTokensOnRings, MergedTokensAreThoseOfOneRank) {
   constexpr double kClear = 2e-5;
   const std::int64_t n_ranks = GetParam();
   int n_clear = 0;
-  for (int round = 0; round < 6 * intensity(); ++round) {
+  for (int round = 0; round < engine_cases(6); ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
                                static_cast<std::uint64_t>(n_ranks) * 100'000;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -387,7 +386,7 @@ TEST_P(ChosenTokensOnRings, MergedTokensAreThoseOfOneRank) {
     EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
     if (HasFailure()) return;
   }
-  EXPECT_GE(n_clear, 2 * intensity());
+  EXPECT_GE(n_clear, engine_cases(2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ChosenTokensOnRings, testing::Values(1, 2, 3, 5, 8),

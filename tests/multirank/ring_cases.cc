@@ -306,6 +306,14 @@ RingRun run_on_ring(const RingRunConfig& config, const std::vector<StepCommand>&
   return run;
 }
 
+std::vector<std::int64_t> chunk_lengths_to_try(std::int64_t n,
+                                               [[maybe_unused]] std::int64_t n_ranks) {
+#ifdef LONGHAUL_SANITIZES_ADDRESS
+  if (n_ranks > 3) return {64, 1000, n};
+#endif
+  return {1, 64, 1000, n};
+}
+
 std::string difference(const std::vector<StepResult>& want, const std::vector<StepDone>& got,
                        double tolerance) {
   for (std::size_t i = 0; i < want.size(); ++i) {

@@ -248,8 +248,7 @@ TEST_P(RingInvariance, MasksDoNotDependOnChunkLengths) {
   const std::vector<float> want = log_probabilities(alone, tokens, equal_chunks(kText, kText));
   const KvFormat kv{
       .k_type = KvType::kF32, .v_type = KvType::kF32, .block_size = 16, .head_dim = spec.head_dim};
-  for (const std::int64_t chunk_len :
-       {std::int64_t{1}, std::int64_t{64}, std::int64_t{1000}, kText}) {
+  for (const std::int64_t chunk_len : chunk_lengths_to_try(kText, n_ranks)) {
     const Plan plan = random_plan(random, spec, heads, n_ranks, /*n_stages=*/1, kv);
     EXPECT_TRUE(
         close(log_probabilities_on_ring({.weights = weights, .plan = plan}, tokens, chunk_len),
