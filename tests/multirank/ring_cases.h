@@ -29,8 +29,8 @@ std::vector<StepCommand> random_script(Random& random, Worker& worker, Draws dra
                                        std::vector<StepResult>& results,
                                        Guesses guesses = Guesses::kSome);
 
-// Chunks of one token, some, many and all n. With the address sanitizer, threads that wait for each
-// other's token take minutes: there one token at a time goes round three ranks at most.
+// One token, some, many and all n. With the address sanitizer no chunks of one token with more than
+// three ranks, whose threads would wait for each other for minutes.
 std::vector<std::int64_t> chunk_lengths_to_try(std::int64_t n, std::int64_t n_ranks);
 
 struct RingRun {
