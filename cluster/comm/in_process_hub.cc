@@ -33,7 +33,7 @@ std::shared_ptr<InProcessTransfer> InProcessHub::post_send(std::uint64_t channel
   if (!queue.receives.empty()) {
     const auto receive = std::move(queue.receives.front());
     queue.receives.pop_front();
-    copy(*send, *receive, lock, owner);
+    copy(*send, *receive, lock);
     return send;
   }
   if (data.size() > kKeptBytes) {
@@ -64,36 +64,39 @@ std::shared_ptr<InProcessTransfer> InProcessHub::post_receive(std::uint64_t chan
   }
   const auto send = std::move(queue.sends.front());
   queue.sends.pop_front();
-  copy(*send, *receive, lock, owner);
+  copy(*send, *receive, lock);
   return receive;
 }
 
+std::condition_variable& InProcessHub::changed(const InProcessTransfer& transfer) {
+  return changed_[static_cast<std::size_t>(transfer.owner)];
+}
+
 // Both transfers have left their queues. Copies without the lock; kCopying keeps the other side's
-// buffer alive (see withdraw).
+// buffer alive (see withdraw). Wakes without it too: who wakes needs it at once.
 void InProcessHub::copy(InProcessTransfer& send, InProcessTransfer& receive,
-                        std::unique_lock<std::mutex>& lock, int copier) {
+                        std::unique_lock<std::mutex>& lock) {
   const std::size_t n_bytes = send.source.size();
-  if (n_bytes != receive.target.size()) {
+  const bool fits = n_bytes == receive.target.size();
+  if (fits) {
+    send.state.store(State::kCopying, std::memory_order_relaxed);
+    receive.state.store(State::kCopying, std::memory_order_relaxed);
+    lock.unlock();
+    if (n_bytes > 0) std::memcpy(receive.target.data(), send.source.data(), n_bytes);
+    lock.lock();
+  } else {
     receive.sent_bytes = n_bytes;
-    end(receive, State::kRefused, copier);
-    end(send, State::kDone, copier);
-    return;
   }
-  send.state.store(State::kCopying, std::memory_order_relaxed);
-  receive.state.store(State::kCopying, std::memory_order_relaxed);
+  receive.state.store(fits ? State::kDone : State::kRefused, std::memory_order_release);
+  send.state.store(State::kDone, std::memory_order_release);
+  const bool receiver_sleeps = receive.awaited;
+  const bool sender_sleeps = send.awaited;
   lock.unlock();
-  if (n_bytes > 0) std::memcpy(receive.target.data(), send.source.data(), n_bytes);
-  lock.lock();
-  end(receive, State::kDone, copier);
-  end(send, State::kDone, copier);
+  if (receiver_sleeps) changed(receive).notify_one();
+  if (sender_sleeps) changed(send).notify_one();
 }
 
-void InProcessHub::end(InProcessTransfer& transfer, State state, int copier) {
-  transfer.state.store(state, std::memory_order_release);
-  if (transfer.owner != copier) changed_[static_cast<std::size_t>(transfer.owner)].notify_one();
-}
-
-bool InProcessHub::wait(const InProcessTransfer& transfer, Deadline deadline) {
+bool InProcessHub::wait(InProcessTransfer& transfer, Deadline deadline) {
   const auto over = [&] { return transfer.ended() || aborted_->raised(); };
   if (over()) return true;
   if (spin_) {
@@ -106,7 +109,8 @@ bool InProcessHub::wait(const InProcessTransfer& transfer, Deadline deadline) {
     }
   }
   std::unique_lock lock(mutex_);
-  return changed_[static_cast<std::size_t>(transfer.owner)].wait_until(lock, deadline, over);
+  transfer.awaited = true;
+  return changed(transfer).wait_until(lock, deadline, over);
 }
 
 void InProcessHub::withdraw(const std::shared_ptr<InProcessTransfer>& transfer) {
@@ -117,7 +121,8 @@ void InProcessHub::withdraw(const std::shared_ptr<InProcessTransfer>& transfer) 
     std::erase(queue.receives, transfer);
     return;
   }
-  changed_[static_cast<std::size_t>(transfer->owner)].wait(lock, [&] { return transfer->ended(); });
+  transfer->awaited = true;
+  changed(*transfer).wait(lock, [&] { return transfer->ended(); });
 }
 
 void InProcessHub::wake_all() {

@@ -33,6 +33,7 @@ struct InProcessTransfer {
   std::span<std::byte> target;        // of a receive
   std::vector<std::byte> kept;        // a short message's own copy
   std::size_t sent_bytes = 0;         // kRefused: what the sender sent instead
+  bool awaited = false;               // its owner sleeps until it has ended
   bool ended() const {
     const State now = state.load(std::memory_order_acquire);
     return now == State::kDone || now == State::kRefused;
@@ -50,7 +51,7 @@ class InProcessHub {
   std::shared_ptr<InProcessTransfer> post_receive(std::uint64_t channel, int owner,
                                                   std::span<std::byte> buffer);
   // Blocks until the transfer has ended or a rank has aborted (true), or the deadline (false).
-  bool wait(const InProcessTransfer& transfer, Deadline deadline);
+  bool wait(InProcessTransfer& transfer, Deadline deadline);
   // Takes a transfer back; blocks while the other side copies.
   void withdraw(const std::shared_ptr<InProcessTransfer>& transfer);
 
@@ -63,16 +64,16 @@ class InProcessHub {
     std::deque<std::shared_ptr<InProcessTransfer>> sends;
     std::deque<std::shared_ptr<InProcessTransfer>> receives;
   };
-  void copy(InProcessTransfer& send, InProcessTransfer& receive, std::unique_lock<std::mutex>& lock,
-            int copier);
-  void end(InProcessTransfer& transfer, InProcessTransfer::State state, int copier);
+  std::condition_variable& changed(const InProcessTransfer& transfer);
+  void copy(InProcessTransfer& send, InProcessTransfer& receive,
+            std::unique_lock<std::mutex>& lock);
 
   const int n_ranks_;
   const bool spin_;  // a core for every rank: look a little before sleeping
   std::shared_ptr<FailureFlag> aborted_ = std::make_shared<FailureFlag>();
-  std::mutex mutex_;  // guards channels_ and all changes of a transfer's state
+  std::mutex mutex_;  // guards channels_, `awaited` and all changes of a transfer's state
   std::unordered_map<std::uint64_t, Channel> channels_;
-  std::vector<std::condition_variable> changed_;  // [n_ranks]: a transfer of that rank has ended
+  std::vector<std::condition_variable> changed_;  // [n_ranks]: what that rank awaits has ended
 };
 
 }  // namespace longhaul
