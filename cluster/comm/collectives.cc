@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 
@@ -161,16 +163,31 @@ void Communicator::all_gather(std::span<const std::byte> mine, std::span<const s
   put_back(out, all);
 }
 
+// The first round says how long each rank's data is, and brings what fits beside that.
 std::vector<std::vector<std::byte>> Communicator::all_gather_varying(
     std::span<const std::byte> mine) {
-  std::vector<std::size_t> sizes(static_cast<std::size_t>(size()));
-  const std::size_t my_size = mine.size();
-  all_gather(bytes_of(my_size), std::as_writable_bytes(std::span(sizes)));
-  std::vector<std::vector<std::byte>> all;
-  for (const std::size_t n : sizes) all.emplace_back(n);
+  struct Beginning {
+    std::uint64_t n_bytes;
+    std::array<std::byte, kVaryingFirstBytes> first;
+  };
+  const auto n_first = [](std::size_t n) { return std::min(n, kVaryingFirstBytes); };
   const HostCopy host = host_copy(mine, Use::kRead);
-  gather_slices(Traffic::kAllGather, host.bytes,
-                std::vector<std::span<std::byte>>(all.begin(), all.end()));
+  Beginning own{.n_bytes = mine.size(), .first = {}};
+  std::copy_n(host.bytes.begin(), n_first(mine.size()), own.first.begin());
+  std::vector<Beginning> beginnings(static_cast<std::size_t>(size()));
+  all_gather(bytes_of(own), std::as_writable_bytes(std::span(beginnings)));
+
+  std::vector<std::vector<std::byte>> all;
+  std::vector<std::span<std::byte>> rest;
+  bool any_rest = false;
+  for (const Beginning& begin : beginnings) {
+    const std::size_t n = begin.n_bytes;
+    std::vector<std::byte>& data = all.emplace_back(n);
+    std::copy_n(begin.first.begin(), n_first(n), data.begin());
+    rest.push_back(std::span(data).subspan(n_first(n)));
+    any_rest = any_rest || !rest.back().empty();
+  }
+  if (any_rest) gather_slices(Traffic::kAllGather, host.bytes.subspan(n_first(mine.size())), rest);
   return all;
 }
 

@@ -136,8 +136,10 @@ class Communicator {
   // Rank r's data has sizes[r] bytes; in `all` they stand one after the other.
   void all_gather(std::span<const std::byte> mine, std::span<const std::size_t> sizes,
                   std::span<std::byte> all);
-  // Sizes that only their ranks know: [size] byte strings. One round more than the others.
+  // Sizes that only their ranks know: [size] byte strings. The same as all_gather of
+  // kVaryingFirstBytes and a size, then, if any rank has more, of the rest.
   std::vector<std::vector<std::byte>> all_gather_varying(std::span<const std::byte> mine);
+  static constexpr std::size_t kVaryingFirstBytes = 1016;
 
   // Communicators over the ranks that gave the same color, ordered by (key, rank). Null for a
   // negative color.

@@ -197,6 +197,28 @@ TEST_P(Collectives, AllGatherOfUnevenSizes) {
   });
 }
 
+// What comes with the sizes, and what does not fit there.
+TEST_P(Collectives, AllGatherOfSizesThatOnlyTheirRanksKnow) {
+  run([](Communicator& comm) {
+    const std::size_t most = Communicator::kVaryingFirstBytes;
+    const std::vector<std::vector<std::size_t>> sizes = {
+        {0}, {most}, {most + 1}, {0, 1, most}, {most - 1, most + 1, 0, 5000}};
+    for (const auto& of_ranks : sizes) {
+      const auto bytes_of_rank = [&](int r) {
+        const auto rank = static_cast<std::size_t>(r);
+        std::vector<std::byte> bytes(of_ranks[rank % of_ranks.size()]);
+        for (std::size_t i = 0; i < bytes.size(); ++i)
+          bytes[i] = static_cast<std::byte>(i + 31 * rank);
+        return bytes;
+      };
+      const auto all = comm.all_gather_varying(bytes_of_rank(comm.rank()));
+      ASSERT_EQ(all.size(), static_cast<std::size_t>(comm.size()));
+      for (int r = 0; r < comm.size(); ++r)
+        EXPECT_EQ(all[static_cast<std::size_t>(r)], bytes_of_rank(r)) << "rank " << r;
+    }
+  });
+}
+
 TEST_P(Collectives, RefuseBuffersThatDoNotFit) {
   run([](Communicator& comm) {
     std::vector<std::byte> too_large(static_cast<std::size_t>(comm.size()) * 4 + 1);

@@ -301,30 +301,37 @@ ObservedQueries::Rows rows_on_host(StreamRef stream, const TensorView<const floa
   return result;
 }
 
+// A message is the number of rows, their positions, their queries.
 ObservedQueries::Rows gather_rows(const ObservedQueries::Rows& own, const GatherBytes& gather) {
-  const auto positions = gather(bytes_of(std::span(own.positions)));
-  const auto queries = gather(bytes_of(std::span(own.q)));
+  std::vector<std::int64_t> head{std::ssize(own.positions)};
+  head.insert(head.end(), own.positions.begin(), own.positions.end());
+  std::vector<std::byte> mine = bytes_of(std::span(std::as_const(head)));
+  const auto queries = std::as_bytes(std::span(own.q));
+  mine.insert(mine.end(), queries.begin(), queries.end());
+  const auto messages = gather(mine);
   struct Row {
     std::int64_t position;
-    std::size_t rank;
-    std::size_t index;
+    std::span<const std::byte> q;
   };
   std::vector<Row> rows;
-  for (std::size_t rank = 0; rank < positions.size(); ++rank) {
-    const auto there = values_in<std::int64_t>(positions[rank]);
-    for (std::size_t i = 0; i < there.size(); ++i) rows.push_back({there[i], rank, i});
+  std::size_t n_values = 0;
+  for (const std::span<const std::byte> message : messages) {
+    const std::int64_t n = values_in<std::int64_t>(message.first(sizeof(std::int64_t))).front();
+    const std::size_t n_head_bytes = static_cast<std::size_t>(1 + n) * sizeof(std::int64_t);
+    const auto positions = values_in<std::int64_t>(message.first(n_head_bytes));
+    const std::span<const std::byte> q = message.subspan(n_head_bytes);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+      const std::size_t row_bytes = q.size() / static_cast<std::size_t>(n);
+      rows.push_back({positions[i + 1], q.subspan(i * row_bytes, row_bytes)});
+    }
+    n_values += q.size() / sizeof(float);
   }
   std::sort(rows.begin(), rows.end(),
             [](const Row& a, const Row& b) { return a.position < b.position; });
   ObservedQueries::Rows all;
-  std::size_t n_values = 0;
-  for (const auto& bytes : queries) n_values += bytes.size() / sizeof(float);
   all.q.reserve(n_values);
   for (const Row& row : rows) {
-    const std::size_t row_bytes =
-        queries[row.rank].size() / (positions[row.rank].size() / sizeof(std::int64_t));
-    const auto q =
-        values_in<float>(std::span(queries[row.rank]).subspan(row.index * row_bytes, row_bytes));
+    const std::vector<float> q = values_in<float>(row.q);
     all.positions.push_back(row.position);
     all.q.insert(all.q.end(), q.begin(), q.end());
   }

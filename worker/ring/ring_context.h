@@ -8,6 +8,7 @@
 #include "base/ids.h"
 #include "cluster/comm/communicator.h"
 #include "cluster/wire/phase.h"
+#include "worker/attention/gather_bytes.h"
 #include "worker/phase_clock.h"
 #include "worker/ring/trace.h"
 
@@ -27,6 +28,11 @@ struct RingContext {
   }
   void add_span(TraceLane lane, const char* name, Clock::time_point begin, std::int64_t of_hop) {
     if (trace != nullptr) trace->add({lane, name, layer, of_hop, begin, Clock::now()});
+  }
+  // How choices by attention ask all ranks: collective over the ring, each time it is called.
+  GatherBytes gather() const {
+    return
+        [&ranks = comm](std::span<const std::byte> mine) { return ranks.all_gather_varying(mine); };
   }
   // Where on the ring, whose communicator this is, stands this rank, and where what is here after
   // so many hops set out.

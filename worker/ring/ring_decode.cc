@@ -192,9 +192,7 @@ ObservedQueries::Rows RingDecode::observed_row(std::int64_t row) const {
 void RingDecode::observe(LayerId number, std::span<const DecodeRow> rows) {
   const std::int64_t n_last = n_observed_queries(layout_, number);
   const bool all = observes_all(layout_, number);
-  const GatherBytes gather = [this](std::span<const std::byte> mine) {
-    return context_.comm.all_gather_varying(mine);
-  };
+  const GatherBytes gather = context_.gather();
   for (std::size_t row = 0; row < rows.size(); ++row) {
     ObservedQueries::Rows asked = observed_row(static_cast<std::int64_t>(row));
     asked.positions = {rows[row].position.value};
@@ -212,9 +210,7 @@ void RingDecode::observe(LayerId number, std::span<const DecodeRow> rows) {
 
 // Tokens that methods drop at every step.
 void RingDecode::evict(LayerId number, std::span<const DecodeRow> rows) {
-  const GatherBytes gather = [this](std::span<const std::byte> mine) {
-    return context_.comm.all_gather_varying(mine);
-  };
+  const GatherBytes gather = context_.gather();
   const CompactionArgs args{.stream = compute_.stream(),
                             .weights = compute_.weights(),
                             .layout = layout_,
@@ -275,9 +271,7 @@ void RingDecode::choose_pages(LayerId number) {
     asks_others = asks_others ||
                   (pages_.chooses(number, head) && stage_.layer(number).homes[head].is_split());
   }
-  const GatherBytes gather = [this](std::span<const std::byte> mine) {
-    return context_.comm.all_gather_varying(mine);
-  };
+  const GatherBytes gather = context_.gather();
   pages_.run(asks_others ? &gather : nullptr, work_);
 }
 

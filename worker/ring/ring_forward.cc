@@ -104,9 +104,7 @@ TensorView<const float, 2> RingForward::decode(std::span<const DecodeRow> rows,
 }
 
 void RingForward::compact(SequenceCache& cache, KeepWhen when) {
-  const GatherBytes gather = [this](std::span<const std::byte> mine) {
-    return ring_.comm.all_gather_varying(mine);
-  };
+  const GatherBytes gather = ring_.gather();
   longhaul::compact({.stream = compute_.stream(),
                      .weights = compute_.weights(),
                      .layout = layout_,

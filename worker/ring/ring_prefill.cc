@@ -86,9 +86,7 @@ void RingPrefill::observe(const PrefillLayer& layer) {
   const std::int64_t n_last = n_observed_queries(layout_, layer.number);
   const bool all = observes_all(layout_, layer.number);
   if (n_last == 0 && !all) return;
-  const GatherBytes gather = [&](std::span<const std::byte> mine) {
-    return context_.comm.all_gather_varying(mine);
-  };
+  const GatherBytes gather = context_.gather();
   const std::int64_t first = all ? layer.chunk.tokens.begin : layer.chunk.tokens.end - n_last;
   const StepBuffers& b = compute_.buffers();
   const auto n_rows = static_cast<std::int64_t>(queries_.empty() ? 0 : b.q.dim(0));
