@@ -19,20 +19,27 @@ T value_at(const std::byte* data, std::int64_t index) {
 
 void read_key_dim(const KvBlockShape& shape, const std::byte* block, std::int64_t d, Extent slots,
                   std::span<float> to) {
-  const std::int64_t lanes = kv_lanes(shape.k_type);
-  const std::int64_t first = d / lanes * shape.block_size;
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    const std::int64_t slot = slots.begin + static_cast<std::int64_t>(i);
-    if (shape.k_type == KvType::kF32) {
-      to[i] = value_at<float>(block, first + slot);
-    } else if (shape.k_type == KvType::kBf16) {
-      to[i] = to_float(BFloat16{value_at<std::uint16_t>(block, (first + slot) * 2 + d % 2)});
-    } else {
-      const KvGroupRange range =
-          read_range(shape.part(shape.k_type), block, k_range_index(shape, slot, d));
-      const auto code = read_code(shape.k_type, block, k_code_place(shape, slot, d));
-      to[i] = value_of_code(shape.k_type, code, range);
+  const std::int64_t first = d / kv_lanes(shape.k_type) * shape.block_size + slots.begin;
+  const auto n = static_cast<std::int64_t>(to.size());
+  float* const values = to.data();
+  if (shape.k_type == KvType::kF32) {
+    for (std::int64_t i = 0; i < n; ++i) values[i] = value_at<float>(block, first + i);
+    return;
+  }
+  if (shape.k_type == KvType::kBf16) {  // whole words, so that compilers use vectors
+    const int shift = d % 2 == 0 ? 0 : 16;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto word = value_at<std::uint32_t>(block, first + i) >> shift;
+      values[i] = to_float(BFloat16{static_cast<std::uint16_t>(word)});
     }
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t slot = slots.begin + i;
+    const KvGroupRange range =
+        read_range(shape.part(shape.k_type), block, k_range_index(shape, slot, d));
+    const auto code = read_code(shape.k_type, block, k_code_place(shape, slot, d));
+    values[i] = value_of_code(shape.k_type, code, range);
   }
 }
 

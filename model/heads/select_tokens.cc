@@ -65,6 +65,18 @@ std::vector<std::int64_t> ranked(std::span<const double> scores) {
   return order;
 }
 
+// The same indices, all of them below n_all.
+std::vector<std::int64_t> ascending(std::span<const std::int64_t> indices, std::size_t n_all) {
+  std::vector<bool> is_there(n_all);
+  for (const std::int64_t index : indices) is_there[static_cast<std::size_t>(index)] = true;
+  std::vector<std::int64_t> sorted;
+  sorted.reserve(indices.size());  // all heads' choices are there together
+  for (std::size_t i = 0; i < n_all; ++i) {
+    if (is_there[i]) sorted.push_back(static_cast<std::int64_t>(i));
+  }
+  return sorted;
+}
+
 std::vector<std::int64_t> best(std::span<const double> scores, std::int64_t n) {
   std::vector<std::int64_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
@@ -75,10 +87,8 @@ std::vector<std::int64_t> best(std::span<const double> scores, std::int64_t n) {
                        const double of_b = scores[static_cast<std::size_t>(b)];
                        return of_a != of_b ? of_a > of_b : a < b;
                      });
-    order.resize(static_cast<std::size_t>(n));
-    order.shrink_to_fit();  // all heads' choices are there together
+    return ascending(std::span(order).first(static_cast<std::size_t>(n)), scores.size());
   }
-  std::sort(order.begin(), order.end());
   return order;
 }
 
@@ -162,6 +172,9 @@ std::vector<TokenScores> choosers_of(const KeepBudget& keep, TokenScores head) {
 }
 
 HeldTokens held_of(std::span<const std::vector<std::int64_t>> chosen) {
+  if (chosen.size() == 1)
+    return {.tokens = chosen.front(),
+            .seen_by = std::vector<std::uint64_t>(chosen.front().size(), 1)};
   HeldTokens held;
   for (const auto& tokens : chosen)
     held.tokens.insert(held.tokens.end(), tokens.begin(), tokens.end());

@@ -31,6 +31,21 @@ struct GatheredTokens {
   std::vector<std::int64_t> own;  // this rank's slots among all tokens
 };
 
+void sort_by_position(std::vector<GatheredTokens::Place>& places) {
+  const auto is_before = [](const GatheredTokens::Place& a, const GatheredTokens::Place& b) {
+    return a.position < b.position;
+  };
+  if (!std::is_sorted(places.begin(), places.end(), is_before))
+    std::sort(places.begin(), places.end(), is_before);
+}
+
+// Of these ascending tokens, true in their places.
+std::vector<bool> marks_of(std::span<const std::int64_t> tokens) {
+  std::vector<bool> marks(tokens.empty() ? 0 : static_cast<std::size_t>(tokens.back()) + 1);
+  for (const std::int64_t token : tokens) marks[static_cast<std::size_t>(token)] = true;
+  return marks;
+}
+
 class LayerCompaction {
  public:
   LayerCompaction(const CompactionArgs& args, LayerId layer, SequenceCache& cache)
@@ -150,13 +165,13 @@ class LayerCompaction {
       const auto there = values_in<std::int64_t>(positions_of[rank]);
       for (std::size_t i = 0; i < there.size(); ++i) tokens.places.push_back({there[i], rank, i});
     }
-    std::sort(tokens.places.begin(), tokens.places.end(),
-              [](const Place& a, const Place& b) { return a.position < b.position; });
-    for (const std::int64_t position : mine) {
-      const auto token =
-          std::lower_bound(tokens.places.begin(), tokens.places.end(), position,
-                           [](const Place& a, std::int64_t wanted) { return a.position < wanted; });
-      tokens.own.push_back(token - tokens.places.begin());
+    sort_by_position(tokens.places);
+    tokens.own.resize(mine.size());
+    for (std::size_t token = 0; token < tokens.places.size(); ++token) {
+      const Place& place = tokens.places[token];
+      // A token is with one rank.
+      if (place.slot < mine.size() && mine[place.slot] == place.position)
+        tokens.own[place.slot] = static_cast<std::int64_t>(token);
     }
     return tokens;
   }
@@ -211,21 +226,24 @@ class LayerCompaction {
 
   void keep(KvHeadId kv_head, const HeldTokens& held, std::span<const std::int64_t> own,
             bool chose_apart) {
-    const std::vector<SeenBy> seen_before = cache_.head(layer_, kv_head).seen_by();
+    const std::vector<SeenBy> seen_before =
+        chose_apart ? cache_.head(layer_, kv_head).seen_by() : std::vector<SeenBy>();
+    const std::vector<bool> stays = marks_of(held.tokens);
     std::vector<SlotIndex> slots;
     std::vector<SeenBy> seen_by;
     SlotIndex gone{0};
     for (std::size_t slot = 0; slot < own.size(); ++slot) {
       const SlotIndex index{static_cast<std::int64_t>(slot)};
-      const auto kept = std::lower_bound(held.tokens.begin(), held.tokens.end(), own[slot]);
-      if (kept == held.tokens.end() || *kept != own[slot]) {
+      const auto token = static_cast<std::size_t>(own[slot]);
+      if (token >= stays.size() || !stays[token]) {
         gone = index;
         continue;
       }
       slots.push_back(index);
-      if (chose_apart)
-        seen_by.push_back(held.seen_by[static_cast<std::size_t>(kept - held.tokens.begin())] &
-                          seen_before[slot]);
+      if (!chose_apart) continue;
+      const auto kept = std::lower_bound(held.tokens.begin(), held.tokens.end(), own[slot]);
+      seen_by.push_back(held.seen_by[static_cast<std::size_t>(kept - held.tokens.begin())] &
+                        seen_before[slot]);
     }
     if (args_.when == KeepWhen::kAfterToken && slots.size() == own.size())
       return cache_.head(layer_, kv_head).list();
