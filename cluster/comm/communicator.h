@@ -139,7 +139,7 @@ class Communicator {
   // Sizes that only their ranks know: [size] byte strings. The same as all_gather of
   // kVaryingFirstBytes and a size, then, if any rank has more, of the rest.
   std::vector<std::vector<std::byte>> all_gather_varying(std::span<const std::byte> mine);
-  static constexpr std::size_t kVaryingFirstBytes = 1016;
+  static constexpr std::size_t kVaryingFirstBytes = 1016;  // a KiB with the size
 
   // Communicators over the ranks that gave the same color, ordered by (key, rank). Null for a
   // negative color.

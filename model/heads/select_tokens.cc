@@ -171,22 +171,13 @@ std::vector<TokenScores> choosers_of(const KeepBudget& keep, TokenScores head) {
   return choosers;
 }
 
-HeldTokens held_of(std::span<const std::vector<std::int64_t>> chosen) {
-  if (chosen.size() == 1)
-    return {.tokens = chosen.front(),
-            .seen_by = std::vector<std::uint64_t>(chosen.front().size(), 1)};
-  HeldTokens held;
-  for (const auto& tokens : chosen)
-    held.tokens.insert(held.tokens.end(), tokens.begin(), tokens.end());
-  std::sort(held.tokens.begin(), held.tokens.end());
-  held.tokens.erase(std::unique(held.tokens.begin(), held.tokens.end()), held.tokens.end());
-  held.seen_by.resize(held.tokens.size());
+std::vector<std::uint64_t> held_of(std::span<const std::vector<std::int64_t>> chosen) {
+  std::vector<std::uint64_t> held;
   for (std::size_t g = 0; g < chosen.size(); ++g) {
-    auto at = held.tokens.begin();
-    for (const std::int64_t token : chosen[g]) {
-      at = std::lower_bound(at, held.tokens.end(), token);
-      held.seen_by[static_cast<std::size_t>(at - held.tokens.begin())] |= std::uint64_t{1} << g;
-    }
+    if (chosen[g].empty()) continue;
+    held.resize(std::max(held.size(), static_cast<std::size_t>(chosen[g].back()) + 1));
+    for (const std::int64_t token : chosen[g])
+      held[static_cast<std::size_t>(token)] |= std::uint64_t{1} << g;
   }
   return held;
 }

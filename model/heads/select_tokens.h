@@ -29,13 +29,9 @@ std::vector<TokenScores> choosers_of(const KeepBudget& keep, TokenScores head);
 std::vector<std::vector<std::int64_t>> select_tokens(std::span<const KeepBudget> budgets,
                                                      std::span<const TokenScores> heads);
 
-// What a cache holds of the tokens that its choosers chose: those that any of them did, ascending,
-// and for each of them bit g for the g-th chooser.
-struct HeldTokens {
-  std::vector<std::int64_t> tokens = {};
-  std::vector<std::uint64_t> seen_by = {};
-};
-HeldTokens held_of(std::span<const std::vector<std::int64_t>> chosen);
+// What a cache holds of the tokens that its choosers chose: of each token, up to the last that any
+// of them chose, bit g for the g-th chooser.
+std::vector<std::uint64_t> held_of(std::span<const std::vector<std::int64_t>> chosen);
 
 // Tokens of n that one chooser keeps.
 std::int64_t chosen_of(const KeepBudget& keep, std::int64_t n_tokens);

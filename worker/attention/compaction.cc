@@ -39,13 +39,6 @@ void sort_by_position(std::vector<GatheredTokens::Place>& places) {
     std::sort(places.begin(), places.end(), is_before);
 }
 
-// Of these ascending tokens, true in their places.
-std::vector<bool> marks_of(std::span<const std::int64_t> tokens) {
-  std::vector<bool> marks(tokens.empty() ? 0 : static_cast<std::size_t>(tokens.back()) + 1);
-  for (const std::int64_t token : tokens) marks[static_cast<std::size_t>(token)] = true;
-  return marks;
-}
-
 class LayerCompaction {
  public:
   LayerCompaction(const CompactionArgs& args, LayerId layer, SequenceCache& cache)
@@ -220,30 +213,27 @@ class LayerCompaction {
       recipe = find_recipe(*budget.recover, {classes, masses, local});
       cache_.set_recipe(layer_, kv_head, *recipe);
     }
-    keep(kv_head, {.tokens = tokens_of(*recipe, {classes, masses})}, tokens.own,
-         /*chose_apart=*/false);
+    const std::vector<std::int64_t> chosen = tokens_of(*recipe, {classes, masses});
+    keep(kv_head, held_of({&chosen, 1}), tokens.own, /*chose_apart=*/false);
   }
 
-  void keep(KvHeadId kv_head, const HeldTokens& held, std::span<const std::int64_t> own,
-            bool chose_apart) {
+  // `held` as of held_of().
+  void keep(KvHeadId kv_head, std::span<const std::uint64_t> held,
+            std::span<const std::int64_t> own, bool chose_apart) {
     const std::vector<SeenBy> seen_before =
         chose_apart ? cache_.head(layer_, kv_head).seen_by() : std::vector<SeenBy>();
-    const std::vector<bool> stays = marks_of(held.tokens);
     std::vector<SlotIndex> slots;
     std::vector<SeenBy> seen_by;
     SlotIndex gone{0};
     for (std::size_t slot = 0; slot < own.size(); ++slot) {
       const SlotIndex index{static_cast<std::int64_t>(slot)};
       const auto token = static_cast<std::size_t>(own[slot]);
-      if (token >= stays.size() || !stays[token]) {
+      if (token >= held.size() || held[token] == 0) {
         gone = index;
         continue;
       }
       slots.push_back(index);
-      if (!chose_apart) continue;
-      const auto kept = std::lower_bound(held.tokens.begin(), held.tokens.end(), own[slot]);
-      seen_by.push_back(held.seen_by[static_cast<std::size_t>(kept - held.tokens.begin())] &
-                        seen_before[slot]);
+      if (chose_apart) seen_by.push_back(held[token] & seen_before[slot]);
     }
     if (args_.when == KeepWhen::kAfterToken && slots.size() == own.size())
       return cache_.head(layer_, kv_head).list();
