@@ -5,7 +5,7 @@
 // (kernels/int8_weights.h), for any number of rows too; a row's result has the same bits beside any
 // other rows, with any instruction set and number of threads. With weights of fp8 nothing is
 // rounded but the weight itself, code times scale, to a float, and on GPUs x to bf16; or x is
-// rounded to fp8, too, where the weight says so (base/fp8_format.h). On GPUs not with int4.
+// rounded to fp8, too, where the weight says so (base/fp8_format.h).
 #pragma once
 #include <span>
 

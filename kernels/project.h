@@ -35,7 +35,7 @@ struct StoredInput {};
 
 // Of weights of this type GPUs take rows and outs that are strided.
 constexpr bool may_lie_by_side(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kI8;
+  return dtype == DType::kF32 || dtype == DType::kBf16 || is_integer(dtype);
 }
 
 // One product of the rows: as LinearArgs have it, but for `out`, whose rows may be strided where
@@ -48,9 +48,9 @@ struct ProjectedPart {
 };
 
 // Parts are one product on a GPU where weights of floats lie one behind the other in memory, their
-// biases too, and their outs are neighbouring columns of one matrix; and, of int8, for few rows.
-// Parts of floats that follow each other are one launch, too, where they are of one shape without
-// biases, and their weights, and outs, at equal distances in memory.
+// biases too, and their outs are neighbouring columns of one matrix; and, of integers, for few
+// rows. Parts of floats that follow each other are one launch, too, where they are of one shape
+// without biases, and their weights, and outs, at equal distances in memory.
 struct ProjectArgs {
   std::variant<NormedInput, ActivatedInput, AttendedInput, StoredInput> input;
   // [n_rows, n_in]: memory where the rows may be put, contiguous as `out` has to be. What is in it

@@ -132,6 +132,13 @@ struct WeightView {
   std::int64_t scale_stride = 0;
 
   std::int64_t stride() const { return row_stride == 0 ? n_in : row_stride; }
+  // What a whole matrix of this shape and type takes, with its scales.
+  std::int64_t bytes() const {
+    if (dtype == DType::kI8) return int8_matrix_bytes(n_out, n_in);
+    if (dtype == DType::kI4) return int4_matrix_bytes(n_out, n_in, int4);
+    if (dtype == DType::kF8E4m3) return fp8_matrix_bytes(n_out, n_in, fp8);
+    return n_out * n_in * static_cast<std::int64_t>(size_of(dtype));
+  }
   // Outputs [extent) of all.
   WeightView outputs(Extent extent) const {
     WeightView out = *this;

@@ -25,7 +25,7 @@ void validate(const PlanRequest& request) {
   const Device device = cluster.has_gpus() ? Device::kCuda : Device::kCpu;
   require_storable(heads, workload.k_type, workload.v_type);
   if (workload.reproducible) require_reproducible(heads, device);
-  require_weights(spec, workload.weights(spec), device);
+  require_weights(spec, workload.weights(spec));
   for (const KeyWindow& window : heads.windows()) {
     require(window.sink <= Workload::kMaxTokens && window.recent <= Workload::kMaxTokens,
             fmt::format("plan: a window of {} + {} tokens", window.sink, window.recent));

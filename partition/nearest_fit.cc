@@ -42,11 +42,6 @@ constexpr SmallerTypes kSmallerTypes[] = {
     {KvType::kInt8, DType::kI4}, {KvType::kInt4, DType::kI4},
 };
 
-bool can_run(const PlanRequest& request, DType weights) {
-  const Device device = request.cluster.has_gpus() ? Device::kCuda : Device::kCpu;
-  return !why_not_weights(request.spec, weights, device);
-}
-
 // The first of them with which it fits: caches alone, weights alone, or both.
 std::optional<std::string> smaller_types(const PlanRequest& request) {
   const auto bytes = [&](KvType type) { return kv_token_bytes(type, request.spec.head_dim); };
@@ -59,7 +54,7 @@ std::optional<std::string> smaller_types(const PlanRequest& request) {
     const bool smaller_k = bytes(types.kv) < bytes(k);
     const bool smaller_v = bytes(types.kv) < bytes(v);
     const bool smaller_weights =
-        types.weights && can_run(tried, *types.weights) &&
+        types.weights && !why_not_weights(tried.spec, *types.weights) &&
         bytes_of_weight(*types.weights) < bytes_of_weight(workload.weights(tried.spec));
     if (types.weights && !smaller_weights) continue;
     if (!smaller_k && !smaller_v && !smaller_weights) continue;

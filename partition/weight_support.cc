@@ -7,10 +7,8 @@
 
 namespace longhaul {
 
-std::optional<std::string> why_not_weights(const ModelSpec& spec, DType weights, Device device) {
+std::optional<std::string> why_not_weights(const ModelSpec& spec, DType weights) {
   if (weights != DType::kI4) return std::nullopt;
-  if (device != Device::kCpu)
-    return "GPUs have no products with int4 weights yet: --device cpu, or --weights int8";
   // Of the output projection: the outputs of one KV head's query heads are quantised together.
   const std::int64_t group = spec.gqa_group() * spec.head_dim;
   if (group % kInt4Line == 0) return std::nullopt;
@@ -18,8 +16,8 @@ std::optional<std::string> why_not_weights(const ModelSpec& spec, DType weights,
                      group, kInt4Line);
 }
 
-void require_weights(const ModelSpec& spec, DType weights, Device device) {
-  if (const auto why = why_not_weights(spec, weights, device))
+void require_weights(const ModelSpec& spec, DType weights) {
+  if (const auto why = why_not_weights(spec, weights))
     throw Error(ErrorCode::kUnsupported, fmt::format("--weights {}: {}", name_of(weights), *why));
 }
 

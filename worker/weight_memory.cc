@@ -21,8 +21,7 @@ bool can_join(std::span<const WeightView> weights) {
 
 std::int64_t bytes_of(std::span<const WeightView> weights) {
   std::int64_t sum = 0;
-  for (const WeightView& w : weights)
-    sum += w.n_out * w.n_in * static_cast<std::int64_t>(size_of(w.dtype));
+  for (const WeightView& weight : weights) sum += weight.bytes();
   return sum;
 }
 
@@ -90,6 +89,7 @@ std::vector<WeightView> WeightMemory::place(StreamRef stream, std::vector<Weight
   floats_.clear();
   bf16s_.clear();
   int8s.clear();
+  int4s_.clear();
   fp8s_.clear();
   fp8_files.clear();
   return weights;

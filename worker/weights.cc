@@ -18,7 +18,6 @@
 #include "base/error.h"
 #include "base/split_mix.h"
 #include "kernels/fp8_weights.h"
-#include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
 #include "worker/fp8_tensor.h"
 #include "worker/tensor_floats.h"
@@ -374,22 +373,14 @@ Weights Weights::synthetic(const ModelSpec& spec, DType dtype, std::uint64_t see
 }
 
 std::size_t Weights::matrix_bytes() const {
-  const auto bytes = [](const WeightView& w) {
-    if (w.dtype == DType::kI8) return static_cast<std::size_t>(int8_matrix_bytes(w.n_out, w.n_in));
-    if (w.dtype == DType::kI4)
-      return static_cast<std::size_t>(int4_matrix_bytes(w.n_out, w.n_in, w.int4));
-    if (w.dtype == DType::kF8E4m3)
-      return static_cast<std::size_t>(fp8_matrix_bytes(w.n_out, w.n_in, w.fp8));
-    return static_cast<std::size_t>(w.n_out * w.n_in) * size_of(w.dtype);
-  };
-  std::size_t sum = bytes(embedding_);
-  if (lm_head_.data != embedding_.data) sum += bytes(lm_head_);
+  std::int64_t sum = embedding_.bytes();
+  if (lm_head_.data != embedding_.data) sum += lm_head_.bytes();
   for (const LayerWeights& w : layer_weights_) {
     for (const WeightView* view : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down}) {
-      sum += bytes(*view);
+      sum += view->bytes();
     }
   }
-  return sum;
+  return static_cast<std::size_t>(sum);
 }
 
 }  // namespace longhaul

@@ -4,10 +4,9 @@
 // (compressed-tensors), all matrices are; where they are fp8, their codes are used in the file and
 // only the scales copied. Asked for another type, all are converted once; beside matrices of
 // integers (kernels/int8_weights.h, int4_weights.h) the embedding table is bf16, beside those of
-// fp8 (fp8_weights.h) lm_head too. int4 and fp8 are on CPUs only. For a GPU all are copied to its
-// memory, one tensor after the other, so that the host never holds more than one that was
-// converted; but q, k and v together, and gate and up, which lie together there, too. Every shape
-// is checked against the ModelSpec.
+// fp8 (fp8_weights.h) lm_head too. For a GPU all are copied to its memory, one tensor after the
+// other, so that the host never holds more than one that was converted; but q, k and v together,
+// and gate and up, which lie together there, too. Every shape is checked against the ModelSpec.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -181,6 +181,16 @@ __device__ __forceinline__ void mma_u8_s8(std::int32_t (&c)[4], const std::uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// The same of signed bytes a: c = start + a b.
+__device__ __forceinline__ void mma_s8_s8(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
+                                          const std::uint32_t (&b)[2], std::int32_t start) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+      : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start));
+}
+
 // sum + the products of 4 unsigned bytes with 4 signed ones.
 __device__ __forceinline__ std::int32_t dot_u8_s8(std::uint32_t a, std::uint32_t b,
                                                   std::int32_t sum) {

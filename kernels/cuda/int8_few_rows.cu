@@ -3,7 +3,7 @@
 // one has 4 KiB of weights under way while the last ones are added up. A group's scaled sums go to
 // shared memory, where each is added in the groups' order. Of larger groups (kSplit) warps take
 // parts, whose sums are scaled when all of a group's are added.
-#include "kernels/cuda/int8_linear.cuh"
+#include "kernels/cuda/integer_linear.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace longhaul::cuda {
@@ -17,7 +17,7 @@ constexpr int kSumStride = kLanes + 4;  // floats from row to row: no bank is wr
 // What lane 4g + t multiplies of a part: number i is of step 4i + t, outputs 4g to 4g + 3 of the
 // thread block's 32.
 struct Weights {
-  Words4 at[kGroupSteps / 4];
+  Words4 at[kPartSteps / 4];
 };
 
 __device__ __forceinline__ void load_weights(const Int8Work& work, std::int64_t panels,
@@ -25,12 +25,12 @@ __device__ __forceinline__ void load_weights(const Int8Work& work, std::int64_t 
   const std::int64_t panel = panels * 2 + g / 4;
   const bool exists = part < work.n_parts && panel < work.n_panels;
   const std::uint8_t* from =
-      work.weight + panel * work.panel_bytes + part * kGroupBytes + g % 4 * 16;
+      work.weight + panel * work.panel_bytes + part * kPartSteps * kLineBytes + g % 4 * 16;
 #pragma unroll
-  for (int i = 0; i < kGroupSteps / 4; ++i) {
+  for (int i = 0; i < kPartSteps / 4; ++i) {
     const int step = 4 * i + t;
-    out.at[i] = exists && part * kGroupSteps + step < work.n_steps
-                    ? load_once_16(from + step * kStepBytes)
+    out.at[i] = exists && part * kPartSteps + step < work.n_steps
+                    ? load_once_16(from + step * kLineBytes)
                     : Words4{};
   }
 }
@@ -43,7 +43,7 @@ __device__ __forceinline__ void multiply(const Int8Work& work, const Weights& we
   Words4 codes[2] = {};
   if (row < work.n_rows) {
     const auto* from = reinterpret_cast<const Words4*>(
-        work.codes + (row * work.n_parts + part) * kGroupSteps + 8 * t);
+        work.codes + (row * work.n_parts + part) * kPartSteps + 8 * t);
     codes[0] = from[0];
     codes[1] = from[1];
   }
@@ -108,23 +108,12 @@ struct Group {
   }
 };
 
-LONGHAUL_HOST_DEVICE constexpr std::int64_t n_pairs(const Int8Weights& weights) {
-  return (weights.n_panels + 1) / 2;
-}
-
 // grid.x: two panels, those of one weight after those of another. Shared: [2, 8 warps, 8 kTiles
 // rows, kSumStride] floats.
 template <int kTiles, bool kSplit>
-__global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Works works) {
+__global__ void __launch_bounds__(kThreads) few_rows_kernel(Works<Int8Weights> works) {
   std::int64_t panels = blockIdx.x;  // pair number, of the weight's
-  Int8Work work{works.rows, works.weights[0]};
-#pragma unroll
-  for (int i = 1; i < kMostInt8Weights; ++i) {
-    const std::int64_t n_before = n_pairs(works.weights[i - 1]);
-    if (i >= works.n_weights || panels < n_before) break;
-    panels -= n_before;
-    static_cast<Int8Weights&>(work) = works.weights[i];
-  }
+  const Int8Work work{works.rows, works.find(panels)};
   constexpr int kSums = 8 * kTiles * kSumStride;
   auto* shared = reinterpret_cast<float*>(shared_memory());
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -159,28 +148,25 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Int8Works works) {
       }
     }
   }
+  const LaneOutput to(work, panels * kLanes + lane);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     const std::int64_t row = 8 * tile + warp;
-    if (row < work.n_rows) {
-      store_output(work, row, panels * kLanes + lane, total[tile]);
-    }
+    if (row < work.n_rows) to.store(work, row, total[tile]);
   }
 }
 
 template <int kTiles, bool kSplit>
-void run(Stream& stream, const Int8Works& works) {
-  std::int64_t n_blocks = 0;
-  for (int i = 0; i < works.n_weights; ++i) n_blocks += n_pairs(works.weights[i]);
+void run(Stream& stream, const Works<Int8Weights>& works) {
   launch(stream, "linear: int8, few rows", few_rows_kernel<kTiles, kSplit>,
-         {.x = n_blocks,
+         {.x = works.n_blocks(),
           .block = kThreads,
           .shared_bytes = sizeof(float) * 2 * kWarps * 8 * kTiles * kSumStride},
          works);
 }
 
 template <bool kSplit>
-void run_for_rows(Stream& stream, const Int8Works& works) {
+void run_for_rows(Stream& stream, const Works<Int8Weights>& works) {
   if (works.rows.n_rows <= 8) return run<1, kSplit>(stream, works);
   if (works.rows.n_rows <= 16) return run<2, kSplit>(stream, works);
   run<4, kSplit>(stream, works);
@@ -188,7 +174,7 @@ void run_for_rows(Stream& stream, const Int8Works& works) {
 
 }  // namespace
 
-void int8_few_rows(Stream& stream, const Int8Works& works) {
+void int8_few_rows(Stream& stream, const Works<Int8Weights>& works) {
   if (works.rows.group == kInt8Group) return run_for_rows<false>(stream, works);
   run_for_rows<true>(stream, works);
 }

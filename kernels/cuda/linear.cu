@@ -10,7 +10,7 @@
 #include "kernels/cuda/cublas_lt.cuh"
 #include "kernels/cuda/fp8_linear.cuh"
 #include "kernels/cuda/instructions.cuh"
-#include "kernels/cuda/int8_linear.cuh"
+#include "kernels/cuda/integer_linear.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/operators.h"
 
@@ -244,10 +244,11 @@ void multiply_floats(Stream& stream, const FloatProduct& p) {
 void linear(Stream& stream, const LinearArgs& args) {
   const std::int64_t n_tokens = args.x.dim(0);
   if (n_tokens == 0 || args.weight.n_out == 0) return;
-  if (args.weight.dtype == DType::kI8) return int8_linear(stream, args);
+  if (is_integer(args.weight.dtype)) return integer_linear(stream, args);
   if (args.weight.dtype == DType::kF8E4m3) return fp8_linear(stream, args);
   if (args.weight.dtype != DType::kBf16 && args.weight.dtype != DType::kF32) {
-    throw Error(ErrorCode::kUnsupported, "linear on CUDA: only weights of f32, bf16, int8 and fp8");
+    throw Error(ErrorCode::kUnsupported,
+                "linear on CUDA: only weights of f32, bf16, int8, int4 and fp8");
   }
   multiply_floats(stream, {.x = factor_of(stream, args.x, args.weight),
                            .x_stride = args.weight.n_in,

@@ -4,7 +4,7 @@
 #pragma once
 #include <algorithm>
 
-#include "kernels/cuda/int8_linear.cuh"
+#include "kernels/cuda/integer_linear.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/cuda/softmax_state.cuh"
 
@@ -102,7 +102,7 @@ inline Grid grid_of_rows(std::int64_t n_rows, std::int64_t n_blocks) {
   return {.x = n_rows * n_blocks, .block = kRowThreads, .shared_bytes = kRowWarps * sizeof(float)};
 }
 
-// --- int8 ---------------------------------------------------------------------------------------
+// --- integers -----------------------------------------------------------------------------------
 
 // Values of a step, zeros where the row has ended.
 struct StepValues {
@@ -134,7 +134,7 @@ __device__ __forceinline__ StepValues step_of(const AttendedRows::Row& row, std:
 // looking for the largest and rounding.
 template <typename Row>
 __device__ void quantise_group(const Int8Rows& rows, const Row& values, std::int64_t row,
-                               std::int64_t group, bool interleaves) {
+                               std::int64_t group) {
   constexpr std::uint32_t kInfinityBits = 0x7f800000U;
   constexpr int kKept = 4;
   const auto lane = static_cast<int>(threadIdx.x % kWarp);
@@ -171,8 +171,8 @@ __device__ void quantise_group(const Int8Rows& rows, const Row& values, std::int
       sum += code;
       word |= (static_cast<std::uint32_t>(code) & 0xffU) << static_cast<unsigned>(8 * i);
     }
-    const int step_of_part = s % kGroupSteps;
-    codes[interleaves ? s - step_of_part + word_of_step(step_of_part) : s] = word;
+    const int step_of_part = s % kPartSteps;
+    codes[rows.interleaves ? s - step_of_part + word_of_step(step_of_part) : s] = word;
   };
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
@@ -189,21 +189,20 @@ __device__ void quantise_group(const Int8Rows& rows, const Row& values, std::int
 
 // grid.x: n_blocks for each row, whose warps take groups in turns. Shared: a float for each warp.
 template <typename Source>
-__global__ void quantise_kernel(Int8Rows rows, Source source, std::int64_t n_blocks,
-                                bool interleaves) {
+__global__ void quantise_kernel(Int8Rows rows, Source source, std::int64_t n_blocks) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) / n_blocks;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) % n_blocks * kRowWarps +
                              static_cast<std::int64_t>(threadIdx.x / kWarp);
   const auto values = source.row(row, reinterpret_cast<float*>(shared_memory()));
   for (std::int64_t group = first; group < rows.n_groups; group += n_blocks * kRowWarps)
-    quantise_group(rows, values, row, group, interleaves);
+    quantise_group(rows, values, row, group);
 }
 
 template <typename Source>
 void quantise(Stream& stream, const Int8Rows& rows, const Source& source) {
   const std::int64_t n_blocks = n_blocks_of_row(rows.n_rows, ceil_div(rows.n_groups, kRowWarps));
   launch(stream, "linear: quantise", quantise_kernel<Source>, grid_of_rows(rows.n_rows, n_blocks),
-         rows, source, n_blocks, rows.has_parts());
+         rows, source, n_blocks);
 }
 
 // --- floats -------------------------------------------------------------------------------------

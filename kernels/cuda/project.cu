@@ -129,10 +129,10 @@ void run(Stream& stream, const ProjectArgs& args, const Source& source) {
   const std::int64_t n_rows = args.rows.dim(0);
   const std::int64_t n_in = args.rows.dim(1);
   const WeightView& weight = args.parts.front().weight;
-  if (weight.dtype == DType::kI8) {
-    const Int8Rows rows = int8_rows(stream, n_rows, weight);
+  if (is_integer(weight.dtype)) {
+    const Int8Rows rows = integer_rows(stream, n_rows, weight);
     quantise(stream, rows, source);
-    return int8_products(stream, rows, args.parts);
+    return integer_products(stream, rows, args.parts);
   }
   if (weight.dtype != DType::kBf16 && !is_stored(source)) {
     store_rows<float>(stream, source, n_rows, n_in, args.rows.data(), args.rows.stride(0));

@@ -33,34 +33,59 @@ UploadedWeight upload_fp8(cuda::Stream& stream, const WeightView& host) {
   return out;
 }
 
+// Whole panels, then what scales them.
+UploadedWeight upload_panels(cuda::Stream& stream, const WeightView& host,
+                             std::span<const std::byte> panels, std::span<const std::byte> scales) {
+  // Panels are a multiple of 64 bytes, so scales behind them are aligned.
+  UploadedWeight out = {cuda::Buffer(panels.size() + scales.size()), host};
+  cuda::copy_to_device(stream, out.memory.data(), panels);
+  cuda::copy_to_device(stream, out.memory.data() + panels.size(), scales);
+  out.view.data = out.memory.data();
+  return out;
+}
+
+std::int64_t n_lanes_of(const WeightView& host) {
+  return ceil_div(host.first_lane + host.n_out, kInt8Panel) * kInt8Panel;
+}
+
+UploadedWeight upload_int8(cuda::Stream& stream, const WeightView& host) {
+  require(host.stride() % kInt8Step == 0 && host.n_in > host.stride() - kInt8Step,
+          "upload_weight: a part of the inputs of int8 weights");
+  const std::int64_t n_lanes = n_lanes_of(host);
+  const auto n_bytes = static_cast<std::size_t>(n_lanes * host.stride());
+  UploadedWeight out =
+      upload_panels(stream, host, {static_cast<const std::byte*>(host.data), n_bytes},
+                    std::as_bytes(std::span(host.scales, static_cast<std::size_t>(n_lanes))));
+  out.view.scales = reinterpret_cast<const float*>(out.memory.data() + n_bytes);
+  return out;
+}
+
+UploadedWeight upload_int4(cuda::Stream& stream, const WeightView& host) {
+  require(host.stride() % host.int4.group == 0 &&
+              host.first_input + host.n_in > host.stride() - host.int4.group,
+          "upload_weight: a part of the inputs of int4 weights");
+  const std::int64_t n_lanes = n_lanes_of(host);
+  const auto n_bytes = static_cast<std::size_t>(n_lanes * host.stride() / 2);
+  const auto n_scales = static_cast<std::size_t>(n_lanes * (host.stride() / host.int4.group));
+  UploadedWeight out =
+      upload_panels(stream, host, {static_cast<const std::byte*>(host.data), n_bytes},
+                    std::as_bytes(std::span(host.group_scales, n_scales)));
+  out.view.group_scales = reinterpret_cast<const std::uint16_t*>(out.memory.data() + n_bytes);
+  return out;
+}
+
 }  // namespace
 
 UploadedWeight upload_weight(cuda::Stream& stream, const WeightView& host) {
-  const auto* data = static_cast<const std::byte*>(host.data);
-  UploadedWeight out = {{}, host};
-  require(host.dtype != DType::kI4, "upload_weight: GPUs have no products with int4 weights");
+  if (host.dtype == DType::kI8) return upload_int8(stream, host);
+  if (host.dtype == DType::kI4) return upload_int4(stream, host);
   if (host.dtype == DType::kF8E4m3 && host.n_out > 0) return upload_fp8(stream, host);
-  if (host.dtype != DType::kI8) {
-    const std::int64_t n = host.n_out == 0 ? 0 : (host.n_out - 1) * host.stride() + host.n_in;
-    const std::size_t bytes = static_cast<std::size_t>(n) * size_of(host.dtype);
-    out.memory = cuda::Buffer(bytes);
-    cuda::copy_to_device(stream, out.memory.data(), {data, bytes});
-    out.view.data = out.memory.data();
-    return out;
-  }
-  require(host.stride() % kInt8Step == 0 && host.n_in > host.stride() - kInt8Step,
-          "upload_weight: a part of the inputs of int8 weights");
-  const std::int64_t n_lanes = ceil_div(host.first_lane + host.n_out, kInt8Panel) * kInt8Panel;
-  const auto weight_bytes = static_cast<std::size_t>(n_lanes * host.stride());
-  const std::size_t scale_bytes = static_cast<std::size_t>(n_lanes) * sizeof(float);
-  // Panels are a multiple of 64 bytes, so scales behind them are aligned.
-  out.memory = cuda::Buffer(weight_bytes + scale_bytes);
-  std::byte* scales = out.memory.data() + weight_bytes;
-  cuda::copy_to_device(stream, out.memory.data(), {data, weight_bytes});
-  cuda::copy_to_device(stream, scales,
-                       {reinterpret_cast<const std::byte*>(host.scales), scale_bytes});
+  const std::int64_t n = host.n_out == 0 ? 0 : (host.n_out - 1) * host.stride() + host.n_in;
+  const std::size_t bytes = static_cast<std::size_t>(n) * size_of(host.dtype);
+  UploadedWeight out = {cuda::Buffer(bytes), host};
+  cuda::copy_to_device(stream, out.memory.data(),
+                       {static_cast<const std::byte*>(host.data), bytes});
   out.view.data = out.memory.data();
-  out.view.scales = reinterpret_cast<const float*>(scales);
   return out;
 }
 

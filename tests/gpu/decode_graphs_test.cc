@@ -97,7 +97,7 @@ TEST_F(DecodeGraphs, WorkWithWeightsThatAreRounded) {
     player.prefill(kA, random_tokens(random, 40, 97), 37);
     player.feed({kA}, random, 8);
   };
-  for (const DType type : {DType::kBf16, DType::kI8}) {
+  for (const DType type : {DType::kBf16, DType::kI8, DType::kI4}) {
     EXPECT_GE(expect_equal_answers(wide_model(KvType::kBf16, type), play), 6) << name_of(type);
   }
 }

@@ -46,7 +46,7 @@ ModelSpec ring_spec(Random& random, const RingCase& c) {
   ModelSpec spec = tiny_spec();
   spec.qkv_bias = spec.attention_output_bias = spec.mlp_bias = random.chance(0.5);
   spec.qk_norm = random.chance(0.5);
-  if (c.weights == DType::kI8) spec.d_ff = 3 * kInt8Group;
+  if (is_integer(c.weights)) spec.d_ff = 3 * kInt8Group;
   if (quantises_groups(c.kv)) spec.head_dim = kKvGroup;
   if (c.method && std::holds_alternative<DmcMethod>(*c.method))
     spec.token_merging = TokenMerging{.window = 12, .init_val = 0};
@@ -151,9 +151,9 @@ class HeldTokens {
   std::map<std::array<std::int64_t, 3>, std::multiset<std::int64_t>> held_;
 };
 
-// Products with int8 weights and caches of fewer bits round what differs in its last bit.
+// Products with weights of integers and caches of fewer bits round what differs in its last bit.
 double tolerance_of(const RingCase& c) {
-  if (c.weights == DType::kI8) return logits_tolerance(DType::kI8).absolute;
+  if (is_integer(c.weights)) return logits_tolerance(c.weights).absolute;
   return logits_tolerance(c.kv == KvType::kF32 ? c.weights : DType::kBf16).absolute;
 }
 
@@ -205,7 +205,7 @@ TEST_P(RingOnGpu, AnswersAsOneCpu) {
       .k_type = c.kv, .v_type = c.kv, .block_size = block_size, .head_dim = spec.head_dim};
   const auto draw_plan = [&] {
     return random_plan(random, spec, heads, n_ranks, c.n_stages, kv,
-                       c.weights == DType::kI8 ? kInt8Group : 1);
+                       is_integer(c.weights) ? kInt8Group : 1);
   };
   // With more ranks than stages some head lies in parts, which are attended to apart and merged.
   Plan plan = draw_plan();
@@ -278,6 +278,8 @@ INSTANTIATE_TEST_SUITE_P(
                  KvType::kKivi4},
         RingCase{
             "Int8Weights", {kGpu, kCpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kF32, DType::kI8},
+        RingCase{
+            "Int4Weights", {kGpu, kCpu, kGpu}, 1, HistoryChoice::kByCost, KvType::kF32, DType::kI4},
         RingCase{"Bf16Weights",
                  {kGpu, kGpu, kCpu},
                  1,

@@ -106,7 +106,7 @@ TEST_P(WeightTypes, AnswerAsOnTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fewer, WeightTypes,
-                         testing::Values(DType::kBf16, DType::kI8, DType::kF8E4m3),
+                         testing::Values(DType::kBf16, DType::kI8, DType::kI4, DType::kF8E4m3),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 // Three forks of a document, asked together, one of them forked again; then the document is

@@ -116,7 +116,7 @@ void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group) {
        {"q8_0", DType::kI8},  // llama.cpp's names for types of so many bits
        {"q4_0", DType::kI4}},
       "Type of weights in memory; auto: the files'. int8 halves bf16's memory and reads, int4 (4.5 "
-      "bits, CPUs only) almost halves them again; both quantise what enters a product to int8 "
+      "bits) almost halves them again; both quantise what enters a product to int8 "
       "(the embedding stays bf16). fp8 (e4m3, a scale for each 128 x 128) halves bf16's memory and "
       "quantises weights alone (embedding and lm_head stay bf16)")
       ->group(group);

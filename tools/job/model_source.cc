@@ -26,7 +26,7 @@ Json ModelSource::fingerprint() const {
 }
 
 std::shared_ptr<const Weights> ModelSource::layers(Extent layers, const DeviceId& device) {
-  require_weights(spec_, weight_dtype_, device.kind);
+  require_weights(spec_, weight_dtype_);
   const std::lock_guard lock(mutex_);
   auto& weights = shelf_[{layers, name_of(device)}];
   if (!weights) weights = std::make_shared<const Weights>(load_(layers, device));

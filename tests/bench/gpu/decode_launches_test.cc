@@ -65,7 +65,7 @@ class DecodeLaunches : public testing::Test {
 
 TEST_F(DecodeLaunches, AreAtMostTwelveALayer) {
   constexpr std::int64_t kLayers = 32;
-  for (const DType dtype : {DType::kBf16, DType::kI8}) {
+  for (const DType dtype : {DType::kBf16, DType::kI8, DType::kI4}) {
     const Weights weights = weights_of(narrow_model(kLayers), dtype);
     const Weights of_one_layer = weights_of(narrow_model(1), dtype);
     for (const KvType cache : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
@@ -88,13 +88,13 @@ TEST_F(DecodeLaunches, OfOtherShapesAreFew) {
   with_norms.qk_norm = true;
   ModelSpec with_biases = plain;
   with_biases.qkv_bias = true;
-  for (const DType dtype : {DType::kBf16, DType::kI8}) {
+  for (const DType dtype : {DType::kBf16, DType::kI8, DType::kI4}) {
     const auto n_of = [&](const ModelSpec& spec) {
       return n_launches(weights_of(spec, dtype), KvType::kInt8, 2);
     };
     const std::size_t n = n_of(plain);
     EXPECT_EQ(n_of(with_norms), n) << name_of(dtype);
-    EXPECT_EQ(n_of(with_biases), dtype == DType::kI8 ? n : n + 2) << name_of(dtype);
+    EXPECT_EQ(n_of(with_biases), is_integer(dtype) ? n : n + 2) << name_of(dtype);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/int4_format.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/int8_weights.h"
@@ -40,27 +41,32 @@ void bench_linear(GpuReport& report, std::int64_t n_tokens, std::int64_t n_in, s
   }
 }
 
-// Integers and scales without meaning, in the panels of kernels/int8_weights.h.
-void bench_int8_linear(GpuReport& report, std::int64_t n_tokens, std::int64_t n_in,
-                       std::int64_t n_out) {
+// Integers and scales without meaning, in the panels of kernels/int8_weights.h and int4_weights.h.
+void bench_integer_linear(GpuReport& report, DType dtype, std::int64_t n_tokens, std::int64_t n_in,
+                          std::int64_t n_out) {
   cuda::Stream& stream = report.stream();
   const cuda::Buffer x = random_buffer(stream, DType::kF32, n_tokens * n_in);
-  const cuda::Buffer weight = random_buffer(stream, DType::kF32, n_in * n_out / 4);
-  const cuda::Buffer scales = random_buffer(stream, DType::kF32, n_out);
+  const std::int64_t n_bytes =
+      dtype == DType::kI4 ? int4_matrix_bytes(n_out, n_in) : int8_matrix_bytes(n_out, n_in);
+  const cuda::Buffer weight = random_buffer(stream, DType::kBf16, n_bytes / 2);
+  const std::byte* scales = weight.data() + (dtype == DType::kI4 ? n_in * n_out / 2 : n_in * n_out);
   const cuda::Buffer out(static_cast<std::size_t>(n_tokens * n_out) * sizeof(float));
-  const LinearArgs args = {.x = TensorView<const float, 2>(floats(x), {n_tokens, n_in}),
-                           .weight = {.data = weight.data(),
-                                      .dtype = DType::kI8,
-                                      .n_out = n_out,
-                                      .n_in = n_in,
-                                      .scales = floats(scales),
-                                      .group = kInt8Group},
-                           .bias = {},
-                           .out = TensorView<float, 2>(floats(out), {n_tokens, n_out})};
-  const std::string name = fmt::format("linear int8 {} x {} x {}", n_tokens, n_in, n_out);
+  const LinearArgs args = {
+      .x = TensorView<const float, 2>(floats(x), {n_tokens, n_in}),
+      .weight = {.data = weight.data(),
+                 .dtype = dtype,
+                 .n_out = n_out,
+                 .n_in = n_in,
+                 .scales = reinterpret_cast<const float*>(scales),
+                 .group = kInt8Group,
+                 .group_scales = reinterpret_cast<const std::uint16_t*>(scales)},
+      .bias = {},
+      .out = TensorView<float, 2>(floats(out), {n_tokens, n_out})};
+  const std::string name =
+      fmt::format("linear {} {} x {} x {}", name_of(dtype), n_tokens, n_in, n_out);
   const auto call = [&] { linear(stream.ref(), args); };
   if (n_tokens <= 32) {
-    report.bytes(name, static_cast<double>(n_in * n_out), call);
+    report.bytes(name, static_cast<double>(n_bytes), call);
   } else {
     report.flops(name, 2.0 * static_cast<double>(n_tokens * n_in * n_out), call);
   }
@@ -287,10 +293,10 @@ void bench_operators(GpuReport& report) {
   bench_linear(report, 8192, 4096, 14336);
   bench_linear(report, 512, 4096, 4096);
   for (const std::int64_t n_tokens : {1, 16}) bench_linear(report, n_tokens, 4096, 14336);
-  for (const std::int64_t n_tokens : {8192, 512, 64}) {
-    bench_int8_linear(report, n_tokens, 4096, 14336);
+  for (const DType dtype : {DType::kI8, DType::kI4}) {
+    for (const std::int64_t n_tokens : {8192, 512, 64, 1, 16, 32})
+      bench_integer_linear(report, dtype, n_tokens, 4096, 14336);
   }
-  for (const std::int64_t n_tokens : {1, 16, 32}) bench_int8_linear(report, n_tokens, 4096, 14336);
   bench_rows(report);
   bench_small_operators(report);
   bench_prefill(report);

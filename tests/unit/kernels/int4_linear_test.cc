@@ -1,22 +1,29 @@
-// linear with int4 weights: every instruction set against the double reference, and the laws that
-// results have the same bits everywhere, beside any other rows, in slices.
+// linear with int4 weights: every instruction set and the GPU against the double reference, and the
+// laws that results have the same bits everywhere, beside any other rows, in slices.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "kernels/cpu/linear_paths.h"
 #include "kernels/int4_weights.h"
-#include "kernels/linear.h"
 #include "kernels/reference/operators.h"
 #include "tests/support/compare.h"
 #include "tests/support/tolerance.h"
-#include "tests/unit/kernels/each_isa.h"
+#include "tests/unit/kernels/each_device.h"
+#include "tests/unit/kernels/weight_there.h"
 
 namespace longhaul::test {
 namespace {
 
-class Int4Linear : public EachIsa {};
-LONGHAUL_WITH_EACH_ISA(Int4Linear);
+struct Int4Product;
+
+class Int4Linear : public EachDevice {
+ protected:
+  void expect_reference(const Int4Product& p) const;
+  void expect_bits_of_baseline(const Int4Product& p) const;
+  void expect_slices_add_up(const Int4Product& p, const std::vector<Extent>& slices) const;
+};
+LONGHAUL_ON_EACH_DEVICE(Int4Linear);
 
 struct Int4Product {
   std::int64_t n_tokens;
@@ -46,21 +53,24 @@ struct Int4Operands {
   }
 };
 
-// From an output full of ones.
-std::vector<float> product(std::int64_t n_tokens, const float* x, const WeightView& weight,
-                           const std::vector<float>& bias = {},
+// From an output full of ones; `weight` is on the device, the others are not.
+std::vector<float> product(StreamRef stream, std::int64_t n_tokens, const float* x,
+                           const WeightView& weight, const std::vector<float>& bias = {},
                            LinearOutput output = LinearOutput::kOverwrite) {
-  std::vector<float> out(static_cast<std::size_t>(n_tokens * weight.n_out), 1.0F);
-  linear(StreamRef::cpu(), {.x = TensorView<const float, 2>(x, {n_tokens, weight.n_in}),
-                            .weight = weight,
-                            .bias = bias,
-                            .out = TensorView<float, 2>(out.data(), {n_tokens, weight.n_out}),
-                            .output = output});
-  return out;
+  const Memory out(stream, n_tokens * weight.n_out, 1.0F);
+  const Memory x_there(stream, std::span(x, static_cast<std::size_t>(n_tokens * weight.n_in)));
+  const Memory bias_there(stream, bias);
+  linear(stream, {.x = TensorView<const float, 2>(x_there.data(), {n_tokens, weight.n_in}),
+                  .weight = weight,
+                  .bias = bias_there.span(),
+                  .out = TensorView<float, 2>(out.data(), {n_tokens, weight.n_out}),
+                  .output = output});
+  return out.values();
 }
 
-std::vector<float> product(const Int4Product& p, const Int4Operands& o) {
-  return product(p.n_tokens, o.x.data(), o.matrix.view(), o.bias, p.output);
+std::vector<float> product(StreamRef stream, const Int4Product& p, const Int4Operands& o) {
+  const WeightThere weight(stream, o.matrix.view());
+  return product(stream, p.n_tokens, o.x.data(), weight.view(), o.bias, p.output);
 }
 
 std::vector<double> expected(const Int4Product& p, const Int4Operands& o) {
@@ -78,10 +88,10 @@ std::vector<double> expected(const Int4Product& p, const Int4Operands& o) {
   return out;
 }
 
-void expect_reference(const Int4Product& p) {
+void Int4Linear::expect_reference(const Int4Product& p) const {
   Random random(base_seed());
   const Int4Operands o(p, random);
-  EXPECT_TRUE(close(product(p, o), expected(p, o), operator_tolerance(DType::kF32)))
+  EXPECT_TRUE(close(product(stream(), p, o), expected(p, o), operator_tolerance(DType::kF32)))
       << "x [" << p.n_tokens << ", " << p.shape.n_in << "] n_out " << p.shape.n_out
       << " activations in groups of " << p.shape.group << ", weights of " << p.layout.group;
 }
@@ -115,44 +125,64 @@ TEST_P(Int4Linear, ManyRowsMatchTheReference) { expect_reference({600, {150, 70,
 TEST_P(Int4Linear, TheLargestIntegersDoNotOverflow) {
   constexpr std::int64_t kIn = 4096;
   const Int4Product p = {1, {17, kIn, kIn}};
-  std::vector<float> weight(17 * kIn, 7.0F);
-  for (std::size_t i = 0; i < weight.size(); i += 32) weight[i] = -8.0F;
-  const Int4Matrix matrix = matrix_of(p, weight);
+  std::vector<float> largest(17 * kIn, 7.0F);
+  for (std::size_t i = 0; i < largest.size(); i += 32) largest[i] = -8.0F;
+  const Int4Matrix matrix = matrix_of(p, largest);
+  const WeightThere weight(stream(), matrix.view());
   for (const float sign : {1.0F, -1.0F}) {
     const std::vector<float> x(kIn, sign);
-    for (const float value : product(1, x.data(), matrix.view()))
+    for (const float value : product(stream(), 1, x.data(), weight.view()))
       EXPECT_NEAR(value, sign * kIn / 32 * (31 * 7 - 8), 1e-5 * kIn);
   }
 }
 
+void Int4Linear::expect_bits_of_baseline(const Int4Product& p) const {
+  Random random(base_seed());
+  const Int4Operands o(p, random);
+  const std::vector<float> here = product(stream(), p, o);
+  const Isa isa = active_isa();
+  set_active_isa(Isa::kBaseline);
+  EXPECT_EQ(here, product(StreamRef::cpu(), p, o))
+      << p.n_tokens << " rows, groups of " << p.shape.group;
+  set_active_isa(isa);
+}
+
 TEST_P(Int4Linear, HasTheBitsOfTheBaseline) {
-  const auto expect_bits = [](const Int4Product& p) {
-    Random random(base_seed());
-    const Int4Operands o(p, random);
-    const std::vector<float> here = product(p, o);
-    const Isa isa = active_isa();
-    set_active_isa(Isa::kBaseline);
-    EXPECT_EQ(here, product(p, o)) << p.n_tokens << " rows, groups of " << p.shape.group;
-    set_active_isa(isa);
-  };
   for (const std::int64_t n_tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 33, 70}) {
-    expect_bits({n_tokens, {90, 700}, {}, true, LinearOutput::kAccumulate});
-    expect_bits({n_tokens, {200, 500, 104}, {.group = 64}, n_tokens % 2 == 0});
+    expect_bits_of_baseline({n_tokens, {90, 700}, {}, true, LinearOutput::kAccumulate});
+    expect_bits_of_baseline({n_tokens, {200, 500, 104}, {.group = 64}, n_tokens % 2 == 0});
   }
+}
+
+// As attention's outputs have: all that the query heads of a KV head give are a group of
+// activations. The last ones end within a group, within 128 inputs and within a run.
+TEST_P(Int4Linear, LargeGroupsHaveTheBitsOfTheBaseline) {
+  for (const std::int64_t n_tokens : {1, 8, 9, 17, 32, 33, 130}) {
+    expect_bits_of_baseline({n_tokens, {90, 1536, 4 * kInt8Group}, {.group = 128}, true});
+    expect_bits_of_baseline(
+        {n_tokens, {40, 1700, 3 * kInt8Group}, {}, false, LinearOutput::kAccumulate});
+  }
+}
+
+// Enough rows and outputs for the GPU's largest tiles.
+TEST_P(Int4Linear, LargeTilesHaveTheBitsOfTheBaseline) {
+  expect_bits_of_baseline({300, {600, 300}, {}, true, LinearOutput::kAccumulate});
 }
 
 TEST_P(Int4Linear, ARowDoesNotDependOnTheRowsBesideItNorOnThreads) {
   const Int4Product p = {100, {200, 600}, {}, true};
   Random random(base_seed());
   const Int4Operands o(p, random);
-  const std::vector<float> all = product(p, o);
+  const std::vector<float> all = product(stream(), p, o);
+  const WeightThere weight(stream(), o.matrix.view());
   for (const int n_threads : {1, 3}) {
     set_kernel_threads(n_threads);
     for (const std::int64_t n_rows : {1, 2, 4, 5, 7, 17, 30}) {
       for (std::int64_t row = 0; row + n_rows <= p.n_tokens; row += n_rows) {
         const auto first = all.begin() + row * p.shape.n_out;
         const std::vector<float> want(first, first + n_rows * p.shape.n_out);
-        ASSERT_EQ(product(n_rows, o.x.data() + row * p.shape.n_in, o.matrix.view(), o.bias), want)
+        ASSERT_EQ(product(stream(), n_rows, o.x.data() + row * p.shape.n_in, weight.view(), o.bias),
+                  want)
             << n_rows << " rows from " << row << ", " << n_threads << " threads";
       }
     }
@@ -165,11 +195,12 @@ TEST_P(Int4Linear, SlicesOfOutputsHaveTheBitsOfTheWhole) {
   for (const std::int64_t n_tokens : {1, 3, 33}) {
     const Int4Product p = {n_tokens, {90, 70, 16}};
     const Int4Operands o(p, random);
-    const std::vector<float> whole = product(p, o);
+    const WeightThere weight(stream(), o.matrix.view());
+    const std::vector<float> whole = product(stream(), p, o);
     for (const Extent outputs : {Extent{2, 7}, Extent{7, 84}, Extent{16, 32}, Extent{81, 90}}) {
       const WeightView slice =
-          o.matrix.view().outputs({2, 90}).outputs({outputs.begin - 2, outputs.end - 2});
-      const std::vector<float> part = product(n_tokens, o.x.data(), slice);
+          weight.view().outputs({2, 90}).outputs({outputs.begin - 2, outputs.end - 2});
+      const std::vector<float> part = product(stream(), n_tokens, o.x.data(), slice);
       for (std::int64_t t = 0; t < n_tokens; ++t) {
         for (std::int64_t i = 0; i < slice.n_out; ++i) {
           ASSERT_EQ(part[static_cast<std::size_t>(t * slice.n_out + i)],
@@ -182,25 +213,37 @@ TEST_P(Int4Linear, SlicesOfOutputsHaveTheBitsOfTheWhole) {
 
 // A rank's inputs, also such as begin within a group of weights, give sums that add up to the
 // whole.
-TEST_P(Int4Linear, SlicesOfInputsAddUpToTheWhole) {
+void Int4Linear::expect_slices_add_up(const Int4Product& p,
+                                      const std::vector<Extent>& slices) const {
   Random random(base_seed());
+  const Int4Operands o(p, random);
+  const WeightThere weight(stream(), o.matrix.view());
+  const std::vector<float> whole = product(stream(), p, o);
+  std::vector<float> sum(whole.size(), 0.0F);
+  for (const Extent inputs : slices) {
+    std::vector<float> x;
+    for (std::int64_t t = 0; t < p.n_tokens; ++t) {
+      const auto row = o.x.begin() + t * p.shape.n_in;
+      x.insert(x.end(), row + inputs.begin, row + inputs.end);
+    }
+    const WeightView behind = weight.view().inputs({inputs.begin, p.shape.n_in});
+    const auto part = product(stream(), p.n_tokens, x.data(), behind.inputs({0, inputs.size()}));
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+  }
+  EXPECT_TRUE(close(sum, whole, operator_tolerance(DType::kF32)))
+      << p.n_tokens << " rows, activations in groups of " << p.shape.group << ", weights of "
+      << p.layout.group;
+}
+
+TEST_P(Int4Linear, SlicesOfInputsAddUpToTheWhole) {
   for (const std::int64_t n_tokens : {1, 3, 33}) {
     for (const std::int64_t group : {32, 64}) {
-      const Int4Product p = {n_tokens, {90, 166, 24}, {.group = group}};
-      const Int4Operands o(p, random);
-      const std::vector<float> whole = product(p, o);
-      std::vector<float> sum(whole.size(), 0.0F);
-      for (const Extent inputs : {Extent{0, 24}, Extent{24, 144}, Extent{144, 166}}) {
-        std::vector<float> x;
-        for (std::int64_t t = 0; t < n_tokens; ++t) {
-          const auto row = o.x.begin() + t * p.shape.n_in;
-          x.insert(x.end(), row + inputs.begin, row + inputs.end);
-        }
-        const WeightView behind = o.matrix.view().inputs({inputs.begin, 166});
-        const auto part = product(n_tokens, x.data(), behind.inputs({0, inputs.size()}));
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-      }
-      EXPECT_TRUE(close(sum, whole, operator_tolerance(DType::kF32)));
+      expect_slices_add_up({n_tokens, {90, 166, 24}, {.group = group}},
+                           {{0, 24}, {24, 144}, {144, 166}});
+    }
+    for (const std::int64_t group : {32, 96, 256}) {
+      expect_slices_add_up({n_tokens, {40, 700, kInt8Group}, {.group = group}},
+                           {{0, 128}, {128, 640}, {640, 700}});
     }
   }
 }
@@ -210,10 +253,10 @@ TEST_P(Int4Linear, InfinitiesAndNansReachTheirRowAndNoOther) {
   const Int4Product p = {7, {40, 70, 32}};
   Random random(base_seed());
   Int4Operands o(p, random);
-  const std::vector<float> whole = product(p, o);
+  const std::vector<float> whole = product(stream(), p, o);
   o.x[2 * 70 + 69] = std::numeric_limits<float>::infinity();
   o.x[5 * 70 + 3] = std::nanf("");
-  const std::vector<float> out = product(p, o);
+  const std::vector<float> out = product(stream(), p, o);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::size_t row = i / 40;
     if (row == 2 || row == 5) {

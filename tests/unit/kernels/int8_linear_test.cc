@@ -5,25 +5,25 @@
 #include <limits>
 
 #include "kernels/cpu/linear_paths.h"
-#include "kernels/cuda/upload_weight.h"
 #include "kernels/int8_weights.h"
 #include "kernels/reference/operators.h"
 #include "tests/support/compare.h"
 #include "tests/unit/kernels/each_device.h"
+#include "tests/unit/kernels/weight_there.h"
 
 namespace longhaul::test {
 namespace {
 
-struct Product;
+struct Int8Product;
 
 class Int8Linear : public EachDevice {
  protected:
-  void expect_reference(const Product& p) const;
-  void expect_bits_of_baseline(const Product& p) const;
+  void expect_reference(const Int8Product& p) const;
+  void expect_bits_of_baseline(const Int8Product& p) const;
 };
 LONGHAUL_ON_EACH_DEVICE(Int8Linear);
 
-struct Product {
+struct Int8Product {
   std::int64_t n_tokens;
   Int8Shape shape;
   bool bias = false;
@@ -31,12 +31,12 @@ struct Product {
 };
 
 // Random x and weights; a few activations far larger than the others, as trained models have.
-struct Operands {
+struct Int8Operands {
   std::vector<float> x, bias;
   std::vector<float> weight;
   Int8Matrix matrix;
 
-  Operands(const Product& p, Random& random)
+  Int8Operands(const Int8Product& p, Random& random)
       : x(random.normals(p.n_tokens * p.shape.n_in)),
         bias(p.bias ? random.normals(p.shape.n_out) : std::vector<float>{}),
         weight(random.normals(p.shape.n_out * p.shape.n_in, 0.05)),
@@ -45,21 +45,6 @@ struct Operands {
         })) {
     for (std::size_t i = 0; i < x.size(); i += 97) x[i] *= 30.0F;
   }
-};
-
-// A matrix on the stream's device, copied there if need be.
-class WeightThere {
- public:
-  WeightThere(StreamRef stream, const Int8Matrix& matrix) : view_(matrix.view()) {
-    if (stream.device() == Device::kCpu) return;
-    uploaded_ = upload_weight(stream.cuda_stream(), view_);
-    view_ = uploaded_.view;
-  }
-  const WeightView& view() const { return view_; }
-
- private:
-  UploadedWeight uploaded_;
-  WeightView view_;
 };
 
 // From an output full of ones; `weight` is on the device, the others are not.
@@ -77,12 +62,12 @@ std::vector<float> compute(StreamRef stream, std::int64_t n_tokens, const float*
   return out.values();
 }
 
-std::vector<float> compute(StreamRef stream, const Product& p, const Operands& o) {
-  const WeightThere weight(stream, o.matrix);
+std::vector<float> compute(StreamRef stream, const Int8Product& p, const Int8Operands& o) {
+  const WeightThere weight(stream, o.matrix.view());
   return compute(stream, p.n_tokens, o.x.data(), weight.view(), o.bias, p.output);
 }
 
-std::vector<double> expected(const Product& p, const Operands& o) {
+std::vector<double> expected(const Int8Product& p, const Int8Operands& o) {
   const Int8Shape& s = p.shape;
   std::vector<double> out =
       reference::linear(reference::quantised(o.x, s.n_in, s.group),
@@ -93,9 +78,9 @@ std::vector<double> expected(const Product& p, const Operands& o) {
   return out;
 }
 
-void Int8Linear::expect_reference(const Product& p) const {
+void Int8Linear::expect_reference(const Int8Product& p) const {
   Random random(base_seed());
-  const Operands o(p, random);
+  const Int8Operands o(p, random);
   EXPECT_TRUE(close(compute(stream(), p, o), expected(p, o), {1e-5, 1e-5, 1 - 1e-9}))
       << "x [" << p.n_tokens << ", " << p.shape.n_in << "] n_out " << p.shape.n_out << " groups of "
       << p.shape.group << " bias " << p.bias << " accumulate "
@@ -133,7 +118,7 @@ TEST_P(Int8Linear, TheLargestIntegersDoNotOverflow) {
     const Int8Matrix matrix = Int8Matrix::quantise(
         {17, kIn, kIn}, [&](std::int64_t, float* row) { std::fill_n(row, kIn, sign); });
     const std::vector<float> x(kIn, 1.0F);
-    const WeightThere weight(stream(), matrix);
+    const WeightThere weight(stream(), matrix.view());
     for (const float value : compute(stream(), 1, x.data(), weight.view())) {
       EXPECT_NEAR(value, sign * kIn, 1e-6 * kIn);
     }
@@ -152,7 +137,7 @@ TEST_P(Int8Linear, ActivationsAreWithinHalfAStepOfTheLargestOfTheirGroup) {
   Random random(base_seed());
   std::vector<float> x = random.normals(kIn);
   x[25] = 50.0F;
-  const WeightThere weight(stream(), identity);
+  const WeightThere weight(stream(), identity.view());
   const std::vector<float> out = compute(stream(), 1, x.data(), weight.view());
   for (std::int64_t i = 0; i < kIn; ++i) {
     float largest = 0;
@@ -165,9 +150,9 @@ TEST_P(Int8Linear, ActivationsAreWithinHalfAStepOfTheLargestOfTheirGroup) {
   }
 }
 
-void Int8Linear::expect_bits_of_baseline(const Product& p) const {
+void Int8Linear::expect_bits_of_baseline(const Int8Product& p) const {
   Random random(base_seed());
-  const Operands o(p, random);
+  const Int8Operands o(p, random);
   const std::vector<float> here = compute(stream(), p, o);
   const Isa isa = active_isa();
   set_active_isa(Isa::kBaseline);
@@ -208,11 +193,11 @@ TEST_P(Int8Linear, ManyOutputsOfOneThreadHaveTheBitsOfTheBaseline) {
 }
 
 TEST_P(Int8Linear, ARowDoesNotDependOnTheRowsBesideItNorOnThreads) {
-  const Product p = {130, {200, 600}, true};
+  const Int8Product p = {130, {200, 600}, true};
   Random random(base_seed());
-  const Operands o(p, random);
+  const Int8Operands o(p, random);
   const std::vector<float> all = compute(stream(), p, o);
-  const WeightThere weight(stream(), o.matrix);
+  const WeightThere weight(stream(), o.matrix.view());
   for (const int n_threads : {1, 3}) {
     set_kernel_threads(n_threads);
     for (const std::int64_t n_rows : {1, 2, 7, 30}) {
@@ -232,8 +217,8 @@ TEST_P(Int8Linear, SlicesGiveTheWhole) {
   const Int8Shape shape = {90, 70, 16};
   Random random(base_seed());
   for (const std::int64_t n_tokens : {1, 3, 33}) {
-    const Operands o({n_tokens, shape}, random);
-    const WeightThere weight(stream(), o.matrix);
+    const Int8Operands o({n_tokens, shape}, random);
+    const WeightThere weight(stream(), o.matrix.view());
     const std::vector<float> whole = compute(stream(), n_tokens, o.x.data(), weight.view());
     for (const Extent outputs : {Extent{0, 7}, Extent{7, 84}, Extent{16, 32}, Extent{81, 90}}) {
       const WeightView slice = weight.view().outputs({2, 90}).outputs(
@@ -264,9 +249,9 @@ TEST_P(Int8Linear, SlicesGiveTheWhole) {
 
 // What is no number must be seen, not rounded away.
 TEST_P(Int8Linear, InfinitiesAndNansReachTheirRowAndNoOther) {
-  const Product p = {7, {40, 70, 32}};
+  const Int8Product p = {7, {40, 70, 32}};
   Random random(base_seed());
-  Operands o(p, random);
+  Int8Operands o(p, random);
   const std::vector<float> whole = compute(stream(), p, o);
   o.x[2 * 70 + 69] = std::numeric_limits<float>::infinity();
   o.x[5 * 70 + 3] = std::nanf("");
@@ -282,9 +267,9 @@ TEST_P(Int8Linear, InfinitiesAndNansReachTheirRowAndNoOther) {
 }
 
 TEST_P(Int8Linear, ZerosGiveTheBias) {
-  const Product p = {3, {20, 50}, true};
+  const Int8Product p = {3, {20, 50}, true};
   Random random(base_seed());
-  Operands o(p, random);
+  Int8Operands o(p, random);
   std::fill(o.x.begin(), o.x.end(), 0.0F);
   const std::vector<float> out = compute(stream(), p, o);
   for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], o.bias[i % 20]);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "kernels/cuda/upload_weight.h"
+#include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
 #include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
@@ -36,6 +37,11 @@ class WeightsThere {
             int8s_.emplace_back(Int8Matrix::quantise({n_out, n_in, kInt8Group}, read_row)).view());
         continue;
       }
+      if (dtype == DType::kI4) {
+        views.push_back(
+            int4s_.emplace_back(Int4Matrix::quantise({n_out, n_in, kInt8Group}, read_row)).view());
+        continue;
+      }
       WeightView view = {.data = nullptr, .dtype = dtype, .n_out = n_out, .n_in = n_in};
       std::vector<std::byte>& bytes = bytes_.emplace_back();
       for (const float value : values) {
@@ -48,7 +54,7 @@ class WeightsThere {
       views.push_back(view);
     }
     if (stream.device() == Device::kCpu) return;
-    if (dtype != DType::kI8) {
+    if (!is_integer(dtype)) {
       joined_ = upload_weights(stream.cuda_stream(), views);
       views = joined_.views;
       return;
@@ -60,6 +66,7 @@ class WeightsThere {
 
  private:
   std::vector<Int8Matrix> int8s_;
+  std::vector<Int4Matrix> int4s_;
   std::vector<std::vector<std::byte>> bytes_;
   UploadedWeights joined_;
   std::vector<UploadedWeight> uploaded_;
@@ -128,7 +135,7 @@ void Project::expect_products_of(const ProjectCase& c, const decltype(ProjectArg
       const auto begin = all.begin() + (out.data() - got.data()) + row * out.stride(0);
       own.insert(own.end(), begin, begin + out.dim(1));
     }
-    if (is_cpu || c.dtype == DType::kI8) {
+    if (is_cpu || is_integer(c.dtype)) {
       EXPECT_EQ(own, want[i]) << "part " << i;
     } else {
       EXPECT_TRUE(close(own, want[i], {1e-5, 1e-5, 1 - 1e-9})) << "part " << i;
@@ -138,7 +145,7 @@ void Project::expect_products_of(const ProjectCase& c, const decltype(ProjectArg
 
 std::vector<ProjectCase> project_cases() {
   std::vector<ProjectCase> cases;
-  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8}) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8, DType::kI4}) {
     cases.push_back({dtype, 1, 48});
     cases.push_back({dtype, 1, 1056, true});
     cases.push_back({dtype, 3, 636, false, LinearOutput::kAccumulate, {33}});

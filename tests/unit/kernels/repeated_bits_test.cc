@@ -6,11 +6,12 @@
 #include <limits>
 
 #include "kernels/cuda/hopper_attention.h"
-#include "kernels/cuda/upload_weight.h"
+#include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
 #include "kernels/linear.h"
 #include "kernels/top_k.h"
 #include "tests/unit/kernels/attention_case.h"
+#include "tests/unit/kernels/weight_there.h"
 
 namespace longhaul::test {
 namespace {
@@ -100,16 +101,22 @@ TEST_P(RepeatedBits, OfProducts) {
   const Memory<float> weight(stream(), values);
   const WeightView floats = {
       .data = weight.data(), .dtype = DType::kF32, .n_out = kOut, .n_in = kIn};
-  const Int8Matrix matrix =
-      Int8Matrix::quantise({.n_out = kOut, .n_in = kIn}, [&](std::int64_t output, float* row) {
-        std::copy_n(values.begin() + output * kIn, kIn, row);
-      });
-  const UploadedWeight codes = upload_weight(stream().cuda_stream(), matrix.view());
+  const auto read_row = [&](std::int64_t output, float* row) {
+    std::copy_n(values.begin() + output * kIn, kIn, row);
+  };
+  const Int8Shape shape = {.n_out = kOut, .n_in = kIn};
+  const Int8Matrix bytes = Int8Matrix::quantise(shape, read_row);
+  const Int4Matrix halves = Int4Matrix::quantise(shape, read_row);
+  const WeightThere int8(stream(), bytes.view());
+  const WeightThere int4(stream(), halves.view());
   for (const std::int64_t n_tokens : {1, 17, 300}) {
     const std::string rows = std::to_string(n_tokens) + " rows";
     expect_the_same_bits("f32, " + rows, [&] { return product(stream(), x, floats, n_tokens); });
-    expect_the_same_bits("int8, " + rows,
-                         [&] { return product(stream(), x, codes.view, n_tokens); });
+    for (const WeightThere* weight_there : {&int8, &int4}) {
+      const WeightView& view = weight_there->view();
+      expect_the_same_bits(std::string(name_of(view.dtype)) + ", " + rows,
+                           [&] { return product(stream(), x, view, n_tokens); });
+    }
     if (HasFatalFailure()) return;
   }
 }

@@ -301,16 +301,16 @@ TEST(MakePlan, FitsOrRefusesWhateverTheMethodNeedsBesides) {
   }
 }
 
-TEST(MakePlan, NamesWeightsOfFourBitsLastAndOnCpusAlone) {
+TEST(MakePlan, NamesWeightsOfFourBitsOnCpusAndGpus) {
   PlanRequest request = million_tokens(equal_cluster(1, 8 * kGiB));
   request.workload.document_tokens = 1024;
   const auto changes = [&] { return std::get<NotFitting>(make_plan(request)).changes; };
   EXPECT_THAT(changes(), testing::Contains(HasSubstr("--weights int4")));
   request.cluster.ranks[0].device = Device::kCuda;
-  EXPECT_THAT(changes(), testing::Not(testing::Contains(HasSubstr("int4"))));
+  EXPECT_THAT(changes(), testing::Contains(HasSubstr("--weights int4")));
 }
 
-TEST(MakePlan, RefusesInt4WeightsOnGpusAndWithOddHeads) {
+TEST(MakePlan, RefusesInt4WeightsWithOddHeads) {
   PlanRequest request = million_tokens(equal_cluster(2, 40 * kGiB));
   const auto refusal = [&]() -> std::string {
     try {
@@ -323,16 +323,15 @@ TEST(MakePlan, RefusesInt4WeightsOnGpusAndWithOddHeads) {
   };
   request.workload.weight_dtype = DType::kI4;
   EXPECT_EQ(refusal(), "none");
-  EXPECT_EQ(why_not_weights(request.spec, DType::kI8, Device::kCuda), std::nullopt);
   request.cluster.ranks[1].device = Device::kCuda;
-  EXPECT_THAT(refusal(), HasSubstr("--weights int4: GPUs have no products"));
-  for (const Device device : {Device::kCpu, Device::kCuda})
-    EXPECT_EQ(why_not_weights(request.spec, DType::kF8E4m3, device), std::nullopt);
-  request.workload.weight_dtype = DType::kI4;
+  EXPECT_EQ(refusal(), "none");
   request.spec.n_heads = request.spec.n_kv_heads;
   request.spec.head_dim = 12;
-  EXPECT_THAT(*why_not_weights(request.spec, DType::kI4, Device::kCpu),
-              HasSubstr("12 values, no multiple of 8"));
+  EXPECT_THAT(
+      refusal(),
+      HasSubstr("--weights int4: query heads of one KV head have 12 values, no multiple of 8"));
+  for (const DType dtype : {DType::kI8, DType::kF8E4m3})
+    EXPECT_EQ(why_not_weights(request.spec, dtype), std::nullopt);
 }
 
 TEST(MakePlan, RefusesRequestsThatMakeNoSense) {

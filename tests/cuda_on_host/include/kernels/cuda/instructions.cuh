@@ -188,8 +188,10 @@ inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint
   });
 }
 
-inline void mma_u8_s8(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
-                      const std::uint32_t (&b)[2]) {
+// Left: the type of a's bytes.
+template <typename Left>
+void multiply_bytes(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
+                    const std::uint32_t (&b)[2]) {
   struct In {
     std::int32_t c[4];
     std::uint32_t a[4];
@@ -208,7 +210,7 @@ inline void mma_u8_s8(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
       const int t = lane % 4;
       for (int i = 0; i < 16; ++i) {
         left[g + i / 4 % 2 * 8][4 * t + i / 8 * 16 + i % 4] =
-            static_cast<std::uint8_t>(byte(from.a[i / 4], i % 4));
+            static_cast<Left>(byte(from.a[i / 4], i % 4));
       }
       for (int i = 0; i < 8; ++i) {
         right[4 * t + i / 4 * 16 + i % 4][g] = static_cast<std::int8_t>(byte(from.b[i / 4], i % 4));
@@ -225,6 +227,15 @@ inline void mma_u8_s8(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
       }
     }
   });
+}
+inline void mma_u8_s8(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
+                      const std::uint32_t (&b)[2]) {
+  multiply_bytes<std::uint8_t>(c, a, b);
+}
+inline void mma_s8_s8(std::int32_t (&c)[4], const std::uint32_t (&a)[4],
+                      const std::uint32_t (&b)[2], std::int32_t start) {
+  std::fill_n(c, 4, start);
+  multiply_bytes<std::int8_t>(c, a, b);
 }
 
 inline std::int32_t dot_u8_s8(std::uint32_t a, std::uint32_t b, std::int32_t sum) {
