@@ -33,8 +33,6 @@ Float16 rounded_up(float value) {
 constexpr int bits_of(KvType type) {
   return type == KvType::kInt8 || type == KvType::kFp8 ? 8 : type == KvType::kKivi2 ? 2 : 4;
 }
-constexpr unsigned most_code(KvType type) { return (1U << bits_of(type)) - 1; }
-
 // Place of value `index` of a word.
 KvCodePlace place_in_word(KvType type, std::int64_t word, std::int64_t index) {
   return {static_cast<std::size_t>(4 * word + index % 4),
@@ -92,6 +90,8 @@ KvGroupRange quantise_e4m3(std::span<const float> values, std::span<std::uint8_t
 }
 
 }  // namespace
+
+unsigned most_code(KvType type) { return (1U << bits_of(type)) - 1; }
 
 float value_of_code(KvType type, std::uint8_t code, const KvGroupRange& range) {
   const float scale = to_float(range.scale);

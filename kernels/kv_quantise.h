@@ -18,6 +18,9 @@ struct KvGroupRange {
 // code * scale + minimum, where a code of fp8 is worth its E4M3 value.
 float value_of_code(KvType type, std::uint8_t code, const KvGroupRange& range);
 
+// The largest code of a type that has codes.
+unsigned most_code(KvType type);
+
 // Of int8 and int4 codes in [0, 255] or [0, 15]. The minimum is rounded down and the scale up to
 // f16, so that the group's values lie within its codes: each comes back within half a scale. Values
 // of a constant group that f16 can hold come back exactly. Values beyond the range of f16 saturate;

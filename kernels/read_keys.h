@@ -3,15 +3,32 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/ids.h"
 #include "kernels/kv_block.h"
 
 namespace longhaul {
 
-// Dimension d of the keys in these slots of a block: `to` has as many values.
-void read_key_dim(const KvBlockShape& shape, const std::byte* block, std::int64_t d, Extent slots,
-                  std::span<float> to);
+// Reads the keys in these slots of a block, dimension by dimension.
+class KeyReader {
+ public:
+  KeyReader(const KvBlockShape& shape, const std::byte* block, Extent slots);
+
+  // Dimension d of each: `to` has as many values as there are slots.
+  void read(std::int64_t d, std::span<float> to);
+
+ private:
+  void read_ranges(std::int64_t d);
+  void read_codes(std::int64_t d, float* to) const;
+
+  KvBlockShape shape_;
+  const std::byte* block_;
+  Extent slots_;
+  // Of codes, for each slot: of all its dimensions, or of the one that is read (kivi).
+  std::vector<float> scales_;
+  std::vector<float> minima_;
+};
 
 // The value of one slot of a block: [head_dim].
 void read_value(const KvBlockShape& shape, const std::byte* block, std::int64_t slot,

@@ -38,9 +38,9 @@ class Leaving {
       read_ = block.data;
       const auto n = static_cast<std::size_t>(block.n_tokens);
       keys_.resize(static_cast<std::size_t>(shape_.head_dim) * n);
+      KeyReader reader(shape_, block.data, {0, block.n_tokens});
       for (std::int64_t d = 0; d < shape_.head_dim; ++d)
-        read_key_dim(shape_, block.data, d, {0, block.n_tokens},
-                     std::span(keys_).subspan(static_cast<std::size_t>(d) * n, n));
+        reader.read(d, std::span(keys_).subspan(static_cast<std::size_t>(d) * n, n));
     }
     const std::int64_t slot = position - block.first_position;
     read_value(shape_, block.data, slot, value_);

@@ -15,8 +15,9 @@ template <typename Use>
 void for_dims(const KvBlockShape& shape, const KvBlockRef& block, const Use& use) {
   thread_local std::vector<float> keys;
   keys.resize(static_cast<std::size_t>(block.n_tokens));
+  KeyReader reader(shape, block.data, {0, block.n_tokens});
   for (std::int64_t d = 0; d < shape.head_dim; ++d) {
-    read_key_dim(shape, block.data, d, {0, block.n_tokens}, keys);
+    reader.read(d, keys);
     use(static_cast<std::size_t>(d), std::span<const float>(keys));
   }
 }

@@ -23,10 +23,9 @@ BlockKeys keys_of(const KvBlockShape& shape, const KvBlockRef& block) {
   thread_local std::vector<float> keys;
   const auto n = static_cast<std::size_t>(block.n_tokens);
   keys.resize(static_cast<std::size_t>(shape.head_dim) * n);
-  for (std::int64_t d = 0; d < shape.head_dim; ++d) {
-    read_key_dim(shape, block.data, d, {0, block.n_tokens},
-                 std::span(keys).subspan(static_cast<std::size_t>(d) * n, n));
-  }
+  KeyReader reader(shape, block.data, {0, block.n_tokens});
+  for (std::int64_t d = 0; d < shape.head_dim; ++d)
+    reader.read(d, std::span(keys).subspan(static_cast<std::size_t>(d) * n, n));
   return {keys.data(), block.n_tokens};
 }
 

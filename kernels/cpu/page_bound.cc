@@ -27,8 +27,9 @@ void bound_tile(std::span<const float> q, const float* tile, float* bounds) {
 void widen(const KvBlockShape& shape, const WidenBoundsItem& item) {
   if (item.slots.empty()) return;
   std::vector<float> keys(static_cast<std::size_t>(item.slots.size()));
+  KeyReader reader(shape, item.block, item.slots);
   for (std::int64_t d = 0; d < shape.head_dim; ++d) {
-    read_key_dim(shape, item.block, d, item.slots, keys);
+    reader.read(d, keys);
     const auto [least, most] = std::minmax_element(keys.begin(), keys.end());
     float* row = item.tile + 2 * d * kBoundPages + item.lane;
     row[0] = std::min(item.is_new ? kInfinity : row[0], *least);

@@ -137,12 +137,15 @@ TEST(GroupedTypes, AllReadersAgreeAndOtherTypesMayLieBeside) {
       Tensor<float, 2> v({32, 64});
       kv_read_k(shape, closed.block.data(), 0, k.view());
       kv_read_v(shape, closed.block.data(), 0, v.view());
-      std::vector<float> key(32);
       std::vector<float> value(64);
-      for (std::int64_t d = 0; d < 64; ++d) {
-        read_key_dim(shape, closed.block.data(), d, {0, 32}, key);
-        for (std::int64_t slot = 0; slot < 32; ++slot)
-          ASSERT_EQ(key[static_cast<std::size_t>(slot)], k.view()[slot][d]);
+      for (const Extent slots : {Extent{0, 32}, Extent{5, 29}, Extent{31, 32}}) {
+        KeyReader reader(shape, closed.block.data(), slots);
+        std::vector<float> key(static_cast<std::size_t>(slots.size()));
+        for (std::int64_t d = 0; d < 64; ++d) {
+          reader.read(d, key);
+          for (std::int64_t slot = slots.begin; slot < slots.end; ++slot)
+            ASSERT_EQ(key[static_cast<std::size_t>(slot - slots.begin)], k.view()[slot][d]);
+        }
       }
       for (std::int64_t slot = 0; slot < 32; ++slot) {
         read_value(shape, closed.block.data(), slot, value);
