@@ -1,19 +1,12 @@
-// linear with int4 weights for few rows (decode): reads the weights once, at the speed of memory. A
-// thread block has two panels, and its 8 warps take parts of the inputs in turns: while the last
-// ones are added up, every one has the next under way. The scaled sums of a part's runs go to
-// shared memory, where those of an output are added in the runs' order; 8 rows at a time.
-#include "kernels/cuda/integer_linear.cuh"
-#include "kernels/cuda/reduce.cuh"
+// linear with int4 weights for few rows: reads the weights once, at the speed of memory. The scaled
+// sums of runs are added up, 8 rows at a time, since a part has four runs.
+#include "kernels/cuda/integer_few_rows.cuh"
 
 namespace longhaul::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kLanes = 2 * kPanelOutputs;
-constexpr int kSumStride = kLanes + 4;  // floats from row to row: no bank is written twice at once
 constexpr int kRunSums = 8 * kSumStride;
-constexpr int kTurnSums = kWarps * kPartRuns * kRunSums;
+constexpr int kTurnSums = kFewRowsWarps * kPartRuns * kRunSums;
 
 // What lane 4g + t multiplies of a part: of each run its line t, outputs 4g to 4g + 3 of the thread
 // block's 32, and these outputs' scales.
@@ -83,7 +76,7 @@ __device__ __forceinline__ void multiply(const Int4Work& work, const Weights& we
 
 // grid.x: two panels, those of one weight after those of another. Shared: two turns' sums.
 template <int kTiles>
-__global__ void __launch_bounds__(kThreads) few_rows_kernel(Works<Int4Weights> works) {
+__global__ void __launch_bounds__(kFewRowsThreads) few_rows_kernel(Works<Int4Weights> works) {
   std::int64_t panels = blockIdx.x;  // pair number, of the weight's
   const Int4Work work{works.rows, works.find(panels)};
   auto* shared = reinterpret_cast<float*>(shared_memory());
@@ -93,9 +86,10 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Works<Int4Weights> w
   load_weights(work, panels, warp, lane / 4, lane % 4, weights);
   float total[kTiles] = {};  // of row 8 tile + warp and the thread block's output `lane`
   int turn = 0;
-  for (std::int64_t first = 0; first < work.n_parts; first += kWarps) {
+  for (std::int64_t first = 0; first < work.n_parts; first += kFewRowsWarps) {
     const std::int64_t left = (work.n_in - first * kPartInputs + kInt4Run - 1) / kInt4Run;
-    const int n_runs = static_cast<int>(left < kWarps * kPartRuns ? left : kWarps * kPartRuns);
+    const int n_runs =
+        static_cast<int>(left < kFewRowsWarps * kPartRuns ? left : kFewRowsWarps * kPartRuns);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       float* sums = shared + turn * kTurnSums;
@@ -105,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Works<Int4Weights> w
                  sums + warp * kPartRuns * kRunSums);
       }
       if (tile == kTiles - 1) {
-        load_weights(work, panels, first + kWarps + warp, lane / 4, lane % 4, weights);
+        load_weights(work, panels, first + kFewRowsWarps + warp, lane / 4, lane % 4, weights);
       }
       // The sums are written before they are read; and those of the turn before have been read
       // before the next turn writes there.
@@ -116,27 +110,23 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Works<Int4Weights> w
         total[tile] = rounded_sum(total[tile], own[run * kRunSums]);
     }
   }
-  const LaneOutput to(work, panels * kLanes + lane);
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const std::int64_t row = 8 * tile + warp;
-    if (row < work.n_rows) to.store(work, row, total[tile]);
-  }
+  store_rows(work, panels, warp, lane, total);
 }
 
 template <int kTiles>
 void run(Stream& stream, const Works<Int4Weights>& works) {
   launch(stream, "linear: int4, few rows", few_rows_kernel<kTiles>,
-         {.x = works.n_blocks(), .block = kThreads, .shared_bytes = sizeof(float) * 2 * kTurnSums},
+         {.x = works.n_blocks(),
+          .block = kFewRowsThreads,
+          .shared_bytes = sizeof(float) * 2 * kTurnSums},
          works);
 }
 
 }  // namespace
 
 void int4_few_rows(Stream& stream, const Works<Int4Weights>& works) {
-  if (works.rows.n_rows <= 8) return run<1>(stream, works);
-  if (works.rows.n_rows <= 16) return run<2>(stream, works);
-  run<4>(stream, works);
+  with_tiles_of(works.rows.n_rows,
+                [&](auto n_tiles) { run<decltype(n_tiles)::value>(stream, works); });
 }
 
 }  // namespace longhaul::cuda

@@ -1,18 +1,10 @@
-// linear with int8 weights for few rows (decode): reads the weights once, at the speed of memory. A
-// thread block has two panels, and its 8 warps take the groups of inputs in turns, so that every
-// one has 4 KiB of weights under way while the last ones are added up. A group's scaled sums go to
-// shared memory, where each is added in the groups' order. Of larger groups (kSplit) warps take
-// parts, whose sums are scaled when all of a group's are added.
-#include "kernels/cuda/integer_linear.cuh"
-#include "kernels/cuda/reduce.cuh"
+// linear with int8 weights for few rows: reads the weights once, at the speed of memory. The scaled
+// sums of groups are added up; of larger groups (kSplit) sums of parts, which are scaled when all
+// of a group's are added.
+#include "kernels/cuda/integer_few_rows.cuh"
 
 namespace longhaul::cuda {
 namespace {
-
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kLanes = 2 * kPanelOutputs;
-constexpr int kSumStride = kLanes + 4;  // floats from row to row: no bank is written twice at once
 
 // What lane 4g + t multiplies of a part: number i is of step 4i + t, outputs 4g to 4g + 3 of the
 // thread block's 32.
@@ -111,7 +103,7 @@ struct Group {
 // grid.x: two panels, those of one weight after those of another. Shared: [2, 8 warps, 8 kTiles
 // rows, kSumStride] floats.
 template <int kTiles, bool kSplit>
-__global__ void __launch_bounds__(kThreads) few_rows_kernel(Works<Int8Weights> works) {
+__global__ void __launch_bounds__(kFewRowsThreads) few_rows_kernel(Works<Int8Weights> works) {
   std::int64_t panels = blockIdx.x;  // pair number, of the weight's
   const Int8Work work{works.rows, works.find(panels)};
   constexpr int kSums = 8 * kTiles * kSumStride;
@@ -122,8 +114,8 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Works<Int8Weights> w
   load_weights(work, panels, warp, lane / 4, lane % 4, weights);
   float total[kTiles] = {};  // of row 8 tile + warp and the thread block's output `lane`
   [[maybe_unused]] Group<kTiles> group;
-  for (std::int64_t first = 0; first < work.n_parts; first += kWarps) {
-    float* sums = shared + first / kWarps % 2 * kWarps * kSums;
+  for (std::int64_t first = 0; first < work.n_parts; first += kFewRowsWarps) {
+    float* sums = shared + first / kFewRowsWarps % 2 * kFewRowsWarps * kSums;
     if (first + warp < work.n_parts) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
@@ -131,12 +123,12 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Works<Int8Weights> w
                          sums + warp * kSums);
       }
     }
-    load_weights(work, panels, first + kWarps + warp, lane / 4, lane % 4, weights);
+    load_weights(work, panels, first + kFewRowsWarps + warp, lane / 4, lane % 4, weights);
     // The sums are written before they are read; and those of the turn before have been read
     // before the next turn writes there.
     __syncthreads();
     const std::int64_t left = work.n_parts - first;
-    const int n = static_cast<int>(left < kWarps ? left : kWarps);
+    const int n = static_cast<int>(left < kFewRowsWarps ? left : kFewRowsWarps);
     if constexpr (kSplit) {
       for (int w = 0; w < n; ++w)
         group.add(work, sums + w * kSums + warp * kSumStride + lane, warp, total);
@@ -148,28 +140,22 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(Works<Int8Weights> w
       }
     }
   }
-  const LaneOutput to(work, panels * kLanes + lane);
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const std::int64_t row = 8 * tile + warp;
-    if (row < work.n_rows) to.store(work, row, total[tile]);
-  }
+  store_rows(work, panels, warp, lane, total);
 }
 
 template <int kTiles, bool kSplit>
 void run(Stream& stream, const Works<Int8Weights>& works) {
   launch(stream, "linear: int8, few rows", few_rows_kernel<kTiles, kSplit>,
          {.x = works.n_blocks(),
-          .block = kThreads,
-          .shared_bytes = sizeof(float) * 2 * kWarps * 8 * kTiles * kSumStride},
+          .block = kFewRowsThreads,
+          .shared_bytes = sizeof(float) * 2 * kFewRowsWarps * 8 * kTiles * kSumStride},
          works);
 }
 
 template <bool kSplit>
 void run_for_rows(Stream& stream, const Works<Int8Weights>& works) {
-  if (works.rows.n_rows <= 8) return run<1, kSplit>(stream, works);
-  if (works.rows.n_rows <= 16) return run<2, kSplit>(stream, works);
-  run<4, kSplit>(stream, works);
+  with_tiles_of(works.rows.n_rows,
+                [&](auto n_tiles) { run<decltype(n_tiles)::value, kSplit>(stream, works); });
 }
 
 }  // namespace

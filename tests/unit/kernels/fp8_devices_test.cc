@@ -2,15 +2,14 @@
 // references in double precision over the values that codes and scales stand for.
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
-#include "kernels/cuda/upload_weight.h"
 #include "kernels/fp8_weights.h"
-#include "kernels/linear.h"
 #include "kernels/reference/operators.h"
 #include "tests/support/compare.h"
 #include "tests/support/random.h"
-#include "tests/unit/kernels/each_device.h"
+#include "tests/unit/kernels/weight_there.h"
 
 namespace longhaul::test {
 namespace {
@@ -24,10 +23,8 @@ class Fp8There {
                                0.02)) {
     for (const float w : random.normals(n_out * n_in)) codes_.push_back(to_e4m3(w).bits);
     here = fp8_view(codes_.data(), n_out, n_in, scales_.data(), layout);
-    there = here;
-    if (stream.device() == Device::kCpu) return;
-    uploaded_ = upload_weight(stream.cuda_stream(), here);
-    there = uploaded_.view;
+    copy_.emplace(stream, here);
+    there = copy_->view();
   }
   WeightView here;
   WeightView there;
@@ -35,7 +32,7 @@ class Fp8There {
  private:
   std::vector<std::uint8_t> codes_;
   std::vector<float> scales_;
-  UploadedWeight uploaded_;
+  std::optional<WeightThere> copy_;
 };
 
 std::vector<double> values_of(const WeightView& w) {
@@ -49,22 +46,6 @@ std::vector<double> values_of(const WeightView& w) {
 
 class Fp8OnDevices : public EachDevice {
  protected:
-  // From an output full of ones.
-  std::vector<float> product(const std::vector<float>& x, const WeightView& weight,
-                             const std::vector<float>& bias = {},
-                             LinearOutput output = LinearOutput::kOverwrite) const {
-    const std::int64_t n_tokens = std::ssize(x) / weight.n_in;
-    const Memory out(stream(), n_tokens * weight.n_out, 1.0F);
-    const Memory x_there(stream(), x);
-    const Memory bias_there(stream(), bias);
-    linear(stream(), {.x = TensorView<const float, 2>(x_there.data(), {n_tokens, weight.n_in}),
-                      .weight = weight,
-                      .bias = bias_there.span(),
-                      .out = TensorView<float, 2>(out.data(), {n_tokens, weight.n_out}),
-                      .output = output});
-    return out.values();
-  }
-
   // Of inputs that are as they are, GPUs round them to bf16.
   void expect_reference(const std::vector<float>& x, const WeightView& here,
                         const WeightView& there, const std::vector<float>& bias,
@@ -88,7 +69,7 @@ class Fp8OnDevices : public EachDevice {
     const bool sums_are_short =
         here.fp8.inputs == Fp8Inputs::kQuantised && stream().device() == Device::kCuda;
     EXPECT_TRUE(
-        close(product(x, there, bias, output), want,
+        close(product_there(stream(), x, there, bias, output), want,
               sums_are_short ? Tolerance{1e-2, 1e-3, 1 - 1e-6} : Tolerance{1e-4, 1e-4, 1 - 1e-8}))
         << std::ssize(x) / here.n_in << " rows, [" << here.n_out << ", " << here.n_in
         << "] in blocks of " << here.fp8.block_out << " x " << here.fp8.block_in;
@@ -156,7 +137,7 @@ TEST_P(Fp8OnDevices, InputsThatAreNoNumbersAreNotForgotten) {
     const Fp8There weight(stream(), 32, 256, {.inputs = inputs}, random);
     std::vector<float> x = random.normals(40 * 256);
     x[5 * 256 + 130] = std::numeric_limits<float>::quiet_NaN();
-    const std::vector<float> out = product(x, weight.there);
+    const std::vector<float> out = product_there(stream(), x, weight.there);
     for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i / 32 == 5);
   }
 }

@@ -9,7 +9,6 @@
 #include "kernels/reference/operators.h"
 #include "tests/support/compare.h"
 #include "tests/support/tolerance.h"
-#include "tests/unit/kernels/each_device.h"
 #include "tests/unit/kernels/weight_there.h"
 
 namespace longhaul::test {
@@ -53,24 +52,9 @@ struct Int4Operands {
   }
 };
 
-// From an output full of ones; `weight` is on the device, the others are not.
-std::vector<float> product(StreamRef stream, std::int64_t n_tokens, const float* x,
-                           const WeightView& weight, const std::vector<float>& bias = {},
-                           LinearOutput output = LinearOutput::kOverwrite) {
-  const Memory out(stream, n_tokens * weight.n_out, 1.0F);
-  const Memory x_there(stream, std::span(x, static_cast<std::size_t>(n_tokens * weight.n_in)));
-  const Memory bias_there(stream, bias);
-  linear(stream, {.x = TensorView<const float, 2>(x_there.data(), {n_tokens, weight.n_in}),
-                  .weight = weight,
-                  .bias = bias_there.span(),
-                  .out = TensorView<float, 2>(out.data(), {n_tokens, weight.n_out}),
-                  .output = output});
-  return out.values();
-}
-
 std::vector<float> product(StreamRef stream, const Int4Product& p, const Int4Operands& o) {
   const WeightThere weight(stream, o.matrix.view());
-  return product(stream, p.n_tokens, o.x.data(), weight.view(), o.bias, p.output);
+  return product_there(stream, o.x, weight.view(), o.bias, p.output);
 }
 
 std::vector<double> expected(const Int4Product& p, const Int4Operands& o) {
@@ -131,7 +115,7 @@ TEST_P(Int4Linear, TheLargestIntegersDoNotOverflow) {
   const WeightThere weight(stream(), matrix.view());
   for (const float sign : {1.0F, -1.0F}) {
     const std::vector<float> x(kIn, sign);
-    for (const float value : product(stream(), 1, x.data(), weight.view()))
+    for (const float value : product_there(stream(), x, weight.view()))
       EXPECT_NEAR(value, sign * kIn / 32 * (31 * 7 - 8), 1e-5 * kIn);
   }
 }
@@ -181,8 +165,9 @@ TEST_P(Int4Linear, ARowDoesNotDependOnTheRowsBesideItNorOnThreads) {
       for (std::int64_t row = 0; row + n_rows <= p.n_tokens; row += n_rows) {
         const auto first = all.begin() + row * p.shape.n_out;
         const std::vector<float> want(first, first + n_rows * p.shape.n_out);
-        ASSERT_EQ(product(stream(), n_rows, o.x.data() + row * p.shape.n_in, weight.view(), o.bias),
-                  want)
+        const auto x = std::span(o.x).subspan(static_cast<std::size_t>(row * p.shape.n_in),
+                                              static_cast<std::size_t>(n_rows * p.shape.n_in));
+        ASSERT_EQ(product_there(stream(), x, weight.view(), o.bias), want)
             << n_rows << " rows from " << row << ", " << n_threads << " threads";
       }
     }
@@ -200,7 +185,7 @@ TEST_P(Int4Linear, SlicesOfOutputsHaveTheBitsOfTheWhole) {
     for (const Extent outputs : {Extent{2, 7}, Extent{7, 84}, Extent{16, 32}, Extent{81, 90}}) {
       const WeightView slice =
           weight.view().outputs({2, 90}).outputs({outputs.begin - 2, outputs.end - 2});
-      const std::vector<float> part = product(stream(), n_tokens, o.x.data(), slice);
+      const std::vector<float> part = product_there(stream(), o.x, slice);
       for (std::int64_t t = 0; t < n_tokens; ++t) {
         for (std::int64_t i = 0; i < slice.n_out; ++i) {
           ASSERT_EQ(part[static_cast<std::size_t>(t * slice.n_out + i)],
@@ -227,7 +212,7 @@ void Int4Linear::expect_slices_add_up(const Int4Product& p,
       x.insert(x.end(), row + inputs.begin, row + inputs.end);
     }
     const WeightView behind = weight.view().inputs({inputs.begin, p.shape.n_in});
-    const auto part = product(stream(), p.n_tokens, x.data(), behind.inputs({0, inputs.size()}));
+    const auto part = product_there(stream(), x, behind.inputs({0, inputs.size()}));
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
   }
   EXPECT_TRUE(close(sum, whole, operator_tolerance(DType::kF32)))

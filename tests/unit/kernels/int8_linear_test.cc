@@ -8,7 +8,6 @@
 #include "kernels/int8_weights.h"
 #include "kernels/reference/operators.h"
 #include "tests/support/compare.h"
-#include "tests/unit/kernels/each_device.h"
 #include "tests/unit/kernels/weight_there.h"
 
 namespace longhaul::test {
@@ -47,24 +46,9 @@ struct Int8Operands {
   }
 };
 
-// From an output full of ones; `weight` is on the device, the others are not.
-std::vector<float> compute(StreamRef stream, std::int64_t n_tokens, const float* x,
-                           const WeightView& weight, const std::vector<float>& bias = {},
-                           LinearOutput output = LinearOutput::kOverwrite) {
-  const Memory out(stream, n_tokens * weight.n_out, 1.0F);
-  const Memory x_there(stream, std::span(x, static_cast<std::size_t>(n_tokens * weight.n_in)));
-  const Memory bias_there(stream, bias);
-  linear(stream, {.x = TensorView<const float, 2>(x_there.data(), {n_tokens, weight.n_in}),
-                  .weight = weight,
-                  .bias = bias_there.span(),
-                  .out = TensorView<float, 2>(out.data(), {n_tokens, weight.n_out}),
-                  .output = output});
-  return out.values();
-}
-
 std::vector<float> compute(StreamRef stream, const Int8Product& p, const Int8Operands& o) {
   const WeightThere weight(stream, o.matrix.view());
-  return compute(stream, p.n_tokens, o.x.data(), weight.view(), o.bias, p.output);
+  return product_there(stream, o.x, weight.view(), o.bias, p.output);
 }
 
 std::vector<double> expected(const Int8Product& p, const Int8Operands& o) {
@@ -119,7 +103,7 @@ TEST_P(Int8Linear, TheLargestIntegersDoNotOverflow) {
         {17, kIn, kIn}, [&](std::int64_t, float* row) { std::fill_n(row, kIn, sign); });
     const std::vector<float> x(kIn, 1.0F);
     const WeightThere weight(stream(), matrix.view());
-    for (const float value : compute(stream(), 1, x.data(), weight.view())) {
+    for (const float value : product_there(stream(), x, weight.view())) {
       EXPECT_NEAR(value, sign * kIn, 1e-6 * kIn);
     }
   }
@@ -138,7 +122,7 @@ TEST_P(Int8Linear, ActivationsAreWithinHalfAStepOfTheLargestOfTheirGroup) {
   std::vector<float> x = random.normals(kIn);
   x[25] = 50.0F;
   const WeightThere weight(stream(), identity.view());
-  const std::vector<float> out = compute(stream(), 1, x.data(), weight.view());
+  const std::vector<float> out = product_there(stream(), x, weight.view());
   for (std::int64_t i = 0; i < kIn; ++i) {
     float largest = 0;
     const std::int64_t begin = i / kGroup * kGroup;
@@ -204,8 +188,9 @@ TEST_P(Int8Linear, ARowDoesNotDependOnTheRowsBesideItNorOnThreads) {
       for (std::int64_t row = 0; row + n_rows <= p.n_tokens; row += n_rows) {
         const auto first = all.begin() + row * p.shape.n_out;
         const std::vector<float> want(first, first + n_rows * p.shape.n_out);
-        ASSERT_EQ(compute(stream(), n_rows, o.x.data() + row * p.shape.n_in, weight.view(), o.bias),
-                  want)
+        const auto x = std::span(o.x).subspan(static_cast<std::size_t>(row * p.shape.n_in),
+                                              static_cast<std::size_t>(n_rows * p.shape.n_in));
+        ASSERT_EQ(product_there(stream(), x, weight.view(), o.bias), want)
             << n_rows << " rows from " << row << ", " << n_threads << " threads";
       }
     }
@@ -219,12 +204,12 @@ TEST_P(Int8Linear, SlicesGiveTheWhole) {
   for (const std::int64_t n_tokens : {1, 3, 33}) {
     const Int8Operands o({n_tokens, shape}, random);
     const WeightThere weight(stream(), o.matrix.view());
-    const std::vector<float> whole = compute(stream(), n_tokens, o.x.data(), weight.view());
+    const std::vector<float> whole = product_there(stream(), o.x, weight.view());
     for (const Extent outputs : {Extent{0, 7}, Extent{7, 84}, Extent{16, 32}, Extent{81, 90}}) {
       const WeightView slice = weight.view().outputs({2, 90}).outputs(
           {std::max<std::int64_t>(outputs.begin, 2) - 2, outputs.end - 2});
       const std::int64_t begin = std::max<std::int64_t>(outputs.begin, 2);
-      const std::vector<float> part = compute(stream(), n_tokens, o.x.data(), slice);
+      const std::vector<float> part = product_there(stream(), o.x, slice);
       for (std::int64_t t = 0; t < n_tokens; ++t) {
         for (std::int64_t i = 0; i < slice.n_out; ++i) {
           ASSERT_EQ(part[static_cast<std::size_t>(t * slice.n_out + i)],
@@ -239,8 +224,8 @@ TEST_P(Int8Linear, SlicesGiveTheWhole) {
         const auto row = o.x.begin() + t * shape.n_in;
         x.insert(x.end(), row + inputs.begin, row + inputs.end);
       }
-      const auto part = compute(stream(), n_tokens, x.data(),
-                                weight.view().inputs(inputs).outputs({0, shape.n_out}));
+      const auto part =
+          product_there(stream(), x, weight.view().inputs(inputs).outputs({0, shape.n_out}));
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
     }
     EXPECT_TRUE(close(sum, whole, {1e-5, 1e-5, 1 - 1e-9}));
