@@ -83,7 +83,7 @@ void Engine::take_groups() {
     const bool may_wait = scheduler_.idle();
     auto group = may_wait ? feed_->take(deadline_in(kLookAtStop)) : feed_->try_take();
     if (!group) return;
-    if (config_.may_begin && !config_.may_begin(group->document.size())) {
+    if (config_.may_begin && !config_.may_begin(n_document_tokens(*group))) {
       leaves_rest_ = true;
       return;
     }
@@ -93,20 +93,22 @@ void Engine::take_groups() {
 }
 
 void Engine::add_group(PreparedGroup group) {
-  progress_->group_prepared(group.document.size(), config_.lane);
+  progress_->group_prepared(n_document_tokens(group), config_.lane);
   for (const FailedRequest& failure : group.failures) fail(failure);
   if (group.requests.empty()) return;
-  JobGroup jobs{.document = std::move(group.document), .jobs = {}};
-  for (PreparedRequest& request : group.requests) add_request(std::move(request), jobs);
-  if (jobs.jobs.empty() && jobs.parts.empty()) return;
-  if (config_.find_starts && !jobs.document.empty()) {
-    const std::vector<SavedStart> starts = config_.find_starts(jobs.document);
-    jobs.starts.assign(starts.begin(), starts.end());
+  std::vector<JobGroup> groups = groups_of(std::move(group.documents));
+  for (PreparedRequest& request : group.requests) add_request(std::move(request), groups);
+  for (JobGroup& jobs : groups) {
+    if (!jobs.has_jobs()) continue;
+    if (config_.find_starts && !jobs.document.empty()) {
+      const std::vector<SavedStart> starts = config_.find_starts(jobs.document);
+      jobs.starts.assign(starts.begin(), starts.end());
+    }
+    for (SchedulerEvent& failure : scheduler_.add(std::move(jobs))) handle(std::move(failure));
   }
-  for (SchedulerEvent& failure : scheduler_.add(std::move(jobs))) handle(std::move(failure));
 }
 
-void Engine::add_request(PreparedRequest request, JobGroup& jobs) {
+void Engine::add_request(PreparedRequest request, std::vector<JobGroup>& groups) {
   std::vector<Answer> answers;
   std::vector<AllowedTokens> allowed;
   try {
@@ -121,7 +123,7 @@ void Engine::add_request(PreparedRequest request, JobGroup& jobs) {
     fail({request.index, code_name(error.code()), error.what()});
     return;
   }
-  add_jobs(request, RequestId{n_jobs_}, std::move(allowed), jobs);
+  add_jobs(request, RequestId{n_jobs_}, std::move(allowed), groups);
   for (std::size_t i = 0; i < answers.size(); ++i)
     places_.emplace(RequestId{n_jobs_++}, Place{.request = request.index, .answer = i});
   for (PreparedPrompt& prompt : request.prompts) prompt.ids = {};  // the scheduler has them
@@ -137,6 +139,10 @@ void Engine::take_up_again(PreparedRequest& request, Answer& answer) {
   if (!callbacks_.picked_before || !can_go_on_later(request)) return;
   const std::vector<PickedToken> picked = callbacks_.picked_before(request.index);
   if (picked.empty()) return;
+  if (config_.remakes_answers) {
+    for (const PickedToken& token : picked) request.prompts.front().expected.push_back(token.token);
+    return;
+  }
   for (const PickedToken& token : picked) answer.add(token);
   if (callbacks_.on_text) callbacks_.on_text(request.index, answer.take_new_text());
   go_on_behind(picked, request);
@@ -148,7 +154,9 @@ void Engine::tell_unfinished() {
   std::vector<UnfinishedAnswer> unfinished;
   for (const auto& [index, active] : active_) {
     if (active.failed || !can_go_on_later(active.prepared)) continue;
-    if (active.answers.front().n_generated() > 0)
+    // What an earlier run told is not made shorter.
+    const auto n_told = std::ssize(active.prepared.prompts.front().expected);
+    if (active.answers.front().n_generated() > n_told)
       unfinished.push_back({index, active.answers.front().picked()});
   }
   if (!unfinished.empty()) callbacks_.on_unfinished(unfinished);

@@ -48,6 +48,10 @@ struct EngineConfig {
   // Commands sent ahead of results, so that the workers have work while results are written: one
   // more than there are stages.
   std::size_t n_ahead = 2;
+  // Whether an answer that an earlier run began is made again, with what was picked of it as
+  // guesses, because tokens that are read have other bits than tokens that are answered; else it
+  // goes on behind these.
+  bool remakes_answers = false;
   // How many times the KV caches that the plan was made for the budget allows; 1: no plan.
   double kv_scale = 1.0;
   // Of several engines that share a feed: which lane of the Progress is this one's, and how many
@@ -77,7 +81,7 @@ struct EngineCallbacks {
   std::function<void(const FailedRequest&)> on_failed;
   // Of a request's first answer, while it grows. May be empty.
   std::function<void(std::size_t request, std::string_view text)> on_text;
-  // What an earlier run picked of a request's answer: this one goes on behind it. May be empty;
+  // What an earlier run picked of a request's answer, for this one to go on with. May be empty;
   // both are where nothing was chosen by the place where a prompt ended
   // (HeadTable::chooses_in_answers).
   std::function<std::vector<PickedToken>(std::size_t request)> picked_before;
@@ -117,7 +121,7 @@ class Engine {
   };
   void take_groups();
   void add_group(PreparedGroup group);
-  void add_request(PreparedRequest request, JobGroup& jobs);
+  void add_request(PreparedRequest request, std::vector<JobGroup>& groups);
   void take_up_again(PreparedRequest& request, Answer& answer);
   void tell_unfinished();
   bool send_commands();

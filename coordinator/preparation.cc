@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
-#include "coordinator/shared_prefix.h"
 #include "model/tokenizer/utf8.h"
 
 namespace longhaul {
@@ -81,22 +80,23 @@ std::optional<Refusal> too_long(const Tokenizer& tokenizer, std::string_view tex
 
 // The tokens of each request that can be done, and what they share.
 struct GroupIds {
-  Ids document;
-  std::vector<std::pair<std::size_t, std::vector<Ids>>> prompts;  // by request
+  std::vector<PreparedDocument> documents;
+  std::vector<std::pair<std::size_t, std::vector<PromptIds>>> prompts;  // by request
   std::optional<Refusal> refusal;
 };
 
 GroupIds read_documents(const RequestGroup& group, const Tokenizer& tokenizer,
                         const PreparationConfig& config) {
   GroupIds ids;
+  Ids& all = ids.documents.emplace_back().ids;
   if (group.documents.empty()) return ids;
-  ids.document = leading_special_tokens(tokenizer);
+  all = leading_special_tokens(tokenizer);
   for (const DocumentRef& document : group.documents) {
     throw_if_stopped(config);
     const std::string text = unchanged_text(document, config);
     if ((ids.refusal = too_long(tokenizer, text, config))) return ids;
     const Ids more = encode(tokenizer, text, config);
-    ids.document.insert(ids.document.end(), more.begin(), more.end());
+    all.insert(all.end(), more.begin(), more.end());
   }
   return ids;
 }
@@ -153,45 +153,79 @@ std::string context_error(std::int64_t n_document, std::int64_t n_prompt, std::i
 
 // Throws kInvalidArgument; a prompt that is too long for the context is told by its index in
 // `too_long`.
-PreparedRequest prepare_request(std::size_t index, const Request& request, std::vector<Ids> prompts,
-                                GroupContext& group, std::optional<std::size_t>& too_long) {
+PreparedRequest prepare_request(std::size_t index, const Request& request,
+                                std::vector<PromptIds> prompts, std::vector<GroupContext>& contexts,
+                                std::optional<std::size_t>& too_long) {
+  const PreparationConfig& config = contexts.front().config;
   PreparedRequest prepared;
   prepared.index = index;
   prepared.is_chat = request.chat() != nullptr;
   prepared.n_answers = request.best_of;
   prepared.n_kept = request.n;
-  prepared.sampling = sampling_of(request, group.config.defaults);
+  prepared.sampling = sampling_of(request, config.defaults);
   // Which answers are the likeliest is told by the log-probabilities of their tokens.
   if (request.best_of > request.n)
     prepared.sampling.n_logprobs = std::max<std::int64_t>(prepared.sampling.n_logprobs, 0);
-  prepared.max_tokens = max_tokens_of(request, group.config.defaults);
+  prepared.max_tokens = max_tokens_of(request, config.defaults);
   if (request.echo) prepared.score_logprobs = request.n_logprobs;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const auto n = static_cast<std::int64_t>(group.document.size() + prompts[i].size());
-    if (n + prepared.max_tokens > group.config.ctx_size && !too_long) too_long = i;
+    GroupContext& group = contexts.at(prompts[i].document);
+    const auto n = static_cast<std::int64_t>(group.document.size() + prompts[i].ids.size());
+    if (n + prepared.max_tokens > config.ctx_size && !too_long) too_long = i;
     prepared.n_prompt_tokens += n;
-    prepared.prompts.push_back(
-        prepare_prompt(request.prompts[i], std::move(prompts[i]), request, group));
+    PreparedPrompt& prompt = prepared.prompts.emplace_back(
+        prepare_prompt(request.prompts[i], std::move(prompts[i].ids), request, group));
+    prompt.document = prompts[i].document;
+    if (prompts[i].n_of_part == 0) continue;
+    prompt.part = 0;
+    prompt.ids.erase(prompt.ids.begin(),
+                     prompt.ids.begin() + static_cast<std::ptrdiff_t>(prompts[i].n_of_part));
   }
   return prepared;
 }
 
-// A step needs at least one token: where a prompt is empty, the document's last token becomes the
-// first one of every prompt.
-void fill_empty_prompts(PreparedGroup& group) {
-  const auto is_empty = [](const PreparedPrompt& prompt) { return prompt.ids.empty(); };
-  const bool any_empty =
-      std::any_of(group.requests.begin(), group.requests.end(), [&](const auto& request) {
-        return std::any_of(request.prompts.begin(), request.prompts.end(), is_empty);
-      });
-  if (!any_empty) return;
-  const std::int32_t last = group.document.back();
-  group.document.pop_back();
+// A step needs at least one token: where a prompt is empty, the document's last token becomes its
+// first one, and that of every prompt; but where documents are cut, the others' document stays as
+// it is.
+void fill_empty_prompts(PreparedGroup& group, bool cuts_documents) {
+  std::vector<PreparedPrompt*> all;
+  std::vector<PreparedPrompt*> empty;
   for (PreparedRequest& request : group.requests) {
     for (PreparedPrompt& prompt : request.prompts) {
-      prompt.ids.insert(prompt.ids.begin(), last);
-      prompt.answer.prompt.insert(prompt.answer.prompt.begin(), last);
-      prompt.answer.n_hidden = 1;
+      all.push_back(&prompt);
+      if (prompt.ids.empty()) empty.push_back(&prompt);
+    }
+  }
+  if (empty.empty()) return;
+  const Ids& document = group.documents.front().ids;
+  const std::int32_t last = document.back();
+  if (cuts_documents && empty.size() < all.size()) {
+    group.documents.push_back({.ids = {document.begin(), document.end() - 1}});
+  } else {
+    group.documents.front().ids.pop_back();
+    empty = all;
+  }
+  for (PreparedPrompt* prompt : empty) {
+    prompt->document = group.documents.size() - 1;
+    prompt->ids.insert(prompt->ids.begin(), last);
+    prompt->answer.prompt.insert(prompt->answer.prompt.begin(), last);
+    prompt->answer.n_hidden = 1;
+  }
+}
+
+// Of each request, the tokens that an earlier prompt of the group has, too.
+void count_cached_tokens(PreparedGroup& group) {
+  std::vector<bool> is_read(group.documents.size());
+  std::vector<bool> is_part_read(group.documents.size());
+  for (PreparedRequest& request : group.requests) {
+    for (const PreparedPrompt& prompt : request.prompts) {
+      const PreparedDocument& document = group.documents[prompt.document];
+      if (is_read[prompt.document])
+        request.n_cached_tokens += static_cast<std::int64_t>(document.ids.size());
+      if (prompt.part && is_part_read[prompt.document])
+        request.n_cached_tokens += static_cast<std::int64_t>(document.parts[*prompt.part].size());
+      is_read[prompt.document] = true;
+      is_part_read[prompt.document] = is_part_read[prompt.document] || prompt.part.has_value();
     }
   }
 }
@@ -214,9 +248,9 @@ GroupIds completion_ids(const RequestGroup& group, const std::vector<Request>& r
   if (ids.refusal) return ids;
   for (const std::size_t index : group.requests) {
     try {
-      std::vector<Ids> prompts;
+      std::vector<PromptIds> prompts;
       for (const Prompt& prompt : requests[index].prompts)
-        prompts.push_back(prompt_ids(prompt, !group.documents.empty(), tokenizer, config));
+        prompts.push_back({prompt_ids(prompt, !group.documents.empty(), tokenizer, config)});
       ids.prompts.emplace_back(index, std::move(prompts));
     } catch (const Error& error) {
       failures.push_back({index, "invalid_argument", error.what()});
@@ -233,23 +267,22 @@ GroupIds conversation_ids(const RequestGroup& group, const std::vector<Request>&
       text_of_documents(group, requests[group.requests.front()].chat()->separator, config);
   GroupIds ids;
   if ((ids.refusal = too_long(tokenizer, documents, config))) return ids;
-  SharedPrefix shared;
+  SharedTexts texts(config.cuts_documents, group.requests.size() == 1);
   for (const std::size_t index : group.requests) {
     try {
       ChatIds chat = chat_ids(*requests[index].chat(), documents, chat_setup(config), tokenizer,
                               config.parse_special, config.n_threads);
       require(!chat.ids.empty(), "the template writes nothing for this conversation");
-      // Alone, a request shares its documents: caches that are saved are theirs.
-      const std::size_t most = group.requests.size() > 1 ? chat.ids.size() : chat.n_document;
-      shared.add(std::move(chat.ids), most);
-      ids.prompts.emplace_back(index, std::vector<Ids>(1));
+      texts.add(std::move(chat));
+      ids.prompts.emplace_back(index, std::vector<PromptIds>());
     } catch (const Error& error) {
       failures.push_back({index, "invalid_argument", error.what()});
     }
   }
-  ids.document = shared.take_prefix();
-  auto rests = shared.take_rests();
-  for (std::size_t i = 0; i < rests.size(); ++i) ids.prompts[i].second = {std::move(rests[i])};
+  ids.documents = texts.take_documents();
+  std::vector<PromptIds> prompts = texts.take_prompts();
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    ids.prompts[i].second.push_back(std::move(prompts[i]));
   return ids;
 }
 
@@ -259,6 +292,12 @@ Refusal why_unread(const Error& error) {
 }
 
 }  // namespace
+
+std::size_t n_document_tokens(const PreparedGroup& group) {
+  std::size_t n = 0;
+  for (const PreparedDocument& document : group.documents) n += document.ids.size();
+  return n;
+}
 
 PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& requests,
                       const Tokenizer& tokenizer, const PreparationConfig& config) {
@@ -283,16 +322,20 @@ PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& req
       prepared.failures.push_back({index, ids.refusal->code, ids.refusal->message});
     return prepared;
   }
-  prepared.document = std::move(ids.document);
-  const auto n_document = static_cast<std::int64_t>(prepared.document.size());
-  GroupContext context{.document = prepared.document, .tokenizer = tokenizer, .config = config};
+  prepared.documents = std::move(ids.documents);
+  std::vector<GroupContext> contexts;
+  for (const PreparedDocument& document : prepared.documents)
+    contexts.push_back({.document = document.ids, .tokenizer = tokenizer, .config = config});
   for (auto& [index, prompts] : ids.prompts) {
     try {
       std::optional<std::size_t> too_long;
       PreparedRequest request =
-          prepare_request(index, requests[index], std::move(prompts), context, too_long);
+          prepare_request(index, requests[index], std::move(prompts), contexts, too_long);
       if (too_long) {
-        const auto n_prompt = static_cast<std::int64_t>(request.prompts[*too_long].ids.size());
+        const PreparedPrompt& prompt = request.prompts[*too_long];
+        const auto n_document =
+            static_cast<std::int64_t>(prepared.documents[prompt.document].ids.size());
+        const auto n_prompt = static_cast<std::int64_t>(prompt.ids.size());
         prepared.failures.push_back(
             {index, "context_length_exceeded",
              context_error(n_document, n_prompt, request.max_tokens, config.ctx_size)});
@@ -303,12 +346,8 @@ PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& req
       prepared.failures.push_back({index, "invalid_argument", error.what()});
     }
   }
-  fill_empty_prompts(prepared);
-  for (std::size_t i = 0; i < prepared.requests.size(); ++i) {
-    PreparedRequest& request = prepared.requests[i];
-    const std::size_t n_later = request.prompts.size() - (i == 0 ? 1 : 0);
-    request.n_cached_tokens = static_cast<std::int64_t>(n_later * prepared.document.size());
-  }
+  fill_empty_prompts(prepared, config.cuts_documents);
+  count_cached_tokens(prepared);
   return prepared;
 }
 

@@ -7,6 +7,7 @@
 
 #include "coordinator/documents.h"
 #include "coordinator/prompt_preparation.h"
+#include "coordinator/shared_texts.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace longhaul {
@@ -31,10 +32,14 @@ struct FailedRequest {
   std::string message;
 };
 struct PreparedGroup {
-  std::vector<std::int32_t> document;
+  // One, but where a method cuts documents and they do not end alike in all prompts.
+  std::vector<PreparedDocument> documents;
   std::vector<PreparedRequest> requests;
   std::vector<FailedRequest> failures;
 };
+
+// Tokens of its documents.
+std::size_t n_document_tokens(const PreparedGroup& group);
 
 // What the tokenizer puts in front of a text, such as <s>: found by encoding one with and without.
 std::vector<std::int32_t> leading_special_tokens(const Tokenizer& tokenizer);
@@ -42,10 +47,11 @@ std::vector<std::int32_t> leading_special_tokens(const Tokenizer& tokenizer);
 // For /v1/completions ids = leading special tokens, each document's tokens, the prompt's tokens;
 // every text is tokenised by itself. A prompt given as ids and without documents is taken exactly
 // as it is. A conversation is tokenised as its template writes it, and what the requests of a group
-// share of that, the template's header and the documents, is their document. Reads the documents;
-// one that cannot be read, that is not what it was when it was checked (its DocumentRef's SHA-256),
-// or that surely does not fit the context fails all requests of the group. Throws kCancelled when a
-// stop was asked for while it reads. Local.
+// share of that, the template's header and the documents, is their document; where a method cuts
+// documents, it ends with them, and what the conversations share behind is a part. Reads the
+// documents; one that cannot be read, that is not what it was when it was checked (its
+// DocumentRef's SHA-256), or that surely does not fit the context fails all requests of the group.
+// Throws kCancelled when a stop was asked for while it reads. Local.
 PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& requests,
                       const Tokenizer& tokenizer, const PreparationConfig& config);
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct PreparationConfig {
   std::int64_t ctx_size = 0;    // tokens: documents, prompt and answer together
   bool parse_special = false;   // special tokens written in texts become their ids
   int n_threads = 0;            // for long documents; 0 = all cores
+  // Whether a method cuts documents at their end: that is then where each prompt's own documents
+  // end, whatever else is asked about them.
+  bool cuts_documents = false;
   // For chat requests; without it they fail with `no_chat_reason`.
   std::shared_ptr<const ChatSetup> chat = nullptr;
   std::string no_chat_reason = {};
@@ -31,13 +35,16 @@ struct PreparationConfig {
 };
 
 struct PreparedPrompt {
-  std::vector<std::int32_t> ids;  // what follows the group's document; not empty
+  std::vector<std::int32_t> ids;         // what follows its document and part; not empty
+  std::size_t document = 0;              // which of PreparedGroup::documents
+  std::optional<std::size_t> part = {};  // which of its parts, if any
   LogitRulesRef rules = nullptr;
   AnswerSpec answer = {};       // of every answer to it
   std::int64_t n_answered = 0;  // of `ids`, the last ones: of its answer, picked by an earlier run
+  std::vector<std::int32_t> expected = {};  // how that run's answer began, where it is made again
 };
 
-// What all prompts of a group are prepared with.
+// What all prompts about a document are prepared with.
 struct GroupContext {
   const std::vector<std::int32_t>& document;
   const Tokenizer& tokenizer;

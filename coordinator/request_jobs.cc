@@ -13,13 +13,26 @@ const PreparedPrompt& prompt_of(const PreparedRequest& request, std::size_t answ
   return request.prompts.at(answer / static_cast<std::size_t>(request.n_answers));
 }
 
+std::vector<JobGroup> groups_of(std::vector<PreparedDocument> documents) {
+  std::vector<JobGroup> groups;
+  for (PreparedDocument& document : documents) {
+    JobGroup& group =
+        groups.emplace_back(JobGroup{.document = std::move(document.ids), .jobs = {}});
+    for (std::vector<std::int32_t>& part : document.parts)
+      group.parts.push_back({.document = std::move(part), .jobs = {}});
+  }
+  return groups;
+}
+
 void add_jobs(const PreparedRequest& request, RequestId first, std::vector<AllowedTokens> allowed,
-              JobGroup& group) {
+              std::vector<JobGroup>& groups) {
   const auto n_answers = static_cast<std::size_t>(request.n_answers);
   std::size_t i = 0;
   for (const PreparedPrompt& prompt : request.prompts) {
     const bool shares = n_answers > 1 && prompt.ids.size() > 1 && request.max_tokens > 0 &&
                         request.score_logprobs < 0;
+    JobGroup& group = groups.at(prompt.document);
+    JobGroup& home = prompt.part ? group.parts.at(*prompt.part) : group;
     JobGroup part;
     if (shares) part.document.assign(prompt.ids.begin(), prompt.ids.end() - 1);
     for (const std::size_t end = i + n_answers; i < end; ++i) {
@@ -30,11 +43,12 @@ void add_jobs(const PreparedRequest& request, RequestId first, std::vector<Allow
               .score_logprobs = request.score_logprobs,
               .allowed = std::move(allowed.at(i)),
               .rules = prompt.rules,
-              .may_guess = !prompt.answer.may_restrict()};
+              .may_guess = !prompt.answer.may_restrict(),
+              .expected = prompt.expected};
       job.sampling.seed += i;
-      (shares ? part : group).jobs.push_back(std::move(job));
+      (shares ? part : home).jobs.push_back(std::move(job));
     }
-    if (shares) group.parts.push_back(std::move(part));
+    if (shares) home.parts.push_back(std::move(part));
   }
 }
 

@@ -12,11 +12,13 @@ std::size_t count_answers(const PreparedRequest& request);
 // The prompt that an answer is to.
 const PreparedPrompt& prompt_of(const PreparedRequest& request, std::size_t answer);
 
-// Adds a job for each answer: answer i is RequestId{first.value + i} and may begin with what
-// `allowed[i]` says. Several answers to one prompt are a part of the group, so that the prompt is
-// read once; not where its tokens are scored, which each answer's job does.
+// A group for each of these documents with its parts, without jobs yet.
+std::vector<JobGroup> groups_of(std::vector<PreparedDocument> documents);
+// Adds a job for each answer to these: answer i is RequestId{first.value + i} and may begin with
+// what `allowed[i]` says. Several answers to one prompt are a part of their own, so that
+// the prompt is read once; not where its tokens are scored, which each answer's job does.
 void add_jobs(const PreparedRequest& request, RequestId first, std::vector<AllowedTokens> allowed,
-              JobGroup& group);
+              std::vector<JobGroup>& groups);
 
 // Whether the answer can go on in another run behind what was picked of it: it is the only one, its
 // prompt is not scored, and no penalty counts how often its tokens were picked.

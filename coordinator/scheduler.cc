@@ -172,6 +172,8 @@ StepCommand Scheduler::prefill_document(std::int64_t number, Group& group) {
   const auto n_document = static_cast<std::int64_t>(group.document.size());
   const auto begin = sequence.n_sent;
   const auto n = std::min(config_.chunk_len, n_document - begin);
+  // Methods that cut documents down do so where documents end, not what is shared behind them.
+  const AfterPrefill end = group.is_part() ? AfterPrefill::kSharedEnd : AfterPrefill::kDocumentEnd;
   ++sequence.n_outstanding;
   sequence.n_sent += n;
   outstanding_.push_back(
@@ -179,7 +181,7 @@ StepCommand Scheduler::prefill_document(std::int64_t number, Group& group) {
   return PrefillChunk{
       .sequence = sequence.id,
       .tokens = {group.document.begin() + begin, group.document.begin() + begin + n},
-      .after = begin + n == n_document ? AfterPrefill::kDocumentEnd : AfterPrefill::kNothing};
+      .after = begin + n == n_document ? end : AfterPrefill::kNothing};
 }
 
 std::optional<StepCommand> Scheduler::long_prefill_command() {
@@ -225,7 +227,7 @@ std::optional<StepCommand> Scheduler::decode_command() {
     row = {running.sequence.id, running.next_token, running.job.allowed, {}, running.n_wrong};
     // Each step picks one token at least.
     const std::int64_t most = std::min(room, running.job.max_tokens - running.n_picked - 1);
-    if (running.lookup) row.guesses = running.lookup->guess(most);
+    row.guesses = guesses_for(running, most);
     running.n_guessed = static_cast<std::int64_t>(row.guesses.size());
     if (running.draft) {
       const bool may_draft = row.guesses.empty() && most > 0;
@@ -237,6 +239,17 @@ std::optional<StepCommand> Scheduler::decode_command() {
   cover_checkpoint();
   outstanding_.push_back(std::move(step));
   return batch;
+}
+
+std::vector<std::int32_t> Scheduler::guesses_for(Running& running, std::int64_t most) const {
+  const std::vector<std::int32_t>& expected = running.job.expected;
+  const std::int64_t n_left = std::ssize(expected) - running.n_picked;
+  if (running.is_as_expected && running.job.may_guess && n_left > 0) {
+    const auto next = expected.begin() + running.n_picked;
+    return {next,
+            next + std::clamp<std::int64_t>(most, 0, std::min(n_left, config_.budget.n_guesses))};
+  }
+  return running.lookup ? running.lookup->guess(most) : std::vector<std::int32_t>();
 }
 
 std::vector<DraftWish> Scheduler::draft_wishes() const {

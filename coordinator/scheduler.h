@@ -5,11 +5,11 @@
 // prompt and then joins the one decode batch. Example with chunk_len 4, a document of 6 tokens and
 // two questions:
 //
-// A document that begins as saved caches is restored from them in place of being opened, and what
-// they lack is prefilled.
-//
 //   open D | prefill D 4 | prefill D 2 | fork D->A | fork D->B | prefill A | prefill B |
 //   decode A B | decode A B | ... A ends: drop A | decode B | ... B ends: drop B, D
+//
+// A document that begins as saved caches is restored from them in place of being opened, and what
+// they lack is prefilled.
 //
 // Answers to one prompt are a group in the group: its document is the prompt but for its last
 // token, forked from the document and prefilled once, and every answer is a fork of that.
@@ -23,6 +23,7 @@
 // goes along as guesses (coordinator/prompt_lookup.h). Where nothing was found, the owner may have
 // a draft model guess (coordinator/draft_model.h).
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -55,6 +56,7 @@ struct Job {
   LogitRulesRef rules = nullptr;     // with the tokens of document and prompt where they count
   bool may_guess = true;  // that its answer goes on as something before; not where some tokens
                           // alone are ever allowed
+  std::vector<std::int32_t> expected = {};  // how it most probably begins: the first guesses
 };
 struct JobGroup {
   std::vector<std::int32_t> document;  // the shared prefix; empty: none
@@ -62,6 +64,10 @@ struct JobGroup {
   // Of jobs that share more than this: their documents come after this one, and are not empty.
   std::vector<JobGroup> parts = {};    // there are jobs or parts
   std::deque<SavedStart> starts = {};  // of the document, the best first; parts have none
+  bool has_jobs() const {
+    return !jobs.empty() || std::any_of(parts.begin(), parts.end(),
+                                        [](const JobGroup& part) { return part.has_jobs(); });
+  }
 };
 
 // --- Events ---
@@ -230,6 +236,7 @@ class Scheduler {
     std::optional<PromptLookup> lookup = {};  // where it may guess
     std::optional<Draft> draft = {};          // where there is a draft model besides
     std::int64_t n_guessed = 0;               // in the last step
+    bool is_as_expected = true;               // what was picked so far (Job::expected)
     std::int64_t n_wrong = 0;                 // of them
     std::size_t bytes = 0;
   };
@@ -305,6 +312,7 @@ class Scheduler {
                          std::vector<SchedulerEvent>& events);
   void document_is_read(Group& group) const;
   void index_document(Group& group) const;
+  std::vector<std::int32_t> guesses_for(Running& running, std::int64_t most) const;
   void learn(Running& running, std::span<const std::int32_t> tokens) const;
   void begin_answer(Running& running, PickedToken first, std::vector<SchedulerEvent>& events);
   void consume_decode(const Outstanding& step, StepDone& done, std::vector<SchedulerEvent>& events);

@@ -100,10 +100,15 @@ void Scheduler::consume_decode(const Outstanding& step, StepDone& done,
   }
 }
 
-// From a step that picked these tokens.
+// From a step that picked these tokens, which are counted already.
 void Scheduler::learn(Running& running, std::span<const std::int32_t> tokens) const {
-  if (!running.lookup) return;
   const std::int64_t n_true = std::ssize(tokens) - 1;
+  const std::int64_t first = running.n_picked - std::ssize(tokens);
+  const std::vector<std::int32_t>& expected = running.job.expected;
+  for (std::int64_t i = first; i < std::min(running.n_picked, std::ssize(expected)); ++i)
+    running.is_as_expected &=
+        expected[static_cast<std::size_t>(i)] == tokens[static_cast<std::size_t>(i - first)];
+  if (!running.lookup) return;
   running.lookup->add(tokens);
   if (running.draft) running.draft->text.add(tokens);
   if (running.draft && running.draft->has_guessed)
@@ -133,8 +138,8 @@ void Scheduler::begin_answer(Running& running, PickedToken first,
           Draft{.text = DraftText(config_.draft_context, group.lookup, running.job.prompt),
                 .length = GuessLength(config_.lookup.most)});
     }
-    learn(running, {&first.token, 1});
   }
+  learn(running, {&first.token, 1});
   events.push_back(TokenAdded{running.job.request, std::move(first)});
 }
 

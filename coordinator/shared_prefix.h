@@ -13,8 +13,10 @@ class SharedPrefix {
   // At most `most` ids of this list are shared; one id is always left to the list itself. Not
   // empty.
   void add(std::vector<std::int32_t> ids, std::size_t most);
-  // What all lists share, and their rests in order. Rests may be taken once, after the prefix.
+  // What all lists share, and their rests in order. Rests may be taken once, after the prefix; they
+  // are whole lists where that is not to be shared after all.
   std::vector<std::int32_t> take_prefix();
+  void share_nothing() { length_ = 0; }
   std::vector<std::vector<std::int32_t>> take_rests();
 
  private:

@@ -3,14 +3,9 @@
 #include <algorithm>
 #include <span>
 
-#include "base/bound_tile.h"
-#include "base/device/gpu_memory.h"
-#include "base/device/table_memory.h"
 #include "base/fp8_format.h"
 #include "base/int4_format.h"
 #include "base/int8_format.h"
-#include "model/heads/attention_sums.h"
-#include "model/heads/cache_method.h"
 #include "model/heads/choice_bytes.h"
 #include "partition/choice_memory.h"
 #include "partition/scratch_memory.h"

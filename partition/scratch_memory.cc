@@ -8,7 +8,6 @@
 #include "base/device/table_memory.h"
 #include "base/fp8_format.h"
 #include "model/heads/attention_sums.h"
-#include "model/heads/cache_method.h"
 #include "model/heads/choice_bytes.h"
 #include "partition/choice_memory.h"
 #include "partition/value_bytes.h"
@@ -121,7 +120,7 @@ std::int64_t seen_slot_bytes(const HeadTable& heads, const Workload& workload) {
 // and values of each sequence, positions of a chunk's queries, blocks of what leaves in it.
 std::int64_t leaving_bytes(const HeadTable& heads, const ModelSpec& spec,
                            const Workload& workload) {
-  if (!leaves_rest(heads)) return 0;
+  if (!heads.leaves_rest()) return 0;
   const std::int64_t of_sequences =
       (1 + workload.decode_rows()) *
       (kCompensateItemBytes + gone_bytes(spec) + kPositionBytes + 2 * kBlockRefBytes);

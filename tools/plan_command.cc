@@ -57,13 +57,16 @@ struct PlanFlags {
 };
 
 void add_plan_model_flags(CLI::App& app, PlanFlags& f) {
-  CLI::Option* model = app.add_option(
-      "-m,--model", f.model,
-      "Model: a Hugging Face folder, or org/name[@revision] from the local hub cache");
+  CLI::Option* model =
+      app.add_option(
+             "-m,--model", f.model,
+             "Model: a Hugging Face folder, or org/name[@revision] from the local hub cache")
+          ->type_name("MODEL");
   app.add_option("--shape", f.shape,
                  fmt::format("Instead of a model the shape of a published one ({}), or of a "
                              "config.json",
                              fmt::join(bench::shape_names(), ", ")))
+      ->type_name("SHAPE")
       ->excludes(model);
 }
 
@@ -90,6 +93,7 @@ void add_plan_cluster_flags(CLI::App& app, PlanFlags& f) {
   app.add_option_function<std::string>(
          "--memory", [&f](const std::string& text) { f.memory_bytes = memory_of_a_rank(text); },
          "Memory of each of them, such as 16G")
+      ->type_name("SIZE")
       ->excludes(cluster)
       ->group(group);
   app.add_option("--ranks-per-host", f.ranks_per_host, "How many of them share a host")
@@ -189,7 +193,7 @@ PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
   workload.document_tokens = flags.document_tokens.value_or(
       std::max<std::int64_t>(0, request.spec.max_seq_len - flags.tail_tokens));
   workload.n_sequences = flags.job.n_parallel;
-  workload.n_guesses = flags.job.lookup.most;
+  workload.n_guesses = most_guesses(flags.job);
   workload.block_size = flags.job.block_size;
   workload.reproducible = flags.job.reproducible;
   workload.weight_dtype = model->weight_dtype();
@@ -296,7 +300,8 @@ Command add_plan_command(CLI::App& program) {
   add_plan_model_flags(*app, *flags);
   add_plan_cluster_flags(*app, *flags);
   add_workload_flags(*app, *flags);
-  app->add_option("--json", flags->json, "Write the plan to this file too; -: only to stdout");
+  app->add_option("--json", flags->json, "Write the plan to this file too; -: only to stdout")
+      ->type_name("FILE");
   name_environment_variables(*app);
   app->footer(R"(Examples:
   Does a million tokens fit on 8 ranks with 80 GiB each?

@@ -151,7 +151,7 @@ void Transformer::attend(LayerId number, const Batch& batch) {
 void Transformer::compensate_gone(LayerId number, const Batch& batch, const QueryRows* queries) {
   compensation_.begin(number);
   for (const KvHeadId kv_head : layout_.kv_head_ids()) {
-    if (!leaves_rest(layout_, number, kv_head)) continue;
+    if (!layout_.leaves_rest(number, kv_head)) continue;
     for (const BatchSegment& segment : batch.segments) {
       const HeadCache& cache = segment.cache->head(number, kv_head);
       GoneSums& sums = segment.cache->gone(number, kv_head);

@@ -17,7 +17,6 @@
 #include "base/log.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kv_block_check.h"
-#include "model/heads/cache_method.h"
 #include "partition/reproducible.h"
 #include "worker/alone_forward.h"
 #include "worker/device_communicator.h"

@@ -23,6 +23,7 @@ namespace {
 std::optional<KeepWhen> end_of(AfterPrefill after) {
   switch (after) {
     case AfterPrefill::kNothing:
+    case AfterPrefill::kSharedEnd:
       return std::nullopt;
     case AfterPrefill::kDocumentEnd:
       return KeepWhen::kAfterDocument;

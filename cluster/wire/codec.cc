@@ -138,7 +138,7 @@ PrefillChunk read_prefill(ByteReader& in) {
   command.sequence = read_sequence(in);
   command.tokens = in.list<std::int32_t>();
   const auto after = in.number<std::uint8_t>();
-  if (after > static_cast<std::uint8_t>(AfterPrefill::kPromptEnd))
+  if (after > static_cast<std::uint8_t>(AfterPrefill::kSharedEnd))
     in.fail("unknown action after prefill");
   command.after = static_cast<AfterPrefill>(after);
   command.score_logprobs = in.number<std::int64_t>();

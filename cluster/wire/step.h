@@ -75,6 +75,7 @@ enum class AfterPrefill {
   kSample,       // the prompt is whole: pick the next token
   kDocumentEnd,  // the document is whole: from here on it is forked
   kPromptEnd,    // the prompt is whole, and nothing is picked: it was only to be read or scored
+  kSharedEnd,    // what several texts begin with is whole: it is forked, but no document ends here
 };
 // Appends tokens to one sequence. With score_logprobs >= 0, the result scores each of them given
 // those before it (the sequence's very first token has no score), with that many most likely

@@ -269,13 +269,4 @@ HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const Head
   return heads;
 }
 
-bool leaves_rest(const HeadTable& heads) {
-  bool any = false;
-  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
-    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads()))
-      any = any || heads.at(layer, kv_head).rest != Rest::kNothing;
-  }
-  return any;
-}
-
 }  // namespace longhaul

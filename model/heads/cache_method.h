@@ -172,7 +172,4 @@ void require_whole_pages(const HeadMethods& methods, std::int64_t block_size);
 // was.
 HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const HeadMethods& methods);
 
-// Whether heads leave a compensation key (Rest).
-bool leaves_rest(const HeadTable& heads);
-
 }  // namespace longhaul

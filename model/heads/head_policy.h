@@ -97,9 +97,13 @@ using Choose = std::variant<ReadEveryPage, ReadTopPages>;
 struct KeepSeen {
   bool operator==(const KeepSeen&) const = default;
 };
-// After every token: first when the prompt is whole, then at each step of the answer, after its
-// query was asked.
-enum class KeepWhen : std::uint8_t { kAfterDocument, kAfterPrompt, kAfterChunk, kAfterToken };
+enum class KeepWhen : std::uint8_t {
+  kAfterDocument,  // once, when the shared document is whole
+  kAfterPrompt,    // once, when the prompt is whole
+  kAfterChunk,     // of a document or prompt, each time; no method has it yet
+  kAfterToken,     // first when the prompt is whole, then at each step of the answer, after its
+                   // query was asked
+};
 // Whose attention a token's score sums up.
 struct ObserveLast {  // of the last n queries
   std::int64_t n_queries = 1;
@@ -182,6 +186,12 @@ struct HeadPolicy {
   Store store = {};
   bool operator==(const HeadPolicy&) const = default;
 };
+
+// Whether the head's tokens are chosen when a document is whole.
+inline bool is_cut_after_document(const HeadPolicy& policy) {
+  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+  return keep != nullptr && keep->when == KeepWhen::kAfterDocument;
+}
 
 // Throws kInvalidArgument naming the field that makes no sense.
 void validate(const HeadPolicy& policy);

@@ -202,6 +202,15 @@ bool HeadTable::merges_tokens() const {
   });
 }
 
+bool HeadTable::cuts_documents() const {
+  return std::any_of(policies_.begin(), policies_.end(), is_cut_after_document);
+}
+
+bool HeadTable::leaves_rest() const {
+  return std::any_of(policies_.begin(), policies_.end(),
+                     [](const HeadPolicy& policy) { return policy.rest != Rest::kNothing; });
+}
+
 std::int64_t HeadTable::count_paged() const {
   return std::count_if(policies_.begin(), policies_.end(), [](const HeadPolicy& policy) {
     return std::holds_alternative<ReadTopPages>(policy.choose);

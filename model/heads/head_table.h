@@ -35,10 +35,14 @@ class HeadTable {
   // Whether some heads choose tokens or pages by where a prompt ended, or while an answer grows:
   // then an answer's caches are not those of a prompt of the same tokens.
   bool chooses_in_answers() const;
+  // Whether some heads choose tokens when a document is whole.
+  bool cuts_documents() const;
   // Whether heads ask what kinds of tokens a text has (model/token_class.h).
   bool needs_token_classes() const;
   // Whether heads merge tokens (DMC): all of a table that can be run, or none.
   bool merges_tokens() const;
+  // Whether heads keep a key for what their windows have left behind (Rest).
+  bool leaves_rest() const;
   // Whether a sequence can take back its newest tokens: no head has dropped others for their sake,
   // or keeps bounds or sums that hang on them.
   bool can_take_back() const;

@@ -235,6 +235,76 @@ TEST_F(CacheMethods, WhatDoesNotGoTogetherIsRefusedByNameBeforeAnythingStarts) {
   }
 }
 
+// A request about a document of this job's folder, or about none.
+std::string request_line(const std::string& id, bool is_chat, const std::string& more,
+                         const std::string& document = R"("documents":[{"path":"short.txt"}],)") {
+  return fmt::format(
+      R"({{"custom_id":"{}","method":"POST","url":"/v1/{}","body":{{{}"max_tokens":12,{}}}}})"
+      "\n",
+      id, is_chat ? "chat/completions" : "completions", document, more);
+}
+
+// Several answers to a prompt, conversations that begin alike or have other system messages, and
+// empty prompts once moved the place where a document was cut.
+TEST_F(CacheMethods, DocumentsAreCutAtTheirOwnEndWhateverElseIsAsked) {
+  const std::string text = read_file(example_path("documents/harbour_log.txt"), 1 << 20);
+  replace_file(folder() / "short.txt", text.substr(0, 1500));
+  replace_file(folder() / "chat.jinja",
+               "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:");
+  const std::string question = R"(\nQuestion: What is the access code of maroon phoenix?\nAnswer:)";
+  const std::string prompt = fmt::format(R"("prompt":"{}")", question);
+  const std::string without = fmt::format(R"("prompt":{})", to_text(Json(text.substr(0, 700))));
+  const auto chat = [](const std::string& said, const std::string& system = "") {
+    return fmt::format(R"("messages":[{}{{"role":"user","content":"Please answer. {}"}}])", system,
+                       said);
+  };
+  const std::string system = R"({"role":"system","content":"You are brief."},)";
+  const std::string alone = request_line("text", false, prompt) +
+                            request_line("bare", false, without, "") +
+                            request_line("chat", true, chat("Which code?"));
+  const std::string more = request_line("text 2", false, prompt + R"(,"n":2)") +
+                           request_line("bare 2", false, without + R"(,"n":2)", "") +
+                           request_line("chat 2", true, chat("Which code?") + R"(,"n":2)") +
+                           request_line("chat 3", true, chat("Which codes are there?")) +
+                           request_line("chat 4", true, chat("Which code?", system)) +
+                           request_line("empty", false, R"("prompt":"")");
+  replace_file(folder() / "alone.jsonl", alone);
+  replace_file(folder() / "together.jsonl", alone + more);
+  replace_file(folder() / "other.jsonl", request_line("chat 4", true, chat("Which code?", system)));
+  const auto answers = [&](const std::string& name, const Words& flags) {
+    const fs::path output = folder() / (name + ".out.jsonl");
+    const Ended ended =
+        end(joined({"run", "-m", model(), "-i", (folder() / (name + ".jsonl")).string(), "-o",
+                    output.string(), "-t", "1", "--no-progress", "--overwrite", "--weights", "f32",
+                    "--chat-template", (folder() / "chat.jinja").string()},
+                   flags));
+    EXPECT_EQ(ended.status, 0) << ended.errors;
+    return choices_of(output);
+  };
+  const auto twice = [](std::string choices) {
+    const std::string one = choices.substr(1, choices.size() - 2);
+    std::string second = one;
+    const std::string index = R"("index":0)";
+    second.replace(second.find(index), index.size(), R"("index":1)");
+    return "[" + one + "," + second + "]";
+  };
+  for (const char* method :
+       {"snapkv:capacity=64,window=1", "pyramidkv:capacity=64", "adakv:capacity=64",
+        "tova:capacity=64", "keydiff:capacity=64", "fastgen:after=document,threshold=0.5"}) {
+    SCOPED_TRACE(method);
+    const Words flags = {"--policy", method};
+    auto want = answers("alone", flags);
+    want.merge(answers("other", flags));
+    for (const char* n_ranks : {"1", "2"}) {
+      auto got = answers("together", joined(flags, {"--ranks", n_ranks}));
+      ASSERT_EQ(got.size(), 9U);
+      for (const auto& [id, choices] : want) EXPECT_EQ(got[id], choices) << id;
+      for (const char* id : {"text", "bare", "chat"})
+        EXPECT_EQ(got[id + std::string(" 2")], twice(want[id])) << id;
+    }
+  }
+}
+
 // The table of heads is part of what the results were made with.
 TEST_F(CacheMethods, ResultsGoOnUnderTheSameMethodOnly) {
   const fs::path output = folder() / "out.jsonl";

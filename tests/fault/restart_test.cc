@@ -114,18 +114,19 @@ TEST_F(Restart, ASignalEndsTheRunCleanlyAndTheNextOneContinues) {
   EXPECT_EQ(count_lines(output), kRequests);
 }
 
-// Answers without end once started over.
+// Answers without end once started over; later they went on with other bits, for what is read is
+// added up in another order than what is answered.
 TEST_F(Restart, AnAnswerWithoutEndGoesOnBehindItsLastToken) {
-  replace_file(folder_.path() / "requests.jsonl",
-               R"({"custom_id":"endless","method":"POST","url":"/v1/completions","body":)"
-               R"({"prompt":"The harbour","ignore_eos":true,"temperature":0.9,"seed":3}})"
-               "\n");
+  replace_file(
+      folder_.path() / "requests.jsonl",
+      R"({"custom_id":"endless","method":"POST","url":"/v1/completions","body":)"
+      R"({"prompt":"The harbour","ignore_eos":true,"temperature":0.9,"seed":3,"logprobs":1}})"
+      "\n");
   // What was picked when the run was stopped, after some more seconds, for the n-th time.
   const auto picked_after = [&](const std::string& name, int n_stops) {
     std::vector<std::string> words = command(folder_.path() / (name + ".jsonl"));
-    words.insert(words.end(),
-                 {"-n", "-1", "--policy", "streaming:sink=4,window=64,positions=text", "--weights",
-                  "f32", "--cache-type-k", "f32", "--cache-type-v", "f32", "--reproducible"});
+    words.insert(words.end(), {"-n", "-1", "--policy", "streaming:sink=4,window=64,positions=text",
+                               "--weights", "bf16", "--reproducible"});
     const fs::path unfinished = folder_.path() / (name + ".unfinished.jsonl");
     std::vector<PickedToken> picked;
     for (int stop = 0; stop < n_stops; ++stop) {
@@ -144,12 +145,12 @@ TEST_F(Restart, AnAnswerWithoutEndGoesOnBehindItsLastToken) {
       }
       EXPECT_GT(picked.size(), n_before);
     }
-    std::vector<std::int32_t> ids;
-    for (const PickedToken& token : picked) ids.push_back(token.token);
-    return ids;
+    std::vector<std::pair<std::int32_t, float>> tokens;
+    for (const PickedToken& token : picked) tokens.emplace_back(token.token, token.logprob);
+    return tokens;
   };
-  std::vector<std::int32_t> thrice = picked_after("thrice", 3);
-  std::vector<std::int32_t> once = picked_after("once", 1);
+  auto thrice = picked_after("thrice", 3);
+  auto once = picked_after("once", 1);
   const std::size_t n = std::min(thrice.size(), once.size());
   thrice.resize(n);
   once.resize(n);

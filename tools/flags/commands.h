@@ -1,4 +1,4 @@
-// The subcommands of the program, each in a file of its own.
+// A subcommand of the program. Each is in a file of its own, NAME_command.cc.
 #pragma once
 #include <functional>
 
@@ -11,12 +11,5 @@ struct Command {
   CLI::App* app = nullptr;
   std::function<int()> run;
 };
-
-// Each adds its subcommand to the program; main.cc calls them all.
-Command add_run_command(CLI::App& program);
-
-// Gives every option of `command` an environment variable: --ctx-size is LONGHAUL_CTX_SIZE. The
-// flag wins.
-void name_environment_variables(CLI::App& command);
 
 }  // namespace longhaul

@@ -1,4 +1,5 @@
-// What the program takes from the environment; nothing else of it reads variables.
+// Settings that the program takes from the environment; what launchers say in it is read in
+// cluster/comm.
 #include "tools/flags/environment.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What the program takes from the environment besides its flags.
+// Settings that the program takes from the environment besides its flags.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -19,6 +19,10 @@ std::optional<std::int64_t> job_end_time();
 // LONGHAUL_ISA=baseline|avx2|avx512|avx512_vnni|avx512_bf16|amx forces the instruction set of the
 // CPU kernels.
 void choose_isa();
+
+// Gives every option of `command` an environment variable: --ctx-size is LONGHAUL_CTX_SIZE. The
+// flag wins.
+void name_environment_variables(CLI::App& command);
 
 // "LONGHAUL_CTX_SIEZ: did you mean LONGHAUL_CTX_SIZE?" for each variable of the environment
 // that nothing reads and that is nearly the name of one of the program's. Others may belong to

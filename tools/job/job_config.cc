@@ -6,6 +6,11 @@
 
 namespace longhaul {
 
+std::int64_t most_guesses(const JobConfig& job) {
+  constexpr std::int64_t kOfAnswersMadeAgain = 15;
+  return job.reproducible ? std::max(job.lookup.most, kOfAnswersMadeAgain) : job.lookup.most;
+}
+
 std::int64_t default_chunk_len(std::int64_t n_ranks, Device device) {
   constexpr std::int64_t kCpuChunkLen = 2048;
   const std::int64_t of_rank = device == Device::kCuda ? kUsualGpuChunkLen : kCpuChunkLen;

@@ -70,6 +70,9 @@ struct JobConfig {
   std::string after_loss = "run the same command again";
 };
 
+// Guesses of a step for one answer, at most: those of --draft-max, and those by which reproducible
+// runs make again what an earlier run picked of an answer.
+std::int64_t most_guesses(const JobConfig& job);
 // Tokens of a prefill step when nothing is said: results do not depend on it, speed does.
 std::int64_t default_chunk_len(std::int64_t n_ranks, Device device);
 // What the job says, else the default of the device that rank 0 would have. Where there is a plan,

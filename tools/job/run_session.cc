@@ -33,7 +33,7 @@ KvBudget kv_budget(const JobConfig& job, const HeadTable& heads, const KvFormat&
       static_cast<std::size_t>(kv.open_block_bytes() / kv.block_size);
   budget.block_size = kv.block_size;
   budget.chunk_len = usual_chunk_len(job, 1);
-  budget.n_guesses = job.lookup.most;
+  budget.n_guesses = heads.can_take_back() ? most_guesses(job) : 0;
   return budget;
 }
 
@@ -158,17 +158,6 @@ std::string identity_of(const RunSession& session, const JobConfig& job,
   return to_text(Json(std::move(what)));
 }
 
-// Whether methods choose tokens when a document is whole.
-bool cuts_documents(const HeadTable& heads) {
-  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
-    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
-      const auto* keep = std::get_if<KeepBudget>(&heads.at(layer, kv_head).keep);
-      if (keep != nullptr && keep->when == KeepWhen::kAfterDocument) return true;
-    }
-  }
-  return false;
-}
-
 void require_hdf5(std::string_view flag) {
   if (build_info::kHasHdf5) return;
   throw Error(ErrorCode::kUnsupported,
@@ -236,7 +225,7 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
                       .block_size = job.block_size,
                       .rope_theta = session.spec().rope_theta,
                       .converts = answers.kv_convert,
-                      .cuts_documents = cuts_documents(session.heads.table)};
+                      .cuts_documents = session.heads.table.cuts_documents()};
   const auto saved = std::make_shared<SavedDocuments>(std::move(folders), std::move(wanted));
   return [saved](std::span<const std::int32_t> document) { return saved->starts_of(document); };
 }
@@ -304,7 +293,8 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
       .vocab_size = spec.vocab_size,
       .ctx_size = context_size(answers, spec, session.heads.table),
       .parse_special = answers.parse_special,
-      .n_threads = job.n_threads};
+      .n_threads = job.n_threads,
+      .cuts_documents = session.heads.table.cuts_documents()};
   session.preparation.texts = text_limits(answers, session.preparation.ctx_size);
   set_up_chat(folder->path(), answers.chat, session.preparation);
   session.engine.scheduler = {
@@ -314,6 +304,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
                           {session.k_type, session.v_type, job.block_size, spec.head_dim}),
       .lookup = job.lookup};
   session.engine.step_timeout = job.step_timeout;
+  session.engine.remakes_answers = job.reproducible;
   if (!job.draft_model.empty()) {
     session.draft =
         open_draft(job, {.folder = folder, .tokenizer = &session.tokenizer}, answers.hub_cache);

@@ -101,7 +101,7 @@ Workload formats_of(const RunSession& session, const JobConfig& job) {
   workload.v_type = session.v_type;
   workload.block_size = job.block_size;
   workload.reproducible = job.reproducible;
-  workload.n_guesses = job.lookup.most;
+  workload.n_guesses = most_guesses(job);
   workload.weight_dtype = session.weights->weight_dtype();
   return workload;
 }
@@ -118,6 +118,7 @@ Workload estimate_workload(const RunSession& session, const JobConfig& job,
       if (request.best_of > 1) n_shared = 1;
     }
   }
+  if (session.preparation.cuts_documents) ++n_shared;  // what conversations share behind documents
   const std::int64_t ctx_size = session.preparation.ctx_size;
   Workload workload = formats_of(session, job);
   workload.document_tokens = std::min(longest_document(session.tokenizer, groups), ctx_size);

@@ -13,11 +13,6 @@
 
 namespace longhaul {
 
-// Whether the head keeps such a key.
-inline bool leaves_rest(const CacheLayout& layout, LayerId layer, KvHeadId kv_head) {
-  return layout.policy(layer, kv_head).rest != Rest::kNothing;
-}
-
 // Used by one thread. Local.
 class Compensation {
  public:

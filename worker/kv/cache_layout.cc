@@ -24,7 +24,7 @@ CacheLayout::CacheLayout(const HeadTable& heads, Extent layers, const KvBlockSha
   for (const LayerId layer : layer_ids()) {
     for (const KvHeadId kv_head : kv_head_ids()) order_.push_back(kv_head);
     std::stable_partition(order_.end() - n_kv_heads(), order_.end(),
-                          [&](KvHeadId kv_head) { return keeps_all(layer, kv_head); });
+                          [&](KvHeadId kv_head) { return sees_all(layer, kv_head); });
   }
 }
 

@@ -42,8 +42,13 @@ class CacheLayout {
   bool is_in_cache(LayerId layer, KvHeadId kv_head) const {
     return sink_positions_of(policy(layer, kv_head)) == SinkPositions::kInCache;
   }
-  // Whether the head keeps every token.
-  bool keeps_all(LayerId layer, KvHeadId kv_head) const {
+  // Whether the head keeps a key for what its window has left behind.
+  bool leaves_rest(LayerId layer, KvHeadId kv_head) const {
+    return policy(layer, kv_head).rest != Rest::kNothing;
+  }
+  // Whether its queries may see every token that it keeps: retrieval heads, and those that choose
+  // tokens.
+  bool sees_all(LayerId layer, KvHeadId kv_head) const {
     return window(layer, kv_head).is_unlimited();
   }
   // The layer's KV heads in order of work: a permutation of kv_head_ids().

@@ -14,7 +14,7 @@ SequenceCache::SequenceCache(const CacheLayout& layout, BlockPool& pool)
   for (const LayerId layer : layout.layer_ids()) {
     for (const KvHeadId kv_head : layout.kv_head_ids()) {
       heads_.emplace_back(
-          pool, layout.keeps_all(layer, kv_head) ? BlockUse::kRetrieval : BlockUse::kStreaming);
+          pool, layout.sees_all(layer, kv_head) ? BlockUse::kRetrieval : BlockUse::kStreaming);
       if (pool.open() != nullptr) open_.emplace_back(*pool.open(), heads_.back().use());
     }
   }
@@ -82,7 +82,7 @@ void SequenceCache::take_back(TokenPos next) {
 
 bool SequenceCache::keep(LayerId layer, KvHeadId kv_head, std::span<const SlotIndex> slots,
                          std::span<const SeenBy> seen_by) {
-  require(layout_->keeps_all(layer, kv_head),
+  require(layout_->sees_all(layer, kv_head),
           "SequenceCache: slots can be kept of heads that see every token only");
   if (!head(layer, kv_head).keep(slots, seen_by)) return false;
   if (!masses_.empty()) masses_[index(layer, kv_head)].keep(slots);

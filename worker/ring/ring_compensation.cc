@@ -13,7 +13,7 @@ constexpr Tag kSumsTag{Traffic::kHalo, /*stream=*/1};  // beside the windows' bl
 
 bool RingCompensation::is_for(LayerId layer) const {
   for (const KvHeadId kv_head : layout_.kv_head_ids()) {
-    if (leaves_rest(layout_, layer, kv_head)) return true;
+    if (layout_.leaves_rest(layer, kv_head)) return true;
   }
   return false;
 }
@@ -43,7 +43,7 @@ void RingCompensation::start(const PrefillLayer& layer, const BlocksOf& blocks_o
   const RingPos me = stage_.position();
   std::vector<RingPos> homes;
   for (const KvHeadId kv_head : layout_.kv_head_ids()) {
-    if (!leaves_rest(layout_, layer_, kv_head)) continue;
+    if (!layout_.leaves_rest(layer_, kv_head)) continue;
     const RingPos home = layer.homes.homes[kv_head].positions.front();
     if (stage_.plan().reproducible && home != me) continue;
     Head& head = heads_.emplace_back();

@@ -230,7 +230,7 @@ void RingDecode::attend(LayerId number, std::span<const DecodeRow> rows) {
       std::int64_t r = 0;
       for (const DecodeRow& row : rows) {
         const Extent of_row{r, r + row.n_tokens()};
-        if (leaves_rest(layout_, number, head)) {
+        if (layout_.leaves_rest(number, head)) {
           compensation_.add(run, head, of_row, row.cache->gone(number, head),
                             row.cache->head(number, head).blocks(), {row.positions().end});
         }

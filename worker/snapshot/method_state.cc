@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/heads/cache_method.h"
 #include "worker/attention/compensation.h"
 
 namespace longhaul {
@@ -44,7 +43,7 @@ void load_gone(HeadLoader& loader, const SavedHeader& header, LayerId layer, KvH
                SequenceCache& cache) {
   GoneSums gone = loader.gone(layer, kv_head);
   const CacheLayout& layout = cache.layout();
-  const std::int64_t n_gone = leaves_rest(layout, layer, kv_head)
+  const std::int64_t n_gone = layout.leaves_rest(layer, kv_head)
                                   ? layout.window(layer, kv_head).n_gone(header.n_tokens)
                                   : gone.n;
   const std::size_t n_sums = gone.n > 0 ? static_cast<std::size_t>(header.head_dim) : 0;
@@ -98,7 +97,7 @@ void load_method_state(HeadLoader& loader, const SavedHeader& header, const IsHo
                        SequenceCache& cache) {
   if (header.is_cut) cache.set_cut();
   const HeadTable& heads = cache.layout().heads();
-  if (!header.has_method_state && !leaves_rest(heads) && !heads.merges_tokens()) return;
+  if (!header.has_method_state && !heads.leaves_rest() && !heads.merges_tokens()) return;
   const CacheLayout& layout = cache.layout();
   for (const LayerId layer : layout.layer_ids()) {
     const ObservedQueries::Rows queries = loader.queries(layer);

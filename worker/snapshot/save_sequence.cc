@@ -33,12 +33,6 @@ struct Preparation {
   std::int64_t generation = 0;  // of the files to write
 };
 
-// Whether a method chooses the head's tokens when the document is whole.
-bool chooses(const HeadPolicy& policy) {
-  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
-  return keep != nullptr && keep->when == KeepWhen::kAfterDocument;
-}
-
 std::optional<std::int64_t> n_slots_of(const SequenceCache& cache, LayerId layer,
                                        KvHeadId kv_head) {
   const MergeState* const state = cache.merge_state(layer);
@@ -81,7 +75,7 @@ std::vector<HeadPiece> pieces_of(const SaveSequenceArgs& args, bool is_cut,
                       .without = window.is_unlimited()
                                      ? Extent{0, n_closed_tokens(layout.shape(), n_earlier)}
                                      : whole_groups(layout.shape(), hidden),
-                      .is_chosen = is_cut && chooses(layout.policy(layer, kv_head)),
+                      .is_chosen = is_cut && is_cut_after_document(layout.policy(layer, kv_head)),
                       .attention = args.cache.attention_sums(layer, kv_head),
                       .local_attention = args.cache.local_attention_sums(layer, kv_head),
                       .recipe = args.cache.recipe(layer, kv_head),

@@ -126,7 +126,7 @@ TEST(ChatPreparation, GivesTransformersIdsOnceForWhatQuestionsShare) {
   const auto groups = group_by_documents(parsed.requests, all, checked, ".");
   ASSERT_EQ(groups.size(), 1U);
   const PreparedGroup group = prepare(groups[0], parsed.requests, tokenizer, config);
-  EXPECT_EQ(group.document, ids_in(golden.at("shared_ids").json()));
+  EXPECT_EQ(group.documents.at(0).ids, ids_in(golden.at("shared_ids").json()));
   ASSERT_EQ(group.requests.size(), n);
   for (std::size_t i = 0; i < n; ++i)
     EXPECT_EQ(group.requests[i].prompts.at(0).ids, ids_in(golden.at("rests").at(i).json()));
@@ -159,17 +159,17 @@ TEST(ChatPreparation, SharesTheDocumentAndWhatStandsBeforeIt) {
   ASSERT_EQ(groups.size(), 1U);
   const PreparedGroup group = prepare(groups[0], parsed.requests, tokenizer, config);
   ASSERT_EQ(group.requests.size(), 10U);
-  EXPECT_GT(group.document.size(), 3000U / 8);
-  std::size_t n_prefilled = group.document.size();
+  EXPECT_GT(group.documents.at(0).ids.size(), 3000U / 8);
+  std::size_t n_prefilled = group.documents.at(0).ids.size();
   for (const PreparedRequest& request : group.requests) {
-    Ids whole = group.document;
+    Ids whole = group.documents.at(0).ids;
     whole.insert(whole.end(), request.prompts.at(0).ids.begin(), request.prompts.at(0).ids.end());
     const ChatPrompt& chat = *parsed.requests[request.index].chat();
     EXPECT_EQ(whole, chat_ids(chat, document + "\n\n", *config.chat, tokenizer, false, 1).ids);
     EXPECT_LT(request.prompts.at(0).ids.size(), 40U);
     n_prefilled += request.prompts.at(0).ids.size();
   }
-  EXPECT_LT(n_prefilled, group.document.size() + 400);
+  EXPECT_LT(n_prefilled, group.documents.at(0).ids.size() + 400);
 }
 
 }  // namespace

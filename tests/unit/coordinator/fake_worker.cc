@@ -61,8 +61,9 @@ StepDone FakeWorker::run(const ForkSequence& command) {
     ADD_FAILURE() << "fork of a sequence that is not there or broken";
     return {};
   }
-  EXPECT_TRUE(parent->second.after == AfterPrefill::kDocumentEnd || parent->second.is_restored)
-      << "fork before the document's end";
+  EXPECT_TRUE(parent->second.after == AfterPrefill::kDocumentEnd ||
+              parent->second.after == AfterPrefill::kSharedEnd || parent->second.is_restored)
+      << "fork before the end of what is shared";
   Sequence child = parent->second;
   child.after = AfterPrefill::kNothing;
   child.is_restored = false;

@@ -49,8 +49,9 @@ TEST(RequestJobs, KeepTheLikeliestPerTokenOfEachPrompt) {
 }
 
 TEST(RequestJobs, ReadAPromptOfSeveralAnswersOnce) {
-  JobGroup group;
-  add_jobs(request_of(2, 3, 2), RequestId{7}, std::vector<AllowedTokens>(6), group);
+  std::vector<JobGroup> groups(1);
+  add_jobs(request_of(2, 3, 2), RequestId{7}, std::vector<AllowedTokens>(6), groups);
+  const JobGroup& group = groups[0];
   EXPECT_TRUE(group.jobs.empty());
   ASSERT_EQ(group.parts.size(), 2U);
   EXPECT_THAT(group.parts[1].document, ElementsAre(1, 2));
@@ -61,15 +62,36 @@ TEST(RequestJobs, ReadAPromptOfSeveralAnswersOnce) {
   EXPECT_EQ(last.sampling.seed, 15U);
 }
 
+TEST(RequestJobs, BelongToTheirDocumentAndItsPart) {
+  std::vector<PreparedDocument> documents(2);
+  documents[0].ids = {11};
+  documents[1] = {.ids = {12, 13}, .parts = {{14}}};
+  std::vector<JobGroup> groups = groups_of(std::move(documents));
+  PreparedRequest request = request_of(3, 2, 2);
+  request.prompts[1].document = request.prompts[2].document = 1;
+  request.prompts[2].part = 0;
+  add_jobs(request, RequestId{0}, std::vector<AllowedTokens>(6), groups);
+  EXPECT_THAT(groups[0].document, ElementsAre(11));
+  EXPECT_EQ(groups[0].parts.at(0).jobs.size(), 2U);
+  EXPECT_THAT(groups[1].document, ElementsAre(12, 13));
+  ASSERT_EQ(groups[1].parts.size(), 2U);
+  EXPECT_THAT(groups[1].parts[0].document, ElementsAre(14));
+  EXPECT_TRUE(groups[1].parts[0].jobs.empty());
+  EXPECT_EQ(groups[1].parts[0].parts.at(0).jobs.size(), 2U);  // the answers to the third prompt
+  EXPECT_EQ(groups[1].parts[1].jobs.size(), 2U);
+  EXPECT_TRUE(groups[1].has_jobs());
+}
+
 TEST(RequestJobs, AreByThemselvesWhereThereIsNothingToShare) {
-  JobGroup group;
-  add_jobs(request_of(2, 1, 1), RequestId{0}, std::vector<AllowedTokens>(2), group);
+  std::vector<JobGroup> groups(1);
+  add_jobs(request_of(2, 1, 1), RequestId{0}, std::vector<AllowedTokens>(2), groups);
   PreparedRequest scored = request_of(1, 2, 2);
   scored.score_logprobs = 0;  // every answer's job gives the prompt's scores
-  add_jobs(scored, RequestId{2}, std::vector<AllowedTokens>(2), group);
+  add_jobs(scored, RequestId{2}, std::vector<AllowedTokens>(2), groups);
   PreparedRequest of_one_token = request_of(1, 2, 2);
   of_one_token.prompts[0].ids = {5};
-  add_jobs(of_one_token, RequestId{4}, std::vector<AllowedTokens>(2), group);
+  add_jobs(of_one_token, RequestId{4}, std::vector<AllowedTokens>(2), groups);
+  const JobGroup& group = groups[0];
   EXPECT_TRUE(group.parts.empty());
   ASSERT_EQ(group.jobs.size(), 6U);
   EXPECT_THAT(group.jobs[3].prompt, ElementsAre(1, 2, 0));

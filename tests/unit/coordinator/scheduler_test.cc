@@ -559,6 +559,14 @@ TEST(Scheduler, SaysWhereADocumentAndAPromptEnd) {
   EXPECT_EQ(ends_of_chunks(only_read), (std::vector{kDocumentEnd, kPromptEnd}));
   const JobGroup without_document{{}, {{RequestId{0}, {6, 7, 8}, {}, 0, 0}}};
   EXPECT_EQ(ends_of_chunks(without_document), (std::vector{kNothing, kPromptEnd}));
+  // What several answers share behind a document, or without one, ends no document.
+  const JobGroup shared{{}, {{RequestId{0}, {8}, {}, 1, -1}}};
+  JobGroup part = shared;
+  part.document = {6, 7, 8};
+  EXPECT_EQ(ends_of_chunks({.document = {1, 2}, .jobs = {}, .parts = {part}}),
+            (std::vector{kDocumentEnd, kNothing, kSharedEnd, kSample}));
+  EXPECT_EQ(ends_of_chunks({.document = {}, .jobs = {}, .parts = {part}}),
+            (std::vector{kNothing, kSharedEnd, kSample}));
 }
 
 TEST(Scheduler, ALostDocumentWithChunksUnderWayIsLostOnce) {

@@ -144,8 +144,8 @@ TEST(CacheMethod, RazorIsForHeadsThatStream) {
   const HeadTable heads = method_heads(spec, roles, methods);
   EXPECT_EQ(heads.at({0}, {0}), HeadPolicy{});
   EXPECT_EQ(heads.window({0}, {1}), (KeyWindow{1, 8}));
-  EXPECT_TRUE(leaves_rest(heads));
-  EXPECT_FALSE(leaves_rest(duo_attention_heads(spec, roles)));
+  EXPECT_TRUE(heads.leaves_rest());
+  EXPECT_FALSE(duo_attention_heads(spec, roles).leaves_rest());
   EXPECT_NO_THROW(require_runnable(heads, RunsOn::kRing));
 }
 

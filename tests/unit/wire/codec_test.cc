@@ -90,8 +90,9 @@ TEST(Codec, CommandsSurviveTheRoundTrip) {
   const auto decoded = std::get<PrefillChunk>(decode_command(encode(some_commands()[3])));
   EXPECT_EQ(decoded.tokens.back(), 100000);
   EXPECT_EQ(decoded.after, AfterPrefill::kSample);
-  for (const auto after : {AfterPrefill::kNothing, AfterPrefill::kSample,
-                           AfterPrefill::kDocumentEnd, AfterPrefill::kPromptEnd}) {
+  for (const auto after :
+       {AfterPrefill::kNothing, AfterPrefill::kSample, AfterPrefill::kDocumentEnd,
+        AfterPrefill::kPromptEnd, AfterPrefill::kSharedEnd}) {
     const StepCommand chunk = PrefillChunk{{7}, {1}, after, -1};
     EXPECT_EQ(std::get<PrefillChunk>(decode_command(encode(chunk))).after, after);
   }
@@ -139,8 +140,8 @@ TEST(Codec, RefusesTruncatedAndLengthenedMessages) {
 }
 
 TEST(Codec, RefusesAnUnknownActionAfterPrefill) {
-  auto bytes = encode(StepCommand(PrefillChunk{{7}, {1}, AfterPrefill::kPromptEnd, -1}));
-  bytes[bytes.size() - sizeof(std::int64_t) - 2] = std::byte{4};
+  auto bytes = encode(StepCommand(PrefillChunk{{7}, {1}, AfterPrefill::kSharedEnd, -1}));
+  bytes[bytes.size() - sizeof(std::int64_t) - 2] = std::byte{5};
   EXPECT_THROW(decode_command(bytes), Error);
 }
 
