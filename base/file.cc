@@ -74,6 +74,13 @@ std::string_view kind_of(mode_t mode) {
   return "of an unknown kind";
 }
 
+void require_regular_to_write(const std::filesystem::path& path, mode_t mode) {
+  if (S_ISREG(mode)) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("cannot write to {}: it is {}; give the name of a regular file",
+                          path.string(), kind_of(mode)));
+}
+
 std::size_t regular_file_size(int descriptor, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) throw_errno("cannot stat", path.string());
@@ -149,6 +156,21 @@ void write_all(int descriptor, std::string_view text, const std::filesystem::pat
     }
     text.remove_prefix(static_cast<std::size_t>(written));
   }
+}
+
+// The file that a move to `path` replaces: what links lead to, so that they stay links. What is no
+// regular file is refused, for a move would take the place of a device as well.
+std::filesystem::path file_to_replace(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    require_regular_to_write(path, status.st_mode);
+  } else if (errno != ENOENT) {
+    throw_cannot_open(path);  // among others for links that lead to each other
+  }
+  std::filesystem::path file = path;
+  while (std::filesystem::is_symlink(file))
+    file = file.parent_path() / std::filesystem::read_symlink(file);
+  return file;
 }
 
 }  // namespace
@@ -228,11 +250,7 @@ AppendFile::AppendFile(const std::filesystem::path& path) : path_(path) {
   Descriptor descriptor(path, O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK, 0644);
   struct stat status {};
   if (::fstat(descriptor.get(), &status) != 0) throw_errno("cannot stat", path.string());
-  if (!S_ISREG(status.st_mode)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("cannot write to {}: it is {}; give the name of a regular file",
-                            path.string(), kind_of(status.st_mode)));
-  }
+  require_regular_to_write(path, status.st_mode);
   size_ = static_cast<std::size_t>(status.st_size);
   if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
@@ -298,19 +316,32 @@ std::filesystem::path partial_path(const std::filesystem::path& path) {
   return path.string() + ".partial";
 }
 
-void publish_file(const std::filesystem::path& path) {
-  sync_file(partial_path(path));
-  rename_partial(path);
-  sync_folder_of(path);
+void require_replaceable(const std::filesystem::path& path) {
+  const std::filesystem::path file = file_to_replace(path);
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  if (!std::filesystem::is_directory(folder)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("cannot write to {}: there is no folder {}", path.string(), folder.string()));
+  }
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("cannot write to {}: files cannot be made in the folder {} ({})", path.string(),
+                    folder.string(), std::generic_category().message(errno)));
+  }
 }
 
 void replace_file(const std::filesystem::path& path, std::string_view text) {
+  const std::filesystem::path file = file_to_replace(path);
+  const std::filesystem::path partial = partial_path(file);
   {
-    const std::filesystem::path partial = partial_path(path);
     const Descriptor descriptor(partial, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     write_all(descriptor.get(), text, partial);
   }
-  publish_file(path);
+  sync_file(partial);
+  rename_partial(file);
+  sync_folder_of(file);
 }
 
 }  // namespace longhaul

@@ -73,10 +73,12 @@ class AppendFile {
 
 // NAME.partial, where a file that must be whole or absent is written before it gets its name.
 std::filesystem::path partial_path(const std::filesystem::path& path);
-// The complete file at partial_path(path) becomes `path`, in the place of what was there, and stays
-// so after a crash: syncs it, renames it, syncs the folder.
-void publish_file(const std::filesystem::path& path);
-// Writes `text` to partial_path(path) and publishes it.
+// Writes `text` to a file beside `path`, which then takes its place in one move and stays there
+// after a crash. Where `path` is a link, that is the file that it leads to. Throws kInvalidArgument
+// for a pipe, a device, a folder.
 void replace_file(const std::filesystem::path& path, std::string_view text);
+// Throws kInvalidArgument unless replace_file(path, ...) can write there: for what is written at
+// the end of long work.
+void require_replaceable(const std::filesystem::path& path);
 
 }  // namespace longhaul

@@ -1,5 +1,5 @@
 // The steps by which a file that is written under another name becomes what it is to be and stays
-// so after a crash, one by one; publish_file() (file.h) takes them all. Every failure throws kIo
+// so after a crash, one by one; replace_file() (file.h) takes them all. Every failure throws kIo
 // with the path and the system's reason. Local; they block.
 #pragma once
 #include <filesystem>

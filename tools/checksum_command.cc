@@ -30,8 +30,10 @@ int run_checksum(const ChecksumFlags& flags) {
     fmt::print("{}: all weights are as they should be\n", folder->path().string());
     return kExitDone;
   }
+  const bool to_stdout = flags.output.empty() || flags.output == "-";
+  if (!to_stdout) require_replaceable(flags.output);
   const std::string text = to_text(checksums_of(folder->path()));
-  if (flags.output.empty() || flags.output == "-") {
+  if (to_stdout) {
     fmt::print("{}", text);
   } else {
     replace_file(flags.output, text);
@@ -47,7 +49,8 @@ Command add_checksum_command(CLI::App& program) {
   const auto flags = std::make_shared<ChecksumFlags>();
   add_model_flag(*app, flags->model);
   app->add_option("-o,--output", flags->output,
-                  "File to write to, or with --check to compare with; -: stdout (default)");
+                  "File to write to, or with --check to compare with; -: stdout (default)")
+      ->type_name("FILE");
   app->add_flag("--check", flags->check,
                 "Compare the files with --output, with longhaul.sha256 in the model's folder, or "
                 "with what the hub said when they were downloaded");

@@ -27,6 +27,7 @@
 #include "tools/kv_command.h"
 #include "tools/plan_command.h"
 #include "tools/report_command.h"
+#include "tools/run_command.h"
 #include "tools/supervise_command.h"
 #include "tools/top_command.h"
 

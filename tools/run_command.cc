@@ -1,16 +1,19 @@
-// `longhaul run`: flags, log settings, signals; then one of the two modes.
+// Flags, log settings, signals; then one of the two modes.
+#include "tools/run_command.h"
+
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "base/event_log.h"
+#include "base/file.h"
 #include "kernels/cpu/isa.h"
-#include "tools/flags/commands.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/log_flags.h"
@@ -34,6 +37,19 @@ void log_start(const Json& flags_given) {
                       {"flags", std::move(flags)}});
 }
 
+// What is written at the end of the run, asked before its work.
+void check_last_outputs(const RunOptions& options, const JobRanks& ranks) {
+  for (const std::filesystem::path& path : {options.report, options.save_cluster})
+    if (!path.empty()) require_replaceable(path);
+  if (!options.save_cluster.empty() && !ranks.plans) {
+    fmt::print(
+        stderr,
+        "longhaul: warning: --save-cluster {} is not written: one rank alone follows no plan "
+        "whose speeds could be compared\n",
+        options.save_cluster.string());
+  }
+}
+
 }  // namespace
 
 Command add_run_command(CLI::App& program) {
@@ -44,8 +60,6 @@ Command add_run_command(CLI::App& program) {
   return {app, [app, options] {
             check_run_options(*options);
             options->job.flags_given = given_flags(*app);
-            if (!options->checkpoint_every.empty())
-              options->answers.checkpoint_every = checkpoint_every(options->checkpoint_every);
             if (!options->end_time) options->end_time = job_end_time();
             open_log(options->log);
             install_stop_signals();
@@ -54,6 +68,7 @@ Command add_run_command(CLI::App& program) {
             };
             SharedFolders folders;
             const auto lead = [&](JobRanks& ranks) {
+              check_last_outputs(*options, ranks);
               StatusBoard board(options->answers.model);
               const StatusService service(options->status, board);
               return options->input.empty() ? run_question(*options, ranks, folders, board)

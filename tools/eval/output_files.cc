@@ -18,9 +18,7 @@ void check_output_prefix(const std::string& prefix) {
   require(path.has_filename(),
           fmt::format("--output-prefix {}: a name must follow the folder, such as {}needle", prefix,
                       prefix));
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  require(std::filesystem::is_directory(folder),
-          fmt::format("--output-prefix {}: there is no folder {}", prefix, folder.string()));
+  for (const char* extension : {".json", ".csv", ".svg"}) require_replaceable(prefix + extension);
 }
 
 void write_outputs(const std::string& prefix, const EvalOutputs& outputs) {

@@ -17,8 +17,8 @@ struct EvalOutputs {
   std::string svg;
 };
 
-// Throws kInvalidArgument unless PREFIX.json can be written where it stands: asked before hours of
-// work. An empty prefix writes nothing.
+// Throws kInvalidArgument unless write_outputs() can write there: asked before hours of work.
+// An empty prefix writes nothing.
 void check_output_prefix(const std::string& prefix);
 
 // Writes PREFIX.json, PREFIX.csv and PREFIX.svg.

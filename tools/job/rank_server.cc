@@ -118,6 +118,7 @@ void RankServer::serve_plan(ModelSource& model, WorkerLink& link, const PlanMake
   WorkerConfig worker;
   agree_on(comm_, [&] {
     if (!standing) return;
+    if (!config_.trace.empty()) require_replaceable(trace_path(config_.trace, comm_.job_rank()));
     worker.weights = model.layers(standing->stage_of(plan).layers, device_);
     if (plan.heads.needs_token_classes()) worker.token_classes = model.token_classes();
   });

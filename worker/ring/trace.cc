@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <string>
 
-#include "base/error.h"
+#include "base/file.h"
 
 namespace longhaul {
 namespace {
@@ -28,18 +28,18 @@ double microseconds(Clock::duration time) {
 }  // namespace
 
 void Trace::write(const std::filesystem::path& path, Rank rank) const {
-  std::ofstream out(path);
-  out << "[\n"
-      << fmt::format(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})",
-                     rank.value, rank.value);
+  std::string text =
+      "[\n" +
+      fmt::format(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})",
+                  rank.value, rank.value);
   for (const TraceLane lane : {TraceLane::kCompute, TraceLane::kTransfer, TraceLane::kWait}) {
-    out << fmt::format(
+    text += fmt::format(
         ",\n"
         R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
         rank.value, static_cast<int>(lane), name_of(lane));
   }
   for (const Span& span : spans_) {
-    out << fmt::format(
+    text += fmt::format(
         ",\n"
         R"({{"ph":"X","name":"{}","pid":{},"tid":{},"ts":{:.1f},"dur":{:.1f},)"
         R"("args":{{"layer":{},"hop":{}}}}})",
@@ -47,9 +47,7 @@ void Trace::write(const std::filesystem::path& path, Rank rank) const {
         microseconds(span.begin.time_since_epoch()), microseconds(span.end - span.begin),
         span.layer.value, span.hop);
   }
-  out << "\n]\n";
-  out.close();
-  if (!out) throw Error(ErrorCode::kIo, fmt::format("{}: cannot write the trace", path.string()));
+  replace_file(path, text + "\n]\n");
 }
 
 }  // namespace longhaul

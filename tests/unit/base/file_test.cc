@@ -6,6 +6,8 @@
 
 #include <fstream>
 #include <functional>
+#include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "tests/support/paths.h"
@@ -69,6 +71,46 @@ TEST(MappedFile, APipeIsRefusedBeforeItBlocks) {
   std::filesystem::create_symlink("loop", folder.path() / "loop");
   EXPECT_THAT(refusal([&] { AppendFile file(folder.path() / "loop"); }),
               testing::HasSubstr("symbolic links"));
+}
+
+// A plan once took the place of /dev/null.
+TEST(ReplaceFile, TakesThePlaceOfRegularFilesOnly) {
+  const test::TemporaryFolder folder;
+  const auto pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  // No device, which a program that fails here would destroy.
+  for (const auto& [path, kind] :
+       {std::pair{pipe, "it is a pipe"}, {folder.path(), "it is a folder"}}) {
+    EXPECT_THAT(refusal([&] { replace_file(path, "a"); }), testing::HasSubstr(kind));
+    EXPECT_THAT(refusal([&] { require_replaceable(path); }), testing::HasSubstr(kind));
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
+TEST(ReplaceFile, FollowsLinks) {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() / "there");
+  for (const char* name : {"old", "new"}) {
+    const auto file = folder.path() / "there" / name;
+    const auto link = folder.path() / name;
+    if (name == std::string("old")) replace_file(file, "before");
+    std::filesystem::create_symlink(std::filesystem::path("there") / name, link);
+    require_replaceable(link);
+    replace_file(link, "after");
+    EXPECT_TRUE(std::filesystem::is_symlink(link));
+    EXPECT_EQ(read_file(file, 10), "after");
+  }
+  std::filesystem::create_symlink("loop", folder.path() / "loop");
+  EXPECT_THAT(refusal([&] { replace_file(folder.path() / "loop", "a"); }),
+              testing::HasSubstr("symbolic links"));
+}
+
+TEST(ReplaceFile, IsRefusedBeforehandWhereThereIsNoFolder) {
+  const test::TemporaryFolder folder;
+  require_replaceable(folder.path() / "file");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "file"));
+  EXPECT_THAT(refusal([&] { require_replaceable(folder.path() / "none" / "file"); }),
+              testing::HasSubstr("there is no folder"));
 }
 
 TEST(ReadFile, EndsWhenAStopIsAskedFor) {
