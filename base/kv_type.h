@@ -27,8 +27,8 @@ enum class KvType : std::uint8_t {
 };
 
 // Those that tokens are written in one by one.
-inline constexpr std::array kKvTypes = {KvType::kF32, KvType::kBf16, KvType::kInt8, KvType::kFp8,
-                                        KvType::kInt4};
+inline constexpr std::array kPlainKvTypes = {KvType::kF32, KvType::kBf16, KvType::kInt8,
+                                             KvType::kFp8, KvType::kInt4};
 // Those that quantise groups of tokens, which must be whole before they are written.
 inline constexpr std::array kGroupedKvTypes = {KvType::kKivi4, KvType::kKivi2};
 inline constexpr std::int64_t kKvGroup = 32;  // values of one of their groups

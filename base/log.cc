@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kLevelNames = {"debug", "info", "warning", "error",
                                                          "off"};
-constexpr std::array<std::string_view, 9> kSubsystemNames = {
-    "comm", "wire", "plan", "kv", "step", "sched", "snapshot", "model", "run"};
+constexpr std::array<std::string_view, 5> kSubsystemNames = {"comm", "wire", "step", "snapshot",
+                                                             "run"};
 
 void write_to_stderr(std::string_view line) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());

@@ -10,7 +10,7 @@
 namespace longhaul {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
-enum class Subsystem { kComm, kWire, kPlan, kKv, kStep, kSched, kSnapshot, kModel, kRun };
+enum class Subsystem { kComm, kWire, kStep, kSnapshot, kRun };
 
 // Reads "level" or "level,subsystem=level,..."; throws kInvalidArgument naming the bad part. Call
 // before threads start.

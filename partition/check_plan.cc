@@ -9,7 +9,6 @@
 
 #include "base/int8_format.h"
 #include "base/sizes.h"
-#include "model/heads/kept_blocks.h"
 #include "partition/memory_model.h"
 
 namespace longhaul {

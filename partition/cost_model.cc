@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "partition/flops.h"
-#include "partition/ring_bytes.h"
 #include "partition/sum_hops.h"
 #include "partition/weight_bytes.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "model/heads/kept_blocks.h"
 #include "model/heads/select_tokens.h"
 #include "partition/weight_bytes.h"
 

@@ -1,4 +1,4 @@
-#include "partition/model_fingerprint.h"
+#include "partition/dimensions_fingerprint.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ std::string merging_in_words(const ModelSpec& spec) {
 
 }  // namespace
 
-std::string model_fingerprint(const ModelSpec& spec) {
+std::string dimensions_fingerprint(const ModelSpec& spec) {
   const RopeScaling& rope = spec.rope_scaling;
   return fnv1a_hex(fmt::format(
       "{} vocab={} d_model={} d_ff={} layers={} heads={} kv_heads={} head_dim={} eps={} theta={} "

@@ -8,6 +8,6 @@ namespace longhaul {
 
 // FNV-1a (64 bits) of the dimensions' text, in hexadecimal: enough to refuse a plan of another
 // model, not to tell two sets of weights apart.
-std::string model_fingerprint(const ModelSpec& spec);
+std::string dimensions_fingerprint(const ModelSpec& spec);
 
 }  // namespace longhaul

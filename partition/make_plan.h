@@ -32,7 +32,7 @@ struct PlanOptions {
   std::vector<std::int64_t> chunk_lens;    // to choose from; none: the workload's
   double min_gain = 1.25;                  // rule 1
   DecodeBalance balance = DecodeBalance::kTotalBytes;
-  std::string model;                   // Plan::model; empty: model_fingerprint(spec)
+  std::string model;                   // Plan::model; empty: dimensions_fingerprint(spec)
   std::optional<HeadProfile> profile;  // lets a refusal say which retrieval ratio would fit
 };
 

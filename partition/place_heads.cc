@@ -15,16 +15,16 @@ namespace longhaul {
 namespace {
 
 using Blocks = IndexedVector<RingPos, std::int64_t>;
-using Homes = std::vector<IndexedVector<KvHeadId, Home>>;     // by layer of the stage
-using KeepsAll = std::vector<IndexedVector<KvHeadId, bool>>;  // the same
+using Homes = std::vector<IndexedVector<KvHeadId, Home>>;    // by layer of the stage
+using SeesAll = std::vector<IndexedVector<KvHeadId, bool>>;  // the same
 
 bool has_fixed_room(const PlacementArgs& args) {
   return std::all_of(args.room.begin(), args.room.end(), [](std::int64_t r) { return r >= 0; });
 }
 
-Homes empty_homes(const KeepsAll& keeps_all) {
+Homes empty_homes(const SeesAll& sees_all) {
   Homes homes;
-  for (const auto& layer : keeps_all) homes.emplace_back(layer.size());
+  for (const auto& layer : sees_all) homes.emplace_back(layer.size());
   return homes;
 }
 
@@ -39,11 +39,11 @@ void reduce(Home& home) {
 // take whole heads first; what is left of their quotas lies end to end over the remaining heads.
 // The line starts at another rank in each layer, so that nobody always has the first blocks.
 void place_layer(const PlacementArgs& args, std::int64_t document_blocks, std::size_t layer,
-                 const IndexedVector<KvHeadId, bool>& keeps_all, Blocks quota,
+                 const IndexedVector<KvHeadId, bool>& sees_all, Blocks quota,
                  IndexedVector<KvHeadId, Home>& homes) {
   std::vector<Home*> heads;
   for (const KvHeadId h : homes.ids()) {
-    if (keeps_all[h]) heads.push_back(&homes[h]);
+    if (sees_all[h]) heads.push_back(&homes[h]);
   }
   std::size_t next = 0;
   for (const RingPos i : quota.ids()) {
@@ -67,7 +67,7 @@ void place_layer(const PlacementArgs& args, std::int64_t document_blocks, std::s
 }
 
 // Retrieval heads, spread within `limits` of document blocks.
-void place_split(const PlacementArgs& args, const StageDemand& demand, const KeepsAll& keeps_all,
+void place_split(const PlacementArgs& args, const StageDemand& demand, const SeesAll& sees_all,
                  const Blocks& limits, Homes& homes) {
   if (demand.n_all == 0) return;
   Blocks left(apportion_within(demand.n_all * demand.document_blocks, args.read_speed, limits));
@@ -80,7 +80,7 @@ void place_split(const PlacementArgs& args, const StageDemand& demand, const Kee
     for (double& weight : weights) weight += 1e-9;
     const Blocks quota(apportion_within(n_blocks, weights, left));
     for (const RingPos i : quota.ids()) left[i] -= quota[i];
-    place_layer(args, demand.document_blocks, layer, keeps_all[layer], quota, homes[layer]);
+    place_layer(args, demand.document_blocks, layer, sees_all[layer], quota, homes[layer]);
   }
 }
 
@@ -131,19 +131,19 @@ class ReadLoad {
 // Windowed heads to the ranks with the least to read. `take(i, blocks)` says whether rank i has
 // room for so many blocks more. False when some head finds no rank.
 template <typename HasRoom, typename Take>
-bool place_windowed(const PlacementArgs& args, const StageDemand& demand, const KeepsAll& keeps_all,
+bool place_windowed(const PlacementArgs& args, const StageDemand& demand, const SeesAll& sees_all,
                     const HasRoom& has_room, const Take& take, Homes& homes) {
   ReadLoad load(args);
   for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
     const LayerDemand& wanted = args.layers[layer];
     load.start_layer();
     for (const KvHeadId h : homes[layer].ids()) {
-      if (keeps_all[layer][h]) {
+      if (sees_all[layer][h]) {
         load.add(homes[layer][h], static_cast<double>(demand.document_blocks));
       }
     }
     for (const KvHeadId h : homes[layer].ids()) {
-      if (keeps_all[layer][h]) continue;
+      if (sees_all[layer][h]) continue;
       const auto position = load.least([&](RingPos i) { return has_room(i, wanted); });
       if (!position) return false;
       take(*position, wanted);
@@ -173,10 +173,10 @@ Blocks room_beside(const PlacementArgs& args, const Homes& homes) {
 }
 
 bool place_windowed_in_room(const PlacementArgs& args, const StageDemand& demand,
-                            const KeepsAll& keeps_all, Homes& homes) {
+                            const SeesAll& sees_all, Homes& homes) {
   Blocks room = room_beside(args, homes);
   return place_windowed(
-      args, demand, keeps_all,
+      args, demand, sees_all,
       [&](RingPos i, const LayerDemand& layer) { return room[i] >= layer.windowed_blocks; },
       [&](RingPos i, const LayerDemand& layer) { room[i] -= layer.windowed_blocks; }, homes);
 }
@@ -192,35 +192,35 @@ Blocks limits_beside(const PlacementArgs& args, const StageDemand& demand, const
 
 // Retrieval heads within limits, the others where room is left; nullopt when some finds none.
 std::optional<Homes> place_in_turn(const PlacementArgs& args, const StageDemand& demand,
-                                   const KeepsAll& keeps_all, std::int64_t spared) {
-  Homes homes = empty_homes(keeps_all);
+                                   const SeesAll& sees_all, std::int64_t spared) {
+  Homes homes = empty_homes(sees_all);
   const Blocks each(args.room.size(), spared);
-  place_split(args, demand, keeps_all, limits_beside(args, demand, each), homes);
-  if (!place_windowed_in_room(args, demand, keeps_all, homes)) return std::nullopt;
+  place_split(args, demand, sees_all, limits_beside(args, demand, each), homes);
+  if (!place_windowed_in_room(args, demand, sees_all, homes)) return std::nullopt;
   return homes;
 }
 
 // Each rank takes as many windowed heads as were counted for it.
 Homes place_as_counted(const PlacementArgs& args, const StageDemand& demand,
-                       const KeepsAll& keeps_all, IndexedVector<RingPos, std::int64_t> n_windowed) {
+                       const SeesAll& sees_all, IndexedVector<RingPos, std::int64_t> n_windowed) {
   Blocks spared;
   for (const std::int64_t n : n_windowed) spared.push_back(n * demand.windowed_blocks);
-  Homes homes = empty_homes(keeps_all);
-  place_split(args, demand, keeps_all, limits_beside(args, demand, spared), homes);
+  Homes homes = empty_homes(sees_all);
+  place_split(args, demand, sees_all, limits_beside(args, demand, spared), homes);
   place_windowed(
-      args, demand, keeps_all, [&](RingPos i, const LayerDemand&) { return n_windowed[i] > 0; },
+      args, demand, sees_all, [&](RingPos i, const LayerDemand&) { return n_windowed[i] > 0; },
       [&](RingPos i, const LayerDemand&) { --n_windowed[i]; }, homes);
   return homes;
 }
 
-Homes place_whole(const PlacementArgs& args, const StageDemand& demand, const KeepsAll& keeps_all) {
+Homes place_whole(const PlacementArgs& args, const StageDemand& demand, const SeesAll& sees_all) {
   Blocks room = args.room;
-  Homes homes = empty_homes(keeps_all);
+  Homes homes = empty_homes(sees_all);
   ReadLoad load(args);
   for (std::size_t layer = 0; layer < args.layers.size(); ++layer) {
     load.start_layer();
     for (const KvHeadId h : homes[layer].ids()) {
-      if (!keeps_all[layer][h]) continue;
+      if (!sees_all[layer][h]) continue;
       const std::int64_t blocks =
           args.document_blocks + args.n_sequences * args.tail_blocks;  // as the memory model counts
       const auto position = load.least([&](RingPos i) { return room[i] >= blocks; });
@@ -229,7 +229,7 @@ Homes place_whole(const PlacementArgs& args, const StageDemand& demand, const Ke
       load.add(*position, static_cast<double>(demand.document_blocks));
     }
   }
-  place_windowed_in_room(args, demand, keeps_all, homes);
+  place_windowed_in_room(args, demand, sees_all, homes);
   return homes;
 }
 
@@ -243,19 +243,19 @@ bool heads_fit(const PlacementArgs& args) {
 }
 
 std::vector<IndexedVector<KvHeadId, Home>> place_heads(
-    const PlacementArgs& args, const std::vector<IndexedVector<KvHeadId, bool>>& keeps_all) {
+    const PlacementArgs& args, const std::vector<IndexedVector<KvHeadId, bool>>& sees_all) {
   const StageDemand demand = stage_demand(args);
   require(has_fixed_room(args), "place_heads: the weights alone do not fit");
   std::optional<Homes> homes;
   if (args.whole_heads) {
-    if (whole_fits(args, demand)) homes = place_whole(args, demand, keeps_all);
+    if (whole_fits(args, demand)) homes = place_whole(args, demand, sees_all);
   } else if (spare_fits(args, demand)) {
-    homes = place_in_turn(args, demand, keeps_all, demand.n_windowed * demand.windowed_blocks);
+    homes = place_in_turn(args, demand, sees_all, demand.n_windowed * demand.windowed_blocks);
   } else if (const auto n_windowed = share_fits(args, demand)) {
-    homes = place_in_turn(args, demand, keeps_all, 0);
-    if (!homes) homes = place_as_counted(args, demand, keeps_all, *n_windowed);
+    homes = place_in_turn(args, demand, sees_all, 0);
+    if (!homes) homes = place_as_counted(args, demand, sees_all, *n_windowed);
   } else if (whole_fits(args, demand)) {
-    homes = place_whole(args, demand, keeps_all);
+    homes = place_whole(args, demand, sees_all);
   }
   require(homes.has_value(), "place_heads: the heads do not fit");
   return std::move(*homes);

@@ -39,9 +39,9 @@ struct PlacementArgs {
 // True when place_heads will succeed. O(ring + layers).
 bool heads_fit(const PlacementArgs& args);
 
-// Homes of the heads of each of args.layers; keeps_all, of the same shape, says which heads keep
-// everything. Throws kInvalidArgument unless heads_fit(args).
+// Homes of the heads of each of args.layers; sees_all, of the same shape, says which heads see
+// every token. Throws kInvalidArgument unless heads_fit(args).
 std::vector<IndexedVector<KvHeadId, Home>> place_heads(
-    const PlacementArgs& args, const std::vector<IndexedVector<KvHeadId, bool>>& keeps_all);
+    const PlacementArgs& args, const std::vector<IndexedVector<KvHeadId, bool>>& sees_all);
 
 }  // namespace longhaul

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "partition/cost_model.h"
-#include "partition/model_fingerprint.h"
+#include "partition/dimensions_fingerprint.h"
 #include "partition/place_heads.h"
 #include "partition/split_ranks.h"
 
@@ -37,16 +37,16 @@ std::optional<ReplicaLayout> replica_layout(const PlanRequest& request, const St
   return std::nullopt;
 }
 
-std::vector<IndexedVector<KvHeadId, bool>> heads_that_keep_all(const PlanRequest& request,
-                                                               Extent layers) {
-  std::vector<IndexedVector<KvHeadId, bool>> keeps_all;
+std::vector<IndexedVector<KvHeadId, bool>> heads_that_see_all(const PlanRequest& request,
+                                                              Extent layers) {
+  std::vector<IndexedVector<KvHeadId, bool>> sees_all;
   for (const LayerId layer : IdRange<LayerId>(layers)) {
-    keeps_all.emplace_back();
+    sees_all.emplace_back();
     for (const KvHeadId kv_head : IdRange<KvHeadId>(request.spec.n_kv_heads)) {
-      keeps_all.back().push_back(request.heads.window(layer, kv_head).is_unlimited());
+      sees_all.back().push_back(request.heads.window(layer, kv_head).is_unlimited());
     }
   }
-  return keeps_all;
+  return sees_all;
 }
 
 // Sets the times that the slowest replica takes.
@@ -178,7 +178,7 @@ std::optional<std::vector<ReplicaLayout>> layout_that_fits(const PlanRequest& re
 }
 
 Plan empty_plan(const PlanRequest& request) {
-  return {.model = request.options.model.empty() ? model_fingerprint(request.spec)
+  return {.model = request.options.model.empty() ? dimensions_fingerprint(request.spec)
                                                  : request.options.model,
           .kv = request.workload.kv(request.spec),
           .chunk_len = request.workload.chunk_len,
@@ -196,7 +196,7 @@ Replica build_replica(const PlanRequest& request, const StagePlanner& planner, c
     Stage stage{.layers = at.layers,
                 .ring = at.ring,
                 .token_share = at.token_share,
-                .home = place_heads(args, heads_that_keep_all(request, at.layers)),
+                .home = place_heads(args, heads_that_see_all(request, at.layers)),
                 .ffn_slice = {},
                 .vocab_slice = {}};
     set_decode_slices(plan, request.spec, request.cluster, request.workload,

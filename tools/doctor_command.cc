@@ -40,9 +40,11 @@ Command add_doctor_command(CLI::App& program) {
       "doctor", "Is this cluster fit for a job? Alone, under mpirun or under srun");
   const auto flags = std::make_shared<DoctorFlags>();
   app->add_option("-m,--model", flags->model,
-                  "Also try whether this model opens, and is the same on all hosts");
+                  "Also try whether this model opens, and is the same on all hosts")
+      ->type_name("MODEL");
   app->add_option("--scratch", flags->config.scratch,
                   "Folder to write to: of results, checkpoints or saved caches")
+      ->type_name("FOLDER")
       ->capture_default_str();
   add_network_flags(*app, flags->config.job, "");
   app->add_flag("--json", flags->json, "Print JSON");

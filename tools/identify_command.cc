@@ -20,6 +20,7 @@
 #include "build_info.h"
 #include "cluster/comm/mpi_environment.h"
 #include "coordinator/fingerprint.h"
+#include "kernels/backward/attention_backward.h"
 #include "model/head_profile.h"
 #include "partition/weight_bytes.h"
 #include "tools/flags/given_flags.h"
@@ -109,11 +110,11 @@ class Identify {
 void Identify::check() const {
   const PasskeyConfig& texts = flags_.config.texts;
   const bool on_gpu = chosen_device(flags_.eval.job.device).kind == Device::kCuda;
-  constexpr std::int64_t kMostHeadDim = 256;  // kernels/backward/attention_backward.h
-  require(!on_gpu || flags_.method != IdentifyMethod::kGates || spec_.head_dim <= kMostHeadDim,
-          fmt::format("gates are trained on GPUs with a head_dim of at most {}, the model has {}; "
-                      "give --device cpu",
-                      kMostHeadDim, spec_.head_dim));
+  require(
+      !on_gpu || flags_.method != IdentifyMethod::kGates || spec_.head_dim <= kMostBackwardGpuDims,
+      fmt::format("gates are trained on GPUs with a head_dim of at most {}, the model has {}; "
+                  "give --device cpu",
+                  kMostBackwardGpuDims, spec_.head_dim));
   require(texts.longest <= spec_.max_seq_len,
           fmt::format("texts of {} tokens: the model reads at most {}; give a smaller --max-length",
                       texts.longest, spec_.max_seq_len));
@@ -444,8 +445,6 @@ docs/identify.md says what the methods are.
             install_stop_signals();
             fill_in_templates(flags->config.texts, *app);
             flags->eval.job.flags_given = given_flags(*app);
-            DeviceChoice& device = flags->eval.job.device;
-            if (device == DeviceChoice::kAuto) device = DeviceChoice::kCpu;
             RankTasks tasks(flags->config, flags->eval.job, [flags] {
               return std::make_shared<const EvalModel>(open_folder(flags->eval), flags->eval.job);
             });

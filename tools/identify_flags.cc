@@ -5,6 +5,7 @@
 #include "tools/flags/choice_flag.h"
 #include "tools/flags/commands.h"
 #include "tools/flags/count_flag.h"
+#include "tools/flags/environment.h"
 
 namespace longhaul {
 
@@ -71,6 +72,7 @@ void add_text_flags(CLI::App& app, IdentifyFlags& f) {
       ->group(group);
   app.add_option("--haystack", f.config.haystacks,
                  "Text file to hide records in; may be given again (default: made-up prose)")
+      ->type_name("FILE")
       ->group(group);
   const auto text = [&](const char* name, std::string& value, const char* help) {
     app.add_option(name, value, help)->group(group);
@@ -98,7 +100,8 @@ void add_identify_flags(CLI::App& app, IdentifyFlags& f) {
   add_eval_flags(app, f.eval);
   f.eval.job.after_loss = "the last state is kept; the same command goes on from it";
   app.add_option("-o,--output", f.folder,
-                 "Folder for the profile: full_attention_heads.tsv, config.json, heads.svg");
+                 "Folder for the profile: full_attention_heads.tsv, config.json, heads.svg")
+      ->type_name("FOLDER");
   add_choice(app, "--method", f.method, identify_methods(),
              "gates: the optimisation; the others need forward passes only");
   app.add_flag("--compare", f.compares, "Show what all methods find, side by side");

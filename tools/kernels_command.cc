@@ -15,6 +15,7 @@
 #include "tools/bench/kernel_results.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/number_ranges.h"
+#include "tools/flags/environment.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
 #include "tools/print_now.h"
@@ -44,8 +45,10 @@ void add_flags(CLI::App& app, KernelsFlags& f) {
   app.add_flag("--list", f.list, "Print the names and measure nothing");
   app.add_option("--max-length", f.max_length,
                  "Longest streaming heads, such as 256K; causal attention goes to this or 64K")
+      ->type_name("N")
       ->capture_default_str();
   app.add_option("--chunk-len", f.chunk_len, "Tokens that streaming heads get at a time")
+      ->type_name("N")
       ->capture_default_str();
   app.add_flag("--all-paths", f.all_paths,
                "Products by every path that can compute them, not only the one that is taken");

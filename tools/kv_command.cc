@@ -164,7 +164,9 @@ Command add_convert(CLI::App& app) {
   CLI::App* command = app.add_subcommand("convert", "Write it again: of other types, in one part");
   const auto flags = std::make_shared<ConvertFlags>();
   command->add_option("file", flags->from, "File NAME.h5")->required()->check(CLI::ExistingFile);
-  command->add_option("--to", flags->to, "Folder for the new files")->required();
+  command->add_option("--to", flags->to, "Folder for the new files")
+      ->type_name("FOLDER")
+      ->required();
   add_cache_flags(*command, flags->types, "Cache types");
   return {command, [flags] {
             const SavedHeader header = read_saved_header(flags->from);
@@ -191,7 +193,9 @@ Command add_merge(CLI::App& app) {
                    "Files NAME.h5 of one document; shorter ones may hold its beginning")
       ->required()
       ->check(CLI::ExistingFile);
-  command->add_option("--to", flags->to, "Folder for the new files")->required();
+  command->add_option("--to", flags->to, "Folder for the new files")
+      ->type_name("FOLDER")
+      ->required();
   command->footer(
       R"(Rows that several files have come from the longest document's, in the order
 given. Damaged and lost parts are named and left out; what no file has is

@@ -65,7 +65,7 @@ int run(const KvSpeedFlags& flags) {
     types.emplace_back(flags.types.k_type.value_or(KvType::kBf16),
                        flags.types.v_type.value_or(KvType::kBf16));
   } else {
-    for (const KvType type : kKvTypes) types.emplace_back(type, type);
+    for (const KvType type : kPlainKvTypes) types.emplace_back(type, type);
   }
   bench::Table table(bench::table_format_from(flags.output), columns());
   fmt::print("{}", table.begin());
@@ -98,7 +98,9 @@ Command add_bench_kv_command(CLI::App& bench) {
       "kv", "Saving and restoring caches, beside writing and reading a plain file");
   const auto flags = std::make_shared<KvSpeedFlags>();
   const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
-  app->add_option("--folder", flags->folder, "On the disk to be measured")->capture_default_str();
+  app->add_option("--folder", flags->folder, "On the disk to be measured")
+      ->type_name("FOLDER")
+      ->capture_default_str();
   app->add_option("--layers", flags->n_layers, "Layers")->check(count)->capture_default_str();
   app->add_option("--kv-heads", flags->n_kv_heads, "KV heads of a layer, that keep every token")
       ->check(count)
@@ -111,7 +113,9 @@ Command add_bench_kv_command(CLI::App& bench) {
       ->check(count)
       ->capture_default_str();
   add_cache_flags(*app, flags->types, "Cache types (default: each of the four for both)");
-  app->add_option("-o,--output", flags->output, "md, csv, json or jsonl")->capture_default_str();
+  app->add_option("-o,--output", flags->output, "md, csv, json or jsonl")
+      ->type_name("FORMAT")
+      ->capture_default_str();
   app->footer(
       R"(Both include checksums of all bytes, saving the sync. The plain file has as many
 bytes; it is written and synced in the same process, and read after the system

@@ -24,6 +24,7 @@
 #include "tools/eval/one_replica.h"
 #include "tools/eval/output_files.h"
 #include "tools/flags/cache_method_words.h"
+#include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
@@ -55,21 +56,26 @@ constexpr std::int64_t kTextPrompt = 32;  // tokens between a text's document an
 void add_flags(CLI::App& app, MethodsFlags& f) {
   add_eval_flags(app, f.eval);
   app.add_option(
-      "-o,--output-prefix", f.eval.output_prefix,
-      "Write PREFIX.json, PREFIX.csv, PREFIX.svg and, with --text, PREFIX.perplexity.svg");
+         "-o,--output-prefix", f.eval.output_prefix,
+         "Write PREFIX.json, PREFIX.csv, PREFIX.svg and, with --text, PREFIX.perplexity.svg")
+      ->type_name("PREFIX");
   add_parallel_flag(app, f.eval.job, "Speed and memory");
   const std::string group = "What is compared";
   app.add_option("--method", f.methods,
                  "Methods as --policy of longhaul run has them; their budgets are those below")
+      ->type_name("METHODS")
       ->capture_default_str()
       ->group(group);
   app.add_option("--budgets", f.budgets, "Tokens that a head keeps, in percent of the document")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
   app.add_option("--lengths", f.lengths, "Tokens of the documents, records included")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
   app.add_option("--depths", f.depths, "Where records stand, in percent of the text before them")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
   const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
@@ -83,6 +89,7 @@ void add_flags(CLI::App& app, MethodsFlags& f) {
   app.add_option("--haystack", f.texts.haystacks,
                  "Text file to hide records in, repeated if it is short; may be given again "
                  "(default: made-up prose)")
+      ->type_name("FILE")
       ->group(group);
   app.add_option("--max-tokens", f.max_answer_tokens, "Maximum tokens per answer")
       ->check(count)
@@ -91,6 +98,7 @@ void add_flags(CLI::App& app, MethodsFlags& f) {
   app.add_option("--text", f.text,
                  "Text file: its first tokens are read as a document of each length, and how "
                  "likely those behind it are is asked token by token, as in an answer")
+      ->type_name("FILE")
       ->group(group);
   app.add_option("--text-tokens", f.n_scored, "Tokens of the text that are predicted")
       ->check(count)

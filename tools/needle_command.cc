@@ -16,6 +16,7 @@
 #include "tools/eval/one_replica.h"
 #include "tools/eval/output_files.h"
 #include "tools/flags/commands.h"
+#include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
@@ -47,9 +48,11 @@ void add_grid_flags(CLI::App& app, NeedleFlags& f) {
   const std::string group = "Grid";
   app.add_option("--lengths", f.lengths,
                  "Tokens of the documents, records included; K is 1024, M is 1024 K")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
   app.add_option("--depths", f.depths, "Where records stand, in percent of the text before them")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
   app.add_option("--documents", f.n_documents, "Questions for each length and depth")
@@ -75,6 +78,7 @@ void add_text_flags(CLI::App& app, NeedleFlags& f) {
   app.add_option("--haystack", f.texts.haystacks,
                  "Text file to hide records in, repeated if it is short; may be given again "
                  "(default: made-up prose)")
+      ->type_name("FILE")
       ->group(group);
   app.add_option("--document-start", f.texts.document_start, "Stands in front of the haystack")
       ->group(group);
@@ -107,7 +111,8 @@ void add_text_flags(CLI::App& app, NeedleFlags& f) {
 void add_flags(CLI::App& app, NeedleFlags& f) {
   add_eval_flags(app, f.eval);
   app.add_option("-o,--output-prefix", f.eval.output_prefix,
-                 "Write PREFIX.json (every question), PREFIX.csv (the grid), PREFIX.svg");
+                 "Write PREFIX.json (every question), PREFIX.csv (the grid), PREFIX.svg")
+      ->type_name("PREFIX");
   add_parallel_flag(app, f.eval.job, "Speed and memory");
   add_grid_flags(app, f);
   add_text_flags(app, f);

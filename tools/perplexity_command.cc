@@ -23,6 +23,7 @@
 #include "tools/eval/perplexity_runner.h"
 #include "tools/flags/commands.h"
 #include "tools/flags/count_flag.h"
+#include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
@@ -50,9 +51,10 @@ struct PerplexityFlags {
 
 void add_text_flags(CLI::App& app, PerplexityFlags& f) {
   const std::string group = "Text (one of these)";
-  auto* file = app.add_option("-f,--file", f.file, "Text file")->group(group);
+  auto* file = app.add_option("-f,--file", f.file, "Text file")->type_name("FILE")->group(group);
   auto* ids = app.add_option("--token-ids", f.token_ids,
                              "File of token ids between spaces or new lines, taken as they are")
+                  ->type_name("FILE")
                   ->excludes(file)
                   ->group(group);
   app.add_option("--self-sampled", f.n_self_sampled,
@@ -82,6 +84,7 @@ void add_flags(CLI::App& app, PerplexityFlags& f) {
                  "positions in the cache), streaming-absolute, longgen (middle third of "
                  "the layers dense), duo; separated by commas; or NAME:key=value,..., as --policy "
                  "of longhaul run has it; may be given again")
+      ->type_name("METHODS")
       ->capture_default_str();
   app.add_option("--window", f.window.window,
                  "Tokens that a query sees under window, recompute and streaming, its own included")
@@ -98,7 +101,8 @@ void add_flags(CLI::App& app, PerplexityFlags& f) {
       ->check(kLongCount)
       ->capture_default_str();
   app.add_option("-o,--output-prefix", f.eval.output_prefix,
-                 "Write PREFIX.json (every token), PREFIX.csv, PREFIX.svg");
+                 "Write PREFIX.json (every token), PREFIX.csv, PREFIX.svg")
+      ->type_name("PREFIX");
   add_profile_flags(app, f.heads.settings, kHeadGroup);
   name_environment_variables(app);
 }

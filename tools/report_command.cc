@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tools/flags/environment.h"
 #include "tools/job/exit_status.h"
 #include "tools/status/http_server.h"
 #include "tools/status/status_service.h"
@@ -111,13 +112,19 @@ Command add_report_command(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("report", "Gather what a question to support needs into one file");
   const auto flags = std::make_shared<ReportFlags>();
-  app->add_option("-o,--output", flags->output, "NAME.tar.gz, or a folder")->required();
-  app->add_option("--log-dir", flags->log_dir, "Folder that runs wrote their events to");
+  app->add_option("-o,--output", flags->output, "NAME.tar.gz, or a folder")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--log-dir", flags->log_dir, "Folder that runs wrote their events to")
+      ->type_name("FOLDER");
   app->add_option("--results", flags->results,
-                  "Results file of the run (-o): its manifest is taken, it is not");
-  app->add_option("--status", flags->status, "[ADDRESS:]PORT of a job that runs");
+                  "Results file of the run (-o): its manifest is taken, it is not")
+      ->type_name("FILE");
+  app->add_option("--status", flags->status, "[ADDRESS:]PORT of a job that runs")
+      ->type_name("ADDRESS");
   app->add_option("--status-token-file", flags->token_file,
-                  "File whose first line is the token of the job's status");
+                  "File whose first line is the token of the job's status")
+      ->type_name("FILE");
   name_environment_variables(*app);
   app->footer(R"(Names of files and custom_ids are in it; text of documents, prompts and answers
 is not.

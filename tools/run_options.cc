@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "coordinator/body_fields.h"
 #include "tools/flags/cache_method_words.h"
-#include "tools/flags/commands.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/job_flags.h"
@@ -25,11 +24,13 @@ void add_work_options(CLI::App& app, RunOptions& o) {
                  "Body fields of /v1/chat/completions: " +
                      accepted_body_fields(Endpoint::kChat) +
                      "\nOf /v1/completions: " + accepted_body_fields(Endpoint::kCompletions))
+      ->type_name("FILE")
       ->group(batch);
   app.add_option("-o,--output-file", o.output,
                  "Results, one line per finished request. Failed ones go to OUT.errors.jsonl. "
                  "Running the same command again continues where it stopped. - is standard output: "
                  "results and failures, and no continuing")
+      ->type_name("FILE")
       ->group(batch);
   app.add_flag("--skip-bad-lines", o.skip_bad_lines,
                "Write lines that cannot be understood to OUT.errors.jsonl, with their reasons, and "
@@ -47,6 +48,7 @@ void add_work_options(CLI::App& app, RunOptions& o) {
       ->group(single);
   app.add_option("-f,--file", o.documents,
                  "Text file(s) to stand before the prompt; - is standard input")
+      ->type_name("FILE")
       ->group(single);
   app.add_option("--sys,--system-prompt", o.system_prompt, "System message before the question")
       ->group(single);
@@ -107,6 +109,7 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
       ->group(group);
   app.add_option("--chat-template", o.answers.chat.chat_template,
                  "Jinja file to use as chat template (default: the model's own)")
+      ->type_name("FILE")
       ->check(CLI::ExistingFile)
       ->group(group);
   app.add_flag("--lossy-text", o.answers.lossy_text,
@@ -139,26 +142,33 @@ void add_operation_options(CLI::App& app, RunOptions& o) {
                  "Write each document's KV caches to HDF5 files in this folder, before requests on "
                  "it start, unless they are there; documents that begin as one that is there go on "
                  "from it (docs/kv_files.md)")
+      ->type_name("FOLDER")
       ->group(group);
   app.add_option("--load-kv", o.answers.load_kv,
                  "Take the beginnings of documents from saved KV caches in this folder, whatever "
                  "ranks wrote them")
+      ->type_name("FOLDER")
       ->group(group);
   app.add_flag("--kv-convert", o.answers.kv_convert,
                "Convert saved caches of other types than this run's (else they are refused)")
       ->group(group);
-  app.add_option("--checkpoint-every", o.checkpoint_every,
-                 "While documents are read, save them as far as they are, for a run that goes on: "
-                 "after so many chunks (16), after a time (10m), or so that it takes at most a "
-                 "share of the time (default 2%); never: also not when the run is stopped")
+  app.add_option_function<std::string>(
+         "--checkpoint-every",
+         [&o](const std::string& text) { o.answers.checkpoint_every = checkpoint_every(text); },
+         "While documents are read, save them as far as they are, for a run that goes on: "
+         "after so many chunks (16), after a time (10m), or so that it takes at most a "
+         "share of the time (default 2%); never: also not when the run is stopped")
+      ->type_name("N|TIME|SHARE")
       ->group(group);
   app.add_option("--checkpoint-dir", o.answers.checkpoint_dir,
                  "Folder for that, which all ranks see (default: OUT.checkpoints beside the "
                  "results); a document's files go when its requests are done")
+      ->type_name("FOLDER")
       ->group(group);
   add_step_timeout_flag(app, o.job, group);
   app.add_option("--report", o.report,
                  "Write what each rank did and held to this file, as JSON, at the end")
+      ->type_name("FILE")
       ->group(group);
   app.add_flag("--kv-report", o.kv_report,
                "At the end, print what the caches of each method took at the most, beside what "
@@ -167,6 +177,7 @@ void add_operation_options(CLI::App& app, RunOptions& o) {
   app.add_option("--save-cluster", o.save_cluster,
                  "Write the cluster to this file, with speeds that fit this run's times, for "
                  "longhaul plan --cluster (docs/clusters.md)")
+      ->type_name("FILE")
       ->group(group);
   app.add_option("--end-time", o.end_time,
                  "Seconds since 1970 at which the job will be ended: what cannot be read by then "
@@ -179,9 +190,11 @@ void add_operation_options(CLI::App& app, RunOptions& o) {
                  "[ADDRESS:]PORT: show the job there while it runs: a page, /status.json, /metrics "
                  "for Prometheus, longhaul top. Without an address for this host alone; any other "
                  "address needs a token")
+      ->type_name("ADDRESS")
       ->group(group);
   app.add_option("--status-token-file", o.status.token_file,
                  "File whose first line is the token (default: a random one, printed)")
+      ->type_name("FILE")
       ->group(group);
   add_log_flags(app, o.log, group);
 }

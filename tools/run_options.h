@@ -26,7 +26,6 @@ struct RunOptions {
   bool no_chat = false;                          // one question: raw text, without the template
   std::string system_prompt;                     // one question
 
-  std::string checkpoint_every;  // as the user wrote it; empty: the default
   AnswerConfig answers;
   JobConfig job;
   std::filesystem::path report;          // JSON; empty: none

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "tools/flags/environment.h"
 #include "tools/job/exit_status.h"
 #include "tools/status/http_server.h"
 #include "tools/status/status_forms.h"
@@ -97,7 +98,8 @@ Command add_top_command(CLI::App& program) {
       ->capture_default_str();
   app->add_flag("--once", flags->once, "Print once and leave, as when there is no terminal");
   app->add_option("--status-token-file", flags->token_file,
-                  "File whose first line is the token of the job's status");
+                  "File whose first line is the token of the job's status")
+      ->type_name("FILE");
   name_environment_variables(*app);
   app->footer(R"(Examples:
   longhaul run ... --status 9000 &

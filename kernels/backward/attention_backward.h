@@ -34,8 +34,11 @@ struct AttentionBackwardArgs {
   TensorView<float, 3> d_v;  // [kv_len, n_kv_heads, head_dim]
 };
 
+// The largest head_dim on GPUs.
+inline constexpr std::int64_t kMostBackwardGpuDims = 256;
+
 // Throws kInvalidArgument for shapes that do not fit; on GPUs kUnsupported for a head_dim beyond
-// 256. All tensors are contiguous.
+// kMostBackwardGpuDims. All tensors are contiguous.
 void attention_backward(StreamRef stream, const AttentionBackwardArgs& args);
 
 }  // namespace longhaul

@@ -12,6 +12,7 @@
 // A query sees keys by their index: sinks [0, sink_end) and [begin, end), which the host finds.
 // Positions ascend, so all three do, and what a tile sees are two runs of keys, whatever the text's
 // length: the work is bounded by sinks and window.
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -424,9 +425,10 @@ void run(Stream& stream, const BackwardWork& work, const KeyPlan& plan) {
 
 void attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   const std::int64_t head_dim = args.q.dim(2);
-  if (head_dim > 256) {
-    throw Error(ErrorCode::kUnsupported,
-                "attention_backward on CUDA: only head_dim up to 256; run on the CPU");
+  if (head_dim > kMostBackwardGpuDims) {
+    throw Error(ErrorCode::kUnsupported, "attention_backward on CUDA: only head_dim up to " +
+                                             std::to_string(kMostBackwardGpuDims) +
+                                             "; run on the CPU");
   }
   const std::int64_t n_kv_heads = args.k.dim(1);
   const std::int64_t gqa_group = args.q.dim(1) / n_kv_heads;

@@ -77,7 +77,6 @@ class Expressions {
   // A rule without a body yet. Its words are never empty.
   std::int32_t add_rule();
   void set_rule(std::int32_t rule, ExpressionId body);
-  std::size_t n_rules() const { return rules_.size(); }
   ExpressionId rule(std::int32_t rule, std::int32_t levels = Expression::kAnyLevel);
   // When all rules have bodies: the same with every open rule given `levels`; those that have no
   // word of so few levels are nothing. Call find_fewest_levels() before.

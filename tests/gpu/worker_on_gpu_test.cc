@@ -56,7 +56,7 @@ TEST_P(CacheTypes, AnswerAsOnTheCpu) {
   expect_the_cpus_answers(wide_model(GetParam()), read_and_write, tolerance_of(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CacheTypes, testing::ValuesIn(kKvTypes),
+INSTANTIATE_TEST_SUITE_P(All, CacheTypes, testing::ValuesIn(kPlainKvTypes),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 INSTANTIATE_TEST_SUITE_P(Groups, CacheTypes, testing::ValuesIn(kGroupedKvTypes),
                          [](const auto& test) { return std::string(name_of(test.param)); });

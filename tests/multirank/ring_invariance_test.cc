@@ -27,8 +27,8 @@ double tolerance(bool exact, DType weights) {
 
 KvType random_type(Random& random, std::int64_t head_dim) {
   if (random.chance(0.6)) return KvType::kF32;
-  return kKvTypes[static_cast<std::size_t>(
-      random.integer(1, head_dim % 8 == 0 ? std::ssize(kKvTypes) - 1 : 1))];
+  return kPlainKvTypes[static_cast<std::size_t>(
+      random.integer(1, head_dim % 8 == 0 ? std::ssize(kPlainKvTypes) - 1 : 1))];
 }
 
 KvType random_of(Random& random, std::span<const KvType> types) {

@@ -155,8 +155,9 @@ TEST(KeptSlots, AreAListOfTokensInEveryCacheType) {
     const KvBlockShape shape{
         .block_size = random.chance(0.5) ? 16 : 32,
         .head_dim = kHeadDim,
-        .k_type = kKvTypes[static_cast<std::size_t>(round) % kKvTypes.size()],
-        .v_type = kKvTypes[static_cast<std::size_t>(round) / kKvTypes.size() % kKvTypes.size()]};
+        .k_type = kPlainKvTypes[static_cast<std::size_t>(round) % kPlainKvTypes.size()],
+        .v_type = kPlainKvTypes[static_cast<std::size_t>(round) / kPlainKvTypes.size() %
+                                kPlainKvTypes.size()]};
     BlockPool pool(shape);
     {
       std::vector<Pair> pairs;
@@ -189,8 +190,9 @@ TEST(KeptSlots, TakeTheBlocksThatTheFormulaSaysAndGiveTheOthersBack) {
     const KvBlockShape shape{
         .block_size = 16,
         .head_dim = kHeadDim,
-        .k_type = kKvTypes[static_cast<std::size_t>(round) % kKvTypes.size()],
-        .v_type = kKvTypes[static_cast<std::size_t>(round) / kKvTypes.size() % kKvTypes.size()]};
+        .k_type = kPlainKvTypes[static_cast<std::size_t>(round) % kPlainKvTypes.size()],
+        .v_type = kPlainKvTypes[static_cast<std::size_t>(round) / kPlainKvTypes.size() %
+                                kPlainKvTypes.size()]};
     BlockPool pool(shape);
     Pair pair{HeadCache(pool)};
     append(shape, random.integer(1, 300), random, pair);

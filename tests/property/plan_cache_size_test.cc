@@ -26,9 +26,9 @@ TEST(PlanCacheSize, NeverLessThanADocumentAndItsForks) {
     request.workload.n_sequences = random.integer(1, 4);
     request.workload.block_size = 16 * random.integer(1, 5);
     request.workload.k_type =
-        kKvTypes[static_cast<std::size_t>(random.integer(0, std::ssize(kKvTypes) - 1))];
+        kPlainKvTypes[static_cast<std::size_t>(random.integer(0, std::ssize(kPlainKvTypes) - 1))];
     request.workload.v_type =
-        kKvTypes[static_cast<std::size_t>(random.integer(0, std::ssize(kKvTypes) - 1))];
+        kPlainKvTypes[static_cast<std::size_t>(random.integer(0, std::ssize(kPlainKvTypes) - 1))];
     const Plan plan = std::get<Plan>(make_plan(request));
     const RankBytes planned =
         memory_of(plan, request.spec, request.cluster, request.workload)[Rank{0}];

@@ -24,7 +24,7 @@ constexpr std::int64_t kBlockSize = 64;
 // became denormals, which made attention three times slower.
 constexpr float kSharpScores = 40.0F;
 
-bool keeps_all(const AttentionMask& mask) { return mask.recent == AttentionMask::kUnlimited; }
+bool sees_all(const AttentionMask& mask) { return mask.recent == AttentionMask::kUnlimited; }
 
 AttentionCase checked(AttentionCase c) {
   require(1 <= c.q_len && c.q_len <= c.kv_len, "AttentionCase: more queries than positions");
@@ -51,10 +51,9 @@ Work attention_work(const AttentionCase& c, KvType type) {
 AttentionRun::AttentionRun(const AttentionCase& c, KvType type)
     : case_(checked(c)),
       shape_{.block_size = kBlockSize, .head_dim = c.head_dim, .k_type = type, .v_type = type},
-      n_sink_blocks_(keeps_all(c.mask) ? 0 : ceil_div(c.mask.sink, kBlockSize)),
-      n_cycle_blocks_(keeps_all(c.mask)
-                          ? ceil_div(c.kv_len, kBlockSize)
-                          : ceil_div(c.mask.recent + case_.chunk_len, kBlockSize) + 1),
+      n_sink_blocks_(sees_all(c.mask) ? 0 : ceil_div(c.mask.sink, kBlockSize)),
+      n_cycle_blocks_(sees_all(c.mask) ? ceil_div(c.kv_len, kBlockSize)
+                                       : ceil_div(c.mask.recent + case_.chunk_len, kBlockSize) + 1),
       cache_({c.n_kv_heads * (n_sink_blocks_ + n_cycle_blocks_) *
               static_cast<std::int64_t>(shape_.bytes())}),
       q_({case_.chunk_len, n_heads(c), c.head_dim}),
@@ -102,7 +101,7 @@ std::vector<KvBlockRef> AttentionRun::held_blocks(std::int64_t kv_head, Extent t
   };
   const std::int64_t n_blocks = ceil_div(tokens.end, kBlockSize);
   const std::int64_t first_recent =
-      keeps_all(case_.mask) ? 0 : std::max<std::int64_t>(0, tokens.begin - case_.mask.recent + 1);
+      sees_all(case_.mask) ? 0 : std::max<std::int64_t>(0, tokens.begin - case_.mask.recent + 1);
   for (std::int64_t b = 0; b < std::min(n_sink_blocks_, n_blocks); ++b) add(b);
   for (std::int64_t b = std::max(n_sink_blocks_, first_recent / kBlockSize); b < n_blocks; ++b) {
     add(b);
@@ -166,7 +165,7 @@ class CaseList {
     for (const KvType type : kPlainTypes) {
       for (const std::int64_t length : all_lengths) {
         c.q_len = c.kv_len = length;
-        add_one(fmt::format("{}_{}/{}", name, count_text(length), variant),
+        add_one(fmt::format("{}_{}/{}", name, length_text(length), variant),
                 fmt::format("attention/{}/{}/{}", name, variant, name_of(type)), c, type);
       }
     }
@@ -196,16 +195,16 @@ std::vector<KernelCase> attention_cases(std::int64_t max_length, std::int64_t ch
   CaseList list;
   const std::int64_t long_length = std::min<std::int64_t>(max_length, 65536);
   const std::int64_t short_length = std::min<std::int64_t>(max_length, 8192);
-  const std::string long_text = count_text(long_length);
+  const std::string long_text = length_text(long_length);
   const AttentionMask streaming = {.sink = 128, .recent = 256};
   for (const std::int64_t d : {std::int64_t{64}, std::int64_t{128}}) {
     list.add_family("causal", fmt::format("d{}", d), {.gqa_group = 4, .head_dim = d},
                     lengths(8192, long_length, 2));
   }
-  list.add(fmt::format("causal_{}/d128", count_text(short_length)),
+  list.add(fmt::format("causal_{}/d128", length_text(short_length)),
            {.q_len = short_length, .kv_len = short_length, .gqa_group = 4, .head_dim = 128},
            kQuantisedTypes);
-  list.add(fmt::format("causal_sharp_{}/d128", count_text(short_length)),
+  list.add(fmt::format("causal_sharp_{}/d128", length_text(short_length)),
            {.q_len = short_length,
             .kv_len = short_length,
             .gqa_group = 4,
@@ -219,7 +218,7 @@ std::vector<KernelCase> attention_cases(std::int64_t max_length, std::int64_t ch
             .head_dim = 128},
            kAllKvTypes);
   for (const std::int64_t d : {std::int64_t{64}, std::int64_t{128}}) {
-    list.add_family("streaming", fmt::format("d{}/chunk_{}", d, count_text(chunk_len)),
+    list.add_family("streaming", fmt::format("d{}/chunk_{}", d, length_text(chunk_len)),
                     {.gqa_group = 4, .head_dim = d, .mask = streaming, .chunk_len = chunk_len},
                     lengths(16384, max_length, 4));
   }

@@ -13,6 +13,7 @@
 #include "tools/flags/choice_flag.h"
 #include "tools/flags/commands.h"
 #include "tools/flags/count_flag.h"
+#include "tools/flags/environment.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
 
@@ -24,11 +25,13 @@ void add_model_flags(CLI::App& app, BenchFlags& f) {
   auto* model =
       app.add_option("-m,--model", f.model,
                      "A Hugging Face folder, or org/name[@revision] from the local hub cache")
+          ->type_name("MODEL")
           ->group(group);
   auto* shape = app.add_option("--shape", f.shape,
                                fmt::format("Random weights of a published shape ({}), or of a "
                                            "config.json or a folder with one",
                                            fmt::join(shape_names(), ", ")))
+                    ->type_name("SHAPE")
                     ->excludes(model)
                     ->group(group);
   app.add_option("--layers", f.n_layers,
@@ -43,25 +46,31 @@ void add_model_flags(CLI::App& app, BenchFlags& f) {
 void add_test_flags(CLI::App& app, BenchFlags& f) {
   const std::string group = "Tests (numbers between commas, or 0-4096+1024, or 1K-64K*2; 0: none)";
   app.add_option("-p,--n-prompt", f.n_prompt, "Tokens of prompts: ppN")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
   app.add_option("-n,--n-gen", f.n_gen, "Tokens to generate: tgN")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
   app.add_option("--pg", f.pairs,
                  "PROMPT,GENERATED: one after the other; also -pg; may be repeated")
+      ->type_name("PROMPT,GENERATED")
       ->allow_extra_args(false)
       ->group(group);
   app.add_option("-d,--n-depth", f.n_depth, "Tokens that are in the cache before a test starts")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
   app.add_option("--parallel", f.n_sequences,
                  "Sequences that generate at the same time, after the same depth: tgN xS")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
   app.add_option("--quote", f.n_quoted,
                  "Tokens to generate that repeat a passage of the depth, with guesses by lookup: "
                  "quoteN; depths that are shorter are left out")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
   app.add_option("--draft-max", f.draft_max, "Most guesses of a step of --quote")
@@ -84,6 +93,7 @@ void add_engine_flags(CLI::App& app, BenchFlags& f) {
   app.add_option("-t,--threads", f.threads,
                  "Threads of each rank, one number or several (0: OMP_NUM_THREADS, else all cores, "
                  "divided among the host's ranks)")
+      ->type_name("LIST")
       ->capture_default_str()
       ->group(engine);
   add_chunk_flag(app, f.job, engine);

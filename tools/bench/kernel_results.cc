@@ -33,8 +33,8 @@ std::string FamilySlopes::text() const {
   for (const Family& family : families_) {
     if (family.points.size() < 2) continue;
     out += fmt::format("slope of log time over log length, {} from {} to {}: {:.3f}\n", family.name,
-                       count_text(static_cast<std::int64_t>(family.points.front().length)),
-                       count_text(static_cast<std::int64_t>(family.points.back().length)),
+                       length_text(static_cast<std::int64_t>(family.points.front().length)),
+                       length_text(static_cast<std::int64_t>(family.points.back().length)),
                        log_slope(family.points));
   }
   return out;

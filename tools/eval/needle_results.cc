@@ -47,7 +47,7 @@ HeatMap head_map(const NeedleReport& report) {
 
 HeatMap grid_map(const NeedleReport& report) {
   HeatMap map{.x_name = "document length (tokens)", .y_name = "depth"};
-  for (const std::int64_t length : report.lengths) map.columns.push_back(count_text(length));
+  for (const std::int64_t length : report.lengths) map.columns.push_back(length_text(length));
   for (const double depth : report.depths) {
     map.rows.push_back(depth_text(depth));
     for (const std::int64_t length : report.lengths) {

@@ -64,7 +64,7 @@ std::vector<double> parse_percentages(std::string_view text, std::string_view fl
   return shares;
 }
 
-std::string count_text(std::int64_t count) {
+std::string length_text(std::int64_t count) {
   if (count != 0 && count % kMega == 0) return fmt::format("{}M", count / kMega);
   if (count != 0 && count % kKilo == 0) return fmt::format("{}K", count / kKilo);
   return fmt::format("{}", count);

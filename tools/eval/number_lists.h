@@ -15,6 +15,6 @@ std::vector<std::int64_t> parse_counts(std::string_view text, std::string_view f
 std::vector<double> parse_percentages(std::string_view text, std::string_view flag);
 
 // "64K", "1M", "1000": the shortest text that parse_counts reads back.
-std::string count_text(std::int64_t count);
+std::string length_text(std::int64_t count);
 
 }  // namespace longhaul

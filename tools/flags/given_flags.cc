@@ -20,32 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 
 // Of each host or rank; or read and written by rank 0 alone.
-constexpr std::array<std::string_view, 26> kMayDiffer = {"threads",
-                                                         "device",
-                                                         "control-address",
-                                                         "trace",
-                                                         "log-level",
-                                                         "log-file",
-                                                         "log-ranks",
-                                                         "report",
-                                                         "no-progress",
-                                                         "quiet",
-                                                         "verbose",
-                                                         "input-file",
-                                                         "file",
-                                                         "prompt",
-                                                         "output-file",
-                                                         "output",
-                                                         "save-kv",
-                                                         "model",
-                                                         "haystack",
-                                                         "wide",
-                                                         "checksums",
-                                                         "interfaces",
-                                                         "end-time",
-                                                         "save-cluster",
-                                                         "status",
-                                                         "status-token-file"};
+constexpr std::array kMayDiffer = std::to_array<std::string_view>(
+    {"threads",   "device",       "control-address", "trace",
+     "log-level", "log-file",     "report",          "no-progress",
+     "quiet",     "verbose",      "input-file",      "file",
+     "prompt",    "output-file",  "output",          "save-kv",
+     "model",     "haystack",     "checksums",       "interfaces",
+     "end-time",  "save-cluster", "status",          "status-token-file"});
 // What they hold must be equal, where it can be read.
 constexpr std::array<std::string_view, 2> kContents = {"head-profile", "chat-template"};
 // That they are given must be equal: rank 0 reads them.

@@ -2,12 +2,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include <array>
 #include <memory>
 #include <sstream>
 #include <string>
-#include <string_view>
-#include <utility>
 
 namespace longhaul {
 namespace {
@@ -16,33 +13,14 @@ constexpr std::size_t kWidth = 80;
 constexpr std::size_t kTextColumn = 26;
 constexpr std::size_t kCommandColumn = 14;
 
-// What flags take whose type is only "text" to the parser.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 27> kPlaceholders = {{
-    {"model", "MODEL"},         {"input-file", "FILE"},
-    {"output-file", "FILE"},    {"file", "FILE"},
-    {"report", "FILE"},         {"log-file", "FILE"},
-    {"plan", "FILE"},           {"cluster", "FILE"},
-    {"trace", "FILE"},          {"checksums", "FILE"},
-    {"json", "FILE"},           {"chat-template", "FILE"},
-    {"haystack", "FILE"},       {"token-ids", "FILE"},
-    {"head-profile", "FOLDER"}, {"save-kv", "FOLDER"},
-    {"kv-limit", "SIZE"},       {"memory", "SIZE"},
-    {"log-level", "LEVELS"},    {"control-address", "ADDRESS"},
-    {"system-prompt", "TEXT"},  {"load-kv", "FOLDER"},
-    {"interfaces", "NAMES"},    {"checkpoint-dir", "FOLDER"},
-    {"policy", "METHOD"},       {"checkpoint-every", "N|TIME|SHARE"},
-    {"full-heads", "METHOD"},
-}};
-
+// What an option takes: its choices, N for a number, else the word of its type_name().
 std::string placeholder(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";  // a flag
-  for (const auto& [name, word] : kPlaceholders) {
-    if (option.check_lname(std::string(name))) return std::string(word);
-  }
   const std::string type = option.get_type_name();
-  if (type.ends_with('}')) return type.substr(type.find('{'));  // the choices
-  if (type.starts_with("TEXT")) return "TEXT";
-  return "N";
+  if (type.ends_with('}')) return type.substr(type.find('{'));
+  const std::string word = type.substr(0, type.find(':'));  // conditions follow
+  const bool is_number = word.empty() || word == "INT" || word == "UINT" || word == "FLOAT";
+  return is_number ? "N" : word;
 }
 
 // Words of `text` in lines of kWidth, each but the first after `indent` spaces.

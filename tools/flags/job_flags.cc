@@ -12,11 +12,10 @@
 #include "tools/flags/sizes.h"
 
 namespace longhaul {
-namespace {}  // namespace
-
 void add_model_flag(CLI::App& app, std::string& model) {
   app.add_option("-m,--model", model,
                  "Model: a Hugging Face folder, or org/name[@revision] from the local hub cache")
+      ->type_name("MODEL")
       ->required();
 }
 
@@ -46,9 +45,11 @@ void add_reproducible_flag(CLI::App& app, JobConfig& job, const std::string& gro
 }
 
 void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group) {
-  app.add_option("-b,--chunk-len,--batch-size", job.chunk_len,
-                 "Tokens of one prefill step, over all ranks of a ring (default: 2048 for each of "
-                 "up to 4 ranks, on GPUs 4096)")
+  app.add_option(
+         "-b,--chunk-len,--batch-size", job.chunk_len,
+         fmt::format("Tokens of one prefill step, over all ranks of a ring (default: {} for "
+                     "each of up to 4 ranks, on GPUs {})",
+                     default_chunk_len(1, Device::kCpu), default_chunk_len(1, Device::kCuda)))
       ->transform(with_letters())
       ->check(kCount)
       ->group(group);
@@ -87,6 +88,7 @@ void add_draft_model_flags(CLI::App& app, JobConfig& job, const std::string& gro
          "A small model with the same tokens, as --model has it, that guesses where "
          "nothing stood before; the answer stays the same (docs/prompt_lookup.md). --draft-max is "
          "then 8 unless given")
+      ->type_name("MODEL")
       ->group(group);
   app.add_option("--draft-context", job.draft_context,
                  "Tokens of the text that it reads, the newest")
@@ -101,6 +103,7 @@ void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group) 
          "--kv-limit",
          [&job](const std::string& text) { job.kv_limit_bytes = parse_byte_size(text); },
          "Most memory of KV caches, such as 8G (default: none)")
+      ->type_name("SIZE")
       ->group(group);
 }
 
@@ -148,6 +151,7 @@ void add_verify_flags(CLI::App& app, JobConfig& job, const std::string& group) {
            job.verify_weights = true;
          },
          "The same with the SHA-256 in this file, in the form of sha256sum")
+      ->type_name("FILE")
       ->group(group);
 }
 
@@ -174,6 +178,7 @@ void add_profile_flags(CLI::App& app, HeadSettings& heads, const std::string& gr
   app.add_option("--head-profile", heads.profile,
                  "Folder with full_attention_heads.tsv and config.json (DuoAttention); without it "
                  "every head keeps every token")
+      ->type_name("FOLDER")
       ->group(group);
   app.add_option("--retrieval-ratio", heads.retrieval_ratio,
                  "Share of heads that keep every token (default: those with a gate of 0.5 or more)")
@@ -209,6 +214,7 @@ CLI::Option* add_cluster_flag(CLI::App& app, JobConfig& job, const std::string& 
           "--cluster", job.cluster,
           "TOML file of nodes, memory, speeds and links (docs/clusters.md); without it the ranks "
           "find out themselves")
+      ->type_name("FILE")
       ->group(group);
 }
 
@@ -249,6 +255,7 @@ void add_rank_flags(CLI::App& app, JobConfig& job) {
   CLI::Option* plan =
       app.add_option("--plan", job.plan,
                      "Run this plan, written by longhaul plan --json, instead of making one")
+          ->type_name("FILE")
           ->group(group);
   for (CLI::Option* option : add_layout_flags(app, job, group)) option->excludes(plan);
   add_choice<HistoryChoice>(app, "--history", job.history,
@@ -271,12 +278,14 @@ void add_rank_flags(CLI::App& app, JobConfig& job) {
   app.add_option("--control-address", job.control_address,
                  "Address of rank 0's node on which it takes the other nodes' control connections "
                  "(default: 127.0.0.1 on one node, else that of a network that all nodes share)")
+      ->type_name("ADDRESS")
       ->group(group);
   app.add_option(
          "--trace", job.trace,
          "Write the work, transfers and waits of each rank's first chunks to this file, its "
          "number before the extension (trace.json: trace.0.json, ...), for Perfetto or "
          "chrome://tracing")
+      ->type_name("FILE")
       ->group(group);
 }
 

@@ -25,12 +25,13 @@ void add_reproducible_flag(CLI::App& app, JobConfig& job, const std::string& gro
 void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --parallel.
 void add_parallel_flag(CLI::App& app, JobConfig& job, const std::string& group);
+// --draft-max and --prompt-lookup-min.
 void add_lookup_flags(CLI::App& app, JobConfig& job, const std::string& group);
 // --draft-model, --draft-context
 void add_draft_model_flags(CLI::App& app, JobConfig& job, const std::string& group);
 // --kv-limit.
 void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group);
-// --weights.
+// --weights, --fp8-activations and --no-mmap.
 void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --verify-weights and --checksums.
 void add_verify_flags(CLI::App& app, JobConfig& job, const std::string& group);
@@ -39,7 +40,7 @@ void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group);
 constexpr const char* kHeadGroup = "Retrieval and streaming heads";
 // --head-profile and --retrieval-ratio.
 void add_profile_flags(CLI::App& app, HeadSettings& heads, const std::string& group);
-// These, --sink, --recent, --policy and --full-heads.
+// These, --sink, --recent, --policy, --full-heads and --streaming-heads.
 void add_head_flags(CLI::App& app, HeadSettings& heads, const std::string& group);
 
 // --cluster.

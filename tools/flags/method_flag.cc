@@ -12,6 +12,7 @@ CLI::Option* add_method_flag(CLI::App& app, const std::string& name,
   return app
       .add_option_function<std::string>(
           name, [&value](const std::string& said) { value = parse_cache_method(said); }, help)
+      ->type_name("METHOD")
       ->check(CLI::Validator(
           [](std::string& said) {
             try {

@@ -7,7 +7,7 @@
 
 #include "coordinator/fingerprint.h"
 #include "model/tokenizer/token_classes.h"
-#include "partition/model_fingerprint.h"
+#include "partition/dimensions_fingerprint.h"
 #include "partition/weight_support.h"
 #include "tools/job/input_errors.h"
 
@@ -22,7 +22,7 @@ ModelSource::ModelSource(ModelSpec spec, DType weight_dtype, Load load,
 
 Json ModelSource::fingerprint() const {
   if (folder_) return model_fingerprint(*folder_);
-  return JsonObject{{"dimensions", model_fingerprint(spec_)}};
+  return JsonObject{{"dimensions", dimensions_fingerprint(spec_)}};
 }
 
 std::shared_ptr<const Weights> ModelSource::layers(Extent layers, const DeviceId& device) {

@@ -94,9 +94,9 @@ TEST(NumberLists, ReadWhatTheFlagsSay) {
     EXPECT_THROW(parse_percentages(wrong, "--depths"), Error) << wrong;
   }
   for (const std::int64_t count : {1, 1000, 1024, 65536, 1 << 20, 3 << 20}) {
-    EXPECT_THAT(parse_counts(count_text(count), ""), ElementsAre(count));
+    EXPECT_THAT(parse_counts(length_text(count), ""), ElementsAre(count));
   }
-  EXPECT_EQ(count_text(65536), "64K");
+  EXPECT_EQ(length_text(65536), "64K");
 }
 
 }  // namespace

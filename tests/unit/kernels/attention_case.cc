@@ -20,7 +20,8 @@ std::string describe(const AttentionShape& s) {
 
 AttentionShape random_shape(Random& random) {
   const auto any_type = [&] {
-    return kKvTypes[static_cast<std::size_t>(random.integer(0, std::ssize(kKvTypes) - 1))];
+    return kPlainKvTypes[static_cast<std::size_t>(
+        random.integer(0, std::ssize(kPlainKvTypes) - 1))];
   };
   constexpr std::int64_t kHeadDims[] = {8, 10, 16, 32, 64, 80, 96, 128, 256};
   constexpr std::int64_t kBlockSizes[] = {16, 32, 48, 64, 128, 208};

@@ -64,7 +64,7 @@ TEST_P(Attention, RandomShapesMatchTheReference) {
 
 TEST_P(Attention, EveryHeadDimAndTypeMatchesTheReference) {
   for (const std::int64_t head_dim : {8, 16, 32, 64, 80, 96, 128, 256}) {
-    for (const KvType type : kKvTypes) {
+    for (const KvType type : kPlainKvTypes) {
       for (const std::int64_t gqa_group : {1, 3, 5, 8, 16}) {
         expect_reference({.q_len = 3,
                           .n_kv_heads = 2,
@@ -93,7 +93,7 @@ TEST_P(Attention, SlotsThatSomeQueryHeadsSeeMatchTheReference) {
 // On a GPU by each of its kernels: few rows, many, and those of forks in one tile.
 TEST_P(Attention, SlotsThatSomeQueryHeadsSeeOfEveryShapeMatchTheReference) {
   for (const std::int64_t head_dim : {40, 64, 80, 128, 256}) {
-    for (const KvType type : kKvTypes) {
+    for (const KvType type : kPlainKvTypes) {
       for (const std::int64_t q_len : {1, 3, 30}) {
         expect_reference({.q_len = q_len,
                           .n_kv_heads = 2,
@@ -116,7 +116,7 @@ TEST_P(Attention, EitherWayOfMultiplyingBf16MatchesTheReference) {
   set_bf16_pairs(!usual);
   for (const KvType k_type : {KvType::kBf16, KvType::kFp8}) {
     for (const std::int64_t head_dim : {8, 80, 128}) {
-      for (const KvType v_type : kKvTypes) {
+      for (const KvType v_type : kPlainKvTypes) {
         expect_reference({.q_len = 70,
                           .n_kv_heads = 2,
                           .gqa_group = 4,
@@ -132,7 +132,7 @@ TEST_P(Attention, EitherWayOfMultiplyingBf16MatchesTheReference) {
 }
 
 TEST_P(Attention, PrefillOfManyQueriesMatchesTheReference) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     expect_reference({.q_len = 300,
                       .gqa_group = 3,
                       .head_dim = 64,
@@ -156,8 +156,8 @@ TEST_P(Attention, PrefillOfManyQueriesMatchesTheReference) {
 // Later keys exceed the largest of the first ones by far more than e can be raised to in bf16 or
 // than a kernel may put off. Queries are numbers of bf16, and must not lose anything by scaling.
 TEST_P(Attention, MaximaThatRiseLateMatchTheReference) {
-  for (const KvType k_type : kKvTypes) {
-    for (const KvType v_type : kKvTypes) {
+  for (const KvType k_type : kPlainKvTypes) {
+    for (const KvType v_type : kPlainKvTypes) {
       for (const std::int64_t q_len : {2, 70}) {
         const AttentionShape shape = {.q_len = q_len,
                                       .gqa_group = 3,
@@ -178,7 +178,7 @@ TEST_P(Attention, MaximaThatRiseLateMatchTheReference) {
 
 // Long enough that the keys are cut into ranges whose partial states are merged.
 TEST_P(Attention, DecodeOverManyKeysMatchesTheReference) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     expect_reference({.q_len = 2,
                       .n_kv_heads = 2,
                       .gqa_group = 4,
@@ -211,7 +211,7 @@ TEST_P(Attention, ResultsDoNotDependOnTheNumberOfThreads) {
 // Heads with different roles, prefill and decode, in one call: each gets the bits that it gets
 // alone.
 TEST_P(Attention, ItemsDoNotDependOnEachOther) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     AttentionShape shape = {.q_len = 70,
                             .n_kv_heads = 2,
                             .gqa_group = 3,
@@ -262,7 +262,7 @@ std::vector<AttentionItem> forks_of(const AttentionArgs& args) {
 }
 
 TEST_P(Attention, ForksMatchTheReference) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     for (const std::int64_t head_dim : {64, 96, 128}) {
       for (const bool tells_heads : {false, true}) {
         AttentionProblem problem(stream(),
@@ -291,7 +291,7 @@ TEST_P(Attention, ForksMatchTheReference) {
 
 // Forks with own parts of different lengths beside each other, and each alone.
 TEST_P(Attention, AForkHasTheSameBitsAlone) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     AttentionProblem problem(stream(),
                              {.q_len = 13,
                               .gqa_group = 3,
@@ -457,7 +457,7 @@ TEST_P(Attention, HiddenBlocksAreNotTouched) {
 // others say, ten millionths, is all of the output, and must not be rounded by what the first
 // weighs.
 TEST_P(Attention, ATokenWithoutAValueLeavesTheOthersTheirs) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     SmallBlock block(stream());
     block.shape = {.block_size = 32, .head_dim = 32, .k_type = type, .v_type = type};
     block.memory = Memory<std::byte>(stream(), static_cast<std::int64_t>(block.shape.bytes()));
@@ -481,7 +481,7 @@ TEST_P(Attention, ATokenWithoutAValueLeavesTheOthersTheirs) {
 }
 
 TEST_P(Attention, NanStaysInItsRow) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     SmallBlock block(stream());
     block.shape = {.block_size = 32, .head_dim = 32, .k_type = type, .v_type = type};
     block.memory = Memory<std::byte>(stream(), static_cast<std::int64_t>(block.shape.bytes()));

@@ -138,7 +138,7 @@ TEST_P(BeginAttention, IsNormsRopeAppendAndClear) {
                              {3, 1, 32, 16, false},
                              {8, 2, 16, 16, true},
                              {2, 2, 128, 96, true}}) {
-    for (const KvType type : kKvTypes) {
+    for (const KvType type : kPlainKvTypes) {
       const KvBlockShape shape = {
           .block_size = 16, .head_dim = c.head_dim, .k_type = type, .v_type = type};
       const Outcome got = run(c, shape, /*at_once=*/true);

@@ -138,7 +138,7 @@ struct WindowProblem {
 class Compensate : public EachDevice {};
 
 TEST_P(Compensate, MatchesTheDefinitionInEveryType) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     WindowProblem problem(stream(), type);
     EXPECT_TRUE(close(problem.attended(kTokens), problem.reference(),
                       attention_tolerance(type, stream().device())))

@@ -62,7 +62,7 @@ class KeyDirectionsTest : public EachDevice {
 };
 
 TEST_P(KeyDirectionsTest, EqualDoublePrecisionWithTheSameBitsEverywhere) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     Random random(base_seed() + static_cast<std::uint64_t>(type));
     const CachedKeys blocks = keys_of(type, random);
     const Values want = want_distinctions(blocks);

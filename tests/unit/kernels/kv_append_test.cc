@@ -56,7 +56,7 @@ TEST_P(KvAppend, OfListedRowsAreTheBytesOfTheseRows) {
   const std::vector<std::int32_t> listed = {3,  4,  5,  9,  9,  0, 22, 7, 8,
                                             12, 13, 14, 15, 16, 1, 2,  21};
   constexpr std::int64_t kDim = 16;
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     for (const std::int64_t first_slot : {0, 5}) {
       const KvBlockShape shape = {
           .block_size = 16, .head_dim = kDim, .k_type = type, .v_type = type};
@@ -234,8 +234,8 @@ TEST_P(KvAppend, NeighbouringSlotsStay) {
 // Appended in pieces that begin and end within words, on any device: the CPU's bytes, to the bit.
 TEST_P(KvAppend, EveryDeviceWritesTheSameBytes) {
   Random random(base_seed());
-  for (const KvType k_type : kKvTypes) {
-    for (const KvType v_type : kKvTypes) {
+  for (const KvType k_type : kPlainKvTypes) {
+    for (const KvType v_type : kPlainKvTypes) {
       const KvBlockShape shape = {
           .block_size = 32, .head_dim = 40, .k_type = k_type, .v_type = v_type};
       Blocks there(stream(), shape, 3);

@@ -199,7 +199,7 @@ LONGHAUL_ON_EACH_DEVICE(OwnKeys);
 TEST_P(OwnKeys, AreAttendedToAsIfABlockHeldThem) {
   constexpr std::int64_t kGroup = 2;
   constexpr float kScale = 0.25F;
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     const KvBlockShape shape{16, kMergeDim, type, type};
     Random random(base_seed());
     const Memory<float> k(stream(), random.normals(kRows * kMergeHeads * kMergeDim));

@@ -23,7 +23,7 @@ constexpr std::int64_t kPagedTokens = 291;  // 37 pages, the last one of 3 token
 class PageBound : public EachDevice {};
 
 TEST_P(PageBound, IsThatOfDoublePrecision) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     Random random(base_seed() + static_cast<std::uint64_t>(type));
     const KvBlockShape shape{
         .block_size = kPagedBlock, .head_dim = kPagedDim, .k_type = type, .v_type = type};

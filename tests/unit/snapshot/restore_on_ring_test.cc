@@ -191,9 +191,9 @@ std::uint64_t seed_of(std::int64_t n_ranks, std::int64_t round) {
 
 // Every pair of types that a round is for.
 std::pair<KvType, KvType> types_of_tokens(std::int64_t round) {
-  constexpr std::int64_t kTypes = std::ssize(kKvTypes);
-  return {kKvTypes[static_cast<std::size_t>(round % kTypes)],
-          kKvTypes[static_cast<std::size_t>((round + round / kTypes) % kTypes)]};
+  constexpr std::int64_t kTypes = std::ssize(kPlainKvTypes);
+  return {kPlainKvTypes[static_cast<std::size_t>(round % kTypes)],
+          kPlainKvTypes[static_cast<std::size_t>((round + round / kTypes) % kTypes)]};
 }
 // And of those that quantise groups of tokens, too.
 constexpr std::int64_t kRounds = 13;

@@ -212,7 +212,7 @@ void expect_chosen_pages(std::uint64_t seed, KvType type) {
 }
 
 TEST(PageChoice, IsThatOfDoublePrecisionWhereverPagesLie) {
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kPlainKvTypes) {
     for (int round = 0; round < 8 * intensity(); ++round) {
       const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
       SCOPED_TRACE(testing::Message() << name_of(type) << ", seed " << seed);
