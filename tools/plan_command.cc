@@ -169,11 +169,10 @@ ClusterSpec cluster_of(const PlanFlags& flags, JobRanks& ranks, ModelSource& mod
 std::shared_ptr<ModelSource> open_source(const PlanFlags& flags) {
   if (!flags.shape.empty()) {
     const ModelSpec spec = bench::model_shape(flags.shape).spec;
-    return std::make_shared<ModelSource>(spec, flags.job.weights.value_or(spec.weight_dtype),
-                                         [](Extent, const DeviceId&) -> Weights {
-                                           throw Error(ErrorCode::kInternal,
-                                                       "plan: a shape has no weights");
-                                         });
+    const DType in_memory = Workload{.weight_dtype = flags.job.weights}.weights(spec);
+    return std::make_shared<ModelSource>(spec, in_memory, [](Extent, const DeviceId&) -> Weights {
+      throw Error(ErrorCode::kInternal, "plan: a shape has no weights");
+    });
   }
   require(!flags.model.empty(),
           "which model? Give -m MODEL, or --shape NAME, such as --shape llama-3.1-8b");
@@ -188,18 +187,12 @@ PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
   request.cluster = cluster_of(flags, ranks, *model);
   ChosenHeads heads = choose_heads(flags.heads, request.spec, model->folder());
   request.heads = heads.table;
+  request.workload = formats_of(flags.job, model->weight_dtype());
   Workload& workload = request.workload;
   workload.tail_tokens = flags.tail_tokens;
   workload.document_tokens = flags.document_tokens.value_or(
       std::max<std::int64_t>(0, request.spec.max_seq_len - flags.tail_tokens));
   workload.n_sequences = flags.job.n_parallel;
-  workload.n_guesses = most_guesses(flags.job);
-  workload.block_size = flags.job.block_size;
-  workload.reproducible = flags.job.reproducible;
-  workload.weight_dtype = model->weight_dtype();
-  const KvType natural = natural_kv_type(workload.weights(request.spec));
-  workload.k_type = flags.job.k_type.value_or(natural);
-  workload.v_type = flags.job.v_type.value_or(natural);
   request.options = plan_options(flags.job);
   if (flags.job.chunk_len)
     workload.chunk_len = *flags.job.chunk_len;

@@ -100,18 +100,12 @@ BenchModel::BenchModel(const BenchFlags& flags, const std::filesystem::path& hub
   }
   roles_ = bench_roles(flags, spec(), n_layers_of_model_);
   heads_ = method_heads(spec(), roles_, flags.heads.methods);
-  const KvType natural = natural_kv_type(source_->weight_dtype());
-  k_type_ = flags.job.k_type.value_or(natural);
-  v_type_ = flags.job.v_type.value_or(natural);
 }
 
+Workload BenchModel::formats() const { return formats_of(flags_.job, source_->weight_dtype()); }
+
 Workload BenchModel::workload(std::span<const ModelTest> tests, std::int64_t n_ranks) const {
-  Workload workload;
-  workload.k_type = k_type_;
-  workload.v_type = v_type_;
-  workload.block_size = flags_.job.block_size;
-  workload.reproducible = flags_.job.reproducible;
-  workload.weight_dtype = source_->weight_dtype();
+  Workload workload = formats();
   workload.document_tokens = 0;
   workload.tail_tokens = 0;
   for (const ModelTest& test : tests) {
@@ -128,10 +122,7 @@ ModelWorkArgs BenchModel::work_args() const {
   return {.spec = spec(),
           .heads = heads_,
           .weight_dtype = source_->weight_dtype(),
-          .kv = {.k_type = k_type_,
-                 .v_type = v_type_,
-                 .block_size = flags_.job.block_size,
-                 .head_dim = spec().head_dim}};
+          .kv = formats().kv(spec())};
 }
 
 ModelFacts BenchModel::facts() const {
@@ -149,8 +140,9 @@ ModelFacts BenchModel::facts() const {
   facts.n_params = n_parameters(spec);
   facts.n_layers = spec.n_layers;
   facts.n_layers_of_model = n_layers_of_model_;
-  facts.type_k = name_of(k_type_);
-  facts.type_v = name_of(v_type_);
+  const Workload workload = formats();
+  facts.type_k = name_of(workload.k_type);
+  facts.type_v = name_of(workload.v_type);
   facts.n_heads = spec.n_layers * spec.n_kv_heads;
   facts.n_retrieval = roles_.n_retrieval();
   facts.sink = roles_.sink;

@@ -34,6 +34,8 @@ class BenchModel {
   ModelFacts facts() const;
 
  private:
+  Workload formats() const;  // without lengths
+
   BenchFlags flags_;
   DeviceId device_;  // of the first rank
   std::string name_;
@@ -41,8 +43,6 @@ class BenchModel {
   std::shared_ptr<ModelSource> source_;
   HeadRoles roles_;
   HeadTable heads_;  // as the roles say
-  KvType k_type_ = KvType::kF32;
-  KvType v_type_ = KvType::kF32;
 };
 
 // Roles of the heads of the first spec.n_layers layers of a model that has n_layers_of_model.

@@ -34,13 +34,7 @@ std::vector<std::int32_t> EvalModel::encode(std::string_view text, bool parse_sp
 }
 
 Workload EvalModel::workload(const EvalLengths& lengths, std::int64_t n_ranks) const {
-  const KvType natural = natural_kv_type(source_->weight_dtype());
-  Workload workload;
-  workload.k_type = config_.k_type.value_or(natural);
-  workload.v_type = config_.v_type.value_or(natural);
-  workload.block_size = config_.block_size;
-  workload.reproducible = config_.reproducible;
-  workload.weight_dtype = source_->weight_dtype();
+  Workload workload = formats_of(config_, source_->weight_dtype());
   workload.document_tokens = lengths.document_tokens;
   workload.tail_tokens = lengths.tail_tokens;
   workload.n_sequences = lengths.n_sequences;

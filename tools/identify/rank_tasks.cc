@@ -61,10 +61,11 @@ const PasskeyTexts& RankTasks::texts() {
 }
 
 TwoWayConfig RankTasks::two_way(StreamRef stream) const {
-  TwoWayConfig config{.window = config_.window, .stream = stream};
-  config.kv_type = job_.k_type.value_or(natural_kv_type(model_->source().weight_dtype()));
-  config.block_size = job_.block_size;
-  return config;
+  const Workload formats = formats_of(job_, model_->source().weight_dtype());
+  return {.window = config_.window,
+          .stream = stream,
+          .kv_type = formats.k_type,
+          .block_size = formats.block_size};
 }
 
 void RankTasks::run(Communicator& comm, ModelSource& source, const std::string& order) {

@@ -44,6 +44,11 @@ void require_same_tokens(const JobConfig& config, const Tokenizer& theirs, const
   }
 }
 
+// Its caches are as its weights, whatever the run says of its own.
+Workload formats_of_draft(const ModelSource& weights) {
+  return formats_of(JobConfig{}, weights.weight_dtype());
+}
+
 // As the planner counts a rank.
 RankBytes bytes_of(const ModelSpec& spec, const Workload& workload) {
   PlanRequest request;
@@ -79,10 +84,8 @@ DraftSession open_draft(const JobConfig& config, const DraftedModel& model,
                   config.draft_context, spec.max_seq_len, DraftText::kLeastContext));
   draft.config.most_documents =
       static_cast<std::size_t>(std::min<std::int64_t>(config.n_parallel, 8));
-  Workload workload;
+  Workload workload = formats_of_draft(*draft.weights);
   workload.document_tokens = 0;
-  workload.k_type = workload.v_type = natural_kv_type(draft.weights->weight_dtype());
-  workload.weight_dtype = draft.weights->weight_dtype();
   workload.chunk_len = draft.config.chunk_len;
   workload.tail_tokens = draft.context;
   workload.n_guesses = config.lookup.most;
@@ -107,11 +110,11 @@ std::unique_ptr<LocalReplica> start_draft(const std::optional<DraftSession>& dra
                                           std::vector<EngineConfig>& engines) {
   if (!draft) return nullptr;
   require(engines.size() == 1, "a draft model guesses for one replica");
-  const KvType type = natural_kv_type(draft->weights->weight_dtype());
+  const Workload formats = formats_of_draft(*draft->weights);
   WorkerConfig worker;
   worker.weights = draft->weights->all_layers({});
-  worker.k_type = type;
-  worker.v_type = type;
+  worker.k_type = formats.k_type;
+  worker.v_type = formats.v_type;
   worker.cache_limit_bytes = static_cast<std::size_t>(draft->kv_bytes);
   worker.n_threads = config.n_threads;
   worker.shares_cores = true;

@@ -11,6 +11,18 @@ std::int64_t most_guesses(const JobConfig& job) {
   return job.reproducible ? std::max(job.lookup.most, kOfAnswersMadeAgain) : job.lookup.most;
 }
 
+Workload formats_of(const JobConfig& job, DType weight_dtype) {
+  const KvType natural = natural_kv_type(weight_dtype);
+  Workload workload;
+  workload.k_type = job.k_type.value_or(natural);
+  workload.v_type = job.v_type.value_or(natural);
+  workload.block_size = job.block_size;
+  workload.weight_dtype = weight_dtype;
+  workload.reproducible = job.reproducible;
+  workload.n_guesses = most_guesses(job);
+  return workload;
+}
+
 std::int64_t default_chunk_len(std::int64_t n_ranks, Device device) {
   constexpr std::int64_t kCpuChunkLen = 2048;
   const std::int64_t of_rank = device == Device::kCuda ? kUsualGpuChunkLen : kCpuChunkLen;

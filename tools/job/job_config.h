@@ -15,6 +15,7 @@
 #include "cluster/comm/gpu_transport.h"
 #include "coordinator/prompt_lookup.h"
 #include "partition/decode_slices.h"
+#include "partition/workload.h"
 #include "tools/job/device_choice.h"
 #include "worker/ring/ring_place.h"
 #include "worker/weight_files.h"
@@ -73,6 +74,12 @@ struct JobConfig {
 // Guesses of a step for one answer, at most: those of --draft-max, and those by which reproducible
 // runs make again what an earlier run picked of an answer.
 std::int64_t most_guesses(const JobConfig& job);
+
+// What a job says of its workload before anything is known of texts: types, those of caches by the
+// weights' where none is given, block size, bits, guesses. Lengths are for who calls it to say.
+// `weight_dtype` as the matrices are in memory.
+Workload formats_of(const JobConfig& job, DType weight_dtype);
+
 // Tokens of a prefill step when nothing is said: results do not depend on it, speed does.
 std::int64_t default_chunk_len(std::int64_t n_ranks, Device device);
 // What the job says, else the default of the device that rank 0 would have. Where there is a plan,

@@ -164,13 +164,12 @@ RankBytes predicted_bytes(const RunWork& work, const JobRun& run, const Workload
 std::string kv_report(const RunWork& work, const JobRun& run, const Workload& workload,
                       const std::vector<RankOutcome>& outcomes) {
   const RunSession& session = *work.session;
-  return kv_table(kv_of_methods(
-      {.heads = session.heads.table,
-       .names = *work.kv_methods,
-       .workload = workload,
-       .kv = {session.k_type, session.v_type, workload.block_size, session.spec().head_dim},
-       .predicted = predicted_bytes(work, run, workload),
-       .ranks = outcomes}));
+  return kv_table(kv_of_methods({.heads = session.heads.table,
+                                 .names = *work.kv_methods,
+                                 .workload = workload,
+                                 .kv = workload.kv(session.spec()),
+                                 .predicted = predicted_bytes(work, run, workload),
+                                 .ranks = outcomes}));
 }
 
 // What cannot be read in time is not begun where it could not be saved, and the run stops before

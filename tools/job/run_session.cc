@@ -131,8 +131,8 @@ Json fingerprint_of(const RunSession& session, const JobConfig& job, const Answe
                       {"default_max_tokens", session.preparation.defaults.max_tokens},
                       {"end_tokens", std::move(eos)},
                       {"parse_special", session.preparation.parse_special},
-                      {"cache_type_k", std::string(name_of(session.k_type))},
-                      {"cache_type_v", std::string(name_of(session.v_type))},
+                      {"cache_type_k", std::string(name_of(session.kv.k_type))},
+                      {"cache_type_v", std::string(name_of(session.kv.v_type))},
                       {"heads", to_json(session.heads.roles)}};
   if (const ChatSetup* chat = session.preparation.chat.get())
     settings.emplace_back("chat_template_sha256", sha256_of(chat->usual.text()));
@@ -220,9 +220,9 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
     folders.push_back({.path = answers.checkpoint_dir, .has_checkpoints = true});
   if (folders.empty()) return {};
   WantedCaches wanted{.identity = identity_of(session, job, answers),
-                      .k_type = session.k_type,
-                      .v_type = session.v_type,
-                      .block_size = job.block_size,
+                      .k_type = session.kv.k_type,
+                      .v_type = session.kv.v_type,
+                      .block_size = session.kv.block_size,
                       .rope_theta = session.spec().rope_theta,
                       .converts = answers.kv_convert,
                       .cuts_documents = session.heads.table.cuts_documents()};
@@ -282,10 +282,8 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   check_lookup(job, session.heads.table);
   session.device = describe(chosen_device(job.device));
   session.weights = source_of(folder, job);
-  const KvType natural = natural_kv_type(session.weights->weight_dtype());
-  session.k_type = job.k_type.value_or(natural);
-  session.v_type = job.v_type.value_or(natural);
-  require_storable(session.heads.table, session.k_type, session.v_type);
+  session.kv = formats_of(job, session.weights->weight_dtype()).kv(spec);
+  require_storable(session.heads.table, session.kv.k_type, session.kv.v_type);
   session.preparation = {
       .defaults = sampling_defaults(with_endless(answers.sampling, session.heads.table),
                                     folder->generation()),
@@ -297,12 +295,10 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
       .cuts_documents = session.heads.table.cuts_documents()};
   session.preparation.texts = text_limits(answers, session.preparation.ctx_size);
   set_up_chat(folder->path(), answers.chat, session.preparation);
-  session.engine.scheduler = {
-      .chunk_len = usual_chunk_len(job, 1),
-      .max_sequences = job.n_parallel,
-      .budget = kv_budget(job, session.heads.table,
-                          {session.k_type, session.v_type, job.block_size, spec.head_dim}),
-      .lookup = job.lookup};
+  session.engine.scheduler = {.chunk_len = usual_chunk_len(job, 1),
+                              .max_sequences = job.n_parallel,
+                              .budget = kv_budget(job, session.heads.table, session.kv),
+                              .lookup = job.lookup};
   session.engine.step_timeout = job.step_timeout;
   session.engine.remakes_answers = job.reproducible;
   if (!job.draft_model.empty()) {
@@ -333,8 +329,8 @@ void print_summary(const RunSession& session) {
              "  unless a request says otherwise: {}, {}\n",
              build_info::kVersion, session.model->path().string(), spec.model_type, spec.n_layers,
              context_in_words(session.preparation.ctx_size),
-             name_of(session.weights->weight_dtype()), name_of(session.k_type),
-             name_of(session.v_type), session.device, describe_briefly(session.heads.table),
+             name_of(session.weights->weight_dtype()), name_of(session.kv.k_type),
+             name_of(session.kv.v_type), session.device, describe_briefly(session.heads.table),
              describe(session.preparation.defaults),
              longest_answer_in_words(session.preparation.defaults.max_tokens));
   if (session.draft) fmt::print(stderr, "  draft model: {}\n", describe(*session.draft));

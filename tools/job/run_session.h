@@ -13,6 +13,7 @@
 #include "coordinator/sampling.h"
 #include "model/head_profile.h"
 #include "model/model_folder.h"
+#include "partition/kv_format.h"
 #include "tools/job/chat_setup.h"
 #include "tools/job/draft_session.h"
 #include "tools/job/head_settings.h"
@@ -45,8 +46,7 @@ struct RunSession {
   Tokenizer tokenizer;
   ChosenHeads heads;
   std::string device = {};  // that computes, in words; of several ranks the first one's
-  KvType k_type = KvType::kF32;
-  KvType v_type = KvType::kF32;
+  KvFormat kv = {};         // of its caches
   PreparationConfig preparation;
   EngineConfig engine;  // of one rank alone
   std::optional<DraftSession> draft;

@@ -95,17 +95,6 @@ std::int64_t longest_tail(const Tokenizer& tokenizer, const PreparationConfig& p
 
 }  // namespace
 
-Workload formats_of(const RunSession& session, const JobConfig& job) {
-  Workload workload;
-  workload.k_type = session.k_type;
-  workload.v_type = session.v_type;
-  workload.block_size = job.block_size;
-  workload.reproducible = job.reproducible;
-  workload.n_guesses = most_guesses(job);
-  workload.weight_dtype = session.weights->weight_dtype();
-  return workload;
-}
-
 Workload estimate_workload(const RunSession& session, const JobConfig& job,
                            const std::vector<RequestGroup>& groups,
                            const std::vector<Request>& requests, std::int64_t n_ranks) {
@@ -120,7 +109,7 @@ Workload estimate_workload(const RunSession& session, const JobConfig& job,
   }
   if (session.preparation.cuts_documents) ++n_shared;  // what conversations share behind documents
   const std::int64_t ctx_size = session.preparation.ctx_size;
-  Workload workload = formats_of(session, job);
+  Workload workload = formats_of(job, session.weights->weight_dtype());
   workload.document_tokens = std::min(longest_document(session.tokenizer, groups), ctx_size);
   workload.tail_tokens =
       std::min(longest_tail(session.tokenizer, session.preparation, groups, requests), ctx_size);

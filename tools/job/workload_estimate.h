@@ -17,7 +17,4 @@ Workload estimate_workload(const RunSession& session, const JobConfig& job,
                            const std::vector<RequestGroup>& groups,
                            const std::vector<Request>& requests, std::int64_t n_ranks);
 
-// The types and the block size alone.
-Workload formats_of(const RunSession& session, const JobConfig& job);
-
 }  // namespace longhaul

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "tests/support/paths.h"
-#include "tools/job/workload_estimate.h"
+#include "tools/job/run_session.h"
 
 namespace longhaul {
 namespace {
@@ -21,7 +21,7 @@ class AloneLimitsTest : public testing::Test {
     AnswerConfig answers;
     answers.model = test::example_path("model").string();
     session_ = open_session(config_, answers);
-    workload_ = formats_of(*session_, config_);
+    workload_ = formats_of(config_, session_->weights->weight_dtype());
     workload_.document_tokens = 150'000;  // 586 MiB of caches in bf16
     workload_.tail_tokens = 200;
     workload_.chunk_len = 2048;
