@@ -35,7 +35,7 @@ struct GenerationConfig {
   double min_p = 0.0;
   double repetition_penalty = 1.0;
   std::optional<std::int64_t> max_new_tokens;
-  std::vector<std::int32_t> eos_token_ids;  // empty: those of config.json
+  std::vector<std::int32_t> eos_token_ids;  // beside those of config.json
   // Settings of the file that change what is sampled and that Longhaul does not have, such as
   // "no_repeat_ngram_size 3". Not refused here, because a request may set its own sampling; a
   // request that takes its sampling from this file must be refused or warned with these.

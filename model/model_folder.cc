@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
-#include <vector>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -241,6 +241,12 @@ ModelFolder::ModelFolder(const fs::path& folder)
       config_(read_config(folder)),
       generation_(read_generation_config(folder, config_)),
       shards_(std::make_shared<Shards>()) {}
+
+std::vector<std::int32_t> ModelFolder::end_tokens() const {
+  std::set<std::int32_t> ids(config_.eos_token_ids.begin(), config_.eos_token_ids.end());
+  ids.insert(generation_.eos_token_ids.begin(), generation_.eos_token_ids.end());
+  return {ids.begin(), ids.end()};
+}
 
 const ModelFolder::Shards& ModelFolder::shards() const {
   const std::scoped_lock lock(shards_->mutex);

@@ -2,11 +2,13 @@
 // lazily: the configuration first, weight files when their tensors are asked for, the tokenizer
 // apart (model/tokenizer). Never downloads.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/hf_config.h"
 #include "model/safetensors.h"
@@ -27,6 +29,8 @@ class ModelFolder {
   const std::filesystem::path& path() const { return folder_; }
   const HfConfig& config() const { return config_; }
   const GenerationConfig& generation() const { return generation_; }
+  // Tokens that end an answer: those of config.json and of generation_config.json, ascending.
+  std::vector<std::int32_t> end_tokens() const;
   std::filesystem::path tokenizer_path() const { return folder_ / "tokenizer.json"; }
 
   // Weights, from model.safetensors or the shards that model.safetensors.index.json names (names

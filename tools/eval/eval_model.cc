@@ -19,10 +19,7 @@ EvalModel::EvalModel(std::shared_ptr<const ModelFolder> folder, const JobConfig&
       tokenizer_(open_tokenizer(*folder_)),
       source_(source_of(folder_, config)),
       start_(leading_special_tokens(tokenizer_)),
-      ends_(folder_->config().eos_token_ids) {
-  const auto& more = folder_->generation().eos_token_ids;
-  ends_.insert(ends_.end(), more.begin(), more.end());
-}
+      ends_(folder_->end_tokens()) {}
 
 bool EvalModel::is_end(std::int32_t token) const {
   return std::find(ends_.begin(), ends_.end(), token) != ends_.end();

@@ -3,22 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <functional>
-#include <set>
-#include <span>
-#include <utility>
 
 #include "base/host_memory.h"
 #include "base/sha256.h"
 #include "build_info.h"
-#include "coordinator/fingerprint.h"
-#include "model/heads/heads_json.h"
 #include "tools/job/input_errors.h"
-#include "tools/job/saved_documents.h"
+#include "tools/job/run_caches.h"
+#include "tools/job/run_identity.h"
 #include "tools/job/stop_signal.h"
 
 namespace longhaul {
@@ -92,144 +85,6 @@ TextLimits text_limits(const AnswerConfig& answers, std::int64_t ctx_size) {
   return limits;
 }
 
-std::vector<std::int32_t> end_tokens(const ModelFolder& model) {
-  std::set<std::int32_t> ids(model.config().eos_token_ids.begin(),
-                             model.config().eos_token_ids.end());
-  ids.insert(model.generation().eos_token_ids.begin(), model.generation().eos_token_ids.end());
-  return {ids.begin(), ids.end()};
-}
-
-// Only where the user says a method: what runs without one wrote is as it was.
-void add_methods(const AnswerConfig& answers, const ChosenHeads& heads, JsonObject& object) {
-  if (!answers.heads.methods.empty()) object.emplace_back("head_policies", to_json(heads.table));
-}
-
-// Only where the files' type was changed: results of runs that leave it alone are as they were.
-void add_weights(const JobConfig& job, JsonObject& object) {
-  if (job.weights) object.emplace_back("weights", std::string(name_of(*job.weights)));
-  if (job.fp8_inputs == Fp8Inputs::kQuantised) object.emplace_back("fp8_activations", true);
-}
-
-// Likewise.
-void add_stop(const AnswerConfig& answers, JsonObject& object) {
-  if (answers.sampling.stop.empty()) return;
-  JsonArray stop;
-  for (const std::string& text : answers.sampling.stop) stop.emplace_back(text);
-  object.emplace_back("default_stop", std::move(stop));
-}
-
-// Likewise.
-void add_reproducible(const JobConfig& job, JsonObject& object) {
-  if (job.reproducible) object.emplace_back("reproducible", true);
-}
-
-Json fingerprint_of(const RunSession& session, const JobConfig& job, const AnswerConfig& answers) {
-  Json sampling = to_json(session.preparation.defaults.params, session.preparation.defaults.rules);
-  JsonArray eos;
-  for (const std::int32_t id : session.preparation.eos) eos.emplace_back(id);
-  JsonObject settings{{"default_sampling", std::move(sampling)},
-                      {"default_max_tokens", session.preparation.defaults.max_tokens},
-                      {"end_tokens", std::move(eos)},
-                      {"parse_special", session.preparation.parse_special},
-                      {"cache_type_k", std::string(name_of(session.kv.k_type))},
-                      {"cache_type_v", std::string(name_of(session.kv.v_type))},
-                      {"heads", to_json(session.heads.roles)}};
-  if (const ChatSetup* chat = session.preparation.chat.get())
-    settings.emplace_back("chat_template_sha256", sha256_of(chat->usual.text()));
-  add_methods(answers, session.heads, settings);
-  add_weights(job, settings);
-  add_stop(answers, settings);
-  add_reproducible(job, settings);
-  return JsonObject{{"model", model_fingerprint(*session.model)},
-                    {"settings", std::move(settings)}};
-}
-
-// What caches depend on besides the tokens.
-std::string identity_of(const RunSession& session, const JobConfig& job,
-                        const AnswerConfig& answers) {
-  const JsonField settings = JsonField(session.fingerprint, "fingerprint").at("settings");
-  JsonObject what{{"model", *session.fingerprint.find("model")},
-                  {"cache_type_k", settings.at("cache_type_k").json()},
-                  {"cache_type_v", settings.at("cache_type_v").json()},
-                  {"heads", settings.at("heads").json()}};
-  add_methods(answers, session.heads, what);
-  add_weights(job, what);
-  add_reproducible(job, what);
-  return to_text(Json(std::move(what)));
-}
-
-void require_hdf5(std::string_view flag) {
-  if (build_info::kHasHdf5) return;
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} needs HDF5, and this build of Longhaul has none; install its "
-                          "development files (Debian: libhdf5-openmpi-dev) and build again",
-                          flag));
-}
-
-SaveCaches caches_in(const std::filesystem::path& folder, const RunSession& session,
-                     const JobConfig& job, const AnswerConfig& answers) {
-  const Json& model = *session.fingerprint.find("model");
-  const std::string identity = identity_of(session, job, answers);
-  const Json* tokenizer = model.find("tokenizer_sha256");
-  return SaveCaches{
-      .folder = folder.string(),
-      .identity = identity,
-      .facts = {{"model_id", answers.model},
-                {"model_sha256", sha256_of(to_text(model))},
-                {"tokenizer_sha256", JsonField(*tokenizer, "tokenizer_sha256").as_string()},
-                {"settings", identity}}};
-}
-
-// Documents' caches go to --save-kv DIR; what cannot work is refused before anything is computed.
-std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job,
-                                 const AnswerConfig& answers) {
-  if (answers.save_kv.empty()) return std::nullopt;
-  require_hdf5("--save-kv");
-  std::error_code error;
-  std::filesystem::create_directories(answers.save_kv, error);
-  if (error || ::access(answers.save_kv.c_str(), W_OK | X_OK) != 0) {
-    throw Error(ErrorCode::kIo, fmt::format("--save-kv {}: files cannot be made in this folder",
-                                            answers.save_kv.string()));
-  }
-  return caches_in(answers.save_kv, session, job, answers);
-}
-
-bool has_checkpoints(const AnswerConfig& answers) {
-  return !answers.checkpoint_dir.empty() && build_info::kHasHdf5 &&
-         answers.checkpoint_every.unit != CheckpointEvery::Unit::kNever;
-}
-
-// Documents begin with saved caches of --load-kv DIR, which must fit, and of --save-kv DIR and
-// checkpoints, where they do.
-std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
-    const RunSession& session, const JobConfig& job, const AnswerConfig& answers) {
-  std::vector<SavedFolder> folders;
-  if (!answers.load_kv.empty()) {
-    require_hdf5("--load-kv");
-    if (!std::filesystem::is_directory(answers.load_kv)) {
-      throw Error(ErrorCode::kIo,
-                  fmt::format("--load-kv {}: there is no such folder", answers.load_kv.string()));
-    }
-    folders.push_back({.path = answers.load_kv, .must_work = true});
-  }
-  std::error_code ignored;
-  if (!answers.save_kv.empty() &&
-      !std::filesystem::equivalent(answers.save_kv, answers.load_kv, ignored))
-    folders.push_back({.path = answers.save_kv});
-  if (has_checkpoints(answers))
-    folders.push_back({.path = answers.checkpoint_dir, .has_checkpoints = true});
-  if (folders.empty()) return {};
-  WantedCaches wanted{.identity = identity_of(session, job, answers),
-                      .k_type = session.kv.k_type,
-                      .v_type = session.kv.v_type,
-                      .block_size = session.kv.block_size,
-                      .rope_theta = session.spec().rope_theta,
-                      .converts = answers.kv_convert,
-                      .cuts_documents = session.heads.table.cuts_documents()};
-  const auto saved = std::make_shared<SavedDocuments>(std::move(folders), std::move(wanted));
-  return [saved](std::span<const std::int32_t> document) { return saved->starts_of(document); };
-}
-
 void check_lookup(const JobConfig& job, const HeadTable& heads) {
   if (job.lookup.most == 0 || heads.can_take_back()) return;
   throw Error(
@@ -287,7 +142,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   session.preparation = {
       .defaults = sampling_defaults(with_endless(answers.sampling, session.heads.table),
                                     folder->generation()),
-      .eos = end_tokens(*folder),
+      .eos = folder->end_tokens(),
       .vocab_size = spec.vocab_size,
       .ctx_size = context_size(answers, spec, session.heads.table),
       .parse_special = answers.parse_special,
@@ -309,12 +164,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
   session.fingerprint = fingerprint_of(session, job, answers);
   session.system_fingerprint = fmt::format("longhaul-{}-{}", build_info::kVersion,
                                            sha256_of(to_text(session.fingerprint)).substr(0, 12));
-  session.engine.scheduler.save = saving(session, job, answers);
-  if (has_checkpoints(answers)) {
-    session.engine.scheduler.checkpoint = caches_in(answers.checkpoint_dir, session, job, answers);
-    session.engine.checkpoint_every = answers.checkpoint_every;
-  }
-  session.engine.find_starts = loading(session, job, answers);
+  set_up_caches(job, answers, session);
   warn_about_config(session);
   warn_about_generation_config(session, answers);
   return session;

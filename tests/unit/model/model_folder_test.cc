@@ -119,6 +119,14 @@ TEST_F(ModelFolderTest, ChecksTheGenerationConfig) {
   EXPECT_TRUE(ModelFolder(folder()).generation().do_sample);
 }
 
+TEST_F(ModelFolderTest, AnswersEndWithTokensOfBothConfigs) {
+  const std::string of_config(kConfig.substr(0, kConfig.size() - 1));
+  write(folder() / "config.json", of_config + R"(, "eos_token_id": [7, 3]})");
+  EXPECT_EQ(ModelFolder(folder()).end_tokens(), (std::vector<std::int32_t>{3, 7}));
+  write(folder() / "generation_config.json", R"({"eos_token_id": [3, 5]})");
+  EXPECT_EQ(ModelFolder(folder()).end_tokens(), (std::vector<std::int32_t>{3, 5, 7}));
+}
+
 TEST_F(ModelFolderTest, SaysWhenItIsNoModel) {
   fs::remove(folder() / "config.json");
   EXPECT_THAT(message_of(ErrorCode::kInvalidArgument, [&] { ModelFolder{folder()}; }),

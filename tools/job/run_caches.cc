@@ -1,0 +1,104 @@
+#include "tools/job/run_caches.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "build_info.h"
+#include "tools/job/run_identity.h"
+#include "tools/job/saved_documents.h"
+
+namespace longhaul {
+namespace {
+
+void require_hdf5(std::string_view flag) {
+  if (build_info::kHasHdf5) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{} needs HDF5, and this build of Longhaul has none; install its "
+                          "development files (Debian: libhdf5-openmpi-dev) and build again",
+                          flag));
+}
+
+SaveCaches caches_in(const std::filesystem::path& folder, const RunSession& session,
+                     const JobConfig& job, const AnswerConfig& answers) {
+  const Json& model = *session.fingerprint.find("model");
+  const std::string identity = identity_of(session, job, answers);
+  const Json* tokenizer = model.find("tokenizer_sha256");
+  return SaveCaches{
+      .folder = folder.string(),
+      .identity = identity,
+      .facts = {{"model_id", answers.model},
+                {"model_sha256", sha256_of(to_text(model))},
+                {"tokenizer_sha256", JsonField(*tokenizer, "tokenizer_sha256").as_string()},
+                {"settings", identity}}};
+}
+
+// Documents' caches go to --save-kv DIR; what cannot work is refused before anything is computed.
+std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job,
+                                 const AnswerConfig& answers) {
+  if (answers.save_kv.empty()) return std::nullopt;
+  require_hdf5("--save-kv");
+  std::error_code error;
+  std::filesystem::create_directories(answers.save_kv, error);
+  if (error || ::access(answers.save_kv.c_str(), W_OK | X_OK) != 0) {
+    throw Error(ErrorCode::kIo, fmt::format("--save-kv {}: files cannot be made in this folder",
+                                            answers.save_kv.string()));
+  }
+  return caches_in(answers.save_kv, session, job, answers);
+}
+
+bool has_checkpoints(const AnswerConfig& answers) {
+  return !answers.checkpoint_dir.empty() && build_info::kHasHdf5 &&
+         answers.checkpoint_every.unit != CheckpointEvery::Unit::kNever;
+}
+
+// Documents begin with saved caches of --load-kv DIR, which must fit, and of --save-kv DIR and
+// checkpoints, where they do.
+std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
+    const RunSession& session, const JobConfig& job, const AnswerConfig& answers) {
+  std::vector<SavedFolder> folders;
+  if (!answers.load_kv.empty()) {
+    require_hdf5("--load-kv");
+    if (!std::filesystem::is_directory(answers.load_kv)) {
+      throw Error(ErrorCode::kIo,
+                  fmt::format("--load-kv {}: there is no such folder", answers.load_kv.string()));
+    }
+    folders.push_back({.path = answers.load_kv, .must_work = true});
+  }
+  std::error_code ignored;
+  if (!answers.save_kv.empty() &&
+      !std::filesystem::equivalent(answers.save_kv, answers.load_kv, ignored))
+    folders.push_back({.path = answers.save_kv});
+  if (has_checkpoints(answers))
+    folders.push_back({.path = answers.checkpoint_dir, .has_checkpoints = true});
+  if (folders.empty()) return {};
+  WantedCaches wanted{.identity = identity_of(session, job, answers),
+                      .k_type = session.kv.k_type,
+                      .v_type = session.kv.v_type,
+                      .block_size = session.kv.block_size,
+                      .rope_theta = session.spec().rope_theta,
+                      .converts = answers.kv_convert,
+                      .cuts_documents = session.heads.table.cuts_documents()};
+  const auto saved = std::make_shared<SavedDocuments>(std::move(folders), std::move(wanted));
+  return [saved](std::span<const std::int32_t> document) { return saved->starts_of(document); };
+}
+
+}  // namespace
+
+void set_up_caches(const JobConfig& job, const AnswerConfig& answers, RunSession& session) {
+  session.engine.scheduler.save = saving(session, job, answers);
+  if (has_checkpoints(answers)) {
+    session.engine.scheduler.checkpoint = caches_in(answers.checkpoint_dir, session, job, answers);
+    session.engine.checkpoint_every = answers.checkpoint_every;
+  }
+  session.engine.find_starts = loading(session, job, answers);
+}
+
+}  // namespace longhaul
