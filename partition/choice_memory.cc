@@ -3,7 +3,7 @@
 #include "base/bound_tile.h"
 #include "model/heads/attention_sums.h"
 #include "model/heads/choice_bytes.h"
-#include "model/heads/select_tokens.h"
+#include "model/heads/kept_blocks.h"
 #include "partition/value_bytes.h"
 
 namespace longhaul {
@@ -109,11 +109,11 @@ std::int64_t handed_on_bytes(std::int64_t n_heads, const ModelSpec& spec, const 
 
 }  // namespace
 
-Gathered gathered_blocks(const HeadPolicy& policy, const Workload& workload) {
+Gathered gathered_of(const HeadPolicy& policy, const Workload& workload) {
   const auto* keep = std::get_if<KeepBudget>(&policy.keep);
   if (keep == nullptr) return {};
   return {.n_times = keep->when == KeepWhen::kAfterDocument ? 1 : workload.n_sequences,
-          .most_blocks = ceil_div(budget_of(*keep, tokens_of_text(workload)), workload.block_size)};
+          .most_blocks = gathered_blocks(policy, workload.block_size, tokens_of_text(workload))};
 }
 
 std::int64_t bytes_beside_gathered(const HeadPolicy& policy, const Workload& workload) {

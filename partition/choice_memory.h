@@ -13,7 +13,7 @@
 
 namespace longhaul {
 
-// Blocks that chosen tokens are gathered in, while those that they come from are still there: once
+// Blocks that chosen tokens are gathered in (gathered_blocks of model/heads/kept_blocks.h): once
 // for a document, or for each request beside its document.
 struct Gathered {
   std::int64_t n_times = 0;
@@ -21,7 +21,7 @@ struct Gathered {
   // Where no more than so many blocks are there to choose from.
   std::int64_t of(std::int64_t n_blocks) const { return n_times * std::min(n_blocks, most_blocks); }
 };
-Gathered gathered_blocks(const HeadPolicy& policy, const Workload& workload);
+Gathered gathered_of(const HeadPolicy& policy, const Workload& workload);
 // Beside each of them: positions, and which query heads see them.
 std::int64_t bytes_beside_gathered(const HeadPolicy& policy, const Workload& workload);
 

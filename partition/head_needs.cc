@@ -15,7 +15,7 @@ BesideBlocks beside_blocks(const HeadTable& heads, LayerId layer, const ModelSpe
     const HeadPolicy& policy = heads.at(layer, kv_head);
     BesideBlocks head{.of_heads = of_open + bytes_beside_head(policy, spec, workload)};
     if (heads.window(layer, kv_head).is_unlimited()) {
-      const Gathered gathered = gathered_blocks(policy, workload);
+      const Gathered gathered = gathered_of(policy, workload);
       head.of_block = std::max(bytes_beside_block(policy, spec, workload),
                                bytes_beside_gathered(policy, workload));
       head.most_gathered = gathered.n_times * gathered.most_blocks;

@@ -24,6 +24,11 @@ struct KvFormat {
   std::int64_t open_block_bytes() const {
     return has_open_blocks() ? 2 * block_size * kv_token_bytes(KvType::kF32, head_dim) : 0;
   }
+  // Of so many blocks, of which n_open are open, where there are open ones.
+  std::int64_t bytes_of(std::int64_t n_blocks, std::int64_t n_open) const {
+    const std::int64_t n_f32 = has_open_blocks() ? n_open : 0;
+    return (n_blocks - n_f32) * block_bytes() + n_f32 * open_block_bytes();
+  }
   bool operator==(const KvFormat&) const = default;
 };
 

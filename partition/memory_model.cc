@@ -40,7 +40,7 @@ void add_cache_bytes(const Stage& stage, const Plan& plan, const ModelSpec& spec
         continue;
       }
       const auto blocks = retrieval_blocks(home, workload);
-      const Gathered gathered = gathered_blocks(policy, workload);
+      const Gathered gathered = gathered_of(policy, workload);
       const std::int64_t of_block = block_bytes + bytes_beside_block(policy, spec, workload);
       const std::int64_t of_gathered = block_bytes + bytes_beside_gathered(policy, workload);
       for (std::size_t i = 0; i < blocks.size(); ++i) {

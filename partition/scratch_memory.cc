@@ -106,7 +106,7 @@ std::int64_t seen_slot_bytes(const HeadTable& heads, const Workload& workload) {
       const HeadPolicy& policy = heads.at(layer, kv_head);
       const auto* keep = std::get_if<KeepBudget>(&policy.keep);
       if (keep == nullptr || keep->n_choosers == 1) continue;
-      const Gathered gathered = gathered_blocks(policy, workload);
+      const Gathered gathered = gathered_of(policy, workload);
       const auto n_slots = static_cast<std::uint64_t>(
           std::max(gathered.most_blocks * workload.block_size, kFewestTableEntries));
       bytes +=

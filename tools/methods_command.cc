@@ -156,12 +156,11 @@ class MethodTrials {
     progress_.clear();
     fmt::print("{}", to_text(table));
     const std::string& prefix = flags_.eval.output_prefix;
-    if (!prefix.empty()) {
-      replace_file(prefix + ".json", to_text(to_json(table)) + "\n");
-      replace_file(prefix + ".csv", to_csv(table));
-      replace_file(prefix + ".svg", to_svg(answers_plot(table)));
-      if (!text_.empty()) replace_file(prefix + ".perplexity.svg", to_svg(perplexity_plot(table)));
-    }
+    write_outputs(prefix, {.json = to_text(to_json(table)) + "\n",
+                           .csv = to_csv(table),
+                           .svg = to_svg(answers_plot(table))});
+    if (!prefix.empty() && !text_.empty())
+      replace_file(prefix + ".perplexity.svg", to_svg(perplexity_plot(table)));
     return table.is_complete ? kExitDone : kExitStopped;
   }
 
@@ -258,13 +257,12 @@ class MethodTrials {
 
   // Of a document that is whole, however many ranks share it.
   std::size_t predicted_bytes(const JobWork& work) const {
-    const Workload& workload = work.workload;
-    const std::int64_t head_dim = model_.spec().head_dim;
-    const std::int64_t n_blocks = document_blocks(work.heads, {0, model_.spec().n_layers},
-                                                  workload.block_size, workload.document_tokens);
+    const std::int64_t n_tokens = work.workload.document_tokens;
+    const Extent layers{0, model_.spec().n_layers};
+    const KvFormat kv = work.workload.kv(model_.spec());
     return static_cast<std::size_t>(
-        n_blocks * workload.block_size *
-        (kv_token_bytes(workload.k_type, head_dim) + kv_token_bytes(workload.v_type, head_dim)));
+        kv.bytes_of(document_blocks(work.heads, layers, kv.block_size, n_tokens),
+                    open_blocks(work.heads, layers, kv.block_size, n_tokens)));
   }
 
   const MethodsFlags& flags_;
@@ -291,7 +289,8 @@ Command add_eval_methods_command(CLI::App& eval) {
     longhaul eval methods -m MODEL --text book.txt -o methods
 
 budget is what a head keeps of a document; KV bytes are measured when a document is whole, before
-questions on it; predicted is what the planner's formula says.
+questions on it; predicted is what the blocks that the method keeps of it take, where heads that
+share a budget take even parts of it.
 A stopped evaluation writes what was done.
 
 )" + exit_status_help());

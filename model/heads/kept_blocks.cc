@@ -7,17 +7,6 @@
 namespace longhaul {
 namespace {
 
-template <typename BlocksOf>
-std::int64_t sum_over_heads(const HeadTable& heads, Extent layers, const BlocksOf& blocks_of) {
-  std::int64_t sum = 0;
-  for (const LayerId layer : IdRange<LayerId>(layers)) {
-    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
-      sum += blocks_of(heads.window(layer, kv_head));
-    }
-  }
-  return sum;
-}
-
 // The most blocks of one head at any time, of those that hold a token of `made`.
 std::int64_t max_blocks_of(const KeyWindow& window, std::int64_t block_size, Extent made,
                            std::int64_t n_guesses) {
@@ -30,14 +19,6 @@ std::int64_t max_blocks_of(const KeyWindow& window, std::int64_t block_size, Ext
   const std::int64_t sink =
       std::max<std::int64_t>(0, ceil_div(window.sink, block_size) - first_block);
   return std::min(all, sink + ceil_div(window.recent - 1 + n_guesses, block_size) + 1);
-}
-
-// Blocks that tokens are gathered in which a method keeps, while those that they come from are
-// still there.
-std::int64_t gathered_blocks(const HeadPolicy& policy, std::int64_t block_size,
-                             std::int64_t n_tokens) {
-  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
-  return keep == nullptr ? 0 : ceil_div(budget_of(*keep, n_tokens), block_size);
 }
 
 }  // namespace
@@ -72,9 +53,12 @@ std::int64_t compacted_blocks(std::int64_t n_kept, std::int64_t n_cut, std::int6
 
 std::int64_t sequence_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
                              std::int64_t n_tokens) {
-  return sum_over_heads(heads, layers, [&](const KeyWindow& window) {
-    return kept_blocks(window, block_size, n_tokens);
-  });
+  std::int64_t sum = 0;
+  for (const LayerId layer : IdRange<LayerId>(layers)) {
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads()))
+      sum += kept_blocks(heads.window(layer, kv_head), block_size, n_tokens);
+  }
+  return sum;
 }
 
 std::int64_t open_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
@@ -102,12 +86,10 @@ std::int64_t document_blocks(const HeadTable& heads, Extent layers, std::int64_t
   return n;
 }
 
-std::int64_t fork_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
-                         std::int64_t n_shared, std::int64_t n_tokens) {
-  if (n_tokens == n_shared) return 0;
-  return sum_over_heads(heads, layers, [&](const KeyWindow& window) {
-    return kept_blocks(window, block_size, n_tokens, n_shared / block_size);
-  });
+std::int64_t gathered_blocks(const HeadPolicy& policy, std::int64_t block_size,
+                             std::int64_t n_tokens) {
+  const auto* keep = std::get_if<KeepBudget>(&policy.keep);
+  return keep == nullptr ? 0 : ceil_div(budget_of(*keep, n_tokens), block_size);
 }
 
 std::int64_t max_owned_blocks(const HeadTable& heads, std::int64_t block_size, Extent made,

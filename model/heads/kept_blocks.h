@@ -1,5 +1,7 @@
-// How many blocks of cache a head takes: closed formulas, said once for the cache that is tested
-// against them, the planner and the coordinator's budget. Pure.
+// How many blocks of cache a head takes: closed formulas. Pure. Caches free what hidden_positions
+// says, and their bytes are tested against the exact formulas, by which `longhaul eval methods`
+// predicts (document_blocks, open_blocks). The planner counts with the bounds max_kept_blocks and
+// gathered_blocks, the coordinator's budget with max_owned_blocks and max_open_blocks.
 //
 // Block b of a head holds positions [b * block_size, (b + 1) * block_size). A full block is kept
 // while a query at n_tokens or later can see one of its tokens; the partial last one always.
@@ -36,9 +38,14 @@ std::int64_t compacted_blocks(std::int64_t n_kept, std::int64_t n_cut, std::int6
 std::int64_t sequence_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
                              std::int64_t n_tokens);
 
+// The same of a document that is whole: methods that choose tokens then (KeepBudget) hold only
+// these any more. Where heads of a layer share a budget, as if each took its even part of it.
+std::int64_t document_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
+                             std::int64_t n_tokens);
+
 // Where tokens are quantised in groups a sequence has its newest tokens in open blocks
-// (worker/kv/sequence_cache.h): of what sequence_blocks and fork_blocks count, so many are open,
-// the partial last ones.
+// (worker/kv/sequence_cache.h): of what sequence_blocks counts, so many are open, the partial last
+// ones.
 std::int64_t open_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
                          std::int64_t n_tokens);
 // The most that a sequence owns at any time, beside the closed ones that max_owned_blocks counts:
@@ -46,15 +53,10 @@ std::int64_t open_blocks(const HeadTable& heads, Extent layers, std::int64_t blo
 std::int64_t max_open_blocks(const HeadTable& heads, std::int64_t block_size,
                              std::int64_t chunk_len, std::int64_t n_guesses = 0);
 
-// The same of a document that is whole: methods that choose tokens then (KeepBudget) hold only
-// these any more. Where heads of a layer share a budget, as if each took its even part of it.
-std::int64_t document_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
+// Blocks that a head's tokens are gathered in which a method keeps of n_tokens, while those that
+// they come from are still there.
+std::int64_t gathered_blocks(const HeadPolicy& policy, std::int64_t block_size,
                              std::int64_t n_tokens);
-
-// What a fork adds to its parent, which it left at n_shared tokens, when it has grown to n_tokens:
-// nothing at first; then its copy of the partial last block and all after it.
-std::int64_t fork_blocks(const HeadTable& heads, Extent layers, std::int64_t block_size,
-                         std::int64_t n_shared, std::int64_t n_tokens);
 
 // The most blocks of all heads that a sequence owns at any time when it made the tokens at
 // positions `made` itself, computing at most chunk_len tokens in a step: a layer's heads hold the

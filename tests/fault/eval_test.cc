@@ -147,6 +147,25 @@ TEST_F(Eval, MethodsPredictATextAsOnePieceOfItWould) {
   EXPECT_GT(rows.at(1).at("perplexity").as_number(), 1);
 }
 
+// What is predicted once left out that the newest tokens of caches that quantise groups are f32.
+TEST_F(Eval, MethodsPredictTheBytesOfTokensThatAreNotYetQuantised) {
+  for (const std::string length : {"384", "400"}) {  // 6 blocks of 64; and a quarter of one more
+    const Ended methods =
+        run("methods", {"--lengths", length, "--depths", "50", "--max-tokens", "4", "--budgets",
+                        "25", "--method", "dense", "window", "--cache-type-k", "kivi4",
+                        "--cache-type-v", "kivi4", "-o", prefix()});
+    ASSERT_EQ(methods.status, 0) << methods.errors;
+    const Json table = parse_json(file(".json"), "out.json");
+    const JsonField rows = JsonField(table, "out.json").at("rows");
+    ASSERT_EQ(rows.size(), 2U);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(rows.at(i).at("kv_bytes").as_number(),
+                rows.at(i).at("kv_bytes_predicted").as_number())
+          << length << " tokens, row " << i;
+    }
+  }
+}
+
 TEST_F(Eval, SaysWhatIsWrong) {
   replace_file(folder_.path() / "ids", "1 2 x");
   const std::string ids = (folder_.path() / "ids").string();

@@ -12,6 +12,7 @@
 #include "model/heads/kept_blocks.h"
 #include "partition/kv_format.h"
 #include "tests/property/worker_cases.h"
+#include "tests/support/fork_blocks.h"
 #include "tests/support/log_softmax.h"
 #include "tests/support/paths.h"
 #include "tests/support/reference_model.h"
@@ -184,9 +185,6 @@ TEST(GroupedCaches, BytesEqualTheFormulaAndStayWithinTheBudget) {
   for_grouped_cases(6, [](GroupedCase& c, std::uint64_t seed) {
     const Extent layers{0, c.spec.n_layers};
     const std::int64_t bs = c.block_size;
-    const auto bytes_of = [&](std::int64_t n_blocks, std::int64_t n_open) {
-      return (n_blocks - n_open) * c.kv().block_bytes() + n_open * c.kv().open_block_bytes();
-    };
     KvBudget budget;
     budget.heads = c.heads;
     budget.bytes_per_head_and_token = static_cast<std::size_t>(c.kv().token_bytes());
@@ -198,7 +196,8 @@ TEST(GroupedCaches, BytesEqualTheFormulaAndStayWithinTheBudget) {
     std::int64_t n = 0;
     const auto in_use = [&] { return static_cast<std::int64_t>(worker.kv_bytes_in_use()); };
     const auto of_document = [&] {
-      return bytes_of(sequence_blocks(c.heads, layers, bs, n), open_blocks(c.heads, layers, bs, n));
+      return c.kv().bytes_of(document_blocks(c.heads, layers, bs, n),
+                             open_blocks(c.heads, layers, bs, n));
     };
     for (int i = 0; i < 6; ++i) {
       const std::int64_t n_new = i == 3 ? bs - n % bs : c.random.integer(1, 80);
@@ -223,8 +222,8 @@ TEST(GroupedCaches, BytesEqualTheFormulaAndStayWithinTheBudget) {
         done(worker.step(PrefillChunk{.sequence = kQuestion, .tokens = c.tokens(n_new)}));
       }
       n_fork += n_new;
-      const std::int64_t of_fork = bytes_of(fork_blocks(c.heads, layers, bs, n, n_fork),
-                                            open_blocks(c.heads, layers, bs, n_fork));
+      const std::int64_t of_fork = c.kv().bytes_of(fork_blocks(c.heads, layers, bs, n, n_fork),
+                                                   open_blocks(c.heads, layers, bs, n_fork));
       ASSERT_EQ(in_use(), of_document() + of_fork) << n_fork - n << " tokens of a fork";
     }
     done(worker.step(DropSequences{.sequences = {kDocument, kQuestion}}));

@@ -4,6 +4,7 @@
 
 #include "model/heads/kept_blocks.h"
 #include "partition/memory_model.h"
+#include "tests/support/fork_blocks.h"
 #include "tests/support/random.h"
 #include "tests/unit/partition/models.h"
 
@@ -36,9 +37,10 @@ TEST(PlanCacheSize, NeverLessThanADocumentAndItsForks) {
     const std::int64_t n_document = random.integer(0, request.workload.document_tokens);
     const std::int64_t n_all = n_document + random.integer(1, request.workload.tail_tokens);
     const std::int64_t block_size = request.workload.block_size;
-    const std::int64_t held = sequence_blocks(request.heads, {0, 3}, block_size, n_document) +
-                              request.workload.n_sequences *
-                                  fork_blocks(request.heads, {0, 3}, block_size, n_document, n_all);
+    const std::int64_t held =
+        sequence_blocks(request.heads, {0, 3}, block_size, n_document) +
+        request.workload.n_sequences *
+            test::fork_blocks(request.heads, {0, 3}, block_size, n_document, n_all);
     ASSERT_LE(held * plan.kv.block_bytes(), planned.kv_retrieval + planned.kv_streaming)
         << "seed " << test::base_seed() << " case " << i;
   }

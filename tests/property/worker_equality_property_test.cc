@@ -10,6 +10,7 @@
 #include "model/heads/kept_blocks.h"
 #include "tests/property/worker_cases.h"
 #include "tests/support/compare.h"
+#include "tests/support/fork_blocks.h"
 #include "tests/support/random.h"
 #include "tests/unit/worker/tiny_models.h"
 

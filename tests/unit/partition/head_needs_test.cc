@@ -85,7 +85,7 @@ TEST(HeadNeeds, RoomIsWhatAllHeadsOfAStageLeave) {
         beside_heads +=
             open_bytes_of_head(kv, c.workload) + bytes_beside_head(policy, c.spec, c.workload);
         if (!window_of(policy).is_unlimited()) continue;
-        const Gathered gathered = gathered_blocks(policy, c.workload);
+        const Gathered gathered = gathered_of(policy, c.workload);
         beside_block = std::max({beside_block, bytes_beside_block(policy, c.spec, c.workload),
                                  bytes_beside_gathered(policy, c.workload)});
         n_gathered += gathered.of(gathered.most_blocks);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "model/heads/kept_blocks.h"
+#include "tests/support/fork_blocks.h"
 #include "tests/support/random.h"
 
 namespace longhaul {
@@ -24,7 +25,7 @@ struct Model {
   }
   std::size_t fork_bytes(std::int64_t n_shared, std::int64_t n_tokens) const {
     return static_cast<std::size_t>(
-               fork_blocks(heads, layers(), shape.block_size, n_shared, n_tokens)) *
+               test::fork_blocks(heads, layers(), shape.block_size, n_shared, n_tokens)) *
            shape.bytes();
   }
 };
