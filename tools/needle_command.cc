@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "build_info.h"
+#include "model/heads/heads_json.h"
 #include "tools/eval/eval_flags.h"
 #include "tools/eval/needle_runner.h"
 #include "tools/eval/number_lists.h"
@@ -131,8 +132,7 @@ struct Variant {
 
 std::vector<Variant> variants_of(const NeedleFlags& flags, const EvalModel& model) {
   const ModelSpec& spec = model.spec();
-  const HeadChoice choice = read_head_choice(flags.heads, model.folder());
-  const HeadRoles base = choose_head_roles(choice, spec.n_layers, spec.n_kv_heads);
+  const HeadRoles base = read_head_roles(flags.heads, model.folder());
   const HeadMethods& methods = flags.heads.settings.methods;
   require_whole_pages(methods, flags.eval.job.block_size);
   const auto table = [&](const HeadRoles& roles) { return method_heads(spec, roles, methods); };

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "build_info.h"
+#include "model/heads/heads_json.h"
 #include "tools/eval/eval_flags.h"
 #include "tools/eval/one_replica.h"
 #include "tools/eval/output_files.h"
@@ -278,8 +279,7 @@ int run_perplexity(const PerplexityFlags& flags, JobRanks& ranks) {
       std::ranges::find(policies, ComparedPolicy(PerplexityPolicy::kDuo)) != policies.end();
   require(!has_duo || !flags.heads.settings.profile.empty(), "--policy duo needs --head-profile");
   const EvalModel model(open_folder(flags.eval), flags.eval.job);
-  const HeadRoles duo = choose_head_roles(read_head_choice(flags.heads, model.folder()),
-                                          model.spec().n_layers, model.spec().n_kv_heads);
+  const HeadRoles duo = read_head_roles(flags.heads, model.folder());
   ProgressLine progress(!flags.eval.no_progress);
   progress.print(fmt::format("longhaul eval perplexity: {}", model.description()));
   const PerplexityTrial trial{.flags = flags, .model = model, .ranks = ranks, .progress = progress};

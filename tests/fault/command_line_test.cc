@@ -51,6 +51,12 @@ void write_files(const fs::path& folder) {
   replace_file(folder / "foreign.jsonl", "precious\n");
   replace_file(folder / "text.txt", "A short text.");
   replace_file(folder / "paper.pdf", "%PDF-1.7 \xff\xfe");
+  // The example's heads, said to be of other weights.
+  fs::create_directory(folder / "strange");
+  fs::copy(test::example_path("profile/full_attention_heads.tsv"), folder / "strange");
+  replace_file(folder / "strange/config.json",
+               fmt::format(R"({{"sink_size":16,"recent_size":128,"weights_sha256":"{}"}})",
+                           std::string(64, '0')));
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   fs::create_symlink("loop", folder / "loop");
   replace_file(folder / "nothing.txt", "");
@@ -132,7 +138,8 @@ INSTANTIATE_TEST_SUITE_P(
              2,
              "is 64 B: too little for any rank; did you mean 64G?"},
         Case{"LogLevel", question({"--log-level", "loud"}), 2, "log level 'loud'"},
-        Case{"RatioAlone", question({"--retrieval-ratio", "0.5"}), 2, "need --head-profile"},
+        Case{"RatioAlone", question({"--retrieval-ratio", "0.5"}), 2,
+             "--retrieval-ratio needs --head-profile"},
         Case{"Works", question({"--ctk", "f32", "-ctv", "bf16"}), 0, "prompt tokens, 2 new ones"}),
     [](const auto& param) { return param.param.name; });
 
@@ -158,6 +165,16 @@ INSTANTIATE_TEST_SUITE_P(
              "choose another output"},
         Case{"ProfileMissing", question({"--head-profile", "DIR/none"}), 5,
              "a profile is a folder"},
+        Case{"ProfileOfOtherWeights", question({"--head-profile", "DIR/strange"}), 2,
+             "made for other weights"},
+        Case{"ProfileOfOtherWeightsInBench",
+             {"bench", "-m", "MODEL", "-p", "1", "-n", "0", "--head-profile", "DIR/strange"},
+             2,
+             "made for other weights"},
+        Case{"ProfileOfOtherWeightsInEval",
+             {"eval", "needle", "-m", "MODEL", "--head-profile", "DIR/strange"},
+             2,
+             "made for other weights"},
         Case{"DocumentIsNoText", question({"-f", "DIR/paper.pdf"}), 5, "looks like a PDF file"},
         Case{"DocumentIsTakenAsText", question({"-f", "DIR/paper.pdf", "--lossy-text"}), 0,
              "prompt tokens"},

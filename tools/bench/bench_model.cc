@@ -9,9 +9,9 @@
 #include "kernels/probes/cpu_probes.h"
 #include "partition/weight_bytes.h"
 #include "tools/bench/shapes.h"
-#include "tools/eval/head_choice.h"
 #include "tools/eval/random_draws.h"
 #include "tools/job/device_choice.h"
+#include "tools/job/head_settings.h"
 #include "tools/job/input_errors.h"
 #include "tools/job/memory_probe.h"
 
@@ -53,52 +53,49 @@ std::shared_ptr<ModelSource> random_source(const ModelShape& shape, std::optiona
       });
 }
 
-// A profile whose gates say nothing: heads are ordered at random, the same every time.
-HeadProfile scattered_profile(const ModelSpec& spec) {
+// By a profile whose gates say nothing: heads are ordered at random, the same every time.
+HeadRoles scattered_roles(const HeadSettings& heads, const ModelSpec& spec) {
   HeadProfile profile{.n_layers = spec.n_layers, .n_kv_heads = spec.n_kv_heads};
-  profile.sink = 128;
-  profile.recent = 256;
+  profile.sink = heads.sink.value_or(128);
+  profile.recent = heads.recent.value_or(256);
   RandomDraws draws(kSeed);
   for (std::int64_t i = 0; i < spec.n_layers * spec.n_kv_heads; ++i) {
     profile.gates.push_back(static_cast<double>(draws.next() >> 11) * 0x1p-53);
   }
-  return profile;
+  return choose_roles(profile, heads.retrieval_ratio);
+}
+
+// By a profile of the whole model, of which the benchmark may have the first layers only.
+HeadRoles first_roles(const HeadSettings& heads, const ModelSpec& whole, std::int64_t n_layers,
+                      const ModelFolder* folder) {
+  HeadRoles roles = roles_by_profile(heads, whole, folder).roles;
+  roles.n_layers = n_layers;
+  roles.roles.resize(static_cast<std::size_t>(n_layers * roles.n_kv_heads));
+  return roles;
 }
 
 }  // namespace
 
-HeadRoles bench_roles(const BenchFlags& flags, const ModelSpec& spec,
-                      std::int64_t n_layers_of_model) {
-  const HeadSettings& heads = flags.heads;
-  HeadChoice choice{
-      .retrieval_ratio = heads.retrieval_ratio, .sink = heads.sink, .recent = heads.recent};
-  if (heads.profile.empty()) {
-    if (heads.retrieval_ratio) choice.profile = scattered_profile(spec);
-    return choose_head_roles(choice, spec.n_layers, spec.n_kv_heads);
-  }
-  choice.profile = read_input([&] { return read_head_profile(heads.profile); });
-  HeadRoles roles = choose_head_roles(choice, n_layers_of_model, spec.n_kv_heads);
-  roles.n_layers = spec.n_layers;
-  roles.roles.resize(static_cast<std::size_t>(spec.n_layers * spec.n_kv_heads));
-  return roles;
-}
-
 BenchModel::BenchModel(const BenchFlags& flags, const std::filesystem::path& hub_cache)
     : flags_(flags), device_(chosen_device(flags.job.device)) {
   require_whole_pages(flags.heads.methods, flags.job.block_size);
+  ModelSpec whole;
   if (!flags.model.empty()) {
     const auto folder = open_model_folder(flags.model, hub_cache);
+    whole = folder->config().spec;
     name_ = std::filesystem::absolute(folder->path()).lexically_normal().filename().string();
-    n_layers_of_model_ = folder->config().spec.n_layers;
     source_ = source_of(folder, flags.job);
   } else {
     ModelShape shape = model_shape(flags.shape);
     name_ = shape.name;
-    n_layers_of_model_ = shape.spec.n_layers;
+    whole = shape.spec;
     if (flags.n_layers) shape.spec = with_layers(shape.spec, *flags.n_layers);
     source_ = random_source(shape, flags.job.weights);
   }
-  roles_ = bench_roles(flags, spec(), n_layers_of_model_);
+  n_layers_of_model_ = whole.n_layers;
+  const bool is_scattered = flags.heads.profile.empty() && flags.heads.retrieval_ratio;
+  roles_ = is_scattered ? scattered_roles(flags.heads, spec())
+                        : first_roles(flags.heads, whole, spec().n_layers, source_->folder());
   heads_ = method_heads(spec(), roles_, flags.heads.methods);
 }
 

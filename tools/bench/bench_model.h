@@ -45,8 +45,4 @@ class BenchModel {
   HeadTable heads_;  // as the roles say
 };
 
-// Roles of the heads of the first spec.n_layers layers of a model that has n_layers_of_model.
-HeadRoles bench_roles(const BenchFlags& flags, const ModelSpec& spec,
-                      std::int64_t n_layers_of_model);
-
 }  // namespace longhaul::bench

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/input_errors.h"
@@ -48,16 +49,13 @@ void add_single_head_flags(CLI::App& app, HeadFlags& f) {
       ->group(group);
 }
 
-HeadChoice read_head_choice(const HeadFlags& flags, const ModelFolder& folder) {
-  HeadChoice choice = flags.choice;
-  if (!flags.settings.profile.empty()) {
-    choice.profile = read_input([&] { return read_head_profile(flags.settings.profile); });
-    check_profile_is_of(*choice.profile, folder);
-  }
-  choice.retrieval_ratio = flags.settings.retrieval_ratio;
-  choice.sink = flags.settings.sink;
-  choice.recent = flags.settings.recent;
-  return choice;
+HeadRoles read_head_roles(const HeadFlags& flags, const ModelFolder& folder) {
+  require(
+      !flags.settings.retrieval_ratio || !(flags.choice.all_dense || flags.choice.all_streaming),
+      "--retrieval-ratio chooses heads by the profile: give it without --all-dense and "
+      "--all-streaming");
+  return with_choice(roles_by_profile(flags.settings, folder.config().spec, &folder).roles,
+                     flags.choice);
 }
 
 }  // namespace longhaul

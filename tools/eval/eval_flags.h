@@ -32,7 +32,7 @@ struct HeadFlags {
 // The flags that change heads one by one.
 void add_single_head_flags(CLI::App& app, HeadFlags& flags);
 
-// The choice with its profile read. Throws Error naming the file, and for one of other weights.
-HeadChoice read_head_choice(const HeadFlags& flags, const ModelFolder& folder);
+// Roles as both say. Reads the profile; throws what roles_by_profile and with_choice do.
+HeadRoles read_head_roles(const HeadFlags& flags, const ModelFolder& folder);
 
 }  // namespace longhaul

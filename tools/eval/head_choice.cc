@@ -25,10 +25,11 @@ void check(const HeadChoice& choice) {
   require(!choice.only_retrieval_head || (!choice.all_dense && choice.streaming_heads.empty()),
           "--only-retrieval-head makes all other heads streaming: use it without --all-dense and "
           "--streaming-head");
-  const bool decides_itself = choice.all_dense || choice.all_streaming;
-  require(!choice.retrieval_ratio || (choice.profile && !decides_itself),
-          "--retrieval-ratio chooses heads by a profile: give --head-profile, without --all-dense "
-          "and --all-streaming");
+}
+
+void require_window(const HeadRoles& roles) {
+  require(roles.recent >= 1,
+          "streaming heads need a window: give --sink and --recent, or --head-profile");
 }
 
 }  // namespace
@@ -44,43 +45,29 @@ HeadId parse_head(std::string_view text, std::int64_t n_layers, std::int64_t n_k
   return head;
 }
 
-HeadRoles choose_head_roles(const HeadChoice& choice, std::int64_t n_layers,
-                            std::int64_t n_kv_heads) {
+HeadRoles with_choice(HeadRoles roles, const HeadChoice& choice) {
   check(choice);
-  HeadRoles roles = HeadRoles::all_retrieval(n_layers, n_kv_heads);
-  if (choice.profile) {
-    require(
-        choice.profile->n_layers == n_layers && choice.profile->n_kv_heads == n_kv_heads,
-        fmt::format("the head profile is for {} layers of {} KV heads, the model has {} of {}",
-                    choice.profile->n_layers, choice.profile->n_kv_heads, n_layers, n_kv_heads));
-    roles = choose_roles(*choice.profile, choice.retrieval_ratio);
-  }
-  roles.sink = choice.sink.value_or(roles.sink);
-  roles.recent = choice.recent.value_or(roles.recent);
   if (choice.all_dense) std::fill(roles.roles.begin(), roles.roles.end(), HeadRole::kRetrieval);
   if (choice.all_streaming) std::fill(roles.roles.begin(), roles.roles.end(), HeadRole::kStreaming);
-  if (choice.only_retrieval_head) {
-    roles = with_only_retrieval_head(std::move(roles),
-                                     parse_head(*choice.only_retrieval_head, n_layers, n_kv_heads));
-  }
-  for (const std::string& head : choice.streaming_heads) {
-    roles = with_head_streaming(std::move(roles), parse_head(head, n_layers, n_kv_heads));
-  }
-  require(roles.n_retrieval() == n_layers * n_kv_heads || roles.recent >= 1,
-          "streaming heads need a window: give --sink and --recent, or --head-profile");
+  const auto head_of = [&](const std::string& text) {
+    return parse_head(text, roles.n_layers, roles.n_kv_heads);
+  };
+  if (choice.only_retrieval_head)
+    roles = with_only_retrieval_head(std::move(roles), head_of(*choice.only_retrieval_head));
+  for (const std::string& head : choice.streaming_heads)
+    roles = with_head_streaming(std::move(roles), head_of(head));
+  if (roles.n_retrieval() < roles.n_layers * roles.n_kv_heads) require_window(roles);
   return roles;
 }
 
 HeadRoles with_head_streaming(HeadRoles roles, HeadId head) {
-  require(roles.recent >= 1,
-          "streaming heads need a window: give --sink and --recent, or --head-profile");
+  require_window(roles);
   role_of(roles, head) = HeadRole::kStreaming;
   return roles;
 }
 
 HeadRoles with_only_retrieval_head(HeadRoles roles, HeadId head) {
-  require(roles.recent >= 1,
-          "streaming heads need a window: give --sink and --recent, or --head-profile");
+  require_window(roles);
   std::fill(roles.roles.begin(), roles.roles.end(), HeadRole::kStreaming);
   role_of(roles, head) = HeadRole::kRetrieval;
   return roles;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "model/heads/heads_json.h"
 #include "tools/eval/csv_field.h"
 #include "tools/eval/number_lists.h"
 

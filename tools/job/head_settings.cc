@@ -10,25 +10,9 @@
 
 namespace longhaul {
 
-ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec,
-                         const ModelFolder* folder) {
-  if (settings.profile.empty()) {
-    require(!settings.retrieval_ratio && !settings.sink && !settings.recent,
-            "--retrieval-ratio, --sink and --recent need --head-profile");
-    HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
-    HeadTable table = method_heads(spec, roles, settings.methods);
-    return {std::move(roles), std::nullopt, std::move(table)};
-  }
-  HeadProfile profile = read_input([&] { return read_head_profile(settings.profile); });
-  check_profile_fits(profile, spec);
-  if (folder != nullptr) check_profile_is_of(profile, *folder);
-  profile.sink = settings.sink.value_or(profile.sink);
-  profile.recent = settings.recent.value_or(profile.recent);
-  HeadRoles roles = choose_roles(profile, settings.retrieval_ratio);
-  HeadTable table = method_heads(spec, roles, settings.methods);
-  return {std::move(roles), std::move(profile), std::move(table)};
-}
+namespace {
 
+// Reads samples of the weights' files, if there are any.
 void check_profile_is_of(const HeadProfile& profile, const ModelFolder& folder) {
   if (!profile.weights_sha256) return;
   const auto weights = weights_sha256(folder);
@@ -36,6 +20,36 @@ void check_profile_is_of(const HeadProfile& profile, const ModelFolder& folder) 
           fmt::format("the head profile was made for other weights than those of {}; give the one "
                       "that was made for this model, or make one: longhaul identify",
                       folder.path().string()));
+}
+
+}  // namespace
+
+ProfileRoles roles_by_profile(const HeadSettings& settings, const ModelSpec& spec,
+                              const ModelFolder* folder) {
+  if (settings.profile.empty()) {
+    require(!settings.retrieval_ratio,
+            "--retrieval-ratio needs --head-profile: it chooses heads by a profile");
+    HeadRoles roles = HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads);
+    roles.sink = settings.sink.value_or(roles.sink);
+    roles.recent = settings.recent.value_or(roles.recent);
+    return {std::move(roles), std::nullopt};
+  }
+  HeadProfile profile = read_input([&] { return read_head_profile(settings.profile); });
+  check_profile_fits(profile, spec);
+  if (folder != nullptr) check_profile_is_of(profile, *folder);
+  profile.sink = settings.sink.value_or(profile.sink);
+  profile.recent = settings.recent.value_or(profile.recent);
+  HeadRoles roles = choose_roles(profile, settings.retrieval_ratio);
+  return {std::move(roles), std::move(profile)};
+}
+
+ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec,
+                         const ModelFolder* folder) {
+  require(!settings.profile.empty() || (!settings.sink && !settings.recent),
+          "--sink and --recent need --head-profile");
+  ProfileRoles chosen = roles_by_profile(settings, spec, folder);
+  HeadTable table = method_heads(spec, chosen.roles, settings.methods);
+  return {std::move(chosen.roles), std::move(chosen.profile), std::move(table)};
 }
 
 }  // namespace longhaul

@@ -19,19 +19,29 @@ struct HeadSettings {
   HeadMethods methods;                    // --policy and --full-heads
 };
 
+// Roles alone, without methods.
+struct ProfileRoles {
+  HeadRoles roles;
+  std::optional<HeadProfile> profile;  // that they were chosen from, with the settings' window
+};
+
+// Reads the profile and chooses by it. Without one every head keeps all, and sink and recent are
+// those of heads that are made streaming heads later. Throws kInvalidArgument for a profile of
+// another model or of other weights, and for a ratio without one. `folder` is the model's, where it
+// has one.
+ProfileRoles roles_by_profile(const HeadSettings& settings, const ModelSpec& spec,
+                              const ModelFolder* folder = nullptr);
+
 struct ChosenHeads {
   HeadRoles roles;
   std::optional<HeadProfile> profile;  // that they were chosen from
   HeadTable table;                     // what roles and methods make of the model's heads
 };
 
-// Reads the profile. Throws kInvalidArgument for one of another model, or none where the settings
-// need one, and for methods that do not go with it. `folder` is the model's, where it has one.
+// The heads of a run: roles by the profile, and what methods make of them. Throws what
+// roles_by_profile does, and kInvalidArgument for a window without a profile and for methods that
+// do not go with it.
 ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec,
                          const ModelFolder* folder = nullptr);
-
-// Throws kInvalidArgument when the profile says for which weights it was made and these are others.
-// Reads samples of the weights' files, if there are any.
-void check_profile_is_of(const HeadProfile& profile, const ModelFolder& folder);
 
 }  // namespace longhaul

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "model/heads/kept_blocks.h"
 #include "tests/support/paths.h"
 #include "tools/bench/bench_model.h"
 #include "tools/bench/shapes.h"
@@ -51,18 +52,18 @@ TEST(BenchFlags, SayWhatDoesNotGoTogether) {
 }
 
 TEST(BenchModel, ScattersRetrievalHeadsTheSameWayEveryTime) {
-  const ModelSpec spec = model_shape("llama-3.1-8b").spec;
   const BenchFlags flags = parsed("--shape llama-3.1-8b --retrieval-ratio 0.25 --recent 100");
-  const HeadRoles roles = bench_roles(flags, spec, 32);
-  EXPECT_EQ(roles.n_retrieval(), 64);
-  EXPECT_EQ(roles.sink, 128);
-  EXPECT_EQ(roles.recent, 100);
-  EXPECT_EQ(roles, bench_roles(flags, spec, 32));
+  const BenchModel model(flags, /*hub_cache=*/{});
+  EXPECT_EQ(model.facts().n_retrieval, 64);
+  EXPECT_EQ(model.facts().sink, 128);
+  EXPECT_EQ(model.facts().recent, 100);
+  EXPECT_EQ(model.heads(), BenchModel(flags, /*hub_cache=*/{}).heads());
   std::int64_t n_layers_with = 0;
   for (std::int64_t layer = 0; layer < 32; ++layer)
-    n_layers_with += roles.n_retrieval(LayerId{layer}) > 0;
+    n_layers_with += layer_heads(model.heads(), {layer}).n_all > 0;
   EXPECT_GT(n_layers_with, 20);
-  EXPECT_EQ(bench_roles(parsed("--shape llama-3.1-8b"), spec, 32).n_retrieval(), 256);
+  const BenchModel dense(parsed("--shape llama-3.1-8b"), /*hub_cache=*/{});
+  EXPECT_EQ(dense.facts().n_retrieval, 256);
 }
 
 TEST(BenchModel, TakesTheProfilesFirstLayers) {

@@ -49,6 +49,17 @@ TEST(HeadSettings, RefusesSettingsWithoutAProfile) {
   HeadSettings settings;
   settings.sink = 4;
   EXPECT_THROW(choose_heads(settings, spec()), Error);
+  EXPECT_EQ(roles_by_profile(settings, spec()).roles.sink, 4);  // of heads that may stream later
+  settings.retrieval_ratio = 0.5;
+  EXPECT_THROW(roles_by_profile(settings, spec()), Error);
+}
+
+TEST(HeadSettings, RefusesAProfileOfAnotherModel) {
+  HeadSettings settings;
+  settings.profile = test::example_path("profile");
+  ModelSpec other = spec();
+  other.n_layers += 1;
+  EXPECT_THROW(roles_by_profile(settings, other), Error);
 }
 
 }  // namespace
