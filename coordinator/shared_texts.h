@@ -10,7 +10,7 @@
 namespace longhaul {
 
 struct PreparedDocument {
-  std::vector<std::int32_t> ids;  // what prompts begin with; empty: nothing
+  std::vector<std::int32_t> ids;                      // what prompts begin with; empty: nothing
   std::vector<std::vector<std::int32_t>> parts = {};  // what some share behind it; not empty
 };
 struct PromptIds {

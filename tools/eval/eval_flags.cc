@@ -43,9 +43,11 @@ void add_single_head_flags(CLI::App& app, HeadFlags& f) {
       ->group(group);
   app.add_option("--streaming-head", f.choice.streaming_heads,
                  "LAYER:KV_HEAD that becomes a streaming head; may be given again")
+      ->type_name("HEAD")
       ->group(group);
   app.add_option("--only-retrieval-head", f.choice.only_retrieval_head,
                  "LAYER:KV_HEAD that alone keeps every token")
+      ->type_name("HEAD")
       ->group(group);
 }
 

@@ -1,4 +1,4 @@
-// The flags that both evaluations have.
+// The flags that all evaluations have.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// What both evaluations work with: a model whose texts can be read and written, and how its ranks
+// What evaluations work with: a model whose texts can be read and written, and how its ranks
 // are to hold it.
 #pragma once
 #include <cstdint>
