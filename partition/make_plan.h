@@ -57,8 +57,8 @@ struct NotFitting {
 using PlanResult = std::variant<Plan, NotFitting>;
 
 // Throws kInvalidArgument when the request itself makes no sense (heads of another shape or that
-// cannot be run, more
-// stages than layers or ranks, ...).
+// ranks cannot share, more stages than layers or ranks, ...), kUnsupported for heads that cannot be
+// run at all.
 PlanResult make_plan(const PlanRequest& request);
 
 // Lengths of chunks to choose from where nobody said one: the workload's, halved down to 1024

@@ -155,6 +155,8 @@ class Communicator {
   // process waits end at once; over MPI when the notice arrives (peers that wait poll for it). The
   // first abort counts.
   void abort(ErrorCode code, const std::string& message) noexcept;
+  // Local. That first one, or ok while there was none.
+  Verdict first_abort() const { return family_->aborted->verdict(); }
   // Local. True after a failure: nothing can be sent any more.
   bool broken() const { return family_->aborted->raised() || family_->broken.has_value(); }
 

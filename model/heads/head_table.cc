@@ -122,23 +122,6 @@ void require_all_merge(const HeadTable& heads) {
   }
 }
 
-// What a ring of ranks cannot do with a layer's heads: each rank gets one set of window blocks.
-void require_ring_layer(const HeadTable& heads, LayerId layer) {
-  std::optional<KeyWindow> window;
-  for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
-    const KeyWindow here = heads.window(layer, kv_head);
-    if (here.is_unlimited()) continue;
-    if (window && *window != here) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("{}: sees {} + {} tokens, another head of the layer {} + {}; with "
-                              "more than one rank all windows of a layer must be equal",
-                              name_of_head(layer, kv_head), here.sink, here.recent, window->sink,
-                              window->recent));
-    }
-    window = here;
-  }
-}
-
 std::string what_is_kept(const HeadTable& heads) {
   const std::int64_t n_heads = heads.n_layers() * heads.n_kv_heads();
   const std::int64_t n_all = heads.count(HeadKind::kRetrieval);
@@ -271,8 +254,28 @@ void require_runnable(const HeadTable& heads, RunsOn where) {
                     fmt::format("{}: {} cannot be run yet", name_of_head(layer, kv_head), *part));
       }
     }
-    if (where == RunsOn::kRing) require_ring_layer(heads, layer);
   }
+  if (where == RunsOn::kOneRank) return;
+  if (const auto why = why_not_on_ring(heads)) throw Error(ErrorCode::kInvalidArgument, *why);
+}
+
+std::optional<std::string> why_not_on_ring(const HeadTable& heads) {
+  for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
+    std::optional<KeyWindow> window;
+    for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
+      const KeyWindow here = heads.window(layer, kv_head);
+      if (here.is_unlimited()) continue;
+      if (window && *window != here) {
+        return fmt::format(
+            "{}: sees {} + {} tokens, another head of the layer {} + {}; on ranks that share a "
+            "document all windows of a layer must be equal: take one rank, or a replica for each "
+            "(--replicas)",
+            name_of_head(layer, kv_head), here.sink, here.recent, window->sink, window->recent);
+      }
+      window = here;
+    }
+  }
+  return std::nullopt;
 }
 
 void require_whole_pages(const HeadTable& heads, std::int64_t block_size) {

@@ -2,6 +2,7 @@
 // method, from the parameters that the method publishes.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,10 +77,14 @@ HeadTable streaming_heads(const ModelSpec& spec, const SeeSinkRecent& see);
 // 2024, arXiv 2410.10819). `roles` come from a profile and a ratio (choose_roles).
 HeadTable duo_attention_heads(const ModelSpec& spec, const HeadRoles& roles);
 
-// Throws kUnsupported naming the head and what a worker cannot do: alone, or in a ring of several
-// ranks, which also asks for equal windows in a layer and sinks at their own positions.
+// Throws kUnsupported naming the head and what a worker cannot do; for a replica of several ranks
+// also kInvalidArgument with why_not_on_ring.
 enum class RunsOn : std::uint8_t { kOneRank, kRing };
 void require_runnable(const HeadTable& heads, RunsOn where);
+
+// Why ranks cannot share a document under these heads although one rank can read it: each rank of a
+// ring gets one set of window blocks, so a layer's windows must be equal. Nullopt where they can.
+std::optional<std::string> why_not_on_ring(const HeadTable& heads);
 
 // Throws kInvalidArgument naming the head whose pages (ReadTopPages) are no whole part of a block.
 void require_whole_pages(const HeadTable& heads, std::int64_t block_size);

@@ -14,6 +14,7 @@
 #include "kernels/cpu/isa.h"
 #include "partition/plan_json.h"
 #include "partition/standing.h"
+#include "tools/job/or_abort.h"
 #include "tools/job/step_events.h"
 #include "worker/worker.h"
 
@@ -67,31 +68,20 @@ std::filesystem::path trace_path(const std::filesystem::path& path, int rank) {
 
 }  // namespace
 
-template <typename Work>
-void RankServer::or_abort(const Work& work) {
-  try {
-    work();
-  } catch (...) {
-    const Verdict verdict = verdict_of(std::current_exception(), comm_.job_rank());
-    comm_.abort(verdict.code, verdict.message);
-    throw;
-  }
-}
-
 const ClusterSpec& RankServer::find_cluster(const ModelSource& model) {
-  or_abort([&] { probed(model); });
+  or_abort(comm_, [&] { probed(model); });
   return probed_->cluster;
 }
 
 void RankServer::work_together(ModelSource& model, const Task& task, const std::string& order) {
-  or_abort([&] {
+  or_abort(comm_, [&] {
     set_kernel_threads(probed(model).n_threads);
     task(comm_, model, order);
   });
 }
 
 void RankServer::serve(ModelSource& model, WorkerLink& link, const PlanMaker& maker) {
-  or_abort([&] { serve_plan(model, link, maker); });
+  or_abort(comm_, [&] { serve_plan(model, link, maker); });
 }
 
 const ProbedCluster& RankServer::probed(const ModelSource& model) {

@@ -38,18 +38,16 @@ class RankServer {
   // Collective over the job. The same on all ranks; measured the first time.
   const ClusterSpec& find_cluster(const ModelSource& model);
 
-  // Collective over the job. Does its part of a task, on the calling thread; throws what that does,
-  // after the communicator was aborted.
+  // Collective over the job. Does its part of a task, on the calling thread; throws what
+  // failed first on any rank, after the communicator was aborted.
   void work_together(ModelSource& model, const Task& task, const std::string& order);
 
   // Collective over the job. Blocks until this work is over: rank 0 could not make a plan, the
   // coordinator said Shutdown, or is gone. Only rank 0's `maker` is looked at. Throws Error when
-  // this rank, or the reading of any rank's weights, fails; then the communicator is aborted.
+  // a rank, or the reading of any rank's weights, fails; then the communicator is aborted.
   void serve(ModelSource& model, WorkerLink& link, const PlanMaker& maker);
 
  private:
-  template <typename Work>
-  void or_abort(const Work& work);
   const ProbedCluster& probed(const ModelSource& model);
   void serve_plan(ModelSource& model, WorkerLink& link, const PlanMaker& maker);
   void serve_worker(const struct WorkerConfig& worker, WorkerLink& link) const;

@@ -33,7 +33,8 @@ std::string not_runnable_because(const HeadTable& heads, RunsOn where) {
   try {
     require_runnable(heads, where);
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_EQ(error.code(),
+              why_not_on_ring(heads) ? ErrorCode::kInvalidArgument : ErrorCode::kUnsupported);
     return error.what();
   }
   return "";

@@ -38,6 +38,13 @@ TEST_F(CheckPlan, AGoodPlanIsGood) {
   EXPECT_EQ(after([](Plan&) {}), "nothing");
 }
 
+TEST_F(CheckPlan, TwoWindowsInALayerOfRanksThatShareADocument) {
+  EXPECT_THAT(after([](Plan& p) {
+                p.heads.set({3}, {7}, {.see = SeeSinkRecent{0, 8}});
+              }),
+              HasSubstr("replica 0: layer 3, KV head 7: sees 0 + 8 tokens"));
+}
+
 TEST_F(CheckPlan, Layers) {
   EXPECT_THAT(after([](Plan& p) {
                 --stage(p, 0).layers.end;

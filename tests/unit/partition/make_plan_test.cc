@@ -255,6 +255,22 @@ TEST(MakePlan, LayersWithoutRetrievalHeads) {
   EXPECT_GT(cost.history(LayerId{2}, {8192, 16384}).keys_travel_s, 0);
 }
 
+TEST(MakePlan, TwoWindowsInALayerWerePlannedForRanksThatCannotShareThem) {
+  PlanRequest request = million_tokens(equal_cluster(3, 80 * kGiB));
+  request.heads.set({3}, {7}, {.see = SeeSinkRecent{0, 8}});
+  request.options.n_replicas = 1;
+  try {
+    make_plan(request);
+    ADD_FAILURE() << "was planned";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), HasSubstr("layer 3, KV head 7"));
+  }
+  request.cluster = equal_cluster(3, 120 * kGiB);
+  request.options.n_replicas = 3;
+  EXPECT_EQ(good_plan(request).replicas.size(), 3U);
+}
+
 TEST(MakePlan, RefusesWithBytesAndChangesThatWork) {
   PlanRequest request = million_tokens(equal_cluster(2, 40 * kGiB));
   request.workload.k_type = request.workload.v_type = KvType::kF32;
