@@ -11,13 +11,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "coordinator/fingerprint.h"
+#include "coordinator/journal_manifest.h"
 
 namespace longhaul {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kMaxManifestBytes = std::size_t{64} << 20;
 
 bool has_content(const fs::path& path) { return fs::exists(path) && fs::file_size(path) > 0; }
 
@@ -68,6 +67,11 @@ void cut_torn_line(JournalFile& file) {
   file.cut(whole);
 }
 
+const JournalPaths& own(const JournalPaths& paths) {
+  require_own_manifest(paths);
+  return paths;
+}
+
 }  // namespace
 
 JournalPaths journal_paths(const fs::path& results) {
@@ -77,13 +81,12 @@ JournalPaths journal_paths(const fs::path& results) {
 }
 
 std::optional<std::int64_t> first_start(const JournalPaths& paths, OpenMode mode) {
-  if (mode == OpenMode::kResume && has_content(paths.manifest)) {
-    const std::string source = paths.manifest.string();
-    const Json manifest = parse_json(read_file(paths.manifest, kMaxManifestBytes), source);
-    if (const auto created = JsonField(manifest, source).find("created"))
-      return created->as_integer(0, std::numeric_limits<std::int64_t>::max());
-  }
-  return std::nullopt;
+  if (mode == OpenMode::kOverwrite) return std::nullopt;
+  const auto manifest = read_manifest(paths.manifest);
+  if (!manifest) return std::nullopt;
+  const auto created = JsonField(*manifest, paths.manifest.string()).find("created");
+  if (!created) return std::nullopt;
+  return created->as_integer(0, std::numeric_limits<std::int64_t>::max());
 }
 
 void JournalFile::holds(std::string_view text) { hash_.add(text); }
@@ -120,13 +123,22 @@ void JournalFile::verify() const {
 }
 
 Journal::Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode, EditedLines edited)
-    : paths_(paths), results_(paths.results) {
+    : paths_(own(paths)), results_(paths_.results) {
   if (mode == OpenMode::kOverwrite) {
     results_.clear();
     fs::remove(paths_.errors);
-    replace_file(paths_.manifest, to_text(manifest) + "\n");
+    write_manifest(paths_, manifest);
     return;
   }
+  try {
+    open(manifest, edited);
+  } catch (...) {
+    remove_if_empty();
+    throw;
+  }
+}
+
+void Journal::open(const Json& manifest, EditedLines edited) {
   check_manifest(manifest);
   cut_torn_line(results_);
   read_lines(results_, /*failed=*/false, edited);
@@ -138,7 +150,8 @@ Journal::Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode,
 }
 
 void Journal::check_manifest(const Json& manifest) {
-  if (!has_content(paths_.manifest)) {
+  const auto before = read_manifest(paths_.manifest);
+  if (!before) {
     for (const fs::path& path : {paths_.results, paths_.errors}) {
       if (!has_content(path)) continue;
       throw Error(ErrorCode::kFailedPrecondition,
@@ -146,15 +159,17 @@ void Journal::check_manifest(const Json& manifest) {
                               "another output, or --overwrite to start over",
                               path.string(), paths_.manifest.string()));
     }
-    replace_file(paths_.manifest, to_text(manifest) + "\n");
+    write_manifest(paths_, manifest);
     made_manifest_ = true;
     return;
   }
-  const std::string source = paths_.manifest.string();
-  const Json before = parse_json(read_file(paths_.manifest, kMaxManifestBytes), source);
-  const auto changes = differences(JsonField(before, source).at("fingerprint").json(),
-                                   *manifest.find("fingerprint"));
-  if (changes.empty()) return;
+  const auto changes =
+      differences(JsonField(*before, paths_.manifest.string()).at("fingerprint").json(),
+                  *manifest.find("fingerprint"));
+  if (changes.empty()) {
+    if (!names_results(*before, paths_)) write_manifest(paths_, *before);
+    return;
+  }
   throw Error(ErrorCode::kFailedPrecondition,
               fmt::format("{} holds results of another model or other settings:\n  {}\nRun with "
                           "the same ones to continue, choose another output, or --overwrite to "

@@ -64,11 +64,12 @@ class JournalFile {
 // Used by one thread. Holds a lock on the results file while it lives.
 class Journal {
  public:
-  // Opens or creates the files. A last line that a crash tore is cut away with a warning. Throws
-  // kFailedPrecondition when the files belong to another fingerprint (listing the differences), to
-  // no known one, are being written, or hold a line that was edited (unless that is accepted);
-  // kCorruptData when a line is no result. `manifest` must hold "fingerprint"; it is written when
-  // there is none yet.
+  // Opens or creates the files; of a run that is refused no new ones are left. A last line that a
+  // crash tore is cut away with a warning. Throws kFailedPrecondition when the files belong to
+  // another fingerprint (listing the differences), to no known one, to other results
+  // (coordinator/journal_manifest.h), are being written, or hold a line that was edited (unless
+  // that is accepted); kCorruptData when a line is no result. `manifest` must hold "fingerprint";
+  // it is written when there is none yet.
   Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode,
           EditedLines edited = EditedLines::kRefuse);
 
@@ -101,6 +102,7 @@ class Journal {
     RequestIdentity identity;
     bool failed = false;
   };
+  void open(const Json& manifest, EditedLines edited);  // to go on
   void check_manifest(const Json& manifest);
   void read_lines(JournalFile& file, bool failed, EditedLines edited);
   void drop_error_lines(const std::vector<std::string>& custom_ids);

@@ -12,6 +12,7 @@
 namespace longhaul {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -224,6 +225,42 @@ TEST_F(JournalTest, RefusesOtherSettingsWithTheDifference) {
   open(OpenMode::kOverwrite, 0.5);
   EXPECT_EQ(results(), "");
   open(OpenMode::kResume, 0.5);
+}
+
+TEST_F(JournalTest, ResultsOfTwoSettingsWereMixedWhereNamesDifferInTheirExtension) {
+  open().add_result(line(a_));
+  const JournalPaths other = journal_paths(folder_.path() / "out.json");
+  ASSERT_EQ(other.manifest, paths_.manifest);
+  for (const OpenMode mode : {OpenMode::kResume, OpenMode::kOverwrite}) {
+    EXPECT_THAT(
+        message_of([&] { Journal(other, manifest(1), mode); }),
+        AllOf(HasSubstr("out.json and out.jsonl would share"), HasSubstr("choose another output")));
+    EXPECT_FALSE(std::filesystem::exists(other.results));
+  }
+  EXPECT_EQ(open().plan({a_, b_}, false).n_done, 1);
+}
+
+TEST_F(JournalTest, FilesThatWereRenamedTogetherGoOn) {
+  open().add_result(line(a_));
+  const JournalPaths renamed = journal_paths(folder_.path() / "new.jsonl");
+  std::filesystem::rename(paths_.results, renamed.results);
+  std::filesystem::rename(paths_.manifest, renamed.manifest);
+  EXPECT_EQ(Journal(renamed, manifest(), OpenMode::kResume).plan({a_, b_}, false).n_done, 1);
+  EXPECT_THAT(read_file(renamed.manifest, 1 << 20), HasSubstr("\"new.jsonl\""));
+}
+
+TEST_F(JournalTest, AManifestOfAReleaseThatNamedNoResultsIsTaken) {
+  open().add_result(line(a_));
+  replace_file(paths_.manifest, to_text(manifest()) + "\n");
+  EXPECT_EQ(open().plan({a_, b_}, false).n_done, 1);
+  EXPECT_THAT(read_file(paths_.manifest, 1 << 20), HasSubstr("\"out.jsonl\""));
+}
+
+TEST_F(JournalTest, ARefusedRunLeftResultsThatWereNotThere) {
+  open().add_result(line(a_));
+  std::filesystem::remove(paths_.results);
+  EXPECT_THAT(message_of([&] { open(OpenMode::kResume, 1); }), HasSubstr("other settings"));
+  EXPECT_FALSE(std::filesystem::exists(paths_.results));
 }
 
 TEST_F(JournalTest, RefusesAFileThatIsNotItsOwn) {
