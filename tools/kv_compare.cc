@@ -52,7 +52,31 @@ void compare_tokens(const SavedHeader& a, const SavedHeader& b, std::vector<std:
       fmt::format("tokens: {} and {}, the first {} alike", x.size(), y.size(), n_common));
 }
 
+void add_difference(std::string& text, const std::string& more) {
+  if (!text.empty() && !more.empty()) text += "; ";
+  text += more;
+}
+
 }  // namespace
+
+std::string compare_layers(const SavedLayerState& a, const SavedLayerState& b) {
+  std::string text;
+  if (a.query_positions != b.query_positions || a.queries != b.queries)
+    add_difference(text, "other newest queries");
+  if (a.merging != b.merging || a.n_slots != b.n_slots)
+    add_difference(text, "other tokens that later ones may merge with");
+  return text;
+}
+
+std::string compare_states(const SavedHeadState& a, const SavedHeadState& b) {
+  std::string text;
+  if (a.attention != b.attention || a.local_attention != b.local_attention)
+    add_difference(text, "other sums of attention");
+  if (a.n_gone != b.n_gone || a.gone != b.gone)
+    add_difference(text, "other sums of what left the window");
+  if (a.recipe != b.recipe) add_difference(text, "another recipe");
+  return text;
+}
 
 std::string compare_rows(const SavedRows& a, const SavedRows& b) {
   Apart keys;
@@ -72,20 +96,20 @@ std::string compare_rows(const SavedRows& a, const SavedRows& b) {
     }
   }
   std::string text;
-  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
   if (a.role != b.role) {
-    add(fmt::format("{} {}/{} and {} {}/{}", a.role.name, a.role.sink, a.role.recent, b.role.name,
-                    b.role.sink, b.role.recent));
+    add_difference(text, fmt::format("{} {}/{} and {} {}/{}", a.role.name, a.role.sink,
+                                     a.role.recent, b.role.name, b.role.sink, b.role.recent));
   }
   if (n_common < a.rows.size() || n_common < b.rows.size()) {
-    add(fmt::format("{} positions only in the first, {} only in the second",
-                    a.rows.size() - n_common, b.rows.size() - n_common));
+    add_difference(text, fmt::format("{} positions only in the first, {} only in the second",
+                                     a.rows.size() - n_common, b.rows.size() - n_common));
   }
   if (n_seen_otherwise > 0)
-    add(fmt::format("other query heads see {} of {} common ones", n_seen_otherwise, n_common));
+    add_difference(text, fmt::format("other query heads see {} of {} common ones", n_seen_otherwise,
+                                     n_common));
   if (keys.position >= 0 || values.position >= 0)
-    add(fmt::format("of {} common ones {}, {}", n_common, keys.text("keys"),
-                    values.text("values")));
+    add_difference(text, fmt::format("of {} common ones {}, {}", n_common, keys.text("keys"),
+                                     values.text("values")));
   return text;
 }
 
@@ -98,14 +122,23 @@ std::vector<std::string> compare_saved(const SavedHeader& a, const SavedHeader& 
                                 a.head_dim, b.n_layers, b.n_kv_heads, b.head_dim));
     return lines;
   }
+  if (a.is_cut != b.is_cut) lines.push_back("only one of them was cut by a method");
   for (const LayerId layer : IdRange<LayerId>(a.n_layers)) {
+    const SavedLayerState state_a = read_saved_state(a, layer);
+    const SavedLayerState state_b = read_saved_state(b, layer);
+    if (const std::string text = compare_layers(state_a, state_b); !text.empty())
+      lines.push_back(fmt::format("layer {}: {}", layer.value, text));
     for (const KvHeadId kv_head : IdRange<KvHeadId>(a.n_kv_heads)) {
-      const std::string text =
+      const auto head = static_cast<std::size_t>(kv_head.value);
+      std::string text =
           compare_rows(read_saved_head(a, layer, kv_head), read_saved_head(b, layer, kv_head));
+      add_difference(text, compare_states(state_a.heads.at(head), state_b.heads.at(head)));
       if (!text.empty())
         lines.push_back(fmt::format("layer {}, KV head {}: {}", layer.value, kv_head.value, text));
     }
   }
+  if (read_saved_last_hidden(a) != read_saved_last_hidden(b))
+    lines.push_back("the last token's hidden row differs");
   return lines;
 }
 

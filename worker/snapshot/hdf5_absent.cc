@@ -4,6 +4,7 @@
 #include "worker/snapshot/merge_saved.h"
 #include "worker/snapshot/restore_sequence.h"
 #include "worker/snapshot/saved_header.h"
+#include "worker/snapshot/saved_state.h"
 #include "worker/snapshot/try_hdf5.h"
 
 namespace longhaul {
@@ -66,6 +67,12 @@ std::vector<std::filesystem::path> saved_masters(const std::filesystem::path& /*
 void check_part_size(const SavedHeader& /*header*/, const WrittenFile& /*part*/) { hdf5_absent(); }
 
 void check_part(const SavedHeader& /*header*/, const WrittenFile& /*part*/) { hdf5_absent(); }
+
+SavedLayerState read_saved_state(const SavedHeader& /*header*/, LayerId /*layer*/) {
+  hdf5_absent();
+}
+
+std::vector<float> read_saved_last_hidden(const SavedHeader& /*header*/) { hdf5_absent(); }
 
 SavedRows read_saved_head(const SavedHeader& /*header*/, LayerId /*layer*/, KvHeadId /*kv_head*/) {
   hdf5_absent();

@@ -109,10 +109,13 @@ PartRest rest_of(const SaveSequenceArgs& args) {
     if (rows != nullptr && !rows->positions.empty())
       rest.queries.push_back({.layer = layer, .positions = rows->positions, .q = rows->q});
     const MergeState* const state = args.cache.merge_state(layer);
-    if (state != nullptr && args.spec.token_merging) {
+    if (state != nullptr) {
+      // Files do not know the model's window: all that came from one goes into the next.
+      const auto& merging = args.spec.token_merging;
+      const std::int64_t n_last = merging ? merging->window - 1 : state->last.rows().n();
       rest.merging.push_back({.layer = layer,
                               .layout = state->last.layout(),
-                              .tokens = state->last.on_host(args.spec.token_merging->window - 1),
+                              .tokens = state->last.on_host(n_last),
                               .n_slots = state->n_slots});
     }
   }
