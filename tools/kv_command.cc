@@ -7,13 +7,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "tools/flags/count_flag.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
+#include "tools/job/input_errors.h"
 #include "tools/kv_compare.h"
 #include "tools/kv_convert.h"
 #include "worker/snapshot/saved_header.h"
@@ -29,10 +33,31 @@ struct KvFlags {
   std::vector<fs::path> paths;
 };
 
-// The masters that a path stands for: itself, or those in the folder.
+// The files among `paths` that are no parts: a shell's *.h5 names parts beside their masters.
+// Throws kCorruptData for what is not there, kInvalidArgument for a part alone.
+std::vector<fs::path> without_parts(const std::vector<fs::path>& paths) {
+  std::vector<fs::path> others;
+  for (const fs::path& path : paths) {
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{}: there is no such file or folder", path.string()));
+    }
+    const auto master = master_of_part(path);
+    if (!master) {
+      others.push_back(path);
+    } else {
+      require(std::find(paths.begin(), paths.end(), *master) != paths.end(),
+              fmt::format("{} is a part of {}: give that", path.string(), master->string()));
+    }
+  }
+  return others;
+}
+
+// The masters that paths stand for: themselves, or those in a folder.
 std::vector<fs::path> masters_of(const std::vector<fs::path>& paths) {
   std::vector<fs::path> masters;
-  for (const fs::path& path : paths) {
+  for (const fs::path& path : without_parts(paths)) {
     if (!fs::is_directory(path)) {
       masters.push_back(path);
       continue;
@@ -43,15 +68,24 @@ std::vector<fs::path> masters_of(const std::vector<fs::path>& paths) {
   return masters;
 }
 
+// The headers of files that are named one by one.
+std::vector<SavedHeader> headers_of(const std::vector<fs::path>& files) {
+  std::vector<SavedHeader> headers;
+  for (const fs::path& file : without_parts(files))
+    headers.push_back(read_input([&] { return read_saved_header(file); }));
+  return headers;
+}
+
 std::string as_mib(std::int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
 }
 
 int run_list(const KvFlags& flags) {
+  const std::vector<fs::path> masters = masters_of(flags.paths);
   fmt::print("{:<20} {:>10}  {:<9} {:>12}  {:<20}  {}\n", "name", "tokens", "k/v", "size",
              "saved (UTC)", "model");
   int status = kExitDone;
-  for (const fs::path& master : masters_of(flags.paths)) {
+  for (const fs::path& master : masters) {
     try {
       const SavedHeader header = read_saved_header(master);
       fmt::print("{:<20} {:>10}  {:<9} {:>12}  {:<20}  {}\n", header.name(), header.n_tokens,
@@ -107,7 +141,7 @@ void print_info(const SavedHeader& header) {
 }
 
 int run_info(const KvFlags& flags) {
-  for (const fs::path& master : masters_of(flags.paths)) print_info(read_saved_header(master));
+  for (const SavedHeader& header : headers_of(masters_of(flags.paths))) print_info(header);
   return kExitDone;
 }
 
@@ -143,12 +177,12 @@ int run_verify(const KvFlags& flags) {
 }
 
 int run_diff(const KvFlags& flags) {
-  const SavedHeader a = read_saved_header(flags.paths.at(0));
-  const SavedHeader b = read_saved_header(flags.paths.at(1));
-  for (const SavedHeader* header : {&a, &b}) {
-    for (const WrittenFile& part : header->parts) check_part(*header, part);
+  const std::vector<SavedHeader> two = headers_of(flags.paths);
+  for (const SavedHeader& header : two) {
+    for (const WrittenFile& part : header.parts) check_part(header, part);
   }
-  const std::vector<std::string> lines = compare_saved(a, b);
+  require(two.size() == 2, "two files NAME.h5 are compared, and not a part of one with it");
+  const std::vector<std::string> lines = compare_saved(two[0], two[1]);
   for (const std::string& line : lines) fmt::print("{}\n", line);
   if (lines.empty()) fmt::print("no difference: the same tokens, settings and bits\n");
   return lines.empty() ? kExitDone : kExitDifferent;
@@ -158,22 +192,27 @@ struct ConvertFlags {
   fs::path from;
   fs::path to;
   JobConfig types;
+  std::optional<std::int64_t> block_size;
 };
 
 Command add_convert(CLI::App& app) {
   CLI::App* command = app.add_subcommand("convert", "Write it again: of other types, in one part");
   const auto flags = std::make_shared<ConvertFlags>();
-  command->add_option("file", flags->from, "File NAME.h5")->required()->check(CLI::ExistingFile);
+  command->add_option("file", flags->from, "File NAME.h5")->required();
   command->add_option("--to", flags->to, "Folder for the new files")
       ->type_name("FOLDER")
       ->required();
-  add_cache_flags(*command, flags->types, "Cache types");
+  add_cache_type_flags(*command, flags->types, "Cache types");
+  command
+      ->add_option("--block-size", flags->block_size,
+                   "Tokens of a cache block (default: as the file has them)")
+      ->check(kBlockTokens);
   return {command, [flags] {
-            const SavedHeader header = read_saved_header(flags->from);
+            const SavedHeader header = headers_of({flags->from}).front();
             const fs::path master = convert_saved(header, flags->to,
                                                   {.k_type = flags->types.k_type,
                                                    .v_type = flags->types.v_type,
-                                                   .block_size = flags->types.block_size});
+                                                   .block_size = flags->block_size});
             fmt::print("{}\n", master.string());
             return kExitDone;
           }};
@@ -191,8 +230,7 @@ Command add_merge(CLI::App& app) {
   command
       ->add_option("files", flags->from,
                    "Files NAME.h5 of one document; shorter ones may hold its beginning")
-      ->required()
-      ->check(CLI::ExistingFile);
+      ->required();
   command->add_option("--to", flags->to, "Folder for the new files")
       ->type_name("FOLDER")
       ->required();
@@ -201,10 +239,8 @@ Command add_merge(CLI::App& app) {
 given. Damaged and lost parts are named and left out; what no file has is
 refused by head and positions.)");
   return {command, [flags] {
-            std::vector<SavedHeader> headers;
-            for (const fs::path& file : flags->from) headers.push_back(read_saved_header(file));
             const fs::path master =
-                merge_saved_files(std::move(headers), flags->to, [](const std::string& note) {
+                merge_saved_files(headers_of(flags->from), flags->to, [](const std::string& note) {
                   fmt::print(stderr, "longhaul: left out: {}\n", note);
                 });
             fmt::print("{}\n", master.string());
@@ -220,8 +256,7 @@ Command add(CLI::App& app, const char* name, const char* help, int n_paths,
       command
           ->add_option("paths", flags->paths,
                        n_paths == 2 ? "Two files NAME.h5" : "Files NAME.h5, or folders of them")
-          ->required()
-          ->check(CLI::ExistingPath);
+          ->required();
   if (n_paths > 0) paths->expected(n_paths);
   return {command, [flags, run] { return run(*flags); }};
 }
@@ -232,6 +267,7 @@ Command add_kv_command(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "kv", "Saved KV caches (--save-kv): list, check, compare, convert, merge them");
   app->require_subcommand(1);
+  app->footer("diff also ends with 1 where anything differs.\n\n" + exit_status_help());
   const std::vector<Command> commands = {
       add(*app, "list", "One line for each saved document", -1, run_list),
       add(*app, "info", "What a saved document was made with, and its files", -1, run_info),

@@ -99,7 +99,7 @@ std::filesystem::path write_again(const SavedHeader& header, const std::filesyst
 
 std::filesystem::path convert_saved(const SavedHeader& header, const std::filesystem::path& folder,
                                     const KvConversion& conversion) {
-  const KvBlockShape shape{.block_size = conversion.block_size,
+  const KvBlockShape shape{.block_size = conversion.block_size.value_or(header.block_size),
                            .head_dim = header.head_dim,
                            .k_type = conversion.k_type.value_or(header.k_type),
                            .v_type = conversion.v_type.value_or(header.v_type)};

@@ -16,7 +16,8 @@ namespace longhaul {
 struct KvConversion {
   std::optional<KvType> k_type;  // none: as they are
   std::optional<KvType> v_type;
-  std::int64_t block_size = 64;  // tokens of a block in memory; rows in files do not depend on it
+  // Tokens of a block in memory, on which rows in files depend where groups are quantised only.
+  std::optional<std::int64_t> block_size;
 };
 
 // Writes the document's caches to `folder`, in one part and under the name of what is in them, as a

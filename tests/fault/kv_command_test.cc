@@ -240,6 +240,47 @@ TEST_F(KvCommand, ConvertedCachesOfMergedTokensCouldNotBeLoaded) {
   }
 }
 
+TEST_F(KvCommand, PartsThatAShellNamesBesideTheirMasterWereNotWhole) {
+  Words all;
+  for (const auto& entry : fs::directory_iterator(folder() / "a")) all.push_back(entry.path());
+  ASSERT_EQ(all.size(), 9U);
+  const auto with = [&](const std::string& what) {
+    Words words = {what};
+    words.insert(words.end(), all.begin(), all.end());
+    return words;
+  };
+  EXPECT_EQ(count(kv(with("verify")), ": whole: "), 3);
+  EXPECT_EQ(count(kv(with("info")), "content  "), 3);
+  const SavedHeader header = read_saved_header(masters("a").front());
+  const std::string part = (header.folder() / header.parts[0].name).string();
+  kv({"merge", part, header.master.string(), "--to", folder() / "c"});
+  for (const char* what : {"info", "verify", "list"}) {
+    EXPECT_THAT(kv({what, part}, 2),
+                AllOf(HasSubstr(" is a part of "), HasSubstr(header.master.string())));
+  }
+}
+
+TEST_F(KvCommand, BlocksOfAnotherSizeThanTheDefaultWereRefused) {
+  run("groups.jsonl", {"--cache-type-k", "kivi4", "--cache-type-v", "kivi4", "--block-size", "128",
+                       "--save-kv", (folder() / "groups").string()});
+  const fs::path master = masters("groups").front();
+  kv({"convert", master.string(), "--to", (folder() / "c").string()});
+  EXPECT_THAT(kv({"diff", master.string(), masters("c").front().string()}),
+              HasSubstr("no difference"));
+}
+
+TEST_F(KvCommand, WhatIsNotThereIsABrokenInput) {
+  for (const Words& words : std::vector<Words>{{"list", "nosuch"},
+                                               {"info", "nosuch"},
+                                               {"verify", "nosuch"},
+                                               {"diff", "nosuch", "nosuch"},
+                                               {"convert", "nosuch", "--to", "c"},
+                                               {"merge", "nosuch", "--to", "c"}}) {
+    EXPECT_THAT(kv(words, 5), HasSubstr("nosuch: there is no such file")) << words.front();
+  }
+  EXPECT_THAT(kv({"--help"}), HasSubstr("Exit status: 0 done"));
+}
+
 TEST_F(KvCommand, MergeRefusesOtherDocumentsAndWhatNobodyHas) {
   const std::vector<fs::path> saved = masters("a");
   const std::string to = (folder() / "c").string();

@@ -16,6 +16,7 @@ inline const auto kCount =
     CLI::Range(std::int64_t{1}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
 inline const auto kFromZero =
     CLI::Range(std::int64_t{0}, std::int64_t{std::numeric_limits<std::int32_t>::max()});
+inline const auto kBlockTokens = CLI::Range(std::int64_t{1}, std::int64_t{65536});
 inline const auto kLongCount = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
 
 // For an option that is a whole number: option->transform(with_letters()) lets people write 128K

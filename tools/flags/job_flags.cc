@@ -155,7 +155,7 @@ void add_verify_flags(CLI::App& app, JobConfig& job, const std::string& group) {
       ->group(group);
 }
 
-void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group) {
+void add_cache_type_flags(CLI::App& app, JobConfig& job, const std::string& group) {
   // q8_0, q4_0 and q4_1 are llama.cpp's names for types of so many bits, fp8_e4m3 is vLLM's.
   const FlagWords<std::optional<KvType>> types = {
       {"auto", std::nullopt},    {"f32", KvType::kF32},   {"bf16", KvType::kBf16},
@@ -168,8 +168,12 @@ void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group) {
              "the weights")
       ->group(group);
   add_choice(app, "--cache-type-v,--ctv", job.v_type, types, "Type of cached values")->group(group);
+}
+
+void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group) {
+  add_cache_type_flags(app, job, group);
   app.add_option("--block-size", job.block_size, "Tokens of a cache block")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+      ->check(kBlockTokens)
       ->capture_default_str()
       ->group(group);
 }

@@ -35,7 +35,9 @@ void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group);
 void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --verify-weights and --checksums.
 void add_verify_flags(CLI::App& app, JobConfig& job, const std::string& group);
-// --cache-type-k, --cache-type-v and --block-size.
+// --cache-type-k and --cache-type-v.
+void add_cache_type_flags(CLI::App& app, JobConfig& job, const std::string& group);
+// These and --block-size.
 void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group);
 constexpr const char* kHeadGroup = "Retrieval and streaming heads";
 // --head-profile and --retrieval-ratio.

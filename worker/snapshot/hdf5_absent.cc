@@ -60,6 +60,10 @@ std::int64_t SavedHeader::n_bytes() const { hdf5_absent(); }
 
 std::string sha256_of_tokens(std::span<const std::int32_t> /*tokens*/) { hdf5_absent(); }
 
+std::optional<std::filesystem::path> master_of_part(const std::filesystem::path& /*file*/) {
+  hdf5_absent();
+}
+
 std::vector<std::filesystem::path> saved_masters(const std::filesystem::path& /*folder*/) {
   hdf5_absent();
 }

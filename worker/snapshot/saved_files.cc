@@ -24,12 +24,18 @@ std::string sha256_of_tokens(std::span<const std::int32_t> tokens) {
   return sha256_of({reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()});
 }
 
+std::optional<fs::path> master_of_part(const fs::path& file) {
+  const std::string name = file.filename().string();
+  const std::size_t end = name.find(".part-");
+  if (end == std::string::npos) return std::nullopt;
+  return file.parent_path() / (name.substr(0, end) + ".h5");
+}
+
 std::vector<fs::path> saved_masters(const fs::path& folder) {
   std::vector<fs::path> masters;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(".h5") && name.find(".part-") == std::string::npos)
+    if (entry.path().extension() == ".h5" && !master_of_part(entry.path()))
       masters.push_back(entry.path());
   }
   std::sort(masters.begin(), masters.end());
