@@ -149,13 +149,18 @@ class MethodTrials {
     if (!flags_.text.empty()) read_text(trials);
     MethodTable table{.settings = settings()};
     for (const MethodTrial& trial : trials) {
-      table.rows.push_back(run(trial));
       table.is_complete = !stop_requested();
-      if (stop_requested()) break;
+      if (!table.is_complete) break;
+      table.rows.push_back(run(trial));
+      table.is_complete = is_done(table.rows.back());
+      if (!table.is_complete) break;
     }
     progress_.clear();
     fmt::print("{}", to_text(table));
-    const std::string& prefix = flags_.eval.output_prefix;
+    const auto n_done = static_cast<std::size_t>(
+        std::ranges::count_if(table.rows, [&](const MethodRow& row) { return is_done(row); }));
+    if (!table.is_complete) fmt::print("{}", partial_note(n_done, trials.size(), "rows"));
+    const std::string prefix = prefix_for(flags_.eval.output_prefix, table.is_complete);
     write_outputs(prefix, {.json = to_text(to_json(table)) + "\n",
                            .csv = to_csv(table),
                            .svg = to_svg(answers_plot(table))});
@@ -165,6 +170,19 @@ class MethodTrials {
   }
 
  private:
+  // Whether no stop came before its last question and the last token of the text.
+  bool is_done(const MethodRow& row) const {
+    return row.n_documents == std::ssize(documents_of(row.length)) &&
+           (text_.empty() || row.perplexity.has_value());
+  }
+
+  std::vector<PlannedDocument> documents_of(std::int64_t length) const {
+    return plan_documents({.lengths = {length},
+                           .depths = parse_percentages(flags_.depths, "--depths"),
+                           .n_documents = flags_.n_documents,
+                           .seed = flags_.seed});
+  }
+
   HeadTable heads_of(const MethodTrial& trial) const {
     const ModelSpec& spec = model_.spec();
     const HeadMethods methods{.all = trial.method, .full = std::nullopt};
@@ -199,6 +217,7 @@ class MethodTrials {
                                    .n_prompt = kTextPrompt,
                                    .vocab_size = model_.spec().vocab_size,
                                    .stop_requested = stop_requested});
+    if (score.n_tokens < flags_.n_scored) return;  // stopped
     row.perplexity = std::exp(score.mean_nll);
     row.answer_tokens_per_s = static_cast<double>(score.n_tokens) / score.seconds;
   }
@@ -216,11 +235,7 @@ class MethodTrials {
 
   MethodRow run(const MethodTrial& trial) {
     const std::string name = to_text(trial.method);
-    const std::vector<PlannedDocument> documents =
-        plan_documents({.lengths = {trial.length},
-                        .depths = parse_percentages(flags_.depths, "--depths"),
-                        .n_documents = flags_.n_documents,
-                        .seed = flags_.seed});
+    const std::vector<PlannedDocument> documents = documents_of(trial.length);
     const NeedleRunner runner(
         {.model = model_,
          .texts = flags_.texts,
@@ -291,7 +306,7 @@ Command add_eval_methods_command(CLI::App& eval) {
 budget is what a head keeps of a document; KV bytes are measured when a document is whole, before
 questions on it; predicted is what the blocks that the method keeps of it take, where heads that
 share a budget take even parts of it.
-A stopped evaluation writes what was done.
+A stopped evaluation writes what was done to PREFIX.partial.json and so on.
 
 )" + exit_status_help());
   return {app, [app, flags] {

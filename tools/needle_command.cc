@@ -203,11 +203,16 @@ NeedlePlanArgs grid_of(const NeedleFlags& flags) {
           .seed = flags.seed};
 }
 
-void write_report(const NeedleFlags& flags, const NeedleReport& report) {
+// `n_asked` are the documents of all runs.
+void write_report(const NeedleFlags& flags, const NeedleReport& report, std::size_t n_asked) {
   fmt::print("{}", to_table(report));
-  write_outputs(flags.eval.output_prefix, {.json = to_text(to_json(report)) + "\n",
-                                           .csv = to_csv(report),
-                                           .svg = to_svg(to_heat_map(report))});
+  std::size_t n_done = 0;
+  for (const NeedleRun& run : report.runs) n_done += run.readings.size();
+  if (!report.is_complete) fmt::print("{}", partial_note(n_done, n_asked, "documents"));
+  write_outputs(prefix_for(flags.eval.output_prefix, report.is_complete),
+                {.json = to_text(to_json(report)) + "\n",
+                 .csv = to_csv(report),
+                 .svg = to_svg(to_heat_map(report))});
 }
 
 // On rank 0; every variant is planned and asked by itself.
@@ -246,6 +251,8 @@ int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
                                             .n_sequences = flags.eval.job.n_parallel},
                                            ranks.n_ranks);
   for (const Variant& variant : variants) {
+    report.is_complete = !stop_requested();
+    if (!report.is_complete) break;
     const JobWork work{
         .model = &model.source(), .heads = variant.heads, .profile = {}, .workload = workload};
     on_one_replica(ranks, flags.eval.job, work, [&](const ReplicaRun& replica) {
@@ -254,11 +261,11 @@ int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
     });
     report.runs.back().head = variant.head;
     progress.print(summary_of(report.runs.back()));
-    report.is_complete = !stop_requested();
-    if (stop_requested()) break;
+    report.is_complete = report.runs.back().readings.size() == documents.size();
+    if (!report.is_complete) break;
   }
   progress.clear();
-  write_report(flags, report);
+  write_report(flags, report, variants.size() * documents.size());
   return report.is_complete ? kExitDone : kExitStopped;
 }
 
@@ -279,7 +286,7 @@ Command add_eval_needle_command(CLI::App& eval) {
   On the ranks of a cluster, with the same answers:
     mpirun longhaul eval needle -m models/llama --lengths 256K,1M
 
-A stopped evaluation writes what was done.
+A stopped evaluation writes what was done to PREFIX.partial.json and so on.
 )" + exit_status_help());
   return {app, [app, flags] {
             install_stop_signals();

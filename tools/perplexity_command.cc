@@ -174,6 +174,11 @@ std::vector<std::int32_t> self_sampled(const PerplexityTrial& trial) {
   return tokens;
 }
 
+std::string source_of(const PerplexityFlags& flags) {
+  if (flags.n_self_sampled > 0) return fmt::format("self-sampled, seed {}", flags.seed);
+  return flags.token_ids.empty() ? flags.file.string() : flags.token_ids.string();
+}
+
 std::vector<std::int32_t> text_of(const PerplexityTrial& trial) {
   const PerplexityFlags& flags = trial.flags;
   const EvalModel& model = trial.model;
@@ -189,15 +194,15 @@ std::vector<std::int32_t> text_of(const PerplexityTrial& trial) {
     const auto text = model.encode(open_text(flags.file).text());
     tokens.insert(tokens.end(), text.begin(), text.end());
   }
+  if (flags.n_self_sampled == 0 && tokens.size() < 2) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: the text has fewer than 2 tokens: there is nothing to predict",
+                            source_of(flags)));
+  }
   if (flags.max_tokens && *flags.max_tokens < static_cast<std::int64_t>(tokens.size()))
     tokens.resize(static_cast<std::size_t>(*flags.max_tokens));
-  require(tokens.size() >= 2, "the text has fewer than 2 tokens: there is nothing to predict");
+  require(tokens.size() >= 2, "of a text of one token there is nothing to predict: --tokens 2");
   return tokens;
-}
-
-std::string source_of(const PerplexityFlags& flags) {
-  if (flags.n_self_sampled > 0) return fmt::format("self-sampled, seed {}", flags.seed);
-  return flags.token_ids.empty() ? flags.file.string() : flags.token_ids.string();
 }
 
 Json settings_of(const PerplexityTrial& trial, const HeadRoles& duo) {
@@ -264,11 +269,23 @@ std::vector<ComparedPolicy> policies_of(const PerplexityFlags& flags) {
   return policies;
 }
 
-void write_report(const PerplexityFlags& flags, const PerplexityReport& report) {
+// `n_asked` are the policies.
+void write_report(const PerplexityFlags& flags, const PerplexityReport& report,
+                  std::size_t n_asked) {
   fmt::print("{}", to_table(report));
-  write_outputs(flags.eval.output_prefix, {.json = to_text(to_json(report)) + "\n",
-                                           .csv = to_csv(report),
-                                           .svg = to_svg(to_plot(report))});
+  if (!report.is_complete) {
+    std::size_t n_done = 0;
+    for (const PolicyCurve& curve : report.curves) {
+      n_done += curve.is_complete ? 1 : 0;
+      if (!curve.is_complete)
+        fmt::print("{}: only {} of {} tokens\n", curve.name, curve.tokens.size(), report.n_tokens);
+    }
+    fmt::print("{}", partial_note(n_done, n_asked, "policies"));
+  }
+  write_outputs(prefix_for(flags.eval.output_prefix, report.is_complete),
+                {.json = to_text(to_json(report)) + "\n",
+                 .csv = to_csv(report),
+                 .svg = to_svg(to_plot(report))});
 }
 
 // On rank 0; every policy is planned and run by itself.
@@ -291,15 +308,17 @@ int run_perplexity(const PerplexityFlags& flags, JobRanks& ranks) {
       .n_tokens = static_cast<std::int64_t>(tokens.size()),
       .bucket = flags.bucket};
   for (const ComparedPolicy& policy : policies) {
+    report.is_complete = !stop_requested();
+    if (!report.is_complete) break;
     PolicyCurve curve = score(trial, policy, duo, tokens);
     progress.print(
         fmt::format("{}: {} tokens in {:.1f} s", curve.name, curve.tokens.size(), curve.seconds));
     report.curves.push_back(std::move(curve));
-    report.is_complete = !stop_requested();
-    if (stop_requested()) break;
+    report.is_complete = report.curves.back().is_complete;
+    if (!report.is_complete) break;
   }
   progress.clear();
-  write_report(flags, report);
+  write_report(flags, report, policies.size());
   return report.is_complete ? kExitDone : kExitStopped;
 }
 
@@ -320,7 +339,7 @@ Command add_eval_perplexity_command(CLI::App& eval) {
     longhaul eval perplexity -m MODEL --self-sampled 20000 --policy dense,recompute,streaming \
       --window 256 --recompute-stride 16 -o perplexity
 
-A stopped evaluation writes what was done.
+A stopped evaluation writes what was done to PREFIX.partial.json and so on.
 )" + exit_status_help());
   return {app, [app, flags] {
             install_stop_signals();

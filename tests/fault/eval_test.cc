@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <csignal>
+#include <fstream>
 #include <map>
+#include <thread>
 #include <tuple>
 
 #include "base/file.h"
@@ -25,6 +29,16 @@ using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
 std::string example(std::string_view name) { return test::example_path(name).string(); }
+
+// Whether the process has handlers of its own for SIGINT.
+bool catches_stops(pid_t process) {
+  std::ifstream status(fmt::format("/proc/{}/status", process));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("SigCgt:"))
+      return (std::stoull(line.substr(7), nullptr, 16) >> (SIGINT - 1) & 1U) != 0;
+  }
+  return false;
+}
 
 class Eval : public testing::Test {
  protected:
@@ -166,8 +180,37 @@ TEST_F(Eval, MethodsPredictTheBytesOfTokensThatAreNotYetQuantised) {
   }
 }
 
+// A stop was obeyed when all was done, and what was cut short took the place of what was whole.
+TEST_F(Eval, StoppedResultsSaySoAndLeaveWholeOnesAlone) {
+  replace_file(prefix() + ".json", "whole");
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"needle", "--lengths", "1K,256K", "--depths", "50"}, " of 2 documents"},
+      {{"perplexity", "-f", example("documents/harbour_log.txt"), "--policy", "recompute,dense"},
+       " of 2 policies"},
+      {{"methods", "--lengths", "256K", "--depths", "50", "--method", "dense", "window"},
+       " of 4 rows"},
+  };
+  for (const auto& [words, message] : cases) {
+    Words all = {"eval"};
+    all.insert(all.end(), words.begin(), words.end());
+    all.insert(all.end(), {"-m", example("model"), "-t", "1", "-o", prefix()});
+    ChildProcess process(folder_.path(), all);
+    while (process.running() && !catches_stops(process.pid()))
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    process.signal(SIGINT);
+    const Ended ended = process.end();
+    EXPECT_EQ(ended.status, 75) << ended.errors;
+    EXPECT_THAT(ended.output, HasSubstr("stopped: "));
+    EXPECT_THAT(ended.output, HasSubstr(message + "; results are partial"));
+    EXPECT_EQ(file(".json"), "whole");
+    const Json json = parse_json(file(".partial.json"), "out.partial.json");
+    EXPECT_FALSE(JsonField(json, "out.partial.json").at("complete").as_bool());
+  }
+}
+
 TEST_F(Eval, SaysWhatIsWrong) {
   replace_file(folder_.path() / "ids", "1 2 x");
+  replace_file(folder_.path() / "ids.empty", "");
   const std::string ids = (folder_.path() / "ids").string();
   const std::vector<std::tuple<std::string, Words, int, std::string>> cases = {
       {"needle", {"--lengths", "4X"}, 2, "--lengths: '4X' is no count"},
@@ -182,6 +225,7 @@ TEST_F(Eval, SaysWhatIsWrong) {
        2,
        "65536 (--lengths), a prompt of 32 and 256 to predict"},
       {"perplexity", {}, 2, "which text?"},
+      {"perplexity", {"-f", ids + ".empty"}, 5, "ids.empty: the text has fewer than 2 tokens"},
       {"perplexity", {"-f", "/x", "--policy", "dense,more"}, 2, "'more' is none of dense, window"},
       {"perplexity", {"-f", "/x", "--policy", "duo"}, 2, "--policy duo needs --head-profile"},
       {"perplexity", {"--token-ids", ids}, 5, "byte 4: 'x' is no token id"},

@@ -34,7 +34,8 @@ std::vector<std::int32_t> hay_of_files(const EvalModel& model,
   for (const std::filesystem::path& path : paths) {
     const MappedFile file = open_text(path);
     const auto tokens = model.encode(file.text());
-    require(!tokens.empty(), fmt::format("{}: no text in it", path.string()));
+    if (tokens.empty())
+      throw Error(ErrorCode::kCorruptData, fmt::format("{}: no text in it", path.string()));
     hay.insert(hay.end(), tokens.begin(), tokens.end());
   }
   return hay;
@@ -70,7 +71,7 @@ void NeedleRunner::check(std::span<const PlannedDocument> documents) const {
   for (const PlannedDocument& document : documents) make_document(document);
 }
 
-// Returns whether it came to the end.
+// Returns whether it came to the end: whole documents count, however late the stop.
 bool NeedleRunner::prefill(StepRunner& steps, const PlannedDocument& planned,
                            const Haystack& document, NeedleReading& reading) const {
   const Stopwatch watch;
@@ -110,6 +111,7 @@ bool NeedleRunner::is_answered(std::span<const std::int32_t> tokens) const {
   return first != std::string::npos && text.find('\n', first) != std::string::npos;
 }
 
+// Nothing when it is to stop.
 std::vector<std::string> NeedleRunner::ask(StepRunner& steps,
                                            std::span<const PlannedNeedle> needles) const {
   std::vector<std::vector<std::int32_t>> answers(needles.size());
@@ -120,7 +122,8 @@ std::vector<std::string> NeedleRunner::ask(StepRunner& steps,
     answer.push_back(picked.token);
     if (!is_answered(answer)) batch.rows.push_back({picked.sequence, picked.token});
   };
-  for (std::size_t i = 0; i < needles.size(); ++i) {
+  bool goes_on = true;
+  for (std::size_t i = 0; i < needles.size() && goes_on; ++i) {
     const SequenceId id{kFirstQuestion + static_cast<std::int64_t>(i)};
     steps.run(ForkSequence{.parent = kDocument, .child = id, .sampling = {}});
     open.sequences.push_back(id);
@@ -128,26 +131,30 @@ std::vector<std::string> NeedleRunner::ask(StepRunner& steps,
     const StepDone done =
         steps.prefill({.sequence = id, .tokens = question, .after = AfterPrefill::kSample});
     take(done.picked.at(0));
+    goes_on = !args_.stop_requested();
   }
-  while (!batch.rows.empty()) {
+  while (!batch.rows.empty() && goes_on) {
     const StepDone done = steps.run(batch);
     batch.rows.clear();
     for (const PickedToken& picked : done.picked) take(picked);
+    goes_on = batch.rows.empty() || !args_.stop_requested();
   }
   steps.run(open);
+  if (!goes_on) return {};
   std::vector<std::string> texts;
   for (const auto& answer : answers) texts.push_back(args_.model.tokenizer().decode(answer));
   return texts;
 }
 
-// A few questions at a time.
-void NeedleRunner::ask_all(StepRunner& steps, const PlannedDocument& planned,
+// A few questions at a time. Returns whether all were answered.
+bool NeedleRunner::ask_all(StepRunner& steps, const PlannedDocument& planned,
                            const Haystack& document, NeedleRun& run) const {
   const std::span<const PlannedNeedle> needles = planned.needles;
   for (std::size_t begin = 0; begin < needles.size();) {
     const auto group = needles.subspan(
         begin, std::min(needles.size() - begin, static_cast<std::size_t>(args_.n_parallel)));
     const std::vector<std::string> answers = ask(steps, group);
+    if (answers.empty()) return false;
     for (std::size_t i = 0; i < group.size(); ++i) {
       const std::string expected = fill_template(args_.texts.answer, group[i].record);
       run.cases.push_back({.length = planned.length,
@@ -161,17 +168,19 @@ void NeedleRunner::ask_all(StepRunner& steps, const PlannedDocument& planned,
     }
     begin += group.size();
   }
+  return true;
 }
 
 NeedleRun NeedleRunner::run(StepRunner& steps, const std::string& name, const HeadRoles& roles,
                             std::span<const PlannedDocument> documents) const {
   NeedleRun run{.name = name, .roles = roles};
   for (const PlannedDocument& planned : documents) {
+    if (args_.stop_requested()) return run;
     const Haystack document = make_document(planned);
     NeedleReading reading{.length = planned.length, .document = planned.number};
     if (!prefill(steps, planned, document, reading)) return run;
     const Stopwatch watch;
-    ask_all(steps, planned, document, run);
+    if (!ask_all(steps, planned, document, run)) return run;
     reading.answer_seconds = watch.seconds();
     steps.run(DropSequences{.sequences = {kDocument}});
     run.readings.push_back(reading);

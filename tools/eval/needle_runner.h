@@ -48,7 +48,8 @@ class NeedleRunner {
   void check(std::span<const PlannedDocument> documents) const;
 
   // Asks for every record of every document, with ranks whose heads have these roles. Returns
-  // early, with what is done, when a stop is requested. Throws Error of every kind.
+  // early, with what is done, when a stop is requested: readings are of documents of which every
+  // record was asked for. Throws Error of every kind.
   NeedleRun run(StepRunner& steps, const std::string& name, const HeadRoles& roles,
                 std::span<const PlannedDocument> documents) const;
 
@@ -58,7 +59,7 @@ class NeedleRunner {
   bool prefill(StepRunner& steps, const PlannedDocument& planned, const Haystack& document,
                NeedleReading& reading) const;
   std::vector<std::string> ask(StepRunner& steps, std::span<const PlannedNeedle> needles) const;
-  void ask_all(StepRunner& steps, const PlannedDocument& planned, const Haystack& document,
+  bool ask_all(StepRunner& steps, const PlannedDocument& planned, const Haystack& document,
                NeedleRun& run) const;
   bool is_answered(std::span<const std::int32_t> tokens) const;
 

@@ -21,6 +21,15 @@ void check_output_prefix(const std::string& prefix) {
   for (const char* extension : {".json", ".csv", ".svg"}) require_replaceable(prefix + extension);
 }
 
+std::string prefix_for(const std::string& prefix, bool is_complete) {
+  return prefix.empty() || is_complete ? prefix : prefix + ".partial";
+}
+
+std::string partial_note(std::size_t n_done, std::size_t n_asked, std::string_view what) {
+  return fmt::format("stopped: {} of {} {}; results are partial, and the next run begins anew\n",
+                     n_done, n_asked, what);
+}
+
 void write_outputs(const std::string& prefix, const EvalOutputs& outputs) {
   if (prefix.empty()) return;
   replace_file(prefix + ".json", outputs.json);

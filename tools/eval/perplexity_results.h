@@ -25,6 +25,7 @@ struct PolicyCurve {
   std::vector<ScoredToken> tokens = {};  // ascending positions
   double seconds = 0;                    // of the model's steps
   std::size_t kv_bytes = 0;              // the most at the end of any step
+  bool is_complete = true;               // no stop came before its last token
   std::optional<double> seconds_per_token() const {
     if (tokens.empty()) return std::nullopt;
     return seconds / static_cast<double>(tokens.size());

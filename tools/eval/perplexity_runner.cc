@@ -29,18 +29,19 @@ PolicyCurve score_with_cache(StepRunner& steps, const ScoreArgs& args) {
   PolicyCurve curve;
   steps.run(OpenSequence{.sequence = kText, .sampling = {}});
   const Stopwatch watch;
-  steps.prefill(
+  const std::int64_t n_read = steps.prefill(
       {.sequence = kText,
        .tokens = args.tokens,
        .after = AfterPrefill::kPromptEnd,
        .score_logprobs = 0},
-      [&](const StepDone& done, std::int64_t n_read) {
-        add_scores(curve, done, n_read);
+      [&](const StepDone& done, std::int64_t end) {
+        add_scores(curve, done, end);
         curve.kv_bytes = std::max(curve.kv_bytes, done.kv_bytes_in_use);
-        args.on_progress(fmt::format("scored {} of {} tokens", n_read, args.tokens.size()));
+        args.on_progress(fmt::format("scored {} of {} tokens", end, args.tokens.size()));
         return !args.stop_requested();
       });
   curve.seconds = watch.seconds();
+  curve.is_complete = n_read == std::ssize(args.tokens);
   steps.run(DropSequences{.sequences = {kText}});
   return curve;
 }
@@ -50,7 +51,11 @@ PolicyCurve score_with_recompute(StepRunner& steps, const ScoreArgs& args, std::
   require(window >= 1 && stride >= 1, fmt::format("window {}, stride {}", window, stride));
   PolicyCurve curve;
   const auto n_tokens = static_cast<std::int64_t>(args.tokens.size());
-  for (std::int64_t t = 1; t < n_tokens && !args.stop_requested(); t += stride) {
+  for (std::int64_t t = 1; t < n_tokens; t += stride) {
+    if (args.stop_requested()) {
+      curve.is_complete = false;
+      break;
+    }
     const Extent before{std::max<std::int64_t>(0, t - window), t};
     const Stopwatch watch;
     steps.run(OpenSequence{.sequence = kText, .sampling = {}});
