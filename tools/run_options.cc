@@ -110,7 +110,6 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
   app.add_option("--chat-template", o.answers.chat.chat_template,
                  "Jinja file to use as chat template (default: the model's own)")
       ->type_name("FILE")
-      ->check(CLI::ExistingFile)
       ->group(group);
   app.add_flag("--lossy-text", o.answers.lossy_text,
                "Accept documents that are no UTF-8 text; U+FFFD stands for what cannot be read")
@@ -162,7 +161,8 @@ void add_operation_options(CLI::App& app, RunOptions& o) {
       ->group(group);
   app.add_option("--checkpoint-dir", o.answers.checkpoint_dir,
                  "Folder for that, which all ranks see (default: OUT.checkpoints beside the "
-                 "results); a document's files go when its requests are done")
+                 "results; with -p and -o - nothing is saved without it); a document's files go "
+                 "when its requests are done")
       ->type_name("FOLDER")
       ->group(group);
   add_step_timeout_flag(app, o.job, group);
@@ -256,6 +256,13 @@ void check_run_options(const RunOptions& o) {
           "--kv-convert converts what --load-kv finds: give --load-kv FOLDER");
   require(is_batch || !(o.overwrite || o.retry_errors || o.skip_bad_lines || o.accept_edited),
           "--overwrite, --retry-errors, --skip-bad-lines and --accept-edited are for -i and -o");
+  const CheckpointEvery& every = o.answers.checkpoint_every;
+  const bool may_save = every == CheckpointEvery() || every.unit == CheckpointEvery::Unit::kNever ||
+                        !o.answers.checkpoint_dir.empty();
+  require(
+      may_save || (is_batch && o.output != "-"),
+      "--checkpoint-every needs --checkpoint-dir FOLDER with -p and with -o -: there is no file "
+      "of results beside which documents could be saved");
   require(o.output != "-" || !(o.overwrite || o.retry_errors || o.accept_edited),
           "-o - writes to standard output, where nothing is kept: --overwrite, --retry-errors and "
           "--accept-edited need a file");

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 
+#include "build_info.h"
 #include "coordinator/documents.h"
 #include "tools/job/checkpoints.h"
 #include "tools/job/exit_status.h"
@@ -138,7 +139,11 @@ int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& fold
                                     .tell = [&](std::string_view lines) { display.tell(lines); }},
                                    ranks);
   if (!complete) {
-    fmt::print(stderr, "\nlonghaul: stopped early; the answer is not complete\n");
+    const bool may_save = build_info::kHasHdf5 && !options.documents.empty();
+    fmt::print(stderr, "\nlonghaul: stopped early; the answer is not complete{}\n",
+               may_save && options.answers.checkpoint_dir.empty()
+                   ? "; nothing was saved: --checkpoint-dir FOLDER keeps what was read"
+                   : "");
     return kExitStopped;
   }
   return status;

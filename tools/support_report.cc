@@ -31,7 +31,7 @@ Json host_facts() {
 
 std::vector<fs::path> logs_in(const fs::path& folder) {
   if (!fs::is_directory(folder)) {
-    throw Error(ErrorCode::kIo,
+    throw Error(ErrorCode::kCorruptData,
                 fmt::format("--log-dir {}: there is no such folder", folder.string()));
   }
   std::vector<fs::path> logs;
@@ -42,10 +42,21 @@ std::vector<fs::path> logs_in(const fs::path& folder) {
   std::sort(logs.begin(), logs.end());
   if (logs.empty()) {
     throw Error(
-        ErrorCode::kIo,
+        ErrorCode::kCorruptData,
         fmt::format("--log-dir {}: there are no logs (rank-0000.jsonl) in it", folder.string()));
   }
   return logs;
+}
+
+std::string manifest_beside(const fs::path& results) {
+  const fs::path manifest = journal_paths(results).manifest;
+  std::error_code ignored;
+  if (!fs::exists(manifest, ignored)) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("--results {}: there is no {} beside it", results.string(),
+                            manifest.filename().string()));
+  }
+  return read_file(manifest, kMostBytes);
 }
 
 // The last plan that rank 0 told of; null: none.
@@ -105,6 +116,7 @@ void write_support_report(const fs::path& folder, const SupportSources& sources)
           fmt::format("{} is there already: give -o another name", folder.string()));
   const std::vector<fs::path> logs =
       sources.log_dir.empty() ? std::vector<fs::path>() : logs_in(sources.log_dir);
+  const std::string manifest = sources.results.empty() ? "" : manifest_beside(sources.results);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error)
@@ -117,10 +129,7 @@ void write_support_report(const fs::path& folder, const SupportSources& sources)
     const Json plan = plan_in(text);
     if (!plan.is_null()) replace_file(folder / "plan.json", to_text(plan) + "\n");
   }
-  if (!sources.results.empty()) {
-    const fs::path manifest = journal_paths(sources.results).manifest;
-    replace_file(folder / "manifest.json", read_file(manifest, kMostBytes));
-  }
+  if (!sources.results.empty()) replace_file(folder / "manifest.json", manifest);
   if (!sources.status.empty())
     replace_file(folder / "status.json", status_without_messages(sources.status));
 }

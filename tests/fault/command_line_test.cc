@@ -5,11 +5,15 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
+#include <csignal>
 #include <map>
 #include <sstream>
+#include <thread>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "build_info.h"
 #include "tests/fault/child_process.h"
 #include "tests/fault/mpirun.h"
 #include "tests/support/paths.h"
@@ -147,6 +151,8 @@ INSTANTIATE_TEST_SUITE_P(
               "--full-heads", "window:window=8", "--ranks", "3", "--memory", "1G"},
              2,
              "all windows of a layer must be equal"},
+        Case{"CheckpointsWithoutAFolder", question({"--checkpoint-every", "2"}), 2,
+             "--checkpoint-every needs --checkpoint-dir"},
         Case{"RatioAlone", question({"--retrieval-ratio", "0.5"}), 2,
              "--retrieval-ratio needs --head-profile"},
         Case{"Works", question({"--ctk", "f32", "-ctv", "bf16"}), 0, "prompt tokens, 2 new ones"}),
@@ -221,6 +227,18 @@ INSTANTIATE_TEST_SUITE_P(
              5,
              "the weights are AWQ with 4 bits"},
         Case{"Misspelt", {"run", "-m", "DIR/misspelt", "-p", "Hi"}, 5, "did you mean rope_theta"},
+        Case{"ChatTemplateMissing", question({"--chat-template", "DIR/none.jinja"}), 5,
+             "none.jinja: No such file"},
+        Case{"ChecksumsMissing", question({"--verify-weights", "--checksums", "DIR/none.sha256"}),
+             5, "none.sha256: No such file"},
+        Case{"ReportOfNoResults",
+             {"report", "-o", "DIR/report", "--results", "DIR/none.jsonl"},
+             5,
+             "there is no none.manifest.json"},
+        Case{"ReportOfNoLogs",
+             {"report", "-o", "DIR/report", "--log-dir", "DIR/none"},
+             5,
+             "there is no such folder"},
         Case{"NoChecksums", question({"--verify-weights"}), 2, "longhaul checksum -m"},
         Case{"WrongChecksums", question({"--checksums", "DIR/wrong.sha256"}), 5,
              "model.safetensors: SHA-256 should be"}),
@@ -344,6 +362,24 @@ TEST(CommandLineRun, FailedRequestsAreNamedAndCanBeRetried) {
   retry.push_back("--retry-errors");
   ASSERT_EQ(ChildProcess(folder.path(), retry).wait(), 0);
   EXPECT_EQ(read_file(errors, 1 << 20), "");
+}
+
+// Ctrl-C lost all that was read, without a word.
+TEST(CommandLineRun, AStoppedQuestionSaysThatNothingWasSaved) {
+  const test::TemporaryFolder folder;
+  std::string text;
+  while (text.size() < (std::size_t{512} << 10))
+    text += "The tide came in, and the tide went out. ";
+  replace_file(folder.path() / "long.txt", text);
+  ChildProcess process(folder.path(), {"run", "-m", model(), "-f",
+                                       (folder.path() / "long.txt").string(), "-p", "Why?"});
+  while (process.running() && process.errors().find("KV heads") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait(), 75);
+  EXPECT_THAT(process.errors(), HasSubstr("the answer is not complete"));
+  const std::string hint = "nothing was saved: --checkpoint-dir FOLDER";
+  EXPECT_EQ(process.errors().find(hint) != std::string::npos, build_info::kHasHdf5);
 }
 
 TEST(CommandLineRun, EchoScoresAPrompt) {

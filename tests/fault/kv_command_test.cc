@@ -279,6 +279,9 @@ TEST_F(KvCommand, WhatIsNotThereIsABrokenInput) {
     EXPECT_THAT(kv(words, 5), HasSubstr("nosuch: there is no such file")) << words.front();
   }
   EXPECT_THAT(kv({"--help"}), HasSubstr("Exit status: 0 done"));
+  ChildProcess process(folder(), command(folder() / "x.jsonl", {"--load-kv", "nosuch"}));
+  EXPECT_EQ(process.wait(), 5);
+  EXPECT_THAT(process.errors(), HasSubstr("--load-kv nosuch: there is no such folder"));
 }
 
 TEST_F(KvCommand, MergeRefusesOtherDocumentsAndWhatNobodyHas) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/chat/template_files.h"
+#include "tools/job/input_errors.h"
 
 namespace longhaul {
 namespace {
@@ -22,7 +23,8 @@ std::tm local_time(std::int64_t started) {
 void set_up_chat(const std::filesystem::path& model_folder, const ChatConfig& config,
                  PreparationConfig& preparation) {
   try {
-    chat::TemplateFiles files = chat::find_templates(model_folder, config.chat_template);
+    chat::TemplateFiles files =
+        read_input([&] { return chat::find_templates(model_folder, config.chat_template); });
     if (!files.usual) {
       preparation.no_chat_reason = fmt::format(
           "the model {} has no chat template: give one with --chat-template FILE, or use "

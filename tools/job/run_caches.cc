@@ -67,7 +67,7 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
   if (!answers.load_kv.empty()) {
     require_hdf5("--load-kv");
     if (!std::filesystem::is_directory(answers.load_kv)) {
-      throw Error(ErrorCode::kIo,
+      throw Error(ErrorCode::kCorruptData,
                   fmt::format("--load-kv {}: there is no such folder", answers.load_kv.string()));
     }
     folders.push_back({.path = answers.load_kv, .must_work = true});

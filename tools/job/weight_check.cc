@@ -47,7 +47,8 @@ std::map<std::string, std::string> known_checksums(const fs::path& folder, fs::p
   if (list.empty() && fs::exists(folder / kListName, ignored)) list = folder / kListName;
   std::map<std::string, std::string> known;
   if (!list.empty()) {
-    for (auto& [name, sha256] : parse_checksums(read_file(list, kMaxListBytes), list.string())) {
+    const std::string text = read_input([&] { return read_file(list, kMaxListBytes); });
+    for (auto& [name, sha256] : parse_checksums(text, list.string())) {
       known.emplace(std::move(name), std::move(sha256));
     }
     return known;
