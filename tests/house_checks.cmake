@@ -1,8 +1,8 @@
-# The rules of the house as tests: layers and fences, file sizes, names of files in comments and documents, headers that compile alone, formatting.
+# The rules of the house as tests: layers and fences, file sizes, names of files in comments and documents, what writes to stderr, headers that compile alone, formatting.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME house.layers COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/dev/check_layers.py)
 add_test(NAME house.sizes COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/dev/check_sizes.py)
-
+add_test(NAME house.stderr COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/dev/check_stderr.py)
 add_test(NAME house.words COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/dev/check_words.py)
 
 # The flags of the sources: language, repository root, generated headers, and the optional packages' include folders.
@@ -16,4 +16,4 @@ find_program(CLANG_FORMAT clang-format)
 if(CLANG_FORMAT)
   add_test(NAME house.format COMMAND ${PROJECT_SOURCE_DIR}/tools/dev/format.sh --check)
 endif()
-set_tests_properties(house.layers house.sizes house.words house.headers PROPERTIES LABELS house TIMEOUT 600)
+set_tests_properties(house.layers house.sizes house.stderr house.words house.headers PROPERTIES LABELS house TIMEOUT 600)

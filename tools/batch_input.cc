@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <set>
@@ -11,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/print_stderr.h"
 #include "tools/job/input_errors.h"
 #include "tools/job/stop_signal.h"
 
@@ -74,7 +74,7 @@ InputBatch read_batch(const fs::path& input, const TextLimits& texts) {
   batch.problems = std::move(parsed.problems);
   batch.documents = check_documents(batch.requests, batch.folder, texts);
   for (const std::string& warning : batch.documents.warnings)
-    fmt::print(stderr, "longhaul: warning: {}\n", warning);
+    print_stderr("longhaul: warning: {}\n", warning);
   std::vector<Problem>& missing = batch.documents.problems;
   batch.problems.insert(batch.problems.end(), std::make_move_iterator(missing.begin()),
                         std::make_move_iterator(missing.end()));
@@ -126,8 +126,8 @@ void skip_bad_lines(InputBatch& batch) {
   batch.documents.digests.resize(n);
   batch.documents.n_bytes.resize(n);
   join_problems(batch.problems);
-  fmt::print(stderr, "longhaul: warning: {} in {} skipped\n{}",
-             count_of(batch.problems.size(), "bad line"), batch.source, listed(batch, 10));
+  print_stderr("longhaul: warning: {} in {} skipped\n{}",
+               count_of(batch.problems.size(), "bad line"), batch.source, listed(batch, 10));
 }
 
 }  // namespace longhaul

@@ -23,8 +23,8 @@
 #include "tools/job/job.h"
 #include "tools/kernels_command.h"
 #include "tools/kv_speed_command.h"
-#include "tools/print_now.h"
 #include "tools/progress_line.h"
+#include "tools/standard_streams.h"
 
 namespace longhaul {
 namespace {

@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <set>
 
@@ -16,6 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/print_stderr.h"
 #include "base/sha256.h"
 #include "build_info.h"
 #include "cluster/comm/mpi_environment.h"
@@ -300,9 +300,8 @@ std::optional<FoundHeads> Identify::train() {
   progress_.clear();
   if (keeps_state) write_state(state_path(), run.state, what);
   if (run.state.n_steps_done < n_steps) {
-    fmt::print(stderr,
-               "longhaul: stopped behind step {} of {}; the same command goes on from there\n",
-               run.state.n_steps_done, n_steps);
+    print_stderr("longhaul: stopped behind step {} of {}; the same command goes on from there\n",
+                 run.state.n_steps_done, n_steps);
     return std::nullopt;
   }
   FoundHeads heads = found(IdentifyMethod::kGates, run.state.gates);

@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <cstdio>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/print_stderr.h"
 #include "base/sha256.h"
 #include "build_info.h"
 #include "tools/eval/one_replica.h"
@@ -122,10 +122,10 @@ bool IdentifySearch::run(const FoundHeads& heads, const Json& settings) {
       });
   progress_.clear();
   if (!search) {
-    fmt::print(stderr,
-               "longhaul: stopped with {} points of the search done; the same command goes "
-               "on from there\n",
-               points.size());
+    print_stderr(
+        "longhaul: stopped with {} points of the search done; the same command goes "
+        "on from there\n",
+        points.size());
     return false;
   }
   if (n_found > 0)

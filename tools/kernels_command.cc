@@ -18,8 +18,8 @@
 #include "tools/flags/environment.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
-#include "tools/print_now.h"
 #include "tools/progress_line.h"
+#include "tools/standard_streams.h"
 
 namespace longhaul {
 namespace {

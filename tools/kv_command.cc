@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/print_stderr.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
@@ -92,7 +93,7 @@ int run_list(const KvFlags& flags) {
                  fmt::format("{}/{}", name_of(header.k_type), name_of(header.v_type)),
                  as_mib(header.n_bytes()), header.created_utc, header.model_id);
     } catch (const Error& error) {
-      fmt::print(stderr, "longhaul: {}\n", error.what());
+      print_stderr("longhaul: {}\n", error.what());
       status = kExitBadInput;
     }
   }
@@ -239,10 +240,9 @@ Command add_merge(CLI::App& app) {
 given. Damaged and lost parts are named and left out; what no file has is
 refused by head and positions.)");
   return {command, [flags] {
-            const fs::path master =
-                merge_saved_files(headers_of(flags->from), flags->to, [](const std::string& note) {
-                  fmt::print(stderr, "longhaul: left out: {}\n", note);
-                });
+            const fs::path master = merge_saved_files(
+                headers_of(flags->from), flags->to,
+                [](const std::string& note) { print_stderr("longhaul: left out: {}\n", note); });
             fmt::print("{}\n", master.string());
             return kExitDone;
           }};

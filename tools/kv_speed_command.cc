@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include "tools/flags/count_flag.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
+#include "tools/standard_streams.h"
 
 namespace longhaul {
 namespace {
@@ -68,7 +68,7 @@ int run(const KvSpeedFlags& flags) {
     for (const KvType type : kPlainKvTypes) types.emplace_back(type, type);
   }
   bench::Table table(bench::table_format_from(flags.output), columns());
-  fmt::print("{}", table.begin());
+  print_now(table.begin());
   for (const auto& [k_type, v_type] : types) {
     const bench::KvSpeedCase c{.folder = flags.folder,
                                .shape = {.block_size = flags.types.block_size,
@@ -80,14 +80,13 @@ int run(const KvSpeedFlags& flags) {
                                .n_tokens = flags.n_tokens};
     const bench::KvSpeed speed = bench::measure_kv_speed(c);
     const auto print = [&](const char* what, double seconds, double plain, double direct) {
-      fmt::print("{}", table.row(row(c, speed, what, seconds, plain, direct)));
+      print_now(table.row(row(c, speed, what, seconds, plain, direct)));
     };
     print("save", speed.save, speed.plain_write, speed.direct_write);
     print("restore", speed.restore, speed.plain_read, speed.direct_read);
     print("to new memory", speed.read_to_new_memory, speed.plain_read, speed.direct_read);
-    std::fflush(stdout);
   }
-  fmt::print("{}", table.end());
+  print_now(table.end());
   return kExitDone;
 }
 

@@ -4,11 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
+#include "base/print_stderr.h"
 #include "build_info.h"
 #include "cluster/comm/local_ranks.h"
 #include "kernels/cpu/isa.h"
@@ -28,6 +30,7 @@
 #include "tools/plan_command.h"
 #include "tools/report_command.h"
 #include "tools/run_command.h"
+#include "tools/standard_streams.h"
 #include "tools/supervise_command.h"
 #include "tools/top_command.h"
 
@@ -74,12 +77,16 @@ std::string foreign_flag(int argc, char** argv) {
 // What CLI11 says of wrong flags goes to stderr in our form, with what may have been meant.
 int report_usage(const CLI::App& program, const CLI::ParseError& error,
                  const std::vector<std::string>& words) {
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success))
-    return program.exit(error);  // --help, --version
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+    std::ostringstream text;  // --help, --version
+    program.exit(error, text);
+    print_now(text.str());
+    return kExitDone;
+  }
   const std::string meant = suggestion(program, words);
-  fmt::print(stderr, "longhaul: error: {}{}\n", error.what(),
-             meant.empty() ? std::string("\nRun with --help for what there is.")
-                           : "; did you mean " + meant + "?");
+  print_stderr("longhaul: error: {}{}\n", error.what(),
+               meant.empty() ? std::string("\nRun with --help for what there is.")
+                             : "; did you mean " + meant + "?");
   return kExitUsage;
 }
 
@@ -98,7 +105,7 @@ int run_program(int argc, char** argv) {
   use_our_help(program);
   const std::vector<std::string> words = arguments(argc, argv);
   if (const std::string advice = foreign_flag(argc, argv); !advice.empty()) {
-    fmt::print(stderr, "longhaul: error: {}\n", advice);
+    print_stderr("longhaul: error: {}\n", advice);
     return kExitUsage;
   }
   try {
@@ -108,7 +115,7 @@ int run_program(int argc, char** argv) {
   }
   if (rank_by_launcher().value_or(0) == 0) {
     for (const std::string& variable : misspelt_variables(program))
-      fmt::print(stderr, "longhaul: warning: {}\n", variable);
+      print_stderr("longhaul: warning: {}\n", variable);
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();
@@ -121,9 +128,10 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace longhaul;
+  hold_standard_streams();
   explain_bus_errors(kExitEnvironment);
   try {
-    return run_program(argc, argv);
+    return status_with_output(run_program(argc, argv));
   } catch (...) {
     return report_failure(std::current_exception());
   }

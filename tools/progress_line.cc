@@ -1,9 +1,8 @@
 #include "tools/progress_line.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include "base/print_stderr.h"
 
 namespace longhaul {
 namespace {
@@ -24,24 +23,22 @@ void ProgressLine::update(std::string_view text) {
   if (!is_shown_ || now - *last_ < (is_terminal_ ? kOnTerminal : kInFile)) return;
   last_ = now;
   if (is_terminal_) {
-    fmt::print(stderr, "\r\033[K{}", text);
-    std::fflush(stderr);
+    print_stderr("\r\033[K{}", text);
     has_line_ = true;
   } else {
-    fmt::print(stderr, "{}\n", text);
+    print_stderr("{}\n", text);
   }
 }
 
 void ProgressLine::print(std::string_view text) {
   if (!is_shown_) return;
   clear();
-  fmt::print(stderr, "{}\n", text);
+  print_stderr("{}\n", text);
   last_ = Clock::now();
 }
 
 void ProgressLine::clear() {
-  if (has_line_) fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  if (has_line_) write_stderr("\r\033[K");
   has_line_ = false;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/print_stderr.h"
 #include "tools/flags/environment.h"
 #include "tools/job/exit_status.h"
 #include "tools/status/http_server.h"
@@ -97,12 +98,12 @@ int write_report(const ReportFlags& flags) {
     write_support_report(work.path() / name, sources);
     make_archive(flags.output, work.path(), name);
   }
-  fmt::print(stderr,
-             "longhaul: report in {}: versions, this host{}{}{}; no text of documents, "
-             "prompts or answers\n",
-             flags.output.string(), flags.log_dir.empty() ? "" : ", logs and plan",
-             flags.results.empty() ? "" : ", the results' manifest",
-             flags.status.empty() ? "" : ", status");
+  print_stderr(
+      "longhaul: report in {}: versions, this host{}{}{}; no text of documents, "
+      "prompts or answers\n",
+      flags.output.string(), flags.log_dir.empty() ? "" : ", logs and plan",
+      flags.results.empty() ? "" : ", the results' manifest",
+      flags.status.empty() ? "" : ", status");
   return kExitDone;
 }
 

@@ -1,25 +1,10 @@
 #include "tools/result_writer.h"
 
-#include <fmt/format.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <numeric>
 
-#include "base/error.h"
+#include "tools/standard_streams.h"
 
 namespace longhaul {
-namespace {
-
-void write_to_stdout(std::string_view line) {
-  if (std::fwrite(line.data(), 1, line.size(), stdout) == line.size() && std::fflush(stdout) == 0)
-    return;
-  throw Error(ErrorCode::kIo,
-              fmt::format("results cannot be written to standard output: {}", strerror(errno)));
-}
-
-}  // namespace
 
 Journal::ToDo ResultWriter::plan(const std::vector<RequestIdentity>& requests, bool retry_errors) {
   if (journal_) return journal_->plan(requests, retry_errors);
@@ -31,15 +16,15 @@ Journal::ToDo ResultWriter::plan(const std::vector<RequestIdentity>& requests, b
 
 void ResultWriter::set_bad_lines(const std::vector<std::string>& lines) {
   if (journal_) return journal_->set_bad_lines(lines);
-  for (const std::string& line : lines) write_to_stdout(line);
+  for (const std::string& line : lines) print_now(line);
 }
 
 void ResultWriter::add_result(std::string_view line) {
-  journal_ ? journal_->add_result(line) : write_to_stdout(line);
+  journal_ ? journal_->add_result(line) : print_now(line);
 }
 
 void ResultWriter::add_error(std::string_view line) {
-  journal_ ? journal_->add_error(line) : write_to_stdout(line);
+  journal_ ? journal_->add_error(line) : print_now(line);
 }
 
 void ResultWriter::verify() const {

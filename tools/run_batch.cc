@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "base/clock.h"
 #include "base/event_log.h"
 #include "base/log.h"
+#include "base/print_stderr.h"
 #include "build_info.h"
 #include "coordinator/documents.h"
 #include "coordinator/journal.h"
@@ -104,8 +104,8 @@ int report(const Journal::ToDo& todo, const Counts& counts, bool complete,
   if (!complete) {
     const std::int64_t n_left =
         static_cast<std::int64_t>(todo.requests.size()) - counts.n_ok - counts.n_failed;
-    fmt::print(stderr, "longhaul: stopped early: {} done, {} failed, {} left{}\n", n_done, n_failed,
-               n_left, writer.is_resumable() ? "; run the same command again to go on" : "");
+    print_stderr("longhaul: stopped early: {} done, {} failed, {} left{}\n", n_done, n_failed,
+                 n_left, writer.is_resumable() ? "; run the same command again to go on" : "");
     return kExitStopped;
   }
   std::string text = fmt::format("longhaul: {} done{}", n_done, writer.place_of_results());
@@ -116,7 +116,7 @@ int report(const Journal::ToDo& todo, const Counts& counts, bool complete,
   const bool all_good = n_failed == 0 && counts.n_bad_lines == 0;
   if (!all_good) text += writer.place_of_errors();
   if (n_failed > 0 && writer.is_resumable()) text += " (--retry-errors runs them again)";
-  fmt::print(stderr, "{}\n", text);
+  print_stderr("{}\n", text);
   return all_good ? kExitDone : kExitSomeFailed;
 }
 
@@ -160,8 +160,8 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   Counts counts{.n_bad_lines = batch.problems.size()};
   writer.set_bad_lines(records_of(batch.problems));
   if (todo.n_done + todo.n_failed > 0) {
-    fmt::print(stderr, "longhaul: continuing: {} of {} requests are done, {} failed earlier\n",
-               todo.n_done, batch.requests.size(), todo.n_failed);
+    print_stderr("longhaul: continuing: {} of {} requests are done, {} failed earlier\n",
+                 todo.n_done, batch.requests.size(), todo.n_failed);
   }
   if (todo.requests.empty()) return report(todo, counts, /*complete=*/true, writer);
   require_shared_folders(options.answers, session, ranks, folders);
@@ -217,7 +217,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   };
   callbacks.on_note = [&](const std::string& text) {
     display.clear();
-    fmt::print(stderr, "longhaul: {}\n", text);
+    print_stderr("longhaul: {}\n", text);
   };
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
@@ -245,7 +245,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   writer.verify();
   if (unfinished) unfinished->write();
   if (const std::string text = checkpoints.summary(); !text.empty())
-    fmt::print(stderr, "longhaul: {}\n", text);
+    print_stderr("longhaul: {}\n", text);
   return report(todo, counts, complete, writer);
 }
 

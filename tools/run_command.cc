@@ -1,7 +1,6 @@
 // Flags, log settings, signals; then one of the two modes.
 #include "tools/run_command.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +12,7 @@
 
 #include "base/event_log.h"
 #include "base/file.h"
+#include "base/print_stderr.h"
 #include "kernels/cpu/isa.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
@@ -42,8 +42,7 @@ void check_last_outputs(const RunOptions& options, const JobRanks& ranks) {
   for (const std::filesystem::path& path : {options.report, options.save_cluster})
     if (!path.empty()) require_replaceable(path);
   if (!options.save_cluster.empty() && !ranks.plans) {
-    fmt::print(
-        stderr,
+    print_stderr(
         "longhaul: warning: --save-cluster {} is not written: one rank alone follows no plan "
         "whose speeds could be compared\n",
         options.save_cluster.string());

@@ -1,13 +1,12 @@
 // `longhaul run -p "..." -f document.txt`: one question, answered on stdout.
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <string>
 
+#include "base/print_stderr.h"
 #include "build_info.h"
 #include "coordinator/documents.h"
 #include "tools/job/checkpoints.h"
@@ -18,6 +17,7 @@
 #include "tools/job/time_limit.h"
 #include "tools/progress_display.h"
 #include "tools/run_modes.h"
+#include "tools/standard_streams.h"
 
 namespace longhaul {
 namespace {
@@ -35,8 +35,8 @@ void chat_if_possible(const RunOptions& options, const RunSession& session, Requ
   if (options.no_chat || chat == nullptr) {
     require(options.system_prompt.empty(), "--sys needs a chat template, and no --no-chat");
     if (!options.log.quiet) {
-      fmt::print(stderr, "  the model reads the text as it is ({})\n",
-                 options.no_chat ? "--no-chat" : session.preparation.no_chat_reason);
+      print_stderr("  the model reads the text as it is ({})\n",
+                   options.no_chat ? "--no-chat" : session.preparation.no_chat_reason);
     }
     return;
   }
@@ -46,7 +46,7 @@ void chat_if_possible(const RunOptions& options, const RunSession& session, Requ
   messages.emplace_back(
       JsonObject{{"role", "user"}, {"content", std::get<std::string>(request.prompts.front())}});
   request.prompts = {ChatPrompt{.variables = JsonObject{{"messages", std::move(messages)}}}};
-  if (!options.log.quiet) fmt::print(stderr, "  chat template: {}\n", chat->usual.source());
+  if (!options.log.quiet) print_stderr("  chat template: {}\n", chat->usual.source());
 }
 
 Request question_of(const RunOptions& options) {
@@ -61,11 +61,10 @@ Request question_of(const RunOptions& options) {
 // Without `progress` nothing but the answer's line break.
 void print_answer_end(const PreparedRequest& prepared, const Answer& answer,
                       const Progress* progress) {
-  if (!answer.text().ends_with('\n')) fmt::print("\n");
-  std::fflush(stdout);
+  if (!answer.text().ends_with('\n')) print_now("\n");
   if (progress == nullptr) return;
-  fmt::print(stderr, "longhaul: {} prompt tokens, {} new ones ({}); {}\n", prepared.n_prompt_tokens,
-             answer.n_generated(), answer.finish_reason(), progress->summary());
+  print_stderr("longhaul: {} prompt tokens, {} new ones ({}); {}\n", prepared.n_prompt_tokens,
+               answer.n_generated(), answer.finish_reason(), progress->summary());
 }
 
 int status_of_failure(const FailedRequest& failure) {
@@ -74,6 +73,7 @@ int status_of_failure(const FailedRequest& failure) {
     return kExitUsage;
   if (failure.code == "document_changed" || failure.code == "document_unreadable")
     return kExitBadInput;
+  if (failure.code == "input/output_error") return kExitEnvironment;  // standard output's, too
   return kExitInternal;
 }
 
@@ -92,7 +92,7 @@ int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& fold
     throw Error(ErrorCode::kCorruptData, "-f: " + message.substr(message.find(": ") + 2));
   }
   for (const std::string& warning : documents.warnings)
-    fmt::print(stderr, "longhaul: warning: {}\n", warning);
+    print_stderr("longhaul: warning: {}\n", warning);
   if (!options.log.quiet) print_summary(session);
   chat_if_possible(options, session, requests.front());
   require_shared_folders(options.answers, session, ranks, folders);
@@ -105,8 +105,7 @@ int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& fold
   callbacks.on_text = [&](std::size_t, std::string_view text) {
     display.clear();
     display.stop();  // the answer takes the terminal over
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    print_now(text);
   };
   callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& answers) {
     display.clear();
@@ -114,13 +113,13 @@ int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& fold
   };
   callbacks.on_failed = [&](const FailedRequest& failure) {
     display.clear();
-    fmt::print(stderr, "longhaul: error: {}: {}\n", failure.code, failure.message);
+    print_stderr("longhaul: error: {}: {}\n", failure.code, failure.message);
     status_board.add_failure({requests.front().custom_id, failure.code, failure.message});
     status = status_of_failure(failure);
   };
   callbacks.on_note = [&](const std::string& text) {
     display.clear();
-    fmt::print(stderr, "longhaul: {}\n", text);
+    print_stderr("longhaul: {}\n", text);
   };
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
@@ -140,10 +139,10 @@ int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& fold
                                    ranks);
   if (!complete) {
     const bool may_save = build_info::kHasHdf5 && !options.documents.empty();
-    fmt::print(stderr, "\nlonghaul: stopped early; the answer is not complete{}\n",
-               may_save && options.answers.checkpoint_dir.empty()
-                   ? "; nothing was saved: --checkpoint-dir FOLDER keeps what was read"
-                   : "");
+    print_stderr("\nlonghaul: stopped early; the answer is not complete{}\n",
+                 may_save && options.answers.checkpoint_dir.empty()
+                     ? "; nothing was saved: --checkpoint-dir FOLDER keeps what was read"
+                     : "");
     return kExitStopped;
   }
   return status;

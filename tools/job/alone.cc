@@ -1,7 +1,6 @@
 // One rank, alone: a worker on a thread of its own behind the in-memory link, without a plan.
-#include <fmt/format.h>
-
 #include "base/event_log.h"
+#include "base/print_stderr.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/in_process.h"
 #include "kernels/cpu/isa.h"
@@ -64,9 +63,8 @@ void run(const JobConfig& config, JobEnd& end, const JobWork& work, const Drive&
 int run_alone(const JobConfig& config, const Lead& lead, const Task& task) {
   set_event_rank(0, hostname());
   if (!config.trace.empty()) {
-    fmt::print(stderr,
-               "longhaul: warning: --trace {} is not written: one rank alone passes nothing on\n",
-               config.trace.string());
+    print_stderr("longhaul: warning: --trace {} is not written: one rank alone passes nothing on\n",
+                 config.trace.string());
   }
   JobEnd end(config.after_loss);
   std::optional<ClusterSpec> found;

@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
-#include <filesystem>
 #include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
 #include "base/event_log.h"
+#include "base/print_stderr.h"
 #include "cluster/comm/mpi_environment.h"
 #include "tools/job/exit_status.h"
 
@@ -21,11 +21,7 @@ bool is_of_ranks(ErrorCode code) {
   return code == ErrorCode::kPeerFailed || code == ErrorCode::kTimeout || code == ErrorCode::kMpi;
 }
 
-void print_error(std::string_view message) {
-  // Whole, in one call: other ranks print to the same terminal.
-  const std::string line = fmt::format("longhaul: error: {}\n", message);
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
+void print_error(std::string_view message) { print_stderr("longhaul: error: {}\n", message); }
 
 int report_error(const Error& error, std::string_view after_loss) {
   if (!after_loss.empty() && is_of_ranks(error.code())) {
@@ -35,8 +31,8 @@ int report_error(const Error& error, std::string_view after_loss) {
   print_error(error.what());
   const int status = exit_status_of(error.code());
   if (status == kExitInternal)
-    fmt::print(stderr, "longhaul: ({}, {}:{})\n", name_of(error.code()), error.where().file_name(),
-               error.where().line());
+    print_stderr("longhaul: ({}, {}:{})\n", name_of(error.code()), error.where().file_name(),
+                 error.where().line());
   return status;
 }
 
@@ -55,11 +51,11 @@ int print_failure(std::exception_ptr failure, std::string_view after_loss) {
         "int8 "
         "--cache-type-v int8) or shorter chunks (--chunk-len)");
     return kExitDoesNotFit;
-  } catch (const std::filesystem::filesystem_error& error) {
+  } catch (const std::system_error& error) {  // of files, threads, fmt::print
     print_error(error.what());
     return kExitEnvironment;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "longhaul: internal error: {}\n", error.what());
+    print_stderr("longhaul: internal error: {}\n", error.what());
     return kExitInternal;
   }
 }

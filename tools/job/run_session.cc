@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/host_memory.h"
+#include "base/print_stderr.h"
 #include "base/sha256.h"
 #include "build_info.h"
 #include "tools/job/input_errors.h"
@@ -63,10 +63,10 @@ std::int64_t context_size(const AnswerConfig& answers, const ModelSpec& spec,
   if (!answers.ctx_size && by_method) return Workload::kMaxTokens;
   const std::int64_t size = answers.ctx_size.value_or(spec.max_seq_len);
   if (size > spec.max_seq_len) {
-    fmt::print(stderr,
-               "longhaul: warning: --ctx-size {} is more than the {} tokens that the model was "
-               "made for; answers about later tokens may be poor\n",
-               size, spec.max_seq_len);
+    print_stderr(
+        "longhaul: warning: --ctx-size {} is more than the {} tokens that the model was "
+        "made for; answers about later tokens may be poor\n",
+        size, spec.max_seq_len);
   }
   return size;
 }
@@ -100,20 +100,20 @@ void check_lookup(const JobConfig& job, const HeadTable& heads) {
 void warn_about_config(const RunSession& session) {
   const std::vector<std::string>& unknown = session.model->config().unknown_keys;
   if (unknown.empty()) return;
-  fmt::print(stderr,
-             "longhaul: warning: {} has fields that Longhaul does not know and leaves out: {}. If "
-             "they change what the model computes, its answers are wrong\n",
-             (session.model->path() / "config.json").string(), fmt::join(unknown, ", "));
+  print_stderr(
+      "longhaul: warning: {} has fields that Longhaul does not know and leaves out: {}. If "
+      "they change what the model computes, its answers are wrong\n",
+      (session.model->path() / "config.json").string(), fmt::join(unknown, ", "));
 }
 
 void warn_about_generation_config(const RunSession& session, const AnswerConfig& answers) {
   const GenerationConfig& generation = session.model->generation();
   if (!generation.do_sample || generation.unsupported.empty() || answers.sampling.temperature)
     return;
-  fmt::print(stderr,
-             "longhaul: warning: generation_config.json asks for {}, which Longhaul does not have; "
-             "answers are sampled without it\n",
-             fmt::join(generation.unsupported, ", "));
+  print_stderr(
+      "longhaul: warning: generation_config.json asks for {}, which Longhaul does not have; "
+      "answers are sampled without it\n",
+      fmt::join(generation.unsupported, ", "));
 }
 
 }  // namespace
@@ -172,20 +172,19 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
 
 void print_summary(const RunSession& session) {
   const ModelSpec& spec = session.spec();
-  fmt::print(stderr,
-             "longhaul {}: {} ({}, {} layers), context {}, weights {}, caches {}/{}, "
-             "{}\n"
-             "  heads: {}\n"
-             "  unless a request says otherwise: {}, {}\n",
-             build_info::kVersion, session.model->path().string(), spec.model_type, spec.n_layers,
-             context_in_words(session.preparation.ctx_size),
-             name_of(session.weights->weight_dtype()), name_of(session.kv.k_type),
-             name_of(session.kv.v_type), session.device, describe_briefly(session.heads.table),
-             describe(session.preparation.defaults),
-             longest_answer_in_words(session.preparation.defaults.max_tokens));
-  if (session.draft) fmt::print(stderr, "  draft model: {}\n", describe(*session.draft));
+  print_stderr(
+      "longhaul {}: {} ({}, {} layers), context {}, weights {}, caches {}/{}, "
+      "{}\n"
+      "  heads: {}\n"
+      "  unless a request says otherwise: {}, {}\n",
+      build_info::kVersion, session.model->path().string(), spec.model_type, spec.n_layers,
+      context_in_words(session.preparation.ctx_size), name_of(session.weights->weight_dtype()),
+      name_of(session.kv.k_type), name_of(session.kv.v_type), session.device,
+      describe_briefly(session.heads.table), describe(session.preparation.defaults),
+      longest_answer_in_words(session.preparation.defaults.max_tokens));
+  if (session.draft) print_stderr("  draft model: {}\n", describe(*session.draft));
   const std::string refusal = huge_pages_refusal();
-  if (!refusal.empty()) fmt::print(stderr, "  memory in small pages: {}\n", refusal);
+  if (!refusal.empty()) print_stderr("  memory in small pages: {}\n", refusal);
 }
 
 }  // namespace longhaul

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <optional>
 #include <random>
@@ -20,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/kernel_text.h"
+#include "base/print_stderr.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/local_ranks.h"
 
@@ -184,8 +184,7 @@ void require_shared_folders(const AnswerConfig& given, RunSession& session, JobR
   const std::vector<std::string> hosts =
       folders.hosts_without(checkpoint->folder, *session.weights, ranks);
   if (hosts.empty()) return;
-  fmt::print(
-      stderr,
+  print_stderr(
       "longhaul: warning: documents are read without checkpoints: the folder {} is not shared "
       "by {}; --checkpoint-dir names one that all hosts see\n",
       checkpoint->folder, fmt::join(hosts, ", "));

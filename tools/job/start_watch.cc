@@ -1,12 +1,11 @@
 #include "tools/job/start_watch.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 
+#include "base/print_stderr.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/local_ranks.h"
 #include "cluster/comm/mpi_environment.h"
@@ -30,13 +29,12 @@ StartWatch::StartWatch(std::chrono::milliseconds limit)
         if (changed_.wait_for(lock, limit, [this] { return is_over_; })) return;
         const std::vector<LocalRank> ranks = ranks_on_this_host();
         if (speaks(ranks)) {
-          const std::string line = fmt::format(
+          print_stderr(
               "longhaul: error: the ranks have not come together within {:.3g} s "
               "(--start-timeout); "
               "{}; run the same command again\n",
               static_cast<double>(limit.count()) / 1e3,
               describe_start(hostname(), ranks, ranks_expected_here()));
-          std::fwrite(line.data(), 1, line.size(), stderr);
         }
         MpiEnvironment::exit_now(kExitStopped);
       }) {}

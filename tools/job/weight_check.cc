@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/print_stderr.h"
 #include "base/sha256.h"
 #include "base/sizes.h"
 #include "tools/job/input_errors.h"
@@ -152,9 +153,9 @@ void verify_weights(const fs::path& model_folder, const fs::path& list) {
 void verify_if_asked(const JobConfig& config, const ModelSource* model) {
   if (!config.verify_weights || model == nullptr || model->folder() == nullptr) return;
   const ModelFolder& folder = *model->folder();
-  fmt::print(stderr, "longhaul: verifying {} of weights in {}\n",
-             format_byte_size(static_cast<std::int64_t>(folder.weight_bytes())),
-             folder.path().string());
+  print_stderr("longhaul: verifying {} of weights in {}\n",
+               format_byte_size(static_cast<std::int64_t>(folder.weight_bytes())),
+               folder.path().string());
   verify_weights(folder.path(), config.checksums);
 }
 

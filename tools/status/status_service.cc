@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include "base/error.h"
 #include "base/file.h"
+#include "base/print_stderr.h"
 #include "tools/status/status_routes.h"
 
 namespace longhaul {
@@ -31,8 +30,9 @@ StatusService::StatusService(const StatusConfig& config, StatusBoard& board) {
   server_ = std::make_unique<HttpServer>(
       address, [routes](const HttpRequest& request) { return routes->answer(request); });
   const bool is_v6 = address.host.find(':') != std::string::npos;
-  fmt::print(stderr, "longhaul: status at http://{}{}{}:{}/{}{}\n", is_v6 ? "[" : "", address.host,
-             is_v6 ? "]" : "", server_->port(), is_random ? "?token=" : "", is_random ? token : "");
+  print_stderr("longhaul: status at http://{}{}{}:{}/{}{}\n", is_v6 ? "[" : "", address.host,
+               is_v6 ? "]" : "", server_->port(), is_random ? "?token=" : "",
+               is_random ? token : "");
 }
 
 }  // namespace longhaul

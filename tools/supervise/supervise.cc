@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <random>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/print_stderr.h"
 #include "tools/job/exit_status.h"
 #include "tools/supervise/child_process_group.h"
 
@@ -61,9 +61,7 @@ class SignalNotes {
 
 template <typename... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
-  const std::string line =
-      fmt::format("longhaul supervise: {}\n", fmt::format(format, std::forward<Args>(args)...));
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  print_stderr("longhaul supervise: {}\n", fmt::format(format, std::forward<Args>(args)...));
 }
 
 std::string names_of(const std::vector<HostSlots>& hosts) {
