@@ -265,6 +265,12 @@ void check_run_options(const RunOptions& o) {
       "of results beside which documents could be saved");
   require(o.output != "-" || !(o.overwrite || o.retry_errors || o.accept_edited),
           "-o - writes to standard output, where nothing is kept: --overwrite, --retry-errors and "
+  require(!is_batch || (!o.no_chat && o.system_prompt.empty()),
+          "--sys and --no-chat are for -p and -f: each request of -i says in its url and messages "
+          "what the model reads");
+  require(o.status.token_file.empty() || !o.status.address.empty(),
+          "--status-token-file is for --status: give --status PORT too (also if it comes from "
+          "LONGHAUL_STATUS_TOKEN_FILE)");
           "--accept-edited need a file");
 }
 

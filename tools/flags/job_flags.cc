@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
 #include "partition/workload.h"
 #include "tools/flags/cache_method_words.h"
 #include "tools/flags/choice_flag.h"
@@ -70,28 +71,33 @@ void add_lookup_flags(CLI::App& app, JobConfig& job, const std::string& group) {
       ->check(CLI::Range(std::int64_t{0}, Workload::kRowsWithGuesses - 1))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--prompt-lookup-min", job.lookup.least,
-                 "Last tokens that must have stood there, at least")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{16}))
-      ->capture_default_str()
-      ->group(group);
+  const CLI::Option* least = app.add_option("--prompt-lookup-min", job.lookup.least,
+                                            "Last tokens that must have stood there, at least")
+                                 ->check(CLI::Range(std::int64_t{1}, std::int64_t{16}))
+                                 ->capture_default_str()
+                                 ->group(group);
+  app.final_callback([&job, least] {
+    require(least->count() == 0 || job.lookup.most > 0,
+            "--prompt-lookup-min is for guesses, and there are none: give --draft-max N too");
+  });
 }
 
 void add_draft_model_flags(CLI::App& app, JobConfig& job, const std::string& group) {
   constexpr std::int64_t kUsualDraftMax = 8;
-  app.add_option_function<std::string>(
-         "--draft-model,--model-draft",
-         [&job](const std::string& model) {
-           job.draft_model = model;
-           if (job.lookup.most == 0) job.lookup.most = kUsualDraftMax;
-         },
-         "A small model with the same tokens, as --model has it, that guesses where "
-         "nothing stood before; the answer stays the same (docs/prompt_lookup.md). --draft-max is "
-         "then 8 unless given")
-      ->type_name("MODEL")
-      ->group(group);
+  CLI::Option* draft_model =
+      app.add_option_function<std::string>(
+             "--draft-model,--model-draft",
+             [&job](const std::string& model) {
+               job.draft_model = model;
+               if (job.lookup.most == 0) job.lookup.most = kUsualDraftMax;
+             },
+             "A small model with the same tokens, as --model has it, that guesses where "
+             "nothing stood before; the answer stays the same (docs/prompt_lookup.md). "
+             "--draft-max is then 8 unless given")
+          ->group(group);
   app.add_option("--draft-context", job.draft_context,
                  "Tokens of the text that it reads, the newest")
+      ->needs(draft_model)
       ->transform(with_letters())
       ->check(kCount)
       ->capture_default_str()
