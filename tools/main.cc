@@ -114,8 +114,8 @@ int run_program(int argc, char** argv) {
     return report_usage(program, error, {words.rbegin(), words.rend()});
   }
   if (rank_by_launcher().value_or(0) == 0) {
-    for (const std::string& variable : misspelt_variables(program))
-      print_stderr("longhaul: warning: {}\n", variable);
+    for (const std::string& warning : warnings_about_variables(program))
+      print_stderr("longhaul: warning: {}\n", warning);
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();

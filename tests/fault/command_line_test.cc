@@ -287,14 +287,33 @@ TEST(CommandLineRun, FlagsComeFromTheEnvironmentToo) {
 TEST(CommandLineRun, MisspeltVariablesAreNamedAndForeignOnesLeftAlone) {
   const test::TemporaryFolder folder;
   ChildProcess process(folder.path(), {"run", "-m", model(), "-p", "Hi", "-n", "1"},
-                       {"LONGHAUL_CTX_SIEZ=9", "LONGHAUL_TEMPERATURE=1", "LONGHAUL_MAX_REQUEUES=3",
-                        "LONGHAUL_ISA=baseline"});
+                       {"LONGHAUL_CTX_SIEZ=9", "LONGHAUL_MAX_REQUEUES=3", "LONGHAUL_ISA=baseline"});
   EXPECT_EQ(process.wait(), 0) << process.errors();
   EXPECT_THAT(process.errors(), HasSubstr("LONGHAUL_CTX_SIEZ: did you mean LONGHAUL_CTX_SIZE?"));
-  EXPECT_THAT(process.errors(),  // --temp, --temperature
-              HasSubstr("LONGHAUL_TEMPERATURE: did you mean LONGHAUL_TEMP?"));
   EXPECT_THAT(process.errors(), testing::Not(HasSubstr("LONGHAUL_MAX_REQUEUES")));
   EXPECT_THAT(process.errors(), testing::Not(HasSubstr("LONGHAUL_ISA:")));
+}
+
+TEST(CommandLineRun, EveryNameOfAFlagIsAVariable) {
+  const test::TemporaryFolder folder;
+  const auto errors = [&](const Words& variables) {
+    ChildProcess process(folder.path(), {"run", "-m", model(), "-p", "Hi"}, variables);
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    return process.errors();
+  };
+  const std::string second = errors({"LONGHAUL_MAX_TOKENS=1"});  // of -n,--n-predict,--max-tokens
+  EXPECT_THAT(second, HasSubstr("prompt tokens, 1 new ones"));
+  EXPECT_THAT(second, testing::Not(HasSubstr("LONGHAUL_")));
+  const std::string both = errors({"LONGHAUL_MAX_TOKENS=1", "LONGHAUL_N_PREDICT=2"});
+  EXPECT_THAT(both, HasSubstr("prompt tokens, 2 new ones"));
+  EXPECT_THAT(both, HasSubstr("LONGHAUL_MAX_TOKENS is left out: LONGHAUL_N_PREDICT sets the same"));
+}
+
+TEST(CommandLineRun, VariablesThatOtherCommandsWouldRefuseAreNotRead) {
+  const test::TemporaryFolder folder;
+  ChildProcess process(folder.path(), {"run", "-m", model(), "-p", "Hi", "-n", "1"},
+                       {"LONGHAUL_OUTPUT=list.txt", "LONGHAUL_LENGTHS=none"});  // of bench, eval
+  EXPECT_EQ(process.wait(), 0) << process.errors();
 }
 
 TEST(CommandLineRun, StopStringsOfTheCommandLineEndAnswersThatNameNone) {

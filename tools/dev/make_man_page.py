@@ -40,7 +40,7 @@ def main():
              f".SH DESCRIPTION\n.nf\n{escaped(text)}\n.fi"]
     for name in commands_in(text):
         parts += section(program, [name])
-    parts.append(".SH ENVIRONMENT\nEvery flag can be set in the environment: \\-\\-ctx\\-size is LONGHAUL_CTX_SIZE, a flag of several names has that of its first; the flag wins.\n"
+    parts.append(".SH ENVIRONMENT\nEvery flag can be set in the environment: \\-\\-ctx\\-size is LONGHAUL_CTX_SIZE, a flag of several names has one for each; the flag wins, then the first of its names that is set.\n"
                  ".PP\nHF_HUB_CACHE, HF_HOME: where downloaded models lie.")
     pathlib.Path(out).write_text("\n".join(parts) + "\n")
 

@@ -10,7 +10,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -28,24 +28,68 @@ std::string variable_of(std::string_view flag) {
   return name;
 }
 
-// What somebody may have set -> the variable that is read: a flag of several names has one.
-void add_variables(const CLI::App& command, std::map<std::string, std::string>& names) {
-  for (const CLI::Option* option : command.get_options()) {
-    if (option->get_envname().empty()) continue;
-    for (const std::string& flag : option->get_lnames())
-      names.emplace(variable_of(flag), option->get_envname());
-    names[option->get_envname()] = option->get_envname();
+// One for each long name of the option, in their order.
+std::vector<std::string> variables_of(const CLI::App& command, const CLI::Option& option) {
+  std::vector<std::string> variables;
+  if (&option == command.get_help_ptr()) return variables;
+  for (const std::string& name : option.get_lnames()) variables.push_back(variable_of(name));
+  return variables;
+}
+
+// CLI11 takes a variable without a value for one that is not set.
+std::string_view value_of(const std::string& variable) {
+  const char* value = std::getenv(variable.c_str());
+  return value != nullptr ? value : "";
+}
+
+void add_variables(const CLI::App& command, std::set<std::string>& names) {
+  for (const CLI::App* below : command.get_subcommands({})) {
+    for (const CLI::Option* option : below->get_options())
+      for (const std::string& variable : variables_of(*below, *option)) names.insert(variable);
+    add_variables(*below, names);
   }
-  for (const CLI::App* below : command.get_subcommands({})) add_variables(*below, names);
+}
+
+std::vector<std::string> misspelt_variables(const CLI::App& program) {
+  std::set<std::string> names = {"LONGHAUL_ISA"};
+  add_variables(program, names);
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  std::vector<std::string> found;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const std::string name(text.substr(0, text.find('=')));
+    if (!name.starts_with("LONGHAUL_") || names.contains(name)) continue;
+    if (const std::string meant = nearly(name, known); !meant.empty())
+      found.push_back(fmt::format("{}: did you mean {}?", name, meant));
+  }
+  return found;
+}
+
+// Of the command that runs, those whose value another name of the flag has replaced.
+void add_overruled_variables(const CLI::App& command, std::vector<std::string>& found) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string& read = option->get_envname();
+    if (read.empty()) continue;
+    for (const std::string& variable : variables_of(command, *option)) {
+      const std::string_view value = value_of(variable);
+      if (!value.empty() && value != value_of(read))
+        found.push_back(fmt::format("{} is left out: {} sets the same flag", variable, read));
+    }
+  }
+  for (const CLI::App* below : command.get_subcommands()) add_overruled_variables(*below, found);
 }
 
 }  // namespace
 
 void name_environment_variables(CLI::App& command) {
-  for (CLI::Option* option : command.get_options()) {
-    if (option->get_lnames().empty() || option == command.get_help_ptr()) continue;
-    option->envname(variable_of(option->get_lnames().front()));
-  }
+  command.preparse_callback([&command](std::size_t) {
+    for (CLI::Option* option : command.get_options()) {
+      const std::vector<std::string> variables = variables_of(command, *option);
+      const auto set = std::find_if(variables.begin(), variables.end(),
+                                    [](const auto& name) { return !value_of(name).empty(); });
+      if (set != variables.end()) option->envname(*set);
+    }
+  });
 }
 
 std::filesystem::path hub_cache() {
@@ -73,21 +117,10 @@ void choose_isa() {
     set_active_isa(isa_named(name));
 }
 
-std::vector<std::string> misspelt_variables(const CLI::App& program) {
-  std::map<std::string, std::string> names = {{"LONGHAUL_ISA", "LONGHAUL_ISA"}};
-  add_variables(program, names);
-  std::vector<std::string_view> known;
-  for (const auto& [name, read] : names) known.push_back(name);
-  std::vector<std::string> found;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string_view text = *variable;
-    const std::string name(text.substr(0, text.find('=')));
-    if (!name.starts_with("LONGHAUL_")) continue;
-    const auto meant = names.find(names.contains(name) ? name : nearly(name, known));
-    if (meant != names.end() && meant->second != name)
-      found.push_back(fmt::format("{}: did you mean {}?", name, meant->second));
-  }
-  return found;
+std::vector<std::string> warnings_about_variables(const CLI::App& program) {
+  std::vector<std::string> warnings = misspelt_variables(program);
+  add_overruled_variables(program, warnings);
+  return warnings;
 }
 
 }  // namespace longhaul

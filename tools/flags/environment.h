@@ -20,13 +20,15 @@ std::optional<std::int64_t> job_end_time();
 // CPU kernels.
 void choose_isa();
 
-// Gives every option of `command` an environment variable: --ctx-size is LONGHAUL_CTX_SIZE. The
-// flag wins.
+// Gives every option of `command` environment variables, one for each long name: --ctx-size is
+// LONGHAUL_CTX_SIZE. The flag wins, then the first of its names that is set. Only the command that
+// runs reads them: another may have a flag of the same name that takes other values.
 void name_environment_variables(CLI::App& command);
 
-// "LONGHAUL_CTX_SIEZ: did you mean LONGHAUL_CTX_SIZE?" for each variable of the environment
-// that nothing reads and that is nearly the name of one of the program's. Others may belong to
-// scripts.
-std::vector<std::string> misspelt_variables(const CLI::App& program);
+// After `program` has parsed. "LONGHAUL_CTX_SIEZ: did you mean LONGHAUL_CTX_SIZE?" for each
+// variable of the environment that nothing reads and that is nearly the name of one of the
+// program's (others may belong to scripts); and what is left out of two variables that differ and
+// set one flag.
+std::vector<std::string> warnings_about_variables(const CLI::App& program);
 
 }  // namespace longhaul
