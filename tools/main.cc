@@ -22,6 +22,7 @@
 #include "tools/flags/environment.h"
 #include "tools/flags/help_text.h"
 #include "tools/flags/other_tools.h"
+#include "tools/flags/repeated_flags.h"
 #include "tools/flags/suggestion.h"
 #include "tools/identify_command.h"
 #include "tools/job/exit_status.h"
@@ -47,46 +48,28 @@ std::string version_text() {
                      part("HDF5", kHasHdf5), part("oneDNN", kHasOneDnn), name_of(active_isa()));
 }
 
-// llama.cpp's spellings that a parser of one-letter short flags would misread.
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
   if (!args.empty() && args.front() == "help") {  // help run: run --help
     args.erase(args.begin());
     args.emplace_back("--help");
   }
-  for (std::string& arg : args) {
-    if (arg == "-ctk" || arg == "-ctv" || arg == "-pg" || arg == "-sys") arg.insert(0, "-");
-  }
+  spell_as_here(args);
   return {args.rbegin(), args.rend()};  // CLI11 takes them last one first
 }
 
-// Before CLI11 reads "-ngl" as "-n gl". Not what follows --, nor the value of a flag that takes any
-// text.
-std::string foreign_flag(int argc, char** argv) {
-  std::string_view before;
-  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
-    const bool is_text = before == "-p" || before == "--prompt" || before == "--sys" ||
-                         before == "-sys" || before == "--system-prompt" || before == "--stop";
-    before = argv[i];
-    if (is_text) continue;
-    if (std::string advice = advice_on_foreign_flag(before); !advice.empty()) return advice;
-  }
-  return "";
-}
-
-// What CLI11 says of wrong flags goes to stderr in our form, with what may have been meant.
-int report_usage(const CLI::App& program, const CLI::ParseError& error,
-                 const std::vector<std::string>& words) {
+// What is wrong with flags goes to stderr in our form, with what may have been meant.
+int report_usage(const CLI::App& program, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
     std::ostringstream text;  // --help, --version
     program.exit(error, text);
     print_now(text.str());
     return kExitDone;
   }
-  const std::string meant = suggestion(program, words);
-  print_stderr("longhaul: error: {}{}\n", error.what(),
-               meant.empty() ? std::string("\nRun with --help for what there is.")
-                             : "; did you mean " + meant + "?");
+  const std::string unknown = unknown_words(program);
+  const std::string text = unknown.empty() ? error.what() : unknown;
+  print_stderr("longhaul: error: {}{}\n", text,
+               text.ends_with('?') ? "" : "\nRun with --help for what there is.");
   return kExitUsage;
 }
 
@@ -103,15 +86,11 @@ int run_program(int argc, char** argv) {
       add_kv_command(program),   add_doctor_command(program), add_supervise_command(program),
       add_top_command(program),  add_report_command(program)};
   use_our_help(program);
-  const std::vector<std::string> words = arguments(argc, argv);
-  if (const std::string advice = foreign_flag(argc, argv); !advice.empty()) {
-    print_stderr("longhaul: error: {}\n", advice);
-    return kExitUsage;
-  }
+  let_last_values_win(program);
   try {
-    program.parse(std::vector<std::string>(words));
+    program.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {
-    return report_usage(program, error, {words.rbegin(), words.rend()});
+    return report_usage(program, error);
   }
   if (rank_by_launcher().value_or(0) == 0) {
     for (const std::string& warning : warnings_about_variables(program))

@@ -58,7 +58,7 @@ Json given_flags(const CLI::App& command) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string& name = option->get_lnames().front();
     if (is_in(kMayDiffer, name)) continue;
-    const std::vector<std::string>& results = option->results();
+    const std::vector<std::string> results = option->reduced_results();
     if (is_in(kPaths, name)) {
       given.emplace_back(name, "given");
     } else if (is_in(kContents, name)) {

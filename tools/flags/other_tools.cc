@@ -4,9 +4,26 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
 
 namespace longhaul {
 namespace {
+
+constexpr auto kNamesHere = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"-ctk", "--ctk"},
+    {"-ctv", "--ctv"},
+    {"-md", "--draft-model"},
+    {"-np", "--parallel"},
+    {"-pg", "--pg"},
+    {"-sys", "--sys"},
+});
+
+// Their values may be any text.
+constexpr auto kTexts =
+    std::to_array<std::string_view>({"-p", "--prompt", "--sys", "--system-prompt", "--stop"});
 
 struct ForeignFlag {
   std::string_view name;
@@ -24,6 +41,9 @@ constexpr std::string_view kQuestion =
 constexpr std::string_view kMapping =
     "weights are mapped where they can be, without a flag; --no-mmap copies them";
 constexpr std::string_view kTiles = "attention is always computed in tiles: leave it out";
+constexpr std::string_view kThreads = "-t gives the threads of all work: leave it out";
+constexpr std::string_view kSideBySide =
+    "requests are always answered side by side: leave it out, --parallel says how many";
 constexpr std::string_view kHub =
     "-m org/name takes a model that `hf download org/name` has fetched";
 constexpr std::string_view kCacheTypes = "the types of caches are --ctk and --ctv";
@@ -34,6 +54,9 @@ constexpr auto kFlags = std::to_array<ForeignFlag>({
     {"-ngl", kGpus},
     {"--n-gpu-layers", kGpus},
     {"--gpu-layers", kGpus},
+    {"-ngld", kGpus},
+    {"-mg", kGpus},
+    {"--main-gpu", kGpus},
     {"-sm", kRanks},
     {"--split-mode", kRanks},
     {"-ts", kRanks},
@@ -44,6 +67,14 @@ constexpr auto kFlags = std::to_array<ForeignFlag>({
     {"--no-conversation", kQuestion},
     {"--mmap", kMapping},
     {"--mlock", kMapping},
+    {"-tb", kThreads},
+    {"--threads-batch", kThreads},
+    {"-td", kThreads},
+    {"-tbd", kThreads},
+    {"-cd", "the tokens that a draft model reads are --draft-context"},
+    {"-cb", kSideBySide},
+    {"--cont-batching", kSideBySide},
+    {"-nkvo", "caches lie where their rank computes: leave it out"},
     {"-fa", kTiles},
     {"--flash-attn", kTiles},
     {"-hf", kHub},
@@ -70,11 +101,20 @@ constexpr auto kFlags = std::to_array<ForeignFlag>({
 
 }  // namespace
 
-std::string advice_on_foreign_flag(std::string_view word) {
-  const std::string_view name = word.substr(0, word.find('='));
-  const auto flag =
-      std::find_if(kFlags.begin(), kFlags.end(), [&](const auto& f) { return f.name == name; });
-  return flag == kFlags.end() ? "" : fmt::format("{}: {}", name, flag->advice);
+void spell_as_here(std::vector<std::string>& arguments) {
+  const auto end = std::find(arguments.begin(), arguments.end(), "--");
+  for (auto word = arguments.begin(); word != end; ++word) {
+    if (const auto other = std::find_if(kNamesHere.begin(), kNamesHere.end(),
+                                        [&](const auto& o) { return o.first == *word; });
+        other != kNamesHere.end())
+      *word = other->second;
+    const std::string_view name = std::string_view(*word).substr(0, word->find('='));
+    const auto flag =
+        std::find_if(kFlags.begin(), kFlags.end(), [&](const auto& f) { return f.name == name; });
+    if (flag != kFlags.end())
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", name, flag->advice));
+    if (std::find(kTexts.begin(), kTexts.end(), *word) != kTexts.end() && word + 1 != end) ++word;
+  }
 }
 
 }  // namespace longhaul

@@ -1,14 +1,14 @@
-// What a user may have meant by a word that no command knows.
+// What is wrong with words that no command knows, and what a user may have meant by them.
 #pragma once
 #include <string>
-#include <vector>
 
 #include "tools/flags/cli_app.h"
 
 namespace longhaul {
 
-// For the first of the words that is nearly a command or a flag and none: the name that it is
-// nearly, such as "--temperature"; "" when there is none.
-std::string suggestion(const CLI::App& program, const std::vector<std::string>& words);
+// Of a command line that `program` has parsed, to the end or to an error: "--modle is not known;
+// did you mean --model?" for the words that it could not place, in the order in which they were
+// given; "" when there are none. What is missing is often only misspelt: this is to be said first.
+std::string unknown_words(const CLI::App& program);
 
 }  // namespace longhaul
