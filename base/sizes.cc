@@ -23,40 +23,45 @@ double factor_of(std::string_view unit) {
   return 0;
 }
 
+struct Amount {
+  double number = 0;
+  std::string unit;  // in lower case
+};
+
+std::optional<Amount> amount_from(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  Amount amount;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount.number);
+  if (error != std::errc() || !std::isfinite(amount.number) || amount.number < 0)
+    return std::nullopt;
+  for (const char c : text.substr(static_cast<std::size_t>(end - text.data()))) {
+    if (c == ' ' && amount.unit.empty()) continue;
+    amount.unit += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return amount;
+}
+
+const double kMost = std::ldexp(1.0, 62);
+
 }  // namespace
 
 std::optional<std::int64_t> byte_size_from(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
-  std::string unit;
-  for (const char c : text.substr(static_cast<std::size_t>(end - text.data()))) {
-    if (c == ' ' && unit.empty()) continue;
-    unit += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  const double factor = factor_of(unit);
-  const double bytes = number * factor;
-  if (factor == 0 || bytes > std::ldexp(1.0, 62)) return std::nullopt;
+  const std::optional<Amount> amount = amount_from(text);
+  if (!amount) return std::nullopt;
+  const double factor = factor_of(amount->unit);
+  const double bytes = amount->number * factor;
+  if (factor == 0 || bytes > kMost) return std::nullopt;
   return static_cast<std::int64_t>(bytes);
 }
 
 std::optional<std::int64_t> count_from(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || value < 0) return std::nullopt;
-  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
-  int shift = 0;
-  if (!unit.empty()) {
-    constexpr std::string_view kLetters = "kmg";
-    const auto power =
-        kLetters.find(static_cast<char>(std::tolower(static_cast<unsigned char>(unit.front()))));
-    if (unit.size() > 1 || power == std::string_view::npos) return std::nullopt;
-    shift = 10 * (static_cast<int>(power) + 1);
-  }
-  if (value > (std::int64_t{1} << 62) >> shift) return std::nullopt;
-  return value << shift;
+  const std::optional<Amount> amount = amount_from(text);
+  if (!amount || amount->unit == "b") return std::nullopt;  // 8B are bytes, or billions
+  const double factor = factor_of(amount->unit);
+  const double count = amount->number * factor;
+  if (factor == 0 || count > kMost || count != std::floor(count)) return std::nullopt;
+  return static_cast<std::int64_t>(count);
 }
 
 std::string format_byte_size(std::int64_t bytes) {

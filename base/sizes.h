@@ -12,8 +12,8 @@ namespace longhaul {
 // nullopt when `text` is no size, negative or larger than 2^62.
 std::optional<std::int64_t> byte_size_from(std::string_view text);
 
-// A whole number, alone or with K, M or G for 1024, 1024^2 or 1024^3; nullopt when `text` is none,
-// negative or larger than 2^62.
+// The same for what is counted, as a whole number: "128K", "8KB" (8000), "1.5M"; nullopt when
+// `text` is none, ends in B alone, is negative or larger than 2^62. Exact up to 2^53.
 std::optional<std::int64_t> count_from(std::string_view text);
 
 // "1.50 GiB", "512 B"; binary units, three digits.

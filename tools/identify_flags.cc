@@ -90,6 +90,7 @@ void add_text_flags(CLI::App& app, IdentifyFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--seed", t.seed, "Random seed of texts and of repeated tokens")
+      ->check(kSeed)
       ->capture_default_str()
       ->group(group);
 }

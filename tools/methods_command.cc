@@ -24,6 +24,7 @@
 #include "tools/eval/one_replica.h"
 #include "tools/eval/output_files.h"
 #include "tools/flags/cache_method_words.h"
+#include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
@@ -84,6 +85,7 @@ void add_flags(CLI::App& app, MethodsFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--seed", f.seed, "Of names, values, and where the haystack begins")
+      ->check(kSeed)
       ->capture_default_str()
       ->group(group);
   app.add_option("--haystack", f.texts.haystacks,

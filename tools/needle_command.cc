@@ -17,6 +17,7 @@
 #include "tools/eval/one_replica.h"
 #include "tools/eval/output_files.h"
 #include "tools/flags/commands.h"
+#include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
@@ -65,6 +66,7 @@ void add_grid_flags(CLI::App& app, NeedleFlags& f) {
       ->check(kSmallCount)
       ->group(group);
   app.add_option("--seed", f.seed, "Random seed of names, values, and where the haystack begins")
+      ->check(kSeed)
       ->capture_default_str()
       ->group(group);
   app.add_option("--each-head", f.each_head,

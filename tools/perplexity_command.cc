@@ -70,6 +70,7 @@ void add_text_flags(CLI::App& app, PerplexityFlags& f) {
       ->check(kLongCount)
       ->group(group);
   app.add_option("--seed", f.seed, "Random seed of self-sampled text")
+      ->check(kSeed)
       ->capture_default_str()
       ->group(group);
   app.add_option("--tokens", f.max_tokens, "Only the first so many tokens of the text")

@@ -78,7 +78,7 @@ std::int64_t memory_of_a_rank(const std::string& text) {
   throw Error(
       ErrorCode::kInvalidArgument,
       fmt::format("--memory {} is {}: too little for any rank{}", text, format_byte_size(bytes),
-                  is_number ? fmt::format("; did you mean {}G?", text) : ""));
+                  is_number && bytes > 0 ? fmt::format("; did you mean {}G?", text) : ""));
 }
 
 void add_plan_cluster_flags(CLI::App& app, PlanFlags& f) {

@@ -64,18 +64,27 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
          "Maximum tokens per answer (default: the model's max_new_tokens, else 256); -1: until "
          "it ends by itself or you stop it, with heads that all forget (--policy streaming)")
       ->transform(with_letters())
-      ->check(kFromZero | CLI::IsMember({"-1"}))
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const bool is_known = text == "-1" || kFromZero(text).empty();
+            return is_known ? "" : text + " is neither a count of tokens nor -1 (without end)";
+          },
+          ""))
       ->group(group);
-  app.add_option("-c,--ctx-size,--max-model-len", o.answers.ctx_size,
-                 "Most tokens of documents, prompt and answer together (default: the model's)")
+  app.add_option_function<std::int64_t>(
+         "-c,--ctx-size,--max-model-len",
+         [&o](const std::int64_t& n_tokens) {
+           if (n_tokens > 0) o.answers.ctx_size = n_tokens;
+         },
+         "Most tokens of documents, prompt and answer together (default, and 0: the model's)")
       ->transform(with_letters())
-      ->check(kCount)
+      ->check(kFromZero)
       ->group(group);
   app.add_option("--temp,--temperature", o.answers.sampling.temperature,
                  "0 is greedy (default: generation_config.json if it samples, else 0)")
       ->group(group);
-  app.add_option("--top-k", o.answers.sampling.top_k, "Only the k likeliest tokens; 0 = off")
-      ->check(kFromZero)
+  app.add_option("--top-k", o.answers.sampling.top_k, "Only the k likeliest tokens; 0, -1: off")
+      ->check(whole_number(-1, std::numeric_limits<std::int32_t>::max()))
       ->group(group);
   app.add_option("--top-p", o.answers.sampling.top_p,
                  "Only the likeliest tokens of this total; 1 = off")
@@ -105,7 +114,7 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
          },
          "Random seed (default 0: every run draws the same; -1: another in each run, which says "
          "what it is)")
-      ->check(CLI::Range(std::int64_t{-1}, std::numeric_limits<std::int64_t>::max()))
+      ->check(whole_number(-1, std::numeric_limits<std::int64_t>::max()))
       ->group(group);
   app.add_option("--chat-template", o.answers.chat.chat_template,
                  "Jinja file to use as chat template (default: the model's own)")
@@ -249,6 +258,12 @@ void check_run_options(const RunOptions& o) {
     require(!o.input.empty(), "-o needs the requests too: -i requests.jsonl");
     require(!o.output.empty(), "-i needs a file for the results: -o results.jsonl");
   }
+  require(!is_batch || (!o.no_chat && o.system_prompt.empty()),
+          "--sys and --no-chat are for -p and -f: each request of -i says in its url and messages "
+          "what the model reads");
+  require(o.status.token_file.empty() || !o.status.address.empty(),
+          "--status-token-file is for --status: give --status PORT too (also if it comes from "
+          "LONGHAUL_STATUS_TOKEN_FILE)");
   require_whole_pages(o.answers.heads.methods, o.job.block_size);
   require(!(o.overwrite && o.retry_errors),
           "--overwrite starts over, --retry-errors keeps what is done: use one of them");
@@ -265,12 +280,6 @@ void check_run_options(const RunOptions& o) {
       "of results beside which documents could be saved");
   require(o.output != "-" || !(o.overwrite || o.retry_errors || o.accept_edited),
           "-o - writes to standard output, where nothing is kept: --overwrite, --retry-errors and "
-  require(!is_batch || (!o.no_chat && o.system_prompt.empty()),
-          "--sys and --no-chat are for -p and -f: each request of -i says in its url and messages "
-          "what the model reads");
-  require(o.status.token_file.empty() || !o.status.address.empty(),
-          "--status-token-file is for --status: give --status PORT too (also if it comes from "
-          "LONGHAUL_STATUS_TOKEN_FILE)");
           "--accept-edited need a file");
 }
 

@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <algorithm>
 #include <optional>
 
 #include "base/error.h"
+#include "base/sizes.h"
 
 namespace longhaul::bench {
 namespace {
@@ -22,16 +23,11 @@ constexpr std::size_t kMostNumbers = 1000;
 
 // The number that `text` starts with, which is cut off.
 std::optional<std::int64_t> take_number(std::string_view& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || value < 0) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  std::int64_t unit = 1;
-  if (text.starts_with('K') || text.starts_with('k')) unit = 1024;
-  if (text.starts_with('M') || text.starts_with('m')) unit = 1024 * 1024;
-  if (unit > 1) text.remove_prefix(1);
-  if (value > kMost / unit) return std::nullopt;
-  return value * unit;
+  const std::size_t length = std::min(text.find_first_of("-+*,"), text.size());
+  const std::optional<std::int64_t> value = count_from(text.substr(0, length));
+  text.remove_prefix(length);
+  if (value && *value > kMost) return std::nullopt;
+  return value;
 }
 
 struct Range {

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/sizes.h"
 
 namespace longhaul {
 namespace {
@@ -37,16 +38,11 @@ bool read_whole(std::string_view text, T& value) {
 std::vector<std::int64_t> parse_counts(std::string_view text, std::string_view flag) {
   std::vector<std::int64_t> counts;
   for (const std::string_view part : parts_of(text)) {
-    std::string_view digits = part;
-    std::int64_t unit = 1;
-    if (digits.ends_with('K') || digits.ends_with('k')) unit = kKilo;
-    if (digits.ends_with('M') || digits.ends_with('m')) unit = kMega;
-    if (unit != 1) digits.remove_suffix(1);
-    std::int64_t value = 0;
+    const std::int64_t count = count_from(part).value_or(0);
     require(
-        read_whole(digits, value) && 1 <= value && value <= kMost / unit,
+        1 <= count && count <= kMost,
         fmt::format("{}: '{}' is no count; write 4096, 4K or 1M, separated by commas", flag, part));
-    counts.push_back(value * unit);
+    counts.push_back(count);
   }
   return counts;
 }

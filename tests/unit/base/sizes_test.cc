@@ -26,13 +26,20 @@ TEST(ByteSize, IsPrintedInBinaryUnits) {
   EXPECT_EQ(format_byte_size(-2 * kGiB), "-2.00 GiB");
 }
 
-TEST(Count, HasTheSameLetters) {
+TEST(Count, HasTheSameUnits) {
   EXPECT_EQ(count_from("0"), 0);
   EXPECT_EQ(count_from("1000000"), 1'000'000);
   EXPECT_EQ(count_from("128K"), 131'072);
   EXPECT_EQ(count_from("1m"), 1'048'576);
   EXPECT_EQ(count_from("2G"), 2 * kGiB);
-  for (const char* wrong : {"", "K", "-1K", "1.5K", "1KB", "1 K", "9223372036854775807", "1T"})
+  EXPECT_EQ(count_from("8KB"), 8000);
+  EXPECT_EQ(count_from("8KiB"), 8192);
+  EXPECT_EQ(count_from("1Ki"), 1024);
+  EXPECT_EQ(count_from("1MB"), 1'000'000);
+  EXPECT_EQ(count_from("1 K"), 1024);
+  EXPECT_EQ(count_from("1.5K"), 1536);
+  for (const char* wrong :
+       {"", "K", "-1K", "1.5", "0.3K", "8X", "8B", "9223372036854775807", "inf"})
     EXPECT_EQ(count_from(wrong), std::nullopt) << wrong;
 }
 

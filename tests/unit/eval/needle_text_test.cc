@@ -87,7 +87,8 @@ TEST(ExactMatch, LooksAtTheFirstLineWithoutItsSpaces) {
 TEST(NumberLists, ReadWhatTheFlagsSay) {
   EXPECT_THAT(parse_counts("1000,4K, 1M", "--lengths"), ElementsAre(1000, 4096, 1 << 20));
   EXPECT_THAT(parse_percentages("0,12.5,100", "--depths"), ElementsAre(0, 0.125, 1));
-  for (const char* wrong : {"", "0", "-1", "4X", "1,,2", "K", "1.5K", "99999999999999999999M"}) {
+  EXPECT_THAT(parse_counts("8KB,8KiB", "--lengths"), ElementsAre(8000, 8192));
+  for (const char* wrong : {"", "0", "-1", "4X", "1,,2", "K", "0.3K", "99999999999999999999M"}) {
     EXPECT_THROW(parse_counts(wrong, "--lengths"), Error) << wrong;
   }
   for (const char* wrong : {"", "101", "-1", "half", "nan"}) {
