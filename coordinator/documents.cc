@@ -6,6 +6,7 @@
 #include <optional>
 #include <system_error>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/sha256.h"
@@ -49,7 +50,8 @@ class Contents {
     for (const auto& [path, content] : known_) hashes.emplace(path, content.sha256);
     return hashes;
   }
-  std::vector<std::string> take_warnings() { return std::move(warnings_); }
+  // Those since the last call.
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
  private:
   // As files do that the system writes while they are read, such as those in /proc.
@@ -105,6 +107,10 @@ CheckedDocuments check_documents(const std::vector<Request>& requests,
     for (std::size_t i = 0; i < request.documents.size(); ++i) {
       const DocumentRef& document = request.documents[i];
       const Content& content = contents.of(document, folder);
+      for (const std::string& warning : contents.take_warnings()) {
+        checked.warnings.push_back(
+            {request.line, fmt::format("body.documents[{}]: {}", i, warning), request.custom_id});
+      }
       const auto report = [&](const std::string& reason) {
         checked.problems.push_back(
             {request.line, fmt::format("body.documents[{}]: {}", i, reason), request.custom_id});
@@ -123,7 +129,6 @@ CheckedDocuments check_documents(const std::vector<Request>& requests,
     checked.n_bytes.push_back(n_bytes);
   }
   checked.sha256_of_file = contents.hashes();
-  checked.warnings = contents.take_warnings();
   return checked;
 }
 

@@ -27,7 +27,7 @@ struct CheckedDocuments {
   std::vector<std::size_t> n_bytes;  // of each request's documents together
   // Missing, unreadable, no text, another SHA-256 than promised.
   std::vector<Problem> problems;
-  std::vector<std::string> warnings;  // such as empty documents; each document is named once
+  std::vector<Problem> warnings;  // such as empty documents; each file is named once
   std::unordered_map<std::string, std::string> sha256_of_file;  // by resolved path
 };
 

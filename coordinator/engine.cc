@@ -219,7 +219,7 @@ bool Engine::handle_checkpoint(const SchedulerEvent& event) {
     if (config_.checkpoints.on_saved) config_.checkpoints.on_saved(*saved);
   } else if (const auto* failed = std::get_if<CheckpointFailed>(&event)) {
     scheduler_.stop_checkpoints();
-    note("warning: no more checkpoints are saved, the run goes on: " + failed->message);
+    warn("no more checkpoints are saved, the run goes on: " + failed->message);
   } else {
     return false;
   }
@@ -238,7 +238,7 @@ void Engine::handle(SchedulerEvent event) {
   } else if (const auto* restored = std::get_if<DocumentRestored>(&event)) {
     note(describe(*restored));
   } else if (const auto* refused = std::get_if<StartRefused>(&event)) {
-    note(fmt::format("warning: saved caches are not used: {}", refused->message));
+    warn(fmt::format("saved caches are not used: {}", refused->message));
   } else {
     const auto& failed = std::get<RequestFailed>(event);
     fail_job(failed.request, failed.code, failed.message);
@@ -303,6 +303,10 @@ void Engine::tell_answered(const Active& active) const {
 
 void Engine::note(const std::string& text) const {
   if (callbacks_.on_note) callbacks_.on_note(text);
+}
+
+void Engine::warn(const std::string& text) const {
+  if (callbacks_.on_warning) callbacks_.on_warning(text);
 }
 
 void Engine::fail(const FailedRequest& failure) {

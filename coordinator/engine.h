@@ -90,6 +90,8 @@ struct EngineCallbacks {
   std::function<void(const std::vector<UnfinishedAnswer>&)> on_unfinished;
   // What happened to documents, in words: where they come from. May be empty.
   std::function<void(const std::string& text)> on_note;
+  // What went wrong without ending anything. May be empty.
+  std::function<void(const std::string& text)> on_warning;
   std::function<void(const Progress&)> on_progress;  // after every step
   // True: finish the steps under way, save documents that are not read whole, then return.
   std::function<bool()> stop_requested;
@@ -138,6 +140,7 @@ class Engine {
   void fail(const FailedRequest& failure);
   void fail_job(RequestId job, ErrorCode code, std::string_view message);
   void note(const std::string& text) const;
+  void warn(const std::string& text) const;
   bool handle_checkpoint(const SchedulerEvent& event);
   void finish_checkpoints();
 

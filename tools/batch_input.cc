@@ -73,8 +73,8 @@ InputBatch read_batch(const fs::path& input, const TextLimits& texts) {
   batch.requests = std::move(parsed.requests);
   batch.problems = std::move(parsed.problems);
   batch.documents = check_documents(batch.requests, batch.folder, texts);
-  for (const std::string& warning : batch.documents.warnings)
-    print_stderr("longhaul: warning: {}\n", warning);
+  for (const Problem& warning : batch.documents.warnings)
+    print_stderr("longhaul: warning: {}\n", describe(warning, batch.source));
   std::vector<Problem>& missing = batch.documents.problems;
   batch.problems.insert(batch.problems.end(), std::make_move_iterator(missing.begin()),
                         std::make_move_iterator(missing.end()));

@@ -75,6 +75,13 @@ void ProgressDisplay::tell(std::string_view lines) {
 }
 
 void ProgressDisplay::show_on_terminal(std::string_view line) {
+void ProgressDisplay::note(std::string_view text) { tell(fmt::format("longhaul: {}\n", text)); }
+
+void ProgressDisplay::warn(std::string_view text) {
+  clear();
+  write_all(fmt::format("longhaul: warning: {}\n", text));
+}
+
   line_is_shown = true;
   write_all(fmt::format("\r\033[K{}", line.substr(0, terminal_width() - 1)));
 }

@@ -22,6 +22,9 @@ class ProgressDisplay {
   void clear();
   // Whole lines for people that stay, beside the progress; silent where the display was made quiet.
   void tell(std::string_view lines);
+  // The same for one sentence, which begins as everything that the program says.
+  void note(std::string_view text);
+  void warn(std::string_view text);  // also where the display was made quiet
   void stop() { enabled_ = false; }  // clear first
 
  private:

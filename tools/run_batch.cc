@@ -159,7 +159,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   std::optional<UnfinishedAnswers> unfinished = open_unfinished(options, batch.identities, todo);
   Counts counts{.n_bad_lines = batch.problems.size()};
   writer.set_bad_lines(records_of(batch.problems));
-  if (todo.n_done + todo.n_failed > 0) {
+  if (todo.n_done + todo.n_failed > 0 && !options.log.quiet) {
     print_stderr("longhaul: continuing: {} of {} requests are done, {} failed earlier\n",
                  todo.n_done, batch.requests.size(), todo.n_failed);
   }
@@ -215,10 +215,8 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
     log_event("request_failed",
               {{"custom_id", batch.requests[failure.index].custom_id}, {"code", failure.code}});
   };
-  callbacks.on_note = [&](const std::string& text) {
-    display.clear();
-    print_stderr("longhaul: {}\n", text);
-  };
+  callbacks.on_note = [&](const std::string& text) { display.note(text); };
+  callbacks.on_warning = [&](const std::string& text) { display.warn(text); };
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
   bool complete = false;
@@ -244,8 +242,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   display.finish(progress);
   writer.verify();
   if (unfinished) unfinished->write();
-  if (const std::string text = checkpoints.summary(); !text.empty())
-    print_stderr("longhaul: {}\n", text);
+  if (const std::string text = checkpoints.summary(); !text.empty()) display.note(text);
   return report(todo, counts, complete, writer);
 }
 

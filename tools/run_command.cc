@@ -59,6 +59,7 @@ Command add_run_command(CLI::App& program) {
   return {app, [app, options] {
             check_run_options(*options);
             options->job.flags_given = given_flags(*app);
+            options->job.quiet = options->log.quiet;
             if (!options->end_time) options->end_time = job_end_time();
             open_log(options->log);
             install_stop_signals();

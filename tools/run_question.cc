@@ -58,6 +58,11 @@ Request question_of(const RunOptions& options) {
   return request;
 }
 
+// The user said -f, and knows nothing of the request that it became.
+std::string of_question(const Problem& problem) {
+  return "-f: " + problem.message.substr(problem.message.find(": ") + 2);
+}
+
 // Without `progress` nothing but the answer's line break.
 void print_answer_end(const PreparedRequest& prepared, const Answer& answer,
                       const Progress* progress) {
@@ -86,13 +91,10 @@ int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& fold
   RunSession session = open_session(options.job, options.answers);
   session.engine.checkpoints = checkpoints.hooks();
   const CheckedDocuments documents = check_documents(requests, ".", session.preparation.texts);
-  if (!documents.problems.empty()) {
-    // The user said -f, and knows nothing of the request that it became.
-    const std::string& message = documents.problems.front().message;
-    throw Error(ErrorCode::kCorruptData, "-f: " + message.substr(message.find(": ") + 2));
-  }
-  for (const std::string& warning : documents.warnings)
-    print_stderr("longhaul: warning: {}\n", warning);
+  if (!documents.problems.empty())
+    throw Error(ErrorCode::kCorruptData, of_question(documents.problems.front()));
+  for (const Problem& warning : documents.warnings)
+    print_stderr("longhaul: warning: {}\n", of_question(warning));
   if (!options.log.quiet) print_summary(session);
   chat_if_possible(options, session, requests.front());
   require_shared_folders(options.answers, session, ranks, folders);
@@ -117,10 +119,8 @@ int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& fold
     status_board.add_failure({requests.front().custom_id, failure.code, failure.message});
     status = status_of_failure(failure);
   };
-  callbacks.on_note = [&](const std::string& text) {
-    display.clear();
-    print_stderr("longhaul: {}\n", text);
-  };
+  callbacks.on_note = [&](const std::string& text) { display.note(text); };
+  callbacks.on_warning = [&](const std::string& text) { display.warn(text); };
   callbacks.on_progress = [&](const Progress& now) { display.update(now); };
   callbacks.stop_requested = stop_requested;
   const bool complete = run_groups({.session = &session,

@@ -349,6 +349,24 @@ TEST(CommandLineRun, VariablesThatOtherCommandsWouldRefuseAreNotRead) {
   EXPECT_EQ(process.wait(), 0) << process.errors();
 }
 
+TEST(CommandLineRun, QuietIsAnswersWarningsAndTheLastLine) {
+  const test::TemporaryFolder folder;
+  replace_file(folder.path() / "in.jsonl",
+               request_line("a", R"({"prompt":"Hi","max_tokens":1,"documents":[{"text":""}]})"));
+  const Words words = {"run", "-q",
+                       "-m",  model(),
+                       "-i",  (folder.path() / "in.jsonl").string(),
+                       "-o",  (folder.path() / "out.jsonl").string()};
+  for (const char* which : {"first", "again"}) {
+    ChildProcess process(folder.path(), words);
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    EXPECT_THAT(process.errors(),
+                testing::MatchesRegex("longhaul: warning: [^\n]*in.jsonl:1: body.documents.0.: the "
+                                      "text is empty\nlonghaul: 1 done in [^\n]*\n"))
+        << which;
+  }
+}
+
 TEST(CommandLineRun, StopStringsOfTheCommandLineEndAnswersThatNameNone) {
   const test::TemporaryFolder folder;
   const std::string question = R"("prompt":"The access code","max_tokens":8)";

@@ -27,6 +27,7 @@ EngineCallbacks locked(const EngineCallbacks& callbacks, std::mutex& writing) {
           .picked_before = locked(callbacks.picked_before, writing),
           .on_unfinished = locked(callbacks.on_unfinished, writing),
           .on_note = locked(callbacks.on_note, writing),
+          .on_warning = locked(callbacks.on_warning, writing),
           .on_progress = locked(callbacks.on_progress, writing),
           .stop_requested = callbacks.stop_requested};
 }

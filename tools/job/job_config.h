@@ -66,6 +66,7 @@ struct JobConfig {
   std::string interfaces;  // "ib0,10.1.0.0/16": of MPI, NCCL and control; empty: the hosts' own
   std::string control_address;  // of rank 0's node; empty: 127.0.0.1, or one that all nodes reach
   std::filesystem::path trace;  // of the first chunks, a file for each rank; empty: none
+  bool quiet = false;           // what takes long is not announced
   Json flags_given = JsonObject{};  // that all processes of the job must share (given_flags)
   // What people are told after ranks were lost: what is kept, and what to do.
   std::string after_loss = "run the same command again";

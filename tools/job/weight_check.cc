@@ -153,9 +153,11 @@ void verify_weights(const fs::path& model_folder, const fs::path& list) {
 void verify_if_asked(const JobConfig& config, const ModelSource* model) {
   if (!config.verify_weights || model == nullptr || model->folder() == nullptr) return;
   const ModelFolder& folder = *model->folder();
-  print_stderr("longhaul: verifying {} of weights in {}\n",
-               format_byte_size(static_cast<std::int64_t>(folder.weight_bytes())),
-               folder.path().string());
+  if (!config.quiet) {
+    print_stderr("longhaul: verifying {} of weights in {}\n",
+                 format_byte_size(static_cast<std::int64_t>(folder.weight_bytes())),
+                 folder.path().string());
+  }
   verify_weights(folder.path(), config.checksums);
 }
 

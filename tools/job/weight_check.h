@@ -38,7 +38,8 @@ std::optional<std::string> hub_sha256(const std::filesystem::path& file);
 // known.
 void verify_weights(const std::filesystem::path& model_folder, const std::filesystem::path& list);
 
-// The same where the config asks for it and the model is a folder; says so on stderr.
+// The same where the config asks for it and the model is a folder; says so on stderr, unless it is
+// quiet.
 void verify_if_asked(const JobConfig& config, const ModelSource* model);
 
 }  // namespace longhaul
