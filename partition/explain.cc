@@ -42,24 +42,52 @@ std::string range(std::int64_t first, std::int64_t last) {
   return first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
 }
 
+// "41.7M": K, M, G are powers of 1024 here as on the command line.
+std::string short_size(std::int64_t bytes) {
+  std::string text = format_byte_size(bytes);
+  for (const std::string_view unit : {" B", "iB", " "}) {
+    if (const std::size_t at = text.find(unit); at != std::string::npos)
+      text.erase(at, unit.size());
+  }
+  return text;
+}
+
+using Cells = std::vector<std::string>;
+
 // One line of the table of ranks; equal ones of a stage in a row become one.
 struct Row {
   Rank first;
   Rank last;
-  std::string cells;
+  Cells cells;
 };
 
-void print_rows(Text& text, const std::vector<Row>& rows) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (i == kMostRows && rows.size() > kMostRows + 1) {
-      line(text, "  ... {} more lines; --json has all", rows.size() - kMostRows);
-      return;
-    }
-    line(text, "  {:<10}{}", range(rows[i].first.value, rows[i].last.value), rows[i].cells);
-  }
+// Columns are as wide as what is in them. Words stand left, numbers right.
+void print_line(Text& text, const Cells& cells, const std::vector<std::size_t>& widths,
+                std::size_t n_words) {
+  std::string out = " ";
+  for (std::size_t c = 0; c < cells.size(); ++c)
+    out += c < n_words ? fmt::format(" {:<{}}", cells[c], widths[c])
+                       : fmt::format(" {:>{}}", cells[c], widths[c]);
+  line(text, "{}", out);
 }
 
-void add_row(std::vector<Row>& rows, Rank rank, std::string cells) {
+// The first `n_words` columns hold words; that of the ranks comes before the cells.
+void print_table(Text& text, Cells header, std::vector<Row> rows, std::size_t n_words) {
+  const std::size_t n_more = rows.size() > kMostRows + 1 ? rows.size() - kMostRows : 0;
+  rows.erase(rows.end() - static_cast<std::ptrdiff_t>(n_more), rows.end());
+  header.insert(header.begin(), "rank");
+  for (Row& row : rows) row.cells.insert(row.cells.begin(), range(row.first.value, row.last.value));
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < header.size(); ++c) {
+    widths.push_back(header[c].size());
+    for (const Row& row : rows) widths[c] = std::max(widths[c], row.cells[c].size());
+  }
+  print_line(text, header, widths, n_words + 1);
+  for (const Row& row : rows) print_line(text, row.cells, widths, n_words + 1);
+  if (n_more > 0) line(text, "  ... {} more lines; --json has all", n_more);
+}
+
+void add_row(std::vector<Row>& rows, Rank rank, Cells cells) {
   if (!rows.empty() && rows.back().last.value + 1 == rank.value && rows.back().cells == cells) {
     rows.back().last = rank;
   } else {
@@ -67,46 +95,50 @@ void add_row(std::vector<Row>& rows, Rank rank, std::string cells) {
   }
 }
 
-std::string byte_cells(const RankBytes& bytes) {
-  return fmt::format("{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}", format_byte_size(bytes.weights),
-                     format_byte_size(bytes.kv_retrieval), format_byte_size(bytes.kv_streaming),
-                     format_byte_size(bytes.activations),
-                     format_byte_size(bytes.ring_buffers + bytes.transfers),
-                     format_byte_size(bytes.free()));
-}
+const Cells kByteColumns = {"weights", "KV retr.", "KV strm.", "activ.", "ring", "free"};
 
-// A column that is there where any rank is on a GPU.
-std::string device_cell(const ClusterSpec& cluster, std::string_view text) {
-  return cluster.has_gpus() ? fmt::format("{:<8}", text) : "";
+void add_bytes(Cells& cells, const RankBytes& bytes) {
+  for (const std::int64_t n :
+       {bytes.weights, bytes.kv_retrieval, bytes.kv_streaming, bytes.activations,
+        bytes.ring_buffers + bytes.transfers, bytes.free()})
+    cells.push_back(short_size(n));
 }
 
 void explain_ranks(Text& text, const Plan& plan, const ClusterSpec& cluster,
                    const IndexedVector<Rank, RankBytes>& bytes,
                    const IndexedVector<Rank, double>& bytes_read) {
-  line(text, "Ranks: what is in memory, and what is read from it for each token step of decoding");
-  line(text, "  {:<10}{}{:<6}{:<8}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>9}", "rank",
-       device_cell(cluster, "device"), "stage", "layers", "tokens", "weights", "KV retr.",
-       "KV strm.", "activ.", "ring", "free", "decode");
+  line(text, "Ranks: what is in memory, and what a token step of decoding reads from it");
+  const bool has_stages = plan.replicas.size() > 1 || plan.replicas.front().stages.size() > 1;
+  Cells header;
+  if (cluster.has_gpus()) header.emplace_back("device");
+  if (has_stages) header.emplace_back("stage");
+  header.emplace_back("layers");
+  const std::size_t n_words = header.size();
+  header.emplace_back("tokens");
+  header.insert(header.end(), kByteColumns.begin(), kByteColumns.end());
+  header.emplace_back("decode");
   std::vector<Row> rows;
   for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
     for (std::size_t s = 0; s < plan.replicas[r].stages.size(); ++s) {
       const Stage& stage = plan.replicas[r].stages[s];
-      const std::string place =
-          plan.replicas.size() == 1 ? std::to_string(s) : fmt::format("{}.{}", r, s);
       for (const RingPos i : stage.ring.ids()) {
         const Rank rank = stage.ring[i];
         const double share = 100 * static_cast<double>(stage.token_share[i]) /
                              static_cast<double>(Stage::kTokenShareTotal);
-        add_row(rows, rank,
-                fmt::format("{}{:<6}{:<8}{:>6.3g}%{}{:>9}",
-                            device_cell(cluster, device_name(cluster.rank(rank))), place,
-                            range(stage.layers.begin, stage.layers.end - 1), share,
-                            byte_cells(bytes[rank]),
-                            format_byte_size(static_cast<std::int64_t>(bytes_read[rank]))));
+        Cells cells;
+        if (cluster.has_gpus()) cells.push_back(device_name(cluster.rank(rank)));
+        if (has_stages)
+          cells.push_back(plan.replicas.size() == 1 ? std::to_string(s)
+                                                    : fmt::format("{}.{}", r, s));
+        cells.push_back(range(stage.layers.begin, stage.layers.end - 1));
+        cells.push_back(fmt::format("{:.3g}%", share));
+        add_bytes(cells, bytes[rank]);
+        cells.push_back(short_size(static_cast<std::int64_t>(bytes_read[rank])));
+        add_row(rows, rank, std::move(cells));
       }
     }
   }
-  print_rows(text, rows);
+  print_table(text, std::move(header), std::move(rows), n_words);
 }
 
 Extent last_chunk(const Plan& plan, const Workload& workload) {
@@ -132,7 +164,7 @@ void explain_times(Text& text, const Plan& plan, const ModelSpec& spec, const Cl
                    const Workload& workload, const DocumentCost& document,
                    const DecodeCost& decode) {
   line(text, "Predicted times, of one replica{}",
-       cluster.speeds_known ? "" : " (speeds are assumed, not measured: compare, do not trust)");
+       cluster.speeds_known ? "" : " (speeds are assumed: compare, do not trust)");
   ChunkCost sum;
   for (const ChunkCost& stage : document.stages) sum += stage;
   if (document.n_chunks > 0) {
@@ -141,18 +173,14 @@ void explain_times(Text& text, const Plan& plan, const ModelSpec& spec, const Cl
          duration(document.seconds), plural(document.n_chunks, "chunk"));
     const double least = arithmetic_seconds(plan.heads, plan.replicas.front(), spec, cluster,
                                             workload.document_tokens);
-    line(text,
-         "    no plan takes less than {:<6} {:>8}  the arithmetic, shared perfectly: {:.0f}% of "
-         "that",
-         "", duration(least), 100 * least / std::max(1e-30, document.seconds));
-    line(text,
-         "    of the work: {:.0f}% matrices, {:.0f}% streaming heads, {:.0f}% retrieval heads in "
-         "the chunk,",
-         100 * sum.linear_s / all, 100 * sum.streaming_s / all, 100 * sum.chunk_s / all);
-    line(text,
-         "    {:.0f}% over the history, where keys travel in {} and queries in {} of the layers' "
-         "chunks",
-         100 * sum.history_s / all, sum.n_layers_keys_travel, sum.n_layers_queries_travel);
+    line(text, "    no plan takes less than {:<6} {:>8}  arithmetic shared perfectly: {:.0f}%", "",
+         duration(least), 100 * least / std::max(1e-30, document.seconds));
+    line(text, "    of the work: {:.0f}% matrices, {:.0f}% streaming heads,",
+         100 * sum.linear_s / all, 100 * sum.streaming_s / all);
+    line(text, "    {:.0f}% retrieval heads in the chunk, {:.0f}% over the history, where keys",
+         100 * sum.chunk_s / all, 100 * sum.history_s / all);
+    line(text, "    travel in {} and queries in {} of the layers' chunks", sum.n_layers_keys_travel,
+         sum.n_layers_queries_travel);
     if (sum.choosing_s > 0)
       line(text, "    {:.0f}% scores of keys, which tokens are chosen by",
            100 * sum.choosing_s / all);
@@ -162,7 +190,7 @@ void explain_times(Text& text, const Plan& plan, const ModelSpec& spec, const Cl
        duration(decode.wire_s));
   constexpr double kLongChunk = 60;
   if (const double last = last_chunk_seconds(plan, spec, cluster, workload); last > kLongChunk) {
-    line(text, "  the last chunk takes {}: stops and checkpoints come between chunks (--chunk-len)",
+    line(text, "  last chunk {}: stops and checkpoints come between chunks (--chunk-len)",
          duration(last));
   }
   if (workload.document_tokens + workload.tail_tokens > spec.max_seq_len) {
@@ -176,8 +204,7 @@ void explain_times(Text& text, const Plan& plan, const ModelSpec& spec, const Cl
 
 void explain_traffic(Text& text, const Plan& plan, const ModelSpec& spec,
                      const ClusterSpec& cluster, const Workload& workload) {
-  line(text,
-       "Bytes on the wire, per rank: the last chunk of the longest document, one decode step");
+  line(text, "Bytes on the wire, per rank: the longest document's last chunk, one decode step");
   const Extent tokens = last_chunk(plan, workload);
   const auto& stages = plan.replicas.front().stages;
   for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -198,13 +225,12 @@ void explain_traffic(Text& text, const Plan& plan, const ModelSpec& spec,
       decode +=
           decode_traffic(stage, spec, layer, workload.n_sequences, workload.weights(spec)).total;
     }
-    const std::string open =
-        plan.kv.has_open_blocks()
-            ? fmt::format(", open blocks {}", format_byte_size(sum.open_blocks / n_ranks))
-            : "";
-    line(text, "  stage {:<3} keys in the chunk {}, history {}, windows {}{}; decode {}", s,
-         format_byte_size(sum.chunk_keys / n_ranks), format_byte_size(history / n_ranks),
-         format_byte_size(sum.windows / n_ranks), open, format_byte_size(decode / n_ranks));
+    const std::string open = plan.kv.has_open_blocks()
+                                 ? fmt::format(", open {}", short_size(sum.open_blocks / n_ranks))
+                                 : "";
+    line(text, "  stage {:<3} own keys {}, history {}, windows {}{}; decode {}", s,
+         short_size(sum.chunk_keys / n_ranks), short_size(history / n_ranks),
+         short_size(sum.windows / n_ranks), open, short_size(decode / n_ranks));
   }
 }
 
@@ -251,12 +277,11 @@ std::string explain(const Plan& plan, const ModelSpec& spec, const ClusterSpec& 
        plural(static_cast<std::int64_t>(plan.replicas.size()), "replica"),
        plural(static_cast<std::int64_t>(plan.replicas.front().stages.size()), "stage"),
        plural(cluster.n_ranks(), "rank"));
-  line(text, "  model: {}, {} layers, {} of {} KV heads keep everything{}", spec.model_type,
-       spec.n_layers, plan.heads.count(HeadKind::kRetrieval),
+  line(text, "  model: {}, {} layers", spec.model_type, spec.n_layers);
+  line(text, "  {} of {} KV heads keep everything{}", plan.heads.count(HeadKind::kRetrieval),
        plan.heads.n_layers() * plan.heads.n_kv_heads(), windows_of(plan.heads));
-  line(text, "  documents of {} tokens, {} of {} tokens in flight, chunks of {}",
-       workload.document_tokens, plural(workload.n_sequences, "request"), workload.tail_tokens,
-       plan.chunk_len);
+  line(text, "  documents of {} tokens, {} of {} in flight, chunks of {}", workload.document_tokens,
+       plural(workload.n_sequences, "request"), workload.tail_tokens, plan.chunk_len);
   line(text, "  weights {}, K {}, V {}, blocks of {} tokens, {:.3g}% of memory left alone",
        name_of(workload.weights(spec)), name_of(plan.kv.k_type), name_of(plan.kv.v_type),
        plan.kv.block_size, 100 * cluster.headroom);
@@ -283,22 +308,25 @@ std::string explain(const Plan& plan, const ModelSpec& spec, const ClusterSpec& 
 std::string explain(const NotFitting& refusal, const ClusterSpec& cluster) {
   Text text;
   if (refusal.missing_bytes > 0) {
-    line(text, "It does not fit: {} are missing over all ranks, in the least bad arrangement.",
+    line(text, "It does not fit: {} are missing over all ranks, at the least.",
          format_byte_size(refusal.missing_bytes));
   } else {
     line(text, "It does not fit: the room left is in pieces too small for what remains.");
   }
-  line(text, "  {:<10}{}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}", "rank",
-       device_cell(cluster, "device"), "memory", "weights", "KV retr.", "KV strm.", "activ.",
-       "ring", "free");
+  Cells header;
+  if (cluster.has_gpus()) header.emplace_back("device");
+  const std::size_t n_words = header.size();
+  header.emplace_back("memory");
+  header.insert(header.end(), kByteColumns.begin(), kByteColumns.end());
   std::vector<Row> rows;
   for (const Rank rank : refusal.bytes.ids()) {
-    add_row(
-        rows, rank,
-        fmt::format("{}{:>9}{}", device_cell(cluster, device_name(cluster.rank(rank))),
-                    format_byte_size(refusal.bytes[rank].limit), byte_cells(refusal.bytes[rank])));
+    Cells cells;
+    if (cluster.has_gpus()) cells.push_back(device_name(cluster.rank(rank)));
+    cells.push_back(short_size(refusal.bytes[rank].limit));
+    add_bytes(cells, refusal.bytes[rank]);
+    add_row(rows, rank, std::move(cells));
   }
-  print_rows(text, rows);
+  print_table(text, std::move(header), std::move(rows), n_words);
   line(text, "  {:.3g}% of each memory is left alone (headroom)", 100 * cluster.headroom);
   if (refusal.changes.empty()) {
     line(text, "No single change makes it fit.");

@@ -139,8 +139,8 @@ std::vector<Variant> variants_of(const NeedleFlags& flags, const EvalModel& mode
   require_whole_pages(methods, flags.eval.job.block_size);
   const auto table = [&](const HeadRoles& roles) { return method_heads(spec, roles, methods); };
   if (flags.each_head.empty()) {
-    const std::string name = methods.empty() ? describe(base) : describe_briefly(table(base));
-    return {{name, std::nullopt, base, table(base)}};
+    const HeadTable heads = table(base);
+    return {{describe_briefly(heads), std::nullopt, base, heads}};
   }
   require(methods.empty(), "--each-head changes one head at a time: give no --policy with it");
   std::vector<Variant> variants;

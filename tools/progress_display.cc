@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "tools/flags/environment.h"
 
 namespace longhaul {
 namespace {
@@ -43,7 +44,7 @@ std::size_t terminal_width() {
 ProgressDisplay::ProgressDisplay(const LogFlags& flags)
     : enabled_(!flags.no_progress && !flags.quiet),
       tells_(!flags.quiet),
-      is_terminal_(::isatty(STDERR_FILENO) == 1),
+      is_terminal_(is_terminal(STDERR_FILENO)),
       next_(Clock::now()) {
   if (!is_terminal_) next_ += kFilePeriod;
   if (enabled_ && is_terminal_ && flags.file.empty()) set_log_sink(log_beside_progress);
@@ -74,7 +75,6 @@ void ProgressDisplay::tell(std::string_view lines) {
   if (tells_) write_all(lines);
 }
 
-void ProgressDisplay::show_on_terminal(std::string_view line) {
 void ProgressDisplay::note(std::string_view text) { tell(fmt::format("longhaul: {}\n", text)); }
 
 void ProgressDisplay::warn(std::string_view text) {
@@ -82,6 +82,7 @@ void ProgressDisplay::warn(std::string_view text) {
   write_all(fmt::format("longhaul: warning: {}\n", text));
 }
 
+void ProgressDisplay::show_on_terminal(std::string_view line) {
   line_is_shown = true;
   write_all(fmt::format("\r\033[K{}", line.substr(0, terminal_width() - 1)));
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/print_stderr.h"
+#include "tools/flags/environment.h"
 
 namespace longhaul {
 namespace {
@@ -13,7 +14,7 @@ constexpr std::chrono::milliseconds kInFile{10'000};
 }  // namespace
 
 ProgressLine::ProgressLine(bool is_shown)
-    : is_shown_(is_shown), is_terminal_(::isatty(STDERR_FILENO) == 1) {}
+    : is_shown_(is_shown), is_terminal_(is_terminal(STDERR_FILENO)) {}
 
 ProgressLine::~ProgressLine() { clear(); }
 

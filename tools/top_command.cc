@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "tools/flags/environment.h"
 #include "tools/job/exit_status.h"
+#include "tools/standard_streams.h"
 #include "tools/status/http_server.h"
 #include "tools/status/status_forms.h"
 #include "tools/status/status_service.h"
@@ -60,18 +60,15 @@ void draw(const std::string& text, std::size_t n_rows) {
     begin = end + 1;
   }
   out += "\033[J";
-  std::fwrite(out.data(), 1, out.size(), stdout);
-  std::fflush(stdout);
+  print_now(out);
 }
 
 int show(const TopFlags& flags) {
   const std::string token = flags.token_file.empty() ? "" : token_from(flags.token_file);
-  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
-  if (flags.once || !is_terminal) {
+  if (flags.once || !is_terminal(STDOUT_FILENO)) {
     fmt::print("{}", ask(flags, token, terminal().ws_col));
     return kExitDone;
   }
-  fmt::print("\033[2J");
   for (bool was_there = false;; was_there = true) {
     try {
       const winsize size = terminal();

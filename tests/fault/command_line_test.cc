@@ -367,6 +367,29 @@ TEST(CommandLineRun, QuietIsAnswersWarningsAndTheLastLine) {
   }
 }
 
+// The help of a command, and of those below it.
+void expect_narrow_help(const Words& command) {
+  const test::TemporaryFolder folder;
+  Words words = command;
+  words.emplace_back("--help");
+  ChildProcess process(folder.path(), words);
+  ASSERT_EQ(process.wait(), 0) << process.errors();
+  std::istringstream lines(process.output());
+  bool lists_commands = false;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 80U) << testing::PrintToString(command) << '\n' << line;
+    if (line.empty()) lists_commands = false;
+    if (lists_commands && line.size() > 2 && line[2] != ' ') {
+      Words below = command;
+      below.push_back(line.substr(2, line.find(' ', 2) - 2));
+      expect_narrow_help(below);
+    }
+    if (line == "Subcommands:") lists_commands = true;
+  }
+}
+
+TEST(CommandLineHelp, IsNoWiderThanATerminal) { expect_narrow_help({}); }
+
 TEST(CommandLineRun, StopStringsOfTheCommandLineEndAnswersThatNameNone) {
   const test::TemporaryFolder folder;
   const std::string question = R"("prompt":"The access code","max_tokens":8)";

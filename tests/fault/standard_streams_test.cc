@@ -6,6 +6,7 @@
 
 #include <array>
 #include <csignal>
+#include <filesystem>
 
 #include "base/file.h"
 #include "tests/fault/child_process.h"
@@ -107,6 +108,34 @@ TEST_F(StandardStreams, AReaderThatLeavesEndsTheProgramWithoutAWord) {
   ::close(pipe[1]);
   EXPECT_EQ(ended.status, 128 + SIGPIPE);
   EXPECT_EQ(ended.errors, "");
+}
+
+// The same in a terminal, where there is `script` to make one.
+class Terminal : public StandardStreams {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists("/usr/bin/script")) GTEST_SKIP() << "no /usr/bin/script";
+  }
+  Ended run_there(const std::string& kind, const Words& words) const {
+    return ChildProcess(folder_.path(), words, {"TERM=" + kind},
+                        {"sh", "-c", "exec script -qec \"$*\" /dev/null", "sh"})
+        .end();
+  }
+};
+
+TEST_F(Terminal, TopDoesNotEraseItsOwnError) {
+  const Ended ended = run_there("xterm", {"top", "9"});  // nobody listens there
+  EXPECT_EQ(ended.status, 4);
+  EXPECT_THAT(ended.output, HasSubstr("longhaul: error: "));
+  EXPECT_THAT(ended.output, Not(HasSubstr("\033[")));
+}
+
+TEST_F(Terminal, ADumbOneGetsNoLinesThatAreWrittenOver) {
+  EXPECT_THAT(run_there("xterm", batch()).output, HasSubstr("\r\033[K"));
+  const Ended dumb = run_there("dumb", batch());
+  EXPECT_EQ(dumb.status, 0);
+  EXPECT_THAT(dumb.output, HasSubstr("longhaul: 1 done"));
+  EXPECT_THAT(dumb.output, Not(HasSubstr("\033[")));
 }
 
 }  // namespace

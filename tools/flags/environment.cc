@@ -117,6 +117,12 @@ void choose_isa() {
     set_active_isa(isa_named(name));
 }
 
+bool is_terminal(int descriptor) {
+  const char* kind = std::getenv("TERM");
+  return kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb" &&
+         ::isatty(descriptor) == 1;
+}
+
 std::vector<std::string> warnings_about_variables(const CLI::App& program) {
   std::vector<std::string> warnings = misspelt_variables(program);
   add_overruled_variables(program, warnings);

@@ -5,6 +5,9 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace longhaul {
 namespace {
@@ -21,6 +24,14 @@ std::string placeholder(const CLI::Option& option) {
   const std::string word = type.substr(0, type.find(':'));  // conditions follow
   const bool is_number = word.empty() || word == "INT" || word == "UINT" || word == "FLOAT";
   return is_number ? "N" : word;
+}
+
+// How much of a word that is too long for a line stays in `room` columns: up to a comma; all of it
+// where there is none.
+std::size_t part_in_room(std::string_view word, std::size_t room) {
+  if (word.size() <= room) return word.size();
+  const std::size_t comma = word.substr(0, room).rfind(',');
+  return comma == std::string_view::npos ? word.size() : comma + 1;
 }
 
 // Words of `text` in lines of kWidth, each but the first after `indent` spaces.
@@ -46,12 +57,39 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t col
         out += ' ';
         ++column;
       }
+      for (std::size_t n = part_in_room(word, kWidth - column); n < word.size();
+           n = part_in_room(word, kWidth - column)) {
+        out += word.substr(0, n) + "\n" + std::string(indent, ' ');
+        word.erase(0, n);
+        column = indent;
+      }
       out += word;
       column += word.size();
       begins_line = false;
     }
   }
   return out;
+}
+
+// A command that is too long for a line goes on behind a backslash, as a shell reads it.
+std::string wrapped_command(std::string line, std::size_t indent) {
+  std::string out;
+  while (line.size() > kWidth) {
+    const std::size_t cut = line.rfind(" -", kWidth - 2);
+    if (cut == std::string::npos || line.find_first_not_of(' ') > cut) break;
+    out += line.substr(0, cut) + " \\\n";
+    line = std::string(indent + 2, ' ') + line.substr(cut + 1);
+  }
+  return out + line;
+}
+
+std::string wrapped_line(const std::string& line) {
+  const std::size_t indent = line.find_first_not_of(' ');
+  if (line.size() <= kWidth) return line;
+  const std::string text = line.substr(indent);
+  for (const std::string_view program : {"longhaul ", "mpirun ", "srun "})
+    if (text.starts_with(program)) return wrapped_command(line, indent);
+  return std::string(indent, ' ') + wrapped(text, indent, indent);
 }
 
 class HelpFormatter final : public CLI::Formatter {
@@ -73,10 +111,35 @@ class HelpFormatter final : public CLI::Formatter {
     }
     return names + wrapped(text, kTextColumn, kTextColumn) + "\n";
   }
+  std::string make_group(std::string group, bool is_positional,
+                         std::vector<const CLI::Option*> options) const override {
+    group = wrapped(group + ":", 0, 0);
+    group.pop_back();  // which is put behind it
+    return CLI::Formatter::make_group(std::move(group), is_positional, std::move(options));
+  }
   std::string make_subcommand(const CLI::App* command) const override {
     std::string name = "  " + command->get_name();
     name.resize(kCommandColumn, ' ');
     return name + wrapped(command->get_description(), kCommandColumn, kCommandColumn) + "\n";
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    std::string out;
+    std::string sentence;  // lines of prose until one ends it
+    const auto flush = [&] {
+      if (!sentence.empty()) out += wrapped_line(std::exchange(sentence, "")) + "\n";
+    };
+    std::istringstream lines(app->get_footer());
+    for (std::string line; std::getline(lines, line);) {
+      if (line.empty() || line.front() == ' ') {
+        flush();
+        out += wrapped_line(line) + "\n";
+        continue;
+      }
+      sentence += sentence.empty() ? line : ' ' + line;
+      if (line.ends_with('.') || line.ends_with(':')) flush();
+    }
+    flush();
+    return out;
   }
   std::string make_description(const CLI::App* app) const override {
     return wrapped(app->get_description(), 0, 0) + "\n";
