@@ -21,12 +21,17 @@ TEST(JobConfig, CachesAreAsTheWeightsWhereNoTypeIsGiven) {
 TEST(JobConfig, SaysBlocksBitsAndGuesses) {
   JobConfig job;
   job.block_size = 128;
-  job.reproducible = true;
   job.lookup.most = 5;
   const Workload formats = formats_of(job, DType::kBf16);
   EXPECT_EQ(formats.block_size, 128);
-  EXPECT_TRUE(formats.reproducible);
+  EXPECT_FALSE(formats.reproducible);
   EXPECT_EQ(formats.n_guesses, 5);
+  // What an earlier run picked of an answer is guessed, too.
+  job.reproducible = true;
+  EXPECT_TRUE(formats_of(job, DType::kBf16).reproducible);
+  EXPECT_EQ(formats_of(job, DType::kBf16).n_guesses, 15);
+  job.lookup.most = 20;
+  EXPECT_EQ(formats_of(job, DType::kBf16).n_guesses, 20);
 }
 
 }  // namespace
