@@ -57,10 +57,10 @@ void write_manifest(const JournalPaths& paths, const Json& manifest) {
 void require_own_manifest(const JournalPaths& paths) {
   const auto other = results_named_in_file(paths.manifest);
   std::error_code ignored;
-  // All files of a run may have been given another name.
-  if (!other || *other == paths.results.filename().string() ||
-      !fs::exists(paths.manifest.parent_path() / *other, ignored))
-    return;
+  if (!other || *other == paths.results.filename().string()) return;
+  // All files of a run may have been given another name, or been copied to it.
+  const fs::path others = paths.manifest.parent_path() / *other;
+  if (journal_paths(others).manifest != paths.manifest || !fs::exists(others, ignored)) return;
   throw Error(ErrorCode::kFailedPrecondition,
               fmt::format("{} and {} would share {} and the files named like it: choose another "
                           "output",

@@ -249,6 +249,15 @@ TEST_F(JournalTest, FilesThatWereRenamedTogetherGoOn) {
   EXPECT_THAT(read_file(renamed.manifest, 1 << 20), HasSubstr("\"new.jsonl\""));
 }
 
+TEST_F(JournalTest, FilesThatWereCopiedTogetherGoOn) {
+  open().add_result(line(a_));
+  const JournalPaths copied = journal_paths(folder_.path() / "copy.jsonl");
+  std::filesystem::copy(paths_.results, copied.results);
+  std::filesystem::copy(paths_.manifest, copied.manifest);
+  EXPECT_EQ(Journal(copied, manifest(), OpenMode::kResume).plan({a_, b_}, false).n_done, 1);
+  EXPECT_EQ(open().plan({a_, b_}, false).n_done, 1);
+}
+
 TEST_F(JournalTest, AManifestOfAReleaseThatNamedNoResultsIsTaken) {
   open().add_result(line(a_));
   replace_file(paths_.manifest, to_text(manifest()) + "\n");
