@@ -186,7 +186,7 @@ std::vector<std::string> check_structure(const Plan& plan, const ModelSpec& spec
                    stage.ring.size(), "vocabulary", violations);
     }
     violations.at(fmt::format("replica {}: ", r));
-    const bool is_shared = stages.size() > 1 || (stages.size() == 1 && stages[0].ring.size() > 1);
+    const bool is_shared = !stages.empty() && plan.replicas[r].is_shared();
     const auto why_not = is_shared ? why_not_on_ring(table) : std::nullopt;
     violations.add_unless(!why_not, "{}", why_not.value_or(""));
     violations.add_unless(next_layer == spec.n_layers, "layers end at {} instead of {}", next_layer,

@@ -70,12 +70,6 @@ NotFitting refuse(const PlanRequest& request, const StagePlanner& planner) {
   return refusal;
 }
 
-std::int64_t n_ranks_of(const ReplicaLayout& replica) {
-  std::int64_t n = 0;
-  for (const StageLayout& stage : replica) n += static_cast<std::int64_t>(stage.ring.size());
-  return n;
-}
-
 }  // namespace
 
 bool plan_fits(const PlanRequest& request) {
@@ -88,14 +82,13 @@ PlanResult make_plan(const PlanRequest& asked) {
   validate(asked);
   const auto chosen = choose_arrangement(asked);
   if (!chosen) return refuse(asked, StagePlanner(asked));
-  for (const ReplicaLayout& replica : chosen->replicas)
-    if (n_ranks_of(replica) > 1) require_runnable(asked.heads, RunsOn::kRing);
   PlanRequest request = asked;
   request.workload.chunk_len = chosen->chunk_len;
   const StagePlanner planner(request);
   Plan plan = empty_plan(request);
   for (const ReplicaLayout& replica : chosen->replicas) {
     plan.replicas.push_back(build_replica(request, planner, plan, replica));
+    if (plan.replicas.back().is_shared()) require_runnable(asked.heads, RunsOn::kRing);
   }
   return plan;
 }

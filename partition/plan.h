@@ -48,6 +48,8 @@ struct Stage {
 struct Replica {
   std::vector<Stage> stages;  // in the order of the layers
   bool operator==(const Replica&) const = default;
+  // Whether several ranks hold a document together.
+  bool is_shared() const { return stages.size() > 1 || stages.at(0).ring.size() > 1; }
 };
 
 struct Plan {

@@ -271,6 +271,7 @@ void check_run_options(const RunOptions& o) {
           "--kv-convert converts what --load-kv finds: give --load-kv FOLDER");
   require(is_batch || !(o.overwrite || o.retry_errors || o.skip_bad_lines || o.accept_edited),
           "--overwrite, --retry-errors, --skip-bad-lines and --accept-edited are for -i and -o");
+  // The default is nobody's wish.
   const CheckpointEvery& every = o.answers.checkpoint_every;
   const bool may_save = every == CheckpointEvery() || every.unit == CheckpointEvery::Unit::kNever ||
                         !o.answers.checkpoint_dir.empty();

@@ -99,15 +99,21 @@ Workload estimate_workload(const RunSession& session, const JobConfig& job,
                            const std::vector<RequestGroup>& groups,
                            const std::vector<Request>& requests, std::int64_t n_ranks) {
   std::int64_t n_answers = 0;
-  std::int64_t n_shared = 0;  // sequences beside the answers': a prompt of several of them
+  // Sequences beside the answers': a prompt of several of them, and what conversations share behind
+  // documents that are cut.
+  bool shares_prompts = false;
+  bool shares_beginnings = false;
   for (const RequestGroup& group : groups) {
+    const bool has_conversations = requests[group.requests.front()].chat() != nullptr;
+    shares_beginnings |= session.preparation.cuts_documents && has_conversations &&
+                         !group.documents.empty() && group.requests.size() > 1;
     for (const std::size_t index : group.requests) {
       const Request& request = requests[index];
       n_answers += static_cast<std::int64_t>(request.prompts.size()) * request.best_of;
-      if (request.best_of > 1) n_shared = 1;
+      shares_prompts |= request.best_of > 1;
     }
   }
-  if (session.preparation.cuts_documents) ++n_shared;  // what conversations share behind documents
+  const int n_shared = (shares_prompts ? 1 : 0) + (shares_beginnings ? 1 : 0);
   const std::int64_t ctx_size = session.preparation.ctx_size;
   Workload workload = formats_of(job, session.weights->weight_dtype());
   workload.document_tokens = std::min(longest_document(session.tokenizer, groups), ctx_size);

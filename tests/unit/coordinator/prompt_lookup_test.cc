@@ -130,5 +130,49 @@ TEST(Scheduler, AQuoteTakesFewSteps) {
   scheduler.finish(RequestId{1});
 }
 
+// The rows of the answer's decode steps, answered by `answer`, one token after the other.
+std::vector<Ids> guesses_of_steps(const Ids& expected, const Ids& answer) {
+  SchedulerConfig config;
+  config.budget.n_guesses = 3;
+  Scheduler scheduler(config);
+  const auto n = static_cast<std::int64_t>(answer.size());
+  scheduler.add({{},
+                 {{.request = RequestId{1},
+                   .prompt = {1},
+                   .sampling = {},
+                   .max_tokens = n,
+                   .expected = expected}}});
+  std::vector<Ids> guesses;
+  std::size_t n_picked = 0;
+  while (n_picked < answer.size()) {
+    const auto command = scheduler.next();
+    StepDone done;
+    const auto pick = [&](SequenceId sequence) {
+      done.picked.push_back({sequence, answer.at(n_picked++), 0.0F, {}});
+    };
+    if (const auto* chunk = std::get_if<PrefillChunk>(&*command)) pick(chunk->sequence);
+    if (const auto* batch = std::get_if<DecodeBatch>(&*command)) {
+      const DecodeBatch::Row& row = batch->rows.at(0);
+      guesses.push_back(row.guesses);
+      pick(row.sequence);
+      for (const std::int32_t guess : row.guesses) {
+        if (done.picked.back().token != guess) break;
+        pick(row.sequence);
+      }
+    }
+    scheduler.consume(done);
+  }
+  return guesses;
+}
+
+// What an earlier run picked of an answer, as far as this one picks the same; without lookup, too.
+TEST(Scheduler, GuessesWhatIsExpectedOfAnAnswer) {
+  EXPECT_EQ(guesses_of_steps({5, 6, 7, 8, 9}, {5, 6, 7, 8, 9, 10}),
+            (std::vector<Ids>{{6, 7, 8}, {}}))
+      << "three guesses and the token behind them";
+  EXPECT_EQ(guesses_of_steps({5, 6, 7, 8, 9}, {5, 6, 2, 3}), (std::vector<Ids>{{6, 7}, {}}));
+  EXPECT_EQ(guesses_of_steps({5, 6}, {4, 6, 7}), (std::vector<Ids>{{}, {}}));
+}
+
 }  // namespace
 }  // namespace longhaul
