@@ -1,8 +1,8 @@
 // How products with quantised activations are cut, for int8_linear.cc and int4_linear.cc: 64 lanes
 // of weights at a time, in blocks of inputs. A block's weights (128 KiB of int8) stay in the second
 // cache while all rows pass, and a group of it (8 KiB for a group of 128) in the first while some
-// rows do. Few rows wait for memory, which is fastest in its own order: one panel after the other
-// meets them, with all its inputs.
+// rows do. Few rows wait for memory, which is fastest in its own order: one panel after the other,
+// or several side by side (streams.h), meet them with all their inputs.
 //
 // A Format says: Task (kernels/cpu/isa/int8_linear.h, int4_linear.h); kMostRows of a tile;
 // kBytesAheadInBlocks, of each panel; inputs(task); multiply_tile<kRows, kPanels>(task, tile);
@@ -14,6 +14,7 @@
 #include "base/int8_format.h"
 #include "kernels/cpu/isa/int8_linear.h"
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/streams.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 constexpr int kPanelVectors = static_cast<int>(kInt8Panel) / kWidth;
 constexpr std::int64_t kGroupRows = 48;      // whose integers of a group (6 KiB) pass together
 constexpr std::int64_t kBlockInputs = 2048;  // a multiple of the usual groups
-constexpr std::int64_t kBytesAheadInOrder = 8192;  // of the panels side by side
+constexpr std::int64_t kBytesAheadInOrder = 8192;  // of a panel alone
 
 LONGHAUL_INLINE std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
@@ -38,6 +39,7 @@ struct GroupTile {
   std::int64_t panel;
   float* c;                  // [rows, kInt8TileLanes]; begun by group 0
   std::int64_t bytes_ahead;  // how far ahead it asks memory for weights, in each panel
+  bool asks_for_next;        // in the last group of inputs: for the panels of the next tile
 };
 
 // So many panels side by side keep their sums of so many rows in registers.
@@ -45,7 +47,7 @@ constexpr int panels_beside(int rows) {
   return kWidth == 16 ? 4 : kWidth == 8 && rows <= 2 ? 4 / rows : 1;
 }
 constexpr int panels_of(int rows, bool in_order) {
-  return in_order && (kWidth == 16 || rows == 1) ? 1 : panels_beside(rows);
+  return in_order && kStreams == 1 ? 1 : panels_beside(rows);
 }
 
 // What the groups of inputs before have added up to, in a tile's c; in registers meanwhile where
@@ -152,7 +154,8 @@ void multiply_in_order(const typename Format::Task& task, GroupTile tile, std::i
   tile.row = task.row_begin;
   tile.c = task.scratch;
   const auto n_rows = static_cast<int>(task.row_end - task.row_begin);
-  tile.bytes_ahead = kBytesAheadInOrder / panels_of(n_rows, /*in_order=*/true);
+  const bool in_streams = panels_of(n_rows, /*in_order=*/true) > 1;
+  tile.bytes_ahead = in_streams ? kStreamBytesAhead : kBytesAheadInOrder;
   multiply_some<Format, true, Format::kMostRows>(task, tile, n_rows, n_panels);
 }
 
@@ -168,7 +171,8 @@ void multiply_in_groups(const typename Format::Task& task) {
                             .row = 0,
                             .panel = lane / kInt8Panel,
                             .c = nullptr,
-                            .bytes_ahead = Format::kBytesAheadInBlocks};
+                            .bytes_ahead = Format::kBytesAheadInBlocks,
+                            .asks_for_next = !in_order};
     in_order ? multiply_in_order<Format>(task, tile, n_panels)
              : multiply_in_blocks<Format>(task, tile, n_panels);
     Format::finish(task, lane);

@@ -67,9 +67,9 @@ void multiply_int4_tile(const Int4LinearTask& task, const GroupTile& tile) {
     const std::int32_t* x_sums = x.sums + g * cut.most_runs() * x.n_rows + tile.row;
     const std::int64_t last =
         line + (lesser(cut.group, cut.n_in - g * cut.group) + kInt4Line - 1) / kInt4Line;
-    // The last group fetches the panels of the next tile.
     const std::int64_t ahead =
-        bytes_ahead + ((g + 1) * cut.group >= cut.n_in ? (kPanels - 1) * panel_bytes : 0);
+        bytes_ahead +
+        (tile.asks_for_next && (g + 1) * cut.group >= cut.n_in ? (kPanels - 1) * panel_bytes : 0);
     while (line < last) {
       Int4Sum sums[kRows][kVectors];
 #pragma GCC unroll 8

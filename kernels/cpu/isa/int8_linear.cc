@@ -70,9 +70,9 @@ void multiply_int8_tile(const Int8LinearTask& task, const GroupTile& tile) {
     }
     const std::uint8_t* const last =
         weight + steps_of(lesser(group, n_in - g * group)) * kStepBytes;
-    // The last group fetches the panels of the next tile.
     const std::int64_t ahead =
-        bytes_ahead + ((g + 1) * group >= n_in ? (kPanels - 1) * panel_bytes : 0);
+        bytes_ahead +
+        (tile.asks_for_next && (g + 1) * group >= n_in ? (kPanels - 1) * panel_bytes : 0);
     for (; weight < last; weight += kStepBytes, integers += kInt8LeftBytes) {
       Int8Right right[kVectors];
 #pragma GCC unroll 8

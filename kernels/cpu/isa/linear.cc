@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/isa/pack_columns.h"
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/streams.h"
 #include "kernels/cpu/isa/tile.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
@@ -36,20 +37,29 @@ void finish_output(const FewRowsLinearTask& t, std::int64_t row, std::int64_t ou
   *out = t.accumulate ? *out + sum : sum;
 }
 
-// kOutputs neighbouring outputs of kRows rows.
+// Outputs whose weights are read side by side.
+struct Outputs {
+  std::int64_t first;
+  std::int64_t n;
+  std::int64_t apart;  // from each to the next
+};
+
+// kOutputs outputs of kRows rows, `apart` from each other.
 template <typename Dot, int kRows, int kOutputs>
 void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row,
-              std::int64_t first_output) {
+              std::int64_t first_output, std::int64_t apart) {
   const std::int64_t bytes = t.n_in * (t.weights_are_bf16 ? 2 : 4);
   const std::int64_t step_bytes = kWidth * 4;
   const std::int64_t n_whole = bytes / step_bytes;
   const std::int64_t row_bytes = t.weight_stride * (t.weights_are_bf16 ? 2 : 4);
   const std::byte* w = static_cast<const std::byte*>(t.weight) + first_output * row_bytes;
+  const std::int64_t output_bytes = apart * row_bytes;
+  const std::int64_t bytes_ahead = kStreams == 1 ? kOutputs * row_bytes : kStreamBytesAhead;
   Vec sums[kOutputs][kRows] = {};
   const auto add_vector = [&](std::int64_t i) {
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
-      const Words words = load_words(w + o * row_bytes + i * step_bytes);
+      const Words words = load_words(w + o * output_bytes + i * step_bytes);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         sums[o][r] = Dot::add(sums[o][r], words, x + r * t.x_stride + i * kWidth * Dot::kXVectors);
@@ -58,11 +68,12 @@ void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row
   };
   std::int64_t i = 0;
   for (; i + kLineVectors <= n_whole; i += kLineVectors) {
-    // The next outputs, into the second cache: the hardware's prefetcher stops at page ends. Once
-    // for each line of 64 bytes. Prefetching past the end is harmless.
+    // What the same loads read next, into the second cache: the hardware's prefetcher stops at page
+    // ends. Once for each line of 64 bytes. Prefetching past the end is harmless.
 #pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
-      __builtin_prefetch(w + (o + kOutputs) * row_bytes + i * step_bytes, /*rw=*/0, /*locality=*/2);
+      __builtin_prefetch(w + o * output_bytes + i * step_bytes + bytes_ahead, /*rw=*/0,
+                         /*locality=*/2);
     }
 #pragma GCC unroll 4
     for (int v = 0; v < kLineVectors; ++v) add_vector(i + v);
@@ -71,7 +82,7 @@ void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row
   if (const std::int64_t rest = bytes - n_whole * step_bytes; rest > 0) {
     for (int o = 0; o < kOutputs; ++o) {
       Words words{};
-      __builtin_memcpy(&words, w + o * row_bytes + n_whole * step_bytes,
+      __builtin_memcpy(&words, w + o * output_bytes + n_whole * step_bytes,
                        static_cast<std::size_t>(rest));
       for (int r = 0; r < kRows; ++r) {
         sums[o][r] =
@@ -80,48 +91,58 @@ void dot_rows(const FewRowsLinearTask& t, const float* x, std::int64_t first_row
     }
   }
   for (int o = 0; o < kOutputs; ++o) {
-    for (int r = 0; r < kRows; ++r) finish_output(t, first_row + r, first_output + o, sums[o][r]);
+    for (int r = 0; r < kRows; ++r)
+      finish_output(t, first_row + r, first_output + o * apart, sums[o][r]);
   }
 }
 
-// The most outputs at once: several weight streams keep memory busy, and their sums fit into
+// The most outputs at once: several rows of weights keep memory busy, and their sums fit into
 // registers.
 template <int kRows>
 constexpr int kOutputsAtOnce = kWidth == 16 || kRows <= 2 ? 4 : 2;
 
 template <typename Dot, int kRows>
-void dot_outputs(const FewRowsLinearTask& t, std::int64_t first_row, std::int64_t begin,
-                 std::int64_t end) {
+void dot_rows_of(const FewRowsLinearTask& t, std::int64_t first_row, Outputs outputs) {
   constexpr int kOutputs = kOutputsAtOnce<kRows>;
   const float* x = t.x + first_row * t.x_stride;
-  std::int64_t output = begin;
-  for (; output + kOutputs <= end; output += kOutputs) {
-    dot_rows<Dot, kRows, kOutputs>(t, x, first_row, output);
+  for (; outputs.n >= kOutputs; outputs.n -= kOutputs) {
+    dot_rows<Dot, kRows, kOutputs>(t, x, first_row, outputs.first, outputs.apart);
+    outputs.first += kOutputs * outputs.apart;
   }
-  for (; output < end; ++output) dot_rows<Dot, kRows, 1>(t, x, first_row, output);
+  for (; outputs.n > 0; --outputs.n, outputs.first += outputs.apart)
+    dot_rows<Dot, kRows, 1>(t, x, first_row, outputs.first, outputs.apart);
 }
 
-// Four weight rows at a time: the second half of x's rows finds them in the cache.
+// All rows: the second half of them finds the weights in the cache.
 template <typename Dot>
-void dot_all(const FewRowsLinearTask& t) {
-  for (std::int64_t begin = t.output_begin; begin < t.output_end; begin += 4) {
-    const std::int64_t end = begin + 4 < t.output_end ? begin + 4 : t.output_end;
-    for (std::int64_t row = 0; row < t.n_rows; row += 4) {
-      switch (t.n_rows - row) {
-        case 1:
-          dot_outputs<Dot, 1>(t, row, begin, end);
-          break;
-        case 2:
-          dot_outputs<Dot, 2>(t, row, begin, end);
-          break;
-        case 3:
-          dot_outputs<Dot, 3>(t, row, begin, end);
-          break;
-        default:
-          dot_outputs<Dot, 4>(t, row, begin, end);
-      }
+void dot_outputs(const FewRowsLinearTask& t, const Outputs& outputs) {
+  for (std::int64_t row = 0; row < t.n_rows; row += 4) {
+    switch (t.n_rows - row) {
+      case 1:
+        dot_rows_of<Dot, 1>(t, row, outputs);
+        break;
+      case 2:
+        dot_rows_of<Dot, 2>(t, row, outputs);
+        break;
+      case 3:
+        dot_rows_of<Dot, 3>(t, row, outputs);
+        break;
+      default:
+        dot_rows_of<Dot, 4>(t, row, outputs);
     }
   }
+}
+
+// Four outputs side by side: neighbours, or one of each stream.
+template <typename Dot>
+void dot_all(const FewRowsLinearTask& t) {
+  const std::int64_t apart = kStreams == 1 ? 1 : (t.output_end - t.output_begin) / 4;
+  std::int64_t output = t.output_begin;
+  for (; t.output_end - output >= 4; output += 4 * apart) {
+    for (std::int64_t i = 0; i < apart; ++i)
+      dot_outputs<Dot>(t, {.first = output + i, .n = 4, .apart = apart});
+  }
+  dot_outputs<Dot>(t, {.first = output, .n = t.output_end - output, .apart = 1});
 }
 
 void start_outputs(const TiledLinearTask& t, std::int64_t output, std::int64_t n_outputs) {

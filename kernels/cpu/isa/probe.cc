@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/isa/int8_products.h"
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/streams.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -67,12 +68,15 @@ ProbeResult probe_int8_products(std::int64_t n_rounds, float x) {
   return {n_rounds * kSums * kWidth * 8, sum_of(__builtin_convertvector(all, Vec))};
 }
 
-// Reads n floats in order; n is a multiple of 8 vectors.
+// Reads n floats, in as many streams as memory gives most; n is a multiple of 8 vectors.
 ProbeResult probe_read(const float* x, std::int64_t n) {
+  constexpr int kVectors = 8 / kStreams;  // of each stream at a time
+  const std::int64_t share = n / kStreams;
   Vec sums[kSums] = {};
-  for (std::int64_t i = 0; i + 8 * kWidth <= n; i += 8 * kWidth) {
+  for (std::int64_t i = 0; i + kVectors * kWidth <= share; i += kVectors * kWidth) {
 #pragma GCC unroll 8
-    for (int s = 0; s < 8; ++s) sums[s] += load(x + i + s * kWidth);
+    for (int s = 0; s < 8; ++s)
+      sums[s] += load(x + s / kVectors * share + i + s % kVectors * kWidth);
   }
   return {n * 4, total(sums)};
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/streams.h"
 #include "kernels/kv_block.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
@@ -24,33 +25,42 @@ constexpr int kLocality = 2;
 constexpr int kLocality = kWidth == 16 ? 3 : 2;
 #endif
 
+// A block's lines are asked for in so many streams side by side (streams.h).
+constexpr std::int64_t kBlockStreams = kStreams == 1 ? 1 : 2;
+
 struct ReadAhead {
   const KvBlockRef* blocks = nullptr;
   std::int64_t n_blocks = 0;
   std::int64_t block_lines = 0;
-  std::int64_t block = 0;   // of `blocks`, the one in which the next line lies
-  std::int64_t n_left = 0;  // lines of it, from `at` on
-  const std::byte* at = nullptr;
+  std::int64_t block = 0;   // of `blocks`, the one that is asked for
+  std::int64_t n_left = 0;  // its lines that are still to be asked for
+  const std::byte* data = nullptr;
 
   // The next line to ask for is this one, counted from a block's first.
   void move_to(std::int64_t from_block, std::int64_t line) {
     block = from_block + line / block_lines;
-    const std::int64_t within = line % block_lines;
-    n_left = block < n_blocks ? block_lines - within : 0;
-    at = block < n_blocks ? blocks[block].data + within * kLineBytes : nullptr;
+    n_left = block < n_blocks ? block_lines - line % block_lines : 0;
+    data = block < n_blocks ? blocks[block].data : nullptr;
   }
 
   template <int kLines>
   LONGHAUL_INLINE void ask() {
     if (n_left <= 0) {
       if (block + 1 >= n_blocks) return;
-      at = blocks[++block].data;
+      data = blocks[++block].data;
       n_left = block_lines;
     }
+    const std::int64_t first = block_lines - n_left;
 #pragma GCC unroll 8
-    for (int i = 0; i < kLines; ++i) __builtin_prefetch(at + i * kLineBytes, /*rw=*/0, kLocality);
-    at += kLines * kLineBytes;
+    for (int i = 0; i < kLines; ++i)
+      __builtin_prefetch(data + place_of(first + i) * kLineBytes, /*rw=*/0, kLocality);
     n_left -= kLines;
+  }
+
+ private:
+  // The line of a block that is asked for i-th.
+  LONGHAUL_INLINE std::int64_t place_of(std::int64_t i) const {
+    return i % kBlockStreams * (block_lines / kBlockStreams) + i / kBlockStreams;
   }
 };
 
