@@ -137,7 +137,8 @@ void read_all(const ReadAllArgs& args) {
   const auto* from = reinterpret_cast<const float*>(args.from);
   parallel_rows(
       static_cast<std::int64_t>(args.n_bytes / 16), 4, [&](std::int64_t begin, std::int64_t end) {
-        const ProbeResult read = kernels().probe_read(from + 4 * begin, 4 * (end - begin));
+        const ProbeResult read =
+            kernels().probe_read(from + 4 * begin, 4 * (end - begin), ReadOrder::kOneStream);
         if (read.value == 0x1.234567p-99F) std::memcpy(args.unused, &read.value, 4);
       });
 }

@@ -61,8 +61,11 @@ Rates CpuProbes::measure() const {
       best_of(3, [&](std::int64_t) { return kernels.probe_bf16_products(kRounds, 1e-3F); });
   rates.int8_ops =
       best_of(3, [&](std::int64_t) { return kernels.probe_int8_products(kRounds, 1e-3F); });
-  rates.read_bytes =
-      best_of(2, [&](std::int64_t i) { return kernels.probe_read(memory() + i * part, part); });
+  for (const cpu::ReadOrder order : {cpu::ReadOrder::kOneStream, cpu::ReadOrder::kFourStreams}) {
+    const double rate = best_of(
+        2, [&](std::int64_t i) { return kernels.probe_read(memory() + i * part, part, order); });
+    rates.read_bytes = std::max(rates.read_bytes, rate);
+  }
   return rates;
 }
 

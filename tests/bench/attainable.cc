@@ -54,11 +54,15 @@ Attainable measure() {
     return on_all_threads(
         [&](std::int64_t) { return kernels.probe_int8_products(kRounds, 1e-3F); });
   });
-  const double read_rate = best_rate([&] {
-    return on_all_threads(
-        [&](std::int64_t i) { return kernels.probe_read(memory.data() + i * part, part); });
-  });
-  return {int8_rate, read_rate};
+  const auto read_rate = [&](cpu::ReadOrder order) {
+    return best_rate([&] {
+      return on_all_threads([&](std::int64_t i) {
+        return kernels.probe_read(memory.data() + i * part, part, order);
+      });
+    });
+  };
+  return {int8_rate,
+          std::max(read_rate(cpu::ReadOrder::kOneStream), read_rate(cpu::ReadOrder::kFourStreams))};
 }
 
 benchmark::Counter rate(double amount) {

@@ -2,7 +2,6 @@
 
 #include "kernels/cpu/isa/int8_products.h"
 #include "kernels/cpu/isa/simd.h"
-#include "kernels/cpu/isa/streams.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -14,6 +13,19 @@ LONGHAUL_INLINE float total(const Vec (&sums)[kSums]) {
   Vec all{};
   for (const Vec& sum : sums) all += sum;
   return sum_of(all);
+}
+
+template <int kStreams>
+ProbeResult read_streams(const float* x, std::int64_t n) {
+  constexpr int kVectors = 8 / kStreams;  // of each stream at a time
+  const std::int64_t share = n / kStreams;
+  Vec sums[kSums] = {};
+  for (std::int64_t i = 0; i + kVectors * kWidth <= share; i += kVectors * kWidth) {
+#pragma GCC unroll 8
+    for (int s = 0; s < 8; ++s)
+      sums[s] += load(x + s / kVectors * share + i + s % kVectors * kWidth);
+  }
+  return {n * 4, total(sums)};
 }
 
 }  // namespace
@@ -68,17 +80,8 @@ ProbeResult probe_int8_products(std::int64_t n_rounds, float x) {
   return {n_rounds * kSums * kWidth * 8, sum_of(__builtin_convertvector(all, Vec))};
 }
 
-// Reads n floats, in as many streams as memory gives most; n is a multiple of 8 vectors.
-ProbeResult probe_read(const float* x, std::int64_t n) {
-  constexpr int kVectors = 8 / kStreams;  // of each stream at a time
-  const std::int64_t share = n / kStreams;
-  Vec sums[kSums] = {};
-  for (std::int64_t i = 0; i + kVectors * kWidth <= share; i += kVectors * kWidth) {
-#pragma GCC unroll 8
-    for (int s = 0; s < 8; ++s)
-      sums[s] += load(x + s / kVectors * share + i + s % kVectors * kWidth);
-  }
-  return {n * 4, total(sums)};
+ProbeResult probe_read(const float* x, std::int64_t n, ReadOrder order) {
+  return order == ReadOrder::kOneStream ? read_streams<1>(x, n) : read_streams<4>(x, n);
 }
 
 }  // namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE

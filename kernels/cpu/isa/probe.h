@@ -11,4 +11,8 @@ struct ProbeResult {
   float value;
 };
 
+// How memory is read: n floats one behind the other, or four quarters of them side by side. n is a
+// multiple of 8 vectors. Which is faster is the machine's matter.
+enum class ReadOrder { kOneStream, kFourStreams };
+
 }  // namespace longhaul::cpu

@@ -32,35 +32,48 @@ struct ReadAhead {
   const KvBlockRef* blocks = nullptr;
   std::int64_t n_blocks = 0;
   std::int64_t block_lines = 0;
-  std::int64_t block = 0;   // of `blocks`, the one that is asked for
-  std::int64_t n_left = 0;  // its lines that are still to be asked for
-  const std::byte* data = nullptr;
+  std::int64_t block = 0;   // of `blocks`, the one in which the next line lies
+  std::int64_t n_left = 0;  // of its lines
+  const std::byte* at = nullptr;
 
-  // The next line to ask for is this one, counted from a block's first.
-  void move_to(std::int64_t from_block, std::int64_t line) {
-    block = from_block + line / block_lines;
-    n_left = block < n_blocks ? block_lines - line % block_lines : 0;
-    data = block < n_blocks ? blocks[block].data : nullptr;
+  // So many lines from a block's first on have been asked for.
+  void move_to(std::int64_t from_block, std::int64_t n_lines) {
+    block = from_block + n_lines / block_lines;
+    const std::int64_t within = n_lines % block_lines;
+    n_left = block < n_blocks ? block_lines - within : 0;
+    at = block < n_blocks ? blocks[block].data + within / kBlockStreams * kLineBytes : nullptr;
   }
 
   template <int kLines>
   LONGHAUL_INLINE void ask() {
     if (n_left <= 0) {
       if (block + 1 >= n_blocks) return;
-      data = blocks[++block].data;
+      at = blocks[++block].data;
       n_left = block_lines;
     }
-    const std::int64_t first = block_lines - n_left;
-#pragma GCC unroll 8
-    for (int i = 0; i < kLines; ++i)
-      __builtin_prefetch(data + place_of(first + i) * kLineBytes, /*rw=*/0, kLocality);
+    const std::int64_t second = block_lines / 2 * kLineBytes;  // stream, from the first
+    if constexpr (kBlockStreams == 1) {
+      ask_for<kLines>(at);
+      at += kLines * kLineBytes;
+    } else if constexpr (kLines % 2 == 0) {
+      ask_for<kLines / 2>(at);
+      ask_for<kLines / 2>(at + second);
+      at += kLines / 2 * kLineBytes;
+    } else {  // in turn
+      static_assert(kLines == 1);
+      const std::int64_t turn = n_left % 2;
+      ask_for<1>(at + turn * second);
+      at += (1 - turn) * kLineBytes;
+    }
     n_left -= kLines;
   }
 
  private:
-  // The line of a block that is asked for i-th.
-  LONGHAUL_INLINE std::int64_t place_of(std::int64_t i) const {
-    return i % kBlockStreams * (block_lines / kBlockStreams) + i / kBlockStreams;
+  template <int kLines>
+  static LONGHAUL_INLINE void ask_for(const std::byte* lines) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kLines; ++i)
+      __builtin_prefetch(lines + i * kLineBytes, /*rw=*/0, kLocality);
   }
 };
 
