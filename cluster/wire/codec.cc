@@ -401,6 +401,7 @@ std::vector<std::byte> encode(const StepResult& result) {
     out.number(std::uint8_t{1});
     out.number(static_cast<std::uint8_t>(failed.code));
     out.text(failed.message);
+    out.number(static_cast<std::uint8_t>(failed.ends_job));
   }
   return out.take();
 }
@@ -423,7 +424,8 @@ StepResult decode_result(std::span<const std::byte> bytes) {
     case 1: {
       const auto code = in.number<std::uint8_t>();
       if (code > static_cast<std::uint8_t>(ErrorCode::kInternal)) in.fail("unknown error code");
-      result = StepFailed{static_cast<ErrorCode>(code), in.text()};
+      std::string message = in.text();
+      result = StepFailed{static_cast<ErrorCode>(code), std::move(message), read_flag(in)};
       break;
     }
     default:

@@ -60,7 +60,7 @@ StepResult merge_results(std::vector<RankResult> results) {
   for (const RankResult& r : results) {
     const auto* failure = std::get_if<StepFailed>(&r.result);
     if (failure == nullptr) continue;
-    is_broken = is_broken || breaks_the_ring(failure->code);
+    is_broken = is_broken || failure->ends_job || breaks_the_ring(failure->code);
     if (cause == nullptr || (is_consequence(std::get<StepFailed>(cause->result).code) &&
                              !is_consequence(failure->code))) {
       cause = &r;

@@ -214,6 +214,7 @@ struct StepDone {
 struct StepFailed {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
+  bool ends_job = false;  // the rank has failed outside of steps, and leaves: no request did
 };
 
 using StepResult = std::variant<StepDone, StepFailed>;

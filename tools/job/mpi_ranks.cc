@@ -326,7 +326,7 @@ int ProcessRank::serve() {
   } catch (const Error& error) {
     comm_->abort(error.code(), error.what());
     // Rank 0 may wait for this rank's answer: it is the cause, and not that its connection closes.
-    link_->answer(StepFailed{.code = error.code(), .message = error.what()});
+    link_->answer(StepFailed{.code = error.code(), .message = error.what(), .ends_job = true});
     LONGHAUL_LOG(kError, kRun, "event=rank_failed reason=\"{}\"", error.what());
     std::this_thread::sleep_for(std::chrono::seconds(2));  // rank 0 tells people and leaves first
     end_.leave(exit_status_of(error.code()));

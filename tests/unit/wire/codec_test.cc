@@ -79,7 +79,7 @@ std::vector<StepResult> some_results() {
                   {.rank = {4}, .phase_seconds = {}, .sent_bytes = {}}};
   done.rates = {{.rank = {3}, .n_threads = 2, .rates = {1e9, 2e9, 4e9, 1e10}},
                 {.rank = {4}, .rates = {}}};
-  return {done, StepFailed{ErrorCode::kOutOfMemory, "no cache block is free"}};
+  return {done, StepFailed{ErrorCode::kOutOfMemory, "no cache block is free", true}};
 }
 
 TEST(Codec, CommandsSurviveTheRoundTrip) {
@@ -118,6 +118,7 @@ TEST(Codec, ResultsSurviveTheRoundTrip) {
   EXPECT_EQ(done.rates.at(0).rank.value, 3);
   EXPECT_EQ(done.rates.at(0).n_threads, 2);
   EXPECT_EQ(done.rates.at(0).rates.read_bytes, 1e10);
+  EXPECT_TRUE(std::get<StepFailed>(decode_result(encode(some_results()[1]))).ends_job);
   EXPECT_EQ(std::get<StepFailed>(decode_result(encode(some_results()[1]))).message,
             "no cache block is free");
 }

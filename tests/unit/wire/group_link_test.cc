@@ -100,6 +100,15 @@ TEST(MergeResults, OneRankSpeaksForItself) {
   EXPECT_EQ(std::get<StepFailed>(merged).message, "token 9 is not there");
 }
 
+// A rank that cannot write its trace, say, says so in the place of an answer: no request failed.
+TEST(MergeResults, ARankThatLeavesEndsTheJobWhateverItsReason) {
+  StepFailed leaves = failure(ErrorCode::kInvalidArgument, "there is no folder none");
+  leaves.ends_job = true;
+  const Error error = error_of([&] { merge_results({from(1, leaves)}); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_STREQ(error.what(), "there is no folder none");
+}
+
 TEST(MergeResults, ABrokenRingEndsTheReplicaAndNamesTheCause) {
   const Error error = error_of([] {
     merge_results({from(0, failure(ErrorCode::kPeerFailed, "rank 2: no memory")),
