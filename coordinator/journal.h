@@ -94,6 +94,8 @@ class Journal {
 
   // Reads both files back and compares them with what was read and written. Throws kIo otherwise.
   void verify() const;
+  // Whether it knew nothing of an earlier run.
+  bool is_new() const { return made_manifest_; }
   // Removes files that this object made and that hold nothing: for a run that was refused.
   void remove_if_empty();
 

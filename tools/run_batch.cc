@@ -81,13 +81,31 @@ fs::path unfinished_path(const fs::path& results) {
   return journal_paths(results).manifest.replace_extension().replace_extension(".unfinished.jsonl");
 }
 
+// Files that exist and that the run would write to, --overwrite or not.
+void refuse_output_over_documents(const RunOptions& options, const InputBatch& batch) {
+  if (is_stream(options.output)) return;
+  const JournalPaths paths = journal_paths(options.output);
+  for (const fs::path& made :
+       {paths.results, paths.errors, paths.manifest, unfinished_path(options.output)}) {
+    std::error_code ignored;
+    if (!fs::exists(made, ignored)) continue;
+    for (const auto& [document, sha256] : batch.documents.sha256_of_file) {
+      require(!fs::equivalent(made, document, ignored),
+              fmt::format("{} is a document of these requests, and would be written over: give -o "
+                          "another name",
+                          document));
+    }
+  }
+}
+
 // What an earlier run left of the answers that are still to be made; none to standard output.
 std::optional<UnfinishedAnswers> open_unfinished(const RunOptions& options,
+                                                 const ResultWriter& writer,
                                                  const std::vector<RequestIdentity>& identities,
                                                  const Journal::ToDo& todo) {
   if (is_stream(options.output)) return std::nullopt;
   const fs::path path = unfinished_path(options.output);
-  if (options.overwrite) fs::remove(path);
+  if (options.overwrite || writer.is_new()) fs::remove(path);
   std::vector<RequestIdentity> to_do;
   for (const std::size_t request : todo.requests) to_do.push_back(identities[request]);
   UnfinishedAnswers unfinished(path);
@@ -97,15 +115,16 @@ std::optional<UnfinishedAnswers> open_unfinished(const RunOptions& options,
 }
 
 // The last line of a run, and its exit status.
-int report(const Journal::ToDo& todo, const Counts& counts, bool complete,
-           const ResultWriter& writer) {
+int report(const RunOptions& options, const Journal::ToDo& todo, const Counts& counts,
+           bool complete, const ResultWriter& writer) {
   const std::int64_t n_done = counts.n_ok + todo.n_done;
   const std::int64_t n_failed = counts.n_failed + todo.n_failed;
   if (!complete) {
     const std::int64_t n_left =
         static_cast<std::int64_t>(todo.requests.size()) - counts.n_ok - counts.n_failed;
-    print_stderr("longhaul: stopped early: {} done, {} failed, {} left{}\n", n_done, n_failed,
-                 n_left, writer.is_resumable() ? "; run the same command again to go on" : "");
+    print_stderr("longhaul: stopped early{}: {} done, {} failed, {} left{}\n",
+                 if_time_is_over(options.end_time), n_done, n_failed, n_left,
+                 writer.is_resumable() ? "; run the same command again to go on" : "");
     return kExitStopped;
   }
   std::string text = fmt::format("longhaul: {} done{}", n_done, writer.place_of_results());
@@ -152,18 +171,20 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   InputBatch batch = read_batch(options.input, session.preparation.texts);
   add_missing_templates(session.preparation, batch);
   options.skip_bad_lines ? skip_bad_lines(batch) : refuse_problems(batch);
+  refuse_output_over_documents(options, batch);
   if (!options.log.quiet) print_summary(session);
 
   ResultWriter writer = open_writer(session, options, mode, started);
   const Journal::ToDo todo = writer.plan(batch.identities, options.retry_errors);
-  std::optional<UnfinishedAnswers> unfinished = open_unfinished(options, batch.identities, todo);
+  std::optional<UnfinishedAnswers> unfinished =
+      open_unfinished(options, writer, batch.identities, todo);
   Counts counts{.n_bad_lines = batch.problems.size()};
   writer.set_bad_lines(records_of(batch.problems));
   if (todo.n_done + todo.n_failed > 0 && !options.log.quiet) {
     print_stderr("longhaul: continuing: {} of {} requests are done, {} failed earlier\n",
                  todo.n_done, batch.requests.size(), todo.n_failed);
   }
-  if (todo.requests.empty()) return report(todo, counts, /*complete=*/true, writer);
+  if (todo.requests.empty()) return report(options, todo, counts, /*complete=*/true, writer);
   require_shared_folders(options.answers, session, ranks, folders);
 
   auto groups = group_by_documents(batch.requests, todo.requests, batch.documents, batch.folder);
@@ -236,14 +257,15 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
                            .tell = [&](std::string_view lines) { display.tell(lines); }},
                           ranks);
   } catch (...) {
-    writer.remove_if_empty();
+    // What is unfinished belongs to the settings that the manifest names.
+    if (!unfinished || unfinished->size() == 0) writer.remove_if_empty();
     throw;
   }
   display.finish(progress);
   writer.verify();
   if (unfinished) unfinished->write();
   if (const std::string text = checkpoints.summary(); !text.empty()) display.note(text);
-  return report(todo, counts, complete, writer);
+  return report(options, todo, counts, complete, writer);
 }
 
 }  // namespace longhaul

@@ -138,8 +138,10 @@ int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& fold
                                     .tell = [&](std::string_view lines) { display.tell(lines); }},
                                    ranks);
   if (!complete) {
-    const bool may_save = build_info::kHasHdf5 && !options.documents.empty();
-    print_stderr("\nlonghaul: stopped early; the answer is not complete{}\n",
+    const bool may_save = build_info::kHasHdf5 && !options.documents.empty() &&
+                          options.answers.checkpoint_every.unit != CheckpointEvery::Unit::kNever;
+    print_stderr("\nlonghaul: stopped early{}; the answer is not complete{}\n",
+                 if_time_is_over(options.end_time),
                  may_save && options.answers.checkpoint_dir.empty()
                      ? "; nothing was saved: --checkpoint-dir FOLDER keeps what was read"
                      : "");

@@ -157,5 +157,36 @@ TEST_F(Restart, AnAnswerWithoutEndGoesOnBehindItsLastToken) {
   EXPECT_EQ(thrice, once);
 }
 
+// Once an answer went on behind tokens of other weights where somebody had removed the results.
+TEST_F(Restart, WhatIsUnfinishedBelongsToTheSettingsInItsManifest) {
+  replace_file(folder_.path() / "requests.jsonl",
+               R"({"custom_id":"endless","method":"POST","url":"/v1/completions","body":)"
+               R"({"prompt":"The harbour","ignore_eos":true}})"
+               "\n");
+  const fs::path output = folder_.path() / "out.jsonl";
+  const fs::path unfinished = folder_.path() / "out.unfinished.jsonl";
+  std::vector<std::string> endless = command(output);
+  endless.insert(endless.end(),
+                 {"-n", "-1", "--policy", "streaming:sink=4,window=64,positions=text"});
+  for (int i = 1; !fs::exists(unfinished) && i < 30; ++i) {
+    ChildProcess process(folder_.path(), endless);
+    std::this_thread::sleep_for(std::chrono::milliseconds(700 * i));
+    process.signal(SIGTERM);
+    process.wait();
+  }
+  ASSERT_TRUE(fs::exists(unfinished));
+  fs::remove(output);
+  fs::remove(folder_.path() / "out.manifest.json");
+  const auto text_of = [&](const fs::path& results) {
+    std::vector<std::string> words = command(results);
+    words.insert(words.end(), {"-n", "5", "--weights", "int4"});
+    ChildProcess process(folder_.path(), words);
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    return texts_of(results);
+  };
+  EXPECT_EQ(text_of(output), text_of(folder_.path() / "fresh.jsonl"));
+  EXPECT_FALSE(fs::exists(unfinished));
+}
+
 }  // namespace
 }  // namespace longhaul

@@ -121,6 +121,20 @@ TEST_F(Trust, WeightsThatAreCutOffUnderTheProgramAreNamed) {
   EXPECT_THAT(process.errors(), HasSubstr("model.safetensors became shorter"));
 }
 
+// --overwrite once emptied it, and its request failed since it had changed.
+TEST_F(Trust, ADocumentIsNotWrittenOver) {
+  const fs::path document = folder() / "record.txt";
+  replace_file(document, "The harbour was quiet.");
+  replace_file(folder() / "requests.jsonl",
+               R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":{"prompt":"Hi",)"
+               R"("documents":[{"path":"record.txt"}]}})"
+               "\n");
+  ChildProcess process(folder(), command(document, {"--overwrite"}));
+  EXPECT_EQ(process.wait(), 2) << process.errors();
+  EXPECT_THAT(process.errors(), HasSubstr("is a document of these requests"));
+  EXPECT_EQ(read_file(document, 100), "The harbour was quiet.");
+}
+
 TEST_F(Trust, PipesAsInputsAreRefusedBeforeTheyBlock) {
   const fs::path pipe = folder() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
@@ -147,6 +161,24 @@ TEST_F(Trust, WhatALimitOfTheShellLeavesIsWhatThereIs) {
                                         HasSubstr("out of memory: take a shorter document")));
     EXPECT_EQ(process.output(), "");
   }
+}
+
+// ulimit -v is each process's own. It was once divided among the processes of the host, and a rank
+// that could not map its program to hash it was said to run another one.
+TEST_F(Trust, ALimitOfTheShellIsEachProcessesOwn) {
+  LONGHAUL_SKIP_WITHOUT_MPIRUN();
+  const auto planned_with = [&](int n_ranks, const char* limit) {
+    Words launcher = test::mpirun(n_ranks);
+    const std::string shell = fmt::format("ulimit -v {} && exec \"$0\" \"$@\"", limit);
+    launcher.insert(launcher.end(), {"sh", "-c", shell});
+    ChildProcess job(folder(),
+                     {"plan", "-m", test::example_path("model").string(), "--document-tokens", "1K",
+                      "--json", (folder() / "plan.json").string()},
+                     test::mpirun_variables(), launcher);
+    EXPECT_EQ(job.wait(), 0) << n_ranks << " " << limit << job.errors() << job.output();
+  };
+  planned_with(2, "1200000");
+  planned_with(4, "1200000");
 }
 
 // A few of these limits once left too little for the threads that find tokens, which was status 70.

@@ -13,6 +13,12 @@ std::optional<Deadline> end_of_job(std::optional<std::int64_t> unix_seconds) {
          std::chrono::duration_cast<Clock::duration>(end - std::chrono::system_clock::now());
 }
 
+std::string if_time_is_over(std::optional<std::int64_t> unix_seconds) {
+  const std::optional<Deadline> end = end_of_job(unix_seconds);
+  if (!end || *end - Clock::now() > std::chrono::minutes(1)) return "";
+  return " (the job's time is over: --end-time, or SLURM_JOB_END_TIME)";
+}
+
 TimeLimit::TimeLimit(Deadline now, Deadline end) {
   const Clock::duration left = std::max(Clock::duration::zero(), end - now);
   stop_ = end - std::min<Clock::duration>(std::chrono::minutes(1), left / 10);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "base/clock.h"
 
@@ -11,6 +12,9 @@ namespace longhaul {
 
 // `unix_seconds` on the steady clock, as clocks stand now. None where there is no end.
 std::optional<Deadline> end_of_job(std::optional<std::int64_t> unix_seconds);
+// " (the job's time is over: ...)" in its last minute and after it, for a run that stopped; else
+// nothing.
+std::string if_time_is_over(std::optional<std::int64_t> unix_seconds);
 
 class TimeLimit {
  public:
