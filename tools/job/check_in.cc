@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -76,10 +77,14 @@ std::string ranges_of(const std::vector<std::size_t>& ranks) {
 
 Json program_identity() {
   using namespace build_info;
-  Json executable = nullptr;
-  try {
-    executable = file_sha256("/proc/self/exe");
-  } catch (const Error&) {  // version and parts must do
+  // Read piece by piece: where memory is short (ulimit -v) it must not look like another program.
+  Json executable = nullptr;  // where there is no /proc version and parts must do
+  if (std::ifstream file("/proc/self/exe", std::ios::binary); file) {
+    Sha256 hash;
+    std::array<char, 65536> piece;
+    while (file.read(piece.data(), piece.size()), file.gcount() > 0)
+      hash.add({piece.data(), static_cast<std::size_t>(file.gcount())});
+    executable = hash.finish();
   }
   return JsonObject{{"version", std::string(kVersion)},
                     {"built_with", fmt::format("MPI {}, CUDA {}, NCCL {}, HDF5 {}, oneDNN {}",

@@ -69,17 +69,6 @@ std::optional<std::int64_t> left_on_the_way(const fs::path& root, const fs::path
   return least;
 }
 
-// What ulimit -v leaves of the address space, less what threads take of it without using it (stacks
-// of 8 MiB, an arena of malloc's); nullopt without a limit.
-std::optional<std::int64_t> address_space_left() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  constexpr std::int64_t kOfThreads = std::int64_t{96} << 20;
-  const std::int64_t pages = number_in("/proc/self/statm").value_or(0);
-  const auto bytes = static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 60));
-  return std::max<std::int64_t>(0, bytes - pages * ::sysconf(_SC_PAGESIZE) - kOfThreads);
-}
-
 }  // namespace
 
 std::optional<std::int64_t> cgroup_bytes_left(const fs::path& mount, std::string_view own_groups) {
@@ -113,11 +102,26 @@ std::optional<std::int64_t> cgroup_bytes_left(const fs::path& mount, std::string
   return least;
 }
 
-std::int64_t free_memory_bytes() {
+// Less what threads take of it without using it (stacks of 8 MiB, arenas of malloc's).
+std::optional<std::int64_t> address_space_left() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  constexpr std::int64_t kOfThreads = std::int64_t{160} << 20;
+  const std::int64_t pages = number_in("/proc/self/statm").value_or(0);
+  const auto bytes = static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 60));
+  return std::max<std::int64_t>(0, bytes - pages * ::sysconf(_SC_PAGESIZE) - kOfThreads);
+}
+
+std::int64_t shared_memory_left() {
   std::optional<std::int64_t> bytes = available_bytes_of(kernel_text("/proc/meminfo"));
   if (!bytes) bytes = std::int64_t{::sysconf(_SC_AVPHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   const auto in_group = cgroup_bytes_left("/sys/fs/cgroup", kernel_text("/proc/self/cgroup"));
-  return std::min({*bytes, in_group.value_or(*bytes), address_space_left().value_or(*bytes)});
+  return std::min(*bytes, in_group.value_or(*bytes));
+}
+
+std::int64_t free_memory_bytes() {
+  const std::int64_t shared = shared_memory_left();
+  return std::min(shared, address_space_left().value_or(shared));
 }
 
 std::optional<std::int64_t> available_bytes_of(std::string_view meminfo) {

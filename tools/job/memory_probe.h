@@ -7,8 +7,12 @@
 
 namespace longhaul {
 
-// What the kernel calls available, or what control groups (versions 1 and 2) or ulimit -v leave to
-// this process where that is less. Reads /proc and /sys.
+// What the kernel calls available, or what control groups (versions 1 and 2) leave where that is
+// less: for all processes of the host or group. Reads /proc and /sys.
+std::int64_t shared_memory_left();
+// What ulimit -v leaves to this process; nullopt without a limit.
+std::optional<std::int64_t> address_space_left();
+// The less of both: for a process that is alone.
 std::int64_t free_memory_bytes();
 
 // What the control groups leave that a text of /proc/PID/cgroup names, with all that are above

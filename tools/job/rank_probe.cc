@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -30,9 +31,10 @@ struct Probe {
   cpu_set_t cores{};
   std::int64_t process = 0;
   std::int64_t n_alone = 1;
-  std::int64_t n_threads = 1;      // that its kernels take
-  std::int64_t memory_bytes = 0;   // of the host, or what is left to this process
-  std::int64_t process_bytes = 0;  // that the process takes of it, whatever the plan is
+  std::int64_t n_threads = 1;                                         // that its kernels take
+  std::int64_t memory_bytes = 0;                                      // of the host or the GPU
+  std::int64_t own_bytes = std::numeric_limits<std::int64_t>::max();  // the most for this process
+  std::int64_t process_bytes = 0;  // that the process takes of both, whatever the plan is
   double gflops = 0;
   double memory_gb_per_s = 0;
   std::int64_t gpu = -1;  // its number on the host; -1: none
@@ -58,7 +60,8 @@ Probe probe_identity(int gpu) {
   set_kernel_threads(0);
   probe.n_alone = kernel_threads();
   if (gpu < 0) {
-    probe.memory_bytes = free_memory_bytes();
+    probe.memory_bytes = shared_memory_left();
+    probe.own_bytes = address_space_left().value_or(probe.own_bytes);
     probe.process_bytes = started_by_mpi_launcher() ? kMpiProcessBytes : kProcessBytes;
   } else {
     probe.gpu = gpu;
@@ -133,16 +136,19 @@ ClusterSpec cluster_of(const std::vector<Probe>& probes, bool speeds_known) {
     // Each rank saw the memory of the whole host or GPU, at about the same moment.
     std::int64_t memory = p.memory_bytes;
     std::int64_t n_local = 0;
+    std::int64_t n_in_process = 0;
     for (const Probe& other : probes) {
       if (!other.shares_memory_with(p)) continue;
       memory = std::min(memory, other.memory_bytes);
       ++n_local;
+      if (other.process == p.process) ++n_in_process;
     }
     RankSpec& rank = cluster.ranks.emplace_back();
     rank.host = std::string(p.host_name());
     // Threads of one process take what a process takes once.
-    rank.memory_bytes =
-        std::max<std::int64_t>(1, (memory - processes_of_host(probes, p)) / n_local);
+    rank.memory_bytes = std::min((memory - processes_of_host(probes, p)) / n_local,
+                                 (p.own_bytes - p.process_bytes) / n_in_process);
+    rank.memory_bytes = std::max<std::int64_t>(1, rank.memory_bytes);
     if (p.gpu >= 0) {
       rank.device = Device::kCuda;
       rank.gpu = static_cast<int>(p.gpu);
