@@ -32,6 +32,7 @@
 #include "tools/job/job.h"
 #include "tools/job/stop_signal.h"
 #include "tools/progress_line.h"
+#include "tools/standard_streams.h"
 
 namespace longhaul {
 namespace {
@@ -158,16 +159,16 @@ class MethodTrials {
       if (!table.is_complete) break;
     }
     progress_.clear();
-    fmt::print("{}", to_text(table));
     const auto n_done = static_cast<std::size_t>(
         std::ranges::count_if(table.rows, [&](const MethodRow& row) { return is_done(row); }));
-    if (!table.is_complete) fmt::print("{}", partial_note(n_done, trials.size(), "rows"));
     const std::string prefix = prefix_for(flags_.eval.output_prefix, table.is_complete);
     write_outputs(prefix, {.json = to_text(to_json(table)) + "\n",
                            .csv = to_csv(table),
                            .svg = to_svg(answers_plot(table))});
     if (!prefix.empty() && !text_.empty())
       replace_file(prefix + ".perplexity.svg", to_svg(perplexity_plot(table)));
+    print_now(to_text(table));
+    if (!table.is_complete) print_now(partial_note(n_done, trials.size(), "rows"));
     return table.is_complete ? kExitDone : kExitStopped;
   }
 

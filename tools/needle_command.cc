@@ -25,6 +25,7 @@
 #include "tools/job/job.h"
 #include "tools/job/stop_signal.h"
 #include "tools/progress_line.h"
+#include "tools/standard_streams.h"
 
 namespace longhaul {
 namespace {
@@ -207,14 +208,14 @@ NeedlePlanArgs grid_of(const NeedleFlags& flags) {
 
 // `n_asked` are the documents of all runs.
 void write_report(const NeedleFlags& flags, const NeedleReport& report, std::size_t n_asked) {
-  fmt::print("{}", to_table(report));
-  std::size_t n_done = 0;
-  for (const NeedleRun& run : report.runs) n_done += run.readings.size();
-  if (!report.is_complete) fmt::print("{}", partial_note(n_done, n_asked, "documents"));
   write_outputs(prefix_for(flags.eval.output_prefix, report.is_complete),
                 {.json = to_text(to_json(report)) + "\n",
                  .csv = to_csv(report),
                  .svg = to_svg(to_heat_map(report))});
+  print_now(to_table(report));
+  std::size_t n_done = 0;
+  for (const NeedleRun& run : report.runs) n_done += run.readings.size();
+  if (!report.is_complete) print_now(partial_note(n_done, n_asked, "documents"));
 }
 
 // On rank 0; every variant is planned and asked by itself.

@@ -31,6 +31,7 @@
 #include "tools/job/job.h"
 #include "tools/job/stop_signal.h"
 #include "tools/progress_line.h"
+#include "tools/standard_streams.h"
 
 namespace longhaul {
 namespace {
@@ -273,20 +274,20 @@ std::vector<ComparedPolicy> policies_of(const PerplexityFlags& flags) {
 // `n_asked` are the policies.
 void write_report(const PerplexityFlags& flags, const PerplexityReport& report,
                   std::size_t n_asked) {
-  fmt::print("{}", to_table(report));
-  if (!report.is_complete) {
-    std::size_t n_done = 0;
-    for (const PolicyCurve& curve : report.curves) {
-      n_done += curve.is_complete ? 1 : 0;
-      if (!curve.is_complete)
-        fmt::print("{}: only {} of {} tokens\n", curve.name, curve.tokens.size(), report.n_tokens);
-    }
-    fmt::print("{}", partial_note(n_done, n_asked, "policies"));
-  }
   write_outputs(prefix_for(flags.eval.output_prefix, report.is_complete),
                 {.json = to_text(to_json(report)) + "\n",
                  .csv = to_csv(report),
                  .svg = to_svg(to_plot(report))});
+  print_now(to_table(report));
+  if (report.is_complete) return;
+  std::size_t n_done = 0;
+  for (const PolicyCurve& curve : report.curves) {
+    n_done += curve.is_complete ? 1 : 0;
+    if (!curve.is_complete)
+      print_now(fmt::format("{}: only {} of {} tokens\n", curve.name, curve.tokens.size(),
+                            report.n_tokens));
+  }
+  print_now(partial_note(n_done, n_asked, "policies"));
 }
 
 // On rank 0; every policy is planned and run by itself.

@@ -211,6 +211,7 @@ TEST_F(Eval, StoppedResultsSaySoAndLeaveWholeOnesAlone) {
 TEST_F(Eval, SaysWhatIsWrong) {
   replace_file(folder_.path() / "ids", "1 2 x");
   replace_file(folder_.path() / "ids.empty", "");
+  replace_file(folder_.path() / "ids.pdf", "%PDF-1.7\n");
   const std::string ids = (folder_.path() / "ids").string();
   const std::vector<std::tuple<std::string, Words, int, std::string>> cases = {
       {"needle", {"--lengths", "4X"}, 2, "--lengths: '4X' is no count"},
@@ -226,6 +227,8 @@ TEST_F(Eval, SaysWhatIsWrong) {
        "65536 (--lengths), a prompt of 32 and 256 to predict"},
       {"perplexity", {}, 2, "which text?"},
       {"perplexity", {"-f", ids + ".empty"}, 5, "ids.empty: the text has fewer than 2 tokens"},
+      {"perplexity", {"-f", ids + ".pdf"}, 5, "ids.pdf is no text but looks like a PDF file"},
+      {"needle", {"--haystack", ids + ".pdf"}, 5, "ids.pdf is no text but looks like a PDF file"},
       {"perplexity", {"-f", "/x", "--policy", "dense,more"}, 2, "'more' is none of dense, window"},
       {"perplexity", {"-f", "/x", "--policy", "duo"}, 2, "--policy duo needs --head-profile"},
       {"perplexity", {"--token-ids", ids}, 5, "byte 4: 'x' is no token id"},

@@ -84,6 +84,15 @@ TEST_F(StandardStreams, WhatStdoutDoesNotTakeIsAnError) {
   }
 }
 
+// The table is longer than what a stream keeps before it writes.
+TEST_F(StandardStreams, WhatWasMeasuredIsKeptWhereStdoutTakesNoTable) {
+  const Ended full =
+      run(">/dev/full", {"eval", "methods", "-m", model_, "--lengths", "128,160", "--depths", "50",
+                         "--max-tokens", "1", "--budgets", "50,30", "-o", file("table")});
+  EXPECT_EQ(full.status, 4) << full.errors;
+  EXPECT_THAT(read_file(file("table.json"), 1 << 20), HasSubstr("160"));
+}
+
 TEST_F(StandardStreams, ResultsThatStdoutDoesNotTakeAreAnError) {
   Words words = batch();
   words.pop_back();  // --overwrite

@@ -3,13 +3,19 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "coordinator/document_text.h"
 
 namespace longhaul {
 
 MappedFile open_text(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path))
     throw Error(ErrorCode::kCorruptData, fmt::format("{}: there is no such file", path.string()));
-  return MappedFile(path);
+  MappedFile file(path);
+  if (const auto wrong = why_no_text(file.text())) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{} is no text but looks like {}", path.string(), *wrong));
+  }
+  return file;
 }
 
 void check_output_prefix(const std::string& prefix) {
