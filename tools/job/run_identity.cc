@@ -5,6 +5,7 @@
 
 #include "base/sha256.h"
 #include "coordinator/fingerprint.h"
+#include "kernels/cpu/isa.h"
 #include "model/heads/heads_json.h"
 
 namespace longhaul {
@@ -29,9 +30,12 @@ void add_stop(const AnswerConfig& answers, JsonObject& object) {
   object.emplace_back("default_stop", std::move(stop));
 }
 
-// Likewise.
+// Likewise; with what the bits of such runs hang on (docs/reproducible.md).
 void add_reproducible(const JobConfig& job, JsonObject& object) {
-  if (job.reproducible) object.emplace_back("reproducible", true);
+  if (!job.reproducible) return;
+  object.emplace_back("reproducible", true);
+  object.emplace_back("block_size", job.block_size);
+  object.emplace_back("isa", std::string(name_of(active_isa())));
 }
 
 }  // namespace
