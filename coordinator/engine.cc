@@ -83,7 +83,7 @@ void Engine::take_groups() {
     const bool may_wait = scheduler_.idle();
     auto group = may_wait ? feed_->take(deadline_in(kLookAtStop)) : feed_->try_take();
     if (!group) return;
-    if (config_.may_begin && !config_.may_begin(n_document_tokens(*group))) {
+    if (config_.may_begin && !config_.may_begin(document_lengths(*group))) {
       leaves_rest_ = true;
       return;
     }
@@ -93,7 +93,7 @@ void Engine::take_groups() {
 }
 
 void Engine::add_group(PreparedGroup group) {
-  progress_->group_prepared(n_document_tokens(group), config_.lane);
+  progress_->group_prepared(document_lengths(group), config_.lane);
   for (const FailedRequest& failure : group.failures) fail(failure);
   if (group.requests.empty()) return;
   std::vector<JobGroup> groups = groups_of(std::move(group.documents));

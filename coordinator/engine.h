@@ -63,9 +63,9 @@ struct EngineConfig {
   // the run was told to use and that differ from it. Called on the engine's thread; several engines
   // call it at the same time.
   std::function<std::vector<SavedStart>(std::span<const std::int32_t> document)> find_starts = {};
-  // Whether a document of so many tokens can still be read; false: it and all later ones are left
-  // for another run. Asked of every group that comes; may be empty.
-  std::function<bool(std::size_t n_document_tokens)> may_begin = {};
+  // Whether documents of so many tokens each can still be read; false: they and all later ones are
+  // left for another run. Asked of every group that comes; may be empty.
+  std::function<bool(const std::vector<std::int64_t>& document_lengths)> may_begin = {};
 };
 
 // What was picked so far of a request's answer, which is not complete.

@@ -293,10 +293,11 @@ Refusal why_unread(const Error& error) {
 
 }  // namespace
 
-std::size_t n_document_tokens(const PreparedGroup& group) {
-  std::size_t n = 0;
-  for (const PreparedDocument& document : group.documents) n += document.ids.size();
-  return n;
+std::vector<std::int64_t> document_lengths(const PreparedGroup& group) {
+  std::vector<std::int64_t> lengths;
+  for (const PreparedDocument& document : group.documents)
+    lengths.push_back(std::ssize(document.ids));
+  return lengths;
 }
 
 PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& requests,
@@ -335,7 +336,9 @@ PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& req
         const PreparedPrompt& prompt = request.prompts[*too_long];
         const auto n_document =
             static_cast<std::int64_t>(prepared.documents[prompt.document].ids.size());
-        const auto n_prompt = static_cast<std::int64_t>(prompt.ids.size());
+        std::int64_t n_prompt = std::ssize(prompt.ids);
+        if (prompt.part)
+          n_prompt += std::ssize(prepared.documents[prompt.document].parts[*prompt.part]);
         prepared.failures.push_back(
             {index, "context_length_exceeded",
              context_error(n_document, n_prompt, request.max_tokens, config.ctx_size)});

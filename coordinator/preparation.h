@@ -38,8 +38,8 @@ struct PreparedGroup {
   std::vector<FailedRequest> failures;
 };
 
-// Tokens of its documents.
-std::size_t n_document_tokens(const PreparedGroup& group);
+// Tokens of each of its documents.
+std::vector<std::int64_t> document_lengths(const PreparedGroup& group);
 
 // What the tokenizer puts in front of a text, such as <s>: found by encoding one with and without.
 std::vector<std::int32_t> leading_special_tokens(const Tokenizer& tokenizer);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace longhaul {
@@ -63,12 +64,13 @@ void Progress::hand_steps_to(std::function<void(const StepOfRun&)> listener) {
   listener_ = std::move(listener);
 }
 
-void Progress::group_prepared(std::size_t n_document_tokens, std::size_t lane) {
+void Progress::group_prepared(std::vector<std::int64_t> document_lengths, std::size_t lane) {
   const std::lock_guard lock(mutex_);
   if (n_groups_prepared_ >= totals_.group_bytes.size()) return;
-  prepared_.push_back({static_cast<std::int64_t>(n_document_tokens), lane});
+  const std::int64_t n_tokens = std::reduce(document_lengths.begin(), document_lengths.end());
+  prepared_.push_back({std::move(document_lengths), n_tokens, lane});
   bytes_prepared_ += totals_.group_bytes[n_groups_prepared_++];
-  tokens_prepared_ += n_document_tokens;
+  tokens_prepared_ += static_cast<std::size_t>(n_tokens);
 }
 
 void Progress::sent(const StepCommand& command, std::size_t lane) {
@@ -179,9 +181,13 @@ double Progress::unread_seconds(const Lane& lane) const {
   return seconds;
 }
 
-double Progress::seconds_until_read(std::size_t n_tokens, std::size_t lane) const {
+double Progress::seconds_until_read(const std::vector<std::int64_t>& document_lengths,
+                                    std::size_t lane) const {
   const std::lock_guard lock(mutex_);
-  return unread_seconds(lanes_.at(lane)) + cost_.seconds_for(static_cast<double>(n_tokens), 0);
+  double seconds = unread_seconds(lanes_.at(lane));
+  for (const std::int64_t length : document_lengths)
+    seconds += cost_.seconds_for(static_cast<double>(length), 0);
+  return seconds;
 }
 
 double Progress::eta_seconds() const {
@@ -189,23 +195,29 @@ double Progress::eta_seconds() const {
   return eta_locked();
 }
 
-// Tokens read of each prepared group. What a lane has not read whole are, in order, groups that it
-// prepared; their lengths say which.
+// Tokens read of each prepared group. What a lane has not read whole are, in order, documents of
+// groups that it prepared; their lengths say which.
 std::vector<std::int64_t> Progress::read_locked() const {
   std::vector<std::int64_t> read;
   for (const Prepared& group : prepared_) read.push_back(group.n_tokens);
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-    std::size_t end = prepared_.size();
     const std::vector<Extent>& unread = lanes_[lane].unread;
-    for (auto extent = unread.rbegin(); extent != unread.rend(); ++extent) {
-      while (end > 0 &&
-             (prepared_[end - 1].lane != lane || prepared_[end - 1].n_tokens != extent->end))
-        --end;
-      if (end == 0) break;
-      read[--end] = extent->begin;
+    auto extent = unread.rbegin();
+    for (std::size_t group = prepared_.size(); group > 0; --group) {
+      if (prepared_[group - 1].lane != lane) continue;
+      const std::vector<std::int64_t>& documents = prepared_[group - 1].documents;
+      for (auto length = documents.rbegin(); length != documents.rend(); ++length) {
+        if (extent == unread.rend() || *length != extent->end) continue;
+        read[group - 1] -= extent->size();
+        ++extent;
+      }
     }
   }
   return read;
+}
+
+bool Progress::is_read(std::size_t group, const std::vector<std::int64_t>& read) const {
+  return group < read.size() && read[group] == prepared_[group].n_tokens;
 }
 
 RunFigures Progress::figures(std::size_t most_documents) const {
@@ -216,8 +228,7 @@ RunFigures Progress::figures(std::size_t most_documents) const {
   for (std::size_t i = 0; i < totals_.group_bytes.size(); ++i) {
     if (totals_.group_bytes[i] == 0) continue;
     ++all.n_documents;
-    const bool is_read = i < read.size() && read[i] == prepared_[i].n_tokens;
-    if (is_read) ++all.n_documents_read;
+    if (is_read(i, read)) ++all.n_documents_read;
     shown.push_back(i);
   }
   const auto n_read = static_cast<std::size_t>(all.n_documents_read);
@@ -274,12 +285,12 @@ double Progress::eta_locked() const {
 std::vector<Progress::Part> Progress::parts_locked() const {
   std::int64_t n_documents = 0;
   std::int64_t n_read = 0;
+  const std::vector<std::int64_t> read = read_locked();
   for (std::size_t i = 0; i < totals_.group_bytes.size(); ++i) {
     if (totals_.group_bytes[i] == 0) continue;
     ++n_documents;
-    if (i < n_groups_prepared_) ++n_read;
+    if (is_read(i, read)) ++n_read;
   }
-  for (const Lane& lane : lanes_) n_read -= static_cast<std::int64_t>(lane.unread.size());
   std::vector<Part> parts;
   if (n_documents > 0) parts.push_back({fmt::format("documents {}/{}", n_read, n_documents), 3});
   parts.push_back({fmt::format("requests {}/{}{}", n_ok_ + n_failed_, totals_.n_requests,

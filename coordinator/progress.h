@@ -53,8 +53,8 @@ class Progress {
   // Likewise: who else hears of every step that is done, of all lanes, one at a time.
   void hand_steps_to(std::function<void(const StepOfRun&)> listener);
 
-  // The next group.
-  void group_prepared(std::size_t n_document_tokens, std::size_t lane = 0);
+  // The next group, and the tokens of each of its documents.
+  void group_prepared(std::vector<std::int64_t> document_lengths, std::size_t lane = 0);
   void sent(const StepCommand& command, std::size_t lane = 0);
   void received(const StepResult& result, std::size_t lane = 0);
   // What a draft model guessed for the next batch, which waited for it so long.
@@ -65,9 +65,10 @@ class Progress {
   // The prepared documents that are not read whole yet: [tokens read, tokens).
   void set_unread(std::vector<Extent> unread, std::size_t lane = 0);
 
-  // Until a document of so many tokens is read, after those that this lane has not read yet; 0
-  // while nothing was measured.
-  double seconds_until_read(std::size_t n_tokens, std::size_t lane) const;
+  // Until documents of so many tokens each are read, after those that this lane has not read yet;
+  // 0 while nothing was measured.
+  double seconds_until_read(const std::vector<std::int64_t>& document_lengths,
+                            std::size_t lane) const;
   // Of what is left; negative while nothing was measured.
   double eta_seconds() const;
   // With at most so many documents.
@@ -100,6 +101,7 @@ class Progress {
   };
   std::vector<Part> parts_locked() const;
   std::vector<std::int64_t> read_locked() const;
+  bool is_read(std::size_t group, const std::vector<std::int64_t>& read) const;
   double document_tokens_per_byte() const;
   double eta_locked() const;
   double unread_seconds(const Lane& lane) const;
@@ -111,6 +113,7 @@ class Progress {
   std::vector<Lane> lanes_;
   PrefillCost cost_;
   struct Prepared {
+    std::vector<std::int64_t> documents;  // their tokens
     std::int64_t n_tokens = 0;
     std::size_t lane = 0;
   };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -183,13 +184,14 @@ void keep_to_time(const RunWork& work, std::vector<EngineConfig>& engines,
   };
   for (EngineConfig& engine : engines) {
     if (engine.scheduler.checkpoint) continue;
-    engine.may_begin = [limit, &work, lane = engine.lane](std::size_t n_tokens) {
-      const double seconds = work.progress->seconds_until_read(n_tokens, lane);
+    engine.may_begin = [limit, &work,
+                        lane = engine.lane](const std::vector<std::int64_t>& document_lengths) {
+      const double seconds = work.progress->seconds_until_read(document_lengths, lane);
       if (limit.allows(Clock::now(), seconds)) return true;
       work.tell(
           fmt::format("longhaul: a document of {} tokens takes {:.0f} s, and the job's time "
                       "is over before: it is left for the next start\n",
-                      n_tokens, seconds));
+                      std::reduce(document_lengths.begin(), document_lengths.end()), seconds));
       return false;
     };
   }

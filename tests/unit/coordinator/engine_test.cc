@@ -141,16 +141,16 @@ TEST_F(EngineTest, LeavesADocumentThatMayNotBeginAndAllAfterIt) {
   add("0", R"({"prompt":"Question one?","documents":[{"path":"a.txt"}]})");
   add("1", R"({"prompt":"Question two?","documents":[{"path":"b.txt"}]})");
   add("2", R"({"prompt":"Without a document"})");
-  std::vector<std::size_t> asked;
-  config_.may_begin = [&](std::size_t n_tokens) {
-    asked.push_back(n_tokens);
-    return n_tokens < 100;
+  std::vector<std::int64_t> asked;
+  config_.may_begin = [&](const std::vector<std::int64_t>& lengths) {
+    asked.push_back(lengths.at(0));
+    return asked.back() < 100;
   };
   EXPECT_FALSE(run());
   EXPECT_EQ(texts_.size(), 1U);
   EXPECT_TRUE(failures_.empty());
   ASSERT_EQ(asked.size(), 2U);
-  EXPECT_GT(asked[1], 100U);
+  EXPECT_GT(asked[1], 100);
 }
 
 TEST_F(EngineTest, AnswersOverDocumentsAndWithout) {

@@ -28,7 +28,7 @@ TEST(PrefillCost, IsNeverNegative) {
 TEST(Progress, ShowsWhatWasDone) {
   Progress progress({.group_bytes = {4000, 8000, 0}, .n_requests = 4});
   EXPECT_LT(progress.eta_seconds(), 0);
-  progress.group_prepared(1000);
+  progress.group_prepared({1000});
   progress.set_unread({{0, 1000}});
   EXPECT_THAT(progress.line(), testing::HasSubstr("documents 0/2  requests 0/4"));
   progress.sent(PrefillChunk{SequenceId{0}, std::vector<std::int32_t>(1000)});
@@ -52,7 +52,7 @@ TEST(Progress, HandsOnStepsWithTheirLengths) {
   const SequenceId sequence{3};
   StepDone done;
   done.seconds = 2;
-  EXPECT_EQ(progress.seconds_until_read(100, 0), 0);
+  EXPECT_EQ(progress.seconds_until_read({100}, 0), 0);
   for (int i = 0; i < 2; ++i) {
     progress.sent(PrefillChunk{.sequence = sequence, .tokens = std::vector<std::int32_t>(100)});
     progress.sent(DecodeBatch{.rows = {{.sequence = sequence, .token = 7}}});
@@ -60,7 +60,7 @@ TEST(Progress, HandsOnStepsWithTheirLengths) {
     progress.received(done);
   }
   progress.set_unread({{0, 100}});
-  EXPECT_NEAR(progress.seconds_until_read(200, 0), 6, 0.5);  // 50 tokens a second
+  EXPECT_NEAR(progress.seconds_until_read({200}, 0), 6, 0.5);  // 50 tokens a second
   ASSERT_EQ(steps.size(), 4U);
   EXPECT_TRUE(steps[2].is_prefill);
   EXPECT_EQ(steps[2].history, 101);
@@ -73,7 +73,7 @@ TEST(Progress, HandsOnStepsWithTheirLengths) {
 
 TEST(Progress, TellsTheTimeLeftOnANarrowTerminal) {
   Progress progress({.group_bytes = {4000, 4000}, .n_requests = 4});
-  progress.group_prepared(1000);
+  progress.group_prepared({1000});
   progress.sent(PrefillChunk{.sequence = SequenceId{1}, .tokens = std::vector<std::int32_t>(1000)});
   StepDone done;
   done.seconds = 2;
@@ -93,10 +93,10 @@ TEST(Progress, TellsTheTimeLeftOnANarrowTerminal) {
 TEST(Progress, SaysHowFarEachDocumentIs) {
   Progress progress({.group_bytes = {4000, 0, 4000, 8000, 800}, .n_requests = 9});
   progress.set_lanes(2);
-  progress.group_prepared(1000, 0);
-  progress.group_prepared(0, 1);
-  progress.group_prepared(1000, 0);
-  progress.group_prepared(2000, 1);
+  progress.group_prepared({1000}, 0);
+  progress.group_prepared({}, 1);
+  progress.group_prepared({1000}, 0);
+  progress.group_prepared({2000}, 1);
   progress.set_unread({{300, 1000}}, 0);  // of two alike the later one: they are read in order
   progress.set_unread({{500, 2000}}, 1);
   progress.set_running(3, 0);
@@ -114,6 +114,22 @@ TEST(Progress, SaysHowFarEachDocumentIs) {
   const RunFigures some = progress.figures(2);
   ASSERT_EQ(some.documents.size(), 2);
   EXPECT_EQ(some.documents[0].group, 2);  // those next in line
+}
+
+// Where methods cut documents, those of one group may be a text and its beginning.
+TEST(Progress, CountsAGroupOfSeveralDocumentsOnce) {
+  Progress progress({.group_bytes = {4000, 4000}, .n_requests = 3});
+  progress.group_prepared({1000, 999});
+  progress.group_prepared({500});
+  progress.set_unread({{200, 1000}, {0, 999}, {0, 500}});
+  EXPECT_THAT(progress.line(), testing::HasSubstr("documents 0/2"));
+  EXPECT_EQ(progress.figures().documents[0].n_read, 200);
+  progress.set_unread({{99, 999}, {0, 500}});
+  EXPECT_THAT(progress.line(), testing::HasSubstr("documents 0/2"));
+  EXPECT_EQ(progress.figures().n_documents_read, 0);
+  progress.set_unread({{0, 500}});
+  EXPECT_THAT(progress.line(), testing::HasSubstr("documents 1/2"));
+  EXPECT_EQ(progress.figures().n_documents_read, 1);
 }
 
 TEST(Progress, AddsUpRequestsAndSteps) {
