@@ -35,7 +35,8 @@ struct KvFlags {
 };
 
 // The files among `paths` that are no parts: a shell's *.h5 names parts beside their masters.
-// Throws kCorruptData for what is not there, kInvalidArgument for a part alone.
+// Throws kCorruptData for what is not there, also the master of a part, kInvalidArgument for a part
+// alone.
 std::vector<fs::path> without_parts(const std::vector<fs::path>& paths) {
   std::vector<fs::path> others;
   for (const fs::path& path : paths) {
@@ -47,10 +48,18 @@ std::vector<fs::path> without_parts(const std::vector<fs::path>& paths) {
     const auto master = master_of_part(path);
     if (!master) {
       others.push_back(path);
-    } else {
-      require(std::find(paths.begin(), paths.end(), *master) != paths.end(),
-              fmt::format("{} is a part of {}: give that", path.string(), master->string()));
+      continue;
     }
+    if (!fs::exists(*master, ignored)) {
+      throw Error(ErrorCode::kCorruptData, fmt::format("{} is a part of {}, which is missing",
+                                                       path.string(), master->string()));
+    }
+    const fs::path folder = master->has_parent_path() ? master->parent_path() : fs::path(".");
+    const bool is_given = std::any_of(paths.begin(), paths.end(), [&](const fs::path& given) {
+      return fs::equivalent(given, *master, ignored) || fs::equivalent(given, folder, ignored);
+    });
+    require(is_given,
+            fmt::format("{} is a part of {}: give that", path.string(), master->string()));
   }
   return others;
 }

@@ -51,7 +51,7 @@ void add_variables(const CLI::App& command, std::set<std::string>& names) {
 }
 
 std::vector<std::string> misspelt_variables(const CLI::App& program) {
-  std::set<std::string> names = {"LONGHAUL_ISA"};
+  std::set<std::string> names = {"LONGHAUL_ISA", "LONGHAUL_HELP", "LONGHAUL_VERSION"};
   add_variables(program, names);
   const std::vector<std::string_view> known(names.begin(), names.end());
   std::vector<std::string> found;

@@ -94,6 +94,7 @@ void add_draft_model_flags(CLI::App& app, JobConfig& job, const std::string& gro
              "A small model with the same tokens, as --model has it, that guesses where "
              "nothing stood before; the answer stays the same (docs/prompt_lookup.md). "
              "--draft-max is then 8 unless given")
+          ->type_name("MODEL")
           ->group(group);
   app.add_option("--draft-context", job.draft_context,
                  "Tokens of the text that it reads, the newest")
