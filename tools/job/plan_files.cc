@@ -40,12 +40,9 @@ std::int64_t ranks_of(const Plan& plan) {
 
 std::optional<std::int64_t> thread_ranks(const JobConfig& config) {
   if (config.n_ranks) return config.n_ranks;
-  if (!config.cluster.empty()) {
-    const std::int64_t n_ranks = read_cluster(config.cluster).n_ranks();
-    if (n_ranks > 1 || !config.plan.empty()) return n_ranks;
-    return std::nullopt;
-  }
+  if (!config.cluster.empty()) return read_cluster(config.cluster).n_ranks();
   if (!config.plan.empty()) return ranks_of(read_plan(config.plan));
+  if (config.n_stages || config.n_replicas.value_or(1) > 1) return 1;  // what plans are told
   return std::nullopt;
 }
 

@@ -19,8 +19,8 @@ Plan read_plan(const std::filesystem::path& file);
 std::int64_t ranks_of(const Plan& plan);
 
 // How many ranks this process holds as threads, where no launcher made processes: as many as were
-// asked for, or the cluster file describes, or the plan needs. nullopt: one rank, for which nothing
-// is planned. Reads the files.
+// asked for, or the cluster file describes, or the plan needs; one where something else was said
+// that only plans follow. nullopt: one rank, for which nothing is planned. Reads the files.
 std::optional<std::int64_t> thread_ranks(const JobConfig& config);
 
 }  // namespace longhaul

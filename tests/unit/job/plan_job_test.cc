@@ -159,6 +159,13 @@ TEST_F(PlanJob, ThreadsComeFromFlagsThenClusterThenPlan) {
   config = {};
   config.n_ranks = 1;  // asked for: planned like several
   EXPECT_EQ(thread_ranks(config), 1);
+  config = {};
+  config.n_stages = 9;  // once ignored without a word
+  EXPECT_EQ(thread_ranks(config), 1);
+  config = {};
+  config.cluster = folder_.path() / "one.toml";
+  replace_file(config.cluster, "[[node]]\nmemory = \"1 MiB\"\n");
+  EXPECT_EQ(thread_ranks(config), 1);
 }
 
 }  // namespace
