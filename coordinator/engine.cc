@@ -196,7 +196,7 @@ void Engine::receive_result() {
   if (const auto* done = std::get_if<StepDone>(&result)) kv_bytes_ = done->kv_bytes_in_use;
   for (SchedulerEvent& event : scheduler_.consume(std::move(result))) handle(std::move(event));
   progress_->set_unread(scheduler_.unread_documents(), config_.lane);
-  progress_->set_running(active_.size(), config_.lane);
+  progress_->set_running(std::min(active_.size(), scheduler_.n_running()), config_.lane);
   if (callbacks_.on_progress) callbacks_.on_progress(*progress_);
   finish_checkpoints();
   if (since_unfinished_.seconds() > kTellUnfinished_s) tell_unfinished();

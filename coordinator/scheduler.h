@@ -150,6 +150,8 @@ class Scheduler {
     return groups_.empty() && drops_.empty() && outstanding_.empty() && checkpoints_.empty();
   }
   std::size_t n_outstanding() const { return outstanding_.size(); }
+  // Requests that are being worked on: not those that wait for room in the batch.
+  std::size_t n_running() const { return running_.size(); }
   // Chunks of documents whose results are to come.
   std::int64_t n_chunks_under_way() const;
   // The documents that are not read whole yet: [tokens read, tokens).
