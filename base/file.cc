@@ -335,14 +335,16 @@ void require_replaceable(const std::filesystem::path& path) {
 void replace_file(const std::filesystem::path& path, std::string_view text) {
   const std::filesystem::path file = file_to_replace(path);
   const std::filesystem::path partial = partial_path(file);
-  try {
+  {
     const Descriptor descriptor(partial, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    write_all(descriptor.get(), text, partial);
-    sync_file(partial);
-  } catch (...) {  // of a full device, say
-    std::error_code ignored;
-    std::filesystem::remove(partial, ignored);
-    throw;
+    try {
+      write_all(descriptor.get(), text, partial);
+      sync_file(partial);
+    } catch (...) {  // of a full device, say
+      std::error_code ignored;
+      std::filesystem::remove(partial, ignored);
+      throw;
+    }
   }
   rename_partial(file);
   sync_folder_of(file);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -30,12 +31,12 @@ std::string rate(std::int64_t n, double seconds) {
 void PrefillCost::add(std::int64_t n_tokens, std::int64_t history, double seconds) {
   const auto x = static_cast<double>(n_tokens);
   const double y = x * (static_cast<double>(history) + x / 2);
-  // Each step counts by its relative error: divided by its tokens.
-  xx_ += 1;
-  xy_ += y / x;
-  yy_ += y / x * (y / x);
-  xs_ += seconds / x;
-  ys_ += y / x * seconds / x;
+  // The error of a step's seconds a token counts for each of its tokens.
+  xx_ += x;
+  xy_ += y;
+  yy_ += y / x * y;
+  xs_ += seconds;
+  ys_ += y / x * seconds;
 }
 
 double PrefillCost::seconds_for(double n_tokens, double history) const {
@@ -75,6 +76,7 @@ void Progress::group_prepared(std::vector<std::int64_t> document_lengths, std::s
 
 void Progress::sent(const StepCommand& command, std::size_t lane) {
   const std::lock_guard lock(mutex_);
+  if (!lanes_.at(lane).begin) lanes_[lane].begin = now_();
   auto& lengths = lanes_.at(lane).lengths;
   Sent step;
   if (const auto* fork = std::get_if<ForkSequence>(&command)) {
@@ -106,6 +108,7 @@ void Progress::received(const StepResult& result, std::size_t lane) {
   if (mine.sent.empty()) return;
   const Sent step = mine.sent.front();
   mine.sent.pop_front();
+  mine.seconds = std::chrono::duration<double>(now_() - *mine.begin).count();
   const auto* done = std::get_if<StepDone>(&result);
   if (done == nullptr) return;
   mine.kv_bytes = done->kv_bytes_in_use;
@@ -173,6 +176,22 @@ double Progress::document_tokens_per_byte() const {
   return static_cast<double>(tokens_prepared_) / static_cast<double>(bytes_prepared_);
 }
 
+// Of reading what was read of documents, by the busiest lane.
+double Progress::document_seconds() const {
+  std::vector<double> seconds(lanes_.size());
+  const std::vector<std::int64_t> read = read_locked();
+  for (std::size_t group = 0; group < read.size(); ++group) {
+    seconds[prepared_[group].lane] += cost_.seconds_for(static_cast<double>(read[group]), 0);
+  }
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+
+// What everything else took: prompts, answers, and what happens between steps.
+double Progress::answer_seconds() const {
+  return std::max(seconds_of(&Lane::decode_seconds),
+                  seconds_of(&Lane::seconds) - document_seconds());
+}
+
 double Progress::unread_seconds(const Lane& lane) const {
   double seconds = 0;
   for (const Extent& extent : lane.unread)
@@ -203,7 +222,7 @@ std::vector<std::int64_t> Progress::read_locked() const {
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     const std::vector<Extent>& unread = lanes_[lane].unread;
     auto extent = unread.rbegin();
-    for (std::size_t group = prepared_.size(); group > 0; --group) {
+    for (std::size_t group = prepared_.size(); group > 0 && extent != unread.rend(); --group) {
       if (prepared_[group - 1].lane != lane) continue;
       const std::vector<std::int64_t>& documents = prepared_[group - 1].documents;
       for (auto length = documents.rbegin(); length != documents.rend(); ++length) {
@@ -270,14 +289,14 @@ double Progress::eta_locked() const {
   }
   seconds /= static_cast<double>(lanes_.size());
   const std::int64_t n_left = totals_.n_requests - n_ok_ - n_failed_;
-  if (n_ok_ > 0 && n_decoded_ > 0) {
-    // Tokens of the requests that are left, as many as the finished ones had; those of requests
-    // under way are part of n_decoded_ already.
-    const double per_request = static_cast<double>(n_generated_) / static_cast<double>(n_ok_);
-    const double left =
-        per_request * static_cast<double>(n_left + n_ok_) - static_cast<double>(n_decoded_ + n_ok_);
-    seconds +=
-        std::max(0.0, left) * seconds_of(&Lane::decode_seconds) / static_cast<double>(n_decoded_);
+  if (n_ok_ > 0) {
+    // Requests that are left generate as many tokens as the finished ones did; each has its first
+    // from its prompt, and those of requests under way are part of n_decoded_ already.
+    const auto n_done = static_cast<double>(n_decoded_ + n_ok_);
+    const double per_request =
+        static_cast<double>(std::max(n_generated_, n_ok_)) / static_cast<double>(n_ok_);
+    const double left = std::max(0.0, per_request * static_cast<double>(n_left + n_ok_) - n_done);
+    seconds += left * answer_seconds() / n_done;
   }
   return seconds;
 }

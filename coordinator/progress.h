@@ -1,22 +1,23 @@
-// How far a run is, how fast it goes and how long it will take. Observes commands and results; has
-// no clock of its own: steps carry their seconds.
+// How far a run is, how fast it goes and how long it will take. Observes commands and results.
 #pragma once
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "cluster/wire/step.h"
 #include "coordinator/run_figures.h"
 
 namespace longhaul {
 
 // Seconds of a prefill step of n tokens after h earlier ones: a n + b n (h + n / 2), because each
-// token attends to all before it. Least squares over the steps seen, with a, b >= 0.
+// token attends to all before it. Least squares over the tokens seen, with a, b >= 0.
 class PrefillCost {
  public:
   void add(std::int64_t n_tokens, std::int64_t history, double seconds);
@@ -24,7 +25,7 @@ class PrefillCost {
   double seconds_for(double n_tokens, double history) const;
 
  private:
-  double xx_ = 0, xy_ = 0, yy_ = 0, xs_ = 0, ys_ = 0;  // sums over steps
+  double xx_ = 0, xy_ = 0, yy_ = 0, xs_ = 0, ys_ = 0;  // sums over tokens
 };
 
 // A step as it was: chunks have tokens after `history` earlier ones, answers a token for each of
@@ -46,7 +47,9 @@ struct ProgressTotals {
 // Thread-safe: the engines of several replicas tell one Progress, each in a lane of its own.
 class Progress {
  public:
-  explicit Progress(ProgressTotals totals) : totals_(std::move(totals)), lanes_(1) {}
+  // `now` says what time it is.
+  explicit Progress(ProgressTotals totals, std::function<Deadline()> now = Clock::now)
+      : now_(std::move(now)), totals_(std::move(totals)), lanes_(1) {}
 
   // Before anything is told: how many engines there are.
   void set_lanes(std::size_t n_lanes);
@@ -94,6 +97,8 @@ class Progress {
     std::size_t kv_bytes = 0;
     double prefill_seconds = 0;
     double decode_seconds = 0;
+    std::optional<Deadline> begin;  // of its first step
+    double seconds = 0;             // from there to the end of its last
   };
   struct Part {
     std::string text;
@@ -105,8 +110,11 @@ class Progress {
   double document_tokens_per_byte() const;
   double eta_locked() const;
   double unread_seconds(const Lane& lane) const;
+  double document_seconds() const;
+  double answer_seconds() const;
   double seconds_of(double Lane::*kind) const;
 
+  const std::function<Deadline()> now_;
   mutable std::mutex mutex_;  // guards what follows
   ProgressTotals totals_;
   std::function<void(const StepOfRun&)> listener_;

@@ -55,10 +55,11 @@ std::vector<fs::path> without_parts(const std::vector<fs::path>& paths) {
                                                        path.string(), master->string()));
     }
     const fs::path folder = master->has_parent_path() ? master->parent_path() : fs::path(".");
-    const bool is_given = std::any_of(paths.begin(), paths.end(), [&](const fs::path& given) {
+    const auto names_it = [&](const fs::path& given) {
       return fs::equivalent(given, *master, ignored) || fs::equivalent(given, folder, ignored);
-    });
-    require(is_given,
+    };
+    require(std::find(paths.begin(), paths.end(), *master) != paths.end() ||
+                std::any_of(paths.begin(), paths.end(), names_it),
             fmt::format("{} is a part of {}: give that", path.string(), master->string()));
   }
   return others;

@@ -81,7 +81,7 @@ fs::path unfinished_path(const fs::path& results) {
   return journal_paths(results).manifest.replace_extension().replace_extension(".unfinished.jsonl");
 }
 
-// Files that exist and that the run would write to, --overwrite or not.
+// With or without --overwrite.
 void refuse_output_over_documents(const RunOptions& options, const InputBatch& batch) {
   if (is_stream(options.output)) return;
   const JournalPaths paths = journal_paths(options.output);

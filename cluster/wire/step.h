@@ -214,7 +214,7 @@ struct StepDone {
 struct StepFailed {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
-  bool ends_job = false;  // the rank has failed outside of steps, and leaves: no request did
+  bool ends_job = false;  // the rank failed outside of steps, and leaves: no request is to blame
 };
 
 using StepResult = std::variant<StepDone, StepFailed>;

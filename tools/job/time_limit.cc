@@ -4,6 +4,12 @@
 #include <chrono>
 
 namespace longhaul {
+namespace {
+
+// The most that is kept for saving and leaving.
+constexpr std::chrono::minutes kLastMinute{1};
+
+}  // namespace
 
 std::optional<Deadline> end_of_job(std::optional<std::int64_t> unix_seconds) {
   if (!unix_seconds) return std::nullopt;
@@ -15,13 +21,13 @@ std::optional<Deadline> end_of_job(std::optional<std::int64_t> unix_seconds) {
 
 std::string if_time_is_over(std::optional<std::int64_t> unix_seconds) {
   const std::optional<Deadline> end = end_of_job(unix_seconds);
-  if (!end || *end - Clock::now() > std::chrono::minutes(1)) return "";
+  if (!end || *end - Clock::now() > kLastMinute) return "";
   return " (the job's time is over: --end-time, or SLURM_JOB_END_TIME)";
 }
 
 TimeLimit::TimeLimit(Deadline now, Deadline end) {
   const Clock::duration left = std::max(Clock::duration::zero(), end - now);
-  stop_ = end - std::min<Clock::duration>(std::chrono::minutes(1), left / 10);
+  stop_ = end - std::min<Clock::duration>(kLastMinute, left / 10);
 }
 
 bool TimeLimit::allows(Deadline now, double seconds) const {

@@ -45,6 +45,47 @@ TEST(Progress, ShowsWhatWasDone) {
   EXPECT_THAT(progress.line(), testing::HasSubstr("kv 1.0 MiB"));
 }
 
+// Of many small prompts, what happens between steps is most of the time.
+TEST(Progress, ForeseesWhatPromptsAndTheTimeBetweenStepsTake) {
+  Deadline now{};
+  Progress progress({.group_bytes = std::vector<std::size_t>(1000), .n_requests = 1000},
+                    [&] { return now; });
+  now += std::chrono::hours(1);  // until the first step
+  for (std::int64_t i = 0; i < 100; ++i) {
+    progress.group_prepared({});
+    progress.sent(PrefillChunk{SequenceId{i}, std::vector<std::int32_t>(20)});
+    now += std::chrono::seconds(2);
+    StepDone step;
+    step.seconds = 0.5;
+    progress.received(step);
+    progress.request_ended(true, i % 2);  // of some only the logprobs are wanted
+  }
+  EXPECT_NEAR(progress.eta_seconds(), 1800, 1);
+}
+
+// Chunks of documents are not slower because steps of few tokens are.
+TEST(Progress, ForeseesDocumentsByTheTimeOfDocuments) {
+  Deadline now{};
+  Progress progress({.group_bytes = {4000, 0, 4000}, .n_requests = 20}, [&] { return now; });
+  const auto prefill = [&](std::size_t n_tokens, double seconds) {
+    progress.sent(PrefillChunk{SequenceId{1}, std::vector<std::int32_t>(n_tokens)});
+    now += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    StepDone step;
+    step.seconds = seconds;
+    progress.received(step);
+    progress.sent(DropSequences{.sequences = {SequenceId{1}}});
+    progress.received(StepDone{});
+  };
+  progress.group_prepared({1000});
+  prefill(1000, 10);
+  progress.group_prepared({});
+  for (int i = 0; i < 10; ++i) {
+    prefill(1, 0.2);
+    progress.request_ended(true, 1);
+  }
+  EXPECT_NEAR(progress.eta_seconds(), 12, 0.5);
+}
+
 TEST(Progress, HandsOnStepsWithTheirLengths) {
   Progress progress({});
   std::vector<StepOfRun> steps;
