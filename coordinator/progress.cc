@@ -297,6 +297,8 @@ double Progress::eta_locked() const {
         static_cast<double>(std::max(n_generated_, n_ok_)) / static_cast<double>(n_ok_);
     const double left = std::max(0.0, per_request * static_cast<double>(n_left + n_ok_) - n_done);
     seconds += left * answer_seconds() / n_done;
+  } else if (seconds == 0 && n_left > 0) {
+    return -1;  // no request has shown yet what an answer takes
   }
   return seconds;
 }

@@ -63,6 +63,20 @@ TEST(Progress, ForeseesWhatPromptsAndTheTimeBetweenStepsTake) {
   EXPECT_NEAR(progress.eta_seconds(), 1800, 1);
 }
 
+TEST(Progress, DoesNotSayThatNoTimeIsLeftBeforeTheFirstAnswer) {
+  Progress progress({.group_bytes = {4000}, .n_requests = 2});
+  progress.group_prepared({1000});
+  progress.set_unread({{0, 1000}});
+  progress.sent(PrefillChunk{SequenceId{1}, std::vector<std::int32_t>(500)});
+  StepDone step;
+  step.seconds = 3;
+  progress.received(step);
+  progress.set_unread({{500, 1000}});
+  EXPECT_NEAR(progress.eta_seconds(), 3, 1e-9);
+  progress.set_unread({});
+  EXPECT_LT(progress.eta_seconds(), 0);
+}
+
 // Chunks of documents are not slower because steps of few tokens are.
 TEST(Progress, ForeseesDocumentsByTheTimeOfDocuments) {
   Deadline now{};
