@@ -65,8 +65,10 @@ std::vector<fs::path> without_parts(const std::vector<fs::path>& paths) {
   return others;
 }
 
+enum class EmptyFolders { kAreFine, kAreRefused };
+
 // The masters that paths stand for: themselves, or those in a folder.
-std::vector<fs::path> masters_of(const std::vector<fs::path>& paths) {
+std::vector<fs::path> masters_of(const std::vector<fs::path>& paths, EmptyFolders empty) {
   std::vector<fs::path> masters;
   for (const fs::path& path : without_parts(paths)) {
     if (!fs::is_directory(path)) {
@@ -74,6 +76,10 @@ std::vector<fs::path> masters_of(const std::vector<fs::path>& paths) {
       continue;
     }
     const std::vector<fs::path> found = saved_masters(path);
+    if (found.empty() && empty == EmptyFolders::kAreRefused) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{}: no saved document (NAME.h5) is in this folder", path.string()));
+    }
     masters.insert(masters.end(), found.begin(), found.end());
   }
   return masters;
@@ -92,7 +98,7 @@ std::string as_mib(std::int64_t bytes) {
 }
 
 int run_list(const KvFlags& flags) {
-  const std::vector<fs::path> masters = masters_of(flags.paths);
+  const std::vector<fs::path> masters = masters_of(flags.paths, EmptyFolders::kAreFine);
   fmt::print("{:<20} {:>10}  {:<9} {:>12}  {:<20}  {}\n", "name", "tokens", "k/v", "size",
              "saved (UTC)", "model");
   int status = kExitDone;
@@ -152,7 +158,8 @@ void print_info(const SavedHeader& header) {
 }
 
 int run_info(const KvFlags& flags) {
-  for (const SavedHeader& header : headers_of(masters_of(flags.paths))) print_info(header);
+  for (const SavedHeader& header : headers_of(masters_of(flags.paths, EmptyFolders::kAreRefused)))
+    print_info(header);
   return kExitDone;
 }
 
@@ -176,7 +183,7 @@ void verify(const fs::path& master) {
 
 int run_verify(const KvFlags& flags) {
   int status = kExitDone;
-  for (const fs::path& master : masters_of(flags.paths)) {
+  for (const fs::path& master : masters_of(flags.paths, EmptyFolders::kAreRefused)) {
     try {
       verify(master);
     } catch (const Error& error) {

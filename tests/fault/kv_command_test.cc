@@ -278,6 +278,13 @@ TEST_F(KvCommand, WhatIsNotThereIsABrokenInput) {
                                                {"merge", "nosuch", "--to", "c"}}) {
     EXPECT_THAT(kv(words, 5), HasSubstr("nosuch: there is no such file")) << words.front();
   }
+  const std::string empty = folder() / "empty";
+  fs::create_directory(empty);
+  for (const char* name : {"info", "verify"}) {
+    EXPECT_THAT(kv({name, masters("a").front().string(), empty}, 5),
+                HasSubstr("empty: no saved document (NAME.h5) is in this folder"));
+  }
+  kv({"list", empty});
   EXPECT_THAT(kv({"--help"}), HasSubstr("Exit status: 0 done"));
   ChildProcess process(folder(), command(folder() / "x.jsonl", {"--load-kv", "nosuch"}));
   EXPECT_EQ(process.wait(), 5);

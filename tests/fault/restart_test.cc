@@ -100,7 +100,7 @@ TEST_F(Restart, TenKillsLoseNothing) {
 
 TEST_F(Restart, ASignalEndsTheRunCleanlyAndTheNextOneContinues) {
   const fs::path output = folder_.path() / "out.jsonl";
-  for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGINT, SIGHUP}) {
     ChildProcess process(folder_.path(), command(output));
     wait_for_lines(process, output, 2);
     process.signal(signal);
@@ -112,6 +112,15 @@ TEST_F(Restart, ASignalEndsTheRunCleanlyAndTheNextOneContinues) {
   // Once more: there is nothing to do.
   ASSERT_EQ(run_to_the_end(output), 0);
   EXPECT_EQ(count_lines(output), kRequests);
+}
+
+TEST_F(Restart, ARunUnderNohupOutlivesItsTerminal) {
+  const fs::path output = folder_.path() / "out.jsonl";
+  ChildProcess process(folder_.path(), command(output), {}, {"nohup"});
+  wait_for_lines(process, output, 2);
+  process.signal(SIGHUP);
+  EXPECT_EQ(process.wait(), 0) << process.errors();
+  EXPECT_EQ(texts_of(output).size(), static_cast<std::size_t>(kRequests));
 }
 
 // Answers without end once started over; later they went on with other bits, for what is read is

@@ -53,6 +53,10 @@ std::string summary(const JobPlan& job, const ModelSpec& spec, const Workload& w
   }
   if (n_lines > kMostLines)
     text += fmt::format("  and {} more; --verbose shows them all\n", n_lines - kMostLines);
+  if (const std::size_t n_ranks = job.cluster->ranks.size(); n_lines < n_ranks)
+    text += fmt::format(
+        "  {} nothing to do in this plan\n",
+        n_ranks - n_lines == 1 ? "1 rank has" : fmt::format("{} ranks have", n_ranks - n_lines));
   return text;
 }
 

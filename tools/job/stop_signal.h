@@ -1,5 +1,6 @@
-// SIGINT, SIGTERM and SIGUSR1 (a batch system's warning) ask a run to stop after the current step;
-// a second SIGINT ends the process at once.
+// SIGINT, SIGTERM, SIGUSR1 (a batch system's warning) and SIGHUP (the terminal is gone) ask a run
+// to stop after the current step; a second SIGINT ends the process at once. SIGHUP stays ignored
+// where it is (nohup).
 #pragma once
 
 namespace longhaul {

@@ -9,11 +9,13 @@
 #include "tests/support/paths.h"
 #include "tests/unit/job/plans.h"
 #include "tools/job/plan_files.h"
+#include "tools/job/plan_summary.h"
 
 namespace longhaul {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::string message_of(const std::function<void()>& work, ErrorCode code) {
   try {
@@ -128,6 +130,10 @@ TEST_F(PlanJob, TakesAPlanFromAFileUnlessItIsOfOtherHeads) {
   const JobPlan job = plan_job(config, work_, found);
   EXPECT_EQ(*job.plan, made);
   EXPECT_EQ(job.n_threads, 3);
+  EXPECT_THAT(summary(job, model_.spec(), work_.workload, {1.0}), Not(HasSubstr("nothing to do")));
+  const JobPlan of_more = plan_job(config, work_, equal_cluster(3, std::int64_t{1} << 34, 3));
+  EXPECT_THAT(summary(of_more, model_.spec(), work_.workload, {1.0}),
+              HasSubstr("  1 rank has nothing to do in this plan\n"));
 
   work_.heads.set({0}, {0}, {.see = SeeSinkRecent{0, 64}});
   EXPECT_THAT(message_of([&] { plan_job(config, work_, found); }, ErrorCode::kInvalidArgument),
