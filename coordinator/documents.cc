@@ -95,6 +95,25 @@ class Contents {
   std::vector<std::string> warnings_;
 };
 
+// What requests with the same documents have in common; completes the documents' paths and sums.
+std::vector<std::string> key_of(const Request& request, std::vector<DocumentRef>& documents,
+                                const CheckedDocuments& checked,
+                                const std::filesystem::path& folder) {
+  std::vector<std::string> key;
+  for (DocumentRef& document : documents) {
+    if (document.text) {
+      key.push_back("text " + sha256_of(*document.text));
+      continue;
+    }
+    document.path = resolve(document.path, folder);
+    key.push_back(document.path.string());
+    const auto known = checked.sha256_of_file.find(key.back());
+    if (known != checked.sha256_of_file.end()) document.sha256 = known->second;
+  }
+  if (request.chat() != nullptr && !key.empty()) key.push_back(before_documents(*request.chat()));
+  return key;
+}
+
 }  // namespace
 
 CheckedDocuments check_documents(const std::vector<Request>& requests,
@@ -138,21 +157,11 @@ std::vector<RequestGroup> group_by_documents(const std::vector<Request>& request
                                              const std::filesystem::path& folder) {
   std::vector<RequestGroup> groups;
   std::map<std::vector<std::string>, std::size_t> group_of;
+  std::vector<bool> is_chosen(requests.size());
   for (const std::size_t index : chosen) {
-    const Request& request = requests[index];
-    std::vector<std::string> key;
-    std::vector<DocumentRef> documents = request.documents;
-    for (DocumentRef& document : documents) {
-      if (document.text) {
-        key.push_back("text " + sha256_of(*document.text));
-        continue;
-      }
-      document.path = resolve(document.path, folder);
-      key.push_back(document.path.string());
-      const auto known = checked.sha256_of_file.find(key.back());
-      if (known != checked.sha256_of_file.end()) document.sha256 = known->second;
-    }
-    if (request.chat() != nullptr && !key.empty()) key.push_back(before_documents(*request.chat()));
+    is_chosen[index] = true;
+    std::vector<DocumentRef> documents = requests[index].documents;
+    const std::vector<std::string> key = key_of(requests[index], documents, checked, folder);
     const auto at = group_of.find(key);
     const bool has_room =
         at != group_of.end() &&
@@ -162,6 +171,12 @@ std::vector<RequestGroup> group_by_documents(const std::vector<Request>& request
       groups.push_back({std::move(documents), checked.n_bytes[index], {}});
     }
     groups[group_of[key]].requests.push_back(index);
+  }
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    if (is_chosen[index] || requests[index].documents.empty()) continue;
+    std::vector<DocumentRef> documents = requests[index].documents;
+    const auto at = group_of.find(key_of(requests[index], documents, checked, folder));
+    if (at != group_of.end()) groups[at->second].ended.push_back(index);
   }
   return groups;
 }

@@ -19,6 +19,9 @@ struct RequestGroup {
   std::vector<DocumentRef> documents;
   std::size_t n_bytes = 0;            // of the documents
   std::vector<std::size_t> requests;  // indices, in file order
+  // Others with the same documents, which are not to be run: an earlier run ended them. What is
+  // shared with them stays as it was, so that what was saved of it is still of use.
+  std::vector<std::size_t> ended = {};
 };
 
 struct CheckedDocuments {

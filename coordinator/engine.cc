@@ -73,6 +73,8 @@ bool Engine::run() {
       return active_.empty() && feed_->exhausted() && !leaves_rest_;
     }
     if (scheduler_.idle() && (feed_->exhausted() || leaves_rest_)) return !leaves_rest_;
+    if (!scheduler_.idle())
+      throw Error(ErrorCode::kInternal, "engine: requests are left, and none can start");
   }
 }
 
@@ -237,6 +239,9 @@ void Engine::handle(SchedulerEvent event) {
     add_token(added->request, added->token);
   } else if (const auto* restored = std::get_if<DocumentRestored>(&event)) {
     note(describe(*restored));
+    const auto& checkpoint = config_.scheduler.checkpoint;
+    if (checkpoint && restored->start.folder == checkpoint->folder && config_.checkpoints.on_used)
+      config_.checkpoints.on_used(restored->start.name);
   } else if (const auto* refused = std::get_if<StartRefused>(&event)) {
     warn(fmt::format("saved caches are not used: {}", refused->message));
   } else {

@@ -30,6 +30,7 @@ namespace longhaul {
 struct CheckpointHooks {
   std::function<void(const Checkpointed&)> on_saved;
   std::function<void(const std::string& document, std::int64_t n_read)> on_read;  // after a chunk
+  std::function<void(const std::string& document)> on_used;  // a document begins with its caches
   std::function<void(const std::string& document)> on_done;  // its requests ended
 };
 

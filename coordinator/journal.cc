@@ -77,7 +77,8 @@ const JournalPaths& own(const JournalPaths& paths) {
 JournalPaths journal_paths(const fs::path& results) {
   fs::path stem = results;
   if (stem.extension() == ".jsonl" || stem.extension() == ".json") stem.replace_extension();
-  return {results, stem.string() + ".errors.jsonl", stem.string() + ".manifest.json"};
+  return {results, stem.string() + ".errors.jsonl", stem.string() + ".manifest.json",
+          stem.string() + ".unfinished.jsonl"};
 }
 
 std::optional<std::int64_t> first_start(const JournalPaths& paths, OpenMode mode) {
@@ -127,6 +128,7 @@ Journal::Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode,
   if (mode == OpenMode::kOverwrite) {
     results_.clear();
     fs::remove(paths_.errors);
+    fs::remove(paths_.unfinished);
     write_manifest(paths_, manifest);
     return;
   }
@@ -159,6 +161,7 @@ void Journal::check_manifest(const Json& manifest) {
                               "another output, or --overwrite to start over",
                               path.string(), paths_.manifest.string()));
     }
+    fs::remove(paths_.unfinished);
     write_manifest(paths_, manifest);
     made_manifest_ = true;
     return;

@@ -23,8 +23,9 @@ struct JournalPaths {
   std::filesystem::path results;
   std::filesystem::path errors;
   std::filesystem::path manifest;
+  std::filesystem::path unfinished;  // UnfinishedAnswers, of these settings, too
 };
-// out.jsonl -> out.errors.jsonl, out.manifest.json
+// out.jsonl -> out.errors.jsonl, out.manifest.json, out.unfinished.jsonl
 JournalPaths journal_paths(const std::filesystem::path& results);
 
 enum class OpenMode {
@@ -94,8 +95,6 @@ class Journal {
 
   // Reads both files back and compares them with what was read and written. Throws kIo otherwise.
   void verify() const;
-  // Whether it knew nothing of an earlier run.
-  bool is_new() const { return made_manifest_; }
   // Removes files that this object made and that hold nothing: for a run that was refused.
   void remove_if_empty();
 

@@ -184,10 +184,16 @@ PreparedRequest prepare_request(std::size_t index, const Request& request,
   return prepared;
 }
 
+bool is_empty(const Prompt& prompt) {
+  if (const auto* ids = std::get_if<Ids>(&prompt)) return ids->empty();
+  const auto* text = std::get_if<std::string>(&prompt);
+  return text != nullptr && text->empty();
+}
+
 // A step needs at least one token: where a prompt is empty, the document's last token becomes its
 // first one, and that of every prompt; but where documents are cut, the others' document stays as
-// it is.
-void fill_empty_prompts(PreparedGroup& group, bool cuts_documents) {
+// it is. `has_ended_one`: a request with an empty prompt has ended in an earlier run.
+void fill_empty_prompts(PreparedGroup& group, bool has_ended_one, bool cuts_documents) {
   std::vector<PreparedPrompt*> all;
   std::vector<PreparedPrompt*> empty;
   for (PreparedRequest& request : group.requests) {
@@ -196,8 +202,10 @@ void fill_empty_prompts(PreparedGroup& group, bool cuts_documents) {
       if (prompt.ids.empty()) empty.push_back(&prompt);
     }
   }
-  if (empty.empty()) return;
+  const bool takes_for_all = has_ended_one && !cuts_documents;
+  if (empty.empty() && !takes_for_all) return;
   const Ids& document = group.documents.front().ids;
+  if (document.empty()) return;
   const std::int32_t last = document.back();
   if (cuts_documents && empty.size() < all.size()) {
     group.documents.push_back({.ids = {document.begin(), document.end() - 1}});
@@ -267,7 +275,7 @@ GroupIds conversation_ids(const RequestGroup& group, const std::vector<Request>&
       text_of_documents(group, requests[group.requests.front()].chat()->separator, config);
   GroupIds ids;
   if ((ids.refusal = too_long(tokenizer, documents, config))) return ids;
-  SharedTexts texts(config.cuts_documents, group.requests.size() == 1);
+  SharedTexts texts(config.cuts_documents, group.requests.size() + group.ended.size() == 1);
   for (const std::size_t index : group.requests) {
     try {
       ChatIds chat = chat_ids(*requests[index].chat(), documents, chat_setup(config), tokenizer,
@@ -349,7 +357,12 @@ PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& req
       prepared.failures.push_back({index, "invalid_argument", error.what()});
     }
   }
-  fill_empty_prompts(prepared, config.cuts_documents);
+  const bool has_ended_one =
+      !is_chat && std::any_of(group.ended.begin(), group.ended.end(), [&](std::size_t index) {
+        return std::any_of(requests[index].prompts.begin(), requests[index].prompts.end(),
+                           is_empty);
+      });
+  fill_empty_prompts(prepared, has_ended_one, config.cuts_documents);
   count_cached_tokens(prepared);
   return prepared;
 }

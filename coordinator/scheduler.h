@@ -281,6 +281,8 @@ class Scheduler {
   void admit_requests();
   void admit_jobs(std::int64_t number, Group& group);
   void admit_parts(std::int64_t number, Group& group);
+  // Whether a group is `whole`, or a part of it.
+  bool is_within(std::int64_t number, std::int64_t whole) const;
   std::size_t bytes_free() const;
   bool fits(const Group& group, std::size_t more) const;
   void follow_change(const Group& group, std::size_t bytes_before);
@@ -307,7 +309,7 @@ class Scheduler {
   bool is_saving() const;
   bool must_finish_checkpoint() const;
   void cover_checkpoint();
-  void document_is_done(const std::string& checkpoint_name);
+  void document_is_done(std::int64_t number);
   void note_beside(const Outstanding& step, const StepResult& result);
   void consume_finished_checkpoint(const StepResult& result, std::vector<SchedulerEvent>& events);
   bool try_another_start(const Outstanding& step, const StepFailed& failure,

@@ -118,11 +118,18 @@ void Scheduler::admit_jobs(std::int64_t number, Group& group) {
   }
 }
 
-// Only as many as have requests to fill the batch with.
+bool Scheduler::is_within(std::int64_t number, std::int64_t whole) const {
+  while (number >= 0 && number != whole) number = groups_.at(number).parent;
+  return number == whole;
+}
+
+// Only as many as have requests to fill the batch with. Those that wait in the group's own parts,
+// or beside it in parts of what it is a part of, have not started.
 void Scheduler::admit_parts(std::int64_t number, Group& group) {
   auto n_started = static_cast<std::int64_t>(running_.size());
   for (const auto& [other, part] : groups_) {
-    if (part.is_part()) n_started += part.n_waiting();
+    if (!part.is_part()) continue;
+    n_started += is_within(number, other) ? std::ssize(part.waiting) : part.n_waiting();
   }
   while (!group.parts.empty() && n_started < config_.max_sequences) {
     const std::size_t bytes = group.parts.front().bytes();

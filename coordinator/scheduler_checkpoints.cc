@@ -106,8 +106,13 @@ void Scheduler::note_beside(const Outstanding& step, const StepResult& result) {
   }
 }
 
-// Its files go when they are whole, if they are being written.
-void Scheduler::document_is_done(const std::string& checkpoint_name) {
+// Its files go when they are whole, if they are being written; but not while another group has the
+// same document, under another name of its file, say.
+void Scheduler::document_is_done(std::int64_t number) {
+  const std::string& checkpoint_name = groups_.at(number).checkpoint_name;
+  for (const auto& [other, group] : groups_) {
+    if (other != number && group.checkpoint_name == checkpoint_name) return;
+  }
   for (auto checkpoint = checkpoints_.rbegin(); checkpoint != checkpoints_.rend(); ++checkpoint) {
     if (checkpoint->document != checkpoint_name) continue;
     checkpoint->is_done = true;

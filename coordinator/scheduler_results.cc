@@ -305,7 +305,7 @@ void Scheduler::forget_group_if_done(std::int64_t number) {
   if (group.has_waiting() || group.n_running > 0) return;
   const SequenceId document = group.document_sequence.id;
   if (group.has_document && document != SequenceId{}) drops_.push_back(document);
-  if (!group.checkpoint_name.empty() && !group.is_lost) document_is_done(group.checkpoint_name);
+  if (!group.checkpoint_name.empty() && !group.is_lost) document_is_done(number);
   const std::int64_t parent = group.parent;
   const std::size_t bytes = group.bytes();
   groups_.erase(at);

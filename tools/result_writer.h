@@ -32,8 +32,6 @@ class ResultWriter {
 
   // Reads files back; throws kIo when they do not hold what was written.
   void verify() const;
-  // Whether nothing is known of an earlier run, which may have had other settings.
-  bool is_new() const { return journal_ == nullptr || journal_->is_new(); }
   // Removes files that hold nothing, of a run that was refused.
   void remove_if_empty();
 

@@ -76,17 +76,11 @@ fs::path checkpoint_folder(const fs::path& results) {
   return journal_paths(results).manifest.replace_extension().replace_extension(".checkpoints");
 }
 
-// out.jsonl -> out.unfinished.jsonl
-fs::path unfinished_path(const fs::path& results) {
-  return journal_paths(results).manifest.replace_extension().replace_extension(".unfinished.jsonl");
-}
-
 // With or without --overwrite.
 void refuse_output_over_documents(const RunOptions& options, const InputBatch& batch) {
   if (is_stream(options.output)) return;
   const JournalPaths paths = journal_paths(options.output);
-  for (const fs::path& made :
-       {paths.results, paths.errors, paths.manifest, unfinished_path(options.output)}) {
+  for (const fs::path& made : {paths.results, paths.errors, paths.manifest, paths.unfinished}) {
     std::error_code ignored;
     if (!fs::exists(made, ignored)) continue;
     for (const auto& [document, sha256] : batch.documents.sha256_of_file) {
@@ -100,15 +94,12 @@ void refuse_output_over_documents(const RunOptions& options, const InputBatch& b
 
 // What an earlier run left of the answers that are still to be made; none to standard output.
 std::optional<UnfinishedAnswers> open_unfinished(const RunOptions& options,
-                                                 const ResultWriter& writer,
                                                  const std::vector<RequestIdentity>& identities,
                                                  const Journal::ToDo& todo) {
   if (is_stream(options.output)) return std::nullopt;
-  const fs::path path = unfinished_path(options.output);
-  if (options.overwrite || writer.is_new()) fs::remove(path);
   std::vector<RequestIdentity> to_do;
   for (const std::size_t request : todo.requests) to_do.push_back(identities[request]);
-  UnfinishedAnswers unfinished(path);
+  UnfinishedAnswers unfinished(journal_paths(options.output).unfinished);
   unfinished.keep_only(to_do);
   unfinished.write();
   return unfinished;
@@ -162,10 +153,12 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
       is_stream(options.output) ? std::nullopt : first_start(journal_paths(options.output), mode);
   const std::int64_t started = first.value_or(unix_time());
   AnswerConfig answers = options.answers;
-  if (answers.checkpoint_dir.empty() && !is_stream(options.output))
-    answers.checkpoint_dir = checkpoint_folder(options.output);
+  const bool has_own_folder = answers.checkpoint_dir.empty() && !is_stream(options.output);
+  if (has_own_folder) answers.checkpoint_dir = checkpoint_folder(options.output);
   answers.chat.started = started;  // a run that goes on writes the same date into its prompts
-  Checkpoints checkpoints(answers.checkpoint_dir);
+  using Folder = Checkpoints::Folder;
+  Checkpoints checkpoints(answers.checkpoint_dir,
+                          has_own_folder ? Folder::kOfThisRun : Folder::kShared);
   RunSession session = open_session(options.job, answers);
   session.engine.checkpoints = checkpoints.hooks();
   InputBatch batch = read_batch(options.input, session.preparation.texts);
@@ -176,15 +169,17 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
 
   ResultWriter writer = open_writer(session, options, mode, started);
   const Journal::ToDo todo = writer.plan(batch.identities, options.retry_errors);
-  std::optional<UnfinishedAnswers> unfinished =
-      open_unfinished(options, writer, batch.identities, todo);
+  std::optional<UnfinishedAnswers> unfinished = open_unfinished(options, batch.identities, todo);
   Counts counts{.n_bad_lines = batch.problems.size()};
   writer.set_bad_lines(records_of(batch.problems));
   if (todo.n_done + todo.n_failed > 0 && !options.log.quiet) {
     print_stderr("longhaul: continuing: {} of {} requests are done, {} failed earlier\n",
                  todo.n_done, batch.requests.size(), todo.n_failed);
   }
-  if (todo.requests.empty()) return report(options, todo, counts, /*complete=*/true, writer);
+  if (todo.requests.empty()) {
+    checkpoints.run_is_complete();
+    return report(options, todo, counts, /*complete=*/true, writer);
+  }
   require_shared_folders(options.answers, session, ranks, folders);
 
   auto groups = group_by_documents(batch.requests, todo.requests, batch.documents, batch.folder);
@@ -264,6 +259,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   display.finish(progress);
   writer.verify();
   if (unfinished) unfinished->write();
+  if (complete) checkpoints.run_is_complete();
   if (const std::string text = checkpoints.summary(); !text.empty()) display.note(text);
   return report(options, todo, counts, complete, writer);
 }

@@ -87,7 +87,7 @@ int status_of_failure(const FailedRequest& failure) {
 int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& folders,
                  StatusBoard& status_board) {
   std::vector<Request> requests = {question_of(options)};
-  Checkpoints checkpoints(options.answers.checkpoint_dir);
+  Checkpoints checkpoints(options.answers.checkpoint_dir, Checkpoints::Folder::kShared);
   RunSession session = open_session(options.job, options.answers);
   session.engine.checkpoints = checkpoints.hooks();
   const CheckedDocuments documents = check_documents(requests, ".", session.preparation.texts);
@@ -147,6 +147,7 @@ int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& fold
                      : "");
     return kExitStopped;
   }
+  checkpoints.run_is_complete();
   return status;
 }
 

@@ -91,6 +91,49 @@ TEST_F(CheckpointedJob, OnTheSamePlanLogprobsAreTheSameBits) {
   EXPECT_EQ(choices_of(output()), want);
 }
 
+struct Question {
+  const char* text;
+  int max_tokens;
+};
+
+// What conversations share depends on which of them are left. So the document had another beginning
+// once one was answered: it was read again, or files stayed behind.
+TEST_F(CheckpointedJob, ConversationsGoOnWhereTheirDocumentWasRead) {
+  const Question of_river{"What is the access code of maroon river?", 600};
+  const Question of_hill{"What is the access code of silver hill?", 600};
+  const std::vector<std::vector<Question>> trials = {
+      {{"What is the access code of maroon phoenix?", 2}, of_river},
+      {{"Which code?", 2}, of_river, of_hill}};
+  replace_file(folder() / "t.jinja",
+               "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}");
+  for (const std::vector<Question>& trial : trials) {
+    std::string requests;
+    for (const auto& [text, max_tokens] : trial) {
+      requests += fmt::format(
+          R"({{"custom_id":"{}","method":"POST","url":"/v1/chat/completions","body":{{"documents":)"
+          R"([{{"path":"w.txt"}}],"messages":[{{"role":"user","content":"{}"}}],"max_tokens":{},)"
+          R"("ignore_eos":true}}}})"
+          "\n",
+          text, text, max_tokens);
+    }
+    replace_file(folder() / "requests.jsonl", requests);
+    const fs::path results = folder() / fmt::format("{}.jsonl", trial.size());
+    const fs::path checkpoints = folder() / fmt::format("{}.checkpoints", trial.size());
+    const Words words = {"--checkpoint-every", "1", "--chat-template",
+                         (folder() / "t.jinja").string()};
+    ChildProcess first(folder(), command(results, words));
+    wait_for_lines(first, results, 1);
+    first.signal(SIGTERM);
+    ASSERT_EQ(first.wait(), 75) << first.errors();
+    ASSERT_FALSE(saved_masters(checkpoints).empty());
+    ChildProcess second(folder(), command(results, words));
+    EXPECT_EQ(second.wait(), 0);
+    EXPECT_THAT(second.errors(), HasSubstr(" from " + checkpoints.string()));
+    EXPECT_FALSE(fs::exists(checkpoints)) << "files that nobody needs any more";
+    EXPECT_EQ(choices_of(results).size(), trial.size());
+  }
+}
+
 TEST_F(CheckpointedJob, AFolderThatCannotBeWrittenCostsACheckpointAndNotTheRun) {
   const auto want = undisturbed();
   // Where the folder should be stands a file.

@@ -110,5 +110,22 @@ TEST_F(SaveKv, AFolderThatCannotBeIsRefusedAtStart) {
   EXPECT_FALSE(fs::exists(folder_.path() / "out.jsonl"));
 }
 
+// They were removed with the checkpoints, also those of earlier runs, and the run ended with 0.
+TEST_F(SaveKv, CheckpointsDoNotGoWhereCachesAreKept) {
+  const std::string caches = caches_.string();
+  const auto expect_refused = [&](const fs::path& saved, const std::vector<std::string>& more) {
+    std::vector<std::string> words = command(saved);
+    words.insert(words.end(), more.begin(), more.end());
+    ChildProcess process(folder_.path(), words);
+    EXPECT_EQ(process.wait(), 2);
+    EXPECT_THAT(process.errors(), HasSubstr("this run's checkpoints go there"));
+    EXPECT_FALSE(fs::exists(folder_.path() / "out.jsonl"));
+  };
+  expect_refused(caches_, {"--checkpoint-dir", caches + "/"});
+  expect_refused(folder_.path() / "out.checkpoints", {});
+  fs::create_directory(caches_);
+  expect_refused(folder_.path() / "others", {"--load-kv", caches, "--checkpoint-dir", caches});
+}
+
 }  // namespace
 }  // namespace longhaul

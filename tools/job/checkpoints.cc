@@ -24,6 +24,7 @@ CheckpointHooks Checkpoints::hooks() {
   return {.on_saved = [this](const Checkpointed& checkpoint) { saved(checkpoint); },
           .on_read = [this](const std::string& document,
                             std::int64_t n_read) { read(document, n_read); },
+          .on_used = [this](const std::string& document) { used(document); },
           .on_done = [this](const std::string& document) { done(document); }};
 }
 
@@ -51,6 +52,27 @@ void Checkpoints::read(const std::string& document, std::int64_t n_read) const {
   std::fstream file(path, std::ios::in | std::ios::out);
   if (!file) file.open(path, std::ios::out);
   file << fmt::format("{:020}\n", n_read);
+}
+
+void Checkpoints::used(const std::string& document) {
+  const std::lock_guard lock(mutex_);
+  used_.insert(document);
+}
+
+void Checkpoints::run_is_complete() const {
+  std::set<std::string> documents;
+  {
+    const std::lock_guard lock(mutex_);
+    documents = used_;
+  }
+  std::error_code ignored;
+  if (whose_ == Folder::kOfThisRun) {
+    for (const auto& entry : fs::directory_iterator(folder_, ignored)) {
+      const std::string file = entry.path().filename().string();
+      documents.insert(file.substr(0, file.find('.')));
+    }
+  }
+  for (const std::string& document : documents) done(document);
 }
 
 void Checkpoints::done(const std::string& document) const {

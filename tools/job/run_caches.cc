@@ -18,6 +18,8 @@
 namespace longhaul {
 namespace {
 
+namespace fs = std::filesystem;
+
 void require_hdf5(std::string_view flag) {
   if (build_info::kHasHdf5) return;
   throw Error(ErrorCode::kUnsupported,
@@ -26,8 +28,8 @@ void require_hdf5(std::string_view flag) {
                           flag));
 }
 
-SaveCaches caches_in(const std::filesystem::path& folder, const RunSession& session,
-                     const JobConfig& job, const AnswerConfig& answers) {
+SaveCaches caches_in(const fs::path& folder, const RunSession& session, const JobConfig& job,
+                     const AnswerConfig& answers) {
   const Json& model = *session.fingerprint.find("model");
   const std::string identity = identity_of(session, job, answers);
   const Json* tokenizer = model.find("tokenizer_sha256");
@@ -46,7 +48,7 @@ std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job
   if (answers.save_kv.empty()) return std::nullopt;
   require_hdf5("--save-kv");
   std::error_code error;
-  std::filesystem::create_directories(answers.save_kv, error);
+  fs::create_directories(answers.save_kv, error);
   if (error || ::access(answers.save_kv.c_str(), W_OK | X_OK) != 0) {
     throw Error(ErrorCode::kIo, fmt::format("--save-kv {}: files cannot be made in this folder",
                                             answers.save_kv.string()));
@@ -59,6 +61,27 @@ bool has_checkpoints(const AnswerConfig& answers) {
          answers.checkpoint_every.unit != CheckpointEvery::Unit::kNever;
 }
 
+fs::path as_given(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path whole = fs::weakly_canonical(path, ignored);
+  return (ignored ? path : whole).lexically_normal();
+}
+
+// Checkpoints are named as saved caches are, and are removed once they have served.
+void refuse_checkpoints_among_caches(const AnswerConfig& answers) {
+  if (!has_checkpoints(answers)) return;
+  for (const auto& [flag, folder] :
+       {std::pair{"--save-kv", answers.save_kv}, std::pair{"--load-kv", answers.load_kv}}) {
+    if (folder.empty()) continue;
+    // A folder "x/" has no last part: x.
+    require(as_given(folder / "f") != as_given(answers.checkpoint_dir / "f"),
+            fmt::format("{} {}: this run's checkpoints go there, and are removed when their "
+                        "document's requests are done: give another folder, or another "
+                        "--checkpoint-dir",
+                        flag, folder.string()));
+  }
+}
+
 // Documents begin with saved caches of --load-kv DIR, which must fit, and of --save-kv DIR and
 // checkpoints, where they do.
 std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
@@ -66,15 +89,14 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
   std::vector<SavedFolder> folders;
   if (!answers.load_kv.empty()) {
     require_hdf5("--load-kv");
-    if (!std::filesystem::is_directory(answers.load_kv)) {
+    if (!fs::is_directory(answers.load_kv)) {
       throw Error(ErrorCode::kCorruptData,
                   fmt::format("--load-kv {}: there is no such folder", answers.load_kv.string()));
     }
     folders.push_back({.path = answers.load_kv, .must_work = true});
   }
   std::error_code ignored;
-  if (!answers.save_kv.empty() &&
-      !std::filesystem::equivalent(answers.save_kv, answers.load_kv, ignored))
+  if (!answers.save_kv.empty() && !fs::equivalent(answers.save_kv, answers.load_kv, ignored))
     folders.push_back({.path = answers.save_kv});
   if (has_checkpoints(answers))
     folders.push_back({.path = answers.checkpoint_dir, .has_checkpoints = true});
@@ -93,6 +115,7 @@ std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
 }  // namespace
 
 void set_up_caches(const JobConfig& job, const AnswerConfig& answers, RunSession& session) {
+  refuse_checkpoints_among_caches(answers);
   session.engine.scheduler.save = saving(session, job, answers);
   if (has_checkpoints(answers)) {
     session.engine.scheduler.checkpoint = caches_in(answers.checkpoint_dir, session, job, answers);

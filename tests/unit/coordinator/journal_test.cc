@@ -102,6 +102,18 @@ TEST_F(JournalTest, KnowsWhenItBegan) {
   EXPECT_EQ(first_start(paths_, OpenMode::kOverwrite), std::nullopt);
 }
 
+// A run that was killed here once left the tokens of other settings beside its own manifest.
+TEST_F(JournalTest, UnfinishedAnswersGoBeforeAnotherManifestStandsThere) {
+  for (const OpenMode mode : {OpenMode::kResume, OpenMode::kOverwrite}) {
+    replace_file(paths_.unfinished, "{}\n");
+    open(mode);
+    EXPECT_FALSE(std::filesystem::exists(paths_.unfinished));
+    replace_file(paths_.unfinished, "{}\n");
+    open();
+    EXPECT_TRUE(std::filesystem::exists(paths_.unfinished));
+  }
+}
+
 TEST_F(JournalTest, RetriesFailedRequestsOnce) {
   {
     Journal journal = open();

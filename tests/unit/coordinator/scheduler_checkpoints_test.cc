@@ -126,6 +126,22 @@ TEST(SchedulerCheckpoints, ARunThatIsToStopSavesEachDocumentOnceMore) {
   EXPECT_TRUE(driver.done.empty());
 }
 
+TEST(SchedulerCheckpoints, FilesStayWhileAnotherGroupHasTheSameDocument) {
+  FakeWorker worker;
+  Driver driver(worker, 2);
+  JobGroup again = group(20);
+  again.jobs.front().request = RequestId{21};
+  driver.scheduler.add(group(20));
+  driver.scheduler.add(std::move(again));
+  while (driver.answers.size() < 2) {
+    EXPECT_TRUE(driver.done.empty());
+    driver.run(1);
+  }
+  driver.run();
+  ASSERT_FALSE(worker.saved().empty());
+  EXPECT_THAT(driver.done, ElementsAre(worker.saved().front().name));
+}
+
 TEST(SchedulerCheckpoints, OneThatFailsCostsNoRequest) {
   for (const bool at_its_end : {false, true}) {
     FakeWorker worker;

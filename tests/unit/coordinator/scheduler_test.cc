@@ -8,11 +8,15 @@
 
 #include "tests/support/random.h"
 #include "tests/unit/coordinator/fake_worker.h"
+#include "tests/unit/coordinator/random_jobs.h"
 
 namespace longhaul {
 namespace {
 
 using test::FakeWorker;
+using test::for_jobs;
+using test::random_groups;
+using test::random_ids;
 using test::TokenRange;
 using Ids = std::vector<std::int32_t>;
 
@@ -21,18 +25,6 @@ struct Outcome {
   std::map<std::int64_t, std::string> failures;
   std::map<std::int64_t, std::int64_t> n_scored;
 };
-
-// Calls visit(the documents before the job, the job) for each job, those of parts included.
-template <typename Visit>
-void for_jobs(const std::vector<JobGroup>& groups, const Visit& visit,
-              const std::vector<Ids>& before = {}) {
-  for (const JobGroup& group : groups) {
-    std::vector<Ids> documents = before;
-    documents.push_back(group.document);
-    for (const Job& job : group.jobs) visit(documents, job);
-    for_jobs(group.parts, visit, documents);
-  }
-}
 
 // Plays the engine's part: sends ahead, consumes in order, finishes at max_tokens.
 class Harness {
@@ -100,39 +92,6 @@ class Harness {
   std::set<std::int64_t> ended_;
   Outcome outcome_;
 };
-
-Ids random_ids(test::Random& random, std::int64_t n) {
-  return test::random_tokens(random, n, /*vocab_size=*/1000);
-}
-
-std::vector<Job> random_jobs(test::Random& random, std::int64_t n_jobs, std::int64_t& n_requests) {
-  std::vector<Job> jobs(static_cast<std::size_t>(n_jobs));
-  for (Job& job : jobs) {
-    job.request = RequestId{n_requests++};
-    job.prompt = random_ids(random, random.chance(0.2) ? random.integer(1, 50) : 3);
-    job.max_tokens = random.integer(0, 9);
-    if (random.chance(0.2)) job.score_logprobs = 2;
-  }
-  return jobs;
-}
-
-std::vector<JobGroup> random_groups(test::Random& random) {
-  std::vector<JobGroup> groups;
-  std::int64_t n_requests = 0;
-  const std::int64_t n_groups = random.integer(1, 6);
-  for (std::int64_t g = 0; g < n_groups; ++g) {
-    JobGroup group;
-    if (random.chance(0.7)) group.document = random_ids(random, random.integer(1, 60));
-    for (std::int64_t n = random.chance(0.4) ? random.integer(1, 3) : 0; n > 0; --n) {
-      group.parts.push_back({random_ids(random, random.integer(1, 30)),
-                             random_jobs(random, random.integer(1, 5), n_requests)});
-    }
-    const std::int64_t fewest = group.parts.empty() ? 1 : 0;
-    group.jobs = random_jobs(random, random.integer(fewest, 7), n_requests);
-    groups.push_back(std::move(group));
-  }
-  return groups;
-}
 
 Ids expected_answer(const std::vector<Ids>& documents, const Job& job, TokenRange range = {}) {
   Ids tokens;
