@@ -239,8 +239,7 @@ void Engine::handle(SchedulerEvent event) {
     add_token(added->request, added->token);
   } else if (const auto* restored = std::get_if<DocumentRestored>(&event)) {
     note(describe(*restored));
-    const auto& checkpoint = config_.scheduler.checkpoint;
-    if (checkpoint && restored->start.folder == checkpoint->folder && config_.checkpoints.on_used)
+    if (restored->is_checkpoint && config_.checkpoints.on_used)
       config_.checkpoints.on_used(restored->start.name);
   } else if (const auto* refused = std::get_if<StartRefused>(&event)) {
     warn(fmt::format("saved caches are not used: {}", refused->message));

@@ -192,7 +192,7 @@ bool is_empty(const Prompt& prompt) {
 
 // A step needs at least one token: where a prompt is empty, the document's last token becomes its
 // first one, and that of every prompt; but where documents are cut, the others' document stays as
-// it is. `has_ended_one`: a request with an empty prompt has ended in an earlier run.
+// it is. `has_ended_one`: a request with an empty prompt ended in an earlier run.
 void fill_empty_prompts(PreparedGroup& group, bool has_ended_one, bool cuts_documents) {
   std::vector<PreparedPrompt*> all;
   std::vector<PreparedPrompt*> empty;

@@ -95,6 +95,7 @@ struct DocumentRestored {
   SavedStart start;
   std::int64_t n_document = 0;  // tokens
   double seconds = 0.0;
+  bool is_checkpoint = false;  // of this run's folder
 };
 // Saved caches that turned out to be unusable; others are tried, or the document is read.
 struct StartRefused {

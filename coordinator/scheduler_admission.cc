@@ -126,6 +126,7 @@ bool Scheduler::is_within(std::int64_t number, std::int64_t whole) const {
 // Only as many as have requests to fill the batch with. Those that wait in the group's own parts,
 // or beside it in parts of what it is a part of, have not started.
 void Scheduler::admit_parts(std::int64_t number, Group& group) {
+  if (group.parts.empty()) return;
   auto n_started = static_cast<std::int64_t>(running_.size());
   for (const auto& [other, part] : groups_) {
     if (!part.is_part()) continue;

@@ -162,8 +162,8 @@ void Scheduler::consume_restore(const Outstanding& step, const StepDone& done,
   --sequence.n_outstanding;
   sequence.stage = Stage::kToPrefill;
   sequence.n_sent = sequence.n_prefilled = start.n_tokens;
-  if (config_.checkpoint && start.folder == config_.checkpoint->folder)
-    group.n_checkpointed = start.n_tokens;
+  const bool is_checkpoint = config_.checkpoint && start.folder == config_.checkpoint->folder;
+  if (is_checkpoint) group.n_checkpointed = start.n_tokens;
   if (sequence.n_prefilled == n_document) {
     const bool is_there = config_.save && start.folder == config_.save->folder && !start.converts;
     if (is_there) {
@@ -173,7 +173,7 @@ void Scheduler::consume_restore(const Outstanding& step, const StepDone& done,
       document_is_read(group);
     }
   }
-  events.push_back(DocumentRestored{start, n_document, done.seconds});
+  events.push_back(DocumentRestored{start, n_document, done.seconds, is_checkpoint});
 }
 
 // Of a document whose saved caches cannot be used. Nothing was made of them.

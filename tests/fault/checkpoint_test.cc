@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "base/file.h"
 #include "tests/fault/checkpointed_job.h"
@@ -91,46 +93,50 @@ TEST_F(CheckpointedJob, OnTheSamePlanLogprobsAreTheSameBits) {
   EXPECT_EQ(choices_of(output()), want);
 }
 
-struct Question {
-  const char* text;
-  int max_tokens;
-};
-
 // What conversations share depends on which of them are left. So the document had another beginning
 // once one was answered: it was read again, or files stayed behind.
 TEST_F(CheckpointedJob, ConversationsGoOnWhereTheirDocumentWasRead) {
-  const Question of_river{"What is the access code of maroon river?", 600};
-  const Question of_hill{"What is the access code of silver hill?", 600};
-  const std::vector<std::vector<Question>> trials = {
-      {{"What is the access code of maroon phoenix?", 2}, of_river},
-      {{"Which code?", 2}, of_river, of_hill}};
+  const std::string of_river = "What is the access code of maroon river?";
+  const std::vector<Words> trials = {
+      {"What is the access code of maroon phoenix?", of_river},
+      {"Which code?", of_river, "What is the access code of silver hill?"}};
   replace_file(folder() / "t.jinja",
                "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}");
-  for (const std::vector<Question>& trial : trials) {
-    std::string requests;
-    for (const auto& [text, max_tokens] : trial) {
-      requests += fmt::format(
-          R"({{"custom_id":"{}","method":"POST","url":"/v1/chat/completions","body":{{"documents":)"
-          R"([{{"path":"w.txt"}}],"messages":[{{"role":"user","content":"{}"}}],"max_tokens":{},)"
-          R"("ignore_eos":true}}}})"
-          "\n",
-          text, text, max_tokens);
-    }
-    replace_file(folder() / "requests.jsonl", requests);
-    const fs::path results = folder() / fmt::format("{}.jsonl", trial.size());
-    const fs::path checkpoints = folder() / fmt::format("{}.checkpoints", trial.size());
-    const Words words = {"--checkpoint-every", "1", "--chat-template",
-                         (folder() / "t.jinja").string()};
-    ChildProcess first(folder(), command(results, words));
-    wait_for_lines(first, results, 1);
-    first.signal(SIGTERM);
-    ASSERT_EQ(first.wait(), 75) << first.errors();
+  const Words words = {"--checkpoint-every", "1", "--chat-template",
+                       (folder() / "t.jinja").string()};
+  for (const Words& questions : trials) {
+    const fs::path results = folder() / fmt::format("{}.jsonl", questions.size());
+    const fs::path checkpoints = folder() / fmt::format("{}.checkpoints", questions.size());
+    // Answers to all but the first question take so long that the run can be stopped before.
+    const auto stopped_run = [&](int max_tokens) {
+      std::string requests;
+      for (const std::string& question : questions) {
+        requests += fmt::format(
+            R"({{"custom_id":"{}","method":"POST","url":"/v1/chat/completions","body":)"
+            R"({{"documents":[{{"path":"w.txt"}}],"messages":[{{"role":"user","content":"{}"}}],)"
+            R"("max_tokens":{},"ignore_eos":true}}}})"
+            "\n",
+            question, question, question == questions.front() ? 2 : max_tokens);
+      }
+      replace_file(folder() / "requests.jsonl", requests);
+      Words anew = words;
+      anew.push_back("--overwrite");
+      ChildProcess process(folder(), command(results, anew));
+      while (process.running() && count_lines(results) == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      process.signal(SIGTERM);
+      const int status = process.wait();
+      EXPECT_TRUE(status == 75 || status == 0) << process.errors();
+      return status == 75;
+    };
+    int max_tokens = 400;
+    while (!stopped_run(max_tokens)) ASSERT_LT(max_tokens *= 4, 1 << 20);
     ASSERT_FALSE(saved_masters(checkpoints).empty());
     ChildProcess second(folder(), command(results, words));
     EXPECT_EQ(second.wait(), 0);
     EXPECT_THAT(second.errors(), HasSubstr(" from " + checkpoints.string()));
     EXPECT_FALSE(fs::exists(checkpoints)) << "files that nobody needs any more";
-    EXPECT_EQ(choices_of(results).size(), trial.size());
+    EXPECT_EQ(choices_of(results).size(), questions.size());
   }
 }
 

@@ -59,7 +59,7 @@ void Checkpoints::used(const std::string& document) {
   used_.insert(document);
 }
 
-void Checkpoints::run_is_complete() const {
+void Checkpoints::run_is_complete() {
   std::set<std::string> documents;
   {
     const std::lock_guard lock(mutex_);
@@ -75,7 +75,11 @@ void Checkpoints::run_is_complete() const {
   for (const std::string& document : documents) done(document);
 }
 
-void Checkpoints::done(const std::string& document) const {
+void Checkpoints::done(const std::string& document) {
+  {
+    const std::lock_guard lock(mutex_);
+    used_.erase(document);
+  }
   std::error_code ignored;
   if (!fs::is_directory(folder_, ignored)) return;
   remove_saved(folder_, document);

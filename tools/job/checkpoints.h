@@ -25,7 +25,7 @@ class Checkpoints {
   CheckpointHooks hooks();
   // No request is left: removes what nobody will need, such as a document's checkpoint under the
   // name that it had while other requests were left, too.
-  void run_is_complete() const;
+  void run_is_complete();
   // How many there were, what they took and take: "3 checkpoints in FOLDER (0.6 s lost, at most
   // 34.5 MiB)"; empty when there were none.
   std::string summary() const;
@@ -34,13 +34,13 @@ class Checkpoints {
   void saved(const Checkpointed& checkpoint);
   void read(const std::string& document, std::int64_t n_read) const;
   void used(const std::string& document);
-  void done(const std::string& document) const;
+  void done(const std::string& document);
   std::int64_t bytes_in_folder() const;
 
   std::filesystem::path folder_;
   Folder whose_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::set<std::string> used_;
+  mutable std::mutex mutex_;    // guards what follows
+  std::set<std::string> used_;  // and not removed since
   std::int64_t n_saved_ = 0;
   double seconds_ = 0.0;
   std::int64_t most_bytes_ = 0;

@@ -15,10 +15,10 @@ namespace {
 
 using test::FakeWorker;
 using test::for_jobs;
+using test::Ids;
 using test::random_groups;
 using test::random_ids;
 using test::TokenRange;
-using Ids = std::vector<std::int32_t>;
 
 struct Outcome {
   std::map<std::int64_t, Ids> answers;  // of requests that ended well
