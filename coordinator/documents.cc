@@ -95,20 +95,22 @@ class Contents {
   std::vector<std::string> warnings_;
 };
 
-// What requests with the same documents have in common; completes the documents' paths and sums.
+// What requests with the same documents have in common: their texts, whatever the files are called;
+// completes the documents' paths and sums.
 std::vector<std::string> key_of(const Request& request, std::vector<DocumentRef>& documents,
                                 const CheckedDocuments& checked,
                                 const std::filesystem::path& folder) {
   std::vector<std::string> key;
   for (DocumentRef& document : documents) {
     if (document.text) {
-      key.push_back("text " + sha256_of(*document.text));
+      key.push_back(sha256_of(*document.text));
       continue;
     }
     document.path = resolve(document.path, folder);
-    key.push_back(document.path.string());
-    const auto known = checked.sha256_of_file.find(key.back());
+    const std::string path = document.path.string();
+    const auto known = checked.sha256_of_file.find(path);
     if (known != checked.sha256_of_file.end()) document.sha256 = known->second;
+    key.push_back(document.sha256.value_or(path));
   }
   if (request.chat() != nullptr && !key.empty()) key.push_back(before_documents(*request.chat()));
   return key;

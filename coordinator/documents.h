@@ -12,10 +12,11 @@
 
 namespace longhaul {
 
-// Requests with the same list of documents, which is prefilled once for all of them.
+// Requests with the same list of documents, which is prefilled once for all of them. Documents with
+// the same text are the same, whatever their files are called.
 struct RequestGroup {
-  // Their paths resolved, each with the SHA-256 that it had when it was checked; empty: no
-  // documents.
+  // As the first request names them, paths resolved, each with the SHA-256 that it had when it was
+  // checked; empty: no documents.
   std::vector<DocumentRef> documents;
   std::size_t n_bytes = 0;            // of the documents
   std::vector<std::size_t> requests;  // indices, in file order

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 
+#include "base/error.h"
 #include "base/event_log.h"
 #include "base/log.h"
 #include "worker/snapshot/cache_files.h"
@@ -16,6 +18,16 @@ namespace fs = std::filesystem;
 
 fs::path read_path(const fs::path& folder, const std::string& document) {
   return folder / (document + ".read");
+}
+
+// None where nothing can be removed, or where it is being written, as by another run with the same
+// folder, which needs it.
+std::optional<AppendFile> lock_if_possible(const fs::path& folder, const std::string& document) {
+  try {
+    return lock_saved(folder, document);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -82,9 +94,11 @@ void Checkpoints::done(const std::string& document) {
   }
   std::error_code ignored;
   if (!fs::is_directory(folder_, ignored)) return;
+  const auto lock = lock_if_possible(folder_, document);
+  if (!lock) return;
   remove_saved(folder_, document);
   fs::remove(read_path(folder_, document), ignored);
-  fs::remove(folder_ / (document + ".lock"), ignored);
+  fs::remove(lock->path(), ignored);
   fs::remove(folder_, ignored);  // if it is empty
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -54,6 +55,18 @@ void drop_master_file(const SavedSequence& saved, std::span<const WrittenFile> p
   std::error_code ignored;
   fs::remove(partial_path(saved.master_path()), ignored);
   for (const WrittenFile& part : parts) fs::remove(saved.folder / part.name, ignored);
+}
+
+std::optional<AppendFile> lock_saved(const fs::path& folder, const std::string& name) {
+  const fs::path path = folder / (name + ".lock");
+  // A lock's name need not outlast a crash: for a file that is there, no folder is synced.
+  std::ofstream(path, std::ios::app).close();
+  try {
+    return AppendFile(path);
+  } catch (const Error& busy) {
+    if (busy.code() != ErrorCode::kFailedPrecondition) throw;
+    return std::nullopt;
+  }
 }
 
 void remove_saved(const fs::path& folder, const std::string& name) {

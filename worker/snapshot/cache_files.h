@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/device/device.h"
+#include "base/file.h"
 #include "base/ids.h"
 #include "cluster/wire/step.h"
 #include "kernels/compensate.h"
@@ -137,6 +138,10 @@ void drop_master_file(const SavedSequence& saved, std::span<const WrittenFile> p
 // Throws kFailedPrecondition when the master holds something else, kCorruptData when it cannot be
 // read.
 bool is_saved(const SavedSequence& saved);
+
+// NAME.lock, held by whoever writes or removes the files of a name; it may be removed while it is
+// held. None: another process holds it. Throws kIo.
+std::optional<AppendFile> lock_saved(const std::filesystem::path& folder, const std::string& name);
 
 // Removes master and parts, temporary ones too; what is not there is no error.
 void remove_saved(const std::filesystem::path& folder, const std::string& name);

@@ -6,7 +6,6 @@
 #include <array>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <optional>
 #include <thread>
@@ -193,15 +192,15 @@ Preparation prepare(const SavedSequence& saved, bool goes_on, std::optional<Appe
     throw Error(ErrorCode::kIo,
                 fmt::format("cannot create folder {}: {}", saved.folder.string(), error.message()));
   }
-  const fs::path lock_path = saved.folder / (saved.name + ".lock");
-  // A lock's name need not outlast a crash: for a file that is there, no folder is synced.
-  std::ofstream(lock_path, std::ios::app).close();
-  try {
-    lock.emplace(lock_path);
-  } catch (const Error& busy) {
-    if (busy.code() != ErrorCode::kFailedPrecondition) throw;
-    LONGHAUL_LOG(kWarning, kSnapshot, "{}: left to the process that is writing it",
-                 saved.master_path().string());
+  if (auto taken = lock_saved(saved.folder, saved.name)) {
+    lock.emplace(std::move(*taken));
+  } else {
+    // Checkpoints come again and again, and the other one's serves this run, too.
+    const LogLevel level = goes_on ? LogLevel::kInfo : LogLevel::kWarning;
+    if (log_enabled(level, Subsystem::kSnapshot)) {
+      log_line(level, Subsystem::kSnapshot,
+               saved.master_path().string() + ": left to the process that is writing it");
+    }
     return {};
   }
   if (goes_on) return go_on(saved, earlier_parts);

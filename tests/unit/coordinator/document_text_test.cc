@@ -102,5 +102,18 @@ TEST_F(CheckDocuments, TellGroupsWhatWasHashed) {
   EXPECT_EQ(groups.front().documents.front().sha256, sha256_of("text"));
 }
 
+TEST_F(CheckDocuments, TheSameTextUnderTwoNamesIsOneDocument) {
+  replace_file(folder_.path() / "a.txt", "text");
+  replace_file(folder_.path() / "b.txt", "text");
+  replace_file(folder_.path() / "c.txt", "another text");
+  std::vector<Request> requests = {request("a.txt"), request("c.txt"), request("b.txt"),
+                                   request("")};
+  requests.back().documents.front() = {.path = {}, .sha256 = {}, .text = "text"};
+  const CheckedDocuments checked = check_documents(requests, folder_.path());
+  const auto groups = group_by_documents(requests, {0, 1, 2, 3}, checked, folder_.path());
+  EXPECT_THAT(groups, ElementsAre(Field(&RequestGroup::requests, ElementsAre(0, 2, 3)),
+                                  Field(&RequestGroup::requests, ElementsAre(1))));
+}
+
 }  // namespace
 }  // namespace longhaul
