@@ -7,6 +7,9 @@
 namespace longhaul {
 namespace {
 
+// Fewer pass so quickly that the AMX kernel's copy of the weights costs more than it saves.
+constexpr std::int64_t kFewestAmxRows = 20;
+
 // Activations as the kernel reads them; memory of the calling thread, until the next call.
 cpu::Int4X quantise_x(const LinearArgs& args, const cpu::Int4Cut& cut) {
   const std::int64_t n_rows = args.x.dim(0);
@@ -15,7 +18,8 @@ cpu::Int4X quantise_x(const LinearArgs& args, const cpu::Int4Cut& cut) {
   thread_local Scratch numbers;
   float* scales = numbers.floats(n_rows * n_groups * (1 + cut.most_runs()));
   const cpu::Int4X x = {
-      .integers = bytes.bytes(static_cast<std::size_t>(n_rows * n_groups * cut.group)),
+      .integers = bytes.bytes(static_cast<std::size_t>(
+          (n_rows * n_groups + cpu::kAmxInt8MoreRows) * cut.group + cpu::kAmxInt8MoreBytes)),
       .scales = scales,
       .sums = reinterpret_cast<std::int32_t*>(scales + n_rows * n_groups),
       .n_rows = n_rows};
@@ -32,9 +36,15 @@ void int4_linear(const LinearArgs& args) {
   const WeightView& w = args.weight;
   const cpu::Int4Cut cut = {.n_in = w.n_in, .group = w.group, .first_input = w.first_input};
   const cpu::Int4X x = quantise_x(args, cut);
+  const cpu::Kernels& kernels = cpu::kernels();
+  const bool by_amx = kernels.amx_int4_linear != nullptr && args.x.dim(0) >= kFewestAmxRows &&
+                      cut.first_input % kInt4Run == 0 && cut.group % kInt4Run == 0;
+  const std::size_t scratch_bytes =
+      by_amx ? kernels.amx_int4_scratch_bytes()
+             : static_cast<std::size_t>(cpu::kInt8TaskRows * cpu::kInt8TileLanes) * sizeof(float);
   for_panel_tasks(args, [&](const PanelTask& task) {
     thread_local Scratch scratch;
-    cpu::kernels().int4_linear(
+    (by_amx ? kernels.amx_int4_linear : kernels.int4_linear)(
         {.x = x,
          .cut = cut,
          .codes = static_cast<const std::uint8_t*>(w.data),
@@ -51,7 +61,7 @@ void int4_linear(const LinearArgs& args) {
          .row_end = task.row_end,
          .lane_begin = task.lane_begin,
          .lane_end = task.lane_end,
-         .scratch = scratch.floats(cpu::kInt8TaskRows * cpu::kInt8TileLanes)});
+         .scratch = reinterpret_cast<float*>(scratch.bytes(scratch_bytes))});
   });
 }
 

@@ -19,11 +19,12 @@ constexpr std::int64_t kAmxRowBytes = 64;  // of each register
 constexpr std::int64_t kAmxPairs = 32;     // elements of bf16 along the sum that a step takes
 constexpr std::int64_t kAmxBytes = 64;     // of int8 likewise
 
-// Of registers: 0 to 3 hold sums, 4 a left side, the others right sides (or all are whole). A
-// product takes about as many cycles as its left side has rows.
+// Of registers: 0 to 3 hold sums, those from 4 on left sides, the others right sides (or all are
+// whole). A product takes about as many cycles as its left side has rows.
 struct AmxShape {
   std::int64_t n_rows = kAmxRows;      // of left sides and sums
   std::int64_t right_rows = kAmxRows;  // words along the sum
+  int n_left_sides = 1;
 };
 
 // While it lives, this thread's tile registers are configured.
@@ -32,8 +33,10 @@ class AmxRegisters {
   explicit AmxRegisters(const AmxShape& shape = {}) {
     alignas(64) Configuration all;
     for (int i = 0; i < 8; ++i) {
-      all.row_bytes[i] = static_cast<std::uint16_t>(i == 4 ? shape.right_rows * 4 : kAmxRowBytes);
-      all.n_rows[i] = static_cast<std::uint8_t>(i <= 4 ? shape.n_rows : shape.right_rows);
+      const bool is_right = i >= 4 + shape.n_left_sides;
+      const bool is_left = i >= 4 && !is_right;
+      all.row_bytes[i] = static_cast<std::uint16_t>(is_left ? shape.right_rows * 4 : kAmxRowBytes);
+      all.n_rows[i] = static_cast<std::uint8_t>(is_right ? shape.right_rows : shape.n_rows);
     }
     // The intrinsic tells the compiler of the first eight bytes only.
     __asm__ volatile("" ::"r"(&all) : "memory");

@@ -153,6 +153,14 @@ TEST_P(Int4Linear, LargeTilesHaveTheBitsOfTheBaseline) {
   expect_bits_of_baseline({300, {600, 300}, {}, true, LinearOutput::kAccumulate});
 }
 
+// More outputs and inputs for one thread than AMX keeps in the second cache.
+TEST_P(Int4Linear, ManyOutputsOfOneThreadHaveTheBitsOfTheBaseline) {
+  set_kernel_threads(1);
+  expect_bits_of_baseline({70, {2100, 700}, {}, true});
+  expect_bits_of_baseline({70, {2100, 700}, {.group = 64}});
+  set_kernel_threads(0);
+}
+
 TEST_P(Int4Linear, ARowDoesNotDependOnTheRowsBesideItNorOnThreads) {
   const Int4Product p = {100, {200, 600}, {}, true};
   Random random(base_seed());
