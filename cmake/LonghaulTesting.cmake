@@ -2,10 +2,9 @@
 #   longhaul_add_test(NAME SOURCES a.cc ... LIBS longhaul::x ... LABELS unit ...)   one GoogleTest binary, one CTest entry
 #     (FILTER says which of its tests run; LONG starts it before the others, so that none is left running alone at the end)
 # Labels: unit property golden multirank mpi gpu fuzz fault house; tsan marks those that also run under the thread sanitizer (target
-# tsan_tests builds them), slow those that test.sh --quick leaves out, not_sanitized
-# those that take minutes under sanitizers and run the same code as smaller ones (target sanitized_tests builds the others of unit,
-# property, golden and fuzz). TIMEOUT is in seconds (default 1200: it is there for hangs, and
-# sanitizers on a busy machine are slow).
+# tsan_tests builds them), not_sanitized those that take minutes under sanitizers and run the same code as smaller ones (target
+# sanitized_tests builds the others of unit, property, golden and fuzz). TIMEOUT is in seconds (default 1200: it is there for hangs,
+# and sanitizers on a busy machine are slow).
 if(LONGHAUL_TESTS)
   find_package(GTest REQUIRED)
   add_custom_target(tsan_tests)
@@ -13,6 +12,9 @@ if(LONGHAUL_TESTS)
 endif()
 set(LONGHAUL_SHARED_DIR "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH
     "Folder of real models and published head patterns that some tests read; they skip where it is missing")
+if(LONGHAUL_TESTS AND NOT EXISTS ${LONGHAUL_SHARED_DIR})
+  message(STATUS "Tests that need real models skip: ${LONGHAUL_SHARED_DIR} is not there")
+endif()
 
 # These link tests three times as fast.
 if(LONGHAUL_TESTS)
@@ -108,6 +110,20 @@ function(longhaul_add_mpi_program name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} longhaul::comm longhaul::test_support longhaul_flags longhaul_warnings
     GTest::gmock GTest::gtest)
   longhaul_set_up_test_code(${name} ${ARG_LIBS})
+endfunction()
+
+# longhaul_find_python(OUT modules): an interpreter that has them, such as "h5py, numpy"; Debian's own has what its packages bring.
+# Empty, and said, where none has.
+function(longhaul_find_python out modules)
+  set(${out} "" PARENT_SCOPE)
+  foreach(candidate ${Python3_EXECUTABLE} /usr/bin/python3)
+    execute_process(COMMAND ${candidate} -c "import ${modules}" RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
+    if(result EQUAL 0)
+      set(${out} ${candidate} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  message(STATUS "Tests that need Python's ${modules} skip: no interpreter has them")
 endfunction()
 
 # LONGHAUL_MPIEXEC: the launcher up to the number of ranks. More ranks than cores must work, and idle ranks must give way.

@@ -13,7 +13,7 @@ packages=(
   libfmt-dev nlohmann-json3-dev libpcre2-dev libicu-dev libssl-dev libcli11-dev libtomlplusplus-dev
 )
 if [[ "${1:-}" == --test ]]; then
-  packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-16 libclang-rt-16-dev libomp-16-dev lld-16 clang-format git binutils python3-numpy python3-h5py python3-jsonschema python3-prometheus-client libfaketime
+  packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-16 libclang-rt-16-dev libomp-16-dev lld-16 clang-format git binutils dpkg-dev file python3-numpy python3-h5py python3-jsonschema python3-prometheus-client libfaketime
     iproute2 nftables slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge  # hosts on one machine, and Slurm on them
     chromium)  # looks at the status page
 fi

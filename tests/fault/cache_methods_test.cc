@@ -35,7 +35,8 @@ const std::vector<std::string> kMethods = {"dense",
                                            "quest:budget=256,page=16,dense=1",
                                            "razor:window=300",
                                            "fastgen",
-                                           "fastgen:after=document"};
+                                           "fastgen:after=document",
+                                           "keydiff:capacity=300"};
 
 class CacheMethods : public RankedJob {
  protected:

@@ -8,19 +8,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace longhaul::test {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Another process' open file, as one of ours; -1 when that is not allowed.
+// Another process' open file, as one of ours; -1 with errno when that is not possible.
 int borrow(pid_t process, int descriptor) {
 #if defined(SYS_pidfd_open) && defined(SYS_pidfd_getfd)
   const auto pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
@@ -30,19 +32,25 @@ int borrow(pid_t process, int descriptor) {
   return ours;
 #else
   static_cast<void>(process), static_cast<void>(descriptor);
+  errno = ENOSYS;
   return -1;
 #endif
 }
 
-// Calls visit(socket) for each TCP/IPv4 socket of a process, with a descriptor of ours.
-void each_socket(pid_t process, const std::function<void(int socket)>& visit) {
+// Calls visit(socket) for each TCP/IPv4 socket of a process, with a descriptor of ours. False when
+// that is not allowed.
+bool each_socket(pid_t process, const std::function<void(int socket)>& visit) {
+  bool is_allowed = true;
   std::error_code gone;
   fs::directory_iterator at("/proc/" + std::to_string(process) + "/fd", gone);
   for (fs::directory_iterator end; !gone && at != end; at.increment(gone)) {
     std::error_code closed;
     if (fs::read_symlink(at->path(), closed).string().rfind("socket:", 0) != 0) continue;
     const int socket = borrow(process, std::atoi(at->path().filename().c_str()));
-    if (socket < 0) continue;
+    if (socket < 0) {
+      if (errno == EPERM || errno == ENOSYS) is_allowed = false;
+      continue;
+    }
     int family = 0;
     int type = 0;
     socklen_t size = sizeof family;
@@ -51,6 +59,7 @@ void each_socket(pid_t process, const std::function<void(int socket)>& visit) {
     if (family == AF_INET && type == SOCK_STREAM) visit(socket);
     ::close(socket);
   }
+  return is_allowed;
 }
 
 using Address = int (*)(int, sockaddr*, socklen_t*);
@@ -63,12 +72,6 @@ std::uint16_t port_of(int socket, Address address) {
   return ntohs(found.sin_port);
 }
 
-bool listens(int socket) {
-  int answer = 0;
-  socklen_t size = sizeof answer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &answer, &size) == 0 && answer != 0;
-}
-
 int local_port(int socket) {
   return port_of(socket, [](int s, sockaddr* a, socklen_t* n) { return ::getsockname(s, a, n); });
 }
@@ -78,17 +81,18 @@ int remote_port(int socket) {
 
 }  // namespace
 
-bool close_connection(pid_t client, pid_t server) {
-  std::set<int> ports;
-  each_socket(server, [&](int socket) {
-    if (listens(socket)) ports.insert(local_port(socket));
+Grip close_connection(pid_t client, pid_t server) {
+  std::set<std::pair<int, int>> ends;  // of the server's connections: its port, the other's
+  bool is_allowed = each_socket(server, [&](int socket) {
+    if (remote_port(socket) != 0) ends.emplace(local_port(socket), remote_port(socket));
   });
   bool closed = false;
-  each_socket(client, [&](int socket) {
-    const int port = remote_port(socket);
-    if (!closed && port != 0 && ports.contains(port)) closed = ::shutdown(socket, SHUT_RDWR) == 0;
+  is_allowed &= each_socket(client, [&](int socket) {
+    if (!closed && ends.contains({remote_port(socket), local_port(socket)}))
+      closed = ::shutdown(socket, SHUT_RDWR) == 0;
   });
-  return closed;
+  if (closed) return Grip::kDone;
+  return is_allowed ? Grip::kFoundNone : Grip::kNoRight;
 }
 
 HeldThread::HeldThread(pid_t process) : process_(process) {

@@ -1,13 +1,14 @@
 // Doing to another process what its network and its kernel might do. Both need the right to trace
-// it (its ancestors and root have that); without it nothing happens and the answer is false.
+// it (its ancestors and root have that); without it nothing happens.
 #pragma once
 #include <sys/types.h>
 
 namespace longhaul::test {
 
-// Shuts down the first established TCP connection that `client` made to a port on which `server`
-// listens: both ends see it closed. False when there is none.
-bool close_connection(pid_t client, pid_t server);
+enum class Grip { kDone, kNoRight, kFoundNone };
+
+// Shuts down the first TCP connection between two processes of this host: both ends see it closed.
+Grip close_connection(pid_t client, pid_t server);
 
 // Stops the main thread of a process; its other threads go on.
 class HeldThread {

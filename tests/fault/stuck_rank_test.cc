@@ -38,10 +38,10 @@ TEST_P(StuckRank, IsNamedWhenItsConnectionBreaks) {
   const fs::path output = folder() / "cut.jsonl";
   const auto mpirun = start_mpirun(3, output, {"--dead-after", "2"});
   wait_for_lines(*mpirun, output, random().integer(1, 6));
-  if (!test::close_connection(test::process_of_rank(mpirun->pid(), GetParam()),
-                              test::process_of_rank(mpirun->pid(), 0))) {
-    GTEST_SKIP() << "skipped: no right to trace other processes, or not with this MPI";
-  }
+  const test::Grip grip = test::close_connection(test::process_of_rank(mpirun->pid(), GetParam()),
+                                                 test::process_of_rank(mpirun->pid(), 0));
+  if (grip == test::Grip::kNoRight) GTEST_SKIP() << "skipped: no right to trace other processes";
+  ASSERT_EQ(grip, test::Grip::kDone) << mpirun->errors();
   const Stopwatch watch;
   EXPECT_EQ(mpirun->wait(), 75) << mpirun->errors();
   EXPECT_LT(watch.seconds(), 20) << mpirun->errors();

@@ -18,6 +18,7 @@ mkdir -p "$results"
 fuzz() {
   name=$1
   mkdir -p "$results/found/$name" "$results/corpus/$name"
+  rm -f "$results/$name.verdict"
   status=0
   "$build/tests/fuzz/fuzz_$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
     -print_final_stats=1 -artifact_prefix="$results/found/$name/" \
@@ -33,6 +34,7 @@ fuzz() {
 }
 
 names=$(cd "$build/tests/fuzz" && ls -d fuzz_* | grep -v '\.' | grep -v targets | sed 's/^fuzz_//')
+[ -n "$names" ] || { echo "no fuzz target was built" >&2; exit 1; }
 set -- $names
 while [ $# -gt 0 ]; do
   fuzz "$1" &
@@ -44,5 +46,5 @@ while [ $# -gt 0 ]; do
   wait
 done
 for name in $names; do
-  if grep -q FINDING "$results/$name.verdict"; then exit 1; fi
+  grep -q '[1-9][0-9]* executions, no finding' "$results/$name.verdict" || exit 1
 done

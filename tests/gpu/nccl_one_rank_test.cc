@@ -30,7 +30,7 @@ TEST(NcclWithOneRank, SendsToItselfAndEndsAndBeginsAgain) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda::why_no_device();
   std::string why;
   const auto nccl = open_nccl("libnccl.so.2", why);
-  if (!nccl) GTEST_SKIP() << why;
+  if (!nccl) GTEST_SKIP() << "no NCCL: " << why;
   cuda::Stream stream(0);
   std::vector<std::byte> sent(kBytes);
   for (std::size_t i = 0; i < kBytes; ++i) sent[i] = static_cast<std::byte>(i * 31 % 251);
@@ -70,7 +70,7 @@ TEST(NcclWithOneRank, IsAbortedWhileItWaits) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda::why_no_device();
   std::string why;
   const auto nccl = open_nccl("libnccl.so.2", why);
-  if (!nccl) GTEST_SKIP() << why;
+  if (!nccl) GTEST_SKIP() << "no NCCL: " << why;
   cuda::Stream stream(0);
   const cuda::Buffer to(kBytes);
   NcclId id;

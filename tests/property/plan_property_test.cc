@@ -202,6 +202,7 @@ void expect_same_on_cpus(PlanRequest request) {
 }
 
 TEST(PlanProperty, RanksOnOneGpuStayWithinItsMemoryTogether) {
+  int n_plans = 0;
   for_random_requests(300, [&](Random& random, const PlanRequest& given) {
     PlanRequest request = given;
     request.options = {};
@@ -211,6 +212,7 @@ TEST(PlanProperty, RanksOnOneGpuStayWithinItsMemoryTogether) {
     const PlanResult result = make_plan(request);
     const Plan* plan = std::get_if<Plan>(&result);
     if (plan == nullptr) return;
+    ++n_plans;
     EXPECT_EQ(listed(check_plan(*plan, request.spec, request.cluster, request.workload)), "");
     const auto bytes = memory_of(*plan, request.spec, request.cluster, request.workload);
     std::map<std::pair<std::string, int>, std::pair<std::int64_t, std::int64_t>> gpus;
@@ -229,6 +231,7 @@ TEST(PlanProperty, RanksOnOneGpuStayWithinItsMemoryTogether) {
     }
     expect_same_on_cpus(request);
   });
+  EXPECT_GT(n_plans, 0);
 }
 
 TEST(PlanProperty, MoreMemoryNeverTurnsAPlanDown) {

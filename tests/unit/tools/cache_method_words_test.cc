@@ -40,6 +40,7 @@ TEST(CacheMethodWords, ReadsBackWhatItWrites) {
         "snapkv:capacity=9,ratio=0,window=3,kernel=5,pool=avg,group=each,after=document",
         "adakv:capacity=9,ratio=0,window=3,kernel=7,pool=none,group=mean,"
         "after=document,floor=0.25",
+        "pyramidkv:capacity=9,ratio=0,window=3,kernel=5,pool=avg,group=mean,after=prompt,beta=7",
         "tova:capacity=9,ratio=0.125,after=document", "tova:capacity=9,ratio=0,after=token",
         "h2o:capacity=9,recent=4", "quest:budget=128,page=32,dense=0", "razor:sink=2,window=100",
         "fastgen:threshold=0.9,frequent=0.25,local=0.5,sink=4,after=token", "dmc",
