@@ -12,12 +12,17 @@
 namespace longhaul {
 
 // SHA-256 of config.json, generation_config.json and tokenizer.json; of each weights file its name,
-// size and the SHA-256 of 16 samples of 64 KiB spread evenly over it (hashing all of a large model
-// would take minutes at every start).
+// size and the SHA-256 of its header and of samples of every tensor (hashing all of a large model
+// would take minutes at every start; `longhaul checksum` does). Small files are hashed whole. The
+// same on every machine. Earlier releases took samples without regard to tensors: what they wrote
+// of a large file is another text, and find_differences says so.
 Json model_fingerprint(const ModelFolder& model);
 
 // SHA-256 of what model_fingerprint says of the weights' files; nullopt where there are none.
 std::optional<std::string> weights_sha256(const ModelFolder& model);
+// Whether this is what weights_sha256 says of the model, or what it said in earlier releases; true
+// where there are no weights.
+bool may_be_of_weights(const std::string& sha256, const ModelFolder& model);
 
 struct Difference {
   std::string path;    // "settings.sampling.temperature"

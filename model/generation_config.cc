@@ -31,7 +31,18 @@ GenerationConfig parse_generation_config(std::string_view text, std::string_view
   }
   result.eos_token_ids = config.token_ids("eos_token_id", kMaxIds);
   result.unsupported = unsupported_generation_fields(config);
+  result.unsupported_sampling = unsupported_sampling_fields(config);
+  result.misspelt = misspelt_generation_fields(config);
   return result;
+}
+
+std::vector<std::string> lacking_settings(const GenerationConfig& config, Picking picking) {
+  std::vector<std::string> lacking = config.unsupported;
+  if (picking == Picking::kDrawn) {
+    lacking.insert(lacking.end(), config.unsupported_sampling.begin(),
+                   config.unsupported_sampling.end());
+  }
+  return lacking;
 }
 
 }  // namespace longhaul

@@ -25,8 +25,8 @@ struct HfConfig {
 // `source` names the text in errors. Throws kCorruptData (file, field, reason) or kUnsupported.
 HfConfig parse_hf_config(std::string_view text, std::string_view source);
 
-// Defaults of generation for requests that say nothing else (Hugging Face semantics: do_sample =
-// false ignores the rest).
+// Defaults of generation for requests that say nothing else. With do_sample false the numbers from
+// temperature to repetition_penalty are not taken (transformers takes the last one there too).
 struct GenerationConfig {
   bool do_sample = false;
   double temperature = 1.0;
@@ -36,11 +36,19 @@ struct GenerationConfig {
   double repetition_penalty = 1.0;
   std::optional<std::int64_t> max_new_tokens;
   std::vector<std::int32_t> eos_token_ids;  // beside those of config.json
-  // Settings of the file that change what is sampled and that Longhaul does not have, such as
-  // "no_repeat_ngram_size 3". Not refused here, because a request may set its own sampling; a
-  // request that takes its sampling from this file must be refused or warned with these.
+  // Settings of the file that change answers and that Longhaul does not have, such as
+  // "no_repeat_ngram_size 3", and those that change only how tokens are drawn, such as "typical_p
+  // 0.9". Not refused here, because many models carry them: whoever answers with this file's
+  // settings must be warned.
   std::vector<std::string> unsupported;
+  std::vector<std::string> unsupported_sampling;
+  std::vector<std::string> misspelt;  // "temprature (did you mean temperature?)"
 };
+
+enum class Picking { kGreedy, kDrawn };
+// What answers whose tokens are picked like this lack of what the file asks for. Pure.
+std::vector<std::string> lacking_settings(const GenerationConfig& config, Picking picking);
+
 // `max_length` (prompt included) is not taken: the context length is the limit anyway.
 GenerationConfig parse_generation_config(std::string_view text, std::string_view source);
 

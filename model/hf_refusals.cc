@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string_view>
+
+#include "base/json.h"
+#include "base/spelling.h"
 
 namespace longhaul {
 namespace {
@@ -64,6 +68,7 @@ constexpr Unsupported kModelFields[] = {
     {"num_kv_shared_layers", "caches shared between layers are not supported", {}},
 };
 
+// Of greedy answers too.
 constexpr Unsupported kGenerationFields[] = {
     {"encoder_repetition_penalty", {}, 1.0},
     {"no_repeat_ngram_size", {}, {}},
@@ -72,10 +77,6 @@ constexpr Unsupported kGenerationFields[] = {
     {"num_beam_groups", {}, 1.0},
     {"penalty_alpha", {}, {}},
     {"dola_layers", {}, {}},
-    {"typical_p", {}, 1.0},
-    {"top_h", {}, {}},
-    {"epsilon_cutoff", {}, {}},
-    {"eta_cutoff", {}, {}},
     {"diversity_penalty", {}, {}},
     {"min_length", {}, {}},
     {"min_new_tokens", {}, {}},
@@ -92,7 +93,47 @@ constexpr Unsupported kGenerationFields[] = {
     {"watermarking_config", {}, {}},
     {"stop_strings", {}, {}},
     {"num_return_sequences", {}, 1.0},
+    {"forced_decoder_ids", {}, {}},
+    {"token_healing", {}, {}},
+    {"max_time", {}, {}},
 };
+
+// Of tokens that are drawn.
+constexpr Unsupported kSamplingFields[] = {
+    {"typical_p", {}, 1.0},
+    {"top_h", {}, {}},
+    {"epsilon_cutoff", {}, {}},
+    {"eta_cutoff", {}, {}},
+};
+
+// Read, or known to leave the answers of one prompt as they are.
+constexpr std::string_view kOtherGenerationFields[] = {"do_sample",
+                                                       "temperature",
+                                                       "top_k",
+                                                       "top_p",
+                                                       "min_p",
+                                                       "repetition_penalty",
+                                                       "max_new_tokens",
+                                                       "eos_token_id",
+                                                       "bos_token_id",
+                                                       "pad_token_id",
+                                                       "decoder_start_token_id",
+                                                       "max_length",
+                                                       "length_penalty",
+                                                       "early_stopping",
+                                                       "renormalize_logits",
+                                                       "remove_invalid_values",
+                                                       "use_cache",
+                                                       "cache_config",
+                                                       "cache_implementation",
+                                                       "prefill_chunk_size",
+                                                       "output_scores",
+                                                       "output_logits",
+                                                       "output_attentions",
+                                                       "output_hidden_states",
+                                                       "return_dict_in_generate",
+                                                       "generation_kwargs",
+                                                       "transformers_version"};
 
 bool asks_for(const Unsupported& row, const std::optional<JsonField>& field) {
   if (!field) return false;
@@ -102,6 +143,16 @@ bool asks_for(const Unsupported& row, const std::optional<JsonField>& field) {
   }
   const auto* number = std::get_if<double>(&field->json().value());
   return number == nullptr || *number != *row.neutral;
+}
+
+std::vector<std::string> fields_asked_for(const ConfigFields& config,
+                                          std::span<const Unsupported> rows) {
+  std::vector<std::string> found;
+  for (const Unsupported& row : rows) {
+    const auto field = config.find(row.key);
+    if (asks_for(row, field)) found.push_back(fmt::format("{} {}", row.key, shown(field->json())));
+  }
+  return found;
 }
 
 }  // namespace
@@ -124,10 +175,23 @@ bool is_refused_model_field(std::string_view name) {
 }
 
 std::vector<std::string> unsupported_generation_fields(const ConfigFields& config) {
+  return fields_asked_for(config, kGenerationFields);
+}
+
+std::vector<std::string> unsupported_sampling_fields(const ConfigFields& config) {
+  return fields_asked_for(config, kSamplingFields);
+}
+
+std::vector<std::string> misspelt_generation_fields(const ConfigFields& config) {
+  std::vector<std::string_view> known(std::begin(kOtherGenerationFields),
+                                      std::end(kOtherGenerationFields));
+  for (const Unsupported& row : kGenerationFields) known.push_back(row.key);
+  for (const Unsupported& row : kSamplingFields) known.push_back(row.key);
   std::vector<std::string> found;
-  for (const Unsupported& row : kGenerationFields) {
-    const auto field = config.find(row.key);
-    if (asks_for(row, field)) found.push_back(fmt::format("{} {}", row.key, shown(field->json())));
+  for (const auto& [key, value] : std::get<JsonObject>(config.root().json().value())) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string meant = nearly(key, known);
+    if (!meant.empty()) found.push_back(fmt::format("{} (did you mean {}?)", key, meant));
   }
   return found;
 }

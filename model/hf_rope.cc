@@ -52,6 +52,28 @@ void refuse_unsupported(const ConfigFields& config, const JsonField& rope) {
   }
 }
 
+// Without a type, or with "default", nothing is scaled: what only scaling reads was meant
+// otherwise. A factor of 1 and the length that the model has anyway change nothing.
+void refuse_scaling_without_type(const JsonField& rope, std::int64_t max_seq_len) {
+  constexpr std::string_view kOfScaling[] = {
+      "factor",       "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
+      "beta_fast",    "beta_slow",       "attention_factor", "mscale",
+      "short_factor", "long_factor",     "mscale_all_dim"};
+  for (const std::string_view key : kOfScaling) {
+    const auto field = rope.find(key);
+    if (!field) continue;
+    if (key == "factor" && field->as_number() == 1.0) continue;
+    if (key == "original_max_position_embeddings" &&
+        field->as_integer(1, kMaxPositions) == max_seq_len)
+      continue;
+    const bool is_default = rope.find("rope_type") || rope.find("type");
+    field->fail(fmt::format(
+        "is {}, and {}, so that nothing would be scaled; give the rope_type "
+        "(linear, llama3 or yarn), or remove this field",
+        shown(field->json()), is_default ? "rope_type is \"default\"" : "there is no rope_type"));
+  }
+}
+
 double required_number(const JsonField& rope, std::string_view key, double min) {
   return checked_number(rope.at(key), min, kLargest);
 }
@@ -121,7 +143,7 @@ void read_rope(const ConfigFields& config, ModelSpec& spec) {
   scaling.kind = scaling_kind(config, *rope);
   switch (scaling.kind) {
     case RopeScaling::Kind::kNone:
-      return;
+      return refuse_scaling_without_type(*rope, spec.max_seq_len);
     case RopeScaling::Kind::kLinear:
       scaling.factor = required_number(*rope, "factor", 1);
       return;

@@ -273,6 +273,18 @@ TensorBytes ModelFolder::tensor(std::string_view name) const {
   return opened.files[found->second].tensor(name);
 }
 
+bool ModelFolder::has_weights() const {
+  return is_there(folder_ / kSingleFile) || is_there(folder_ / kIndexFile);
+}
+
+std::map<std::string, fs::path> ModelFolder::tensor_files() const {
+  std::map<std::string, fs::path> files;
+  for (const SafetensorsFile& file : shards().files) {
+    for (std::string& tensor : file.names()) files.emplace(std::move(tensor), file.path());
+  }
+  return files;
+}
+
 std::size_t ModelFolder::weight_bytes() const { return shards().bytes; }
 
 }  // namespace longhaul

@@ -38,6 +38,9 @@ class ModelFolder {
   // says). Views stay valid while this object or a copy of it lives. Any thread may call these.
   bool has_tensor(std::string_view name) const;
   TensorBytes tensor(std::string_view name) const;
+  bool has_weights() const;  // whether the file or the index of them is there
+  // Every tensor that is in these files, also one that the index leaves out, with its file.
+  std::map<std::string, std::filesystem::path> tensor_files() const;
   std::size_t weight_bytes() const;  // of all tensors, from headers alone
 
  private:

@@ -31,6 +31,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(
       const std::filesystem::path& path);  // throws kCorruptData with path, tensor and offset
 
+  const std::filesystem::path& path() const { return file_.path(); }
   std::vector<std::string> names() const;
   bool contains(std::string_view name) const;
   TensorBytes tensor(

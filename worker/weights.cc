@@ -19,6 +19,7 @@
 #include "base/split_mix.h"
 #include "kernels/fp8_weights.h"
 #include "kernels/int8_weights.h"
+#include "model/unread_tensors.h"
 #include "worker/fp8_tensor.h"
 #include "worker/tensor_floats.h"
 #include "worker/weight_memory.h"
@@ -31,20 +32,6 @@ std::optional<DType> of_table(std::optional<DType> dtype) {
 }
 std::optional<DType> of_head(std::optional<DType> dtype) {
   return dtype ? std::optional(head_type(*dtype)) : dtype;
-}
-
-constexpr std::string_view kSinksName = "self_attn.sinks";  // as gpt-oss names them
-
-// Nothing in a config.json of gpt-oss says that there are any; of other models they would be passed
-// over in silence.
-void refuse_unread_sinks(const ModelFolder& folder) {
-  const std::string name = fmt::format("model.layers.0.{}", kSinksName);
-  if (folder.config().spec.sink_logits == SinkLogits::kLearned || !folder.has_tensor(name)) return;
-  throw Error(
-      ErrorCode::kCorruptData,
-      fmt::format("{}: the files hold learned sink logits ({}), and config.json does not say "
-                  "so; add \"softmax_type\": \"learnable\"",
-                  folder.path().string(), name));
 }
 
 }  // namespace
@@ -316,7 +303,7 @@ Weights::Weights(const ModelSpec& spec, Extent layers, const DeviceId& device, S
     layer.sink_logits =
         spec.sink_logits == SinkLogits::kZero
             ? place(std::vector<float>(static_cast<std::size_t>(spec.n_heads)))
-            : vector(spec.sink_logits == SinkLogits::kLearned, kSinksName, spec.n_heads);
+            : vector(spec.sink_logits == SinkLogits::kLearned, "self_attn.sinks", spec.n_heads);
     layer.ffn_norm = vector(true, "post_attention_layernorm.weight", d_model);
     projections(spec.mlp_bias, {{"mlp.gate_proj", spec.d_ff, layer.gate, layer.gate_bias},
                                 {"mlp.up_proj", spec.d_ff, layer.up, layer.up_bias}});
@@ -350,11 +337,13 @@ std::span<const float> sink_logits_of(const Weights& weights, LayerId layer, KvH
 
 Weights Weights::load(const ModelFolder& folder, Extent layers, std::optional<DType> dtype,
                       const DeviceId& device, Fp8Inputs fp8_inputs, WeightFiles files) {
-  refuse_unread_sinks(folder);
   // What goes to a GPU is copied there.
   if (device.kind != Device::kCpu) files = WeightFiles::kMapped;
-  return Weights(folder.config().spec, layers, device,
-                 FolderSource(folder, dtype, fp8_inputs, files));
+  Weights weights(folder.config().spec, layers, device,
+                  FolderSource(folder, dtype, fp8_inputs, files));
+  // After those that are read, whose errors say more.
+  unread_tensors(folder);
+  return weights;
 }
 
 Weights Weights::load(const ModelFolder& folder, std::optional<DType> dtype, const DeviceId& device,

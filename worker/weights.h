@@ -49,7 +49,8 @@ class Weights {
   // with the last one the final norm and lm_head. `dtype` is that of the matrices: kF32, kBf16,
   // kI8, kI4, kF8E4m3, or as in the files; what enters products with those of fp8 is as it is, or
   // rounded as base/fp8_format.h says, which needs blocks of 128 x 128 (else kUnsupported). Throws
-  // kCorruptData naming tensor, shape in the file and expected shape; kOutOfMemory, saying how much
+  // kCorruptData naming tensor, shape in the file and expected shape, or a tensor that nobody reads
+  // (model/unread_tensors.h); kOutOfMemory, saying how much
   // of what is there, when a GPU's memory is full.
   static Weights load(const ModelFolder& folder, Extent layers,
                       std::optional<DType> dtype = std::nullopt, const DeviceId& device = {},

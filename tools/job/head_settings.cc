@@ -15,8 +15,7 @@ namespace {
 // Reads samples of the weights' files, if there are any.
 void check_profile_is_of(const HeadProfile& profile, const ModelFolder& folder) {
   if (!profile.weights_sha256) return;
-  const auto weights = weights_sha256(folder);
-  require(!weights || *weights == *profile.weights_sha256,
+  require(may_be_of_weights(*profile.weights_sha256, folder),
           fmt::format("the head profile was made for other weights than those of {}; give the one "
                       "that was made for this model, or make one: longhaul identify",
                       folder.path().string()));

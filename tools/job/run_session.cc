@@ -9,6 +9,7 @@
 #include "base/print_stderr.h"
 #include "base/sha256.h"
 #include "build_info.h"
+#include "model/unread_tensors.h"
 #include "tools/job/input_errors.h"
 #include "tools/job/run_caches.h"
 #include "tools/job/run_identity.h"
@@ -108,12 +109,49 @@ void warn_about_config(const RunSession& session) {
 
 void warn_about_generation_config(const RunSession& session, const AnswerConfig& answers) {
   const GenerationConfig& generation = session.model->generation();
-  if (!generation.do_sample || generation.unsupported.empty() || answers.sampling.temperature)
-    return;
-  print_stderr(
-      "longhaul: warning: generation_config.json asks for {}, which Longhaul does not have; "
-      "answers are sampled without it\n",
-      fmt::join(generation.unsupported, ", "));
+  const std::string file = (session.model->path() / "generation_config.json").string();
+  const bool draws = session.preparation.defaults.params.temperature > 0;
+  const auto lacking = lacking_settings(generation, draws ? Picking::kDrawn : Picking::kGreedy);
+  if (!lacking.empty()) {
+    print_stderr(
+        "longhaul: warning: {} asks for {}, which Longhaul does not have; answers are made without "
+        "it\n",
+        file, fmt::join(lacking, ", "));
+  }
+  if (!generation.do_sample && generation.repetition_penalty != 1 &&
+      !answers.sampling.repetition_penalty) {
+    print_stderr(
+        "longhaul: warning: {} asks for repetition_penalty {}, which is taken only beside "
+        "\"do_sample\": true; --repetition-penalty {} takes it for greedy answers\n",
+        file, generation.repetition_penalty, generation.repetition_penalty);
+  }
+  if (!generation.misspelt.empty()) {
+    print_stderr(
+        "longhaul: warning: {} has fields that Longhaul does not know and leaves out: {}. Correct "
+        "their names\n",
+        file, fmt::join(generation.misspelt, ", "));
+  }
+}
+
+void warn_about_weights(const ModelFolder& model) {
+  if (!model.has_weights()) return;
+  constexpr std::size_t kMostNamed = 8;
+  std::vector<std::string> unread = read_input([&] { return unread_tensors(model); });
+  const std::size_t n = unread.size();
+  unread.resize(std::min(n, kMostNamed));
+  if (n > 0) {
+    print_stderr(
+        "longhaul: warning: nobody reads {} tensors of the weights in {}: {}{}. If the model needs "
+        "them, its answers are wrong\n",
+        n, model.path().string(), fmt::join(unread, ", "), n > kMostNamed ? ", ..." : "");
+  }
+  if (read_input([&] { return has_another_head_than_the_embedding(model); })) {
+    print_stderr(
+        "longhaul: warning: the weights in {} hold an lm_head.weight that is not the embedding, "
+        "and config.json says \"tie_word_embeddings\": true: the embedding is used, as releases "
+        "of transformers before 5 do. If the head is the model's own, set it to false\n",
+        model.path().string());
+  }
 }
 
 }  // namespace
@@ -166,6 +204,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
                                            sha256_of(to_text(session.fingerprint)).substr(0, 12));
   set_up_caches(job, answers, session);
   warn_about_config(session);
+  warn_about_weights(*folder);
   warn_about_generation_config(session, answers);
   return session;
 }

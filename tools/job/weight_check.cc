@@ -35,8 +35,9 @@ std::set<fs::path> files_of(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (is_weights(entry.path())) files.insert(entry.path());
   }
-  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json",
-                           "tokenizer_config.json", "model.safetensors.index.json"}) {
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+        "chat_template.jinja", "model.safetensors.index.json"}) {
     std::error_code ignored;
     if (fs::exists(folder / name, ignored)) files.insert(folder / name);
   }
@@ -78,6 +79,7 @@ std::string to_text(const std::vector<FileChecksum>& checksums) {
 
 std::vector<FileChecksum> parse_checksums(std::string_view text, std::string_view source) {
   std::vector<FileChecksum> checksums;
+  std::map<std::string, int> first_lines;  // by file
   int number = 0;
   while (!text.empty()) {
     ++number;
@@ -94,7 +96,14 @@ std::vector<FileChecksum> parse_checksums(std::string_view text, std::string_vie
                               "file; `longhaul checksum` writes such lines",
                               source, number));
     }
-    checksums.push_back({std::string(line.substr(66)), std::string(line.substr(0, 64))});
+    std::string name(line.substr(66));
+    if (const auto [first, is_new] = first_lines.emplace(name, number); !is_new) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{}:{}: {} is listed already, in line {}; remove the line that is "
+                              "not of the files as they should be",
+                              source, number, name, first->second));
+    }
+    checksums.push_back({std::move(name), std::string(line.substr(0, 64))});
   }
   return checksums;
 }

@@ -18,13 +18,14 @@ struct FileChecksum {
   bool operator==(const FileChecksum&) const = default;
 };
 
-// Of a model's .safetensors files, their index, its configurations and its tokenizer, by name.
+// Of a model's .safetensors files, their index, its configurations, its tokenizer and its chat
+// template, by name.
 // Reads them all. Throws kIo and kInvalidArgument for files that cannot be read.
 std::vector<FileChecksum> checksums_of(const std::filesystem::path& model_folder);
 
 // In the form of sha256sum: "<digits>  <name>" on a line each.
 std::string to_text(const std::vector<FileChecksum>& checksums);
-// Throws kCorruptData naming source and line. Pure.
+// Throws kCorruptData naming source and line, also for a file that is listed twice. Pure.
 std::vector<FileChecksum> parse_checksums(std::string_view text, std::string_view source);
 
 // What the hub said of a downloaded file: the blob that a snapshot's link leads to is named by its

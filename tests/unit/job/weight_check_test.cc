@@ -1,6 +1,7 @@
 // Single flipped bits in weights changed answers without a word.
 #include "tools/job/weight_check.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,6 +49,15 @@ TEST_F(WeightCheck, AFlippedBitOfTheWeightsIsNoticed) {
               HasSubstr("model-00002-of-00002.safetensors is not there"));
 }
 
+TEST_F(WeightCheck, AChangedChatTemplateIsNoticed) {
+  replace_file(folder() / "chat_template.jinja", "{{ messages }}");
+  replace_file(folder() / "longhaul.sha256", to_text(checksums_of(folder())));
+  verify_weights(folder(), "");
+  replace_file(folder() / "chat_template.jinja", "{{ message }}");
+  EXPECT_THAT(message_of(ErrorCode::kCorruptData, [&] { verify_weights(folder(), ""); }),
+              HasSubstr("chat_template.jinja: SHA-256 should be"));
+}
+
 TEST_F(WeightCheck, WithoutKnownChecksumsItSaysHowToMakeThem) {
   EXPECT_THAT(message_of(ErrorCode::kInvalidArgument, [&] { verify_weights(folder(), ""); }),
               HasSubstr("longhaul checksum -m"));
@@ -87,6 +97,13 @@ TEST(Checksums, ReadWhatSha256sumWrites) {
                            [&] { parse_checksums(digits + "  c\n" + line + "\n", "list"); }),
                 HasSubstr("list:2: expected 64 hexadecimal digits"));
   }
+}
+
+// The first line counted, and the file could be what the second one says.
+TEST(Checksums, AFileThatIsListedTwiceIsRefused) {
+  const std::string lines = fmt::format("{0}  a\n{1}  b\n{1}  a\n", sha256_of("x"), sha256_of("y"));
+  EXPECT_THAT(message_of(ErrorCode::kCorruptData, [&] { parse_checksums(lines, "list"); }),
+              HasSubstr("list:3: a is listed already, in line 1"));
 }
 
 }  // namespace

@@ -142,7 +142,9 @@ TEST(HfConfig, TakesFieldsThatChangeNothing) {
        {R"("quantization_config": null)", R"("num_local_experts": 0)",
         R"("partial_rotary_factor": 1.0)", R"("embedding_multiplier": 1)",
         R"("sliding_window": null)", R"("use_sliding_window": false, "sliding_window": 4096)",
-        R"("rope_scaling": null)", R"("rope_scaling": {"rope_type": "default", "factor": 3})",
+        R"("rope_scaling": null)", R"("rope_scaling": {"rope_type": "default", "factor": 1.0})",
+        R"("rope_scaling": {})", R"("rope_parameters": {"rope_theta": 1e6, "factor": null})",
+        R"("rope_scaling": {"type": "default", "original_max_position_embeddings": 2048})",
         R"("layer_types": ["full_attention", "full_attention"])", R"("hidden_act": "swish")",
         R"("initializer_range": 0.02, "use_cache": false, "pretraining_tp": 2)"}) {
     EXPECT_NO_THROW(parse_hf_config(llama(fields), "c")) << fields;
@@ -255,6 +257,14 @@ TEST(HfConfig, SaysWhichFieldIsWrong) {
       {R"("rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4,
            "high_freq_factor": 4})",
        "must be above low_freq_factor"},
+      {R"("rope_scaling": {"factor": 8.0})",
+       "rope_scaling.factor: is 8, and there is no rope_type, so that nothing would be scaled"},
+      {R"("rope_scaling": {"rope_type": "default", "factor": 3})", "rope_type is \"default\""},
+      {R"("rope_parameters": {"rope_theta": 5e5, "low_freq_factor": 1})",
+       "rope_parameters.low_freq_factor: is 1"},
+      {R"("rope_scaling": {"original_max_position_embeddings": 512})",
+       "rope_scaling.original_max_position_embeddings: is 512"},
+      {R"("rope_scaling": {"type": "default", "beta_fast": 32})", "rope_scaling.beta_fast"},
       {R"("bos_token_id": 32000)", "bos_token_id: 32000 is outside [0, 31999]"},
       {R"("eos_token_id": [2, -1])", "eos_token_id[1]: -1"},
       {R"("tie_word_embeddings": "yes")", "tie_word_embeddings: expected true or false"},
@@ -307,6 +317,28 @@ TEST(GenerationConfig, ListsSettingsThatLonghaulDoesNotHave) {
       "g");
   EXPECT_THAT(config.unsupported,
               testing::ElementsAre("encoder_repetition_penalty 1.05", "suppress_tokens a list"));
+}
+
+// do_sample false once hid them, though they act on greedy answers as well.
+TEST(GenerationConfig, GreedyAnswersLackWhatIsNotOfDrawingAlone) {
+  const auto config = parse_generation_config(
+      R"({"do_sample": false, "typical_p": 0.9, "begin_suppress_tokens": [3], "min_length": 5,
+          "min_new_tokens": 4, "stop_strings": ["x"], "bad_words_ids": [[1]]})",
+      "g");
+  EXPECT_THAT(lacking_settings(config, Picking::kGreedy),
+              testing::ElementsAre("min_length 5", "min_new_tokens 4", "bad_words_ids a list",
+                                   "begin_suppress_tokens a list", "stop_strings a list"));
+  EXPECT_THAT(lacking_settings(config, Picking::kDrawn), testing::Contains("typical_p 0.9"));
+}
+
+TEST(GenerationConfig, NamesThatAreNearlyOnesOfFieldsAreSaid) {
+  const auto config = parse_generation_config(
+      R"({"temprature": 0.2, "temperature": 0.7, "supress_tokens": [3], "chat_format": "chatml",
+          "max_window_size": 6144, "_from_model_config": true})",
+      "g");
+  EXPECT_THAT(config.misspelt,
+              testing::ElementsAre("temprature (did you mean temperature?)",
+                                   "supress_tokens (did you mean suppress_tokens?)"));
 }
 
 TEST(GenerationConfig, SaysWhichFieldIsWrong) {

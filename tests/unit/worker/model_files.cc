@@ -219,6 +219,8 @@ void write_model(const std::filesystem::path& folder, const ModelFiles& files) {
     writer.add(prefix + "mlp.up_proj.bias", w.up_bias);
     writer.add(prefix + "mlp.down_proj.bias", w.down_bias);
   }
+  for (const AddedTensor& tensor : files.added)
+    writer.add(tensor.name, tensor.values, tensor.shape);
   replace_file(folder / "config.json", config_text(files));
   replace_file(folder / "model.safetensors", writer.file());
 }

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "kernels/int4_weights.h"
 #include "kernels/int8_weights.h"
+#include "model/unread_tensors.h"
 #include "partition/weight_bytes.h"
 #include "tests/support/paths.h"
 #include "tests/unit/worker/model_files.h"
@@ -174,6 +175,101 @@ TEST(Weights, SinkLogitsAreReadOrZeroAsConfigurationsSay) {
                              zero.path() / "model.safetensors",
                              std::filesystem::copy_options::overwrite_existing);
   EXPECT_THAT(load_error(zero), HasSubstr("\"softmax_type\": \"learnable\""));
+}
+
+// A model of a tiny spec with one more vector of values, which config.json does not speak of.
+std::string error_beside(const std::string& name, float value, ModelSpec spec = test::tiny_spec()) {
+  const TemporaryFolder folder;
+  write_model(folder.path(), {.spec = std::move(spec), .added = {{name, {value, value}, {2}}}});
+  return load_error(folder);
+}
+
+// They were passed over, and answers were those of another model.
+TEST(Weights, TensorsThatNobodyReadsAreRefusedWithTheLikelyField) {
+  const auto expect_refused = [](const std::string& name, const std::string& reason,
+                                 const ModelSpec& spec = test::tiny_spec()) {
+    EXPECT_THAT(error_beside(name, 1, spec),
+                testing::AllOf(HasSubstr("model.safetensors: nobody would read tensor " + name),
+                               HasSubstr(reason)));
+  };
+  expect_refused("model.layers.3.input_layernorm.weight", "num_hidden_layers 3");
+  expect_refused("model.layers.0.self_attn.q_proj.bias", "\"attention_bias\" is not true");
+  expect_refused("model.layers.2.mlp.up_proj.bias", "\"mlp_bias\" is not true");
+  expect_refused("model.layers.1.self_attn.q_norm.weight", "qwen3 does");
+  expect_refused("model.layers.1.self_attn.sinks", "\"softmax_type\": \"learnable\"");
+  expect_refused("model.layers.1.mlp.experts.0.up_proj.weight", "has no such tensor");
+  expect_refused("model.layers.1.mlp.up_proj.weight_scale", "quantization_config");
+  expect_refused("model.embed_norm.weight", "has no such tensor");
+  expect_refused("lm_head.bias", "has no such tensor");
+  ModelSpec normed = test::tiny_spec();
+  normed.model_type = "qwen3";
+  normed.qk_norm = true;
+  expect_refused("model.layers.1.mlp.up_proj.bias", "qwen3 has no such bias", normed);
+  expect_refused("model.layers.1.self_attn.k_proj.bias", "\"attention_bias\" is not true", normed);
+}
+
+TEST(Weights, AStageRefusesWhatTheWholeModelWouldNotRead) {
+  const TemporaryFolder folder;
+  write_model(folder.path(), {.spec = test::tiny_spec(),
+                              .added = {{"model.layers.7.mlp.up_proj.weight", {1}, {1}}}});
+  EXPECT_THROW(Weights::load(ModelFolder(folder.path()), {1, 2}), Error);
+}
+
+TEST(Weights, TensorsThatChangeNothingArePassedOver) {
+  for (const char* name :
+       {"model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.0.attn.bias",
+        "model.layers.0.attn.masked_bias", "model.layers.0.self_attn.q_proj.input_scale",
+        "model.layers.0.self_attn.k_proj.k_scale"}) {
+    EXPECT_EQ(error_beside(name, 1), "no error") << name;
+  }
+  EXPECT_EQ(error_beside("model.layers.0.mlp.up_proj.bias", 0), "no error");
+}
+
+TEST(Weights, OtherTensorsThatNobodyReadsAreNamed) {
+  const TemporaryFolder folder;
+  write_model(folder.path(), {.spec = test::tiny_spec(),
+                              .added = {{"value_head.weight", {1}, {1}},
+                                        {"model.rotary_emb.inv_freq", {1}, {1}},
+                                        {"model.visual.blocks.0.norm1.weight", {1}, {1}}}});
+  EXPECT_EQ(load_error(folder), "no error");
+  EXPECT_THAT(unread_tensors(ModelFolder(folder.path())),
+              testing::ElementsAre("model.visual.blocks.0.norm1.weight", "value_head.weight"));
+}
+
+TEST(Weights, AllThatAModelHasIsKnownToBeRead) {
+  ModelSpec biased = test::tiny_spec();
+  biased.qkv_bias = biased.attention_output_bias = biased.mlp_bias = true;
+  ModelSpec normed = test::tiny_spec();
+  normed.model_type = "qwen3";
+  normed.qk_norm = true;
+  ModelSpec sinks = test::tiny_spec();
+  sinks.sink_logits = SinkLogits::kLearned;
+  for (const ModelSpec& spec : {biased, normed, sinks}) {
+    for (const DType dtype : {DType::kBf16, DType::kI8, DType::kF8E4m3}) {
+      const TemporaryFolder folder;
+      write_model(folder.path(), {.spec = spec, .dtype = dtype});
+      EXPECT_THAT(unread_tensors(ModelFolder(folder.path())), testing::IsEmpty());
+    }
+  }
+}
+
+TEST(Weights, AHeadBesideTiedEmbeddingsIsComparedWithThem) {
+  ModelSpec spec = test::tiny_spec();
+  spec.tied_embeddings = true;
+  const Weights weights = Weights::synthetic(spec, DType::kF32, 7);
+  const auto n = static_cast<std::size_t>(spec.vocab_size * spec.d_model);
+  const auto* embedding = static_cast<const float*>(weights.embedding().data);
+  for (const bool is_other : {false, true}) {
+    std::vector<float> head(embedding, embedding + n);
+    head[n / 2] += is_other ? 1.0F : 0.0F;
+    const TemporaryFolder folder;
+    write_model(
+        folder.path(),
+        {.spec = spec, .added = {{"lm_head.weight", head, {spec.vocab_size, spec.d_model}}}});
+    EXPECT_EQ(load_error(folder), "no error");
+    EXPECT_THAT(unread_tensors(ModelFolder(folder.path())), testing::IsEmpty());
+    EXPECT_EQ(has_another_head_than_the_embedding(ModelFolder(folder.path())), is_other);
+  }
 }
 
 TEST(Weights, AStageHasItsLayersOnly) {
