@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -176,6 +177,15 @@ HostLink parse_host_link(const Table& table, const toml::table& raw, const Clust
   return link;
 }
 
+// Which of the links is between the same hosts, in either order; their number where none is.
+std::size_t find_link(const std::vector<HostLink>& links, const HostLink& link) {
+  const auto same = std::find_if(links.begin(), links.end(), [&](const HostLink& other) {
+    return (other.host_a == link.host_a && other.host_b == link.host_b) ||
+           (other.host_a == link.host_b && other.host_b == link.host_a);
+  });
+  return static_cast<std::size_t>(same - links.begin());
+}
+
 void add_host_links(const Table& top, const toml::table& root, std::string_view source,
                     ClusterSpec& cluster) {
   const toml::node* links = root.get("host_link");
@@ -183,7 +193,16 @@ void add_host_links(const Table& top, const toml::table& root, std::string_view 
   if (!links->is_array_of_tables()) top.fail(*links, "host_link must be tables: [[host_link]]");
   for (const toml::node& node : *links->as_array()) {
     const toml::table& raw = *node.as_table();
-    cluster.host_links.push_back(parse_host_link(Table(raw, source, "host_link: "), raw, cluster));
+    const Table table(raw, source, "host_link: ");
+    HostLink link = parse_host_link(table, raw, cluster);
+    const std::size_t before = find_link(cluster.host_links, link);
+    if (before < cluster.host_links.size()) {
+      table.fail(raw, fmt::format("host_link: {} and {} have one already, in line {}; remove one "
+                                  "of the two",
+                                  link.host_a, link.host_b,
+                                  (*links->as_array())[before].source().begin.line));
+    }
+    cluster.host_links.push_back(std::move(link));
   }
 }
 

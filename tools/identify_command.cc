@@ -242,6 +242,7 @@ FoundHeads Identify::found(IdentifyMethod method, std::vector<double> gates) con
   for (std::size_t i = 0; i < trained.size(); ++i) {
     if (trained[i] == 0) heads.gates[i] = 0;  // their layers have windows, whatever is asked
   }
+  require_finite_gates(heads);
   heads.details = {{"longhaul", std::string(build_info::kVersion)}, {"settings", settings()}};
   return heads;
 }

@@ -6,6 +6,7 @@
 #include "tools/flags/commands.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/number_flag.h"
 
 namespace longhaul {
 
@@ -19,11 +20,11 @@ void add_training_flags(CLI::App& app, IdentifyFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--learning-rate", o.learning_rate, "The highest; it rises to it and falls")
-      ->check(CLI::Range(1e-9, 1.0))
+      ->check(number_between(1e-9, 1.0))
       ->capture_default_str()
       ->group(group);
   app.add_option("--regularisation", o.regularisation, "Weight of the mean gate in the loss")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number_between(0.0, 100.0))
       ->capture_default_str()
       ->group(group);
   app.add_option("--sink", f.config.window.sink, "First tokens that streaming heads see")
@@ -110,7 +111,7 @@ void add_identify_flags(CLI::App& app, IdentifyFlags& f) {
   app.add_option("--target", f.target,
                  "Also find the fewest heads with which answers and hidden states stay within this "
                  "share of the dense model's, such as 0.99")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_between(0.0, 1.0));
   app.add_flag("--overwrite", f.overwrites,
                "Replace a profile that is there, and a state of other settings");
   add_training_flags(app, f);

@@ -16,6 +16,7 @@
 #include "tools/bench/machine.h"
 #include "tools/bench/number_ranges.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/number_flag.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
 #include "tools/progress_line.h"
@@ -58,7 +59,7 @@ void add_flags(CLI::App& app, KernelsFlags& f) {
   app.add_option("--budget", f.budget_seconds,
                  "Seconds after which a kernel is not run again; one whose single run would take "
                  "longer at best is left out and named")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number_between(0.0, 1e6))
       ->capture_default_str();
   app.add_option("-t,--threads", f.n_threads, "Threads (default: OMP_NUM_THREADS, else all cores)")
       ->check(CLI::Range(0, 4096));

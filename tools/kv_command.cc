@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/print_stderr.h"
 #include "tools/flags/count_flag.h"
+#include "tools/flags/environment.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/input_errors.h"
@@ -225,6 +226,7 @@ Command add_convert(CLI::App& app) {
       ->add_option("--block-size", flags->block_size,
                    "Tokens of a cache block (default: as the file has them)")
       ->check(kBlockTokens);
+  name_environment_variables(*command);
   return {command, [flags] {
             const SavedHeader header = headers_of({flags->from}).front();
             const fs::path master = convert_saved(header, flags->to,
@@ -252,6 +254,7 @@ Command add_merge(CLI::App& app) {
   command->add_option("--to", flags->to, "Folder for the new files")
       ->type_name("FOLDER")
       ->required();
+  name_environment_variables(*command);
   command->footer(
       R"(Rows that several files have come from the longest document's, in the order
 given. Damaged and lost parts are named and left out; what no file has is
@@ -275,6 +278,7 @@ Command add(CLI::App& app, const char* name, const char* help, int n_paths,
                        n_paths == 2 ? "Two files NAME.h5" : "Files NAME.h5, or folders of them")
           ->required();
   if (n_paths > 0) paths->expected(n_paths);
+  name_environment_variables(*command);
   return {command, [flags, run] { return run(*flags); }};
 }
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -66,6 +68,48 @@ std::string settings_with(const SavedHeader& header, const KvBlockShape& shape) 
   return to_text(settings);
 }
 
+// How a document of these settings is saved in `folder`, under the name of what is in it.
+SaveSequence command_of(const SavedHeader& header, const std::filesystem::path& folder,
+                        const std::string& settings) {
+  const SaveCaches save{.folder = folder.string(),
+                        .identity = settings,
+                        .facts = {{"model_id", header.model_id},
+                                  {"model_sha256", header.model_sha256},
+                                  {"tokenizer_sha256", header.tokenizer_sha256},
+                                  {"settings", settings}}};
+  return save_command(save, SequenceId{0}, read_saved_tokens(header));
+}
+
+// Nothing where there is none, or one that cannot be read: saving says what becomes of that.
+std::optional<SavedHeader> header_there(const std::filesystem::path& master) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(master, ignored)) return std::nullopt;
+  try {
+    return read_saved_header(master);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// What is there would be left as it is. Its name depends on the types, but not on the blocks.
+void refuse_other_blocks(const SavedHeader& header, const std::filesystem::path& folder,
+                         const KvBlockShape& shape) {
+  const std::string name = command_of(header, folder, settings_with(header, shape)).name;
+  const std::filesystem::path there = folder / (name + ".h5");
+  const auto found = header_there(there);
+  if (!found) return;
+  const auto describe = [](std::int64_t block_size, KvType k, KvType v) {
+    return fmt::format("blocks of {} with keys {} and values {}", block_size, name_of(k),
+                       name_of(v));
+  };
+  const std::string has = describe(found->block_size, found->k_type, found->v_type);
+  const std::string asked = describe(shape.block_size, shape.k_type, shape.v_type);
+  require(has == asked,
+          fmt::format("{} is there already, in {}, and {} were asked for: give another folder "
+                      "with --to, or remove it first",
+                      there.string(), has, asked));
+}
+
 using Fill = std::function<std::vector<float>(SequenceCache&, const ModelSpec&, Communicator&)>;
 
 // Writes what `fill` puts into an empty cache, and the last hidden row that it gives, as the
@@ -80,13 +124,7 @@ std::filesystem::path write_again(const SavedHeader& header, const std::filesyst
   BlockPool pool(shape);
   SequenceCache cache(layout, pool);
   const std::vector<float> last_hidden = fill(cache, spec, *comm);
-  const SaveCaches save{.folder = folder.string(),
-                        .identity = settings,
-                        .facts = {{"model_id", header.model_id},
-                                  {"model_sha256", header.model_sha256},
-                                  {"tokenizer_sha256", header.tokenizer_sha256},
-                                  {"settings", settings}}};
-  const SaveSequence command = save_command(save, SequenceId{0}, read_saved_tokens(header));
+  const SaveSequence command = command_of(header, folder, settings);
   save_sequence({.command = command,
                  .cache = cache,
                  .last_hidden = last_hidden,
@@ -103,6 +141,7 @@ std::filesystem::path convert_saved(const SavedHeader& header, const std::filesy
                            .head_dim = header.head_dim,
                            .k_type = conversion.k_type.value_or(header.k_type),
                            .v_type = conversion.v_type.value_or(header.v_type)};
+  refuse_other_blocks(header, folder, shape);
   return write_again(
       header, folder, shape, [&](SequenceCache& cache, const ModelSpec& spec, Communicator& comm) {
         return restore_sequence({.command = {.sequence = SequenceId{0},

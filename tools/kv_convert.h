@@ -23,7 +23,7 @@ struct KvConversion {
 // Writes the document's caches to `folder`, in one part and under the name of what is in them, as a
 // run with these cache types would; does nothing where they are there. All of them are in memory
 // meanwhile. The new master. Throws as restoring and saving do, kFailedPrecondition for files that
-// do not say what they were made with.
+// do not say what they were made with, kInvalidArgument where they are there in other blocks.
 std::filesystem::path convert_saved(const SavedHeader& header, const std::filesystem::path& folder,
                                     const KvConversion& conversion);
 

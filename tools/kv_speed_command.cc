@@ -12,6 +12,7 @@
 #include "tools/bench/kv_speed.h"
 #include "tools/bench/table.h"
 #include "tools/flags/count_flag.h"
+#include "tools/flags/environment.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
 #include "tools/standard_streams.h"
@@ -111,10 +112,12 @@ Command add_bench_kv_command(CLI::App& bench) {
       ->transform(with_letters())
       ->check(count)
       ->capture_default_str();
-  add_cache_flags(*app, flags->types, "Cache types (default: each of the four for both)");
+  add_cache_flags(*app, flags->types,
+                  "Cache types (default: f32, bf16, int8, fp8 and int4 in turn, for both)");
   app->add_option("-o,--output", flags->output, "md, csv, json or jsonl")
       ->type_name("FORMAT")
       ->capture_default_str();
+  name_environment_variables(*app);
   app->footer(
       R"(Both include checksums of all bytes, saving the sync. The plain file has as many
 bytes; it is written and synced in the same process, and read after the system

@@ -90,17 +90,19 @@ void add_flags(CLI::App& app, PerplexityFlags& f) {
       ->type_name("METHODS")
       ->capture_default_str();
   app.add_option("--window", f.window.window,
-                 "Tokens that a query sees under window, recompute and streaming, its own included")
+                 "Tokens that a query sees under window, recompute, streaming and longgen, its own "
+                 "included")
       ->check(kLongCount)
       ->capture_default_str();
-  app.add_option("--sink", f.window.sink, "Of these, the first tokens of the text (streaming)")
+  app.add_option("--sink", f.window.sink,
+                 "Of these, the first tokens of the text (streaming, longgen)")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
       ->capture_default_str();
   app.add_option("--recompute-stride", f.recompute_stride,
                  "recompute scores only every Nth token; each costs one full window")
       ->check(kLongCount)
       ->capture_default_str();
-  app.add_option("--bucket", f.bucket, "Positions that a point of the curves stands for")
+  app.add_option("--bucket", f.bucket, "Positions that a point of the curves in files stands for")
       ->check(kLongCount)
       ->capture_default_str();
   app.add_option("-o,--output-prefix", f.eval.output_prefix,
@@ -259,6 +261,46 @@ PolicyCurve score(const PerplexityTrial& trial, const ComparedPolicy& policy, co
   return curve;
 }
 
+// A flag of the command line and whether anything here depends on it.
+struct FlagUse {
+  const char* flag;
+  bool has_effect;
+  const char* needs;
+};
+
+// Throws kInvalidArgument for flags of the command line that would have no effect.
+void check_flags(const CLI::App& app, const PerplexityFlags& flags,
+                 const std::vector<ComparedPolicy>& policies) {
+  const auto any = [&](const auto& is_one) {
+    return std::ranges::any_of(policies, [&](const ComparedPolicy& policy) {
+      const auto* named = std::get_if<PerplexityPolicy>(&policy);
+      return named != nullptr && is_one(*named);
+    });
+  };
+  const bool recomputes = any([](auto policy) { return policy == PerplexityPolicy::kRecompute; });
+  const bool has_duo = any([](auto policy) { return policy == PerplexityPolicy::kDuo; });
+  const bool samples = flags.n_self_sampled > 0;
+  const char* const profile_needs = "--policy duo, which alone sees by a head profile";
+  for (const FlagUse& use : {
+           FlagUse{"--window", any(has_window),
+                   "--policy window, recompute, streaming, streaming-absolute or longgen (others "
+                   "have parameters of their own: streaming:window=1K)"},
+           FlagUse{"--sink", any(has_sink),
+                   "--policy streaming, streaming-absolute or longgen (others have parameters of "
+                   "their own: streaming:sink=8)"},
+           FlagUse{"--recompute-stride", recomputes, "--policy recompute"},
+           FlagUse{"--seed", samples, "--self-sampled, which alone draws anything"},
+           FlagUse{"--piece-length", samples, "--self-sampled, whose pieces it limits"},
+           FlagUse{"--bucket", !flags.eval.output_prefix.empty(),
+                   "-o PREFIX, for the curves are only in files"},
+           FlagUse{"--head-profile", has_duo, profile_needs},
+           FlagUse{"--retrieval-ratio", has_duo, profile_needs},
+       }) {
+    require(use.has_effect || !is_on_command_line(app, use.flag),
+            fmt::format("{} has no effect here: it needs {}", use.flag, use.needs));
+  }
+}
+
 // What --policy says, each time that it was given; refused before anything starts.
 std::vector<ComparedPolicy> policies_of(const PerplexityFlags& flags) {
   std::vector<ComparedPolicy> policies;
@@ -268,6 +310,7 @@ std::vector<ComparedPolicy> policies_of(const PerplexityFlags& flags) {
       policies.push_back(policy);
     }
   }
+  require_different(policies);
   return policies;
 }
 
@@ -291,9 +334,10 @@ void write_report(const PerplexityFlags& flags, const PerplexityReport& report,
 }
 
 // On rank 0; every policy is planned and run by itself.
-int run_perplexity(const PerplexityFlags& flags, JobRanks& ranks) {
+int run_perplexity(const CLI::App& app, const PerplexityFlags& flags, JobRanks& ranks) {
   check_output_prefix(flags.eval.output_prefix);
   const auto policies = policies_of(flags);
+  check_flags(app, flags, policies);
   const bool has_duo =
       std::ranges::find(policies, ComparedPolicy(PerplexityPolicy::kDuo)) != policies.end();
   require(!has_duo || !flags.heads.settings.profile.empty(), "--policy duo needs --head-profile");
@@ -348,7 +392,7 @@ A stopped evaluation writes what was done to PREFIX.partial.json and so on.
             flags->eval.job.flags_given = given_flags(*app);
             return run_job(
                 flags->eval.job, [&] { return open_source(flags->eval); },
-                [&](JobRanks& ranks) { return run_perplexity(*flags, ranks); });
+                [&](JobRanks& ranks) { return run_perplexity(*app, *flags, ranks); });
           }};
 }
 

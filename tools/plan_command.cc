@@ -85,7 +85,7 @@ void add_plan_cluster_flags(CLI::App& app, PlanFlags& f) {
   const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
   const std::string group = "Cluster (under mpirun or srun, the ranks there are unless described)";
   CLI::Option* cluster = add_cluster_flag(app, f.job, group);
-  app.add_option("--ranks", f.n_ranks, "Without a file: so many equal ranks")
+  app.add_option("--ranks", f.n_ranks, "Without a file, with --memory: so many equal ranks")
       ->check(count)
       ->excludes(cluster)
       ->capture_default_str()
@@ -124,7 +124,7 @@ void add_workload_flags(CLI::App& app, PlanFlags& f) {
       ->check(tokens)
       ->group(group);
   app.add_option("--identify-answer", f.identify_answer,
-                 "How many of them are questions and answers, which are compared")
+                 "How many of these are questions and answers, which are compared")
       ->transform(with_letters())
       ->check(tokens)
       ->capture_default_str()
@@ -140,6 +140,28 @@ void add_workload_flags(CLI::App& app, PlanFlags& f) {
   const std::string memory = "Memory";
   add_cache_flags(app, f.job, memory);
   add_weights_flag(app, f.job, memory);
+}
+
+// Throws kInvalidArgument for flags of the command line that would have no effect.
+void check_flags(const CLI::App& app, const PlanFlags& flags) {
+  for (const char* name : {"--ranks", "--ranks-per-host"}) {
+    require(flags.memory_bytes || !is_on_command_line(app, name),
+            fmt::format("{} is for equal ranks that are described: give their --memory too, such "
+                        "as --memory 16G",
+                        name));
+  }
+  for (const char* name : {"--identify-answer", "--identify-method"}) {
+    require(flags.identify_tokens || !is_on_command_line(app, name),
+            fmt::format("{} says how longhaul identify is planned: give --identify-tokens too, "
+                        "such as --identify-tokens 32K",
+                        name));
+  }
+  for (const char* name : {"--json", "--document-tokens", "--request-tokens"}) {
+    require(!flags.identify_tokens || !is_on_command_line(app, name),
+            fmt::format("{} is for plans, and with --identify-tokens none is made: leave one of "
+                        "them out",
+                        name));
+  }
 }
 
 // Memory is that of the device: with GPUs one for each rank.
@@ -260,7 +282,8 @@ int plan_identify(const PlanFlags& flags, const PlanRequest& request) {
   return missing_bytes(part, spec, shape, room) == 0 ? kExitDone : kExitDoesNotFit;
 }
 
-int run_plan(const PlanFlags& flags, JobRanks& ranks) {
+int run_plan(const CLI::App& app, const PlanFlags& flags, JobRanks& ranks) {
+  check_flags(app, flags);
   const PlanRequest request = read_request(flags, ranks);
   if (flags.identify_tokens) return plan_identify(flags, request);
   const PlanResult result = make_plan(request);
@@ -318,7 +341,7 @@ The model's weights may be missing: its config.json is enough.
             config.flags_given = given_flags(*app);
             return run_job(
                 config, [&] { return open_source(*flags); },
-                [&](JobRanks& ranks) { return run_plan(*flags, ranks); });
+                [&](JobRanks& ranks) { return run_plan(*app, *flags, ranks); });
           }};
 }
 

@@ -33,8 +33,8 @@ Command add_supervise_command(CLI::App& program) {
       R"(The launcher's --host or --hostfile say which hosts there are; at least one
 rank has to run on the host where supervise does. A job that ends with 75, by a
 signal or with one of the launcher's own statuses is started again; what was
-answered is not done again. After SIGTERM, SIGINT or SIGUSR1, which it hands
-on, nothing is started again.
+answered is not done again. After SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2,
+which it hands on, nothing is started again.
 Examples:
   longhaul supervise --max-restarts 5 -- mpirun --hostfile hosts -n 16 \
     longhaul run -m models/llama -i requests.jsonl -o results.jsonl

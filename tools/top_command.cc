@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/number_flag.h"
 #include "tools/job/exit_status.h"
 #include "tools/standard_streams.h"
 #include "tools/status/http_server.h"
@@ -91,7 +92,7 @@ Command add_top_command(CLI::App& program) {
                   "[ADDRESS:]PORT that the job was started with (run --status)")
       ->required();
   app->add_option("--every", flags->every_seconds, "Seconds between two looks")
-      ->check(CLI::Range(0.1, 3600.0))
+      ->check(number_between(0.1, 3600.0))
       ->capture_default_str();
   app->add_flag("--once", flags->once, "Print once and leave, as when there is no terminal");
   app->add_option("--status-token-file", flags->token_file,

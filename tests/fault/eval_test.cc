@@ -232,12 +232,47 @@ TEST_F(Eval, SaysWhatIsWrong) {
       {"perplexity", {"-f", "/x", "--policy", "dense,more"}, 2, "'more' is none of dense, window"},
       {"perplexity", {"-f", "/x", "--policy", "duo"}, 2, "--policy duo needs --head-profile"},
       {"perplexity", {"--token-ids", ids}, 5, "byte 4: 'x' is no token id"},
+      {"perplexity",
+       {"-f", "/x", "--policy", "dense", "--policy", "dense"},
+       2,
+       "dense is there twice"},
   };
   for (const auto& [what, words, status, message] : cases) {
     const Ended ended = run(what, words);
     EXPECT_EQ(ended.status, status) << message;
     EXPECT_THAT(ended.errors, HasSubstr(message));
   }
+}
+
+// Each was taken, and changed nothing.
+TEST_F(Eval, PerplexityRefusesFlagsThatHaveNoEffect) {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--policy", "dense", "--window", "64"}, "--window has no effect here: it needs --policy"},
+      {{"--policy", "streaming:window=64", "--window", "64"}, "streaming:window=1K"},
+      {{"--policy", "dense,window", "--sink", "8"}, "--sink has no effect here"},
+      {{"--recompute-stride", "16"}, "it needs --policy recompute"},
+      {{"--seed", "7"}, "--seed has no effect here: it needs --self-sampled"},
+      {{"--piece-length", "40"}, "--piece-length has no effect here: it needs --self-sampled"},
+      {{"--bucket", "100"}, "--bucket has no effect here: it needs -o PREFIX"},
+      {{"--head-profile", example("profile")}, "--head-profile has no effect here"},
+      {{"--head-profile", example("profile"), "--policy", "dense", "--retrieval-ratio", "0.5"},
+       "it needs --policy duo"},
+  };
+  for (const auto& [words, message] : cases) {
+    Words all = {"-f", "/x"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Ended ended = run("perplexity", all);
+    EXPECT_EQ(ended.status, 2) << message << ended.errors;
+    EXPECT_THAT(ended.errors, HasSubstr(message));
+  }
+  // Variables may be meant for other commands.
+  const Ended ended = ChildProcess(folder_.path(),
+                                   {"eval", "perplexity", "-m", example("model"), "-t", "1", "-f",
+                                    example("documents/harbour_log.txt"), "--tokens", "20",
+                                    "--policy", "dense", "--no-progress"},
+                                   {"LONGHAUL_SEED=7", "LONGHAUL_WINDOW=64"})
+                          .end();
+  EXPECT_EQ(ended.status, 0) << ended.errors;
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -290,7 +292,50 @@ TEST_F(Identify, ProcessesFindTheSameGatesWithOneOutput) {
     EXPECT_NEAR(two.gates[i], one.gates[i], 1e-3) << i;
 }
 
+// A copy of the example's model with one weight of the first layer's queries that is NaN.
+void make_broken_model(const fs::path& to) {
+  fs::copy(test::example_path("model"), to);
+  const fs::path path = to / "model.safetensors";
+  std::string weights = read_file(path, std::size_t{1} << 30);
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, weights.data(), sizeof header_bytes);
+  const Json header = parse_json(weights.substr(sizeof header_bytes, header_bytes), "header");
+  const std::int64_t at = JsonField(header, "header")
+                              .at("model.layers.0.self_attn.q_proj.weight")
+                              .at("data_offsets")
+                              .at(std::size_t{0})
+                              .as_integer(0, std::int64_t{1} << 40);
+  // As bf16 the second of two weights is NaN.
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(weights.data() + sizeof header_bytes + header_bytes + at, &nan, sizeof nan);
+  replace_file(path, weights);
+}
+
+// Its profile was all nan or all 0, "written", and took the place of a good one.
+TEST_F(Identify, ABrokenModelReplacesNoProfile) {
+  ASSERT_EQ(run_short("heads", {"1"}).status, 0);
+  const std::string good = file("heads/full_attention_heads.tsv");
+  const std::string config = file("heads/config.json");
+  make_broken_model(path("broken"));
+  for (const Words& more : std::vector<Words>{
+           {"gates"}, {"gates", "--ranks", "2"}, {"echo"}, {"needle"}, {"repetition"}}) {
+    Words words = {"1", "--overwrite", "--copied-tokens", "60", "-m", path("broken"), "--method"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = run_short("heads", words);
+    EXPECT_EQ(ended.status, 5) << more.front() << ended.output << ended.errors;
+    EXPECT_THAT(ended.errors, HasSubstr("are broken")) << more.front();
+    EXPECT_EQ(file("heads/full_attention_heads.tsv"), good) << more.front();
+    EXPECT_EQ(file("heads/config.json"), config) << more.front();
+    EXPECT_FALSE(fs::exists(path("heads/identify_state.json"))) << more.front();
+  }
+}
+
 TEST_F(Identify, RefusesBeforeTheStart) {
+  for (const char* flag : {"--learning-rate", "--regularisation", "--target"}) {
+    const Ended nan = run({"-o", path("x"), "--max-length", "2K", flag, "nan"});
+    EXPECT_EQ(nan.status, 2) << flag;
+    EXPECT_THAT(nan.errors, HasSubstr("nan is not a number from")) << flag;
+  }
   const Ended long_texts = run({"-o", path("x"), "--max-length", "4M"});
   EXPECT_EQ(long_texts.status, 2);
   EXPECT_THAT(long_texts.errors, HasSubstr("the model reads at most"));

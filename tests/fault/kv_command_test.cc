@@ -269,6 +269,30 @@ TEST_F(KvCommand, BlocksOfAnotherSizeThanTheDefaultWereRefused) {
               HasSubstr("no difference"));
 }
 
+// The path was printed with status 0, and the file had the blocks that it had before.
+TEST_F(KvCommand, ConvertRefusesAFileThatIsThereInOtherBlocks) {
+  const std::string master = masters("b").front().string();
+  const std::string to = (folder() / "c").string();
+  kv({"convert", master, "--to", to, "--block-size", "16"});
+  const std::string refused = kv({"convert", master, "--to", to, "--block-size", "32"}, 2);
+  EXPECT_THAT(refused, AllOf(HasSubstr("is there already, in blocks of 16 with keys bf16"),
+                             HasSubstr("and blocks of 32 with keys bf16")));
+  EXPECT_THAT(kv({"convert", master, "--to", to}, 2), HasSubstr("and blocks of 64"));
+  const std::string in_place = (folder() / "b").string();
+  EXPECT_THAT(kv({"convert", master, "--to", in_place, "--block-size", "32"}, 2),
+              HasSubstr("in blocks of 64"));
+  kv({"convert", master, "--to", to, "--block-size", "16"});  // it has what is asked for
+  EXPECT_EQ(read_saved_header(masters("c").front()).block_size, 16);
+}
+
+TEST_F(KvCommand, FlagsComeFromTheEnvironmentToo) {
+  ChildProcess process(
+      folder(), {"kv", "convert", masters("a").front().string(), "--to", (folder() / "c").string()},
+      {"LONGHAUL_CACHE_TYPE_K=int8", "LONGHAUL_CTV=int8"});
+  ASSERT_EQ(process.wait(), 0) << process.errors();
+  EXPECT_THAT(kv({"info", masters("c").front().string()}), HasSubstr("keys int8, values int8"));
+}
+
 TEST_F(KvCommand, WhatIsNotThereIsABrokenInput) {
   for (const Words& words : std::vector<Words>{{"list", "nosuch"},
                                                {"info", "nosuch"},

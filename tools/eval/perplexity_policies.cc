@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/error.h"
 #include "model/heads/long_gen.h"
@@ -68,10 +69,7 @@ std::vector<ComparedPolicy> parse_policies(std::string_view text) {
   std::vector<ComparedPolicy> policies;
   while (true) {
     const std::size_t end = text.find(',');
-    const ComparedPolicy policy = policy_or_method(text.substr(0, end));
-    require(std::find(policies.begin(), policies.end(), policy) == policies.end(),
-            fmt::format("--policy: {} is there twice", name_of(policy)));
-    policies.push_back(policy);
+    policies.push_back(policy_or_method(text.substr(0, end)));
     if (end == std::string_view::npos) return policies;
     text.remove_prefix(end + 1);
   }
@@ -81,6 +79,14 @@ std::string name_of(const ComparedPolicy& policy) {
   if (const auto* named = std::get_if<PerplexityPolicy>(&policy))
     return std::string(name_of(*named));
   return to_text(std::get<CacheMethod>(policy));
+}
+
+void require_different(const std::vector<ComparedPolicy>& policies) {
+  std::set<std::string> names;
+  for (const ComparedPolicy& policy : policies) {
+    require(names.insert(name_of(policy)).second,
+            fmt::format("--policy: {} is there twice", name_of(policy)));
+  }
 }
 
 void require_scores_texts(const CacheMethod& method) {
@@ -100,8 +106,19 @@ void require_scores_texts(const CacheMethod& method) {
   }
 }
 
+bool has_window(PerplexityPolicy policy) {
+  return has_sink(policy) || policy == PerplexityPolicy::kWindow ||
+         policy == PerplexityPolicy::kRecompute;
+}
+
+bool has_sink(PerplexityPolicy policy) {
+  return policy == PerplexityPolicy::kStreaming || policy == PerplexityPolicy::kStreamingAbsolute ||
+         policy == PerplexityPolicy::kLongGen;
+}
+
 HeadRoles roles_of(PerplexityPolicy policy, const PolicyWindow& window, const HeadRoles& duo) {
-  require(window.window >= 1 && 0 <= window.sink && window.sink < window.window,
+  require(window.window >= 1, fmt::format("--window {}: at least 1", window.window));
+  require(!has_sink(policy) || (0 <= window.sink && window.sink < window.window),
           fmt::format("--sink {} must be less than --window {}: a query sees its own token too",
                       window.sink, window.window));
   HeadRoles roles = HeadRoles::all_retrieval(duo.n_layers, duo.n_kv_heads);

@@ -207,13 +207,18 @@ std::string suggestion(std::string_view said, const std::vector<std::string_view
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 Settings settings_in(std::string_view text) {
+  const std::string_view text_given = text;
   Settings settings;
   while (!text.empty()) {
     const std::string_view part = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), part.size() + 1));
     const std::size_t at = part.find('=');
     require(at != std::string_view::npos && at > 0, fmt::format("'{}' is no key=value", part));
-    settings.emplace_back(part.substr(0, at), part.substr(at + 1));
+    const std::string_view key = part.substr(0, at);
+    require(std::none_of(settings.begin(), settings.end(),
+                         [&](const auto& before) { return before.first == key; }),
+            fmt::format("'{}': {} is there twice; give it once", text_given, key));
+    settings.emplace_back(key, part.substr(at + 1));
   }
   return settings;
 }

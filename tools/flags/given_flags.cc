@@ -72,4 +72,9 @@ Json given_flags(const CLI::App& command) {
   return given;
 }
 
+bool is_on_command_line(const CLI::App& command, const std::string& flag) {
+  const std::vector<CLI::Option*>& parsed = command.parse_order();
+  return std::find(parsed.begin(), parsed.end(), command.get_option(flag)) != parsed.end();
+}
+
 }  // namespace longhaul

@@ -9,6 +9,7 @@
 #include "tools/flags/choice_flag.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/method_flag.h"
+#include "tools/flags/number_flag.h"
 #include "tools/flags/seconds_flag.h"
 #include "tools/flags/sizes.h"
 
@@ -87,13 +88,13 @@ void add_draft_model_flags(CLI::App& app, JobConfig& job, const std::string& gro
   CLI::Option* draft_model =
       app.add_option_function<std::string>(
              "--draft-model,--model-draft",
-             [&job](const std::string& model) {
-               job.draft_model = model;
-               if (job.lookup.most == 0) job.lookup.most = kUsualDraftMax;
+             [&job, most = app.get_option("--draft-max")](const std::string& model) {
+               if (most->count() == 0) job.lookup.most = kUsualDraftMax;
+               if (job.lookup.most > 0) job.draft_model = model;
              },
              "A small model with the same tokens, as --model has it, that guesses where "
              "nothing stood before; the answer stays the same (docs/prompt_lookup.md). "
-             "--draft-max is then 8 unless given")
+             "--draft-max is then 8 unless given; with --draft-max 0 this model is not used")
           ->type_name("MODEL")
           ->group(group);
   app.add_option("--draft-context", job.draft_context,
@@ -193,7 +194,7 @@ void add_profile_flags(CLI::App& app, HeadSettings& heads, const std::string& gr
       ->group(group);
   app.add_option("--retrieval-ratio", heads.retrieval_ratio,
                  "Share of heads that keep every token (default: those with a gate of 0.5 or more)")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_between(0.0, 1.0))
       ->group(group);
 }
 

@@ -27,7 +27,7 @@ void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group);
 void add_parallel_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --draft-max and --prompt-lookup-min.
 void add_lookup_flags(CLI::App& app, JobConfig& job, const std::string& group);
-// --draft-model, --draft-context
+// --draft-model and --draft-context, after --draft-max.
 void add_draft_model_flags(CLI::App& app, JobConfig& job, const std::string& group);
 // --kv-limit.
 void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group);

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <string>
 
+#include "tools/flags/number_flag.h"
+
 namespace longhaul {
 
 inline CLI::Option* add_seconds(CLI::App& app, const std::string& name,
@@ -18,7 +20,7 @@ inline CLI::Option* add_seconds(CLI::App& app, const std::string& name,
             value = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
           },
           help)
-      ->check(CLI::Range(1.0, longest))
+      ->check(number_between(1.0, longest))
       ->default_str(fmt::format("{}", static_cast<double>(value.count()) / 1e3));
 }
 

@@ -3,6 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string_view>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -13,6 +18,21 @@ namespace longhaul {
 namespace {
 
 constexpr std::size_t kMaxStateBytes = std::size_t{64} << 20;
+
+// A gate that is not finite once never is again. `what` is "the distance is" or the like.
+void require_finite_step(std::span<const double> values, std::int64_t step, std::string_view what,
+                         std::string_view cause) {
+  const auto broken =
+      std::find_if_not(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
+  if (broken == values.end()) return;
+  throw Error(ErrorCode::kCorruptData,
+              fmt::format("step {}: {} {}; {}", step + 1, what, *broken, cause));
+}
+
+constexpr std::string_view kBrokenModel =
+    "the model's weights or the numbers that it computes from them are broken (longhaul run "
+    "--verify-weights compares its files with their checksums)";
+constexpr std::string_view kTooLarge = "give a smaller --learning-rate or --regularisation";
 
 }  // namespace
 
@@ -28,12 +48,16 @@ TrainingRun train_gates(const TrainingArgs& args, Communicator& comm) {
     clamp_gates(run.state);
     const TwoWayResult result =
         pass.run(text.tokens, text.n_answer, run.state.gates, TwoWayPass::Wants::kGradient);
+    require_finite_step(std::span(&result.distance, 1), number,
+                        "the distance from the dense model is", kBrokenModel);
+    require_finite_step(result.d_gates, number, "a gradient of the gates is", kBrokenModel);
     const TrainingStep step{.number = number,
                             .n_tokens = static_cast<std::int64_t>(text.tokens.size()),
                             .distance = result.distance,
                             .mean_gate = mean_gate(run.state.gates, trained),
                             .seconds = watch.seconds()};
     update_gates(run.state, result.d_gates, trained, args.optimiser);
+    require_finite_step(run.state.gates, number, "a gate becomes", kTooLarge);
     run.steps.push_back(step);
     if (args.on_step) args.on_step(step, run.state);
   }

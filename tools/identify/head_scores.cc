@@ -1,7 +1,10 @@
 #include "tools/identify/head_scores.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 
@@ -115,6 +118,33 @@ class RowsOnHost {
   Tensor<float, 2> m_, l_;
 };
 
+// Maxima pass over NaN: a broken model's heads would have scores like any others. `l` of a query is
+// NaN where one of its scores is.
+void require_finite_rows(StreamRef stream, const DenseRows& rows) {
+  const Tensor<float, 2> l = on_host<2>(stream, rows.l);
+  for (std::int64_t row = 0; row < l.dim(0); ++row) {
+    for (std::int64_t head = 0; head < l.dim(1); ++head) {
+      const float sum = l.view()[row][head];
+      if (std::isfinite(sum)) continue;
+      throw Error(
+          ErrorCode::kCorruptData,
+          fmt::format("layer {}, head {}: attention at position {} sums up to {}; the "
+                      "model's weights or the numbers that it computes from them are "
+                      "broken",
+                      rows.layer.value, head, rows.positions[static_cast<std::size_t>(row)], sum));
+    }
+  }
+}
+
+// TwoWayPass::observe_dense; throws kCorruptData for rows whose attention is not finite.
+void observe_finite(TwoWayPass& pass, std::span<const std::int32_t> tokens,
+                    const std::function<void(const DenseRows&)>& observe) {
+  pass.observe_dense(tokens, [&](const DenseRows& rows) {
+    require_finite_rows(pass.stream(), rows);
+    observe(rows);
+  });
+}
+
 }  // namespace
 
 CopyScores copy_scores(TwoWayPass& pass, const ModelSpec& spec, Communicator& comm,
@@ -133,7 +163,7 @@ CopyScores copy_scores(TwoWayPass& pass, const ModelSpec& spec, Communicator& co
   HeadSums echo(spec);
   HeadSums induction(spec);
   RowsOnHost on_host(pass.stream());
-  pass.observe_dense(tokens, [&](const DenseRows& there) {
+  observe_finite(pass, tokens, [&](const DenseRows& there) {
     const DenseRows rows = on_host.of(there);
     for (std::int64_t row = 0; row < rows.q.dim(0); ++row) {
       const std::int64_t at = rows.positions[static_cast<std::size_t>(row)];
@@ -175,7 +205,7 @@ HeadScores needle_scores(TwoWayPass& pass, const ModelSpec& spec, Communicator& 
   require(!source_of.empty(),
           "needle scores: no token of the answers is a copy of one in the text before them");
   HeadSums hits(spec);
-  pass.observe_dense(tokens, [&](const DenseRows& rows) {
+  observe_finite(pass, tokens, [&](const DenseRows& rows) {
     std::vector<std::int64_t> which;
     for (std::int64_t row = 0; row < rows.q.dim(0); ++row) {
       if (source_of.contains(rows.positions[static_cast<std::size_t>(row)])) which.push_back(row);
@@ -201,7 +231,7 @@ HeadScores repetition_scores(TwoWayPass& pass, const ModelSpec& spec, Communicat
   const StreamRef stream = pass.stream();
   const DeviceTensor<float, 2> best(stream, {static_cast<std::int64_t>(n_heads), n_first});
   set_to_zero(stream, reinterpret_cast<std::byte*>(best.data()), best.bytes());
-  pass.observe_dense(tokens, [&](const DenseRows& rows) {
+  observe_finite(pass, tokens, [&](const DenseRows& rows) {
     // Positions ascend.
     const auto first = std::lower_bound(rows.positions.begin(), rows.positions.end(), n_first);
     std::vector<std::int64_t> which(static_cast<std::size_t>(rows.positions.end() - first));

@@ -35,7 +35,8 @@ struct CopyText {
   std::int64_t n_copies = 4;
   std::uint64_t seed = 42;
 };
-// All are collective over the pass' communicator, with the same result on all ranks.
+// All are collective over the pass' communicator, with the same result on all ranks. Each throws
+// kCorruptData on a rank that has a row whose attention is not finite.
 CopyScores copy_scores(TwoWayPass& pass, const ModelSpec& spec, Communicator& comm,
                        const CopyText& text);
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "tools/eval/heat_map.h"
 
@@ -33,7 +35,19 @@ std::string profile_config(const FoundHeads& heads) {
   return to_text(std::move(config)) + "\n";
 }
 
+void require_finite_gates(const FoundHeads& heads) {
+  for (std::size_t i = 0; i < heads.gates.size(); ++i) {
+    if (std::isfinite(heads.gates[i])) continue;
+    const auto n_kv_heads = static_cast<std::size_t>(heads.n_kv_heads);
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("layer {}, KV head {}: the gate that {} found is {}; the model's "
+                            "weights or its numbers are broken: nothing is written",
+                            i / n_kv_heads, i % n_kv_heads, heads.method, heads.gates[i]));
+  }
+}
+
 void write_profile(const std::filesystem::path& folder, const FoundHeads& heads) {
+  require_finite_gates(heads);
   std::filesystem::create_directories(folder);
   replace_file(folder / "full_attention_heads.tsv", gates_tsv(heads));
   replace_file(folder / "config.json", profile_config(heads));

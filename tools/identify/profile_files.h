@@ -27,7 +27,11 @@ struct FoundHeads {
 std::string gates_tsv(const FoundHeads& heads);
 std::string profile_config(const FoundHeads& heads);
 
-// Creates the folder. config.json last: a profile without it is refused.
+// Throws kCorruptData for a gate that is NaN or infinite: it would choose no heads.
+void require_finite_gates(const FoundHeads& heads);
+
+// Creates the folder. config.json last: a profile without it is refused. Gates that are not finite
+// throw kCorruptData, and what is there stays.
 void write_profile(const std::filesystem::path& folder, const FoundHeads& heads);
 
 // A table for people: heads by gate, the first `most` of them, and the widest gap between

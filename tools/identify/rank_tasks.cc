@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/error.h"
 #include "cluster/comm/host_info.h"
@@ -215,7 +216,11 @@ void RankTasks::run_scores(const RankOn& on, const JsonField& order) {
 double RankTasks::distance(JobRanks& ranks, const std::vector<double>& gates) {
   ranks.together(model().source(),
                  to_text(JsonObject{{"what", "distance"}, {"gates", to_array(gates)}}));
-  return distance_;
+  if (std::isfinite(distance_)) return distance_;
+  throw Error(ErrorCode::kCorruptData,
+              fmt::format("the distance from the dense model is {}; the model's weights or the "
+                          "numbers that it computes from them are broken",
+                          distance_));
 }
 
 void RankTasks::run_distance(const RankOn& on, const JsonField& order) {

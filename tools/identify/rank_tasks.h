@@ -46,6 +46,7 @@ class RankTasks {
       JobRanks& ranks, const std::vector<IdentifyPart>& parts,
       std::function<void(IdentifyPart, double share)> on_progress);
   // Of the longest text, with these gates, beside the mean square of the dense model's states.
+  // Throws kCorruptData when it is not finite.
   double distance(JobRanks& ranks, const std::vector<double>& gates);
 
   const EvalModel& model();

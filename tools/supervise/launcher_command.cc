@@ -6,8 +6,10 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -45,14 +47,33 @@ std::optional<int> count_in(std::string_view text) {
   return count;
 }
 
-// "node01:4" or "node01"; IPv6 addresses are no host names here.
-HostSlots parse_host(std::string_view text) {
+constexpr std::string_view kAllSlots = "*";  // in --host, of a host: as many as it has cores
+
+// "node01:4", "node01:*" or "node01", which has so many slots; IPv6 addresses are no host names
+// here.
+HostSlots parse_host(std::string_view text, std::optional<int> n_usual) {
   const std::size_t colon = text.rfind(':');
   if (colon != std::string_view::npos) {
-    if (const auto count = count_in(text.substr(colon + 1)))
-      return {std::string(text.substr(0, colon)), *count};
+    const std::string_view slots = text.substr(colon + 1);
+    const auto count = count_in(slots);
+    if (count || slots == kAllSlots || slots == "auto")
+      return {std::string(text.substr(0, colon)), count};
   }
-  return {std::string(text), 1};
+  return {std::string(text), n_usual};
+}
+
+// A line of a host file behind its host: "slots=4", "slots = 4 max_slots = 8".
+std::optional<int> slots_in(std::string_view settings) {
+  constexpr std::array<std::string_view, 3> kNames = {"slots", "cpu", "count"};
+  std::string apart;
+  for (const char c : settings) apart += c == '=' ? std::string(" = ") : std::string(1, c);
+  std::istringstream text(apart);
+  const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
+  for (std::size_t i = 0; i + 2 < words.size(); ++i) {
+    if (!is_one_of(kNames, words[i]) || words[i + 1] != "=") continue;
+    if (const auto count = count_in(words[i + 2])) return count;
+  }
+  return std::nullopt;
 }
 
 void add(std::vector<HostSlots>& hosts, const HostSlots& host) {
@@ -61,7 +82,8 @@ void add(std::vector<HostSlots>& hosts, const HostSlots& host) {
   if (same == hosts.end()) {
     hosts.push_back(host);
   } else {
-    same->n_slots += host.n_slots;  // a host that is named twice has as many slots
+    // A host that is named twice has as many slots.
+    same->n_slots = same->n_slots.value_or(1) + host.n_slots.value_or(1);
   }
 }
 
@@ -87,11 +109,10 @@ std::vector<HostSlots> parse_hostfile(std::string_view text) {
     std::istringstream words(line.substr(0, line.find('#')));
     std::string word;
     if (!(words >> word)) continue;
-    HostSlots host = parse_host(word);
-    while (words >> word) {
-      if (!word.starts_with("slots=")) continue;
-      if (const auto count = count_in(std::string_view(word).substr(6))) host.n_slots = *count;
-    }
+    HostSlots host = parse_host(word, std::nullopt);
+    std::string settings;
+    std::getline(words, settings);
+    if (const auto count = slots_in(settings)) host.n_slots = count;
     add(hosts, host);
   }
   return hosts;
@@ -103,27 +124,33 @@ std::vector<HostSlots> hosts_of(const Words& launcher) {
   for (std::size_t i = 0; i + 1 < launcher.size(); ++i) {
     if (names_hosts(launcher[i])) {
       std::istringstream list(launcher[i + 1]);
-      for (std::string host; std::getline(list, host, ',');) add(hosts, parse_host(host));
+      for (std::string host; std::getline(list, host, ',');) add(hosts, parse_host(host, 1));
     } else if (names_hostfile(launcher[i])) {
       of_file = parse_hostfile(read_file(launcher[i + 1], kMaxHostfileBytes));
     }
   }
   if (hosts.empty() || of_file.empty()) return hosts.empty() ? of_file : hosts;
-  // With both, --host chooses from the file.
-  std::erase_if(of_file, [&](const HostSlots& host) {
-    return std::none_of(hosts.begin(), hosts.end(),
-                        [&](const HostSlots& other) { return other.name == host.name; });
-  });
-  return of_file;
+  // With both, --host chooses from the file, and counts where that does not.
+  std::vector<HostSlots> chosen;
+  for (HostSlots& host : of_file) {
+    const auto named = std::find_if(hosts.begin(), hosts.end(), [&](const HostSlots& other) {
+      return other.name == host.name;
+    });
+    if (named == hosts.end()) continue;
+    if (!host.n_slots) host.n_slots = named->n_slots;
+    chosen.push_back(std::move(host));
+  }
+  return chosen;
 }
 
 Words with_hosts(const Words& launcher, const std::vector<HostSlots>& hosts) {
   Words out;
-  int n_slots = 0;
+  std::optional<int> n_slots = 0;  // none: not known
   std::string list;
   for (const HostSlots& host : hosts) {
-    n_slots += host.n_slots;
-    list += fmt::format("{}{}:{}", list.empty() ? "" : ",", host.name, host.n_slots);
+    const std::string slots = host.n_slots ? std::to_string(*host.n_slots) : std::string(kAllSlots);
+    list += fmt::format("{}{}:{}", list.empty() ? "" : ",", host.name, slots);
+    n_slots = n_slots && host.n_slots ? std::optional(*n_slots + *host.n_slots) : std::nullopt;
   }
   for (std::size_t i = 0; i < launcher.size(); ++i) {
     const bool has_value = i + 1 < launcher.size();
@@ -134,7 +161,7 @@ Words with_hosts(const Words& launcher, const std::vector<HostSlots>& hosts) {
     out.push_back(launcher[i]);
     if (!has_value || !names_count(launcher[i])) continue;
     const auto count = count_in(launcher[++i]);
-    out.push_back(count ? std::to_string(std::min(*count, n_slots)) : launcher[i]);
+    out.push_back(count && n_slots ? std::to_string(std::min(*count, *n_slots)) : launcher[i]);
   }
   out.insert(out.end(), {"--host", list});
   return out;

@@ -70,6 +70,13 @@ std::string names_of(const std::vector<HostSlots>& hosts) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+std::vector<HostSlots> of_unknown_slots(const std::vector<HostSlots>& hosts) {
+  std::vector<HostSlots> unknown;
+  std::copy_if(hosts.begin(), hosts.end(), std::back_inserter(unknown),
+               [](const HostSlots& host) { return !host.n_slots; });
+  return unknown;
+}
+
 struct Answers {
   std::vector<HostSlots> hosts;  // that started a process in time
   Clock::duration quickest = Clock::duration::max();
@@ -214,6 +221,11 @@ class Supervisor {
     }
     say("{} {} not answer; goes on with {}", names_of(lost), lost.size() == 1 ? "does" : "do",
         names_of(there));
+    if (const auto unknown = of_unknown_slots(there); !unknown.empty()) {
+      say("how many ranks {} can have is not known: the number of ranks stays as it was given, and "
+          "the launcher may refuse it; write slots=N behind each host of the host file",
+          names_of(unknown));
+    }
     return with_hosts(command_.launcher, there);
   }
 

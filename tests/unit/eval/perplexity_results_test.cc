@@ -93,11 +93,20 @@ TEST(PerplexityPolicies, MayBeCacheMethods) {
   EXPECT_THROW(require_scores_texts(QuestMethod{}), Error);
 }
 
+// Two flags with one policy each computed it twice.
+TEST(PerplexityPolicies, AreThereOnce) {
+  EXPECT_NO_THROW(require_different(parse_policies("dense,streaming")));
+  EXPECT_THROW(require_different(parse_policies("dense,streaming,dense")), Error);
+  EXPECT_NO_THROW(require_different({CacheMethod(SlideMethod{.cap = 512, .slide = 64}),
+                                     CacheMethod(SlideMethod{.cap = 256, .slide = 64})}));
+  EXPECT_THROW(require_different({CacheMethod(SlideMethod{}), CacheMethod(SlideMethod{})}), Error);
+}
+
 TEST(PerplexityPolicies, HaveNamesAndRoles) {
   EXPECT_THAT(parse_policies("streaming,dense"),
               ElementsAre(ComparedPolicy(PerplexityPolicy::kStreaming),
                           ComparedPolicy(PerplexityPolicy::kDense)));
-  for (const char* wrong : {"", "dense,", "Dense", "dense,dense", "dense, duo", "window:windw=3"}) {
+  for (const char* wrong : {"", "dense,", "Dense", "dense, duo", "window:windw=3"}) {
     EXPECT_THROW(parse_policies(wrong), Error) << wrong;
   }
   const HeadRoles duo = HeadRoles::all_retrieval(2, 2);
@@ -118,6 +127,8 @@ TEST(PerplexityPolicies, HaveNamesAndRoles) {
   EXPECT_EQ(describe(PerplexityPolicy::kLongGen, window, long_gen),
             "layers 2 to 3 every token, the others the first 4 and the last 96");
   EXPECT_THROW(roles_of(PerplexityPolicy::kStreaming, {.window = 4, .sink = 4}, duo), Error);
+  // Its sink says nothing: one that no window holds is no reason to refuse it.
+  EXPECT_EQ(roles_of(PerplexityPolicy::kWindow, {.window = 4, .sink = 4}, duo).recent, 4);
   EXPECT_THROW(roles_of(PerplexityPolicy::kRecompute, window, duo), Error);
 }
 

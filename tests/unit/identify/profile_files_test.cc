@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "base/error.h"
 #include "model/head_profile.h"
 #include "tests/support/paths.h"
 
@@ -30,6 +33,19 @@ TEST(ProfileFiles, AreReadBackAsPublishedOnesAre) {
   EXPECT_EQ(read.sink, 4);
   EXPECT_EQ(read.recent, 17);
   EXPECT_EQ(read.weights_sha256, "abc");
+}
+
+// A profile of nan alone took the place of a good one.
+TEST(ProfileFiles, GatesThatAreNotFiniteReplaceNothing) {
+  const test::TemporaryFolder folder;
+  write_profile(folder.path(), heads());
+  for (const double broken :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    FoundHeads other = heads();
+    other.gates[4] = broken;
+    EXPECT_THROW(write_profile(folder.path(), other), Error);
+    EXPECT_EQ(read_head_profile(folder.path()).gates[4], 0.25);
+  }
 }
 
 // Masks of methods that learn 0 or 1, as PruLong does.

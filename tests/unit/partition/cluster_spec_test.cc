@@ -91,6 +91,16 @@ TEST(ClusterSpec, ReadsLinksBetweenSingleHosts) {
               HasSubstr("one host twice"));
 }
 
+// The first one counted, without a word.
+TEST(ClusterSpec, RefusesTwoLinksBetweenTheSameHosts) {
+  const std::string text =
+      "[[node]]\nname = \"a\"\ncount = 2\nmemory = \"1G\"\n"
+      "[[host_link]]\nhosts = [\"a-0\", \"a-1\"]\ngb_per_s = 0.1\n"
+      "[[host_link]]\nhosts = [\"a-1\", \"a-0\"]\ngb_per_s = 0.2\n";
+  EXPECT_THAT(error_of(text), HasSubstr("c.toml: line 8: host_link: a-1 and a-0 have one already, "
+                                        "in line 5; remove one of the two"));
+}
+
 TEST(ClusterSpec, ComesBackFromItsOwnText) {
   for (const char* name : {"equal.toml", "lopsided.toml"}) {
     ClusterSpec cluster = read_cluster(name);

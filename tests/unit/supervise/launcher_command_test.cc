@@ -29,7 +29,15 @@ TEST(LauncherCommand, NamesItsHosts) {
               ElementsAre(HostSlots{"a", 3}, HostSlots{"b", 1}));
   EXPECT_THAT(
       parse_hostfile("# the cluster\nnode1 slots=4 max_slots=8\nnode2:2\n\n node3 # slots=9\n"),
-      ElementsAre(HostSlots{"node1", 4}, HostSlots{"node2", 2}, HostSlots{"node3", 1}));
+      ElementsAre(HostSlots{"node1", 4}, HostSlots{"node2", 2}, HostSlots{"node3", std::nullopt}));
+  // As Open MPI 4.1 reads them; a host that is named twice has two slots.
+  EXPECT_THAT(parse_hostfile("a slots = 4 max_slots = 8\nb slots= 2\nc cpu=3\nd count =5\n"
+                             "e max_slots=8\nf\nf\n"),
+              ElementsAre(HostSlots{"a", 4}, HostSlots{"b", 2}, HostSlots{"c", 3},
+                          HostSlots{"d", 5}, HostSlots{"e", std::nullopt}, HostSlots{"f", 2}));
+  EXPECT_THAT(
+      hosts_of({"mpirun", "--host", "a:*,b:auto,c"}),
+      ElementsAre(HostSlots{"a", std::nullopt}, HostSlots{"b", std::nullopt}, HostSlots{"c", 1}));
   const test::TemporaryFolder folder;
   const std::string file = (folder.path() / "hosts").string();
   replace_file(file, "a slots=2\nb slots=4\n");
@@ -37,6 +45,9 @@ TEST(LauncherCommand, NamesItsHosts) {
               ElementsAre(HostSlots{"a", 2}, HostSlots{"b", 4}));
   EXPECT_THAT(hosts_of({"mpirun", "--hostfile", file, "-H", "b"}), ElementsAre(HostSlots{"b", 4}))
       << "--host chooses from the file";
+  replace_file(file, "a\nb\n");
+  EXPECT_THAT(hosts_of({"mpirun", "--hostfile", file, "-H", "b,b"}),
+              ElementsAre(HostSlots{"b", 2}));
 }
 
 TEST(LauncherCommand, GoesOnWithFewerHosts) {
@@ -47,6 +58,13 @@ TEST(LauncherCommand, GoesOnWithFewerHosts) {
               ElementsAre("mpirun", "--host", "a:2,c:1"));
   EXPECT_THAT(with_hosts({"mpirun", "-n", "2", "--hostfile", "f"}, left),
               ElementsAre("mpirun", "-n", "2", "--host", "a:2,c:1"));
+}
+
+// Hosts without slots=N counted as 1: a job of 64 ranks went on with as many as hosts were left.
+TEST(LauncherCommand, KeepsACountThatItCannotLower) {
+  const std::vector<HostSlots> left = {{"a", 2}, {"c", std::nullopt}};
+  EXPECT_THAT(with_hosts({"mpirun", "-n", "64", "--hostfile", "f"}, left),
+              ElementsAre("mpirun", "-n", "64", "--host", "a:2,c:*"));
 }
 
 TEST(LauncherCommand, AsksAHostInTheWayOfTheJob) {

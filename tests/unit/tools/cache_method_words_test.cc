@@ -58,6 +58,8 @@ TEST(CacheMethodWords, RefusesWithASuggestion) {
   EXPECT_THAT(refusal_of("dense:sink=3"), HasSubstr("it has none"));
   EXPECT_THAT(refusal_of("dmc:window=12"), HasSubstr("it has none"));
   EXPECT_THAT(refusal_of("window:window"), HasSubstr("key=value"));
+  EXPECT_THAT(refusal_of("streaming:sink=4,window=64,sink=8"),
+              HasSubstr("'sink=4,window=64,sink=8': sink is there twice"));
   EXPECT_THAT(refusal_of("snapkv:ratio=half"), HasSubstr("ratio=half: expected a number"));
 }
 

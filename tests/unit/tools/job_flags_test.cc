@@ -100,10 +100,29 @@ TEST_F(JobFlags, HelpShowsTheDefaults) {
 TEST_F(JobFlags, RefusesOtherWords) {
   for (const char* wrong :
        {"--device gpu", "--weights f16", "--ctk q5_1", "--history all", "--dead-after 0", "-b many",
-        "-b 0K", "--block-size 0", "--retrieval-ratio 2"}) {
+        "-b 0K", "--block-size 0", "--retrieval-ratio 2", "--retrieval-ratio nan",
+        "--dead-after nan", "--step-timeout nan", "--step-timeout inf"}) {
     EXPECT_THROW(parse(wrong), CLI::ParseError) << wrong;
   }
   EXPECT_THROW(parse("--kv-limit much"), Error);
+}
+
+// It guessed 8 tokens: 0 was taken for "not said".
+TEST(DraftModel, IsNotUsedWithoutGuesses) {
+  const auto parsed = [](const std::string& arguments) {
+    CLI::App app("test");
+    JobConfig job;
+    add_lookup_flags(app, job, "a");
+    add_draft_model_flags(app, job, "a");
+    app.parse(arguments);
+    return job;
+  };
+  EXPECT_EQ(parsed("--draft-model small").lookup.most, 8);
+  EXPECT_EQ(parsed("--draft-model small").draft_model, "small");
+  EXPECT_EQ(parsed("--draft-model small --draft-max 3").lookup.most, 3);
+  EXPECT_EQ(parsed("--draft-model small --draft-max 3").draft_model, "small");
+  EXPECT_EQ(parsed("--draft-max 0 --draft-model small").lookup.most, 0);
+  EXPECT_EQ(parsed("--draft-max 0 --draft-model small").draft_model, "");
 }
 
 TEST_F(JobFlags, APlanSaysItsOwnStages) {

@@ -78,6 +78,40 @@ TEST(PlanCommand, RefusesWhatDoesNotFit) {
   EXPECT_THAT(text.text, HasSubstr("documents of up to"));
 }
 
+std::string refusal_of_plan(const std::string& arguments) {
+  try {
+    call("--shape llama-3.1-8b " + arguments);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Under mpirun the ranks that there are were planned, whatever --ranks said.
+TEST(PlanCommand, RanksThatAreDescribedNeedMemory) {
+  for (const char* flag : {"--ranks", "--ranks-per-host"}) {
+    EXPECT_THAT(refusal_of_plan(flag + std::string(" 8")),
+                HasSubstr(flag + std::string(" is for equal ranks")));
+  }
+}
+
+// Files that were asked for were not written, and flags had no effect.
+TEST(PlanCommand, RefusesWhatIdentifyDoesNotTake) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "plan.json").string();
+  const std::string ranks = "--ranks 4 --memory 32G ";
+  for (const std::string& more : {"--json " + file, std::string("--document-tokens 4K"),
+                                  std::string("--request-tokens 64")}) {
+    EXPECT_THAT(refusal_of_plan(ranks + "--identify-tokens 32000 " + more),
+                HasSubstr("with --identify-tokens none is made"))
+        << more;
+  }
+  for (const char* more : {"--identify-answer 50", "--identify-method echo"})
+    EXPECT_THAT(refusal_of_plan(ranks + more), HasSubstr("give --identify-tokens too")) << more;
+  EXPECT_EQ(refusal_of_plan(ranks + "--identify-tokens 32000 --identify-answer 50"), "");
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 TEST(PlanCommand, SaysWhatIsMissing) {
   EXPECT_THROW(call("-m " + needle()), Error);
   EXPECT_THROW(call("-m " + needle() + " --ranks 2 --memory much"), Error);
