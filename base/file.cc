@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -212,35 +213,81 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-std::string read_file(const std::filesystem::path& path, std::size_t max_bytes,
-                      const std::function<bool()>& stop_requested) {
+namespace {
+
+struct ReadArgs {
+  int descriptor;
+  std::string name;  // for messages
+  std::size_t size;  // that it should have; more may come
+  std::size_t max_bytes;
+  const std::function<bool()>& stop_requested;
+  bool may_wait = false;  // for whoever writes it
+};
+
+void throw_if_stopped(const ReadArgs& args) {
+  if (args.stop_requested && args.stop_requested())
+    throw Error(ErrorCode::kCancelled, "stopped while reading " + args.name);
+}
+
+// Looks up now and then, so that a stop can be asked for meanwhile.
+void wait_for_more(const ReadArgs& args) {
+  constexpr int kMilliseconds = 200;
+  pollfd readable{args.descriptor, POLLIN, 0};
+  for (;;) {
+    throw_if_stopped(args);
+    const int n = ::poll(&readable, 1, kMilliseconds);
+    if (n > 0 || (n < 0 && errno != EINTR)) return;  // read() says what it is
+  }
+}
+
+std::string read_to_end(const ReadArgs& args) {
   constexpr std::size_t kPart = std::size_t{16} << 20;
-  const Descriptor descriptor = open_to_read(path);
-  const std::size_t size = regular_file_size(descriptor.get(), path);
   const auto refuse_size = [&](std::size_t n_bytes) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} has {} bytes; at most {} are accepted here", path.string(), n_bytes,
-                            max_bytes));
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} has {} bytes; at most {} are accepted "
+                                                         "here",
+                                                         args.name, n_bytes, args.max_bytes));
   };
-  if (size > max_bytes) refuse_size(size);
+  if (args.size > args.max_bytes) refuse_size(args.size);
   std::string text;
   for (;;) {
-    if (stop_requested && stop_requested())
-      throw Error(ErrorCode::kCancelled, "stopped while reading " + path.string());
+    args.may_wait ? wait_for_more(args) : throw_if_stopped(args);
     // One byte more than there should be, to see the end.
     const std::size_t begin = text.size();
-    const std::size_t wanted = std::min(kPart, std::max(size + 1, begin + 4096) - begin);
+    const std::size_t wanted = std::min(kPart, std::max(args.size + 1, begin + 4096) - begin);
     text.resize(begin + wanted);
-    const ssize_t n = ::read(descriptor.get(), text.data() + begin, wanted);
+    const ssize_t n = ::read(args.descriptor, text.data() + begin, wanted);
     if (n < 0 && errno == EINTR) {
       text.resize(begin);
       continue;
     }
-    if (n < 0) throw_errno("cannot read", path.string());
+    if (n < 0) throw_errno("cannot read", args.name);
     text.resize(begin + static_cast<std::size_t>(n));
     if (n == 0) return text;
-    if (text.size() > max_bytes) refuse_size(text.size());
+    if (text.size() > args.max_bytes) refuse_size(text.size());
   }
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path, std::size_t max_bytes,
+                      const std::function<bool()>& stop_requested) {
+  const Descriptor descriptor = open_to_read(path);
+  return read_to_end({.descriptor = descriptor.get(),
+                      .name = path.string(),
+                      .size = regular_file_size(descriptor.get(), path),
+                      .max_bytes = max_bytes,
+                      .stop_requested = stop_requested});
+}
+
+std::string read_standard_input(std::size_t max_bytes,
+                                const std::function<bool()>& stop_requested) {
+  constexpr std::size_t kUsual = std::size_t{64} << 10;
+  return read_to_end({.descriptor = STDIN_FILENO,
+                      .name = "standard input",
+                      .size = std::min(kUsual, max_bytes),
+                      .max_bytes = max_bytes,
+                      .stop_requested = stop_requested,
+                      .may_wait = true});
 }
 
 AppendFile::AppendFile(const std::filesystem::path& path) : path_(path) {

@@ -42,6 +42,11 @@ void explain_bus_errors(int exit_status);
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes,
                       const std::function<bool()>& stop_requested = {});
 
+// All that comes from standard input, which may be a pipe, a terminal or a socket; as read_file
+// otherwise. Throws kIo when reading fails: an end that is none must not be taken for one.
+std::string read_standard_input(std::size_t max_bytes,
+                                const std::function<bool()>& stop_requested = {});
+
 // Appends to a regular file and can make what was appended survive a crash. One writer at a time:
 // the file is locked (flock), and a second writer gets kFailedPrecondition with the path. Others
 // may still remove, move or cut the file: that is noticed, and thrown as kIo.

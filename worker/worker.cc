@@ -180,11 +180,16 @@ StepResult Worker::step(const StepCommand& command) {
                                      ? fmt::format("{} ({})", error.what(), describe_memory())
                                      : error.what()};
   } catch (const std::bad_alloc&) {
-    return StepFailed{
-        .code = ErrorCode::kOutOfMemory,
-        .message = fmt::format("out of memory for the step's activations; {} bytes of "
-                               "KV cache are in use. Take shorter chunks or smaller batches",
-                               pool_.bytes_in_use())};
+    std::string message = fmt::format(
+        "out of memory for the step's activations; {} bytes of KV cache are in use. Take shorter "
+        "chunks or smaller batches",
+        pool_.bytes_in_use());
+    // Others wait for this rank's part of the files: what they all agree on is an Error.
+    const bool is_of_files = std::holds_alternative<SaveSequence>(command) ||
+                             std::holds_alternative<FinishSave>(command) ||
+                             std::holds_alternative<RestoreSequence>(command);
+    if (is_of_files && comm_.size() > 1) comm_.abort(ErrorCode::kOutOfMemory, message);
+    return StepFailed{.code = ErrorCode::kOutOfMemory, .message = std::move(message)};
   }
 }
 

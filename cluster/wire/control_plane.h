@@ -89,6 +89,9 @@ class ControlServer {
   // From now on workers that go are no failure: they have been told to, in another way than by
   // Shutdown. Nor is it one for them that the coordinator goes, in whatever order they end.
   void let_workers_go();
+  // There is more work for workers that were told to shut down: from now on they are missed again.
+  // Throws kPeerFailed when one has gone meanwhile.
+  void expect_workers();
 
  private:
   struct Impl;
@@ -114,6 +117,8 @@ struct ControlClientConfig {
   // Called once, on the control thread, when the coordinator is gone, silent for times.dead_after,
   // or says abort: the step thread may be stuck in a transfer then.
   std::function<void(LostCoordinator how, const std::string& reason)> on_lost;
+  // Likewise, when the coordinator has let this worker go and is gone: no loss.
+  std::function<void()> on_left = {};
 };
 // Connects and authenticates; throws kTimeout, kIo or kPeerFailed (the other side does not know the
 // secret).

@@ -221,13 +221,16 @@ class TcpWorkerLink final : public WorkerLink {
 
   void lose(const std::string& reason) {
     bool tell = false;
+    bool was_let_go = false;
     {
       const std::lock_guard lock(mutex_);
       if (lost_.empty()) lost_ = reason;
-      tell = welcome_ && !stopping_ && !(may_go_ && silence_.empty());
+      was_let_go = may_go_ && silence_.empty();
+      tell = welcome_ && !stopping_;
       changed_.notify_all();
     }
-    if (!tell || !config_.on_lost) return;
+    if (tell && was_let_go && config_.on_left) config_.on_left();
+    if (!tell || was_let_go || !config_.on_lost) return;
     config_.on_lost(how_, coordinator_phase_ ? fmt::format("{}; last heard of it: {}", reason,
                                                            to_text(*coordinator_phase_))
                                              : reason);

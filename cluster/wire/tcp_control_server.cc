@@ -52,6 +52,10 @@ struct Peer {
   bool is_free_to_go() const {
     return may_go == MayGo::kAtOnce || (may_go == MayGo::kWhenAllIsAnswered && n_unanswered == 0);
   }
+  void expect(Rank rank) {
+    if (gone) throw Error(ErrorCode::kPeerFailed, fmt::format("rank {} has shut down", rank.value));
+    if (may_go == MayGo::kWhenAllIsAnswered) may_go = MayGo::kNever;
+  }
 };
 
 struct Shared {
@@ -418,10 +422,7 @@ std::unique_ptr<Link> ControlServer::link(Rank rank) {
           fmt::format("there is no rank {}", rank.value));
   {
     const std::lock_guard lock(impl_->shared->mutex);
-    Peer& peer = impl_->shared->peers.at(rank);
-    if (peer.gone)
-      throw Error(ErrorCode::kPeerFailed, fmt::format("rank {} has shut down", rank.value));
-    if (peer.may_go == MayGo::kWhenAllIsAnswered) peer.may_go = MayGo::kNever;  // new work
+    impl_->shared->peers.at(rank).expect(rank);
   }
   return std::make_unique<TcpLink>(impl_->context, impl_->shared, rank);
 }
@@ -429,6 +430,11 @@ std::unique_ptr<Link> ControlServer::link(Rank rank) {
 std::vector<WorkerStatus> ControlServer::statuses() const {
   const std::lock_guard lock(impl_->shared->mutex);
   return impl_->shared->statuses_locked();
+}
+
+void ControlServer::expect_workers() {
+  const std::lock_guard lock(impl_->shared->mutex);
+  for (auto& [rank, peer] : impl_->shared->peers) peer.expect(rank);
 }
 
 void ControlServer::let_workers_go() {

@@ -76,10 +76,11 @@ std::vector<TaskResult> run_tasks(const TokenizerParts& parts, const std::vector
       if (!failure) failure = std::current_exception();
     }
   };
-  std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < n_threads; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 1; i < n_threads; ++i) threads.emplace_back(work);
+    work();
+  }
   if (failure) std::rethrow_exception(failure);
   return results;
 }

@@ -1,5 +1,7 @@
 #include "tools/job/job_end.h"
 
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include <chrono>
@@ -86,8 +88,24 @@ int report_failure(std::exception_ptr failure, std::string_view after_loss) {
   return status;
 }
 
+namespace {
+
+// The process is gone after so long, whatever hangs.
+void end_at_last(std::chrono::seconds limit) {
+  try {
+    std::thread([limit] {
+      std::this_thread::sleep_for(limit);
+      _exit(kExitStopped);
+    }).detach();
+  } catch (const std::system_error&) {  // without a thread it has to end by itself
+  }
+}
+
+}  // namespace
+
 void JobEnd::end(const std::function<int()>& report) {
   ending_.lock();  // whoever comes second waits here until the process is gone
+  end_at_last(std::chrono::seconds(15));
   const int status = report();
   if (tell_) tell_();
   // A writer that hangs in the disk must not keep the job alive.
@@ -100,8 +118,13 @@ void JobEnd::fail(std::exception_ptr failure) {
   end([&] { return report_failure(failure, after_loss_); });
 }
 
-void JobEnd::fail(std::string_view message) {
-  fail(std::make_exception_ptr(Error(ErrorCode::kPeerFailed, std::string(message))));
+void JobEnd::fail(std::string_view message, std::string_view event) {
+  const auto failure = std::make_exception_ptr(Error(ErrorCode::kPeerFailed, std::string(message)));
+  end([&] {
+    const int status = report_failure(failure, after_loss_);
+    if (!event.empty()) log_event(event, {{"reason", std::string(message)}});
+    return status;
+  });
 }
 
 void JobEnd::leave(int status) {

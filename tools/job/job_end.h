@@ -25,9 +25,11 @@ class JobEnd {
   // Called before the process ends, to tell other ranks.
   void before(std::function<void()> tell) { tell_ = std::move(tell); }
 
-  // The first caller prints and ends the process; others wait for that.
+  // The first caller prints and ends the process; others wait for that. Where printing or logging
+  // hangs, as on a disk that does not answer, the process ends some seconds later all the same.
   [[noreturn]] void fail(std::exception_ptr failure);
-  [[noreturn]] void fail(std::string_view message);  // of a lost rank
+  // Of a lost rank; `event` is logged with the message as its reason.
+  [[noreturn]] void fail(std::string_view message, std::string_view event = {});
   // Without a message: somebody else tells people.
   [[noreturn]] void leave(int status);
 

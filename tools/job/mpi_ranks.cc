@@ -74,6 +74,8 @@ bool is_loss(std::exception_ptr failure) {
   }
 }
 
+using Flag = std::shared_ptr<std::atomic<bool>>;
+
 class ProcessRank {
  public:
   ProcessRank(const JobConfig& config, const Task& task)
@@ -121,6 +123,7 @@ class ProcessRank {
   ReportBoard reports_;
   std::atomic<bool> has_begun_ = false;  // all ranks are connected
   std::atomic<bool> served_ = false;     // from then on a closed connection is no loss
+  const Flag finishing_ = std::make_shared<std::atomic<bool>>(false);
   MpiEnvironment environment_;
   std::vector<RankPlace> places_;  // on rank 0
   std::unique_ptr<Communicator> comm_;
@@ -130,6 +133,16 @@ class ProcessRank {
   std::unique_ptr<WorkerLink> link_;
   std::unique_ptr<RankServer> server_of_rank_;
 };
+
+// Rank 0 has let this one go and left. What it said last may never come, where it passes through a
+// rank that is stopped.
+void end_without_coordinator(const Flag& finishing) {
+  static constexpr std::chrono::seconds kLimit(60);
+  std::thread([finishing] {
+    std::this_thread::sleep_for(kLimit);
+    if (!*finishing) MpiEnvironment::exit_now(kExitDone);
+  }).detach();
+}
 
 // Collective over all ranks.
 void ProcessRank::connect() {
@@ -150,8 +163,7 @@ void ProcessRank::connect() {
     config.on_stop = request_stop;
     // On a thread of its own: the control thread has aborts to send.
     config.on_failure = [this](const std::string& reason) {
-      log_event("rank_lost", {{"reason", reason}});
-      std::thread([this, reason] { end_.fail(reason); }).detach();
+      std::thread([this, reason] { end_.fail(reason, "rank_lost"); }).detach();
     };
     server_ = std::make_unique<ControlServer>(config);
     point.port = server_->port();
@@ -172,6 +184,7 @@ void ProcessRank::connect() {
   client.reports = &reports_;
   if (rank() != 0) client.stop_requested = stop_requested;
   client.on_lost = [this](LostCoordinator how, const std::string& reason) { on_lost(how, reason); };
+  client.on_left = [done = finishing_] { end_without_coordinator(done); };
   try {
     link_ = connect_to_coordinator(std::move(client), deadline_in(kConnectDeadline));
     if (server_) server_->wait_for_workers(deadline_in(kConnectDeadline));
@@ -185,14 +198,14 @@ void ProcessRank::connect() {
 // On the control thread; the step thread may be stuck.
 void ProcessRank::on_lost(LostCoordinator how, const std::string& reason) {
   if (served_) return;
-  log_event("coordinator_lost", {{"reason", reason}});
   constexpr int kSpeakers = 4;  // ranks that tell people; the others would say the same
   if (how == LostCoordinator::kGone && rank() < kSpeakers) {
     // Rank 0 may have left for a reason of its own, without a connection to say so: its status
     // first.
     if (!has_begun_) std::this_thread::sleep_for(std::chrono::seconds(1));
     end_.fail(fmt::format("rank {} on {} has lost the coordinator, rank 0 on {}: {}", rank(),
-                          hosts_.hostname, hosts_.hostnames.front(), reason));
+                          hosts_.hostname, hosts_.hostnames.front(), reason),
+              "coordinator_lost");
   }
   // Rank 0 tells people and leaves first, so that its exit status becomes the job's.
   std::this_thread::sleep_for(std::chrono::seconds(2));
@@ -201,6 +214,7 @@ void ProcessRank::on_lost(LostCoordinator how, const std::string& reason) {
 
 int ProcessRank::finish(int status) {
   served_ = true;
+  *finishing_ = true;
   link_.reset();
   server_of_rank_.reset();
   comm_.reset();
@@ -237,10 +251,16 @@ int ProcessRank::lead(const Lead& lead) {
   ranks.instruction_sets = checked_in_.instruction_sets;
   ranks.run = [this](const JobWork& work, const Drive& drive) { run(work, drive); };
   ranks.find_cluster = [this](ModelSource& model) {
+    server_->expect_workers();
     comm_->broadcast_text(std::string(kFind), 0);
-    return server_of_rank_->find_cluster(model);
+    try {
+      return server_of_rank_->find_cluster(model);
+    } catch (...) {
+      end_.fail(std::current_exception());
+    }
   };
   ranks.together = [this](ModelSource& model, const std::string& order) {
+    server_->expect_workers();
     comm_->broadcast_text(std::string(kTogether), 0);
     comm_->broadcast_text(order, 0);
     try {
@@ -272,6 +292,7 @@ int ProcessRank::lead_alone(const Lead& lead) {
 
 // The main thread is rank 0's step thread; `drive` runs on one of its own.
 void ProcessRank::run(const JobWork& work, const Drive& drive) {
+  server_->expect_workers();
   comm_->broadcast_text(std::string(kServe), 0);
   RankLinks links;
   links.hosts = hosts_.hostnames;

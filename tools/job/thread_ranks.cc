@@ -74,7 +74,7 @@ class ThreadRanks {
 std::vector<std::jthread> ThreadRanks::start_on_each_rank(std::function<void(std::size_t)> work) {
   const auto shared = std::make_shared<const std::function<void(std::size_t)>>(std::move(work));
   std::vector<std::jthread> threads;
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+  const auto start = [&](std::size_t r) {
     threads.emplace_back([this, shared, r] {
       try {
         (*shared)(r);
@@ -82,6 +82,11 @@ std::vector<std::jthread> ThreadRanks::start_on_each_rank(std::function<void(std
         end_.fail(std::current_exception());
       }
     });
+  };
+  try {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) start(r);
+  } catch (...) {  // no more threads: those that run wait for the others
+    end_.fail(std::current_exception());
   }
   return threads;
 }

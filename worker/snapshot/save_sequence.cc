@@ -320,8 +320,9 @@ SaveUnderWay::SaveUnderWay(const SaveSequenceArgs& args) : state_(std::make_uniq
   s.saved.generation = s.preparation.generation;
   s.saved.earlier_parts = s.earlier_parts;
   std::vector<HeadPiece> pieces;
-  const PartRest rest = rest_of(args);
+  PartRest rest;
   agree_on(s.comm, [&] {
+    rest = rest_of(args);
     pieces = pieces_of(args, s.saved.is_cut, s.preparation.n_earlier);
     const bool may_wait = s.command.goes_on && s.saved.stream.device() == Device::kCpu &&
                           FrozenCache::copied_bytes(args.cache, pieces) <= kMostCopiedBytes;

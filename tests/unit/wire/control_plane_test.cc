@@ -216,6 +216,22 @@ TEST(ControlPlane, AWorkerThatHasAnsweredShutdownMayGetNewWork) {
               HasSubstr("rank 0"));
 }
 
+// Work that does not come over links: a stopped rank was not missed in it.
+TEST(ControlPlane, AWorkerThatIsExpectedIsMissed) {
+  auto config = server_config(1);
+  std::atomic<bool> told = false;
+  config.on_failure = [&](const std::string&) { told = true; };
+  ControlServer server(config);
+  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
+  server.wait_for_workers(deadline_in(60s));
+  end_work(server, *worker);
+  server.expect_workers();
+  worker.reset();
+  EXPECT_TRUE(eventually([&] { return told.load(); }));
+  EXPECT_THAT(error_of([&] { server.expect_workers(); }, ErrorCode::kPeerFailed),
+              HasSubstr("rank 0 has shut down"));
+}
+
 TEST(ControlPlane, ThereIsNoNewWorkForAWorkerThatWent) {
   const auto config = server_config(1);
   ControlServer server(config);
