@@ -105,15 +105,14 @@ ChatPrompt parse_chat_prompt(const JsonField& body, bool has_documents) {
   for (std::size_t i = 0; i < messages.size(); ++i) check_message(messages.at(i));
   ChatPrompt prompt;
   JsonObject variables{{"messages", messages.json()}};
-  if (const auto tools = body.find("tools"); tools && tools->size() > 0) {
-    const auto choice = body.find("tool_choice");
-    if (choice && choice->json().is_object())
-      choice->fail("a certain tool cannot be asked for; answers are text");
-    const bool none = choice && choice->as_string() == "none";
-    if (choice && !none && choice->as_string() != "auto")
-      choice->fail("only \"auto\" and \"none\" are supported; answers are text");
-    if (!none) variables.emplace_back("tools", tools->json());
-  }
+  const auto choice = body.find("tool_choice");
+  if (choice && choice->json().is_object())
+    choice->fail("a certain tool cannot be asked for; answers are text");
+  const bool none = choice && choice->as_string() == "none";
+  if (choice && !none && choice->as_string() != "auto")
+    choice->fail("only \"auto\" and \"none\" are supported; answers are text");
+  if (const auto tools = body.find("tools"); tools && tools->size() > 0 && !none)
+    variables.emplace_back("tools", tools->json());
   if (const auto effort = body.find("reasoning_effort"))
     variables.emplace_back("reasoning_effort", effort->as_string());
   if (const auto more = body.find("chat_template_kwargs")) {

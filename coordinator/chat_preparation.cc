@@ -30,6 +30,14 @@ std::size_t end_of(std::string_view documents, std::string_view text) {
   return at == std::string_view::npos ? 0 : at + inner.size();
 }
 
+// Whether the text would be the same without them. A template may also write them in another form,
+// so that they are not found.
+bool leaves_out(std::string_view documents, const ChatPrompt& prompt, const ChatSetup& setup,
+                const chat::Text& text) {
+  const bool is_blank = documents.find_first_not_of(" \t\r\n") == std::string_view::npos;
+  return !is_blank && chat_text(prompt, {}, setup).bytes() == text.bytes();
+}
+
 }  // namespace
 
 chat::Text chat_text(const ChatPrompt& prompt, std::string_view documents, const ChatSetup& setup) {
@@ -58,6 +66,10 @@ ChatIds chat_ids(const ChatPrompt& prompt, std::string_view documents, const Cha
     ids.n_document = static_cast<std::size_t>(
         std::mismatch(head.begin(), head.end(), ids.ids.begin(), ids.ids.end()).first -
         head.begin());
+  } else {
+    require(!leaves_out(documents, prompt, setup, text),
+            "the chat template does not write the message in which the documents stand; choose "
+            "another documents_place, or another template with --chat-template");
   }
   return ids;
 }

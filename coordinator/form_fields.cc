@@ -29,11 +29,31 @@ FormSource choice_of(const JsonField& field) {
   return {FormKind::kChoice, to_text(field.json())};
 }
 
+void refuse_members_but(const JsonField& field, std::string_view known) {
+  for (const auto& [name, value] : std::get<JsonObject>(field.json().value())) {
+    if (name == "type" || name == known || value.is_null()) continue;
+    field.at(name).fail(known.empty()
+                            ? std::string("has no meaning beside this type")
+                            : fmt::format("has no meaning beside this type; \"{}\" has", known));
+  }
+}
+
+// A schema beside "json_object" is llama.cpp's way to give one.
 std::optional<FormSource> response_format(const JsonField& field) {
   const JsonField type = field.at("type");
-  if (type.as_string() == "text") return std::nullopt;
-  if (type.as_string() == "json_object") return FormSource{FormKind::kJsonObject, ""};
-  if (type.as_string() == "json_schema") return schema_of(field.at("json_schema").at("schema"));
+  if (type.as_string() == "text") {
+    refuse_members_but(field, "");
+    return std::nullopt;
+  }
+  if (type.as_string() == "json_object") {
+    refuse_members_but(field, "schema");
+    if (const auto schema = field.find("schema")) return schema_of(*schema);
+    return FormSource{FormKind::kJsonObject, ""};
+  }
+  if (type.as_string() == "json_schema") {
+    refuse_members_but(field, "json_schema");
+    return schema_of(field.at("json_schema").at("schema"));
+  }
   type.fail(fmt::format("\"{}\" is not supported; supported are text, json_object, json_schema",
                         type.as_string()));
 }

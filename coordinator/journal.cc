@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <system_error>
 #include <unordered_set>
@@ -81,13 +82,32 @@ JournalPaths journal_paths(const fs::path& results) {
           stem.string() + ".unfinished.jsonl"};
 }
 
-std::optional<std::int64_t> first_start(const JournalPaths& paths, OpenMode mode) {
+namespace {
+
+// A number of the manifest of a run that would go on, behind these names.
+std::optional<std::int64_t> number_in_manifest(const JournalPaths& paths, OpenMode mode,
+                                               std::initializer_list<std::string_view> names) {
   if (mode == OpenMode::kOverwrite) return std::nullopt;
   const auto manifest = read_manifest(paths.manifest);
   if (!manifest) return std::nullopt;
-  const auto created = JsonField(*manifest, paths.manifest.string()).find("created");
-  if (!created) return std::nullopt;
-  return created->as_integer(0, std::numeric_limits<std::int64_t>::max());
+  std::optional<JsonField> field(std::in_place, *manifest, paths.manifest.string());
+  for (const std::string_view name : names)
+    if (field) field = field->find(name);
+  if (!field) return std::nullopt;
+  return field->as_integer(0, std::numeric_limits<std::int64_t>::max());
+}
+
+}  // namespace
+
+std::optional<std::int64_t> first_start(const JournalPaths& paths, OpenMode mode) {
+  return number_in_manifest(paths, mode, {"created"});
+}
+
+std::optional<std::uint64_t> first_seed(const JournalPaths& paths, OpenMode mode) {
+  const auto seed =
+      number_in_manifest(paths, mode, {"fingerprint", "settings", "default_sampling", "seed"});
+  if (!seed) return std::nullopt;
+  return static_cast<std::uint64_t>(*seed);
 }
 
 void JournalFile::holds(std::string_view text) { hash_.add(text); }
@@ -126,10 +146,7 @@ void JournalFile::verify() const {
 Journal::Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode, EditedLines edited)
     : paths_(own(paths)), results_(paths_.results) {
   if (mode == OpenMode::kOverwrite) {
-    results_.clear();
-    fs::remove(paths_.errors);
-    fs::remove(paths_.unfinished);
-    write_manifest(paths_, manifest);
+    new_manifest_ = manifest;
     return;
   }
   try {
@@ -138,6 +155,16 @@ Journal::Journal(const JournalPaths& paths, const Json& manifest, OpenMode mode,
     remove_if_empty();
     throw;
   }
+}
+
+void Journal::start() {
+  if (!new_manifest_) return;
+  results_.clear();
+  fs::remove(paths_.errors);
+  fs::remove(paths_.unfinished);
+  write_manifest(paths_, *new_manifest_);
+  new_manifest_.reset();
+  made_manifest_ = true;
 }
 
 void Journal::open(const Json& manifest, EditedLines edited) {
@@ -301,6 +328,7 @@ void Journal::add_error(std::string_view line) {
 }
 
 void Journal::verify() const {
+  if (new_manifest_) return;  // nothing was started
   results_.verify();
   if (errors_) errors_->verify();
 }

@@ -30,12 +30,15 @@ JournalPaths journal_paths(const std::filesystem::path& results);
 
 enum class OpenMode {
   kResume,     // continue what is there
-  kOverwrite,  // start over
+  kOverwrite,  // start over, once the work starts
 };
 
 // When the run that would go on began, as Unix time; nullopt when it would start over or there is
 // none. Throws kCorruptData for a manifest that cannot be read.
 std::optional<std::int64_t> first_start(const JournalPaths& paths, OpenMode mode);
+
+// The seed that such a run drew or was given, under the same conditions.
+std::optional<std::uint64_t> first_seed(const JournalPaths& paths, OpenMode mode);
 
 // What to do with lines whose checksum does not fit them.
 enum class EditedLines { kRefuse, kAccept };
@@ -79,6 +82,9 @@ class Journal {
     std::int64_t n_done = 0;
     std::int64_t n_failed = 0;  // earlier, and not to be tried again
   };
+  // The run was not refused: with kOverwrite, what was there goes now. Before anything is added.
+  void start();
+
   // What is left of `requests`. Throws kFailedPrecondition when a finished line has the custom_id
   // of a request but another body or other documents. With `retry_errors`, failed ones are left
   // too, and their lines are removed (in one atomic replacement of the errors file).
@@ -112,6 +118,7 @@ class Journal {
   JournalPaths paths_;
   JournalFile results_;
   std::optional<JournalFile> errors_;  // made when the first request fails
+  std::optional<Json> new_manifest_;   // what start() has to write
   bool made_manifest_ = false;
   bool has_lines_ = false;
   std::unordered_map<std::string, Known> known_;

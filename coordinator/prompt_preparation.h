@@ -31,7 +31,8 @@ struct PreparationConfig {
   // For chat requests; without it they fail with `no_chat_reason`.
   std::shared_ptr<const ChatSetup> chat = nullptr;
   std::string no_chat_reason = {};
-  TextLimits texts = {};  // of documents
+  bool has_broken_template = false;  // the model's own, which is the reason then
+  TextLimits texts = {};             // of documents
 };
 
 struct PreparedPrompt {

@@ -250,8 +250,13 @@ Request parse_chat_body(const JsonField& body) {
   Request request = parse_common(body, Endpoint::kChat);
   request.prompts = {parse_chat_prompt(body, !request.documents.empty())};
   // OpenAI's newer name for the same.
-  if (const auto field = body.find("max_completion_tokens"))
-    request.max_tokens = field->as_integer(0, kAnyCount);
+  if (const auto field = body.find("max_completion_tokens")) {
+    const std::int64_t n = field->as_integer(0, kAnyCount);
+    if (request.max_tokens && *request.max_tokens != n)
+      field->fail(
+          fmt::format("is {}, and \"max_tokens\" {}: give one of them", n, *request.max_tokens));
+    request.max_tokens = n;
+  }
   const auto logprobs = body.find("logprobs");
   const auto top = body.find("top_logprobs");
   if (logprobs && logprobs->as_bool())

@@ -63,7 +63,7 @@ struct Request {
   std::vector<TokenBias> logit_bias;
   std::int64_t min_tokens = 0;  // before these are there, nothing but max_tokens or the end of a
                                 // given form ends the answer
-  std::vector<std::string> stop;
+  std::optional<std::vector<std::string>> stop;  // none: as the run has it
   std::optional<forms::FormSource> form;
   std::vector<std::int32_t> stop_token_ids;  // these end the answer too
   bool ignore_eos = false;                   // the model's own end tokens do not end the answer

@@ -95,7 +95,7 @@ std::int64_t max_tokens_of(const Request& request, const SamplingDefaults& defau
 }
 
 std::vector<std::string> stop_of(const Request& request, const SamplingDefaults& defaults) {
-  return request.stop.empty() ? defaults.stop : request.stop;
+  return request.stop.value_or(defaults.stop);
 }
 
 namespace {

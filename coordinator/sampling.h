@@ -25,6 +25,7 @@ struct SamplingFlags {
   std::optional<std::uint64_t> seed;
   std::optional<std::int64_t> max_tokens;
   std::vector<std::string> stop = {};
+  bool draws_seed = false;  // `seed` was drawn: a run that goes on keeps the one it had
 };
 
 struct SamplingDefaults {

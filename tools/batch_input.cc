@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iostream>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -20,12 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 
 ParsedRequests parse_input(const fs::path& input, const std::string& source) {
-  if (input == "-") {
-    const std::string text(std::istreambuf_iterator<char>(std::cin), {});
-    return parse_requests(text, source);
-  }
   constexpr std::size_t kMost = std::size_t{64} << 30;
-  return parse_requests(read_input([&] { return read_file(input, kMost, stop_requested); }),
+  return parse_requests(read_input([&] {
+                          return input == "-" ? read_standard_input(kMost, stop_requested)
+                                              : read_file(input, kMost, stop_requested);
+                        }),
                         source);
 }
 

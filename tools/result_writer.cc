@@ -14,6 +14,10 @@ Journal::ToDo ResultWriter::plan(const std::vector<RequestIdentity>& requests, b
   return all;
 }
 
+void ResultWriter::start() {
+  if (journal_) journal_->start();
+}
+
 void ResultWriter::set_bad_lines(const std::vector<std::string>& lines) {
   if (journal_) return journal_->set_bad_lines(lines);
   for (const std::string& line : lines) print_now(line);

@@ -24,6 +24,8 @@ class ResultWriter {
 
   // What is left to do: of standard output, everything.
   Journal::ToDo plan(const std::vector<RequestIdentity>& requests, bool retry_errors);
+  // As Journal::start.
+  void start();
   // The lines of the requests file that are skipped, of this run.
   void set_bad_lines(const std::vector<std::string>& lines);
   // A line with its line break; written when it returns. Throws kIo.

@@ -98,10 +98,10 @@ std::optional<UnfinishedAnswers> open_unfinished(const RunOptions& options,
                                                  const Journal::ToDo& todo) {
   if (is_stream(options.output)) return std::nullopt;
   std::vector<RequestIdentity> to_do;
-  for (const std::size_t request : todo.requests) to_do.push_back(identities[request]);
+  if (!options.overwrite)
+    for (const std::size_t request : todo.requests) to_do.push_back(identities[request]);
   UnfinishedAnswers unfinished(journal_paths(options.output).unfinished);
   unfinished.keep_only(to_do);
-  unfinished.write();
   return unfinished;
 }
 
@@ -155,6 +155,10 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   AnswerConfig answers = options.answers;
   const bool has_own_folder = answers.checkpoint_dir.empty() && !is_stream(options.output);
   if (has_own_folder) answers.checkpoint_dir = checkpoint_folder(options.output);
+  if (answers.sampling.draws_seed && !is_stream(options.output)) {
+    if (const auto seed = first_seed(journal_paths(options.output), mode))
+      answers.sampling.seed = seed;
+  }
   answers.chat.started = started;  // a run that goes on writes the same date into its prompts
   using Folder = Checkpoints::Folder;
   Checkpoints checkpoints(answers.checkpoint_dir,
@@ -171,12 +175,17 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
   const Journal::ToDo todo = writer.plan(batch.identities, options.retry_errors);
   std::optional<UnfinishedAnswers> unfinished = open_unfinished(options, batch.identities, todo);
   Counts counts{.n_bad_lines = batch.problems.size()};
-  writer.set_bad_lines(records_of(batch.problems));
+  const auto start_writing = [&] {
+    writer.start();
+    writer.set_bad_lines(records_of(batch.problems));
+    if (unfinished) unfinished->write();
+  };
   if (todo.n_done + todo.n_failed > 0 && !options.log.quiet) {
     print_stderr("longhaul: continuing: {} of {} requests are done, {} failed earlier\n",
                  todo.n_done, batch.requests.size(), todo.n_failed);
   }
   if (todo.requests.empty()) {
+    start_writing();
     checkpoints.run_is_complete();
     return report(options, todo, counts, /*complete=*/true, writer);
   }
@@ -243,6 +252,7 @@ int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders
                            .requests = &batch.requests,
                            .progress = &progress,
                            .status = &status,
+                           .on_start = start_writing,
                            .callbacks = std::move(callbacks),
                            .report = options.report,
                            .kv_methods = kv_methods(options),

@@ -109,11 +109,12 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
   app.add_option_function<std::int64_t>(
          "-s,--seed",
          [&o](const std::int64_t& seed) {
+           o.answers.sampling.draws_seed = seed < 0;
            o.answers.sampling.seed =
                seed < 0 ? std::random_device()() : static_cast<std::uint64_t>(seed);
          },
-         "Random seed (default 0: every run draws the same; -1: another in each run, which says "
-         "what it is)")
+         "Random seed (default 0: every run draws the same; -1: another in each run that starts "
+         "over, which says what it is)")
       ->check(whole_number(-1, std::numeric_limits<std::int64_t>::max()))
       ->group(group);
   app.add_option("--chat-template", o.answers.chat.chat_template,

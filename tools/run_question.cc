@@ -2,10 +2,10 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <iostream>
-#include <iterator>
 #include <string>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "base/print_stderr.h"
 #include "build_info.h"
 #include "coordinator/documents.h"
@@ -25,8 +25,9 @@ namespace {
 // A file, or standard input for "-".
 DocumentRef document_of(const std::filesystem::path& path) {
   if (path != "-") return {.path = path, .sha256 = {}};
-  return {
-      .path = {}, .sha256 = {}, .text = std::string(std::istreambuf_iterator<char>(std::cin), {})};
+  return {.path = {},
+          .sha256 = {},
+          .text = read_standard_input(TextLimits().max_bytes, stop_requested)};
 }
 
 // With a template, the question is a conversation; else it is text as it is. Says which.
@@ -34,6 +35,10 @@ void chat_if_possible(const RunOptions& options, const RunSession& session, Requ
   const ChatSetup* chat = session.preparation.chat.get();
   if (options.no_chat || chat == nullptr) {
     require(options.system_prompt.empty(), "--sys needs a chat template, and no --no-chat");
+    if (!options.no_chat && session.preparation.has_broken_template) {
+      throw Error(ErrorCode::kCorruptData,
+                  session.preparation.no_chat_reason + ", or --no-chat for the text as it is");
+    }
     if (!options.log.quiet) {
       print_stderr("  the model reads the text as it is ({})\n",
                    options.no_chat ? "--no-chat" : session.preparation.no_chat_reason);
@@ -76,8 +81,10 @@ int status_of_failure(const FailedRequest& failure) {
   if (failure.code == "out_of_memory") return kExitDoesNotFit;
   if (failure.code == "context_length_exceeded" || failure.code == "invalid_argument")
     return kExitUsage;
-  if (failure.code == "document_changed" || failure.code == "document_unreadable")
+  if (failure.code == "document_changed" || failure.code == "document_unreadable" ||
+      failure.code == "corrupt_data")
     return kExitBadInput;
+  if (failure.code == "unsupported") return kExitEnvironment;
   if (failure.code == "input/output_error") return kExitEnvironment;  // standard output's, too
   return kExitInternal;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "model/chat/parser.h"
@@ -12,8 +14,12 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t kMaxConfigBytes = std::size_t{64} << 20;
 
+// A byte order mark is the editor's, not the template's.
 TemplateText read_template(const fs::path& path) {
-  return {read_file(path, kMaxTemplateBytes), path.string()};
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  std::string text = read_file(path, kMaxTemplateBytes);
+  if (text.starts_with(kMark)) text.erase(0, kMark.size());
+  return {std::move(text), path.string()};
 }
 
 // "<s>" or {"content": "<s>", ...}.

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 #include <map>
+#include <thread>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -236,6 +240,68 @@ TEST_F(ChatRun, ReadsStandardInputAndWritesStandardOutput) {
   const Ended kept = run({"-i", "-", "-o", file("out.jsonl").string()}, fed_with(file("in.jsonl")));
   EXPECT_EQ(kept.status, 1);
   EXPECT_EQ(texts_of(results().at("a")), texts_of(lines.at("a")));
+}
+
+// A connection that broke was once taken for the end of the requests.
+TEST_F(ChatRun, StandardInputThatCannotBeReadIsNoEnd) {
+  for (const Words& words : {Words{"-i", "-", "-o", "-"}, Words{"-f", "-", "-p", "What?"}}) {
+    const Ended ended = run(words, fed_with(folder_.path()));
+    EXPECT_EQ(ended.status, 4) << ended.errors;
+    EXPECT_THAT(ended.errors, HasSubstr("cannot read standard input"));
+  }
+}
+
+TEST_F(ChatRun, ASignalEndsTheWaitForStandardInput) {
+  const fs::path pipe = file("pipe");  // open at both ends, so that there is no end
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ChildProcess process(folder_.path(), {"run", "-m", model().string(), "-i", "-", "-o", "-"}, {},
+                       {"sh", "-c", fmt::format("exec \"$0\" \"$@\" <>'{}'", pipe.string())});
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 75) << process.errors();
+}
+
+TEST_F(ChatRun, ABrokenTemplateIsNotPassedOverInSilence) {
+  const fs::path path = model() / "chat_template.jinja";
+  const std::string text = read_file(path, 1 << 20);
+  const Words words = {"-p", "Hi", "-n", "2", "-q"};
+  const std::string answer = run(words).output;
+  replace_file(path, "\xef\xbb\xbf" + text);
+  EXPECT_EQ(run(words).output, answer) << "a byte order mark is no text";
+  replace_file(path, "{% if");
+  const Ended broken = run(words);
+  EXPECT_EQ(broken.status, 5);
+  EXPECT_THAT(broken.errors, HasSubstr("or --no-chat for the text as it is"));
+  EXPECT_EQ(run({"-p", "Hi", "-n", "2", "-q", "--no-chat"}).status, 0);
+}
+
+TEST_F(ChatRun, ASeedThatWasDrawnStaysWhereTheRunGoesOn) {
+  const std::string line =
+      chat_line("a", R"("messages":[{"role":"user","content":"Hi"}],"max_tokens":2)");
+  replace_file(file("in.jsonl"), line);
+  const Words words = {"-i", file("in.jsonl").string(), "-o", file("out.jsonl").string(), "--seed",
+                       "-1"};
+  ASSERT_EQ(run(words).status, 0);
+  replace_file(file("in.jsonl"), line + chat_line("b", R"("messages":[{"role":"user",)"
+                                                       R"("content":"Hi"}],"max_tokens":2)"));
+  const Ended second = run(words);
+  EXPECT_EQ(second.status, 0) << second.errors;
+  EXPECT_EQ(results().size(), 2U);
+}
+
+TEST_F(ChatRun, OverwriteLosesNothingWhereTheRunIsRefused) {
+  replace_file(file("in.jsonl"),
+               chat_line("a", R"("messages":[{"role":"user","content":"Hi"}],"max_tokens":2)"));
+  Words words = {"-i", file("in.jsonl").string(), "-o", file("out.jsonl").string()};
+  ASSERT_EQ(run(words).status, 0);
+  const std::string before = read_file(file("out.jsonl"), 1 << 20);
+  words.push_back("--overwrite");
+  Words refused = words;
+  refused.insert(refused.end(), {"--ranks", "2", "--stages", "2", "--replicas", "2"});
+  EXPECT_EQ(run(refused).status, 2);
+  EXPECT_EQ(read_file(file("out.jsonl"), 1 << 20), before);
+  EXPECT_EQ(run(words).status, 0);
+  EXPECT_EQ(results().size(), 1U);
 }
 
 TEST_F(ChatRun, BadLinesCanBeSkipped) {

@@ -45,6 +45,7 @@ void set_up_chat(const std::filesystem::path& model_folder, const ChatConfig& co
     preparation.chat = std::move(setup);
   } catch (const Error& error) {
     if (!config.chat_template.empty()) throw;
+    preparation.has_broken_template = true;
     preparation.no_chat_reason =
         fmt::format("{}; give another template with --chat-template FILE", error.what());
   }

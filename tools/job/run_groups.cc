@@ -259,6 +259,7 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
         LONGHAUL_LOG(kInfo, kRun, "event=started ranks={} plan={} documents={} requests={}",
                      ranks.n_ranks, run.job == nullptr ? "none" : plan_hash(*run.job->plan),
                      work.groups->size(), work.requests->size());
+        if (work.on_start) work.on_start();
         const TeamResult result = run_engines({.configs = engines,
                                                .links = run.replicas,
                                                .tokenizer = &session.tokenizer,

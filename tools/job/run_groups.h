@@ -27,7 +27,8 @@ struct RunWork {
   const std::vector<RequestGroup>* groups = nullptr;
   const std::vector<Request>* requests = nullptr;
   Progress* progress = nullptr;
-  StatusBoard* status = nullptr;  // told of documents, plan and ranks
+  StatusBoard* status = nullptr;        // told of documents, plan and ranks
+  std::function<void()> on_start = {};  // the plan is accepted, nothing was answered yet
   EngineCallbacks callbacks;
   std::filesystem::path report;  // what each rank did and held, as JSON; empty: none
   // Of the heads' caches: what they took beside what was predicted is told at the end; none: it is

@@ -7,6 +7,7 @@
 #include "coordinator/fingerprint.h"
 #include "kernels/cpu/isa.h"
 #include "model/heads/heads_json.h"
+#include "tools/job/plan_files.h"
 
 namespace longhaul {
 namespace {
@@ -34,8 +35,18 @@ void add_stop(const AnswerConfig& answers, JsonObject& object) {
 void add_reproducible(const JobConfig& job, JsonObject& object) {
   if (!job.reproducible) return;
   object.emplace_back("reproducible", true);
-  object.emplace_back("block_size", job.block_size);
+  object.emplace_back("block_size",
+                      job.plan.empty() ? job.block_size : read_plan(job.plan).kv.block_size);
   object.emplace_back("isa", std::string(name_of(active_isa())));
+}
+
+// All that its prompts are written with.
+void add_chat(const ChatSetup& chat, JsonObject& object) {
+  object.emplace_back("chat_template_sha256", sha256_of(chat.usual.text()));
+  if (chat.with_tools)
+    object.emplace_back("chat_template_with_tools_sha256", sha256_of(chat.with_tools->text()));
+  object.emplace_back("chat_bos_token", chat.bos_token);
+  object.emplace_back("chat_eos_token", chat.eos_token);
 }
 
 }  // namespace
@@ -51,8 +62,7 @@ Json fingerprint_of(const RunSession& session, const JobConfig& job, const Answe
                       {"cache_type_k", std::string(name_of(session.kv.k_type))},
                       {"cache_type_v", std::string(name_of(session.kv.v_type))},
                       {"heads", to_json(session.heads.roles)}};
-  if (const ChatSetup* chat = session.preparation.chat.get())
-    settings.emplace_back("chat_template_sha256", sha256_of(chat->usual.text()));
+  if (const ChatSetup* chat = session.preparation.chat.get()) add_chat(*chat, settings);
   add_methods(answers, session.heads, settings);
   add_weights(job, settings);
   add_stop(answers, settings);

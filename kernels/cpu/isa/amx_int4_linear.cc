@@ -18,6 +18,7 @@ struct Int4Format {
   static constexpr std::int64_t kCodeBytes = kInt8Panel / 2;
   static constexpr std::int64_t kLineBytes = kInt4Line * kCodeBytes;
   static constexpr std::int64_t kRunLines = kInt4Run / kInt4Line;
+  static constexpr std::uint32_t kZeros = 0x88888888U;  // codes of eight weights that are 0
 
   static std::int64_t n_in(const Task& t) { return t.cut.n_in; }
   static std::int64_t n_parts(const Task& t) { return ceil_divided(t.cut.n_in, kInt4Run); }
@@ -47,13 +48,11 @@ struct Int4Format {
         ceil_divided(smaller(kInt4Run, t.cut.n_in - part * kInt4Run), kInt4Line);
     std::int8_t* to = pair + column * kRightBytes<Int4Format>;
     for (std::int64_t line = 0; line < kRunLines; ++line, to += 2 * kAmxRowBytes) {
-      Words steps[2] = {};
-      if (line < n_lines) {
-        const Words both = load_words(from + line * kLineBytes);
-        steps[0] = as_signed_bytes(codes_of_step<0>(both));
-        steps[1] = as_signed_bytes(codes_of_step<1>(both));
-      }
-      __builtin_memcpy(to, steps, sizeof steps);
+      const Words both = line < n_lines ? load_words(from + line * kLineBytes) : Words{} + kZeros;
+      const Words first = as_signed_bytes(codes_of_step<0>(both));
+      const Words second = as_signed_bytes(codes_of_step<1>(both));
+      __builtin_memcpy(to, &first, sizeof first);
+      __builtin_memcpy(to + kAmxRowBytes, &second, sizeof second);
     }
     auto* scales = reinterpret_cast<float*>(pair + 2 * kRightBytes<Int4Format>);
     store(scales + column * kInt8Panel, load_halves(t.scales + lane / kInt8Panel * t.panel_scales +

@@ -96,6 +96,31 @@ TEST(ChatIds, OfSpecialTokensThatAUserWroteAreText) {
   EXPECT_EQ(count(true), 5);
 }
 
+// Answers without the document were once given without a word.
+TEST(ChatIds, ATemplateThatLeavesTheDocumentsOutIsRefused) {
+  const Tokenizer tokenizer = tokenizer_of("qwen2");
+  const ChatPrompt prompt{
+      .variables = parse_json(R"({"messages":[{"role":"user","content":"What?"}]})", "v"),
+      .place = DocumentPlace::kSystem};
+  const auto ids = [&](const char* text, std::string_view documents) {
+    const ChatSetup setup{.usual = chat::ChatTemplate::parse(text, "t"),
+                          .with_tools = nullptr,
+                          .bos_token = "",
+                          .eos_token = "",
+                          .now = {}};
+    return chat_ids(prompt, documents, setup, tokenizer, false, 1).n_document;
+  };
+  constexpr const char* kAll = "{% for m in messages %}{{ m['content'] }}{% endfor %}";
+  constexpr const char* kChanged = "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}";
+  constexpr const char* kOfUsers =
+      "{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] }}{% endif %}{% endfor "
+      "%}";
+  EXPECT_GT(ids(kAll, "the document"), 0U);
+  EXPECT_EQ(ids(kChanged, "the document"), 0U) << "there, in another form";
+  EXPECT_EQ(ids(kOfUsers, " \n"), 0U) << "blank";
+  EXPECT_THROW(ids(kOfUsers, "the document"), Error);
+}
+
 // Ten questions on one document, with the ids that transformers gives: what they share is prefilled
 // once, the rest by each. Words of special tokens in the document are text.
 TEST(ChatPreparation, GivesTransformersIdsOnceForWhatQuestionsShare) {

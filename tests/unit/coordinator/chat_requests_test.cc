@@ -61,6 +61,9 @@ TEST(ChatRequests, RefusesByName) {
   EXPECT_THAT(problem_of(with(R"("prompt":"x")")), HasSubstr("is a field of /v1/completions"));
   EXPECT_THAT(problem_of(with(R"("max_completion_token":3)")),
               HasSubstr("did you mean \"max_completion_tokens\"?"));
+  EXPECT_THAT(problem_of(with(R"("max_tokens":5,"max_completion_tokens":2)")),
+              HasSubstr("max_completion_tokens: is 2, and \"max_tokens\" 5"));
+  EXPECT_THAT(problem_of(with(R"("tool_choice":"required")")), HasSubstr("only \"auto\""));
   EXPECT_THAT(problem_of(with(R"("documents_place":"middle")")), HasSubstr("none of first_user"));
   EXPECT_THAT(problem_of(with(R"("top_logprobs":3)")), HasSubstr("needs \"logprobs\": true"));
   EXPECT_THAT(

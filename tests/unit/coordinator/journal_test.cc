@@ -106,7 +106,7 @@ TEST_F(JournalTest, KnowsWhenItBegan) {
 TEST_F(JournalTest, UnfinishedAnswersGoBeforeAnotherManifestStandsThere) {
   for (const OpenMode mode : {OpenMode::kResume, OpenMode::kOverwrite}) {
     replace_file(paths_.unfinished, "{}\n");
-    open(mode);
+    open(mode).start();
     EXPECT_FALSE(std::filesystem::exists(paths_.unfinished));
     replace_file(paths_.unfinished, "{}\n");
     open();
@@ -136,6 +136,7 @@ TEST_F(JournalTest, CutsATornLastLine) {
                                   std::string("\0\0\0\n", 4)}) {
     {
       Journal journal = open(OpenMode::kOverwrite);
+      journal.start();
       journal.add_result(whole);
       journal.add_result(torn);
     }
@@ -234,7 +235,9 @@ TEST_F(JournalTest, RefusesOtherSettingsWithTheDifference) {
   { open().add_result(line(a_)); }
   EXPECT_THAT(message_of([&] { open(OpenMode::kResume, 0.5); }),
               HasSubstr("temperature: was 0, now 0.5"));
-  open(OpenMode::kOverwrite, 0.5);
+  { open(OpenMode::kOverwrite, 0.5); }
+  EXPECT_EQ(results(), line(a_)) << "a run that is refused before it starts loses nothing";
+  open(OpenMode::kOverwrite, 0.5).start();
   EXPECT_EQ(results(), "");
   open(OpenMode::kResume, 0.5);
 }

@@ -43,7 +43,7 @@ TEST(Requests, ReadsEveryField) {
   EXPECT_EQ(r.top_k, 0);
   EXPECT_EQ(r.min_p, 0.1);
   EXPECT_EQ(r.seed, 7U);
-  EXPECT_THAT(r.stop, testing::ElementsAre("\n", "END"));
+  EXPECT_THAT(r.stop.value(), testing::ElementsAre("\n", "END"));
   EXPECT_EQ(r.n_logprobs, 3);
   EXPECT_TRUE(r.echo);
   EXPECT_EQ(r.line, 1);
@@ -86,6 +86,7 @@ TEST(Requests, ReadsTheFormOfAnAnswer) {
       const char* fields :
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type": "null"}}})",
        R"("guided_json":{"type":"null"})", R"("guided_json":"{\"type\":\"null\"}")",
+       R"("response_format":{"type":"json_object","schema":{"type":"null"},"json_schema":null})",
        R"("structured_outputs":{"json":{"type":"null"}})"}) {
     EXPECT_TRUE(form(fields) == schema) << fields;
   }
@@ -100,6 +101,10 @@ TEST(Requests, RefusesFormsByName) {
       {R"("guided_whitespace_pattern":" ")", "body.guided_whitespace_pattern: is not supported"},
       {R"("response_format":{"type":"structural_tag"})",
        "body.response_format.type: \"structural_tag\""},
+      {R"("response_format":{"type":"text","json_schema":{"schema":{}}})",
+       "body.response_format.json_schema: has no meaning beside this type"},
+      {R"("response_format":{"type":"json_object","json_schema":{"schema":{}}})",
+       "body.response_format.json_schema: has no meaning beside this type; \"schema\" has"},
       {R"("guided_json":{"type":"array","uniqueItems":true})", "\"uniqueItems\" is not supported"},
       {R"("guided_json":"{")", "body.guided_json: "},
       {R"x("guided_regex":"a(?=b)")x", "look-around"},
@@ -121,7 +126,7 @@ TEST(Requests, LeavesOpenWhatIsNotSaid) {
   const Request r = only_request(line_of("a", R"({"prompt":[1,2,3],"seed":null})"));
   EXPECT_THAT(std::get<std::vector<std::int32_t>>(r.prompts.at(0)), testing::ElementsAre(1, 2, 3));
   EXPECT_FALSE(r.max_tokens || r.temperature || r.top_k || r.top_p || r.min_p || r.seed);
-  EXPECT_TRUE(r.documents.empty() && r.stop.empty() && !r.echo);
+  EXPECT_TRUE(r.documents.empty() && !r.stop && !r.echo);
   EXPECT_EQ(r.n_logprobs, -1);
 }
 

@@ -47,6 +47,8 @@ TEST(Sampling, StopStringsOfTheRunAreForRequestsThatNameNone) {
   EXPECT_THAT(stop_of(request, defaults), testing::ElementsAre("END", "\n"));
   request.stop = {"."};
   EXPECT_THAT(stop_of(request, defaults), testing::ElementsAre("."));
+  request.stop.emplace();
+  EXPECT_THAT(stop_of(request, defaults), testing::IsEmpty()) << "an empty list names none";
   flags.stop = {""};
   EXPECT_THROW(sampling_defaults(flags, {}), Error);
 }
