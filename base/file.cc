@@ -243,9 +243,9 @@ void wait_for_more(const ReadArgs& args) {
 std::string read_to_end(const ReadArgs& args) {
   constexpr std::size_t kPart = std::size_t{16} << 20;
   const auto refuse_size = [&](std::size_t n_bytes) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} has {} bytes; at most {} are accepted "
-                                                         "here",
-                                                         args.name, n_bytes, args.max_bytes));
+    const std::string text = fmt::format("{} has {} bytes; at most {} are accepted here", args.name,
+                                         n_bytes, args.max_bytes);
+    throw Error(ErrorCode::kInvalidArgument, text);
   };
   if (args.size > args.max_bytes) refuse_size(args.size);
   std::string text;

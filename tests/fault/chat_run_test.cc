@@ -1,10 +1,13 @@
 // Conversations through the whole program: a random model with a published template and a tokenizer
 // of its family; a file as written for vLLM's run-batch; standard input and output; bad lines.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -256,7 +259,12 @@ TEST_F(ChatRun, ASignalEndsTheWaitForStandardInput) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   ChildProcess process(folder_.path(), {"run", "-m", model().string(), "-i", "-", "-o", "-"}, {},
                        {"sh", "-c", fmt::format("exec \"$0\" \"$@\" <>'{}'", pipe.string())});
-  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const int end = ::open(pipe.c_str(), O_RDWR);
+  ASSERT_EQ(::write(end, "\n", 1), 1);
+  // Once it has read that, it waits for more.
+  for (int n_left = 1; n_left > 0 && process.running(); ::ioctl(end, FIONREAD, &n_left))
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ::close(end);
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 75) << process.errors();
 }
