@@ -14,7 +14,7 @@
 namespace longhaul {
 namespace {
 
-// Bounds far above any model, so that sums and products of dimensions cannot overflow.
+// Bounds far above any model; ModelSpec::validate bounds what they make together.
 constexpr std::int64_t kMaxDimension = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxHeadDim = 1 << 16;
 constexpr std::int64_t kMaxLayers = 1 << 14;

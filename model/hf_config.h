@@ -3,7 +3,6 @@
 // change results and is not supported is refused by name, never ignored.
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -20,7 +20,6 @@ constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxIndexBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxRefBytes = 4096;
 constexpr std::string_view kSingleFile = "model.safetensors";
-constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -190,13 +189,13 @@ void ModelFolder::Shards::open(const fs::path& folder) {
     for (std::string& name : files[0].names()) file_of.emplace(std::move(name), 0);
     return add_bytes(files[0]);
   }
-  const fs::path index = folder / kIndexFile;
+  const fs::path index = folder / kWeightIndexFile;
   if (!is_there(index)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} has no weights: neither {} nor {} is there. Other formats "
                             "(pytorch_model.bin, GGUF) are not read; convert the model to "
                             "safetensors",
-                            folder.string(), kSingleFile, kIndexFile));
+                            folder.string(), kSingleFile, kWeightIndexFile));
   }
   open_indexed(folder, parse_weight_index(read_file(index, kMaxIndexBytes), index.string()),
                index.string());
@@ -274,7 +273,13 @@ TensorBytes ModelFolder::tensor(std::string_view name) const {
 }
 
 bool ModelFolder::has_weights() const {
-  return is_there(folder_ / kSingleFile) || is_there(folder_ / kIndexFile);
+  return is_there(folder_ / kSingleFile) || is_there(folder_ / kWeightIndexFile);
+}
+
+std::optional<DType> ModelFolder::matrix_type() const {
+  constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
+  if (!has_weights() || !has_tensor(kSomeMatrix)) return std::nullopt;
+  return tensor(kSomeMatrix).dtype;
 }
 
 std::map<std::string, fs::path> ModelFolder::tensor_files() const {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,8 @@ class ModelFolder {
   bool has_tensor(std::string_view name) const;
   TensorBytes tensor(std::string_view name) const;
   bool has_weights() const;  // whether the file or the index of them is there
+  // Of the layers' matrices, which may differ from what config.json says; nothing without weights.
+  std::optional<DType> matrix_type() const;
   // Every tensor that is in these files, also one that the index leaves out, with its file.
   std::map<std::string, std::filesystem::path> tensor_files() const;
   std::size_t weight_bytes() const;  // of all tensors, from headers alone

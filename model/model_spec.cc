@@ -100,7 +100,31 @@ void check_merging(const ModelSpec& spec) {
   }
 }
 
+// Far above any model, so that no sum or product of bytes overflows.
+void check_size(const ModelSpec& spec) {
+  constexpr double kMaxParameters = 1e13;
+  constexpr double kMaxHeadValues = 1e8;
+  const auto d_model = static_cast<double>(spec.d_model);
+  const auto n_layers = static_cast<double>(spec.n_layers);
+  const double q_rows = static_cast<double>(spec.n_heads) * static_cast<double>(spec.head_dim);
+  const double parameters =
+      d_model * (2.0 * static_cast<double>(spec.vocab_size) +
+                 n_layers * (4.0 * q_rows + 3.0 * static_cast<double>(spec.d_ff)));
+  if (parameters > kMaxParameters || n_layers * q_rows > kMaxHeadValues) {
+    refuse(
+        fmt::format("{} layers of {} heads with head_dim {}, d_model {}, d_ff {} and a "
+                    "vocabulary of {} are too large: more than {:.0e} parameters, or {:.0e} "
+                    "values of heads in all layers",
+                    spec.n_layers, spec.n_heads, spec.head_dim, spec.d_model, spec.d_ff,
+                    spec.vocab_size, kMaxParameters, kMaxHeadValues));
+  }
+}
+
 }  // namespace
+
+float ModelSpec::sm_scale() const {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
 
 void ModelSpec::validate() const {
   check_positive("vocab_size", vocab_size);
@@ -119,6 +143,7 @@ void ModelSpec::validate() const {
   if (head_dim % 2 != 0) {
     refuse(fmt::format("head_dim {} is odd; RoPE rotates pairs", head_dim));
   }
+  check_size(*this);
   check_positive("norm_eps", norm_eps);
   check_rope(*this);
   check_windows(*this);

@@ -75,6 +75,7 @@ struct ModelSpec {
   DType weight_dtype = DType::kF32;  // torch_dtype or fp8: what the files hold, by their own word
 
   std::int64_t gqa_group() const { return n_heads / n_kv_heads; }
+  float sm_scale() const;  // of a query's products with keys: 1 / sqrt(head_dim)
   // Throws kInvalidArgument naming the first dimension that makes no sense (zero, not dividing, odd
   // head_dim, ...).
   void validate() const;

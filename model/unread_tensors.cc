@@ -7,34 +7,13 @@
 #include <charconv>
 #include <cstring>
 #include <optional>
-#include <set>
 #include <string_view>
 
 #include "base/error.h"
+#include "model/tensor_names.h"
 
 namespace longhaul {
 namespace {
-
-using TensorNames = std::set<std::string, std::less<>>;
-
-constexpr std::string_view kEmbeddingTensor = "model.embed_tokens.weight";
-constexpr std::string_view kHeadTensor = "lm_head.weight";
-
-// Those of each layer, without "model.layers.N.".
-TensorNames names_in_a_layer(const ModelSpec& spec) {
-  TensorNames names = {"input_layernorm.weight", "post_attention_layernorm.weight"};
-  const auto add = [&](std::string_view module, bool has_bias) {
-    names.insert(fmt::format("{}.weight", module));
-    if (has_bias) names.insert(fmt::format("{}.bias", module));
-  };
-  for (const char* one : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})
-    add(one, spec.qkv_bias);
-  add("self_attn.o_proj", spec.attention_output_bias);
-  for (const char* one : {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) add(one, spec.mlp_bias);
-  if (spec.qk_norm) names.merge(TensorNames{"self_attn.q_norm.weight", "self_attn.k_norm.weight"});
-  if (spec.sink_logits == SinkLogits::kLearned) names.insert("self_attn.sinks");
-  return names;
-}
 
 struct PlaceInLayers {
   std::int64_t layer = 0;
@@ -86,8 +65,7 @@ bool is_beside_the_model(std::string_view tensor) {
 
 class Judge {
  public:
-  explicit Judge(const ModelFolder& folder)
-      : folder_(folder), spec_(folder.config().spec), in_a_layer_(names_in_a_layer(spec_)) {}
+  explicit Judge(const ModelFolder& folder) : folder_(folder), spec_(folder.config().spec) {}
 
   bool is_read_or_harmless(std::string_view tensor) const {
     return is_read(tensor) || is_read_scale(tensor) || is_known_to_change_nothing(tensor) ||
@@ -126,9 +104,9 @@ class Judge {
   bool is_read(std::string_view tensor) const {
     if (const auto place = place_in_layers(tensor)) {
       const bool is_there = place->layer >= 0 && place->layer < spec_.n_layers;
-      return is_there && in_a_layer_.contains(place->name);
+      return is_there && has_layer_tensor(spec_, place->name);
     }
-    return tensor == kEmbeddingTensor || tensor == "model.norm.weight" ||
+    return tensor == kEmbeddingTensor || tensor == kFinalNormTensor ||
            (tensor == kHeadTensor && !spec_.tied_embeddings);
   }
 
@@ -173,7 +151,6 @@ class Judge {
 
   const ModelFolder& folder_;
   const ModelSpec& spec_;
-  TensorNames in_a_layer_;
 };
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 namespace longhaul {
 
+inline constexpr const char* kWeightIndexFile = "model.safetensors.index.json";
+
 using WeightIndex = std::map<std::string, std::string, std::less<>>;  // tensor -> file name
 
 // Throws kCorruptData with `source` and field. File names are plain names ending in .safetensors:

@@ -155,7 +155,7 @@ Value Evaluator::compare(const Expression& e) {
   Value left = evaluate(*e.parts[0]);
   for (std::size_t i = 0; i < e.names.size(); ++i) {
     Value right = evaluate(*e.parts[i + 1]);
-    if (right.text() != nullptr) count_steps(right.text()->size() / 1024);
+    count_steps(static_cast<std::size_t>(weight_of(right) / 4));
     if (!compare_two(e.names[i], left, right)) return false;
     left = std::move(right);
   }

@@ -236,7 +236,8 @@ Filter find_text_filter(std::string_view name) { return find_filter(kTextFilters
 
 Value Evaluator::apply_filter(std::string_view name, const Value& value,
                               const Arguments& arguments) {
-  if (value.text() != nullptr) count_steps(value.text()->size() / 256);
+  const auto weight = static_cast<std::size_t>(weight_of(value));
+  count_steps(value.text() != nullptr ? weight : weight / 16);
   Filter filter = find_text_filter(name);
   if (filter == nullptr) filter = find_list_filter(name);
   if (filter == nullptr) fail(fmt::format("the filter \"{}\" is not supported", name));

@@ -1,7 +1,6 @@
 #include "model/chat/known_names.h"
 
 #include <algorithm>
-#include <array>
 
 namespace longhaul::chat {
 namespace {

@@ -1,7 +1,6 @@
 // A template's text as tokens, with the white space that Hugging Face's settings take away
 // (trim_blocks, lstrip_blocks) and "-" and "+" in tags. Pure.
 #pragma once
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

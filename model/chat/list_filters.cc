@@ -127,7 +127,7 @@ Value unique(const FilterCall& call) {
   std::vector<Value> seen;
   for (const Value& item : items(call)) {
     const Value key = sort_key(path.is_none() ? item : value_at_path(item, path), case_sensitive);
-    call.evaluator.count_steps(seen.size());
+    call.evaluator.count_steps(seen.size() * static_cast<std::size_t>(weight_of(key)));
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& s) { return equal(s, key); }))
       continue;
     seen.push_back(key);

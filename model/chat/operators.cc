@@ -196,7 +196,7 @@ Value slice_of(const Value& value, std::optional<std::int64_t> begin,
   List picked{.items = {}, .is_tuple = items->is_tuple};
   for (std::int64_t i = from; by > 0 ? i < to : i > to; i += by) {
     picked.items.push_back(items->items[static_cast<std::size_t>(i)]);
-    if (by > 0 ? i > n - by : i < -by) break;
+    if (by > 0 ? i > n - by : i + by < 0) break;
   }
   if (value.text() == nullptr) return picked;
   Text all;

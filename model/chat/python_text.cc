@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -49,29 +48,46 @@ std::string python_quoted(std::string_view text) {
 
 Text of(std::string_view text) { return Text(std::string(text), Origin::kTemplate); }
 
-Text list_text(const List& list) {
-  Text out = of(list.is_tuple ? "(" : "[");
+void append_repr(Text& out, const Value& value);
+
+void append_list(Text& out, const List& list) {
+  out.append(list.is_tuple ? "(" : "[", Origin::kTemplate);
   for (std::size_t i = 0; i < list.items.size(); ++i) {
     if (i > 0) out.append(", ", Origin::kTemplate);
-    out.append(python_repr(list.items[i]));
+    append_repr(out, list.items[i]);
   }
   if (list.is_tuple && list.items.size() == 1) out.append(",", Origin::kTemplate);
   out.append(list.is_tuple ? ")" : "]", Origin::kTemplate);
-  return out;
 }
 
-Text dict_text(const Dict& dict) {
-  Text out = of("{");
+void append_dict(Text& out, const Dict& dict) {
+  out.append("{", Origin::kTemplate);
   bool first = true;
   for (const auto& [key, value] : dict.entries) {
     if (!first) out.append(", ", Origin::kTemplate);
     first = false;
-    out.append(python_repr(key));
+    append_repr(out, key);
     out.append(": ", Origin::kTemplate);
-    out.append(python_repr(value));
+    append_repr(out, value);
   }
   out.append("}", Origin::kTemplate);
-  return out;
+}
+
+Text repr_of_one(const Value& value) {
+  if (value.is_undefined()) return of("Undefined");
+  if (value.is_none()) return of("None");
+  if (value.is_bool()) return of(value.truth() ? "True" : "False");
+  if (value.is_integer()) return of(fmt::format("{}", *value.integer()));
+  if (value.is_float()) return of(python_float(*value.number()));
+  if (const Text* text = value.text()) return Text(python_quoted(text->bytes()), text->origin());
+  throw Error(ErrorCode::kUnsupported, fmt::format("a {} cannot be printed", value.type_name()));
+}
+
+// A list is written into the text of what holds it: no level copies all that lies below it.
+void append_repr(Text& out, const Value& value) {
+  if (const List* list = value.list()) return append_list(out, *list);
+  if (const Dict* dict = value.dict()) return append_dict(out, *dict);
+  out.append(repr_of_one(value));
 }
 
 }  // namespace
@@ -106,15 +122,9 @@ Text python_str(const Value& value) {
 }
 
 Text python_repr(const Value& value) {
-  if (value.is_undefined()) return of("Undefined");
-  if (value.is_none()) return of("None");
-  if (value.is_bool()) return of(value.truth() ? "True" : "False");
-  if (value.is_integer()) return of(fmt::format("{}", *value.integer()));
-  if (value.is_float()) return of(python_float(*value.number()));
-  if (const Text* text = value.text()) return Text(python_quoted(text->bytes()), text->origin());
-  if (const List* list = value.list()) return list_text(*list);
-  if (const Dict* dict = value.dict()) return dict_text(*dict);
-  throw Error(ErrorCode::kUnsupported, fmt::format("a {} cannot be printed", value.type_name()));
+  Text out;
+  append_repr(out, value);
+  return out;
 }
 
 }  // namespace longhaul::chat

@@ -19,6 +19,25 @@ bool read_digits(std::string_view text, std::size_t& at, int base, std::size_t l
   return true;
 }
 
+void add_utf8(std::string& out, char32_t code) {
+  const auto add = [&](char32_t byte) { out += static_cast<char>(byte); };
+  if (code < 0x80) {
+    add(code);
+  } else if (code < 0x800) {
+    add(0xC0 | code >> 6);
+    add(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    add(0xE0 | code >> 12);
+    add(0x80 | (code >> 6 & 0x3F));
+    add(0x80 | (code & 0x3F));
+  } else {
+    add(0xF0 | code >> 18);
+    add(0x80 | (code >> 12 & 0x3F));
+    add(0x80 | (code >> 6 & 0x3F));
+    add(0x80 | (code & 0x3F));
+  }
+}
+
 // The escape after a backslash at `at`; false when it is none.
 bool add_escape(std::string_view text, std::size_t& at, std::string& out) {
   constexpr std::string_view kLetters = "\\'\"abfnrtv";
@@ -73,25 +92,6 @@ std::string unescaped(std::string_view inside) {
     if (!add_escape(inside, at, out)) out += '\\';
   }
   return out;
-}
-
-void add_utf8(std::string& out, char32_t code) {
-  const auto add = [&](char32_t byte) { out += static_cast<char>(byte); };
-  if (code < 0x80) {
-    add(code);
-  } else if (code < 0x800) {
-    add(0xC0 | code >> 6);
-    add(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    add(0xE0 | code >> 12);
-    add(0x80 | (code >> 6 & 0x3F));
-    add(0x80 | (code & 0x3F));
-  } else {
-    add(0xF0 | code >> 18);
-    add(0x80 | (code >> 12 & 0x3F));
-    add(0x80 | (code >> 6 & 0x3F));
-    add(0x80 | (code & 0x3F));
-  }
 }
 
 }  // namespace longhaul::chat

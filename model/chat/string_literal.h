@@ -12,6 +12,4 @@ std::size_t string_literal_length(std::string_view text);
 // What stands between the quotes; an escape that Python does not have stays as it is.
 std::string unescaped(std::string_view inside);
 
-void add_utf8(std::string& out, char32_t code);
-
 }  // namespace longhaul::chat

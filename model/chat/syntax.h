@@ -2,7 +2,6 @@
 // lives.
 #pragma once
 #include <deque>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>

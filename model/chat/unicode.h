@@ -1,8 +1,6 @@
 // Characters of UTF-8 text as Python's str methods see them. Pure.
 #pragma once
 #include <cstddef>
-#include <functional>
-#include <string>
 #include <string_view>
 
 #include "model/chat/text.h"

@@ -16,10 +16,16 @@ const T* pointed(const Value::Variant& value) {
 }
 
 constexpr int kMaxValueDepth = 100;
+constexpr std::int64_t kMaxWeight = 4'000'000;  // a gigabyte of text
 
-int checked_depth(int depth) {
-  require(depth <= kMaxValueDepth, "lists and dicts are nested too deeply");
-  return depth;
+// Counts `item` as a part of `all`, a list or a dict.
+template <typename Whole>
+void count(Whole& all, const Value& item) {
+  all.depth = std::max(all.depth, 1 + depth_inside(item));
+  all.weight += weight_of(item);
+  require(all.depth <= kMaxValueDepth, "lists and dicts are nested too deeply");
+  require(all.weight <= kMaxWeight,
+          "lists and dicts hold too much, since what they share counts each time");
 }
 
 bool equal_dicts(const Dict& a, const Dict& b) {
@@ -33,15 +39,14 @@ bool equal_dicts(const Dict& a, const Dict& b) {
 }  // namespace
 
 Value::Value(List list) {
-  for (const Value& item : list.items)
-    list.depth = std::max(list.depth, checked_depth(1 + depth_inside(item)));
+  for (const Value& item : list.items) count(list, item);
   value_ = std::make_shared<const List>(std::move(list));
 }
 
 Value::Value(Dict dict) {
   for (const auto& [key, item] : dict.entries) {
-    depth_inside(key);
-    dict.depth = std::max(dict.depth, checked_depth(1 + depth_inside(item)));
+    count(dict, key);
+    count(dict, item);
   }
   value_ = std::make_shared<const Dict>(std::move(dict));
 }
@@ -52,6 +57,13 @@ int depth_inside(const Value& value) {
   require(value.space() == nullptr && value.loop() == nullptr && value.function() == nullptr,
           fmt::format("a {} inside another value is not supported", value.type_name()));
   return 0;
+}
+
+std::int64_t weight_of(const Value& value) {
+  if (const List* list = value.list()) return list->weight;
+  if (const Dict* dict = value.dict()) return dict->weight;
+  const Text* text = value.text();
+  return 1 + (text == nullptr ? 0 : static_cast<std::int64_t>(text->size() / 256));
 }
 
 Value Value::undefined(std::string what) {

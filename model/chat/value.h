@@ -27,12 +27,14 @@ struct None {};
 struct List {
   std::vector<Value> items;
   bool is_tuple = false;
-  int depth = 1;  // of lists and dicts inside each other; Value counts it
+  int depth = 1;            // of lists and dicts inside each other; Value counts it
+  std::int64_t weight = 1;  // see weight_of; Value counts it
 };
 // In the order of insertion. Small: found by looking at each.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
   int depth = 1;
+  std::int64_t weight = 1;
   const Value* find(const Value& key) const;
   void set(Value key, Value value);
 };
@@ -62,9 +64,9 @@ class Value {
   Value(std::int64_t value) : value_(value) {}                                 // NOLINT
   Value(double value) : value_(value) {}                                       // NOLINT
   Value(Text text) : value_(std::make_shared<const Text>(std::move(text))) {}  // NOLINT
-  // Throw kInvalidArgument for data that is nested too deeply, and for namespaces, loops and
-  // functions in it: so nothing refers to itself, and destroying or printing a value needs little
-  // stack.
+  // Throw kInvalidArgument for data that is nested too deeply or weighs too much, and for
+  // namespaces, loops and functions in it: so nothing refers to itself, destroying or printing a
+  // value needs little stack, and what looks at all of a value ends.
   Value(List list);                                                      // NOLINT
   Value(Dict dict);                                                      // NOLINT
   Value(std::shared_ptr<Namespace> space) : value_(std::move(space)) {}  // NOLINT
@@ -113,6 +115,10 @@ struct Arguments {
 
 // Throws as Value(List) does for what no list, dict or namespace may hold. Returns its depth.
 int depth_inside(const Value& value);
+
+// What printing or comparing a value takes: 1 for itself and for each 256 bytes of text in it, and
+// the weights of what it holds, as often as it holds them.
+std::int64_t weight_of(const Value& value);
 
 // Python's ==. Never throws.
 bool equal(const Value& a, const Value& b);

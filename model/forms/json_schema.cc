@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <deque>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>

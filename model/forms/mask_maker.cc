@@ -18,6 +18,7 @@ MaskMaker::MaskMaker(std::shared_ptr<const TokenTrie> trie, Automaton& automaton
 void MaskMaker::forget() {
   masks_.clear();
   parts_.clear();
+  shortened_.clear();
   bytes_kept_ = 0;
 }
 
@@ -99,6 +100,23 @@ void MaskMaker::walk(ExpressionId state, std::int32_t begin, std::int32_t end, s
   }
 }
 
+// Without recursion along the chain, and each rest of it once: literals are long, and the ways
+// through parts that may be left out are rests of one another.
+ExpressionId MaskMaker::shortened_chain(ExpressionId state) {
+  Expressions& all = automaton_.expressions();
+  std::vector<ExpressionId> links;
+  ExpressionId at = state;
+  for (; all[at].kind == Kind::kConcat && !shortened_.contains(at); at = all[at].b)
+    links.push_back(at);
+  const auto known = shortened_.find(at);
+  ExpressionId rest = known != shortened_.end() ? known->second : shortened(at);
+  for (auto link = links.rbegin(); link != links.rend(); ++link) {
+    rest = all.concat(shortened(all[*link].a), rest);
+    shortened_.emplace(*link, rest);
+  }
+  return rest;
+}
+
 // A state with the same mask in which no count is larger than a token is long: so a string of at
 // most 5,000 characters costs no more masks than one of 100. A token of n bytes takes at most n
 // turns of a part that is never empty, so what counts beyond that say makes no difference to it.
@@ -106,10 +124,8 @@ ExpressionId MaskMaker::shortened(ExpressionId state) {
   Expressions& all = automaton_.expressions();
   const Expression e = all[state];
   switch (e.kind) {
-    case Kind::kConcat: {
-      const ExpressionId rest = shortened(e.b);
-      return all.concat(shortened(e.a), rest);
-    }
+    case Kind::kConcat:
+      return shortened_chain(state);
     case Kind::kSealed:
       return all.sealed(shortened(e.a));
     case Kind::kRepeat: {

@@ -42,6 +42,7 @@ class MaskMaker {
   void walk(ExpressionId state, std::int32_t begin, std::int32_t end, std::size_t depth,
             IdSet& mask, std::vector<std::int32_t>* exits);
   ExpressionId shortened(ExpressionId state);
+  ExpressionId shortened_chain(ExpressionId state);
   void make_room();
 
   std::shared_ptr<const TokenTrie> trie_;
@@ -49,6 +50,7 @@ class MaskMaker {
   std::vector<ExpressionId> path_;  // states by depth, of the walk
   std::unordered_map<ExpressionId, std::shared_ptr<const IdSet>> masks_;
   std::unordered_map<ExpressionId, Part> parts_;
+  std::unordered_map<ExpressionId, ExpressionId> shortened_;  // of chains
   std::size_t bytes_kept_ = 0;
 };
 

@@ -1,6 +1,5 @@
 // JSON numbers between two bounds, as languages over their digits.
 #pragma once
-#include <cstdint>
 #include <optional>
 #include <string>
 

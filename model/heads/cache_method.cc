@@ -223,16 +223,29 @@ void require_made_for(const ModelSpec& spec, const HeadMethods& methods) {
   };
   const bool any_merges = merges(methods.all) || merges(methods.full) || merges(methods.streaming);
   if (any_merges && !spec.token_merging) {
-    throw Error(ErrorCode::kUnsupported,
+    throw Error(ErrorCode::kInvalidArgument,
                 "--policy dmc: the model was not trained to merge tokens: its config.json has no "
                 "dmc_window_size, and the last elements of its keys mean something else");
   }
   if (spec.token_merging && !methods.empty() &&
       !(merges(methods.all) && !methods.full && !methods.streaming)) {
-    throw Error(ErrorCode::kUnsupported,
+    throw Error(ErrorCode::kInvalidArgument,
                 "this model merges tokens (DMC; dmc_window_size in its config.json): it runs with "
                 "--policy dmc, or none, and with no other method");
   }
+}
+
+// --streaming-heads means those of a head profile, and there may be none.
+void require_streaming_heads(const HeadTable& heads) {
+  if (heads.count(HeadKind::kStreaming) > 0) return;
+  const std::string what =
+      "--streaming-heads says what those heads keep that a head profile lets see a window: ";
+  require(heads.count(HeadKind::kRetrieval) > 0,
+          what + "leave it out, for the model has a window of its own in every layer, which stays");
+  throw Error(ErrorCode::kInvalidArgument,
+              what +
+                  "give --head-profile, of which some stream where the model has no window of "
+                  "its own");
 }
 
 }  // namespace
@@ -251,10 +264,7 @@ HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const Head
           "--policy says what all heads keep: beside streaming heads of a head profile give "
           "--full-heads, for those that keep every token");
   const HeadTable before = heads;
-  require(
-      !methods.streaming || before.count(HeadKind::kStreaming) > 0,
-      "--streaming-heads says what those heads keep that a head profile lets see a window: give "
-      "--head-profile, of which some stream");
+  if (methods.streaming) require_streaming_heads(before);
   const auto set = [&](const std::optional<CacheMethod>& method, HeadKind kind) {
     if (!method) return;
     for (const LayerId layer : IdRange<LayerId>(spec.n_layers)) {

@@ -4,7 +4,6 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <variant>
 
 #include "model/heads/head_table.h"
@@ -167,9 +166,8 @@ struct HeadMethods {
 void require_whole_pages(const HeadMethods& methods, std::int64_t block_size);
 
 // The heads of a model with these roles (duo_attention_heads), kept as the methods say. Throws
-// kInvalidArgument for both at once, for `all` beside streaming heads, and what policy_of throws;
-// kUnsupported for dmc of a model that was not trained for it, and for anything else of one that
-// was.
+// kInvalidArgument for both at once, for `all` beside streaming heads, for dmc of a model that was
+// not trained for it and anything else of one that was, and what policy_of throws.
 HeadTable method_heads(const ModelSpec& spec, const HeadRoles& roles, const HeadMethods& methods);
 
 }  // namespace longhaul

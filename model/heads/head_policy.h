@@ -215,7 +215,8 @@ HeadKind kind_of(const HeadPolicy& policy);
 std::optional<std::string> unsupported_part(const HeadPolicy& policy);
 
 // The part that moves, merges or reads tokens one by one, or meets them at other positions: what
-// caches that quantise groups of tokens cannot do (require_storable). In words, or nullopt.
+// caches that quantise groups of tokens cannot do (require_storable), and reproducible results but
+// for keys of dropped tokens (require_reproducible). In words, or nullopt.
 std::optional<std::string> part_of_single_tokens(const HeadPolicy& policy);
 
 }  // namespace longhaul

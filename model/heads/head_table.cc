@@ -20,7 +20,7 @@ std::int64_t own_window(const ModelSpec& spec, LayerId layer) {
 // Of a model whose heads merge tokens, where `asked` is what they were to do.
 HeadTable merging_table(const ModelSpec& spec, const HeadTable& asked) {
   if (!(asked == HeadTable(spec.n_layers, spec.n_kv_heads))) {
-    throw Error(ErrorCode::kUnsupported,
+    throw Error(ErrorCode::kInvalidArgument,
                 "this model merges tokens (DMC; dmc_window_size in its config.json), and its heads "
                 "cannot keep a window instead: leave out head profiles and other methods");
   }
@@ -100,7 +100,7 @@ void require_one_in_cache_window(const HeadTable& heads) {
       if (sink_positions_of(heads.at(layer, kv_head)) != SinkPositions::kInCache) continue;
       const KeyWindow here = heads.window(layer, kv_head);
       if (window && *window != here) {
-        throw Error(ErrorCode::kUnsupported,
+        throw Error(ErrorCode::kInvalidArgument,
                     fmt::format("{}: heads with positions in the cache must all keep one window",
                                 name_of_head(layer, kv_head)));
       }
@@ -114,7 +114,7 @@ void require_all_merge(const HeadTable& heads) {
   for (const LayerId layer : IdRange<LayerId>(heads.n_layers())) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
       if (heads.at(layer, kv_head).write == Write::kMergeIntoOpenSlot) continue;
-      throw Error(ErrorCode::kUnsupported,
+      throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("{}: does not merge tokens (DMC), others do: all heads of a model do "
                               "or none",
                               name_of_head(layer, kv_head)));
@@ -296,10 +296,11 @@ void require_storable(const HeadTable& heads, KvType k_type, KvType v_type) {
     for (const KvHeadId kv_head : IdRange<KvHeadId>(heads.n_kv_heads())) {
       if (const auto part = part_of_single_tokens(heads.at(layer, kv_head))) {
         throw Error(
-            ErrorCode::kUnsupported,
-            fmt::format("{}: {} cannot be run with caches of {} and {}, whose tokens are "
-                        "quantised in groups",
-                        name_of_head(layer, kv_head), *part, name_of(k_type), name_of(v_type)));
+            ErrorCode::kInvalidArgument,
+            fmt::format("{}: {} cannot be run with caches of {}, whose tokens are "
+                        "quantised in groups: give another --cache-type-k and --cache-type-v, or "
+                        "another method",
+                        name_of_head(layer, kv_head), *part, grouped_types(k_type, v_type)));
       }
     }
   }
@@ -310,7 +311,7 @@ void require_fits(const HeadTable& heads, const ModelSpec& spec) {
           fmt::format("the heads' table is for {} layers of {} KV heads, the model has {} of {}",
                       heads.n_layers(), heads.n_kv_heads(), spec.n_layers, spec.n_kv_heads));
   if (heads.merges_tokens() != spec.token_merging.has_value()) {
-    throw Error(ErrorCode::kUnsupported,
+    throw Error(ErrorCode::kInvalidArgument,
                 spec.token_merging
                     ? "the model merges tokens (DMC), and its heads' table does not say so"
                     : "the heads' table merges tokens (DMC), and the model was not made for that: "

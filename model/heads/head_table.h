@@ -62,8 +62,8 @@ class HeadTable {
 
 // Every function below gives the heads of layers where the model itself has a window that window
 // (SeeModelWindow), whatever the method says, and lets those of a model that merges tokens do that
-// (ModelSpec::token_merging): windows besides are refused (kUnsupported). All throw
-// kInvalidArgument for parameters that make no sense or are of another model's shape. Local, pure.
+// (ModelSpec::token_merging): windows besides are refused. All throw kInvalidArgument, for
+// parameters that make no sense or are of another model's shape, too. Local, pure.
 
 // Every head sees every token.
 HeadTable dense_heads(const ModelSpec& spec);
@@ -77,8 +77,8 @@ HeadTable streaming_heads(const ModelSpec& spec, const SeeSinkRecent& see);
 // 2024, arXiv 2410.10819). `roles` come from a profile and a ratio (choose_roles).
 HeadTable duo_attention_heads(const ModelSpec& spec, const HeadRoles& roles);
 
-// Throws kUnsupported naming the head and what a worker cannot do; for a replica of several ranks
-// also kInvalidArgument with why_not_on_ring.
+// Throws kUnsupported naming the head and what no worker can do yet; kInvalidArgument for heads
+// that do not go together, and for a replica of several ranks with why_not_on_ring.
 enum class RunsOn : std::uint8_t { kOneRank, kRing };
 void require_runnable(const HeadTable& heads, RunsOn where);
 
@@ -89,12 +89,12 @@ std::optional<std::string> why_not_on_ring(const HeadTable& heads);
 // Throws kInvalidArgument naming the head whose pages (ReadTopPages) are no whole part of a block.
 void require_whole_pages(const HeadTable& heads, std::int64_t block_size);
 
-// Throws kUnsupported naming the head of which tokens would have to move, merge or be read one by
-// one although these types quantise groups of tokens.
+// Throws kInvalidArgument naming the head of which tokens would have to move, merge or be read one
+// by one although these types quantise groups of tokens.
 void require_storable(const HeadTable& heads, KvType k_type, KvType v_type);
 
-// Throws kInvalidArgument unless the table has the model's layers and KV heads, and kUnsupported
-// unless heads merge tokens if and only if the model was made for that.
+// Throws kInvalidArgument unless the table has the model's layers and KV heads, and heads merge
+// tokens if and only if the model was made for that.
 void require_fits(const HeadTable& heads, const ModelSpec& spec);
 
 // For people: how many heads see every token, and which windows the others have.

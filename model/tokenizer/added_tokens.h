@@ -3,7 +3,6 @@
 // finds them.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>

@@ -1,7 +1,6 @@
 // tokenizer.json's `decoder`: the texts of tokens to one text. Every stage works on tokens as they
 // come, so that one implementation serves whole answers and growing ones.
 #pragma once
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>

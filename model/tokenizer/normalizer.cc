@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/error.h"
 #include "model/tokenizer/unsupported.h"
 #include "model/tokenizer/utf8.h"
@@ -49,6 +52,21 @@ Normalizer Normalizer::from_json(const JsonField& field) {
   return normalizer;
 }
 
+// A chain of them could make gigabytes of a line.
+void Normalizer::add_replace(const JsonField& field) {
+  constexpr double kMaxGrowth = 64;
+  Replace step{Pattern::from_json(field.at("pattern")), field.at("content").as_string()};
+  const std::size_t replaced = step.pattern.is_literal() ? step.pattern.text().size() : 1;
+  growth_ *= std::max(1.0, static_cast<double>(step.content.size()) /
+                               static_cast<double>(std::max(replaced, std::size_t{1})));
+  if (growth_ > kMaxGrowth) {
+    refuse(field.at("content"),
+           fmt::format("with it a text can become {:.0f} times as long; supported are {:.0f} times",
+                       growth_, kMaxGrowth));
+  }
+  steps_.emplace_back(std::move(step));
+}
+
 void Normalizer::add(const JsonField& field) {
   const std::string& type = field.at("type").as_string();
   if (type == "Sequence") {
@@ -57,8 +75,7 @@ void Normalizer::add(const JsonField& field) {
   } else if (type == "Prepend") {
     steps_.emplace_back(Prepend{field.at("prepend").as_string()});
   } else if (type == "Replace") {
-    steps_.emplace_back(
-        Replace{Pattern::from_json(field.at("pattern")), field.at("content").as_string()});
+    add_replace(field);
   } else if (type == "Strip") {
     steps_.emplace_back(Strip{field.at("strip_left").as_bool(), field.at("strip_right").as_bool()});
   } else if (type == "NFC") {

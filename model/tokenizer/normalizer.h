@@ -41,7 +41,9 @@ class Normalizer {
  private:
   using Step = std::variant<Prepend, Replace, Strip, UnicodeForm>;
   void add(const JsonField& field);
+  void add_replace(const JsonField& field);
   std::vector<Step> steps_;
+  double growth_ = 1;  // how many times as long its replacements can make a text
 };
 
 // The Unicode normal form of `text` as of Unicode 9, whose tables the `tokenizers` library carries;

@@ -11,6 +11,8 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
+constexpr std::size_t kMaxIds = 1024;  // far above any tokenizer
+
 Ids ids_of(const JsonField& special_tokens, const JsonField& name) {
   const Json* entry = special_tokens.json().find(name.as_string());
   if (entry == nullptr)
@@ -38,6 +40,8 @@ PostProcessor from_template(const JsonField& field) {
     const Ids ids = ids_of(field.at("special_tokens"), piece.at("SpecialToken").at("id"));
     Ids& side = text_seen ? result.after : result.before;
     side.insert(side.end(), ids.begin(), ids.end());
+    if (side.size() > kMaxIds)
+      refuse(piece, fmt::format("more than {} tokens before or after each text", kMaxIds));
   }
   if (!text_seen) refuse(pieces, "a template without the text is not supported");
   return result;

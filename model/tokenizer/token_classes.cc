@@ -1,7 +1,6 @@
 #include "model/tokenizer/token_classes.h"
 
 #include <algorithm>
-#include <string>
 #include <string_view>
 
 namespace longhaul {

@@ -2,6 +2,7 @@
 
 #include <unicode/uchar.h>
 
+#include <cstdint>
 #include <cstring>
 
 namespace longhaul::tokenization {
@@ -103,25 +104,6 @@ std::size_t last_char(std::string_view text) {
   std::size_t at = text.size() - 1;
   while (at > 0 && is_continuation(text[at])) --at;
   return at;
-}
-
-void append_char(std::string& out, char32_t character) {
-  const auto add = [&](char32_t byte) { out += static_cast<char>(byte); };
-  if (character < 0x80) {
-    add(character);
-  } else if (character < 0x800) {
-    add(0xC0 | character >> 6);
-    add(0x80 | (character & 0x3F));
-  } else if (character < 0x10000) {
-    add(0xE0 | character >> 12);
-    add(0x80 | (character >> 6 & 0x3F));
-    add(0x80 | (character & 0x3F));
-  } else {
-    add(0xF0 | character >> 18);
-    add(0x80 | (character >> 12 & 0x3F));
-    add(0x80 | (character >> 6 & 0x3F));
-    add(0x80 | (character & 0x3F));
-  }
 }
 
 bool is_space(char32_t character) { return u_isUWhiteSpace(static_cast<UChar32>(character)) != 0; }

@@ -2,7 +2,6 @@
 // Rust do it (one per maximal part of an ill-formed sequence; Unicode 15, section 3.9).
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -46,8 +45,6 @@ char32_t char_at(std::string_view text, std::size_t at);
 
 // The start of the last character of valid `text`, which is not empty.
 std::size_t last_char(std::string_view text);
-
-void append_char(std::string& out, char32_t character);
 
 // White_Space, and what the regex crate calls a word character (\w).
 bool is_space(char32_t character);

@@ -17,13 +17,13 @@ std::int64_t size_of(const TokenSet& set, std::int64_t n_tokens) {
 
 // Keys that all queries of the tail [begin, n) see, with a window behind `sink` first tokens.
 double keys_seen(std::int64_t begin, std::int64_t n, std::int64_t sink, std::int64_t recent) {
-  double sum = 0;
-  for (std::int64_t at = begin; at < n; ++at) {
-    const std::int64_t seen = at + 1;
-    const std::int64_t in_window = std::min(recent, seen);
-    sum += static_cast<double>(in_window + std::min(sink, seen - in_window));
-  }
-  return sum;
+  if (begin >= n) return 0;
+  // One query more sees one key more, up to `window`.
+  const double window = static_cast<double>(recent) + static_cast<double>(sink);
+  const auto first = static_cast<double>(begin);
+  const auto last = static_cast<double>(n);
+  const double grown = std::clamp(window, first, last);
+  return (first + 1 + grown) * (grown - first) / 2 + (last - grown) * window;
 }
 
 double keys_seen(const TokenSet& set, std::int64_t n, std::int64_t sink, std::int64_t recent) {

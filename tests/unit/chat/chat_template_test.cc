@@ -74,7 +74,7 @@ TEST(ChatTemplate, ComputesAsPythonDoes) {
           "e o el olleh [2, 3]"},
          {"{{ 'Größe'[2:4] }} {{ 'Größe' | length }} {{ 'ß' | upper }}", "öß 5 SS"},
          {"{{ '%s has %d, %.2f%%' % ('x', 3, 1.5) }}", "x has 3, 1.50%"},
-         {"{{ 'a\\tb\\u00e9\\x41' }}", "a\tb\u00e9A"},
+         {"{{ 'a\\tb\\u00e9\\x41\\u20ac\\U0001f600' }}", "a\tb\u00e9A\u20ac\U0001F600"},
          {"{{ 1 if false else 2 if false else 3 }}", "3"}});
 }
 
@@ -220,6 +220,13 @@ TEST(ChatTemplate, EndsWithinItsLimits) {
                        "%}{% endfor %}",
                        limits),
               HasSubstr("nested too deeply"));
+  // Sixty lists that hold each other twice are printed as 2^60 items.
+  const std::string doubled =
+      "{% set n = namespace(l=['a'], m=['a']) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}"
+      "{% set n.m = {'k': n.m, 'j': n.m} %}{% endfor %}{{ n.l == n.m }}";
+  EXPECT_THAT(error_of(doubled), HasSubstr("hold too much"));
+  EXPECT_THAT(error_of("{% set big = 'a' * 100000 %}{% set l = [big] * 100000 %}"),
+              HasSubstr("hold too much"));
   EXPECT_THAT(error_of("{% set n = namespace() %}{% set n.n = n %}", limits),
               HasSubstr("inside another"));
   EXPECT_THAT(error_of("{{ range(1000000) }}", limits), HasSubstr("at most 100000 items"));

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -92,6 +90,20 @@ TEST(MaskMaker, MasksDoNotDependOnWhatWasAskedBefore) {
     ASSERT_TRUE(fresh.advance(text));
     EXPECT_TRUE(*one.allowed() == *fresh.allowed()) << text;
   }
+}
+
+// Each link of the chain took a frame of the stack.
+TEST(MaskMaker, TakesLiteralsOfMoreBytesThanTheStackHasFrames) {
+  const std::vector<std::string> vocabulary = {"a", "aa", "b"};
+  const auto trie = std::make_shared<const TokenTrie>(vocabulary);
+  const std::string word(140'000, 'a');
+  FormCursor cursor(
+      std::make_shared<Form>(FormSource{FormKind::kChoice, "[\"" + word + "\"]"}, trie));
+  EXPECT_TRUE(cursor.allowed()->contains(1));
+  ASSERT_TRUE(cursor.advance(word.substr(1)));
+  EXPECT_TRUE(cursor.allowed()->contains(0));
+  EXPECT_FALSE(cursor.allowed()->contains(1));
+  EXPECT_FALSE(cursor.allowed()->contains(2));
 }
 
 TEST(MaskMaker, AFormThatAllowsEverythingAllowsAllTokensOfWholeCharacters) {

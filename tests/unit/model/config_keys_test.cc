@@ -3,7 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <regex>
+#include <set>
+
+#include "base/file.h"
 #include "model/hf_config.h"
+#include "tests/support/paths.h"
 #include "tests/unit/model/expect_error.h"
 
 namespace longhaul {
@@ -13,6 +18,7 @@ using test::message_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::IsSupersetOf;
 
 std::string config(std::string_view fields) {
   return fmt::format(R"({{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4,
@@ -60,6 +66,43 @@ TEST(ConfigKeys, FieldsOfPublishedModelsAreKnown) {
              "rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
                               "original_max_position_embeddings": 8192, "rope_type": "llama3"})"),
       IsEmpty());
+}
+
+std::string source(std::string_view file) {
+  return read_file(test::source_path("model") / file, std::size_t{1} << 20);
+}
+// What stands in the group of `pattern`, wherever it is found in `text`.
+std::set<std::string> found(const std::string& text, const char* pattern) {
+  const std::regex regex(pattern);
+  std::set<std::string> names;
+  for (std::sregex_iterator it(text.begin(), text.end(), regex), end; it != end; ++it)
+    names.insert(it->str(1));
+  return names;
+}
+
+// A field that is read and not listed would be called unknown, one that is listed and no longer
+// read would pass for known.
+TEST(ConfigKeys, WhatIsListedAsReadIsWhatTheReadersRead) {
+  const std::string of_config = source("hf_config.cc") + source("hf_refusals.cc");
+  const std::string of_rope = source("hf_rope.cc");
+  const std::set<std::string> named =
+      found(of_config + of_rope + source("hf_quantised.cc"), R"re("(\w+)")re");
+  const std::string lists = source("config_keys.cc");
+  const auto listed = [&](std::string_view list) {
+    const std::size_t begin = lists.find(fmt::format("{} = {{", list));
+    return found(lists.substr(begin, lists.find("};", begin) - begin), R"re("(\w+)")re");
+  };
+  const std::set<std::string> read = found(
+      of_config + of_rope,
+      R"re(config\.(?:root\(\)\.at|find|has|integer|number|boolean|text|token_ids)\(\s*"(\w+)")re");
+  EXPECT_GT(read.size(), 25U);
+  EXPECT_THAT(listed("kRead"), IsSupersetOf(read));
+  EXPECT_THAT(named, IsSupersetOf(listed("kRead")));
+  const std::set<std::string> read_of_rope =
+      found(of_rope, R"re((?:rope(?:->|\.)(?:find|at)\(|number\(\*?rope, )"(\w+)")re");
+  EXPECT_GT(read_of_rope.size(), 10U);
+  EXPECT_THAT(listed("kReadOfRope"), IsSupersetOf(read_of_rope));
+  EXPECT_THAT(named, IsSupersetOf(listed("kReadOfRope")));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <numeric>
 
 #include "model/model_spec.h"
 #include "tests/support/paths.h"

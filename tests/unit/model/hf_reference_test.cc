@@ -2,8 +2,6 @@
 // make_hf_reference.py. transformers computes frequencies in float32, hence the tolerance.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "base/file.h"
 #include "base/json.h"
 #include "model/hf_config.h"

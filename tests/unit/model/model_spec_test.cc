@@ -62,6 +62,21 @@ TEST(ModelSpec, NamesTheFirstDimensionThatMakesNoSense) {
   }
 }
 
+// Bytes of weights overflowed, and a plan said that it fits.
+TEST(ModelSpec, RefusesDimensionsWhoseProductsNothingCanHold) {
+  const auto message = [](const std::function<void(ModelSpec&)>& grow) {
+    ModelSpec spec = small_spec();
+    grow(spec);
+    return message_of(ErrorCode::kInvalidArgument, [&] { spec.validate(); });
+  };
+  constexpr std::int64_t kLarge = std::int64_t{1} << 24;
+  EXPECT_THAT(message([](ModelSpec& s) { s.d_model = s.d_ff = s.vocab_size = kLarge; }),
+              HasSubstr("are too large"));
+  EXPECT_THAT(message([](ModelSpec& s) { s.n_heads = kLarge; }), HasSubstr("16777216 heads"));
+  EXPECT_THAT(message([](ModelSpec& s) { s.head_dim = std::int64_t{1} << 62; }),
+              HasSubstr("are too large"));
+}
+
 TEST(ModelSpec, ChecksTheFieldsThatItsRopeScalingUses) {
   using Kind = RopeScaling::Kind;
   const auto message = [](const RopeScaling& scaling) {

@@ -54,5 +54,19 @@ TEST(Normalizer, RefusesByName) {
   }
 }
 
+TEST(Normalizer, RefusesReplacementsThatMultiplyAText) {
+  const std::string doubled = R"({"type":"Replace","pattern":{"String":"l"},"content":"ll"})";
+  std::string steps = doubled;
+  for (int i = 1; i < 40; ++i) steps += "," + doubled;
+  try {
+    normalize(R"({"type":"Sequence","normalizers":[)" + steps + "]}", "l");
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "test: normalizer.normalizers[6].content: with it a text can become 128 times as "
+                 "long; supported are 64 times");
+  }
+}
+
 }  // namespace
 }  // namespace longhaul::tokenization

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "model/tokenizer/byte_alphabet.h"
@@ -41,11 +42,11 @@ TEST(Utf8, KeepsAnUnfinishedCharacterBack) {
   EXPECT_EQ(bytes, "");
 }
 
-TEST(Utf8, ReadsAndWritesEveryCharacter) {
+TEST(Utf8, ReadsEveryCharacter) {
   for (char32_t c = 0; c < 0x110000; c += c < 0x3000 ? 1 : 61) {
     if (c >= 0xD800 && c < 0xE000) continue;
-    std::string text;
-    append_char(text, c);
+    // Written by the standard library.
+    const std::string text = std::filesystem::path(std::u32string(1, c)).string();
     ASSERT_EQ(valid_prefix(text), text.size());
     ASSERT_EQ(char_at(text, 0), c);
     ASSERT_EQ(char_length(text[0]), text.size());
