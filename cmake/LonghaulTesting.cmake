@@ -48,6 +48,12 @@ function(longhaul_add_test_objects name)
   longhaul_set_up_test_code(${name} ${ARG_LIBS})
 endfunction()
 
+# longhaul_must_run_tests(TEST ...): CTest entries of GoogleTest programs fail where none of their tests was run, as with a filter that
+# nothing matches any more. GoogleTest calls that a success.
+function(longhaul_must_run_tests)
+  set_property(TEST ${ARGN} APPEND PROPERTY FAIL_REGULAR_EXPRESSION "Running 0 tests")
+endfunction()
+
 function(longhaul_add_test name)
   cmake_parse_arguments(ARG "LONG" "TIMEOUT;FILTER" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -64,6 +70,7 @@ function(longhaul_add_test name)
   longhaul_set_up_test_code(${name} ${ARG_LIBS})
   add_test(NAME ${name} COMMAND ${name} ${filter})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  longhaul_must_run_tests(${name})
   if(ARG_LONG)
     set_tests_properties(${name} PROPERTIES COST 1000)
   endif()
@@ -94,6 +101,7 @@ function(longhaul_add_multirank_test name)
       add_test(NAME ${name}_mpi_np${n} COMMAND ${LONGHAUL_MPIEXEC} ${n} $<TARGET_FILE:${name}_mpi>)
       set_tests_properties(${name}_mpi_np${n} PROPERTIES
         LABELS "multirank;mpi" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${n} ENVIRONMENT "${LONGHAUL_MPI_TEST_ENVIRONMENT}")
+      longhaul_must_run_tests(${name}_mpi_np${n})
     endforeach()
   endif()
 endfunction()

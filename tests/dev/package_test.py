@@ -55,7 +55,7 @@ class Package(unittest.TestCase):
 
     def test_has_what_it_must(self):
         needed = ["./usr/bin/longhaul", "./usr/share/man/man1/longhaul.1.gz", "./usr/share/bash-completion/completions/longhaul",
-                  SHARE + "python/longhaul_kv.py", DOC + "copyright", DOC + "changelog.gz", DOC + "README.md", DOC + "SECURITY.md", DOC + "CHANGELOG.md"]
+                  SHARE + "python/longhaul_kv.py", DOC + "copyright", DOC + "changelog.gz", DOC + "README.md", DOC + "CONTRIBUTING.md", DOC + "SECURITY.md", DOC + "CHANGELOG.md"]
         needed += [SHARE + str(path.relative_to(ROOT)) for path in (ROOT / "examples").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
         needed += [DOC + str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*") if path.is_file()]
         self.assertEqual([path for path in needed if path not in self.files], [])
@@ -79,6 +79,11 @@ class Package(unittest.TestCase):
         output_of("dpkg-deb", "--extract", self.file, tree)
         page = output_of("gzip", "-dc", tree / "usr/share/man/man1/longhaul.1.gz")
         self.assertTrue('.SH "LONGHAUL RUN"' in page, page[:500])
+        # Indented as other text of such pages, help of 80 columns went on in the next line.
+        for text in page.split("\n.nf\n")[1:]:
+            self.assertTrue(text.startswith(".in 0\n"), text[:200])
+            lines = text.partition("\n.fi\n")[0].replace("\\-", "-").splitlines()
+            self.assertEqual([line for line in lines if len(line) > 80], [])
         # Stripped, it is the same program; and it stands alone.
         self.assertEqual(output_of(tree / "usr/bin/longhaul", "--version"), output_of(PROGRAM, "--version"))
 

@@ -2,7 +2,8 @@
 """Checks who includes whom: the order of the rooms, and the fences around MPI, NCCL, CUDA, HDF5 and Asio.
 
 A room is a folder with a purpose of its own; ROOMS says it in a line, and what a room may include. A room may include only rooms that
-stand above it in the table, so there are no circles; there are no exceptions. docs/design.md, "Layers and fences", explains the order.
+stand above it in the table, so there are no circles; there are no exceptions. What nobody uses of what is allowed is a breach, too, so
+that the table says what is so. docs/design.md, "Layers and fences", explains the order.
 Prints each breach as FILE:LINE: reason; exits 1 if there is any.  check_layers.py --rooms prints the table.
 """
 import pathlib
@@ -25,23 +26,22 @@ ROOMS = {
     "worker": ("one rank: weights, caches, the forward pass, sampling, saved caches",
                ("base", "base/device", "kernels", "model", "model/heads", "partition", "cluster")),
     "coordinator": ("one per job: requests, documents, scheduling, results", ("base", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster")),
-    "tools/status": ("what a job shows of itself while it runs: page, JSON, metrics, over HTTP", ("base", "model", "partition", "cluster", "coordinator")),
+    "tools/status": ("what a job shows of itself while it runs: page, JSON, metrics, over HTTP", ("base", "partition", "cluster", "coordinator")),
     "tools/job": ("what brings up ranks, measures them, plans, serves and ends a job",
-                  ("base", "base/device", "kernels", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster", "worker", "coordinator", "tools/status")),
+                  ("base", "base/device", "kernels", "model", "model/chat", "model/heads", "partition", "cluster", "worker", "coordinator", "tools/status")),
     "tools/flags": ("flags that several commands have, each declared once", ("base", "kernels", "model/heads", "partition", "tools/job")),
     "tools/eval": ("what measures how well a model reads: needles and perplexity, through a job's links",
-                   ("base", "base/device", "model", "model/heads", "partition", "cluster", "coordinator", "tools/job", "tools/flags")),
+                   ("base", "model", "model/heads", "partition", "cluster", "coordinator", "tools/job", "tools/flags")),
     "tools/bench": ("what measures speed beside its bound: a model through a job's links, single operators",
                     ("base", "base/device", "kernels", "model", "model/heads", "partition", "cluster", "worker", "coordinator", "tools/job",
                      "tools/flags", "tools/eval")),
     "tools/identify": ("what finds a model's retrieval heads: gates trained by gradients, scores of heads, profiles",
-                       ("base", "base/device", "kernels", "model", "model/heads", "partition", "cluster", "worker", "coordinator", "tools/job",
-                        "tools/flags", "tools/eval")),
+                       ("base", "base/device", "kernels", "model", "partition", "cluster", "worker", "coordinator", "tools/job", "tools/eval")),
     "tools/doctor": ("whether a cluster is fit for a job: facts of each rank, and what they mean",
                      ("base", "base/device", "kernels", "cluster", "worker", "coordinator", "tools/job")),
     "tools/supervise": ("what starts a job again until it is done, from outside", ("base", "cluster", "tools/job")),
     "tools": ("the longhaul program: commands",
-              ("base", "base/device", "kernels", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster", "worker", "coordinator",
+              ("base", "kernels", "model", "model/heads", "partition", "cluster", "worker", "coordinator",
                "tools/status", "tools/job", "tools/flags", "tools/eval", "tools/bench", "tools/identify", "tools/doctor", "tools/supervise")),
     "tests": ("what shows that all of it is true",
               ("base", "base/device", "kernels", "model", "model/chat", "model/forms", "model/heads", "partition", "cluster", "worker", "coordinator",
@@ -50,12 +50,12 @@ ROOMS = {
 
 # (pattern of the included header, patterns of the files that may include it, name)
 FENCES = [
-    (r"mpi\.h$", [r"cluster/comm/mpi", r"tests/multirank/mpi"], "MPI"),
+    (r"mpi\.h$", [r"cluster/comm/mpi"], "MPI"),
     (r"nccl\.h$", [r"cluster/comm/nccl"], "NCCL"),
     (r"(cuda|cublas|cuda_runtime|cuda_bf16|cuda_fp16)[a-zA-Z_]*\.h$",
      [r"base/device/", r"kernels/cuda/", r"cluster/comm/(nccl|gpu_(copies|peers)\.cc)", r"tests/(cuda_on_host|fake_nccl)/",
       r"tests/unit/kernels/cuda_on_host_test"], "CUDA"),
-    (r"hdf5|H5[A-Z]?.*\.h$", [r"worker/snapshot/", r"tools/snapshot"], "HDF5"),
+    (r"hdf5|H5[A-Z]?.*\.h$", [r"worker/snapshot/"], "HDF5"),
     (r"boost/asio", [r"cluster/wire/tcp", r"tools/status/http_server", r"tests/unit/wire/"], "Asio"),
     (r"boost/beast", [r"tools/status/http_server"], "Beast"),
     (r"oneapi/dnnl", [r"kernels/cpu/", r"tests/bench/onednn"], "oneDNN"),
@@ -107,16 +107,29 @@ def breaches_of_line(file, kind, header):
             yield f"{name} is fenced: {header} may be included only by {', '.join(allowed)}"
 
 
-def breaches_of_files():
+def includes():
+    """Of every source: file, line, kind ('<' or '"') and name of each header that it includes."""
     tops = sorted({room.split("/", 1)[0] for room in ROOMS})
     for path in sorted(p for top in tops for p in (ROOT / top).rglob("*")):
         if path.suffix not in (".h", ".cc", ".cu", ".cuh"):
             continue
         file = path.relative_to(ROOT).as_posix()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            match = INCLUDE.match(line)
-            for reason in breaches_of_line(file, *match.groups()) if match else ():
-                yield f"{file}:{number}: {reason}"
+            if match := INCLUDE.match(line):
+                yield file, number, *match.groups()
+
+
+def unused_permissions(found):
+    rooms_used = {(room_of(file), room_of(header)) for file, _, kind, header in found if kind == '"'}
+    for room, (_, allowed) in ROOMS.items():
+        for other in allowed:
+            if (room, other) not in rooms_used:
+                yield f"{room} may include {other}, and no file of it does"
+    for pattern, allowed, name in FENCES:
+        files = {file for file, _, kind, header in found if kind == "<" and re.search(pattern, header)}
+        for place in allowed:
+            if not any(re.match(place, file) for file in files):
+                yield f"{name} may be included by {place}, and no such file does"
 
 
 def main():
@@ -124,7 +137,10 @@ def main():
         for room, (purpose, _) in ROOMS.items():
             print(f"{room + '/':<16} {purpose}")
         return 0
-    found = [*breaches_of_table(), *breaches_of_files()]
+    every_include = [*includes()]
+    found = [*breaches_of_table(), *unused_permissions(every_include)]
+    for file, number, kind, header in every_include:
+        found += [f"{file}:{number}: {reason}" for reason in breaches_of_line(file, kind, header)]
     print(*found, f"check_layers: {len(found)} breaches", sep="\n")
     return 1 if found else 0
 

@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TENSOR = ("HMMA", "IMMA", "HGMMA", "QGMMA", "mma", "wgmma")
 FILES = ("attention_hopper.cu", "attention_mma_bf16.cu", "attention_mma_int4.cu", "attention_mma_int8.cu", "attention_mma_kivi.cu")
 
-# For each kernel what a warp may issue, in PTX and in machine code of sm_90a by CUDA 13.0: 2 % more than it does (docs/cuda.md). Of
+# For each kernel what a warp may issue, in PTX and in machine code of sm_90a by CUDA 13.0: 2 % more than it does (docs/cuda_checks.md). Of
 # decode a warp's 32 keys of a tile of 128, of Hopper's prefill a warp's 16 rows and 64 keys.
 RELEASE = "13.0"
 Budget = collections.namedtuple("Budget", "name source ptx sass exponentials")

@@ -251,6 +251,7 @@ if command -v ninja > /dev/null; then generator=(-G Ninja) keep_going=(-k 0); fi
 prefix=()
 if [[ -d .gpu_deps ]]; then
   prefix=("-Dfmt_DIR=$root/.gpu_deps/cmake" "-Dnlohmann_json_DIR=$root/.gpu_deps/cmake" "-DGTest_DIR=$root/.gpu_deps/cmake"
+    "-DTOMLPLUSPLUS_INCLUDE_DIR=$root/.gpu_deps/include"
     "-DCMAKE_CXX_FLAGS=-isystem $root/.gpu_deps/include")
 fi
 # A machine that is made for Python may have cuBLAS and NCCL among its packages, on another mount, cuBLAS without its headers.

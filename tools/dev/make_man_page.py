@@ -23,10 +23,15 @@ def escaped(text):
     return "\n".join("\\&" + line if line.startswith((".", "'")) else line for line in lines)
 
 
+def as_it_is(text):
+    """Lines that nothing fills or indents: help texts are 80 columns wide, as terminals are."""
+    return f".nf\n.in 0\n{escaped(text)}\n.fi"
+
+
 def section(program, words):
     """The help of a command, and of those below it."""
     text = help_of(program, *words)
-    yield f'.SH "{" ".join(["longhaul", *words]).upper()}"\n.nf\n{escaped(text)}\n.fi'
+    yield f'.SH "{" ".join(["longhaul", *words]).upper()}"\n{as_it_is(text)}'
     for name in commands_in(text):
         yield from section(program, [*words, name])
 
@@ -35,9 +40,9 @@ def main():
     program, out = sys.argv[1:]
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
     text = help_of(program)
-    parts = [f'.TH LONGHAUL 1 "" "{version}" "Longhaul"',
+    parts = [f'.TH LONGHAUL 1 "" "{version}" "Longhaul"\n.nh\n.ad l',
              ".SH NAME\nlonghaul \\- answers questions about documents of up to millions of tokens with an LLM",
-             f".SH DESCRIPTION\n.nf\n{escaped(text)}\n.fi"]
+             f".SH DESCRIPTION\n{as_it_is(text)}"]
     for name in commands_in(text):
         parts += section(program, [name])
     parts.append(".SH ENVIRONMENT\nEvery flag can be set in the environment: \\-\\-ctx\\-size is LONGHAUL_CTX_SIZE, a flag of several names has one for each; the flag wins, then the first of its names that is set.\n"
