@@ -13,7 +13,7 @@ enum class ErrorCode {
   kInvalidArgument,     // a caller's or user's mistake: flag, request, argument
   kFailedPrecondition,  // the call came at the wrong time
   kOutOfMemory,
-  kUnsupported,  // valid, but not in this build, on this machine or for this model
+  kUnsupported,  // valid, but not in this build or on this machine, or of a kind that is not read
   kCorruptData,  // a file or message breaks its format
   kIo,
   kTimeout,

@@ -14,16 +14,16 @@
 #include <cerrno>
 #include <csignal>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/file_wait.h"
 #include "base/sync_file.h"
 
 namespace longhaul {
-namespace {
 
-// Whether errno says that the name is wrong, and not that the machine is in trouble.
 bool is_about_the_name(int number) {
   switch (number) {
     case ENOENT:
@@ -39,6 +39,8 @@ bool is_about_the_name(int number) {
       return false;
   }
 }
+
+namespace {
 
 [[noreturn]] void throw_cannot_open(const std::filesystem::path& path) {
   const int number = errno;
@@ -177,6 +179,7 @@ std::filesystem::path file_to_replace(const std::filesystem::path& path) {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  const FileWait wait(FileUse::kReadingAtWork, path);
   const Descriptor descriptor = open_to_read(path);
   size_ = regular_file_size(descriptor.get(), path);
   if (size_ == 0) return;  // mmap refuses empty files; an empty span says the same
@@ -271,6 +274,8 @@ std::string read_to_end(const ReadArgs& args) {
 
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes,
                       const std::function<bool()>& stop_requested) {
+  std::optional<FileWait> wait;
+  if (!stop_requested) wait.emplace(FileUse::kReadingAtWork, path);
   const Descriptor descriptor = open_to_read(path);
   return read_to_end({.descriptor = descriptor.get(),
                       .name = path.string(),
@@ -291,6 +296,7 @@ std::string read_standard_input(std::size_t max_bytes,
 }
 
 AppendFile::AppendFile(const std::filesystem::path& path) : path_(path) {
+  const FileWait wait(FileUse::kWriting, path);
   std::error_code ignored;
   was_created_ = !std::filesystem::exists(path, ignored);
   // Without O_NONBLOCK, a pipe would wait for its reader.
@@ -344,12 +350,14 @@ void AppendFile::require_unchanged() const {
 }
 
 void AppendFile::append(std::string_view text) {
+  const FileWait wait(FileUse::kWriting, path_);
   require_unchanged();
   write_all(descriptor_, text, path_);
   size_ += text.size();
 }
 
 void AppendFile::sync() {
+  const FileWait wait(FileUse::kWriting, path_);
   if (::fdatasync(descriptor_) != 0) throw_errno("cannot sync", path_.string());
 }
 
@@ -380,6 +388,7 @@ void require_replaceable(const std::filesystem::path& path) {
 }
 
 void replace_file(const std::filesystem::path& path, std::string_view text) {
+  const FileWait wait(FileUse::kWriting, path);
   const std::filesystem::path file = file_to_replace(path);
   const std::filesystem::path partial = partial_path(file);
   {

@@ -1,5 +1,6 @@
 // Files: mapped for reading, read whole, appended durably, replaced in one move. Every failure
-// throws kIo with the path and the system's reason. Local.
+// throws kIo with the path and the system's reason. Those that block are each a FileWait
+// (base/file_wait.h), but for reading what may be stopped and what is mapped already. Local.
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -9,6 +10,10 @@
 #include <string_view>
 
 namespace longhaul {
+
+// Whether errno, after a file or folder was opened, says that the name is wrong, and not that the
+// machine is in trouble.
+bool is_about_the_name(int number);
 
 // A regular file mapped read-only. The bytes stay valid while the object lives; moving keeps them
 // in place. Opening never waits: what is no regular file (a FIFO, a device) is refused. A name that

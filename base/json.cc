@@ -75,12 +75,19 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(std::size_t position, const std::string& /*token*/,
                    const nlohmann::json::exception& error) override {
-    // The library's text is "[json.exception.parse_error.101] parse error at line 1, column 5:
-    // reason"; keep the reason.
+    // The library's text is "[json.exception.parse_error.101] parse error at line 2, column 5:
+    // reason"; keep the reason, and the line of a text that has several: else the byte says it.
     std::string reason = error.what();
     if (const auto bracket = reason.find("] "); bracket != std::string::npos)
       reason.erase(0, bracket + 2);
-    throw Error(ErrorCode::kCorruptData, fmt::format("{}: byte {}: {}", source_, position, reason));
+    std::string place = fmt::format("byte {}", position);
+    constexpr std::string_view kAt = "parse error at ";
+    if (const auto colon = reason.find(": "); reason.starts_with(kAt) && colon != reason.npos) {
+      const std::string line = reason.substr(kAt.size(), colon - kAt.size());
+      if (!line.starts_with("line 1,")) place += fmt::format(" ({})", line);
+      reason.erase(0, colon + 2);
+    }
+    throw Error(ErrorCode::kCorruptData, fmt::format("{}: {}: {}", source_, place, reason));
   }
 
  private:

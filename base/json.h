@@ -3,7 +3,6 @@
 // so that errors read "config.json: rope_scaling.factor: expected a number".
 #pragma once
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>

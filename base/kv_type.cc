@@ -1,5 +1,7 @@
 #include "base/kv_type.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 
 namespace longhaul {
@@ -29,6 +31,14 @@ std::optional<KvType> kv_type_from(std::string_view name) {
     if (name == name_of(type)) return type;
   }
   return std::nullopt;
+}
+
+std::string grouped_types(KvType k_type, KvType v_type) {
+  std::string names;
+  if (quantises_groups(k_type)) names = name_of(k_type);
+  if (quantises_groups(v_type) && v_type != k_type)
+    names += fmt::format("{}{}", names.empty() ? "" : " and ", name_of(v_type));
+  return names;
 }
 
 KvType natural_kv_type(DType weight_dtype) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/dtype.h"
@@ -45,6 +46,9 @@ KvType natural_kv_type(DType weight_dtype);
 inline bool quantises_groups(KvType type) {
   return type == KvType::kKivi4 || type == KvType::kKivi2;
 }
+// Those of a cache's two types that do, for messages: "kivi4", "kivi4 and kivi2"; "" where none
+// does.
+std::string grouped_types(KvType k_type, KvType v_type);
 inline bool is_quantised(KvType type) { return type != KvType::kF32 && type != KvType::kBf16; }
 // Whether quantised groups have a minimum beside their scale.
 inline bool has_minima(KvType type) { return is_quantised(type) && type != KvType::kFp8; }

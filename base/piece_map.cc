@@ -50,10 +50,4 @@ void PieceMap::give_back(std::size_t offset) {
   gaps_[begin] = end - begin;
 }
 
-std::size_t PieceMap::largest_gap() const {
-  std::size_t largest = 0;
-  for (const auto& [offset, bytes] : gaps_) largest = std::max(largest, bytes);
-  return largest;
-}
-
 }  // namespace longhaul

@@ -22,7 +22,6 @@ class PieceMap {
   std::size_t bytes() const { return bytes_; }
   std::size_t bytes_taken() const { return bytes_taken_; }
   std::size_t most_taken() const { return most_taken_; }  // at any time
-  std::size_t largest_gap() const;
 
  private:
   std::size_t bytes_;

@@ -11,6 +11,8 @@ namespace longhaul {
 
 // In one call, so that lines of several ranks on one terminal stay whole. Never throws.
 void write_stderr(std::string_view text);
+// Called before it, by any thread: takes a line of progress from the terminal. Null: nothing.
+void clear_before_stderr(void (*clear)());
 
 template <typename... Args>
 void print_stderr(fmt::format_string<Args...> format, Args&&... args) {

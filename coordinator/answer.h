@@ -67,8 +67,6 @@ class Answer {
   std::int64_t n_generated() const { return n_generated_; }  // an end token included
   // What was added, to be added again to a new one; log-probabilities where they were asked for.
   std::vector<PickedToken> picked() const;
-  // What ended it, as vLLM says it: a stop string, the id of a stop token, or null.
-  const Json& stop_reason() const { return stop_reason_; }
   // Log-probability per token, the end token's included; meaningful only where log-probabilities
   // were asked for.
   double mean_logprob() const;
@@ -99,7 +97,7 @@ class Answer {
   bool started_ = false;
   std::optional<FormGuide> guide_;
   std::string finish_reason_;
-  Json stop_reason_;
+  Json stop_reason_;  // as vLLM says it: a stop string, the id of a stop token, or null
 };
 
 }  // namespace longhaul

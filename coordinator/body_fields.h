@@ -3,7 +3,6 @@
 // vLLM's bodies are here, so that files written for them are told from misspelt ones.
 #pragma once
 #include <string>
-#include <string_view>
 
 #include "base/json.h"
 

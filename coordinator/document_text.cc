@@ -6,7 +6,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/patient_read.h"
 #include "model/tokenizer/utf8.h"
 
 namespace longhaul {
@@ -69,9 +69,15 @@ std::optional<std::string> why_no_text(std::string_view bytes) {
       valid, static_cast<unsigned char>(bytes[valid]));
 }
 
+ReadPatience patience_of(const TextLimits& limits) {
+  return {.stop_requested = limits.stop_requested,
+          .limit = limits.read_limit,
+          .limit_name = "--step-timeout"};
+}
+
 std::string read_document(const DocumentRef& document, const TextLimits& limits) {
   if (document.text) return *document.text;
-  return read_file(document.path, limits.max_bytes, limits.stop_requested);
+  return read_file_patiently(document.path, limits.max_bytes, patience_of(limits));
 }
 
 }  // namespace longhaul

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <optional>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
@@ -82,9 +81,14 @@ class Contents {
                         name, text.size()));
       }
     } catch (const Error& error) {
-      // Of the machine, not of this document.
-      if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kCancelled) throw;
-      content.error = error.what();
+      switch (error.code()) {
+        case ErrorCode::kIo:  // of the machine, not of this document
+        case ErrorCode::kTimeout:
+        case ErrorCode::kCancelled:
+          throw;
+        default:
+          content.error = error.what();
+      }
     }
     return content;
   }

@@ -1,7 +1,6 @@
 // The documents that requests name: found, hashed and checked before any work, and requests grouped
 // by the documents that they share.
 #pragma once
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <unordered_map>
@@ -36,7 +35,8 @@ struct CheckedDocuments {
 };
 
 // Reads every document once. Relative paths start at `folder`. Throws kIo when the machine fails
-// (no more open files, a broken disk), kCancelled when a stop was asked for.
+// (no more open files, a broken disk), kTimeout when a document does not come, kCancelled when a
+// stop was asked for.
 CheckedDocuments check_documents(const std::vector<Request>& requests,
                                  const std::filesystem::path& folder,
                                  const TextLimits& limits = {});

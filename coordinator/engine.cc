@@ -102,11 +102,20 @@ void Engine::add_group(PreparedGroup group) {
   for (PreparedRequest& request : group.requests) add_request(std::move(request), groups);
   for (JobGroup& jobs : groups) {
     if (!jobs.has_jobs()) continue;
-    if (config_.find_starts && !jobs.document.empty()) {
-      const std::vector<SavedStart> starts = config_.find_starts(jobs.document);
-      jobs.starts.assign(starts.begin(), starts.end());
-    }
+    if (config_.find_starts && !jobs.document.empty()) find_starts(jobs);
     for (SchedulerEvent& failure : scheduler_.add(std::move(jobs))) handle(std::move(failure));
+  }
+}
+
+void Engine::find_starts(JobGroup& group) const {
+  const std::vector<SavedStart> starts = config_.find_starts(group.document);
+  group.starts.assign(starts.begin(), starts.end());
+  const bool is_there = std::any_of(starts.begin(), starts.end(), [&](const SavedStart& start) {
+    return start.folder == config_.expected_in;
+  });
+  if (!config_.expected_in.empty() && !is_there) {
+    note(fmt::format("document of {} tokens: nothing of it is in {}", group.document.size(),
+                     config_.expected_in));
   }
 }
 

@@ -64,6 +64,9 @@ struct EngineConfig {
   // the run was told to use and that differ from it. Called on the engine's thread; several engines
   // call it at the same time.
   std::function<std::vector<SavedStart>(std::span<const std::int32_t> document)> find_starts = {};
+  // Where the user expects saved caches of every document; one that has none there is noted. Empty:
+  // nowhere.
+  std::string expected_in = {};
   // Whether documents of so many tokens each can still be read; false: they and all later ones are
   // left for another run. Asked of every group that comes; may be empty.
   std::function<bool(const std::vector<std::int64_t>& document_lengths)> may_begin = {};
@@ -124,6 +127,7 @@ class Engine {
   };
   void take_groups();
   void add_group(PreparedGroup group);
+  void find_starts(JobGroup& group) const;
   void add_request(PreparedRequest request, std::vector<JobGroup>& groups);
   void take_up_again(PreparedRequest& request, Answer& answer);
   void tell_unfinished();

@@ -6,7 +6,7 @@
 
 namespace longhaul {
 
-GroupFeed::GroupFeed(std::size_t n_groups, std::function<PreparedGroup(std::size_t)> prepare_next)
+GroupFeed::GroupFeed(std::size_t n_groups, PrepareGroup prepare_next)
     : n_groups_(n_groups), prepare_next_(std::move(prepare_next)), thread_([this] { work(); }) {}
 
 GroupFeed::~GroupFeed() {
@@ -19,11 +19,12 @@ GroupFeed::~GroupFeed() {
 }
 
 void GroupFeed::work() {
+  const std::function<bool()> is_over = [this] { return ending_.load(); };
   for (std::size_t i = 0; i < n_groups_; ++i) {
     std::optional<PreparedGroup> group;
     std::exception_ptr failure;
     try {
-      group = prepare_next_(i);
+      group = prepare_next_(i, is_over);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kCancelled) return;  // a stop was asked for: nobody takes more
       failure = std::current_exception();

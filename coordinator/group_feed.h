@@ -1,6 +1,7 @@
 // Prepares groups in the background, one ahead, so that tokenising a document costs no time while
 // the workers compute. Several replicas may take from one feed.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -13,13 +14,18 @@
 
 namespace longhaul {
 
-// Owns one thread, which calls `prepare_next(i)` for i = 0, 1, ... n_groups - 1 in order, until one
+// The group at an index. `is_over` is for those who wait: true says that nobody takes more groups,
+// and that this one may be left with kCancelled.
+using PrepareGroup =
+    std::function<PreparedGroup(std::size_t, const std::function<bool()>& is_over)>;
+
+// Owns one thread, which calls `prepare_next` for 0, 1, ... n_groups - 1 in order, until one
 // throws; kCancelled says that nobody will take more, and is not handed on. The other
 // members are thread-safe.
 class GroupFeed {
  public:
-  GroupFeed(std::size_t n_groups, std::function<PreparedGroup(std::size_t)> prepare_next);
-  ~GroupFeed();  // waits for a group that is being prepared
+  GroupFeed(std::size_t n_groups, PrepareGroup prepare_next);
+  ~GroupFeed();  // waits for prepare_next, which is told
   GroupFeed(const GroupFeed&) = delete;
   GroupFeed& operator=(const GroupFeed&) = delete;
 
@@ -34,13 +40,13 @@ class GroupFeed {
   void work();
 
   std::size_t n_groups_;
-  std::function<PreparedGroup(std::size_t)> prepare_next_;
+  PrepareGroup prepare_next_;
+  std::atomic<bool> ending_ = false;
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::size_t n_taken_ = 0;
   std::optional<PreparedGroup> ready_;
   std::exception_ptr failure_;
-  bool ending_ = false;
   std::thread thread_;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file_wait.h"
 #include "base/log.h"
 #include "coordinator/fingerprint.h"
 #include "coordinator/journal_manifest.h"
@@ -136,6 +137,7 @@ void JournalFile::add(std::string_view line) {
 }
 
 void JournalFile::verify() const {
+  const FileWait wait(FileUse::kReadingAtWork, path());
   if (sha256_of(map().text()) == hash_.so_far()) return;
   throw Error(ErrorCode::kIo,
               fmt::format("{} does not hold what was written to it: somebody else wrote to it, or "
@@ -168,6 +170,7 @@ void Journal::start() {
 }
 
 void Journal::open(const Json& manifest, EditedLines edited) {
+  const FileWait wait(FileUse::kReadingBeforeWork, paths_.results);
   check_manifest(manifest);
   cut_torn_line(results_);
   read_lines(results_, /*failed=*/false, edited);
@@ -228,7 +231,8 @@ void Journal::read_lines(JournalFile& file, bool failed, EditedLines edited) {
     }
     if (state == LineState::kUnverified) ++n_unverified;
     std::string id = identity.custom_id;
-    if (!known_.emplace(std::move(id), Known{std::move(identity), failed}).second) {
+    Known known{std::move(identity), failed, failed && is_for_want_of_memory(line)};
+    if (!known_.emplace(std::move(id), std::move(known)).second) {
       throw Error(ErrorCode::kCorruptData,
                   fmt::format("{}: its custom_id has a line already, in this file or in {}; remove "
                               "one of them",
@@ -249,11 +253,13 @@ Journal::ToDo Journal::plan(const std::vector<RequestIdentity>& requests, bool r
   ToDo todo;
   std::vector<std::string> changed;
   std::vector<std::string> retried;
+  std::int64_t n_found = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const auto at = known_.find(requests[i].custom_id);
+    n_found += at == known_.end() ? 0 : 1;
     if (at == known_.end()) {
       todo.requests.push_back(i);
-    } else if (at->second.failed && retry_errors) {
+    } else if (at->second.failed && (retry_errors || at->second.may_work_now)) {
       retried.push_back(requests[i].custom_id);  // also with another body: it was corrected
       todo.requests.push_back(i);
     } else if (at->second.identity != requests[i]) {
@@ -275,6 +281,7 @@ Journal::ToDo Journal::plan(const std::vector<RequestIdentity>& requests, bool r
                             paths_.results.string(), n, fmt::join(changed, ", "),
                             n > changed.size() ? ", ..." : ""));
   }
+  todo.n_others = std::ssize(known_) - n_found;
   if (!retried.empty()) drop_error_lines(retried);
   return todo;
 }

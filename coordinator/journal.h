@@ -81,13 +81,15 @@ class Journal {
     std::vector<std::size_t> requests;  // indices into the identities
     std::int64_t n_done = 0;
     std::int64_t n_failed = 0;  // earlier, and not to be tried again
+    std::int64_t n_others = 0;  // lines of both files that belong to none of the requests
   };
   // The run was not refused: with kOverwrite, what was there goes now. Before anything is added.
   void start();
 
   // What is left of `requests`. Throws kFailedPrecondition when a finished line has the custom_id
-  // of a request but another body or other documents. With `retry_errors`, failed ones are left
-  // too, and their lines are removed (in one atomic replacement of the errors file).
+  // of a request but another body or other documents. Those that failed for want of memory are left
+  // too, with `retry_errors` all that failed; their lines are removed (in one atomic replacement of
+  // the errors file).
   ToDo plan(const std::vector<RequestIdentity>& requests, bool retry_errors);
 
   // Makes the records of skipped lines in the errors file be these, each with its line break: those
@@ -108,6 +110,7 @@ class Journal {
   struct Known {
     RequestIdentity identity;
     bool failed = false;
+    bool may_work_now = false;  // it failed for a reason that may be over
   };
   void open(const Json& manifest, EditedLines edited);  // to go on
   void check_manifest(const Json& manifest);

@@ -322,7 +322,7 @@ PreparedGroup prepare(const RequestGroup& group, const std::vector<Request>& req
     ids.refusal = why_unread(error);
   } catch (const std::bad_alloc&) {
     ids.refusal = Refusal{
-        "out_of_memory",
+        kOutOfMemoryCode,
         "out of memory: take a shorter document or fewer threads (--threads), or give more"};
   }
   if (ids.refusal) {

@@ -25,6 +25,8 @@ struct PreparedRequest {
   std::int64_t n_prompt_tokens = 0;  // of all prompts, documents included
   std::int64_t n_cached_tokens = 0;  // of these, shared with an earlier prompt of the group
 };
+// The code of requests that fail for want of memory, here or on the workers.
+inline constexpr const char* kOutOfMemoryCode = "out_of_memory";
 // One request that cannot be done, as the errors file says it.
 struct FailedRequest {
   std::size_t index = 0;

@@ -7,14 +7,10 @@
 #include <numeric>
 #include <utility>
 
+#include "base/sizes.h"
+
 namespace longhaul {
 namespace {
-
-std::string as_bytes(std::size_t bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (value >= 0x1p30) return fmt::format("{:.2f} GiB", value / 0x1p30);
-  return fmt::format("{:.1f} MiB", value / 0x1p20);
-}
 
 std::string joined(const auto& parts) {
   std::string text;
@@ -350,7 +346,7 @@ std::string Progress::line(std::size_t width) const {
     parts.push_back({"ETA " + duration_text(eta), 1});
   std::size_t kv_bytes = 0;
   for (const Lane& lane : lanes_) kv_bytes += lane.kv_bytes;
-  parts.push_back({"kv " + as_bytes(kv_bytes), 5});
+  parts.push_back({"kv " + format_byte_size(static_cast<std::int64_t>(kv_bytes)), 5});
   std::string text = joined(parts);
   while (text.size() > width && parts.size() > 1) {
     parts.erase(std::max_element(parts.begin(), parts.end(),

@@ -132,6 +132,15 @@ RequestIdentity identity_of_line(std::string_view line, std::string_view source)
   return identity;
 }
 
+bool is_for_want_of_memory(std::string_view line) {
+  if (line.find(kOutOfMemoryCode) == std::string_view::npos) return false;  // most of them
+  const Json json = parse_json(line, "");
+  const Json* error = json.find("error");
+  const Json* code = error != nullptr && error->is_object() ? error->find("code") : nullptr;
+  const auto* text = code != nullptr ? std::get_if<std::string>(&code->value()) : nullptr;
+  return text != nullptr && *text == kOutOfMemoryCode;
+}
+
 LineState state_of_line(std::string_view line) {
   const std::size_t tail = kChecksumKey.size() + kDigits + 1 + kLineEnd.size();
   if (line.size() > tail && line.ends_with("\"}}")) {

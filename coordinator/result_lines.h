@@ -45,6 +45,10 @@ bool is_bad_line_record(std::string_view line);
 // The identity that a line of either file carries; throws kCorruptData when it is no such line.
 RequestIdentity identity_of_line(std::string_view line, std::string_view source);
 
+// Whether a line of the errors file says that memory was short: which has to do with the machine
+// and what else ran on it, and may be over.
+bool is_for_want_of_memory(std::string_view line);
+
 enum class LineState {
   kAsWritten,
   kEdited,      // its checksum is of another text

@@ -13,8 +13,6 @@
 namespace longhaul {
 namespace {
 
-constexpr std::int64_t kMaxTokensOfNobody = 256;
-
 void check_range(std::string_view name, double value, double min, double max) {
   if (!(value >= min && value <= max)) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -59,7 +57,7 @@ SamplingDefaults sampling_defaults(const SamplingFlags& flags, const GenerationC
   check_range("min_p", params.min_p, 0, 1);
   if (params.top_k < 0) params.top_k = 0;
   defaults.max_tokens =
-      flags.max_tokens.value_or(generation.max_new_tokens.value_or(kMaxTokensOfNobody));
+      flags.max_tokens.value_or(generation.max_new_tokens.value_or(defaults.max_tokens));
   if (defaults.max_tokens < 0) {
     throw Error(
         ErrorCode::kInvalidArgument,

@@ -36,8 +36,8 @@ struct SamplingDefaults {
 };
 
 // Flags, else generation_config.json when it says do_sample, else greedy. max_tokens: the flag,
-// else the model's max_new_tokens, else 256. Throws kInvalidArgument for values outside their
-// range, and for empty stop strings.
+// else the model's max_new_tokens, else as it stands above. Throws kInvalidArgument for values
+// outside their range, and for empty stop strings.
 SamplingDefaults sampling_defaults(const SamplingFlags& flags, const GenerationConfig& generation);
 
 // Defaults overridden by what the request says. A request without a seed gets one from the run's

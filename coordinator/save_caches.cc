@@ -1,6 +1,5 @@
 #include "coordinator/save_caches.h"
 
-#include <string_view>
 #include <utility>
 
 #include "base/sha256.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/sizes.h"
 #include "coordinator/scheduler.h"
 
 namespace longhaul {
@@ -26,11 +27,11 @@ Scheduler::Group Scheduler::group_of(JobGroup jobs, std::int64_t n_before, std::
     if (of_documents > budget.limit_bytes || bytes > budget.limit_bytes - of_documents) {
       failures.push_back(RequestFailed{
           job.request, ErrorCode::kOutOfMemory,
-          fmt::format("needs up to {:.1f} MiB of KV cache ({} document tokens, {} prompt tokens, "
-                      "up to {} new ones); the limit is {:.1f} MiB",
-                      static_cast<double>(of_documents + bytes) / 0x1p20, group.n_document,
-                      job.prompt.size(), job.max_tokens,
-                      static_cast<double>(budget.limit_bytes) / 0x1p20)});
+          fmt::format("needs up to {} of KV cache ({} document tokens, {} prompt tokens, "
+                      "up to {} new ones); the limit is {}",
+                      format_byte_size(static_cast<std::int64_t>(of_documents + bytes)),
+                      group.n_document, job.prompt.size(), job.max_tokens,
+                      format_byte_size(static_cast<std::int64_t>(budget.limit_bytes)))});
       continue;
     }
     group.headroom_bytes = std::max(group.headroom_bytes, bytes);

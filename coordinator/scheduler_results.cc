@@ -187,7 +187,9 @@ bool Scheduler::try_another_start(const Outstanding& step, const StepFailed& fai
   SavedStart start = std::move(group.starts.front());
   group.starts.pop_front();
   if (start.must_work) {
-    throw Error(failure.code,
+    // Of another format version: a file of a kind that is not read.
+    const bool is_unread = failure.code == ErrorCode::kUnsupported;
+    throw Error(is_unread ? ErrorCode::kCorruptData : failure.code,
                 fmt::format("a document's saved KV cache cannot be used: {}", failure.message));
   }
   --group.document_sequence.n_outstanding;

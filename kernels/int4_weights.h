@@ -16,7 +16,6 @@
 // multiplied, in the groups of int8 weights (kernels/int8_weights.h).
 #pragma once
 #include <cstdint>
-#include <functional>
 
 #include "base/int4_format.h"
 #include "kernels/int8_weights.h"

@@ -1,7 +1,5 @@
 #include "kernels/kv_append.h"
 
-#include <string>
-
 #include "kernels/kv_block_check.h"
 #include "kernels/operators.h"
 #include "kernels/shape_check.h"

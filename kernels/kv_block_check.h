@@ -21,17 +21,16 @@ inline void check_kv_block_shape(std::string_view op, const KvBlockShape& shape)
   constexpr std::int64_t kMostCodes = 256;  // whose products 32 bits can sum
   if (lanes > 2 && shape.head_dim > kMostCodes) [[unlikely]] {
     throw Error(
-        ErrorCode::kUnsupported,
+        ErrorCode::kInvalidArgument,
         fmt::format("{}: head_dim is {}; K of {} and V of {} can be at most {} wide", op,
                     shape.head_dim, name_of(shape.k_type), name_of(shape.v_type), kMostCodes));
   }
   if (shape.quantises_groups() &&
       (shape.block_size % kKvGroup != 0 || shape.head_dim % kKvGroup != 0)) [[unlikely]] {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("{}: K of {} and V of {} have groups of {} tokens and channels, but "
-                            "blocks have {} tokens and heads {} dimensions; both must be multiples "
-                            "of it",
-                            op, name_of(shape.k_type), name_of(shape.v_type), kKvGroup,
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: caches of {} have groups of {} tokens and channels, but blocks "
+                            "have {} tokens and heads {} dimensions; both must be multiples of it",
+                            op, grouped_types(shape.k_type, shape.v_type), kKvGroup,
                             shape.block_size, shape.head_dim));
   }
   if (shape.head_dim < 8 || shape.head_dim % lanes != 0) [[unlikely]] {
@@ -48,8 +47,8 @@ inline void check_kv_block_shape(std::string_view op, const KvBlockShape& shape)
 inline void require_cpu_for_groups(std::string_view op, Device device, const KvBlockShape& shape) {
   if (device == Device::kCpu || !shape.quantises_groups()) return;
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{}: of caches of {} and {} GPUs take whole blocks only", op,
-                          name_of(shape.k_type), name_of(shape.v_type)));
+              fmt::format("{}: of caches of {} GPUs take whole blocks only", op,
+                          grouped_types(shape.k_type, shape.v_type)));
 }
 
 }  // namespace longhaul

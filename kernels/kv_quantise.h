@@ -41,6 +41,9 @@ KvGroupRange quantise(KvType type, std::span<const float> values, std::span<std:
 KvGroupRange quantise_group(KvType type, std::span<const float> values,
                             std::span<std::uint8_t> codes);
 
+// Where a block keeps codes and their scales, of types that have codes; slot is in [0, block_size),
+// dim in [0, head_dim). Nothing is checked: of others results mean nothing.
+
 // A place for a code in the K or V part of a block.
 struct KvCodePlace {
   std::size_t byte = 0;
@@ -52,9 +55,13 @@ KvCodePlace v_code_place(const KvBlockShape& shape, std::int64_t slot, std::int6
 // Which of a part's scales and minima are those of that code.
 std::size_t k_range_index(const KvBlockShape& shape, std::int64_t slot, std::int64_t dim);
 std::size_t v_range_index(const KvBlockShape& shape, std::int64_t slot, std::int64_t dim);
+// `part` is the K or V part of a block, with that layout; index as above. Where the layout has no
+// minima, 0 is read and none is written.
 KvGroupRange read_range(const KvPartLayout& layout, const std::byte* part, std::size_t index);
 void write_range(const KvPartLayout& layout, std::byte* part, std::size_t index,
                  const KvGroupRange& range);
+// A code is in [0, most_code(type)]. Writing changes no bits of its neighbours in the same byte,
+// but writes that byte: not for two threads at once.
 std::uint8_t read_code(KvType type, const std::byte* part, KvCodePlace place);
 void write_code(KvType type, std::byte* part, KvCodePlace place, std::uint8_t code);
 

@@ -9,7 +9,6 @@
 // 2018; Rabe & Staats 2021). Natural logarithm; lse = m + log l.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "base/device/device.h"

@@ -26,11 +26,17 @@ std::vector<std::int64_t> round_shares(std::int64_t total, std::span<const doubl
     parts[i] = std::min({whole, limit(i), left});
     left -= parts[i];
   }
+  if (left == 0) return parts;
+  std::vector<double> fractions;
+  for (const double share : exact) fractions.push_back(share - std::floor(share));
   std::vector<std::size_t> order(n);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return exact[a] - std::floor(exact[a]) > exact[b] - std::floor(exact[b]);
-  });
+  const auto comes_first = [&](std::size_t a, std::size_t b) {
+    return fractions[a] > fractions[b];
+  };
+  // Of equal ranks, which may be a hundred thousand, it is sorted already.
+  if (!std::is_sorted(order.begin(), order.end(), comes_first))
+    std::stable_sort(order.begin(), order.end(), comes_first);
   // Nothing for those whose share is exactly none, unless nobody else has room.
   for (const bool also_zero : {false, true}) {
     while (left > 0) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_set>
 #include <utility>
 
@@ -138,23 +137,6 @@ void check_format(const Plan& plan, const ModelSpec& spec, Violations& violation
   violations.add_unless(!plan.replicas.empty(), "no replicas");
 }
 
-void check_memory(const Plan& plan, const ModelSpec& spec, const ClusterSpec& cluster,
-                  const Workload& workload, Violations& violations) {
-  const auto bytes = memory_of(plan, spec, cluster, workload);
-  for (const Rank r : bytes.ids()) {
-    const RankBytes& rank = bytes[r];
-    violations.add_unless(
-        rank.free() >= 0,
-        "rank {} needs {} of {}: weights {}, retrieval cache {}, streaming cache {}, activations "
-        "{}, ring buffers {}, transfers {}, headroom {}",
-        r.value, format_byte_size(rank.total()), format_byte_size(rank.limit),
-        format_byte_size(rank.weights), format_byte_size(rank.kv_retrieval),
-        format_byte_size(rank.kv_streaming), format_byte_size(rank.activations),
-        format_byte_size(rank.ring_buffers), format_byte_size(rank.transfers),
-        format_byte_size(rank.headroom));
-  }
-}
-
 }  // namespace
 
 std::vector<std::string> check_structure(const Plan& plan, const ModelSpec& spec,
@@ -195,18 +177,44 @@ std::vector<std::string> check_structure(const Plan& plan, const ModelSpec& spec
   return violations.take();
 }
 
-std::vector<std::string> check_plan(const Plan& plan, const ModelSpec& spec,
-                                    const ClusterSpec& cluster, const Workload& workload) {
+std::vector<std::string> check_all_but_memory(const Plan& plan, const ModelSpec& spec,
+                                              const ClusterSpec& cluster,
+                                              const Workload& workload) {
   std::vector<std::string> found = check_structure(plan, spec, cluster.n_ranks());
-  if (!found.empty()) return found;  // memory cannot be counted on a broken plan
+  if (!found.empty()) return found;
   Violations violations;
   violations.add_unless(plan.kv == workload.kv(spec), "the KV format is not the workload's");
   violations.add_unless(plan.chunk_len == workload.chunk_len,
                         "chunks of {} tokens, the workload's have {}", plan.chunk_len,
                         workload.chunk_len);
   if (is_integer(workload.weights(spec))) check_integer_slices(plan, violations);
-  check_memory(plan, spec, cluster, workload, violations);
   return violations.take();
+}
+
+std::vector<std::string> check_memory(const Plan& plan, const ModelSpec& spec,
+                                      const ClusterSpec& cluster, const Workload& workload) {
+  Violations violations;
+  const auto bytes = memory_of(plan, spec, cluster, workload);
+  for (const Rank r : bytes.ids()) {
+    const RankBytes& rank = bytes[r];
+    violations.add_unless(
+        rank.free() >= 0,
+        "rank {} needs {} of {}: weights {}, retrieval cache {}, streaming cache {}, activations "
+        "{}, ring buffers {}, transfers {}, headroom {}",
+        r.value, format_byte_size(rank.total()), format_byte_size(rank.limit),
+        format_byte_size(rank.weights), format_byte_size(rank.kv_retrieval),
+        format_byte_size(rank.kv_streaming), format_byte_size(rank.activations),
+        format_byte_size(rank.ring_buffers), format_byte_size(rank.transfers),
+        format_byte_size(rank.headroom));
+  }
+  return violations.take();
+}
+
+std::vector<std::string> check_plan(const Plan& plan, const ModelSpec& spec,
+                                    const ClusterSpec& cluster, const Workload& workload) {
+  std::vector<std::string> found = check_all_but_memory(plan, spec, cluster, workload);
+  if (!found.empty()) return found;  // memory cannot be counted on a broken plan
+  return check_memory(plan, spec, cluster, workload);
 }
 
 }  // namespace longhaul

@@ -25,6 +25,13 @@ namespace longhaul {
 std::vector<std::string> check_plan(const Plan& plan, const ModelSpec& spec,
                                     const ClusterSpec& cluster, const Workload& workload);
 
+// The same in two halves, for whom it matters which: everything but memory; and memory, of a plan
+// that is right in everything else.
+std::vector<std::string> check_all_but_memory(const Plan& plan, const ModelSpec& spec,
+                                              const ClusterSpec& cluster, const Workload& workload);
+std::vector<std::string> check_memory(const Plan& plan, const ModelSpec& spec,
+                                      const ClusterSpec& cluster, const Workload& workload);
+
 // The structural part alone, without a cluster's memory: for a plan read from a file or a message.
 std::vector<std::string> check_structure(const Plan& plan, const ModelSpec& spec,
                                          std::int64_t n_ranks);

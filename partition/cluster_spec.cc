@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/sizes.h"
 
 namespace longhaul {
 namespace {
@@ -17,6 +18,12 @@ Wire worse(const Wire& a, const Wire& b) {
 }
 
 }  // namespace
+
+std::string too_little_memory(std::string_view text, std::int64_t bytes) {
+  const bool is_number = text.find_first_not_of("0123456789") == std::string_view::npos;
+  return fmt::format("{} is {}: too little for any rank{}", text, format_byte_size(bytes),
+                     is_number && bytes > 0 ? fmt::format("; did you mean {}G?", text) : "");
+}
 
 std::string device_name(const RankSpec& rank) {
   switch (rank.device) {

@@ -34,7 +34,8 @@
 // Only memory (of a node with GPUs: gpu_memory) is required. GB are 10^9 bytes; sizes as in
 // base/sizes.h. Without speeds all ranks of one kind of device count as equal, and
 // predicted times are only as good as the defaults below. Nodes of one name are one host: a second
-// table puts ranks on the CPUs of a node that has GPUs.
+// table puts ranks on the CPUs of a node that has GPUs, or, where it says same_host = true, other
+// ranks on devices of the same kind.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -61,6 +62,11 @@ struct RankSpec {
 // What a rank on a GPU has where nothing is known.
 inline constexpr double kDefaultGpuGflops = 100'000.0;
 inline constexpr double kDefaultGpuGbPerS = 1500.0;
+
+// Less is no rank's memory, but a number whose unit was forgotten.
+inline constexpr std::int64_t kLeastMemory = 1 << 20;
+// Of so many bytes, as they were written: "16 is 16 B: too little for any rank; did you mean 16G?"
+std::string too_little_memory(std::string_view text, std::int64_t bytes);
 
 // "CPU", "GPU 2"
 std::string device_name(const RankSpec& rank);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "base/json.h"
 #include "partition/cluster_spec.h"
@@ -31,10 +33,12 @@ std::size_t end_of_alike(const ClusterSpec& cluster, std::size_t first) {
   return end;
 }
 
-void add_node(std::string& text, const RankSpec& rank, std::size_t n_ranks) {
+// `again`: a table before is about such devices of the same host.
+void add_node(std::string& text, const RankSpec& rank, std::size_t n_ranks, bool again) {
   const auto n = static_cast<std::int64_t>(n_ranks);
   auto out = std::back_inserter(text);
   fmt::format_to(out, "\n[[node]]\nname = {}\nranks = {}\n", quoted(rank.host), n);
+  if (again) text += "same_host = true\n";
   if (rank.device == Device::kCuda) {
     fmt::format_to(out, "gpus = {}\ngpu_memory = {}\n", n, rank.memory_bytes);
   } else {
@@ -50,9 +54,11 @@ void add_node(std::string& text, const RankSpec& rank, std::size_t n_ranks) {
 
 std::string cluster_to_toml(const ClusterSpec& cluster) {
   std::string text = fmt::format("headroom = {}\n", number(cluster.headroom));
+  std::set<std::pair<std::string, Device>> named;
   for (std::size_t i = 0; i < cluster.ranks.size();) {
     const std::size_t end = end_of_alike(cluster, i);
-    add_node(text, cluster.ranks[i], end - i);
+    const RankSpec& rank = cluster.ranks[i];
+    add_node(text, rank, end - i, !named.emplace(rank.host, rank.device).second);
     i = end;
   }
   const LinkSpec& link = cluster.link;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,12 @@ class Table {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("{}: line {}: {}", source_, where.source().begin.line, reason));
   }
+
+  // Where the table begins.
+  [[noreturn]] void fail(std::string_view reason) const {
+    fail(*table_, fmt::format("{}{}", name_, reason));
+  }
+  std::int64_t line() const { return table_->source().begin.line; }
 
   [[noreturn]] void fail(std::string_view key, std::string_view reason) const {
     fail(*table_->get(key), fmt::format("{}{} {}", name_, key, reason));
@@ -53,15 +60,22 @@ class Table {
     return value;
   }
 
-  // Numbers from above 0 (or from 0) to 10^12.
+  bool flag(std::string_view key) const {
+    const toml::node* node = table_->get(key);
+    if (node == nullptr) return false;
+    if (!node->is_boolean()) fail(*node, fmt::format("{}{}: expected true or false", name_, key));
+    return node->as_boolean()->get();
+  }
+
+  // Numbers from 10^-6 (or 0) to 10^12: no sum or quotient of them is infinite.
   double number(std::string_view key, double fallback, bool zero_allowed = false) const {
     const toml::node* node = table_->get(key);
     if (node == nullptr) return fallback;
     if (!node->is_number()) fail(*node, fmt::format("{}{}: expected a number", name_, key));
     const double value = *node->value<double>();
-    if (!(value > 0 || (zero_allowed && value == 0)) || !(value <= 1e12)) {
-      fail(*node, fmt::format("{}{} is {}, must be {}", name_, key, value,
-                              zero_allowed ? "0 or more" : "more than 0"));
+    if (!(value >= 1e-6 || (zero_allowed && value == 0)) || !(value <= 1e12)) {
+      fail(*node, fmt::format("{}{} is {}, must be {}10^-6 to 10^12", name_, key, value,
+                              zero_allowed ? "0 or " : ""));
     }
     return value;
   }
@@ -78,6 +92,8 @@ class Table {
     if (node == nullptr) {
       fail(*table_, fmt::format("{}{} is missing; write, say, {} = \"64 GiB\"", name_, key, key));
     }
+    if (!node->is_integer() && !node->is_string())
+      fail(*node, fmt::format("{}{}: expected a size; write, say, \"64 GiB\"", name_, key));
     const std::string value =
         node->is_integer() ? std::to_string(node->as_integer()->get()) : text(key, "");
     const auto size = byte_size_from(value);
@@ -85,6 +101,8 @@ class Table {
       fail(*node,
            fmt::format("{}{}: \"{}\" is not a size; write, say, \"64 GiB\"", name_, key, value));
     }
+    if (*size < kLeastMemory)
+      fail(*node, fmt::format("{}{} {}", name_, key, too_little_memory(value, *size)));
     return *size;
   }
 
@@ -130,16 +148,36 @@ std::vector<RankSpec> ranks_of(const Table& node, ClusterSpec& cluster) {
   return ranks;
 }
 
-void add_nodes(const Table& node, std::size_t index, ClusterSpec& cluster) {
+// Hosts with the kinds of devices that their tables are about, and the first of these tables'
+// lines.
+using Hosts = std::map<std::pair<std::string, Device>, std::int64_t>;
+
+// A host that is named twice is hardly meant to be one.
+void note_host(const Table& node, const std::string& host, Device device, bool is_same,
+               Hosts& hosts) {
+  const auto [before, is_new] = hosts.emplace(std::pair(host, device), node.line());
+  if (is_new && is_same)
+    node.fail(fmt::format("same_host: no node before this one is called {}", host));
+  if (!is_new && !is_same) {
+    node.fail(
+        fmt::format("the node in line {} is called {}, too: give this one another name, or, "
+                    "if it has more ranks of that host, same_host = true",
+                    before->second, host));
+  }
+}
+
+void add_nodes(const Table& node, std::size_t index, ClusterSpec& cluster, Hosts& hosts) {
   node.allow({"name", "count", "ranks", "memory", "gflops", "gb_per_s", "attention_gflops", "gpus",
-              "gpu_memory"});
+              "gpu_memory", "same_host"});
   const std::string name = node.text("name", fmt::format("node{}", index));
   const std::int64_t count = node.integer("count", 1, 1, kMaxRanks);
   std::vector<RankSpec> ranks = ranks_of(node, cluster);
-  require(cluster.n_ranks() + count * static_cast<std::int64_t>(ranks.size()) <= kMaxRanks,
-          fmt::format("cluster: more than {} ranks", kMaxRanks));
+  if (cluster.n_ranks() + count * static_cast<std::int64_t>(ranks.size()) > kMaxRanks)
+    node.fail(fmt::format("with it there are more than {} ranks", kMaxRanks));
   for (std::int64_t i = 0; i < count; ++i) {
-    for (RankSpec& rank : ranks) rank.host = count == 1 ? name : fmt::format("{}-{}", name, i);
+    const std::string host = count == 1 ? name : fmt::format("{}-{}", name, i);
+    note_host(node, host, ranks.front().device, node.flag("same_host"), hosts);
+    for (RankSpec& rank : ranks) rank.host = host;
     cluster.ranks.insert(cluster.ranks.end(), ranks.begin(), ranks.end());
   }
 }
@@ -235,8 +273,10 @@ ClusterSpec parse_cluster_toml(std::string_view text, std::string_view source) {
     top.fail(nodes == nullptr ? root : *nodes, "no nodes: each needs a table [[node]]");
   }
   std::size_t index = 0;
+  Hosts hosts;
   for (const toml::node& node : *nodes->as_array()) {
-    add_nodes(Table(*node.as_table(), source, fmt::format("node {}: ", index)), index, cluster);
+    add_nodes(Table(*node.as_table(), source, fmt::format("node {}: ", index)), index, cluster,
+              hosts);
     ++index;
   }
   add_host_links(top, root, source, cluster);

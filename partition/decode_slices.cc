@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <vector>
 
 #include "base/int8_format.h"
 #include "partition/apportion.h"

@@ -109,8 +109,9 @@ void explain_ranks(Text& text, const Plan& plan, const ClusterSpec& cluster,
                    const IndexedVector<Rank, double>& bytes_read) {
   line(text, "Ranks: what is in memory, and what a token step of decoding reads from it");
   const bool has_stages = plan.replicas.size() > 1 || plan.replicas.front().stages.size() > 1;
+  const bool has_gpus = cluster.has_gpus();
   Cells header;
-  if (cluster.has_gpus()) header.emplace_back("device");
+  if (has_gpus) header.emplace_back("device");
   if (has_stages) header.emplace_back("stage");
   header.emplace_back("layers");
   const std::size_t n_words = header.size();
@@ -126,7 +127,7 @@ void explain_ranks(Text& text, const Plan& plan, const ClusterSpec& cluster,
         const double share = 100 * static_cast<double>(stage.token_share[i]) /
                              static_cast<double>(Stage::kTokenShareTotal);
         Cells cells;
-        if (cluster.has_gpus()) cells.push_back(device_name(cluster.rank(rank)));
+        if (has_gpus) cells.push_back(device_name(cluster.rank(rank)));
         if (has_stages)
           cells.push_back(plan.replicas.size() == 1 ? std::to_string(s)
                                                     : fmt::format("{}.{}", r, s));
@@ -313,15 +314,16 @@ std::string explain(const NotFitting& refusal, const ClusterSpec& cluster) {
   } else {
     line(text, "It does not fit: the room left is in pieces too small for what remains.");
   }
+  const bool has_gpus = cluster.has_gpus();
   Cells header;
-  if (cluster.has_gpus()) header.emplace_back("device");
+  if (has_gpus) header.emplace_back("device");
   const std::size_t n_words = header.size();
   header.emplace_back("memory");
   header.insert(header.end(), kByteColumns.begin(), kByteColumns.end());
   std::vector<Row> rows;
   for (const Rank rank : refusal.bytes.ids()) {
     Cells cells;
-    if (cluster.has_gpus()) cells.push_back(device_name(cluster.rank(rank)));
+    if (has_gpus) cells.push_back(device_name(cluster.rank(rank)));
     cells.push_back(short_size(refusal.bytes[rank].limit));
     add_bytes(cells, refusal.bytes[rank]);
     add_row(rows, rank, std::move(cells));

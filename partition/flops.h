@@ -1,7 +1,6 @@
 // Floating-point operations of a decoder layer, from its dimensions. A multiply and an add count as
 // two. Pure.
 #pragma once
-#include <cstdint>
 
 #include "base/ids.h"
 #include "model/heads/kept_blocks.h"

@@ -9,7 +9,6 @@
 //   begun block                          tokens 4 and 5, for who makes 6 and 7
 //   unfinished block                     token 20, from who makes it
 #pragma once
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>

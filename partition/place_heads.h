@@ -8,7 +8,6 @@
 // with more room, so more memory never turns a plan down.
 #pragma once
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/ids.h"

@@ -14,7 +14,7 @@ namespace longhaul {
 // can.
 std::optional<std::string> why_not_reproducible(const HeadTable& heads, Device device);
 
-// Throws kUnsupported with that reason.
+// Throws kInvalidArgument with that reason.
 void require_reproducible(const HeadTable& heads, Device device);
 
 }  // namespace longhaul

@@ -1,6 +1,5 @@
 #include "partition/ring_bytes.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "partition/open_blocks.h"

@@ -9,7 +9,6 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "base/dtype.h"
 #include "base/ids.h"

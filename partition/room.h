@@ -12,7 +12,6 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "partition/place_heads.h"
 

@@ -18,7 +18,8 @@ std::optional<std::string> why_not_weights(const ModelSpec& spec, DType weights)
 
 void require_weights(const ModelSpec& spec, DType weights) {
   if (const auto why = why_not_weights(spec, weights))
-    throw Error(ErrorCode::kUnsupported, fmt::format("--weights {}: {}", name_of(weights), *why));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--weights {}: {}", name_of(weights), *why));
 }
 
 }  // namespace longhaul

@@ -11,7 +11,7 @@ namespace longhaul {
 // Why matrices of this type cannot be computed with, and what to do; none where they can.
 std::optional<std::string> why_not_weights(const ModelSpec& spec, DType weights);
 
-// Throws kUnsupported with that reason.
+// Throws kInvalidArgument with that reason.
 void require_weights(const ModelSpec& spec, DType weights);
 
 }  // namespace longhaul

@@ -18,11 +18,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-ParsedRequests parse_input(const fs::path& input, const std::string& source) {
+ParsedRequests parse_input(const fs::path& input, const std::string& source,
+                           const TextLimits& texts) {
   constexpr std::size_t kMost = std::size_t{64} << 30;
   return parse_requests(read_input([&] {
-                          return input == "-" ? read_standard_input(kMost, stop_requested)
-                                              : read_file(input, kMost, stop_requested);
+                          return input == "-"
+                                     ? read_standard_input(kMost, stop_requested)
+                                     : read_file_patiently(input, kMost, patience_of(texts));
                         }),
                         source);
 }
@@ -65,7 +67,7 @@ InputBatch read_batch(const fs::path& input, const TextLimits& texts) {
   const bool is_file = input != "-";
   batch.source = is_file ? input.string() : "standard input";
   batch.folder = is_file && input.has_parent_path() ? input.parent_path() : fs::path(".");
-  ParsedRequests parsed = parse_input(input, batch.source);
+  ParsedRequests parsed = parse_input(input, batch.source, texts);
   if (parsed.requests.empty() && parsed.problems.empty())
     throw Error(ErrorCode::kCorruptData, batch.source + " holds no requests");
   batch.requests = std::move(parsed.requests);

@@ -1,8 +1,6 @@
 #include "tools/bench_command.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -10,14 +8,18 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/terminal.h"
+#include "base/text_columns.h"
 #include "build_info.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "tools/bench/bench_flags.h"
 #include "tools/bench/bench_model.h"
 #include "tools/bench/bench_session.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/number_ranges.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/flag_use.h"
 #include "tools/flags/given_flags.h"
 #include "tools/job/exit_status.h"
 #include "tools/job/job.h"
@@ -45,29 +47,24 @@ std::vector<int> thread_counts(const BenchFlags& flags, const JobRanks& ranks) {
   return counts;
 }
 
-// Whether whole rows would be cut into two lines.
-bool is_narrow_terminal() {
-  constexpr int kRow = 130;
-  winsize size{};
-  return ::isatty(STDOUT_FILENO) != 0 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
-         size.ws_col > 0 && size.ws_col < kRow;
-}
-
-Table table_of(const BenchFlags& flags, const ModelFacts& facts, const JobRanks& ranks,
-               bool is_narrow) {
-  return Table(table_format_from(flags.output),
-               model_columns({.model_width = std::max<std::size_t>(20, facts.model.size()),
-                              .ranks = ranks.n_ranks > 1,
-                              .chunk_len = flags.job.chunk_len.has_value(),
-                              .cache_types = flags.job.k_type || flags.job.v_type,
-                              .heads = facts.n_retrieval != facts.n_heads,
-                              .tokens_per_step = flags.n_quoted != "0",
-                              .facts = !is_narrow}));
+ShownColumns shown_columns(const BenchFlags& flags, const ModelFacts& facts,
+                           const std::vector<ModelTest>& tests, const JobRanks& ranks) {
+  ShownColumns shown{.ranks = ranks.n_ranks > 1,
+                     .chunk_len = flags.job.chunk_len.has_value(),
+                     .cache_types = flags.job.k_type || flags.job.v_type,
+                     .heads = facts.n_retrieval != facts.n_heads,
+                     .tokens_per_step = flags.n_quoted != "0"};
+  shown.model_width = std::max(shown.model_width, n_columns(facts.model));
+  for (const ModelTest& test : tests)
+    shown.test_width = std::max(shown.test_width, name_of(test).size());
+  return shown;
 }
 
 // On rank 0.
-int run_bench(const BenchFlags& flags, JobRanks& ranks) {
+int run_bench(const CLI::App& app, const BenchFlags& flags, JobRanks& ranks) {
   check_bench_flags(flags);
+  refuse_without_effect(app, std::vector<FlagUse>{{"--draft-max", flags.n_quoted != "0",
+                                                   "it needs --quote N, whose guesses it limits"}});
   const std::vector<ModelTest> tests = tests_of(flags);
   const std::vector<int> threads = thread_counts(flags, ranks);
   const BenchModel model(flags, hub_cache());
@@ -76,9 +73,10 @@ int run_bench(const BenchFlags& flags, JobRanks& ranks) {
   progress.print(flags.model.empty()
                      ? fmt::format("longhaul bench: making random weights of {}", flags.shape)
                      : fmt::format("longhaul bench: reading {}", flags.model));
-  const bool is_narrow =
-      table_format_from(flags.output) == TableFormat::kMarkdown && is_narrow_terminal();
-  Table table = table_of(flags, facts, ranks, is_narrow);
+  const TableFormat format = table_format_from(flags.output);
+  const ShownColumns shown = shown_columns(flags, facts, tests, ranks);
+  const std::size_t width = output_width();
+  Table table(format, model_columns(shown), width);
   bool has_begun = false;
   for (const int n_threads : threads) {
     const JobWork work{.model = model.source().get(),
@@ -87,15 +85,16 @@ int run_bench(const BenchFlags& flags, JobRanks& ranks) {
                        .workload = model.workload(tests, ranks.n_ranks),
                        .n_threads = n_threads};
     on_one_replica(ranks, flags.job, work, [&](const ReplicaRun& replica) {
-      if (!has_begun && is_narrow) print_now(facts_line(facts) + "\n");
-      if (!has_begun) print_now(table.begin());
-      has_begun = true;
       BenchSession session({.model = model,
                             .replica = replica,
                             .n_repetitions = flags.n_repetitions,
                             .warms_up = !flags.no_warmup,
                             .clock = flags.clock,
                             .on_progress = [&](const std::string& t) { progress.update(t); }});
+      if (!has_begun && table.leaves_out_spare_columns())
+        print_now(wrapped_text(facts_line(session.facts(), shown), {.width = width}) + "\n");
+      if (!has_begun) print_now(table.begin());
+      has_begun = true;
       for (const ModelTest& test : tests) {
         const std::string row = table.row(session.run(test));
         progress.clear();
@@ -104,7 +103,7 @@ int run_bench(const BenchFlags& flags, JobRanks& ranks) {
     });
   }
   print_now(table.end());
-  if (table_format_from(flags.output) == TableFormat::kMarkdown) {
+  if (format == TableFormat::kMarkdown) {
     print_now(fmt::format("\nlonghaul {} on {}, {}\n", build_info::kVersion, cpu_name(),
                           facts.gpu.empty() ? std::string(name_of(active_isa())) : facts.gpu));
   }
@@ -130,7 +129,7 @@ Command add_bench_command(CLI::App& program) {
                   check_bench_flags(*flags);
                   return BenchModel(*flags, hub_cache()).source();
                 },
-                [&](JobRanks& ranks) { return run_bench(*flags, ranks); });
+                [&](JobRanks& ranks) { return run_bench(*app, *flags, ranks); });
           }};
 }
 

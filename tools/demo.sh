@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The first command of the README: installs what is missing, builds, and answers five questions about the embedded document.
 set -euo pipefail
+if (($# > 0)); then echo "usage: tools/demo.sh" >&2; exit 2; fi
 cd "$(dirname "$0")/.."
 tools/install_dependencies.sh
 cmake --preset release >build-configure.log || { cat build-configure.log; exit 1; }

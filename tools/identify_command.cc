@@ -79,7 +79,7 @@ class Identify {
   void check_room(const std::vector<IdentifyPart>& parts) const;
   void estimate() const;
   bool goes_on_from_profile() const {
-    return !flags_.overwrites && (flags_.target || flags_.compares) && !flags_.folder.empty() &&
+    return !flags_.overwrites && !flags_.folder.empty() &&
            std::filesystem::exists(flags_.folder / kConfig);
   }
   std::optional<FoundHeads> profile_there() const;
@@ -137,11 +137,6 @@ void Identify::check() const {
                flags_.target ? texts.n_lengths : 1));
   if (flags_.folder.empty()) return;
   std::filesystem::create_directories(flags_.folder);
-  require(flags_.overwrites || goes_on_from_profile() ||
-              !std::filesystem::exists(flags_.folder / kConfig),
-          fmt::format("{} holds a profile; give --overwrite to replace it, or --target or "
-                      "--compare to look at it",
-                      flags_.folder.string()));
 }
 
 // What the ranks are to compute; gates only when they are not there already.
@@ -326,34 +321,43 @@ std::optional<FoundHeads> Identify::train() {
 // What each method says of each head, highest gate of the first method first.
 void Identify::compare(const std::vector<FoundHeads>& all) const {
   fmt::print("{:<10}", "layer:head");
-  for (const FoundHeads& heads : all) fmt::print(" {:>13}", heads.method);
+  const auto width = [](const FoundHeads& heads) {
+    return std::max<std::size_t>(7, heads.method.size());
+  };
+  for (const FoundHeads& heads : all) fmt::print(" {:>{}}", heads.method, width(heads));
   fmt::print("\n");
   const std::vector<std::size_t> order = ranking(all.front().gates);
   const auto n_kv_heads = static_cast<std::size_t>(spec_.n_kv_heads);
   constexpr std::size_t kMost = 24;
   for (std::size_t i = 0; i < std::min(kMost, order.size()); ++i) {
     fmt::print("{:<10}", fmt::format("{}:{}", order[i] / n_kv_heads, order[i] % n_kv_heads));
-    for (const FoundHeads& heads : all) fmt::print(" {:>13.4f}", heads.gates[order[i]]);
+    for (const FoundHeads& heads : all)
+      fmt::print(" {:>{}.4f}", heads.gates[order[i]], width(heads));
     fmt::print("\n");
   }
 }
 
-// The profile that a run before this one wrote, with the same settings: what is asked for beside it
-// needs no training again.
+// The profile that a run before this one wrote, with the same settings: nothing is left to do but
+// what is asked for beside it.
 std::optional<FoundHeads> Identify::profile_there() const {
   if (!goes_on_from_profile()) return std::nullopt;
   const std::filesystem::path file = flags_.folder / kConfig;
   const Json config = parse_json(read_file(file, kMaxConfigBytes), file.string());
   const JsonField root(config, file.string());
+  const std::string remedy = "another output folder, or --overwrite";
+  if (!root.find("settings") || !root.find("method")) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} holds a profile that this command did not make; give {}",
+                            flags_.folder.string(), remedy));
+  }
   FoundHeads heads = found(flags_.method, read_head_profile(flags_.folder).gates);
   std::vector<std::string> differ = differences(root.at("settings").json(), settings());
   if (const std::string& method = root.at("method").as_string(); method != heads.method)
     differ.push_back(fmt::format("method: was {}, now {}", method, heads.method));
   if (differ.empty()) return heads;
   throw Error(ErrorCode::kFailedPrecondition,
-              fmt::format("{} holds a profile of other settings: {}; give the same ones, another "
-                          "output folder, or --overwrite",
-                          flags_.folder.string(), fmt::join(differ, "; ")));
+              fmt::format("{} holds a profile of other settings: {}; give the same ones, {}",
+                          flags_.folder.string(), fmt::join(differ, "; "), remedy));
 }
 
 void Identify::write(const FoundHeads& heads) {
@@ -406,7 +410,7 @@ int Identify::run() {
   const std::vector<IdentifyPart> todo = parts(there.has_value());
   check_room(todo);
   if (there) {
-    progress_.print(fmt::format("{} has the profile already", flags_.folder.string()));
+    fmt::print("{} has the profile already\n", flags_.folder.string());
     all.push_back(*there);
   } else if (flags_.method == IdentifyMethod::kGates) {
     fmt::print("{}", describe_training(spec_, tasks_.shape_of(todo.front(), ranks_.n_ranks)));
@@ -444,13 +448,17 @@ docs/identify.md says what the methods are.
   return {app, [app, flags] {
             install_stop_signals();
             fill_in_templates(flags->config.texts, *app);
+            leave_out_layouts(flags->eval.job);
             flags->eval.job.flags_given = given_flags(*app);
             RankTasks tasks(flags->config, flags->eval.job, [flags] {
               return std::make_shared<const EvalModel>(open_folder(flags->eval), flags->eval.job);
             });
             return run_job(
                 flags->eval.job, [&] { return open_source(flags->eval); },
-                [&](JobRanks& ranks) { return Identify(*flags, tasks, ranks).run(); },
+                [&](JobRanks& ranks) {
+                  check_identify_flags(*app, *flags);
+                  return Identify(*flags, tasks, ranks).run();
+                },
                 [&](Communicator& comm, ModelSource& model, const std::string& order) {
                   tasks.run(comm, model, order);
                 });

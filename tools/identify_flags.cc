@@ -2,10 +2,13 @@
 
 #include <CLI/CLI.hpp>
 
+#include <vector>
+
 #include "tools/flags/choice_flag.h"
 #include "tools/flags/commands.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/flag_use.h"
 #include "tools/flags/number_flag.h"
 
 namespace longhaul {
@@ -28,11 +31,13 @@ void add_training_flags(CLI::App& app, IdentifyFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--sink", f.config.window.sink, "First tokens that streaming heads see")
+      ->transform(with_letters())
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
       ->capture_default_str()
       ->group(group);
   app.add_option("--recent", f.config.window.recent,
                  "Last tokens that they see, their own included")
+      ->transform(with_letters())
       ->check(kLongCount)
       ->capture_default_str()
       ->group(group);
@@ -117,6 +122,27 @@ void add_identify_flags(CLI::App& app, IdentifyFlags& f) {
   add_training_flags(app, f);
   add_text_flags(app, f);
   name_environment_variables(app);
+}
+
+void check_identify_flags(const CLI::App& app, const IdentifyFlags& flags) {
+  std::vector<FlagUse> uses = {
+      {"--plan", false, "a plan is made anew for each share of heads that --target tries"},
+      {"--replicas", false, "all ranks work on the same text"},
+      {"--overwrite", !flags.folder.empty(), "it needs -o FOLDER, where a profile may be"},
+      {"--checkpoint-every", !flags.folder.empty(), "it needs -o FOLDER, where states are kept"}};
+  for (const char* of_questions :
+       {"--kv-limit", "--chunk-len", "--reproducible", "--cache-type-v", "--stages",
+        "--decode-balance", "--history", "--gpu-transfers", "--trace"}) {
+    uses.push_back({of_questions, flags.target.has_value(),
+                    "it needs --target, whose questions alone are answered by a plan and from "
+                    "caches"});
+  }
+  refuse_without_effect(app, uses);
+}
+
+void leave_out_layouts(JobConfig& job) {
+  job.plan.clear();
+  job.n_replicas = 1;
 }
 
 void fill_in_templates(PasskeyConfig& texts, const CLI::App& app) {

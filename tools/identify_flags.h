@@ -28,5 +28,11 @@ struct IdentifyFlags {
 void add_identify_flags(CLI::App& app, IdentifyFlags& flags);
 // Templates that were not given become those of the records' form. Call after parsing.
 void fill_in_templates(PasskeyConfig& texts, const CLI::App& app);
+// Throws kInvalidArgument for flags of the command line that would have no effect. Call it where
+// the job leads.
+void check_identify_flags(const CLI::App& app, const IdentifyFlags& flags);
+// How a job of this command is laid out is not for flags of other commands to say, which the
+// environment may hold. Call before the job starts.
+void leave_out_layouts(JobConfig& job);
 
 }  // namespace longhaul

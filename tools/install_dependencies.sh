@@ -4,6 +4,12 @@
 #   install_dependencies.sh --test   also what the tests need
 #   install_dependencies.sh --package  also what making a Debian package needs
 set -euo pipefail
+purpose=build
+case "$#:${1:-}" in
+  0:) ;;
+  1:--test | 1:--package) purpose=${1#--} ;;
+  *) echo "usage: tools/install_dependencies.sh [--test | --package]" >&2; exit 2 ;;
+esac
 
 packages=(
   g++ cmake ninja-build pkg-config python3
@@ -12,12 +18,12 @@ packages=(
   libdnnl-dev                                      # oneDNN: matrix products
   libfmt-dev nlohmann-json3-dev libpcre2-dev libicu-dev libssl-dev libcli11-dev libtomlplusplus-dev
 )
-if [[ "${1:-}" == --test ]]; then
+if [[ $purpose == test ]]; then
   packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-16 libclang-rt-16-dev libomp-16-dev lld-16 clang-format git binutils dpkg-dev file python3-numpy python3-h5py python3-jsonschema python3-prometheus-client libfaketime
     iproute2 nftables slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge  # hosts on one machine, and Slurm on them
     chromium)  # looks at the status page
 fi
-if [[ "${1:-}" == --package ]]; then
+if [[ $purpose == package ]]; then
   packages+=(dpkg-dev file)
 fi
 

@@ -9,8 +9,10 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "build_info.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/probes/cpu_probes.h"
 #include "tools/bench/kernel_results.h"
 #include "tools/bench/machine.h"
@@ -119,6 +121,12 @@ std::vector<KernelCase> chosen_cases(const KernelsFlags& flags) {
   return cases;
 }
 
+std::size_t longest_name(const std::vector<KernelCase>& cases) {
+  std::size_t width = 0;
+  for (const KernelCase& c : cases) width = std::max(width, c.name.size());
+  return width;
+}
+
 int run_kernels(const KernelsFlags& flags) {
   set_kernel_threads(flags.n_threads);
   const std::vector<KernelCase> cases = chosen_cases(flags);
@@ -135,21 +143,25 @@ int run_kernels(const KernelsFlags& flags) {
   const CpuProbes probes(clock);
   const Rates first_rates = probes.measure();
   const TableFormat format = table_format_from(flags.output);
-  Table table(format, kernel_columns());
+  Table table(format, kernel_columns(longest_name(cases)), output_width());
   FamilySlopes slopes;
   print_now(table.begin());
   for (const KernelCase& c : cases) {
     const double at_best = bound_of(c.work, first_rates, c.dtype).seconds;
     if (at_best > flags.budget_seconds) {
-      progress.print(fmt::format("{}: left out, {:.0f} s at best (--budget {})", c.name, at_best,
+      progress.print(fmt::format("{}: left out, {:.3g} s at best (--budget {})", c.name, at_best,
                                  flags.budget_seconds));
       continue;
     }
     progress.update(c.name);
     const KernelTime time = measure(c, flags, probes, clock);
-    print_now(table.row(kernel_cells(c, time, slopes.add(c, time), settings)));
+    const std::string row = table.row(kernel_cells(c, time, slopes.add(c, time), settings));
+    progress.clear();
+    print_now(row);
   }
   print_now(table.end());
+  if (table.leaves_out_spare_columns())
+    print_now("\nachieved and attainable rates: a wider terminal, or -o csv\n");
   if (format == TableFormat::kMarkdown) {
     print_now(fmt::format("\n{}longhaul {} on {}, {}, {} thread{}, {} time\n", slopes.text(),
                           build_info::kVersion, settings.cpu, settings.isa, settings.n_threads,

@@ -15,6 +15,9 @@
 
 #include "base/error.h"
 #include "base/print_stderr.h"
+#include "base/sizes.h"
+#include "base/terminal.h"
+#include "base/text_columns.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
 #include "tools/flags/job_flags.h"
@@ -52,8 +55,10 @@ std::vector<fs::path> without_parts(const std::vector<fs::path>& paths) {
       continue;
     }
     if (!fs::exists(*master, ignored)) {
-      throw Error(ErrorCode::kCorruptData, fmt::format("{} is a part of {}, which is missing",
-                                                       path.string(), master->string()));
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{} is a part of {}, which is missing: put that back, for parts "
+                              "alone cannot be read",
+                              path.string(), master->string()));
     }
     const fs::path folder = master->has_parent_path() ? master->parent_path() : fs::path(".");
     const auto names_it = [&](const fs::path& given) {
@@ -76,7 +81,7 @@ std::vector<fs::path> masters_of(const std::vector<fs::path>& paths, EmptyFolder
       masters.push_back(path);
       continue;
     }
-    const std::vector<fs::path> found = saved_masters(path);
+    const std::vector<fs::path> found = read_input([&] { return saved_masters(path); });
     if (found.empty() && empty == EmptyFolders::kAreRefused) {
       throw Error(ErrorCode::kCorruptData,
                   fmt::format("{}: no saved document (NAME.h5) is in this folder", path.string()));
@@ -94,26 +99,58 @@ std::vector<SavedHeader> headers_of(const std::vector<fs::path>& files) {
   return headers;
 }
 
-std::string as_mib(std::int64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
+// Of a file that is not read whole: says which parts are missing or cut off, and whether any is.
+bool lacks_parts(const SavedHeader& header) {
+  bool lacks = false;
+  for (const WrittenFile& part : header.parts) {
+    try {
+      check_part_size(header, part);
+    } catch (const Error& error) {
+      print_stderr("longhaul: {}\n", error.what());
+      lacks = true;
+    }
+  }
+  return lacks;
+}
+
+std::string types_of(const SavedHeader& header) {
+  return fmt::format("{}/{}", name_of(header.k_type), name_of(header.v_type));
+}
+
+// A line for each document; where one would be wider than `width`, models stand above theirs.
+std::string listed(const std::vector<SavedHeader>& headers, std::size_t width) {
+  constexpr const char* kRow = "{:<20} {:>10}  {:<11} {:>8}  {}";
+  const auto row = [&](const SavedHeader& header) {
+    return fmt::format(kRow, header.name(), header.n_tokens, types_of(header),
+                       format_byte_size(header.n_bytes()), header.created_utc);
+  };
+  const bool is_wide = std::ranges::all_of(headers, [&](const SavedHeader& header) {
+    return n_columns(row(header)) + 2 + n_columns(header.model_id) <= width;
+  });
+  std::string text = fmt::format(kRow, "name", "tokens", "k/v", "size",
+                                 is_wide ? "saved (UTC)           model\n" : "saved (UTC)\n");
+  std::string model;
+  for (const SavedHeader& header : headers) {
+    if (!is_wide && std::exchange(model, header.model_id) != header.model_id)
+      text += fmt::format("of {}\n", model);
+    text += row(header) + (is_wide ? "  " + header.model_id : "") + "\n";
+  }
+  return text;
 }
 
 int run_list(const KvFlags& flags) {
-  const std::vector<fs::path> masters = masters_of(flags.paths, EmptyFolders::kAreFine);
-  fmt::print("{:<20} {:>10}  {:<9} {:>12}  {:<20}  {}\n", "name", "tokens", "k/v", "size",
-             "saved (UTC)", "model");
+  std::vector<SavedHeader> headers;
   int status = kExitDone;
-  for (const fs::path& master : masters) {
+  for (const fs::path& master : masters_of(flags.paths, EmptyFolders::kAreFine)) {
     try {
-      const SavedHeader header = read_saved_header(master);
-      fmt::print("{:<20} {:>10}  {:<9} {:>12}  {:<20}  {}\n", header.name(), header.n_tokens,
-                 fmt::format("{}/{}", name_of(header.k_type), name_of(header.v_type)),
-                 as_mib(header.n_bytes()), header.created_utc, header.model_id);
+      headers.push_back(read_saved_header(master));
+      if (lacks_parts(headers.back())) status = kExitBadInput;
     } catch (const Error& error) {
       print_stderr("longhaul: {}\n", error.what());
       status = kExitBadInput;
     }
   }
+  fmt::print("{}", listed(headers, output_width()));
   return status;
 }
 
@@ -142,7 +179,7 @@ std::string describe_roles(const std::vector<SavedRole>& roles) {
 void print_info(const SavedHeader& header) {
   fmt::print("{}\n", header.master.string());
   const auto line = [](std::string_view name, const std::string& value) {
-    fmt::print("  {:<14}{}\n", name, value);
+    fmt::print("  {:<14}{}\n", name, wrapped_text(value, {.width = output_width(), .indent = 16}));
   };
   line("content", header.content_id);
   line("tokens", fmt::format("{}", header.n_tokens));
@@ -153,15 +190,18 @@ void print_info(const SavedHeader& header) {
   line("heads", describe_roles(read_saved_roles(header)));
   line("saved", fmt::format("{} by {}, in blocks of {}", header.created_utc, header.producer,
                             header.block_size));
-  line("size", as_mib(header.n_bytes()));
+  line("size", format_byte_size(header.n_bytes()));
   for (const WrittenFile& part : header.parts)
-    line("part", fmt::format("{} ({})", part.name, as_mib(part.n_bytes)));
+    line("part", fmt::format("{} ({})", part.name, format_byte_size(part.n_bytes)));
 }
 
 int run_info(const KvFlags& flags) {
-  for (const SavedHeader& header : headers_of(masters_of(flags.paths, EmptyFolders::kAreRefused)))
+  int status = kExitDone;
+  for (const SavedHeader& header : headers_of(masters_of(flags.paths, EmptyFolders::kAreRefused))) {
     print_info(header);
-  return kExitDone;
+    if (lacks_parts(header)) status = kExitBadInput;
+  }
+  return status;
 }
 
 // Everything is read: checksums of whole files, then every row with its own.
@@ -179,7 +219,7 @@ void verify(const fs::path& master) {
   }
   fmt::print("{}: whole: {} tokens, {} heads, {} rows, {} parts, {}\n", master.string(),
              header.n_tokens, header.n_layers * header.n_kv_heads, n_rows, header.parts.size(),
-             as_mib(header.n_bytes()));
+             format_byte_size(header.n_bytes()));
 }
 
 int run_verify(const KvFlags& flags) {
@@ -224,7 +264,8 @@ Command add_convert(CLI::App& app) {
   add_cache_type_flags(*command, flags->types, "Cache types");
   command
       ->add_option("--block-size", flags->block_size,
-                   "Tokens of a cache block (default: as the file has them)")
+                   std::string(kBlockTokensHelp) + " (default: as the file has them)")
+      ->transform(with_letters())
       ->check(kBlockTokens);
   name_environment_variables(*command);
   return {command, [flags] {
@@ -258,7 +299,9 @@ Command add_merge(CLI::App& app) {
   command->footer(
       R"(Rows that several files have come from the longest document's, in the order
 given. Damaged and lost parts are named and left out; what no file has is
-refused by head and positions.)");
+refused by head and positions.
+
+)" + exit_status_help());
   return {command, [flags] {
             const fs::path master = merge_saved_files(
                 headers_of(flags->from), flags->to,
@@ -288,7 +331,7 @@ Command add_kv_command(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "kv", "Saved KV caches (--save-kv): list, check, compare, convert, merge them");
   app->require_subcommand(1);
-  app->footer("diff also ends with 1 where anything differs.\n\n" + exit_status_help());
+  app->footer(exit_status_help());  // which the commands below take over
   const std::vector<Command> commands = {
       add(*app, "list", "One line for each saved document", -1, run_list),
       add(*app, "info", "What a saved document was made with, and its files", -1, run_info),
@@ -296,6 +339,9 @@ Command add_kv_command(CLI::App& program) {
       add(*app, "diff", "What differs, by head; status 1 if anything does", 2, run_diff),
       add_convert(*app),
       add_merge(*app)};
+  const std::string of_diff = "diff also ends with 1 where anything differs.\n\n";
+  app->get_subcommand("diff")->footer(of_diff + exit_status_help());
+  app->footer(of_diff + exit_status_help());
   return {app, [commands]() -> int {
             for (const Command& command : commands) {
               if (command.app->parsed()) return command.run();

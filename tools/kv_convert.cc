@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <system_error>
-#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"

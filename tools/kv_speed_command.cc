@@ -32,14 +32,14 @@ struct KvSpeedFlags {
 
 std::vector<bench::Column> columns() {
   using Align = bench::Column::Align;
-  return {{.key = "k_type", .title = "k", .width = 4},
-          {.key = "v_type", .title = "v", .width = 4},
-          {.key = "bytes", .title = "MiB", .align = Align::kRight, .width = 8},
-          {.key = "what", .title = "what", .width = 14},
-          {.key = "mb_per_s", .title = "MB/s", .align = Align::kRight, .width = 8},
-          {.key = "plain_mb_per_s", .title = "plain file", .align = Align::kRight, .width = 10},
-          {.key = "share", .title = "share", .align = Align::kRight, .width = 6},
-          {.key = "direct_mb_per_s", .title = "direct", .align = Align::kRight, .width = 8}};
+  return {{.key = "k_type", .title = "k", .width = 5},
+          {.key = "v_type", .title = "v", .width = 5},
+          {.key = "bytes", .title = "MiB", .align = Align::kRight, .width = 7},
+          {.key = "what", .title = "what", .width = 13},
+          {.key = "mb_per_s", .title = "MB/s", .align = Align::kRight, .width = 6},
+          {.key = "plain_mb_per_s", .title = "plain", .align = Align::kRight, .width = 6},
+          {.key = "share", .title = "share", .align = Align::kRight},
+          {.key = "direct_mb_per_s", .title = "direct", .align = Align::kRight}};
 }
 
 std::vector<bench::Cell> row(const bench::KvSpeedCase& c, const bench::KvSpeed& speed,
@@ -72,7 +72,7 @@ int run(const KvSpeedFlags& flags) {
   print_now(table.begin());
   for (const auto& [k_type, v_type] : types) {
     const bench::KvSpeedCase c{.folder = flags.folder,
-                               .shape = {.block_size = flags.types.block_size,
+                               .shape = {.block_size = usual_block_size(flags.types),
                                          .head_dim = flags.head_dim,
                                          .k_type = k_type,
                                          .v_type = v_type},
@@ -119,7 +119,7 @@ Command add_bench_kv_command(CLI::App& bench) {
       ->capture_default_str();
   name_environment_variables(*app);
   app->footer(
-      R"(Both include checksums of all bytes, saving the sync. The plain file has as many
+      R"(Both include checksums of all bytes, saving the sync. plain: a file of as many
 bytes; it is written and synced in the same process, and read after the system
 was told to forget it, on one thread, as dd does it. share: of its speed. direct:
 the same past the page cache, on as many threads as caches are saved and restored

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/print_stderr.h"
 #include "build_info.h"
@@ -58,6 +61,26 @@ std::vector<std::string> arguments(int argc, char** argv) {
   return {args.rbegin(), args.rend()};  // CLI11 takes them last one first
 }
 
+// Of the command that was named, or one below it.
+bool takes_value(const CLI::App& command, const std::string& flag) {
+  if (const CLI::Option* option = command.get_option_no_throw(flag))
+    return option->get_items_expected_max() > 0;
+  const auto below = command.get_subcommands();
+  return std::any_of(below.begin(), below.end(),
+                     [&](const CLI::App* one) { return takes_value(*one, flag); });
+}
+
+// CLI11 says "Could not convert: --temp = x" of what is no number or, of a flag, no truth value.
+std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
+  const std::string text = error.what();
+  constexpr std::string_view kNoValue = "Could not convert: ";
+  const std::size_t equals = text.find(" = ");
+  if (!text.starts_with(kNoValue) || equals == std::string::npos) return text;
+  const std::string flag = text.substr(kNoValue.size(), equals - kNoValue.size());
+  return fmt::format("{}: '{}' is {}", flag, text.substr(equals + 3),
+                     takes_value(program, flag) ? "not a number" : "neither true nor false");
+}
+
 // What is wrong with flags goes to stderr in our form, with what may have been meant.
 int report_usage(const CLI::App& program, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
@@ -67,10 +90,21 @@ int report_usage(const CLI::App& program, const CLI::ParseError& error) {
     return kExitDone;
   }
   const std::string unknown = unknown_words(program);
-  const std::string text = unknown.empty() ? error.what() : unknown;
+  const std::string text =
+      unknown.empty() ? with_variables_named(program, usage_text(program, error)) : unknown;
   print_stderr("longhaul: error: {}{}\n", text,
                text.ends_with('?') ? "" : "\nRun with --help for what there is.");
   return kExitUsage;
+}
+
+// What `run` does and throws; of a user's mistakes those that come from the environment say so.
+int naming_variables(const CLI::App& program, const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    throw Error(error.code(), with_variables_named(program, error.what()), error.where());
+  }
 }
 
 int run_program(int argc, char** argv) {
@@ -88,7 +122,10 @@ int run_program(int argc, char** argv) {
   use_our_help(program);
   let_last_values_win(program);
   try {
-    program.parse(arguments(argc, argv));
+    naming_variables(program, [&] {
+      program.parse(arguments(argc, argv));
+      return kExitDone;
+    });
   } catch (const CLI::ParseError& error) {
     return report_usage(program, error);
   }
@@ -97,7 +134,7 @@ int run_program(int argc, char** argv) {
       print_stderr("longhaul: warning: {}\n", warning);
   }
   for (const Command& command : commands) {
-    if (command.app->parsed()) return command.run();
+    if (command.app->parsed()) return naming_variables(program, command.run);
   }
   return kExitInternal;
 }

@@ -13,12 +13,14 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/terminal.h"
 #include "build_info.h"
 #include "model/heads/heads_json.h"
 #include "model/heads/kept_blocks.h"
 #include "tools/eval/continuation.h"
 #include "tools/eval/eval_flags.h"
 #include "tools/eval/method_table.h"
+#include "tools/eval/needle_flags.h"
 #include "tools/eval/needle_runner.h"
 #include "tools/eval/number_lists.h"
 #include "tools/eval/one_replica.h"
@@ -26,6 +28,7 @@
 #include "tools/flags/cache_method_words.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/flag_use.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
@@ -43,12 +46,7 @@ struct MethodsFlags {
                                       "snapkv",  "pyramidkv", "adakv",  "tova",
                                       "keydiff", "h2o",       "quest"};
   std::string budgets = "50,25,12.5";
-  std::string lengths = "4K";
-  std::string depths = "0,10,20,30,40,50,60,70,80,90,100";
-  std::int64_t n_documents = 1;
-  std::int64_t max_answer_tokens = 32;
-  std::uint64_t seed = 1;
-  NeedleTexts texts;
+  NeedleFlags needles{.lengths = "4K"};
   std::filesystem::path text;  // whose continuation is predicted; may be empty
   std::int64_t n_scored = 256;
 };
@@ -72,39 +70,16 @@ void add_flags(CLI::App& app, MethodsFlags& f) {
       ->type_name("LIST")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--lengths", f.lengths, "Tokens of the documents, records included")
-      ->type_name("LIST")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--depths", f.depths, "Where records stand, in percent of the text before them")
-      ->type_name("LIST")
-      ->capture_default_str()
-      ->group(group);
-  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
-  app.add_option("--documents", f.n_documents, "Questions for each length and depth")
-      ->check(count)
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--seed", f.seed, "Of names, values, and where the haystack begins")
-      ->check(kSeed)
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--haystack", f.texts.haystacks,
-                 "Text file to hide records in, repeated if it is short; may be given again "
-                 "(default: made-up prose)")
-      ->type_name("FILE")
-      ->group(group);
-  app.add_option("--max-tokens", f.max_answer_tokens, "Maximum tokens per answer")
-      ->check(count)
-      ->capture_default_str()
-      ->group(group);
+  add_needle_grid_flags(app, f.needles, group);
+  add_needle_text_flags(app, f.needles, group);
   app.add_option("--text", f.text,
                  "Text file: its first tokens are read as a document of each length, and how "
                  "likely those behind it are is asked token by token, as in an answer")
       ->type_name("FILE")
       ->group(group);
   app.add_option("--text-tokens", f.n_scored, "Tokens of the text that are predicted")
-      ->check(count)
+      ->transform(with_letters())
+      ->check(kSmallCount)
       ->capture_default_str()
       ->group(group);
   name_environment_variables(app);
@@ -121,7 +96,7 @@ struct MethodTrial {
 // A method that has no budget is tried once a length.
 std::vector<MethodTrial> trials_of(const MethodsFlags& flags) {
   std::vector<MethodTrial> trials;
-  for (const std::int64_t length : parse_counts(flags.lengths, "--lengths")) {
+  for (const std::int64_t length : parse_counts(flags.needles.lengths, "--lengths")) {
     for (const std::string& text : flags.methods) {
       const CacheMethod method = parse_cache_method(text);
       if (with_budget(method, 1) == with_budget(method, 2)) {
@@ -136,6 +111,19 @@ std::vector<MethodTrial> trials_of(const MethodsFlags& flags) {
     }
   }
   return trials;
+}
+
+// Throws kInvalidArgument for flags of the command line that would have no effect.
+void check_flags(const CLI::App& app, const MethodsFlags& flags) {
+  const bool any_budget = std::ranges::any_of(flags.methods, [](const std::string& text) {
+    const CacheMethod method = parse_cache_method(text);
+    return with_budget(method, 1) != with_budget(method, 2);
+  });
+  refuse_without_effect(
+      app,
+      std::vector<FlagUse>{
+          {"--text-tokens", !flags.text.empty(), "it needs --text FILE, whose tokens it counts"},
+          {"--budgets", any_budget, "it needs a --method that has a budget"}});
 }
 
 class MethodTrials {
@@ -167,7 +155,7 @@ class MethodTrials {
                            .svg = to_svg(answers_plot(table))});
     if (!prefix.empty() && !text_.empty())
       replace_file(prefix + ".perplexity.svg", to_svg(perplexity_plot(table)));
-    print_now(to_text(table));
+    print_now(to_text(table, output_width()));
     if (!table.is_complete) print_now(partial_note(n_done, trials.size(), "rows"));
     return table.is_complete ? kExitDone : kExitStopped;
   }
@@ -181,15 +169,15 @@ class MethodTrials {
 
   std::vector<PlannedDocument> documents_of(std::int64_t length) const {
     return plan_documents({.lengths = {length},
-                           .depths = parse_percentages(flags_.depths, "--depths"),
-                           .n_documents = flags_.n_documents,
-                           .seed = flags_.seed});
+                           .depths = parse_percentages(flags_.needles.depths, "--depths"),
+                           .n_documents = flags_.needles.n_documents,
+                           .seed = flags_.needles.seed});
   }
 
   HeadTable heads_of(const MethodTrial& trial) const {
     const ModelSpec& spec = model_.spec();
     const HeadMethods methods{.all = trial.method, .full = std::nullopt};
-    require_whole_pages(methods, flags_.eval.job.block_size);
+    require_whole_pages(methods, usual_block_size(flags_.eval.job));
     HeadTable heads =
         method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads), methods);
     require_runnable(heads, ranks_.n_ranks > 1 ? RunsOn::kRing : RunsOn::kOneRank);
@@ -228,10 +216,10 @@ class MethodTrials {
   Json settings() const {
     return JsonObject{{"longhaul", std::string(build_info::kVersion)},
                       {"model", model_.settings(ranks_.n_ranks)},
-                      {"seed", flags_.seed},
-                      {"depths", flags_.depths},
-                      {"documents", flags_.n_documents},
-                      {"max_tokens", flags_.max_answer_tokens},
+                      {"seed", flags_.needles.seed},
+                      {"depths", flags_.needles.depths},
+                      {"documents", flags_.needles.n_documents},
+                      {"max_tokens", flags_.needles.max_answer_tokens},
                       {"text", flags_.text.string()},
                       {"text_tokens", flags_.n_scored}};
   }
@@ -241,9 +229,9 @@ class MethodTrials {
     const std::vector<PlannedDocument> documents = documents_of(trial.length);
     const NeedleRunner runner(
         {.model = model_,
-         .texts = flags_.texts,
-         .seed = flags_.seed,
-         .max_answer_tokens = flags_.max_answer_tokens,
+         .texts = flags_.needles.texts,
+         .seed = flags_.needles.seed,
+         .max_answer_tokens = flags_.needles.max_answer_tokens,
          .n_parallel = flags_.eval.job.n_parallel,
          .on_progress = [&](const std::string& t) { progress_.update(name + ": " + t); },
          .stop_requested = stop_requested},
@@ -318,7 +306,10 @@ A stopped evaluation writes what was done to PREFIX.partial.json and so on.
             check_output_prefix(flags->eval.output_prefix);
             return run_job(
                 flags->eval.job, [&] { return open_source(flags->eval); },
-                [&](JobRanks& ranks) { return MethodTrials(*flags, ranks).run(); });
+                [&](JobRanks& ranks) {
+                  check_flags(*app, *flags);
+                  return MethodTrials(*flags, ranks).run();
+                });
           }};
 }
 

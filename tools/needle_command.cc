@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/terminal.h"
 #include "build_info.h"
 #include "model/heads/heads_json.h"
 #include "tools/eval/eval_flags.h"
+#include "tools/eval/needle_flags.h"
 #include "tools/eval/needle_runner.h"
 #include "tools/eval/number_lists.h"
 #include "tools/eval/one_replica.h"
@@ -19,6 +21,7 @@
 #include "tools/flags/commands.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/flag_use.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
@@ -30,45 +33,22 @@
 namespace longhaul {
 namespace {
 
-struct NeedleFlags {
+struct NeedleCommand {
   EvalFlags eval;
   HeadFlags heads;
   std::string each_head;
-  std::string lengths = "1K,4K,16K";
-  std::string depths = "0,10,20,30,40,50,60,70,80,90,100";
-  std::int64_t n_documents = 1;
+  NeedleFlags needles{.lengths = "1K,4K,16K"};
   std::int64_t records_per_document = 0;
   int n_digits = 6;
   bool may_share_words = false;
-  std::uint64_t seed = 1;
-  NeedleTexts texts;
-  std::int64_t max_answer_tokens = 32;
 };
 
-const auto kSmallCount = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
-
-void add_grid_flags(CLI::App& app, NeedleFlags& f) {
+void add_grid_flags(CLI::App& app, NeedleCommand& f) {
   const std::string group = "Grid";
-  app.add_option("--lengths", f.lengths,
-                 "Tokens of the documents, records included; K is 1024, M is 1024 K")
-      ->type_name("LIST")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--depths", f.depths, "Where records stand, in percent of the text before them")
-      ->type_name("LIST")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--documents", f.n_documents, "Questions for each length and depth")
-      ->check(kSmallCount)
-      ->capture_default_str()
-      ->group(group);
+  add_needle_grid_flags(app, f.needles, group);
   app.add_option("--records-per-document", f.records_per_document,
                  "How many of the depths share a document; fewer take longer (default: all)")
       ->check(kSmallCount)
-      ->group(group);
-  app.add_option("--seed", f.seed, "Random seed of names, values, and where the haystack begins")
-      ->check(kSeed)
-      ->capture_default_str()
       ->group(group);
   app.add_option("--each-head", f.each_head,
                  "The whole grid once for each head: with that head made streaming, or as the "
@@ -77,22 +57,19 @@ void add_grid_flags(CLI::App& app, NeedleFlags& f) {
       ->group(group);
 }
 
-void add_text_flags(CLI::App& app, NeedleFlags& f) {
+void add_text_flags(CLI::App& app, NeedleCommand& f) {
   const std::string group = "Texts ({key} and {value} are filled in; \\n is a new line)";
-  app.add_option("--haystack", f.texts.haystacks,
-                 "Text file to hide records in, repeated if it is short; may be given again "
-                 "(default: made-up prose)")
-      ->type_name("FILE")
+  add_needle_text_flags(app, f.needles, group);
+  NeedleTexts& texts = f.needles.texts;
+  app.add_option("--document-start", texts.document_start, "Stands in front of the haystack")
       ->group(group);
-  app.add_option("--document-start", f.texts.document_start, "Stands in front of the haystack")
-      ->group(group);
-  app.add_option("--needle-template", f.texts.needle, "A record")
+  app.add_option("--needle-template", texts.needle, "A record")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--question-template", f.texts.question, "What follows the document")
+  app.add_option("--question-template", texts.question, "What follows the document")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--answer-template", f.texts.answer,
+  app.add_option("--answer-template", texts.answer,
                  "The first line of a right answer, white space aside")
       ->capture_default_str()
       ->group(group);
@@ -103,16 +80,12 @@ void add_text_flags(CLI::App& app, NeedleFlags& f) {
   app.add_flag("--names-may-share-words", f.may_share_words,
                "Allow 'amber falcon' and 'amber river' in one document")
       ->group(group);
-  app.add_flag("--parse-special", f.texts.parse_special,
+  app.add_flag("--parse-special", texts.parse_special,
                "Special tokens written in the templates (not in the haystack) count as such")
-      ->group(group);
-  app.add_option("--max-tokens", f.max_answer_tokens, "Maximum tokens per answer")
-      ->check(kSmallCount)
-      ->capture_default_str()
       ->group(group);
 }
 
-void add_flags(CLI::App& app, NeedleFlags& f) {
+void add_flags(CLI::App& app, NeedleCommand& f) {
   add_eval_flags(app, f.eval);
   app.add_option("-o,--output-prefix", f.eval.output_prefix,
                  "Write PREFIX.json (every question), PREFIX.csv (the grid), PREFIX.svg")
@@ -133,11 +106,11 @@ struct Variant {
   HeadTable heads;
 };
 
-std::vector<Variant> variants_of(const NeedleFlags& flags, const EvalModel& model) {
+std::vector<Variant> variants_of(const NeedleCommand& flags, const EvalModel& model) {
   const ModelSpec& spec = model.spec();
   const HeadRoles base = read_head_roles(flags.heads, model.folder());
   const HeadMethods& methods = flags.heads.settings.methods;
-  require_whole_pages(methods, flags.eval.job.block_size);
+  require_whole_pages(methods, usual_block_size(flags.eval.job));
   const auto table = [&](const HeadRoles& roles) { return method_heads(spec, roles, methods); };
   if (flags.each_head.empty()) {
     const HeadTable heads = table(base);
@@ -158,27 +131,27 @@ std::vector<Variant> variants_of(const NeedleFlags& flags, const EvalModel& mode
   return variants;
 }
 
-std::string title_of(const NeedleFlags& flags, const std::vector<Variant>& variants) {
+std::string title_of(const NeedleCommand& flags, const std::vector<Variant>& variants) {
   if (flags.each_head == "only") return "Needle: one head alone keeps every token";
   if (flags.each_head == "streaming") return "Needle: one head made a streaming head";
   return fmt::format("Needle: {}", variants.front().name);
 }
 
-Json settings_of(const NeedleFlags& flags, const EvalModel& model,
+Json settings_of(const NeedleCommand& flags, const EvalModel& model,
                  const std::vector<Variant>& variants, std::int64_t n_ranks) {
   JsonArray haystacks;
-  for (const auto& path : flags.texts.haystacks) haystacks.emplace_back(path.string());
+  for (const auto& path : flags.needles.texts.haystacks) haystacks.emplace_back(path.string());
   JsonObject settings{{"longhaul", std::string(build_info::kVersion)},
                       {"model", model.settings(n_ranks)},
-                      {"seed", flags.seed},
+                      {"seed", flags.needles.seed},
                       {"records_per_document", flags.records_per_document},
                       {"names_may_share_words", flags.may_share_words},
                       {"haystacks", std::move(haystacks)},
-                      {"document_start", flags.texts.document_start},
-                      {"needle_template", flags.texts.needle},
-                      {"question_template", flags.texts.question},
-                      {"answer_template", flags.texts.answer},
-                      {"max_tokens", flags.max_answer_tokens}};
+                      {"document_start", flags.needles.texts.document_start},
+                      {"needle_template", flags.needles.texts.needle},
+                      {"question_template", flags.needles.texts.question},
+                      {"answer_template", flags.needles.texts.answer},
+                      {"max_tokens", flags.needles.max_answer_tokens}};
   const HeadMethods& methods = flags.heads.settings.methods;
   if (!methods.empty()) settings.emplace_back("head_policies", to_json(variants.front().heads));
   return settings;
@@ -196,30 +169,44 @@ std::string summary_of(const NeedleRun& run) {
                      score.n_asked, n_tokens, seconds);
 }
 
-NeedlePlanArgs grid_of(const NeedleFlags& flags) {
-  return {.lengths = parse_counts(flags.lengths, "--lengths"),
-          .depths = parse_percentages(flags.depths, "--depths"),
-          .n_documents = flags.n_documents,
+NeedlePlanArgs grid_of(const NeedleCommand& flags) {
+  return {.lengths = parse_counts(flags.needles.lengths, "--lengths"),
+          .depths = parse_percentages(flags.needles.depths, "--depths"),
+          .n_documents = flags.needles.n_documents,
           .records_per_document = flags.records_per_document,
           .n_digits = flags.n_digits,
           .words = flags.may_share_words ? NameWords::kMayRepeat : NameWords::kNeverShared,
-          .seed = flags.seed};
+          .seed = flags.needles.seed};
 }
 
 // `n_asked` are the documents of all runs.
-void write_report(const NeedleFlags& flags, const NeedleReport& report, std::size_t n_asked) {
+void write_report(const NeedleCommand& flags, const NeedleReport& report, std::size_t n_asked) {
   write_outputs(prefix_for(flags.eval.output_prefix, report.is_complete),
                 {.json = to_text(to_json(report)) + "\n",
                  .csv = to_csv(report),
                  .svg = to_svg(to_heat_map(report))});
-  print_now(to_table(report));
+  print_now(to_table(report, output_width()));
   std::size_t n_done = 0;
   for (const NeedleRun& run : report.runs) n_done += run.readings.size();
   if (!report.is_complete) print_now(partial_note(n_done, n_asked, "documents"));
 }
 
+// Throws kInvalidArgument for flags of the command line that would have no effect.
+void check_flags(const CLI::App& app, const NeedleCommand& flags) {
+  const HeadChoice& choice = flags.heads.choice;
+  const bool some_stream = !flags.heads.settings.profile.empty() || !flags.each_head.empty() ||
+                           choice.all_streaming || choice.only_retrieval_head ||
+                           !choice.streaming_heads.empty();
+  const char* const stream_needs =
+      "it needs heads that stream: --head-profile, --each-head, --all-streaming, --streaming-head "
+      "or --only-retrieval-head";
+  refuse_without_effect(app, std::vector<FlagUse>{{"--sink", some_stream, stream_needs},
+                                                  {"--recent", some_stream, stream_needs}});
+}
+
 // On rank 0; every variant is planned and asked by itself.
-int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
+int run_needle(const CLI::App& app, const NeedleCommand& flags, JobRanks& ranks) {
+  check_flags(app, flags);
   check_output_prefix(flags.eval.output_prefix);
   const NeedlePlanArgs grid = grid_of(flags);
   const std::vector<PlannedDocument> documents = plan_documents(grid);
@@ -242,9 +229,9 @@ int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
         longest, most));
   }
   const NeedleRunner runner({.model = model,
-                             .texts = flags.texts,
-                             .seed = flags.seed,
-                             .max_answer_tokens = flags.max_answer_tokens,
+                             .texts = flags.needles.texts,
+                             .seed = flags.needles.seed,
+                             .max_answer_tokens = flags.needles.max_answer_tokens,
                              .n_parallel = flags.eval.job.n_parallel,
                              .on_progress = [&](const std::string& t) { progress.update(t); },
                              .stop_requested = stop_requested},
@@ -277,7 +264,7 @@ int run_needle(const NeedleFlags& flags, JobRanks& ranks) {
 Command add_eval_needle_command(CLI::App& eval) {
   CLI::App* app = eval.add_subcommand(
       "needle", "How many records hidden in long documents a model finds, by length and depth");
-  const auto flags = std::make_shared<NeedleFlags>();
+  const auto flags = std::make_shared<NeedleCommand>();
   add_flags(*app, *flags);
   app->footer(R"(Examples:
   The embedded model over made-up prose:
@@ -296,7 +283,7 @@ A stopped evaluation writes what was done to PREFIX.partial.json and so on.
             flags->eval.job.flags_given = given_flags(*app);
             return run_job(
                 flags->eval.job, [&] { return open_source(flags->eval); },
-                [&](JobRanks& ranks) { return run_needle(*flags, ranks); });
+                [&](JobRanks& ranks) { return run_needle(*app, *flags, ranks); });
           }};
 }
 

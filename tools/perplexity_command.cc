@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/terminal.h"
 #include "build_info.h"
 #include "model/heads/heads_json.h"
 #include "tools/eval/eval_flags.h"
@@ -25,6 +26,7 @@
 #include "tools/flags/commands.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/flag_use.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
@@ -62,12 +64,14 @@ void add_text_flags(CLI::App& app, PerplexityFlags& f) {
   app.add_option("--self-sampled", f.n_self_sampled,
                  "Score this many tokens that the model samples itself at temperature 1, restarted "
                  "for each piece; with --output-prefix they are kept in PREFIX.tokens")
+      ->transform(with_letters())
       ->check(kLongCount)
       ->excludes(file)
       ->excludes(ids)
       ->group(group);
   app.add_option("--piece-length", f.piece_length,
                  "Most tokens of such a piece (default: what the model was made for)")
+      ->transform(with_letters())
       ->check(kLongCount)
       ->group(group);
   app.add_option("--seed", f.seed, "Random seed of self-sampled text")
@@ -75,6 +79,7 @@ void add_text_flags(CLI::App& app, PerplexityFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--tokens", f.max_tokens, "Only the first so many tokens of the text")
+      ->transform(with_letters())
       ->check(kLongCount)
       ->group(group);
 }
@@ -92,17 +97,21 @@ void add_flags(CLI::App& app, PerplexityFlags& f) {
   app.add_option("--window", f.window.window,
                  "Tokens that a query sees under window, recompute, streaming and longgen, its own "
                  "included")
+      ->transform(with_letters())
       ->check(kLongCount)
       ->capture_default_str();
   app.add_option("--sink", f.window.sink,
                  "Of these, the first tokens of the text (streaming, longgen)")
+      ->transform(with_letters())
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
       ->capture_default_str();
   app.add_option("--recompute-stride", f.recompute_stride,
                  "recompute scores only every Nth token; each costs one full window")
+      ->transform(with_letters())
       ->check(kLongCount)
       ->capture_default_str();
   app.add_option("--bucket", f.bucket, "Positions that a point of the curves in files stands for")
+      ->transform(with_letters())
       ->check(kLongCount)
       ->capture_default_str();
   app.add_option("-o,--output-prefix", f.eval.output_prefix,
@@ -225,7 +234,7 @@ HeadTable heads_of(const PerplexityTrial& trial, const ComparedPolicy& policy,
   const ModelSpec& spec = trial.model.spec();
   if (const auto* method = std::get_if<CacheMethod>(&policy)) {
     const HeadMethods methods{.all = *method, .full = std::nullopt};
-    require_whole_pages(methods, trial.flags.eval.job.block_size);
+    require_whole_pages(methods, usual_block_size(trial.flags.eval.job));
     return method_heads(spec, HeadRoles::all_retrieval(spec.n_layers, spec.n_kv_heads), methods);
   }
   return duo_attention_heads(spec,
@@ -261,13 +270,6 @@ PolicyCurve score(const PerplexityTrial& trial, const ComparedPolicy& policy, co
   return curve;
 }
 
-// A flag of the command line and whether anything here depends on it.
-struct FlagUse {
-  const char* flag;
-  bool has_effect;
-  const char* needs;
-};
-
 // Throws kInvalidArgument for flags of the command line that would have no effect.
 void check_flags(const CLI::App& app, const PerplexityFlags& flags,
                  const std::vector<ComparedPolicy>& policies) {
@@ -280,25 +282,22 @@ void check_flags(const CLI::App& app, const PerplexityFlags& flags,
   const bool recomputes = any([](auto policy) { return policy == PerplexityPolicy::kRecompute; });
   const bool has_duo = any([](auto policy) { return policy == PerplexityPolicy::kDuo; });
   const bool samples = flags.n_self_sampled > 0;
-  const char* const profile_needs = "--policy duo, which alone sees by a head profile";
-  for (const FlagUse& use : {
-           FlagUse{"--window", any(has_window),
-                   "--policy window, recompute, streaming, streaming-absolute or longgen (others "
-                   "have parameters of their own: streaming:window=1K)"},
-           FlagUse{"--sink", any(has_sink),
-                   "--policy streaming, streaming-absolute or longgen (others have parameters of "
-                   "their own: streaming:sink=8)"},
-           FlagUse{"--recompute-stride", recomputes, "--policy recompute"},
-           FlagUse{"--seed", samples, "--self-sampled, which alone draws anything"},
-           FlagUse{"--piece-length", samples, "--self-sampled, whose pieces it limits"},
-           FlagUse{"--bucket", !flags.eval.output_prefix.empty(),
-                   "-o PREFIX, for the curves are only in files"},
-           FlagUse{"--head-profile", has_duo, profile_needs},
-           FlagUse{"--retrieval-ratio", has_duo, profile_needs},
-       }) {
-    require(use.has_effect || !is_on_command_line(app, use.flag),
-            fmt::format("{} has no effect here: it needs {}", use.flag, use.needs));
-  }
+  const char* const profile_needs = "it needs --policy duo, which alone sees by a head profile";
+  refuse_without_effect(
+      app, std::vector<FlagUse>{
+               {"--window", any(has_window),
+                "it needs --policy window, recompute, streaming, streaming-absolute or longgen "
+                "(others have parameters of their own: streaming:window=1K)"},
+               {"--sink", any(has_sink),
+                "it needs --policy streaming, streaming-absolute or longgen (others have "
+                "parameters of their own: streaming:sink=8)"},
+               {"--recompute-stride", recomputes, "it needs --policy recompute"},
+               {"--seed", samples, "it needs --self-sampled, which alone draws anything"},
+               {"--piece-length", samples, "it needs --self-sampled, whose pieces it limits"},
+               {"--bucket", !flags.eval.output_prefix.empty(),
+                "it needs -o PREFIX, for the curves are only in files"},
+               {"--head-profile", has_duo, profile_needs},
+               {"--retrieval-ratio", has_duo, profile_needs}});
 }
 
 // What --policy says, each time that it was given; refused before anything starts.
@@ -321,7 +320,7 @@ void write_report(const PerplexityFlags& flags, const PerplexityReport& report,
                 {.json = to_text(to_json(report)) + "\n",
                  .csv = to_csv(report),
                  .svg = to_svg(to_plot(report))});
-  print_now(to_table(report));
+  print_now(to_table(report, output_width()));
   if (report.is_complete) return;
   std::size_t n_done = 0;
   for (const PolicyCurve& curve : report.curves) {

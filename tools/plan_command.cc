@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,7 +13,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/sizes.h"
+#include "base/print_stderr.h"
+#include "cluster/comm/mpi_environment.h"
 #include "model/model_folder.h"
 #include "partition/check_plan.h"
 #include "partition/explain.h"
@@ -25,6 +25,7 @@
 #include "tools/flags/choice_flag.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/flag_use.h"
 #include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/flags/sizes.h"
@@ -72,13 +73,9 @@ void add_plan_model_flags(CLI::App& app, PlanFlags& f) {
 
 // "64" is 64 bytes, and hardly what was meant.
 std::int64_t memory_of_a_rank(const std::string& text) {
-  const auto bytes = static_cast<std::int64_t>(parse_byte_size(text));
-  if (bytes >= 1 << 20) return bytes;
-  const bool is_number = text.find_first_not_of("0123456789") == std::string::npos;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("--memory {} is {}: too little for any rank{}", text, format_byte_size(bytes),
-                  is_number && bytes > 0 ? fmt::format("; did you mean {}G?", text) : ""));
+  const auto bytes = static_cast<std::int64_t>(parse_byte_size(text, "--memory"));
+  require(bytes >= kLeastMemory, "--memory " + too_little_memory(text, bytes));
+  return bytes;
 }
 
 void add_plan_cluster_flags(CLI::App& app, PlanFlags& f) {
@@ -156,12 +153,22 @@ void check_flags(const CLI::App& app, const PlanFlags& flags) {
                         "such as --identify-tokens 32K",
                         name));
   }
-  for (const char* name : {"--json", "--document-tokens", "--request-tokens"}) {
+  for (const char* name :
+       {"--json", "--document-tokens", "--request-tokens", "--parallel", "--draft-max",
+        "--prompt-lookup-min", "--chunk-len", "--reproducible", "--stages", "--replicas",
+        "--decode-balance", "--head-profile", "--retrieval-ratio", "--sink", "--recent", "--policy",
+        "--full-heads", "--streaming-heads", "--cache-type-v"}) {
     require(!flags.identify_tokens || !is_on_command_line(app, name),
             fmt::format("{} is for plans, and with --identify-tokens none is made: leave one of "
                         "them out",
                         name));
   }
+  refuse_without_effect(
+      app, std::vector<FlagUse>{
+               {"--device", flags.job.cluster.empty(), "--cluster says what each rank computes on"},
+               {"--threads", flags.job.cluster.empty() && !flags.memory_bytes,
+                "it is for ranks that there are, whose speed is measured, and these are "
+                "described"}});
 }
 
 // Memory is that of the device: with GPUs one for each rank.
@@ -181,7 +188,7 @@ ClusterSpec cluster_of_equals(const PlanFlags& flags) {
 ClusterSpec cluster_of(const PlanFlags& flags, JobRanks& ranks, ModelSource& model) {
   if (!flags.job.cluster.empty()) return read_cluster(flags.job.cluster);
   if (flags.memory_bytes) return cluster_of_equals(flags);
-  require(ranks.n_ranks > 1,
+  require(started_by_mpi_launcher(),
           "which cluster? Give --cluster FILE, or --ranks N --memory 16G for equal ranks, or start "
           "the ranks with mpirun or srun");
   return ranks.find_cluster(model);
@@ -202,14 +209,16 @@ std::shared_ptr<ModelSource> open_source(const PlanFlags& flags) {
 }
 
 PlanRequest read_request(const PlanFlags& flags, JobRanks& ranks) {
-  require_whole_pages(flags.heads.methods, flags.job.block_size);
+  require_whole_pages(flags.heads.methods, usual_block_size(flags.job));
   const auto model = open_source(flags);
   PlanRequest request;
   request.spec = model->spec();
   request.cluster = cluster_of(flags, ranks, *model);
   ChosenHeads heads = choose_heads(flags.heads, request.spec, model->folder());
   request.heads = heads.table;
+  if (flags.job.lookup.most > 0) require_can_take_back(request.heads, "--draft-max");
   request.workload = formats_of(flags.job, model->weight_dtype());
+  require_cacheable(request.heads, request.workload.kv(request.spec));
   Workload& workload = request.workload;
   workload.tail_tokens = flags.tail_tokens;
   workload.document_tokens = flags.document_tokens.value_or(
@@ -282,10 +291,15 @@ int plan_identify(const PlanFlags& flags, const PlanRequest& request) {
   return missing_bytes(part, spec, shape, room) == 0 ? kExitDone : kExitDoesNotFit;
 }
 
+constexpr std::int64_t kManyRanks = 10'000;  // planned in a few seconds
+
 int run_plan(const CLI::App& app, const PlanFlags& flags, JobRanks& ranks) {
   check_flags(app, flags);
   const PlanRequest request = read_request(flags, ranks);
   if (flags.identify_tokens) return plan_identify(flags, request);
+  if (request.cluster.n_ranks() > kManyRanks)
+    print_stderr("longhaul: layouts of {} ranks are compared; that can take minutes\n",
+                 request.cluster.n_ranks());
   const PlanResult result = make_plan(request);
   if (const auto* refusal = std::get_if<NotFitting>(&result)) {
     print(flags, explain(*refusal, request.cluster), refusal_to_json(*refusal));

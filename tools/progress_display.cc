@@ -1,14 +1,14 @@
 #include "tools/progress_display.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <string>
 
 #include "base/log.h"
-#include "tools/flags/environment.h"
+#include "base/print_stderr.h"
+#include "base/terminal.h"
+#include "base/text_columns.h"
 
 namespace longhaul {
 namespace {
@@ -33,11 +33,7 @@ void log_beside_progress(std::string_view line) {
   write_all(line);
 }
 
-std::size_t terminal_width() {
-  winsize size{};
-  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
-}
+std::size_t terminal_width() { return terminal_columns(STDERR_FILENO).value_or(80); }
 
 }  // namespace
 
@@ -47,6 +43,7 @@ ProgressDisplay::ProgressDisplay(const LogFlags& flags)
       is_terminal_(is_terminal(STDERR_FILENO)),
       next_(Clock::now()) {
   if (!is_terminal_) next_ += kFilePeriod;
+  if (enabled_ && is_terminal_) clear_before_stderr(clear_line);
   if (enabled_ && is_terminal_ && flags.file.empty()) set_log_sink(log_beside_progress);
 }
 
@@ -84,7 +81,7 @@ void ProgressDisplay::warn(std::string_view text) {
 
 void ProgressDisplay::show_on_terminal(std::string_view line) {
   line_is_shown = true;
-  write_all(fmt::format("\r\033[K{}", line.substr(0, terminal_width() - 1)));
+  write_all(fmt::format("\r\033[K{}", first_columns(line, terminal_width() - 1)));
 }
 
 }  // namespace longhaul

@@ -3,7 +3,8 @@
 #include <unistd.h>
 
 #include "base/print_stderr.h"
-#include "tools/flags/environment.h"
+#include "base/terminal.h"
+#include "base/text_columns.h"
 
 namespace longhaul {
 namespace {
@@ -24,7 +25,9 @@ void ProgressLine::update(std::string_view text) {
   if (!is_shown_ || now - *last_ < (is_terminal_ ? kOnTerminal : kInFile)) return;
   last_ = now;
   if (is_terminal_) {
-    print_stderr("\r\033[K{}", text);
+    // A line that the terminal cuts into two cannot be written over.
+    const std::size_t width = terminal_columns(STDERR_FILENO).value_or(80);
+    print_stderr("\r\033[K{}", first_columns(text, width - 1));
     has_line_ = true;
   } else {
     print_stderr("{}\n", text);

@@ -2,7 +2,6 @@
 // and then.
 #pragma once
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "base/clock.h"

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/print_stderr.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/flag_use.h"
 #include "tools/job/exit_status.h"
 #include "tools/status/http_server.h"
 #include "tools/status/status_service.h"
@@ -33,11 +34,6 @@ struct ReportFlags {
   std::string status;
   fs::path token_file;
 };
-
-bool is_archive(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.ends_with(".tar.gz") || name.ends_with(".tgz");
-}
 
 // A folder beside the archive; removed at the end.
 class WorkFolder {
@@ -85,10 +81,13 @@ std::string status_of(const ReportFlags& flags) {
   return answer.body;
 }
 
-int write_report(const ReportFlags& flags) {
+int write_report(const CLI::App& app, const ReportFlags& flags) {
+  refuse_without_effect(app, std::vector<FlagUse>{{"--status-token-file", !flags.status.empty(),
+                                                   "it needs --status PORT, whose token it is"}});
+  const bool is_archive = is_report_archive(flags.output);
   const SupportSources sources{
       .log_dir = flags.log_dir, .results = flags.results, .status = status_of(flags)};
-  if (!is_archive(flags.output)) {
+  if (!is_archive) {
     write_support_report(flags.output, sources);
   } else {
     require(!fs::exists(flags.output),
@@ -99,9 +98,10 @@ int write_report(const ReportFlags& flags) {
     make_archive(flags.output, work.path(), name);
   }
   print_stderr(
-      "longhaul: report in {}: versions, this host{}{}{}; no text of documents, "
+      "longhaul: report in {}{}: versions, this host{}{}{}; no text of documents, "
       "prompts or answers\n",
-      flags.output.string(), flags.log_dir.empty() ? "" : ", logs and plan",
+      is_archive ? "" : "the folder ", flags.output.string(),
+      flags.log_dir.empty() ? "" : ", logs and plan",
       flags.results.empty() ? "" : ", the results' manifest",
       flags.status.empty() ? "" : ", status");
   return kExitDone;
@@ -119,7 +119,8 @@ Command add_report_command(CLI::App& program) {
   app->add_option("--log-dir", flags->log_dir, "Folder that runs wrote their events to")
       ->type_name("FOLDER");
   app->add_option("--results", flags->results,
-                  "Results file of the run (-o): its manifest is taken, it is not")
+                  "Results file of the run (-o): only its manifest goes into the report, not the "
+                  "results")
       ->type_name("FILE");
   app->add_option("--status", flags->status, "[ADDRESS:]PORT of a job that runs")
       ->type_name("ADDRESS");
@@ -133,7 +134,7 @@ Example:
   longhaul report -o report.tar.gz --log-dir logs --results results.jsonl
 
 )" + exit_status_help());
-  return {app, [flags] { return write_report(*flags); }};
+  return {app, [app, flags] { return write_report(*app, *flags); }};
 }
 
 }  // namespace longhaul

@@ -1,8 +1,6 @@
 // Where a batch's finished lines go: files that are also a journal, or standard output, where they
 // are only written.
 #pragma once
-#include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>

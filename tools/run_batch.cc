@@ -3,7 +3,6 @@
 // result is looked at.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,98 +11,32 @@
 #include "base/event_log.h"
 #include "base/log.h"
 #include "base/print_stderr.h"
-#include "build_info.h"
 #include "coordinator/documents.h"
 #include "coordinator/journal.h"
 #include "coordinator/requests.h"
 #include "coordinator/unfinished_answers.h"
-#include "kernels/cpu/isa.h"
 #include "tools/batch_input.h"
+#include "tools/batch_output.h"
 #include "tools/job/checkpoints.h"
 #include "tools/job/exit_status.h"
+#include "tools/job/run_caches.h"
 #include "tools/job/run_groups.h"
 #include "tools/job/run_session.h"
-#include "tools/job/stop_signal.h"
 #include "tools/job/time_limit.h"
 #include "tools/progress_display.h"
 #include "tools/result_writer.h"
 #include "tools/run_modes.h"
+#include "tools/run_work.h"
 
 namespace longhaul {
 namespace {
 
-namespace fs = std::filesystem;
-
-bool is_stream(const fs::path& path) { return path == "-"; }
-
-std::int64_t unix_time() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-Json manifest_of(const RunSession& session, const RunOptions& options, std::int64_t started) {
-  return JsonObject{{"format", "longhaul-results"},
-                    {"format_version", 1},
-                    {"created", started},
-                    {"producer", fmt::format("longhaul {}", build_info::kVersion)},
-                    {"isa", std::string(name_of(active_isa()))},
-                    {"model", options.answers.model},
-                    {"requests", options.input.string()},
-                    {"system_fingerprint", session.system_fingerprint},
-                    {"fingerprint", session.fingerprint}};
-}
-
-void refuse_bad_output(const RunOptions& options) {
-  if (is_stream(options.output)) return;
-  std::error_code ignored;
-  require(!fs::equivalent(options.input, options.output, ignored),
-          "the results would be written over the requests: give -o another name");
-  const fs::path folder =
-      options.output.has_parent_path() ? options.output.parent_path() : fs::path(".");
-  require(fs::is_directory(folder),
-          fmt::format("-o {}: there is no folder {}", options.output.string(), folder.string()));
-}
-
 struct Counts {
   std::int64_t n_ok = 0;
   std::int64_t n_failed = 0;
+  std::int64_t n_for_want_of_memory = 0;  // of these
   std::size_t n_bad_lines = 0;
 };
-
-// out.jsonl -> out.checkpoints, as the other files beside the results.
-fs::path checkpoint_folder(const fs::path& results) {
-  return journal_paths(results).manifest.replace_extension().replace_extension(".checkpoints");
-}
-
-// With or without --overwrite.
-void refuse_output_over_documents(const RunOptions& options, const InputBatch& batch) {
-  if (is_stream(options.output)) return;
-  const JournalPaths paths = journal_paths(options.output);
-  for (const fs::path& made : {paths.results, paths.errors, paths.manifest, paths.unfinished}) {
-    std::error_code ignored;
-    if (!fs::exists(made, ignored)) continue;
-    for (const auto& [document, sha256] : batch.documents.sha256_of_file) {
-      require(!fs::equivalent(made, document, ignored),
-              fmt::format("{} is a document of these requests, and would be written over: give -o "
-                          "another name",
-                          document));
-    }
-  }
-}
-
-// What an earlier run left of the answers that are still to be made; none to standard output.
-std::optional<UnfinishedAnswers> open_unfinished(const RunOptions& options,
-                                                 const std::vector<RequestIdentity>& identities,
-                                                 const Journal::ToDo& todo) {
-  if (is_stream(options.output)) return std::nullopt;
-  std::vector<RequestIdentity> to_do;
-  if (!options.overwrite)
-    for (const std::size_t request : todo.requests) to_do.push_back(identities[request]);
-  UnfinishedAnswers unfinished(journal_paths(options.output).unfinished);
-  unfinished.keep_only(to_do);
-  return unfinished;
-}
 
 // The last line of a run, and its exit status.
 int report(const RunOptions& options, const Journal::ToDo& todo, const Counts& counts,
@@ -125,16 +58,13 @@ int report(const RunOptions& options, const Journal::ToDo& todo, const Counts& c
                         counts.n_bad_lines == 1 ? "" : "s");
   const bool all_good = n_failed == 0 && counts.n_bad_lines == 0;
   if (!all_good) text += writer.place_of_errors();
-  if (n_failed > 0 && writer.is_resumable()) text += " (--retry-errors runs them again)";
+  if (n_failed > 0 && writer.is_resumable()) {
+    text += counts.n_for_want_of_memory == n_failed
+                ? " (for want of memory: the same command runs them again)"
+                : " (--retry-errors runs them again)";
+  }
   print_stderr("{}\n", text);
   return all_good ? kExitDone : kExitSomeFailed;
-}
-
-ResultWriter open_writer(const RunSession& session, const RunOptions& options, OpenMode mode,
-                         std::int64_t started) {
-  if (is_stream(options.output)) return {};
-  return {journal_paths(options.output), manifest_of(session, options, started), mode,
-          options.accept_edited ? EditedLines::kAccept : EditedLines::kRefuse};
 }
 
 std::vector<std::string> records_of(const std::vector<Problem>& problems) {
@@ -143,135 +73,172 @@ std::vector<std::string> records_of(const std::vector<Problem>& problems) {
   return records;
 }
 
+// One run. What it reads and opens are its members, in this order.
+class BatchRun {
+ public:
+  BatchRun(const RunOptions& options, StatusBoard& status)
+      : options_(options),
+        status_(status),
+        started_(start_of_run(options)),
+        checkpoints_(checkpoint_folder(options).path, checkpoint_folder(options).whose),
+        session_(open_session(options.job, answers_of(options, started_))),
+        batch_(read_batch(options.input, session_.preparation.texts)) {
+    session_.engine.checkpoints = checkpoints_.hooks();
+    add_missing_templates(session_.preparation, batch_);
+    options.skip_bad_lines ? skip_bad_lines(batch_) : refuse_problems(batch_);
+    refuse_output_over_documents(options, batch_);
+    if (!options.log.quiet) print_summary(session_);
+    writer_ = open_writer(session_, options, started_);
+    todo_ = writer_.plan(batch_.identities, options.retry_errors);
+    unfinished_ = open_unfinished(options, batch_.identities, todo_);
+    counts_.n_bad_lines = batch_.problems.size();
+  }
+  BatchRun(const BatchRun&) = delete;
+  BatchRun& operator=(const BatchRun&) = delete;
+
+  // Returns the exit status.
+  int run(JobRanks& ranks, SharedFolders& folders) {
+    if (!options_.log.quiet) tell_what_is_there();
+    if (todo_.requests.empty()) {
+      start_writing();
+      checkpoints_.run_is_complete();
+      return report(options_, todo_, counts_, /*complete=*/true, writer_);
+    }
+    require_shared_folders(options_.answers, session_, ranks, folders);
+    auto groups =
+        group_by_documents(batch_.requests, todo_.requests, batch_.documents, batch_.folder);
+    if (ranks.n_ranks > 1) sort_longest_first(groups);
+    Progress progress(totals_of(groups));
+    ProgressDisplay display(options_.log);
+    for (const std::string& note : notes_on_unused_folders(options_.answers, batch_.requests))
+      display.note(note);
+    const bool complete = answer(groups, progress, display, ranks);
+    display.finish(progress);
+    writer_.verify();
+    if (unfinished_) unfinished_->write();
+    if (complete) checkpoints_.run_is_complete();
+    if (const std::string text = checkpoints_.summary(); !text.empty()) display.note(text);
+    return report(options_, todo_, counts_, complete, writer_);
+  }
+
+ private:
+  void tell_what_is_there() const {
+    if (todo_.n_done + todo_.n_failed > 0) {
+      print_stderr("longhaul: continuing: {} of {} requests are done, {} failed earlier\n",
+                   todo_.n_done, batch_.requests.size(), todo_.n_failed);
+    }
+    if (todo_.n_others > 0) {
+      const char* const s = todo_.n_others == 1 ? "s" : "";
+      print_stderr(
+          "longhaul: {} line{} in {} and its errors file belong{} to no request of {} and stay{} "
+          "there\n",
+          todo_.n_others, *s == 0 ? "s" : "", options_.output.string(), s, batch_.source, s);
+    }
+  }
+
+  ProgressTotals totals_of(const std::vector<RequestGroup>& groups) const {
+    ProgressTotals totals{.group_bytes = {},
+                          .n_requests = static_cast<std::int64_t>(todo_.requests.size())};
+    for (const RequestGroup& group : groups) totals.group_bytes.push_back(group.n_bytes);
+    return totals;
+  }
+
+  void start_writing() {
+    writer_.start();
+    writer_.set_bad_lines(records_of(batch_.problems));
+    if (unfinished_) unfinished_->write();
+  }
+
+  // Whether nothing is left.
+  bool answer(const std::vector<RequestGroup>& groups, Progress& progress, ProgressDisplay& display,
+              JobRanks& ranks) {
+    RunWork work = work_as_asked(options_, display);
+    work.session = &session_;
+    work.groups = &groups;
+    work.requests = &batch_.requests;
+    work.progress = &progress;
+    work.status = &status_;
+    work.on_start = [&] { start_writing(); };
+    if (unfinished_ && !session_.heads.table.chooses_in_answers()) keep_unfinished(work.callbacks);
+    // Lines and progress may go to one terminal.
+    work.callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& made) {
+      display.clear();
+      write_answers(prepared, made);
+    };
+    work.callbacks.on_failed = [&](const FailedRequest& failure) {
+      display.clear();
+      write_failure(failure);
+    };
+    try {
+      return run_groups(work, ranks);
+    } catch (...) {
+      // What is unfinished belongs to the settings that the manifest names.
+      if (!unfinished_ || unfinished_->size() == 0) writer_.remove_if_empty();
+      throw;
+    }
+  }
+
+  void keep_unfinished(EngineCallbacks& callbacks) {
+    callbacks.picked_before = [&](std::size_t request) {
+      return unfinished_->find(batch_.identities[request]);
+    };
+    callbacks.on_unfinished = [&](const std::vector<UnfinishedAnswer>& answers_so_far) {
+      for (const UnfinishedAnswer& answer : answers_so_far)
+        unfinished_->set(batch_.identities[answer.request], answer.tokens);
+      unfinished_->write();
+    };
+  }
+
+  void write_answers(const PreparedRequest& prepared, const std::vector<Answer>& made) {
+    const std::string line = result_line({.identity = &batch_.identities[prepared.index],
+                                          .prepared = &prepared,
+                                          .answers = &made,
+                                          .model = options_.answers.model,
+                                          .system_fingerprint = session_.system_fingerprint,
+                                          .created = unix_time()});
+    const Stopwatch writing;
+    writer_.add_result(line);
+    status_.add_write(writing.seconds());
+    if (unfinished_) unfinished_->forget(batch_.identities[prepared.index]);
+    ++counts_.n_ok;
+    const std::string& id = batch_.requests[prepared.index].custom_id;
+    LONGHAUL_LOG(kInfo, kRun, "event=request_done id={} prompt_tokens={} answers={}", id,
+                 prepared.n_prompt_tokens, made.size());
+    log_event("request_done", {{"custom_id", id},
+                               {"prompt_tokens", prepared.n_prompt_tokens},
+                               {"new_tokens", made.front().n_generated()}});
+  }
+
+  void write_failure(const FailedRequest& failure) {
+    const RequestIdentity& identity = batch_.identities[failure.index];
+    writer_.add_error(error_line(identity, failure.code, failure.message));
+    ++counts_.n_failed;
+    if (failure.code == kOutOfMemoryCode) ++counts_.n_for_want_of_memory;
+    if (unfinished_) unfinished_->forget(identity);
+    const std::string& id = batch_.requests[failure.index].custom_id;
+    status_.add_failure({id, failure.code, failure.message});
+    LONGHAUL_LOG(kInfo, kRun, "event=request_failed id={} code={}", id, failure.code);
+    log_event("request_failed", {{"custom_id", id}, {"code", failure.code}});
+  }
+
+  const RunOptions& options_;
+  StatusBoard& status_;
+  std::int64_t started_;  // by the clock; of a run that goes on, when it first was
+  Checkpoints checkpoints_;
+  RunSession session_;
+  InputBatch batch_;
+  ResultWriter writer_;
+  Journal::ToDo todo_;
+  std::optional<UnfinishedAnswers> unfinished_;
+  Counts counts_;
+};
+
 }  // namespace
 
 int run_batch(const RunOptions& options, JobRanks& ranks, SharedFolders& folders,
               StatusBoard& status) {
   refuse_bad_output(options);
-  const OpenMode mode = options.overwrite ? OpenMode::kOverwrite : OpenMode::kResume;
-  const std::optional<std::int64_t> first =
-      is_stream(options.output) ? std::nullopt : first_start(journal_paths(options.output), mode);
-  const std::int64_t started = first.value_or(unix_time());
-  AnswerConfig answers = options.answers;
-  const bool has_own_folder = answers.checkpoint_dir.empty() && !is_stream(options.output);
-  if (has_own_folder) answers.checkpoint_dir = checkpoint_folder(options.output);
-  if (answers.sampling.draws_seed && !is_stream(options.output)) {
-    if (const auto seed = first_seed(journal_paths(options.output), mode))
-      answers.sampling.seed = seed;
-  }
-  answers.chat.started = started;  // a run that goes on writes the same date into its prompts
-  using Folder = Checkpoints::Folder;
-  Checkpoints checkpoints(answers.checkpoint_dir,
-                          has_own_folder ? Folder::kOfThisRun : Folder::kShared);
-  RunSession session = open_session(options.job, answers);
-  session.engine.checkpoints = checkpoints.hooks();
-  InputBatch batch = read_batch(options.input, session.preparation.texts);
-  add_missing_templates(session.preparation, batch);
-  options.skip_bad_lines ? skip_bad_lines(batch) : refuse_problems(batch);
-  refuse_output_over_documents(options, batch);
-  if (!options.log.quiet) print_summary(session);
-
-  ResultWriter writer = open_writer(session, options, mode, started);
-  const Journal::ToDo todo = writer.plan(batch.identities, options.retry_errors);
-  std::optional<UnfinishedAnswers> unfinished = open_unfinished(options, batch.identities, todo);
-  Counts counts{.n_bad_lines = batch.problems.size()};
-  const auto start_writing = [&] {
-    writer.start();
-    writer.set_bad_lines(records_of(batch.problems));
-    if (unfinished) unfinished->write();
-  };
-  if (todo.n_done + todo.n_failed > 0 && !options.log.quiet) {
-    print_stderr("longhaul: continuing: {} of {} requests are done, {} failed earlier\n",
-                 todo.n_done, batch.requests.size(), todo.n_failed);
-  }
-  if (todo.requests.empty()) {
-    start_writing();
-    checkpoints.run_is_complete();
-    return report(options, todo, counts, /*complete=*/true, writer);
-  }
-  require_shared_folders(options.answers, session, ranks, folders);
-
-  auto groups = group_by_documents(batch.requests, todo.requests, batch.documents, batch.folder);
-  if (ranks.n_ranks > 1) sort_longest_first(groups);
-  ProgressTotals totals{.group_bytes = {},
-                        .n_requests = static_cast<std::int64_t>(todo.requests.size())};
-  for (const RequestGroup& group : groups) totals.group_bytes.push_back(group.n_bytes);
-  Progress progress(std::move(totals));
-  ProgressDisplay display(options.log);
-
-  EngineCallbacks callbacks;
-  if (unfinished && !session.heads.table.chooses_in_answers()) {
-    callbacks.picked_before = [&](std::size_t request) {
-      return unfinished->find(batch.identities[request]);
-    };
-    callbacks.on_unfinished = [&](const std::vector<UnfinishedAnswer>& answers_so_far) {
-      for (const UnfinishedAnswer& answer : answers_so_far)
-        unfinished->set(batch.identities[answer.request], answer.tokens);
-      unfinished->write();
-    };
-  }
-  callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& made) {
-    display.clear();  // lines and progress may go to one terminal
-    const std::string line = result_line({.identity = &batch.identities[prepared.index],
-                                          .prepared = &prepared,
-                                          .answers = &made,
-                                          .model = options.answers.model,
-                                          .system_fingerprint = session.system_fingerprint,
-                                          .created = unix_time()});
-    const Stopwatch writing;
-    writer.add_result(line);
-    status.add_write(writing.seconds());
-    if (unfinished) unfinished->forget(batch.identities[prepared.index]);
-    ++counts.n_ok;
-    LONGHAUL_LOG(kInfo, kRun, "event=request_done id={} prompt_tokens={} answers={}",
-                 batch.requests[prepared.index].custom_id, prepared.n_prompt_tokens, made.size());
-    log_event("request_done", {{"custom_id", batch.requests[prepared.index].custom_id},
-                               {"prompt_tokens", prepared.n_prompt_tokens},
-                               {"new_tokens", made.front().n_generated()}});
-  };
-  callbacks.on_failed = [&](const FailedRequest& failure) {
-    display.clear();
-    writer.add_error(error_line(batch.identities[failure.index], failure.code, failure.message));
-    ++counts.n_failed;
-    if (unfinished) unfinished->forget(batch.identities[failure.index]);
-    status.add_failure({batch.requests[failure.index].custom_id, failure.code, failure.message});
-    LONGHAUL_LOG(kInfo, kRun, "event=request_failed id={} code={}",
-                 batch.requests[failure.index].custom_id, failure.code);
-    log_event("request_failed",
-              {{"custom_id", batch.requests[failure.index].custom_id}, {"code", failure.code}});
-  };
-  callbacks.on_note = [&](const std::string& text) { display.note(text); };
-  callbacks.on_warning = [&](const std::string& text) { display.warn(text); };
-  callbacks.on_progress = [&](const Progress& now) { display.update(now); };
-  callbacks.stop_requested = stop_requested;
-  bool complete = false;
-  try {
-    complete = run_groups({.session = &session,
-                           .config = &options.job,
-                           .groups = &groups,
-                           .requests = &batch.requests,
-                           .progress = &progress,
-                           .status = &status,
-                           .on_start = start_writing,
-                           .callbacks = std::move(callbacks),
-                           .report = options.report,
-                           .kv_methods = kv_methods(options),
-                           .save_cluster = options.save_cluster,
-                           .end = end_of_job(options.end_time),
-                           .explains_plan = options.verbose,
-                           .tell = [&](std::string_view lines) { display.tell(lines); }},
-                          ranks);
-  } catch (...) {
-    // What is unfinished belongs to the settings that the manifest names.
-    if (!unfinished || unfinished->size() == 0) writer.remove_if_empty();
-    throw;
-  }
-  display.finish(progress);
-  writer.verify();
-  if (unfinished) unfinished->write();
-  if (complete) checkpoints.run_is_complete();
-  if (const std::string text = checkpoints.summary(); !text.empty()) display.note(text);
-  return report(options, todo, counts, complete, writer);
+  return BatchRun(options, status).run(ranks, folders);
 }
 
 }  // namespace longhaul

@@ -57,7 +57,7 @@ Command add_run_command(CLI::App& program) {
   const auto options = std::make_shared<RunOptions>();
   add_run_options(*app, *options);
   return {app, [app, options] {
-            check_run_options(*options);
+            check_run_options(*app, *options);
             options->job.flags_given = given_flags(*app);
             options->job.quiet = options->log.quiet;
             if (!options->end_time) options->end_time = job_end_time();

@@ -1,15 +1,19 @@
 #include "tools/run_options.h"
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "base/error.h"
 #include "coordinator/body_fields.h"
 #include "tools/flags/cache_method_words.h"
 #include "tools/flags/count_flag.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/flag_use.h"
+#include "tools/flags/given_flags.h"
 #include "tools/flags/job_flags.h"
 #include "tools/job/exit_status.h"
 
@@ -36,7 +40,9 @@ void add_work_options(CLI::App& app, RunOptions& o) {
                "Write lines that cannot be understood to OUT.errors.jsonl, with their reasons, and "
                "run the others (default: nothing is run). The exit status is then 1")
       ->group(batch);
-  app.add_flag("--retry-errors", o.retry_errors, "Run failed requests of an earlier run again")
+  app.add_flag("--retry-errors", o.retry_errors,
+               "Run failed requests of an earlier run again (those that failed for want of memory "
+               "run again by themselves)")
       ->group(batch);
   app.add_flag("--overwrite", o.overwrite, "Start over: results that are there are lost")
       ->group(batch);
@@ -57,12 +63,52 @@ void add_work_options(CLI::App& app, RunOptions& o) {
       ->group(single);
 }
 
+void add_sampling_options(CLI::App& app, SamplingFlags& sampling, const std::string& group) {
+  app.add_option("--temp,--temperature", sampling.temperature,
+                 "0 is greedy (default: generation_config.json if it samples, else 0)")
+      ->group(group);
+  app.add_option("--top-k", sampling.top_k, "Only the k likeliest tokens; 0, -1: off")
+      ->check(whole_number(-1, std::numeric_limits<std::int32_t>::max()))
+      ->group(group);
+  app.add_option("--top-p", sampling.top_p, "Only the likeliest tokens of this total; 1 = off")
+      ->group(group);
+  app.add_option("--min-p", sampling.min_p,
+                 "Only tokens at least this likely, relative to the likeliest; 0 = off")
+      ->group(group);
+  app.add_option("--repetition-penalty,--repeat-penalty", sampling.repetition_penalty,
+                 "Makes tokens of the prompt, its documents included, and of the answer unlikelier "
+                 "above 1 (default: generation_config.json if it samples, else 1 = off)")
+      ->group(group);
+  app.add_option("--frequency-penalty", sampling.frequency_penalty,
+                 "Taken off a token's logit for each time that the answer has it (default 0)")
+      ->group(group);
+  app.add_option("--presence-penalty", sampling.presence_penalty,
+                 "Taken off the logits of tokens that the answer has (default 0)")
+      ->group(group);
+  app.add_option("--stop", sampling.stop,
+                 "Text that ends an answer and is cut off; may be given again")
+      ->allow_extra_args(false)
+      ->group(group);
+  app.add_option_function<std::int64_t>(
+         "-s,--seed",
+         [&sampling](const std::int64_t& seed) {
+           sampling.draws_seed = seed < 0;
+           sampling.seed = seed < 0 ? std::random_device()() : static_cast<std::uint64_t>(seed);
+         },
+         "Random seed (default 0: every run draws the same; -1: another in each run that starts "
+         "over, which says what it is)")
+      ->check(whole_number(-1, std::numeric_limits<std::int64_t>::max()))
+      ->group(group);
+}
+
 void add_generation_options(CLI::App& app, RunOptions& o) {
   const std::string group = "Answers (defaults for requests that say nothing themselves)";
   app.add_option(
          "-n,--n-predict,--max-tokens", o.answers.sampling.max_tokens,
-         "Maximum tokens per answer (default: the model's max_new_tokens, else 256); -1: until "
-         "it ends by itself or you stop it, with heads that all forget (--policy streaming)")
+         fmt::format("Maximum tokens per answer (default: the model's max_new_tokens, else {}); "
+                     "-1: until it ends by itself or you stop it, with heads that all forget "
+                     "(--policy streaming)",
+                     SamplingDefaults{}.max_tokens))
       ->transform(with_letters())
       ->check(CLI::Validator(
           [](std::string& text) {
@@ -80,43 +126,7 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
       ->transform(with_letters())
       ->check(kFromZero)
       ->group(group);
-  app.add_option("--temp,--temperature", o.answers.sampling.temperature,
-                 "0 is greedy (default: generation_config.json if it samples, else 0)")
-      ->group(group);
-  app.add_option("--top-k", o.answers.sampling.top_k, "Only the k likeliest tokens; 0, -1: off")
-      ->check(whole_number(-1, std::numeric_limits<std::int32_t>::max()))
-      ->group(group);
-  app.add_option("--top-p", o.answers.sampling.top_p,
-                 "Only the likeliest tokens of this total; 1 = off")
-      ->group(group);
-  app.add_option("--min-p", o.answers.sampling.min_p,
-                 "Only tokens at least this likely, relative to the likeliest; 0 = off")
-      ->group(group);
-  app.add_option("--repetition-penalty,--repeat-penalty", o.answers.sampling.repetition_penalty,
-                 "Makes tokens of the prompt, its documents included, and of the answer unlikelier "
-                 "above 1 (default: generation_config.json if it samples, else 1 = off)")
-      ->group(group);
-  app.add_option("--frequency-penalty", o.answers.sampling.frequency_penalty,
-                 "Taken off a token's logit for each time that the answer has it (default 0)")
-      ->group(group);
-  app.add_option("--presence-penalty", o.answers.sampling.presence_penalty,
-                 "Taken off the logits of tokens that the answer has (default 0)")
-      ->group(group);
-  app.add_option("--stop", o.answers.sampling.stop,
-                 "Text that ends an answer and is cut off; may be given again")
-      ->allow_extra_args(false)
-      ->group(group);
-  app.add_option_function<std::int64_t>(
-         "-s,--seed",
-         [&o](const std::int64_t& seed) {
-           o.answers.sampling.draws_seed = seed < 0;
-           o.answers.sampling.seed =
-               seed < 0 ? std::random_device()() : static_cast<std::uint64_t>(seed);
-         },
-         "Random seed (default 0: every run draws the same; -1: another in each run that starts "
-         "over, which says what it is)")
-      ->check(whole_number(-1, std::numeric_limits<std::int64_t>::max()))
-      ->group(group);
+  add_sampling_options(app, o.answers.sampling, group);
   app.add_option("--chat-template", o.answers.chat.chat_template,
                  "Jinja file to use as chat template (default: the model's own)")
       ->type_name("FILE")
@@ -164,9 +174,11 @@ void add_operation_options(CLI::App& app, RunOptions& o) {
   app.add_option_function<std::string>(
          "--checkpoint-every",
          [&o](const std::string& text) { o.answers.checkpoint_every = checkpoint_every(text); },
-         "While documents are read, save them as far as they are, for a run that goes on: "
-         "after so many chunks (16), after a time (10m), or so that it takes at most a "
-         "share of the time (default 2%); never: also not when the run is stopped")
+         fmt::format("While documents are read, save them as far as they are, for a run that goes "
+                     "on: after so many chunks (16), after a time (10m), or so that it takes at "
+                     "most a share of the time (default {}%); never: also not when the run is "
+                     "stopped",
+                     100 * CheckpointEvery{}.n))
       ->type_name("N|TIME|SHARE")
       ->group(group);
   app.add_option("--checkpoint-dir", o.answers.checkpoint_dir,
@@ -195,7 +207,10 @@ void add_operation_options(CLI::App& app, RunOptions& o) {
                  "(default: SLURM_JOB_END_TIME)")
       ->check(kFromZero)
       ->group(group);
-  app.add_flag("--verbose", o.verbose, "Print the whole plan, as longhaul plan does")->group(group);
+  app.add_flag("--verbose", o.verbose,
+               "Print the whole plan, as longhaul plan does, and at the end where each rank's time "
+               "went and what it sent")
+      ->group(group);
   app.add_option("--status", o.status.address,
                  "[ADDRESS:]PORT: show the job there while it runs: a page, /status.json, /metrics "
                  "for Prometheus, longhaul top. Without an address for this host alone; any other "
@@ -247,7 +262,36 @@ std::optional<MethodNames> kv_methods(const RunOptions& options) {
                      .streaming_heads = name(methods.streaming)};
 }
 
-void check_run_options(const RunOptions& o) {
+namespace {
+
+// Of what is read of documents nothing is kept where nobody says the folder, or that none be.
+void check_checkpoint_flags(const CLI::App& app, const RunOptions& o, bool has_results_file) {
+  const bool never = o.answers.checkpoint_every.unit == CheckpointEvery::Unit::kNever;
+  require(never || has_results_file || !o.answers.checkpoint_dir.empty() ||
+              !is_on_command_line(app, "--checkpoint-every"),
+          "--checkpoint-every needs --checkpoint-dir FOLDER with -p and with -o -: there is no "
+          "file of results beside which documents could be saved");
+  refuse_without_effect(app, std::vector<FlagUse>{{"--checkpoint-dir", !never,
+                                                   "--checkpoint-every never saves nothing"}});
+}
+
+// What would be passed over without a word.
+void check_effects(const CLI::App& app, const RunOptions& o, bool is_batch) {
+  const char* const is_quiet = "-q prints nothing but answers, warnings, errors and the last line";
+  refuse_without_effect(
+      app,
+      std::vector<FlagUse>{
+          {"--parallel", is_batch, "-p asks one question; many are asked with -i"},
+          {"--lossy-text", is_batch || !o.documents.empty(), "it is for documents: give -f FILE"},
+          {"--chat-template", !o.no_chat, "--no-chat gives the model the text as it is"},
+          {"--verbose", !o.log.quiet, is_quiet},
+          {"--kv-report", !o.log.quiet, is_quiet},
+          {"--accept-edited", !o.overwrite, "--overwrite starts over, whatever was edited"}});
+}
+
+}  // namespace
+
+void check_run_options(const CLI::App& app, const RunOptions& o) {
   const bool is_question = o.prompt.has_value() || !o.documents.empty();
   const bool is_batch = !o.input.empty() || !o.output.empty();
   require(is_question || is_batch,
@@ -265,24 +309,18 @@ void check_run_options(const RunOptions& o) {
   require(o.status.token_file.empty() || !o.status.address.empty(),
           "--status-token-file is for --status: give --status PORT too (also if it comes from "
           "LONGHAUL_STATUS_TOKEN_FILE)");
-  require_whole_pages(o.answers.heads.methods, o.job.block_size);
+  if (o.job.plan.empty()) require_whole_pages(o.answers.heads.methods, usual_block_size(o.job));
   require(!(o.overwrite && o.retry_errors),
           "--overwrite starts over, --retry-errors keeps what is done: use one of them");
   require(!o.answers.kv_convert || !o.answers.load_kv.empty() || !o.answers.save_kv.empty(),
           "--kv-convert converts what --load-kv finds: give --load-kv FOLDER");
   require(is_batch || !(o.overwrite || o.retry_errors || o.skip_bad_lines || o.accept_edited),
           "--overwrite, --retry-errors, --skip-bad-lines and --accept-edited are for -i and -o");
-  // The default is nobody's wish.
-  const CheckpointEvery& every = o.answers.checkpoint_every;
-  const bool may_save = every == CheckpointEvery() || every.unit == CheckpointEvery::Unit::kNever ||
-                        !o.answers.checkpoint_dir.empty();
-  require(
-      may_save || (is_batch && o.output != "-"),
-      "--checkpoint-every needs --checkpoint-dir FOLDER with -p and with -o -: there is no file "
-      "of results beside which documents could be saved");
+  check_checkpoint_flags(app, o, is_batch && o.output != "-");
   require(o.output != "-" || !(o.overwrite || o.retry_errors || o.accept_edited),
           "-o - writes to standard output, where nothing is kept: --overwrite, --retry-errors and "
           "--accept-edited need a file");
+  check_effects(app, o, is_batch);
 }
 
 }  // namespace longhaul

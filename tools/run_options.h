@@ -44,6 +44,6 @@ void add_run_options(CLI::App& app, RunOptions& options);
 std::optional<MethodNames> kv_methods(const RunOptions& options);
 
 // Throws kInvalidArgument for flags that do not go together, saying what to do.
-void check_run_options(const RunOptions& options);
+void check_run_options(const CLI::App& app, const RunOptions& options);
 
 }  // namespace longhaul

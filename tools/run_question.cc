@@ -11,12 +11,14 @@
 #include "coordinator/documents.h"
 #include "tools/job/checkpoints.h"
 #include "tools/job/exit_status.h"
+#include "tools/job/run_caches.h"
 #include "tools/job/run_groups.h"
 #include "tools/job/run_session.h"
 #include "tools/job/stop_signal.h"
 #include "tools/job/time_limit.h"
 #include "tools/progress_display.h"
 #include "tools/run_modes.h"
+#include "tools/run_work.h"
 #include "tools/standard_streams.h"
 
 namespace longhaul {
@@ -78,7 +80,7 @@ void print_answer_end(const PreparedRequest& prepared, const Answer& answer,
 }
 
 int status_of_failure(const FailedRequest& failure) {
-  if (failure.code == "out_of_memory") return kExitDoesNotFit;
+  if (failure.code == kOutOfMemoryCode) return kExitDoesNotFit;
   if (failure.code == "context_length_exceeded" || failure.code == "invalid_argument")
     return kExitUsage;
   if (failure.code == "document_changed" || failure.code == "document_unreadable" ||
@@ -109,41 +111,32 @@ int run_question(const RunOptions& options, JobRanks& ranks, SharedFolders& fold
   const auto groups = group_by_documents(requests, {0}, documents, ".");
   Progress progress({.group_bytes = {groups.front().n_bytes}, .n_requests = 1});
   ProgressDisplay display(options.log);
+  for (const std::string& note : notes_on_unused_folders(options.answers, requests))
+    display.note(note);
   int status = kExitDone;
-  EngineCallbacks callbacks;
-  callbacks.on_text = [&](std::size_t, std::string_view text) {
+  RunWork work = work_as_asked(options, display);
+  work.session = &session;
+  work.groups = &groups;
+  work.requests = &requests;
+  work.progress = &progress;
+  work.status = &status_board;
+  work.callbacks.on_text = [&](std::size_t, std::string_view text) {
     display.clear();
     display.stop();  // the answer takes the terminal over
     print_now(text);
   };
-  callbacks.on_done = [&](const PreparedRequest& prepared, const std::vector<Answer>& answers) {
+  work.callbacks.on_done = [&](const PreparedRequest& prepared,
+                               const std::vector<Answer>& answers) {
     display.clear();
     print_answer_end(prepared, answers.front(), options.log.quiet ? nullptr : &progress);
   };
-  callbacks.on_failed = [&](const FailedRequest& failure) {
+  work.callbacks.on_failed = [&](const FailedRequest& failure) {
     display.clear();
-    print_stderr("longhaul: error: {}: {}\n", failure.code, failure.message);
+    print_stderr("longhaul: error: {}\n", failure.message);
     status_board.add_failure({requests.front().custom_id, failure.code, failure.message});
     status = status_of_failure(failure);
   };
-  callbacks.on_note = [&](const std::string& text) { display.note(text); };
-  callbacks.on_warning = [&](const std::string& text) { display.warn(text); };
-  callbacks.on_progress = [&](const Progress& now) { display.update(now); };
-  callbacks.stop_requested = stop_requested;
-  const bool complete = run_groups({.session = &session,
-                                    .config = &options.job,
-                                    .groups = &groups,
-                                    .requests = &requests,
-                                    .progress = &progress,
-                                    .status = &status_board,
-                                    .callbacks = std::move(callbacks),
-                                    .report = options.report,
-                                    .kv_methods = kv_methods(options),
-                                    .save_cluster = options.save_cluster,
-                                    .end = end_of_job(options.end_time),
-                                    .explains_plan = options.verbose,
-                                    .tell = [&](std::string_view lines) { display.tell(lines); }},
-                                   ranks);
+  const bool complete = run_groups(work, ranks);
   if (!complete) {
     const bool may_save = build_info::kHasHdf5 && !options.documents.empty() &&
                           options.answers.checkpoint_every.unit != CheckpointEvery::Unit::kNever;

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/file_wait.h"
 #include "base/print_stderr.h"
 #include "tools/job/exit_status.h"
 
@@ -33,6 +34,7 @@ void hold_standard_streams() {
 }
 
 void print_now(std::string_view text) {
+  const FileWait wait(FileUse::kStream, "standard output");
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
     return;
   throw Error(ErrorCode::kIo, cannot_write(errno));

@@ -25,6 +25,9 @@ Command add_supervise_command(CLI::App& program) {
   add_seconds(*app, "--launch-timeout", config->launch_limit, 1e5,
               "Seconds in which a launcher with --host or --hostfile must start a rank on this "
               "host: one that waits for a host that a firewall hides may take many minutes");
+  add_seconds(*app, "--stop-timeout", config->stop_limit, 1e6,
+              "Seconds in which a job that was told to stop by a signal must have saved what it "
+              "has read and ended, else it is killed");
   add_seconds(*app, "--probe-timeout", config->probe_limit, 1e5,
               "Seconds in which a host must start a process, else the job goes on without it");
   app->add_option("command", config->command, "After --: launcher and program")->required();

@@ -4,6 +4,8 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
+#include <cctype>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -132,6 +134,25 @@ void write_support_report(const fs::path& folder, const SupportSources& sources)
   if (!sources.results.empty()) replace_file(folder / "manifest.json", manifest);
   if (!sources.status.empty())
     replace_file(folder / "status.json", status_without_messages(sources.status));
+}
+
+bool is_report_archive(const fs::path& output) {
+  std::string name = output.filename().string();
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (name.ends_with(".tar.gz") || name.ends_with(".tgz")) {
+    const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
+    require(fs::is_directory(folder),
+            fmt::format("-o {}: there is no folder {}", output.string(), folder.string()));
+    return true;
+  }
+  for (const std::string_view other : {".zip", ".tar", ".gz", ".xz", ".bz2", ".zst", ".7z", ".rar",
+                                       ".txz", ".tbz", ".tbz2", ".tzst"}) {
+    require(!name.ends_with(other),
+            fmt::format("-o {}: no {} is written; give NAME.tar.gz, or the name of a folder",
+                        output.string(), other));
+  }
+  return false;
 }
 
 }  // namespace longhaul

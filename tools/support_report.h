@@ -11,7 +11,7 @@ namespace longhaul {
 
 struct SupportSources {
   std::filesystem::path log_dir;  // of --log-dir; empty: none
-  std::filesystem::path results;  // of -o; its manifest is taken, not it; empty: none
+  std::filesystem::path results;  // of -o; only its manifest is taken; empty: none
   std::string status;             // JSON of the status server; empty: none
 };
 
@@ -24,5 +24,9 @@ void write_support_report(const std::filesystem::path& folder, const SupportSour
 std::string known_events(std::string_view log);
 // A status without what requests failed with: messages may quote them. Pure.
 std::string status_without_messages(std::string_view json);
+
+// Whether the report is to be an archive, by its name (.tar.gz, .tgz), and not a folder. Throws
+// kInvalidArgument for names of archives of other kinds, and for one in a folder that is not there.
+bool is_report_archive(const std::filesystem::path& output);
 
 }  // namespace longhaul

@@ -6,9 +6,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 quick=false
-case "${1:-}" in
-  "") ;;
-  --quick) quick=true ;;
+case "$#:${1:-}" in
+  0:) ;;
+  1:--quick) quick=true ;;
   *) echo "usage: tools/test.sh [--quick]" >&2; exit 2 ;;
 esac
 

@@ -12,7 +12,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "tools/flags/environment.h"
+#include "tools/flags/flag_use.h"
 #include "tools/flags/number_flag.h"
 #include "tools/job/exit_status.h"
 #include "tools/standard_streams.h"
@@ -64,7 +66,9 @@ void draw(const std::string& text, std::size_t n_rows) {
   print_now(out);
 }
 
-int show(const TopFlags& flags) {
+int show(const CLI::App& app, const TopFlags& flags) {
+  refuse_without_effect(
+      app, std::vector<FlagUse>{{"--every", !flags.once, "--once looks a single time"}});
   const std::string token = flags.token_file.empty() ? "" : token_from(flags.token_file);
   if (flags.once || !is_terminal(STDOUT_FILENO)) {
     fmt::print("{}", ask(flags, token, terminal().ws_col));
@@ -104,7 +108,7 @@ Command add_top_command(CLI::App& program) {
   longhaul top 9000
 
 )" + exit_status_help());
-  return {app, [flags] { return show(*flags); }};
+  return {app, [app, flags] { return show(*app, *flags); }};
 }
 
 }  // namespace longhaul

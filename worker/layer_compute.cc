@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernels/embedding.h"
+#include "kernels/own_keys.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/softmax_state.h"
@@ -137,6 +138,15 @@ void LayerCompute::finish_heads(const TensorView<float, 3>& x, std::span<const f
 
 void LayerCompute::rotate(const TensorView<float, 3>& x) {
   rope(stream_, {.x = x, .cos = buffers_.cos, .sin = buffers_.sin});
+}
+
+void LayerCompute::add_own_keys(const KvBlockShape& shape) {
+  longhaul::add_own_keys(stream_, {.shape = shape,
+                                   .sm_scale = spec().sm_scale(),
+                                   .q = buffers_.q,
+                                   .k = buffers_.k,
+                                   .v = buffers_.v,
+                                   .state = buffers_.state});
 }
 
 void LayerCompute::finish_states(const LayerWeights& layer, const SoftmaxStateView& state) {

@@ -10,6 +10,7 @@
 
 #include "base/device/device.h"
 #include "kernels/begin_attention.h"
+#include "kernels/kv_block.h"
 #include "kernels/linear.h"
 #include "kernels/project.h"
 #include "kernels/sum_order.h"
@@ -95,6 +96,9 @@ class LayerCompute {
   };
   // The residual stream, which a whole layer's outputs are added to.
   Output residual() const { return {buffers_.hidden, LinearOutput::kAccumulate}; }
+  // Each row's own key and value, added to the states of its queries: all those of buffers()
+  // (kernels/own_keys.h).
+  void add_own_keys(const KvBlockShape& shape);
   // Merged softmax states of the weights' heads, which become their outputs. With learned sinks
   // (ModelSpec::sink_logits) these are in them then, once.
   void finish_states(const LayerWeights& layer, const SoftmaxStateView& state);

@@ -1,7 +1,6 @@
 // Tensors of files as floats, where weights are loaded.
 #pragma once
 #include <span>
-#include <string_view>
 
 #include "model/safetensors.h"
 

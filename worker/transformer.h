@@ -2,7 +2,6 @@
 // queries, keys and values of the new tokens, append, attend to the caches, finish, feed forward,
 // trim. With other ranks: worker/ring/.
 #pragma once
-#include <cstdint>
 #include <optional>
 #include <vector>
 

@@ -11,7 +11,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "base/split_mix.h"
 #include "kernels/fp8_weights.h"
 #include "kernels/int8_weights.h"
+#include "model/tensor_names.h"
 #include "model/unread_tensors.h"
 #include "worker/fp8_tensor.h"
 #include "worker/tensor_floats.h"
@@ -44,9 +44,8 @@ class Weights::FolderSource {
                WeightFiles files)
       : dtype_(dtype), fp8_inputs_(fp8_inputs), files_(files) {
     memory->folder = folder;
-    constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
-    if (dtype || !folder.has_tensor(kSomeMatrix)) return;
-    const DType in_files = folder.tensor(kSomeMatrix).dtype;
+    const std::optional<DType> in_files = folder.matrix_type();
+    if (dtype || !in_files) return;
     if (in_files == DType::kI8 || in_files == DType::kF8E4m3) dtype_ = in_files;
     is_as_in_files_ = true;
   }
@@ -240,6 +239,93 @@ class Weights::SyntheticSource {
   std::uint64_t seed_;
 };
 
+namespace {
+
+// What Weights reads of one layer from a source: what the model does not have stays empty.
+template <typename Source>
+class LayerReader {
+ public:
+  LayerReader(const ModelSpec& spec, std::int64_t layer, StreamRef stream, Source& source)
+      : spec_(spec),
+        prefix_(fmt::format("model.layers.{}.", layer)),
+        stream_(stream),
+        source_(source) {}
+
+  LayerWeights read() {
+    const std::int64_t d_model = spec_.d_model;
+    const std::int64_t q_width = spec_.n_heads * spec_.head_dim;
+    const std::int64_t kv_width = spec_.n_kv_heads * spec_.head_dim;
+    LayerWeights layer;
+    layer.attention_norm = vector("input_layernorm.weight", d_model);
+    projections({{"self_attn.q_proj", q_width, layer.q, layer.q_bias},
+                 {"self_attn.k_proj", kv_width, layer.k, layer.k_bias},
+                 {"self_attn.v_proj", kv_width, layer.v, layer.v_bias}});
+    // Ranks share the inputs of o by KV heads.
+    layer.o = matrix("self_attn.o_proj", {d_model, q_width, spec_.gqa_group() * spec_.head_dim});
+    layer.o_bias = vector("self_attn.o_proj.bias", d_model);
+    layer.q_norm = vector("self_attn.q_norm.weight", spec_.head_dim);
+    layer.k_norm = vector("self_attn.k_norm.weight", spec_.head_dim);
+    layer.sink_logits = spec_.sink_logits == SinkLogits::kZero
+                            ? place(std::vector<float>(static_cast<std::size_t>(spec_.n_heads)))
+                            : vector("self_attn.sinks", spec_.n_heads);
+    layer.ffn_norm = vector("post_attention_layernorm.weight", d_model);
+    projections({{"mlp.gate_proj", spec_.d_ff, layer.gate, layer.gate_bias},
+                 {"mlp.up_proj", spec_.d_ff, layer.up, layer.up_bias}});
+    layer.down = matrix("mlp.down_proj", {d_model, spec_.d_ff, kInt8Group});
+    layer.down_bias = vector("mlp.down_proj.bias", d_model);
+    return layer;
+  }
+
+ private:
+  // Of products with the same rows, at most three, which lie together (kernels/project.h).
+  struct Output {
+    std::string_view name;
+    std::int64_t n;
+    WeightView& weight;
+    std::span<const float>& bias;
+  };
+
+  auto place(auto weight) { return source_.memory->place(stream_, std::move(weight)); }
+
+  WeightView matrix(std::string_view name, const Int8Shape& shape) {
+    return place(source_.matrix(fmt::format("{}{}.weight", prefix_, name), shape));
+  }
+
+  std::vector<float> values(const std::string& name, std::int64_t n) {
+    if (!has_layer_tensor(spec_, name)) return {};
+    return source_.vector(prefix_ + name, n);
+  }
+  std::span<const float> vector(const std::string& name, std::int64_t n) {
+    return place(values(name, n));
+  }
+
+  void projections(std::initializer_list<Output> outputs) {
+    std::vector<WeightView> weights;
+    std::vector<float> biases;
+    for (const Output& output : outputs) {
+      weights.push_back(source_.matrix(fmt::format("{}{}.weight", prefix_, output.name),
+                                       {output.n, spec_.d_model, kInt8Group}));
+      const std::vector<float> bias = values(fmt::format("{}.bias", output.name), output.n);
+      biases.insert(biases.end(), bias.begin(), bias.end());
+    }
+    weights = place(std::move(weights));
+    std::span<const float> bias = place(std::move(biases));
+    for (std::size_t i = 0; const Output& output : outputs) {
+      output.weight = weights[i++];
+      if (bias.empty()) continue;
+      output.bias = bias.first(static_cast<std::size_t>(output.n));
+      bias = bias.subspan(static_cast<std::size_t>(output.n));
+    }
+  }
+
+  const ModelSpec& spec_;
+  std::string prefix_;
+  StreamRef stream_;
+  Source& source_;
+};
+
+}  // namespace
+
 template <typename Source>
 Weights::Weights(const ModelSpec& spec, Extent layers, const DeviceId& device, Source source)
     : spec_(spec), device_(device), layers_(layers) {
@@ -251,75 +337,17 @@ Weights::Weights(const ModelSpec& spec, Extent layers, const DeviceId& device, S
   require(0 <= layers.begin && layers.begin <= layers.end && layers.end <= spec.n_layers,
           fmt::format("weights: layers [{}, {}) of a model with {} layers", layers.begin,
                       layers.end, spec.n_layers));
-  const std::int64_t d_model = spec.d_model;
-  const std::int64_t q_width = spec.n_heads * spec.head_dim;
-  const std::int64_t kv_width = spec.n_kv_heads * spec.head_dim;
-  for (std::int64_t number = layers.begin; number < layers.end; ++number) {
-    const std::string prefix = fmt::format("model.layers.{}.", number);
-    const auto matrix = [&](std::string_view name, std::int64_t n_out, std::int64_t n_in,
-                            std::int64_t group = kInt8Group) {
-      return place(source.matrix(fmt::format("{}{}.weight", prefix, name), {n_out, n_in, group}));
-    };
-    const auto vector = [&](bool exists, std::string_view name, std::int64_t n) {
-      return exists ? place(source.vector(prefix + std::string(name), n))
-                    : std::span<const float>();
-    };
-    // Of products with the same rows, at most three, which lie together (kernels/project.h).
-    struct Output {
-      std::string_view name;
-      std::int64_t n;
-      WeightView& weight;
-      std::span<const float>& bias;
-    };
-    const auto projections = [&](bool has_bias, std::initializer_list<Output> outputs) {
-      std::vector<WeightView> weights;
-      std::vector<float> biases;
-      for (const Output& output : outputs) {
-        const std::string name = fmt::format("{}{}", prefix, output.name);
-        weights.push_back(source.matrix(name + ".weight", {output.n, d_model, kInt8Group}));
-        if (!has_bias) continue;
-        const std::vector<float> bias = source.vector(name + ".bias", output.n);
-        biases.insert(biases.end(), bias.begin(), bias.end());
-      }
-      weights = place(std::move(weights));
-      std::span<const float> bias = place(std::move(biases));
-      for (std::size_t i = 0; const Output& output : outputs) {
-        output.weight = weights[i++];
-        if (!has_bias) continue;
-        output.bias = bias.first(static_cast<std::size_t>(output.n));
-        bias = bias.subspan(static_cast<std::size_t>(output.n));
-      }
-    };
-    LayerWeights layer;
-    layer.attention_norm = vector(true, "input_layernorm.weight", d_model);
-    projections(spec.qkv_bias, {{"self_attn.q_proj", q_width, layer.q, layer.q_bias},
-                                {"self_attn.k_proj", kv_width, layer.k, layer.k_bias},
-                                {"self_attn.v_proj", kv_width, layer.v, layer.v_bias}});
-    // Ranks share the inputs of o by KV heads.
-    layer.o = matrix("self_attn.o_proj", d_model, q_width, spec.gqa_group() * spec.head_dim);
-    layer.o_bias = vector(spec.attention_output_bias, "self_attn.o_proj.bias", d_model);
-    layer.q_norm = vector(spec.qk_norm, "self_attn.q_norm.weight", spec.head_dim);
-    layer.k_norm = vector(spec.qk_norm, "self_attn.k_norm.weight", spec.head_dim);
-    layer.sink_logits =
-        spec.sink_logits == SinkLogits::kZero
-            ? place(std::vector<float>(static_cast<std::size_t>(spec.n_heads)))
-            : vector(spec.sink_logits == SinkLogits::kLearned, "self_attn.sinks", spec.n_heads);
-    layer.ffn_norm = vector(true, "post_attention_layernorm.weight", d_model);
-    projections(spec.mlp_bias, {{"mlp.gate_proj", spec.d_ff, layer.gate, layer.gate_bias},
-                                {"mlp.up_proj", spec.d_ff, layer.up, layer.up_bias}});
-    layer.down = matrix("mlp.down_proj", d_model, spec.d_ff);
-    layer.down_bias = vector(spec.mlp_bias, "mlp.down_proj.bias", d_model);
-    layer_weights_.push_back(std::move(layer));
-  }
-  const Int8Shape table{spec.vocab_size, d_model};
+  for (std::int64_t layer = layers.begin; layer < layers.end; ++layer)
+    layer_weights_.push_back(LayerReader(spec, layer, queue.stream(), source).read());
+  const Int8Shape table{spec.vocab_size, spec.d_model};
   const bool has_last = layers.end == spec.n_layers;
   if (layers.begin == 0 || (has_last && spec.tied_embeddings)) {
-    embedding_ = place(source.table("model.embed_tokens.weight", table));
+    embedding_ = place(source.table(kEmbeddingTensor, table));
   }
   if (has_last) {
-    final_norm_ = place(source.vector("model.norm.weight", d_model));
+    final_norm_ = place(source.vector(kFinalNormTensor, spec.d_model));
     // Some files store tied matrices twice; config.json decides.
-    lm_head_ = spec.tied_embeddings ? embedding_ : place(source.head("lm_head.weight", table));
+    lm_head_ = spec.tied_embeddings ? embedding_ : place(source.head(kHeadTensor, table));
   }
   memory_ = std::move(source.memory);
 }

@@ -15,7 +15,7 @@
 #include "base/device/step_graph.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/kv_block_check.h"
 #include "partition/reproducible.h"
 #include "worker/alone_forward.h"
@@ -150,6 +150,7 @@ Worker::Worker(const WorkerConfig& config)
       logits_reader_(compute_),
       board_(config.board),
       reports_(config.reports),
+      at_shutdown_(config.at_shutdown),
       rank_{comm_.job_rank()} {
   require(n_threads_ >= 0, fmt::format("{} threads", n_threads_));
   if (comm_.size() == 1) {
@@ -259,6 +260,9 @@ StepDone Worker::run(const DropSequences& command) {
 
 StepDone Worker::run(const Shutdown& /*command*/) {
   forward_->drain();
+  if (!at_shutdown_) return {};
+  if (board_ != nullptr) board_->enter(Activity::kSaving);
+  at_shutdown_();
   return {};
 }
 

@@ -62,6 +62,9 @@ struct WorkerConfig {
   // Told, when it asks, what the worker did and holds; must outlive it; may be null.
   ReportBoard* reports = nullptr;
   Trace* trace = nullptr;  // of work and transfers on a ring; must outlive it; may be null
+  // Called once, when all work is done and before Shutdown is answered: what it throws is the
+  // answer. May be empty.
+  std::function<void()> at_shutdown = {};
 };
 
 // Used by one thread, which is the step thread and, with a GPU, also makes the worker.
@@ -84,6 +87,9 @@ class Worker {
   // What it has of the device's memory: "weights 5 bytes, KV caches ..., ... bytes are free".
   std::string describe_memory() const;
 
+  // For tests and benchmarks, all of these. Summed over all steps so far; with a GPU blocks until
+  // they are done.
+  const PhaseTimes& times() { return compute_.times().total(); }
   // Where in the text the tokens stand that this rank holds of a head; none of layers that it does
   // not serve. Throws kInvalidArgument for a sequence that there is not.
   std::vector<TokenPos> held_positions(SequenceId sequence, LayerId layer, KvHeadId kv_head);
@@ -93,8 +99,6 @@ class Worker {
   std::size_t kv_bytes_reserved() const { return pool_.bytes_reserved(); }
   // Decode steps that went to the GPU as one CUDA graph.
   std::int64_t n_graph_steps() const;
-  // Summed over all steps so far. With a GPU blocks until they are done.
-  const PhaseTimes& times() { return compute_.times().total(); }
 
  private:
   struct Sequence {
@@ -181,6 +185,7 @@ class Worker {
   std::unique_ptr<Forward> forward_;
   PhaseBoard* board_;
   ReportBoard* reports_;
+  std::function<void()> at_shutdown_;
   PhaseTimes spent_;  // as last told to reports_
   Rank rank_;
   std::int64_t n_steps_ = 0;

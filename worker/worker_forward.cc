@@ -12,7 +12,7 @@
 #include "base/device/device_memory.h"
 #include "base/error.h"
 #include "kernels/copy_rows.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "worker/worker.h"
 
 namespace longhaul {
@@ -187,7 +187,7 @@ void Worker::check_row(const DecodeBatch::Row& row, DecodeKind kind,
   const bool may_be_wrong = !row.guesses.empty() || kind == DecodeKind::kDraftFurther;
   if (may_be_wrong && !layout_.heads().can_take_back()) {
     throw Error(
-        ErrorCode::kUnsupported,
+        ErrorCode::kInvalidArgument,
         "guesses for heads that drop or merge tokens at every step, or read chosen pages: what a "
         "wrong guess changed there cannot be undone");
   }

@@ -13,7 +13,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/device/device.h"
 #include "base/device/gpu_memory.h"

@@ -2,7 +2,6 @@
 // through kernels/device_tensor.h, runs on every device. On CPUs a copy is memcpy.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>

@@ -11,7 +11,6 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 #include "cluster/comm/communicator.h"
 

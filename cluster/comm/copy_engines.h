@@ -19,9 +19,7 @@
 // in that order of all ranks, so the earliest that is not done can always go on.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <thread>

@@ -1,7 +1,6 @@
 #include "cluster/comm/gpu_staging.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "cluster/comm/gpu_copies.h"
 

@@ -10,9 +10,10 @@ namespace longhaul {
 // Where the ranks of an in-process job meet; shared by their communicators. Thread-safe.
 std::shared_ptr<InProcessHub> make_in_process_hub(int n_ranks);
 
-// Runs body(comm) on n_ranks threads and returns when all have ended. If one throws, the job is
-// aborted, so that the others leave their waits with kPeerFailed, and the first error is thrown
-// here. `config.kind`, `hub` and `rank` are ignored.
+// For tests (a job has its own threads, tools/job/thread_ranks.cc). Runs body(comm) on n_ranks
+// threads and returns when all have ended. If one throws, the job is aborted, so that the others
+// leave their waits with kPeerFailed, and the first error is thrown here. `config.kind`, `hub` and
+// `rank` are ignored.
 void run_in_process(int n_ranks, const std::function<void(Communicator&)>& body,
                     const CommunicatorConfig& config = {});
 

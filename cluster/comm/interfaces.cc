@@ -12,7 +12,6 @@
 #include <bit>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>

@@ -23,9 +23,10 @@ std::string mpi_library() { return ""; }
 
 MpiEnvironment::MpiEnvironment(int*, char***, std::chrono::seconds) { throw_absent(); }
 MpiEnvironment::~MpiEnvironment() = default;
-int MpiEnvironment::finish(int exit_status) {
+int MpiEnvironment::finish(const MpiEnding& ending, const std::function<void()>& free_all) {
   finished_ = true;
-  return exit_status;
+  if (free_all) free_all();
+  return ending.status;
 }
 
 }  // namespace longhaul

@@ -10,29 +10,24 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/print_stderr.h"
 #include "cluster/comm/mpi_check.h"
 
 namespace longhaul {
 namespace {
 
-// MPI has no deadlines of its own: a peer that hangs or has died holds it for ever.
-constexpr std::chrono::seconds kFinalizeDeadline{30};
-
-// Ends the process unless the scope ends in time.
+// MPI has no deadlines of its own: a peer that hangs or has died holds it for ever. Calls `leave`,
+// which ends the process, unless the scope ends in time.
 class Watchdog {
  public:
-  Watchdog(std::string_view what, std::chrono::seconds deadline, int exit_status)
-      : thread_([this, what, deadline, exit_status] {
+  Watchdog(std::chrono::seconds deadline, std::function<void()> leave)
+      : thread_([this, deadline, leave = std::move(leave)] {
           std::unique_lock lock(mutex_);
-          if (done_.wait_for(lock, deadline, [this] { return is_done_; })) return;
-          LONGHAUL_LOG(kError, kComm,
-                       "{} has not returned for {} s; a peer has died or hangs. event=exit "
-                       "status={}",
-                       what, deadline.count(), exit_status);
-          MpiEnvironment::exit_now(exit_status);
+          if (!done_.wait_for(lock, deadline, [this] { return is_done_; })) leave();
         }) {}
   ~Watchdog() {
     {
@@ -48,6 +43,33 @@ class Watchdog {
   bool is_done_ = false;
   std::jthread thread_;
 };
+
+void say_stuck(std::string_view what, std::chrono::seconds deadline, int status) noexcept {
+  try {
+    LONGHAUL_LOG(kError, kComm,
+                 "{} has not returned for {} s; a peer has died or hangs. event=exit status={}",
+                 what, deadline.count(), status);
+  } catch (const std::exception&) {  // no memory is left to say it
+  }
+}
+
+// Open MPI's mpirun reports 1 for a process that ends without MPI_Finalize and with 0; of one that
+// calls MPI_Abort it reports the code, also 0.
+[[noreturn]] void end_done_job() noexcept {
+  try {
+    print_stderr(
+        "longhaul: all is done, but a rank does not come to the end of MPI: the job ends without "
+        "it\n");
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::seconds(5));
+      MpiEnvironment::exit_now(0);
+    }).detach();
+  } catch (const std::exception&) {
+    MpiEnvironment::exit_now(0);
+  }
+  MPI_Abort(MPI_COMM_WORLD, 0);
+  MpiEnvironment::exit_now(0);
+}
 
 }  // namespace
 
@@ -70,7 +92,10 @@ std::string mpi_library() {
 
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv, std::chrono::seconds deadline) {
   int provided = 0;
-  const Watchdog watchdog("MPI_Init", deadline, EX_TEMPFAIL);
+  const Watchdog watchdog(deadline, [deadline] {
+    say_stuck("MPI_Init", deadline, EX_TEMPFAIL);
+    exit_now(EX_TEMPFAIL);
+  });
   check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED) {
     throw Error(ErrorCode::kUnsupported,
@@ -90,12 +115,17 @@ MpiEnvironment::~MpiEnvironment() {
   finish(0);
 }
 
-int MpiEnvironment::finish(int exit_status) {
+int MpiEnvironment::finish(const MpiEnding& ending, const std::function<void()>& free_all) {
   finished_ = true;
-  const Watchdog watchdog("MPI_Finalize", kFinalizeDeadline, exit_status);
+  const Watchdog watchdog(ending.limit, [ending] {
+    say_stuck("MPI_Finalize", ending.limit, ending.status_if_stuck);
+    if (ending.ends_others && ending.status_if_stuck == 0) end_done_job();
+    exit_now(ending.status_if_stuck);
+  });
+  if (free_all) free_all();
   const int result = MPI_Finalize();
   if (result != MPI_SUCCESS) LONGHAUL_LOG(kWarning, kComm, "MPI_Finalize returned {}", result);
-  return exit_status;
+  return ending.status;
 }
 
 }  // namespace longhaul

@@ -22,12 +22,10 @@
 // itself, like kernels, behind transfers that were started before: no host waits for them, and
 // steps that are noted (base/device/step_graph.h) may have them.
 #pragma once
-#include <cstdint>
 #include <deque>
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/device/device_cuda.h"
 #include "cluster/comm/communicator.h"

@@ -36,12 +36,6 @@ std::string_view name_of(Traffic traffic) {
   return "unknown traffic";
 }
 
-std::int64_t TrafficCounters::total_bytes() const {
-  std::int64_t total = 0;
-  for (const TrafficCount& count : sent) total += count.bytes;
-  return total;
-}
-
 TrafficCounters& TrafficCounters::operator+=(const TrafficCounters& other) {
   for (std::size_t i = 0; i < sent.size(); ++i) {
     sent[i].messages += other.sent[i].messages;

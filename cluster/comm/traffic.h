@@ -54,7 +54,7 @@ struct TrafficCounters {
   const TrafficCount& operator[](Traffic traffic) const {
     return sent[static_cast<std::size_t>(traffic)];
   }
-  std::int64_t total_bytes() const;
+
   TrafficCounters& operator+=(const TrafficCounters& other);
   // The traffic between two readings.
   TrafficCounters operator-(const TrafficCounters& earlier) const;

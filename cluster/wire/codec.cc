@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <array>
 #include <utility>
 
 #include "base/error.h"

@@ -6,12 +6,10 @@
 // Numbers are little-endian. Frames are bounded; what does not decode exactly is refused with
 // kCorruptData.
 #pragma once
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "cluster/wire/phase.h"
@@ -51,14 +49,20 @@ struct FrameHeader {
   std::uint32_t checksum = 0;
 };
 
+// A whole frame: header and payload. Throws kInvalidArgument for a payload of more than
+// kMaxPayloadBytes.
 std::vector<std::byte> encode_frame(MessageType type, std::uint64_t sequence,
                                     std::span<const std::byte> payload);
-// Checks magic, version, type and size.
+// Checks magic, version, type and size before a byte of the payload is read or memory taken for it;
+// throws kCorruptData saying which is wrong.
 FrameHeader decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes,
                                 std::size_t max_payload_bytes);
 // Throws kCorruptData when the payload is not the one that was sent.
 void check_payload(const FrameHeader& header, std::span<const std::byte> payload);
 
+// Payloads. What was encoded decodes to the same value. The decoders take bytes from strangers:
+// what is cut short, too long or no such message is refused with kCorruptData, and nothing that a
+// length in it announces is allocated before as many bytes are there.
 std::vector<std::byte> encode(const StepCommand& command);
 std::vector<std::byte> encode(const StepResult& result);
 std::vector<std::byte> encode(const PhaseReport& phase);

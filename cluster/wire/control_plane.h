@@ -8,6 +8,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -67,6 +68,9 @@ class ControlServer {
     // Called once, on the control thread, when the first worker is lost; the links then throw the
     // same message. For a process whose other threads may be stuck in a transfer. May be empty.
     std::function<void(const std::string& reason)> on_failure;
+    // Called once, as the control thread's last act, when that cannot go on, as without memory: the
+    // workers will soon miss the coordinator. The links then throw kPeerFailed. May be empty.
+    std::function<void(std::exception_ptr why)> on_broken = {};
   };
   explicit ControlServer(const Config& config);  // listens; throws kIo
   ~ControlServer();  // tells the workers that it is gone, ends its thread
@@ -119,6 +123,8 @@ struct ControlClientConfig {
   std::function<void(LostCoordinator how, const std::string& reason)> on_lost;
   // Likewise, when the coordinator has let this worker go and is gone: no loss.
   std::function<void()> on_left = {};
+  // As ControlServer::Config's; the link then ends.
+  std::function<void(std::exception_ptr why)> on_broken = {};
 };
 // Connects and authenticates; throws kTimeout, kIo or kPeerFailed (the other side does not know the
 // secret).

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "cluster/wire/link.h"
@@ -47,6 +48,8 @@ class CoordinatorEnd final : public Link {
     if (!channel_->results.empty()) {
       StepResult result = std::move(channel_->results.front());
       channel_->results.pop_front();
+      const auto* failed = std::get_if<StepFailed>(&result);
+      if (failed != nullptr && failed->ends_job) throw Error(failed->code, failed->message);
       return result;
     }
     if (!woken)

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "base/clock.h"
 #include "cluster/wire/step.h"
@@ -19,7 +18,8 @@ class Link {
   // Queues a command. Never blocks; throws kPeerFailed when the worker is gone.
   virtual void send(StepCommand command) = 0;
   // The result of the oldest command not yet answered. Blocks until it is there; throws kTimeout at
-  // the deadline and kPeerFailed when the worker is gone.
+  // the deadline, kPeerFailed when the worker is gone, and with its code what a worker says that
+  // leaves (StepFailed::ends_job).
   virtual StepResult receive(Deadline deadline) = 0;
 };
 

@@ -6,9 +6,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <chrono>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <vector>
 
 #include "cluster/wire/codec.h"
@@ -18,6 +18,14 @@ namespace longhaul {
 struct Frame {
   FrameHeader header;
   std::vector<std::byte> payload;
+};
+
+// Goes with every coroutine of a connection: what it throws comes out of io_context::run(), and
+// ends the control thread, which says so. (asio::detached would drop it.)
+struct Rethrow {
+  void operator()(std::exception_ptr failure) const {
+    if (failure) std::rethrow_exception(failure);
+  }
 };
 
 class TcpChannel {

@@ -2,10 +2,8 @@
 // into a queue, sends results and heartbeats. The step thread calls next() and answer().
 #include <fmt/format.h>
 
-#include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -29,8 +27,8 @@ using asio::ip::tcp;
 class TcpWorkerLink final : public WorkerLink {
  public:
   TcpWorkerLink(ControlClientConfig config, Deadline deadline) : config_(std::move(config)) {
-    asio::co_spawn(context_, run(), asio::detached);
-    thread_ = std::thread([this] { context_.run(); });
+    asio::co_spawn(context_, run(), Rethrow());
+    thread_ = std::thread([this] { run_context(); });
     std::unique_lock lock(mutex_);
     const bool settled =
         changed_.wait_until(lock, deadline, [&] { return welcome_ || !lost_.empty(); });
@@ -87,6 +85,17 @@ class TcpWorkerLink final : public WorkerLink {
     if (thread_.joinable()) thread_.join();
   }
 
+  void run_context() {
+    try {
+      context_.run();
+    } catch (...) {
+      if (config_.on_broken) config_.on_broken(std::current_exception());
+      const std::lock_guard lock(mutex_);
+      if (lost_.empty()) lost_ = "this rank's control thread has failed";
+      changed_.notify_all();
+    }
+  }
+
   asio::awaitable<void> run() {
     std::string reason;
     try {
@@ -94,10 +103,10 @@ class TcpWorkerLink final : public WorkerLink {
       const tcp::endpoint endpoint(asio::ip::make_address(config_.address), config_.port);
       co_await socket.async_connect(endpoint, asio::use_awaitable);
       channel_ = std::make_shared<TcpChannel>(std::move(socket));
-      asio::co_spawn(context_, write_all(), asio::detached);
+      asio::co_spawn(context_, write_all(), Rethrow());
       co_await handshake();
-      asio::co_spawn(context_, beat(), asio::detached);
-      asio::co_spawn(context_, watch(), asio::detached);
+      asio::co_spawn(context_, beat(), Rethrow());
+      asio::co_spawn(context_, watch(), Rethrow());
       reason = co_await read_all();
     } catch (const boost::system::system_error& error) {
       if (error.code() == boost::system::errc::too_many_files_open ||
@@ -106,7 +115,7 @@ class TcpWorkerLink final : public WorkerLink {
         why_lost_ = ErrorCode::kIo;  // another try finds the same limit
       }
       reason = silence_.empty() ? "its connection was closed: " + error.code().message() : silence_;
-    } catch (const std::exception& error) {
+    } catch (const Error& error) {
       reason = error.what();
     }
     lose(reason);

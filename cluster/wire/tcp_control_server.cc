@@ -6,18 +6,17 @@
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
@@ -38,6 +37,12 @@ enum class MayGo {
   kWhenAllIsAnswered,  // it was told to shut down, which it answers like every command
   kAtOnce,             // it was let go in another way
 };
+
+// A stranger's words go into the log: no line of it may be made by them.
+bool is_host_name(std::string_view text) {
+  return !text.empty() && text.size() <= 255 &&
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c < '\x7f'; });
+}
 
 // What is known of one worker.
 struct Peer {
@@ -128,8 +133,19 @@ struct ControlServer::Impl {
       throw Error(ErrorCode::kIo, fmt::format("cannot listen on {}:{} for the workers: {}",
                                               c.bind_address, c.port, error.code().message()));
     }
-    asio::co_spawn(context, accept_loop(), asio::detached);
-    thread = std::thread([this] { context.run(); });
+    asio::co_spawn(context, accept_loop(), Rethrow());
+    thread = std::thread([this] { run(); });
+  }
+
+  void run() {
+    try {
+      context.run();
+    } catch (...) {
+      if (config.on_broken) config.on_broken(std::current_exception());
+      const std::lock_guard lock(shared->mutex);
+      if (shared->failure.empty()) shared->failure = "the coordinator's control thread has failed";
+      shared->changed.notify_all();
+    }
   }
 
   ~Impl() {
@@ -180,7 +196,7 @@ struct ControlServer::Impl {
       auto channel = std::make_shared<TcpChannel>(std::move(socket));
       make_room_for_strangers();
       strangers.push_back(channel);
-      asio::co_spawn(context, session(std::move(channel)), asio::detached);
+      asio::co_spawn(context, session(std::move(channel)), Rethrow());
     }
   }
 
@@ -199,7 +215,7 @@ struct ControlServer::Impl {
 
   // One connection from first byte to last.
   asio::awaitable<void> session(std::shared_ptr<TcpChannel> channel) {
-    asio::co_spawn(context, write_all(channel), asio::detached);
+    asio::co_spawn(context, write_all(channel), Rethrow());
     auto limit = std::make_shared<asio::steady_timer>(context, config.times.handshake_limit);
     limit->async_wait([channel](boost::system::error_code error) {
       if (!error) channel->close();
@@ -210,7 +226,7 @@ struct ControlServer::Impl {
       rank = co_await handshake(*channel);
       limit->cancel();
       admit(*rank, channel);
-      asio::co_spawn(context, watch(*rank, channel), asio::detached);
+      asio::co_spawn(context, watch(*rank, channel), Rethrow());
       co_await read_all(*rank, *channel);
     } catch (const boost::system::system_error&) {
     } catch (const Error& error) {
@@ -237,6 +253,8 @@ struct ControlServer::Impl {
     ByteReader in(hello.payload, "hello");
     const Rank rank{in.number<std::int64_t>()};
     const std::string host = in.text();
+    if (!is_host_name(host))
+      throw Error(ErrorCode::kCorruptData, "a connection began with what is no name of a host");
     const auto worker_nonce = read_array<32>(in);
     in.finish();
     const Nonce nonce = random_nonce();

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/isa/kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/threads.h"
 
 namespace longhaul {
 namespace {

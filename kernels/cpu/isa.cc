@@ -4,14 +4,14 @@
 #if LONGHAUL_X86_ISAS
 #include <cpuid.h>
 #endif
-#include <omp.h>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <iterator>
 #include <string>
 
-#include <fmt/format.h>
 #include "base/error.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/bf16_pairs.h"
@@ -138,12 +138,6 @@ std::atomic<bool>& multiplies_pairs() {
   return pairs;
 }
 
-// What OpenMP starts with on this thread, before set_kernel_threads changes it.
-int default_threads() {
-  thread_local const int n_threads = omp_get_max_threads();
-  return n_threads;
-}
-
 }  // namespace
 
 std::string_view name_of(Isa isa) { return entry(isa).name; }
@@ -183,20 +177,6 @@ Isa isa_named(std::string_view name) {
 bool bf16_pairs() { return multiplies_pairs().load(std::memory_order_relaxed); }
 
 void set_bf16_pairs(bool pairs) { multiplies_pairs().store(pairs, std::memory_order_relaxed); }
-
-void set_kernel_threads(int n_threads) {
-  require(n_threads >= 0, fmt::format("set_kernel_threads: {} threads", n_threads));
-  const int before = default_threads();  // reads OpenMP's own number before it is changed
-  omp_set_num_threads(n_threads == 0 ? before : n_threads);
-}
-
-int kernel_threads() { return omp_get_max_threads(); }
-
-void end_kernel_helpers() {
-#ifndef __clang__
-  omp_pause_resource_all(omp_pause_soft);
-#endif
-}
 
 const cpu::Kernels& cpu::kernels() { return *active().kernels.load(std::memory_order_relaxed); }
 

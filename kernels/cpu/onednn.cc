@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 #include "base/error.h"
-#include "kernels/cpu/isa.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/threads.h"
 
 namespace longhaul::onednn {
 namespace {

@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "base/host_memory.h"
-#include "kernels/cpu/isa.h"
 #include "kernels/cpu/meanwhile.h"
 #include "kernels/cpu/shares.h"
+#include "kernels/cpu/threads.h"
 #ifdef LONGHAUL_SANITIZES_THREADS
 #include <atomic>
 #endif

@@ -2,7 +2,6 @@
 // their positions, as one must: each query has the sums of what is gone for itself. A thread has
 // some dimensions of the sums; products are summed over threads.
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "base/device/gpu_memory.h"

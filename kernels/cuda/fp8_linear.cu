@@ -2,7 +2,6 @@
 // a chunk of inputs, which lies in one block, are scaled in float32. What enters a product is
 // rounded to bf16, as beside weights of bf16; or, where the weights say so, to E4M3 with a scale
 // for each row and 128 inputs: such products are cuBLASLt's where it has them (fp8_blocks.cu).
-#include <algorithm>
 
 #include "kernels/cuda/e4m3.cuh"
 #include "kernels/cuda/fp8_linear.cuh"

@@ -3,7 +3,6 @@
 // million keys they would take more than the keys themselves. A thread block takes tiles of keys
 // and all rows (queries x heads), 32 of them at a time. Plain multiply-adds along head_dim in
 // order, since a score must not depend on what lies beside it.
-#include <algorithm>
 #include <cstring>
 #include <vector>
 

@@ -1,5 +1,4 @@
 // kv_copy: a thread block for each item; threads write whole words of the target.
-#include <vector>
 
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/kv_words.cuh"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cpu/isa.h"
 #include "kernels/cpu/isa/kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/threads.h"
 
 namespace longhaul {
 namespace {

@@ -20,10 +20,4 @@ void fill_random(cuda::Stream& stream, std::byte* to, DType dtype, std::int64_t 
   }
 }
 
-cuda::Buffer random_buffer(cuda::Stream& stream, DType dtype, std::int64_t n) {
-  cuda::Buffer out(static_cast<std::size_t>(n) * size_of(dtype));
-  fill_random(stream, out.data(), dtype, n);
-  return out;
-}
-
 }  // namespace longhaul

@@ -11,8 +11,5 @@ namespace longhaul {
 // n values with mean 0 and deviation 1, of type kF32 or kBf16, the same 8 million over and over:
 // more would take a host long.
 void fill_random(cuda::Stream& stream, std::byte* to, DType dtype, std::int64_t n);
-cuda::Buffer random_buffer(cuda::Stream& stream, DType dtype, std::int64_t n);
-
-inline float* floats(const cuda::Buffer& buffer) { return reinterpret_cast<float*>(buffer.data()); }
 
 }  // namespace longhaul

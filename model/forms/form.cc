@@ -124,7 +124,7 @@ auto FormCursor::with_room(const Work& work) {
     } catch (const TooManyExpressions&) {
       form.reset();
       if (is_fresh) {
-        throw Error(ErrorCode::kOutOfMemory,
+        throw Error(ErrorCode::kUnsupported,
                     fmt::format("the answer's form needs an automaton of more than {} expressions "
                                 "after {} bytes; use a simpler form",
                                 kMaxExpressions, text_.size()));

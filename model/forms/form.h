@@ -44,7 +44,7 @@ class Form {
   std::unique_ptr<State> state_;
 };
 
-// One answer's place in a form. One thread, that of the form. Members throw kOutOfMemory when a
+// One answer's place in a form. One thread, that of the form. Members throw kUnsupported when a
 // single step needs a larger automaton than there may be.
 class FormCursor {
  public:

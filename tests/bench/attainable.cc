@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cpu/isa.h"
 #include "kernels/cpu/isa/kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/threads.h"
 
 namespace longhaul::bench {
 namespace {

@@ -3,8 +3,6 @@
 #pragma once
 #include <benchmark/benchmark.h>
 
-#include <cstdint>
-
 namespace longhaul::bench {
 
 struct Attainable {

@@ -15,6 +15,7 @@
 #include "cluster/comm/mpi_environment.h"
 #include "kernels/cpu/meanwhile.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/threads.h"
 #include "tests/multirank/support/ring_shift.h"
 
 namespace longhaul {

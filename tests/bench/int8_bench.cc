@@ -14,6 +14,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/linear_paths.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/int8_weights.h"
 #include "tests/bench/attainable.h"
 #include "tests/bench/onednn_int8.h"

@@ -1,7 +1,5 @@
 #include "tests/bench/onednn_int8.h"
 
-#include <cstring>
-#include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 

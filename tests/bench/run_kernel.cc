@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <string_view>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "tools/bench/kernel_cases.h"
 
 int main(int argc, char** argv) {

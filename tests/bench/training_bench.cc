@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "cluster/comm/in_process.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "tools/bench/shapes.h"
 #include "tools/eval/random_draws.h"
 #include "tools/identify/training_cost.h"

@@ -3,7 +3,6 @@
 // warp.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 
 namespace longhaul::cuda_on_host {

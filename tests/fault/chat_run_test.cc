@@ -334,7 +334,7 @@ TEST_F(ChatRun, BadLinesCanBeSkipped) {
     const std::string text = read_file(errors, 1 << 20);
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
     EXPECT_THAT(text, HasSubstr("\"custom_id\":null,\"response\":null,\"error\":{\"code\":"
-                                "\"bad_line\",\"message\":\"byte 2: parse error"));
+                                "\"bad_line\",\"message\":\"byte 2: syntax error"));
     EXPECT_THAT(text, HasSubstr("already used in line 1\",\"line\":3}"));
     EXPECT_THAT(text, HasSubstr("\"custom_id\":\"c\""));
   }

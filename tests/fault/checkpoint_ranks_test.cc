@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <csignal>
-#include <thread>
 
 #include "base/file.h"
 #include "tests/fault/checkpointed_job.h"

@@ -48,6 +48,7 @@ void write_files(const fs::path& folder) {
                "{% for m in messages %}{{ m.role + ': ' + m.content }}\n{% endfor %}"
                "{{ raise_exception('no') if not add_generation_prompt }}assistant:");
   replace_file(folder / "broken.jinja", "{% for m in messages %}");
+  replace_file(folder / "unread.jinja", "{% include 'other.jinja' %}");
   replace_file(folder / "empty.jsonl", "\n");
   replace_file(folder / "long.jsonl",
                request_line("a", R"({"prompt":"Hi","max_tokens":2})") +
@@ -259,6 +260,10 @@ INSTANTIATE_TEST_SUITE_P(
              "one rank alone passes nothing on"},
         Case{"ClusterOfOneRank", question({"--save-cluster", "DIR/cluster.toml"}), 0,
              "one rank alone follows no plan"},
+        Case{"HistoryOfOneRank", question({"--history", "keys"}), 0,
+             "--history has no effect: one rank alone passes nothing on"},
+        Case{"PlanOfOneRank", question({"--verbose"}), 0, "one rank alone: there is no plan"},
+        Case{"TimesOfOneRank", question({"--verbose"}), 0, "seconds; bytes sent"},
         Case{"OutputIsALoopOfLinks",
              {"run", "-m", "MODEL", "-i", "DIR/good.jsonl", "-o", "DIR/loop"},
              2,
@@ -278,6 +283,7 @@ INSTANTIATE_TEST_SUITE_P(
              {"report", "-o", "DIR/report", "--results", "DIR/none.jsonl"},
              5,
              "there is no none.manifest.json"},
+        Case{"ReportAsZip", {"report", "-o", "DIR/report.zip"}, 2, "no .zip is written"},
         Case{"ReportOfNoLogs",
              {"report", "-o", "DIR/report", "--log-dir", "DIR/none"},
              5,
@@ -299,11 +305,13 @@ INSTANTIATE_TEST_SUITE_P(
              "1 done in"},
         Case{"ChatTemplateBroken", batch("chat.jsonl", {"--chat-template", "DIR/broken.jinja"}), 5,
              "broken.jinja"},
+        Case{"ChatTemplateOfAKindThatIsNotRead", question({"--chat-template", "DIR/unread.jinja"}),
+             5, "is not supported"},
         Case{"ChatQuestion", question({"--chat-template", "DIR/chat.jinja", "-sys", "Be brief."}),
              0, "chat template: "},
         Case{"SystemMessageAlone", question({"--sys", "Be brief."}), 2, "--sys needs"},
         Case{"SomeFail", batch("long.jsonl"), 1, "1 done in"},
-        Case{"DoesNotFit", question({"--kv-limit", "1K"}), 3, "the limit is 0.0 MiB"},
+        Case{"DoesNotFit", question({"--kv-limit", "1K"}), 3, "the limit is 1.00 KiB"},
         Case{"ContextTooSmall", question({"-c", "3"}), 2, "context_length_exceeded"}),
     [](const auto& param) { return param.param.name; });
 
@@ -340,6 +348,26 @@ TEST(CommandLineRun, EveryNameOfAFlagIsAVariable) {
   const std::string both = errors({"LONGHAUL_MAX_TOKENS=1", "LONGHAUL_N_PREDICT=2"});
   EXPECT_THAT(both, HasSubstr("prompt tokens, 2 new ones"));
   EXPECT_THAT(both, HasSubstr("LONGHAUL_MAX_TOKENS is left out: LONGHAUL_N_PREDICT sets the same"));
+}
+
+// --temp was named, which the user had not written.
+TEST(CommandLineRun, BadVariablesAreNamedAndNotTheirFlags) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"LONGHAUL_TEMPERATURE=x", "LONGHAUL_TEMPERATURE: 'x' is not a number"},
+      {"LONGHAUL_TEMP=-5", "LONGHAUL_TEMP is -5; it must lie in"},
+      {"LONGHAUL_TOP_P=7", "LONGHAUL_TOP_P is 7; it must lie in"},
+      {"LONGHAUL_CTX_SIZE=x", "LONGHAUL_CTX_SIZE: 'x' is not a count"},
+      {"LONGHAUL_REPRODUCIBLE=maybe", "LONGHAUL_REPRODUCIBLE: 'maybe' is neither true nor false"},
+      {"LONGHAUL_KV_LIMIT=much", "LONGHAUL_KV_LIMIT: 'much' is not a size"},
+      {"LONGHAUL_BATCH_SIZE=-2", "LONGHAUL_BATCH_SIZE: -2 is not"},
+      {"LONGHAUL_LOG_LEVEL=loud", "LONGHAUL_LOG_LEVEL: log level 'loud'"},
+      {"LONGHAUL_SINK=4", "LONGHAUL_SINK and --recent need --head-profile"}};
+  for (const auto& [variable, message] : cases) {
+    const test::TemporaryFolder folder;
+    ChildProcess process(folder.path(), {"run", "-m", model(), "-p", "Hi", "-n", "1"}, {variable});
+    EXPECT_EQ(process.wait(), 2) << process.errors();
+    EXPECT_THAT(process.errors(), HasSubstr("error: " + message));
+  }
 }
 
 TEST(CommandLineRun, VariablesThatOtherCommandsWouldRefuseAreNotRead) {
@@ -467,6 +495,29 @@ TEST(CommandLineRun, FailedRequestsAreNamedAndCanBeRetried) {
   EXPECT_EQ(read_file(errors, 1 << 20), "");
 }
 
+// They had failed for good, whatever memory the next start had.
+TEST(CommandLineRun, RequestsThatFailedForWantOfMemoryRunAgain) {
+  const test::TemporaryFolder folder;
+  write_files(folder.path());
+  const auto run = [&](const Words& more) {
+    Words words = batch("good.jsonl", more);
+    words[2] = model();
+    words[4] = (folder.path() / "good.jsonl").string();
+    words[6] = (folder.path() / "out.jsonl").string();
+    ChildProcess process(folder.path(), words);
+    const int status = process.wait();
+    return std::pair(status, process.errors());
+  };
+  const auto [status, errors] = run({"--kv-limit", "1K"});
+  EXPECT_EQ(status, 1);
+  EXPECT_THAT(errors, HasSubstr("for want of memory: the same command runs them again"));
+  EXPECT_EQ(run({}).first, 0);
+  // Of what is not asked for any more, the results stay, which is said.
+  replace_file(folder.path() / "good.jsonl",
+               request_line("b", R"({"prompt":"Hi","max_tokens":1})"));
+  EXPECT_THAT(run({}).second, HasSubstr("1 line in "));
+}
+
 // Ctrl-C lost all that was read, without a word.
 TEST(CommandLineRun, AStoppedQuestionSaysThatNothingWasSaved) {
   const test::TemporaryFolder folder;
@@ -523,6 +574,16 @@ TEST(CommandLinePlan, UnderMpirunPrintsOnce) {
   const std::string described = plan({"--ranks", "8", "--memory", "1G"});
   EXPECT_THAT(described, HasSubstr("8 ranks in all"));
   EXPECT_EQ(described.find("ranks in all"), described.rfind("ranks in all")) << described;
+}
+
+// It asked for the description of a cluster.
+TEST(CommandLinePlan, UnderMpirunOneRankIsEnough) {
+  LONGHAUL_SKIP_WITHOUT_MPIRUN();
+  const test::TemporaryFolder folder;
+  ChildProcess process(folder.path(), {"plan", "-m", model(), "--document-tokens", "1K"},
+                       test::mpirun_variables(), test::mpirun(1));
+  EXPECT_EQ(process.wait(), 0) << process.errors();
+  EXPECT_THAT(process.output(), HasSubstr("documents of 1024 tokens"));
 }
 
 }  // namespace

@@ -4,9 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <filesystem>
-
 #include "base/file.h"
 #include "base/json.h"
 #include "tests/fault/child_process.h"

@@ -119,9 +119,17 @@ TEST_F(Identify, WritesAProfileThatItsModelAccepts) {
   ChildProcess refused(folder_.path(), other);
   EXPECT_EQ(refused.wait(), 2);
   EXPECT_THAT(refused.errors(), HasSubstr("made for other weights"));
+  // Again there is nothing to do, as with a run that is done; a profile of others stays as it is.
   const Ended twice = run_short("heads", {"4"});
-  EXPECT_EQ(twice.status, 2);
-  EXPECT_THAT(twice.errors, HasSubstr("holds a profile"));
+  EXPECT_EQ(twice.status, 0) << twice.errors;
+  EXPECT_THAT(twice.output, HasSubstr("has the profile already"));
+  EXPECT_THAT(twice.output, HasSubstr("widest gap"));
+  EXPECT_EQ(steps_of(twice), -1);
+  EXPECT_EQ(file("heads/config.json"), config);
+  fs::copy(example("profile"), path("published"));
+  const Ended published = run_short("published", {"4"});
+  EXPECT_EQ(published.status, 2);
+  EXPECT_THAT(published.errors, HasSubstr("holds a profile that this command did not make"));
   // How many heads are enough is asked of it without training again; of other settings it is not.
   const Ended enough = run_short("heads", {"4", "--target", "0.9"});
   EXPECT_EQ(enough.status, 0) << enough.errors;

@@ -101,6 +101,42 @@ TEST_F(KvCommand, ListInfoAndVerifySayWhatIsThere) {
   EXPECT_THAT(kv({"info", (folder() / "requests.jsonl").string()}, 5), HasSubstr("damaged"));
 }
 
+// Both told of such a document as of one that is whole.
+TEST_F(KvCommand, ListAndInfoNameAPartThatIsMissing) {
+  const SavedHeader header = read_saved_header(masters("a").front());
+  const fs::path part = header.folder() / header.parts.back().name;
+  const std::string master = header.master.filename().string();
+  fs::resize_file(part, 100);
+  EXPECT_THAT(kv({"info", header.master.string()}, 5),
+              AllOf(HasSubstr(header.content_id),
+                    HasSubstr(fmt::format("{}, which {} is made of, has 100 bytes in place of {}: "
+                                          "put back a copy that is whole",
+                                          part.string(), master, header.parts.back().n_bytes))));
+  fs::remove(part);
+  for (const char* command : {"list", "info"}) {
+    const std::string printed = kv({command, header.folder().string()}, 5);
+    EXPECT_THAT(printed, HasSubstr(fmt::format("{}, which {} is made of, is missing: put back a "
+                                               "copy that is whole",
+                                               part.string(), master)));
+    EXPECT_THAT(printed, HasSubstr(masters("a").back().stem().string()))
+        << "the others are told of";
+  }
+  fs::remove(header.master);
+  const fs::path other = header.folder() / header.parts.front().name;
+  EXPECT_THAT(kv({"info", other.string()}, 5),
+              HasSubstr(fmt::format("is a part of {}, which is missing: put that back",
+                                    header.master.string())));
+}
+
+TEST_F(KvCommand, HelpOfOtherCommandsSaysNothingOfDiff) {
+  for (const char* command : {"list", "info", "verify", "convert", "merge"}) {
+    EXPECT_THAT(kv({command, "--help"}),
+                AllOf(HasSubstr("Exit status: 0 done"), testing::Not(HasSubstr("diff"))))
+        << command;
+  }
+  EXPECT_THAT(kv({"diff", "--help"}), HasSubstr("diff also ends with 1 where anything differs"));
+}
+
 TEST_F(KvCommand, DiffNamesTokensHeadsAndSizes) {
   const std::vector<fs::path> saved = masters("a");
   EXPECT_THAT(kv({"diff", saved[0].string(), saved[0].string()}), HasSubstr("no difference"));

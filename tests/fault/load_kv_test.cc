@@ -170,6 +170,25 @@ TEST_F(LoadKv, OtherHeadsWeightsAndModelsAreRefusedByName) {
   }
 }
 
+TEST_F(LoadKv, AFolderThatCannotBeReadIsNoEmptyOne) {
+  fs::create_symlink("caches", caches());
+  for (const fs::path& folder_of_none : {caches(), folder() / "0.txt"}) {
+    EXPECT_THAT(run("out.jsonl", {"--load-kv", folder_of_none.string()}, 5),
+                HasSubstr("--load-kv: cannot read the folder " + folder_of_none.string() + ": "));
+    EXPECT_FALSE(fs::exists(folder() / "out.jsonl"));
+  }
+}
+
+TEST_F(LoadKv, DocumentsThatAreNotThereAreNamed) {
+  fs::create_directory(caches());
+  const std::string printed = run("out.jsonl", {"--load-kv", caches().string()});
+  std::size_t n = 0;
+  for (auto at = printed.find("nothing of it is in "); at != std::string::npos;
+       at = printed.find("nothing of it is in ", at + 1))
+    ++n;
+  EXPECT_EQ(n, 3U) << printed;
+}
+
 TEST_F(LoadKv, ADamagedFileEndsTheRunOrIsWrittenAnew) {
   save();
   const SavedHeader header = read_saved_header(saved_masters(caches()).front());

@@ -100,7 +100,7 @@ TEST_F(Restart, TenKillsLoseNothing) {
 
 TEST_F(Restart, ASignalEndsTheRunCleanlyAndTheNextOneContinues) {
   const fs::path output = folder_.path() / "out.jsonl";
-  for (const int signal : {SIGTERM, SIGUSR1, SIGINT, SIGHUP}) {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP}) {
     ChildProcess process(folder_.path(), command(output));
     wait_for_lines(process, output, 2);
     process.signal(signal);

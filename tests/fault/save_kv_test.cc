@@ -110,6 +110,17 @@ TEST_F(SaveKv, AFolderThatCannotBeIsRefusedAtStart) {
   EXPECT_FALSE(fs::exists(folder_.path() / "out.jsonl"));
 }
 
+// Nothing was said, and the folder stayed empty.
+TEST_F(SaveKv, WithoutDocumentsThereIsNothingToSave) {
+  const std::string folder = caches_.string();
+  fs::create_directory(caches_);
+  ChildProcess process(folder_.path(), {"run", "-m", test::example_path("model").string(), "-p",
+                                        "Hi", "-n", "1", "--save-kv", folder, "--load-kv", folder});
+  EXPECT_EQ(process.wait(), 0) << process.errors();
+  EXPECT_THAT(process.errors(), HasSubstr(fmt::format("--save-kv {}: nothing is saved", folder)));
+  EXPECT_THAT(process.errors(), HasSubstr(fmt::format("--load-kv {}: nothing is taken", folder)));
+}
+
 // They were removed with the checkpoints, also those of earlier runs, and the run ended with 0.
 TEST_F(SaveKv, CheckpointsDoNotGoWhereCachesAreKept) {
   const std::string caches = caches_.string();

@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
+#include <thread>
+
 #include "base/file.h"
 #include "tests/fault/child_process.h"
 #include "tests/support/paths.h"
@@ -44,6 +48,25 @@ TEST(Supervise, EndsALauncherThatOutlivesRanksOfLessThanASecond) {
           .end();
   EXPECT_EQ(supervised.status, kStopped) << supervised.errors;
   EXPECT_THAT(supervised.errors, HasSubstr("no rank is left on this host"));
+}
+
+// A job that was told to stop, and does not, held a batch system's allocation.
+TEST(Supervise, KillsAJobThatDoesNotEndAfterASignal) {
+  const test::TemporaryFolder folder;
+  const fs::path launcher = folder.path() / "deaf";
+  replace_file(launcher,
+               "#!/bin/sh\ntrap 'echo heard >&2' USR1\n"
+               "echo begins >&2\nwhile :; do sleep 0.1; done\n");
+  fs::permissions(launcher, fs::perms::owner_all);
+  ChildProcess process(folder.path(), {"supervise", "--stop-timeout", "2", "--", launcher.string(),
+                                       LONGHAUL_PROGRAM_PATH, "run"});
+  while (process.running() && process.errors().find("begins") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  process.signal(SIGUSR1);
+  EXPECT_EQ(process.wait(), kStopped) << process.errors();
+  EXPECT_THAT(process.errors(), HasSubstr("heard"));
+  EXPECT_THAT(process.errors(),
+              HasSubstr("has not ended within 2 s of signal 10 (--stop-timeout)"));
 }
 
 // Of the name mpirun, so that it is asked for its hosts: a question is answered at once. What the

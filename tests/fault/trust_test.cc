@@ -6,11 +6,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <thread>
 
 #include "base/file.h"
 #include "tests/fault/ranked_job.h"

@@ -1,5 +1,4 @@
 // Readers of what a model consists of, with uses of what they return (read_inputs.h).
-#include <algorithm>
 #include <cstddef>
 
 #include "base/error.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "model/tokenizer/tokenizer.h"

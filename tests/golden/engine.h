@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "model/head_profile.h"
 #include "tests/golden/golden_models.h"

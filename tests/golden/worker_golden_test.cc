@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "model/model_folder.h"
 #include "tests/golden/engine.h"
 #include "tests/golden/golden_models.h"

@@ -11,6 +11,7 @@
 
 #include "coordinator/prompt_lookup.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "model/head_profile.h"
 #include "model/model_folder.h"
 #include "model/tokenizer/tokenizer.h"

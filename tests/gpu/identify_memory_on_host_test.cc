@@ -2,8 +2,6 @@
 // it.
 #include <gtest/gtest.h>
 
-#include <mutex>
-
 #include "base/device/gpu_memory.h"
 #include "cluster/comm/in_process.h"
 #include "tests/cuda_on_host/device_memory.h"

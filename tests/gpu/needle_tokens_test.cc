@@ -1,7 +1,6 @@
 // The needle model's answers about a document that is given as token ids, so that no tokenizer is
 // needed: needle_tokens.json, made by make_needle_tokens.py. LONGHAUL_TEST_NEEDLE_TOKENS says how
 // long the document is, 400 tokens by default; tools/dev/gpu_check.sh takes 65536 on a GPU.
-#include <cmath>
 #include <cstdlib>
 
 #include "base/file.h"

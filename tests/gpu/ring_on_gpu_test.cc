@@ -13,7 +13,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "model/heads/cache_method.h"
 #include "partition/check_plan.h"
 #include "partition/homes.h"

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "model/heads/cache_method.h"

@@ -6,13 +6,12 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/device/device_memory.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "tests/unit/worker/tiny_models.h"
 #include "worker/worker.h"
 

@@ -121,43 +121,98 @@ Dialogue random_dialogue(Random& random, const ModelSpec& spec, KeepWhen when) {
   return dialogue;
 }
 
-void expect_choice_of_one_rank(std::int64_t n_ranks,
-                               KeepBudget (*budget)(Random& random, KeepWhen when)) {
-  constexpr double kClear = 1e-4;  // closer scores may be changed by the order of sums
+// A model with heads, and what is asked of it.
+struct RingCase {
+  std::shared_ptr<const Weights> weights;
+  HeadTable heads;
+  Dialogue dialogue;
+  bool is_clear = true;  // no choice is so close that the order of sums may decide it
+  std::shared_ptr<const TokenClasses> classes = nullptr;
+  std::int64_t block_size = 16;
+  bool chooses_what_stays = true;  // and not only what is read
+};
+
+// Whether the ranks of a random plan keep and answer what one rank does.
+void expect_those_of_one_rank(const RingCase& c, Random& random, std::int64_t n_ranks) {
+  const ModelSpec& spec = c.weights->spec();
+  const KvFormat kv{.k_type = KvType::kF32,
+                    .v_type = KvType::kF32,
+                    .block_size = c.block_size,
+                    .head_dim = spec.head_dim};
+  const SequenceId looked_at = c.dialogue.looked_at;
+  const Outcome want =
+      run_alone(c.weights, c.heads, kv.block_size, c.dialogue.script, looked_at, c.classes);
+  const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
+  const Plan plan = random_plan(random, spec, c.heads, n_ranks, random.integer(1, most_stages), kv);
+  ASSERT_TRUE(check_structure(plan, spec, n_ranks).empty());
+  const Outcome got =
+      run_on_ranks(c.weights, plan, n_ranks, c.dialogue.script, looked_at, c.classes);
+  if (c.chooses_what_stays) {
+    EXPECT_EQ(got.kept, want.kept);
+  }
+  const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
+  EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
+}
+
+// Tries random cases, up to the first that fails; gives how many were clear.
+template <typename MakeCase>
+int try_on_ranks(std::int64_t n_ranks, int n_rounds, const MakeCase& make_case) {
   int n_clear = 0;
-  for (int round = 0; round < engine_cases(8); ++round) {
+  for (int round = 0; round < n_rounds && !testing::Test::HasFailure(); ++round) {
     const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
                                static_cast<std::uint64_t>(n_ranks) * 100'000;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
+    const RingCase c = make_case(random, seed, round);
+    if (!c.is_clear) continue;
+    ++n_clear;
+    expect_those_of_one_rank(c, random, n_ranks);
+  }
+  return n_clear;
+}
+
+// The same weights for workers and for the definition in double precision.
+struct ModelOnDisk {
+  ModelOnDisk(const ModelSpec& spec, std::uint64_t seed) {
+    write_model(folder.path(), {.spec = spec, .seed = seed});
+  }
+  ReferenceModel reference() const { return ReferenceModel(ModelFolder(folder.path())); }
+  std::shared_ptr<const Weights> weights() const {
+    return std::make_shared<const Weights>(Weights::load(ModelFolder(folder.path())));
+  }
+  TemporaryFolder folder;
+};
+
+// Whether no choice is closer than that in either fork's prompt with its answer and `more`;
+// margin_of(text, number of the prompt's tokens).
+template <typename MarginOf>
+bool are_clear(const Dialogue& dialogue, std::span<const std::int32_t> more, double clear,
+               const MarginOf& margin_of) {
+  return std::ranges::all_of(dialogue.prompts, [&](const auto& prompt) {
+    std::vector<std::int32_t> text = prompt;
+    for (std::int32_t token = kFirstAnswer; token < kAnswersEnd; ++token) text.push_back(token);
+    text.insert(text.end(), more.begin(), more.end());
+    return margin_of(text, static_cast<std::int64_t>(prompt.size())) >= clear;
+  });
+}
+
+void expect_choice_of_one_rank(std::int64_t n_ranks,
+                               KeepBudget (*budget)(Random& random, KeepWhen when)) {
+  constexpr double kClear = 1e-4;  // closer scores may be changed by the order of sums
+  const auto make_case = [&](Random& random, std::uint64_t seed, int /*round*/) {
     const ModelSpec spec = random_spec(random);
     const KeepWhen when = random.chance(0.5) ? KeepWhen::kAfterDocument : KeepWhen::kAfterPrompt;
-    const HeadTable heads = heads_with(spec, budget(random, when));
-    const TemporaryFolder folder;
-    write_model(folder.path(), {.spec = spec, .seed = seed});
-    const ModelFolder model(folder.path());
-    const Dialogue dialogue = random_dialogue(random, spec, when);
+    const ModelOnDisk model(spec, seed);
+    RingCase c{.weights = model.weights(),
+               .heads = heads_with(spec, budget(random, when)),
+               .dialogue = random_dialogue(random, spec, when),
+               .block_size = 16 * random.integer(1, 2)};
     double margin = 0;
-    kept_by_definition(ReferenceModel(model), dialogue.looked_at_text, heads, margin);
-    if (margin < kClear) continue;
-    ++n_clear;
-    const auto weights = std::make_shared<const Weights>(Weights::load(model));
-    const KvFormat kv{.k_type = KvType::kF32,
-                      .v_type = KvType::kF32,
-                      .block_size = 16 * random.integer(1, 2),
-                      .head_dim = spec.head_dim};
-    const Outcome want =
-        run_alone(weights, heads, kv.block_size, dialogue.script, dialogue.looked_at);
-    const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
-    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
-    ASSERT_TRUE(check_structure(plan, spec, n_ranks).empty());
-    const Outcome got = run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at);
-    EXPECT_EQ(got.kept, want.kept);
-    const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
-    EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
-    if (testing::Test::HasFailure()) return;
-  }
-  EXPECT_GE(n_clear, engine_cases(2));
+    kept_by_definition(model.reference(), c.dialogue.looked_at_text, c.heads, margin);
+    c.is_clear = margin >= kClear;
+    return c;
+  };
+  EXPECT_GE(try_on_ranks(n_ranks, engine_cases(8), make_case), engine_cases(2));
 }
 
 TEST_P(ChosenTokensOnRings, AreThoseOfOneRank) {
@@ -210,106 +265,52 @@ TEST_P(ChosenTokensOnRings, AreThoseOfOneRankInChunksOfAnyLength) {
   }
 }
 
+constexpr double kClearSum = 2e-5;  // of sums of attention, and of decisions to merge
+
 // Tokens dropped at every step, wherever they and the newest ones are at home.
 TEST_P(ChosenTokensOnRings, TokensDroppedAtEveryStepAreThoseOfOneRank) {
-  constexpr double kClear = 2e-5;
-  const std::int64_t n_ranks = GetParam();
-  int n_clear = 0;
-  for (int round = 0; round < engine_cases(3); ++round) {
-    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
-                               static_cast<std::uint64_t>(n_ranks) * 100'000;
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Random random(seed);
+  const auto make_case = [](Random& random, std::uint64_t seed, int /*round*/) {
     const ModelSpec spec = random_spec(random);
-    const HeadTable heads = heads_with(spec, random_eviction(random));
-    const TemporaryFolder folder;
-    write_model(folder.path(), {.spec = spec, .seed = seed});
-    const ModelFolder model(folder.path());
-    const Dialogue dialogue = random_dialogue(random, spec, KeepWhen::kAfterToken);
-    const bool is_clear = std::ranges::all_of(dialogue.prompts, [&](const auto& prompt) {
-      std::vector<std::int32_t> text = prompt;
-      for (std::int32_t token = kFirstAnswer; token < kAnswersEnd; ++token) text.push_back(token);
-      const auto n_prompt = static_cast<std::int64_t>(prompt.size());
-      return evict_by_definition(ReferenceModel(model), text, n_prompt, heads).margin >= kClear;
+    const ModelOnDisk model(spec, seed);
+    RingCase c{.weights = model.weights(),
+               .heads = heads_with(spec, random_eviction(random)),
+               .dialogue = random_dialogue(random, spec, KeepWhen::kAfterToken),
+               .block_size = 16 * random.integer(1, 2)};
+    const ReferenceModel reference = model.reference();
+    c.is_clear = are_clear(c.dialogue, {}, kClearSum, [&](const auto& text, std::int64_t n_prompt) {
+      return evict_by_definition(reference, text, n_prompt, c.heads).margin;
     });
-    if (!is_clear) continue;
-    ++n_clear;
-    const auto weights = std::make_shared<const Weights>(Weights::load(model));
-    const KvFormat kv{.k_type = KvType::kF32,
-                      .v_type = KvType::kF32,
-                      .block_size = 16 * random.integer(1, 2),
-                      .head_dim = spec.head_dim};
-    const Outcome want =
-        run_alone(weights, heads, kv.block_size, dialogue.script, dialogue.looked_at);
-    const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
-    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
-    const Outcome got = run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at);
-    EXPECT_EQ(got.kept, want.kept);
-    const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
-    EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
-    if (HasFailure()) return;
-  }
-  EXPECT_GE(n_clear, 1);
+    return c;
+  };
+  EXPECT_GE(try_on_ranks(GetParam(), engine_cases(3), make_case), 1);
 }
 
 // Tokens kept by the recipe that recovers enough of a head's attention (FastGen).
 TEST_P(ChosenTokensOnRings, RecipesAndWhatTheyKeepAreThoseOfOneRank) {
-  constexpr double kClear = 2e-5;
-  const std::int64_t n_ranks = GetParam();
-  int n_clear = 0;
-  for (int round = 0; round < engine_cases(4); ++round) {
-    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
-                               static_cast<std::uint64_t>(n_ranks) * 100'000;
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Random random(seed);
+  const auto make_case = [](Random& random, std::uint64_t seed, int round) {
     const ModelSpec spec = random_spec(random);
     const KeepWhen when = round % 2 == 0 ? KeepWhen::kAfterToken : KeepWhen::kAfterDocument;
-    const HeadTable heads = heads_with(spec, random_recovery(random, when));
-    const auto classes =
-        std::make_shared<const TokenClasses>(random_classes(random, spec.vocab_size));
-    const TemporaryFolder folder;
-    write_model(folder.path(), {.spec = spec, .seed = seed});
-    const ModelFolder model(folder.path());
-    const Dialogue dialogue = random_dialogue(random, spec, when);
-    const bool is_clear = std::ranges::all_of(dialogue.prompts, [&](const auto& prompt) {
-      std::vector<std::int32_t> text = prompt;
-      for (std::int32_t token = kFirstAnswer; token < kAnswersEnd; ++token) text.push_back(token);
-      const auto n_whole = when == KeepWhen::kAfterDocument
-                               ? static_cast<std::int64_t>(dialogue.looked_at_text.size())
-                               : static_cast<std::int64_t>(prompt.size());
-      const EvictionRun run =
-          recover_by_definition(ReferenceModel(model), text, n_whole, heads, *classes);
-      return run.margin >= kClear;
+    const ModelOnDisk model(spec, seed);
+    RingCase c{
+        .weights = model.weights(),
+        .heads = heads_with(spec, random_recovery(random, when)),
+        .dialogue = random_dialogue(random, spec, when),
+        .classes = std::make_shared<const TokenClasses>(random_classes(random, spec.vocab_size)),
+        .block_size = 16 * random.integer(1, 2)};
+    const ReferenceModel reference = model.reference();
+    c.is_clear = are_clear(c.dialogue, {}, kClearSum, [&](const auto& text, std::int64_t n_prompt) {
+      const std::int64_t n_whole =
+          when == KeepWhen::kAfterDocument ? std::ssize(c.dialogue.looked_at_text) : n_prompt;
+      return recover_by_definition(reference, text, n_whole, c.heads, *c.classes).margin;
     });
-    if (!is_clear) continue;
-    ++n_clear;
-    const auto weights = std::make_shared<const Weights>(Weights::load(model));
-    const KvFormat kv{.k_type = KvType::kF32,
-                      .v_type = KvType::kF32,
-                      .block_size = 16 * random.integer(1, 2),
-                      .head_dim = spec.head_dim};
-    const Outcome want =
-        run_alone(weights, heads, kv.block_size, dialogue.script, dialogue.looked_at, classes);
-    const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
-    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
-    const Outcome got =
-        run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at, classes);
-    EXPECT_EQ(got.kept, want.kept);
-    const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
-    EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
-    if (HasFailure()) return;
-  }
-  EXPECT_GE(n_clear, 1);
+    return c;
+  };
+  EXPECT_GE(try_on_ranks(GetParam(), engine_cases(4), make_case), 1);
 }
 
 // Pages chosen at every step of answers, streaming heads beside them or not.
 TEST_P(ChosenTokensOnRings, AnswersOfChosenPagesAreThoseOfOneRank) {
-  const std::int64_t n_ranks = GetParam();
-  for (int round = 0; round < engine_cases(5); ++round) {
-    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
-                               static_cast<std::uint64_t>(n_ranks) * 100'000;
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Random random(seed);
+  try_on_ranks(GetParam(), engine_cases(5), [](Random& random, std::uint64_t seed, int /*round*/) {
     const ModelSpec spec = random_spec(random);
     const std::int64_t block_size = 16 * random.integer(1, 2);
     const std::int64_t page = block_size >> random.integer(0, 3);
@@ -319,74 +320,38 @@ TEST_P(ChosenTokensOnRings, AnswersOfChosenPagesAreThoseOfOneRank) {
     for (HeadRole& role : roles.roles) {
       if (random.chance(0.3)) role = HeadRole::kStreaming;
     }
-    const HeadTable heads = method_heads(
-        spec, roles,
-        {.all = std::nullopt,
-         .full = QuestMethod{.budget = page * random.integer(1, 4), .page = page, .dense = 0}});
-    const auto weights =
-        std::make_shared<const Weights>(Weights::synthetic(spec, DType::kF32, seed));
-    const KvFormat kv{.k_type = KvType::kF32,
-                      .v_type = KvType::kF32,
-                      .block_size = block_size,
-                      .head_dim = spec.head_dim};
-    const Dialogue dialogue = random_dialogue(random, spec, KeepWhen::kAfterDocument);
-    const Outcome want =
-        run_alone(weights, heads, kv.block_size, dialogue.script, dialogue.looked_at);
-    const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
-    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
-    const Outcome got = run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at);
-    const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
-    EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
-    if (HasFailure()) return;
-  }
+    const QuestMethod quest{.budget = page * random.integer(1, 4), .page = page, .dense = 0};
+    return RingCase{
+        .weights = std::make_shared<const Weights>(Weights::synthetic(spec, DType::kF32, seed)),
+        .heads = method_heads(spec, roles, {.all = std::nullopt, .full = quest}),
+        .dialogue = random_dialogue(random, spec, KeepWhen::kAfterDocument),
+        .block_size = block_size,
+        .chooses_what_stays = false};
+  });
 }
 
 // Merged tokens (DMC): the same slots, wherever they are at home, and the same answers; also of a
 // text that goes on behind its answer.
 TEST_P(ChosenTokensOnRings, MergedTokensAreThoseOfOneRank) {
-  constexpr double kClear = 2e-5;
-  const std::int64_t n_ranks = GetParam();
-  int n_clear = 0;
-  for (int round = 0; round < engine_cases(6); ++round) {
-    const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round) +
-                               static_cast<std::uint64_t>(n_ranks) * 100'000;
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Random random(seed);
+  const auto make_case = [](Random& random, std::uint64_t seed, int /*round*/) {
     const ModelSpec spec = merging_spec(random);
-    const HeadTable heads = dense_heads(spec);
-    const TemporaryFolder folder;
-    write_model(folder.path(), {.spec = spec, .seed = seed});
-    const ModelFolder model(folder.path());
-    Dialogue dialogue = random_dialogue(random, spec, KeepWhen::kAfterPrompt);
+    const ModelOnDisk model(spec, seed);
+    RingCase c{.weights = model.weights(),
+               .heads = dense_heads(spec),
+               .dialogue = random_dialogue(random, spec, KeepWhen::kAfterPrompt),
+               .block_size = 16 * random.integer(1, 2)};
     const auto more = random_tokens(random, random.integer(1, 40), spec.vocab_size);
-    dialogue.script.push_back(PrefillChunk{
-        .sequence = dialogue.looked_at, .tokens = more, .after = AfterPrefill::kSample});
-    const bool is_clear = std::ranges::all_of(dialogue.prompts, [&](const auto& prompt) {
-      std::vector<std::int32_t> text = prompt;
-      for (std::int32_t token = kFirstAnswer; token < kAnswersEnd; ++token) text.push_back(token);
-      text.insert(text.end(), more.begin(), more.end());
+    c.dialogue.script.push_back(PrefillChunk{
+        .sequence = c.dialogue.looked_at, .tokens = more, .after = AfterPrefill::kSample});
+    const ReferenceModel reference = model.reference();
+    c.is_clear = are_clear(c.dialogue, more, kClearSum, [&](const auto& text, std::int64_t) {
       ReferenceModel::Merged merged;
-      ReferenceModel(model).logits(text, merged);
-      return merged.margin >= kClear;
+      reference.logits(text, merged);
+      return merged.margin;
     });
-    if (!is_clear) continue;
-    ++n_clear;
-    const auto weights = std::make_shared<const Weights>(Weights::load(model));
-    const KvFormat kv{.k_type = KvType::kF32,
-                      .v_type = KvType::kF32,
-                      .block_size = 16 * random.integer(1, 2),
-                      .head_dim = spec.head_dim};
-    const Outcome want =
-        run_alone(weights, heads, kv.block_size, dialogue.script, dialogue.looked_at);
-    const std::int64_t most_stages = std::min<std::int64_t>({2, n_ranks, spec.n_layers});
-    const Plan plan = random_plan(random, spec, heads, n_ranks, random.integer(1, most_stages), kv);
-    const Outcome got = run_on_ranks(weights, plan, n_ranks, dialogue.script, dialogue.looked_at);
-    EXPECT_EQ(got.kept, want.kept);
-    const std::vector<StepResult> want_results(want.results.begin(), want.results.end());
-    EXPECT_EQ(difference(want_results, got.results, logits_tolerance(DType::kF32).absolute), "");
-    if (HasFailure()) return;
-  }
-  EXPECT_GE(n_clear, engine_cases(2));
+    return c;
+  };
+  EXPECT_GE(try_on_ranks(GetParam(), engine_cases(6), make_case), engine_cases(2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ChosenTokensOnRings, testing::Values(1, 2, 3, 5, 8),

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 #include <mutex>
-#include <numeric>
 
 #include "cluster/comm/in_process.h"
 #include "tests/unit/worker/tiny_models.h"

@@ -2,7 +2,6 @@
 // one rank. Rings are in tests/multirank.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 
 #include "base/error.h"

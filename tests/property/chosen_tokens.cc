@@ -1,5 +1,7 @@
 #include "tests/property/chosen_tokens.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,6 +10,11 @@
 #include <set>
 
 #include "base/error.h"
+#include "tests/property/worker_cases.h"
+#include "tests/support/compare.h"
+#include "tests/support/log_softmax.h"
+#include "tests/support/tolerance.h"
+#include "tests/unit/worker/tiny_models.h"
 
 namespace longhaul::test {
 namespace {
@@ -409,6 +416,47 @@ std::vector<StepCommand> read_document(SequenceId id, std::span<const std::int32
     chunk.after = at == tokens.size() ? after : AfterPrefill::kNothing;
   }
   return commands;
+}
+
+AnsweredText read_and_answer(Worker& worker, Random& random, const ModelSpec& spec) {
+  const SequenceId document{1}, answered{2}, beside{3};
+  AnsweredText text;
+  text.n_document = random.integer(1, 90);
+  text.tokens = random_tokens(random, text.n_document, spec.vocab_size);
+  const auto chunks = random_chunks(random, text.n_document);
+  for (const StepCommand& command :
+       read_document(document, text.tokens, chunks, AfterPrefill::kDocumentEnd)) {
+    done(worker.step(command));
+  }
+  const auto question = random_tokens(random, random.integer(1, 20), spec.vocab_size);
+  StepDone answer;
+  for (const SequenceId fork : {beside, answered}) {
+    done(worker.step(ForkSequence{
+        .parent = document, .child = fork, .sampling = {.n_logprobs = spec.vocab_size}}));
+    answer = done(worker.step(
+        PrefillChunk{.sequence = fork, .tokens = question, .after = AfterPrefill::kSample}));
+  }
+  text.tokens.insert(text.tokens.end(), question.begin(), question.end());
+  text.n_prompt = std::ssize(text.tokens);
+  for (std::int32_t step = 0; step < 12; ++step) {
+    text.tokens.push_back(answer.picked.at(0).token);
+    answer = done(worker.step(DecodeBatch{.rows = {{answered, text.tokens.back()}}}));
+    done(worker.step(DecodeBatch{.rows = {{beside, step % 7}}}));
+    auto& row = text.logprobs.emplace_back(static_cast<std::size_t>(spec.vocab_size));
+    for (const TokenLogprob& t : answer.picked.at(0).top)
+      row[static_cast<std::size_t>(t.token)] = t.logprob;
+  }
+  text.held = held_by(worker, answered, spec);
+  return text;
+}
+
+void expect_answers(const AnsweredText& got, std::span<const double> logits) {
+  for (std::size_t step = 0; step < got.logprobs.size(); ++step) {
+    const std::vector<float>& row = got.logprobs[step];
+    const std::size_t place = static_cast<std::size_t>(got.n_prompt) + step;
+    EXPECT_TRUE(close(row, log_softmax(logits.subspan(place * row.size(), row.size())),
+                      logits_tolerance(DType::kF32)));
+  }
 }
 
 }  // namespace longhaul::test

@@ -2,7 +2,6 @@
 // precision, and runs of a worker that tell what it kept.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -55,5 +54,19 @@ std::int64_t n_choosers(const HeadTable& heads);
 // Commands that read a document in such chunks and say that it is whole.
 std::vector<StepCommand> read_document(SequenceId id, std::span<const std::int32_t> tokens,
                                        std::span<const std::int64_t> chunks, AfterPrefill after);
+
+// What a worker makes of a random document, a question and an answer.
+struct AnsweredText {
+  std::vector<std::int32_t> tokens;  // of all three
+  std::int64_t n_document = 0;
+  std::int64_t n_prompt = 0;                 // document and question
+  std::vector<std::vector<float>> logprobs;  // [tokens of the answer][vocab_size] after each
+  KeptTokens held;                           // at the end
+};
+// The document comes in random chunks. Its fork goes on with the question and the answer, and
+// another fork does so besides, with an answer of its own.
+AnsweredText read_and_answer(Worker& worker, Random& random, const ModelSpec& spec);
+// Expects the answer's log-probabilities to be those of these logits of the whole text.
+void expect_answers(const AnsweredText& got, std::span<const double> logits);
 
 }  // namespace longhaul::test

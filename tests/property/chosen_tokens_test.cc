@@ -2,7 +2,6 @@
 // questions then see, and which bytes are free again. One rank; rings are in tests/multirank.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <numeric>
 
 #include "base/error.h"

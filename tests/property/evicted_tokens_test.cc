@@ -2,13 +2,9 @@
 // bytes are free again. One rank; rings are in tests/multirank.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "model/heads/kept_blocks.h"
 #include "tests/property/chosen_tokens.h"
 #include "tests/property/worker_cases.h"
-#include "tests/support/compare.h"
-#include "tests/support/log_softmax.h"
 #include "tests/support/paths.h"
 #include "tests/unit/worker/model_files.h"
 #include "tests/unit/worker/tiny_models.h"
@@ -45,43 +41,13 @@ TEST(EvictedTokens, AreThoseOfDoublePrecisionAndSoAreTheAnswers) {
                    .heads = heads,
                    .block_size = 16 * random.integer(1, 3),
                    .n_threads = 1});
-    // A document, whose fork goes on with a question and an answer; another fork does so besides.
-    const std::int64_t n = random.integer(1, 90);
-    std::vector<std::int32_t> text = random_tokens(random, n, spec.vocab_size);
-    for (const StepCommand& command :
-         read_document(SequenceId{1}, text, random_chunks(random, n), AfterPrefill::kDocumentEnd)) {
-      done(worker.step(command));
-    }
-    const auto question = random_tokens(random, random.integer(1, 20), spec.vocab_size);
-    StepDone answer;
-    for (const SequenceId fork : {SequenceId{3}, SequenceId{2}}) {
-      done(worker.step(ForkSequence{
-          .parent = SequenceId{1}, .child = fork, .sampling = {.n_logprobs = spec.vocab_size}}));
-      answer = done(worker.step(
-          PrefillChunk{.sequence = fork, .tokens = question, .after = AfterPrefill::kSample}));
-    }
-    text.insert(text.end(), question.begin(), question.end());
-    const auto n_prompt = static_cast<std::int64_t>(text.size());
-    std::vector<std::vector<float>> got;
-    for (int step = 0; step < 12; ++step) {
-      text.push_back(answer.picked.at(0).token);
-      answer = done(worker.step(DecodeBatch{.rows = {{SequenceId{2}, text.back()}}}));
-      done(worker.step(DecodeBatch{.rows = {{SequenceId{3}, step % 7}}}));
-      auto& row = got.emplace_back(static_cast<std::size_t>(spec.vocab_size));
-      for (const TokenLogprob& t : answer.picked.at(0).top)
-        row[static_cast<std::size_t>(t.token)] = t.logprob;
-    }
-    const EvictionRun want = evict_by_definition(ReferenceModel(model), text, n_prompt, heads);
+    const AnsweredText got = read_and_answer(worker, random, spec);
+    const EvictionRun want =
+        evict_by_definition(ReferenceModel(model), got.tokens, got.n_prompt, heads);
     if (want.margin < kClearSum) continue;
     ++n_clear;
-    expect_kept(heads, want.kept, held_by(worker, SequenceId{2}, spec));
-    for (std::size_t step = 0; step < got.size(); ++step) {
-      const auto vocab_size = static_cast<std::size_t>(spec.vocab_size);
-      const auto row =
-          std::span(want.logits)
-              .subspan((static_cast<std::size_t>(n_prompt) + step) * vocab_size, vocab_size);
-      EXPECT_TRUE(close(got[step], log_softmax(row), logits_tolerance(DType::kF32)));
-    }
+    expect_kept(heads, want.kept, got.held);
+    expect_answers(got, want.logits);
     if (HasFailure()) return;
   }
   EXPECT_GT(n_clear, 2 * intensity());

@@ -241,7 +241,7 @@ TEST(GroupedCaches, WhatCannotBeRunIsRefusedByName) {
     try {
       const Worker worker(config);
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       return error.what();
     }
     return "";

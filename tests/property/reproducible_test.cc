@@ -1,5 +1,6 @@
 // --reproducible on one rank: log-probabilities have the same bits however a text is cut into
 // chunks, whichever sequences are beside it and however many threads compute.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -156,10 +157,19 @@ TEST(ReproducibleRows, RefusesByNameWhatItCannotDo) {
   EXPECT_TRUE(why_not_reproducible(plain, Device::kCuda)->find("GPUs") != std::string::npos);
   const HeadTable chosen(spec.n_layers, spec.n_kv_heads,
                          HeadPolicy{.keep = KeepBudget{.n_tokens = 8}});
-  EXPECT_TRUE(why_not_reproducible(chosen, Device::kCpu)->find("KV head 0 of layer 0") == 0);
+  EXPECT_THAT(*why_not_reproducible(chosen, Device::kCpu),
+              testing::StartsWith("KV head 0 of layer 0: tokens chosen by their scores"));
   const HeadTable in_cache =
       streaming_heads(spec, {.sink = 4, .recent = 16, .positions = SinkPositions::kInCache});
-  EXPECT_TRUE(why_not_reproducible(in_cache, Device::kCpu).has_value());
+  EXPECT_THAT(*why_not_reproducible(in_cache, Device::kCpu),
+              testing::HasSubstr("sinks at positions in the cache"));
+  const HeadTable without_sinks =
+      streaming_heads(spec, {.sink = 0, .recent = 16, .positions = SinkPositions::kInCache});
+  EXPECT_FALSE(why_not_reproducible(without_sinks, Device::kCpu).has_value());
+  const HeadTable with_rest(
+      spec.n_layers, spec.n_kv_heads,
+      HeadPolicy{.see = SeeSinkRecent{.sink = 4, .recent = 16}, .rest = Rest::kCompensationKey});
+  EXPECT_FALSE(why_not_reproducible(with_rest, Device::kCpu).has_value());
   EXPECT_THROW(Worker({.weights = tiny_weights(spec), .heads = in_cache, .reproducible = true}),
                Error);
 }

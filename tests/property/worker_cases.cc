@@ -1,7 +1,6 @@
 #include "tests/property/worker_cases.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "tests/unit/worker/tiny_models.h"
 

@@ -2,7 +2,6 @@
 // properties of the worker have in common.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 

@@ -2,7 +2,6 @@
 // log-probabilities of the mask that the roles stand for.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <memory>
 #include <vector>
 

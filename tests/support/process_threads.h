@@ -8,7 +8,7 @@
 namespace longhaul::test {
 
 #ifdef __clang__
-constexpr bool kKernelHelpersEnd = false;  // see end_kernel_helpers (kernels/cpu/isa.h)
+constexpr bool kKernelHelpersEnd = false;  // see end_kernel_helpers (kernels/cpu/threads.h)
 #else
 constexpr bool kKernelHelpersEnd = true;
 #endif

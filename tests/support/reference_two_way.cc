@@ -1,6 +1,5 @@
 #include "tests/support/reference_two_way.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>

@@ -2,7 +2,6 @@
 // engine would call the operator.
 #pragma once
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/ids.h"

@@ -41,6 +41,7 @@ void add_model_flags(CLI::App& app, BenchFlags& f) {
       ->group(group);
   add_weights_flag(app, f.job, group);
   app.get_option("--no-mmap")->needs(model);  // weights of a shape are in this memory anyway
+  app.get_option("--fp8-activations")->needs(model);  // random weights are multiplied as they are
 }
 
 void add_test_flags(CLI::App& app, BenchFlags& f) {

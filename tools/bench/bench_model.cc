@@ -78,7 +78,7 @@ HeadRoles first_roles(const HeadSettings& heads, const ModelSpec& whole, std::in
 
 BenchModel::BenchModel(const BenchFlags& flags, const std::filesystem::path& hub_cache)
     : flags_(flags), device_(chosen_device(flags.job.device)) {
-  require_whole_pages(flags.heads.methods, flags.job.block_size);
+  require_whole_pages(flags.heads.methods, usual_block_size(flags.job));
   ModelSpec whole;
   if (!flags.model.empty()) {
     const auto folder = open_model_folder(flags.model, hub_cache);
@@ -97,6 +97,8 @@ BenchModel::BenchModel(const BenchFlags& flags, const std::filesystem::path& hub
   roles_ = is_scattered ? scattered_roles(flags.heads, spec())
                         : first_roles(flags.heads, whole, spec().n_layers, source_->folder());
   heads_ = method_heads(spec(), roles_, flags.heads.methods);
+  if (flags.n_quoted != "0") require_can_take_back(heads_, "--quote");
+  require_cacheable(heads_, formats().kv(spec()));
 }
 
 Workload BenchModel::formats() const { return formats_of(flags_.job, source_->weight_dtype()); }

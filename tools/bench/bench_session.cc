@@ -27,6 +27,7 @@ ModelFacts facts_of(const BenchSessionArgs& args) {
   ModelFacts facts = args.model.facts();
   facts.cpu = cpu_name();
   facts.isa = name_of(active_isa());
+  facts.n_ranks = std::ssize(args.replica.job.hosts);
   facts.chunk_len = args.replica.steps.chunk_len;
   facts.clock = args.clock;
   return facts;

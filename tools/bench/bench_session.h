@@ -27,6 +27,8 @@ class BenchSession {
  public:
   explicit BenchSession(const BenchSessionArgs& args);
 
+  const ModelFacts& facts() const { return facts_; }
+
   // The test's row of model_columns(). Throws what the ranks say.
   std::vector<Cell> run(const ModelTest& test);
 

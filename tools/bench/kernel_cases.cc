@@ -1,7 +1,6 @@
 #include "tools/bench/kernel_cases.h"
 
 #include <iterator>
-#include <utility>
 
 namespace longhaul::bench {
 

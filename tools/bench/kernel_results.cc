@@ -40,24 +40,25 @@ std::string FamilySlopes::text() const {
   return out;
 }
 
-std::vector<Column> kernel_columns() {
-  return {{.key = "kernel", .title = "kernel", .width = 42},
-          {.key = "family"},
-          {.key = "length"},
-          {.key = "seconds", .title = "ms", .align = kRight, .width = 10},
-          {.key = "runs"},
-          {.key = "flops"},
-          {.key = "bytes"},
-          {.key = "limit"},
-          {.key = "unit"},
-          {.key = "achieved", .title = "achieved", .align = kRight, .width = 16},
-          {.key = "attainable", .title = "attainable", .align = kRight, .width = 16},
-          {.key = "of_attainable", .title = "ratio", .align = kRight, .width = 6},
-          {.key = "slope", .title = "slope", .align = kRight, .width = 6},
-          {.key = "cpu_info"},
-          {.key = "isa"},
-          {.key = "n_threads"},
-          {.key = "clock"}};
+std::vector<Column> kernel_columns(std::size_t name_width) {
+  return {
+      {.key = "kernel", .title = "kernel", .width = name_width},
+      {.key = "family"},
+      {.key = "length"},
+      {.key = "seconds", .title = "ms", .align = kRight, .width = 9},
+      {.key = "runs"},
+      {.key = "flops"},
+      {.key = "bytes"},
+      {.key = "limit"},
+      {.key = "unit"},
+      {.key = "achieved", .title = "achieved", .align = kRight, .width = 16, .is_spare = true},
+      {.key = "attainable", .title = "attainable", .align = kRight, .width = 16, .is_spare = true},
+      {.key = "of_attainable", .title = "ratio", .align = kRight, .width = 6},
+      {.key = "slope", .title = "slope", .align = kRight, .width = 6},
+      {.key = "cpu_info"},
+      {.key = "isa"},
+      {.key = "n_threads"},
+      {.key = "clock"}};
 }
 
 std::vector<Cell> kernel_cells(const KernelCase& c, const KernelTime& time,

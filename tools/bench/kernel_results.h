@@ -41,7 +41,8 @@ class FamilySlopes {
   std::vector<Family> families_;
 };
 
-std::vector<Column> kernel_columns();
+// `name_width`: of the longest kernel's name. The rates are spare: their ratio is beside them.
+std::vector<Column> kernel_columns(std::size_t name_width);
 std::vector<Cell> kernel_cells(const KernelCase& c, const KernelTime& time,
                                std::optional<double> slope, const KernelSettings& settings);
 

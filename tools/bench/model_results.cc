@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <span>
 
 #include "base/error.h"
 #include "base/sizes.h"
@@ -18,6 +17,10 @@ std::string params_text(std::int64_t n) {
   const auto value = static_cast<double>(n);
   return n >= 1'000'000'000 ? fmt::format("{:.2f} B", value / 1e9)
                             : fmt::format("{:.2f} M", value / 1e6);
+}
+
+std::string backend_text(const ModelFacts& f) {
+  return f.gpu.empty() ? fmt::format("CPU {}", f.isa) : "CUDA";
 }
 
 std::string tokens_per_second_text(double average, double deviation) {
@@ -52,23 +55,29 @@ std::vector<Column> model_columns(const ShownColumns& shown) {
       {.key = "cpu_info"},
       {.key = "gpu_info"},
       {.key = "isa"},
-      {.key = "model_filename", .title = title(shown.facts, "model"), .width = shown.model_width},
+      {.key = "model_filename", .title = "model", .width = shown.model_width, .is_spare = true},
       {.key = "model_type"},
-      {.key = "model_size", .title = title(shown.facts, "size"), .align = kRight, .width = 10},
-      {.key = "model_n_params",
-       .title = title(shown.facts, "params"),
-       .align = kRight,
-       .width = 10},
+      {.key = "model_size", .title = "size", .align = kRight, .width = 10, .is_spare = true},
+      {.key = "model_n_params", .title = "params", .align = kRight, .width = 10, .is_spare = true},
       {.key = "n_layers"},
       {.key = "n_layers_of_model"},
       {.key = "weight_type"},
-      {.key = "backends", .title = title(shown.facts, "backend"), .width = 10},
-      {.key = "n_ranks", .title = title(shown.ranks && shown.facts, "ranks"), .align = kRight},
+      {.key = "backends", .title = "backend", .width = 10, .is_spare = true},
+      {.key = "n_ranks", .title = title(shown.ranks, "ranks"), .align = kRight, .is_spare = true},
       {.key = "n_threads", .title = "threads", .align = kRight},
-      {.key = "n_batch", .title = title(shown.chunk_len, "chunk_len"), .align = kRight},
-      {.key = "type_k", .title = title(shown.cache_types, "type_k"), .align = kRight},
-      {.key = "type_v", .title = title(shown.cache_types, "type_v"), .align = kRight},
-      {.title = title(shown.heads, "retrieval heads"), .align = kRight},
+      {.key = "n_batch",
+       .title = title(shown.chunk_len, "chunk_len"),
+       .align = kRight,
+       .is_spare = true},
+      {.key = "type_k",
+       .title = title(shown.cache_types, "type_k"),
+       .align = kRight,
+       .is_spare = true},
+      {.key = "type_v",
+       .title = title(shown.cache_types, "type_v"),
+       .align = kRight,
+       .is_spare = true},
+      {.title = title(shown.heads, "retrieval heads"), .align = kRight, .is_spare = true},
       {.key = "n_kv_heads_of_layers"},
       {.key = "n_retrieval_heads"},
       {.key = "sink"},
@@ -79,7 +88,7 @@ std::vector<Column> model_columns(const ShownColumns& shown) {
       {.key = "n_depth"},
       {.key = "n_sequences"},
       {.key = "draft_max"},
-      {.key = "test", .title = "test", .align = kRight, .width = 16},
+      {.key = "test", .title = "test", .align = kRight, .width = shown.test_width},
       {.key = "avg_ns"},
       {.key = "stddev_ns"},
       {.key = "avg_ts", .title = "t/s", .align = kRight, .width = 18},
@@ -94,10 +103,15 @@ std::vector<Column> model_columns(const ShownColumns& shown) {
       {.key = "samples_ts", .in_csv = false}};
 }
 
-std::string facts_line(const ModelFacts& f) {
-  return fmt::format("{}: {}, {} parameters, {}{}", f.model, format_byte_size(f.size_bytes),
-                     params_text(f.n_params), f.gpu.empty() ? "CPU " + f.isa : "CUDA",
-                     f.n_ranks > 1 ? fmt::format(", {} ranks", f.n_ranks) : "");
+std::string facts_line(const ModelFacts& f, const ShownColumns& shown) {
+  std::string text =
+      fmt::format("{}: {}, {} parameters, {}", f.model, format_byte_size(f.size_bytes),
+                  params_text(f.n_params), backend_text(f));
+  if (shown.ranks) text += fmt::format(", {} ranks", f.n_ranks);
+  if (shown.chunk_len) text += fmt::format(", chunks of {}", f.chunk_len);
+  if (shown.cache_types) text += fmt::format(", keys {}, values {}", f.type_k, f.type_v);
+  if (shown.heads) text += fmt::format(", {} of {} retrieval heads", f.n_retrieval, f.n_heads);
+  return text;
 }
 
 std::vector<Cell> model_cells(const ModelFacts& f, const ModelTest& test,
@@ -135,7 +149,7 @@ std::vector<Cell> model_cells(const ModelFacts& f, const ModelTest& test,
           {"", f.n_layers},
           {"", f.n_layers_of_model},
           {"", f.weight_type},
-          {on_gpu ? "CUDA" : fmt::format("CPU {}", f.isa), on_gpu ? "CUDA" : "CPU"},
+          {backend_text(f), on_gpu ? "CUDA" : "CPU"},
           {fmt::format("{}", f.n_ranks), f.n_ranks},
           {fmt::format("{}", f.n_threads), f.n_threads},
           {fmt::format("{}", f.chunk_len), f.chunk_len},

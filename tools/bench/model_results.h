@@ -65,11 +65,12 @@ struct ShownColumns {
   bool cache_types = false;
   bool heads = false;
   bool tokens_per_step = false;
-  bool facts = true;  // what is the same in every row; else facts_line() says it once
+  std::size_t test_width = 16;
 };
+// What is the same in every row is spare.
 std::vector<Column> model_columns(const ShownColumns& shown);
-// "model bf16: 3.00 MiB, 1.57 M parameters, CPU avx2, 2 ranks": above a table on a narrow terminal.
-std::string facts_line(const ModelFacts& facts);
+// What the spare columns would show: "model bf16: 3.00 MiB, 1.57 M parameters, CPU avx2, 2 ranks".
+std::string facts_line(const ModelFacts& facts, const ShownColumns& shown);
 // `limit` is what bounds the test, `rates` what all ranks attained best meanwhile.
 std::vector<Cell> model_cells(const ModelFacts& facts, const ModelTest& test,
                               const std::vector<ModelSample>& samples, Limit limit,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text_columns.h"
 
 namespace longhaul::bench {
 namespace {
@@ -24,16 +25,20 @@ std::string csv_field(const Json& value) {
   return out + '"';
 }
 
-// Characters, not bytes: "±" takes one place.
-std::size_t places(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
+std::size_t width_of(const Column& column) {
+  return std::max(column.width, n_columns(column.title));
+}
+
+std::size_t row_width(const std::vector<Column>& columns) {
+  std::size_t width = 1;
+  for (const Column& column : columns)
+    if (!column.title.empty()) width += width_of(column) + 3;
+  return width;
 }
 
 std::string markdown_field(const Column& column, std::string_view text) {
-  const std::size_t width = std::max(column.width, places(column.title));
-  const std::string space(width - std::min(width, places(text)), ' ');
+  const std::size_t width = width_of(column);
+  const std::string space(width - std::min(width, n_columns(text)), ' ');
   return column.align == Column::Align::kLeft ? fmt::format(" {}{} |", text, space)
                                               : fmt::format(" {}{} |", space, text);
 }
@@ -49,8 +54,13 @@ TableFormat table_format_from(std::string_view name) {
               fmt::format("'{}' is no output format; choose md, csv, json or jsonl", name));
 }
 
-Table::Table(TableFormat format, std::vector<Column> columns)
-    : format_(format), columns_(std::move(columns)) {}
+Table::Table(TableFormat format, std::vector<Column> columns, std::size_t width)
+    : format_(format), columns_(std::move(columns)) {
+  leaves_out_ = format_ == TableFormat::kMarkdown && row_width(columns_) > width;
+  if (!leaves_out_) return;
+  for (Column& column : columns_)
+    if (column.is_spare) column.title.clear();
+}
 
 std::string Table::begin() const {
   std::string out;
@@ -60,7 +70,7 @@ std::string Table::begin() const {
       for (const Column& column : columns_) {
         if (column.title.empty()) continue;
         out += markdown_field(column, column.title);
-        const std::size_t n_dashes = std::max(column.width, places(column.title)) + 1;
+        const std::size_t n_dashes = width_of(column) + 1;
         rule += column.align == Column::Align::kLeft ? fmt::format(" {:-<{}}|", "", n_dashes)
                                                      : fmt::format(" {:-<{}}:|", "", n_dashes - 1);
       }

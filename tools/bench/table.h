@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/text_columns.h"
 
 namespace longhaul::bench {
 
@@ -21,6 +22,7 @@ struct Column {
   Align align = Align::kLeft;
   std::size_t width = 0;  // of the Markdown column, at least
   bool in_csv = true;     // false for lists
+  bool is_spare = false;  // left out for people where rows would not fit
 };
 
 struct Cell {
@@ -30,8 +32,10 @@ struct Cell {
 
 class Table {
  public:
-  Table(TableFormat format, std::vector<Column> columns);
+  // Where Markdown rows would be wider than `width`, all spare columns are left out of them.
+  Table(TableFormat format, std::vector<Column> columns, std::size_t width = kAnyWidth);
 
+  bool leaves_out_spare_columns() const { return leaves_out_; }
   // In this order. A row has one cell for each column.
   std::string begin() const;
   std::string row(const std::vector<Cell>& cells);
@@ -40,6 +44,7 @@ class Table {
  private:
   TableFormat format_;
   std::vector<Column> columns_;
+  bool leaves_out_ = false;
   bool has_rows_ = false;
 };
 

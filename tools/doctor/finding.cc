@@ -3,39 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
+
+#include "base/text_columns.h"
 
 namespace longhaul {
 namespace {
 
-constexpr std::size_t kWidth = 80;
 constexpr std::size_t kTextColumn = 20;
-
-// `text` from the column on; its own line breaks stay.
-std::string wrapped(std::string_view text, std::size_t column) {
-  std::string out;
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);) {
-    if (!out.empty()) out += "\n" + std::string(column, ' ');
-    if (column + line.size() <= kWidth) {
-      out += line;
-      continue;
-    }
-    std::istringstream words(line);
-    std::size_t at = column;
-    for (std::string word; words >> word; at += word.size()) {
-      if (at > column && at + 1 + word.size() > kWidth) {
-        out += "\n" + std::string(column, ' ');
-        at = column;
-      } else if (at > column) {
-        out += ' ';
-        ++at;
-      }
-      out += word;
-    }
-  }
-  return out;
-}
 
 std::ptrdiff_t count(const std::vector<Finding>& findings, Health health) {
   return std::count_if(findings.begin(), findings.end(),
@@ -66,12 +40,12 @@ std::string to_text(const std::vector<Finding>& findings) {
   std::string text;
   for (const Finding& finding : findings) {
     text += fmt::format("{}  {:<14}{}\n", name_of(finding.health), finding.check,
-                        wrapped(finding.text, kTextColumn));
+                        wrapped_text(finding.text, {.indent = kTextColumn}));
     for (const auto& [word, said] :
          {std::pair("why:", finding.why), std::pair("mend:", finding.mend)}) {
       if (!said.empty())
-        text +=
-            fmt::format("{:>{}}{:<6}{}\n", "", kTextColumn, word, wrapped(said, kTextColumn + 6));
+        text += fmt::format("{:>{}}{:<6}{}\n", "", kTextColumn, word,
+                            wrapped_text(said, {.indent = kTextColumn + 6}));
     }
   }
   return text + fmt::format("{} passed, {} warned, {} failed\n", count(findings, Health::kPass),

@@ -26,8 +26,10 @@ bool EvalModel::is_end(std::int32_t token) const {
 }
 
 std::vector<std::int32_t> EvalModel::encode(std::string_view text, bool parse_special) const {
-  return tokenizer_.encode(text, {.add_special_tokens = false, .parse_special = parse_special},
-                           config_.n_threads);
+  return read_input([&] {
+    return tokenizer_.encode(text, {.add_special_tokens = false, .parse_special = parse_special},
+                             config_.n_threads);
+  });
 }
 
 Workload EvalModel::workload(const EvalLengths& lengths, std::int64_t n_ranks) const {

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "tools/eval/svg.h"

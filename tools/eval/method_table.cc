@@ -41,6 +41,24 @@ bool has_lengths(const MethodTable& table) {
       table.rows, [&](const MethodRow& row) { return row.length != table.rows.front().length; });
 }
 
+std::string of_8_columns(double x) {
+  return x < 1e3   ? fmt::format("{:.4g}", x)
+         : x < 1e8 ? fmt::format("{:.0f}", x)
+                   : fmt::format("{:.2g}", x);
+}
+
+// A row's, in the columns of to_text().
+std::string numbers_of(const MethodRow& row, bool texts) {
+  const std::string of_text = row.perplexity
+                                  ? fmt::format(" {:>8} {:>8}", of_8_columns(*row.perplexity),
+                                                of_8_columns(*row.answer_tokens_per_s))
+                                  : fmt::format("{:{}}", "", texts ? 18 : 0);
+  return fmt::format("{:>7} {:>7} {:>7} {:>8} {:>9} {:>9.0f} {:>8.3f}{}", row.length, row.budget,
+                     fmt::format("{}/{}", row.score.n_right, row.score.n_asked),
+                     size_of(row.kv_bytes), size_of(row.kv_predicted), prefill_speed(row),
+                     seconds_per_answer(row), of_text);
+}
+
 // A curve for each method, and each length if there are several; rows without a value have no
 // point.
 std::vector<LinePlot::Series> curves_of(
@@ -75,20 +93,19 @@ MethodRow row_of(const NeedleRun& run) {
   return row;
 }
 
-std::string to_text(const MethodTable& table) {
+std::string to_text(const MethodTable& table, std::size_t width) {
   const bool texts = has_texts(table);
-  std::string text =
-      fmt::format("{:>8} {:>8} {:>9} {:>10} {:>10} {:>9} {:>9}{}  {}\n", "length", "budget",
-                  "right", "KV bytes", "predicted", "prefill/s", "s/answer",
-                  texts ? fmt::format(" {:>9} {:>9}", "ppl", "tokens/s") : "", "method");
+  const bool is_wide = std::ranges::all_of(table.rows, [&](const MethodRow& row) {
+    return numbers_of(row, texts).size() + 2 + row.method.size() <= width;
+  });
+  std::string text = fmt::format(
+      "{:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>8}{}{}\n", "length", "budget", "right", "KV bytes",
+      "predicted", "prefill/s", "s/answer",
+      texts ? fmt::format(" {:>8} {:>8}", "ppl", "tokens/s") : "", is_wide ? "  method" : "");
   for (const MethodRow& row : table.rows) {
-    const std::string of_text = row.perplexity ? fmt::format(" {:>9.4g} {:>9.4g}", *row.perplexity,
-                                                             *row.answer_tokens_per_s)
-                                               : fmt::format("{:{}}", "", texts ? 20 : 0);
-    text += fmt::format("{:>8} {:>8} {:>9} {:>10} {:>10} {:>9.0f} {:>9.3f}{}  {}\n", row.length,
-                        row.budget, fmt::format("{}/{}", row.score.n_right, row.score.n_asked),
-                        size_of(row.kv_bytes), size_of(row.kv_predicted), prefill_speed(row),
-                        seconds_per_answer(row), of_text, row.method);
+    const std::string numbers = numbers_of(row, texts);
+    text += is_wide ? fmt::format("{}  {}\n", numbers, row.method)
+                    : fmt::format("{}\n{}\n", wrapped_text(row.method, {.width = width}), numbers);
   }
   return text;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/text_columns.h"
 #include "tools/eval/line_plot.h"
 #include "tools/eval/needle_results.h"
 
@@ -40,7 +41,8 @@ struct MethodTable {
 // The row of a run on documents that are all of one length.
 MethodRow row_of(const NeedleRun& run);
 
-std::string to_text(const MethodTable& table);
+// A line for each row; where one would be wider than `width`, methods stand above their numbers.
+std::string to_text(const MethodTable& table, std::size_t width = kAnyWidth);
 // method,length,budget,asked,right,kv_bytes,kv_bytes_predicted,prefill_tokens_per_s,
 // answer_seconds_per_question,perplexity,answer_tokens_per_s
 std::string to_csv(const MethodTable& table);

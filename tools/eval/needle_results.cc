@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/heads/heads_json.h"
 #include "tools/eval/csv_field.h"
@@ -131,18 +133,29 @@ HeatMap to_heat_map(const NeedleReport& report) {
   return map;
 }
 
-std::string to_table(const NeedleReport& report) {
+std::string to_table(const NeedleReport& report, std::size_t width) {
+  constexpr std::size_t kLabel = 12;
+  constexpr std::size_t kColumn = 9;
   const HeatMap map = to_heat_map(report);
-  std::string out = fmt::format("{}: {}\n\n{:>12}", map.title, map.subtitle, map.y_name);
-  for (const std::string& column : map.columns) out += fmt::format(" {:>8}", column);
-  out += fmt::format("   ({})\n", map.x_name);
-  for (std::size_t row = 0; row < map.rows.size(); ++row) {
-    out += fmt::format("{:>12}", map.rows[row]);
-    for (std::size_t column = 0; column < map.columns.size(); ++column) {
-      const std::optional<double>& value = map.values[row * map.columns.size() + column];
-      out += value ? fmt::format(" {:>8.3f}", *value) : fmt::format(" {:>8}", "-");
-    }
+  const std::size_t n = map.columns.size();
+  const std::size_t n_fitting =
+      width < kLabel + kColumn ? 1 : std::min((width - kLabel) / kColumn, n);
+  std::string out = wrapped_text(fmt::format("{}: {}", map.title, map.subtitle), {.width = width});
+  out += '\n';
+  for (std::size_t begin = 0; begin < n; begin += n_fitting) {
+    const std::size_t end = std::min(begin + n_fitting, n);
+    out += fmt::format("\n{:>{}} {}\n{:>{}}", "", kLabel, map.x_name, map.y_name, kLabel);
+    for (std::size_t column = begin; column < end; ++column)
+      out += fmt::format(" {:>8}", map.columns[column]);
     out += '\n';
+    for (std::size_t row = 0; row < map.rows.size(); ++row) {
+      out += fmt::format("{:>{}}", map.rows[row], kLabel);
+      for (std::size_t column = begin; column < end; ++column) {
+        const std::optional<double>& value = map.values[row * n + column];
+        out += value ? fmt::format(" {:>8.3f}", *value) : fmt::format(" {:>8}", "-");
+      }
+      out += '\n';
+    }
   }
   return out;
 }

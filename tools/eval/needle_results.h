@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/text_columns.h"
 #include "model/head_profile.h"
 #include "tools/eval/head_choice.h"
 #include "tools/eval/heat_map.h"
@@ -69,7 +70,7 @@ Json to_json(const NeedleReport& report);
 std::string to_csv(const NeedleReport& report);
 // Of one run: depth over length. Of a run per head: layer over KV head.
 HeatMap to_heat_map(const NeedleReport& report);
-// The same as text.
-std::string to_table(const NeedleReport& report);
+// The same as text; columns that do not fit into `width` stand below the others.
+std::string to_table(const NeedleReport& report, std::size_t width = kAnyWidth);
 
 }  // namespace longhaul

@@ -2,7 +2,6 @@
 // for the questions, a haystack of made-up prose, and what counts as a right answer. Pure.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

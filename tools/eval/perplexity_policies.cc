@@ -98,7 +98,7 @@ void require_scores_texts(const CacheMethod& method) {
         std::holds_alternative<ReadEveryPage>(policy.choose)) {
       continue;
     }
-    throw Error(ErrorCode::kUnsupported,
+    throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--policy {}: it chooses when a text is whole or while it is answered, "
                             "and here all tokens of the text are scored before; give a method "
                             "that says what a query sees (longhaul eval methods asks questions)",

@@ -35,9 +35,9 @@ std::string name_of(const ComparedPolicy& policy);
 // Throws kInvalidArgument naming a policy that is there twice.
 void require_different(const std::vector<ComparedPolicy>& policies);
 
-// Throws kUnsupported naming the method unless it says what a query sees while the text is read:
-// methods that choose when a text is whole, or at each token of an answer, have nothing to choose
-// here.
+// Throws kInvalidArgument naming the method unless it says what a query sees while the text is
+// read: methods that choose when a text is whole, or at each token of an answer, have nothing to
+// choose here.
 void require_scores_texts(const CacheMethod& method);
 
 struct PolicyWindow {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "base/error.h"
 #include "tools/eval/csv_field.h"
@@ -71,6 +72,63 @@ std::string number(const std::optional<double>& value) {
   return value ? fmt::format("{:.3f}", *value) : "-";
 }
 
+constexpr std::size_t kLabelWidth = 20;
+
+// With the space before it; a longer name is cut, the description has it whole.
+std::size_t column_width(const PolicyCurve& curve, std::size_t width) {
+  const std::size_t most = std::max<std::size_t>(width, kLabelWidth + 11) - kLabelWidth;
+  return std::min(std::max<std::size_t>(10, curve.name.size()) + 1, most);
+}
+
+using Curves = std::span<const PolicyCurve>;
+
+// How many of the first ones stand side by side; one at least.
+std::size_t n_fitting(Curves curves, std::size_t width) {
+  std::size_t n = 0;
+  for (std::size_t taken = kLabelWidth; n < curves.size(); ++n) {
+    taken += column_width(curves[n], width);
+    if (n > 0 && taken > width) break;
+  }
+  return n;
+}
+
+std::string table_of(const PerplexityReport& report, Curves curves, std::size_t width) {
+  std::string out;
+  const auto row = [&](const std::string& name, auto value) {
+    out += fmt::format("{:>{}}", name, kLabelWidth);
+    for (const PolicyCurve& curve : curves) {
+      const std::size_t column = column_width(curve, width) - 1;
+      const std::string text = fmt::format("{}", value(curve));
+      out += fmt::format(" {:>{}}", first_columns(text, column), column);
+    }
+    out += '\n';
+  };
+  row("positions", [](const PolicyCurve& curve) { return curve.name; });
+  for (const Extent range : doubling_ranges(report.n_tokens, kFirstRange)) {
+    row(fmt::format("{} - {}", range.begin, range.end - 1),
+        [&](const PolicyCurve& curve) { return number(mean_nll(curve, range)); });
+  }
+  const Extent all{0, report.n_tokens};
+  row("all", [&](const PolicyCurve& curve) { return number(mean_nll(curve, all)); });
+  row("perplexity", [&](const PolicyCurve& curve) {
+    const std::optional<double> mean = mean_nll(curve, all);
+    return number(mean ? std::optional(std::exp(*mean)) : std::nullopt);
+  });
+  out += '\n';
+  const double fastest = fastest_of(report);
+  row("tokens scored", [](const PolicyCurve& curve) { return curve.tokens.size(); });
+  row("microseconds/token", [](const PolicyCurve& curve) {
+    const auto seconds = curve.seconds_per_token();
+    return seconds ? fmt::format("{:.1f}", *seconds * 1e6) : "-";
+  });
+  row("times the fastest", [&](const PolicyCurve& curve) {
+    const auto seconds = curve.seconds_per_token();
+    return seconds && fastest > 0 ? fmt::format("{:.2f}", *seconds / fastest) : "-";
+  });
+  row("cache bytes", [](const PolicyCurve& curve) { return curve.kv_bytes; });
+  return out;
+}
+
 }  // namespace
 
 std::optional<double> mean_nll(const PolicyCurve& curve, Extent positions) {
@@ -132,46 +190,23 @@ LinePlot to_plot(const PerplexityReport& report) {
   return plot;
 }
 
-std::string to_table(const PerplexityReport& report) {
-  std::string out = fmt::format("{}: mean negative log-likelihood (nats) by position\n\n{:>20}",
-                                report.title, "positions");
-  const auto width = [](const PolicyCurve& curve) {
-    return std::max<std::size_t>(10, curve.name.size());
-  };
-  for (const PolicyCurve& curve : report.curves)
-    out += fmt::format(" {:>{}}", curve.name, width(curve));
+std::string to_table(const PerplexityReport& report, std::size_t width) {
+  std::string out =
+      wrapped_text(fmt::format("{}: mean negative log-likelihood (nats) by position", report.title),
+                   {.width = width});
   out += '\n';
-  const auto row = [&](const std::string& name, auto value) {
-    out += fmt::format("{:>20}", name);
-    for (const PolicyCurve& curve : report.curves)
-      out += fmt::format(" {:>{}}", value(curve), width(curve));
-    out += '\n';
-  };
-  for (const Extent range : doubling_ranges(report.n_tokens, kFirstRange)) {
-    row(fmt::format("{} - {}", range.begin, range.end - 1),
-        [&](const PolicyCurve& curve) { return number(mean_nll(curve, range)); });
+  for (Curves left = report.curves; !left.empty();) {
+    const std::size_t n = n_fitting(left, width);
+    out += '\n' + table_of(report, left.first(n), width);
+    left = left.subspan(n);
   }
-  const Extent all{0, report.n_tokens};
-  row("all", [&](const PolicyCurve& curve) { return number(mean_nll(curve, all)); });
-  row("perplexity", [&](const PolicyCurve& curve) {
-    const std::optional<double> mean = mean_nll(curve, all);
-    return number(mean ? std::optional(std::exp(*mean)) : std::nullopt);
-  });
   out += '\n';
-  const double fastest = fastest_of(report);
-  row("tokens scored", [](const PolicyCurve& curve) { return curve.tokens.size(); });
-  row("microseconds/token", [](const PolicyCurve& curve) {
-    const auto seconds = curve.seconds_per_token();
-    return seconds ? fmt::format("{:.1f}", *seconds * 1e6) : "-";
-  });
-  row("times the fastest", [&](const PolicyCurve& curve) {
-    const auto seconds = curve.seconds_per_token();
-    return seconds && fastest > 0 ? fmt::format("{:.2f}", *seconds / fastest) : "-";
-  });
-  row("cache bytes", [](const PolicyCurve& curve) { return curve.kv_bytes; });
-  out += '\n';
-  for (const PolicyCurve& curve : report.curves)
-    out += fmt::format("{:>20}: {}\n", curve.name, curve.description);
+  for (const PolicyCurve& curve : report.curves) {
+    const std::string name = fmt::format("{:>{}}: ", curve.name, kLabelWidth);
+    out += name + wrapped_text(curve.description,
+                               {.width = width, .indent = kLabelWidth + 2, .begin = name.size()});
+    out += '\n';
+  }
   return out;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "base/json.h"
+#include "base/text_columns.h"
 #include "tools/eval/line_plot.h"
 
 namespace longhaul {
@@ -52,7 +53,8 @@ Json to_json(const PerplexityReport& report);
 std::string to_csv(const PerplexityReport& report);
 // Mean NLL (log perplexity) over position, a curve for each policy.
 LinePlot to_plot(const PerplexityReport& report);
-// Means over doubling ranges, time per token, and times relative to the fastest.
-std::string to_table(const PerplexityReport& report);
+// Means over doubling ranges, time per token, and times relative to the fastest; policies that do
+// not fit into `width` stand below the others.
+std::string to_table(const PerplexityReport& report, std::size_t width = kAnyWidth);
 
 }  // namespace longhaul

@@ -30,9 +30,20 @@ inline CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
 // of all documents).
 inline const auto kCount = whole_number(1, std::numeric_limits<std::int32_t>::max());
 inline const auto kFromZero = whole_number(0, std::numeric_limits<std::int32_t>::max());
-inline const auto kBlockTokens = whole_number(1, 65536);
+inline const auto kSmallCount =
+    whole_number(1, std::int64_t{1} << 20);  // of documents, of answers' tokens
 inline const auto kLongCount = whole_number(1, std::int64_t{1} << 40);
 inline const auto kSeed = whole_number(0, std::numeric_limits<std::int64_t>::max());
+
+// Tokens of a cache block: kernels take whole vectors of keys (kernels/kv_block_check.h).
+inline const CLI::Validator kBlockTokens{
+    [](std::string& text) {
+      const bool is_good = whole_number(1, 65536)(text).empty() && std::stoll(text) % 16 == 0;
+      return is_good ? "" : fmt::format("{} is not a multiple of 16 from 16 to 65536", text);
+    },
+    ""};
+constexpr const char* kBlockTokensHelp =
+    "Tokens of a cache block, a multiple of 16 (with kivi4 and kivi2 of 32)";
 
 // For an option that is a whole number: option->transform(with_letters()) lets people write 128K
 // for 131072. Numbers that are too small or too large are left to the option's own checks.

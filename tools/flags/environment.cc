@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -79,6 +80,35 @@ void add_overruled_variables(const CLI::App& command, std::vector<std::string>& 
   for (const CLI::App* below : command.get_subcommands()) add_overruled_variables(*below, found);
 }
 
+// Of the commands that run, those whose value is a variable's.
+void add_options_of_variables(const CLI::App& command, std::vector<const CLI::Option*>& found) {
+  const std::vector<CLI::Option*>& given = command.parse_order();
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_envname().empty()) continue;
+    if (std::find(given.begin(), given.end(), option) == given.end()) found.push_back(option);
+  }
+  for (const CLI::App* below : command.get_subcommands()) add_options_of_variables(*below, found);
+}
+
+bool is_of_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-'; }
+
+// Whole words alone.
+void replace_words(std::string& text, const std::string& word, const std::string& by) {
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at)) {
+    const std::size_t end = at + word.size();
+    const bool is_whole =
+        (at == 0 || !is_of_name(text[at - 1])) && (end == text.size() || !is_of_name(text[end]));
+    if (is_whole) text.replace(at, word.size(), by);
+    at += is_whole ? by.size() : word.size();
+  }
+}
+
+// "--top-p" is "top_p" where a value is checked as that of a request.
+std::string field_of(std::string flag) {
+  std::replace(flag.begin(), flag.end(), '-', '_');
+  return flag;
+}
+
 }  // namespace
 
 void name_environment_variables(CLI::App& command) {
@@ -117,10 +147,18 @@ void choose_isa() {
     set_active_isa(isa_named(name));
 }
 
-bool is_terminal(int descriptor) {
-  const char* kind = std::getenv("TERM");
-  return kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb" &&
-         ::isatty(descriptor) == 1;
+std::string with_variables_named(const CLI::App& program, std::string text) {
+  std::vector<const CLI::Option*> options;
+  add_options_of_variables(program, options);
+  for (const CLI::Option* option : options) {
+    const std::string& variable = option->get_envname();
+    for (const std::string& name : option->get_lnames()) {
+      replace_words(text, "--" + name, variable);
+      const std::string field = field_of(name);
+      if (text.starts_with(field + " is ")) text.replace(0, field.size(), variable);
+    }
+  }
+  return text;
 }
 
 std::vector<std::string> warnings_about_variables(const CLI::App& program) {

@@ -25,14 +25,15 @@ void choose_isa();
 // runs reads them: another may have a flag of the same name that takes other values.
 void name_environment_variables(CLI::App& command);
 
-// Whether `descriptor` is a terminal on which a line can be written over; with TERM=dumb, or
-// without a TERM, none is.
-bool is_terminal(int descriptor);
-
 // After `program` has parsed. "LONGHAUL_CTX_SIEZ: did you mean LONGHAUL_CTX_SIZE?" for each
 // variable of the environment that nothing reads and that is nearly the name of one of the
 // program's (others may belong to scripts); and what is left out of two variables that differ and
 // set one flag.
 std::vector<std::string> warnings_about_variables(const CLI::App& program);
+
+// What is wrong with a command line that `program` has parsed, to the end or to an error: flags
+// whose values the environment gave are called by their variables, which is what a user has to
+// mend.
+std::string with_variables_named(const CLI::App& program, std::string text);
 
 }  // namespace longhaul

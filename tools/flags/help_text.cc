@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/text_columns.h"
+
 namespace longhaul {
 namespace {
 
@@ -24,51 +26,6 @@ std::string placeholder(const CLI::Option& option) {
   const std::string word = type.substr(0, type.find(':'));  // conditions follow
   const bool is_number = word.empty() || word == "INT" || word == "UINT" || word == "FLOAT";
   return is_number ? "N" : word;
-}
-
-// How much of a word that is too long for a line stays in `room` columns: up to a comma; all of it
-// where there is none.
-std::size_t part_in_room(std::string_view word, std::size_t room) {
-  if (word.size() <= room) return word.size();
-  const std::size_t comma = word.substr(0, room).rfind(',');
-  return comma == std::string_view::npos ? word.size() : comma + 1;
-}
-
-// Words of `text` in lines of kWidth, each but the first after `indent` spaces.
-std::string wrapped(const std::string& text, std::size_t indent, std::size_t column) {
-  std::string out;
-  std::istringstream paragraphs(text);
-  bool is_first = true;
-  for (std::string paragraph; std::getline(paragraphs, paragraph);) {
-    if (!is_first) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-    }
-    is_first = false;
-    std::istringstream words(paragraph);
-    bool begins_line = true;
-    for (std::string word; words >> word;) {
-      if (!begins_line && column + 1 + word.size() > kWidth) {
-        out += "\n" + std::string(indent, ' ');
-        column = indent;
-        begins_line = true;
-      }
-      if (!begins_line) {
-        out += ' ';
-        ++column;
-      }
-      for (std::size_t n = part_in_room(word, kWidth - column); n < word.size();
-           n = part_in_room(word, kWidth - column)) {
-        out += word.substr(0, n) + "\n" + std::string(indent, ' ');
-        word.erase(0, n);
-        column = indent;
-      }
-      out += word;
-      column += word.size();
-      begins_line = false;
-    }
-  }
-  return out;
 }
 
 // A command that is too long for a line goes on behind a backslash, as a shell reads it.
@@ -89,7 +46,7 @@ std::string wrapped_line(const std::string& line) {
   const std::string text = line.substr(indent);
   for (const std::string_view program : {"longhaul ", "mpirun ", "srun "})
     if (text.starts_with(program)) return wrapped_command(line, indent);
-  return std::string(indent, ' ') + wrapped(text, indent, indent);
+  return std::string(indent, ' ') + wrapped_text(text, {.indent = indent});
 }
 
 class HelpFormatter final : public CLI::Formatter {
@@ -98,7 +55,7 @@ class HelpFormatter final : public CLI::Formatter {
     std::string names = "  " + make_option_name(option, is_positional);
     const std::string what = placeholder(*option);
     if (!what.empty()) names += " " + what;
-    names = wrapped(names.substr(2), 6, 2).insert(0, "  ");
+    names = wrapped_text(names.substr(2), {.indent = 6, .begin = 2}).insert(0, "  ");
     std::string text = option->get_description();
     if (!option->get_default_str().empty() && text.find("default") == std::string::npos)
       text += " (default: " + option->get_default_str() + ")";
@@ -109,18 +66,18 @@ class HelpFormatter final : public CLI::Formatter {
     } else {
       names += std::string(kTextColumn - last_line, ' ');
     }
-    return names + wrapped(text, kTextColumn, kTextColumn) + "\n";
+    return names + wrapped_text(text, {.indent = kTextColumn}) + "\n";
   }
   std::string make_group(std::string group, bool is_positional,
                          std::vector<const CLI::Option*> options) const override {
-    group = wrapped(group + ":", 0, 0);
+    group = wrapped_text(group + ":", {});
     group.pop_back();  // which is put behind it
     return CLI::Formatter::make_group(std::move(group), is_positional, std::move(options));
   }
   std::string make_subcommand(const CLI::App* command) const override {
     std::string name = "  " + command->get_name();
     name.resize(kCommandColumn, ' ');
-    return name + wrapped(command->get_description(), kCommandColumn, kCommandColumn) + "\n";
+    return name + wrapped_text(command->get_description(), {.indent = kCommandColumn}) + "\n";
   }
   std::string make_footer(const CLI::App* app) const override {
     std::string out;
@@ -142,7 +99,7 @@ class HelpFormatter final : public CLI::Formatter {
     return out;
   }
   std::string make_description(const CLI::App* app) const override {
-    return wrapped(app->get_description(), 0, 0) + "\n";
+    return wrapped_text(app->get_description(), {}) + "\n";
   }
 };
 

@@ -49,8 +49,8 @@ void add_reproducible_flag(CLI::App& app, JobConfig& job, const std::string& gro
 void add_chunk_flag(CLI::App& app, JobConfig& job, const std::string& group) {
   app.add_option(
          "-b,--chunk-len,--batch-size", job.chunk_len,
-         fmt::format("Tokens of one prefill step, over all ranks of a ring (default: {} for "
-                     "each of up to 4 ranks, on GPUs {})",
+         fmt::format("Tokens of one prefill step, over all ranks of a ring (default: of one rank "
+                     "{}, on GPUs {}; of several by predicted time, near that for each of up to 4)",
                      default_chunk_len(1, Device::kCpu), default_chunk_len(1, Device::kCuda)))
       ->transform(with_letters())
       ->check(kCount)
@@ -92,9 +92,11 @@ void add_draft_model_flags(CLI::App& app, JobConfig& job, const std::string& gro
                if (most->count() == 0) job.lookup.most = kUsualDraftMax;
                if (job.lookup.most > 0) job.draft_model = model;
              },
-             "A small model with the same tokens, as --model has it, that guesses where "
-             "nothing stood before; the answer stays the same (docs/prompt_lookup.md). "
-             "--draft-max is then 8 unless given; with --draft-max 0 this model is not used")
+             fmt::format("A small model with the same tokens, as --model has it, that guesses "
+                         "where nothing stood before; the answer stays the same "
+                         "(docs/prompt_lookup.md). --draft-max is then {} unless given; with "
+                         "--draft-max 0 this model is not used",
+                         kUsualDraftMax))
           ->type_name("MODEL")
           ->group(group);
   app.add_option("--draft-context", job.draft_context,
@@ -109,7 +111,9 @@ void add_draft_model_flags(CLI::App& app, JobConfig& job, const std::string& gro
 void add_kv_limit_flag(CLI::App& app, JobConfig& job, const std::string& group) {
   app.add_option_function<std::string>(
          "--kv-limit",
-         [&job](const std::string& text) { job.kv_limit_bytes = parse_byte_size(text); },
+         [&job](const std::string& text) {
+           job.kv_limit_bytes = parse_byte_size(text, "--kv-limit");
+         },
          "Most memory of KV caches, such as 8G (default: none)")
       ->type_name("SIZE")
       ->group(group);
@@ -180,9 +184,10 @@ void add_cache_type_flags(CLI::App& app, JobConfig& job, const std::string& grou
 
 void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group) {
   add_cache_type_flags(app, job, group);
-  app.add_option("--block-size", job.block_size, "Tokens of a cache block")
+  app.add_option("--block-size", job.block_size, kBlockTokensHelp)
+      ->transform(with_letters())
       ->check(kBlockTokens)
-      ->capture_default_str()
+      ->default_str(std::to_string(usual_block_size(JobConfig{})))
       ->group(group);
 }
 
@@ -303,7 +308,8 @@ void add_rank_flags(CLI::App& app, JobConfig& job) {
 
 void add_step_timeout_flag(CLI::App& app, JobConfig& job, const std::string& group) {
   add_seconds(app, "--step-timeout", job.step_timeout, 1e7,
-              "Seconds after which a step that has no result counts as hung")
+              "Seconds after which a step that has no result counts as hung, and a file, or the "
+              "model's together, as one that does not come")
       ->group(group);
 }
 

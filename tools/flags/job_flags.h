@@ -1,7 +1,6 @@
 // The flags that commands share, a function for each group; each command takes those that mean
 // something to it. Values go straight into a JobConfig, as values: nothing below reads words.
 #pragma once
-#include <filesystem>
 #include <string>
 #include <vector>
 

@@ -38,16 +38,19 @@ void add_log_flags(CLI::App& app, LogFlags& flags, const std::string& group) {
   app.add_option("--log-file", flags.file, "Write log lines to this file instead of stderr")
       ->type_name("FILE")
       ->group(group);
-  app.add_option(
-         "--log-dir", flags.dir,
-         "Write what happens to DIR/rank-0000.jsonl and so on, a line of JSON for each event "
-         "of each rank, with times of one clock; for longhaul report")
+  app.add_option("--log-dir", flags.dir,
+                 "Write what happens to FOLDER/rank-0000.jsonl and so on, a line of JSON for each "
+                 "event of each rank, with times of one clock; for longhaul report")
       ->type_name("FOLDER")
       ->group(group);
 }
 
 void open_log(const LogFlags& flags) {
-  set_log_levels(flags.level);
+  try {
+    set_log_levels(flags.level);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("--log-level: {}", error.what()));
+  }
   if (!flags.dir.empty()) open_event_log(flags.dir);
   if (flags.file.empty()) return;
   // Without O_NONBLOCK, opening a pipe would wait for its reader.

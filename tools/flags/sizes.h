@@ -5,7 +5,7 @@
 
 namespace longhaul {
 
-// What byte_size_from reads. Throws kInvalidArgument showing the text and what is accepted.
-std::size_t parse_byte_size(std::string_view text);
+// What byte_size_from reads. Throws kInvalidArgument showing flag, text and what is accepted.
+std::size_t parse_byte_size(std::string_view text, std::string_view flag);
 
 }  // namespace longhaul

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "base/json.h"

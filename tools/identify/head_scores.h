@@ -41,8 +41,8 @@ CopyScores copy_scores(TwoWayPass& pass, const ModelSpec& spec, Communicator& co
                        const CopyText& text);
 
 // Of a text whose last n_answer tokens are questions and answers. A token of the answers counts
-// when it is copied: the `kContext` tokens before it and itself stand once more earlier in the
-// text, and the head's most attended key at the query before it is that token.
+// when it is copied: the two tokens before it and itself stand once more earlier in the text, and
+// the head's most attended key at the query before it is that token.
 HeadScores needle_scores(TwoWayPass& pass, const ModelSpec& spec, Communicator& comm,
                          std::span<const std::int32_t> tokens, std::int64_t n_answer);
 

@@ -1,7 +1,6 @@
 #include "tools/identify/layer_gradient.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/backward/attention_backward.h"
 #include "kernels/backward/linear_backward.h"
@@ -67,7 +66,7 @@ LayerBackward::LayerBackward(const ModelSpec& spec, Communicator& comm, StreamRe
       stream_(stream),
       frequencies_(rope_frequencies(spec)),
       norm_eps_(static_cast<float>(spec.norm_eps)),
-      sm_scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(spec.head_dim)))) {}
+      sm_scale_(spec.sm_scale()) {}
 
 // The gradient of the residual stream between attention and feed-forward network.
 DeviceTensor<float, 2> LayerBackward::feed_forward(const LayerGradientArgs& args) const {

@@ -3,7 +3,6 @@
 // and the residual stream between attention and feed-forward network); all else is computed again,
 // so that memory holds one layer's activations whatever the depth.
 #pragma once
-#include <cstdint>
 #include <span>
 #include <vector>
 

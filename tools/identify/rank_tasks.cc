@@ -128,7 +128,7 @@ TrainingShape RankTasks::shape_of(IdentifyPart part, std::int64_t n_ranks) {
   TrainingShape shape{
       .window = config_.window,
       .n_tokens = config_.texts.longest,
-      .block_size = job_.block_size,
+      .block_size = usual_block_size(job_),
       .n_ranks = n_ranks,
       .kv_value_bytes = two_way(StreamRef::cpu()).kv_type == KvType::kBf16 ? 2U : 4U,
       .weight_dtype = weights};

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "model/model_spec.h"
 #include "partition/cluster_spec.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "base/error.h"
 #include "kernels/backward/mix_heads.h"
@@ -92,12 +91,12 @@ TwoWayPass::TwoWayPass(const Weights& weights, const TwoWayConfig& config, Commu
       streaming_work_(spec_, streaming_, stream_),
       keys_(stream_, comm, shape_, spec_.n_kv_heads),
       backward_(spec_, comm, stream_),
-      sm_scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(spec_.head_dim)))) {
+      sm_scale_(spec_.sm_scale()) {
   require(config.tile_rows >= 1, "TwoWayPass: tiles without rows");
   config_.tile_rows = ceil_div(config.tile_rows, config.block_size) * config.block_size;
   const DType type = weights.layer({0}).q.dtype;
   if (type != DType::kF32 && type != DType::kBf16) {
-    throw Error(ErrorCode::kUnsupported,
+    throw Error(ErrorCode::kInvalidArgument,
                 "heads are looked for with weights of f32 or bf16: others have no gradients; "
                 "give --weights bf16");
   }

@@ -69,7 +69,7 @@ struct DenseRows {
 class TwoWayPass {
  public:
   enum class Wants { kDistance, kGradient };
-  // Throws kUnsupported for weights of integers, kInvalidArgument for a window that makes no sense.
+  // Throws kInvalidArgument for weights of integers and for a window that makes no sense.
   TwoWayPass(const Weights& weights, const TwoWayConfig& config, Communicator& comm);
 
   // Collective over comm; the same result on all ranks. The text's last n_answer tokens are

@@ -1,9 +1,13 @@
 // One rank, alone: a worker on a thread of its own behind the in-memory link, without a plan.
+#include <fmt/format.h>
+
+#include <string>
+
 #include "base/event_log.h"
 #include "base/print_stderr.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/in_process.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "tools/job/job_end.h"
 #include "tools/job/launch.h"
 #include "tools/job/local_replica.h"
@@ -58,15 +62,23 @@ void run(const JobConfig& config, JobEnd& end, const JobWork& work, const Drive&
   }
 }
 
+// A script that starts any number of ranks may start one.
+void warn_of_ring_flags(const JobConfig& config) {
+  const auto warn = [](bool is_given, const std::string& what) {
+    if (is_given) print_stderr("longhaul: warning: {}: one rank alone passes nothing on\n", what);
+  };
+  const JobConfig usual;
+  warn(!config.trace.empty(), fmt::format("--trace {} is not written", config.trace.string()));
+  warn(config.history != usual.history, "--history has no effect");
+  warn(config.gpu_transfers != usual.gpu_transfers, "--gpu-transfers has no effect");
+  warn(config.decode_balance != usual.decode_balance, "--decode-balance has no effect");
+}
+
 }  // namespace
 
-int run_alone(const JobConfig& config, const Lead& lead, const Task& task) {
+int run_alone(const JobConfig& config, JobEnd& end, const Lead& lead, const Task& task) {
   set_event_rank(0, hostname());
-  if (!config.trace.empty()) {
-    print_stderr("longhaul: warning: --trace {} is not written: one rank alone passes nothing on\n",
-                 config.trace.string());
-  }
-  JobEnd end(config.after_loss);
+  warn_of_ring_flags(config);
   std::optional<ClusterSpec> found;
   JobRanks ranks;
   ranks.run = [&](const JobWork& work, const Drive& drive) { run(config, end, work, drive); };

@@ -32,15 +32,16 @@ void set_up_chat(const std::filesystem::path& model_folder, const ChatConfig& co
           model_folder.string());
       return;
     }
-    auto setup = std::make_shared<ChatSetup>(
-        ChatSetup{.usual = chat::ChatTemplate::parse(files.usual->text, files.usual->source),
-                  .with_tools = nullptr,
-                  .bos_token = std::move(files.bos_token),
-                  .eos_token = std::move(files.eos_token),
-                  .now = local_time(config.started)});
+    const auto parsed = [](const chat::TemplateText& file) {
+      return read_input([&] { return chat::ChatTemplate::parse(file.text, file.source); });
+    };
+    auto setup = std::make_shared<ChatSetup>(ChatSetup{.usual = parsed(*files.usual),
+                                                       .with_tools = nullptr,
+                                                       .bos_token = std::move(files.bos_token),
+                                                       .eos_token = std::move(files.eos_token),
+                                                       .now = local_time(config.started)});
     if (files.with_tools) {
-      setup->with_tools = std::make_shared<const chat::ChatTemplate>(
-          chat::ChatTemplate::parse(files.with_tools->text, files.with_tools->source));
+      setup->with_tools = std::make_shared<const chat::ChatTemplate>(parsed(*files.with_tools));
     }
     preparation.chat = std::move(setup);
   } catch (const Error& error) {

@@ -2,8 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <memory>
-#include <string>
 
 #include "coordinator/preparation.h"
 

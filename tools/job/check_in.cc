@@ -16,6 +16,7 @@
 #include "build_info.h"
 #include "coordinator/fingerprint.h"
 #include "kernels/cpu/isa.h"
+#include "tools/job/rank_ranges.h"
 #include "tools/job/weight_check.h"
 
 namespace longhaul {
@@ -60,19 +61,6 @@ Card card_of(const Json& identity) {
   return card;
 }
 
-// Ranks that are alike, as "ranks 0-2, 5".
-std::string ranges_of(const std::vector<std::size_t>& ranks) {
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    parts.push_back(end - i == 1 ? fmt::format("{}", ranks[i])
-                                 : fmt::format("{}-{}", ranks[i], ranks[end - 1]));
-    i = end;
-  }
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(parts, ", "));
-}
-
 }  // namespace
 
 Json program_identity() {
@@ -99,13 +87,15 @@ Json job_identity(const JobConfig& config, const ModelSource* model) {
 }
 
 CheckIn check_in(Communicator& comm, const HostInfo& hosts, const JobConfig& config,
-                 const OpenModel& open_model) {
+                 const OpenModel& open_model, PhaseBoard* board) {
   CheckIn result;
   Json identity;
   together(comm, hosts, [&] {
+    if (board != nullptr) board->enter(Activity::kLoading);
     if (open_model) result.model = open_model();
     if (hosts.local_rank == 0) verify_if_asked(config, result.model.get());  // one for each host
     identity = job_identity(config, result.model.get());
+    if (board != nullptr) board->enter(Activity::kIdle);
   });
   const Card mine = card_of(identity);
   std::vector<Card> all(static_cast<std::size_t>(comm.size()));

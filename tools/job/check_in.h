@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cluster/comm/communicator.h"
 #include "cluster/comm/host_info.h"
+#include "cluster/wire/phase.h"
 #include "tools/job/job.h"
 #include "tools/job/job_config.h"
 
@@ -27,9 +28,10 @@ struct CheckIn {
 };
 // Collective over comm, which holds all ranks of the job. Throws on all of them alike: with its own
 // code what open_model throws on any rank, "rank 1 on node7: ..."; kFailedPrecondition, naming
-// rank, host and what differs, when a rank is not like rank 0.
+// rank, host and what differs, when a rank is not like rank 0. `board`, where given, says that this
+// rank loads while it reads the model's files.
 CheckIn check_in(Communicator& comm, const HostInfo& hosts, const JobConfig& config,
-                 const OpenModel& open_model);
+                 const OpenModel& open_model, PhaseBoard* board = nullptr);
 
 // "rank 1 on node7 does not run the same job as rank 0 on node3: ...", and what to do. Pure.
 std::string explain_differences(const HostInfo& hosts, std::size_t rank, const Json& of_rank_0,

@@ -8,7 +8,9 @@
 
 #include "base/error.h"
 #include "base/event_log.h"
+#include "base/file_wait.h"
 #include "base/log.h"
+#include "base/sizes.h"
 #include "worker/snapshot/cache_files.h"
 
 namespace longhaul {
@@ -33,11 +35,16 @@ std::optional<AppendFile> lock_if_possible(const fs::path& folder, const std::st
 }  // namespace
 
 CheckpointHooks Checkpoints::hooks() {
-  return {.on_saved = [this](const Checkpointed& checkpoint) { saved(checkpoint); },
-          .on_read = [this](const std::string& document,
-                            std::int64_t n_read) { read(document, n_read); },
+  const auto waited_for = [this](auto call) {
+    return [this, call](const auto&... what) {
+      const FileWait wait(FileUse::kWriting, folder_);
+      (this->*call)(what...);
+    };
+  };
+  return {.on_saved = waited_for(&Checkpoints::saved),
+          .on_read = waited_for(&Checkpoints::read),
           .on_used = [this](const std::string& document) { used(document); },
-          .on_done = [this](const std::string& document) { done(document); }};
+          .on_done = waited_for(&Checkpoints::done)};
 }
 
 void Checkpoints::saved(const Checkpointed& checkpoint) {
@@ -115,9 +122,9 @@ std::int64_t Checkpoints::bytes_in_folder() const {
 std::string Checkpoints::summary() const {
   const std::lock_guard lock(mutex_);
   if (n_saved_ == 0) return {};
-  return fmt::format("{} checkpoint{} in {} ({:.1f} s lost, at most {:.1f} MiB)", n_saved_,
+  return fmt::format("{} checkpoint{} in {} ({:.1f} s lost, at most {})", n_saved_,
                      n_saved_ == 1 ? "" : "s", folder_.string(), seconds_,
-                     static_cast<double>(most_bytes_) / 0x1p20);
+                     format_byte_size(most_bytes_));
 }
 
 std::int64_t tokens_read_before(const fs::path& folder, const std::string& document) {

@@ -15,7 +15,7 @@ namespace longhaul {
 namespace {
 
 [[noreturn]] void refuse(const JobConfig& config, const std::string& why) {
-  throw Error(ErrorCode::kUnsupported,
+  throw Error(ErrorCode::kInvalidArgument,
               fmt::format("--draft-model {}: {}; leave it out, --draft-max alone guesses from the "
                           "text",
                           config.draft_model, why));

@@ -32,7 +32,8 @@ struct DraftedModel {
 };
 
 // Opens config.draft_model, whose weights will have the type that the run's have. Throws
-// kUnsupported, by name, for what it cannot be combined with: other tokens, GPUs, several replicas.
+// kInvalidArgument, by name, for what it cannot be combined with: other tokens, GPUs, several
+// replicas.
 DraftSession open_draft(const JobConfig& config, const DraftedModel& model,
                         const std::filesystem::path& hub_cache);
 

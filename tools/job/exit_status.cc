@@ -26,8 +26,8 @@ ExitStatus exit_status_of(ErrorCode code) {
     case ErrorCode::kCorruptData:
       return kExitBadInput;
     case ErrorCode::kCancelled:
-      return kExitStopped;
     case ErrorCode::kTimeout:
+      return kExitStopped;
     case ErrorCode::kPeerFailed:
     case ErrorCode::kInternal:
       break;

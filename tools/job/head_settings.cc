@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "coordinator/fingerprint.h"
+#include "kernels/kv_block_check.h"
 #include "tools/job/input_errors.h"
 
 namespace longhaul {
@@ -49,6 +50,24 @@ ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec,
   ProfileRoles chosen = roles_by_profile(settings, spec, folder);
   HeadTable table = method_heads(spec, chosen.roles, settings.methods);
   return {std::move(chosen.roles), std::move(chosen.profile), std::move(table)};
+}
+
+void require_can_take_back(const HeadTable& heads, std::string_view flag) {
+  if (heads.can_take_back()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{}: a wrong guess cannot be taken back where a method drops tokens at "
+                          "every step (h2o, fastgen, tova:after=token), merges them (dmc), reads "
+                          "chosen pages (quest) or sums up what has left (razor); leave it out, or "
+                          "use another --policy",
+                          flag));
+}
+
+void require_cacheable(const HeadTable& heads, const KvFormat& kv) {
+  require_storable(heads, kv.k_type, kv.v_type);
+  check_kv_block_shape("KV caches", {.block_size = kv.block_size,
+                                     .head_dim = kv.head_dim,
+                                     .k_type = kv.k_type,
+                                     .v_type = kv.v_type});
 }
 
 }  // namespace longhaul

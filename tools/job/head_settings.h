@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 
 #include "model/head_profile.h"
 #include "model/heads/cache_method.h"
 #include "model/model_folder.h"
 #include "model/model_spec.h"
+#include "partition/kv_format.h"
 
 namespace longhaul {
 
@@ -43,5 +45,13 @@ struct ChosenHeads {
 // do not go with it.
 ChosenHeads choose_heads(const HeadSettings& settings, const ModelSpec& spec,
                          const ModelFolder* folder = nullptr);
+
+// Throws kInvalidArgument, by the name of the flag that asks for guesses, where these heads could
+// not take a wrong one back.
+void require_can_take_back(const HeadTable& heads, std::string_view flag);
+
+// Throws kInvalidArgument where caches of this form cannot hold what these heads keep, or a model's
+// heads and blocks of so many tokens not be of these types.
+void require_cacheable(const HeadTable& heads, const KvFormat& kv);
 
 }  // namespace longhaul

@@ -16,11 +16,15 @@ Workload formats_of(const JobConfig& job, DType weight_dtype) {
   Workload workload;
   workload.k_type = job.k_type.value_or(natural);
   workload.v_type = job.v_type.value_or(natural);
-  workload.block_size = job.block_size;
+  workload.block_size = usual_block_size(job);
   workload.weight_dtype = weight_dtype;
   workload.reproducible = job.reproducible;
   workload.n_guesses = most_guesses(job);
   return workload;
+}
+
+std::int64_t usual_block_size(const JobConfig& job) {
+  return job.block_size.value_or(Workload{}.block_size);
 }
 
 std::int64_t default_chunk_len(std::int64_t n_ranks, Device device) {

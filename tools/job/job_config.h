@@ -46,7 +46,8 @@ struct JobConfig {
   std::filesystem::path checksums;  // with these; empty: with what is known (weight_check.h)
   std::optional<KvType> k_type;     // of cached keys; not given: what such weights compute
   std::optional<KvType> v_type;     // of cached values; likewise
-  std::int64_t block_size = 64;     // tokens of a cache block
+  // Tokens of a cache block; not given: 64, or with a plan the plan's (plan_files.h).
+  std::optional<std::int64_t> block_size;
   std::optional<std::size_t> kv_limit_bytes;  // of all KV caches of a replica; not given: no limit
 
   // --- Ranks (under mpirun or srun every process is one) ---
@@ -80,6 +81,10 @@ std::int64_t most_guesses(const JobConfig& job);
 // weights' where none is given, block size, bits, guesses. Lengths are for who calls it to say.
 // `weight_dtype` as the matrices are in memory.
 Workload formats_of(const JobConfig& job, DType weight_dtype);
+
+// Tokens of a cache block, as the job says, else the default. Where there is a plan, that says it
+// instead (plan_files.h).
+std::int64_t usual_block_size(const JobConfig& job);
 
 // Tokens of a prefill step when nothing is said: results do not depend on it, speed does.
 std::int64_t default_chunk_len(std::int64_t n_ranks, Device device);

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/event_log.h"
 #include "base/print_stderr.h"
@@ -48,10 +49,9 @@ int print_failure(std::exception_ptr failure, std::string_view after_loss) {
   } catch (const Error& error) {
     return report_error(error, after_loss);
   } catch (const std::bad_alloc&) {
-    print_error(
-        "out of memory: take a shorter document, smaller types (--weights int8, --cache-type-k "
-        "int8 "
-        "--cache-type-v int8) or shorter chunks (--chunk-len)");
+    write_stderr(  // which takes no memory
+        "longhaul: error: out of memory: take a shorter document, smaller types (--weights int8, "
+        "--cache-type-k int8 --cache-type-v int8) or shorter chunks (--chunk-len)\n");
     return kExitDoesNotFit;
   } catch (const std::system_error& error) {  // of files, threads, fmt::print
     print_error(error.what());
@@ -84,20 +84,23 @@ void log_failure(std::exception_ptr failure, int status) {
 
 int report_failure(std::exception_ptr failure, std::string_view after_loss) {
   const int status = print_failure(failure, after_loss);
-  log_failure(failure, status);
+  try {
+    log_failure(failure, status);
+  } catch (const std::exception&) {  // no memory or no disk is left for it
+  }
   return status;
 }
 
 namespace {
 
 // The process is gone after so long, whatever hangs.
-void end_at_last(std::chrono::seconds limit) {
+void end_at_last(std::chrono::milliseconds limit) {
   try {
     std::thread([limit] {
       std::this_thread::sleep_for(limit);
       _exit(kExitStopped);
     }).detach();
-  } catch (const std::system_error&) {  // without a thread it has to end by itself
+  } catch (const std::exception&) {  // without a thread or memory it has to end by itself
   }
 }
 
@@ -105,11 +108,16 @@ void end_at_last(std::chrono::seconds limit) {
 
 void JobEnd::end(const std::function<int()>& report) {
   ending_.lock();  // whoever comes second waits here until the process is gone
-  end_at_last(std::chrono::seconds(15));
-  const int status = report();
-  if (tell_) tell_();
+  end_at_last(limits_.all);
+  int status = kExitDoesNotFit;
+  try {
+    status = report();
+    if (tell_) tell_();
+  } catch (const std::exception&) {  // no memory is left to say why, or to tell others
+  }
   // A writer that hangs in the disk must not keep the job alive.
-  for (int i = 0; i < 100 && !writing_.try_lock(); ++i)
+  for (const Deadline end = deadline_in(limits_.writing);
+       !writing_.try_lock() && Clock::now() < end;)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   MpiEnvironment::exit_now(status);
 }

@@ -2,7 +2,6 @@
 // cluster that it was made for, whose speeds decide how keys or queries travel, and the threads.
 // Every rank must decide alike, so numbers travel exactly.
 #pragma once
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

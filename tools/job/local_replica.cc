@@ -5,11 +5,23 @@
 
 #include "base/event_log.h"
 #include "base/log.h"
-#include "kernels/cpu/isa.h"
+#include "cluster/comm/verdict.h"
+#include "kernels/cpu/threads.h"
 #include "tools/job/step_events.h"
 
 namespace longhaul {
 namespace {
+
+// The coordinator hears why the worker leaves; without memory to say it, the link closes with this
+// thread and the worker is lost.
+void tell_failure(WorkerLink& link, std::exception_ptr failure) noexcept {
+  try {
+    const Verdict why = verdict_of(failure, /*rank=*/0);
+    LONGHAUL_LOG(kError, kStep, "the worker failed: {}", why.message);
+    link.answer(StepFailed{.code = why.code, .message = why.message, .ends_job = true});
+  } catch (const std::exception&) {
+  }
+}
 
 void serve(const WorkerConfig& config, std::unique_ptr<WorkerLink> link,
            std::promise<void> started) {
@@ -28,9 +40,8 @@ void serve(const WorkerConfig& config, std::unique_ptr<WorkerLink> link,
     } else {
       worker->serve(*link);
     }
-  } catch (const std::exception& error) {
-    // The link closes with this thread; the coordinator then reports a lost worker.
-    LONGHAUL_LOG(kError, kStep, "the worker failed: {}", error.what());
+  } catch (...) {
+    tell_failure(*link, std::current_exception());
   }
 }
 

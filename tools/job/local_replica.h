@@ -1,7 +1,6 @@
 // One replica inside this process: a worker on a thread of its own behind the in-memory link.
 #pragma once
 #include <memory>
-#include <string>
 #include <thread>
 
 #include "cluster/wire/link.h"

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <string_view>
-
 #include "coordinator/fingerprint.h"
 #include "model/tokenizer/token_classes.h"
 #include "partition/dimensions_fingerprint.h"
@@ -20,16 +17,21 @@ ModelSource::ModelSource(ModelSpec spec, DType weight_dtype, Load load,
       load_(std::move(load)),
       folder_(std::move(folder)) {}
 
+std::string ModelSource::name() const { return folder_ ? folder_->path().string() : "the model"; }
+
 Json ModelSource::fingerprint() const {
+  const FileWait wait(FileUse::kReadingBeforeWork, name());
   if (folder_) return model_fingerprint(*folder_);
   return JsonObject{{"dimensions", dimensions_fingerprint(spec_)}};
 }
 
 std::shared_ptr<const Weights> ModelSource::layers(Extent layers, const DeviceId& device) {
   require_weights(spec_, weight_dtype_);
+  const FileWait wait(use(), name());
   const std::lock_guard lock(mutex_);
   auto& weights = shelf_[{layers, name_of(device)}];
   if (!weights) weights = std::make_shared<const Weights>(load_(layers, device));
+  has_read_ = true;
   return weights;
 }
 
@@ -82,13 +84,8 @@ std::shared_ptr<ModelSource> source_of(std::shared_ptr<const ModelFolder> folder
 
 namespace {
 
-// Of the matrices; what config.json says may differ from it.
 DType type_of_files(const ModelFolder& folder) {
-  const bool has_files = std::filesystem::exists(folder.path() / "model.safetensors") ||
-                         std::filesystem::exists(folder.path() / "model.safetensors.index.json");
-  constexpr std::string_view kSomeMatrix = "model.layers.0.mlp.down_proj.weight";
-  if (has_files && folder.has_tensor(kSomeMatrix)) return folder.tensor(kSomeMatrix).dtype;
-  return folder.config().spec.weight_dtype;
+  return folder.matrix_type().value_or(folder.config().spec.weight_dtype);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Where the ranks of a job get their weights from: a model's folder, or whatever else can make
 // layers of one. Every process of a job has its own, of the same model.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "base/dtype.h"
+#include "base/file_wait.h"
 #include "base/ids.h"
 #include "base/json.h"
 #include "model/model_folder.h"
@@ -32,6 +34,9 @@ class ModelSource {
   const ModelSpec& spec() const { return spec_; }
   DType weight_dtype() const { return weight_dtype_; }
   const ModelFolder* folder() const { return folder_.get(); }  // null: they come from elsewhere
+  std::string name() const;                                    // for people: the folder
+  // How it is read now: until weights were, no work is under way that a stop must let end.
+  FileUse use() const { return has_read_ ? FileUse::kReadingAtWork : FileUse::kReadingBeforeWork; }
   // An object; equal in every process of a job that has the same model. Reads samples of the files.
   // Of weights that come from no folder, the dimensions alone.
   Json fingerprint() const;
@@ -47,7 +52,8 @@ class ModelSource {
   DType weight_dtype_;
   Load load_;
   std::shared_ptr<const ModelFolder> folder_;
-  std::mutex mutex_;  // guards shelf_; held while reading
+  std::atomic<bool> has_read_ = false;  // some layers
+  std::mutex mutex_;                    // guards shelf_; held while reading
   std::map<std::pair<Extent, std::string>, std::shared_ptr<const Weights>> shelf_;  // by device
   std::shared_ptr<const TokenClasses> token_classes_;
 };

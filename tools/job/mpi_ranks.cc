@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/event_log.h"
+#include "base/file_wait.h"
 #include "base/log.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/interfaces.h"
@@ -20,12 +21,15 @@
 #include "tools/job/check_in.h"
 #include "tools/job/deadlines.h"
 #include "tools/job/exit_status.h"
+#include "tools/job/file_wait_rules.h"
 #include "tools/job/job_end.h"
+#include "tools/job/last_wait.h"
 #include "tools/job/launch.h"
 #include "tools/job/plan_job.h"
 #include "tools/job/rank_clock.h"
 #include "tools/job/rank_links.h"
 #include "tools/job/rank_place.h"
+#include "tools/job/rank_ranges.h"
 #include "tools/job/rank_server.h"
 #include "tools/job/start_watch.h"
 #include "tools/job/stop_signal.h"
@@ -36,6 +40,7 @@ namespace {
 
 constexpr auto kConnectDeadline = std::chrono::seconds(30);
 constexpr auto kWatchFirst = std::chrono::seconds(10);  // StartWatch says more than MPI's watchdog
+constexpr auto kWithoutCoordinator = std::chrono::minutes(1);
 
 std::chrono::seconds whole_seconds(std::chrono::milliseconds time) {
   return std::chrono::ceil<std::chrono::seconds>(time);
@@ -74,8 +79,6 @@ bool is_loss(std::exception_ptr failure) {
   }
 }
 
-using Flag = std::shared_ptr<std::atomic<bool>>;
-
 class ProcessRank {
  public:
   ProcessRank(const JobConfig& config, const Task& task)
@@ -92,6 +95,7 @@ class ProcessRank {
     set_log_rank(fmt::format("{}:{}", hosts_.hostname, comm_->rank()));
     set_event_rank(comm_->rank(), hosts_.hostname);
     if (comm_->size() > 1) connect();
+    file_waits_.emplace(wait_rules());
     server_of_rank_ = std::make_unique<RankServer>(*comm_, config_, board_, &reports_);
   }
 
@@ -110,6 +114,8 @@ class ProcessRank {
 
  private:
   void connect();
+  FileWaitRules wait_rules();
+  std::string who_loads() const;
   void on_lost(LostCoordinator how, const std::string& reason);
   void run(const JobWork& work, const Drive& drive);
   int finish(int status);
@@ -123,7 +129,7 @@ class ProcessRank {
   ReportBoard reports_;
   std::atomic<bool> has_begun_ = false;  // all ranks are connected
   std::atomic<bool> served_ = false;     // from then on a closed connection is no loss
-  const Flag finishing_ = std::make_shared<std::atomic<bool>>(false);
+  LastWait last_wait_{kWithoutCoordinator, [] { MpiEnvironment::exit_now(kExitDone); }};
   MpiEnvironment environment_;
   std::vector<RankPlace> places_;  // on rank 0
   std::unique_ptr<Communicator> comm_;
@@ -132,16 +138,24 @@ class ProcessRank {
   std::unique_ptr<ControlServer> server_;  // on rank 0
   std::unique_ptr<WorkerLink> link_;
   std::unique_ptr<RankServer> server_of_rank_;
+  std::optional<FileWaitPolicy> file_waits_;
 };
 
-// Rank 0 has let this one go and left. What it said last may never come, where it passes through a
-// rank that is stopped.
-void end_without_coordinator(const Flag& finishing) {
-  static constexpr std::chrono::seconds kLimit(60);
-  std::thread([finishing] {
-    std::this_thread::sleep_for(kLimit);
-    if (!*finishing) MpiEnvironment::exit_now(kExitDone);
-  }).detach();
+FileWaitRules ProcessRank::wait_rules() {
+  if (rank() != 0) return file_wait_rules_of_follower();
+  FileWaitRules rules = file_wait_rules(config_, end_);
+  if (size() > 1) rules.where = [this] { return who_loads(); };
+  return rules;
+}
+
+// Rank 0 waits for the others' files as well as for its own.
+std::string ProcessRank::who_loads() const {
+  std::vector<std::size_t> loading;
+  for (const WorkerStatus& status : server_->statuses()) {
+    if (status.phase.activity == Activity::kLoading)
+      loading.push_back(static_cast<std::size_t>(status.rank.value));
+  }
+  return fmt::format(" on {}", loading.empty() ? "rank 0" : ranges_of(loading));
 }
 
 // Collective over all ranks.
@@ -161,6 +175,7 @@ void ProcessRank::connect() {
     config.times = times;
     config.board = &board_;
     config.on_stop = request_stop;
+    config.on_broken = [this](std::exception_ptr why) { end_.fail(why); };
     // On a thread of its own: the control thread has aborts to send.
     config.on_failure = [this](const std::string& reason) {
       std::thread([this, reason] { end_.fail(reason, "rank_lost"); }).detach();
@@ -184,7 +199,8 @@ void ProcessRank::connect() {
   client.reports = &reports_;
   if (rank() != 0) client.stop_requested = stop_requested;
   client.on_lost = [this](LostCoordinator how, const std::string& reason) { on_lost(how, reason); };
-  client.on_left = [done = finishing_] { end_without_coordinator(done); };
+  client.on_broken = [this](std::exception_ptr why) { end_.fail(why); };
+  client.on_left = [this] { last_wait_.begin(); };
   try {
     link_ = connect_to_coordinator(std::move(client), deadline_in(kConnectDeadline));
     if (server_) server_->wait_for_workers(deadline_in(kConnectDeadline));
@@ -214,16 +230,25 @@ void ProcessRank::on_lost(LostCoordinator how, const std::string& reason) {
 
 int ProcessRank::finish(int status) {
   served_ = true;
-  *finishing_ = true;
-  link_.reset();
-  server_of_rank_.reset();
-  comm_.reset();
-  return environment_.finish(status);
+  last_wait_.call_off();
+  MpiEnding ending{.status = status, .status_if_stuck = status};
+  if (rank() == 0) {
+    ending.ends_others = size() > 1;
+  } else {  // rank 0, whose status is the job's, goes first where it can
+    ending.status_if_stuck = kExitStopped;
+    ending.limit += std::chrono::seconds(15);
+  }
+  return environment_.finish(ending, [this] {
+    link_.reset();
+    server_of_rank_.reset();
+    comm_.reset();
+  });
 }
 
 std::optional<int> ProcessRank::check_in(const OpenModel& open_model) {
   try {
-    checked_in_ = longhaul::check_in(*comm_, hosts_, config_, open_model);
+    const FileWait wait(FileUse::kReadingBeforeWork, "the model");
+    checked_in_ = longhaul::check_in(*comm_, hosts_, config_, open_model, &board_);
     has_begun_ = true;
     if (keeps_events()) tell_clock();
     return std::nullopt;
@@ -283,7 +308,7 @@ int ProcessRank::lead(const Lead& lead) {
 int ProcessRank::lead_alone(const Lead& lead) {
   int status = kExitInternal;
   try {
-    status = run_alone(config_, lead, task_);
+    status = run_alone(config_, end_, lead, task_);
   } catch (...) {
     status = report_failure(std::current_exception());
   }
@@ -344,13 +369,14 @@ int ProcessRank::serve() {
         server_of_rank_->serve(*model, *link_, {});
       }
     }
-  } catch (const Error& error) {
-    comm_->abort(error.code(), error.what());
+  } catch (...) {
+    const Verdict why = verdict_of(std::current_exception(), rank());
+    comm_->abort(why.code, why.message);
     // Rank 0 may wait for this rank's answer: it is the cause, and not that its connection closes.
-    link_->answer(StepFailed{.code = error.code(), .message = error.what(), .ends_job = true});
-    LONGHAUL_LOG(kError, kRun, "event=rank_failed reason=\"{}\"", error.what());
+    link_->answer(StepFailed{.code = why.code, .message = why.message, .ends_job = true});
+    LONGHAUL_LOG(kError, kRun, "event=rank_failed reason=\"{}\"", why.message);
     std::this_thread::sleep_for(std::chrono::seconds(2));  // rank 0 tells people and leaves first
-    end_.leave(exit_status_of(error.code()));
+    end_.leave(exit_status_of(why.code));
   }
 }
 

@@ -10,7 +10,7 @@
 namespace longhaul {
 namespace {
 
-constexpr std::size_t kMaxClusterFile = std::size_t{16} << 20;
+constexpr std::size_t kMaxClusterFile = std::size_t{1} << 20;
 constexpr std::size_t kMaxPlanFile = std::size_t{1} << 30;
 
 }  // namespace
@@ -36,6 +36,10 @@ std::int64_t ranks_of(const Plan& plan) {
     }
   }
   return n_ranks;
+}
+
+std::int64_t block_size_of(const JobConfig& config) {
+  return config.plan.empty() ? usual_block_size(config) : read_plan(config.plan).kv.block_size;
 }
 
 std::optional<std::int64_t> thread_ranks(const JobConfig& config) {

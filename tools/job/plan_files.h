@@ -18,6 +18,9 @@ Plan read_plan(const std::filesystem::path& file);
 // The ranks that a plan names: one more than its highest number. Pure.
 std::int64_t ranks_of(const Plan& plan);
 
+// Tokens of a cache block in this job: the plan's where a file says it. Reads that file.
+std::int64_t block_size_of(const JobConfig& config);
+
 // How many ranks this process holds as threads, where no launcher made processes: as many as were
 // asked for, or the cluster file describes, or the plan needs; one where something else was said
 // that only plans follow. nullopt: one rank, for which nothing is planned. Reads the files.

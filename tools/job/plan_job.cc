@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -29,6 +31,20 @@ ClusterSpec cluster_of(const JobConfig& config, const ClusterSpec& found) {
   return cluster;
 }
 
+// What the plan says is taken: a flag that says something else would be passed over.
+void require_as_asked(const JobConfig& config, const Plan& plan) {
+  const auto require_same = [&](std::string_view flag, const std::optional<std::int64_t>& asked,
+                                std::string_view what, std::int64_t planned) {
+    require(!asked || *asked == planned,
+            fmt::format("{} {}: {} was made for {} of {} tokens; leave the flag out, or make a "
+                        "plan with it (longhaul plan {} {})",
+                        flag, asked.value_or(0), config.plan.string(), what, planned, flag,
+                        asked.value_or(0)));
+  };
+  require_same("--chunk-len", config.chunk_len, "chunks", plan.chunk_len);
+  require_same("--block-size", config.block_size, "cache blocks", plan.kv.block_size);
+}
+
 Plan plan_of_file(const JobConfig& config, const JobWork& work, const ClusterSpec& cluster) {
   const std::string source = config.plan.string();
   Plan plan = read_plan(config.plan);
@@ -41,11 +57,19 @@ Plan plan_of_file(const JobConfig& config, const JobWork& work, const ClusterSpe
           fmt::format("{} was made {} --reproducible, this run is {} it", source,
                       plan.reproducible ? "with" : "without",
                       work.workload.reproducible ? "with" : "without"));
-  const auto violations =
-      check_plan(plan, work.model->spec(), cluster, as_planned(work.workload, plan));
-  if (!violations.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is no plan for this run:\n  {}",
-                                                         source, fmt::join(violations, "\n  ")));
+  require_as_asked(config, plan);
+  require_whole_pages(plan.heads, plan.kv.block_size);
+  const ModelSpec& spec = work.model->spec();
+  const Workload workload = as_planned(work.workload, plan);
+  if (const auto wrong = check_all_but_memory(plan, spec, cluster, workload); !wrong.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is no plan for this run:\n  {}", source, fmt::join(wrong, "\n  ")));
+  }
+  if (const auto missing = check_memory(plan, spec, cluster, workload); !missing.empty()) {
+    throw Error(ErrorCode::kOutOfMemory,
+                fmt::format("the plan of {} does not fit the memory of these ranks:\n  {}\nLeave "
+                            "--plan out, or make one for them: longhaul plan --json",
+                            source, fmt::join(missing, "\n  ")));
   }
   return plan;
 }

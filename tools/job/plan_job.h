@@ -2,7 +2,6 @@
 // weights are read.
 #pragma once
 #include <cstdint>
-#include <string>
 
 #include "partition/cluster_spec.h"
 #include "partition/make_plan.h"
@@ -33,7 +32,9 @@ void choose_chunks_by_cost(PlanRequest& request);
 Plan new_plan(const JobConfig& config, const JobWork& work, const ClusterSpec& cluster);
 
 // The plan of config.plan, or one made for `found` (or for config.cluster). Throws kInvalidArgument
-// for plans and cluster files that are not for this job, and what new_plan throws. Reads the files.
+// for plans and cluster files that are not for this job or say something else than a flag,
+// kOutOfMemory for a plan that the ranks' memory does not hold, and what new_plan throws. Reads the
+// files.
 JobPlan plan_job(const JobConfig& config, const JobWork& work, const ClusterSpec& found);
 
 }  // namespace longhaul

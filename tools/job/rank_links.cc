@@ -1,7 +1,9 @@
 #include "tools/job/rank_links.h"
 
 #include <exception>
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "cluster/wire/group_link.h"
@@ -12,9 +14,18 @@ namespace {
 
 constexpr auto kShutDownDeadline = std::chrono::seconds(60);
 
-void shut_down(Link& link) {
-  link.send(Shutdown{});
-  static_cast<void>(link.receive(deadline_in(kShutDownDeadline)));
+// All are told before one is waited for. Throws what a rank answers that could not end its work,
+// such as with a trace that found no room.
+void shut_down(const std::vector<std::unique_ptr<Link>>& links) {
+  for (const auto& link : links) link->send(Shutdown{});
+  const Deadline deadline = deadline_in(kShutDownDeadline);
+  std::optional<StepFailed> first;
+  for (const auto& link : links) {
+    const StepResult result = link->receive(deadline);
+    const auto* failed = std::get_if<StepFailed>(&result);
+    if (failed != nullptr && !first) first = *failed;
+  }
+  if (first) throw Error(first->code, first->message);
 }
 
 // A step that timed out: what every rank is doing.
@@ -73,10 +84,10 @@ void drive_ranks(const JobPlan& job, const Workload& workload, const RankLinks& 
   for (const Rank rank : groups.idle) links.push_back(ranks.link(rank));
   try {
     drive(run);
+    shut_down(links);
   } catch (...) {
     run.fail(std::current_exception());
   }
-  for (const auto& link : links) shut_down(*link);
 }
 
 }  // namespace longhaul

@@ -16,7 +16,7 @@
 #include "cluster/comm/gpu_copies.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/mpi_environment.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "tools/job/link_probe.h"
 #include "tools/job/memory_probe.h"
 #include "tools/job/numa_advice.h"

@@ -3,7 +3,6 @@
 // those of one host share its cores and its memory's bandwidth, and those on one GPU that.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <vector>
 

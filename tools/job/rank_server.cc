@@ -10,8 +10,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/event_log.h"
+#include "base/file_wait.h"
 #include "cluster/comm/host_info.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "partition/plan_json.h"
 #include "partition/standing.h"
 #include "tools/job/or_abort.h"
@@ -106,18 +107,24 @@ void RankServer::serve_plan(ModelSource& model, WorkerLink& link, const PlanMake
   board_.enter(Activity::kLoading);
   const Stopwatch loading;
   WorkerConfig worker;
-  agree_on(comm_, [&] {
-    if (!standing) return;
-    if (!config_.trace.empty()) require_replaceable(trace_path(config_.trace, comm_.job_rank()));
-    worker.weights = model.layers(standing->stage_of(plan).layers, device_);
-    if (plan.heads.needs_token_classes()) worker.token_classes = model.token_classes();
-  });
+  {
+    // Of the process that speaks for all: it waits for the other ranks' files as well.
+    const FileWait wait(model.use(), model.name());
+    agree_on(comm_, [&] {
+      if (standing) {
+        if (!config_.trace.empty())
+          require_replaceable(trace_path(config_.trace, comm_.job_rank()));
+        worker.weights = model.layers(standing->stage_of(plan).layers, device_);
+        if (plan.heads.needs_token_classes()) worker.token_classes = model.token_classes();
+      }
+      board_.enter(Activity::kIdle);
+    });
+  }
   log_event("weights_read",
             {{"plan", plan_hash(plan)},
              {"replica", standing ? static_cast<std::int64_t>(standing->replica) : -1},
              {"seconds", loading.seconds()}},
             comm_.job_rank());
-  board_.enter(Activity::kIdle);
   if (!standing) return serve_idle(link);
   worker.device = device_;
   worker.n_threads = job->n_threads > 0 ? job->n_threads : found.n_threads;
@@ -138,16 +145,19 @@ void RankServer::serve_plan(ModelSource& model, WorkerLink& link, const PlanMake
 void RankServer::serve_worker(const WorkerConfig& config, WorkerLink& link) const {
   WorkerConfig worker_config = config;
   Trace trace;
-  if (!config_.trace.empty()) worker_config.trace = &trace;
+  if (!config_.trace.empty()) {
+    worker_config.trace = &trace;
+    worker_config.at_shutdown = [&] {
+      const int rank = comm_.job_rank();
+      trace.write(trace_path(config_.trace, rank), Rank{rank});
+    };
+  }
   Worker worker(worker_config);
   if (keeps_events() && reports_ != nullptr) {
     StepEvents events(link, *reports_, comm_.job_rank());
     worker.serve(events);
   } else {
     worker.serve(link);
-  }
-  if (!config_.trace.empty()) {
-    trace.write(trace_path(config_.trace, comm_.job_rank()), Rank{comm_.job_rank()});
   }
 }
 

@@ -4,14 +4,17 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
 #include "base/sha256.h"
 #include "build_info.h"
+#include "tools/job/input_errors.h"
 #include "tools/job/run_identity.h"
 #include "tools/job/saved_documents.h"
 
@@ -42,7 +45,8 @@ SaveCaches caches_in(const fs::path& folder, const RunSession& session, const Jo
                 {"settings", identity}}};
 }
 
-// Documents' caches go to --save-kv DIR; what cannot work is refused before anything is computed.
+// Documents' caches go to --save-kv FOLDER; what cannot work is refused before anything is
+// computed.
 std::optional<SaveCaches> saving(const RunSession& session, const JobConfig& job,
                                  const AnswerConfig& answers) {
   if (answers.save_kv.empty()) return std::nullopt;
@@ -82,17 +86,28 @@ void refuse_checkpoints_among_caches(const AnswerConfig& answers) {
   }
 }
 
-// Documents begin with saved caches of --load-kv DIR, which must fit, and of --save-kv DIR and
-// checkpoints, where they do.
+// Before anything is computed: a folder without saved caches is none that cannot be read.
+void require_readable(const fs::path& load_kv) {
+  std::error_code ignored;
+  if (!fs::exists(load_kv, ignored) && !ignored) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("--load-kv {}: there is no such folder", load_kv.string()));
+  }
+  try {
+    read_input([&] { return saved_masters(load_kv); });
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("--load-kv: {}", error.what()));
+  }
+}
+
+// Documents begin with saved caches of --load-kv FOLDER, which must fit, and of --save-kv FOLDER
+// and checkpoints, where they do.
 std::function<std::vector<SavedStart>(std::span<const std::int32_t>)> loading(
     const RunSession& session, const JobConfig& job, const AnswerConfig& answers) {
   std::vector<SavedFolder> folders;
   if (!answers.load_kv.empty()) {
     require_hdf5("--load-kv");
-    if (!fs::is_directory(answers.load_kv)) {
-      throw Error(ErrorCode::kCorruptData,
-                  fmt::format("--load-kv {}: there is no such folder", answers.load_kv.string()));
-    }
+    require_readable(answers.load_kv);
     folders.push_back({.path = answers.load_kv, .must_work = true});
   }
   std::error_code ignored;
@@ -122,6 +137,23 @@ void set_up_caches(const JobConfig& job, const AnswerConfig& answers, RunSession
     session.engine.checkpoint_every = answers.checkpoint_every;
   }
   session.engine.find_starts = loading(session, job, answers);
+  session.engine.expected_in = answers.load_kv.string();
+}
+
+std::vector<std::string> notes_on_unused_folders(const AnswerConfig& answers,
+                                                 const std::vector<Request>& requests) {
+  if (std::ranges::any_of(requests, [](const Request& r) { return !r.documents.empty(); }))
+    return {};
+  std::vector<std::string> notes;
+  for (const auto& [flag, folder, what] :
+       {std::tuple{"--save-kv", answers.save_kv, "saved"},
+        std::tuple{"--load-kv", answers.load_kv, "taken from there"},
+        std::tuple{"--checkpoint-dir", answers.checkpoint_dir, "saved"}}) {
+    if (folder.empty()) continue;
+    notes.push_back(fmt::format("{} {}: nothing is {}, for there are no documents", flag,
+                                folder.string(), what));
+  }
+  return notes;
 }
 
 }  // namespace longhaul

@@ -1,6 +1,7 @@
 #include "tools/job/run_groups.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include "base/event_log.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/terminal.h"
 #include "build_info.h"
 #include "partition/explain.h"
 #include "partition/memory_model.h"
@@ -56,7 +58,7 @@ std::vector<RankOutcome> outcomes_of(const RunWork& work, const JobRun& run,
                                      const std::vector<RankReport>& reports) {
   std::vector<RankOutcome> outcomes(run.hosts.size());
   for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    if (run.job != nullptr) outcomes[r].host = run.hosts[r];
+    outcomes[r].host = run.hosts[r];
     outcomes[r].report.rank = {static_cast<std::int64_t>(r)};
   }
   for (const RankReport& report : reports)
@@ -140,6 +142,10 @@ void log_plan(const RunWork& work, const JobRun& run) {
 }
 
 void print_plan(const RunWork& work, const JobRun& run, const std::vector<EngineConfig>& engines) {
+  if (run.job == nullptr) {
+    if (work.explains_plan) work.tell("  one rank alone: there is no plan to print\n");
+    return;
+  }
   std::vector<double> kv_scales;
   for (const EngineConfig& engine : engines) kv_scales.push_back(engine.kv_scale);
   const ModelSpec& spec = work.session->spec();
@@ -163,14 +169,15 @@ RankBytes predicted_bytes(const RunWork& work, const JobRun& run, const Workload
 }
 
 std::string kv_report(const RunWork& work, const JobRun& run, const Workload& workload,
-                      const std::vector<RankOutcome>& outcomes) {
+                      const std::vector<RankOutcome>& outcomes, std::size_t width) {
   const RunSession& session = *work.session;
   return kv_table(kv_of_methods({.heads = session.heads.table,
                                  .names = *work.kv_methods,
                                  .workload = workload,
                                  .kv = workload.kv(session.spec()),
                                  .predicted = predicted_bytes(work, run, workload),
-                                 .ranks = outcomes}));
+                                 .ranks = outcomes}),
+                  width);
 }
 
 // What cannot be read in time is not begun where it could not be saved, and the run stops before
@@ -217,6 +224,31 @@ void tell_forecast(const RunWork& work, const RunForecast& forecast) {
                            forecast.decode().n_tokens, cluster_to_toml(forecast.calibrated())));
 }
 
+// What each rank held, and whatever else was asked for.
+void tell_outcomes(const RunWork& work, const JobRun& run, const Workload& workload,
+                   const std::vector<RankOutcome>& outcomes) {
+  const std::size_t width = terminal_columns(STDERR_FILENO).value_or(kAnyWidth);
+  if (run.job != nullptr || work.explains_plan) {
+    work.tell(
+        report_table(outcomes, work.explains_plan ? ReportForm::kLong : ReportForm::kShort, width));
+  }
+  if (work.kv_methods) work.tell(kv_report(work, run, workload, outcomes, width));
+  if (!work.report.empty()) replace_file(work.report, to_text(report_json(outcomes)) + "\n");
+}
+
+// A document that does not come must not hold the end of a run, whatever it ends for.
+PrepareGroup prepare_groups_of(const RunWork& work) {
+  return [&work](std::size_t i, const std::function<bool()>& is_over) {
+    const RunSession& session = *work.session;
+    PreparationConfig preparation = session.preparation;
+    preparation.texts.stop_requested = [&is_over,
+                                        asked = session.preparation.texts.stop_requested] {
+      return is_over() || (asked && asked());
+    };
+    return prepare((*work.groups)[i], *work.requests, session.tokenizer, preparation);
+  };
+}
+
 }  // namespace
 
 void sort_longest_first(std::vector<RequestGroup>& groups) {
@@ -237,49 +269,40 @@ bool run_groups(const RunWork& work, JobRanks& ranks) {
   std::vector<std::string> names;
   for (const RequestGroup& group : *work.groups) names.push_back(document_name(group));
   work.status->set_documents(std::move(names));
-  ranks.run(
-      {.model = session.weights.get(),
-       .heads = session.heads.table,
-       .profile = session.heads.profile,
-       .workload = workload,
-       .leader_bytes = draft_bytes},
-      [&](JobRun& run) {
-        GroupFeed feed(work.groups->size(), [&](std::size_t i) {
-          return prepare((*work.groups)[i], *work.requests, session.tokenizer, session.preparation);
-        });
-        std::vector<EngineConfig> engines = engine_configs(work, run, alone);
-        const auto draft = start_draft(session.draft, *work.config, engines);
-        EngineCallbacks callbacks = work.callbacks;
-        keep_to_time(work, engines, callbacks);
-        const auto forecast = forecast_of(work, run);
-        if (run.job != nullptr) print_plan(work, run, engines);
-        tell_status(work, run, engines);
-        const StatusWatch watch(work, run);
-        log_plan(work, run);
-        LONGHAUL_LOG(kInfo, kRun, "event=started ranks={} plan={} documents={} requests={}",
-                     ranks.n_ranks, run.job == nullptr ? "none" : plan_hash(*run.job->plan),
-                     work.groups->size(), work.requests->size());
-        if (work.on_start) work.on_start();
-        const TeamResult result = run_engines({.configs = engines,
-                                               .links = run.replicas,
-                                               .tokenizer = &session.tokenizer,
-                                               .feed = &feed,
-                                               .progress = work.progress,
-                                               .callbacks = std::move(callbacks),
-                                               .writing = run.writing,
-                                               .fail = run.fail});
-        complete = result.complete;
-        LONGHAUL_LOG(kInfo, kRun, "event=ended complete={}", complete);
-        if (forecast) tell_forecast(work, *forecast);
-        log_event("ended", {{"complete", complete}});
-        const auto outcomes = outcomes_of(work, run, engines, result.reports);
-        if (run.job != nullptr) {
-          work.tell(
-              report_table(outcomes, work.explains_plan ? ReportForm::kLong : ReportForm::kShort));
-        }
-        if (work.kv_methods) work.tell(kv_report(work, run, workload, outcomes));
-        if (!work.report.empty()) replace_file(work.report, to_text(report_json(outcomes)) + "\n");
-      });
+  ranks.run({.model = session.weights.get(),
+             .heads = session.heads.table,
+             .profile = session.heads.profile,
+             .workload = workload,
+             .leader_bytes = draft_bytes},
+            [&](JobRun& run) {
+              GroupFeed feed(work.groups->size(), prepare_groups_of(work));
+              std::vector<EngineConfig> engines = engine_configs(work, run, alone);
+              const auto draft = start_draft(session.draft, *work.config, engines);
+              EngineCallbacks callbacks = work.callbacks;
+              keep_to_time(work, engines, callbacks);
+              const auto forecast = forecast_of(work, run);
+              print_plan(work, run, engines);
+              tell_status(work, run, engines);
+              const StatusWatch watch(work, run);
+              log_plan(work, run);
+              LONGHAUL_LOG(kInfo, kRun, "event=started ranks={} plan={} documents={} requests={}",
+                           ranks.n_ranks, run.job == nullptr ? "none" : plan_hash(*run.job->plan),
+                           work.groups->size(), work.requests->size());
+              if (work.on_start) work.on_start();
+              const TeamResult result = run_engines({.configs = engines,
+                                                     .links = run.replicas,
+                                                     .tokenizer = &session.tokenizer,
+                                                     .feed = &feed,
+                                                     .progress = work.progress,
+                                                     .callbacks = std::move(callbacks),
+                                                     .writing = run.writing,
+                                                     .fail = run.fail});
+              complete = result.complete;
+              LONGHAUL_LOG(kInfo, kRun, "event=ended complete={}", complete);
+              if (forecast) tell_forecast(work, *forecast);
+              log_event("ended", {{"complete", complete}});
+              tell_outcomes(work, run, workload, outcomes_of(work, run, engines, result.reports));
+            });
   return complete;
 }
 

@@ -35,8 +35,7 @@ void add_stop(const AnswerConfig& answers, JsonObject& object) {
 void add_reproducible(const JobConfig& job, JsonObject& object) {
   if (!job.reproducible) return;
   object.emplace_back("reproducible", true);
-  object.emplace_back("block_size",
-                      job.plan.empty() ? job.block_size : read_plan(job.plan).kv.block_size);
+  object.emplace_back("block_size", block_size_of(job));
   object.emplace_back("isa", std::string(name_of(active_isa())));
 }
 

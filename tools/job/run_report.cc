@@ -55,12 +55,14 @@ std::string window_in_words(const HeadTable& heads) {
 
 }  // namespace
 
-std::string report_table(const std::vector<RankOutcome>& ranks, ReportForm form) {
-  const bool is_long = form == ReportForm::kLong;
+std::string report_table(const std::vector<RankOutcome>& ranks, ReportForm form,
+                         std::size_t width) {
+  constexpr std::size_t kBelow = 6;  // columns before what stands below its rank
+  const bool is_beside = form == ReportForm::kLong && width == kAnyWidth;
+  const bool is_below = form == ReportForm::kLong && !is_beside;
   std::string text =
-      fmt::format("  {:<17}{:>10}{:>11}{:>11}{:>11}{:>11}  {}\n", "rank", "weights", "KV peak",
-                  "KV limit", "buffers", "waited", is_long ? "seconds; bytes sent" : "");
-  while (text.ends_with(" \n")) text.erase(text.size() - 2, 1);
+      fmt::format("  {:<17}{:>10}{:>11}{:>11}{:>11}{:>11}{}\n", "rank", "weights", "KV peak",
+                  "KV limit", "buffers", "waited", is_beside ? "  seconds; bytes sent" : "");
   for (std::size_t i = 0; i < std::min(ranks.size(), kMostRanks); ++i) {
     const auto& [host, report, planned, kv_limit] = ranks[i];
     text +=
@@ -69,7 +71,13 @@ std::string report_table(const std::vector<RankOutcome>& ranks, ReportForm form)
                     format_byte_size(report.weight_bytes), format_byte_size(report.kv_peak_bytes),
                     planned.limit == 0 ? "-" : format_byte_size(kv_limit),
                     format_byte_size(report.buffer_bytes), report.ring_wait_seconds);
-    if (is_long) text += fmt::format("  {}; {}", main_phases(report), sent(report));
+    if (is_beside) text += fmt::format("  {}; {}", main_phases(report), sent(report));
+    if (is_below) {
+      const std::string what =
+          fmt::format("seconds: {}; sent: {}", main_phases(report), sent(report));
+      text += fmt::format("\n{:{}}{}", "", kBelow,
+                          wrapped_text(what, {.width = width, .indent = kBelow}));
+    }
     text += "\n";
   }
   if (ranks.size() > kMostRanks)
@@ -135,13 +143,15 @@ std::vector<KvOfMethod> kv_of_methods(const KvReportArgs& args) {
   return rows;
 }
 
-std::string kv_table(const std::vector<KvOfMethod>& methods) {
+std::string kv_table(const std::vector<KvOfMethod>& methods, std::size_t width) {
+  constexpr std::size_t kBefore = 2 + 5 + 12 + 12 + 13 + 2;  // columns before the method
   std::string text = fmt::format("  {:>5}{:>12}{:>12}{:>13}  {}\n", "heads", "KV peak", "predicted",
                                  "every token", "method");
   for (const KvOfMethod& row : methods) {
     text += fmt::format("  {:>5}{:>12}{:>12}{:>13}  {}\n", row.n_heads,
                         format_byte_size(row.measured_bytes), format_byte_size(row.predicted_bytes),
-                        format_byte_size(row.everything_bytes), row.method);
+                        format_byte_size(row.everything_bytes),
+                        wrapped_text(row.method, {.width = width, .indent = kBefore}));
   }
   return text;
 }

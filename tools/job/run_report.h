@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/text_columns.h"
 #include "cluster/wire/step.h"
 #include "model/heads/head_table.h"
 #include "partition/memory_model.h"
@@ -12,6 +13,7 @@
 
 namespace longhaul {
 
+// What one rank did and held, beside what its plan said.
 struct RankOutcome {
   std::string host;
   RankReport report;
@@ -23,8 +25,11 @@ enum class ReportForm {
   kShort,  // what fits 80 columns
   kLong,   // where the time went, and what was sent, too
 };
+// One line for each rank, in the order given, of the first 64; of more it says where they are. Ends
+// with a line break. What is long stands below its rank where a line would be wider than `width`.
 std::string report_table(const std::vector<RankOutcome>& ranks,
-                         ReportForm form = ReportForm::kShort);
+                         ReportForm form = ReportForm::kShort, std::size_t width = kAnyWidth);
+// The same of all ranks, in the order given, in bytes and seconds: what --report writes.
 Json report_json(const std::vector<RankOutcome>& ranks);
 
 // Methods as people write them; empty where none was named.
@@ -40,7 +45,6 @@ struct KvOfMethod {
   std::int64_t predicted_bytes = 0;   // what plans count for the job's requests
   std::int64_t everything_bytes = 0;  // the same if these heads kept every token
 };
-// Heads that see every token, those that see a window, and where there are both all together.
 struct KvReportArgs {
   const HeadTable& heads;
   MethodNames names;
@@ -49,7 +53,11 @@ struct KvReportArgs {
   RankBytes predicted;  // of all ranks together
   const std::vector<RankOutcome>& ranks;
 };
+// Heads that see every token, those that see a window, and where there are both all together; only
+// those that there are.
 std::vector<KvOfMethod> kv_of_methods(const KvReportArgs& args);
-std::string kv_table(const std::vector<KvOfMethod>& methods);
+// The same as lines for people, under a line of headings. Methods that are too long for lines of
+// `width` columns go on in the next.
+std::string kv_table(const std::vector<KvOfMethod>& methods, std::size_t width = kAnyWidth);
 
 }  // namespace longhaul

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 
+#include "base/file_wait.h"
 #include "base/host_memory.h"
 #include "base/print_stderr.h"
 #include "base/sha256.h"
 #include "build_info.h"
 #include "model/unread_tensors.h"
 #include "tools/job/input_errors.h"
+#include "tools/job/plan_files.h"
 #include "tools/job/run_caches.h"
 #include "tools/job/run_identity.h"
 #include "tools/job/stop_signal.h"
@@ -86,18 +88,6 @@ TextLimits text_limits(const AnswerConfig& answers, std::int64_t ctx_size) {
   return limits;
 }
 
-void check_lookup(const JobConfig& job, const HeadTable& heads) {
-  if (job.lookup.most == 0 || heads.can_take_back()) return;
-  throw Error(
-      ErrorCode::kUnsupported,
-      fmt::format(
-          "{}: a wrong guess cannot be taken back where a method drops tokens at every "
-          "step (h2o, fastgen, tova:after=token), merges them (dmc), reads chosen pages (quest) or "
-          "sums up what has left (razor); "
-          "leave it out, or use another --policy",
-          job.draft_model.empty() ? "--draft-max" : "--draft-model"));
-}
-
 void warn_about_config(const RunSession& session) {
   const std::vector<std::string>& unknown = session.model->config().unknown_keys;
   if (unknown.empty()) return;
@@ -161,6 +151,7 @@ std::shared_ptr<const ModelFolder> open_folder(const AnswerConfig& answers) {
 }
 
 RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
+  const FileWait wait(FileUse::kReadingBeforeWork, answers.model);
   auto folder = open_folder(answers);
   const ModelSpec& spec = folder->config().spec;
   RunSession session{.model = folder,
@@ -172,11 +163,15 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
                      .draft = {},
                      .fingerprint = {},
                      .system_fingerprint = {}};
-  check_lookup(job, session.heads.table);
+  if (job.lookup.most > 0) {
+    require_can_take_back(session.heads.table,
+                          job.draft_model.empty() ? "--draft-max" : "--draft-model");
+  }
   session.device = describe(chosen_device(job.device));
   session.weights = source_of(folder, job);
   session.kv = formats_of(job, session.weights->weight_dtype()).kv(spec);
-  require_storable(session.heads.table, session.kv.k_type, session.kv.v_type);
+  session.kv.block_size = block_size_of(job);
+  require_cacheable(session.heads.table, session.kv);
   session.preparation = {
       .defaults = sampling_defaults(with_endless(answers.sampling, session.heads.table),
                                     folder->generation()),
@@ -187,6 +182,7 @@ RunSession open_session(const JobConfig& job, const AnswerConfig& answers) {
       .n_threads = job.n_threads,
       .cuts_documents = session.heads.table.cuts_documents()};
   session.preparation.texts = text_limits(answers, session.preparation.ctx_size);
+  session.preparation.texts.read_limit = job.step_timeout;
   set_up_chat(folder->path(), answers.chat, session.preparation);
   session.engine.scheduler = {.chunk_len = usual_chunk_len(job, 1),
                               .max_sequences = job.n_parallel,

@@ -8,10 +8,12 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/file_wait.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "coordinator/fingerprint.h"
 #include "tools/job/checkpoints.h"
+#include "tools/job/input_errors.h"
 
 namespace longhaul {
 namespace {
@@ -70,9 +72,9 @@ std::vector<std::string> differences_of(const SavedHeader& header, const WantedC
   }
   const bool in_groups = quantises_groups(wanted.k_type) || quantises_groups(wanted.v_type);
   if (in_groups && header.block_size != wanted.block_size) {
-    found.push_back(fmt::format("block_size: was {}, now {} (blocks of {} and {} stay whole)",
-                                header.block_size, wanted.block_size, name_of(wanted.k_type),
-                                name_of(wanted.v_type)));
+    found.push_back(fmt::format("block_size: was {}, now {} (blocks of {} stay whole)",
+                                header.block_size, wanted.block_size,
+                                grouped_types(wanted.k_type, wanted.v_type)));
   }
   if (wanted.converts && !in_groups) return found;
   const auto compare = [&](std::string_view name, KvType before, KvType now) {
@@ -87,6 +89,20 @@ std::vector<std::string> differences_of(const SavedHeader& header, const WantedC
   return found;
 }
 
+namespace {
+
+std::vector<std::filesystem::path> masters_in(const SavedFolder& folder) {
+  try {
+    return read_input([&] { return saved_masters(folder.path); });
+  } catch (const Error& error) {
+    if (folder.must_work) throw;
+    LONGHAUL_LOG(kWarning, kSnapshot, "left alone: {}", error.what());
+    return {};
+  }
+}
+
+}  // namespace
+
 std::optional<SavedHeader> SavedDocuments::header_of(const std::filesystem::path& master,
                                                      bool must_work) {
   std::error_code ignored;
@@ -97,7 +113,7 @@ std::optional<SavedHeader> SavedDocuments::header_of(const std::filesystem::path
     return known->second.header;
   Known now{.written = written, .header = std::nullopt};
   try {
-    now.header = read_saved_header(master);
+    now.header = read_input([&] { return read_saved_header(master); });
   } catch (const Error& error) {
     if (must_work) throw;
     LONGHAUL_LOG(kWarning, kSnapshot, "left alone: {}", error.what());
@@ -109,7 +125,8 @@ std::vector<SavedStart> SavedDocuments::starts_of(std::span<const std::int32_t> 
   std::vector<SavedCandidate> candidates;
   std::string refused;
   for (const SavedFolder& folder : folders_) {
-    for (const auto& master : saved_masters(folder.path)) {
+    const FileWait wait(FileUse::kReadingAtWork, folder.path);
+    for (const auto& master : masters_in(folder)) {
       const auto header = header_of(master, folder.must_work);
       const std::int64_t n_tokens = header ? n_tokens_from(*header, document) : 0;
       if (n_tokens == 0) continue;

@@ -52,7 +52,7 @@ class SavedDocuments {
   // The saved caches that `document` begins with and that can be used, the longest first; those
   // that need no conversion first among equals. Throws kFailedPrecondition with the differences
   // when a folder that must work has the document's caches, or those of its beginning, but none
-  // that can be used; kCorruptData for a file there that cannot be read.
+  // that can be used; kCorruptData for a file there that cannot be read, or that folder itself.
   std::vector<SavedStart> starts_of(std::span<const std::int32_t> document);
 
  private:

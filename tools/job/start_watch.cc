@@ -3,7 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string>
+#include <exception>
+#include <vector>
 
 #include "base/print_stderr.h"
 #include "cluster/comm/host_info.h"
@@ -21,20 +22,25 @@ bool speaks(const std::vector<LocalRank>& ranks) {
   return first == ranks.end() || first->process == ::getpid();
 }
 
+void say_who_is_there(std::chrono::milliseconds limit) {
+  const std::vector<LocalRank> ranks = ranks_on_this_host();
+  if (!speaks(ranks)) return;
+  print_stderr(
+      "longhaul: error: the ranks have not come together within {:.3g} s (--start-timeout); {}; "
+      "run the same command again\n",
+      static_cast<double>(limit.count()) / 1e3,
+      describe_start(hostname(), ranks, ranks_expected_here()));
+}
+
 }  // namespace
 
 StartWatch::StartWatch(std::chrono::milliseconds limit)
     : thread_([this, limit] {
         std::unique_lock lock(mutex_);
         if (changed_.wait_for(lock, limit, [this] { return is_over_; })) return;
-        const std::vector<LocalRank> ranks = ranks_on_this_host();
-        if (speaks(ranks)) {
-          print_stderr(
-              "longhaul: error: the ranks have not come together within {:.3g} s "
-              "(--start-timeout); "
-              "{}; run the same command again\n",
-              static_cast<double>(limit.count()) / 1e3,
-              describe_start(hostname(), ranks, ranks_expected_here()));
+        try {
+          say_who_is_there(limit);
+        } catch (const std::exception&) {  // no memory or no /proc is left to say it
         }
         MpiEnvironment::exit_now(kExitStopped);
       }) {}

@@ -2,7 +2,6 @@
 // each chunk and each long wait, one now and then for tokens that are decoded.
 #pragma once
 #include <cstdint>
-#include <memory>
 
 #include "base/clock.h"
 #include "cluster/wire/link.h"

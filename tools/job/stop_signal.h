@@ -1,6 +1,6 @@
-// SIGINT, SIGTERM, SIGUSR1 (a batch system's warning) and SIGHUP (the terminal is gone) ask a run
-// to stop after the current step; a second SIGINT ends the process at once. SIGHUP stays ignored
-// where it is (nohup).
+// SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 (a batch system's warnings) and SIGHUP (the terminal is
+// gone) ask a run to stop after the current step; a second SIGINT ends the process at once. SIGHUP
+// stays ignored where it is (nohup).
 #pragma once
 
 namespace longhaul {

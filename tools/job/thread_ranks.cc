@@ -30,11 +30,8 @@ struct ThreadRank {
 
 class ThreadRanks {
  public:
-  ThreadRanks(const JobConfig& config, std::int64_t n_ranks)
-      : config_(config),
-        host_(hostname()),
-        end_(config.after_loss),
-        ranks_(static_cast<std::size_t>(n_ranks)) {
+  ThreadRanks(const JobConfig& config, JobEnd& end, std::int64_t n_ranks)
+      : config_(config), host_(hostname()), end_(end), ranks_(static_cast<std::size_t>(n_ranks)) {
     const auto hub = make_in_process_hub(static_cast<int>(n_ranks));
     on_each_rank([&](std::size_t r) {
       CommunicatorConfig comm;
@@ -67,7 +64,7 @@ class ThreadRanks {
 
   const JobConfig& config_;
   std::string host_;
-  JobEnd end_;
+  JobEnd& end_;
   std::deque<ThreadRank> ranks_;
 };
 
@@ -131,10 +128,10 @@ void ThreadRanks::run(const JobWork& work, const Drive& drive) {
 
 }  // namespace
 
-int run_on_threads(const JobConfig& config, std::int64_t n_ranks, const Lead& lead,
+int run_on_threads(const JobConfig& config, JobEnd& end, std::int64_t n_ranks, const Lead& lead,
                    const Task& task) {
   set_event_rank(0, hostname());
-  ThreadRanks threads(config, n_ranks);
+  ThreadRanks threads(config, end, n_ranks);
   JobRanks ranks;
   ranks.n_ranks = n_ranks;
   ranks.plans = true;

@@ -13,6 +13,7 @@
 #include "base/print_stderr.h"
 #include "base/sha256.h"
 #include "base/sizes.h"
+#include "model/weight_index.h"
 #include "tools/job/input_errors.h"
 
 namespace longhaul {
@@ -35,9 +36,8 @@ std::set<fs::path> files_of(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (is_weights(entry.path())) files.insert(entry.path());
   }
-  for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-        "chat_template.jinja", "model.safetensors.index.json"}) {
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json",
+                           "tokenizer_config.json", "chat_template.jinja", kWeightIndexFile}) {
     std::error_code ignored;
     if (fs::exists(folder / name, ignored)) files.insert(folder / name);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_wait.h"
 
 namespace longhaul {
 namespace {
@@ -43,6 +45,12 @@ std::int64_t estimate_tokens(const Tokenizer& tokenizer, std::string_view text) 
   return static_cast<std::int64_t>(densest * static_cast<double>(text.size()));
 }
 
+std::int64_t estimate_tokens_of_file(const Tokenizer& tokenizer,
+                                     const std::filesystem::path& document) {
+  const FileWait wait(FileUse::kReadingBeforeWork, document);
+  return estimate_tokens(tokenizer, MappedFile(document).text());
+}
+
 std::int64_t longest_document(const Tokenizer& tokenizer, const std::vector<RequestGroup>& groups) {
   const auto longest =
       std::max_element(groups.begin(), groups.end(),
@@ -50,9 +58,9 @@ std::int64_t longest_document(const Tokenizer& tokenizer, const std::vector<Requ
   if (longest == groups.end() || longest->documents.empty()) return 0;
   double n_tokens = 0;
   for (const DocumentRef& document : longest->documents) {
-    n_tokens += static_cast<double>(
-        document.text ? estimate_tokens(tokenizer, *document.text)
-                      : estimate_tokens(tokenizer, MappedFile(document.path).text()));
+    n_tokens +=
+        static_cast<double>(document.text ? estimate_tokens(tokenizer, *document.text)
+                                          : estimate_tokens_of_file(tokenizer, document.path));
   }
   return with_margin(n_tokens);
 }

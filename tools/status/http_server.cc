@@ -15,6 +15,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <deque>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -95,11 +96,17 @@ struct HttpServer::Impl {
                                               "give --status another port, or 0 for any free one",
                                               address.host, address.port, error.code().message()));
     }
-    asio::co_spawn(context, accept_loop(), asio::detached);
+    asio::co_spawn(context, accept_loop(), [](std::exception_ptr failure) {
+      if (failure) std::rethrow_exception(failure);  // out of context.run()
+    });
     thread = std::thread([this] {
       // The job's threads come first. Linux gives each thread a priority of its own.
       ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
-      context.run();
+      try {
+        context.run();
+      } catch (const std::exception& error) {
+        LONGHAUL_LOG(kWarning, kRun, "event=status_ended reason=\"{}\"", error.what());
+      }
     });
   }
 

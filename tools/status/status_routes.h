@@ -1,7 +1,6 @@
 // Which answer a request to the status server gets, and who gets one.
 #pragma once
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/sizes.h"
+#include "base/text_columns.h"
 #include "tools/status/status_forms.h"
 
 namespace longhaul {
@@ -14,14 +15,9 @@ constexpr std::size_t kMostRows = 32;  // of documents and of ranks
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-std::size_t columns(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
-}
-
 // Cut to so many columns, the end kept where `keeps_end`; characters stay whole.
 std::string cut(std::string_view text, std::size_t width, bool keeps_end = false) {
-  const std::size_t n = columns(text);
+  const std::size_t n = n_columns(text);
   if (n <= width) return std::string(text);
   const std::size_t first = keeps_end ? n - (width - 1) : 0;
   std::string kept(keeps_end ? 1 : 0, '~');
@@ -35,7 +31,7 @@ std::string cut(std::string_view text, std::size_t width, bool keeps_end = false
 }
 
 std::string padded(std::string text, std::size_t width) {
-  const std::size_t n = columns(text);
+  const std::size_t n = n_columns(text);
   if (n < width) text.append(width - n, ' ');
   return text;
 }
@@ -46,7 +42,7 @@ std::string bar(double part, std::size_t width) {
 }
 
 std::string apart(std::string_view left, std::string_view right, std::size_t width) {
-  const std::size_t n_right = columns(right);
+  const std::size_t n_right = n_columns(right);
   const std::string first = cut(left, width > n_right + 1 ? width - n_right - 1 : 1, true);
   return padded(first, width - n_right) + std::string(right) + "\n";
 }

@@ -22,6 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr auto kKilled = std::chrono::seconds(10);  // that a process may live after SIGKILL
+
 // How a process is started: in a group of its own, with no signal blocked.
 class SpawnSettings {
  public:
@@ -74,7 +76,7 @@ ChildProcessGroup::ChildProcessGroup(const std::vector<std::string>& words,
 ChildProcessGroup::~ChildProcessGroup() {
   if (poll()) return;
   signal_group(SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  wait(kKilled);
 }
 
 std::optional<int> ChildProcessGroup::poll() {

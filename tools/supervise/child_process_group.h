@@ -1,4 +1,5 @@
-// A command in a process group of its own, which is never waited for without an end.
+// A command in a process group of its own, which is never waited for without an end: one that the
+// kernel holds in a disk or a network may outlive even SIGKILL.
 #pragma once
 #include <sys/types.h>
 
@@ -15,7 +16,7 @@ class ChildProcessGroup {
   // Finds words[0] on PATH. `variable` is "NAME=value" for its environment, or empty. Throws kIo.
   ChildProcessGroup(const std::vector<std::string>& words, const std::string& variable,
                     Output output);
-  // Kills what is left of it.
+  // Kills what is left of it, and waits for that some seconds.
   ~ChildProcessGroup();
   ChildProcessGroup(const ChildProcessGroup&) = delete;
   ChildProcessGroup& operator=(const ChildProcessGroup&) = delete;

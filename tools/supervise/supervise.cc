@@ -133,7 +133,8 @@ class Supervisor {
       if (!wait(pause)) return kExitStopped;
       pause = std::min<std::chrono::milliseconds>(2 * pause, kLongestPause);
       const auto next = launcher_for_hosts_that_answer();
-      if (!next) return kExitStopped;
+      signal_ = SignalNotes::take();
+      if (!next || signal_ != 0) return kExitStopped;
       // It was no host's fault, unless one was away for a while.
       if (not_started && *next == launcher) {
         if (failed_late || life < quickest_answer_ + kMoreThanAStart) return status;
@@ -167,6 +168,7 @@ class Supervisor {
     const Clock::time_point begun = Clock::now();
     Clock::time_point last_rank_seen = begun;
     Clock::time_point last_count = begun;
+    std::optional<Deadline> must_end;  // since somebody sent a signal
     for (;;) {
       if (const auto status = job.wait(kLook)) {
         if (ending_of(*status) == Ending::kLost)
@@ -176,6 +178,11 @@ class Supervisor {
       if (const int number = SignalNotes::take()) {
         signal_ = number;
         job.signal(number);
+        if (!must_end) must_end = deadline_in(config_.stop_limit);
+      }
+      if (must_end && Clock::now() > *must_end) {
+        kill_job(job, launcher.front());
+        return kExitStopped;
       }
       if (had_ranks_ && Clock::now() - last_count < kCount) continue;
       last_count = Clock::now();
@@ -201,6 +208,17 @@ class Supervisor {
     if (job.wait(kLastWarning)) return;
     job.signal_group(SIGKILL);
     job.wait(kLastWarning);
+  }
+
+  // It was told to stop, and does not.
+  void kill_job(ChildProcessGroup& job, const std::string& name) const {
+    say("{} (process {}) has not ended within {:.3g} s of signal {} (--stop-timeout): kills it; "
+        "what was answered is kept",
+        name, job.pid(), std::chrono::duration<double>(config_.stop_limit).count(), signal_);
+    job.signal_group(SIGKILL);
+    job.wait(kLastWarning);
+    // Launchers put their ranks into groups of their own.
+    for (const pid_t rank : processes_with(mark_, program_name_)) ::kill(rank, SIGKILL);
   }
 
   // Null: none does.

@@ -5,9 +5,6 @@
 // no part of the job.
 #pragma once
 #include <chrono>
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "tools/supervise/launcher_command.h"
 
@@ -21,6 +18,8 @@ struct SuperviseConfig {
   // How long the launcher may take to start a rank on this host, where it is told the hosts;
   // others, such as srun, may have to wait for theirs.
   std::chrono::milliseconds launch_limit = std::chrono::minutes(5);
+  // How long the job may take to end after it was told to: it saves what it has read.
+  std::chrono::milliseconds stop_limit = std::chrono::minutes(10);
   // How long a host may take to start a process before it counts as lost.
   std::chrono::milliseconds probe_limit = std::chrono::seconds(20);
   std::chrono::milliseconds first_pause = std::chrono::seconds(1);  // doubles with every restart
@@ -35,8 +34,9 @@ enum class Ending {
 Ending ending_of(int status);  // pure
 
 // Runs the command to its end, again with the hosts that answer when it was stopped or lost.
-// Signals TERM, INT, HUP, USR1 and USR2 are handed on, and it does not start again after one. Tells
-// people on stderr. Returns the exit status for the whole.
+// Signals TERM, INT, HUP, USR1 and USR2 are handed on, and it does not start again after one; what
+// has not ended stop_limit later is killed. Tells people on stderr. Returns the exit status for the
+// whole.
 int supervise(const SuperviseConfig& config);
 
 }  // namespace longhaul

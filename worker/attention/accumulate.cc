@@ -1,7 +1,6 @@
 #include "worker/attention/accumulate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "kernels/key_scores.h"
@@ -62,7 +61,7 @@ KeyScores score(const AccumulateArgs& args, KvHeadId kv_head, Extent rows,
   return score_keys(
       args.stream,
       {.shape = args.layout.shape(),
-       .sm_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim))),
+       .sm_scale = spec.sm_scale(),
        .q = {first, {rows.size(), spec.gqa_group(), spec.head_dim}, {row_size, spec.head_dim, 1}},
        .q_positions = std::span(args.rows.positions)
                           .subspan(static_cast<std::size_t>(rows.begin),

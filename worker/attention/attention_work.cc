@@ -1,16 +1,11 @@
 #include "worker/attention/attention_work.h"
 
-#include <cmath>
-
 #include "kernels/kv_close.h"
 
 namespace longhaul {
 
 AttentionWork::AttentionWork(const ModelSpec& spec, const CacheLayout& layout, StreamRef stream)
-    : layout_(layout),
-      stream_(stream),
-      sm_scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)))),
-      in_cache_sinks_(spec) {}
+    : layout_(layout), stream_(stream), sm_scale_(spec.sm_scale()), in_cache_sinks_(spec) {}
 
 void AttentionWork::begin(LayerId layer) {
   layer_ = layer;

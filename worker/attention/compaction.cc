@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -130,7 +129,7 @@ class LayerCompaction {
     return score_keys(
         args_.stream,
         {.shape = args_.layout.shape(),
-         .sm_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim))),
+         .sm_scale = spec.sm_scale(),
          .q = {first, {n, spec.gqa_group(), spec.head_dim}, {row_size, spec.head_dim, 1}},
          .q_positions = n == 0 ? std::span<const std::int64_t>()
                                : std::span(rows->positions).last(static_cast<std::size_t>(n)),

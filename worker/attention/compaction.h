@@ -6,7 +6,6 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "base/device/device.h"
 #include "model/heads/head_policy.h"

@@ -1,13 +1,9 @@
 #include "worker/attention/compensation.h"
 
-#include <cmath>
-
 namespace longhaul {
 
 Compensation::Compensation(const ModelSpec& spec, const CacheLayout& layout, StreamRef stream)
-    : layout_(layout),
-      stream_(stream),
-      sm_scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)))) {}
+    : layout_(layout), stream_(stream), sm_scale_(spec.sm_scale()) {}
 
 void Compensation::begin(LayerId layer) {
   layer_ = layer;

@@ -1,8 +1,6 @@
 // New K and V of a worker that has all of a batch's keys: into the caches of the batch's sequences.
 #pragma once
 #include <cstddef>
-#include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/device/device.h"

@@ -1,8 +1,5 @@
 #include "worker/attention/own_merging.h"
 
-#include <cmath>
-
-#include "kernels/own_keys.h"
 #include "kernels/softmax_state.h"
 #include "worker/head_rows.h"
 
@@ -51,15 +48,8 @@ void OwnMerging::merge(LayerId layer, const Batch& batch) {
 
 void OwnMerging::read_own_tokens() {
   const PhaseTimer timer(compute_.times(), Phase::kAttend);
-  const StepBuffers& b = compute_.buffers();
-  clear(compute_.stream(), b.state);
-  const auto head_dim = static_cast<double>(compute_.spec().head_dim);
-  add_own_keys(compute_.stream(), {.shape = layout_.shape(),
-                                   .sm_scale = static_cast<float>(1.0 / std::sqrt(head_dim)),
-                                   .q = b.q,
-                                   .k = b.k,
-                                   .v = b.v,
-                                   .state = b.state});
+  clear(compute_.stream(), compute_.buffers().state);
+  compute_.add_own_keys(layout_.shape());
 }
 
 // The rows of what stays in slots.

@@ -3,7 +3,6 @@
 // tokens are quantised in groups these are the blocks that become full (open_chunk.h).
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>

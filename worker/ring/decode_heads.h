@@ -6,7 +6,6 @@
 //
 //   queries of heads 0, 1, 4, new keys of 4:   side by side   q0 q1 q4 k4 v4 | q0 q1 q4 k4 v4 | ...
 #pragma once
-#include <cstdint>
 #include <span>
 #include <vector>
 

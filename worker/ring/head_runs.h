@@ -1,7 +1,6 @@
 // Heads of a layer as runs of neighbours, so that a rank's slice of a weight is a few contiguous
 // pieces. Pure.
 #pragma once
-#include <cstdint>
 #include <span>
 #include <vector>
 

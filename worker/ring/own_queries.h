@@ -2,7 +2,6 @@
 // round, wherever they are from.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
 

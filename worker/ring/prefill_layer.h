@@ -1,6 +1,5 @@
 // What one layer of one chunk is about, in prefill on a ring.
 #pragma once
-#include <cstdint>
 #include <vector>
 
 #include "base/ids.h"

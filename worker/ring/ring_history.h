@@ -3,7 +3,6 @@
 // give the same result (docs/ring.md).
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>

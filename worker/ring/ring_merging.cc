@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+
 #include <cstring>
 
 #include "base/device/device_memory.h"
 #include "base/error.h"
 #include "kernels/copy_rows.h"
-#include "kernels/own_keys.h"
+
 #include "worker/ring/float_bytes.h"
 
 namespace longhaul {
@@ -30,15 +30,8 @@ void RingMerging::run(const PrefillLayer& layer, OwnQueries& queries) {
   pack(layer);
   queries.take(layer);
   if (!queries.empty()) {
-    const StepBuffers& b = compute_.buffers();
     const PhaseTimer timer(compute_.times(), Phase::kAttend);
-    const auto head_dim = static_cast<double>(compute_.spec().head_dim);
-    add_own_keys(compute_.stream(), {.shape = layout_.shape(),
-                                     .sm_scale = static_cast<float>(1.0 / std::sqrt(head_dim)),
-                                     .q = b.q,
-                                     .k = b.k,
-                                     .v = b.v,
-                                     .state = b.state});
+    compute_.add_own_keys(layout_.shape());
   }
   exchange();
   store(layer);

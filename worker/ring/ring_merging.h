@@ -9,7 +9,6 @@
 //   decisions that token 2 does not stay
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>

@@ -2,7 +2,6 @@
 // what it is to keep as their home; sends the others theirs (partition/window_pieces.h).
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
 

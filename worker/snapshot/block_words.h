@@ -2,7 +2,6 @@
 // token, and blocks. Private to this folder; pure.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 
 #include "base/ids.h"
 #include "kernels/kv_block.h"

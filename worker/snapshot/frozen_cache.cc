@@ -1,7 +1,6 @@
 #include "worker/snapshot/frozen_cache.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "kernels/kv_close.h"
 

@@ -1,7 +1,6 @@
 #include "worker/snapshot/row_chunks.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "worker/snapshot/fletcher32.h"
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <future>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -329,7 +330,12 @@ SaveUnderWay::SaveUnderWay(const SaveSequenceArgs& args) : state_(std::make_uniq
     if (may_wait) s.frozen.emplace(args.cache, pieces, rest);
   });
   if (s.frozen) {
-    s.writer = std::thread([&s] { s.write(s.frozen->pieces(), s.frozen->rest()); });
+    const auto write = [&s] { s.write(s.frozen->pieces(), s.frozen->rest()); };
+    try {
+      s.writer = std::thread(write);
+    } catch (const std::system_error&) {  // no thread is left: not beside the next step, but now
+      write();
+    }
   } else {
     s.write(pieces, rest);
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/sha256.h"
 #include "worker/snapshot/fill_from_chunks.h"
 #include "worker/snapshot/saved_header.h"
@@ -33,10 +34,16 @@ std::optional<fs::path> master_of_part(const fs::path& file) {
 
 std::vector<fs::path> saved_masters(const fs::path& folder) {
   std::vector<fs::path> masters;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() == ".h5" && !master_of_part(entry.path()))
-      masters.push_back(entry.path());
+  std::error_code error;
+  auto entry = fs::directory_iterator(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return {};
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().extension() == ".h5" && !master_of_part(entry->path()))
+      masters.push_back(entry->path());
+  }
+  if (error) {
+    throw Error(is_about_the_name(error.value()) ? ErrorCode::kInvalidArgument : ErrorCode::kIo,
+                fmt::format("cannot read the folder {}: {}", folder.string(), error.message()));
   }
   std::sort(masters.begin(), masters.end());
   return masters;
@@ -46,9 +53,11 @@ namespace {
 
 [[noreturn]] void refuse(const SavedHeader& header, const WrittenFile& part,
                          const std::string& what) {
-  throw Error(ErrorCode::kCorruptData, fmt::format("{}, which {} is made of, {}; it cannot be used",
-                                                   (header.folder() / part.name).string(),
-                                                   header.master.filename().string(), what));
+  const std::string master = header.master.filename().string();
+  throw Error(ErrorCode::kCorruptData,
+              fmt::format("{}, which {} is made of, {}: put back a copy that is whole; without one "
+                          "{} cannot be used, and the document is to be read again",
+                          (header.folder() / part.name).string(), master, what, master));
 }
 
 }  // namespace

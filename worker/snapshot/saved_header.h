@@ -63,7 +63,8 @@ std::string sha256_of_tokens(std::span<const std::int32_t> tokens);
 // The master that a file is a part of, by its name; nullopt for one that is no part.
 std::optional<std::filesystem::path> master_of_part(const std::filesystem::path& file);
 
-// The masters in a folder, by name; none where there is no folder.
+// The masters in a folder, by name; none where there is no folder. Throws kInvalidArgument for a
+// folder that may not be read, or is none, and kIo.
 std::vector<std::filesystem::path> saved_masters(const std::filesystem::path& folder);
 
 // Checks the whole master (not its parts). Throws kCorruptData naming the file and what is wrong,

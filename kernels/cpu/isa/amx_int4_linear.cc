@@ -3,6 +3,7 @@
 #include "kernels/cpu/isa/amx_integer_linear.h"
 #include "kernels/cpu/isa/int4_linear.h"
 #include "kernels/cpu/isa/int4_products.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -21,7 +22,7 @@ struct Int4Format {
   static constexpr std::uint32_t kZeros = 0x88888888U;  // codes of eight weights that are 0
 
   static std::int64_t n_in(const Task& t) { return t.cut.n_in; }
-  static std::int64_t n_parts(const Task& t) { return ceil_divided(t.cut.n_in, kInt4Run); }
+  static std::int64_t n_parts(const Task& t) { return quotient_up(t.cut.n_in, kInt4Run); }
   static std::int64_t part_inputs(const Task&) { return kInt4Run; }
   static std::int64_t n_tiles(const Task&) { return 1; }
   static bool is_usual(const Task& t) { return t.cut.group == kUsualXStride; }
@@ -45,7 +46,7 @@ struct Int4Format {
                          std::int64_t column) {
     const std::uint8_t* from = codes(t, lane, part);
     const std::int64_t n_lines =
-        ceil_divided(smaller(kInt4Run, t.cut.n_in - part * kInt4Run), kInt4Line);
+        quotient_up(smaller(kInt4Run, t.cut.n_in - part * kInt4Run), kInt4Line);
     std::int8_t* to = pair + column * kRightBytes<Int4Format>;
     for (std::int64_t line = 0; line < kRunLines; ++line, to += 2 * kAmxRowBytes) {
       const Words both = line < n_lines ? load_words(from + line * kLineBytes) : Words{} + kZeros;

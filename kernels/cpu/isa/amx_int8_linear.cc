@@ -1,6 +1,7 @@
 // Matrix products of many rows with int8 weights by AMX, on one thread: the bits of
 // kernels/cpu/isa/int8_linear.cc, and like it compiled without fused multiply-adds.
 #include "kernels/cpu/isa/amx_integer_linear.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -17,9 +18,9 @@ struct Int8Format {
   static_assert(kStepBytes == kAmxRowBytes);
 
   static std::int64_t n_in(const Task& t) { return t.n_in; }
-  static std::int64_t n_parts(const Task& t) { return ceil_divided(t.n_in, t.group); }
+  static std::int64_t n_parts(const Task& t) { return quotient_up(t.n_in, t.group); }
   static std::int64_t part_inputs(const Task& t) { return t.group; }
-  static std::int64_t n_tiles(const Task& t) { return ceil_divided(t.group, kInputs); }
+  static std::int64_t n_tiles(const Task& t) { return quotient_up(t.group, kInputs); }
   static bool is_usual(const Task& t) { return t.group == kUsualXStride; }
   static std::int64_t x_stride(const Task& t) { return t.group; }
   static const std::byte* x(const Task& t, std::int64_t part, std::int64_t row) {
@@ -40,7 +41,7 @@ struct Int8Format {
                          std::int64_t column) {
     constexpr std::int64_t kTileBytes = kRightBytes<Int8Format>;
     const std::uint8_t* from = codes(t, lane, part);
-    const std::int64_t n_steps = ceil_divided(smaller(t.group, t.n_in - part * t.group), kInt8Step);
+    const std::int64_t n_steps = quotient_up(smaller(t.group, t.n_in - part * t.group), kInt8Step);
     std::int8_t* to = pair + column * kTileBytes;
     for (std::int64_t step = 0; step < n_tiles(t) * (kInputs / kInt8Step); ++step) {
       Words signed_bytes{};
@@ -62,7 +63,7 @@ struct Int8Format {
 }  // namespace
 
 std::size_t amx_int8_scratch_bytes(std::int64_t group) {
-  return integer_scratch_bytes<Int8Format>(group, ceil_divided(group, kAmxBytes));
+  return integer_scratch_bytes<Int8Format>(group, quotient_up(group, kAmxBytes));
 }
 
 void amx_int8_linear(const Int8LinearTask& t) { multiply_integers<Int8Format>(t); }

@@ -13,6 +13,7 @@
 #include "base/int8_format.h"
 #include "kernels/cpu/isa/amx_integer_block.h"
 #include "kernels/cpu/isa/int8_linear.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -28,9 +29,6 @@ constexpr std::int64_t kPairs = kNearPanels / 2;
 constexpr std::int64_t kFarLanes = 256;
 constexpr std::int64_t kFarInputs = 512;
 
-LONGHAUL_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-constexpr std::int64_t ceil_divided(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 constexpr std::int64_t far_parts(std::int64_t part_inputs) {
   return part_inputs < kFarInputs ? kFarInputs / part_inputs : 1;
 }
@@ -38,7 +36,7 @@ constexpr std::int64_t far_parts(std::int64_t part_inputs) {
 // Of a task with parts of so many inputs, n_tiles long.
 template <typename Format>
 std::size_t integer_scratch_bytes(std::int64_t part_inputs, std::int64_t n_tiles) {
-  const std::int64_t n_sums = kSums + ceil_divided(kInt8TaskRows, kRows) * kRows * kFarLanes;
+  const std::int64_t n_sums = kSums + quotient_up(kInt8TaskRows, kRows) * kRows * kFarLanes;
   const std::int64_t n_pairs = kFarLanes / kLanes * far_parts(part_inputs);
   return static_cast<std::size_t>(n_sums * 4 + n_pairs * Format::pair_bytes(n_tiles));
 }
@@ -60,7 +58,7 @@ struct Layout {
       : n_parts(Format::n_parts(t)),
         n_far_parts(far_parts(Format::part_inputs(t))),
         n_tiles(Format::n_tiles(t)),
-        n_row_blocks(ceil_divided(t.row_end - t.row_begin, kRows)),
+        n_row_blocks(quotient_up(t.row_end - t.row_begin, kRows)),
         part_bytes(kPairs * Format::pair_bytes(n_tiles)),
         is_usual(Format::is_usual(t)),
         integers(reinterpret_cast<std::int32_t*>(t.scratch)),
@@ -115,13 +113,13 @@ Prefetch following(const typename Format::Task& t, const Layout<Format>& l, cons
   const std::int64_t end = smaller(begin + l.n_far_parts * Format::part_inputs(t), Format::n_in(t));
   Prefetch p = {.panel = Format::codes(t, lane, part),
                 .panel_stride = t.panel_bytes,
-                .panel_bytes = ceil_divided((end - begin) * Format::kCodeBytes, 64) * 64,
-                .n_panels = ceil_divided(smaller(kFarLanes, t.lane_end - lane), kInt8Panel),
+                .panel_bytes = quotient_up((end - begin) * Format::kCodeBytes, 64) * 64,
+                .n_panels = quotient_up(smaller(kFarLanes, t.lane_end - lane), kInt8Panel),
                 .at = 0,
                 .n_at_once = 0};
   const std::int64_t n_blocks =
-      ceil_divided(far.lane_end - far.lane, kLanes) * l.n_row_blocks * (far.part_end - far.part);
-  p.n_at_once = ceil_divided(p.n_panels * p.panel_bytes, n_blocks * 64) * 64;
+      quotient_up(far.lane_end - far.lane, kLanes) * l.n_row_blocks * (far.part_end - far.part);
+  p.n_at_once = quotient_up(p.n_panels * p.panel_bytes, n_blocks * 64) * 64;
   return p;
 }
 

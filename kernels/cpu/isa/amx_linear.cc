@@ -3,6 +3,7 @@
 #include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/pack_columns.h"
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -16,9 +17,6 @@ constexpr std::int64_t kPanelOutputs = 2 * kAmxLinearUnit;
 // Of weights in the first cache: a line more than a chunk, so that rows begin in different sets.
 constexpr std::int64_t kPanelStride = (kAmxChunkSteps + 1) * kAmxRowBytes;
 constexpr std::int64_t kPanelBytes = kPanelOutputs * kPanelStride;
-
-std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // n elements of x, at most a step, as words of pairs; zeros beyond.
 LONGHAUL_INLINE Vec pairs_of(const float* x, std::int64_t n) {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/isa/attention_packed.h"
 #include "kernels/cpu/isa/attention_products.h"
 #include "kernels/cpu/isa/attention_tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 #if defined(__AVX512BF16__)
 

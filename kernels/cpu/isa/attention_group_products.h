@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/isa/attention_groups.h"
 #include "kernels/cpu/isa/attention_tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {

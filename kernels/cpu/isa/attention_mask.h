@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/attention_tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {

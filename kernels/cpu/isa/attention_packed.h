@@ -9,6 +9,7 @@
 #include "kernels/cpu/isa/attention_groups.h"
 #include "kernels/cpu/isa/attention_tile.h"
 #include "kernels/cpu/isa/packed_tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/isa/attention_tile.h"
 #include "kernels/cpu/isa/tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {

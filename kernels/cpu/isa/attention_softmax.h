@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/isa/attention_mask.h"
 #include "kernels/cpu/isa/attention_tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/isa/read_ahead.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/isa/tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -103,13 +104,6 @@ struct Tile {
   std::int64_t first_position;  // of the queries
   std::int64_t last_position;
 };
-
-LONGHAUL_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-LONGHAUL_INLINE std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-LONGHAUL_INLINE float larger_of(float a, float b) { return a > b ? a : b; }
-LONGHAUL_INLINE std::int64_t round_up(std::int64_t n, std::int64_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
 
 bool holds_groups(KvType type) { return type == KvType::kKivi4 || type == KvType::kKivi2; }
 

@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/isa/attention_softmax.h"
 #include "kernels/cpu/isa/attention_tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {

@@ -1,28 +1,13 @@
 // Gradients of operators, on one thread. See kernels/cpu/isa/kernels.h.
 #include "kernels/cpu/isa/backward.h"
 
+#include "kernels/cpu/isa/for_vectors.h"
 #include "kernels/cpu/isa/pack_columns.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/isa/tile.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
-
-struct Whole {
-  LONGHAUL_INLINE Vec load(const float* p) const { return LONGHAUL_ISA_NAMESPACE::load(p); }
-  LONGHAUL_INLINE void store(float* p, Vec v) const { LONGHAUL_ISA_NAMESPACE::store(p, v); }
-};
-struct Partial {
-  std::int64_t n;
-  LONGHAUL_INLINE Vec load(const float* p) const { return load_first(p, n); }
-  LONGHAUL_INLINE void store(float* p, Vec v) const { store_first(p, v, n); }
-};
-template <typename Body>
-LONGHAUL_INLINE void for_vectors(std::int64_t n, const Body& body) {
-  std::int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) body(i, Whole{});
-  if (i < n) body(i, Partial{n - i});
-}
 
 // Where the parts of an attention task lie in its scratch memory.
 struct Parts {

@@ -5,13 +5,14 @@
 #include "base/fp8_format.h"
 #include "kernels/cpu/isa/e4m3.h"
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 static_assert(kFp8Chunk % kE4m3Chunk == 0);
 
-std::int64_t padded(std::int64_t n_in) { return (n_in + kFp8Chunk - 1) / kFp8Chunk * kFp8Chunk; }
+std::int64_t padded(std::int64_t n_in) { return round_up(n_in, kFp8Chunk); }
 
 // Calls body(begin, end, block) for the blocks of inputs.
 template <typename Body>
@@ -109,7 +110,7 @@ void widen_fp8(const Fp8WidenTask& t) {
       });
     }
   });
-  const std::int64_t n_whole = (t.n_in + kE4m3Chunk - 1) / kE4m3Chunk * kE4m3Chunk;
+  const std::int64_t n_whole = round_up(t.n_in, kE4m3Chunk);
   for (std::int64_t i = n_whole; i < padded(t.n_in); ++i) t.out[i] = 0.0F;
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/cpu/isa/int8_linear.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/isa/streams.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -23,8 +24,6 @@ constexpr int kPanelVectors = static_cast<int>(kInt8Panel) / kWidth;
 constexpr std::int64_t kGroupRows = 48;      // whose integers of a group (6 KiB) pass together
 constexpr std::int64_t kBlockInputs = 2048;  // a multiple of the usual groups
 constexpr std::int64_t kBytesAheadInOrder = 8192;  // of a panel alone
-
-LONGHAUL_INLINE std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
 struct GroupedInputs {
   std::int64_t n_in;
@@ -130,16 +129,16 @@ void multiply_rows(const typename Format::Task& task, GroupTile tile, int n_rows
 template <typename Format>
 void multiply_in_blocks(const typename Format::Task& task, GroupTile tile, std::int64_t n_panels) {
   const auto [n_in, group] = Format::inputs(task);
-  const std::int64_t n_groups = (n_in + group - 1) / group;
+  const std::int64_t n_groups = quotient_up(n_in, group);
   const std::int64_t block_groups = group < kBlockInputs ? kBlockInputs / group : 1;
   for (std::int64_t block = 0; block < n_groups; block += block_groups) {
     for (std::int64_t row = task.row_begin; row < task.row_end; row += kGroupRows) {
       tile.row = row;
       tile.c = task.scratch + (row - task.row_begin) * kInt8TileLanes;
-      for (tile.group_begin = block; tile.group_begin < lesser(n_groups, block + block_groups);
+      for (tile.group_begin = block; tile.group_begin < smaller(n_groups, block + block_groups);
            ++tile.group_begin) {
         tile.group_end = tile.group_begin + 1;
-        multiply_rows<Format>(task, tile, static_cast<int>(lesser(kGroupRows, task.row_end - row)),
+        multiply_rows<Format>(task, tile, static_cast<int>(smaller(kGroupRows, task.row_end - row)),
                               n_panels);
       }
     }
@@ -150,7 +149,7 @@ void multiply_in_blocks(const typename Format::Task& task, GroupTile tile, std::
 template <typename Format>
 void multiply_in_order(const typename Format::Task& task, GroupTile tile, std::int64_t n_panels) {
   const auto [n_in, group] = Format::inputs(task);
-  tile.group_end = (n_in + group - 1) / group;
+  tile.group_end = quotient_up(n_in, group);
   tile.row = task.row_begin;
   tile.c = task.scratch;
   const auto n_rows = static_cast<int>(task.row_end - task.row_begin);
@@ -165,7 +164,7 @@ void multiply_in_groups(const typename Format::Task& task) {
   for (std::int64_t lane = task.lane_begin / kInt8Panel * kInt8Panel; lane < task.lane_end;
        lane += kInt8TileLanes) {
     const std::int64_t n_panels =
-        (lesser(kInt8TileLanes, task.lane_end - lane) + kInt8Panel - 1) / kInt8Panel;
+        quotient_up(smaller(kInt8TileLanes, task.lane_end - lane), kInt8Panel);
     const GroupTile tile = {.group_begin = 0,
                             .group_end = 0,
                             .row = 0,

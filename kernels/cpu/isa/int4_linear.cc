@@ -7,6 +7,7 @@
 #include "kernels/cpu/isa/int4_products.h"
 #include "kernels/cpu/isa/quantise_x.h"
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -66,7 +67,7 @@ void multiply_int4_tile(const Int4LinearTask& task, const GroupTile& tile) {
     const std::byte* integers = x.integers + at * cut.group;
     const std::int32_t* x_sums = x.sums + g * cut.most_runs() * x.n_rows + tile.row;
     const std::int64_t last =
-        line + (lesser(cut.group, cut.n_in - g * cut.group) + kInt4Line - 1) / kInt4Line;
+        line + quotient_up(smaller(cut.group, cut.n_in - g * cut.group), kInt4Line);
     const std::int64_t ahead =
         bytes_ahead +
         (tile.asks_for_next && (g + 1) * cut.group >= cut.n_in ? (kPanels - 1) * panel_bytes : 0);
@@ -77,7 +78,7 @@ void multiply_int4_tile(const Int4LinearTask& task, const GroupTile& tile) {
 #pragma GCC unroll 8
         for (int v = 0; v < kVectors; ++v) sums[r][v] = begin_int4_sum(x_sums[r]);
       }
-      const std::int64_t end = lesser(last, line / kRunLines * kRunLines + kRunLines);
+      const std::int64_t end = smaller(last, line / kRunLines * kRunLines + kRunLines);
       for (; line < end; ++line, codes += kLineBytes, integers += kInt4Line) {
         add_step<0>(codes, panel_bytes, ahead, integers, cut.group, sums);
         add_step<1>(codes, panel_bytes, ahead, integers, cut.group, sums);
@@ -113,11 +114,11 @@ void multiply_int4_tile(const Int4LinearTask& task, const GroupTile& tile) {
 // The sums [rows of the task, kInt8TileLanes] of lanes from `lane` on into `out`.
 void finish_int4(const Int4LinearTask& t, std::int64_t lane, const float* sums) {
   const std::int64_t begin = lane > t.lane_begin ? lane : t.lane_begin;
-  const std::int64_t end = lesser(lane + kInt8TileLanes, t.lane_end);
+  const std::int64_t end = smaller(lane + kInt8TileLanes, t.lane_end);
   for (std::int64_t row = t.row_begin; row < t.row_end; ++row, sums += kInt8TileLanes) {
     float* out = t.out + row * t.out_stride - t.first_lane;
     for (std::int64_t i = begin; i < end; i += kWidth) {
-      const std::int64_t n = lesser(kWidth, end - i);
+      const std::int64_t n = smaller(kWidth, end - i);
       Vec v = load_first(sums + (i - lane), n);
       if (t.bias != nullptr) v += load_first(t.bias + i - t.first_lane, n);
       if (t.accumulate) v += load_first(out + i, n);
@@ -149,7 +150,7 @@ void quantise_int4_x(const Int4XTask& t) {
   for (std::int64_t row = t.row_begin; row < t.row_end; ++row) {
     for (std::int64_t g = 0; g * cut.group < cut.n_in; ++g) {
       const std::int64_t begin = g * cut.group;
-      const std::int64_t n = lesser(cut.group, cut.n_in - begin);
+      const std::int64_t n = smaller(cut.group, cut.n_in - begin);
       const std::int64_t at = g * t.out.n_rows + row;
       const float* x = t.x + row * cut.n_in + begin;
       std::byte* out = t.out.integers + at * cut.group;
@@ -157,12 +158,12 @@ void quantise_int4_x(const Int4XTask& t) {
       const GroupScale scale = scale_of_group(x, n);
       t.out.scales[at] = scale.scale;
       if (n % kInt4Line != 0) __builtin_memset(out + n / kInt4Line * kInt4Line, 0, kInt4Line);
-      std::int64_t end = lesser(n, kInt4Run - (cut.first_input + begin) % kInt4Run);
-      for (std::int64_t i = 0; i < n; i = end, end = lesser(n, i + kInt4Run)) {
+      std::int64_t end = smaller(n, kInt4Run - (cut.first_input + begin) % kInt4Run);
+      for (std::int64_t i = 0; i < n; i = end, end = smaller(n, i + kInt4Run)) {
         const auto store_bytes = [&](std::int64_t j, Ints q) {
           const Bytes bytes = __builtin_convertvector(q, Bytes);
           __builtin_memcpy(out + i + j, &bytes,
-                           static_cast<std::size_t>(lesser(kWidth, end - i - j)));
+                           static_cast<std::size_t>(smaller(kWidth, end - i - j)));
         };
         *sums = 8 * quantise_values(x + i, end - i, scale, store_bytes);
         sums += t.out.n_rows;

@@ -8,13 +8,14 @@
 #include "kernels/cpu/isa/int8_products.h"
 #include "kernels/cpu/isa/quantise_x.h"
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kStepBytes = kInt8Panel * kInt8Step;
 
-std::int64_t steps_of(std::int64_t n_in) { return (n_in + kInt8Step - 1) / kInt8Step; }
+std::int64_t steps_of(std::int64_t n_in) { return quotient_up(n_in, kInt8Step); }
 std::int64_t x_bytes(std::int64_t group) { return steps_of(group) * kInt8LeftBytes; }
 
 // Integers of [-127, 127] in the form of int8_products.h; n of them, in whole steps.
@@ -69,7 +70,7 @@ void multiply_int8_tile(const Int8LinearTask& task, const GroupTile& tile) {
       for (int v = 0; v < kVectors; ++v) sums[r][v] = Ints{} - x.sums[at + r];
     }
     const std::uint8_t* const last =
-        weight + steps_of(lesser(group, n_in - g * group)) * kStepBytes;
+        weight + steps_of(smaller(group, n_in - g * group)) * kStepBytes;
     const std::int64_t ahead =
         bytes_ahead +
         (tile.asks_for_next && (g + 1) * group >= n_in ? (kPanels - 1) * panel_bytes : 0);
@@ -114,7 +115,7 @@ LONGHAUL_INLINE void prefetch_following(const Int8LinearTask& task, const GroupT
                                         std::int64_t end) {
   const std::uint8_t* following = task.weight + tile.panel * task.panel_bytes +
                                   tile.group_end * task.group / kInt8Step * kStepBytes;
-  for (std::int64_t step = begin; step < lesser(end, steps_of(task.group)); ++step) {
+  for (std::int64_t step = begin; step < smaller(end, steps_of(task.group)); ++step) {
     for (std::int64_t panel = 0; panel < n_panels; ++panel)
       __builtin_prefetch(following + panel * task.panel_bytes + step * kStepBytes);
   }

@@ -6,6 +6,7 @@
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/isa/streams.h"
 #include "kernels/cpu/isa/tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -28,7 +29,6 @@ struct Bf16Dot {  // x: the even elements of 2 kWidth, then the odd ones
     return sum + low_halves(w) * load(x) + high_halves(w) * load(x + kWidth);
   }
 };
-std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 void finish_output(const FewRowsLinearTask& t, std::int64_t row, std::int64_t output, Vec sums) {
   float* out = t.out + row * t.out_stride + output;

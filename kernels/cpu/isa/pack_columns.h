@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -88,7 +89,7 @@ struct PackedRows {
 template <typename Source>
 void pack_columns(const PackedRows<typename Source::Element>& from, std::int64_t stride,
                   float* packed) {
-  const std::int64_t n_words = (from.n_elements + Source::kElements - 1) / Source::kElements;
+  const std::int64_t n_words = quotient_up(from.n_elements, Source::kElements);
   const std::int64_t whole_rows = from.n_rows / kWidth * kWidth;
   const std::int64_t whole_words = from.n_elements / (Source::kElements * kWidth) * kWidth;
   for (std::int64_t row = 0; row < whole_rows; row += kWidth) {

@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/isa/tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -84,7 +85,7 @@ LONGHAUL_INLINE void multiply_packed_rows(std::int64_t n_rows, const PackedProdu
 // All rows, in parts of nearly equal size, with one group of columns.
 template <Start kStart>
 void multiply_packed(std::int64_t n_rows, const PackedProduct& p) {
-  const std::int64_t n_parts = (n_rows + kPackedRows - 1) / kPackedRows;
+  const std::int64_t n_parts = quotient_up(n_rows, kPackedRows);
   PackedProduct part = p;
   for (std::int64_t i = 0; i < n_parts; ++i) {
     const std::int64_t begin = i * n_rows / n_parts;

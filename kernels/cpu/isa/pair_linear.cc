@@ -3,14 +3,13 @@
 #include "kernels/cpu/isa/pack_columns.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/isa/tile.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kColumns = kTileVectors * kWidth;  // of a tile
 constexpr std::int64_t kLine = 32;                        // elements of a cache line
-
-std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
 // Elements [begin, begin + n) of the weights of some outputs.
 struct Chunk {
@@ -114,7 +113,7 @@ template <bool kIsFirst>
 void multiply_chunk(const PairLinearTask& t, const Chunk& chunk, const Chunk& next,
                     const float* packed, float* sums) {
   const std::int64_t n_rows = t.row_end - t.row_begin;
-  const std::int64_t n_tiles = (n_rows + kTileRows - 1) / kTileRows;
+  const std::int64_t n_tiles = quotient_up(n_rows, kTileRows);
   const std::int64_t lines = kPairOutputs * kPairChunk / kLine / n_tiles + 1;  // for each tile
   const std::uint16_t* x = t.x + chunk.begin * t.n_rows + t.row_begin * kPairChunk;
   for (std::int64_t o = 0; o < chunk.n_outputs; o += kColumns) {
@@ -172,7 +171,7 @@ LONGHAUL_INLINE const std::uint16_t* weights_ahead(const PairLinearTask& t, cons
                                                    std::int64_t o, std::int64_t chunk_length) {
   if (chunk.n == t.n_in) return t.weight + (chunk.output + o) * t.weight_stride + kAheadElements;
   std::int64_t begin = chunk.begin;
-  std::int64_t ahead = o + (kAheadElements + chunk_length - 1) / chunk_length;
+  std::int64_t ahead = o + quotient_up(kAheadElements, chunk_length);
   if (ahead >= chunk.n_outputs) {
     begin += chunk_length;
     if (begin < t.n_in) {
@@ -233,9 +232,9 @@ void dot_outputs(const PairLinearTask& t, std::int64_t row) {
   const std::int64_t n_elements = t.n_in * kRows;  // of x
   const bool in_order =
       kRows == 1 || n_elements <= (kRows <= 4 ? kNearElementsOfFour : kNearElements);
-  const std::int64_t n_chunks = in_order ? 1 : (n_elements + kNearElements - 1) / kNearElements;
-  const std::int64_t n_units = (t.n_in + kPairUnit - 1) / kPairUnit;
-  const std::int64_t length = (n_units + n_chunks - 1) / n_chunks * kPairUnit;
+  const std::int64_t n_chunks = in_order ? 1 : quotient_up(n_elements, kNearElements);
+  const std::int64_t n_units = quotient_up(t.n_in, kPairUnit);
+  const std::int64_t length = quotient_up(n_units, n_chunks) * kPairUnit;
   for (std::int64_t output = t.output_begin; output < t.output_end; output += kDotOutputs) {
     DotChunk chunk = {output, smaller(kDotOutputs, t.output_end - output), 0, 0};
     for (; chunk.begin < t.n_in; chunk.begin += length) {
@@ -292,7 +291,7 @@ void pair_linear(const PairLinearTask& t) {
 
 void pair_few_rows(const PairLinearTask& t) {
   const std::int64_t n_rows = t.row_end - t.row_begin;
-  const std::int64_t n_parts = (n_rows + kDotRows - 1) / kDotRows;
+  const std::int64_t n_parts = quotient_up(n_rows, kDotRows);
   for (std::int64_t part = 0; part < n_parts; ++part) {
     const std::int64_t begin = t.row_begin + part * n_rows / n_parts;
     const std::int64_t end = t.row_begin + (part + 1) * n_rows / n_parts;

@@ -1,30 +1,10 @@
 // Operators that work row by row, on one thread. See kernels/cpu/isa/kernels.h.
 #include "kernels/cpu/isa/rows.h"
 
+#include "kernels/cpu/isa/for_vectors.h"
 #include "kernels/cpu/isa/simd.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
-namespace {
-
-// Calls body(i, load, store) for whole vectors, then for the rest with partial ones.
-struct Whole {
-  LONGHAUL_INLINE Vec load(const float* p) const { return LONGHAUL_ISA_NAMESPACE::load(p); }
-  LONGHAUL_INLINE void store(float* p, Vec v) const { LONGHAUL_ISA_NAMESPACE::store(p, v); }
-};
-struct Partial {
-  std::int64_t n;
-  LONGHAUL_INLINE Vec load(const float* p) const { return load_first(p, n); }
-  LONGHAUL_INLINE void store(float* p, Vec v) const { store_first(p, v, n); }
-};
-template <typename Body>
-LONGHAUL_INLINE void for_vectors(std::int64_t n, const Body& body) {
-  std::int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) body(i, Whole{});
-  if (i < n) body(i, Partial{n - i});
-}
-
-}  // namespace
-
 void rms_norm(const RmsNormTask& t) {
   for (std::int64_t row = 0; row < t.n_rows; ++row) {
     const float* x = t.x + row * t.x_stride;

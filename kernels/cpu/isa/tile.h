@@ -17,6 +17,7 @@
 #include "kernels/cpu/isa/read_ahead.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/isa/tile_formats.h"
+#include "kernels/cpu/isa/whole_numbers.h"
 
 namespace longhaul::cpu::LONGHAUL_ISA_NAMESPACE {
 namespace {
@@ -177,7 +178,7 @@ LONGHAUL_INLINE void prefetch_part(const Product& p, std::int64_t column, std::i
 template <typename Format, Start kStart, int kRows, int kVectors, bool kPartial>
 void multiply_columns(std::int64_t n_rows, const Product& p, std::int64_t column,
                       std::int64_t n_last) {
-  const std::int64_t n_groups = (n_rows + kRows - 1) / kRows;
+  const std::int64_t n_groups = quotient_up(n_rows, kRows);
   for (std::int64_t group = 0; group < n_groups; ++group) {
     const std::int64_t begin = group * n_rows / n_groups;
     const std::int64_t end = (group + 1) * n_rows / n_groups;

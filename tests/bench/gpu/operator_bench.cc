@@ -14,10 +14,10 @@
 #include "kernels/kv_append.h"
 #include "kernels/kv_close.h"
 #include "kernels/linear.h"
-#include "kernels/probes/gpu_values.h"
 #include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
 #include "kernels/top_k.h"
+#include "tests/bench/gpu/gpu_buffers.h"
 #include "tests/bench/gpu/gpu_report.h"
 
 namespace longhaul::bench {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "kernels/embedding.h"
-#include "kernels/probes/gpu_values.h"
 #include "kernels/rope.h"
 #include "kernels/softmax_state.h"
 #include "kernels/top_k.h"
+#include "tests/bench/gpu/gpu_buffers.h"
 #include "tests/bench/gpu/gpu_report.h"
 
 namespace longhaul::bench {

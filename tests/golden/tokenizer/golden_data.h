@@ -1,7 +1,6 @@
 // The stored strings, tokenizers and results of make_tokenizer_goldens.py, which says how they are
 // laid out.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>

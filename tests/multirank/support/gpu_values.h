@@ -2,7 +2,6 @@
 #pragma once
 #include <cstring>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 #include "base/device/device_cuda.h"

@@ -2,7 +2,6 @@
 
 #include <barrier>
 #include <cstdlib>
-#include <memory>
 #include <string_view>
 
 #include "cluster/comm/gpu_communicator.h"

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/kv_type.h"
+
 namespace longhaul {
 namespace {
 
@@ -77,6 +79,15 @@ TEST(Float8E4m3, WhatIsTooLargeBecomesTheLargest) {
     EXPECT_EQ(to_e4m3(value).bits, 0x7e);
     EXPECT_EQ(to_e4m3(-value).bits, 0xfe);
   }
+}
+
+// "caches of kivi4 and kivi4", "of kivi4 and bf16, whose tokens are quantised in groups".
+TEST(KvTypes, ThatQuantiseGroupsAreNamedOnce) {
+  EXPECT_EQ(grouped_types(KvType::kKivi4, KvType::kKivi4), "kivi4");
+  EXPECT_EQ(grouped_types(KvType::kKivi4, KvType::kKivi2), "kivi4 and kivi2");
+  EXPECT_EQ(grouped_types(KvType::kBf16, KvType::kKivi2), "kivi2");
+  EXPECT_EQ(grouped_types(KvType::kKivi2, KvType::kInt8), "kivi2");
+  EXPECT_EQ(grouped_types(KvType::kBf16, KvType::kInt8), "");
 }
 
 }  // namespace

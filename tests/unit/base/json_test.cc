@@ -37,6 +37,15 @@ TEST(Json, NamesSourceAndOffset) {
   EXPECT_THAT(error_of(R"({"a": 1,, "b": 2})"), testing::StartsWith("file.json: byte 9: "));
 }
 
+// A request file's error had two lines, that of the request in the file and "line 1" of its text.
+TEST(Json, NamesLinesOfTextsOfSeveralLinesOnly) {
+  EXPECT_EQ(error_of(R"({"a" 1})"),
+            "file.json: byte 6: syntax error while parsing object separator - unexpected number "
+            "literal; expected ':'");
+  EXPECT_THAT(error_of("{\n  \"a\" 1}"),
+              testing::StartsWith("file.json: byte 9 (line 2, column 7): syntax error while"));
+}
+
 TEST(Json, RefusesInvalidUtf8AndTrailingText) {
   EXPECT_THAT(error_of("\"\xff\""), HasSubstr("UTF-8"));
   EXPECT_THAT(error_of("1 2"), HasSubstr("file.json: byte"));

@@ -21,7 +21,7 @@ KernelCase made(std::string family, std::int64_t length) {
 TEST(KernelResults, ShowWhatBoundsTheKernel) {
   const KernelTime time{.seconds = 0.5, .n_runs = 3, .rates = {1e10, 1e10, 2e10, 4e9}};
   const KernelSettings settings{.cpu = "a CPU", .isa = "avx2", .n_threads = 2};
-  const auto columns = kernel_columns();
+  const auto columns = kernel_columns(42);
   const auto cells = kernel_cells(made("", 0), time, std::nullopt, settings);
   ASSERT_EQ(cells.size(), columns.size());
   JsonObject row;
@@ -36,6 +36,14 @@ TEST(KernelResults, ShowWhatBoundsTheKernel) {
   EXPECT_DOUBLE_EQ(field.at("of_attainable").as_number(), 0.5);
   EXPECT_FALSE(field.find("slope"));
   EXPECT_FALSE(field.find("length"));
+}
+
+TEST(KernelResults, FitATerminalOf80Columns) {
+  std::size_t width = 0;
+  for (const KernelCase& c : kernel_cases({.only = {}, .max_length = 1 << 20, .all_paths = true}))
+    width = std::max(width, c.name.size());
+  const Table table(TableFormat::kMarkdown, kernel_columns(width), 80);
+  EXPECT_LE(table.begin().find('\n'), 80U) << table.begin();
 }
 
 TEST(KernelResults, SlopesAreOfFamilies) {

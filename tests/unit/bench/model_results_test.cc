@@ -71,5 +71,28 @@ TEST(ModelResults, ShowInMarkdownWhatIsNotUsual) {
   EXPECT_NE(all.find("| chunk_len | type_k | type_v |"), std::string::npos);
 }
 
+// With --chunk-len, cache types or retrieval heads the rows of a narrow terminal were cut.
+TEST(ModelResults, FitATerminalOf80ColumnsWhateverIsShown) {
+  const ShownColumns shown{.model_width = 40,
+                           .ranks = true,
+                           .chunk_len = true,
+                           .cache_types = true,
+                           .heads = true,
+                           .tokens_per_step = true};
+  Table table(TableFormat::kMarkdown, model_columns(shown), 80);
+  EXPECT_TRUE(table.leaves_out_spare_columns());
+  EXPECT_LE(table.begin().find('\n'), 80U) << table.begin();
+  ModelFacts f = facts();
+  f.n_ranks = 2;
+  f.chunk_len = 64;
+  f.type_k = "int8";
+  f.type_v = "bf16";
+  EXPECT_EQ(facts_line(f, shown),
+            "llama-3.1-8b bf16, 4/32 layers: 1.50 GiB, 1.24 B parameters, CPU avx2, 2 ranks, "
+            "chunks of 64, keys int8, values bf16, 8 of 32 retrieval heads");
+  EXPECT_EQ(facts_line(facts(), {}),
+            "llama-3.1-8b bf16, 4/32 layers: 1.50 GiB, 1.24 B parameters, CPU avx2");
+}
+
 }  // namespace
 }  // namespace longhaul::bench

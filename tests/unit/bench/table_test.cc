@@ -36,6 +36,21 @@ TEST(Table, MarkdownIsAligned) {
             "| b,c    |         20 |      |\n");
 }
 
+TEST(Table, LeavesSpareColumnsOutWhereRowsDoNotFit) {
+  const std::vector<Column> columns = {{.key = "a", .title = "a", .width = 5, .is_spare = true},
+                                       {.key = "b", .title = "b", .width = 5}};
+  const auto text = [&](TableFormat format, std::size_t width) {
+    Table table(format, columns, width);
+    const std::string begin = table.begin();
+    return begin + table.row({{"x", "x"}, {"y", "y"}}) + table.end();
+  };
+  EXPECT_EQ(text(TableFormat::kMarkdown, 17),
+            "| a     | b     |\n| ------| ------|\n| x     | y     |\n");
+  EXPECT_EQ(text(TableFormat::kMarkdown, 16), "| b     |\n| ------|\n| y     |\n");
+  EXPECT_EQ(text(TableFormat::kCsv, 1), "a,b\nx,y\n");
+  EXPECT_FALSE(Table(TableFormat::kJson, columns, 1).leaves_out_spare_columns());
+}
+
 TEST(Table, CsvIsQuotedWhereItMustBe) {
   EXPECT_EQ(whole(TableFormat::kCsv), "name,hidden,speed\na,,1.5\n\"b,\"\"c\"\"\",7,20\n");
 }

@@ -24,8 +24,9 @@ TEST(Traffic, CountersAddAndSubtract) {
   TrafficCounters b = a;
   b[Traffic::kHalo] = {.messages = 1, .bytes = 7};
   const TrafficCounters difference = b - a;
-  EXPECT_EQ(difference[Traffic::kKeys], TrafficCount{});
-  EXPECT_EQ(difference.total_bytes(), 7);
+  TrafficCounters want;
+  want[Traffic::kHalo] = b[Traffic::kHalo];
+  EXPECT_EQ(difference, want);
   a += difference;
   EXPECT_EQ(a, b);
 }

@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <numeric>
-#include <utility>
 
 #include "tests/unit/coordinator/lookup_documents.h"
 

@@ -76,7 +76,7 @@ class EngineTest : public testing::Test {
     const CheckedDocuments checked = check_documents(requests_, folder_.path());
     EXPECT_TRUE(checked.problems.empty());
     const auto groups = group_by_documents(requests_, all, checked, folder_.path());
-    GroupFeed feed(groups.size(), [&](std::size_t i) {
+    GroupFeed feed(groups.size(), [&](std::size_t i, const auto& /*is_over*/) {
       return prepare(groups[i], requests_, tokenizer_, preparation_);
     });
     Progress progress({});
@@ -95,6 +95,7 @@ class EngineTest : public testing::Test {
       EXPECT_TRUE(failures_.emplace(failure.index, failure.code + ": " + failure.message).second);
     };
     callbacks.stop_requested = [&] { return texts_.size() >= stop_after_ || --n_looks_left_ < 0; };
+    callbacks.on_note = [&](const std::string& text) { notes_.push_back(text); };
     callbacks.picked_before = [&](std::size_t request) { return unfinished_[request]; };
     callbacks.on_unfinished = [&](const std::vector<UnfinishedAnswer>& answers) {
       for (const UnfinishedAnswer& answer : answers) unfinished_[answer.request] = answer.tokens;
@@ -132,6 +133,7 @@ class EngineTest : public testing::Test {
   std::map<std::size_t, std::int64_t> n_prompt_tokens_;
   std::map<std::size_t, std::vector<std::string>> choices_;
   std::map<std::size_t, std::string> failures_;
+  std::vector<std::string> notes_;
   std::map<std::size_t, std::vector<PickedToken>> unfinished_;  // of the last run that was stopped
   std::size_t stop_after_ = 1000000;
   int n_looks_left_ = 1000000;  // until a stop is requested
@@ -151,6 +153,22 @@ TEST_F(EngineTest, LeavesADocumentThatMayNotBeginAndAllAfterIt) {
   EXPECT_TRUE(failures_.empty());
   ASSERT_EQ(asked.size(), 2U);
   EXPECT_GT(asked[1], 100);
+}
+
+// They were read without a word, however many hours that took.
+TEST_F(EngineTest, DocumentsThatAreNotWhereTheyWereExpectedAreNamed) {
+  add("0", R"({"prompt":"Question one?","documents":[{"path":"a.txt"}]})");
+  add("1", R"({"prompt":"Without a document"})");
+  config_.find_starts = [](std::span<const std::int32_t>) { return std::vector<SavedStart>(); };
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(notes_.empty());
+  texts_.clear();
+  config_.expected_in = "caches";
+  EXPECT_TRUE(run());
+  const auto n_tokens =
+      1 + tokenizer_.encode(document("a.txt"), {.add_special_tokens = false}).size();
+  EXPECT_THAT(notes_, testing::ElementsAre(fmt::format(
+                          "document of {} tokens: nothing of it is in caches", n_tokens)));
 }
 
 TEST_F(EngineTest, AnswersOverDocumentsAndWithout) {
@@ -417,7 +435,7 @@ TEST_F(EngineTest, TwoReplicasShareTheWorkAndAnswerAlike) {
   const std::vector<std::size_t> all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   const CheckedDocuments checked = check_documents(requests_, folder_.path());
   const auto groups = group_by_documents(requests_, all, checked, folder_.path());
-  GroupFeed feed(groups.size(), [&](std::size_t i) {
+  GroupFeed feed(groups.size(), [&](std::size_t i, const auto& /*is_over*/) {
     return prepare(groups[i], requests_, tokenizer_, preparation_);
   });
   Progress progress({.group_bytes = std::vector<std::size_t>(12, 310), .n_requests = 12});

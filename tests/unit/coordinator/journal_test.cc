@@ -130,6 +130,38 @@ TEST_F(JournalTest, RetriesFailedRequestsOnce) {
   EXPECT_THAT(journal.plan({a_, b_, c_}, false).requests, ElementsAre(0U));
 }
 
+// What memory there was once decided for good which requests had failed.
+TEST_F(JournalTest, RequestsThatFailedForWantOfMemoryRunAgain) {
+  {
+    Journal journal = open();
+    journal.add_error(error_line(a_, kOutOfMemoryCode, "1 GiB are missing"));
+    journal.add_error(error_line(b_, "context_length_exceeded", "no out_of_memory"));
+    journal.add_error(error_line(c_, kOutOfMemoryCode, "1 GiB are missing"));
+  }
+  Journal journal = open();
+  const Journal::ToDo todo = journal.plan({a_, b_}, false);
+  EXPECT_THAT(todo.requests, ElementsAre(0U));
+  EXPECT_EQ(todo.n_failed, 1);
+  EXPECT_EQ(todo.n_others, 1);
+  const std::string left = read_file(paths_.errors, 1 << 20);
+  EXPECT_THAT(left, AllOf(HasSubstr("hash-b"), HasSubstr("hash-c")));
+  EXPECT_THAT(left, testing::Not(HasSubstr("hash-a")));
+}
+
+TEST_F(JournalTest, CountsLinesOfRequestsThatAreNotAskedForAnyMore) {
+  {
+    Journal journal = open();
+    journal.add_result(line(a_));
+    journal.add_result(line(b_));
+    journal.add_error(line(c_));
+    journal.set_bad_lines({bad_line_record({.line = 2, .message = "no"})});
+  }
+  EXPECT_EQ(open().plan({a_, b_, c_}, false).n_others, 0);
+  const Journal::ToDo todo = open().plan({b_, {"d", "hash-d", ""}}, false);
+  EXPECT_EQ(todo.n_others, 2);
+  EXPECT_EQ(todo.n_done, 1);
+}
+
 TEST_F(JournalTest, CutsATornLastLine) {
   const std::string whole = line(a_);
   for (const std::string& torn : {line(b_).substr(0, 30), line(b_).substr(0, line(b_).size() - 1),

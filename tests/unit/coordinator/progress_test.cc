@@ -42,7 +42,7 @@ TEST(Progress, ShowsWhatWasDone) {
   progress.request_ended(false, 0);
   EXPECT_THAT(progress.line(), testing::HasSubstr("documents 1/2  requests 2/4 (1 failed)"));
   EXPECT_THAT(progress.line(), testing::HasSubstr("prefill 1000 tokens, 500/s"));
-  EXPECT_THAT(progress.line(), testing::HasSubstr("kv 1.0 MiB"));
+  EXPECT_THAT(progress.line(), testing::HasSubstr("kv 1.00 MiB"));
 }
 
 // Of many small prompts, what happens between steps is most of the time.

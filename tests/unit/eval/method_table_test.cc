@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 namespace longhaul {
 namespace {
 
@@ -38,6 +40,22 @@ TEST(MethodTable, IsWrittenInThreeForms) {
               HasSubstr("\n\"snapkv:capacity=10,window=2\",100,10,4,1,4096,4096,40.0,0.5000,,\n"));
   EXPECT_THAT(to_text(table), HasSubstr("1/4"));
   EXPECT_THAT(to_text(to_json(table)), HasSubstr(R"("kv_bytes":4096,"kv_bytes_predicted":4096)"));
+}
+
+// Methods with their parameters are longer than what is left of a line of 80 columns.
+TEST(MethodTable, MethodsStandAboveTheirNumbersWhereLinesWouldBeTooWide) {
+  MethodTable table = table_of_one_run();
+  EXPECT_THAT(to_text(table), HasSubstr("  snapkv:capacity=10,window=2\n"));
+  table.rows[0].method =
+      "snapkv:capacity=10,ratio=0,window=2,kernel=5,pool=avg,group=mean,"
+      "after=document";
+  table.rows[0].perplexity = 12345.6;
+  table.rows[0].answer_tokens_per_s = 12345.6;
+  const std::string text = to_text(table, 80);
+  EXPECT_THAT(text, HasSubstr("\n" + table.rows[0].method + "\n    100      10     1/4 "));
+  EXPECT_THAT(text, HasSubstr("    12346    12346\n"));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
 }
 
 TEST(MethodTable, OfATextHasPerplexitiesToo) {

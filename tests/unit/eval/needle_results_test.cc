@@ -72,6 +72,25 @@ TEST(NeedleResults, AreShown) {
   EXPECT_EQ(test::xml_problem(to_svg(to_heat_map(NeedleReport{}))), "");
 }
 
+TEST(NeedleResults, ColumnsThatDoNotFitStandBelow) {
+  NeedleReport report = needle_sample();
+  report.title = "A long title";
+  EXPECT_EQ(to_table(report, 24),
+            "A long title: exact\n"
+            "match; 2 of 4 answers\n"
+            "right\n"
+            "\n"
+            "             document length (tokens)\n"
+            "       depth     1000\n"
+            "         0 %        -\n"
+            "        50 %    0.000\n"
+            "\n"
+            "             document length (tokens)\n"
+            "       depth       1K\n"
+            "         0 %    0.500\n"
+            "        50 %    1.000\n");
+}
+
 TEST(NeedleResults, OfEveryHeadAreATableOfHeads) {
   NeedleReport report = needle_sample();
   NeedleRun run = report.runs[0];

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "tests/support/paths.h"
 #include "tools/eval/number_lists.h"
 
 namespace longhaul {
@@ -37,6 +40,27 @@ TEST(NeedleRecords, ShareNoWordsUnlessAllowed) {
   for (const NeedleRecord& record : make_records(draws, 500, 4, NameWords::kMayRepeat)) {
     EXPECT_TRUE(keys.insert(record.key).second) << record.key;
   }
+}
+
+// They stand in both languages; models are trained on those of the example's documents.
+TEST(NeedleRecords, AreNamedAsInTheExamplesDocuments) {
+  const std::string python = read_file(test::example_path("make_document.py"), 1 << 20);
+  const auto listed = [&](const std::string& list) {
+    const std::size_t begin = python.find(list + " = (") + list.size() + 4;
+    std::string text = python.substr(begin, python.find(").split()", begin) - begin);
+    std::replace(text.begin(), text.end(), '"', ' ');
+    const std::vector<std::string> words = words_of(text);
+    return std::set<std::string>(words.begin(), words.end());
+  };
+  RandomDraws draws(0);
+  std::set<std::string> adjectives, nouns;
+  for (const NeedleRecord& record : make_records(draws, 50 * 57, 1, NameWords::kMayRepeat)) {
+    const std::vector<std::string> words = words_of(record.key);
+    adjectives.insert(words.at(0));
+    nouns.insert(words.at(1));
+  }
+  EXPECT_EQ(adjectives, listed("ADJECTIVES"));
+  EXPECT_EQ(nouns, listed("NOUNS"));
 }
 
 TEST(NeedleRecords, AreTheSameForTheSameSeedEverywhere) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "base/error.h"
 #include "tests/unit/eval/xml_check.h"
@@ -79,6 +80,19 @@ TEST(PerplexityResults, AreShown) {
   PerplexityReport lost = report;
   for (ScoredToken& token : lost.curves[0].tokens) token.nll = 100;
   EXPECT_EQ(to_plot(lost).y_axis, LinePlot::Axis::kLogarithmic);
+}
+
+TEST(PerplexityResults, PoliciesThatDoNotFitStandBelow) {
+  PerplexityReport report = perplexity_sample();
+  report.curves[1].name = "streaming:sink=4,window=512,positions=cache";
+  report.curves[1].description = "the first 4 and the last 508 tokens, cached, at positions in it";
+  const std::string table = to_table(report, 50);
+  EXPECT_THAT(table, HasSubstr("           positions      dense\n"));
+  EXPECT_THAT(table, HasSubstr("           positions streaming:sink=4,window=512,p\n"));
+  EXPECT_THAT(table, HasSubstr("                      first 4 and the last 508\n"));
+  EXPECT_THAT(to_table(report), HasSubstr("positions      dense streaming:sink=4,window=512,posi"));
+  std::istringstream lines(table.substr(0, table.find(report.curves[1].name)));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 50U) << line;
 }
 
 TEST(PerplexityPolicies, MayBeCacheMethods) {

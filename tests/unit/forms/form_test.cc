@@ -72,15 +72,17 @@ TEST(Form, ExponentialAutomataAreNotMade) {
 }
 
 TEST(Form, HostileFormsEndInTimeOrAreRefused) {
+  std::string text(300, 'a');
+  text += '?';
   for (const char* pattern :
        {"((a{0,1000}){0,1000}){0,1000}", "(a*)*(a*)*(a*)*b", "(.{0,300}a){0,300}",
         "(?:(?:a?){100}){100}a{100}", "(x+x+)+y", "([ab]*a[ab]{200}){3}"}) {
     SCOPED_TRACE(pattern);
     const Words words = regex(pattern);
     try {
-      EXPECT_FALSE(words.has(std::string(300, 'a') + "?")) << pattern;
+      EXPECT_FALSE(words.has(text)) << pattern;
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory) << pattern;
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << pattern;
     }
   }
 }

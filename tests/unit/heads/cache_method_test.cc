@@ -284,6 +284,20 @@ TEST(CacheMethod, LeavesLayersAloneThatHaveAWindowOfTheirOwn) {
   EXPECT_EQ(heads.at({1}, {0}), (HeadPolicy{.see = SeeModelWindow{100}}));
 }
 
+// A head profile was asked for, which would have changed nothing.
+TEST(CacheMethod, SaysThatStreamingHeadsNeedALayerWithoutAWindowOfTheModel) {
+  ModelSpec spec = spec_of(2, 1);
+  const auto refusal = [&] {
+    return refused_flag([&] {
+      method_heads(spec, HeadRoles::all_retrieval(2, 1),
+                   {.all = {}, .full = {}, .streaming = RazorMethod{}});
+    });
+  };
+  EXPECT_THAT(refusal(), HasSubstr("give --head-profile"));
+  spec.attention_window = {100, 100};
+  EXPECT_THAT(refusal(), HasSubstr("leave it out, for the model has a window of its own in every"));
+}
+
 // Which models merge tokens (DMC) they say themselves.
 TEST(CacheMethod, MergingGoesWithModelsThatWereTrainedForItAlone) {
   ModelSpec spec = spec_of(2, 2);

@@ -68,7 +68,7 @@ class EngineTeamTest : public testing::Test {
   }
 
   TeamResult run(const std::vector<Link*>& links) {
-    GroupFeed feed(groups_.size(), [&](std::size_t i) {
+    GroupFeed feed(groups_.size(), [&](std::size_t i, const auto& /*is_over*/) {
       return prepare(groups_[i], requests_, tokenizer_, preparation_);
     });
     Progress progress({.group_bytes = {}, .n_requests = 12});

@@ -14,6 +14,7 @@
 namespace longhaul {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -146,8 +147,31 @@ TEST_F(PlanJob, RefusesAPlanThatDoesNotCarryTheWork) {
   config.plan = folder_.path() / "plan.json";
   replace_file(config.plan, to_text(plan_to_json(new_plan(JobConfig{}, work_, found))));
   const ClusterSpec small = equal_cluster(2, 1 << 20, 2);
-  EXPECT_THAT(message_of([&] { plan_job(config, work_, small); }, ErrorCode::kInvalidArgument),
+  EXPECT_THAT(message_of([&] { plan_job(config, work_, small); }, ErrorCode::kOutOfMemory),
+              HasSubstr("does not fit the memory of these ranks:\n  rank 0 needs"));
+  const ClusterSpec fewer = equal_cluster(1, std::int64_t{1} << 34, 1);
+  EXPECT_THAT(message_of([&] { plan_job(config, work_, fewer); }, ErrorCode::kInvalidArgument),
               HasSubstr("is no plan for this run"));
+}
+
+// The plan's lengths were taken without a word.
+TEST_F(PlanJob, RefusesFlagsThatSayOtherLengthsThanThePlan) {
+  const ClusterSpec found = equal_cluster(2, std::int64_t{1} << 34, 2);
+  JobConfig config;
+  config.chunk_len = work_.workload.chunk_len = 512;
+  config.plan = folder_.path() / "plan.json";
+  replace_file(config.plan, to_text(plan_to_json(new_plan(config, work_, found))));
+  config.block_size = 64;
+  EXPECT_EQ(block_size_of(config), 64);
+  EXPECT_EQ(plan_job(config, work_, found).plan->chunk_len, 512);
+  config.chunk_len = 1024;
+  EXPECT_THAT(message_of([&] { plan_job(config, work_, found); }, ErrorCode::kInvalidArgument),
+              AllOf(HasSubstr("--chunk-len 1024: "), HasSubstr("made for chunks of 512 tokens")));
+  config.chunk_len = std::nullopt;
+  config.block_size = 32;
+  EXPECT_THAT(
+      message_of([&] { plan_job(config, work_, found); }, ErrorCode::kInvalidArgument),
+      AllOf(HasSubstr("--block-size 32: "), HasSubstr("made for cache blocks of 64 tokens")));
 }
 
 TEST_F(PlanJob, ThreadsComeFromFlagsThenClusterThenPlan) {

@@ -1,6 +1,5 @@
 // Plans and clusters that the tests of the job share.
 #pragma once
-#include <cstdint>
 #include <memory>
 #include <utility>
 #include <variant>

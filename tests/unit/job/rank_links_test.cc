@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <thread>
 
+#include "base/error.h"
 #include "tests/unit/job/plans.h"
+#include "tools/job/exit_status.h"
 
 namespace longhaul {
 namespace {
@@ -55,10 +58,15 @@ class DriveRanks : public testing::Test {
       threads_.emplace_back([this, r, link = std::shared_ptr<WorkerLink>(std::move(pair.worker))] {
         while (const auto command = link->next()) {
           ++n_commands_[r];
-          StepDone done;
-          done.reports.emplace_back().rank = {static_cast<std::int64_t>(r)};
-          link->answer(done);
-          if (std::holds_alternative<Shutdown>(*command)) {
+          const bool is_last = std::holds_alternative<Shutdown>(*command);
+          if (is_last && static_cast<int>(r) == cannot_end_) {
+            link->answer(StepFailed{.code = ErrorCode::kIo, .message = "no room for the trace"});
+          } else {
+            StepDone done;
+            done.reports.emplace_back().rank = {static_cast<std::int64_t>(r)};
+            link->answer(done);
+          }
+          if (is_last) {
             was_told_[r] = true;
             return;
           }
@@ -76,8 +84,9 @@ class DriveRanks : public testing::Test {
   RankLinks links_;
   std::array<int, 5> n_commands_{};
   std::array<bool, 5> was_told_{};
-  std::vector<std::unique_ptr<Link>> coordinator_ends_;
+  std::atomic<int> cannot_end_ = -1;  // the rank that answers Shutdown so
   std::vector<std::jthread> threads_;
+  std::vector<std::unique_ptr<Link>> coordinator_ends_;  // gone before the threads are joined
 };
 
 TEST_F(DriveRanks, EachReplicaAnswersAsOneAndAllHearOfTheEnd) {
@@ -100,6 +109,19 @@ TEST_F(DriveRanks, EachReplicaAnswersAsOneAndAllHearOfTheEnd) {
   int n_commands = 0;
   for (const int n : n_commands_) n_commands += n;
   EXPECT_GT(n_commands, 5 + 1);
+}
+
+using DriveRanksDeathTest = DriveRanks;
+
+// It was not looked at.
+TEST_F(DriveRanksDeathTest, ARankThatCannotEndItsWorkEndsTheJobWithItsCause) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        cannot_end_ = 1;
+        drive_ranks(job_, {}, links_, end_, [](JobRun&) {});
+      },
+      testing::ExitedWithCode(kExitEnvironment), "no room for the trace");
 }
 
 }  // namespace

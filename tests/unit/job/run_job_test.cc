@@ -1,4 +1,5 @@
 // A job as a command sees it: one rank or several, the same code and the same answers.
+#include "kernels/cpu/threads.h"
 #include "tools/job/job.h"
 
 #include <gtest/gtest.h>

@@ -35,6 +35,13 @@ TEST(RunReport, TellsWhatARankDidBesideWhatWasPlanned) {
   EXPECT_THAT(text, HasSubstr("attend 12.5, embed 0.25; keys 3.00 MiB, halo 512 B"));
 }
 
+TEST(RunReport, LongOnesFitATerminalOf80ColumnsToo) {
+  const std::string text = report_table({some_rank()}, ReportForm::kLong, 80);
+  EXPECT_THAT(text, HasSubstr("\n      seconds: attend 12.5, embed 0.25; sent: keys 3.00 MiB, "));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+}
+
 TEST(RunReport, FitsATerminalOf80Columns) {
   RankOutcome rank = some_rank();
   rank.host = "a-host-with-a-very-long-name";
@@ -101,6 +108,8 @@ TEST(KvReport, TellsWhatEachMethodTakesBesideEveryToken) {
   KvReportArgs args = some_caches(heads, ranks);
   args.names.streaming_heads = "razor:sink=4,window=64";
   EXPECT_EQ(kv_of_methods(args)[1].method, "razor:sink=4,window=64");
+  EXPECT_THAT(kv_table(kv_of_methods(args), 60),
+              HasSubstr("  razor:sink=4,\n" + std::string(46, ' ') + "window=64\n"));
 }
 
 TEST(KvReport, OfOneMethodSaysWhatItTook) {

@@ -183,7 +183,7 @@ TEST_F(SavedDocumentsTest, GroupsOfTokensServeWholeBlocksAndAreNeitherCutNorMade
   tokens_ = all_tokens_;
   groups.block_size = 64;
   EXPECT_THAT(message_of(ErrorCode::kFailedPrecondition, [&] { find(groups); }),
-              HasSubstr("block_size: was 32, now 64 (blocks of kivi4 and kivi4 stay whole)"));
+              HasSubstr("block_size: was 32, now 64 (blocks of kivi4 stay whole)"));
   WantedCaches floats = wanted();
   floats.converts = true;
   EXPECT_TRUE(find(floats).at(0).converts);
@@ -212,6 +212,20 @@ TEST_F(SavedDocumentsTest, AFileThatChangesIsLookedAtAgain) {
   fs::last_write_time(folder_.path() / "one.h5",
                       fs::file_time_type::clock::now() + std::chrono::seconds(2));
   EXPECT_EQ(documents.starts_of(tokens_).at(0).n_tokens, 60);
+}
+
+// It counted as one that holds no caches.
+TEST_F(SavedDocumentsTest, AFolderThatCannotBeReadIsAnErrorWhereItMustWork) {
+  const fs::path loop = folder_.path() / "loop";
+  fs::create_symlink("loop", loop);
+  const auto starts = [&](const fs::path& path, bool must_work) {
+    return SavedDocuments({{.path = path, .must_work = must_work}}, wanted()).starts_of(tokens_);
+  };
+  EXPECT_THAT(message_of(ErrorCode::kCorruptData, [&] { starts(loop, true); }),
+              testing::AllOf(HasSubstr("cannot read the folder " + loop.string()),
+                             HasSubstr("Too many levels of symbolic links")));
+  EXPECT_TRUE(starts(loop, false).empty());
+  EXPECT_TRUE(starts(folder_.path() / "none", true).empty());
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Attention over caches that quantise groups of tokens (KIVI), on every device: against the
 // double-precision reference, and with the same bits alone and beside other items.
-#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>

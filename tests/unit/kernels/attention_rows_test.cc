@@ -1,6 +1,5 @@
 // Attention of every number of rows, on every device: few rows multiply keys and values as they
 // lie, by tiles of their own number of rows, many pack them first.
-#include <string>
 
 #include "kernels/attention.h"
 #include "tests/support/compare.h"

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <tuple>
 #include <vector>
 
 #include "kernels/cuda/parcel.h"

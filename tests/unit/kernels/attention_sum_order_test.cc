@@ -2,7 +2,6 @@
 // that of many rows or of few, on every instruction set.
 #include <algorithm>
 #include <iterator>
-#include <string>
 #include <vector>
 
 #include "kernels/attention.h"

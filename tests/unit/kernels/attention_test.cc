@@ -10,6 +10,7 @@
 #include <string>
 
 #include "kernels/cpu/bf16_pairs.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/kv_append.h"
 #include "tests/support/compare.h"
 #include "tests/unit/kernels/attention_case.h"

@@ -8,6 +8,7 @@
 #include "kernels/backward/linear_backward.h"
 #include "kernels/backward/mix_heads.h"
 #include "kernels/backward/rows_backward.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/reference/backward.h"
 #include "kernels/reference/operators.h"
 #include "kernels/rope.h"

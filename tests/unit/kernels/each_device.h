@@ -7,14 +7,13 @@
 #include <array>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/device/device_cuda.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/softmax_state.h"
 #include "tests/unit/kernels/each_isa.h"
 

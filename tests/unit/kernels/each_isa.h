@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/tensor.h"
 #include "tests/support/random.h"
 

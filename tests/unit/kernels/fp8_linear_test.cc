@@ -1,10 +1,10 @@
 // linear with fp8 weights: every instruction set against the double reference, every code, and the
 // laws that slices and orders of sums keep.
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "kernels/cpu/linear_paths.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/fp8_weights.h"
 #include "kernels/linear.h"
 #include "kernels/reference/operators.h"

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/cpu/linear_paths.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/int8_weights.h"
 #include "kernels/reference/operators.h"
 #include "tests/support/compare.h"

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/threads.h"
 #include "tests/unit/kernels/each_isa.h"
 
 namespace longhaul::test {

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/threads.h"
 #include "tests/support/process_threads.h"
 
 namespace longhaul {

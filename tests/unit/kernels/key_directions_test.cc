@@ -4,12 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "base/error.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/reference/kv_read.h"
 #include "tests/unit/kernels/cached_keys.h"
 #include "tests/unit/kernels/each_device.h"

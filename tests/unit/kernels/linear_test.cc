@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/linear_paths.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/reference/operators.h"
 #include "tests/support/compare.h"
 #include "tests/unit/kernels/each_device.h"

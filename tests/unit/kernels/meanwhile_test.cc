@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/threads.h"
 
 namespace longhaul {
 namespace {

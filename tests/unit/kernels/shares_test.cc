@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/threads.h"
 
 namespace longhaul {
 namespace {

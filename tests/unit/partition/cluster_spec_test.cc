@@ -56,8 +56,8 @@ TEST(ClusterSpec, ErrorsSayLineKeyAndReason) {
               HasSubstr("line 2: node 0: memory: \"much\""));
   EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\nranks = 0\n"),
               HasSubstr("ranks is 0, must be 1"));
-  EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\ngflops = -2.0\n"), HasSubstr("more than 0"));
-  EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\ngb_per_s = nan\n"), HasSubstr("more than 0"));
+  EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\ngflops = -2.0\n"), HasSubstr("must be 10^-6"));
+  EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\ngb_per_s = nan\n"), HasSubstr("must be 10^-6"));
   EXPECT_THAT(error_of("[[node]\n"), HasSubstr("c.toml: line 1"));
   EXPECT_THAT(error_of("headroom = 0.1\n"), HasSubstr("no nodes"));
   EXPECT_THAT(error_of("headroom = 1.5\n[[node]]\nmemory = \"1G\"\n"), HasSubstr("less than 1"));
@@ -89,6 +89,34 @@ TEST(ClusterSpec, ReadsLinksBetweenSingleHosts) {
               HasSubstr("hosts must be two names"));
   EXPECT_THAT(error_of(nodes + "[[host_link]]\nhosts = [\"a-1\", \"a-1\"]\n"),
               HasSubstr("one host twice"));
+}
+
+TEST(ClusterSpec, ErrorsOfNumbersSayWhatIsRight) {
+  const std::string node = "[[node]]\nmemory = ";
+  EXPECT_THAT(error_of(node + "\"1G\"\ngflops = 1e30\n"),
+              HasSubstr("line 3: node 0: gflops is 1e+30, must be 10^-6 to 10^12"));
+  EXPECT_THAT(error_of(node + "\"1G\"\ngb_per_s = 1e-300\n"),
+              HasSubstr("gb_per_s is 1e-300, must be 10^-6 to 10^12"));
+  EXPECT_THAT(error_of(node + "16\n"), HasSubstr("line 2: node 0: memory 16 is 16 B: too little "
+                                                 "for any rank; did you mean 16G?"));
+  EXPECT_THAT(error_of(node + "\"64 KiB\"\n"), HasSubstr("64 KiB is 64.0 KiB: too little"));
+  EXPECT_THAT(error_of(node + "16.5\n"), HasSubstr("expected a size; write, say, \"64 GiB\""));
+  EXPECT_THAT(error_of(node + "\"1G\"\nranks = 1048577\n"), HasSubstr("must be 1 to 1048576"));
+  EXPECT_THAT(error_of(node + "\"1G\"\nranks = 1048576\ncount = 2\n"),
+              HasSubstr("c.toml: line 1: node 0: with it there are more than 1048576 ranks"));
+}
+
+// They were one host, with the memory of both, without a word.
+TEST(ClusterSpec, RefusesTwoNodesOfOneNameUnlessTheyAreMeantToBeOne) {
+  const std::string a = "[[node]]\nname = \"a\"\nmemory = \"1G\"\n";
+  EXPECT_THAT(error_of(a + a), HasSubstr("c.toml: line 4: node 1: the node in line 1 is called a, "
+                                         "too: give this one another name, or"));
+  EXPECT_THAT(error_of("[[node]]\nname = \"b\"\ncount = 2\nmemory = \"1G\"\n"
+                       "[[node]]\nname = \"b-1\"\nmemory = \"1G\"\n"),
+              HasSubstr("called b-1, too"));
+  EXPECT_THAT(error_of("[[node]]\nmemory = \"1G\"\nsame_host = true\n"),
+              HasSubstr("no node before this one is called node0"));
+  EXPECT_EQ(parse_cluster_toml(a + a + "same_host = true\n", "c.toml").ranks[1].host, "a");
 }
 
 // The first one counted, without a word.

@@ -333,7 +333,7 @@ TEST(MakePlan, RefusesInt4WeightsWithOddHeads) {
       make_plan(request);
       return "none";
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       return error.what();
     }
   };

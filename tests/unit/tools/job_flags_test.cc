@@ -85,6 +85,13 @@ TEST_F(JobFlags, CacheTypesThatQuantiseGroupsHaveTheirNames) {
   EXPECT_EQ(job_.v_type, KvType::kKivi4);
 }
 
+// The rule was told when the model had been read, and K was refused.
+TEST_F(JobFlags, BlocksAreMultiplesOf16AndTakeLetters) {
+  EXPECT_THAT(app_.help(), testing::HasSubstr("a multiple of 16"));
+  parse("--block-size 1K");
+  EXPECT_EQ(job_.block_size, 1024);
+}
+
 TEST_F(JobFlags, CachesOfFp8HaveTheNameOfOthers) {
   parse("--ctk fp8 --ctv fp8_e4m3");
   EXPECT_EQ(job_.k_type, KvType::kFp8);
@@ -100,8 +107,8 @@ TEST_F(JobFlags, HelpShowsTheDefaults) {
 TEST_F(JobFlags, RefusesOtherWords) {
   for (const char* wrong :
        {"--device gpu", "--weights f16", "--ctk q5_1", "--history all", "--dead-after 0", "-b many",
-        "-b 0K", "--block-size 0", "--retrieval-ratio 2", "--retrieval-ratio nan",
-        "--dead-after nan", "--step-timeout nan", "--step-timeout inf"}) {
+        "-b 0K", "--block-size 0", "--block-size 24", "--retrieval-ratio 2",
+        "--retrieval-ratio nan", "--dead-after nan", "--step-timeout nan", "--step-timeout inf"}) {
     EXPECT_THROW(parse(wrong), CLI::ParseError) << wrong;
   }
   EXPECT_THROW(parse("--kv-limit much"), Error);
@@ -130,13 +137,13 @@ TEST_F(JobFlags, APlanSaysItsOwnStages) {
 }
 
 TEST(Sizes, LettersAreBinaryAndWithABDecimal) {
-  EXPECT_EQ(parse_byte_size("8G"), std::size_t{8} << 30);
-  EXPECT_EQ(parse_byte_size("8GiB"), std::size_t{8} << 30);
-  EXPECT_EQ(parse_byte_size("8GB"), 8'000'000'000U);
-  EXPECT_EQ(parse_byte_size("512m"), std::size_t{512} << 20);
-  EXPECT_EQ(parse_byte_size("1000"), 1000U);
-  EXPECT_THROW(parse_byte_size("-1G"), Error);
-  EXPECT_THROW(parse_byte_size("8X"), Error);
+  EXPECT_EQ(parse_byte_size("8G", "--kv-limit"), std::size_t{8} << 30);
+  EXPECT_EQ(parse_byte_size("8GiB", "--kv-limit"), std::size_t{8} << 30);
+  EXPECT_EQ(parse_byte_size("8GB", "--kv-limit"), 8'000'000'000U);
+  EXPECT_EQ(parse_byte_size("512m", "--kv-limit"), std::size_t{512} << 20);
+  EXPECT_EQ(parse_byte_size("1000", "--kv-limit"), 1000U);
+  EXPECT_THROW(parse_byte_size("-1G", "--kv-limit"), Error);
+  EXPECT_THROW(parse_byte_size("8X", "--kv-limit"), Error);
 }
 
 }  // namespace

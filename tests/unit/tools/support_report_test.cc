@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "base/error.h"
 #include "base/event_log.h"
 #include "base/file.h"
@@ -40,6 +38,17 @@ TEST(SupportReport, NamesWhatIsMissing) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "r"));
   EXPECT_THROW(write_support_report(folder.path(), {.log_dir = {}, .results = {}, .status = {}}),
                Error);
+}
+
+// A folder with such a name was made, which nothing unpacks.
+TEST(SupportReport, IsNoArchiveOfAnotherKind) {
+  const test::TemporaryFolder folder;
+  EXPECT_TRUE(is_report_archive(folder.path() / "r.tar.gz"));
+  EXPECT_TRUE(is_report_archive("R.TGZ"));
+  EXPECT_FALSE(is_report_archive(folder.path() / "report"));
+  for (const char* name : {"r.zip", "r.tar", "r.tar.xz", "r.GZ", "r.7z"})
+    EXPECT_THROW(static_cast<void>(is_report_archive(name)), Error) << name;
+  EXPECT_THROW(static_cast<void>(is_report_archive(folder.path() / "none/r.tgz")), Error);
 }
 
 // The log is one for the process, so this is one test.

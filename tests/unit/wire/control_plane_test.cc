@@ -8,7 +8,10 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
+#include <exception>
 #include <functional>
+#include <memory>
+#include <new>
 #include <thread>
 
 #include "base/error.h"
@@ -54,6 +57,44 @@ std::string error_of(const std::function<void()>& call, ErrorCode code) {
   }
   return "no error";
 }
+
+// A server and its only worker, which has come. Notes whom each side misses.
+struct OneWorker {
+  explicit OneWorker(std::chrono::milliseconds dead_after = 60s,
+                     std::chrono::milliseconds period_of_worker = 20ms) {
+    ControlServer::Config config = server_config(1);
+    config.times.dead_after = dead_after;
+    config.on_failure = [this](const std::string&) { is_missed = true; };
+    server = std::make_unique<ControlServer>(config);
+    ControlClientConfig client = client_config(*server, config, 0);
+    client.times = {.heartbeat_period = period_of_worker, .dead_after = 60s};
+    client.on_lost = [this](LostCoordinator how, const std::string&) {
+      lost_how = how;
+      misses_server = true;
+    };
+    worker = connect_to_coordinator(client, deadline_in(60s));
+  }
+  // One that sends no heartbeats, as if it were stopped.
+  static OneWorker silent(std::chrono::milliseconds dead_after) {
+    return OneWorker(dead_after, 1h);
+  }
+
+  // A piece of work that ends as it should: told to shut down, the worker answers.
+  void end_work() {
+    const auto link = server->link(Rank{0});
+    link->send(Shutdown{});
+    EXPECT_TRUE(worker->next().has_value());
+    worker->answer(StepDone{});
+    EXPECT_NO_THROW(link->receive(deadline_in(60s)));
+  }
+  bool is_connected() const { return server->statuses().front().connected; }
+
+  std::atomic<bool> is_missed = false;
+  std::atomic<bool> misses_server = false;
+  std::atomic<LostCoordinator> lost_how = LostCoordinator::kGone;
+  std::unique_ptr<ControlServer> server;
+  std::unique_ptr<WorkerLink> worker;
+};
 
 TEST(ControlPlane, CarriesCommandsAndResultsOfEveryWorker) {
   const auto config = server_config(3);
@@ -140,34 +181,15 @@ TEST(ReportBoard, WantsAnotherReportWhenTheLastIsOldThoughNobodyHasAsked) {
 }
 
 TEST(ControlPlane, TakesASilentWorkerForDead) {
-  auto config = server_config(1);
-  config.times.dead_after = 300ms;
-  ControlServer server(config);
-  auto client = client_config(server, config, 0);
-  client.times.heartbeat_period = 1h;  // as if it were stopped
-  const auto worker = connect_to_coordinator(client, deadline_in(60s));
-  const auto link = server.link(Rank{0});
+  OneWorker one = OneWorker::silent(300ms);
+  const auto link = one.server->link(Rank{0});
   EXPECT_THAT(error_of([&] { link->receive(deadline_in(60s)); }, ErrorCode::kPeerFailed),
               HasSubstr("rank 0 has not been heard of"));
 }
 
-// A piece of work of rank 0 that ends as it should: told to shut down, it answers.
-void end_work(ControlServer& server, WorkerLink& worker) {
-  const auto link = server.link(Rank{0});
-  link->send(Shutdown{});
-  EXPECT_TRUE(worker.next().has_value());
-  worker.answer(StepDone{});
-  EXPECT_NO_THROW(link->receive(deadline_in(60s)));
-}
-
 TEST(ControlPlane, NamesAWorkerThatFallsSilentBeforeItAnswersShutdown) {
-  auto config = server_config(1);
-  config.times.dead_after = 300ms;
-  ControlServer server(config);
-  auto client = client_config(server, config, 0);
-  client.times.heartbeat_period = 1h;  // as if it were stopped
-  const auto worker = connect_to_coordinator(client, deadline_in(60s));
-  const auto link = server.link(Rank{0});
+  OneWorker one = OneWorker::silent(300ms);
+  const auto link = one.server->link(Rank{0});
   EXPECT_THAT(error_of(
                   [&] {
                     link->send(Shutdown{});
@@ -178,69 +200,50 @@ TEST(ControlPlane, NamesAWorkerThatFallsSilentBeforeItAnswersShutdown) {
 }
 
 TEST(ControlPlane, NamesAWorkerThatGoesBeforeItAnswersShutdown) {
-  const auto config = server_config(1);
-  ControlServer server(config);
-  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
-  server.wait_for_workers(deadline_in(60s));
-  const auto link = server.link(Rank{0});
+  OneWorker one;
+  const auto link = one.server->link(Rank{0});
   link->send(Shutdown{});
-  ASSERT_TRUE(worker->next().has_value());
-  worker.reset();
+  ASSERT_TRUE(one.worker->next().has_value());
+  one.worker.reset();
   EXPECT_THAT(error_of([&] { link->receive(deadline_in(60s)); }, ErrorCode::kPeerFailed),
               HasSubstr("rank 0 is gone"));
 }
 
 TEST(ControlPlane, AWorkerThatHasAnsweredShutdownMayGo) {
-  auto config = server_config(1);
-  std::atomic<bool> told = false;
-  config.on_failure = [&](const std::string&) { told = true; };
-  ControlServer server(config);
-  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
-  server.wait_for_workers(deadline_in(60s));
-  end_work(server, *worker);
-  worker.reset();
-  EXPECT_TRUE(eventually([&] { return !server.statuses().front().connected; }));
-  EXPECT_FALSE(told);
+  OneWorker one;
+  one.end_work();
+  one.worker.reset();
+  EXPECT_TRUE(eventually([&] { return !one.is_connected(); }));
+  EXPECT_FALSE(one.is_missed);
 }
 
 TEST(ControlPlane, AWorkerThatHasAnsweredShutdownMayGetNewWork) {
-  const auto config = server_config(1);
-  ControlServer server(config);
-  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
-  server.wait_for_workers(deadline_in(60s));
-  for (int i = 0; i < 2; ++i) end_work(server, *worker);
-  const auto link = server.link(Rank{0});
+  OneWorker one;
+  for (int i = 0; i < 2; ++i) one.end_work();
+  const auto link = one.server->link(Rank{0});
   link->send(ReportRank{});
-  worker.reset();  // now it is a loss again
+  one.worker.reset();  // now it is a loss again
   EXPECT_THAT(error_of([&] { link->receive(deadline_in(60s)); }, ErrorCode::kPeerFailed),
               HasSubstr("rank 0"));
 }
 
 // Work that does not come over links: a stopped rank was not missed in it.
 TEST(ControlPlane, AWorkerThatIsExpectedIsMissed) {
-  auto config = server_config(1);
-  std::atomic<bool> told = false;
-  config.on_failure = [&](const std::string&) { told = true; };
-  ControlServer server(config);
-  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
-  server.wait_for_workers(deadline_in(60s));
-  end_work(server, *worker);
-  server.expect_workers();
-  worker.reset();
-  EXPECT_TRUE(eventually([&] { return told.load(); }));
-  EXPECT_THAT(error_of([&] { server.expect_workers(); }, ErrorCode::kPeerFailed),
+  OneWorker one;
+  one.end_work();
+  one.server->expect_workers();
+  one.worker.reset();
+  EXPECT_TRUE(eventually([&] { return one.is_missed.load(); }));
+  EXPECT_THAT(error_of([&] { one.server->expect_workers(); }, ErrorCode::kPeerFailed),
               HasSubstr("rank 0 has shut down"));
 }
 
 TEST(ControlPlane, ThereIsNoNewWorkForAWorkerThatWent) {
-  const auto config = server_config(1);
-  ControlServer server(config);
-  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
-  server.wait_for_workers(deadline_in(60s));
-  end_work(server, *worker);
-  worker.reset();
-  EXPECT_TRUE(eventually([&] { return !server.statuses().front().connected; }));
-  EXPECT_THAT(error_of([&] { server.link(Rank{0}); }, ErrorCode::kPeerFailed),
+  OneWorker one;
+  one.end_work();
+  one.worker.reset();
+  EXPECT_TRUE(eventually([&] { return !one.is_connected(); }));
+  EXPECT_THAT(error_of([&] { one.server->link(Rank{0}); }, ErrorCode::kPeerFailed),
               HasSubstr("rank 0 has shut down"));
 }
 
@@ -372,16 +375,10 @@ TEST(ControlPlane, TellsWhatALostCoordinatorWasDoing) {
 }
 
 TEST(ControlPlane, TellsTheWorkerThatTheCoordinatorIsGone) {
-  const auto config = server_config(1);
-  auto server = std::make_unique<ControlServer>(config);
-  std::atomic<bool> told = false;
-  auto client = client_config(*server, config, 0);
-  client.on_lost = [&](LostCoordinator, const std::string&) { told = true; };
-  const auto worker = connect_to_coordinator(client, deadline_in(60s));
-  server->wait_for_workers(deadline_in(60s));
-  server.reset();
-  EXPECT_FALSE(worker->next().has_value());
-  EXPECT_TRUE(eventually([&] { return told.load(); }));
+  OneWorker one;
+  one.server.reset();
+  EXPECT_FALSE(one.worker->next().has_value());
+  EXPECT_TRUE(eventually([&] { return one.misses_server.load(); }));
 }
 
 TEST(ControlPlane, TellsThePeopleOfTheFirstLossOnce) {
@@ -403,32 +400,21 @@ TEST(ControlPlane, TellsThePeopleOfTheFirstLossOnce) {
 }
 
 TEST(ControlPlane, WorkersThatWereLetGoAreNoFailure) {
-  auto config = server_config(1);
-  std::atomic<bool> told = false;
-  config.on_failure = [&](const std::string&) { told = true; };
-  ControlServer server(config);
-  auto worker = connect_to_coordinator(client_config(server, config, 0), deadline_in(60s));
-  server.wait_for_workers(deadline_in(60s));
-  server.let_workers_go();
-  worker.reset();
-  EXPECT_TRUE(eventually([&] { return !server.statuses().front().connected; }));
-  EXPECT_FALSE(told);
+  OneWorker one;
+  one.server->let_workers_go();
+  one.worker.reset();
+  EXPECT_TRUE(eventually([&] { return !one.is_connected(); }));
+  EXPECT_FALSE(one.is_missed);
 }
 
 // A worker that is stopped at the end may find the coordinator gone when it wakes up.
 TEST(ControlPlane, ThatTheCoordinatorGoesIsNoLossForWorkersThatWereLetGo) {
-  const auto config = server_config(1);
-  auto server = std::make_unique<ControlServer>(config);
-  std::atomic<bool> told = false;
-  auto client = client_config(*server, config, 0);
-  client.on_lost = [&](LostCoordinator, const std::string&) { told = true; };
-  auto worker = connect_to_coordinator(client, deadline_in(60s));
-  server->wait_for_workers(deadline_in(60s));
-  server->let_workers_go();
-  server.reset();
-  EXPECT_FALSE(worker->next().has_value());
-  worker.reset();  // its thread has ended then
-  EXPECT_FALSE(told);
+  OneWorker one;
+  one.server->let_workers_go();
+  one.server.reset();
+  EXPECT_FALSE(one.worker->next().has_value());
+  one.worker.reset();  // its thread has ended then
+  EXPECT_FALSE(one.misses_server);
 }
 
 TEST(ControlPlane, TakesASilentCoordinatorForDead) {
@@ -458,36 +444,48 @@ TEST(ControlPlane, ItsOwnStandstillIsNobodysSilence) {
 }
 
 TEST(ControlPlane, AWorkerThatWasLetGoIsNotCutOffForItsSilence) {
-  auto config = server_config(1);
-  config.times.dead_after = 100ms;
-  ControlServer server(config);
-  auto client = client_config(server, config, 0);
-  client.times.heartbeat_period = 1h;  // as if it were stopped
-  client.times.dead_after = 60s;
-  std::atomic<bool> lost = false;
-  client.on_lost = [&](LostCoordinator, const std::string&) { lost = true; };
-  const auto worker = connect_to_coordinator(client, deadline_in(60s));
-  server.wait_for_workers(deadline_in(60s));
-  server.let_workers_go();
-  std::this_thread::sleep_for(500ms);
-  EXPECT_TRUE(server.statuses().front().connected);
-  EXPECT_FALSE(lost);
+  OneWorker one = OneWorker::silent(300ms);
+  one.server->let_workers_go();
+  std::this_thread::sleep_for(1s);
+  EXPECT_TRUE(one.is_connected());
+  EXPECT_FALSE(one.misses_server);
 }
 
 TEST(ControlPlane, AWorkerKnowsAnAbortFromALoss) {
-  const auto config = server_config(1);
-  ControlServer server(config);
-  std::atomic<bool> told = false;
-  auto client = client_config(server, config, 0);
-  client.on_lost = [&](LostCoordinator how, const std::string&) {
-    EXPECT_EQ(how, LostCoordinator::kAborted);
-    told = true;
+  OneWorker one;
+  one.server->abort_workers();
+  EXPECT_FALSE(one.worker->next().has_value());
+  EXPECT_TRUE(eventually([&] { return one.misses_server.load(); }));
+  EXPECT_EQ(one.lost_how, LostCoordinator::kAborted);
+}
+
+// They ended the process without a word, or only themselves, and nobody heard it.
+TEST(ControlPlane, FailuresOfAControlThreadAreTold) {
+  std::atomic<int> n_broken = 0;
+  const auto expect_no_memory = [&](std::exception_ptr why) {
+    EXPECT_THROW(std::rethrow_exception(why), std::bad_alloc);
+    ++n_broken;
   };
+  auto config = server_config(1);
+  config.on_stop = [] { throw std::bad_alloc(); };
+  config.on_broken = expect_no_memory;
+  ControlServer server(config);
+  auto client = client_config(server, config, 0);
+  client.stop_requested = [] { return true; };
   const auto worker = connect_to_coordinator(client, deadline_in(60s));
-  server.wait_for_workers(deadline_in(60s));
-  server.abort_workers();
-  EXPECT_FALSE(worker->next().has_value());
-  EXPECT_TRUE(eventually([&] { return told.load(); }));
+  EXPECT_TRUE(eventually([&] { return n_broken == 1; }));
+  const auto link = server.link(Rank{0});
+  EXPECT_THAT(error_of([&] { link->receive(deadline_in(60s)); }, ErrorCode::kPeerFailed),
+              HasSubstr("control thread has failed"));
+
+  const auto healthy_config = server_config(1);
+  ControlServer healthy(healthy_config);
+  auto broken = client_config(healthy, healthy_config, 0);
+  broken.stop_requested = []() -> bool { throw std::bad_alloc(); };
+  broken.on_broken = expect_no_memory;
+  const auto broken_worker = connect_to_coordinator(broken, deadline_in(60s));
+  EXPECT_FALSE(broken_worker->next().has_value());
+  EXPECT_EQ(n_broken, 2);
 }
 
 }  // namespace

@@ -49,6 +49,15 @@ TEST(InMemoryLink, DeadlineEndsTheWait) {
             ErrorCode::kTimeout);
 }
 
+// A worker that ran out of memory between two steps was a lost one, with another status.
+TEST(InMemoryLink, AWorkerThatLeavesSaysWhy) {
+  LinkPair link = make_in_memory_link();
+  link.worker->answer(
+      StepFailed{.code = ErrorCode::kOutOfMemory, .message = "full", .ends_job = true});
+  EXPECT_EQ(code_of([&] { link.coordinator->receive(deadline_in(seconds(60))); }),
+            ErrorCode::kOutOfMemory);
+}
+
 TEST(InMemoryLink, WorkerThatIsGoneWakesTheCoordinator) {
   LinkPair link = make_in_memory_link();
   std::thread worker([end = std::move(link.worker)]() mutable {

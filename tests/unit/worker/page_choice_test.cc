@@ -154,8 +154,14 @@ std::vector<std::int64_t> joined(std::vector<std::int64_t> a, std::span<const st
   return a;
 }
 
+// Of choices: how many were compared, and how many rounding may decide.
+struct Choices {
+  int n_compared = 0;
+  int n_open = 0;
+};
+
 // One growing text, asked for its pages after every few tokens, and by a fork.
-void expect_chosen_pages(std::uint64_t seed, KvType type) {
+Choices expect_chosen_pages(std::uint64_t seed, KvType type) {
   Random random(seed);
   const std::int64_t block_size = 16 * random.integer(1, 4);
   const std::int64_t page_tokens = block_size >> random.integer(0, 3);
@@ -169,6 +175,7 @@ void expect_chosen_pages(std::uint64_t seed, KvType type) {
   std::array<Place, 2> ranks{Place(layout, spec), Place(layout, spec)};
   const Text text(random, shape, random.integer(1, 400));
   std::vector<std::size_t> homes;
+  Choices choices;
   for (std::int64_t token = 0; token < text.n_tokens;) {
     const std::int64_t end = std::min(
         {text.n_tokens, token + random.integer(1, 40), (token / block_size + 1) * block_size});
@@ -203,22 +210,31 @@ void expect_chosen_pages(std::uint64_t seed, KvType type) {
     for (std::size_t head = 0; head < kGroup; ++head) {
       const auto want = chosen_by_definition(
           {queries.q.data() + head * kHeadDim, static_cast<std::size_t>(kHeadDim)}, keys, choose);
-      if (want.empty()) continue;
+      if (want.empty()) {
+        ++choices.n_open;
+        continue;
+      }
+      ++choices.n_compared;
       EXPECT_EQ(alone.pages.chosen(head), want);
       EXPECT_EQ(joined(ranks[0].pages.chosen(head), ranks[1].pages.chosen(head)), want);
     }
-    if (testing::Test::HasFailure()) return;
+    if (testing::Test::HasFailure()) break;
   }
+  return choices;
 }
 
 TEST(PageChoice, IsThatOfDoublePrecisionWhereverPagesLie) {
   for (const KvType type : kPlainKvTypes) {
+    Choices of_type;
     for (int round = 0; round < 8 * intensity(); ++round) {
       const std::uint64_t seed = base_seed() * 1000 + static_cast<std::uint64_t>(round);
       SCOPED_TRACE(testing::Message() << name_of(type) << ", seed " << seed);
-      expect_chosen_pages(seed, type);
+      const Choices choices = expect_chosen_pages(seed, type);
       if (HasFailure()) return;
+      of_type.n_compared += choices.n_compared;
+      of_type.n_open += choices.n_open;
     }
+    EXPECT_LT(20 * of_type.n_open, of_type.n_compared) << name_of(type);
   }
 }
 

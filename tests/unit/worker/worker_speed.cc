@@ -7,7 +7,6 @@
 #include <ctime>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/clock.h"
 #include "tests/unit/worker/tiny_models.h"

@@ -370,6 +370,20 @@ TEST(Worker, ServesALinkUntilShutdown) {
   thread.join();
 }
 
+// A trace was written after Shutdown was answered: nobody waited for it, or heard of a full disk.
+TEST(Worker, WhatIsToBeDoneAtShutdownIsDoneBeforeTheAnswer) {
+  int n_calls = 0;
+  Worker worker({.weights = test::tiny_weights(), .n_threads = 1, .at_shutdown = [&] {
+                   if (++n_calls == 2) throw Error(ErrorCode::kIo, "no room for the trace");
+                 }});
+  done(worker.step(ReportRank{}));
+  EXPECT_EQ(n_calls, 0);
+  done(worker.step(Shutdown{}));
+  const StepFailed answer = failed(worker.step(Shutdown{}));
+  EXPECT_EQ(answer.code, ErrorCode::kIo);
+  EXPECT_EQ(answer.message, "no room for the trace");
+}
+
 TEST(Worker, ServesUntilTheCoordinatorIsGone) {
   LinkPair link = make_in_memory_link();
   std::thread thread([&] { make_worker().serve(*link.worker); });

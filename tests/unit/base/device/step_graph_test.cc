@@ -3,7 +3,6 @@
 #include "base/device/step_graph.h"
 
 #include <numeric>
-#include <optional>
 
 #include "base/error.h"
 #include "tests/unit/base/device/on_gpu.h"
