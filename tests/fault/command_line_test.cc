@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"SystemMessageAlone", question({"--sys", "Be brief."}), 2, "--sys needs"},
         Case{"SomeFail", batch("long.jsonl"), 1, "1 done in"},
         Case{"DoesNotFit", question({"--kv-limit", "1K"}), 3, "the limit is 1.00 KiB"},
-        Case{"ContextTooSmall", question({"-c", "3"}), 2, "context_length_exceeded"}),
+        Case{"ContextTooSmall", question({"-c", "3"}), 2, "error: needs 5 tokens"}),
     [](const auto& param) { return param.param.name; });
 
 TEST(CommandLineRun, FlagsComeFromTheEnvironmentToo) {
