@@ -261,7 +261,7 @@ Command add_convert(CLI::App& app) {
   command->add_option("--to", flags->to, "Folder for the new files")
       ->type_name("FOLDER")
       ->required();
-  add_cache_type_flags(*command, flags->types, "Cache types");
+  add_cache_type_flags(*command, flags->types, "Cache types", "the file has them");
   command
       ->add_option("--block-size", flags->block_size,
                    std::string(kBlockTokensHelp) + " (default: as the file has them)")

@@ -167,7 +167,8 @@ void add_verify_flags(CLI::App& app, JobConfig& job, const std::string& group) {
       ->group(group);
 }
 
-void add_cache_type_flags(CLI::App& app, JobConfig& job, const std::string& group) {
+void add_cache_type_flags(CLI::App& app, JobConfig& job, const std::string& group,
+                          std::string_view as_auto) {
   // q8_0, q4_0 and q4_1 are llama.cpp's names for types of so many bits, fp8_e4m3 is vLLM's.
   const FlagWords<std::optional<KvType>> types = {
       {"auto", std::nullopt},    {"f32", KvType::kF32},   {"bf16", KvType::kBf16},
@@ -175,9 +176,10 @@ void add_cache_type_flags(CLI::App& app, JobConfig& job, const std::string& grou
       {"q4_0", KvType::kInt4},   {"q4_1", KvType::kInt4}, {"kivi4", KvType::kKivi4},
       {"kivi2", KvType::kKivi2}, {"fp8", KvType::kFp8},   {"fp8_e4m3", KvType::kFp8}};
   add_choice(app, "--cache-type-k,--ctk", job.k_type, types,
-             "Type of cached keys: f32, bf16, int8 (q8_0), fp8 (fp8_e4m3, a scale for each token), "
-             "int4 (q4_0, q4_1), kivi4, kivi2 (KIVI's layout, the newest block in f32); auto: as "
-             "the weights")
+             fmt::format("Type of cached keys: f32, bf16, int8 (q8_0), fp8 (fp8_e4m3, a scale for "
+                         "each token), int4 (q4_0, q4_1), kivi4, kivi2 (KIVI's layout, the newest "
+                         "block in f32); auto: as {}",
+                         as_auto))
       ->group(group);
   add_choice(app, "--cache-type-v,--ctv", job.v_type, types, "Type of cached values")->group(group);
 }

@@ -2,6 +2,7 @@
 // something to it. Values go straight into a JobConfig, as values: nothing below reads words.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/flags/cli_app.h"
@@ -35,7 +36,9 @@ void add_weights_flag(CLI::App& app, JobConfig& job, const std::string& group);
 // --verify-weights and --checksums.
 void add_verify_flags(CLI::App& app, JobConfig& job, const std::string& group);
 // --cache-type-k and --cache-type-v.
-void add_cache_type_flags(CLI::App& app, JobConfig& job, const std::string& group);
+// `as_auto`: whose types "auto" takes, such as "the weights".
+void add_cache_type_flags(CLI::App& app, JobConfig& job, const std::string& group,
+                          std::string_view as_auto = "the weights");
 // These and --block-size.
 void add_cache_flags(CLI::App& app, JobConfig& job, const std::string& group);
 constexpr const char* kHeadGroup = "Retrieval and streaming heads";

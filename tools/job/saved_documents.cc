@@ -31,7 +31,10 @@ Json without_types(const std::string& text, const std::string& source) {
 
 // How many of the document's first tokens come from these caches; 0: none, they are of another
 // text. Of caches of a longer text they are at most all but the last, whose hidden row no file has.
-std::int64_t n_tokens_from(const SavedHeader& header, std::span<const std::int32_t> document) {
+// `tells`: says so where they are of a longer text and begin nothing. A run's own checkpoints are
+// nobody's business.
+std::int64_t n_tokens_from(const SavedHeader& header, std::span<const std::int32_t> document,
+                           bool tells) {
   const auto n = static_cast<std::size_t>(header.n_tokens);
   const auto n_first = std::min({n, document.size(), header.first_tokens.size()});
   if (n == 0 ||
@@ -44,6 +47,7 @@ std::int64_t n_tokens_from(const SavedHeader& header, std::span<const std::int32
   if (!std::equal(document.begin(), document.end(), saved.begin())) return 0;
   if (keeps_beginnings(header))
     return longest_beginning(header, static_cast<std::int64_t>(document.size()) - 1);
+  if (!tells) return 0;
   LONGHAUL_LOG(kWarning, kSnapshot,
                "{} has a longer document that begins with these {} tokens; its heads with windows, "
                "or its method's choice, are of the end of it, so the document is read",
@@ -128,7 +132,8 @@ std::vector<SavedStart> SavedDocuments::starts_of(std::span<const std::int32_t> 
     const FileWait wait(FileUse::kReadingAtWork, folder.path);
     for (const auto& master : masters_in(folder)) {
       const auto header = header_of(master, folder.must_work);
-      const std::int64_t n_tokens = header ? n_tokens_from(*header, document) : 0;
+      const std::int64_t n_tokens =
+          header ? n_tokens_from(*header, document, !folder.has_checkpoints) : 0;
       if (n_tokens == 0) continue;
       const std::vector<std::string> different = differences_of(*header, wanted_);
       if (!different.empty()) {
