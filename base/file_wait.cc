@@ -142,9 +142,7 @@ class FileWatcher {
     const std::string text =
         *due.end == ErrorCode::kCancelled
             ? fmt::format("stopped before {}{} was {} ({} s)", due.name, where, done, seconds)
-            : fmt::format("{}{} has not been {} for {} s{}: its disk or server does not answer",
-                          due.name, where, done, seconds,
-                          rules_.limit_name.empty() ? "" : " (" + rules_.limit_name + ")");
+            : why_not_awaited(due.name, where, done, due.since, rules_.limit_name);
     rules_.end(std::make_exception_ptr(Error(*due.end, text)));
   }
 
@@ -168,6 +166,14 @@ FileWait::FileWait(FileUse use, const std::filesystem::path& name)
 
 FileWait::~FileWait() {
   if (--n_waits_here == 0) FileWatcher::instance().remove(*this);
+}
+
+std::string why_not_awaited(const std::string& name, const std::string& where,
+                            std::string_view done, Clock::duration since,
+                            const std::string& limit_name) {
+  return fmt::format("{}{} has not been {} for {} s{}: its disk or server does not answer", name,
+                     where, done, whole_seconds(since),
+                     limit_name.empty() ? "" : fmt::format(" ({})", limit_name));
 }
 
 void say_waiting(const std::string& name, const std::string& where, Clock::duration since) {

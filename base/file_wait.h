@@ -8,16 +8,21 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 
 namespace longhaul {
 
+// Of any file, where nobody says otherwise.
+inline constexpr std::chrono::seconds kSayWaitingEvery{30};
+inline constexpr std::chrono::hours kLongestFileWait{24};
+
 struct FileWaitRules {
   bool speaks = true;  // false: another process tells people
-  std::chrono::milliseconds say_every = std::chrono::seconds(30);
-  std::chrono::milliseconds limit = std::chrono::hours(24);  // no file takes longer
-  std::string limit_name;                                    // the flag that sets it
+  std::chrono::milliseconds say_every = kSayWaitingEvery;
+  std::chrono::milliseconds limit = kLongestFileWait;
+  std::string limit_name;  // the flag that sets it
   // How much longer a file may take once a stop was asked for.
   std::chrono::milliseconds before_work_after_stop = std::chrono::seconds(5);
   std::chrono::milliseconds at_work_after_stop = std::chrono::minutes(1);
@@ -71,6 +76,12 @@ class FileWait {
 // process stood still itself (stopped, suspended with its machine), which is no wait for a file.
 inline constexpr std::chrono::milliseconds kFileWaitLook{200};
 inline constexpr std::chrono::seconds kStandstill{2};
+
+// "archive.txt on rank 3 has not been read for 30 s (--step-timeout): its disk or server does not
+// answer". `done`: read, written.
+std::string why_not_awaited(const std::string& name, const std::string& where,
+                            std::string_view done, Clock::duration since,
+                            const std::string& limit_name);
 
 // "longhaul: still waiting for archive.txt on rank 3 (30 s)", on stderr.
 void say_waiting(const std::string& name, const std::string& where, Clock::duration since);

@@ -1,7 +1,5 @@
 #include "base/patient_read.h"
 
-#include <fmt/format.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <exception>
@@ -14,7 +12,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_wait.h"
 
 namespace longhaul {
 namespace {
@@ -51,10 +48,7 @@ void read_for(Shared& shared, const LeavableRead& read) {
 void throw_if_over(const std::string& name, Clock::duration waited, const ReadPatience& patience) {
   if (patience.stop_requested && patience.stop_requested()) throw_stopped(name);
   if (waited < patience.limit) return;
-  throw Error(ErrorCode::kTimeout,
-              fmt::format("{} has not been read for {} s{}: its disk or server does not answer",
-                          name, std::chrono::duration_cast<std::chrono::seconds>(waited).count(),
-                          patience.limit_name.empty() ? "" : " (" + patience.limit_name + ")"));
+  throw Error(ErrorCode::kTimeout, why_not_awaited(name, "", "read", waited, patience.limit_name));
 }
 
 }  // namespace

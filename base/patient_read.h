@@ -7,13 +7,15 @@
 #include <functional>
 #include <string>
 
+#include "base/file_wait.h"
+
 namespace longhaul {
 
 struct ReadPatience {
   std::function<bool()> stop_requested = {};  // asked now and then: true throws kCancelled
-  std::chrono::milliseconds say_every = std::chrono::seconds(30);  // what is waited for, on stderr
-  std::chrono::milliseconds limit = std::chrono::hours(24);        // then kTimeout is thrown
-  std::string limit_name = {};                                     // the flag that sets it
+  std::chrono::milliseconds say_every = kSayWaitingEvery;  // what is waited for, on stderr
+  std::chrono::milliseconds limit = kLongestFileWait;      // then kTimeout is thrown
+  std::string limit_name = {};                             // the flag that sets it
 };
 
 // As read_file (base/file.h), which blocks for as long as the system likes.

@@ -16,8 +16,8 @@ namespace longhaul {
 struct TextLimits {
   std::size_t max_bytes = std::size_t{1} << 30;  // of one document; larger ones are not opened
   bool lossy = false;  // bytes that are no UTF-8 are accepted; each becomes U+FFFD
-  std::function<bool()> stop_requested = {};                      // asked while a document is read
-  std::chrono::milliseconds read_limit = std::chrono::hours(24);  // of reading one document
+  std::function<bool()> stop_requested = {};                // asked while a document is read
+  std::chrono::milliseconds read_limit = kLongestFileWait;  // of reading one document
 };
 
 ReadPatience patience_of(const TextLimits& limits);

@@ -4,15 +4,13 @@
 #include <sysexits.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <utility>
 
 #include "base/error.h"
+#include "base/last_wait.h"
 #include "base/log.h"
 #include "base/print_stderr.h"
 #include "cluster/comm/mpi_check.h"
@@ -20,30 +18,7 @@
 namespace longhaul {
 namespace {
 
-// MPI has no deadlines of its own: a peer that hangs or has died holds it for ever. Calls `leave`,
-// which ends the process, unless the scope ends in time.
-class Watchdog {
- public:
-  Watchdog(std::chrono::seconds deadline, std::function<void()> leave)
-      : thread_([this, deadline, leave = std::move(leave)] {
-          std::unique_lock lock(mutex_);
-          if (!done_.wait_for(lock, deadline, [this] { return is_done_; })) leave();
-        }) {}
-  ~Watchdog() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_done_ = true;
-    }
-    done_.notify_one();
-  }
-
- private:
-  std::mutex mutex_;  // guards is_done_
-  std::condition_variable done_;
-  bool is_done_ = false;
-  std::jthread thread_;
-};
-
+// MPI has no deadlines of its own: a peer that hangs or has died holds it for ever.
 void say_stuck(std::string_view what, std::chrono::seconds deadline, int status) noexcept {
   try {
     LONGHAUL_LOG(kError, kComm,
@@ -56,14 +31,12 @@ void say_stuck(std::string_view what, std::chrono::seconds deadline, int status)
 // Open MPI's mpirun reports 1 for a process that ends without MPI_Finalize and with 0; of one that
 // calls MPI_Abort it reports the code, also 0.
 [[noreturn]] void end_done_job() noexcept {
+  std::optional<LastWait> limit;
   try {
     print_stderr(
         "longhaul: all is done, but a rank does not come to the end of MPI: the job ends without "
         "it\n");
-    std::thread([] {
-      std::this_thread::sleep_for(std::chrono::seconds(5));
-      MpiEnvironment::exit_now(0);
-    }).detach();
+    limit.emplace(std::chrono::seconds(5), [] { MpiEnvironment::exit_now(0); }).begin();
   } catch (const std::exception&) {
     MpiEnvironment::exit_now(0);
   }
@@ -92,10 +65,11 @@ std::string mpi_library() {
 
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv, std::chrono::seconds deadline) {
   int provided = 0;
-  const Watchdog watchdog(deadline, [deadline] {
+  LastWait watchdog(deadline, [deadline] {
     say_stuck("MPI_Init", deadline, EX_TEMPFAIL);
     exit_now(EX_TEMPFAIL);
   });
+  watchdog.begin();
   check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED) {
     throw Error(ErrorCode::kUnsupported,
@@ -117,11 +91,12 @@ MpiEnvironment::~MpiEnvironment() {
 
 int MpiEnvironment::finish(const MpiEnding& ending, const std::function<void()>& free_all) {
   finished_ = true;
-  const Watchdog watchdog(ending.limit, [ending] {
+  LastWait watchdog(ending.limit, [ending] {
     say_stuck("MPI_Finalize", ending.limit, ending.status_if_stuck);
     if (ending.ends_others && ending.status_if_stuck == 0) end_done_job();
     exit_now(ending.status_if_stuck);
   });
+  watchdog.begin();
   if (free_all) free_all();
   const int result = MPI_Finalize();
   if (result != MPI_SUCCESS) LONGHAUL_LOG(kWarning, kComm, "MPI_Finalize returned {}", result);

@@ -16,10 +16,10 @@ namespace {
 
 using test::ChildProcess;
 using test::Ended;
+using test::Words;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
-using Words = std::vector<std::string>;
 
 std::string needle() { return test::example_path("model").string(); }
 

@@ -45,10 +45,6 @@ class CacheMethods : public RankedJob {
         .end();
   }
   std::string model() const { return example_path("model").string(); }
-  static Words joined(Words words, const Words& more) {
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
 };
 
 struct KvRow {

@@ -27,8 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 using test::ChildProcess;
 using test::Ended;
+using test::Words;
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 Json stored(const std::string& name) {
   const fs::path path = test::source_path("tests/golden/chat/stored/" + name + ".json");

@@ -21,12 +21,15 @@ void redirect(const std::filesystem::path& file, int descriptor) {
 
 }  // namespace
 
-ChildProcess::ChildProcess(const std::filesystem::path& folder,
-                           const std::vector<std::string>& arguments,
-                           const std::vector<std::string>& variables,
-                           const std::vector<std::string>& launcher)
+Words joined(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+ChildProcess::ChildProcess(const std::filesystem::path& folder, const Words& arguments,
+                           const Words& variables, const Words& launcher)
     : folder_(folder) {
-  std::vector<std::string> words = launcher;
+  Words words = launcher;
   words.emplace_back(LONGHAUL_PROGRAM_PATH);
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;

@@ -8,6 +8,9 @@
 
 namespace longhaul::test {
 
+using Words = std::vector<std::string>;
+Words joined(Words words, const Words& more);
+
 struct Ended {
   int status = -1;  // 128 + signal when a signal ended it
   std::string output;
@@ -19,9 +22,8 @@ class ChildProcess {
   // Starts `longhaul` with these arguments; stdout and stderr go to files in `folder`. Variables
   // are "NAME=value", added to the environment. `launcher` are words to stand before the program,
   // such as mpirun -n 3.
-  ChildProcess(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
-               const std::vector<std::string>& variables = {},
-               const std::vector<std::string>& launcher = {});
+  ChildProcess(const std::filesystem::path& folder, const Words& arguments,
+               const Words& variables = {}, const Words& launcher = {});
   ~ChildProcess();  // kills it if it still runs
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

@@ -101,7 +101,7 @@ TEST_P(CommandLine, SaysWhatIsWrong) {
   EXPECT_EQ(read_file(folder.path() / "foreign.jsonl", 100), "precious\n");
 }
 
-using Words = std::vector<std::string>;
+using test::Words;
 Words batch(const std::string& input, const Words& more = {}) {
   Words words = {"run", "-m", "MODEL", "-i", "DIR/" + input, "-o", "DIR/out.jsonl"};
   words.insert(words.end(), more.begin(), more.end());

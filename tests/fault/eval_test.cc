@@ -25,8 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 using test::ChildProcess;
 using test::Ended;
+using test::Words;
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 std::string example(std::string_view name) { return test::example_path(name).string(); }
 

@@ -15,9 +15,9 @@ namespace {
 
 using test::ChildProcess;
 using test::Ended;
+using test::Words;
 using testing::HasSubstr;
 using testing::StartsWith;
-using Words = std::vector<std::string>;
 
 std::string example(std::string_view name) { return test::example_path(name).string(); }
 

@@ -16,13 +16,9 @@ namespace {
 namespace fs = std::filesystem;
 using test::ChildProcess;
 using test::Ended;
+using test::joined;
+using test::Words;
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
-
-Words joined(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 std::string model() { return test::example_path("model").string(); }
 std::string profile() { return test::example_path("profile").string(); }

@@ -35,24 +35,28 @@ Function* next(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
+int open_or_hang(const char* name, const char* path, int flags, std::va_list rest) {
+  hang_if_asked("open", path);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  return next<int(const char*, int, ...)>(name)(path, flags, mode);
+}
+
 }  // namespace
 
 extern "C" int open(const char* path, int flags, ...) {
   std::va_list rest;
   va_start(rest, flags);
-  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  const int file = open_or_hang("open", path, flags, rest);
   va_end(rest);
-  hang_if_asked("open", path);
-  return next<int(const char*, int, ...)>("open")(path, flags, mode);
+  return file;
 }
 
 extern "C" int open64(const char* path, int flags, ...) {
   std::va_list rest;
   va_start(rest, flags);
-  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  const int file = open_or_hang("open64", path, flags, rest);
   va_end(rest);
-  hang_if_asked("open", path);
-  return next<int(const char*, int, ...)>("open64")(path, flags, mode);
+  return file;
 }
 
 extern "C" int fdatasync(int file) {

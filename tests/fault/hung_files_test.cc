@@ -18,10 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 using test::ChildProcess;
 using test::Words;
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int kStopped = 75;
 constexpr double kSoon = 25;  // seconds, on a busy machine; the waits would be for hours
+const Words kLimit = {"--step-timeout", "8"};  // which steps keep on a busy machine
 
 class HungFiles : public test::RankedJob {
  protected:
@@ -65,17 +67,15 @@ TEST_F(HungFiles, OfADocumentThatIsTokenisedEndWithASignal) {
 }
 
 TEST_F(HungFiles, ADocumentThatIsNotReadInTimeFailsItsOwnRequestsAlone) {
-  ChildProcess process(folder(), command(output(), {"--step-timeout", "2"}),
-                       hanging("open", "1.txt", 1));
+  ChildProcess process(folder(), command(output(), kLimit), hanging("open", "1.txt", 1));
   EXPECT_EQ(process.wait(), 1) << process.errors();
   EXPECT_EQ(test::texts_of(output()).size(), kRequests / 3 * 2);
   EXPECT_THAT(read_file(folder() / "out.errors.jsonl", 1 << 20),
-              HasSubstr("1.txt has not been read for 2 s (--step-timeout)"));
+              AllOf(HasSubstr("1.txt has not been read for "), HasSubstr("(--step-timeout)")));
 }
 
 TEST_F(HungFiles, OfResultsEndTheJobAtTheLimit) {
-  ChildProcess process(folder(), command(output(), {"--step-timeout", "2"}),
-                       hanging("fdatasync", "out.jsonl", 3));
+  ChildProcess process(folder(), command(output(), kLimit), hanging("fdatasync", "out.jsonl", 3));
   EXPECT_EQ(process.wait(), kStopped) << process.errors();
   EXPECT_THAT(process.errors(), HasSubstr("out.jsonl has not been written for "));
   complete(output(), {});
@@ -88,8 +88,7 @@ TEST_F(HungFiles, OfTheModelOnAnotherRankEndTheJobAtTheLimit) {
   for (const std::string& variable : hanging("open", "model/config.json"))
     variables.push_back(variable);
   variables.emplace_back("HANG_RANK=1");
-  ChildProcess mpirun(folder(), command(output(), {"--step-timeout", "3"}), variables,
-                      test::mpirun(2));
+  ChildProcess mpirun(folder(), command(output(), kLimit), variables, test::mpirun(2));
   EXPECT_EQ(mpirun.wait(), kStopped) << mpirun.errors();
   EXPECT_THAT(mpirun.errors(), HasSubstr("the model on rank 1 has not been read for "));
 }

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "tests/fault/child_process.h"
 #include "tests/fault/mpirun.h"
@@ -17,8 +16,6 @@
 #include "tests/support/random.h"
 
 namespace longhaul::test {
-
-using Words = std::vector<std::string>;
 
 // The process that is this rank of the mpirun with this process id; -1 when there is none.
 pid_t process_of_rank(pid_t mpirun, int rank);

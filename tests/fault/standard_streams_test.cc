@@ -17,9 +17,9 @@ namespace {
 
 using test::ChildProcess;
 using test::Ended;
+using test::Words;
 using testing::HasSubstr;
 using testing::Not;
-using Words = std::vector<std::string>;
 
 class StandardStreams : public testing::Test {
  protected:

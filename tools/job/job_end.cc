@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/event_log.h"
+#include "base/last_wait.h"
 #include "base/print_stderr.h"
 #include "cluster/comm/mpi_environment.h"
 #include "tools/job/exit_status.h"
@@ -38,10 +40,6 @@ int report_error(const Error& error, std::string_view after_loss) {
                  error.where().line());
   return status;
 }
-
-}  // namespace
-
-namespace {
 
 int print_failure(std::exception_ptr failure, std::string_view after_loss) {
   try {
@@ -91,24 +89,14 @@ int report_failure(std::exception_ptr failure, std::string_view after_loss) {
   return status;
 }
 
-namespace {
-
-// The process is gone after so long, whatever hangs.
-void end_at_last(std::chrono::milliseconds limit) {
-  try {
-    std::thread([limit] {
-      std::this_thread::sleep_for(limit);
-      _exit(kExitStopped);
-    }).detach();
-  } catch (const std::exception&) {  // without a thread or memory it has to end by itself
-  }
-}
-
-}  // namespace
-
 void JobEnd::end(const std::function<int()>& report) {
   ending_.lock();  // whoever comes second waits here until the process is gone
-  end_at_last(limits_.all);
+  // The process is gone after so long, whatever hangs.
+  std::optional<LastWait> limit;
+  try {
+    limit.emplace(limits_.all, [] { _exit(kExitStopped); }).begin();
+  } catch (const std::exception&) {  // without a thread or memory it has to end by itself
+  }
   int status = kExitDoesNotFit;
   try {
     status = report();

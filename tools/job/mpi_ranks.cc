@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/event_log.h"
 #include "base/file_wait.h"
+#include "base/last_wait.h"
 #include "base/log.h"
 #include "cluster/comm/host_info.h"
 #include "cluster/comm/interfaces.h"
@@ -23,7 +24,6 @@
 #include "tools/job/exit_status.h"
 #include "tools/job/file_wait_rules.h"
 #include "tools/job/job_end.h"
-#include "tools/job/last_wait.h"
 #include "tools/job/launch.h"
 #include "tools/job/plan_job.h"
 #include "tools/job/rank_clock.h"
@@ -40,6 +40,8 @@ namespace {
 
 constexpr auto kConnectDeadline = std::chrono::seconds(30);
 constexpr auto kWatchFirst = std::chrono::seconds(10);  // StartWatch says more than MPI's watchdog
+// Rank 0 has let this rank go and left. What it said last does not come where it passes through a
+// rank that is stopped: then this one leaves by itself.
 constexpr auto kWithoutCoordinator = std::chrono::minutes(1);
 
 std::chrono::seconds whole_seconds(std::chrono::milliseconds time) {
@@ -200,7 +202,13 @@ void ProcessRank::connect() {
   if (rank() != 0) client.stop_requested = stop_requested;
   client.on_lost = [this](LostCoordinator how, const std::string& reason) { on_lost(how, reason); };
   client.on_broken = [this](std::exception_ptr why) { end_.fail(why); };
-  client.on_left = [this] { last_wait_.begin(); };
+  client.on_left = [this] {
+    try {
+      last_wait_.begin();
+    } catch (const std::system_error&) {
+      MpiEnvironment::exit_now(kExitDone);
+    }
+  };
   try {
     link_ = connect_to_coordinator(std::move(client), deadline_in(kConnectDeadline));
     if (server_) server_->wait_for_workers(deadline_in(kConnectDeadline));

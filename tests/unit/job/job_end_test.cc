@@ -4,12 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <memory>
 #include <thread>
 
 #include "base/error.h"
 #include "tools/job/exit_status.h"
-#include "tools/job/last_wait.h"
 
 namespace longhaul {
 namespace {
@@ -51,11 +49,13 @@ TEST_F(JobEndDeathTest, AWriterThatHangsDoesNotHoldTheEnd) {
   EXPECT_EXIT(
       {
         JobEnd end("", kShort);
-        std::thread([&end] {
+        std::atomic<bool> writes = false;
+        std::thread([&] {
           end.writing().lock();
+          writes = true;
           for (;;) std::this_thread::sleep_for(1h);
         }).detach();
-        std::this_thread::sleep_for(100ms);
+        while (!writes) std::this_thread::sleep_for(1ms);
         end.fail(full_disk());
       },
       ExitedWithCode(kExitEnvironment), "the disk is full");
@@ -66,36 +66,13 @@ TEST_F(JobEndDeathTest, TheFirstCauseIsTheStatus) {
       {
         JobEnd end("", {.all = 1min, .writing = 300ms});
         end.writing().lock();  // the first takes as long as a writer may
+        std::atomic<bool> has_begun = false;
+        end.before([&] { has_begun = true; });
         std::thread([&end] { end.fail(full_disk()); }).detach();
-        std::this_thread::sleep_for(100ms);
+        while (!has_begun) std::this_thread::sleep_for(1ms);
         end.fail("rank 2 is gone");
       },
       ExitedWithCode(kExitEnvironment), "the disk is full");
-}
-
-bool eventually(const std::atomic<bool>& condition) {
-  for (int i = 0; i < 60000 && !condition; ++i) std::this_thread::sleep_for(1ms);
-  return condition;
-}
-
-TEST(LastWait, ARankLeavesByItselfWhenTheLastWordDoesNotCome) {
-  std::atomic<bool> has_left = false;
-  LastWait wait(20ms, [&] { has_left = true; });
-  wait.begin();
-  EXPECT_TRUE(eventually(has_left));
-}
-
-TEST(LastWait, ARankThatHasTheLastWordStays) {
-  const auto has_left = std::make_shared<std::atomic<bool>>(false);
-  {
-    LastWait wait(200ms, [=] { *has_left = true; });
-    wait.begin();
-    wait.call_off();
-    LastWait another(200ms, [=] { *has_left = true; });
-    another.begin();  // its end calls it off
-  }
-  std::this_thread::sleep_for(400ms);
-  EXPECT_FALSE(*has_left);
 }
 
 }  // namespace

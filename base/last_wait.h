@@ -1,4 +1,5 @@
-// A limit to the wait for a last word that may never come.
+// A limit to what has none of its own, such as a call of MPI, or the last word of a rank that is
+// stopped.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -6,8 +7,6 @@
 
 namespace longhaul {
 
-// Rank 0 has let this rank go and left. What it said last does not come where it passes through a
-// rank that is stopped: then this one leaves by itself.
 class LastWait {
  public:
   // `leave` ends the process, on a thread of its own.
@@ -16,9 +15,9 @@ class LastWait {
   LastWait(const LastWait&) = delete;
   LastWait& operator=(const LastWait&) = delete;
 
-  // Any thread; does not block. Without a thread for it, leaves at once.
+  // Any thread; does not block. Throws std::system_error where no thread is left for it.
   void begin();
-  // The last word has come. Any thread.
+  // What was waited for has come. Any thread.
   void call_off();
 
  private:

@@ -1,8 +1,7 @@
-#include "tools/job/last_wait.h"
+#include "base/last_wait.h"
 
 #include <condition_variable>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -31,11 +30,7 @@ LastWait::LastWait(std::chrono::milliseconds limit, std::function<void()> leave)
 }
 
 void LastWait::begin() {
-  try {
-    std::thread([state = state_] { state->wait(); }).detach();
-  } catch (const std::system_error&) {
-    state_->leave();
-  }
+  std::thread([state = state_] { state->wait(); }).detach();
 }
 
 void LastWait::call_off() {
